@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0
+# ZRS: one command shows it at work (make demo), one runs its tests (make test).
+# "make help" lists the rest. Everything is built inside a Debian 13 root in the cache and runs on
+# a stock Debian kernel in QEMU; tests/vm/README tells how.
+
+SHELL := /bin/bash
+VM := tests/vm
+IN := $(VM)/in-root
+export KSERIES TIER ONLY SEED SCALE V CLIPPY
+# Elapsed times in the progress lines count from here.
+ifndef ZRS_T0
+export ZRS_T0 := $(shell date +%s)
+endif
+
+.PHONY: help
+help: ## this list (the default)
+	@echo "make TARGET [VARIABLE=VALUE]..."
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## /  \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@echo
+	@echo "Variables: KDIR=<kernel tree> build the module against that tree with this machine's tools"
+	@echo "             (in the Debian 13 root where it has no Rust for the kernel; ROOT=yes or no says which)"
+	@echo "           KSERIES=<series> test another kernel series than $$(cat $(VM)/kernel)"
+	@echo "           ONLY=<text> only the selftests with it in their name    SEED=<n> for the simulation"
+	@echo "           V=1 show the compiler's commands    ZRS_ACCEL=tcg|kvm instead of probing"
+	@echo "           XDG_CACHE_HOME=<dir> another place for the cache (about 6 GB, $${XDG_CACHE_HOME:-$$HOME/.cache}/zrs)"
+
+.PHONY: demo
+demo: modules userspace ## send a real file between two hosts, beside rsockets and TCP
+	@tests/demo/run
+
+.PHONY: test
+test: ## lints, host tests, selftests in QEMU
+	@tests/test
+
+.PHONY: selftests
+selftests: modules userspace ## only the selftests in QEMU (ONLY=area/name for some)
+	@tests/run
+
+.PHONY: shell
+shell: modules userspace ## a VM with the two hosts ready, on this terminal
+	@$(VM)/run --shell --mem 3072
+
+.PHONY: lint
+lint: kernel ## rustfmt, clippy, checkpatch, shellcheck
+	@tests/lint
+
+.PHONY: modules
+ifdef KDIR
+modules: ## zrs.ko, into build/module (with KDIR: build/module-<release>)
+	@tests/vm/build-module "$(KDIR)" $(ROOT)
+else
+modules: kernel
+	@tests/vm/build-module
+endif
+
+.PHONY: userspace
+userspace: root ## the command and the libraries, into build/userspace/release
+	@tests/vm/build-userspace
+
+.PHONY: root
+root: ## stage: the Debian 13 root
+	@$(VM)/stage-root
+
+.PHONY: kernel
+kernel: root ## stage: the stock kernel, its prepared tree and the initramfs
+	@$(VM)/stage-kernel
+	@$(VM)/stage-initramfs
+
+.PHONY: install
+install: ## install a module built with KDIR (default: the running kernel's tree) and the command
+	@tests/vm/install "$(KDIR)"
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf build results
+
+.PHONY: distclean
+distclean: clean ## clean, and remove this project's cache
+	@. $(VM)/lib.sh && echo "rm -rf $$ZRS_CACHE" && rm -rf --one-file-system "$$ZRS_CACHE"

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the bindgen pass reads. bindgen_parameters beside this file says which
+ * names of it become Rust; types that the kernel crate has completely are
+ * taken from there.
+ */
+
+#include "helpers.h"
+#include "kern.h"
+#include <net/route.h>
+
+#include "../../uapi/linux/zrs.h"
+
+/* bindgen does not see through casts and some macros. */
+const gfp_t ZRS_CONST_GFP_USER = GFP_USER;
+const gfp_t ZRS_CONST___GFP_COMP = __GFP_COMP;
+const gfp_t ZRS_CONST___GFP_NORETRY = __GFP_NORETRY;
+const gfp_t ZRS_CONST___GFP_RETRY_MAYFAIL = __GFP_RETRY_MAYFAIL;
+const gfp_t ZRS_CONST___GFP_THISNODE = __GFP_THISNODE;
+const gfp_t ZRS_CONST___GFP_ACCOUNT = __GFP_ACCOUNT;
+const unsigned int ZRS_CONST_PAGE_SHIFT = PAGE_SHIFT;
+const long ZRS_CONST_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/dev/zrs`: what is asked of the module as a whole. Open to everybody; tells only of the caller's
+//! network namespace.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::transmute::{AsBytes, FromBytes};
+use kernel::uaccess::{UserPtr, UserSlice};
+
+use crate::host::Host;
+use crate::ib::device::DeviceName;
+use crate::kern::chardev::DeviceOps;
+use crate::kern::net::Net;
+use crate::kern::pin;
+use crate::kern::sock::family::SocketFamily;
+use crate::socket::Sock;
+use crate::stats::STATS;
+use crate::transport::link::LinkState;
+use crate::uapi::*;
+
+/// The device.
+pub(crate) struct Control;
+
+impl DeviceOps for Control {
+    type State = Arc<Host>;
+
+    fn open() -> Result<Arc<Host>> {
+        Host::get().ok_or(ENODEV)
+    }
+
+    fn ioctl(host: &Arc<Host>, cmd: u32, arg: usize) -> Result<isize> {
+        match cmd {
+            ZRS_IOC_VERSION => answer(arg, version),
+            ZRS_IOC_SOCKET => socket(arg),
+            ZRS_IOC_STATS => answer(arg, |s| stats(host, s)),
+            ZRS_IOC_POOL => answer(arg, |p| pool(host, p)),
+            ZRS_IOC_LINK => answer(arg, |l| link(host, l)),
+            ZRS_IOC_SOCK => answer(arg, |s| sock(host, s)),
+            _ => Err(ENOTTY),
+        }
+    }
+}
+
+/// Reads a structure once, lets `f` fill it, writes it back.
+fn answer<T: FromBytes + AsBytes>(arg: usize, f: impl FnOnce(&mut T) -> Result) -> Result<isize> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
+    let (mut reader, mut writer) = slice.reader_writer();
+    let mut value: T = reader.read()?;
+    f(&mut value)?;
+    writer.write(&value)?;
+    Ok(0)
+}
+
+fn zero(reserved: &[u64]) -> Result {
+    if reserved.iter().all(|r| *r == 0) {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+fn version(v: &mut zrs_ioc_version) -> Result {
+    zero(&[u64::from(v.reserved)])?;
+    v.version = ZRS_UAPI_VERSION;
+    v.features = ZRS_FEATURES;
+    Ok(())
+}
+
+fn socket(arg: usize) -> Result<isize> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_socket>());
+    let s: zrs_ioc_socket = slice.reader().read()?;
+    zero(&[u64::from(s.reserved)])?;
+    Ok(SocketFamily::<Sock>::create_fd(s.family, s.type_, s.flags)? as isize)
+}
+
+fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
+    zero(&s.reserved)?;
+    let (mut bytes, mut used) = (0, 0);
+    for dev in host.devices.lock().iter() {
+        if let Some(pool) = dev.existing_pool() {
+            let u = pool.usage();
+            bytes += u.bytes as u64;
+            used += u.leased as u64 + (u64::from(u.held) << kernel::page::PAGE_SHIFT);
+        }
+    }
+    *s = zrs_ioc_stats {
+        tx_bytes: STATS.tx_bytes.get(),
+        rx_bytes: STATS.rx_bytes.get(),
+        tx_copied: STATS.tx_copied.get(),
+        rx_copied: STATS.rx_copied.get(),
+        rx_spilled: STATS.rx_spilled.get(),
+        work_requests: STATS.work_requests.get(),
+        recv_requests: STATS.recv_requests.get(),
+        completions: STATS.completions.get(),
+        empty_events: STATS.empty_events.get(),
+        resources_made: STATS.resources_made.get(),
+        pages_pinned: pin::pages_held(),
+        sockets: STATS.sockets.get(),
+        channels: u64::from(host.table.lock().len()),
+        links: host.snapshot().len() as u64,
+        pool_bytes: bytes,
+        pool_used: used,
+        protocol_errors: STATS.protocol_errors.get(),
+        reserved: [0; 7],
+    };
+    Ok(())
+}
+
+fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
+    for (o, b) in out.iter_mut().zip(name.as_bytes().iter().take(ZRS_NAME_LEN - 1)) {
+        *o = *b;
+    }
+}
+
+fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
+    zero(&p.reserved)?;
+    let mut index = usize::try_from(p.cursor).map_err(|_| ENOENT)?;
+    let devices = host.devices.lock();
+    loop {
+        let dev = devices.get(index).ok_or(ENOENT)?;
+        index += 1;
+        let Some(pool) = dev.existing_pool() else {
+            continue;
+        };
+        let u = pool.usage();
+        *p = zrs_ioc_pool {
+            cursor: index as u64,
+            bytes: u.bytes as u64,
+            block_bytes: u.blocks as u64,
+            window_bytes: u.leased as u64,
+            windows: u.windows as u64,
+            blocks_held: u64::from(u.held),
+            ..Default::default()
+        };
+        put_name(&mut p.device, &dev.name);
+        return Ok(());
+    }
+}
+
+fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
+    zero(&l.reserved)?;
+    let net = Net::current();
+    let links = host.snapshot();
+    let first = usize::try_from(l.cursor).map_err(|_| ENOENT)?;
+    let (index, link) = links
+        .iter()
+        .enumerate()
+        .skip(first)
+        .find(|(_, link)| link.net == net)
+        .ok_or(ENOENT)?;
+    *l = zrs_ioc_link {
+        cursor: index as u64 + 1,
+        local_addr: u32::from_ne_bytes(link.local_ip().octets()),
+        remote_addr: u32::from_ne_bytes(link.remote_ip().octets()),
+        state: match link.state() {
+            LinkState::Connecting => ZRS_LINK_CONNECTING,
+            LinkState::Up => ZRS_LINK_UP,
+            LinkState::Down => ZRS_LINK_DOWN,
+        },
+        channels: link.channels() as u32,
+        tx_bytes: link.tx_bytes.get(),
+        rx_bytes: link.rx_bytes.get(),
+        ..Default::default()
+    };
+    if let Some(name) = link.device_name() {
+        put_name(&mut l.device, &name);
+    }
+    Ok(())
+}
+
+fn sock(host: &Arc<Host>, s: &mut zrs_ioc_sock) -> Result {
+    zero(&s.info.reserved)?;
+    let net = Net::current();
+    let (cursor, info) = host.next_socket(&net, s.cursor).ok_or(ENOENT)?;
+    s.cursor = cursor;
+    s.info = info;
+    Ok(())
+}

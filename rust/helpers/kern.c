@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * More of helpers.c, for rust/kern: static inlines and macros as functions.
+ */
+
+#include "kern.h"
+
+#include <linux/nodemask.h>
+#include <linux/topology.h>
+
+/* memory */
+
+int zrs_helper_numa_mem_id(void)
+{
+	return numa_mem_id();
+}
+
+bool zrs_helper_node_online(int nid)
+{
+	return nid >= 0 && nid < MAX_NUMNODES && node_online(nid);
+}
+
+unsigned long zrs_helper_totalram_pages(void)
+{
+	return totalram_pages();
+}
+
+void *zrs_helper_vmalloc_user(unsigned long bytes)
+{
+	return vmalloc_user(bytes);
+}
+
+/* socks */
+
+void zrs_helper_read_lock_bh(rwlock_t *lock)
+{
+	read_lock_bh(lock);
+}
+
+void zrs_helper_read_unlock_bh(rwlock_t *lock)
+{
+	read_unlock_bh(lock);
+}
+
+struct inode *zrs_helper_SOCK_INODE(struct socket *sock)
+{
+	return SOCK_INODE(sock);
+}
+
+/*
+ * A lock class of our own: kernel sockets that RDMA drivers take under ours
+ * must not look like the same lock.
+ */
+void zrs_helper_sock_reclassify(struct sock *sk)
+{
+	static struct lock_class_key keys[2];
+
+	sock_lock_init_class_and_name(sk, "slock-AF_INET-ZRS", &keys[0],
+				      "sk_lock-AF_INET-ZRS", &keys[1]);
+}
+
+bool zrs_helper_inet_port_requires_bind_service(struct net *net,
+						unsigned short port)
+{
+	return inet_port_requires_bind_service(net, port);
+}
+
+void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
+				  int value)
+{
+	sock_valbool_flag(sk, flag, value);
+}
+
+size_t zrs_helper_sizeof_sock(void)
+{
+	return sizeof(struct sock);
+}
+
+size_t zrs_helper_sizeof_inet_sock(void)
+{
+	return sizeof(struct inet_sock);
+}
+
+size_t zrs_helper_sizeof_proto(void)
+{
+	return sizeof(struct proto);
+}
+
+size_t zrs_helper_sizeof_proto_ops(void)
+{
+	return sizeof(struct proto_ops);
+}
+
+/* tasks */
+
+void zrs_helper_send_sigpipe(void)
+{
+	send_sig(SIGPIPE, current, 0);
+}
+
+bool zrs_helper_current_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
+pid_t zrs_helper_current_tgid(void)
+{
+	return task_tgid_nr(current);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * More of helpers.h, for rust/kern: prototypes for kern.c and the bindgen pass.
+ */
+#ifndef ZRS_HELPERS_KERN_H
+#define ZRS_HELPERS_KERN_H
+
+#include "helpers.h"
+
+/* memory */
+int zrs_helper_numa_mem_id(void);
+bool zrs_helper_node_online(int nid);
+unsigned long zrs_helper_totalram_pages(void);
+void *zrs_helper_vmalloc_user(unsigned long bytes);
+
+/* socks */
+void zrs_helper_read_lock_bh(rwlock_t *lock);
+void zrs_helper_read_unlock_bh(rwlock_t *lock);
+struct inode *zrs_helper_SOCK_INODE(struct socket *sock);
+void zrs_helper_sock_reclassify(struct sock *sk);
+bool zrs_helper_inet_port_requires_bind_service(struct net *net,
+						unsigned short port);
+void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
+				  int value);
+
+/* the C compiler's view, checked before the first sock is made */
+size_t zrs_helper_sizeof_sock(void);
+size_t zrs_helper_sizeof_inet_sock(void);
+size_t zrs_helper_sizeof_proto(void);
+size_t zrs_helper_sizeof_proto_ops(void);
+
+/* tasks */
+void zrs_helper_send_sigpipe(void);
+bool zrs_helper_current_exiting(void);
+pid_t zrs_helper_current_tgid(void);
+
+#endif

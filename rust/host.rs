@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module has once: devices, links, channels, ports, and the network namespaces in use.
+//!
+//! Locks: `nets`, then `links`, then `devices` (mutexes); `table` is a spinlock below all others.
+//! See `socket.rs` for the whole order.
+
+#![deny(unsafe_code)]
+
+use core::net::Ipv4Addr;
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::{
+    impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem,
+};
+
+use crate::ib::cm::CmId;
+use crate::ib::device::Device;
+use crate::kern::global::Global;
+use crate::kern::net::Net;
+use crate::kern::task::{now_ns, random_u64};
+use crate::kern::work::{self, Queue};
+use crate::params;
+use crate::proto::channel::Failure;
+use crate::proto::slot_table::{Slot, SlotTable};
+use crate::socket::{Ports, Sock};
+use crate::transport::cm::Listener;
+use crate::transport::device::RdmaDev;
+use crate::transport::link::{Link, LinkState};
+use crate::transport::pool::Pool;
+use crate::uapi::zrs_info;
+
+/// How long a link without channels lives on in a namespace without sockets.
+const IDLE_MS: u32 = 1000;
+
+/// How long channels without sockets may take to end in good order, in nanoseconds.
+const ORPHAN_NS: u64 = 10_000_000_000;
+
+/// The module's one host.
+#[pin_data]
+pub(crate) struct Host {
+    pub(crate) nonce: u64,
+    pub(crate) queue: Queue,
+    #[pin]
+    nets: Mutex<KVec<NetUse>>,
+    #[pin]
+    links: Mutex<KVec<Arc<Link>>>,
+    #[pin]
+    pub(crate) devices: Mutex<KVec<Arc<RdmaDev>>>,
+    #[pin]
+    pub(crate) ports: Mutex<Ports>,
+    #[pin]
+    pub(crate) table: SpinLock<SlotTable<KVVec<Slot<Arc<Sock>>>>>,
+    #[pin]
+    deadlines: DelayedWork<Host, 0>,
+    #[pin]
+    idle: DelayedWork<Host, 1>,
+}
+
+/// A network namespace with sockets, or that had some a moment ago.
+struct NetUse {
+    net: Net,
+    sockets: usize,
+    listeners: usize,
+    /// Takes connections while somebody listens.
+    listener: Option<CmId>,
+    /// When the last socket was closed.
+    empty_since: u64,
+}
+
+static HOST: Global<Host> = Global::new();
+
+impl Host {
+    /// The host, between the module's start and its end.
+    pub(crate) fn get() -> Option<Arc<Self>> {
+        HOST.get()
+    }
+
+    /// Makes the host. Sleeps.
+    pub(crate) fn start() -> Result<Arc<Self>> {
+        let channels = params::MAX_CHANNELS.get() as usize;
+        let mut slots = KVVec::with_capacity(channels, GFP_KERNEL)?;
+        for _ in 0..channels {
+            slots.push(Slot::empty(), GFP_KERNEL)?;
+        }
+        let queue = Queue::new(
+            kernel::c_str!("zrs"),
+            work::Flags {
+                unbound: true,
+                mem_reclaim: true,
+                ..Default::default()
+            },
+        )?;
+        let host = Arc::pin_init(
+            try_pin_init!(Self {
+                nonce: random_u64(),
+                queue,
+                nets <- new_mutex!(KVec::new(), "zrs_host::nets"),
+                links <- new_mutex!(KVec::new(), "zrs_host::links"),
+                devices <- new_mutex!(KVec::new(), "zrs_host::devices"),
+                ports <- new_mutex!(Ports::new(), "zrs_host::ports"),
+                table <- new_spinlock!(SlotTable::new(slots), "zrs_host::table"),
+                deadlines <- new_delayed_work!("zrs_host::deadlines"),
+                idle <- new_delayed_work!("zrs_host::idle"),
+            }),
+            GFP_KERNEL,
+        )?;
+        HOST.set(host.clone());
+        Ok(host)
+    }
+
+    /// Ends everything; no socket is open and no device is there any more. Sleeps.
+    pub(crate) fn stop(this: &Arc<Self>) {
+        let nets = core::mem::take(&mut *this.nets.lock());
+        drop(nets);
+        loop {
+            let links = this.snapshot();
+            if links.is_empty() {
+                break;
+            }
+            for link in links {
+                link.fail(Failure::LinkLost);
+            }
+            this.queue.flush();
+        }
+        work::cancel_delayed::<Host, 0>(this);
+        work::cancel_delayed::<Host, 1>(this);
+        this.queue.flush();
+        HOST.clear();
+    }
+
+    /// The links as they are now. Empty when there is no memory for the list.
+    pub(crate) fn snapshot(&self) -> KVec<Arc<Link>> {
+        let mut out = KVec::new();
+        for link in self.links.lock().iter() {
+            if out.push(link.clone(), GFP_KERNEL).is_err() {
+                break;
+            }
+        }
+        out
+    }
+
+    /// The device object for `device`.
+    pub(crate) fn device(&self, device: &Device) -> Option<Arc<RdmaDev>> {
+        self.devices.lock().iter().find(|d| d.is(device)).cloned()
+    }
+
+    /// Makes the receive pools of all devices that have none yet (row Z2). ENOMEM.
+    pub(crate) fn make_pools(&self) -> Result {
+        for dev in self.devices.lock().iter() {
+            match dev.pool() {
+                Err(e) if e == ENOMEM => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The link to `remote`, made if there is none. `local`: the address to speak from.
+    pub(crate) fn link_to(
+        this: &Arc<Self>,
+        net: &Net,
+        local: Option<Ipv4Addr>,
+        remote: Ipv4Addr,
+    ) -> Result<Arc<Link>> {
+        let mut links = this.links.lock();
+        let found = links.iter().find(|l| {
+            l.net == *net
+                && l.remote_ip() == remote
+                && l.state() != LinkState::Down
+                && local.is_none_or(|ip| l.local_ip() == ip)
+        });
+        if let Some(link) = found {
+            return Ok(link.clone());
+        }
+        let link = Link::new(this, net, local, remote)?;
+        links.push(link.clone(), GFP_KERNEL)?;
+        drop(links);
+        link.start();
+        Ok(link)
+    }
+
+    /// A link that the peer has made.
+    pub(crate) fn add_link(&self, link: &Arc<Link>) -> Result {
+        Ok(self.links.lock().push(link.clone(), GFP_KERNEL)?)
+    }
+
+    /// The link is down and done with.
+    pub(crate) fn forget_link(&self, link: &Arc<Link>) {
+        let gone = {
+            let mut links = self.links.lock();
+            let at = links.iter().position(|l| Arc::ptr_eq(l, link));
+            at.and_then(|i| links.remove(i).ok())
+        };
+        drop(gone);
+    }
+
+    /// Ends the links on a device that goes, and waits until they are gone. Sleeps.
+    pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
+        loop {
+            let links = self.snapshot();
+            let mut any = false;
+            for link in links {
+                if link.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)) {
+                    any = true;
+                    link.fail(Failure::NoDevice);
+                }
+            }
+            self.queue.flush();
+            if !any {
+                break;
+            }
+        }
+    }
+
+    /// A socket was made in `net`.
+    pub(crate) fn socket_opened(&self, net: &Net) {
+        let mut nets = self.nets.lock();
+        if let Some(n) = nets.iter_mut().find(|n| n.net == *net) {
+            n.sockets += 1;
+            return;
+        }
+        let first = NetUse {
+            net: net.clone(),
+            sockets: 1,
+            listeners: 0,
+            listener: None,
+            empty_since: 0,
+        };
+        // Without memory for the entry, the namespace's links end early. No harm is done.
+        let _ = nets.push(first, GFP_KERNEL);
+    }
+
+    /// A socket in `net` was closed.
+    pub(crate) fn socket_closed(self: &Arc<Self>, net: &Net) {
+        {
+            let mut nets = self.nets.lock();
+            let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
+                return;
+            };
+            n.sockets = n.sockets.saturating_sub(1);
+            if n.sockets > 0 {
+                return;
+            }
+            n.empty_since = now_ns();
+        }
+        self.look_for_idle();
+    }
+
+    fn look_for_idle(self: &Arc<Self>) {
+        let _ = self
+            .queue
+            .enqueue_delayed::<Arc<Host>, 1>(self.clone(), msecs_to_jiffies(IDLE_MS));
+    }
+
+    /// A link has lost its last channel.
+    pub(crate) fn link_is_empty(self: &Arc<Self>, _link: &Arc<Link>) {
+        self.look_for_idle();
+    }
+
+    /// Somebody listens in `net`: connections are taken. Sleeps.
+    pub(crate) fn start_listening(this: &Arc<Self>, net: &Net) -> Result {
+        let mut nets = this.nets.lock();
+        let n = nets.iter_mut().find(|n| n.net == *net).ok_or(ENOMEM)?;
+        if n.listener.is_none() {
+            n.listener = Some(Listener::start(this, net)?);
+        }
+        n.listeners += 1;
+        Ok(())
+    }
+
+    /// One less listens in `net`. Sleeps.
+    pub(crate) fn stop_listening(this: &Arc<Self>, net: &Net) {
+        let id = {
+            let mut nets = this.nets.lock();
+            let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
+                return;
+            };
+            n.listeners = n.listeners.saturating_sub(1);
+            if n.listeners > 0 {
+                return;
+            }
+            n.listener.take()
+        };
+        // Waits for its handler, which takes `links`: not under a lock.
+        drop(id);
+    }
+
+    /// A connect() has a deadline from now on.
+    pub(crate) fn watch_deadlines(self: &Arc<Self>) {
+        let delay = msecs_to_jiffies(params::CONNECT_TIMEOUT_MS.get());
+        let _ = self
+            .queue
+            .enqueue_delayed::<Arc<Host>, 0>(self.clone(), delay);
+    }
+
+    /// What the first socket of `net` in the table from number `cursor` on tells of itself, and
+    /// where to go on.
+    pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
+        let mut q = u32::try_from(cursor).ok()?;
+        loop {
+            let (at, sock) = {
+                let table = self.table.lock();
+                let (at, sock) = table.next_from(q)?;
+                (at, sock.clone())
+            };
+            q = at.checked_add(1)?;
+            if sock.net == *net {
+                return Some((u64::from(q), sock.info()));
+            }
+        }
+    }
+
+    fn check_deadlines(self: &Arc<Self>) {
+        let now = now_ns();
+        let mut next = u64::MAX;
+        let mut q = 0;
+        loop {
+            let found = self
+                .table
+                .lock()
+                .next_from(q)
+                .map(|(q, sock)| (q, sock.clone()));
+            let Some((at, sock)) = found else { break };
+            if let Some(deadline) = Sock::check_deadline(&sock, now) {
+                next = next.min(deadline);
+            }
+            q = at + 1;
+        }
+        if next != u64::MAX {
+            let ms = next.saturating_sub(now) / 1_000_000 + 1;
+            let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
+            let _ = self
+                .queue
+                .enqueue_delayed::<Arc<Host>, 0>(self.clone(), delay);
+        }
+    }
+
+    /// Ends the links of namespaces without sockets, so that a namespace (which a link pins) can
+    /// go away.
+    fn end_idle(self: &Arc<Self>) {
+        let now = now_ns();
+        let mut again = false;
+        for link in self.snapshot() {
+            if link.state() == LinkState::Down {
+                continue;
+            }
+            let nets = self.nets.lock();
+            let used = nets.iter().find(|n| n.net == link.net);
+            let (sockets, since) = used.map_or((0, 0), |n| (n.sockets, n.empty_since));
+            drop(nets);
+            if sockets > 0 {
+                continue;
+            }
+            if link.channels() == 0 || now.saturating_sub(since) > ORPHAN_NS {
+                link.fail(Failure::LinkLost);
+            } else {
+                again = true;
+            }
+        }
+        let mut nets = self.nets.lock();
+        let mut gone = KVec::new();
+        while let Some(i) = nets.iter().position(|n| n.sockets == 0) {
+            // Their reference to the namespace goes outside of the lock.
+            let Ok(n) = nets.remove(i) else { break };
+            if again {
+                let _ = nets.push(n, GFP_KERNEL);
+                break;
+            }
+            if gone.push(n, GFP_KERNEL).is_err() {
+                break;
+            }
+        }
+        drop(nets);
+        drop(gone);
+        if again {
+            self.look_for_idle();
+        }
+    }
+}
+
+impl WorkItem<0> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        host.check_deadlines();
+    }
+}
+
+impl WorkItem<1> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        host.end_idle();
+    }
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 0> for Host { self.deadlines }
+    impl HasDelayedWork<Self, 1> for Host { self.idle }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe verbs: the RDMA objects that ZRS uses, in the shape the kernel crate would give them.
+//!
+//! With `rust/kern` one of the two rooms where `unsafe` and the raw bindings live. One file per
+//! concern; all of them wrap `include/rdma/ib_verbs.h` and `rdma_cm.h`.
+//!
+//! Children hold an [`Arc`] of their parent (queue pair → queues and id → PD → device), so an
+//! object cannot outlive what it was made from, whatever the order of drops. All constructors and
+//! destructors may sleep; posting, polling and arming may not and can be called from any context.
+//!
+//! What the types cannot express, and the caller answers for: memory that a posted work request
+//! names stays mapped until its completion has been polled or its queue pair is gone.
+//!
+//! [`Arc`]: kernel::sync::Arc
+
+// The room is furnished whole; not all of it is used at all times.
+#![allow(dead_code, unused_imports)]
+
+pub(crate) mod cm;
+pub(crate) mod cq;
+pub(crate) mod device;
+pub(crate) mod dma;
+pub(crate) mod memory;
+pub(crate) mod mr;
+pub(crate) mod pd;
+pub(crate) mod qp;
+pub(crate) mod srq;
+
+pub(crate) use cm::{CmEvent, CmHandler, CmId};
+pub(crate) use cq::{CompHandler, Cq, Wc, WcOpcode, WcStatus};
+pub(crate) use device::{Client, ClientRegistration, Device};
+pub(crate) use dma::{Direction, DmaMemory, DmaRegion, DmaRuns, Run, RunSource, Sge};
+pub(crate) use mr::{Access, Mr};
+pub(crate) use pd::Pd;
+pub(crate) use qp::{PostError, Qp, QpCaps, QpKey, SendOp, SendWr};
+pub(crate) use srq::{RecvWr, Srq};
+
+/// The device cannot do it (`EOPNOTSUPP`, which the kernel crate has no constant for).
+fn unsupported() -> kernel::error::Error {
+    kernel::error::Error::from_errno(-(crate::bindings::EOPNOTSUPP as i32))
+}

@@ -1,0 +1,900 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections: RDMA connection manager ids.
+//!
+//! C header: `include/rdma/rdma_cm.h`.
+//!
+//! The core calls the handler of an id with the id's handler mutex held, one event at a time (a
+//! listener on the wildcard address: one at a time per device). The handler may sleep. An id may
+//! not be destroyed, in the core's sense, from within its own handler: what happens here when a
+//! [`CmId`] is dropped there is that the core is told to destroy it when the handler returns.
+//!
+//! Lock order: handler mutex of the core → whatever a handler takes → `Ctx::state`, held for a few
+//! instructions. So: no lock that a handler takes is held while its [`CmId`] is dropped.
+
+use super::{
+    cq::Cq,
+    device::Device,
+    pd::Pd,
+    qp::{Qp, QpCaps},
+    srq::Srq,
+};
+use crate::{bindings, kern::net::Net};
+use core::{
+    cell::Cell,
+    ffi::c_void,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    ops::Deref,
+    ptr::{addr_of, addr_of_mut, null, null_mut, NonNull},
+};
+use kernel::{
+    error::{from_err_ptr, to_result},
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full, Relaxed, Release},
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    task::Task,
+};
+
+/// What `struct rdma_conn_param` says about the other side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerParams {
+    /// How many READs and atomics of ours the other side takes at a time.
+    pub(crate) responder_resources: u8,
+    /// How many it wants to have outstanding.
+    pub(crate) initiator_depth: u8,
+    /// Its number for retries after a lost acknowledgement.
+    pub(crate) retry_count: u8,
+    /// Its number for retries when no receive is posted.
+    pub(crate) rnr_retry_count: u8,
+    /// Its queue pair's number.
+    pub(crate) qp_num: u32,
+}
+
+/// An event of an id, `enum rdma_cm_event_type`. Statuses are negative error numbers.
+pub(crate) enum CmEvent<'a> {
+    /// [`Id::resolve_addr`] is done: the id has a device.
+    AddrResolved,
+    /// It failed.
+    AddrError(i32),
+    /// [`Id::resolve_route`] is done.
+    RouteResolved,
+    /// It failed.
+    RouteError(i32),
+    /// A listener is being connected to.
+    ConnectRequest {
+        /// The new connection, without a handler as yet. Give it one and accept it, here or later;
+        /// or [`Id::reject`] it; to drop it refuses as well. Until it is gone the removal of its
+        /// device waits. Events that come before it has a handler are lost: an accept fails then.
+        id: CmId,
+        /// What the peer asks for.
+        peer: PeerParams,
+        /// The peer's private data; zero-padded on InfiniBand and RoCE.
+        private_data: &'a [u8],
+    },
+    /// The peer accepted an id that has no queue pair.
+    ConnectResponse {
+        /// What the peer says.
+        peer: PeerParams,
+        /// The peer's private data.
+        private_data: &'a [u8],
+    },
+    /// Connecting or accepting failed.
+    ConnectError(i32),
+    /// The peer does not answer.
+    Unreachable(i32),
+    /// The peer refused.
+    Rejected {
+        /// The core's reason number, see `rdma_reject_msg`.
+        reason: i32,
+        /// What the peer's program said, if it was that which refused.
+        private_data: Option<&'a [u8]>,
+    },
+    /// The connection is up. Only the connecting side gets parameters and data.
+    Established {
+        /// What the peer says.
+        peer: PeerParams,
+        /// The peer's private data, zero-padded on InfiniBand and RoCE.
+        private_data: &'a [u8],
+    },
+    /// The connection is over; the queue pair is in error.
+    Disconnected(i32),
+    /// The device is going: drop everything on it, the id too. Comes before [`Client::remove`].
+    ///
+    /// [`Client::remove`]: super::device::Client::remove
+    DeviceRemoval,
+    /// The address moved to another interface: the connection will fail.
+    AddrChange,
+    /// The queue pair's number may be used again.
+    TimewaitExit,
+    /// Another event, by its number, with its status.
+    Other(u32, i32),
+}
+
+/// Who is told of an id's events.
+pub(crate) trait CmHandler: Send + Sync + Sized + 'static {
+    /// Something happened. May sleep; the next event of the id waits.
+    ///
+    /// All methods of `id` may be called from here, those of the [`CmId`] as well.
+    fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>);
+}
+
+/// [`CmHandler`] without the type.
+trait Dispatch: Send + Sync {
+    fn dispatch(&self, id: &Id, event: CmEvent<'_>);
+}
+
+struct Holder<T: CmHandler>(Arc<T>);
+
+impl<T: CmHandler> Dispatch for Holder<T> {
+    fn dispatch(&self, id: &Id, event: CmEvent<'_>) {
+        T::event(self.0.as_arc_borrow(), id, event);
+    }
+}
+
+/// A handler that is running, on its thread's stack.
+struct Frame {
+    task: *mut bindings::task_struct,
+    next: Cell<*const Frame>,
+    /// The id was given up meanwhile: the core is to destroy it.
+    doomed: Cell<bool>,
+}
+
+impl Frame {
+    fn new() -> Self {
+        Self {
+            task: Task::current_raw(),
+            next: Cell::new(null()),
+            doomed: Cell::new(false),
+        }
+    }
+}
+
+/// What changes in a context.
+struct State {
+    handler: Option<Arc<dyn Dispatch>>,
+    /// The handlers that are running: frames on stacks of threads that have not left [`event`].
+    frames: *const Frame,
+}
+
+// SAFETY: The frames are only followed under the lock, while they are in the list, hence alive;
+// `doomed` is only used by the frame's own thread.
+unsafe impl Send for State {}
+
+/// What the core's id points to. Lives until the core has destroyed the id, or is about to on our
+/// word.
+#[pin_data]
+struct Ctx {
+    raw: Atomic<usize>,
+    /// Whether it was ever told to listen.
+    listening: Atomic<bool>,
+    has_qp: Atomic<bool>,
+    #[pin]
+    state: Mutex<State>,
+}
+
+impl Ctx {
+    /// Makes one; to be freed by [`Ctx::free`].
+    fn new(raw: *mut bindings::rdma_cm_id) -> Result<NonNull<Self>> {
+        let ctx = KBox::pin_init(
+            try_pin_init!(Self {
+                raw: Atomic::new(raw as usize),
+                listening: Atomic::new(false),
+                has_qp: Atomic::new(false),
+                state <- new_mutex!(State { handler: None, frames: null() }, "zrs_cm_id"),
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The pointer is only given back to `Pin<KBox>`, in `free`; nothing moves it.
+        let ctx = KBox::into_raw(unsafe { Pin::into_inner_unchecked(ctx) });
+        // SAFETY: `KBox::into_raw` gives no null pointer.
+        Ok(unsafe { NonNull::new_unchecked(ctx) })
+    }
+
+    /// # Safety
+    ///
+    /// `ctx` must come from [`Ctx::new`], and nobody may use it any more.
+    unsafe fn free(ctx: NonNull<Self>) {
+        // SAFETY: The caller's promise; it was pinned when it was given to us.
+        drop(unsafe { Pin::new_unchecked(KBox::from_raw(ctx.as_ptr())) });
+    }
+
+    fn raw(&self) -> *mut bindings::rdma_cm_id {
+        self.raw.load(Relaxed) as *mut bindings::rdma_cm_id
+    }
+
+    /// A handler begins. `None`: there is nobody to call.
+    fn enter(&self, frame: &Frame) -> Option<Arc<dyn Dispatch>> {
+        let mut state = self.state.lock();
+        frame.next.set(state.frames);
+        state.frames = frame;
+        state.handler.clone()
+    }
+
+    /// A handler ends.
+    fn leave(&self, frame: &Frame) {
+        let mut state = self.state.lock();
+        if core::ptr::eq(state.frames, frame) {
+            state.frames = frame.next.get();
+            return;
+        }
+        let mut at = state.frames;
+        while !at.is_null() {
+            // SAFETY: Frames in the list are alive, and we hold the lock that guards it.
+            let f = unsafe { &*at };
+            if core::ptr::eq(f.next.get(), frame) {
+                f.next.set(frame.next.get());
+                return;
+            }
+            at = f.next.get();
+        }
+    }
+
+    /// The running thread's own frame, if it is in a handler of this id.
+    fn own_frame(&self) -> Option<*const Frame> {
+        let task = Task::current_raw();
+        let state = self.state.lock();
+        let mut at = state.frames;
+        while !at.is_null() {
+            // SAFETY: Frames in the list are alive, and we hold the lock that guards it.
+            let f = unsafe { &*at };
+            if f.task == task {
+                return Some(at);
+            }
+            at = f.next.get();
+        }
+        None
+    }
+}
+
+/// A connection id as its handler sees it, and what a [`CmId`] can do.
+///
+/// # Invariants
+///
+/// `ctx` is alive and its raw id is not destroyed while the object can be reached.
+pub(crate) struct Id {
+    ctx: NonNull<Ctx>,
+}
+
+// SAFETY: The core locks what concurrent users of an id share, and `Ctx` is all locks and atomics.
+unsafe impl Send for Id {}
+// SAFETY: As above.
+unsafe impl Sync for Id {}
+
+/// What to say when connecting or accepting.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnParams<'a> {
+    /// Up to 56 bytes for connecting, 196 for accepting on InfiniBand and RoCE.
+    pub(crate) private_data: &'a [u8],
+    /// How many READs and atomics of the peer we take at a time.
+    pub(crate) responder_resources: u8,
+    /// How many we want to have outstanding.
+    pub(crate) initiator_depth: u8,
+    /// Retries after a lost acknowledgement, up to 7; used only when connecting.
+    pub(crate) retry_count: u8,
+    /// Retries when the peer has no receive posted; 7 is for ever.
+    pub(crate) rnr_retry_count: u8,
+}
+
+impl ConnParams<'_> {
+    fn raw(&self) -> Result<bindings::rdma_conn_param> {
+        Ok(bindings::rdma_conn_param {
+            private_data: self.private_data.as_ptr().cast(),
+            private_data_len: u8::try_from(self.private_data.len()).map_err(|_| EINVAL)?,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            flow_control: 1,
+            retry_count: self.retry_count.min(7),
+            rnr_retry_count: self.rnr_retry_count.min(7),
+            ..Default::default()
+        })
+    }
+}
+
+impl Id {
+    fn ctx(&self) -> &Ctx {
+        // SAFETY: By the type invariants it is alive.
+        unsafe { self.ctx.as_ref() }
+    }
+
+    /// The raw id.
+    pub(super) fn as_ptr(&self) -> *mut bindings::rdma_cm_id {
+        self.ctx().raw()
+    }
+
+    /// Runs `f` with the handler mutex held: by the core, if we are in the handler, or by us.
+    fn locked<R>(&self, f: impl FnOnce(*mut bindings::rdma_cm_id, bool) -> R) -> R {
+        let raw = self.as_ptr();
+        if self.ctx().own_frame().is_some() {
+            return f(raw, true);
+        }
+        // SAFETY: By the type invariants the id is valid, and this thread is in no handler of it.
+        unsafe { bindings::rdma_lock_handler(raw) };
+        let ret = f(raw, false);
+        // SAFETY: We locked it just above.
+        unsafe { bindings::rdma_unlock_handler(raw) };
+        ret
+    }
+
+    /// Lets several ids use one address. Before binding.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if bound already.
+    pub(crate) fn set_reuseaddr(&self, reuse: bool) -> Result {
+        // SAFETY: By the type invariants the id is valid.
+        to_result(unsafe { bindings::rdma_set_reuseaddr(self.as_ptr(), reuse.into()) })
+    }
+
+    /// Keeps a listener on an IPv6 address to IPv6. Before binding.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if bound already.
+    pub(crate) fn set_afonly(&self, afonly: bool) -> Result {
+        // SAFETY: By the type invariants the id is valid.
+        to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), afonly.into()) })
+    }
+
+    /// Sets the type of service of what is sent. Before resolving the route.
+    pub(crate) fn set_service_type(&self, tos: u8) {
+        // SAFETY: By the type invariants the id is valid.
+        unsafe { bindings::rdma_set_service_type(self.as_ptr(), tos.into()) };
+    }
+
+    /// How long to wait for an acknowledgement: 4.096 us * 2^`timeout`, up to 31. Before
+    /// connecting or accepting.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` but for reliable connections.
+    pub(crate) fn set_ack_timeout(&self, timeout: u8) -> Result {
+        // SAFETY: By the type invariants the id is valid.
+        to_result(unsafe { bindings::rdma_set_ack_timeout(self.as_ptr(), timeout) })
+    }
+
+    /// Takes a local address; port 0 chooses one. Sleeps.
+    ///
+    /// A port below 1024 asks for `CAP_NET_BIND_SERVICE` of the running task, which a kernel worker
+    /// has.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` if no RDMA device has the address, `EACCES`.
+    pub(crate) fn bind_addr(&self, addr: SocketAddr) -> Result {
+        let mut addr = Storage::new(addr);
+        // SAFETY: By the type invariants the id is valid; the address is a whole
+        // `sockaddr_storage`.
+        to_result(unsafe { bindings::rdma_bind_addr(self.as_ptr(), addr.as_mut_ptr()) })
+    }
+
+    /// Listens on the bound address; connections are events of this id. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `EINVAL` if not bound.
+    pub(crate) fn listen(&self, backlog: i32) -> Result {
+        self.ctx().listening.store(true, Release);
+        // SAFETY: By the type invariants the id is valid.
+        to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
+    }
+
+    /// Finds the device and address by which to reach `dst`; the answer is an event. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in the wrong state, those of [`Id::bind_addr`].
+    pub(crate) fn resolve_addr(
+        &self,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+        timeout_ms: u32,
+    ) -> Result {
+        let mut src = src.map(Storage::new);
+        let mut dst = Storage::new(dst);
+        let src = src.as_mut().map_or(null_mut(), Storage::as_mut_ptr);
+        // SAFETY: By the type invariants the id is valid; the addresses are whole
+        // `sockaddr_storage`s, or no source is given.
+        to_result(unsafe {
+            bindings::rdma_resolve_addr(
+                self.as_ptr(),
+                src,
+                dst.as_mut_ptr().cast_const(),
+                timeout_ms as usize,
+            )
+        })
+    }
+
+    /// Finds the route, after the address; the answer is an event. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in the wrong state, `ENOMEM`.
+    pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
+        // SAFETY: By the type invariants the id is valid.
+        to_result(unsafe { bindings::rdma_resolve_route(self.as_ptr(), timeout_ms as usize) })
+    }
+
+    /// Connects, after the route was resolved and the queue pair made; the answer is an event.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in the wrong state or for too much private data, `ENOMEM`.
+    pub(crate) fn connect(&self, params: &ConnParams<'_>) -> Result {
+        let mut param = params.raw()?;
+        self.locked(|raw, _| {
+            // SAFETY: The id is valid and its handler mutex is held, and the core copies the
+            // parameters and the private data.
+            to_result(unsafe { bindings::rdma_connect_locked(raw, &mut param) })
+        })
+    }
+
+    /// Accepts a connection, after the queue pair was made; [`CmEvent::Established`] follows.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in the wrong state (the peer has given up, say); the peer has been told no.
+    pub(crate) fn accept(&self, params: &ConnParams<'_>) -> Result {
+        let mut param = params.raw()?;
+        self.locked(|raw, _| {
+            // SAFETY: The id is valid and its handler mutex is held, and the core copies the
+            // parameters and the private data.
+            to_result(unsafe { bindings::rdma_accept(raw, &mut param) })
+        })
+    }
+
+    /// Refuses a connection with up to 148 bytes of reason. Drop the id afterwards. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` in the wrong state or for too much private data.
+    pub(crate) fn reject(&self, private_data: &[u8]) -> Result {
+        let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
+        // SAFETY: By the type invariants the id is valid; the core copies the private data.
+        to_result(unsafe {
+            bindings::rdma_reject(
+                self.as_ptr(),
+                private_data.as_ptr().cast(),
+                len,
+                bindings::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED as u8,
+            )
+        })
+    }
+
+    /// Ends the connection: the queue pair goes to error; [`CmEvent::Disconnected`] follows, soon
+    /// or when the peer does not answer. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no connection.
+    pub(crate) fn disconnect(&self) -> Result {
+        // SAFETY: By the type invariants the id is valid.
+        to_result(unsafe { bindings::rdma_disconnect(self.as_ptr()) })
+    }
+
+    /// The local address: meaningful once bound, resolved or asked for a connection.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: By the type invariants the id is valid. The core writes the address before the
+        // events that make it meaningful.
+        Storage::read(unsafe { addr_of!((*self.as_ptr()).route.addr.src_addr) })
+    }
+
+    /// The peer's address: meaningful once resolved or asked for a connection.
+    pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
+        // SAFETY: As for `local_addr`.
+        Storage::read(unsafe { addr_of!((*self.as_ptr()).route.addr.dst_addr) })
+    }
+
+    /// The device, from [`CmEvent::AddrResolved`] or [`CmEvent::ConnectRequest`] on; `None` before,
+    /// and if it is being removed. Takes the handler mutex: sleeps.
+    pub(crate) fn device(&self) -> Option<Device> {
+        self.locked(|raw, _| {
+            // SAFETY: The id is valid. Its device stays in memory while the id is attached to it, and
+            // the core detaches it only in handlers' place, or when destroying it.
+            unsafe { Device::try_get((*raw).device) }
+        })
+    }
+
+    /// The port of the device.
+    pub(crate) fn port_num(&self) -> u32 {
+        // SAFETY: By the type invariants the id is valid.
+        unsafe { (*self.as_ptr()).port_num }
+    }
+}
+
+/// What owns the core's id: the [`CmId`] and the queue pair.
+///
+/// # Invariants
+///
+/// The id of `id.ctx` is ours to destroy, and its context is `id.ctx`.
+pub(super) struct IdInner {
+    id: Id,
+}
+
+impl IdInner {
+    /// The raw id.
+    pub(super) fn as_ptr(&self) -> *mut bindings::rdma_cm_id {
+        self.id.as_ptr()
+    }
+
+    /// The id's queue pair was destroyed.
+    pub(super) fn qp_gone(&self) {
+        self.id.ctx().has_qp.store(false, Release);
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        let ctx = self.id.ctx();
+        if let Some(frame) = ctx.own_frame() {
+            if ctx.listening.load(Relaxed) {
+                // The handler's return value is about the new connection and cannot end the
+                // listener, and waiting would be for ourselves. It stays, and so do we.
+                pr_err!("ib: a listener was dropped by its own handler: it stays\n");
+                // SAFETY: The module is running this code, so it is alive.
+                unsafe { bindings::__module_get(crate::THIS_MODULE.as_ptr()) };
+                return;
+            }
+            // SAFETY: It is the frame of this very thread, which is below us on the stack.
+            unsafe { (*frame).doomed.set(true) };
+            return;
+        }
+        // SAFETY: By the type invariants it is ours to destroy; it has no queue pair, which would
+        // hold an `Arc` of us. This thread is in no handler of it. Waits for those that run.
+        unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
+        // SAFETY: No handler runs any more, and the core has forgotten the context.
+        unsafe { Ctx::free(self.id.ctx) };
+    }
+}
+
+/// A connection id, and its handler.
+///
+/// The handler's `Arc` is kept until the id is dropped. After that no handler runs: dropping
+/// waits (sleeps), unless it happens in the handler. A queue pair keeps the core's id for its own
+/// lifetime; without one it is destroyed by the drop, and a pending connection thereby refused.
+pub(crate) struct CmId {
+    inner: Arc<IdInner>,
+}
+
+impl Deref for CmId {
+    type Target = Id;
+
+    fn deref(&self) -> &Id {
+        &self.inner.id
+    }
+}
+
+impl CmId {
+    /// Makes an id for reliable connections in the TCP port space of `net`, of which it takes a
+    /// reference. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new<T: CmHandler>(net: &Net, handler: Arc<T>) -> Result<Self> {
+        let ctx = Ctx::new(null_mut())?;
+        // SAFETY: The namespace is valid; `event` has the core's type and takes the context for what
+        // it is, and it is kept until the id is gone.
+        let raw = from_err_ptr(unsafe {
+            bindings::__rdma_create_kernel_id(
+                net.as_ptr(),
+                Some(event),
+                ctx.as_ptr().cast(),
+                bindings::rdma_ucm_port_space_RDMA_PS_TCP,
+                bindings::ib_qp_type_IB_QPT_RC,
+                c"zrs".as_char_ptr(),
+            )
+        });
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(e) => {
+                // SAFETY: It was made above and nobody knows it.
+                unsafe { Ctx::free(ctx) };
+                return Err(e);
+            }
+        };
+        // SAFETY: Just made. No event comes before something is asked of the id.
+        unsafe { ctx.as_ref() }.raw.store(raw as usize, Relaxed);
+        let id = Self::own(ctx)?;
+        id.set_handler(handler)?;
+        Ok(id)
+    }
+
+    /// Takes over the id of `ctx`; destroys it on an error.
+    fn own(ctx: NonNull<Ctx>) -> Result<Self> {
+        // INVARIANT: By what the callers do, the id is ours from here on, with this context.
+        let inner = IdInner { id: Id { ctx } };
+        Ok(Self {
+            inner: Arc::new(inner, GFP_KERNEL)?,
+        })
+    }
+
+    /// Gives the id a handler, or another one: for connections that were asked for. Sleeps
+    /// (memory).
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn set_handler<T: CmHandler>(&self, handler: Arc<T>) -> Result {
+        let handler: Arc<dyn Dispatch> = Arc::new(Holder(handler), GFP_KERNEL)?;
+        let old = self.ctx().state.lock().handler.replace(handler);
+        drop(old);
+        Ok(())
+    }
+
+    /// Makes the queue pair: one per id, at a time. After the address was resolved, or for a
+    /// connection that was asked for; before connecting or accepting. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one, `EINVAL` for what the device has not, or a domain of another device,
+    /// `ENOMEM`.
+    pub(crate) fn create_qp(
+        &self,
+        pd: &Arc<Pd>,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        srq: &Arc<Srq>,
+        caps: QpCaps,
+    ) -> Result<Arc<Qp>> {
+        if self.ctx().has_qp.cmpxchg(false, true, Full).is_err() {
+            return Err(EBUSY);
+        }
+        let qp = match Qp::new(self.inner.clone(), pd, send_cq, recv_cq, srq, caps) {
+            Ok(qp) => qp,
+            Err(e) => {
+                self.inner.qp_gone();
+                return Err(e);
+            }
+        };
+        Ok(Arc::new(qp, GFP_KERNEL)?)
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // No new call of the handler begins,
+        let handler = self.ctx().state.lock().handler.take();
+        // and those that run have ended, unless it is us. (A listener's may run under another mutex,
+        // but listeners have no queue pair: they are destroyed right below, which waits for all.)
+        self.locked(|_, _| ());
+        drop(handler);
+    }
+}
+
+/// The handler of all our ids.
+///
+/// # Safety
+///
+/// Called by the core with a valid id, made with a [`Ctx`] as context, and event.
+unsafe extern "C" fn event(
+    raw: *mut bindings::rdma_cm_id,
+    ev: *mut bindings::rdma_cm_event,
+) -> i32 {
+    // SAFETY: The core's pointers are valid during the call, and contexts live longer than handlers.
+    let (ev, ctx) = unsafe { (&*ev, NonNull::new((*raw).context.cast::<Ctx>())) };
+    let Some(ctx) = ctx else { return 0 };
+    if ev.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+        // SAFETY: As above; for this event the context is the listener's.
+        return unsafe { connect_request(raw, ctx, ev) };
+    }
+    // INVARIANT: The handler mutex keeps the id, and with it the context, for the call.
+    let id = Id { ctx };
+    let frame = Frame::new();
+    if let Some(handler) = id.ctx().enter(&frame) {
+        // SAFETY: The core's pointers are valid during the call.
+        handler.dispatch(&id, unsafe { convert(raw, ev) });
+    }
+    if frame.doomed.get() {
+        // SAFETY: The owner is gone, and left it to us; after our answer the core calls no more.
+        unsafe { Ctx::free(ctx) };
+        return -(bindings::ECONNABORTED as i32);
+    }
+    id.ctx().leave(&frame);
+    0
+}
+
+/// A listener is being connected to: `raw` is the new id.
+///
+/// # Safety
+///
+/// As for [`event`], with the listener's context.
+unsafe fn connect_request(
+    raw: *mut bindings::rdma_cm_id,
+    listener: NonNull<Ctx>,
+    ev: &bindings::rdma_cm_event,
+) -> i32 {
+    // INVARIANT: The core keeps the listener while it calls for it.
+    let listener = Id { ctx: listener };
+    let Ok(ctx) = Ctx::new(raw) else {
+        return ENOMEM.to_errno();
+    };
+    // SAFETY: The handler mutex of the new id is held for us, and it knows no other context than the
+    // listener's as yet.
+    unsafe { *addr_of_mut!((*raw).context) = ctx.as_ptr().cast::<c_void>() };
+    // From here on `frame` tells whether the new id is still wanted.
+    let (frame, listener_frame) = (Frame::new(), Frame::new());
+    // SAFETY: Just made; lives at least as long as the new id has an owner or `frame` is there.
+    let _ = unsafe { ctx.as_ref() }.enter(&frame);
+    match (CmId::own(ctx), listener.ctx().enter(&listener_frame)) {
+        (Ok(id), Some(handler)) => {
+            // SAFETY: The event is one with connection parameters.
+            let (peer, private_data) = unsafe { conn_param(ev) };
+            handler.dispatch(
+                &listener,
+                CmEvent::ConnectRequest {
+                    id,
+                    peer,
+                    private_data,
+                },
+            );
+        }
+        // Nobody listens any more, or no memory: dropping the id has doomed it.
+        (id, _) => drop(id),
+    }
+    listener.ctx().leave(&listener_frame);
+    if frame.doomed.get() {
+        // SAFETY: The owner is gone, and left it to us; after our answer the core calls no more.
+        unsafe { Ctx::free(ctx) };
+        return -(bindings::ECONNREFUSED as i32);
+    }
+    // SAFETY: The id has an owner. If that is giving it up just now, on another thread, it waits for
+    // the handler mutex until the core has our answer.
+    unsafe { ctx.as_ref() }.leave(&frame);
+    0
+}
+
+/// # Safety
+///
+/// The event must be one with connection parameters, and valid for `'a`.
+unsafe fn conn_param(ev: &bindings::rdma_cm_event) -> (PeerParams, &[u8]) {
+    // SAFETY: The caller's promise.
+    let conn = unsafe { &*ev.param.conn };
+    let data = if conn.private_data.is_null() {
+        &[]
+    } else {
+        // SAFETY: The core gives that many bytes, valid during the handler.
+        unsafe {
+            core::slice::from_raw_parts(
+                conn.private_data.cast::<u8>(),
+                conn.private_data_len.into(),
+            )
+        }
+    };
+    let peer = PeerParams {
+        responder_resources: conn.responder_resources,
+        initiator_depth: conn.initiator_depth,
+        retry_count: conn.retry_count,
+        rnr_retry_count: conn.rnr_retry_count,
+        qp_num: conn.qp_num,
+    };
+    (peer, data)
+}
+
+/// An event in our terms.
+///
+/// # Safety
+///
+/// Both must be valid, as the core gave them to the handler.
+unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) -> CmEvent<'_> {
+    match ev.event {
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddrResolved,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => CmEvent::AddrError(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => CmEvent::RouteError(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_RESPONSE => {
+            // SAFETY: This event has connection parameters.
+            let (peer, private_data) = unsafe { conn_param(ev) };
+            CmEvent::ConnectResponse { peer, private_data }
+        }
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => {
+            CmEvent::ConnectError(ev.status)
+        }
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
+            let mut len = 0u8;
+            // SAFETY: Both are as the core gave them, which is what this asks for.
+            let data = unsafe {
+                bindings::rdma_consumer_reject_data(
+                    raw,
+                    core::ptr::from_ref(ev).cast_mut(),
+                    &mut len,
+                )
+            };
+            let private_data = (!data.is_null()).then(|| {
+                // SAFETY: The core gives that many bytes, valid during the handler.
+                unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
+            });
+            CmEvent::Rejected {
+                reason: ev.status,
+                private_data,
+            }
+        }
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
+            // SAFETY: This event has connection parameters, or zeroes for them.
+            let (peer, private_data) = unsafe { conn_param(ev) };
+            CmEvent::Established { peer, private_data }
+        }
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => CmEvent::AddrChange,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::TimewaitExit,
+        other => CmEvent::Other(other, ev.status),
+    }
+}
+
+/// An address as the core takes it.
+#[repr(C)]
+union Storage {
+    all: core::mem::ManuallyDrop<bindings::__kernel_sockaddr_storage>,
+    v4: core::mem::ManuallyDrop<bindings::sockaddr_in>,
+    v6: core::mem::ManuallyDrop<bindings::sockaddr_in6>,
+}
+
+impl Storage {
+    fn new(addr: SocketAddr) -> Self {
+        let mut this = Self {
+            all: Default::default(),
+        };
+        match addr.ip() {
+            IpAddr::V4(ip) => {
+                let mut v4 = bindings::sockaddr_in {
+                    sin_family: bindings::AF_INET as u16,
+                    sin_port: addr.port().to_be(),
+                    ..Default::default()
+                };
+                v4.sin_addr.s_addr = u32::from(ip).to_be();
+                this.v4 = core::mem::ManuallyDrop::new(v4);
+            }
+            IpAddr::V6(ip) => {
+                let mut v6 = bindings::sockaddr_in6 {
+                    sin6_family: bindings::AF_INET6 as u16,
+                    sin6_port: addr.port().to_be(),
+                    ..Default::default()
+                };
+                v6.sin6_addr.in6_u.u6_addr8 = ip.octets();
+                if let SocketAddr::V6(full) = addr {
+                    v6.sin6_flowinfo = full.flowinfo().to_be();
+                    v6.sin6_scope_id = full.scope_id();
+                }
+                this.v6 = core::mem::ManuallyDrop::new(v6);
+            }
+        }
+        this
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut bindings::sockaddr {
+        core::ptr::from_mut(self).cast()
+    }
+
+    fn read(from: *const bindings::__kernel_sockaddr_storage) -> Option<SocketAddr> {
+        // SAFETY: The callers give valid storage of ids; any bits are valid, and all variants are
+        // prefixes of it that begin with the family.
+        let this = unsafe { from.cast::<Storage>().read_volatile() };
+        // SAFETY: As above.
+        let (v4, v6) = unsafe { (&*this.v4, &*this.v6) };
+        match u32::from(v4.sin_family) {
+            bindings::AF_INET => Some(SocketAddr::V4(SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)),
+                u16::from_be(v4.sin_port),
+            ))),
+            bindings::AF_INET6 => {
+                // SAFETY: Any bits are an address.
+                let ip = Ipv6Addr::from(unsafe { v6.sin6_addr.in6_u.u6_addr8 });
+                Some(SocketAddr::V6(SocketAddrV6::new(
+                    ip,
+                    u16::from_be(v6.sin6_port),
+                    u32::from_be(v6.sin6_flowinfo),
+                    v6.sin6_scope_id,
+                )))
+            }
+            _ => None,
+        }
+    }
+}

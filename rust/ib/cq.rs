@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues and what comes out of them.
+//!
+//! C header: `include/rdma/ib_verbs.h`.
+//!
+//! These are bare queues (`ib_create_cq`): the completion handler runs in whatever context the
+//! driver has, with interrupts off on some (Soft-RoCE calls it under its own queue lock), and only
+//! says that there is something to poll.
+
+use super::{device::Device, qp::QpKey};
+use crate::bindings;
+use core::{ffi::c_void, ptr::NonNull};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{Arc, ArcBorrow},
+};
+
+/// Who is told that a queue has completions.
+pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
+    /// There is something to poll. Atomic context, interrupts possibly off, locks of the driver
+    /// held: schedule work or wake somebody, and touch neither the queue nor its queue pairs.
+    fn completion(this: ArcBorrow<'_, Self>);
+
+    /// The queue has overflowed or failed; no more completions will come. Atomic context.
+    fn failed(_this: ArcBorrow<'_, Self>) {}
+}
+
+/// A completion queue.
+///
+/// Dropping it sleeps; no handler runs afterwards.
+///
+/// # Invariants
+///
+/// `ptr` is a queue made on `device`, owned by this object; `ctx` comes from `Arc::into_raw` of
+/// the type that `put_ctx` is for.
+pub(crate) struct Cq {
+    ptr: NonNull<bindings::ib_cq>,
+    ctx: *mut c_void,
+    put_ctx: unsafe fn(*mut c_void),
+    device: Device,
+}
+
+// SAFETY: Drivers lock their queues, so polling and arming are allowed from several threads; the
+// context is only shared as an `Arc` of a `Send + Sync` type.
+unsafe impl Send for Cq {}
+// SAFETY: As above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// Makes a queue of at least `entries` on completion vector `vector` (taken modulo what the
+    /// device has). It is not armed. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the device has no queue as large, `ENOMEM`.
+    pub(crate) fn new<T: CompHandler>(
+        device: &Device,
+        entries: u32,
+        vector: u32,
+        ctx: Arc<T>,
+    ) -> Result<Arc<Self>> {
+        if entries == 0 || entries > device.attrs().max_cqe {
+            return Err(EINVAL);
+        }
+        let attr = bindings::ib_cq_init_attr {
+            cqe: entries,
+            comp_vector: vector % device.num_comp_vectors(),
+            flags: 0,
+        };
+        let ctx = Arc::into_raw(ctx).cast_mut().cast::<c_void>();
+        // SAFETY: The device is valid, the handlers have the core's types and take `ctx` for what it
+        // is, and `ctx` is kept until the queue is gone.
+        let ptr = from_err_ptr(unsafe {
+            bindings::__ib_create_cq(
+                device.as_ptr(),
+                Some(completion::<T>),
+                Some(event::<T>),
+                ctx,
+                &attr,
+                c"zrs".as_char_ptr(),
+            )
+        })
+        .and_then(|p| NonNull::new(p).ok_or(ENOMEM));
+        let ptr = match ptr {
+            Ok(ptr) => ptr,
+            Err(e) => {
+                // SAFETY: `ctx` comes from `Arc::into_raw` just above and nobody took it.
+                unsafe { put::<T>(ctx) };
+                return Err(e);
+            }
+        };
+        // INVARIANT: The queue is ours and on `device`; `ctx` and `put::<T>` belong together.
+        let cq = Self {
+            ptr,
+            ctx,
+            put_ctx: put::<T>,
+            device: device.clone(),
+        };
+        Ok(Arc::new(cq, GFP_KERNEL)?)
+    }
+
+    /// The raw queue.
+    pub(super) fn as_ptr(&self) -> *mut bindings::ib_cq {
+        self.ptr.as_ptr()
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// How many completions fit: at least what was asked for.
+    pub(crate) fn capacity(&self) -> u32 {
+        // SAFETY: By the type invariants the queue is valid; its size is constant.
+        u32::try_from(unsafe { (*self.as_ptr()).cqe }).unwrap_or(0)
+    }
+
+    /// Takes up to `out.len()` completions and says how many. Any context.
+    ///
+    /// Several threads may poll at once without harm to the queue, but then each sees only a part,
+    /// in its own order: the caller serialises polling where order matters.
+    pub(crate) fn poll(&self, out: &mut [Wc]) -> usize {
+        let max = i32::try_from(out.len()).unwrap_or(i32::MAX);
+        // SAFETY: By the type invariants the queue is valid. `Wc` is a transparent `struct ib_wc`, and
+        // `max` is no more than there are in `out`.
+        let n = unsafe { bindings::ib_poll_cq(self.as_ptr(), max, out.as_mut_ptr().cast()) };
+        // A driver's error (negative) is a queue that has failed: nothing to take.
+        usize::try_from(n).unwrap_or(0).min(out.len())
+    }
+
+    /// Asks for [`CompHandler::completion`] at the next completion. Any context.
+    ///
+    /// `true`: completions may have come before this took effect; poll again.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(crate) fn arm(&self) -> Result<bool> {
+        let flags = bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
+            | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
+        // SAFETY: By the type invariants the queue is valid.
+        let ret = unsafe { bindings::ib_req_notify_cq(self.as_ptr(), flags) };
+        if ret < 0 {
+            return Err(Error::from_errno(ret));
+        }
+        Ok(ret > 0)
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc` of
+        // it, so it is not in use.
+        let ret = unsafe { bindings::ib_destroy_cq_user(self.as_ptr(), core::ptr::null_mut()) };
+        if ret != 0 {
+            // The handlers may still be called: their context is never freed then.
+            pr_err!("ib: destroying a completion queue failed: {}\n", ret);
+            return;
+        }
+        // SAFETY: By the type invariants the two belong together, and no handler runs any more.
+        unsafe { (self.put_ctx)(self.ctx) };
+    }
+}
+
+/// # Safety
+///
+/// `ctx` must come from `Arc::<T>::into_raw`, and not be used again.
+unsafe fn put<T>(ctx: *mut c_void) {
+    // SAFETY: The caller's promise.
+    drop(unsafe { Arc::<T>::from_raw(ctx.cast_const().cast()) });
+}
+
+/// # Safety
+///
+/// Called by the driver with the context of a queue made by `Cq::new::<T>`.
+unsafe extern "C" fn completion<T: CompHandler>(_cq: *mut bindings::ib_cq, ctx: *mut c_void) {
+    // SAFETY: `ctx` is the `Arc::into_raw` of the queue, which is given back only after the queue is
+    // gone.
+    T::completion(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+}
+
+/// # Safety
+///
+/// Called by the driver with the context of a queue made by `Cq::new::<T>`.
+unsafe extern "C" fn event<T: CompHandler>(_event: *mut bindings::ib_event, ctx: *mut c_void) {
+    // SAFETY: As for `completion`.
+    T::failed(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+}
+
+/// How a work request ended, `enum ib_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WcStatus {
+    /// It is done.
+    Success,
+    /// A buffer was too short for what came.
+    LocalLength,
+    /// A local key or address was refused.
+    LocalProtection,
+    /// The queue pair was in error when its turn came.
+    Flushed,
+    /// The peer refused the key, the range or the access.
+    RemoteAccess,
+    /// The peer called the request invalid (its buffer was too short, say).
+    RemoteInvalid,
+    /// The peer could not do it.
+    RemoteOperation,
+    /// The peer did not answer.
+    RetryExceeded,
+    /// The peer had no receive posted, again and again.
+    RnrRetryExceeded,
+    /// Another one, by its number.
+    Other(u32),
+}
+
+/// What was completed, `enum ib_wc_opcode`. Meaningful only with [`WcStatus::Success`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WcOpcode {
+    /// A SEND of ours.
+    Send,
+    /// An RDMA WRITE of ours.
+    Write,
+    /// An RDMA READ of ours.
+    Read,
+    /// A LOCAL_INV of ours.
+    LocalInv,
+    /// A REG_MR of ours.
+    RegMr,
+    /// A receive.
+    Recv,
+    /// A receive consumed by a WRITE with immediate.
+    RecvWriteImm,
+    /// Another one, by its number.
+    Other(u32),
+}
+
+/// One completion.
+#[repr(transparent)]
+#[derive(Default)]
+pub(crate) struct Wc(bindings::ib_wc);
+
+// SAFETY: A completion is plain data; its pointers are only compared.
+unsafe impl Send for Wc {}
+
+impl Wc {
+    /// The number that the work request carried. The only thing to be trusted, beside the status
+    /// and the queue pair, in a completion that is no success.
+    pub(crate) fn wr_id(&self) -> u64 {
+        // SAFETY: We post numbers, never `wr_cqe`, and any bits are a number.
+        unsafe { *self.0.__bindgen_anon_1.wr_id }
+    }
+
+    /// How it ended.
+    pub(crate) fn status(&self) -> WcStatus {
+        match self.0.status {
+            bindings::ib_wc_status_IB_WC_SUCCESS => WcStatus::Success,
+            bindings::ib_wc_status_IB_WC_LOC_LEN_ERR => WcStatus::LocalLength,
+            bindings::ib_wc_status_IB_WC_LOC_PROT_ERR => WcStatus::LocalProtection,
+            bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR => WcStatus::Flushed,
+            bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
+            bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => WcStatus::RemoteInvalid,
+            bindings::ib_wc_status_IB_WC_REM_OP_ERR => WcStatus::RemoteOperation,
+            bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR => WcStatus::RetryExceeded,
+            bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => WcStatus::RnrRetryExceeded,
+            other => WcStatus::Other(other),
+        }
+    }
+
+    /// Whether it is a success.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.status() == WcStatus::Success
+    }
+
+    /// What it was.
+    pub(crate) fn opcode(&self) -> WcOpcode {
+        match self.0.opcode {
+            bindings::ib_wc_opcode_IB_WC_SEND => WcOpcode::Send,
+            bindings::ib_wc_opcode_IB_WC_RDMA_WRITE => WcOpcode::Write,
+            bindings::ib_wc_opcode_IB_WC_RDMA_READ => WcOpcode::Read,
+            bindings::ib_wc_opcode_IB_WC_LOCAL_INV => WcOpcode::LocalInv,
+            bindings::ib_wc_opcode_IB_WC_REG_MR => WcOpcode::RegMr,
+            bindings::ib_wc_opcode_IB_WC_RECV => WcOpcode::Recv,
+            bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvWriteImm,
+            other => WcOpcode::Other(other),
+        }
+    }
+
+    /// How many bytes came, of a receive.
+    pub(crate) fn byte_len(&self) -> u32 {
+        self.0.byte_len
+    }
+
+    /// The queue pair: compare with [`Qp::key`]. (Its number cannot be read from here: a queue
+    /// pair may be gone while completions of it are still in the queue.)
+    ///
+    /// [`Qp::key`]: super::qp::Qp::key
+    pub(crate) fn qp(&self) -> QpKey {
+        QpKey::from_ptr(self.0.qp)
+    }
+
+    /// The sender's queue pair number, where the transport gives it.
+    pub(crate) fn src_qp(&self) -> u32 {
+        self.0.src_qp
+    }
+
+    /// The immediate value, host byte order, of a receive that has one.
+    pub(crate) fn imm(&self) -> Option<u32> {
+        if self.0.wc_flags & (bindings::ib_wc_flags_IB_WC_WITH_IMM as i32) == 0 {
+            return None;
+        }
+        // SAFETY: The flag says that this is the field in use, and any bits are a number.
+        Some(u32::from_be(unsafe { *self.0.ex.imm_data }))
+    }
+
+    /// The key that the sender had invalidated here, of a receive that did so.
+    pub(crate) fn invalidated_rkey(&self) -> Option<u32> {
+        if self.0.wc_flags & (bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE as i32) == 0 {
+            return None;
+        }
+        // SAFETY: The flag says that this is the field in use, and any bits are a number.
+        Some(unsafe { *self.0.ex.invalidate_rkey })
+    }
+
+    /// The driver's own error number, for a message.
+    pub(crate) fn vendor_err(&self) -> u32 {
+        self.0.vendor_err
+    }
+}

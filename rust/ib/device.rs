@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices and the client that learns of them.
+//!
+//! C header: `include/rdma/ib_verbs.h`.
+//!
+//! Lock order: the core calls [`Client::add`] and [`Client::remove`] with the device's client lock
+//! held shared, or none. They may sleep and take any lock of ours that is never held while a
+//! [`ClientRegistration`] is made or dropped.
+
+use crate::bindings;
+use core::{
+    ffi::c_void,
+    marker::PhantomData,
+    ptr::{addr_of, NonNull},
+};
+use kernel::{
+    error::{from_result, to_result},
+    fmt,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc, //
+    },
+};
+
+/// A counted registration reference to an RDMA device.
+///
+/// While one lives the device stays registered: its removal waits. Whoever keeps one must let go
+/// of it when [`Client::remove`] is called.
+///
+/// # Invariants
+///
+/// `ptr` points to a registered device, and the object owns one reference got by
+/// `ib_device_try_get`.
+pub(crate) struct Device {
+    ptr: NonNull<bindings::ib_device>,
+}
+
+// SAFETY: The reference count of a device may be changed from any thread, and what this type reads
+// of it does not change while it is registered.
+unsafe impl Send for Device {}
+// SAFETY: As above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Takes a reference, unless the device is being unregistered.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must point to a device whose memory is valid for the duration of the call.
+    pub(super) unsafe fn try_get(ptr: *mut bindings::ib_device) -> Option<Self> {
+        let ptr = NonNull::new(ptr)?;
+        // SAFETY: The caller guarantees that `ptr` is valid.
+        if !unsafe { bindings::ib_device_try_get(ptr.as_ptr()) } {
+            return None;
+        }
+        // INVARIANT: We have just got a registration reference, so it is registered.
+        Some(Self { ptr })
+    }
+
+    /// The raw device.
+    pub(super) fn as_ptr(&self) -> *mut bindings::ib_device {
+        self.ptr.as_ptr()
+    }
+
+    /// The device's name at this moment (it can be renamed).
+    pub(crate) fn name(&self) -> DeviceName {
+        let mut out = [0u8; 64];
+        // SAFETY: By the type invariants the device is valid. A rename may write at the same time,
+        // so the bytes are read one by one through the raw pointer, and the last is never used.
+        let name = unsafe { addr_of!((*self.as_ptr()).name) }.cast::<u8>();
+        for (i, byte) in out.iter_mut().enumerate().take(63) {
+            // SAFETY: `name` is an array of 64 bytes and `i` is less than 63.
+            *byte = unsafe { name.add(i).read_volatile() };
+            if *byte == 0 {
+                break;
+            }
+        }
+        DeviceName(out)
+    }
+
+    /// A number that no other device has while this one is registered.
+    pub(crate) fn index(&self) -> u32 {
+        // SAFETY: By the type invariants the device is valid; its index is constant.
+        unsafe { (*self.as_ptr()).index }
+    }
+
+    /// The number of completion vectors, at least one.
+    pub(crate) fn num_comp_vectors(&self) -> u32 {
+        // SAFETY: By the type invariants the device is valid; the field is constant.
+        let n = unsafe { (*self.as_ptr()).num_comp_vectors };
+        u32::try_from(n).unwrap_or(0).max(1)
+    }
+
+    /// The NUMA node of the device, if it has one.
+    pub(crate) fn numa_node(&self) -> Option<i32> {
+        // SAFETY: By the type invariants the device is valid.
+        let node = unsafe { bindings::ibdev_to_node(self.as_ptr()) };
+        (node >= 0).then_some(node)
+    }
+
+    /// Whether DMA addresses of this device are kernel virtual addresses (Soft-RoCE, siw).
+    pub(crate) fn uses_virt_dma(&self) -> bool {
+        // SAFETY: By the type invariants the device is valid.
+        unsafe { bindings::ib_uses_virt_dma(self.as_ptr()) }
+    }
+
+    /// Whether the device speaks iWARP: no WRITE with immediate, CM by TCP.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: By the type invariants the device is valid, and port 1 exists on every device.
+        unsafe { bindings::rdma_cap_iw_cm(self.as_ptr(), 1) }
+    }
+
+    /// The limits of the device.
+    pub(crate) fn attrs(&self) -> Attrs {
+        // SAFETY: By the type invariants the device is valid; its attributes are constant from
+        // registration on.
+        let a = unsafe { &*addr_of!((*self.as_ptr()).attrs) };
+        let n = |v: i32| u32::try_from(v).unwrap_or(0);
+        Attrs {
+            max_qp: n(a.max_qp),
+            max_qp_wr: n(a.max_qp_wr),
+            max_send_sge: n(a.max_send_sge),
+            max_recv_sge: n(a.max_recv_sge),
+            max_cq: n(a.max_cq),
+            max_cqe: n(a.max_cqe),
+            max_mr: n(a.max_mr),
+            max_pd: n(a.max_pd),
+            max_srq: n(a.max_srq),
+            max_srq_wr: n(a.max_srq_wr),
+            max_srq_sge: n(a.max_srq_sge),
+            max_fast_reg_pages: a.max_fast_reg_page_list_len,
+            max_rd_atomic: n(a.max_qp_rd_atom),
+            page_size_cap: a.page_size_cap,
+            fast_registration: a.device_cap_flags
+                & (bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64)
+                != 0,
+        }
+    }
+}
+
+impl Clone for Device {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariants the device is valid.
+        let got = unsafe { bindings::ib_device_try_get(self.as_ptr()) };
+        // We hold one, so the count was not zero and another can always be had.
+        debug_assert!(got);
+        // INVARIANT: The device is registered, and we own the reference just taken.
+        Self { ptr: self.ptr }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants we own a reference, and give it up here.
+        unsafe { bindings::ib_device_put(self.as_ptr()) };
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.ptr == other.ptr
+    }
+}
+
+impl Eq for Device {}
+
+/// A device's name, copied.
+pub(crate) struct DeviceName([u8; 64]);
+
+impl DeviceName {
+    /// The bytes of the name, without the NUL.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.split(|&b| b == 0).next().unwrap_or(&[])
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(core::str::from_utf8(self.as_bytes()).unwrap_or("?"))
+    }
+}
+
+/// What a device can do, see `struct ib_device_attr`.
+#[derive(Clone, Copy)]
+pub(crate) struct Attrs {
+    /// Queue pairs.
+    pub(crate) max_qp: u32,
+    /// Work requests in one queue.
+    pub(crate) max_qp_wr: u32,
+    /// Scatter/gather elements of one send.
+    pub(crate) max_send_sge: u32,
+    /// Scatter/gather elements of one receive.
+    pub(crate) max_recv_sge: u32,
+    /// Completion queues.
+    pub(crate) max_cq: u32,
+    /// Entries of one completion queue.
+    pub(crate) max_cqe: u32,
+    /// Memory regions.
+    pub(crate) max_mr: u32,
+    /// Protection domains.
+    pub(crate) max_pd: u32,
+    /// Shared receive queues.
+    pub(crate) max_srq: u32,
+    /// Work requests in one shared receive queue.
+    pub(crate) max_srq_wr: u32,
+    /// Scatter/gather elements of one shared receive.
+    pub(crate) max_srq_sge: u32,
+    /// Pages of one fast-registered region.
+    pub(crate) max_fast_reg_pages: u32,
+    /// Outstanding RDMA READs and atomics of a queue pair.
+    pub(crate) max_rd_atomic: u32,
+    /// Bit n: a region can be made of pages of 2^n bytes.
+    pub(crate) page_size_cap: u64,
+    /// REG_MR and LOCAL_INV work requests are there.
+    pub(crate) fast_registration: bool,
+}
+
+/// Who is told of RDMA devices that come and go.
+///
+/// Only devices that kernel users can drive are shown (the core checks).
+pub(crate) trait Client: 'static {
+    /// The name in messages and in the core's bookkeeping.
+    const NAME: &'static CStr;
+
+    /// What the client keeps per device.
+    type Data: Send + Sync + 'static;
+
+    /// A device has come. May sleep. On an error the device is left alone.
+    fn add(device: &Device) -> Result<Arc<Self::Data>>;
+
+    /// The device goes, or the client is being unregistered. May sleep; returns when every object
+    /// on the device is gone or will go without further help. Removal of the device waits for
+    /// the last [`Device`] after that.
+    fn remove(device: &Device, data: Arc<Self::Data>);
+}
+
+/// The one client of this module: the core's callback names only the device, and setting the
+/// data needs the client. Written only by [`ClientRegistration`].
+static CLIENT: Atomic<usize> = Atomic::new(0);
+
+/// What the core keeps for us per device.
+struct Attached<T: Client> {
+    device: Device,
+    data: Arc<T::Data>,
+}
+
+/// A registered client. One at a time per module.
+///
+/// Dropping it calls [`Client::remove`] for each device and returns when no callback runs or will
+/// run again; it sleeps.
+///
+/// # Invariants
+///
+/// `client` is registered with the core, comes from `KBox::into_raw`, and [`CLIENT`] names it.
+pub(crate) struct ClientRegistration<T: Client> {
+    client: NonNull<bindings::ib_client>,
+    _client: PhantomData<T>,
+}
+
+// SAFETY: The registration is a handle of a core object with its own locking; it has no data of `T`.
+unsafe impl<T: Client> Send for ClientRegistration<T> {}
+// SAFETY: There is nothing to do with a shared reference.
+unsafe impl<T: Client> Sync for ClientRegistration<T> {}
+
+impl<T: Client> ClientRegistration<T> {
+    /// Registers the client; [`Client::add`] is called for every device there is before this
+    /// returns. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if this module has a client already, `ENOMEM`.
+    pub(crate) fn new() -> Result<Self> {
+        let client = bindings::ib_client {
+            name: T::NAME.as_char_ptr(),
+            add: Some(Self::add),
+            remove: Some(Self::remove),
+            ..Default::default()
+        };
+        let client = KBox::into_raw(KBox::new(client, GFP_KERNEL)?);
+        if CLIENT.cmpxchg(0, client as usize, Full).is_err() {
+            // SAFETY: It came from `KBox::into_raw` above and nobody else has it.
+            drop(unsafe { KBox::from_raw(client) });
+            return Err(EBUSY);
+        }
+        // SAFETY: `client` is initialised, its callbacks match the core's types, and it stays where
+        // it is until it has been unregistered.
+        if let Err(e) = to_result(unsafe { bindings::ib_register_client(client) }) {
+            CLIENT.store(0, Relaxed);
+            // SAFETY: The core has forgotten it; it came from `KBox::into_raw` above.
+            drop(unsafe { KBox::from_raw(client) });
+            return Err(e);
+        }
+        // INVARIANT: It has been registered, and `CLIENT` names it.
+        Ok(Self {
+            // SAFETY: `KBox::into_raw` gives no null pointer.
+            client: unsafe { NonNull::new_unchecked(client) },
+            _client: PhantomData,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core with a valid device that is being registered with this client.
+    unsafe extern "C" fn add(ibdev: *mut bindings::ib_device) -> i32 {
+        from_result(|| {
+            // SAFETY: The core's device is valid during the callback.
+            let device = unsafe { Device::try_get(ibdev) }.ok_or(ENODEV)?;
+            let attached = KBox::<Attached<T>>::new_uninit(GFP_KERNEL)?;
+            let data = T::add(&device)?;
+            let attached = KBox::write(attached, Attached { device, data });
+            let client = CLIENT.load(Relaxed) as *mut bindings::ib_client;
+            // SAFETY: Callbacks run only while the client that `CLIENT` names is registered, and the
+            // core calls us with the locks held that setting the data needs. `remove` takes the
+            // box back.
+            unsafe { bindings::ib_set_client_data(ibdev, client, KBox::into_raw(attached).cast()) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core once for each device for which `add` succeeded, with the data set there.
+    unsafe extern "C" fn remove(_ibdev: *mut bindings::ib_device, data: *mut c_void) {
+        if data.is_null() {
+            return;
+        }
+        // SAFETY: `data` is what `add` set for this device, a `KBox<Attached<T>>`, and the core
+        // gives it to us this once.
+        let attached = unsafe { KBox::from_raw(data.cast::<Attached<T>>()) };
+        let Attached { device, data } = KBox::into_inner(attached);
+        T::remove(&device, data);
+    }
+}
+
+impl<T: Client> Drop for ClientRegistration<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants it is registered. This is a full fence for the callbacks.
+        unsafe { bindings::ib_unregister_client(self.client.as_ptr()) };
+        CLIENT.store(0, Relaxed);
+        // SAFETY: By the type invariants it comes from `KBox::into_raw`, and the core has forgotten
+        // it.
+        drop(unsafe { KBox::from_raw(self.client.as_ptr()) });
+    }
+}

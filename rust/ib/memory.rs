@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Our own kinds of memory, as [`dma`](super::dma) maps them: the receive pool and the transmit
+//! buffers ([`ContigPages`]), and the pinned pages of programs ([`PinnedRuns`]).
+
+use super::dma::{DmaMemory, Run, RunSource};
+use crate::{
+    bindings,
+    kern::{contig::ContigPages, pin::PinnedPages},
+};
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+// SAFETY: `ContigPages` is one physically contiguous allocation, of a size that never changes, and
+// owned by the object until it is dropped.
+unsafe impl DmaMemory for ContigPages {
+    fn first_page(&self) -> NonNull<bindings::page> {
+        // An allocation has at least one page; were it not so, nothing could be mapped.
+        self.page(0)
+            .and_then(|p| NonNull::new(p.as_ptr()))
+            .unwrap_or(NonNull::dangling())
+    }
+
+    fn size(&self) -> usize {
+        self.bytes()
+    }
+}
+
+/// Pinned pages of a program and their physically contiguous runs.
+pub(crate) struct PinnedRuns {
+    runs: KVec<Run>,
+    pages: PinnedPages,
+}
+
+impl PinnedRuns {
+    /// Finds the runs. Sleeps. ENOMEM.
+    pub(crate) fn new(pages: PinnedPages) -> Result<Self> {
+        let mut runs = KVec::with_capacity(pages.count(), GFP_KERNEL)?;
+        for (page, offset, len) in pages.runs() {
+            runs.push(
+                Run {
+                    page: NonNull::new(page.as_ptr()).ok_or(EFAULT)?,
+                    offset: offset as u32,
+                    len: len as u32,
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        Ok(Self { runs, pages })
+    }
+
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+}
+
+// SAFETY: The pointers in `runs` name pinned pages, which belong to no task.
+unsafe impl Send for PinnedRuns {}
+// SAFETY: Nothing changes after the making.
+unsafe impl Sync for PinnedRuns {}
+
+// SAFETY: The runs are computed once, of pages that `pages` keeps pinned, and so in place, until it
+// is dropped.
+unsafe impl RunSource for PinnedRuns {
+    fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}

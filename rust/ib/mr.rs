@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions for remote access, by fast registration.
+//!
+//! C header: `include/rdma/ib_verbs.h`.
+//!
+//! A region goes round: [`Mr::map`] describes the memory and gives a new key, a REG work request
+//! makes it accessible, a LOCAL_INV takes the access away, and the completion of that,
+//! [`Mr::invalidated`], gives the memory back. The extent is exact, whatever the page size.
+//!
+//! The address that the peer uses is not a DMA address (that would tell it where our memory is):
+//! it is an origin that the caller chooses, plus the offset in the first page, as
+//! `ib_map_mr_sg_zbva` does with origin zero.
+
+use super::{
+    cq::{Wc, WcOpcode},
+    dma::DmaRegion,
+    pd::Pd,
+    unsupported,
+};
+use crate::bindings;
+use core::ptr::{null_mut, NonNull};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Release},
+        Arc, //
+    },
+};
+
+/// What the peer may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// Both.
+    ReadWrite,
+}
+
+impl Access {
+    /// The flags of `enum ib_access_flags`. Remote writing needs local writing as well.
+    pub(super) fn raw(self) -> i32 {
+        const LOCAL: i32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE as i32;
+        const WRITE: i32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE as i32;
+        const READ: i32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ as i32;
+        match self {
+            Access::Write => LOCAL | WRITE,
+            Access::Read => READ,
+            Access::ReadWrite => LOCAL | WRITE | READ,
+        }
+    }
+}
+
+/// No memory.
+const FREE: u32 = 0;
+/// Memory described, no access yet.
+const MAPPED: u32 = 1;
+/// A REG work request has been posted: the peer may have access until a LOCAL_INV has completed.
+const POSTED: u32 = 2;
+
+/// A memory region of up to a fixed number of pages.
+///
+/// Dropping it takes the access away (sleeps), then lets the memory go. Do so only when no work
+/// request that names it is outstanding: drivers keep its address in their queues.
+///
+/// # Invariants
+///
+/// `ptr` is a region allocated in `pd`, owned by this object. While the state is not `FREE`,
+/// `region` is the memory that the region describes.
+pub(crate) struct Mr {
+    ptr: NonNull<bindings::ib_mr>,
+    max_pages: u32,
+    state: Atomic<u32>,
+    region: Option<Arc<DmaRegion>>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Drivers lock what regions share; what this type changes it changes by `&mut`.
+unsafe impl Send for Mr {}
+// SAFETY: Shared references only read, and post, which drivers lock.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Allocates a region of up to `max_pages` pages. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the device has no fast registration, `EINVAL` for more pages than it takes,
+    /// `ENOMEM`.
+    pub(crate) fn new(pd: &Arc<Pd>, max_pages: u32) -> Result<Self> {
+        let attrs = pd.device().attrs();
+        if !attrs.fast_registration {
+            return Err(unsupported());
+        }
+        if max_pages == 0 || max_pages > attrs.max_fast_reg_pages {
+            return Err(EINVAL);
+        }
+        // SAFETY: The domain is valid.
+        let ptr = from_err_ptr(unsafe {
+            bindings::ib_alloc_mr(
+                pd.as_ptr(),
+                bindings::ib_mr_type_IB_MR_TYPE_MEM_REG,
+                max_pages,
+            )
+        })?;
+        // INVARIANT: The region is ours and in `pd`, and describes nothing.
+        Ok(Self {
+            ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
+            max_pages,
+            state: Atomic::new(FREE),
+            region: None,
+            pd: pd.clone(),
+        })
+    }
+
+    /// The raw region.
+    pub(super) fn as_ptr(&self) -> *mut bindings::ib_mr {
+        self.ptr.as_ptr()
+    }
+
+    /// The domain.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Describes `len` bytes at `offset` of `region`, under a new key. Does not sleep on the
+    /// devices we know, but may allocate on some: call it in process context.
+    ///
+    /// `origin` is where the peer's addresses begin; its bits below the page size are replaced by
+    /// the offset in the first page. See [`Mr::iova`] for the result.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` unless the region is free, `EINVAL` outside of `region`, for another domain's, or if
+    /// no page size of the device covers it with the pages there are.
+    pub(crate) fn map(
+        &mut self,
+        region: &Arc<DmaRegion>,
+        offset: usize,
+        len: usize,
+        origin: u64,
+    ) -> Result {
+        if self.state.load(Acquire) != FREE {
+            return Err(EBUSY);
+        }
+        if !Arc::ptr_eq(region.pd(), &self.pd) {
+            return Err(EINVAL);
+        }
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || end > region.len() {
+            return Err(EINVAL);
+        }
+        let sg_len = u32::try_from(len).map_err(|_| EINVAL)?;
+        let start = region.addr().raw().wrapping_add(offset as u64);
+        let page_size = self.page_size(start, len).ok_or(EINVAL)?;
+
+        let mut sg = bindings::scatterlist::default();
+        // SAFETY: `sg` is ours; the call initialises it as a list of one mapped segment.
+        unsafe { bindings::sg_one_mapped(&mut sg, start, sg_len) };
+        // SAFETY: By the type invariants the region is valid, and no work request uses it while it
+        // is free. The list has one segment, mapped for this device.
+        let n = unsafe { bindings::ib_map_mr_sg(self.as_ptr(), &mut sg, 1, null_mut(), page_size) };
+        if n < 0 {
+            return Err(Error::from_errno(n));
+        }
+        let mask = u64::from(page_size) - 1;
+        // SAFETY: By the type invariants the region is ours, and free: nobody else looks at it.
+        let raw = unsafe { &mut *self.as_ptr() };
+        if n != 1 || raw.length != len as u64 {
+            return Err(EINVAL);
+        }
+        raw.iova = (origin & !mask) | (start & mask);
+        // SAFETY: As above. Each registration has a key of its own: one that leaked is worth nothing
+        // after the next.
+        unsafe {
+            let key = bindings::ib_inc_rkey((*self.as_ptr()).rkey);
+            bindings::ib_update_fast_reg_key(self.as_ptr(), key as u8);
+        }
+        // INVARIANT: This is what the region describes now.
+        self.region = Some(region.clone());
+        self.state.store(MAPPED, Release);
+        Ok(())
+    }
+
+    /// The smallest page size of the device with which `len` bytes from `start` fit.
+    fn page_size(&self, start: u64, len: usize) -> Option<u32> {
+        let cap = self.pd.device().attrs().page_size_cap;
+        let last = start.checked_add(len as u64)?.checked_sub(1)?;
+        (bindings::PAGE_SHIFT..31)
+            .filter(|shift| cap & (1 << shift) != 0)
+            .find(|shift| (last >> shift) - (start >> shift) < u64::from(self.max_pages))
+            .map(|shift| 1 << shift)
+    }
+
+    /// The key for the peer, of this registration.
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: By the type invariants the region is valid; the key changes only by `&mut self`.
+        unsafe { (*self.as_ptr()).rkey }
+    }
+
+    /// The address of the first byte, for the peer.
+    pub(crate) fn iova(&self) -> u64 {
+        // SAFETY: By the type invariants the region is valid; the address changes only by `&mut
+        // self` (Soft-RoCE writes the same value to it when it registers).
+        unsafe { (*self.as_ptr()).iova }
+    }
+
+    /// The memory, from [`Mr::map`] until it is given back.
+    pub(crate) fn region(&self) -> Option<&Arc<DmaRegion>> {
+        self.region.as_ref()
+    }
+
+    /// Whether a REG has been posted and no [`Mr::invalidated`] followed.
+    pub(crate) fn is_posted(&self) -> bool {
+        self.state.load(Acquire) == POSTED
+    }
+
+    /// A REG is about to be posted: takes the region from mapped to posted.
+    pub(super) fn begin_post(&self) -> Result {
+        match self.state.cmpxchg(MAPPED, POSTED, Full) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(EBUSY),
+        }
+    }
+
+    /// The REG was not taken after all.
+    pub(super) fn undo_post(&self) {
+        self.state.store(MAPPED, Release);
+    }
+
+    /// The LOCAL_INV of this region has completed, as `wc` proves: the peer has no access any more.
+    /// Gives the memory back; the region is free again.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `wc` is no success of a LOCAL_INV or the region was not registered. After a
+    /// failed one only dropping the region takes the access away.
+    pub(crate) fn invalidated(&mut self, wc: &Wc) -> Result<Arc<DmaRegion>> {
+        if !wc.is_ok() || wc.opcode() != WcOpcode::LocalInv || !self.is_posted() {
+            return Err(EINVAL);
+        }
+        self.take()
+    }
+
+    /// Gives back the memory of a region that was mapped and never posted.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it was posted, `EINVAL` if it is free.
+    pub(crate) fn unmap(&mut self) -> Result<Arc<DmaRegion>> {
+        if self.is_posted() {
+            return Err(EBUSY);
+        }
+        self.take()
+    }
+
+    fn take(&mut self) -> Result<Arc<DmaRegion>> {
+        let region = self.region.take().ok_or(EINVAL)?;
+        self.state.store(FREE, Release);
+        Ok(region)
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the region is ours.
+        let ret = unsafe { bindings::ib_dereg_mr_user(self.as_ptr(), null_mut()) };
+        if ret != 0 {
+            // The peer may still have access: the memory must never be used for anything else.
+            pr_err!("ib: deregistering memory failed: {}\n", ret);
+            core::mem::forget(self.region.take());
+        }
+    }
+}

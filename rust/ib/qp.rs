@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reliable connected queue pairs, which belong to a connection id.
+//!
+//! C header: `include/rdma/ib_verbs.h`.
+
+use super::{
+    cm::IdInner,
+    cq::Cq,
+    dma::Sge,
+    mr::{Access, Mr},
+    pd::Pd,
+    srq::Srq,
+};
+use crate::bindings;
+use core::{
+    mem::{size_of, ManuallyDrop},
+    ptr::{addr_of_mut, null, null_mut, NonNull},
+};
+use kernel::{error::to_result, prelude::*, sync::Arc};
+
+/// What a queue pair is to have room for.
+#[derive(Clone, Copy)]
+pub(crate) struct QpCaps {
+    /// Work requests in the send queue.
+    pub(crate) max_send_wr: u32,
+    /// Elements of one.
+    pub(crate) max_send_sge: u32,
+    /// Bytes that can be sent inline.
+    pub(crate) max_inline: u32,
+}
+
+/// The identity of a queue pair, for comparing: a completion has one. It says nothing once the
+/// queue pair is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub(crate) struct QpKey(usize);
+
+impl QpKey {
+    pub(super) fn from_ptr(ptr: *mut bindings::ib_qp) -> Self {
+        Self(ptr as usize)
+    }
+
+    /// A number to look it up by. It is an address: never show it.
+    pub(crate) fn to_usize(self) -> usize {
+        self.0
+    }
+}
+
+/// What a work request does.
+#[derive(Clone, Copy)]
+pub(crate) enum SendOp<'a> {
+    /// A message into a receive of the peer's.
+    Send {
+        /// From where.
+        sges: &'a [Sge],
+    },
+    /// A message that also takes away a key of the peer's.
+    SendInv {
+        /// From where.
+        sges: &'a [Sge],
+        /// The peer's key.
+        rkey: u32,
+    },
+    /// An RDMA WRITE into memory of the peer's.
+    Write {
+        /// From where.
+        sges: &'a [Sge],
+        /// Where to.
+        raddr: u64,
+        /// By which key.
+        rkey: u32,
+    },
+    /// An RDMA WRITE that uses up a receive of the peer's (not on iWARP).
+    WriteImm {
+        /// From where.
+        sges: &'a [Sge],
+        /// Where to.
+        raddr: u64,
+        /// By which key.
+        rkey: u32,
+        /// The immediate value, host byte order.
+        imm: u32,
+    },
+    /// An RDMA READ of memory of the peer's.
+    Read {
+        /// Where to.
+        sges: &'a [Sge],
+        /// From where.
+        raddr: u64,
+        /// By which key.
+        rkey: u32,
+    },
+    /// Makes a mapped region accessible.
+    Reg {
+        /// The region.
+        mr: &'a Mr,
+        /// For what.
+        access: Access,
+    },
+    /// Takes the access to one of our regions away.
+    LocalInv {
+        /// Its key.
+        rkey: u32,
+    },
+}
+
+impl SendOp<'_> {
+    fn sges(&self) -> &[Sge] {
+        match self {
+            SendOp::Send { sges }
+            | SendOp::SendInv { sges, .. }
+            | SendOp::Write { sges, .. }
+            | SendOp::WriteImm { sges, .. }
+            | SendOp::Read { sges, .. } => sges,
+            SendOp::Reg { .. } | SendOp::LocalInv { .. } => &[],
+        }
+    }
+}
+
+/// A work request for the send queue.
+#[derive(Clone, Copy)]
+pub(crate) struct SendWr<'a> {
+    /// Comes back in the completion, and in a flush completion even without `signaled`.
+    pub(crate) wr_id: u64,
+    /// What to do.
+    pub(crate) op: SendOp<'a>,
+    /// A success has a completion. The memory of one that has none is free when a later one of
+    /// the same queue has completed.
+    pub(crate) signaled: bool,
+    /// Starts when the READs and LOCAL_INVs before it are done.
+    pub(crate) fence: bool,
+}
+
+/// Posting failed, perhaps half-way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PostError {
+    /// Why.
+    pub(crate) error: Error,
+    /// How many were taken, from the front: they will complete.
+    pub(crate) accepted: usize,
+}
+
+impl PostError {
+    pub(super) fn none(error: Error) -> Self {
+        Self { error, accepted: 0 }
+    }
+
+    /// What the return value of a posting verb says, of `count` requests from `first` on.
+    pub(super) fn check<T>(
+        ret: i32,
+        first: *const T,
+        bad: *const T,
+        count: usize,
+    ) -> Result<(), Self> {
+        if ret == 0 {
+            return Ok(());
+        }
+        // Where the driver does not say which one was bad, none was looked at.
+        let accepted = (bad as usize)
+            .checked_sub(first as usize)
+            .map_or(0, |bytes| bytes / size_of::<T>())
+            .min(count);
+        Err(Self {
+            error: Error::from_errno(if ret < 0 { ret } else { -ret }),
+            accepted,
+        })
+    }
+}
+
+impl From<PostError> for Error {
+    fn from(e: PostError) -> Error {
+        e.error
+    }
+}
+
+/// Room for any of our work requests, as the core wants them.
+#[repr(C)]
+union Slot {
+    wr: ManuallyDrop<bindings::ib_send_wr>,
+    rdma: ManuallyDrop<bindings::ib_rdma_wr>,
+    reg: ManuallyDrop<bindings::ib_reg_wr>,
+}
+
+/// A queue pair; it keeps its id, domain, queues.
+///
+/// Dropping it destroys it (sleeps). Completions of it may still be in the queues then.
+///
+/// # Invariants
+///
+/// `ptr` is the queue pair of `id`, made there by `rdma_create_qp`, and destroyed only by this
+/// object.
+pub(crate) struct Qp {
+    ptr: NonNull<bindings::ib_qp>,
+    max_send_sge: u32,
+    // In the order in which they are let go.
+    id: Arc<IdInner>,
+    _srq: Arc<Srq>,
+    _send_cq: Arc<Cq>,
+    _recv_cq: Arc<Cq>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Drivers lock their queues; posting and modifying are allowed from several threads.
+unsafe impl Send for Qp {}
+// SAFETY: As above.
+unsafe impl Sync for Qp {}
+
+impl Qp {
+    /// How many work requests [`Qp::post`] takes at once.
+    pub(crate) const MAX_CHAIN: usize = 8;
+
+    /// See `CmId::create_qp`; the caller has made sure that the id has none.
+    pub(super) fn new(
+        id: Arc<IdInner>,
+        pd: &Arc<Pd>,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        srq: &Arc<Srq>,
+        caps: QpCaps,
+    ) -> Result<Self> {
+        let mut init = bindings::ib_qp_init_attr {
+            send_cq: send_cq.as_ptr(),
+            recv_cq: recv_cq.as_ptr(),
+            srq: srq.as_ptr(),
+            cap: bindings::ib_qp_cap {
+                max_send_wr: caps.max_send_wr,
+                max_send_sge: caps.max_send_sge,
+                max_inline_data: caps.max_inline,
+                ..Default::default()
+            },
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        // SAFETY: The id, the domain and the queues are valid and kept by the object we make; the id
+        // has no queue pair, and nobody else gives it one, by the caller's promise.
+        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) })?;
+        // SAFETY: The id is valid, and its queue pair was set just now.
+        let ptr = unsafe { (*id.as_ptr()).qp };
+        // INVARIANT: It is the queue pair of `id`, and we are the only ones to destroy it.
+        Ok(Self {
+            ptr: NonNull::new(ptr).ok_or(EINVAL)?,
+            max_send_sge: caps.max_send_sge,
+            id,
+            _srq: srq.clone(),
+            _send_cq: send_cq.clone(),
+            _recv_cq: recv_cq.clone(),
+            pd: pd.clone(),
+        })
+    }
+
+    fn as_ptr(&self) -> *mut bindings::ib_qp {
+        self.ptr.as_ptr()
+    }
+
+    /// The domain.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// The queue pair's number.
+    pub(crate) fn num(&self) -> u32 {
+        // SAFETY: By the type invariants the queue pair is valid; its number is constant.
+        unsafe { (*self.as_ptr()).qp_num }
+    }
+
+    /// To compare with [`Wc::qp`].
+    ///
+    /// [`Wc::qp`]: super::cq::Wc::qp
+    pub(crate) fn key(&self) -> QpKey {
+        QpKey::from_ptr(self.as_ptr())
+    }
+
+    /// Posts up to [`Qp::MAX_CHAIN`] work requests in order, with one doorbell. Any context; no
+    /// allocation.
+    ///
+    /// What the elements name stays mapped, and the regions stay where they are, until the
+    /// completion (or that of a later request in the same queue).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for too many requests or elements, or a queue pair that is not connected; `EBUSY`
+    /// for a region that is not mapped and free; `ENOMEM` if the queue is full. The error says
+    /// how many were taken.
+    pub(crate) fn post(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        if wrs.is_empty() {
+            return Ok(());
+        }
+        let max_sge = self.max_send_sge as usize;
+        if wrs.len() > Self::MAX_CHAIN || wrs.iter().any(|w| w.op.sges().len() > max_sge) {
+            return Err(PostError::none(EINVAL));
+        }
+        for (i, wr) in wrs.iter().enumerate() {
+            if let SendOp::Reg { mr, .. } = wr.op {
+                let foreign = !Arc::ptr_eq(mr.pd(), &self.pd);
+                let begun = if foreign {
+                    Err(EINVAL)
+                } else {
+                    mr.begin_post()
+                };
+                if let Err(e) = begun {
+                    undo(&wrs[..i]);
+                    return Err(PostError::none(e));
+                }
+            }
+        }
+
+        let mut slots = [const {
+            Slot {
+                // SAFETY: All zeroes is an empty one: null pointers and numbers.
+                reg: unsafe { core::mem::zeroed() },
+            }
+        }; Self::MAX_CHAIN];
+        let base = slots.as_mut_ptr();
+        for (i, wr) in wrs.iter().enumerate() {
+            // SAFETY: `i` is less than the length of `wrs`, hence of `slots`; so is `i + 1` where it
+            // is used. Every variant of the union begins with a `struct ib_send_wr` (`repr(C)`).
+            let (slot, next) = unsafe {
+                let next = if i + 1 < wrs.len() {
+                    base.add(i + 1).cast()
+                } else {
+                    null_mut()
+                };
+                (base.add(i), next)
+            };
+            // SAFETY: `slot` is one of ours and initialised (zeroed).
+            unsafe { fill(slot, wr, next) };
+        }
+
+        let mut bad: *const bindings::ib_send_wr = null();
+        // SAFETY: By the type invariants the queue pair is valid. The chain and the lists it points to
+        // live to the end of the call, drivers copy them and write to neither. What the lists
+        // name stays mapped by the contract of this function.
+        let ret = unsafe { bindings::ib_post_send(self.as_ptr(), base.cast(), &mut bad) };
+        let res = PostError::check(ret, base.cast_const(), bad.cast::<Slot>(), wrs.len());
+        if let Err(e) = &res {
+            undo(&wrs[e.accepted..]);
+        }
+        res
+    }
+
+    /// Moves the queue pair to the error state: what is posted completes as flushed. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(crate) fn set_error(&self) -> Result {
+        let mut attr = bindings::ib_qp_attr {
+            qp_state: bindings::ib_qp_state_IB_QPS_ERR,
+            ..Default::default()
+        };
+        // SAFETY: By the type invariants the queue pair is valid, and the mask names what is set.
+        to_result(unsafe {
+            bindings::ib_modify_qp(
+                self.as_ptr(),
+                &mut attr,
+                bindings::ib_qp_attr_mask_IB_QP_STATE as i32,
+            )
+        })
+    }
+
+    /// Asks the device for the state. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(crate) fn state(&self) -> Result<QpState> {
+        let mut attr = bindings::ib_qp_attr::default();
+        let mut init = bindings::ib_qp_init_attr::default();
+        // SAFETY: By the type invariants the queue pair is valid; both answers are ours.
+        to_result(unsafe {
+            bindings::ib_query_qp(
+                self.as_ptr(),
+                &mut attr,
+                bindings::ib_qp_attr_mask_IB_QP_STATE as i32,
+                &mut init,
+            )
+        })?;
+        Ok(match attr.qp_state {
+            bindings::ib_qp_state_IB_QPS_RESET => QpState::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => QpState::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => QpState::ReadyToReceive,
+            bindings::ib_qp_state_IB_QPS_RTS => QpState::ReadyToSend,
+            bindings::ib_qp_state_IB_QPS_SQD => QpState::Draining,
+            _ => QpState::Error,
+        })
+    }
+}
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QpState {
+    /// Nothing works.
+    Reset,
+    /// Receives can be posted.
+    Init,
+    /// Receiving works.
+    ReadyToReceive,
+    /// All works.
+    ReadyToSend,
+    /// Sending is being stopped.
+    Draining,
+    /// Everything posted is flushed.
+    Error,
+}
+
+/// Takes back what posting did to the regions of requests that were not taken.
+fn undo(wrs: &[SendWr<'_>]) {
+    for wr in wrs {
+        if let SendOp::Reg { mr, .. } = wr.op {
+            mr.undo_post();
+        }
+    }
+}
+
+/// Writes a work request as the core wants it.
+///
+/// # Safety
+///
+/// `slot` must be valid for writing, and initialised.
+unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr) {
+    // SAFETY: `slot` is valid, and all variants begin with the common part, of which any bits are
+    // valid.
+    let common = unsafe { &mut *addr_of_mut!((*slot).wr).cast::<bindings::ib_send_wr>() };
+    let sges = wr.op.sges();
+    let mut flags = 0;
+    if wr.signaled {
+        flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
+    }
+    if wr.fence {
+        flags |= bindings::ib_send_flags_IB_SEND_FENCE;
+    }
+    common.next = next;
+    common.__bindgen_anon_1.wr_id = ManuallyDrop::new(wr.wr_id);
+    common.sg_list = Sge::as_raw(sges).cast_mut();
+    common.num_sge = sges.len() as i32;
+    common.send_flags = flags;
+    let rdma = match wr.op {
+        SendOp::Send { .. } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
+            None
+        }
+        SendOp::SendInv { rkey, .. } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+            common.ex.invalidate_rkey = ManuallyDrop::new(rkey);
+            None
+        }
+        SendOp::Write { raddr, rkey, .. } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+            Some((raddr, rkey))
+        }
+        SendOp::WriteImm {
+            raddr, rkey, imm, ..
+        } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+            common.ex.imm_data = ManuallyDrop::new(imm.to_be());
+            Some((raddr, rkey))
+        }
+        SendOp::Read { raddr, rkey, .. } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
+            Some((raddr, rkey))
+        }
+        SendOp::LocalInv { rkey } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
+            common.ex.invalidate_rkey = ManuallyDrop::new(rkey);
+            None
+        }
+        SendOp::Reg { mr, access } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
+            // SAFETY: `slot` is valid, and any bits are valid for these fields.
+            let reg = unsafe { &mut *addr_of_mut!((*slot).reg).cast::<bindings::ib_reg_wr>() };
+            reg.mr = mr.as_ptr();
+            reg.key = mr.rkey();
+            reg.access = access.raw();
+            None
+        }
+    };
+    if let Some((raddr, rkey)) = rdma {
+        // SAFETY: `slot` is valid, and any bits are valid for these fields.
+        let rdma = unsafe { &mut *addr_of_mut!((*slot).rdma).cast::<bindings::ib_rdma_wr>() };
+        rdma.remote_addr = raddr;
+        rdma.rkey = rkey;
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the id has this queue pair, and only we destroy it.
+        unsafe { bindings::rdma_destroy_qp(self.id.as_ptr()) };
+        self.id.qp_gone();
+    }
+}

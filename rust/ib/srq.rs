@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues.
+//!
+//! C header: `include/rdma/ib_verbs.h`.
+
+use super::{dma::Sge, pd::Pd, qp::PostError, unsupported};
+use crate::bindings;
+use core::{
+    mem::ManuallyDrop,
+    ptr::{null, null_mut, NonNull},
+};
+use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
+
+/// A receive to post.
+#[derive(Clone, Copy)]
+pub(crate) struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub(crate) wr_id: u64,
+    /// Where the message goes. The memory stays mapped until the completion or the queue's end.
+    pub(crate) sges: &'a [Sge],
+}
+
+/// A shared receive queue.
+///
+/// Dropping it sleeps. What is still posted gets no completion.
+///
+/// # Invariants
+///
+/// `ptr` is a queue made in `pd`, owned by this object.
+pub(crate) struct Srq {
+    ptr: NonNull<bindings::ib_srq>,
+    max_wr: u32,
+    max_sge: u32,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Drivers lock their queues; posting is allowed from several threads.
+unsafe impl Send for Srq {}
+// SAFETY: As above.
+unsafe impl Sync for Srq {}
+
+impl Srq {
+    /// How many receives [`Srq::post_many`] takes at once.
+    pub(crate) const MAX_CHAIN: usize = 16;
+
+    /// Makes a queue of at least `max_wr` receives of at least `max_sge` elements. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the device has less, `ENOMEM`, `EOPNOTSUPP` without shared queues.
+    pub(crate) fn new(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
+        let attrs = pd.device().attrs();
+        if attrs.max_srq == 0 {
+            return Err(unsupported());
+        }
+        if max_wr == 0 || max_wr > attrs.max_srq_wr || max_sge > attrs.max_srq_sge {
+            return Err(EINVAL);
+        }
+        let mut init = bindings::ib_srq_init_attr {
+            attr: bindings::ib_srq_attr {
+                max_wr,
+                max_sge,
+                srq_limit: 0,
+            },
+            srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
+            ..Default::default()
+        };
+        // SAFETY: The domain is valid, and a basic queue without user data needs only what is set.
+        let ptr = from_err_ptr(unsafe {
+            bindings::ib_create_srq_user(pd.as_ptr(), &mut init, null_mut(), null_mut())
+        })?;
+        // INVARIANT: The queue is ours and in `pd`.
+        let srq = Self {
+            ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
+            // Drivers write back what they made; some leave the question as it was.
+            max_wr: init.attr.max_wr.max(max_wr),
+            max_sge: init.attr.max_sge.max(max_sge),
+            pd: pd.clone(),
+        };
+        Ok(Arc::new(srq, GFP_KERNEL)?)
+    }
+
+    /// The raw queue.
+    pub(super) fn as_ptr(&self) -> *mut bindings::ib_srq {
+        self.ptr.as_ptr()
+    }
+
+    /// The domain.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// How many receives can be posted at a time.
+    pub(crate) fn max_wr(&self) -> u32 {
+        self.max_wr
+    }
+
+    /// How many elements a receive can have.
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Posts one receive. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for too many elements, `ENOMEM` if the queue is full, what the driver says.
+    pub(crate) fn post(&self, wr_id: u64, sges: &[Sge]) -> Result {
+        self.post_many(&[RecvWr { wr_id, sges }])
+            .map_err(|e| e.error)
+    }
+
+    /// Posts up to [`Srq::MAX_CHAIN`] receives with one doorbell. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As [`Srq::post`]; the error says how many were taken, from the front.
+    pub(crate) fn post_many(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        if wrs.is_empty() {
+            return Ok(());
+        }
+        if wrs.len() > Self::MAX_CHAIN || wrs.iter().any(|w| w.sges.len() > self.max_sge as usize) {
+            return Err(PostError::none(EINVAL));
+        }
+        let mut raw: [bindings::ib_recv_wr; Self::MAX_CHAIN] = Default::default();
+        let base = raw.as_mut_ptr();
+        for (i, wr) in wrs.iter().enumerate() {
+            let next = if i + 1 < wrs.len() {
+                // SAFETY: `i + 1` is less than the length of `wrs`, hence of `raw`.
+                unsafe { base.add(i + 1) }
+            } else {
+                null_mut()
+            };
+            // SAFETY: `i` is less than the length of `wrs`, hence of `raw`, and nothing else
+            // refers to the element.
+            unsafe {
+                *base.add(i) = bindings::ib_recv_wr {
+                    next,
+                    __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
+                        wr_id: ManuallyDrop::new(wr.wr_id),
+                    },
+                    sg_list: Sge::as_raw(wr.sges).cast_mut(),
+                    num_sge: wr.sges.len() as i32,
+                }
+            };
+        }
+        let mut bad: *const bindings::ib_recv_wr = null();
+        // SAFETY: By the type invariants the queue is valid. The chain and the lists it points to
+        // live to the end of the call, drivers copy them and write to neither.
+        let ret = unsafe { bindings::ib_post_srq_recv(self.as_ptr(), base, &mut bad) };
+        PostError::check(ret, base, bad, wrs.len())
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc` of
+        // it, so it is not in use.
+        let ret = unsafe { bindings::ib_destroy_srq_user(self.as_ptr(), null_mut()) };
+        if ret != 0 {
+            pr_err!("ib: destroying a shared receive queue failed: {}\n", ret);
+        }
+    }
+}

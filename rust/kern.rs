@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's gaps: safe wrappers of what the kernel crate does not have (yet).
+//!
+//! One of the two rooms where raw bindings and unsafe code live (the other is `rust/ib`). One file
+//! for one thing, in the shape that the kernel crate would give it; no policy of ZRS in here.
+//! Nothing here knows the socket, link or pool code: they come in as generic parameters.
+
+// The wrappers are offered whole, whatever of them is used at present.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod chardev;
+pub mod contig;
+pub mod errno;
+pub mod global;
+pub mod net;
+pub mod param;
+pub mod pin;
+pub mod shared;
+pub mod sock;
+pub mod task;
+pub mod uapi;
+pub mod vma;
+pub mod wait;
+pub mod work;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Physically contiguous memory that a device writes into while we read it.
+//!
+//! C: `include/linux/gfp.h` (`alloc_contig_pages`, `free_contig_range`). The pages are counted one
+//! by one, so a page that somebody else still holds outlives the [`ContigPages`] it came from.
+//!
+//! A NIC may write any byte at any time. No reference to the memory is ever made: bytes go in and
+//! out by copying through raw pointers, and what was copied out is as untrusted as any input.
+
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::{
+    iov::{IovIterDest, IovIterSource},
+    page::{PAGE_SHIFT, PAGE_SIZE},
+    prelude::*,
+};
+
+/// A `struct page *`, for a DMA mapping to be made of it.
+///
+/// It says which page, and does not keep the page: whoever hands it out says for how long it holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PagePtr(NonNull<bindings::page>);
+
+// SAFETY: the address of a `struct page` means the same in every context; using it is unsafe.
+unsafe impl Send for PagePtr {}
+// SAFETY: as for `Send`; there is nothing behind a shared reference but the address.
+unsafe impl Sync for PagePtr {}
+
+impl PagePtr {
+    pub(super) fn new(page: NonNull<bindings::page>) -> Self {
+        Self(page)
+    }
+
+    /// The C pointer.
+    pub fn as_ptr(self) -> *mut bindings::page {
+        self.0.as_ptr()
+    }
+
+    /// The page's frame number.
+    pub fn pfn(self) -> u64 {
+        // SAFETY: a `PagePtr` is only made of pages of the page allocator; their `struct page` and
+        // its place, all that `page_to_pfn` looks at, stay while the memory is online.
+        unsafe { bindings::page_to_pfn(self.as_ptr()) as u64 }
+    }
+}
+
+/// A piece of physically contiguous, zeroed memory.
+///
+/// # Invariants
+///
+/// `pfn .. pfn + pages` came from `alloc_contig_pages` and are referenced once each by this object;
+/// `base` is the address of the first in the kernel's direct map, which covers all of them.
+pub struct ContigPages {
+    base: NonNull<u8>,
+    pfn: usize,
+    pages: usize,
+}
+
+// SAFETY: the object owns its pages; neither they nor their addresses belong to a task or CPU.
+unsafe impl Send for ContigPages {}
+// SAFETY: all access through a shared reference is by copying raw bytes that may change at any
+// time anyway; no reference to them exists that a race could invalidate.
+unsafe impl Sync for ContigPages {}
+
+impl ContigPages {
+    /// `pages` pages in a row, zeroed, on NUMA node `node` or, for `None` or where that node has
+    /// no room, on the nearest online one that has.
+    ///
+    /// Where `pages` is a power of two the memory is aligned to its size.
+    ///
+    /// Context: may sleep, for long (other owners' pages are moved away).
+    ///
+    /// Errors: `EINVAL` for no pages or a node that is not online, `ENOMEM` if there is no such
+    /// range, also for sizes that no machine has.
+    pub fn new(pages: usize, node: Option<i32>) -> Result<Self> {
+        if pages == 0 {
+            return Err(EINVAL);
+        }
+        // The search does arithmetic on frame numbers with `pages`: keep it far from wrapping.
+        // SAFETY: reads a counter.
+        if pages > unsafe { bindings::totalram_pages() } {
+            return Err(ENOMEM);
+        }
+        let nid = match node {
+            // SAFETY: looks the number up in a bitmap, after checking its range.
+            Some(n) if unsafe { bindings::node_online(n) } => n,
+            Some(_) => return Err(EINVAL),
+            // SAFETY: reads a per-CPU variable; any CPU's answer does.
+            None => unsafe { bindings::numa_mem_id() },
+        };
+        let gfp = bindings::GFP_KERNEL | bindings::__GFP_NOWARN | bindings::__GFP_ZERO;
+        // SAFETY: `nid` is an online node, a null mask means all nodes, and `gfp` is within what
+        // the allocator takes (reclaim flags, NOWARN, ZERO).
+        let page = unsafe { bindings::alloc_contig_pages(pages, gfp, nid, core::ptr::null_mut()) };
+        if page.is_null() {
+            return Err(ENOMEM);
+        }
+        // SAFETY: `page` is the first of the pages that we just got.
+        let pfn = unsafe { bindings::page_to_pfn(page) };
+        // SAFETY: as above.
+        let base = unsafe { bindings::page_address(page) }.cast::<u8>();
+        let Some(base) = NonNull::new(base) else {
+            // Highmem only, which GFP_KERNEL excludes.
+            // SAFETY: the pages are ours, and nobody else has seen them.
+            unsafe { bindings::free_contig_range(pfn, pages) };
+            return Err(ENOMEM);
+        };
+        // INVARIANT: just allocated; GFP_KERNEL memory is in the direct map.
+        Ok(Self { base, pfn, pages })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.pages << PAGE_SHIFT
+    }
+
+    /// Size in pages.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// The frame number of page `index`.
+    pub fn pfn(&self, index: usize) -> Option<u64> {
+        (index < self.pages).then(|| (self.pfn + index) as u64)
+    }
+
+    /// Page `index`. It stays while this object does, or while somebody has a reference to it.
+    pub fn page(&self, index: usize) -> Option<PagePtr> {
+        let pfn = self.pfn(index)?;
+        // SAFETY: the frame is one of ours, so it has a `struct page`.
+        let page = unsafe { bindings::pfn_to_page(pfn as usize) };
+        NonNull::new(page).map(PagePtr::new)
+    }
+
+    /// The address of byte `off`, if `len` bytes from there on are all inside.
+    fn at(&self, off: usize, len: usize) -> Result<*mut u8> {
+        match off.checked_add(len) {
+            // SAFETY: `off <= bytes()`, and by the type invariant the direct map covers that many
+            // bytes from `base` on.
+            Some(end) if end <= self.bytes() => Ok(unsafe { self.base.as_ptr().add(off) }),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Copies from `off` on into `out`. `EINVAL` if that is not all inside.
+    pub fn copy_out(&self, off: usize, out: &mut [u8]) -> Result {
+        let src = self.at(off, out.len())?;
+        // SAFETY: `src` is good for `out.len()` bytes (see `at`); `out` is exclusively ours and so
+        // does not overlap. The device may write at the same time: the bytes are then a mixture,
+        // any of which is a valid `u8`.
+        unsafe { core::ptr::copy_nonoverlapping(src, out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies `data` to `off`. `EINVAL` if that does not all fit.
+    pub fn copy_in(&self, off: usize, data: &[u8]) -> Result {
+        let dst = self.at(off, data.len())?;
+        // SAFETY: `dst` is good for `data.len()` bytes (see `at`), and no Rust reference to the
+        // pool's memory exists, so `data` does not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), dst, data.len()) };
+        Ok(())
+    }
+
+    /// Zeroes `len` bytes from `off` on. `EINVAL` if that is not all inside.
+    pub fn zero(&self, off: usize, len: usize) -> Result {
+        let dst = self.at(off, len)?;
+        // SAFETY: `dst` is good for `len` bytes (see `at`), and no Rust reference to them exists.
+        unsafe { core::ptr::write_bytes(dst, 0, len) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from `off` on to the program, straight out of this memory. Returns how
+    /// many went: fewer than `len` if the iterator is full or its memory faults.
+    ///
+    /// Context: may sleep (page faults) unless the iterator is the kernel's.
+    ///
+    /// Errors: `EINVAL` if the range is not all inside, `EFAULT` if not one byte went though there
+    /// was room for one.
+    pub fn copy_to_iter(
+        &self,
+        off: usize,
+        len: usize,
+        iter: &mut IovIterDest<'_>,
+    ) -> Result<usize> {
+        let src = self.at(off, len)?;
+        if len == 0 || iter.is_empty() {
+            return Ok(0);
+        }
+        // SAFETY: `src` is good for `len` bytes (see `at`) and the iterator is valid, both for the
+        // whole call; copying bytes that change meanwhile is as in `copy_out`.
+        let n = unsafe { bindings::_copy_to_iter(src.cast(), len, iter.as_raw()) };
+        if n == 0 {
+            return Err(EFAULT);
+        }
+        Ok(n)
+    }
+
+    /// Copies `len` bytes from the program to `off`. Returns how many came: fewer than `len` if
+    /// the iterator has no more or its memory faults.
+    ///
+    /// Context and errors as [`copy_to_iter`](Self::copy_to_iter).
+    pub fn copy_from_iter(
+        &self,
+        off: usize,
+        len: usize,
+        iter: &mut IovIterSource<'_>,
+    ) -> Result<usize> {
+        let dst = self.at(off, len)?;
+        if len == 0 || iter.is_empty() {
+            return Ok(0);
+        }
+        // SAFETY: `dst` is good for `len` bytes (see `at`), the iterator is valid, and no Rust
+        // reference to the memory exists that this write could invalidate.
+        let n = unsafe { bindings::_copy_from_iter(dst.cast(), len, iter.as_raw()) };
+        if n == 0 {
+            return Err(EFAULT);
+        }
+        Ok(n)
+    }
+}
+
+impl Drop for ContigPages {
+    /// Context: may sleep.
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant each page holds one reference of ours, which goes here;
+        // pages that others hold stay theirs.
+        unsafe { bindings::free_contig_range(self.pfn, self.pages) };
+    }
+}
+
+const _: () = assert!(PAGE_SIZE == 1 << PAGE_SHIFT);

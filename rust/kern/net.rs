@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network namespaces.
+//!
+//! C header: `include/net/net_namespace.h`.
+
+use crate::bindings;
+use core::ptr::NonNull;
+
+/// A counted reference to a network namespace.
+///
+/// While one lives the namespace is not torn down: keep one only where a user of the namespace
+/// stands behind it (a socket, a link with sockets).
+///
+/// # Invariants
+///
+/// `ptr` points to a namespace of which the object owns one reference.
+pub(crate) struct Net {
+    ptr: NonNull<bindings::net>,
+}
+
+// SAFETY: The reference count may be changed from any thread; nothing else is touched.
+unsafe impl Send for Net {}
+// SAFETY: As above.
+unsafe impl Sync for Net {}
+
+impl Net {
+    /// The namespace of the running task.
+    pub(crate) fn current() -> Self {
+        // SAFETY: The running task's namespace is valid while the task does not leave it, which it
+        // does not during the call.
+        unsafe { Self::from_raw(bindings::current_net()) }
+    }
+
+    /// The first namespace.
+    pub(crate) fn init() -> Self {
+        // SAFETY: It is always valid.
+        unsafe { Self::from_raw(bindings::init_net()) }
+    }
+
+    /// Takes a reference.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` must be a valid namespace on which somebody holds a reference during the call.
+    pub(crate) unsafe fn from_raw(ptr: *mut bindings::net) -> Self {
+        // SAFETY: The caller's promise.
+        let ptr = unsafe { bindings::get_net(ptr) };
+        // INVARIANT: The reference just taken is ours.
+        Self {
+            // SAFETY: `get_net` gives back its argument, a valid pointer.
+            ptr: unsafe { NonNull::new_unchecked(ptr) },
+        }
+    }
+
+    /// Whether `ip` is an address of the namespace itself.
+    pub(crate) fn is_local(&self, ip: core::net::Ipv4Addr) -> bool {
+        // SAFETY: We hold the namespace; takes any address, in network order.
+        let kind = unsafe { bindings::inet_addr_type(self.as_ptr(), u32::from(ip).to_be()) };
+        kind == bindings::RTN_LOCAL
+    }
+
+    /// The raw namespace.
+    pub(crate) fn as_ptr(&self) -> *mut bindings::net {
+        self.ptr.as_ptr()
+    }
+
+    /// The inode number, by which user space names the namespace.
+    pub(crate) fn inum(&self) -> u32 {
+        // SAFETY: By the type invariants the namespace is valid.
+        unsafe { bindings::net_inum(self.as_ptr()) }
+    }
+}
+
+impl Clone for Net {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariants the namespace is valid, and we hold a reference.
+        unsafe { Self::from_raw(self.as_ptr()) }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the reference is ours, and given up here.
+        unsafe { bindings::put_net(self.as_ptr()) };
+    }
+}
+
+impl PartialEq for Net {
+    fn eq(&self, other: &Self) -> bool {
+        self.ptr == other.ptr
+    }
+}
+
+impl Eq for Net {}

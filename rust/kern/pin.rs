@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The pages of what a program sends, held where they are while a device reads them.
+//!
+//! C: `include/linux/uio.h` (`iov_iter_extract_pages`), `include/linux/mm.h` (`FOLL_PIN`). A
+//! program's memory is pinned; pages that came through splice or `io_uring` (`ITER_BVEC`) get a
+//! reference of our own where the network stack would take one; anything else has to be copied.
+
+use super::contig::PagePtr;
+use crate::{
+    bindings,
+    proto::runs::{runs, Run},
+};
+use core::ptr::NonNull;
+use kernel::{
+    iov::IovIterSource,
+    page::{PAGE_SHIFT, PAGE_SIZE},
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed},
+};
+
+/// The most bytes of one [`PinnedPages`].
+pub const MAX_BYTES: usize = 256 << 10;
+/// The most pages of one: a chunk that begins within a page touches one more.
+pub const MAX_PAGES: usize = (MAX_BYTES >> PAGE_SHIFT) + 1;
+
+/// Pages held now by all [`PinnedPages`].
+static HELD: Atomic<u64> = Atomic::new(0);
+
+/// Program pages held now, by the whole module.
+pub fn pages_held() -> u64 {
+    HELD.load(Relaxed)
+}
+
+/// What [`PinnedPages::extract`] found.
+pub enum Extracted {
+    /// These pages, of these bytes.
+    Pages(PinnedPages),
+    /// Memory that nobody may hold on to (the kernel's own, slab): copy it. The iterator has not
+    /// moved.
+    Copy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// By `FOLL_PIN`.
+    Pin,
+    /// By `get_page`.
+    Reference,
+}
+
+/// Pages of a program, held in place, and which bytes of them.
+///
+/// # Invariants
+///
+/// Each of `pages` is held once, in the way that `hold` says. The bytes begin at `first_offset`,
+/// less than the page size, in the first page; the `len` bytes from there end in the last page.
+pub struct PinnedPages {
+    pages: KVec<*mut bindings::page>,
+    hold: Hold,
+    first_offset: usize,
+    len: usize,
+}
+
+// SAFETY: pins and references belong to the pages, not to the task that took them.
+unsafe impl Send for PinnedPages {}
+// SAFETY: all methods on a shared reference only read what never changes after the making.
+unsafe impl Sync for PinnedPages {}
+
+impl PinnedPages {
+    /// Holds the pages of the next bytes of `iter`, at most `max` and at most [`MAX_BYTES`], and
+    /// moves `iter` past them.
+    ///
+    /// Where the program's memory ends in the middle, or an iovec does, the bytes before that come;
+    /// the next call says the rest.
+    ///
+    /// Context: the sending program's; may sleep (page faults).
+    ///
+    /// Errors: `EINVAL` if nothing is asked for or left, `EFAULT` if the very first byte cannot be
+    /// had, `ENOMEM`, `EINTR` for a task that is being killed.
+    pub fn extract(iter: &mut IovIterSource<'_>, max: usize) -> Result<Extracted> {
+        let max = max.min(MAX_BYTES).min(iter.len());
+        if max == 0 {
+            return Err(EINVAL);
+        }
+        let raw = iter.as_raw();
+        // SAFETY: `raw` is the valid iterator behind `iter`.
+        let pins = unsafe { bindings::iov_iter_extract_will_pin(raw) };
+        // SAFETY: as above.
+        let iter_type = unsafe { (*raw).iter_type };
+        let hold = if pins {
+            Hold::Pin
+        } else if u32::from(iter_type) == bindings::iter_type_ITER_BVEC {
+            Hold::Reference
+        } else {
+            return Ok(Extracted::Copy);
+        };
+
+        // SAFETY: as above; only counts.
+        let room = unsafe { bindings::iov_iter_npages(raw, MAX_PAGES as i32) };
+        let room = usize::try_from(room)
+            .unwrap_or(MAX_PAGES)
+            .clamp(1, MAX_PAGES)
+            .min((max >> PAGE_SHIFT) + 2);
+        let mut pages = KVec::<*mut bindings::page>::with_capacity(room, GFP_KERNEL)?;
+        let mut list = pages.as_mut_ptr();
+        let mut first_offset = 0_usize;
+        // SAFETY: `raw` is valid, `list` has space for `room` pointers and is not null, so that the
+        // callee fills it instead of making one.
+        let got = unsafe {
+            bindings::iov_iter_extract_pages(raw, &mut list, max, room as u32, 0, &mut first_offset)
+        };
+        let len = match usize::try_from(got) {
+            Ok(0) => return Err(EFAULT),
+            Ok(n) => n,
+            Err(_) => return Err(Error::from_errno(got as i32)),
+        };
+        let count = (first_offset + len).div_ceil(PAGE_SIZE);
+        // SAFETY: extraction filled one pointer for each page that the bytes touch; `count` is
+        // their number and so at most `room`, the capacity.
+        unsafe { pages.inc_len(count) };
+
+        if hold == Hold::Reference && !take_references(&pages) {
+            // SAFETY: extraction moved the iterator forward by `len` just now.
+            unsafe { iter.revert(len) };
+            return Ok(Extracted::Copy);
+        }
+        HELD.fetch_add(count as u64, Relaxed);
+        // INVARIANT: FOLL_PIN holds them, or `take_references` does; extraction says that the bytes
+        // begin at `first_offset` and are `len`.
+        Ok(Extracted::Pages(Self {
+            pages,
+            hold,
+            first_offset,
+            len,
+        }))
+    }
+
+    /// Where in the first page the bytes begin.
+    pub fn first_offset(&self) -> usize {
+        self.first_offset
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many pages.
+    pub fn count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Page `index`. It stays in place while this object does.
+    pub fn page(&self, index: usize) -> Option<PagePtr> {
+        self.pages
+            .get(index)
+            .copied()
+            .and_then(NonNull::new)
+            .map(PagePtr::new)
+    }
+
+    /// The pages, in the order of the bytes.
+    pub fn pages(&self) -> impl Iterator<Item = PagePtr> + '_ {
+        self.pages
+            .iter()
+            .copied()
+            .filter_map(NonNull::new)
+            .map(PagePtr::new)
+    }
+
+    /// The physically contiguous runs, neighbours merged: the first page of each, the offset of
+    /// its first byte in that page, and the bytes, which may reach over many pages. Exactly the
+    /// bytes asked for are in them, no neighbouring byte.
+    pub fn runs(&self) -> impl Iterator<Item = (PagePtr, usize, usize)> + '_ {
+        runs(
+            self.pages().map(PagePtr::pfn),
+            PAGE_SIZE,
+            self.first_offset,
+            self.len,
+        )
+        .filter_map(
+            |Run {
+                 page, offset, len, ..
+             }| Some((self.page(page)?, offset, len)),
+        )
+    }
+}
+
+/// A reference to each page, or to none and `false` if one of them is not for keeping.
+fn take_references(pages: &[*mut bindings::page]) -> bool {
+    for (i, &page) in pages.iter().enumerate() {
+        // SAFETY: the iterator's owner holds its pages while the call runs that got it.
+        if unsafe { bindings::sendpage_ok(page) } {
+            // SAFETY: as above, and `sendpage_ok` says that it is a counted page in use.
+            unsafe { bindings::get_page(page) };
+            continue;
+        }
+        for &taken in &pages[..i] {
+            // SAFETY: the reference that an earlier round took.
+            unsafe { bindings::put_page(taken) };
+        }
+        return false;
+    }
+    true
+}
+
+impl Drop for PinnedPages {
+    /// Context: any but hard interrupt; meant for process context, as the last holder of a page
+    /// frees it.
+    fn drop(&mut self) {
+        let count = self.pages.len();
+        match self.hold {
+            // SAFETY: by the type invariant each page carries a pin of ours, which goes here.
+            Hold::Pin => unsafe { bindings::unpin_user_pages(self.pages.as_mut_ptr(), count) },
+            Hold::Reference => {
+                for &page in self.pages.iter() {
+                    // SAFETY: by the type invariant each page carries a reference of ours.
+                    unsafe { bindings::put_page(page) };
+                }
+            }
+        }
+        HELD.fetch_sub(count as u64, Relaxed);
+    }
+}

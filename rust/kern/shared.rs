@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Kernel memory shared with a program: the pages that a descriptor ring lives in.
+//!
+//! C: `include/linux/vmalloc.h` (`vmalloc_user`, `remap_vmalloc_range`). The program maps it by
+//! [`NewVma::map_shared`](super::vma::NewVma::map_shared) and may write anything to it at any time:
+//! every access is one atomic load or store at a checked place, and what is loaded is untrusted.
+
+use crate::bindings;
+use core::ptr::NonNull;
+use kernel::{
+    page::{page_align, PAGE_SHIFT},
+    prelude::*,
+    sync::atomic::{Acquire, Atomic, Full, Relaxed, Release},
+};
+
+/// The most bytes of one [`SharedPages`]; far above any ring, far below what wraps.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Zeroed pages that the kernel and one program share.
+///
+/// # Invariants
+///
+/// `base` points to `bytes` bytes of memory from `vmalloc_user`, page aligned; `bytes` is a
+/// multiple of the page size.
+pub struct SharedPages {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to no task, and the address is the same in all of them.
+unsafe impl Send for SharedPages {}
+// SAFETY: all access is by atomic operations.
+unsafe impl Sync for SharedPages {}
+
+impl SharedPages {
+    /// At least `bytes` bytes, zeroed: rounded up to whole pages.
+    ///
+    /// Context: may sleep. Errors: `EINVAL` for no bytes, `ENOMEM` also for too many.
+    pub fn new(bytes: usize) -> Result<Self> {
+        if bytes == 0 {
+            return Err(EINVAL);
+        }
+        let bytes = page_align(bytes)
+            .filter(|&b| b <= MAX_BYTES)
+            .ok_or(ENOMEM)?;
+        // SAFETY: takes any size.
+        let base = unsafe { bindings::vmalloc_user(bytes) };
+        let base = NonNull::new(base.cast::<u8>()).ok_or(ENOMEM)?;
+        // INVARIANT: just allocated, and vmalloc's areas are whole pages.
+        Ok(Self { base, bytes })
+    }
+
+    /// Size in bytes, a multiple of the page size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Size in pages.
+    pub fn pages(&self) -> usize {
+        self.bytes >> PAGE_SHIFT
+    }
+
+    /// The C pointer to the memory, for mapping it.
+    pub(super) fn as_ptr(&self) -> *mut core::ffi::c_void {
+        self.base.as_ptr().cast()
+    }
+
+    /// The place of a `T` at `off`; `EINVAL` if it is not all inside or not aligned.
+    fn at<T>(&self, off: usize) -> Result<*mut T> {
+        let inside = off
+            .checked_add(size_of::<T>())
+            .is_some_and(|end| end <= self.bytes);
+        if !inside || off % align_of::<T>() != 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: `off` is inside by the check above and the type invariant.
+        Ok(unsafe { self.base.as_ptr().add(off) }.cast())
+    }
+
+    fn u32_at(&self, off: usize) -> Result<&Atomic<u32>> {
+        let place = self.at(off)?;
+        // SAFETY: `place` is aligned and inside memory that lives as long as `self`; the kernel
+        // side accesses it by atomics only, and the program's writes are not Rust's.
+        Ok(unsafe { Atomic::from_ptr(place) })
+    }
+
+    fn u64_at(&self, off: usize) -> Result<&Atomic<u64>> {
+        let place = self.at(off)?;
+        // SAFETY: as in `u32_at`.
+        Ok(unsafe { Atomic::from_ptr(place) })
+    }
+
+    /// Loads the `u32` at `off` with acquire ordering.
+    ///
+    /// This and the others: native byte order; `EINVAL` if `off` is outside or not aligned, and
+    /// then nothing is touched. Any context.
+    pub fn load_u32_acquire(&self, off: usize) -> Result<u32> {
+        Ok(self.u32_at(off)?.load(Acquire))
+    }
+
+    /// Stores a `u32` at `off`, unordered.
+    pub fn store_u32(&self, off: usize, value: u32) -> Result {
+        self.u32_at(off)?.store(value, Relaxed);
+        Ok(())
+    }
+
+    /// Stores a `u32` at `off` with release ordering.
+    pub fn store_u32_release(&self, off: usize, value: u32) -> Result {
+        self.u32_at(off)?.store(value, Release);
+        Ok(())
+    }
+
+    /// Replaces `old` by `new` at `off`, fully ordered. What was there: `Ok(Ok(old))` if it was
+    /// `old` and has been replaced, `Ok(Err(other))` if not.
+    pub fn cmpxchg_u32(&self, off: usize, old: u32, new: u32) -> Result<Result<u32, u32>> {
+        Ok(self.u32_at(off)?.cmpxchg(old, new, Full))
+    }
+
+    /// Loads the `u64` at `off` with acquire ordering.
+    pub fn load_u64_acquire(&self, off: usize) -> Result<u64> {
+        Ok(self.u64_at(off)?.load(Acquire))
+    }
+
+    /// Stores a `u64` at `off`, unordered.
+    pub fn store_u64(&self, off: usize, value: u64) -> Result {
+        self.u64_at(off)?.store(value, Relaxed);
+        Ok(())
+    }
+
+    /// Stores a `u64` at `off` with release ordering.
+    pub fn store_u64_release(&self, off: usize, value: u64) -> Result {
+        self.u64_at(off)?.store(value, Release);
+        Ok(())
+    }
+}
+
+impl Drop for SharedPages {
+    /// Pages that a program still maps stay until it unmaps them. Context: may sleep.
+    fn drop(&mut self) {
+        // SAFETY: by the type invariant this is a live area of vmalloc's, and ours.
+        unsafe { bindings::vfree(self.as_ptr()) };
+    }
+}

@@ -1,0 +1,671 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What C calls: the functions of `struct proto` and `struct proto_ops`, for one
+//! [`SocketOps`](super::family::SocketOps) type.
+//!
+//! They convert and hand on, nothing else. Who owns what: a sock's [`Object`] owns one count of the
+//! Rust side from `init` or `accept` to `release`; the Rust side owns one count of the sock from
+//! `attach` to `release`, which breaks the circle. A sock that never gets as far as a file
+//! (`socket()` fails late) ends by `proto.destroy` instead.
+
+use super::{
+    family::{SocketOps, ALIVE, OBJECT_SIZE},
+    msg::{RecvMsg, SendMsg},
+    opt::{OptIn, OptOut},
+    sockaddr_in, socket_addr, Object, Shutdown, Sk, SkRef,
+};
+use crate::{
+    bindings,
+    kern::{errno, vma::NewVma},
+};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    mem::{ManuallyDrop, MaybeUninit},
+    net::SocketAddrV4,
+    ptr,
+};
+use kernel::{
+    error::{from_result, to_result},
+    ffi::{c_int, c_uint, c_ulong},
+    prelude::*,
+    sync::{aref::ARef, atomic::Relaxed, Arc},
+};
+
+/// A static that C writes to once it is registered.
+pub(super) struct CStatic<V>(UnsafeCell<MaybeUninit<V>>);
+
+// SAFETY: only raw pointers come out of it; whoever uses them says why that is sound.
+unsafe impl<V> Sync for CStatic<V> {}
+
+impl<V> CStatic<V> {
+    const fn new() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::zeroed()))
+    }
+
+    pub(super) const fn get(&self) -> *mut V {
+        self.0.get().cast()
+    }
+}
+
+/// The protocol, and its entry in the table of AF_INET: `SocketFamily` fills and registers them.
+pub(super) static PROTO: CStatic<bindings::proto> = CStatic::new();
+pub(super) static PROTO_SW: CStatic<bindings::inet_protosw> = CStatic::new();
+
+/// The functions for a `T`.
+///
+/// The safety of all that C calls: only the socket layer may call them, by way of `PROTO` and
+/// [`Callbacks::OPS`] registered for `T`, with the arguments that it gives to such functions: sockets
+/// and socks are live and of this protocol, and messages, addresses and options belong to the call.
+pub(super) struct Callbacks<T>(PhantomData<T>);
+
+/// The Rust side of a sock, borrowed.
+struct Borrowed<T>(ManuallyDrop<Arc<T>>);
+
+impl<T> core::ops::Deref for Borrowed<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<T: SocketOps> Callbacks<T> {
+    pub(super) fn proto() -> bindings::proto {
+        let mut proto = bindings::proto {
+            owner: crate::THIS_MODULE.as_ptr(),
+            init: Some(Self::proto_init),
+            destroy: Some(Self::proto_destroy),
+            unhash: Some(Self::proto_unhash),
+            obj_size: OBJECT_SIZE as c_uint,
+            ..Default::default()
+        };
+        // The last byte stays 0.
+        let room = proto.name.len() - 1;
+        for (to, &from) in proto.name[..room].iter_mut().zip(T::NAME.to_bytes()) {
+            *to = from as kernel::ffi::c_char;
+        }
+        proto
+    }
+
+    pub(super) fn proto_sw() -> bindings::inet_protosw {
+        bindings::inet_protosw {
+            type_: bindings::sock_type_SOCK_STREAM as u16,
+            protocol: T::PROTOCOL,
+            prot: PROTO.get(),
+            ops: &Self::OPS,
+            ..Default::default()
+        }
+    }
+
+    const OPS: bindings::proto_ops = bindings::proto_ops {
+        family: bindings::AF_INET as c_int,
+        owner: crate::THIS_MODULE.as_ptr(),
+        release: Some(Self::release),
+        bind: Some(Self::bind),
+        connect: Some(Self::connect),
+        socketpair: Some(bindings::sock_no_socketpair),
+        accept: Some(Self::accept),
+        getname: Some(Self::getname),
+        poll: Some(Self::poll),
+        ioctl: Some(Self::ioctl),
+        #[cfg(CONFIG_COMPAT)]
+        compat_ioctl: Some(Self::compat_ioctl),
+        gettstamp: Some(bindings::sock_gettstamp),
+        listen: Some(Self::listen),
+        shutdown: Some(Self::shutdown),
+        setsockopt: Some(Self::setsockopt),
+        getsockopt_iter: Some(Self::getsockopt),
+        sendmsg: Some(Self::sendmsg),
+        recvmsg: Some(Self::recvmsg),
+        mmap: Some(Self::mmap),
+        // No splice_read: the socket layer reads by recvmsg then.
+        ..pin_init::zeroed()
+    };
+
+    /// The sock of a socket.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a live socket.
+    unsafe fn sk(sock: *mut bindings::socket) -> *mut bindings::sock {
+        // SAFETY: the caller's promise.
+        unsafe { (*sock).sk.cast() }
+    }
+
+    /// The Rust side of a socket.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a live socket of this protocol that is not released while the result is used.
+    unsafe fn borrow(sock: *mut bindings::socket) -> Result<Borrowed<T>> {
+        // SAFETY: the caller's promise.
+        let sk = unsafe { Self::sk(sock) };
+        if sk.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: a sock of ours is the beginning of an `Object`.
+        let this = unsafe { (*sk.cast::<Object>()).this };
+        if this.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: came from `Arc::<T>::into_raw`, whose count the object keeps until the release. The
+        // result never drops it.
+        Ok(Borrowed(ManuallyDrop::new(unsafe {
+            Arc::from_raw(this.cast())
+        })))
+    }
+
+    /// Gives the object of a new sock its Rust side, and the Rust side its sock.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must be a new sock of this protocol, set up, that nobody else uses yet.
+    unsafe fn give(sk: *mut bindings::sock, this: Arc<T>) {
+        // SAFETY: the caller's promise.
+        let skref: SkRef = ARef::from(unsafe { Sk::from_raw(sk) });
+        T::attach(&this, skref);
+        // SAFETY: as above.
+        unsafe { (*sk.cast::<Object>()).this = Arc::into_raw(this).cast() };
+    }
+
+    /// Takes the Rust side out of a sock's object and releases it.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must be a sock of this protocol, on which nothing else runs or will run.
+    unsafe fn take(sk: *mut bindings::sock) {
+        // SAFETY: the caller's promise.
+        let this = unsafe { ptr::replace(&raw mut (*sk.cast::<Object>()).this, ptr::null()) };
+        if !this.is_null() {
+            // SAFETY: came from `Arc::<T>::into_raw`, and has just been taken out.
+            let this = unsafe { Arc::<T>::from_raw(this.cast()) };
+            T::release(&this);
+        }
+    }
+
+    /// What each of our socks gets after `sock_init_data`.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must be a new sock of this protocol with its socket, that nobody else uses yet.
+    unsafe fn set_up(sk: *mut bindings::sock, sock: *mut bindings::socket) {
+        ALIVE.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise, for all of it.
+        unsafe {
+            (*sk).sk_destruct = Some(sk_destruct);
+            (*sk.cast::<Object>()).this = ptr::null();
+            bindings::sock_reclassify(sk);
+            let flags = &raw mut (*sock).flags;
+            bindings::set_bit(bindings::socket_flags_SOCK_CUSTOM_SOCKOPT as usize, flags);
+            if T::SUPPORT_ZC {
+                bindings::set_bit(bindings::socket_flags_SOCK_SUPPORT_ZC as usize, flags);
+            }
+        }
+    }
+
+    // struct proto
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn proto_init(sk: *mut bindings::sock) -> c_int {
+        from_result(|| {
+            // SAFETY: `inet_create` calls this with the new sock, after `sock_init_data`.
+            unsafe { Self::set_up(sk, (*sk).sk_socket) };
+            // SAFETY: as above.
+            let this = T::init(unsafe { Sk::from_raw(sk) })?;
+            // SAFETY: as above; it is not in a file yet.
+            unsafe { Self::give(sk, this) };
+            Ok(0)
+        })
+    }
+
+    /// `sk_common_release` calls this when `socket()` fails after, or in, `proto_init`.
+    ///
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn proto_destroy(sk: *mut bindings::sock) {
+        // SAFETY: there never was a file, so no call runs on it.
+        unsafe { Self::take(sk) };
+    }
+
+    /// `sk_common_release` wants one. Our socks are in no hash table of the kernel's.
+    ///
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn proto_unhash(_sk: *mut bindings::sock) {}
+
+    // struct proto_ops
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn release(sock: *mut bindings::socket) -> c_int {
+        // SAFETY: the socket is live until this returns.
+        let sk = unsafe { Self::sk(sock) };
+        if sk.is_null() {
+            // An accept() that failed, or a socket() that did.
+            return 0;
+        }
+        // SAFETY: the socket layer releases a socket once, when no call on it runs any more.
+        unsafe {
+            Self::take(sk);
+            bindings::sk_state_store(sk, bindings::TCP_CLOSE as c_int);
+            (*sk).sk_shutdown = (bindings::RCV_SHUTDOWN | bindings::SEND_SHUTDOWN) as u8;
+            bindings::sock_orphan(sk);
+            (*sock).sk = ptr::null_mut();
+            bindings::sock_put(sk);
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn bind(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr_unsized,
+        len: c_int,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: the socket layer gives `len` bytes at `addr`.
+            let sin = unsafe { read_addr(addr, len)? };
+            match u32::from(sin.sin_family) {
+                bindings::AF_INET => {}
+                // As TCP does, for old programs.
+                bindings::AF_UNSPEC if sin.sin_addr.s_addr == 0 => {}
+                _ => return Err(errno::EAFNOSUPPORT()),
+            }
+            T::bind(&this, socket_addr(&sin))?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn connect(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr_unsized,
+        len: c_int,
+        flags: c_int,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            if usize::try_from(len).map_err(|_| EINVAL)? < size_of::<u16>() {
+                return Err(EINVAL);
+            }
+            // SAFETY: the socket layer gives `len` bytes at `addr`: the family is among them.
+            let family = u32::from(unsafe { (*addr).sa_family });
+            if family == bindings::AF_UNSPEC {
+                T::disconnect(&this)?;
+                return Ok(0);
+            }
+            // SAFETY: as above.
+            let sin = unsafe { read_addr(addr, len)? };
+            if family != bindings::AF_INET {
+                return Err(errno::EAFNOSUPPORT());
+            }
+            let nonblock = flags as u32 & bindings::O_NONBLOCK != 0;
+            T::connect(&this, socket_addr(&sin), nonblock)?;
+            // SAFETY: the socket is live; a word that is only looked at.
+            unsafe { (*sock).state = bindings::socket_state_SS_CONNECTED };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn accept(
+        sock: *mut bindings::socket,
+        newsock: *mut bindings::socket,
+        arg: *mut kernel::bindings::proto_accept_arg,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the argument belongs to this call. (The kernel crate has the type opaque.)
+            let (nonblock, kern) = unsafe {
+                let arg = arg.cast::<bindings::proto_accept_arg>();
+                ((*arg).flags as u32 & bindings::O_NONBLOCK != 0, (*arg).kern)
+            };
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            let child = T::accept(&this, nonblock)?;
+            // SAFETY: `newsock` is new and has no sock.
+            match unsafe { Self::child_sk(sock, newsock, kern) } {
+                // SAFETY: it is new, and `newsock` has no file descriptor yet.
+                Ok(sk) => unsafe { Self::give(sk, child) },
+                Err(e) => {
+                    T::release(&child);
+                    return Err(e);
+                }
+            }
+            Ok(0)
+        })
+    }
+
+    /// A sock for an accepted connection, made in the accepting program's context, so that its
+    /// memory cgroup pays.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a live socket of this protocol, `newsock` a new one without a sock.
+    unsafe fn child_sk(
+        sock: *mut bindings::socket,
+        newsock: *mut bindings::socket,
+        kern: bool,
+    ) -> Result<*mut bindings::sock> {
+        // SAFETY: the caller's promise.
+        let listener = unsafe { Self::sk(sock) };
+        // SAFETY: the listener has a namespace; PROTO is registered while it lives.
+        let sk = unsafe {
+            bindings::sk_alloc(
+                bindings::sock_net(listener),
+                bindings::AF_INET as c_int,
+                bindings::GFP_KERNEL,
+                PROTO.get(),
+                c_int::from(kern),
+            )
+        };
+        if sk.is_null() {
+            return Err(ENOMEM);
+        }
+        // SAFETY: `sk` is new, and `newsock` has none. This is what `inet_create` does for
+        // socket(), then what the sock of a connection has from its listener.
+        unsafe {
+            bindings::sock_init_data(newsock, sk);
+            Self::set_up(sk, newsock);
+            (*sk).sk_protocol = T::PROTOCOL;
+            let inet = sk.cast::<bindings::inet_sock>();
+            (*inet).uc_ttl = -1;
+            (*inet).mc_ttl = 1;
+            (*inet).pmtudisc = bindings::IP_PMTUDISC_WANT as u8;
+            inherit(listener, sk);
+            bindings::security_sk_clone(listener, sk);
+            bindings::security_sock_graft(sk.cast(), newsock);
+            bindings::sk_state_store(sk, bindings::TCP_ESTABLISHED as c_int);
+            (*newsock).state = bindings::socket_state_SS_CONNECTED;
+        }
+        Ok(sk)
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn getname(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr,
+        peer: c_int,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            let name: SocketAddrV4 = T::name(&this, peer != 0)?;
+            // SAFETY: the socket layer has room for a sockaddr_storage at `addr`.
+            unsafe {
+                addr.cast::<bindings::sockaddr_in>()
+                    .write_unaligned(sockaddr_in(name))
+            };
+            Ok(size_of::<bindings::sockaddr_in>() as c_int)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn poll(
+        file: *mut bindings::file,
+        sock: *mut bindings::socket,
+        wait: *mut bindings::poll_table_struct,
+    ) -> bindings::__poll_t {
+        // SAFETY: all three belong to this call. First on the queue, then look: no wake-up is lost.
+        unsafe { bindings::sock_poll_wait(file, sock, wait) };
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        match unsafe { Self::borrow(sock) } {
+            Ok(this) => T::poll(&this),
+            Err(_) => bindings::POLLERR,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn ioctl(sock: *mut bindings::socket, cmd: c_uint, arg: c_ulong) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            T::ioctl(&this, cmd, arg)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    #[cfg(CONFIG_COMPAT)]
+    unsafe extern "C" fn compat_ioctl(
+        sock: *mut bindings::socket,
+        cmd: c_uint,
+        arg: c_ulong,
+    ) -> c_int {
+        // A 32-bit program's pointer; our structures are the same for both.
+        // SAFETY: this function's own promise.
+        unsafe { Self::ioctl(sock, cmd, arg as u32 as c_ulong) }
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: c_int) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            T::listen(&this, u32::try_from(backlog).unwrap_or(0))?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: c_int) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            let how = match how as u32 {
+                bindings::sock_shutdown_cmd_SHUT_RD => Shutdown::Read,
+                bindings::sock_shutdown_cmd_SHUT_WR => Shutdown::Write,
+                bindings::sock_shutdown_cmd_SHUT_RDWR => Shutdown::Both,
+                _ => return Err(EINVAL),
+            };
+            T::shutdown(&this, how)?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn setsockopt(
+        sock: *mut bindings::socket,
+        level: c_int,
+        name: c_int,
+        value: bindings::sockptr_t,
+        len: c_uint,
+    ) -> c_int {
+        from_result(|| {
+            if level as u32 == bindings::SOL_SOCKET {
+                // The kernel's own, and what it refuses for this protocol it refuses.
+                // SAFETY: a live socket with a sock; the arguments are handed on as they came.
+                to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
+                return Ok(0);
+            }
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: value and length come from the socket layer and hold for this call.
+            let value = unsafe { OptIn::from_raw(value, len as usize) };
+            T::setsockopt(&this, level, name, value)?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn getsockopt(
+        sock: *mut bindings::socket,
+        level: c_int,
+        name: c_int,
+        opt: *mut bindings::sockopt_t,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: comes from the socket layer and holds for this call.
+            let out = unsafe { OptOut::from_raw(opt) };
+            T::getsockopt(&this, level, name, out)?;
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn sendmsg(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        _len: usize,
+    ) -> c_int {
+        // SAFETY: the message belongs to this call.
+        let flags = unsafe { (*msg).msg_flags };
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: the message is this call's own.
+            let mut msg = unsafe { SendMsg::from_raw(msg)? };
+            match T::sendmsg(&this, &mut msg) {
+                Ok(n) => Ok(c_int::try_from(n).unwrap_or(c_int::MAX)),
+                Err(e) => {
+                    if e == EPIPE && flags & bindings::MSG_NOSIGNAL == 0 {
+                        // SAFETY: signals the calling task.
+                        unsafe { bindings::send_sigpipe() };
+                    }
+                    Err(e)
+                }
+            }
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn recvmsg(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        len: usize,
+        flags: c_int,
+    ) -> c_int {
+        if flags as u32 & bindings::MSG_ERRQUEUE != 0 {
+            let len = c_int::try_from(len).unwrap_or(c_int::MAX);
+            // SAFETY: a live socket with a sock; the message belongs to this call.
+            return unsafe { bindings::inet_recv_error(Self::sk(sock), msg, len) };
+        }
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: the message is this call's own.
+            let mut msg = unsafe { RecvMsg::from_raw(msg, flags as u32)? };
+            let n = T::recvmsg(&this, &mut msg)?;
+            Ok(c_int::try_from(n).unwrap_or(c_int::MAX))
+        })
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn mmap(
+        _file: *mut bindings::file,
+        sock: *mut bindings::socket,
+        vma: *mut bindings::vm_area_struct,
+    ) -> c_int {
+        from_result(|| {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: this is an mmap callback, and `vma` its area.
+            T::mmap(&this, unsafe { NewVma::from_raw(vma) })?;
+            Ok(0)
+        })
+    }
+}
+
+/// The end of a sock. By then it has no Rust side any more.
+///
+/// # Safety
+///
+/// Only `sk_destruct` may call this, with a sock of ours whose last reference is gone.
+unsafe extern "C" fn sk_destruct(sk: *mut bindings::sock) {
+    // SAFETY: the caller's promise. What `inet_sock_destruct` wants of a stream: TCP_CLOSE (whoever
+    // held the last reference may have set something else since the release), SOCK_DEAD (set by
+    // sock_orphan).
+    unsafe {
+        (*sk).__sk_common.skc_state = bindings::TCP_CLOSE as u8;
+        bindings::inet_sock_destruct(sk);
+    }
+    ALIVE.fetch_sub(1, Relaxed);
+}
+
+/// The settings that a connection has from its listener, as with TCP.
+///
+/// # Safety
+///
+/// Both must be live socks, and `to` new.
+unsafe fn inherit(from: *mut bindings::sock, to: *mut bindings::sock) {
+    macro_rules! copy {
+        ($($field:ident)*) => {$(
+            (*to).$field = (&raw const (*from).$field).read_volatile();
+        )*};
+    }
+    // SAFETY: the caller's promise; the listener's settings may change at any time, and are words.
+    unsafe {
+        copy!(sk_rcvbuf sk_sndbuf sk_userlocks sk_rcvtimeo sk_sndtimeo sk_rcvlowat sk_lingertime
+              sk_priority sk_mark sk_ll_usec);
+        (*to).__sk_common.skc_bound_dev_if =
+            (&raw const (*from).__sk_common.skc_bound_dev_if).read_volatile();
+        for flag in [
+            bindings::sock_flags_SOCK_LINGER,
+            bindings::sock_flags_SOCK_KEEPOPEN,
+            bindings::sock_flags_SOCK_LOCALROUTE,
+            bindings::sock_flags_SOCK_ZEROCOPY,
+        ] {
+            if bindings::sock_flag(from, flag) {
+                bindings::sock_set_flag(to, flag);
+            }
+        }
+        let (from, to) = (
+            from.cast::<bindings::inet_sock>(),
+            to.cast::<bindings::inet_sock>(),
+        );
+        (*to).tos = (&raw const (*from).tos).read_volatile();
+    }
+}
+
+/// Reads an IPv4 address.
+///
+/// # Safety
+///
+/// `len` bytes must be readable at `addr`.
+unsafe fn read_addr(
+    addr: *const bindings::sockaddr_unsized,
+    len: c_int,
+) -> Result<bindings::sockaddr_in> {
+    if usize::try_from(len).map_err(|_| EINVAL)? < size_of::<bindings::sockaddr_in>() {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise, and long enough.
+    Ok(unsafe { addr.cast::<bindings::sockaddr_in>().read_unaligned() })
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A stream protocol of AF_INET: its registration, and the trait of whoever implements it.
+//!
+//! C: `include/net/protocol.h` (`inet_register_protosw`), `include/net/sock.h` (`struct proto`),
+//! `include/linux/net.h` (`struct proto_ops`). The callbacks that C calls are in
+//! `sock/callbacks.rs`.
+
+use super::{
+    callbacks::{Callbacks, PROTO, PROTO_SW},
+    msg::{RecvMsg, SendMsg},
+    opt::{OptIn, OptOut},
+    Object, Shutdown, Sk, SkRef,
+};
+use crate::{
+    bindings,
+    kern::{errno, vma::NewVma},
+};
+use core::{marker::PhantomData, net::SocketAddrV4, ptr};
+use kernel::{
+    error::{from_err_ptr, to_result},
+    ffi::c_int,
+    fs::file::{File, FileDescriptorReservation},
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+    },
+};
+
+/// What a protocol does; one object for each socket.
+///
+/// All of it is called in the context of the program that makes the call, may sleep, and holds no
+/// lock of the socket layer: several calls run at the same time on one socket, and the
+/// implementation has locks of its own. `release` runs alone, after all others.
+pub trait SocketOps: Send + Sync + Sized + 'static {
+    /// The protocol number, for `socket(AF_INET, SOCK_STREAM, PROTOCOL)`.
+    const PROTOCOL: u16;
+    /// The protocol's name in `/proc/net/protocols`; at most 31 bytes.
+    const NAME: &'static CStr;
+    /// Whether `MSG_ZEROCOPY` and io_uring's zero-copy sends are let through to `sendmsg`.
+    const SUPPORT_ZC: bool = true;
+
+    /// A new socket, for `socket()`. What fails here fails that.
+    fn init(sk: &Sk) -> Result<Arc<Self>>;
+
+    /// `sk` belongs to this from now on: after `init`, or when a program accepts this.
+    fn attach(this: &Arc<Self>, sk: SkRef);
+
+    /// The last close. Must drop the [`SkRef`] that `attach` brought. Also called, without `attach`,
+    /// for a connection that was taken from `accept` and cannot be given to the program.
+    fn release(this: &Arc<Self>);
+
+    /// `bind()`.
+    fn bind(this: &Arc<Self>, addr: SocketAddrV4) -> Result;
+
+    /// `connect()`. `EINPROGRESS` for one that goes on in the background.
+    fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result;
+
+    /// `connect()` to `AF_UNSPEC`.
+    fn disconnect(_this: &Arc<Self>) -> Result {
+        Err(errno::EOPNOTSUPP())
+    }
+
+    /// `listen()`; `backlog` is within the system's limit.
+    fn listen(this: &Arc<Self>, backlog: u32) -> Result;
+
+    /// Waits for a connection and takes it. The sock for it is made after this, in the accepting
+    /// program's context, and `attach`ed.
+    fn accept(this: &Arc<Self>, nonblock: bool) -> Result<Arc<Self>>;
+
+    /// `getsockname()`, or `getpeername()` for `peer`.
+    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4>;
+
+    /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already.
+    fn poll(this: &Arc<Self>) -> u32;
+
+    /// `shutdown()`.
+    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result;
+
+    /// Sends; how many bytes were taken. `EPIPE` raises `SIGPIPE` unless `MSG_NOSIGNAL` is set.
+    fn sendmsg(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
+
+    /// Receives; how many bytes were given. `MSG_ERRQUEUE` does not come here.
+    fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
+
+    /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
+    /// socket layer goes on with it. What is returned must not be negative.
+    fn ioctl(_this: &Arc<Self>, _cmd: u32, _arg: usize) -> Result<i32> {
+        Err(ENOIOCTLCMD)
+    }
+
+    /// `setsockopt()` at other levels than `SOL_SOCKET`.
+    fn setsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
+        Err(errno::ENOPROTOOPT())
+    }
+
+    /// `getsockopt()` at other levels than `SOL_SOCKET`.
+    fn getsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _out: OptOut<'_>) -> Result {
+        Err(errno::ENOPROTOOPT())
+    }
+
+    /// `mmap()`. Runs under the `mmap_lock`: no access to program memory.
+    fn mmap(_this: &Arc<Self>, _vma: NewVma<'_>) -> Result {
+        Err(ENODEV)
+    }
+}
+
+/// Whether the one family that [`PROTO`] and [`PROTO_SW`] have room for is registered.
+static TAKEN: Atomic<i32> = Atomic::new(0);
+/// Socks of ours that are not freed yet.
+pub(super) static ALIVE: Atomic<i64> = Atomic::new(0);
+
+/// Socks not freed yet, orphans included.
+pub fn socks_alive() -> usize {
+    usize::try_from(ALIVE.load(Relaxed)).unwrap_or(0)
+}
+
+/// The registered protocol; dropping it ends it.
+///
+/// # Invariants
+///
+/// `TAKEN` is 1, and `PROTO` and `PROTO_SW` are registered and made for `T`.
+pub struct SocketFamily<T: SocketOps>(PhantomData<fn() -> T>);
+
+impl<T: SocketOps> SocketFamily<T> {
+    /// Registers `T`. From now on programs can make sockets of it.
+    ///
+    /// Context: may sleep. Errors: `EBUSY` if there is one already, `ENOBUFS`, `ENOMEM`, `EINVAL` if
+    /// the bindings do not fit this kernel.
+    pub fn register() -> Result<Self> {
+        // SAFETY: all four give constants.
+        let fits = unsafe {
+            bindings::sizeof_sock() == size_of::<bindings::sock>()
+                && bindings::sizeof_inet_sock() == size_of::<bindings::inet_sock>()
+                && bindings::sizeof_proto() == size_of::<bindings::proto>()
+                && bindings::sizeof_proto_ops() == size_of::<bindings::proto_ops>()
+        };
+        if !fits {
+            pr_err!("the socket structures are not what this was built for\n");
+            return Err(EINVAL);
+        }
+        if TAKEN.cmpxchg(0, 1, Full).is_err() {
+            return Err(EBUSY);
+        }
+        // SAFETY: having set TAKEN, nobody else touches the two, and neither is registered.
+        unsafe {
+            PROTO.get().write(Callbacks::<T>::proto());
+            PROTO_SW.get().write(Callbacks::<T>::proto_sw());
+        }
+        // SAFETY: just filled; static, so it stays.
+        let registered = to_result(unsafe { bindings::proto_register(PROTO.get(), 1) });
+        if let Err(e) = registered {
+            TAKEN.store(0, kernel::sync::atomic::Release);
+            return Err(e);
+        }
+        // SAFETY: just filled; static, so it stays; the proto it names is registered.
+        unsafe { bindings::inet_register_protosw(PROTO_SW.get()) };
+        // INVARIANT: both are registered now.
+        Ok(Self(PhantomData))
+    }
+
+    /// A new socket and a file descriptor for it, as `socket(family, type | flags, PROTOCOL)` makes
+    /// them in the calling task, with its rights, limits and namespace. `flags`: `SOCK_CLOEXEC`,
+    /// `SOCK_NONBLOCK`.
+    ///
+    /// Errors: `EINVAL` for other flags, else those of `socket()`.
+    pub fn create_fd(family: u32, kind: u32, flags: u32) -> Result<u32> {
+        const _: () = assert!(bindings::SOCK_NONBLOCK == bindings::O_NONBLOCK);
+
+        if flags & !(bindings::SOCK_NONBLOCK | bindings::O_CLOEXEC) != 0 {
+            return Err(EINVAL);
+        }
+        let family = c_int::try_from(family).map_err(|_| EINVAL)?;
+        let kind = c_int::try_from(kind).map_err(|_| EINVAL)?;
+        let fd = FileDescriptorReservation::get_unused_fd_flags(flags & bindings::O_CLOEXEC)?;
+        let mut sock = ptr::null_mut();
+        // SAFETY: takes any numbers, and fills `sock` if it succeeds.
+        to_result(unsafe {
+            bindings::sock_create(family, kind, c_int::from(T::PROTOCOL), &mut sock)
+        })?;
+        // SAFETY: the socket is ours; the file takes it over, or it is released on failure.
+        let file = unsafe {
+            bindings::sock_alloc_file(sock, (flags & bindings::O_NONBLOCK) as c_int, ptr::null())
+        };
+        let file = from_err_ptr(file)?;
+        let file = ptr::NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
+        // SAFETY: a new file, whose one count is ours; no other thread has it, so nobody uses its
+        // position without a lock. `File` is transparent.
+        let file = unsafe { ARef::from_raw(file) };
+        let number = fd.reserved_fd();
+        fd.fd_install(file);
+        Ok(number)
+    }
+}
+
+impl<T: SocketOps> Drop for SocketFamily<T> {
+    /// Context: sleeps. Every sock holds the module, so that there are none when the module goes; if
+    /// this is dropped earlier than that, the protocol stays half registered for them, for good.
+    fn drop(&mut self) {
+        // SAFETY: registered by the type invariant. It waits for whoever looks it up now.
+        unsafe { bindings::inet_unregister_protosw(PROTO_SW.get()) };
+        if ALIVE.load(Relaxed) != 0 {
+            pr_err!(
+                "the socket protocol ends with {} sockets alive\n",
+                socks_alive()
+            );
+            return;
+        }
+        // SAFETY: registered by the type invariant, and no sock is left.
+        unsafe { bindings::proto_unregister(PROTO.get()) };
+        TAKEN.store(0, kernel::sync::atomic::Release);
+    }
+}
+
+/// The size of what the socket layer allocates for a sock.
+pub(super) const OBJECT_SIZE: usize = size_of::<Object>();

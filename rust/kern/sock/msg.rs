@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What `sendmsg` and `recvmsg` get from the socket layer.
+//!
+//! C: `include/linux/socket.h` (`struct msghdr`), `include/linux/uio.h`.
+
+use crate::bindings;
+use core::{marker::PhantomData, ptr};
+use kernel::{
+    iov::{IovIterDest, IovIterSource},
+    prelude::*,
+};
+
+/// A message to be sent.
+///
+/// # Invariants
+///
+/// `msg` is valid and ours alone for `'a`; its iterator is a source.
+pub struct SendMsg<'a> {
+    msg: *mut bindings::msghdr,
+    _msg: PhantomData<&'a mut bindings::msghdr>,
+}
+
+impl<'a> SendMsg<'a> {
+    /// # Safety
+    ///
+    /// `msg` must be valid, and nobody else's, for all of `'a`.
+    pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_SOURCE {
+            return Err(EINVAL);
+        }
+        // INVARIANT: the caller's promise, and checked.
+        Ok(Self {
+            msg,
+            _msg: PhantomData,
+        })
+    }
+
+    /// The bytes: taking some moves it on.
+    pub fn iter(&mut self) -> &mut IovIterSource<'a> {
+        // SAFETY: the iterator is a source and ours for `'a` (type invariant); the exclusive borrow
+        // of `self` makes the result the only reference. What it points to stays for the call.
+        unsafe { IovIterSource::from_raw(ptr::addr_of_mut!((*self.msg).msg_iter)) }
+    }
+
+    /// Bytes not taken yet.
+    pub fn len(&self) -> usize {
+        // SAFETY: the message is valid (type invariant); only reads.
+        unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `MSG_*` as the caller gave them, and what the socket layer added.
+    pub fn flags(&self) -> u32 {
+        // SAFETY: the message is valid (type invariant).
+        unsafe { (*self.msg).msg_flags }
+    }
+
+    /// Whether the call must not wait.
+    pub fn nonblock(&self) -> bool {
+        self.flags() & bindings::MSG_DONTWAIT != 0
+    }
+
+    /// Whether `MSG_ZEROCOPY` is set.
+    pub fn zerocopy(&self) -> bool {
+        self.flags() & bindings::MSG_ZEROCOPY != 0
+    }
+
+    /// Whether out-of-band data is meant.
+    pub fn oob(&self) -> bool {
+        self.flags() & bindings::MSG_OOB != 0
+    }
+
+    /// Whether there are control messages.
+    pub fn has_cmsg(&self) -> bool {
+        // SAFETY: the message is valid (type invariant).
+        unsafe { (*self.msg).msg_controllen != 0 }
+    }
+}
+
+/// A receive's place for what comes.
+///
+/// # Invariants
+///
+/// `msg` is valid and ours alone for `'a`; its iterator is a destination.
+pub struct RecvMsg<'a> {
+    msg: *mut bindings::msghdr,
+    flags: u32,
+    _msg: PhantomData<&'a mut bindings::msghdr>,
+}
+
+impl<'a> RecvMsg<'a> {
+    /// # Safety
+    ///
+    /// `msg` must be valid, and nobody else's, for all of `'a`.
+    pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr, flags: u32) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_DEST {
+            return Err(EINVAL);
+        }
+        // INVARIANT: the caller's promise, and checked.
+        Ok(Self {
+            msg,
+            flags,
+            _msg: PhantomData,
+        })
+    }
+
+    /// Where the bytes go: filling some moves it on.
+    pub fn iter(&mut self) -> &mut IovIterDest<'a> {
+        // SAFETY: the iterator is a destination and ours for `'a` (type invariant); the exclusive
+        // borrow of `self` makes the result the only reference.
+        unsafe { IovIterDest::from_raw(ptr::addr_of_mut!((*self.msg).msg_iter)) }
+    }
+
+    /// Room not filled yet.
+    pub fn len(&self) -> usize {
+        // SAFETY: the message is valid (type invariant); only reads.
+        unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
+    }
+
+    /// Whether no room is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `MSG_*` as the caller gave them.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Whether the call must not wait.
+    pub fn nonblock(&self) -> bool {
+        self.flags & bindings::MSG_DONTWAIT != 0
+    }
+
+    /// Whether the bytes are to stay for the next receive.
+    pub fn peek(&self) -> bool {
+        self.flags & bindings::MSG_PEEK != 0
+    }
+
+    /// Whether the call waits for all of the room to be filled.
+    pub fn waitall(&self) -> bool {
+        self.flags & bindings::MSG_WAITALL != 0
+    }
+
+    /// Whether the bytes are to be thrown away.
+    pub fn truncate(&self) -> bool {
+        self.flags & bindings::MSG_TRUNC != 0
+    }
+
+    /// Whether out-of-band data is meant.
+    pub fn oob(&self) -> bool {
+        self.flags & bindings::MSG_OOB != 0
+    }
+
+    /// Adds to the flags that the call gives back.
+    pub fn add_flags(&mut self, flags: u32) {
+        // SAFETY: the message is valid and ours (type invariant).
+        unsafe { (*self.msg).msg_flags |= flags };
+    }
+}

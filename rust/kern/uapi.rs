@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The UAPI as Rust: the structures of `uapi/linux/zrs.h` from our bindgen pass, as plain bytes,
+//! and the numbers of the ioctls, which bindgen cannot compute.
+
+pub use crate::bindings::{
+    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats,
+    zrs_ioc_version, zrs_ring, zrs_rx_ring,
+};
+use crate::bindings;
+use kernel::{
+    ioctl::{_IO, _IOW, _IOWR},
+    transmute::{AsBytes, FromBytes},
+};
+
+/// Declares that structures are made of integers only, without padding.
+macro_rules! plain {
+    ($($name:ident),* $(,)?) => {
+        $(
+            // SAFETY: integers and arrays of them, every bit pattern is a value. That there is no
+            // padding, `zrs-sys`'s layout test and the explicit `reserved` fields assure.
+            unsafe impl FromBytes for $name {}
+            // SAFETY: as above.
+            unsafe impl AsBytes for $name {}
+        )*
+    };
+}
+
+plain!(
+    zrs_info,
+    zrs_ioc_link,
+    zrs_ioc_pool,
+    zrs_ioc_sock,
+    zrs_ioc_socket,
+    zrs_ioc_stats,
+    zrs_ioc_version,
+    zrs_rx_ring,
+);
+
+macro_rules! constants {
+    ($($name:ident: $ty:ty),* $(,)?) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`")]
+            pub const $name: $ty = bindings::$name as $ty;
+        )*
+    };
+}
+
+constants!(
+    SOL_ZRS: i32,
+    ZRS_RX_RING: i32,
+    ZRS_INFO: i32,
+    ZRS_UAPI_VERSION: u32,
+    ZRS_NAME_LEN: usize,
+    ZRS_DESC_FREE: u32,
+    ZRS_DESC_READY: u32,
+    ZRS_DESC_HELD: u32,
+    ZRS_DESC_DONE: u32,
+    ZRS_DESC_KERNEL: u32,
+    ZRS_STATE_CLOSED: u32,
+    ZRS_STATE_BOUND: u32,
+    ZRS_STATE_LISTEN: u32,
+    ZRS_STATE_CONNECTING: u32,
+    ZRS_STATE_ESTABLISHED: u32,
+    ZRS_STATE_CLOSING: u32,
+    ZRS_LINK_CONNECTING: u32,
+    ZRS_LINK_UP: u32,
+    ZRS_LINK_DOWN: u32,
+    IPPROTO_ZRS: u16,
+);
+
+/// Feature bits.
+pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1;
+
+const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
+
+/// See the header.
+pub const ZRS_IOC_VERSION: u32 = _IOWR::<zrs_ioc_version>(MAGIC, 0x00);
+/// See the header.
+pub const ZRS_IOC_SOCKET: u32 = _IOW::<zrs_ioc_socket>(MAGIC, 0x01);
+/// See the header.
+pub const ZRS_IOC_STATS: u32 = _IOWR::<zrs_ioc_stats>(MAGIC, 0x02);
+/// See the header.
+pub const ZRS_IOC_POOL: u32 = _IOWR::<zrs_ioc_pool>(MAGIC, 0x03);
+/// See the header.
+pub const ZRS_IOC_LINK: u32 = _IOWR::<zrs_ioc_link>(MAGIC, 0x04);
+/// See the header.
+pub const ZRS_IOC_SOCK: u32 = _IOWR::<zrs_ioc_sock>(MAGIC, 0x05);
+/// See the header.
+pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sleeping until something is so, with a time limit, without losing a wake-up.
+//!
+//! C: `include/linux/wait.h`.
+
+use crate::bindings;
+use core::{pin::Pin, ptr};
+use kernel::{
+    ffi::{c_int, c_long},
+    prelude::*,
+    str::CStr,
+    sync::LockClassKey,
+    time::Jiffies,
+    types::Opaque,
+};
+
+/// What may end a wait before its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitMode {
+    /// Any signal.
+    Interruptible,
+    /// Only a signal that kills the task.
+    Killable,
+    /// Nothing.
+    Uninterruptible,
+}
+
+impl WaitMode {
+    fn task_state(self) -> c_int {
+        let state = match self {
+            Self::Interruptible => bindings::TASK_INTERRUPTIBLE,
+            Self::Killable => bindings::TASK_WAKEKILL | bindings::TASK_UNINTERRUPTIBLE,
+            Self::Uninterruptible => bindings::TASK_UNINTERRUPTIBLE,
+        };
+        state as c_int
+    }
+}
+
+/// Why a wait ended without what it waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitError {
+    /// A signal.
+    Interrupted,
+    /// The time is over.
+    TimedOut,
+}
+
+/// How long a wait may still last; each wait takes what it used.
+///
+/// `None`: for ever. `Some(0)`: look once, do not sleep.
+pub type Timeout = Option<Jiffies>;
+
+impl WaitError {
+    /// The errno of a socket call whose wait ended so: `EAGAIN` when the time is over; after a signal
+    /// `ERESTARTSYS` (the call may go on by itself) if it would have waited for ever, else `EINTR`.
+    pub fn to_errno(self, timeout: Timeout) -> Error {
+        match (self, timeout) {
+            (Self::TimedOut, _) => EAGAIN,
+            (Self::Interrupted, None) => ERESTARTSYS,
+            (Self::Interrupted, Some(_)) => EINTR,
+        }
+    }
+}
+
+/// Tasks that wait for something.
+///
+/// # Invariants
+///
+/// `head` is an initialised `wait_queue_head`, pinned.
+#[pin_data]
+pub struct WaitQueue {
+    #[pin]
+    head: Opaque<bindings::wait_queue_head>,
+}
+
+// SAFETY: a wait queue belongs to no task; its own lock guards it.
+unsafe impl Send for WaitQueue {}
+// SAFETY: as above: every operation takes the queue's lock.
+unsafe impl Sync for WaitQueue {}
+
+impl WaitQueue {
+    /// An empty queue. Use [`new_wait_queue!`](crate::new_wait_queue).
+    pub fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            // INVARIANT: initialised here, in its final place.
+            head <- Opaque::ffi_init(|slot| {
+                // SAFETY: `slot` is the queue's place for good, name and key live for ever.
+                unsafe { bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr()) }
+            }),
+        })
+    }
+
+    /// Wakes all who wait; each looks at its condition again.
+    ///
+    /// Any context. Cheap when nobody waits. What was written before the call is seen by the
+    /// condition of whoever it wakes, or of whoever comes to wait later.
+    pub fn wake_all(&self) {
+        // SAFETY: the queue is initialised (type invariant); `wq_has_sleeper` has the barrier that
+        // pairs with the one in `prepare_to_wait_event`.
+        if unsafe { bindings::wq_has_sleeper(self.head.get()) } {
+            let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
+            // SAFETY: as above; 0 means all of them.
+            unsafe { bindings::__wake_up(self.head.get(), normal, 0, ptr::null_mut()) };
+        }
+    }
+
+    /// Waits until `cond` gives something.
+    ///
+    /// `cond` is called at once, after each wake-up, and when the time is over, so that a result
+    /// that comes together with a signal or the end of the time is not lost. It may take
+    /// spinlocks; it must not sleep. `timeout` is left with the time that remains.
+    ///
+    /// Context: process context, may sleep, no spinlock held.
+    pub fn wait<R>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        if let Some(r) = cond() {
+            return Ok(r);
+        }
+        if *timeout == Some(0) {
+            return Err(WaitError::TimedOut);
+        }
+        let entry = Opaque::<bindings::wait_queue_entry>::uninit();
+        // SAFETY: `entry` has room for one, and does not move until `finish_wait` has taken it off.
+        unsafe { bindings::init_wait_entry(entry.get(), 0) };
+        let out = loop {
+            // SAFETY: queue and entry are initialised. From here until `finish_wait` this task may
+            // be on the queue, and `entry` lives on its stack all that time.
+            let signal = unsafe {
+                bindings::prepare_to_wait_event(self.head.get(), entry.get(), mode.task_state())
+            };
+            if let Some(r) = cond() {
+                break Ok(r);
+            }
+            if signal != 0 {
+                break Err(WaitError::Interrupted);
+            }
+            match timeout {
+                Some(0) => break Err(WaitError::TimedOut),
+                Some(left) => {
+                    let limit = c_long::try_from(*left).unwrap_or(MAX_SCHEDULE_TIMEOUT - 1);
+                    // SAFETY: the task is on the queue and its state is set; sleeping is what it
+                    // is here for.
+                    let rest = unsafe { bindings::schedule_timeout(limit) };
+                    *left = Jiffies::try_from(rest).unwrap_or(0);
+                }
+                None => {
+                    // SAFETY: as above.
+                    unsafe { bindings::schedule_timeout(MAX_SCHEDULE_TIMEOUT) };
+                }
+            }
+        };
+        // SAFETY: as for `prepare_to_wait_event`; after this the queue no longer knows `entry`.
+        unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
+        out
+    }
+}
+
+/// The kernel's "for ever".
+pub(super) const MAX_SCHEDULE_TIMEOUT: c_long = c_long::MAX;
+
+/// A [`WaitQueue`](crate::kern::wait::WaitQueue) with a lock class of its own, for `pin_init!`.
+#[macro_export]
+macro_rules! new_wait_queue {
+    ($name:literal) => {
+        $crate::kern::wait::WaitQueue::new(::kernel::c_str!($name), ::kernel::static_lock_class!())
+    };
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module's parameters: units, defaults, and which values make sense. Read-only after load;
+//! sysfs shows them under /sys/module/zrs/parameters.
+
+use kernel::prelude::*;
+
+use crate::kern::param::{uint_param, Uint};
+use crate::proto::{channel, link_flow, wire};
+
+uint_param!(
+    /// Size of the receive pool of each RDMA device, in MiB.
+    POOL_MIB, "pool_mib", 8,
+    "receive pool of each RDMA device, MiB (default 8)"
+);
+uint_param!(
+    /// Size of a window leased to a channel with bulk data, in KiB.
+    WINDOW_KIB, "window_kib", 1024,
+    "window of a channel with bulk data, KiB (default 1024)"
+);
+uint_param!(
+    /// Blocks of the shared receive queue of each device, a page each.
+    BLOCKS, "blocks", 512,
+    "blocks of the shared receive queue of each device (default 512)"
+);
+uint_param!(
+    /// Blocks that a link may use, as credit to its peer.
+    LINK_CREDIT, "link_credit", 64,
+    "blocks that the peer of a link may fill (default 64)"
+);
+uint_param!(
+    /// From this many bytes in one blocking send, pages are pinned instead of copied.
+    PIN_THRESHOLD, "pin_threshold", 16384,
+    "bytes in one send from which pages are pinned, not copied (default 16384)"
+);
+uint_param!(
+    /// How long a connect may take, in milliseconds.
+    CONNECT_TIMEOUT_MS, "connect_timeout_ms", 1000,
+    "decision time of a connect, milliseconds (default 1000)"
+);
+uint_param!(
+    /// The port that ZRS hosts speak to each other on, in the RDMA connection manager's TCP space.
+    SERVICE_PORT, "service_port", 18515,
+    "port of the RDMA connection manager that links are made on (default 18515)"
+);
+uint_param!(
+    /// Channels that the host can have.
+    MAX_CHANNELS, "max_channels", 16384,
+    "channels that the host can have (default 16384)"
+);
+
+/// What a receiver lets its peer have outstanding on a channel.
+pub(crate) const LIMITS: channel::Limits = channel::Limits {
+    msgs: 64,
+    small: 16 * wire::SMALL_MAX,
+};
+
+/// Bytes in a window.
+pub(crate) fn window_bytes() -> usize {
+    (WINDOW_KIB.get() as usize) << 10
+}
+
+/// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
+/// too large is not refused here: it fails with ENOMEM when it is made.
+pub(crate) fn check() -> Result {
+    let checks: [(&str, &Uint, u32, u32); 8] = [
+        ("pool_mib", &POOL_MIB, 1, u32::MAX),
+        (
+            "window_kib",
+            &WINDOW_KIB,
+            channel::WINDOW_MIN >> 10,
+            channel::WINDOW_MAX >> 10,
+        ),
+        ("blocks", &BLOCKS, link_flow::MIN_CREDIT, 1 << 15),
+        ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
+        ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
+        ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
+        ("service_port", &SERVICE_PORT, 1, 65_535),
+        ("max_channels", &MAX_CHANNELS, 1, 1 << 24),
+    ];
+    for (name, param, min, max) in checks {
+        let value = param.get();
+        if value < min || value > max {
+            pr_err!("{name}={value} is not between {min} and {max}\n");
+            return Err(EINVAL);
+        }
+    }
+    if window_bytes() % kernel::page::PAGE_SIZE != 0 {
+        pr_err!("window_kib is not a whole number of pages\n");
+        return Err(EINVAL);
+    }
+    if LINK_CREDIT.get() > BLOCKS.get() {
+        pr_err!("link_credit is more than blocks\n");
+        return Err(EINVAL);
+    }
+    Ok(())
+}

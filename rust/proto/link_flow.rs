@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Credit of a link: how many SENDs may be under way into the peer's shared receive queue.
+//!
+//! Each side tells the other an absolute, wrapping count of SENDs that it may ever have sent. A
+//! block that is posted again raises what we tell. The last [`CONTROL_RESERVE`] are for control
+//! messages only, so that data never keeps credit, FIN or RESET from getting through; the very
+//! last one is for a message that carries link credit and nothing else, so that two sides that
+//! have both sent all they may can still tell each other of room.
+//!
+//! Such a lone message waits until a quarter has gathered, or as much as the peer has left. The
+//! blocks of control messages are posted again at once, so what has gathered and what the peer
+//! has left are never less than the reserve together: a lone message always brings at least half
+//! of that, and never earns one in return at once.
+
+use super::Violation;
+
+/// SENDs that only control messages may use.
+pub const CONTROL_RESERVE: u32 = 8;
+
+/// The least credit a link can work with.
+pub const MIN_CREDIT: u32 = 32;
+
+/// Both directions of a link's credit.
+#[derive(Debug)]
+pub struct LinkFlow {
+    /// SENDs that we have posted, wrapping.
+    sent: u32,
+    /// SENDs that the peer allows, absolute, wrapping.
+    allowed: u32,
+    /// SENDs that have arrived, wrapping.
+    arrived: u32,
+    /// SENDs that we can take, absolute, wrapping: grows with each block posted again.
+    room: u32,
+    /// What of `room` the peer has been told.
+    told: u32,
+    /// A lone credit message is due when this much has gathered.
+    quarter: u32,
+}
+
+impl LinkFlow {
+    /// A link on which we take `ours` SENDs and the peer takes `theirs` at first. `None` when
+    /// either is too little to work with.
+    pub fn new(ours: u32, theirs: u32) -> Option<Self> {
+        let sane = MIN_CREDIT..=1 << 20;
+        if !sane.contains(&ours) || !sane.contains(&theirs) {
+            return None;
+        }
+        Some(Self {
+            sent: 0,
+            allowed: theirs,
+            arrived: 0,
+            room: ours,
+            told: ours,
+            quarter: ours >> 2,
+        })
+    }
+
+    /// SENDs that may be posted now, LinkCredit apart: for that, [`Self::credit_due`] decides.
+    pub fn available(&self, control: bool) -> u32 {
+        let reserve = if control { 1 } else { CONTROL_RESERVE };
+        self.left_to_us().saturating_sub(reserve)
+    }
+
+    fn left_to_us(&self) -> u32 {
+        self.allowed.wrapping_sub(self.sent)
+    }
+
+    /// A SEND is being posted; returns its `link_credit` field.
+    pub fn sending(&mut self) -> u32 {
+        self.sent = self.sent.wrapping_add(1);
+        self.told = self.room;
+        self.told
+    }
+
+    /// A SEND has arrived with this `link_credit`.
+    pub fn arrived(&mut self, link_credit: u32) -> Result<(), Violation> {
+        self.arrived = self.arrived.wrapping_add(1);
+        // More than we ever told: the peer overruns our queue.
+        if self.told.wrapping_sub(self.arrived) > i32::MAX as u32 {
+            return Err(Violation::Credit);
+        }
+        let gain = link_credit.wrapping_sub(self.allowed);
+        let room = link_credit.wrapping_sub(self.sent);
+        if gain > i32::MAX as u32 || room > 1 << 20 {
+            return Err(Violation::Credit);
+        }
+        self.allowed = link_credit;
+        Ok(())
+    }
+
+    /// The block of a SEND that had arrived is posted again.
+    pub fn reposted(&mut self) {
+        self.room = self.room.wrapping_add(1);
+    }
+
+    /// Whether the peer should hear of new room by a LinkCredit, and one may be posted now. Ask
+    /// again after each arrival and each block posted again.
+    pub fn credit_due(&self) -> bool {
+        let gathered = self.room.wrapping_sub(self.told);
+        let left_to_peer = self.told.wrapping_sub(self.arrived);
+        let due = gathered >= self.quarter || gathered >= left_to_peer;
+        gathered != 0 && due && self.left_to_us() != 0
+    }
+}

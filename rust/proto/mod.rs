@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sans-IO core: the wire, and every decision that can be made without a kernel.
+//!
+//! Pure logic. No kernel crate, no allocation of its own (storage is passed in), no clock, no
+//! I/O, no unsafe. The module compiles these files as they are, and Cargo compiles them on the
+//! host for unit tests, property tests and the simulation. Numbers that come from a peer or a
+//! program are untrusted: all arithmetic on them is checked or wraps by name.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
+
+pub mod channel;
+pub mod link_flow;
+pub mod page_pool;
+pub mod readiness;
+pub mod runs;
+pub mod rx_queue;
+pub mod slot_table;
+pub mod wire;
+
+/// The number of a channel and its generation: a number is reused, a pair is not (for 2^32
+/// reuses). `q` 0 means none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ChanId {
+    /// Host-wide channel number Q (row L2).
+    pub q: u32,
+    /// How often the number has been handed out.
+    pub gen: u32,
+}
+
+/// What a peer did that the protocol forbids. The link that carried it is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// Not this protocol, or not this version of it.
+    Version,
+    /// An unknown message type or unknown flags.
+    Type,
+    /// A reserved field that is not zero.
+    Reserved,
+    /// A length outside what the message allows.
+    Length,
+    /// A stream or window position that is not the next one.
+    Position,
+    /// More sent than was granted, or credit that goes back or beyond what was sent.
+    Credit,
+    /// A message that the channel's state does not allow.
+    State,
+    /// A channel that is not the sender's.
+    Channel,
+}

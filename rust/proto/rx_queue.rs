@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What has arrived on a channel and has not been given back: segments in stream order.
+//!
+//! A segment lies in the channel's window or in something that is held for it (a block of the
+//! shared receive queue, or a copy of one). It is consumed by recv(), or by the program itself
+//! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back
+//! in the stream's order ([`RxQueue::reap`]).
+
+use core::ops::DerefMut;
+
+use super::Violation;
+
+/// The states of descriptors that a program shares. Its memory is the program's to scribble on:
+/// answers are used for what to offer it and when it is done, never for addresses or lengths.
+pub trait Descriptors {
+    /// Takes segment `index` for the kernel; false when the program has it.
+    fn claim(&self, index: u32) -> bool;
+    /// Whether the program has given segment `index` back.
+    fn is_done(&self, index: u32) -> bool;
+    /// Whether segment `index` waits for anybody to take it.
+    fn is_waiting(&self, index: u32) -> bool;
+    /// The kernel has consumed segment `index`.
+    fn set_done(&self, index: u32);
+    /// Segment `index` is out of the queue.
+    fn clear(&self, index: u32);
+}
+
+/// No ring: everything is the kernel's.
+pub struct NoRing;
+
+impl Descriptors for NoRing {
+    fn claim(&self, _: u32) -> bool {
+        true
+    }
+    fn is_done(&self, _: u32) -> bool {
+        false
+    }
+    fn is_waiting(&self, _: u32) -> bool {
+        true
+    }
+    fn set_done(&self, _: u32) {}
+    fn clear(&self, _: u32) {}
+}
+
+/// A piece of the stream that arrived at once.
+pub struct Segment<T> {
+    /// Position of the first byte in the stream.
+    pub pos: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Where it lies in the window, if it does.
+    pub window_off: Option<u32>,
+    /// What holds it, if it is not in the window. A reader may borrow it by taking it out.
+    pub held: Option<T>,
+    /// Bytes that recv() has consumed.
+    pub taken: u32,
+    /// recv() consumes it; the program's descriptor does not count any more.
+    pub claimed: bool,
+}
+
+/// What leaves the queue.
+pub struct Freed<T> {
+    /// Bytes of window that the peer gets back.
+    pub window: u32,
+    /// Bytes of DATA payload that the peer may send again.
+    pub small: u32,
+    /// Bytes that the program consumed itself, without recv().
+    pub by_program: u32,
+    /// What held the data.
+    pub held: Option<T>,
+}
+
+/// The queue. The capacity is the storage's length, rounded down to a power of two.
+pub struct RxQueue<S> {
+    slots: S,
+    /// Index of the oldest segment, wrapping.
+    head: u32,
+    /// Index of the next segment to come, wrapping.
+    tail: u32,
+    /// Bytes that wait.
+    bytes: u64,
+}
+
+impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
+    /// An empty queue.
+    pub fn new(slots: S) -> Self {
+        Self {
+            slots,
+            head: 0,
+            tail: 0,
+            bytes: 0,
+        }
+    }
+
+    fn slot(&self, index: u32) -> usize {
+        let capacity = self.slots.len();
+        match capacity.checked_ilog2() {
+            Some(log) => index as usize & (1_usize << log).wrapping_sub(1),
+            None => 0,
+        }
+    }
+
+    /// Segments in the queue.
+    pub fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether the queue holds no segment.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that nobody has consumed yet.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Indices of the segments, oldest first.
+    pub fn indices(&self) -> impl Iterator<Item = u32> {
+        let head = self.head;
+        (0..self.len()).map(move |i| head.wrapping_add(i))
+    }
+
+    /// Appends a segment; returns its index. A peer that overfills the queue has broken the
+    /// protocol.
+    pub fn push(&mut self, seg: Segment<T>) -> Result<u32, Violation> {
+        let index = self.tail;
+        let len = seg.len;
+        let at = self.slot(index);
+        match self.slots.get_mut(at) {
+            Some(slot @ None) => *slot = Some(seg),
+            _ => return Err(Violation::Credit),
+        }
+        self.tail = index.wrapping_add(1);
+        self.bytes = self.bytes.saturating_add(u64::from(len));
+        Ok(index)
+    }
+
+    /// The segment at `index`.
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Segment<T>> {
+        if index.wrapping_sub(self.head) >= self.len() {
+            return None;
+        }
+        let at = self.slot(index);
+        self.slots.get_mut(at)?.as_mut()
+    }
+
+    /// The oldest segment from index `from` on that recv() may read, claimed for it. Without
+    /// `from`, or if that has left the queue, from the beginning.
+    pub fn claim_next(&mut self, ring: &impl Descriptors, from: Option<u32>) -> Option<u32> {
+        let skip = from
+            .map(|f| f.wrapping_sub(self.head))
+            .filter(|skip| *skip <= self.len())
+            .unwrap_or(0);
+        for i in skip..self.len() {
+            let index = self.head.wrapping_add(i);
+            let seg = self.get_mut(index)?;
+            if seg.taken == seg.len {
+                continue;
+            }
+            if seg.claimed || ring.claim(index) {
+                seg.claimed = true;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Whether anything waits to be taken, by recv() or through the ring.
+    pub fn readable(&mut self, ring: &impl Descriptors) -> bool {
+        self.indices().any(|index| {
+            self.get_mut(index).is_some_and(|seg| {
+                seg.taken < seg.len && (seg.claimed || ring.is_waiting(index))
+            })
+        })
+    }
+
+    /// recv() has consumed `n` more bytes of a segment it claimed.
+    pub fn advance(&mut self, ring: &impl Descriptors, index: u32, n: u32) {
+        if let Some(seg) = self.get_mut(index) {
+            let n = n.min(seg.len.saturating_sub(seg.taken));
+            seg.taken = seg.taken.saturating_add(n);
+            if seg.taken == seg.len {
+                ring.set_done(index);
+            }
+            self.bytes = self.bytes.saturating_sub(u64::from(n));
+        }
+    }
+
+    /// Removes the oldest segment if it is consumed.
+    pub fn reap(&mut self, ring: &impl Descriptors) -> Option<Freed<T>> {
+        let index = self.head;
+        let seg = self.get_mut(index)?;
+        let by_recv = seg.taken == seg.len;
+        if !by_recv && (seg.claimed || !ring.is_done(index)) {
+            return None;
+        }
+        let left = seg.len.saturating_sub(seg.taken);
+        let in_window = seg.window_off.is_some();
+        let freed = Freed {
+            window: if in_window { seg.len } else { 0 },
+            small: if in_window { 0 } else { seg.len },
+            by_program: left,
+            held: seg.held.take(),
+        };
+        self.drop_head(ring);
+        self.bytes = self.bytes.saturating_sub(u64::from(left));
+        Some(freed)
+    }
+
+    /// Removes the oldest segment, consumed or not, and returns what held it: the channel is
+    /// gone and nobody will read.
+    pub fn discard(&mut self, ring: &impl Descriptors) -> Option<Option<T>> {
+        let seg = self.get_mut(self.head)?;
+        let left = seg.len.saturating_sub(seg.taken);
+        let held = seg.held.take();
+        self.drop_head(ring);
+        self.bytes = self.bytes.saturating_sub(u64::from(left));
+        Some(held)
+    }
+
+    fn drop_head(&mut self, ring: &impl Descriptors) {
+        let index = self.head;
+        ring.clear(index);
+        let at = self.slot(index);
+        if let Some(slot) = self.slots.get_mut(at) {
+            *slot = None;
+        }
+        self.head = index.wrapping_add(1);
+    }
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The wire: what two ZRS hosts say to each other, and nothing else.
+//!
+//! Everything is little-endian, of fixed width and versioned. [`Hello`] travels in the
+//! connection manager's private data; a [`Header`] opens every SEND. `Documentation/protocol.rst`
+//! describes the meaning. This file only encodes, decodes and checks what a single message can
+//! tell about itself; whether it fits the channel is decided in `channel.rs`.
+
+use super::{ChanId, Violation};
+
+/// Version of the wire protocol; both sides must have the same.
+pub const VERSION: u8 = 1;
+
+/// The most payload in one DATA message (row C1), in bytes.
+pub const SMALL_MAX: u32 = 4096;
+
+/// The most payload in one WRITE, in bytes (row C1).
+pub const CHUNK_MAX: u32 = 256 * 1024;
+
+/// Size of an encoded [`Header`].
+pub const HEADER_LEN: usize = 96;
+
+/// Size of an encoded [`Hello`]; the connection manager carries at most 56 bytes.
+pub const HELLO_LEN: usize = 48;
+
+const HELLO_MAGIC: u32 = 0x3153_525a; // "ZRS1"
+
+/// A message's type. Numbers 32 to 47 are reserved for datagrams, 48 to 63 for memory nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Type {
+    /// Open a channel. `arg0`: destination port << 16 | source port; limits in `arg1`, `arg2`.
+    Connect = 1,
+    /// The channel is open. Limits in `arg1`, `arg2`.
+    Accept = 2,
+    /// The channel is refused; `arg0` is a [`Refusal`].
+    Reject = 3,
+    /// `len` bytes of payload follow, at stream position `pos`.
+    Data = 4,
+    /// `len` bytes were written into the window of lease `arg0` at `woff`, stream position `pos`.
+    Written = 5,
+    /// The sender sends no more data; `pos` is the end of its stream.
+    Fin = 6,
+    /// The sender neither sends nor reads any more; `pos` is the end of its stream.
+    End = 7,
+    /// As End, because of an error: the stream is broken.
+    Reset = 8,
+    /// Nothing but the credit fields.
+    Credit = 9,
+    /// The sender has bulk data and asks for a window.
+    WindowRequest = 10,
+    /// A window: `arg0` key, `arg1` size, `arg2` address, `lease`. Size 0: there is none now.
+    WindowGrant = 11,
+    /// Stop writing into the window `lease`.
+    WindowRevoke = 12,
+    /// No WRITE into the receiver's window of lease `arg0` follows this message.
+    Revoked = 13,
+    /// Nothing but the link's credit. Not for a channel.
+    LinkCredit = 14,
+    /// Are you there. Not for a channel.
+    Heartbeat = 15,
+}
+
+impl Type {
+    fn from_u8(v: u8) -> Option<Self> {
+        Some(match v {
+            1 => Self::Connect,
+            2 => Self::Accept,
+            3 => Self::Reject,
+            4 => Self::Data,
+            5 => Self::Written,
+            6 => Self::Fin,
+            7 => Self::End,
+            8 => Self::Reset,
+            9 => Self::Credit,
+            10 => Self::WindowRequest,
+            11 => Self::WindowGrant,
+            12 => Self::WindowRevoke,
+            13 => Self::Revoked,
+            14 => Self::LinkCredit,
+            15 => Self::Heartbeat,
+            _ => return None,
+        })
+    }
+
+    /// Whether the message concerns the link and no channel.
+    pub fn is_link(self) -> bool {
+        matches!(self, Self::LinkCredit | Self::Heartbeat)
+    }
+}
+
+/// Why a CONNECT was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Refusal {
+    /// Nobody listens at that port, or the backlog is full.
+    NoListener = 1,
+    /// The host has no memory or no table entry for the channel.
+    NoResources = 2,
+}
+
+impl Refusal {
+    /// Reads a refusal from the wire; anything unknown counts as no listener.
+    pub fn from_u32(v: u32) -> Self {
+        match v {
+            2 => Self::NoResources,
+            _ => Self::NoListener,
+        }
+    }
+}
+
+/// Credit for a channel: absolute counters of what the receiver has freed since the channel
+/// opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credit {
+    /// Bytes of the current window.
+    pub window: u64,
+    /// Bytes of DATA payload.
+    pub small: u64,
+    /// DATA and WRITTEN messages, wrapping.
+    pub msgs: u32,
+}
+
+/// The header of every message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What it is.
+    pub kind: Type,
+    /// Payload bytes: behind the header (Data) or in the window (Written); else 0.
+    pub len: u32,
+    /// The receiver's channel; none for Connect and for messages of the link.
+    pub dst: ChanId,
+    /// The sender's channel; none for messages of the link.
+    pub src: ChanId,
+    /// Stream position, see [`Type`].
+    pub pos: u64,
+    /// Window position of the first byte of a Written, counted from the lease's beginning.
+    pub woff: u64,
+    /// The channel's credit.
+    pub credit: Credit,
+    /// SENDs that the receiver of this message may have sent on this link, absolute, wrapping.
+    pub link_credit: u32,
+    /// See [`Type`].
+    pub arg0: u32,
+    /// See [`Type`]. Connect, Accept: messages that may be outstanding.
+    pub arg1: u32,
+    /// See [`Type`]. Connect, Accept: bytes of DATA that may be outstanding.
+    pub arg2: u64,
+    /// The lease of the sender's own window that WindowGrant, WindowRevoke and the window
+    /// credit speak of; 0: none.
+    pub lease: u32,
+}
+
+impl Header {
+    /// A header with all but its type, destination and source zero.
+    pub fn new(kind: Type, dst: ChanId, src: ChanId) -> Self {
+        Self {
+            kind,
+            len: 0,
+            dst,
+            src,
+            pos: 0,
+            woff: 0,
+            credit: Credit::default(),
+            link_credit: 0,
+            arg0: 0,
+            arg1: 0,
+            arg2: 0,
+            lease: 0,
+        }
+    }
+
+    /// Encodes the header.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        let mut w = Writer(&mut out);
+        w.put([VERSION, self.kind as u8, 0, 0]);
+        w.put(self.len.to_le_bytes());
+        w.put(self.dst.q.to_le_bytes());
+        w.put(self.dst.gen.to_le_bytes());
+        w.put(self.src.q.to_le_bytes());
+        w.put(self.src.gen.to_le_bytes());
+        w.put(self.pos.to_le_bytes());
+        w.put(self.woff.to_le_bytes());
+        w.put(self.credit.window.to_le_bytes());
+        w.put(self.credit.small.to_le_bytes());
+        w.put(self.credit.msgs.to_le_bytes());
+        w.put(self.link_credit.to_le_bytes());
+        w.put(self.arg0.to_le_bytes());
+        w.put(self.arg1.to_le_bytes());
+        w.put(self.arg2.to_le_bytes());
+        w.put(self.lease.to_le_bytes());
+        out
+    }
+
+    /// Decodes a header and checks what it says of itself. `payload` is the number of bytes that
+    /// arrived behind it.
+    pub fn decode(bytes: &[u8; HEADER_LEN], payload: u32) -> Result<Self, Violation> {
+        let mut r = Reader(bytes);
+        let [version, kind, flags0, flags1] = r.take::<4>();
+        if version != VERSION {
+            return Err(Violation::Version);
+        }
+        let kind = Type::from_u8(kind).ok_or(Violation::Type)?;
+        if flags0 != 0 || flags1 != 0 {
+            return Err(Violation::Type);
+        }
+        let h = Self {
+            kind,
+            len: r.u32(),
+            dst: r.id(),
+            src: r.id(),
+            pos: r.u64(),
+            woff: r.u64(),
+            credit: Credit {
+                window: r.u64(),
+                small: r.u64(),
+                msgs: r.u32(),
+            },
+            link_credit: r.u32(),
+            arg0: r.u32(),
+            arg1: r.u32(),
+            arg2: r.u64(),
+            lease: r.u32(),
+        };
+        if r.0.iter().any(|b| *b != 0) {
+            return Err(Violation::Reserved);
+        }
+        let len_ok = match kind {
+            Type::Data => h.len == payload && h.len != 0 && h.len <= SMALL_MAX,
+            Type::Written => payload == 0 && h.len != 0 && h.len <= CHUNK_MAX,
+            _ => payload == 0 && h.len == 0,
+        };
+        if !len_ok {
+            return Err(Violation::Length);
+        }
+        let none = ChanId::default();
+        let ids_ok = match kind {
+            Type::LinkCredit | Type::Heartbeat => h.dst == none && h.src == none,
+            Type::Connect => h.dst == none && h.src.q != 0,
+            // A refusal may speak for a channel that was never made.
+            Type::Reject | Type::Reset => h.dst.q != 0 && (h.src.q != 0 || h.src == none),
+            _ => h.dst.q != 0 && h.src.q != 0,
+        };
+        if !ids_ok {
+            return Err(Violation::Channel);
+        }
+        Ok(h)
+    }
+}
+
+/// What a host says of itself when a link is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// Differs each time the host's module is loaded.
+    pub nonce: u64,
+    /// Feature bits; none defined yet.
+    pub features: u64,
+    /// SENDs that the peer may send before it hears more.
+    pub link_credit: u32,
+}
+
+impl Hello {
+    /// Encodes the hello.
+    pub fn encode(&self) -> [u8; HELLO_LEN] {
+        let mut out = [0; HELLO_LEN];
+        let mut w = Writer(&mut out);
+        w.put(HELLO_MAGIC.to_le_bytes());
+        w.put([VERSION, HELLO_LEN as u8, 0, 0]);
+        w.put(self.nonce.to_le_bytes());
+        w.put(self.features.to_le_bytes());
+        w.put(self.link_credit.to_le_bytes());
+        w.put(SMALL_MAX.to_le_bytes());
+        w.put(CHUNK_MAX.to_le_bytes());
+        out
+    }
+
+    /// Decodes a hello. The connection manager pads private data with zeros, so `bytes` may be
+    /// longer than what was sent.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        let (bytes, _) = bytes
+            .split_first_chunk::<HELLO_LEN>()
+            .ok_or(Violation::Length)?;
+        let mut r = Reader(bytes);
+        if r.u32() != HELLO_MAGIC {
+            return Err(Violation::Version);
+        }
+        let [version, len, reserved0, reserved1] = r.take::<4>();
+        if version != VERSION || usize::from(len) != HELLO_LEN {
+            return Err(Violation::Version);
+        }
+        let hello = Self {
+            nonce: r.u64(),
+            features: r.u64(),
+            link_credit: r.u32(),
+        };
+        if r.u32() != SMALL_MAX || r.u32() != CHUNK_MAX {
+            return Err(Violation::Version);
+        }
+        if reserved0 != 0 || reserved1 != 0 || r.0.iter().any(|b| *b != 0) {
+            return Err(Violation::Reserved);
+        }
+        Ok(hello)
+    }
+}
+
+struct Writer<'a>(&'a mut [u8]);
+
+impl Writer<'_> {
+    fn put<const N: usize>(&mut self, v: [u8; N]) {
+        if let Some((head, tail)) = core::mem::take(&mut self.0).split_first_chunk_mut::<N>() {
+            *head = v;
+            self.0 = tail;
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk::<N>() {
+            Some((head, tail)) => {
+                self.0 = tail;
+                *head
+            }
+            None => [0; N],
+        }
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn id(&mut self) -> ChanId {
+        ChanId {
+            q: self.u32(),
+            gen: self.u32(),
+        }
+    }
+}
+
+// The layout ends where the fixed sizes say: fields, then reserved bytes.
+const _: () = assert!(4 + 4 + 16 + 8 + 8 + 20 + 4 + 4 + 4 + 8 + 4 <= HEADER_LEN);
+const _: () = assert!(4 + 4 + 8 + 8 + 4 + 4 + 4 <= HELLO_LEN && HELLO_LEN <= 56);

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Stream sockets: what a program's socket calls do to a channel.
+//!
+//! A [`Sock`] is the Rust side of a `struct sock` and lives on without one while its channel ends
+//! in good order. Who owns what: the `struct sock` holds an `Arc<Sock>` until it is destroyed; the
+//! `Sock` holds a counted `SkRef` until `release()`; the link and the channel table hold an
+//! `Arc<Sock>` each while the channel is on the wire.
+//!
+//! Locks, in the order in which they may be taken:
+//! 1. `config`: serialises bind, listen and connect. Sleeps.
+//! 2. `Host::ports`, `Host::links`, `RdmaDev` and `Link` mutexes. Sleep.
+//! 3. `Link::tx` (spinlock).
+//! 4. `Sock::inner` (spinlock). Never two at once.
+//! 5. `Host::table` (spinlock), and the wait queues.
+//!
+//! Copies to and from programs happen under none of them: `rx_turn` and `tx_turn` in [`Inner`]
+//! are flags, waited for like data.
+
+#![deny(unsafe_code)]
+
+mod connect;
+mod info;
+mod listen;
+mod ports;
+mod recv;
+mod ring;
+mod send;
+
+pub(crate) use ports::Ports;
+pub(crate) use recv::Held;
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+
+use crate::host::Host;
+use crate::kern::errno::*;
+use crate::kern::net::Net;
+use crate::kern::sock::family::SocketOps;
+use crate::kern::sock::msg::{RecvMsg, SendMsg};
+use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::kern::sock::{Shutdown, Sk, SkRef};
+use crate::kern::vma::NewVma;
+use crate::kern::wait::WaitQueue;
+use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::readiness::{self, Phase, View};
+use crate::proto::rx_queue::{RxQueue, Segment};
+use crate::proto::ChanId;
+use crate::stats::{Counter, STATS};
+use crate::transport::link::Link;
+use crate::transport::pool::Window;
+use crate::uapi;
+
+use ring::Ring;
+
+/// Bytes and their copies, for one socket.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) tx_bytes: Atomic64,
+    pub(crate) rx_bytes: Atomic64,
+    pub(crate) tx_copied: Atomic64,
+    pub(crate) rx_copied: Atomic64,
+}
+
+/// A counter of one socket.
+pub(crate) struct Atomic64(Counter);
+
+impl Default for Atomic64 {
+    fn default() -> Self {
+        Self(Counter::new())
+    }
+}
+
+impl Atomic64 {
+    /// Counts in the socket and in the whole module.
+    fn add(&self, all: &Counter, n: usize) {
+        self.0.add(n as u64);
+        all.add(n as u64);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// A stream socket.
+#[pin_data]
+pub(crate) struct Sock {
+    pub(crate) host: Arc<Host>,
+    pub(crate) net: Net,
+    pub(crate) counters: Counters,
+    /// The link had no room when this socket wanted to send: wake it when there is.
+    pub(crate) starved: Atomic<bool>,
+    #[pin]
+    config: Mutex<()>,
+    #[pin]
+    pub(crate) inner: SpinLock<Inner>,
+    #[pin]
+    wait: WaitQueue,
+}
+
+/// What the spinlock of a socket guards.
+pub(crate) struct Inner {
+    pub(crate) phase: Phase,
+    pub(crate) local: SocketAddrV4,
+    pub(crate) remote: SocketAddrV4,
+    /// The port is ours in [`Ports`], as `bound_addr`, and must be given back.
+    bound: bool,
+    bound_addr: SocketAddrV4,
+    pub(crate) sk: Option<SkRef>,
+    /// The last file descriptor is closed.
+    released: bool,
+    shut_read: bool,
+    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) chan: Option<Channel>,
+    /// The channel is in its link's list of those with something to say.
+    pub(crate) queued: bool,
+    /// The failure of the channel has been put into SO_ERROR.
+    reported: bool,
+    pub(crate) rx: RxQueue<KVec<Option<Segment<Held>>>>,
+    /// Segments that ever arrived.
+    pub(crate) arrived: u64,
+    ring: Option<Arc<Ring>>,
+    pub(crate) window: Option<Arc<Window>>,
+    rx_turn: bool,
+    tx_turn: bool,
+    /// Position in the stream up to which the device is done with our memory.
+    tx_done: u64,
+    /// Position up to which chunks were posted.
+    pub(crate) tx_posted: u64,
+    /// Listening: connections that wait for accept().
+    queue: KVec<Arc<Sock>>,
+    backlog: usize,
+    /// When connect() gives up, in nanoseconds of the monotonic clock.
+    pub(crate) deadline: Option<u64>,
+    /// CONNECT was tried on a link that went down and may be tried once more.
+    retried: bool,
+}
+
+/// Most connections that wait for accept(), whatever listen() asked for.
+const MAX_BACKLOG: usize = 4096;
+
+const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
+impl Sock {
+    /// A socket in network namespace `net`. May sleep.
+    pub(crate) fn new(host: Arc<Host>, net: Net) -> Result<Arc<Self>> {
+        let sock = Arc::pin_init(
+            try_pin_init!(Self {
+                host,
+                net,
+                counters: Counters::default(),
+                starved: Atomic::new(false),
+                config <- new_mutex!((), "zrs_sock::config"),
+                inner <- new_spinlock!(Inner {
+                    phase: Phase::Fresh,
+                    local: ANY,
+                    remote: ANY,
+                    bound: false,
+                    bound_addr: ANY,
+                    sk: None,
+                    released: false,
+                    shut_read: false,
+                    link: None,
+                    chan: None,
+                    queued: false,
+                    reported: false,
+                    rx: RxQueue::new(KVec::new()),
+                    arrived: 0,
+                    ring: None,
+                    window: None,
+                    rx_turn: false,
+                    tx_turn: false,
+                    tx_done: 0,
+                    tx_posted: 0,
+                    queue: KVec::new(),
+                    backlog: 0,
+                    deadline: None,
+                    retried: false,
+                }, "zrs_sock::inner"),
+                wait <- crate::new_wait_queue!("zrs_sock::wait"),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(sock)
+    }
+
+    /// Wakes whoever waits to read. Any context without `inner`.
+    pub(crate) fn wake_read(&self) {
+        self.wait.wake_all();
+        if let Some(sk) = self.sk() {
+            sk.wake_readable();
+        }
+    }
+
+    /// Wakes whoever waits to send.
+    pub(crate) fn wake_write(&self) {
+        self.wait.wake_all();
+        if let Some(sk) = self.sk() {
+            sk.wake_writable();
+        }
+    }
+
+    /// Wakes everybody: the socket's state has changed.
+    pub(crate) fn wake_state(&self) {
+        self.wait.wake_all();
+        if let Some(sk) = self.sk() {
+            sk.wake_state();
+        }
+    }
+
+    fn sk(&self) -> Option<SkRef> {
+        self.inner.lock().sk.clone()
+    }
+
+    /// The link that carries the socket's channel.
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        self.inner.lock().link.clone()
+    }
+
+    /// Lets the link send what the channel has to say. Takes the link's and the socket's lock.
+    pub(crate) fn kick(this: &Arc<Self>) {
+        if let Some(link) = this.link() {
+            link.kick(this);
+        }
+    }
+
+    /// The pending error, which is cleared by that, as SO_ERROR does.
+    fn take_error(&self) -> Result {
+        match self.sk().and_then(|sk| sk.take_err()) {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    /// The channel has come to its end on the wire or its link is gone: lets go of everything
+    /// that the wire Does nothing while the channel lives. Does not sleep; without locks.
+    pub(crate) fn settle(this: &Arc<Self>) {
+        let (link, id) = {
+            let mut inner = this.inner.lock();
+            match &inner.chan {
+                Some(c) if c.state() == State::Closed => {
+                    let id = c.local();
+                    (inner.link.take(), id)
+                }
+                _ => (None, ChanId::default()),
+            }
+        };
+        if let Some(link) = link {
+            link.detach(this);
+            let entry = this.host.table.lock().remove(id);
+            drop(entry);
+        }
+        this.settle_window();
+    }
+
+    /// Gives the window back when no WRITE can come and nothing of it is unread.
+    fn settle_window(&self) {
+        let window = {
+            let mut inner = self.inner.lock();
+            let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
+            if quiet && inner.rx.is_empty() && (inner.released || inner.ring.is_none()) {
+                inner.window.take()
+            } else {
+                None
+            }
+        };
+        if let Some(window) = window {
+            window.retire();
+        }
+    }
+
+    /// The device is done with the channel's memory up to `pos`.
+    pub(crate) fn tx_complete(&self, pos: u64) {
+        {
+            let mut inner = self.inner.lock();
+            inner.tx_done = inner.tx_done.max(pos);
+        }
+        self.wait.wake_all();
+    }
+
+    /// The device will never touch the channel's memory again: its queue pair is gone.
+    pub(crate) fn tx_abandoned(&self) {
+        self.tx_complete(u64::MAX);
+    }
+}
+
+/// Puts the channel's failure into SO_ERROR, once. Returns whether it was new.
+pub(crate) fn report_failure(inner: &mut Inner) -> bool {
+    let Some(failure) = inner.chan.as_ref().and_then(Channel::failure) else {
+        return false;
+    };
+    if core::mem::replace(&mut inner.reported, true) {
+        return false;
+    }
+    if matches!(inner.phase, Phase::Connecting) {
+        inner.phase = Phase::Failed;
+        inner.deadline = None;
+    }
+    if let Some(sk) = &inner.sk {
+        sk.set_err(errno_of(failure));
+    }
+    true
+}
+
+/// The errno of a failure.
+pub(crate) fn errno_of(failure: Failure) -> Error {
+    use crate::proto::wire::Refusal;
+    match failure {
+        Failure::Refused(Refusal::NoListener) => ECONNREFUSED(),
+        Failure::Refused(Refusal::NoResources) => ENOBUFS(),
+        Failure::Reset | Failure::LinkLost => ECONNRESET(),
+        Failure::TimedOut => ETIMEDOUT,
+        Failure::Unreachable => EHOSTUNREACH(),
+        Failure::NoRoute => ENETUNREACH(),
+        Failure::NoDevice => ENODEV,
+        Failure::NoResources => ENOMEM,
+        Failure::Protocol => EPROTO(),
+    }
+}
+
+impl SocketOps for Sock {
+    const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
+    const NAME: &'static CStr = c"ZRS";
+
+    fn init(sk: &Sk) -> Result<Arc<Self>> {
+        let host = Host::get().ok_or(ENODEV)?;
+        host.make_pools()?;
+        Sock::new(host, sk.net())
+    }
+
+    fn attach(this: &Arc<Self>, sk: SkRef) {
+        STATS.sockets.add(1);
+        this.host.socket_opened(&this.net);
+        let mut inner = this.inner.lock();
+        sk.set_local(inner.local);
+        sk.set_remote(inner.remote);
+        inner.sk = Some(sk);
+    }
+
+    fn release(this: &Arc<Self>) {
+        Sock::close(this);
+    }
+
+    fn bind(this: &Arc<Self>, addr: SocketAddrV4) -> Result {
+        Sock::bind(this, addr)
+    }
+
+    fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result {
+        Sock::connect(this, addr, nonblock)
+    }
+
+    fn listen(this: &Arc<Self>, backlog: u32) -> Result {
+        Sock::listen(this, (backlog as usize).min(MAX_BACKLOG))
+    }
+
+    fn accept(this: &Arc<Self>, nonblock: bool) -> Result<Arc<Self>> {
+        Sock::accept(this, nonblock)
+    }
+
+    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4> {
+        let inner = this.inner.lock();
+        if !peer {
+            return Ok(inner.local);
+        }
+        match inner.phase {
+            Phase::Connected => Ok(inner.remote),
+            _ => Err(ENOTCONN()),
+        }
+    }
+
+    fn poll(this: &Arc<Self>) -> u32 {
+        this.reap();
+        let (room, link) = {
+            let mut inner = this.inner.lock();
+            let room = inner.chan.as_mut().is_some_and(Channel::writable);
+            (room, inner.link.clone())
+        };
+        // The link's lock comes before the socket's, so the link's room is looked at between.
+        let writable = room && link.is_none_or(|link| link.has_room_or_starve(this));
+        let mut inner = this.inner.lock();
+        readiness::events(&view(&mut inner, writable))
+    }
+
+    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
+        Sock::shutdown(this, how)
+    }
+
+    fn sendmsg(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
+        Sock::send(this, msg)
+    }
+
+    fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+        Sock::recv(this, msg)
+    }
+
+    fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {
+        Sock::ioctl(this, cmd, arg)
+    }
+
+    fn setsockopt(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        Sock::set_option(this, level, name, val)
+    }
+
+    fn getsockopt(this: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
+        Sock::get_option(this, level, name, out)
+    }
+
+    fn mmap(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        Sock::map(this, vma)
+    }
+}
+
+/// What readiness sees of a socket.
+fn view(inner: &mut Inner, writable: bool) -> View {
+    let phase = match inner.phase {
+        Phase::Listening { .. } => Phase::Listening {
+            queued: !inner.queue.is_empty(),
+        },
+        phase => phase,
+    };
+    let error = inner.sk.as_ref().is_some_and(|sk| sk.err().is_some());
+    let (read_ended, write_ended, write_shut) = match &inner.chan {
+        Some(c) => (c.read_ended(), c.write_ended(), c.write_shut()),
+        None => (false, false, false),
+    };
+    let closed = inner
+        .chan
+        .as_ref()
+        .is_some_and(|c| c.state() == State::Closed);
+    View {
+        phase,
+        readable: inner.rx.readable(&inner.ring),
+        writable,
+        read_ended: read_ended || inner.shut_read,
+        write_ended,
+        write_shut: write_shut || (closed && inner.reported),
+        error,
+    }
+}
+
+impl Sock {
+    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
+        let (read, write) = (how.read(), how.write());
+        {
+            let mut inner = this.inner.lock();
+            match inner.phase {
+                Phase::Connected => {}
+                Phase::Listening { .. } if read => {
+                    drop(inner);
+                    Sock::stop_listening(this);
+                    return Ok(());
+                }
+                _ => return Err(ENOTCONN()),
+            }
+            if read {
+                inner.shut_read = true;
+                if let Some(c) = &mut inner.chan {
+                    c.shut_read();
+                }
+            }
+            if write {
+                if let Some(c) = &mut inner.chan {
+                    c.shut_write();
+                }
+            }
+            if let Some(sk) = &inner.sk {
+                sk.set_shutdown(how);
+            }
+        }
+        Sock::kick(this);
+        this.wake_state();
+        Ok(())
+    }
+
+    /// The last descriptor is closed. May sleep.
+    fn close(this: &Arc<Self>) {
+        Sock::stop_listening(this);
+        let (sk, ring) = {
+            let mut inner = this.inner.lock();
+            inner.released = true;
+            inner.deadline = None;
+            let unread = !inner.rx.is_empty();
+            if let Some(c) = &mut inner.chan {
+                c.shut(unread);
+            }
+            (inner.sk.take(), inner.ring.take())
+        };
+        this.discard_received();
+        drop(ring);
+        Sock::kick(this);
+        Sock::settle(this);
+        this.unbind();
+        if sk.is_some() {
+            STATS.sockets.sub(1);
+            this.host.socket_closed(&this.net);
+        }
+        // Last: this may free the module's last reference but one.
+        drop(sk);
+    }
+
+    /// Throws away what has arrived, because nobody will read it.
+    fn discard_received(&self) {
+        loop {
+            let held = {
+                let mut inner = self.inner.lock();
+                let inner = &mut *inner;
+                match inner.rx.discard(&inner.ring) {
+                    Some(held) => held,
+                    None => break,
+                }
+            };
+            recv::release_held(held);
+        }
+    }
+
+}
+
+impl Drop for Inner {
+    /// The channel is off the wire, else the table would hold a reference to the socket.
+    fn drop(&mut self) {
+        while let Some(held) = self.rx.discard(&self.ring) {
+            recv::release_held(held);
+        }
+        if let Some(window) = self.window.take() {
+            window.retire();
+        }
+    }
+}
+
+/// Reads a flag and sets it, for turns.
+fn take_turn(turn: &mut bool) -> bool {
+    !core::mem::replace(turn, true)
+}
+
+impl Sock {
+    /// Forgets that the socket waits for its link.
+    pub(crate) fn take_starved(&self) -> bool {
+        self.starved.xchg(false, kernel::sync::atomic::Full)
+    }
+
+    /// Remembers that the socket waits for its link.
+    pub(crate) fn set_starved(&self) {
+        self.starved.store(true, Relaxed);
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! bind() and connect().
+
+#![deny(unsafe_code)]
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::{report_failure, Sock};
+use crate::host::Host;
+use crate::kern::errno::*;
+use crate::kern::sock::State as SkState;
+use crate::kern::task::now_ns;
+use crate::kern::wait::{WaitError, WaitMode};
+use crate::params;
+use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::readiness::Phase;
+use crate::proto::rx_queue::{RxQueue, Segment};
+use crate::proto::ChanId;
+
+impl Sock {
+    /// bind(): EINVAL when bound or connected, EADDRINUSE, EADDRNOTAVAIL (not an address of
+    /// this host), EACCES (a privileged port). Sleeps.
+    pub(super) fn bind(this: &Arc<Self>, addr: SocketAddrV4) -> Result {
+        let _config = this.config.lock();
+        {
+            let inner = this.inner.lock();
+            if inner.bound || !matches!(inner.phase, Phase::Fresh) {
+                return Err(EINVAL);
+            }
+        }
+        let sk = this.sk().ok_or(EINVAL)?;
+        if addr.port() != 0 && !sk.may_bind_port(addr.port()) {
+            return Err(EACCES);
+        }
+        if !addr.ip().is_unspecified() && !this.net.is_local(*addr.ip()) {
+            return Err(EADDRNOTAVAIL());
+        }
+        this.bind_port(addr)
+    }
+
+    /// Binds a port if none is bound yet. Under `config`.
+    pub(super) fn bind_port(&self, addr: SocketAddrV4) -> Result {
+        if self.inner.lock().bound {
+            return Ok(());
+        }
+        let addr = self.host.ports.lock().bind(&self.net, addr)?;
+        let mut inner = self.inner.lock();
+        inner.bound = true;
+        inner.bound_addr = addr;
+        inner.local = addr;
+        if let Some(sk) = &inner.sk {
+            sk.set_local(addr);
+        }
+        Ok(())
+    }
+
+    /// Gives the port back. Sleeps.
+    pub(super) fn unbind(&self) {
+        let addr = {
+            let mut inner = self.inner.lock();
+            if !core::mem::replace(&mut inner.bound, false) {
+                return;
+            }
+            inner.bound_addr
+        };
+        self.host.ports.lock().unbind(&self.net, addr);
+    }
+
+    /// Room for what may arrive on a channel.
+    pub(super) fn make_rx(&self) -> Result {
+        let mut slots: KVec<Option<Segment<super::Held>>> =
+            KVec::with_capacity(params::LIMITS.msgs as usize, GFP_KERNEL)?;
+        for _ in 0..params::LIMITS.msgs {
+            slots.push(None, GFP_KERNEL)?;
+        }
+        let old = core::mem::replace(&mut self.inner.lock().rx, RxQueue::new(slots));
+        drop(old);
+        Ok(())
+    }
+
+    /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
+    pub(super) fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result {
+        {
+            let _config = this.config.lock();
+            let phase = this.inner.lock().phase;
+            match phase {
+                Phase::Fresh => Sock::start_connect(this, addr)?,
+                Phase::Connecting if nonblock => return Err(EALREADY()),
+                Phase::Connecting => {}
+                Phase::Connected | Phase::Listening { .. } => return Err(EISCONN()),
+                Phase::Failed => {
+                    // The error of the attempt, once; then a new attempt may be made.
+                    this.take_error()?;
+                    Sock::forget_attempt(this);
+                    Sock::start_connect(this, addr)?;
+                }
+            }
+        }
+        if nonblock {
+            return match this.inner.lock().phase {
+                Phase::Connected => Ok(()),
+                _ => Err(EINPROGRESS()),
+            };
+        }
+        let mut timeout = this.sk().and_then(|sk| sk.sndtimeo(false));
+        let done = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
+            let inner = this.inner.lock();
+            (!matches!(inner.phase, Phase::Connecting)).then_some(inner.phase)
+        });
+        match done {
+            Ok(Phase::Connected) => Ok(()),
+            Ok(_) => {
+                let error = this.take_error();
+                Sock::forget_attempt(this);
+                Err(error.err().unwrap_or(ECONNREFUSED()))
+            }
+            Err(WaitError::TimedOut) => Err(EINPROGRESS()),
+            Err(e) => Err(e.to_errno(timeout)),
+        }
+    }
+
+    /// After a failed attempt the socket is as it was before it, with its port.
+    fn forget_attempt(this: &Arc<Self>) {
+        let mut inner = this.inner.lock();
+        if matches!(inner.phase, Phase::Failed) {
+            inner.phase = Phase::Fresh;
+            inner.reported = false;
+            inner.retried = false;
+        }
+    }
+
+    fn start_connect(this: &Arc<Self>, mut addr: SocketAddrV4) -> Result {
+        if addr.port() == 0 {
+            return Err(ECONNREFUSED());
+        }
+        if addr.ip().is_broadcast() || addr.ip().is_multicast() {
+            return Err(ENETUNREACH());
+        }
+        if addr.ip().is_unspecified() {
+            // As TCP has it: this host.
+            addr.set_ip(Ipv4Addr::LOCALHOST);
+        }
+        this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        this.make_rx()?;
+        this.inner.lock().remote = addr;
+        Sock::open_channel(this)?;
+        Ok(())
+    }
+
+    /// Makes the channel and asks for it to be opened on a link to `remote`.
+    fn open_channel(this: &Arc<Self>) -> Result {
+        let (local, remote) = {
+            let inner = this.inner.lock();
+            (inner.local, inner.remote)
+        };
+        let id = Sock::enter_table(this)?;
+        let chan = Channel::connect(id, local.port(), remote.port(), params::LIMITS);
+        let timeout = u64::from(params::CONNECT_TIMEOUT_MS.get()) * 1_000_000;
+        let bind_to = (!local.ip().is_unspecified()).then(|| *local.ip());
+        let link = match Host::link_to(&this.host, &this.net, bind_to, *remote.ip()) {
+            Ok(link) => link,
+            Err(e) => {
+                drop(this.host.table.lock().remove(id));
+                return Err(e);
+            }
+        };
+        {
+            let mut inner = this.inner.lock();
+            inner.chan = Some(chan);
+            inner.phase = Phase::Connecting;
+            inner.reported = false;
+            inner.tx_done = 0;
+            inner.tx_posted = 0;
+            inner.link = Some(link.clone());
+            if inner.deadline.is_none() {
+                inner.deadline = Some(now_ns().saturating_add(timeout));
+            }
+        }
+        if let Err(e) = link.attach(this) {
+            Sock::fail_attempt(this, Failure::NoResources);
+            return Err(e);
+        }
+        this.host.watch_deadlines();
+        link.kick(this);
+        Ok(())
+    }
+
+    /// Gives the socket a channel number.
+    pub(super) fn enter_table(this: &Arc<Self>) -> Result<ChanId> {
+        let entry = this.clone();
+        this.host
+            .table
+            .lock()
+            .insert(|_| entry)
+            .ok_or(ENOBUFS())
+    }
+
+    fn fail_attempt(this: &Arc<Self>, why: Failure) {
+        {
+            let mut inner = this.inner.lock();
+            if let Some(c) = &mut inner.chan {
+                c.abort(why);
+            }
+            report_failure(&mut inner);
+        }
+        Sock::settle(this);
+        this.wake_state();
+    }
+
+    /// The deadline of connect() has passed at `now`, in nanoseconds of the monotonic clock?
+    /// Then gives up. Returns the deadline while there is one.
+    pub(crate) fn check_deadline(this: &Arc<Self>, now: u64) -> Option<u64> {
+        {
+            let mut inner = this.inner.lock();
+            let deadline = inner.deadline?;
+            if now < deadline {
+                return Some(deadline);
+            }
+            inner.deadline = None;
+            if let Some(c) = &mut inner.chan {
+                c.time_out();
+            }
+            report_failure(&mut inner);
+        }
+        Sock::settle(this);
+        this.wake_state();
+        None
+    }
+
+    /// The link is down, for the reason `why`. `was_up`: it had been up. Sleeps.
+    pub(crate) fn link_lost(this: &Arc<Self>, why: Failure, was_up: bool) {
+        this.tx_abandoned();
+        let again = {
+            let mut inner = this.inner.lock();
+            let opening = inner
+                .chan
+                .as_ref()
+                .is_some_and(|c| c.state() == State::Opening);
+            // A link that goes down just now says nothing about whether the peer listens.
+            let again = opening && was_up && !inner.retried && !inner.released;
+            inner.retried |= again;
+            if let Some(c) = &mut inner.chan {
+                c.abort(why);
+            }
+            if !again {
+                report_failure(&mut inner);
+            }
+            again
+        };
+        Sock::settle(this);
+        if again {
+            if Sock::open_channel(this).is_err() {
+                Sock::fail_attempt(this, Failure::NoResources);
+            }
+            return;
+        }
+        this.wake_state();
+    }
+
+    /// The channel that connect() asked for is open. Called under `inner`.
+    pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ipv4Addr) {
+        inner.phase = Phase::Connected;
+        inner.deadline = None;
+        inner.local.set_ip(local_ip);
+        if let Some(sk) = &inner.sk {
+            sk.set_local(inner.local);
+            sk.set_remote(inner.remote);
+            sk.set_state(SkState::Established);
+        }
+    }
+}

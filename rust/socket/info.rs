@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a socket tells of itself: options, ioctls and `struct zrs_info`.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::uaccess::{UserPtr, UserSlice};
+
+use super::Sock;
+use crate::kern::errno::*;
+use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::proto::channel::{Channel, State};
+use crate::proto::readiness::Phase;
+use crate::uapi;
+
+/// TCP options that programs set out of habit; they change nothing here and are accepted so that
+/// programs written for TCP work. Level IPPROTO_TCP, option TCP_NODELAY: nothing is ever delayed.
+const SOL_TCP: i32 = 6;
+const TCP_NODELAY: i32 = 1;
+
+/// FIONREAD and SIOCOUTQ (TIOCOUTQ), as <asm-generic/ioctls.h> has them.
+const FIONREAD: u32 = 0x541b;
+const SIOCOUTQ: u32 = 0x5411;
+
+impl Sock {
+    /// setsockopt() above SOL_SOCKET.
+    pub(super) fn set_option(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        match (level, name) {
+            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
+                let ring: uapi::zrs_rx_ring = val.read()?;
+                if ring.flags != 0 || ring.reserved != [0; 2] {
+                    return Err(EINVAL);
+                }
+                Sock::make_ring(this)
+            }
+            (SOL_TCP, TCP_NODELAY) => val.read::<i32>().map(|_| ()),
+            _ => Err(ENOPROTOOPT()),
+        }
+    }
+
+    /// getsockopt() above SOL_SOCKET.
+    pub(super) fn get_option(
+        this: &Arc<Self>,
+        level: i32,
+        name: i32,
+        mut out: OptOut<'_>,
+    ) -> Result {
+        match (level, name) {
+            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&this.ring_layout()?),
+            (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
+                this.reap();
+                out.write(&this.info())
+            }
+            (SOL_TCP, TCP_NODELAY) => out.write(&1_i32),
+            _ => Err(ENOPROTOOPT()),
+        }
+    }
+
+    /// ioctl() on the socket.
+    pub(super) fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {
+        match cmd {
+            uapi::ZRS_IOC_DOORBELL => {
+                Sock::doorbell(this);
+                Ok(0)
+            }
+            FIONREAD => {
+                let bytes = this.inner.lock().rx.bytes();
+                put_int(arg, bytes)
+            }
+            SIOCOUTQ => {
+                let bytes = this.inner.lock().tx_in_flight();
+                put_int(arg, bytes)
+            }
+            _ => Err(ENOIOCTLCMD),
+        }
+    }
+
+    /// `struct zrs_info`. Takes the socket's lock.
+    pub(crate) fn info(&self) -> uapi::zrs_info {
+        let sk = self.sk();
+        let inner = self.inner.lock();
+        let chan = inner.chan.as_ref();
+        uapi::zrs_info {
+            state: state_of(&inner),
+            channel: chan
+                .filter(|c| c.state() != State::Closed)
+                .map_or(0, |c| c.local().q),
+            local_addr: u32::from_ne_bytes(inner.local.ip().octets()),
+            remote_addr: u32::from_ne_bytes(inner.remote.ip().octets()),
+            local_port: inner.local.port().to_be(),
+            remote_port: inner.remote.port().to_be(),
+            uid: sk.as_ref().map_or(0, |sk| sk.uid()),
+            inode: sk.as_ref().map_or(0, |sk| sk.ino()),
+            tx_bytes: self.counters.tx_bytes.get(),
+            rx_bytes: self.counters.rx_bytes.get(),
+            tx_copied: self.counters.tx_copied.get(),
+            rx_copied: self.counters.rx_copied.get(),
+            tx_queued: inner.tx_in_flight(),
+            rx_queued: inner.rx.bytes(),
+            window: u64::from(chan.and_then(Channel::window_size).unwrap_or(0)),
+            peer_window: u64::from(chan.and_then(Channel::peer_window_size).unwrap_or(0)),
+            backlog: inner.queue.len() as u32,
+            error: sk
+                .as_ref()
+                .and_then(|sk| sk.err())
+                .map_or(0, |e| e.to_errno().unsigned_abs()),
+            reserved: [0; 4],
+        }
+    }
+}
+
+impl super::Inner {
+    /// Bytes that were posted and that the device has not acknowledged.
+    fn tx_in_flight(&self) -> u64 {
+        self.tx_posted.saturating_sub(self.tx_done)
+    }
+}
+
+/// Gives the program an `int`.
+fn put_int(arg: usize, value: u64) -> Result<i32> {
+    let value = i32::try_from(value).unwrap_or(i32::MAX);
+    UserSlice::new(UserPtr::from_addr(arg), size_of::<i32>())
+        .writer()
+        .write(&value)?;
+    Ok(0)
+}
+
+fn state_of(inner: &super::Inner) -> u32 {
+    match inner.phase {
+        Phase::Fresh if inner.bound => uapi::ZRS_STATE_BOUND,
+        Phase::Fresh | Phase::Failed => uapi::ZRS_STATE_CLOSED,
+        Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
+        Phase::Connecting => uapi::ZRS_STATE_CONNECTING,
+        Phase::Connected => match &inner.chan {
+            Some(c) if c.state() == State::Closed => uapi::ZRS_STATE_CLOSED,
+            Some(c) if c.read_ended() || c.write_ended() => uapi::ZRS_STATE_CLOSING,
+            _ => uapi::ZRS_STATE_ESTABLISHED,
+        },
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! listen() and accept(), and what a CONNECT of the peer's does.
+
+#![deny(unsafe_code)]
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::Sock;
+use crate::host::Host;
+use crate::kern::sock::State as SkState;
+use crate::kern::wait::WaitMode;
+use crate::params;
+use crate::proto::channel::Channel;
+use crate::proto::readiness::Phase;
+use crate::proto::wire::{Header, Refusal};
+use crate::proto::Violation;
+use crate::transport::link::Link;
+
+impl Sock {
+    /// listen(): binds a port if none is bound, and takes connections from then on. A second
+    /// call changes the backlog. EINVAL on a connected socket. Sleeps.
+    pub(super) fn listen(this: &Arc<Self>, backlog: usize) -> Result {
+        let _config = this.config.lock();
+        let phase = this.inner.lock().phase;
+        match phase {
+            Phase::Fresh => {}
+            Phase::Listening { .. } => return this.set_backlog(backlog),
+            _ => return Err(EINVAL),
+        }
+        this.set_backlog(backlog)?;
+        this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        Host::start_listening(&this.host, &this.net)?;
+        let addr = {
+            let mut inner = this.inner.lock();
+            inner.phase = Phase::Listening { queued: false };
+            if let Some(sk) = &inner.sk {
+                sk.set_state(SkState::Listen);
+            }
+            inner.bound_addr
+        };
+        this.host
+            .ports
+            .lock()
+            .listen(&this.net, addr, Some(this.clone()));
+        Ok(())
+    }
+
+    /// Makes room for `backlog` connections, so that none is lost for want of memory.
+    fn set_backlog(&self, backlog: usize) -> Result {
+        let backlog = backlog.max(1);
+        let mut queue = KVec::with_capacity(backlog.max(self.inner.lock().queue.len()), GFP_KERNEL)?;
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        core::mem::swap(&mut queue, &mut inner.queue);
+        for child in queue.drain_all() {
+            // What waits beyond the new backlog keeps its place.
+            if inner.queue.push(child, GFP_ATOMIC).is_err() {
+                break;
+            }
+        }
+        inner.backlog = backlog;
+        Ok(())
+    }
+
+    /// Takes no more connections; those that wait are reset. Sleeps.
+    pub(super) fn stop_listening(this: &Arc<Self>) {
+        let addr = {
+            let mut inner = this.inner.lock();
+            if !matches!(inner.phase, Phase::Listening { .. }) {
+                return;
+            }
+            inner.phase = Phase::Fresh;
+            inner.bound_addr
+        };
+        this.host.ports.lock().listen(&this.net, addr, None);
+        Host::stop_listening(&this.host, &this.net);
+        let queue = core::mem::take(&mut this.inner.lock().queue);
+        for child in queue {
+            Sock::close_child(&child);
+        }
+        this.wake_state();
+    }
+
+    /// A connection that nobody will ever accept.
+    fn close_child(child: &Arc<Self>) {
+        {
+            let mut inner = child.inner.lock();
+            inner.released = true;
+            if let Some(c) = &mut inner.chan {
+                c.shut(true);
+            }
+        }
+        child.discard_received();
+        Sock::kick(child);
+        Sock::settle(child);
+    }
+
+    /// accept(): EINVAL when not listening, EAGAIN. Sleeps.
+    pub(super) fn accept(this: &Arc<Self>, nonblock: bool) -> Result<Arc<Self>> {
+        let mut timeout = this.sk().and_then(|sk| sk.rcvtimeo(nonblock));
+        let accepted = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
+            let mut inner = this.inner.lock();
+            if !matches!(inner.phase, Phase::Listening { .. }) {
+                return Some(Err(EINVAL));
+            }
+            if inner.queue.is_empty() {
+                return None;
+            }
+            inner.queue.remove(0).ok().map(Ok)
+        });
+        accepted.map_err(|e| e.to_errno(timeout))?
+    }
+
+    /// A CONNECT arrived on `link`: makes the socket that accept() will return, or says why not.
+    /// Sleeps.
+    pub(crate) fn on_connect(
+        link: &Arc<Link>,
+        h: &Header,
+    ) -> Result<core::result::Result<(), Refusal>, Violation> {
+        let host = &link.host;
+        let (dst, src) = Channel::ports_of(h);
+        let listener = host
+            .ports
+            .lock()
+            .listener(&link.net, link.local_ip(), dst);
+        let Some(listener) = listener else {
+            return Ok(Err(Refusal::NoListener));
+        };
+        let Ok(child) = Sock::new(host.clone(), link.net.clone()) else {
+            return Ok(Err(Refusal::NoResources));
+        };
+        if child.make_rx().is_err() {
+            return Ok(Err(Refusal::NoResources));
+        }
+        let Ok(id) = Sock::enter_table(&child) else {
+            return Ok(Err(Refusal::NoResources));
+        };
+        let chan = match Channel::accept(id, h, params::LIMITS) {
+            Ok(chan) => chan,
+            Err(violation) => {
+                drop(host.table.lock().remove(id));
+                return Err(violation);
+            }
+        };
+        {
+            let mut inner = child.inner.lock();
+            inner.chan = Some(chan);
+            inner.phase = Phase::Connected;
+            inner.local = SocketAddrV4::new(link.local_ip(), dst);
+            inner.remote = SocketAddrV4::new(link.remote_ip(), src);
+            inner.link = Some(link.clone());
+        }
+        let mut refused = link.attach(&child).err().map(|_| Refusal::NoResources);
+        if refused.is_none() {
+            let mut inner = listener.inner.lock();
+            let full = inner.queue.len() >= inner.backlog;
+            let listening = matches!(inner.phase, Phase::Listening { .. });
+            if !listening || full {
+                refused = Some(Refusal::NoListener);
+            } else if inner.queue.push_within_capacity(child.clone()).is_err() {
+                refused = Some(Refusal::NoResources);
+            }
+        }
+        if let Some(why) = refused {
+            link.detach(&child);
+            child.inner.lock().link = None;
+            drop(host.table.lock().remove(id));
+            return Ok(Err(why));
+        }
+        link.kick(&child);
+        listener.wake_read();
+        Ok(Ok(()))
+    }
+}

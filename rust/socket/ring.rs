@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive ring (row B3): descriptors shared with the program, and the mapped window.
+//!
+//! Layout and rules: `uapi/linux/zrs.h`. The kernel writes descriptors and never reads back
+//! anything but their state words; addresses and lengths it uses are its own.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::Sock;
+use crate::kern::errno::*;
+use crate::kern::shared::SharedPages;
+use crate::kern::vma::{MappedOwner, NewVma};
+use crate::params;
+use crate::proto::readiness::Phase;
+use crate::proto::rx_queue::{Descriptors, Segment};
+use crate::transport::pool::Window;
+use crate::uapi;
+
+/// The shared descriptors of a socket.
+pub(super) struct Ring {
+    pages: SharedPages,
+    entries: u32,
+}
+
+impl MappedOwner for Ring {}
+
+/// Descriptors begin behind the head, at a multiple of their size.
+const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
+const DESC_SIZE: usize = core::mem::size_of::<uapi::zrs_desc>();
+
+impl Ring {
+    fn new(entries: u32) -> Result<Arc<Self>> {
+        let bytes = DESC_OFFSET + entries as usize * DESC_SIZE;
+        let pages = SharedPages::new(bytes.next_multiple_of(kernel::page::PAGE_SIZE))?;
+        pages.store_u32(core::mem::offset_of!(uapi::zrs_ring, version), uapi::ZRS_UAPI_VERSION)?;
+        pages.store_u32(core::mem::offset_of!(uapi::zrs_ring, entries), entries)?;
+        pages.store_u32(
+            core::mem::offset_of!(uapi::zrs_ring, desc_offset),
+            DESC_OFFSET as u32,
+        )?;
+        Ok(Arc::new(Self { pages, entries }, GFP_KERNEL)?)
+    }
+
+    fn set_first(&self, n: u64) {
+        let p = &self.pages;
+        let _ = p.store_u64(core::mem::offset_of!(uapi::zrs_ring, first), n);
+        let _ = p.store_u64_release(core::mem::offset_of!(uapi::zrs_ring, head), n);
+    }
+
+    // The queue's index wraps at 2^32 and `entries` is a power of two, so that it picks the same
+    // descriptor as the program's 64-bit count.
+    fn at(&self, index: u32) -> usize {
+        DESC_OFFSET + (index & (self.entries - 1)) as usize * DESC_SIZE
+    }
+
+    fn state_at(&self, index: u32) -> usize {
+        self.at(index) + core::mem::offset_of!(uapi::zrs_desc, state)
+    }
+
+    fn state(&self, index: u32) -> u32 {
+        self.pages
+            .load_u32_acquire(self.state_at(index))
+            .unwrap_or(uapi::ZRS_DESC_HELD)
+    }
+
+    fn set_state(&self, index: u32, state: u32) {
+        // Cannot fail: the offset is inside by construction.
+        let _ = self.pages.store_u32_release(self.state_at(index), state);
+    }
+
+    /// Shows segment `index` to the program and moves the head behind it.
+    pub(super) fn publish<T>(&self, index: u32, head: u64, seg: &Segment<T>) {
+        let at = self.at(index);
+        let state = if seg.claimed {
+            uapi::ZRS_DESC_KERNEL
+        } else {
+            uapi::ZRS_DESC_READY
+        };
+        let p = &self.pages;
+        let _ = p.store_u64(at + core::mem::offset_of!(uapi::zrs_desc, pos), seg.pos);
+        let _ = p.store_u32(
+            at + core::mem::offset_of!(uapi::zrs_desc, off),
+            seg.window_off.unwrap_or(0).wrapping_add(seg.taken),
+        );
+        let _ = p.store_u32(
+            at + core::mem::offset_of!(uapi::zrs_desc, len),
+            seg.len.wrapping_sub(seg.taken),
+        );
+        self.set_state(index, state);
+        let _ = p.store_u64_release(core::mem::offset_of!(uapi::zrs_ring, head), head);
+    }
+
+    /// Asks the program to ring the doorbell when it gives something back.
+    pub(super) fn need_credit(&self) {
+        let _ = self
+            .pages
+            .store_u32_release(core::mem::offset_of!(uapi::zrs_ring, need_credit), 1);
+        kernel::sync::barrier::smp_mb();
+    }
+}
+
+impl Descriptors for Option<Arc<Ring>> {
+    fn claim(&self, index: u32) -> bool {
+        self.as_ref().is_none_or(|ring| {
+            let (ready, kernel) = (uapi::ZRS_DESC_READY, uapi::ZRS_DESC_KERNEL);
+            let swapped = ring
+                .pages
+                .cmpxchg_u32(ring.state_at(index), ready, kernel);
+            matches!(swapped, Ok(Ok(_)))
+        })
+    }
+
+    fn is_done(&self, index: u32) -> bool {
+        self.as_ref()
+            .is_some_and(|ring| ring.state(index) == uapi::ZRS_DESC_DONE)
+    }
+
+    fn is_waiting(&self, index: u32) -> bool {
+        self.as_ref()
+            .is_none_or(|ring| ring.state(index) == uapi::ZRS_DESC_READY)
+    }
+
+    fn set_done(&self, index: u32) {
+        if let Some(ring) = self {
+            ring.set_state(index, uapi::ZRS_DESC_DONE);
+        }
+    }
+
+    fn clear(&self, index: u32) {
+        if let Some(ring) = self {
+            ring.set_state(index, uapi::ZRS_DESC_FREE);
+        }
+    }
+}
+
+/// Where the window's mapping begins in the socket's address space for mmap().
+const WINDOW_OFFSET: u64 = 1 << 32;
+
+impl super::Inner {
+    /// Shows the segment that has just arrived to the program, if it has a ring.
+    pub(crate) fn publish(&mut self, index: u32) {
+        if let (Some(ring), Some(seg)) = (&self.ring, self.rx.get_mut(index)) {
+            ring.publish(index, self.arrived, seg);
+        }
+    }
+}
+
+impl Sock {
+    /// ZRS_RX_RING: makes the ring and leases the window. See the UAPI for errors. Sleeps.
+    pub(super) fn make_ring(this: &Arc<Self>) -> Result {
+        let link = {
+            let inner = this.inner.lock();
+            if !matches!(inner.phase, Phase::Connected) {
+                return Err(ENOTCONN());
+            }
+            if inner.ring.is_some() {
+                return Ok(());
+            }
+            inner.link.clone()
+        };
+        let ring = Ring::new(params::LIMITS.msgs)?;
+        if this.inner.lock().window.is_none() {
+            let link = link.as_ref().ok_or(ENOTCONN())?;
+            if !link.offer_window(this) {
+                return Err(ENOBUFS());
+            }
+        }
+        {
+            let mut inner = this.inner.lock();
+            let inner = &mut *inner;
+            if inner.ring.is_some() {
+                return Ok(());
+            }
+            if inner.rx_turn {
+                // recv() in another thread holds a segment just now.
+                return Err(EBUSY);
+            }
+            let mut n = inner.arrived - u64::from(inner.rx.len());
+            ring.set_first(n);
+            for index in inner.rx.indices() {
+                if let Some(seg) = inner.rx.get_mut(index) {
+                    seg.claimed |= seg.window_off.is_none() || seg.taken > 0;
+                    n += 1;
+                    ring.publish(index, n, seg);
+                }
+            }
+            inner.ring = Some(ring);
+        }
+        Sock::kick(this);
+        Ok(())
+    }
+
+    /// What ZRS_RX_RING answers.
+    pub(super) fn ring_layout(&self) -> Result<uapi::zrs_rx_ring> {
+        let inner = self.inner.lock();
+        let (ring, window) = match (&inner.ring, &inner.window) {
+            (Some(ring), Some(window)) => (ring, window),
+            _ => return Err(ENOTCONN()),
+        };
+        Ok(uapi::zrs_rx_ring {
+            flags: 0,
+            entries: ring.entries,
+            ring_offset: 0,
+            ring_bytes: ring.pages.bytes() as u64,
+            window_offset: WINDOW_OFFSET,
+            window_bytes: window.bytes() as u64,
+            reserved: [0; 2],
+        })
+    }
+
+    /// mmap() on the socket. EINVAL where there is nothing to map.
+    pub(super) fn map(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        let (ring, window): (Option<Arc<Ring>>, Option<Arc<Window>>) = {
+            let inner = this.inner.lock();
+            (inner.ring.clone(), inner.window.clone())
+        };
+        let ring = ring.ok_or(EINVAL)?;
+        match vma.offset() {
+            0 => vma.map_shared(&ring.pages, ring.clone()),
+            WINDOW_OFFSET => vma.map_window(window.ok_or(EINVAL)?),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// ZRS_IOC_DOORBELL: takes back what the program is done with.
+    pub(super) fn doorbell(this: &Arc<Self>) {
+        this.reap();
+        Sock::ask_for_doorbell(this);
+        Sock::talk(this);
+    }
+
+    /// While the peer may soon be out of room, the program is asked to tell when it gives some
+    /// back; then we look again, for it may just have done so.
+    pub(crate) fn ask_for_doorbell(this: &Arc<Self>) {
+        let crowded = {
+            let mut inner = this.inner.lock();
+            let inner = &mut *inner;
+            let Some(ring) = &inner.ring else {
+                return;
+            };
+            let window = inner.window.as_ref().map_or(0, |w| w.bytes());
+            let crowded = inner.rx.bytes() >= (window / 2) as u64
+                || inner.rx.len() >= params::LIMITS.msgs / 2;
+            if crowded {
+                ring.need_credit();
+            }
+            crowded
+        };
+        if crowded {
+            this.reap();
+        }
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Links: queue pairs between hosts, and what travels on them.
+//!
+//! `device` knows the RDMA devices, `pool` their receive memory, `link` the life of a queue pair,
+//! `cm` what the connection manager says of it, `transmit` posts, `receive` takes completions.
+//! Nothing here knows what a program is: it serves `socket`.
+
+#![deny(unsafe_code)]
+
+pub(crate) mod cm;
+pub(crate) mod device;
+pub(crate) mod link;
+pub(crate) mod pool;
+mod receive;
+pub(crate) mod transmit;

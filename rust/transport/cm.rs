@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection manager's events and what each of them does (row E5).
+//!
+//! A link is its id's handler; a [`Listener`] is the handler of the id that takes connections in a
+//! network namespace. Handlers never destroy an id: they fail the link, and its work item does.
+
+#![deny(unsafe_code)]
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, ArcBorrow};
+
+use super::link::{hello, Link, Queues};
+use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
+use crate::host::Host;
+use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
+use crate::ib::cq::Cq;
+use crate::ib::qp::QpCaps;
+use crate::kern::errno::*;
+use crate::kern::net::Net;
+use crate::params;
+use crate::pr_warn_ratelimited;
+use crate::proto::channel::Failure;
+use crate::proto::link_flow::LinkFlow;
+use crate::proto::wire::{Hello, Refusal};
+use crate::stats::STATS;
+
+/// How long resolving an address or a route may take; the program's own limit is shorter.
+const RESOLVE_MS: u32 = 2000;
+
+/// Local acknowledge timeout as 4.096 us * 2^n: 0.27 s. With seven retries a peer that is gone is
+/// noticed in a few seconds.
+const ACK_TIMEOUT: u8 = 16;
+
+/// Only a privileged program can speak from a port below this: so the peer is a kernel.
+const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
+
+/// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens at our port there.
+const NO_SERVICE: i32 = 8;
+/// `IB_CM_REJ_CONSUMER_DEFINED`: ZRS itself said no, and why.
+const REFUSED: i32 = 28;
+
+/// What a link cannot be made for.
+fn failure_of(e: Error) -> Failure {
+    if e == ENODEV {
+        Failure::NoDevice
+    } else if e == ENOMEM || e == ENOBUFS() {
+        Failure::NoResources
+    } else if e == ENETUNREACH() {
+        Failure::NoRoute
+    } else if e == ETIMEDOUT {
+        Failure::TimedOut
+    } else if e == ECONNREFUSED() {
+        Failure::Refused(Refusal::NoListener)
+    } else if e == EPROTO() {
+        Failure::Protocol
+    } else {
+        Failure::Unreachable
+    }
+}
+
+fn ipv4(addr: Option<SocketAddr>) -> Option<(Ipv4Addr, u16)> {
+    match addr? {
+        SocketAddr::V4(a) => Some((*a.ip(), a.port())),
+        SocketAddr::V6(_) => None,
+    }
+}
+
+/// Starts the connection. In a kernel thread; sleeps.
+pub(super) fn connect(link: &Arc<Link>) {
+    if let Err(e) = try_connect(link) {
+        link.fail(failure_of(e));
+    }
+}
+
+fn try_connect(link: &Arc<Link>) -> Result {
+    static NEXT: Atomic<u32> = Atomic::new(0);
+
+    let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
+    STATS.resources_made.add(1);
+    let _ = id.set_ack_timeout(ACK_TIMEOUT);
+    *link.cm.lock() = Some(id.clone());
+    let to = SocketAddr::new(IpAddr::V4(link.remote_ip()), params::SERVICE_PORT.get() as u16);
+    let from = IpAddr::V4(link.local_ip());
+    let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
+    for _ in 0..ports {
+        let n = NEXT.fetch_add(1, Relaxed) % ports;
+        let port = RESERVED_PORTS.end - 1 - n as u16;
+        match id.resolve_addr(Some(SocketAddr::new(from, port)), to, RESOLVE_MS) {
+            Err(e) if e == EADDRINUSE() => continue,
+            result => return result,
+        }
+    }
+    Err(ENOBUFS())
+}
+
+/// Gives the link its queue pair and all that belongs to it. Sleeps.
+fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
+    let device = id.device().ok_or(ENODEV)?;
+    let dev = link.host.device(&device).ok_or(ENODEV)?;
+    let pool = dev.pool()?;
+    let verbs = pool.verbs().ok_or(ENODEV)?;
+    let attrs = device.attrs();
+    // Everything that can ever be posted has room, flushes included.
+    let entries = (SQ_DEPTH + pool.layout.blocks + 1).min(attrs.max_cqe);
+    let cq = Cq::new(&device, entries, 0, link.clone())?;
+    cq.arm()?;
+    let max_sge = attrs.max_send_sge.min(32);
+    let qp = id.create_qp(
+        &verbs.pd,
+        &cq,
+        &cq,
+        &verbs.srq,
+        QpCaps {
+            max_send_wr: SQ_DEPTH.min(attrs.max_qp_wr),
+            max_send_sge: max_sge,
+            max_inline: 0,
+        },
+    )?;
+    STATS.resources_made.add(2);
+    let buffers = TxBuffers::new(&verbs.pd)?;
+    let mut slots = KVec::with_capacity(usize::from(SLOTS), GFP_KERNEL)?;
+    let mut free = KVec::with_capacity(usize::from(SLOTS), GFP_KERNEL)?;
+    for slot in 0..SLOTS {
+        slots.push(TxSlot::default(), GFP_KERNEL)?;
+        free.push(slot, GFP_KERNEL)?;
+    }
+    let replies = KVec::with_capacity(params::LINK_CREDIT.get() as usize, GFP_KERNEL)?;
+    if !pool.promise() {
+        return Err(ENOBUFS());
+    }
+    let mut tx = link.tx.lock();
+    tx.queues = Some(Queues {
+        qp,
+        cq,
+        verbs,
+        pool,
+        max_sge: max_sge as usize,
+    });
+    tx.buffers = Some(buffers);
+    tx.slots = slots;
+    tx.free = free;
+    tx.replies = replies;
+    tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
+    if let Some((ip, _)) = ipv4(id.local_addr()) {
+        tx.local = ip;
+    }
+    Ok(())
+}
+
+fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
+    ConnParams {
+        private_data,
+        responder_resources: 1,
+        initiator_depth: 1,
+        retry_count: 7,
+        // Credit keeps the peer's queue from running dry; this is the net below it.
+        rnr_retry_count: 7,
+    }
+}
+
+fn flow_of(private_data: &[u8]) -> Result<LinkFlow> {
+    let theirs = Hello::decode(private_data).map_err(|_| EPROTO())?;
+    LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO())
+}
+
+impl Link {
+    fn on_route(self: &Arc<Self>) -> Result {
+        let id = self.cm.lock().clone().ok_or(ENOTCONN())?;
+        make_queues(self, &id)?;
+        id.connect(&conn_params(&hello(&self.host).encode()))
+    }
+
+    fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
+        match (reason, private_data) {
+            (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
+            // What the peer says of itself, or why it has no room for us.
+            (REFUSED, Some(data)) if Hello::decode(data).is_ok() => Failure::NoResources,
+            (REFUSED, Some(_)) => Failure::Protocol,
+            _ => Failure::Unreachable,
+        }
+    }
+}
+
+impl CmHandler for Link {
+    fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
+        let link: Arc<Link> = this.into();
+        let result = match event {
+            CmEvent::AddrResolved => id.resolve_route(RESOLVE_MS),
+            CmEvent::RouteResolved => link.on_route(),
+            CmEvent::Established { private_data, .. } => link.established(private_data),
+            CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
+                Err(Error::from_errno(status))
+            }
+            CmEvent::ConnectError(_) | CmEvent::Unreachable(_) => Err(EHOSTUNREACH()),
+            CmEvent::Rejected {
+                reason,
+                private_data,
+            } => {
+                link.fail(link.rejected(reason, private_data));
+                Ok(())
+            }
+            // The peer takes the link down, or the route to it has changed.
+            CmEvent::Disconnected(_) | CmEvent::AddrChange => Err(ECONNRESET()),
+            CmEvent::DeviceRemoval => Err(ENODEV),
+            CmEvent::TimewaitExit => Ok(()),
+            // Not with a queue pair that the connection manager runs, or none we know.
+            CmEvent::ConnectRequest { .. }
+            | CmEvent::ConnectResponse { .. }
+            | CmEvent::Other(..) => Err(EPROTO()),
+        };
+        if let Err(e) = result {
+            link.fail(failure_of(e));
+        }
+    }
+}
+
+impl Link {
+    fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
+        // The side that accepted has the peer's terms from the request.
+        if !self.up_on_terms() {
+            self.up(flow_of(private_data)?);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the connections of other hosts to a network namespace.
+pub(crate) struct Listener {
+    host: Arc<Host>,
+    net: Net,
+}
+
+impl Listener {
+    /// Listens in `net`; the id ends it when it is dropped. Sleeps. EADDRINUSE and others.
+    pub(crate) fn start(host: &Arc<Host>, net: &Net) -> Result<CmId> {
+        let listener = Self {
+            host: host.clone(),
+            net: net.clone(),
+        };
+        let id = CmId::new(net, Arc::new(listener, GFP_KERNEL)?)?;
+        STATS.resources_made.add(1);
+        let port = params::SERVICE_PORT.get() as u16;
+        id.bind_addr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))?;
+        id.listen(64)?;
+        Ok(id)
+    }
+
+    fn request(&self, id: CmId, private_data: &[u8]) -> Result {
+        let (remote, port) = ipv4(id.remote_addr()).ok_or(EAFNOSUPPORT())?;
+        let (local, _) = ipv4(id.local_addr()).ok_or(EAFNOSUPPORT())?;
+        if !RESERVED_PORTS.contains(&port) {
+            pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
+            return Err(EACCES);
+        }
+        let flow = match flow_of(private_data) {
+            Ok(flow) => flow,
+            Err(e) => {
+                let _ = id.reject(&[0]);
+                return Err(e);
+            }
+        };
+        let link = Link::new(&self.host, &self.net, Some(local), remote)?;
+        id.set_handler(link.clone())?;
+        let _ = id.set_ack_timeout(ACK_TIMEOUT);
+        let ours = hello(&self.host).encode();
+        if let Err(e) = make_queues(&link, &id) {
+            let _ = id.reject(&ours);
+            link.fail(failure_of(e));
+            return Err(e);
+        }
+        let id = Arc::new(id, GFP_KERNEL)?;
+        *link.cm.lock() = Some(id.clone());
+        link.set_terms(flow);
+        self.host.add_link(&link)?;
+        if let Err(e) = id.accept(&conn_params(&ours)) {
+            link.fail(Failure::LinkLost);
+            return Err(e);
+        }
+        Ok(())
+    }
+}
+
+impl CmHandler for Listener {
+    fn event(this: ArcBorrow<'_, Self>, _id: &Id, event: CmEvent<'_>) {
+        if let CmEvent::ConnectRequest {
+            id, private_data, ..
+        } = event
+        {
+            // A request that was not taken refuses itself when its id is dropped.
+            let _ = this.request(id, private_data);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA devices of the host, and what ZRS has of each: one protection domain, one shared
+//! receive queue, one receive pool. Made with the first socket, gone with the device.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+use crate::host::Host;
+use crate::ib::device::{Client, Device, DeviceName};
+use crate::ib::dma::{Direction, DmaRegion};
+use crate::ib::pd::Pd;
+use crate::ib::srq::Srq;
+use crate::kern::contig::ContigPages;
+use crate::kern::errno::EOPNOTSUPP;
+use crate::pr_warn_ratelimited;
+use crate::stats::STATS;
+use crate::transport::pool::{Layout, Pool};
+
+/// A device, from its appearance to its removal.
+#[pin_data]
+pub(crate) struct RdmaDev {
+    pub(crate) name: DeviceName,
+    #[pin]
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None once the device is being removed.
+    device: Option<Device>,
+    pool: Option<Arc<Pool>>,
+    /// The device lacks what ZRS needs; said once.
+    unfit: bool,
+}
+
+/// What dies with the device, while its pool's memory may live on with readers that map it.
+pub(crate) struct Verbs {
+    pub(crate) region: Arc<DmaRegion>,
+    pub(crate) srq: Arc<Srq>,
+    pub(crate) pd: Arc<Pd>,
+}
+
+impl RdmaDev {
+    /// Whether this is the object of `device`.
+    pub(crate) fn is(&self, device: &Device) -> bool {
+        self.state.lock().device.as_ref() == Some(device)
+    }
+
+    /// The pool, made now if it is not there yet. Sleeps.
+    ///
+    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is going or that ZRS
+    /// cannot use.
+    pub(crate) fn pool(&self) -> Result<Arc<Pool>> {
+        let mut state = self.state.lock();
+        if let Some(pool) = &state.pool {
+            return Ok(pool.clone());
+        }
+        if state.unfit {
+            return Err(ENODEV);
+        }
+        let device = state.device.clone().ok_or(ENODEV)?;
+        match make_pool(&device) {
+            Ok(pool) => {
+                state.pool = Some(pool.clone());
+                Ok(pool)
+            }
+            Err(e) if e == ENOMEM => {
+                pr_warn_ratelimited!(
+                    "{}: no contiguous memory for the receive pool; is pool_mib too large?\n",
+                    self.name
+                );
+                Err(e)
+            }
+            Err(e) => {
+                pr_warn!("{}: cannot be used: {:?}\n", self.name, e);
+                state.unfit = true;
+                Err(ENODEV)
+            }
+        }
+    }
+
+    /// The pool, if it has been made.
+    pub(crate) fn existing_pool(&self) -> Option<Arc<Pool>> {
+        self.state.lock().pool.clone()
+    }
+}
+
+fn make_pool(device: &Device) -> Result<Arc<Pool>> {
+    let attrs = device.attrs();
+    if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < 4 {
+        return Err(EOPNOTSUPP());
+    }
+    let layout = Layout::new(attrs.max_srq_wr)?;
+    let mem = Arc::new(ContigPages::new(layout.pages, device.numa_node())?, GFP_KERNEL)?;
+    let pd = Pd::new(device)?;
+    let srq = Srq::new(&pd, layout.blocks, 2)?;
+    let region = Arc::new(
+        DmaRegion::map(&pd, mem.clone(), Direction::FromDevice)?,
+        GFP_KERNEL,
+    )?;
+    STATS.resources_made.add(2);
+    let verbs = Arc::new(Verbs { region, srq, pd }, GFP_KERNEL)?;
+    Pool::new(layout, mem, verbs)
+}
+
+/// The module as a client of the RDMA core.
+pub(crate) struct Devices;
+
+impl Client for Devices {
+    const NAME: &'static CStr = c"zrs";
+    type Data = RdmaDev;
+
+    fn add(device: &Device) -> Result<Arc<RdmaDev>> {
+        let host = Host::get().ok_or(ENODEV)?;
+        let dev = Arc::pin_init(
+            try_pin_init!(RdmaDev {
+                name: device.name(),
+                state <- new_mutex!(State {
+                    device: Some(device.clone()),
+                    pool: None,
+                    unfit: false,
+                }, "zrs_device"),
+            }),
+            GFP_KERNEL,
+        )?;
+        host.devices.lock().push(dev.clone(), GFP_KERNEL)?;
+        Ok(dev)
+    }
+
+    fn remove(_device: &Device, dev: Arc<RdmaDev>) {
+        let pool = {
+            let mut state = dev.state.lock();
+            state.device = None;
+            state.pool.take()
+        };
+        if let Some(host) = Host::get() {
+            host.devices.lock().retain(|d| !Arc::ptr_eq(d, &dev));
+            if let Some(pool) = &pool {
+                host.drop_links_of(pool);
+            }
+        }
+        if let Some(pool) = pool {
+            pool.device_gone();
+        }
+    }
+}

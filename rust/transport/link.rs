@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a link: one queue pair between two hosts, for all channels between them.
+//!
+//! Connecting -> Up -> Down, or Connecting -> Down; never back. Down is entered by [`Link::fail`]
+//! in any context, with the first reason; the rest of the way (drain, tell the channels, let go of
+//! queue pair, id and memory) is walked by a work item, so that nothing is destroyed under the feet
+//! of a handler.
+//!
+//! Locks: `cm` (mutex) is taken before `tx`; `drain` (mutex) before both. For the order with the
+//! locks of sockets see `socket.rs`.
+
+#![deny(unsafe_code)]
+
+use core::net::Ipv4Addr;
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+use super::device::Verbs;
+use super::pool::{Pool, WindowUse};
+use super::transmit::{TxBuffers, TxSlot};
+use crate::host::Host;
+use crate::ib::cm::CmId;
+use crate::ib::cq::{CompHandler, Cq};
+use crate::ib::qp::Qp;
+use crate::kern::net::Net;
+use crate::kern::task;
+use crate::params;
+use crate::proto::channel::Failure;
+use crate::proto::link_flow::LinkFlow;
+use crate::proto::wire::Header;
+use crate::proto::Violation;
+use crate::socket::Sock;
+use crate::stats::{Counter, STATS};
+use crate::pr_warn_ratelimited;
+
+/// Where a link is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LinkState {
+    /// Being made.
+    Connecting,
+    /// Carries channels.
+    Up,
+    /// Gone or going.
+    Down,
+}
+
+/// A link.
+#[pin_data]
+pub(crate) struct Link {
+    pub(crate) host: Arc<Host>,
+    pub(crate) net: Net,
+    remote: Ipv4Addr,
+    /// Blocks with this link's data that nobody has read.
+    pub(super) held: Atomic<u32>,
+    pub(crate) tx_bytes: Counter,
+    pub(crate) rx_bytes: Counter,
+    #[pin]
+    pub(super) tx: SpinLock<Tx>,
+    #[pin]
+    pub(super) cm: Mutex<Option<Arc<CmId>>>,
+    #[pin]
+    pub(super) drain: Mutex<()>,
+    #[pin]
+    work: Work<Link, 0>,
+    #[pin]
+    start: Work<Link, 1>,
+    #[pin]
+    down: Work<Link, 2>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 0> for Link { self.work }
+    impl HasWork<Self, 1> for Link { self.start }
+    impl HasWork<Self, 2> for Link { self.down }
+}
+
+/// What the link's spinlock guards.
+pub(super) struct Tx {
+    pub(super) state: LinkState,
+    was_up: bool,
+    why: Failure,
+    pub(super) local: Ipv4Addr,
+    pub(super) queues: Option<Queues>,
+    pub(super) flow: Option<LinkFlow>,
+    /// The side that accepts knows the peer's terms before the link is up.
+    terms: Option<LinkFlow>,
+    pub(super) buffers: Option<Arc<TxBuffers>>,
+    pub(super) slots: KVec<TxSlot>,
+    pub(super) free: KVec<u16>,
+    /// Room in the send queue, in work requests.
+    pub(super) sq_free: u32,
+    /// SENDs that reservations may still post.
+    pub(super) reserved: u32,
+    pub(super) channels: KVec<Arc<Sock>>,
+    /// Channels with something to say; each at most once.
+    pub(super) pending: KVec<Arc<Sock>>,
+    /// Answers to messages for channels that are not there.
+    pub(super) replies: KVec<Header>,
+    pub(super) starved: bool,
+}
+
+/// What a link has of its device.
+#[derive(Clone)]
+pub(super) struct Queues {
+    pub(super) qp: Arc<Qp>,
+    pub(super) cq: Arc<Cq>,
+    pub(super) verbs: Arc<Verbs>,
+    pub(super) pool: Arc<Pool>,
+    /// Elements in one work request.
+    pub(super) max_sge: usize,
+}
+
+impl Link {
+    /// A link to `remote`, not yet started. `local`: the address to speak from, if that matters.
+    pub(crate) fn new(
+        host: &Arc<Host>,
+        net: &Net,
+        local: Option<Ipv4Addr>,
+        remote: Ipv4Addr,
+    ) -> Result<Arc<Self>> {
+        Ok(Arc::pin_init(
+            try_pin_init!(Self {
+                host: host.clone(),
+                net: net.clone(),
+                remote,
+                held: Atomic::new(0),
+                tx_bytes: Counter::new(),
+                rx_bytes: Counter::new(),
+                tx <- new_spinlock!(Tx {
+                    state: LinkState::Connecting,
+                    was_up: false,
+                    why: Failure::LinkLost,
+                    local: local.unwrap_or(Ipv4Addr::UNSPECIFIED),
+                    queues: None,
+                    flow: None,
+                    terms: None,
+                    buffers: None,
+                    slots: KVec::new(),
+                    free: KVec::new(),
+                    sq_free: 0,
+                    reserved: 0,
+                    channels: KVec::new(),
+                    pending: KVec::new(),
+                    replies: KVec::new(),
+                    starved: false,
+                }, "zrs_link::tx"),
+                cm <- new_mutex!(None, "zrs_link::cm"),
+                drain <- new_mutex!((), "zrs_link::drain"),
+                work <- new_work!("zrs_link::work"),
+                start <- new_work!("zrs_link::start"),
+                down <- new_work!("zrs_link::down"),
+            }),
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Starts connecting, in a kernel thread: the port below 1024 that we speak from needs its
+    /// privilege, not the program's.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let _ = self.host.queue.enqueue::<Arc<Self>, 1>(self.clone());
+    }
+
+    /// The state.
+    pub(crate) fn state(&self) -> LinkState {
+        self.tx.lock().state
+    }
+
+    /// The peer's address.
+    pub(crate) fn remote_ip(&self) -> Ipv4Addr {
+        self.remote
+    }
+
+    /// Our address; unspecified while it is not known yet.
+    pub(crate) fn local_ip(&self) -> Ipv4Addr {
+        self.tx.lock().local
+    }
+
+    /// How many channels are on the link.
+    pub(crate) fn channels(&self) -> usize {
+        self.tx.lock().channels.len()
+    }
+
+    /// The pool that the link's receives go to.
+    pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
+        self.tx.lock().queues.as_ref().map(|q| q.pool.clone())
+    }
+
+    /// The name of the link's device.
+    pub(crate) fn device_name(&self) -> Option<crate::ib::device::DeviceName> {
+        let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
+        verbs.map(|v| v.pd.device().name())
+    }
+
+    /// Puts a socket's channel on the link. Sleeps. ENOMEM. On a link that is down already, the
+    /// channel is told so.
+    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
+        loop {
+            let want = {
+                let tx = &mut *self.tx.lock();
+                if tx.state == LinkState::Down {
+                    break;
+                }
+                let have = tx.channels.len() + 1;
+                if tx.channels.capacity() >= have && tx.pending.capacity() >= have {
+                    // Within capacity, so these cannot fail.
+                    let _ = tx.channels.push_within_capacity(sock.clone());
+                    return Ok(());
+                }
+                (have * 2).max(16)
+            };
+            // The lists grow outside of the lock. `pending` holds each channel at most once, so
+            // that room for all of them is always enough.
+            let mut channels = KVec::with_capacity(want, GFP_KERNEL)?;
+            let mut pending = KVec::with_capacity(want, GFP_KERNEL)?;
+            let tx = &mut *self.tx.lock();
+            if tx.channels.len() < want {
+                core::mem::swap(&mut tx.channels, &mut channels);
+                core::mem::swap(&mut tx.pending, &mut pending);
+                for sock in channels.drain_all() {
+                    let _ = tx.channels.push_within_capacity(sock);
+                }
+                for sock in pending.drain_all() {
+                    let _ = tx.pending.push_within_capacity(sock);
+                }
+            }
+        }
+        let (why, was_up) = self.reason();
+        Sock::link_lost(sock, why, was_up);
+        Ok(())
+    }
+
+    /// Takes a socket's channel off the link.
+    pub(crate) fn detach(self: &Arc<Self>, sock: &Arc<Sock>) {
+        let (gone, waiting, empty) = {
+            let tx = &mut *self.tx.lock();
+            let at = tx.channels.iter().position(|s| Arc::ptr_eq(s, sock));
+            let gone = at.map(|i| tx.channels.remove(i));
+            let at = tx.pending.iter().position(|s| Arc::ptr_eq(s, sock));
+            let waiting = at.map(|i| tx.pending.remove(i));
+            (gone, waiting, tx.channels.is_empty())
+        };
+        drop(gone);
+        drop(waiting);
+        if empty {
+            self.host.link_is_empty(self);
+        }
+    }
+
+    /// Why the link is down, and whether it had ever been up.
+    fn reason(&self) -> (Failure, bool) {
+        let tx = self.tx.lock();
+        (tx.why, tx.was_up)
+    }
+
+    /// The link can carry channels from now on.
+    pub(super) fn up(self: &Arc<Self>, flow: LinkFlow) {
+        {
+            let mut tx = self.tx.lock();
+            if tx.state != LinkState::Connecting {
+                return;
+            }
+            tx.state = LinkState::Up;
+            tx.was_up = true;
+            tx.flow = Some(flow);
+        }
+        // What arrived before we knew the peer's terms has waited.
+        self.poke();
+    }
+
+    /// The peer's terms, on the side that accepts.
+    pub(super) fn set_terms(&self, flow: LinkFlow) {
+        self.tx.lock().terms = Some(flow);
+    }
+
+    /// Goes up on the terms known before; false when there were none. The first message of the
+    /// peer does this as well as the connection manager's word, whichever comes first.
+    pub(super) fn up_on_terms(self: &Arc<Self>) -> bool {
+        let terms = self.tx.lock().terms.take();
+        match terms {
+            Some(flow) => {
+                self.up(flow);
+                true
+            }
+            None => self.state() != LinkState::Connecting,
+        }
+    }
+
+    /// Ends the link. The first reason counts. Any context.
+    pub(crate) fn fail(self: &Arc<Self>, why: Failure) {
+        {
+            let mut tx = self.tx.lock();
+            if tx.state == LinkState::Down {
+                return;
+            }
+            tx.state = LinkState::Down;
+            tx.why = if tx.was_up { Failure::LinkLost } else { why };
+        }
+        let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());
+    }
+
+    /// Ends the link because of what the peer sent.
+    pub(super) fn violated(self: &Arc<Self>, what: Violation) {
+        STATS.protocol_errors.add(1);
+        pr_warn_ratelimited!("link to {:?} closed: protocol violation {:?}\n", self.remote, what);
+        self.fail(Failure::Protocol);
+    }
+
+    /// Lets the worker look at the completion queue. Any context.
+    pub(super) fn poke(self: &Arc<Self>) {
+        let _ = self.host.queue.enqueue::<Arc<Self>, 0>(self.clone());
+    }
+
+    /// Leases a window for the socket's channel and offers it to the peer; true if there is one
+    /// now. Sleeps.
+    pub(crate) fn offer_window(self: &Arc<Self>, sock: &Arc<Sock>) -> bool {
+        let Some(window) = self.pool().and_then(|pool| pool.lease().ok()) else {
+            return false;
+        };
+        let Some(terms) = WindowUse::new(&window) else {
+            window.retire();
+            return false;
+        };
+        let (size, addr, key) = terms.terms();
+        let used = {
+            let mut inner = sock.inner.lock();
+            let free = inner.window.is_none();
+            let granted = free && inner.chan.as_mut().is_some_and(|c| c.grant(size, addr, key));
+            if granted {
+                inner.window = Some(window.clone());
+            }
+            granted || !free
+        };
+        let kept = sock
+            .inner
+            .lock()
+            .window
+            .as_ref()
+            .is_some_and(|w| Arc::ptr_eq(w, &window));
+        drop(terms);
+        if !kept {
+            window.retire();
+        }
+        used
+    }
+
+    /// Walks the rest of the way down. Sleeps.
+    fn take_down(self: &Arc<Self>) {
+        let queues = self.tx.lock().queues.clone();
+        if let Some(queues) = &queues {
+            let id = self.cm.lock().clone();
+            if let Some(id) = id {
+                let _ = id.disconnect();
+            }
+            let _ = queues.qp.set_error();
+            // All that was posted completes now, flushed or not, and what had arrived is
+            // delivered. The bound is for a device that loses completions.
+            for _ in 0..200 {
+                self.drain(usize::MAX);
+                let tx = self.tx.lock();
+                if tx.free.len() == tx.slots.len() {
+                    break;
+                }
+                drop(tx);
+                task::msleep(5);
+            }
+        }
+        let (why, was_up) = self.reason();
+        let (slots, channels, pending, buffers) = {
+            let tx = &mut *self.tx.lock();
+            tx.free.clear();
+            (
+                core::mem::take(&mut tx.slots),
+                core::mem::take(&mut tx.channels),
+                core::mem::take(&mut tx.pending),
+                tx.buffers.take(),
+            )
+        };
+        let own = self.tx.lock().queues.take();
+        drop(own);
+        let id = self.cm.lock().take();
+        // The last references: the queue pair goes, and with it the device's interest in our
+        // memory; then the id, which waits for its handlers.
+        let pool = queues.as_ref().map(|q| q.pool.clone());
+        drop(queues);
+        drop(id);
+        drop(slots);
+        drop(buffers);
+        if let Some(pool) = pool {
+            pool.unpromise();
+        }
+        drop(pending);
+        self.host.forget_link(self);
+        for sock in channels {
+            Sock::link_lost(&sock, why, was_up);
+        }
+    }
+}
+
+impl CompHandler for Link {
+    fn completion(this: kernel::sync::ArcBorrow<'_, Self>) {
+        Arc::from(this).poke();
+    }
+
+    fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
+        Arc::from(this).fail(Failure::LinkLost);
+    }
+}
+
+impl WorkItem<0> for Link {
+    type Pointer = Arc<Link>;
+
+    fn run(link: Arc<Link>) {
+        link.run_completions();
+    }
+}
+
+impl WorkItem<1> for Link {
+    type Pointer = Arc<Link>;
+
+    fn run(link: Arc<Link>) {
+        super::cm::connect(&link);
+    }
+}
+
+impl WorkItem<2> for Link {
+    type Pointer = Arc<Link>;
+
+    fn run(link: Arc<Link>) {
+        link.take_down();
+    }
+}
+
+/// What our side of a link says of itself.
+pub(super) fn hello(host: &Host) -> crate::proto::wire::Hello {
+    crate::proto::wire::Hello {
+        nonce: host.nonce,
+        features: 0,
+        link_credit: params::LINK_CREDIT.get(),
+    }
+}

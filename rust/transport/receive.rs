@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receiving party: takes completions, verifies what arrived, and hands it to its channel.
+//!
+//! The completion queue is drained in process context, by the link's work item, under the link's
+//! `drain` mutex, so that messages are handled in the order in which they arrived. Drain, arm, look
+//! again (row E2): an event that finds nothing is normal, and none is lost.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::link::{Link, LinkState, Queues};
+use super::pool::HeldBlock;
+use super::transmit::{PART, SENT};
+use crate::ib::cq::Wc;
+use crate::params;
+use crate::proto::channel::{Event, Failure};
+use crate::proto::rx_queue::Segment;
+use crate::proto::wire::{Header, Type, HEADER_LEN};
+use crate::proto::{ChanId, Violation};
+use crate::socket::{report_failure, Held, Inner, Sock};
+use crate::stats::STATS;
+
+/// Completions taken in one go of the worker, before others get their turn.
+const BUDGET: usize = 512;
+
+/// A block of the shared receive queue with a message in it. Posted again when it is dropped
+/// without having been held.
+struct Arrival<'a> {
+    link: &'a Arc<Link>,
+    queues: &'a Queues,
+    block: Option<u32>,
+    payload: usize,
+}
+
+impl Arrival<'_> {
+    /// Keeps the payload until it is read: in its block, or in a copy when the link's peer has
+    /// filled so many blocks that others would run dry. Sleeps.
+    fn hold(&mut self) -> Option<Held> {
+        let block = self.block?;
+        let crowded = self.link.held.load(Relaxed) >= params::LINK_CREDIT.get() / 2;
+        if crowded {
+            // Without memory for a copy the block itself has to do.
+            if let Ok(bytes) = self.queues.pool.copy_payload(block, self.payload) {
+                STATS.rx_spilled.add(self.payload as u64);
+                return Some(Held::Spilled(bytes));
+            }
+        }
+        self.block = None;
+        let (link, pool) = (self.link.clone(), self.queues.pool.clone());
+        Some(Held::Block(HeldBlock::new(link, pool, block)))
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block {
+            self.queues.pool.repost(block);
+            self.link.block_reposted();
+        }
+    }
+}
+
+impl Link {
+    /// The worker's turn: takes completions, then sends what they gave room for. Sleeps.
+    pub(super) fn run_completions(self: &Arc<Self>) {
+        let taken = self.drain(BUDGET);
+        if taken == 0 {
+            STATS.empty_events.add(1);
+        }
+        self.transmit();
+        self.feed_starved();
+        if taken >= BUDGET {
+            self.poke();
+        }
+    }
+
+    /// Takes up to about `budget` completions; returns how many. Arms the queue when it has
+    /// found it empty. Sleeps.
+    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
+        let _one = self.drain.lock();
+        let Some(queues) = self.tx.lock().queues.clone() else {
+            return 0;
+        };
+        if self.state() == LinkState::Connecting && !self.up_on_terms() {
+            // The peer was faster than the connection manager: its messages wait for the terms.
+            return 0;
+        }
+        let mut taken = 0;
+        while taken < budget {
+            let mut wcs: [Wc; 16] = core::array::from_fn(|_| Wc::default());
+            let n = queues.cq.poll(&mut wcs);
+            for wc in wcs.iter().take(n) {
+                self.completed(&queues, wc);
+            }
+            taken += n;
+            STATS.completions.add(n as u64);
+            if n == 0 && !matches!(queues.cq.arm(), Ok(true)) {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
+        let id = wc.wr_id();
+        if id & SENT != 0 {
+            if !wc.is_ok() {
+                self.fail(Failure::LinkLost);
+            }
+            // What goes before a message's SEND completes only when it fails.
+            if id & PART == 0 {
+                if let Some(done) = self.slot_done((id & !SENT) as u16) {
+                    done.finish();
+                }
+            }
+            return;
+        }
+        let mut arrival = Arrival {
+            link: self,
+            queues,
+            block: Some(id as u32),
+            payload: (wc.byte_len() as usize).saturating_sub(HEADER_LEN),
+        };
+        if !wc.is_ok() {
+            self.fail(Failure::LinkLost);
+            return;
+        }
+        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
+            self.violated(violation);
+        }
+    }
+
+    fn arrived(self: &Arc<Self>, arrival: &mut Arrival<'_>, bytes: usize) -> Result<(), Violation> {
+        if bytes < HEADER_LEN {
+            return Err(Violation::Length);
+        }
+        let block = arrival.block.ok_or(Violation::State)?;
+        let queues = arrival.queues;
+        let header = queues
+            .pool
+            .read_header(&queues.verbs, block, arrival.payload)
+            .map_err(|_| Violation::Length)?;
+        let h = Header::decode(&header, arrival.payload as u32)?;
+        {
+            let mut tx = self.tx.lock();
+            let flow = tx.flow.as_mut().ok_or(Violation::State)?;
+            flow.arrived(h.link_credit)?;
+        }
+        match h.kind {
+            Type::LinkCredit | Type::Heartbeat => Ok(()),
+            Type::Connect => {
+                if let Err(why) = Sock::on_connect(self, &h)? {
+                    let mut no = Header::new(Type::Reject, h.src, ChanId::default());
+                    no.arg0 = why as u32;
+                    self.reply(no);
+                }
+                Ok(())
+            }
+            _ => self.for_channel(arrival, &h),
+        }
+    }
+
+    fn for_channel(self: &Arc<Self>, arrival: &mut Arrival<'_>, h: &Header) -> Result<(), Violation> {
+        let sock = self.host.table.lock().get(h.dst).cloned();
+        let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
+        let Some(sock) = sock else {
+            // Ends and credit may cross with the channel's last message; anything else tells us
+            // that the peer believes in a channel that is not there.
+            let late = matches!(
+                h.kind,
+                Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
+            );
+            if !late {
+                self.reply(Header::new(Type::Reset, h.src, h.dst));
+            }
+            return Ok(());
+        };
+        let mut held = match h.kind {
+            Type::Data => arrival.hold(),
+            _ => None,
+        };
+        let result = deliver(self, &sock, h, &mut held);
+        if let Some(Held::Block(block)) = held {
+            block.repost();
+        }
+        let (event, room) = result?;
+        if room {
+            sock.wake_write();
+        }
+        match event {
+            Event::None | Event::Unwanted => {}
+            Event::Opened | Event::Failed => sock.wake_state(),
+            Event::Data | Event::Written { .. } => {
+                self.rx_bytes.add(u64::from(h.len));
+                Sock::ask_for_doorbell(&sock);
+                sock.wake_read();
+            }
+            Event::WindowWanted => {
+                if !self.offer_window(&sock) {
+                    if let Some(c) = &mut sock.inner.lock().chan {
+                        c.deny();
+                    }
+                }
+            }
+            Event::Fin => sock.wake_state(),
+            // Room is looked at after every message, above.
+            Event::Room | Event::Revoked => {}
+        }
+        self.kick(&sock);
+        Sock::settle(&sock);
+        Ok(())
+    }
+}
+
+/// Hands a message to its channel, under the socket's lock.
+fn deliver(
+    link: &Arc<Link>,
+    sock: &Arc<Sock>,
+    h: &Header,
+    held: &mut Option<Held>,
+) -> Result<(Event, bool), Violation> {
+    let local = link.local_ip();
+    let mut inner = sock.inner.lock();
+    let inner = &mut *inner;
+    let chan = inner.chan.as_mut().ok_or(Violation::Channel)?;
+    let event = chan.on_message(h)?;
+    let room = chan.take_room();
+    match event {
+        Event::Opened => Sock::opened(inner, local),
+        Event::Failed => {
+            report_failure(inner);
+        }
+        Event::Data => push(inner, h, None, held.take())?,
+        Event::Written { off } => push(inner, h, Some(off), None)?,
+        _ => {}
+    }
+    Ok((event, room))
+}
+
+/// Appends what arrived to the socket's queue, and to its ring if it has one.
+fn push(
+    inner: &mut Inner,
+    h: &Header,
+    window_off: Option<u32>,
+    held: Option<Held>,
+) -> Result<(), Violation> {
+    let segment = Segment {
+        pos: h.pos,
+        len: h.len,
+        window_off,
+        // Blocks are never mapped: what lies in one is read by recv().
+        claimed: window_off.is_none(),
+        held,
+        taken: 0,
+    };
+    let index = inner.rx.push(segment)?;
+    inner.arrived += 1;
+    inner.publish(index);
+    Ok(())
+}

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The transmitting party: turns chunks and control messages into work requests.
+//!
+//! A message takes a slot: room for its header in registered memory, a page for copied payload,
+//! and a place for whatever must stay until the device is done with it. Only the SEND of a message
+//! is signalled; its completion frees the slot, and with it the pins of the WRITEs before it.
+//! Everything is posted under the link's spinlock, so that what a channel commits leaves in the
+//! order of its positions.
+
+#![deny(unsafe_code)]
+
+use kernel::iov::IovIterSource;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::link::{Link, LinkState, Queues, Tx};
+use super::pool::WindowUse;
+use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
+use crate::ib::memory::PinnedRuns;
+use crate::ib::mr::Access;
+use crate::ib::pd::Pd;
+use crate::ib::qp::{SendOp, SendWr};
+use crate::kern::contig::ContigPages;
+use crate::kern::pin::PinnedPages;
+use crate::proto::channel::{Failure, Plan, State};
+use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
+use crate::socket::Sock;
+use crate::stats::STATS;
+
+/// Messages that may be under way on a link.
+pub(super) const SLOTS: u16 = 128;
+/// Slots that only control messages use.
+const CONTROL_SLOTS: usize = 8;
+/// Work requests in a link's send queue.
+pub(super) const SQ_DEPTH: u32 = 512;
+/// Work requests of one message at most: WRITEs of a scattered chunk, a registration, the SEND.
+const MAX_WRS: usize = 6;
+/// Elements of one chunk at most: a chunk of 4 KiB pages that begins within one, and the header.
+const MAX_SGES: usize = 66;
+/// Room for a header.
+const HEADER_ROOM: usize = 128;
+
+/// Registered memory to send from.
+pub(super) struct TxBuffers {
+    region: DmaRegion,
+    mem: Arc<ContigPages>,
+}
+
+impl TxBuffers {
+    /// Buffers for [`SLOTS`] messages. Sleeps.
+    pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        let headers = (usize::from(SLOTS) * HEADER_ROOM).div_ceil(PAGE_SIZE);
+        let node = pd.device().numa_node();
+        let mem = Arc::new(
+            ContigPages::new(headers + usize::from(SLOTS), node)?,
+            GFP_KERNEL,
+        )?;
+        let region = DmaRegion::map(pd, mem.clone(), Direction::ToDevice)?;
+        Ok(Arc::new(Self { region, mem }, GFP_KERNEL)?)
+    }
+
+    fn header_at(slot: u16) -> usize {
+        usize::from(slot) * HEADER_ROOM
+    }
+
+    fn payload_at(&self, slot: u16) -> usize {
+        self.mem.bytes() - (usize::from(SLOTS - slot) * PAGE_SIZE)
+    }
+
+    fn put_header(&self, slot: u16, h: &Header) -> Result<Sge> {
+        let at = Self::header_at(slot);
+        self.mem.copy_in(at, &h.encode())?;
+        self.region.sync_for_device(at, HEADER_LEN)?;
+        self.region.sge(at, HEADER_LEN)
+    }
+
+    fn payload(&self, slot: u16, len: usize) -> Result<Sge> {
+        let at = self.payload_at(slot);
+        self.region.sync_for_device(at, len)?;
+        self.region.sge(at, len)
+    }
+}
+
+/// A message under way.
+#[derive(Default)]
+pub(super) struct TxSlot {
+    /// Work requests it takes in the send queue.
+    wrs: u32,
+    /// Whom to tell, and the position in the stream at which it ends.
+    sock: Option<(Arc<Sock>, u64)>,
+    /// What the device reads or changes until it completes.
+    pins: Option<DmaRuns<PinnedRuns>>,
+    window: Option<WindowUse>,
+}
+
+/// What a completed slot held; dropped outside of the lock.
+pub(super) struct Done {
+    pins: Option<DmaRuns<PinnedRuns>>,
+    window: Option<WindowUse>,
+    sock: Option<(Arc<Sock>, u64)>,
+}
+
+impl Done {
+    /// Lets go of the memory, then tells the channel.
+    pub(super) fn finish(self) {
+        drop(self.pins);
+        drop(self.window);
+        if let Some((sock, pos)) = self.sock {
+            sock.tx_complete(pos);
+        }
+    }
+}
+
+/// Where the bytes of a chunk come from.
+pub(crate) enum Payload {
+    /// The slot's own page; see [`Reservation::fill`].
+    Copied,
+    /// The program's pages.
+    Pinned(DmaRuns<PinnedRuns>),
+}
+
+/// The right to post one message: a slot, credit, and room in the send queue.
+pub(crate) struct Reservation {
+    link: Arc<Link>,
+    buffers: Arc<TxBuffers>,
+    slot: u16,
+    wrs: u32,
+    used: bool,
+}
+
+impl Reservation {
+    /// The link it is for.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot. Sleeps.
+    /// EFAULT if none could be had.
+    pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> Result<usize> {
+        let n = n.min(SMALL_MAX as usize);
+        let at = self.buffers.payload_at(self.slot);
+        match self.buffers.mem.copy_from_iter(at, n, from)? {
+            0 => Err(EFAULT),
+            n => Ok(n),
+        }
+    }
+
+    /// Commits the chunk `plan` of `sock`'s channel and posts it. Returns the position in the
+    /// stream at which it ends. An error says that the channel or the link has ended.
+    pub(crate) fn post(
+        mut self,
+        sock: &Arc<Sock>,
+        plan: Plan,
+        payload: Payload,
+    ) -> core::result::Result<u64, Payload> {
+        let link = self.link.clone();
+        let mut guard = link.tx.lock();
+        let tx = &mut *guard;
+        if tx.state != LinkState::Up {
+            return Err(payload);
+        }
+        let (chunk, end) = {
+            let mut inner = sock.inner.lock();
+            let Some(chunk) = inner.chan.as_mut().and_then(|c| c.commit(plan)) else {
+                return Err(payload);
+            };
+            let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
+            inner.tx_posted = end;
+            (chunk, end)
+        };
+        self.used = true;
+        tx.reserved = tx.reserved.saturating_sub(1);
+        tx.sq_free += self.wrs;
+        link.tx_bytes.add(u64::from(chunk.header.len));
+        let message = Message {
+            header: chunk.header,
+            write_to: chunk.write_to,
+            payload: match payload {
+                Payload::Copied => Body::Slot,
+                Payload::Pinned(runs) => Body::Pinned(runs),
+            },
+            window: None,
+            sock: Some((sock.clone(), end)),
+        };
+        if post(tx, self.slot, message).is_err() {
+            drop(guard);
+            link.fail(Failure::LinkLost);
+        }
+        Ok(end)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.used {
+            let mut tx = self.link.tx.lock();
+            tx.reserved = tx.reserved.saturating_sub(1);
+            tx.sq_free += self.wrs;
+            let _ = tx.free.push_within_capacity(self.slot);
+        }
+    }
+}
+
+/// What follows a header.
+enum Body {
+    None,
+    Slot,
+    Pinned(DmaRuns<PinnedRuns>),
+}
+
+struct Message {
+    header: Header,
+    write_to: Option<(u64, u32)>,
+    payload: Body,
+    /// A window to be registered before the message leaves.
+    window: Option<WindowUse>,
+    sock: Option<(Arc<Sock>, u64)>,
+}
+
+/// Posts a message in slot `slot`. What the device needs of it stays in the slot, also on error:
+/// part of it may have been taken.
+fn post(tx: &mut Tx, slot: u16, m: Message) -> Result {
+    let (Some(queues), Some(buffers), Some(flow)) = (&tx.queues, &tx.buffers, &mut tx.flow) else {
+        return Err(EINVAL);
+    };
+    let mut header = m.header;
+    header.link_credit = flow.sending();
+    let len = header.len as usize;
+    let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
+    *place = TxSlot {
+        wrs: 0,
+        sock: m.sock,
+        pins: None,
+        window: m.window,
+    };
+    let mut sges = [Sge::default(); MAX_SGES];
+    let count = match m.payload {
+        Body::None => 0,
+        Body::Slot => {
+            sges[1] = buffers.payload(slot, len)?;
+            1
+        }
+        Body::Pinned(runs) => {
+            let filled = runs.fill_sges(0, len, &mut sges[1..]);
+            place.pins = Some(runs);
+            filled?.0
+        }
+    };
+    sges[0] = buffers.put_header(slot, &header)?;
+    let wrs = submit(queues, u64::from(slot), &sges, count, m.write_to, place)?;
+    place.wrs = wrs;
+    tx.sq_free = tx.sq_free.saturating_sub(wrs);
+    Ok(())
+}
+
+/// Builds the chain: registration, WRITEs, SEND; and hands it to the device.
+fn submit(
+    queues: &Queues,
+    slot: u64,
+    sges: &[Sge; MAX_SGES],
+    count: usize,
+    write_to: Option<(u64, u32)>,
+    place: &TxSlot,
+) -> Result<u32> {
+    let wr_id = SENT | slot;
+    let mut wrs: [SendWr<'_>; MAX_WRS] = [SendWr {
+        wr_id: wr_id | PART,
+        op: SendOp::Send { sges: &[] },
+        signaled: false,
+        fence: false,
+    }; MAX_WRS];
+    let mut n = 0;
+    if let Some(window) = &place.window {
+        wrs[n].op = SendOp::Reg {
+            mr: window.mr(),
+            access: Access::Write,
+        };
+        n += 1;
+    }
+    let payload = &sges[1..=count];
+    let mut body = sges.get(..=count).ok_or(EINVAL)?;
+    if let Some((mut raddr, rkey)) = write_to {
+        for part in payload.chunks(queues.max_sge) {
+            wrs.get_mut(n).ok_or(EINVAL)?.op = SendOp::Write {
+                sges: part,
+                raddr,
+                rkey,
+            };
+            raddr += part.iter().map(|s| u64::from(s.len())).sum::<u64>();
+            n += 1;
+        }
+        body = &sges[..1];
+    }
+    let send = wrs.get_mut(n).ok_or(EINVAL)?;
+    send.wr_id = wr_id;
+    send.op = SendOp::Send { sges: body };
+    send.signaled = true;
+    n += 1;
+    queues.qp.post(&wrs[..n])?;
+    STATS.work_requests.add(n as u64);
+    Ok(n as u32)
+}
+
+/// Marks the work request ids of what we send; the rest is the slot. A receive's is its block.
+pub(super) const SENT: u64 = 1 << 63;
+/// Marks those of a message that go before its SEND.
+pub(super) const PART: u64 = 1 << 62;
+
+impl Link {
+    /// Maps pinned pages for the link's device. Sleeps. EIO when the device is gone.
+    pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<DmaRuns<PinnedRuns>> {
+        let queues = self.tx.lock().queues.clone().ok_or(EIO)?;
+        DmaRuns::map(&queues.verbs.pd, PinnedRuns::new(pages)?, Direction::ToDevice)
+    }
+
+    /// Reserves what a chunk needs. `None` when the link has no room; then `sock` is woken when
+    /// it has.
+    pub(crate) fn reserve(link: &Arc<Self>, sock: &Arc<Sock>, pinned: bool) -> Option<Reservation> {
+        let wrs = if pinned { MAX_WRS as u32 } else { 2 };
+        let mut guard = link.tx.lock();
+        let tx = &mut *guard;
+        if !has_room(tx, wrs) {
+            tx.starved = true;
+            sock.set_starved();
+            return None;
+        }
+        let slot = tx.free.pop()?;
+        let Some(buffers) = tx.buffers.clone() else {
+            let _ = tx.free.push_within_capacity(slot);
+            return None;
+        };
+        tx.reserved += 1;
+        tx.sq_free -= wrs;
+        drop(guard);
+        Some(Reservation {
+            link: link.clone(),
+            buffers,
+            slot,
+            wrs,
+            used: false,
+        })
+    }
+
+    /// Whether there is room for a chunk; if not, `sock` is woken when there is.
+    pub(crate) fn has_room_or_starve(&self, sock: &Sock) -> bool {
+        let mut tx = self.tx.lock();
+        let room = has_room(&tx, MAX_WRS as u32);
+        if !room {
+            tx.starved = true;
+            sock.set_starved();
+        }
+        room
+    }
+
+    /// Puts the socket's channel into the list of those with something to say, and says it.
+    pub(crate) fn kick(self: &Arc<Self>, sock: &Arc<Sock>) {
+        {
+            let tx = &mut *self.tx.lock();
+            let mut inner = sock.inner.lock();
+            let wants = inner.chan.as_ref().is_some_and(|c| c.has_control());
+            if wants && !inner.queued && tx.state != LinkState::Down {
+                inner.queued = tx.pending.push_within_capacity(sock.clone()).is_ok();
+            }
+        }
+        self.transmit();
+    }
+
+    /// Answers a message for a channel that is not there. Dropped when more answers wait than
+    /// the peer has credit for messages: then it has broken the rules already.
+    pub(super) fn reply(self: &Arc<Self>, h: Header) {
+        let _ = self.tx.lock().replies.push_within_capacity(h);
+        self.transmit();
+    }
+
+    /// A block of the shared queue is posted again.
+    pub(super) fn block_reposted(self: &Arc<Self>) {
+        let due = {
+            let mut tx = self.tx.lock();
+            match &mut tx.flow {
+                Some(flow) => {
+                    flow.reposted();
+                    flow.credit_due()
+                }
+                None => false,
+            }
+        };
+        if due {
+            self.transmit();
+        }
+    }
+
+    /// Sends what waits to be said, as far as there is room. Any context that may take the locks.
+    pub(crate) fn transmit(self: &Arc<Self>) {
+        while let Some(said) = self.say_one() {
+            let Said { sock, closed, accepted } = said;
+            if let Some(sock) = sock {
+                if accepted {
+                    sock.wake_write();
+                }
+                if closed {
+                    Sock::settle(&sock);
+                }
+            }
+        }
+    }
+
+    /// Sends one message of the link or of the first channel in the list.
+    fn say_one(self: &Arc<Self>) -> Option<Said> {
+        let mut guard = self.tx.lock();
+        let tx = &mut *guard;
+        if tx.state != LinkState::Up || tx.free.is_empty() || tx.sq_free < 2 {
+            return None;
+        }
+        let flow = tx.flow.as_ref()?;
+        if flow.available(true) <= tx.reserved {
+            return None;
+        }
+        let mut said = Said::default();
+        let mut window = None;
+        let header = if !tx.replies.is_empty() {
+            tx.replies.remove(0).ok()?
+        } else if !tx.pending.is_empty() {
+            let sock = tx.pending.remove(0).ok()?;
+            let header = {
+                let mut inner = sock.inner.lock();
+                let inner = &mut *inner;
+                inner.queued = false;
+                let header = inner.chan.as_mut().and_then(|c| c.next_control());
+                if let Some(h) = &header {
+                    if h.kind == Type::WindowGrant && h.arg1 != 0 {
+                        window = inner.window.as_ref().and_then(WindowUse::new);
+                    }
+                    said.accepted = h.kind == Type::Accept;
+                }
+                if let Some(c) = &inner.chan {
+                    said.closed = c.state() == State::Closed;
+                    if c.has_control() && header.is_some() {
+                        inner.queued = tx.pending.push_within_capacity(sock.clone()).is_ok();
+                    }
+                }
+                header
+            };
+            said.sock = Some(sock);
+            match header {
+                Some(header) => header,
+                None => return Some(said),
+            }
+        } else if flow.credit_due() {
+            Header::new(Type::LinkCredit, Default::default(), Default::default())
+        } else {
+            return None;
+        };
+        let slot = tx.free.pop()?;
+        let message = Message {
+            header,
+            write_to: None,
+            payload: Body::None,
+            window,
+            sock: None,
+        };
+        if post(tx, slot, message).is_err() {
+            drop(guard);
+            self.fail(Failure::LinkLost);
+        }
+        Some(said)
+    }
+
+    /// A message has completed: frees its slot and says what it held.
+    pub(super) fn slot_done(&self, slot: u16) -> Option<Done> {
+        let tx = &mut *self.tx.lock();
+        let place = tx.slots.get_mut(usize::from(slot))?;
+        let done = core::mem::take(place);
+        tx.sq_free += done.wrs;
+        let _ = tx.free.push_within_capacity(slot);
+        Some(Done {
+            pins: done.pins,
+            window: done.window,
+            sock: done.sock,
+        })
+    }
+
+    /// Wakes the sockets that waited for room on the link, if there is some.
+    pub(super) fn feed_starved(&self) {
+        let tx = &mut *self.tx.lock();
+        if !tx.starved || !has_room(tx, MAX_WRS as u32) {
+            return;
+        }
+        tx.starved = false;
+        for sock in tx.channels.iter() {
+            if sock.take_starved() {
+                sock.wake_write();
+            }
+        }
+    }
+}
+
+/// What [`Link::say_one`] did.
+#[derive(Default)]
+struct Said {
+    /// The channel that spoke.
+    sock: Option<Arc<Sock>>,
+    /// It has nothing more to say, ever.
+    closed: bool,
+    /// It is open now.
+    accepted: bool,
+}
+
+/// Whether a data message of up to `wrs` work requests fits.
+fn has_room(tx: &Tx, wrs: u32) -> bool {
+    tx.state == LinkState::Up
+        && tx.free.len() > CONTROL_SLOTS
+        && tx.sq_free >= wrs + 2 * CONTROL_SLOTS as u32
+        && tx
+            .flow
+            .as_ref()
+            .is_some_and(|f| f.available(false) > tx.reserved)
+}

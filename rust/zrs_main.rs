@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! ZRS, zero-copy RDMA sockets: the module's entry, and the order of start and stop.
+
+mod bindings;
+mod dev;
+mod host;
+mod ib;
+mod kern;
+mod params;
+// The core is whole as it is: the host's tests use all of it, and its items are `pub` for them.
+#[allow(dead_code, unreachable_pub)]
+mod proto;
+mod socket;
+mod stats;
+mod transport;
+mod uapi;
+
+use kernel::{prelude::*, sync::Arc};
+
+use host::Host;
+use kern::{chardev, sock::family::SocketFamily};
+use socket::Sock;
+use transport::device::Devices;
+
+module! {
+    type: Zrs,
+    name: "zrs",
+    authors: ["The ZRS authors"],
+    description: "Zero-copy RDMA sockets",
+    license: "GPL",
+}
+
+/// What the module holds while it is loaded. The fields end in this order: no new sockets, no new
+/// calls, no devices and so no links on them, then the host with whatever is left.
+#[pin_data]
+struct Zrs {
+    family: SocketFamily<Sock>,
+    #[pin]
+    control: chardev::Registration<dev::Control>,
+    client: ib::ClientRegistration<Devices>,
+    host: Running,
+}
+
+/// The host; stops it when it goes.
+struct Running(Arc<Host>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        Host::stop(&self.0);
+    }
+}
+
+impl kernel::InPlaceModule for Zrs {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            host: {
+                bindings::check_layout()?;
+                params::check()?;
+                Running(Host::start()?)
+            },
+            client: ib::ClientRegistration::new()?,
+            control <- chardev::Registration::register(c"zrs"),
+            family: SocketFamily::register()?,
+        })
+    }
+}

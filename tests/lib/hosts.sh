@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# Two hosts in one guest: network namespaces zrsA and zrsB with a veth pair (MTU 9000) between
+# them and a Soft-RoCE device in each. Sourced by the guest's scripts.
+#
+#   A CMD..., B CMD...   run a command in host A or B
+#   hosts_up, hosts_down
+
+# These stay put: the selftests use them.
+ADDR_A=10.77.0.1
+ADDR_B=10.77.0.2
+DEV_A=rxeA
+DEV_B=rxeB
+export ADDR_A ADDR_B DEV_A DEV_B
+
+A() { ip netns exec zrsA "$@"; }
+B() { ip netns exec zrsB "$@"; }
+
+# Batches: a process costs some 50 ms in an emulated guest.
+hosts_up() {
+	ip -batch - <<-'BATCH' || return 1
+		netns add zrsA
+		netns add zrsB
+		link add va netns zrsA mtu 9000 type veth peer name vb netns zrsB mtu 9000
+	BATCH
+	host_up zrsA va "$ADDR_A" "$DEV_A" && host_up zrsB vb "$ADDR_B" "$DEV_B"
+}
+
+# host_up NAMESPACE NETDEV ADDRESS RDMA-DEVICE
+host_up() {
+	ip -n "$1" -batch - <<-BATCH || return 1
+		link set lo up
+		addr add $3/24 dev $2
+		link set $2 up
+	BATCH
+	ip netns exec "$1" rdma link add "$4" type rxe netdev "$2"
+}
+
+hosts_down() {
+	local d
+	for d in "$DEV_A" "$DEV_B"; do rdma link delete "$d" 2>/dev/null; done
+	ip netns del zrsA 2>/dev/null
+	ip netns del zrsB 2>/dev/null
+	return 0
+}

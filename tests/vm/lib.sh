@@ -1,0 +1,129 @@
+# shellcheck shell=bash
+# Shared by the scripts in this folder and by the Makefile's steps: messages, the cache,
+# locks, stages that appear whole or not at all. Sourced, never run.
+
+set -euo pipefail
+
+ZRS_VM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ZRS_TOP=$(cd "$ZRS_VM/../.." && pwd)
+ZRS_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/zrs
+export ZRS_VM ZRS_TOP ZRS_CACHE
+ZRS_T0=${ZRS_T0:-$(date +%s)}
+export ZRS_T0
+
+# One line of progress: seconds since the command started, then the text.
+say() { printf 'zrs: [%4ds] %s\n' "$(($(date +%s) - ZRS_T0))" "$*"; }
+
+# One line that says what failed and what to do about it, then out.
+die() {
+	printf 'zrs: error: %s\n' "$*" >&2
+	exit 1
+}
+
+need_root() {
+	[ "$(id -u)" = 0 ] || die "this needs root (mounts, chroot): run it with sudo or as root"
+	[ "$(uname -m)" = x86_64 ] || die "this needs an x86_64 machine, this one is $(uname -m)"
+}
+
+# need_space DIR MIB WHAT: enough room, said before the work starts.
+need_space() {
+	local dir=$1 mib=$2 what=$3 have
+	mkdir -p "$dir" || die "cannot make $dir: is the disk full or read-only?"
+	have=$(df -Pm "$dir" | awk 'NR == 2 { print $4 }')
+	[ "$have" -ge "$mib" ] || die "$what needs $mib MiB free in $dir, there are $have:" \
+		"free some, or set XDG_CACHE_HOME to a larger disk"
+}
+
+# apt_install PACKAGE...: on this machine, only what is missing, each one named.
+apt_install() {
+	local p missing=()
+	for p in "$@"; do
+		dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+	done
+	[ ${#missing[@]} = 0 ] && return 0
+	command -v apt-get >/dev/null || die "no apt-get here; please install: ${missing[*]}"
+	need_root
+	say "installing on this machine: ${missing[*]}"
+	mkdir -p "$ZRS_CACHE/log"
+	local log=$ZRS_CACHE/log/apt.log
+	{
+		apt-get update &&
+			DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+	} >"$log" 2>&1 </dev/null || die "apt could not install ${missing[*]}:" \
+		"check the network and the mirror in /etc/apt (log: $log)"
+}
+
+# stage_begin NAME HASH: takes the stage's lock, clears what dead builds left, sets $STAGE
+# (where it will stand) and $TMP (where to build it). Returns 1 if it stands already.
+stage_begin() {
+	local name=$1 hash=$2
+	STAGE=$ZRS_CACHE/$name-$hash
+	[ -e "$STAGE/.whole" ] && return 1
+	mkdir -p "$ZRS_CACHE/log"
+	exec 9>"$ZRS_CACHE/.lock-$name"
+	if ! flock -n 9; then
+		say "another make is building the $name: waiting for it"
+		flock 9
+	fi
+	[ -e "$STAGE/.whole" ] && return 1
+	# Every build mounts inside a namespace of its own, so nothing is mounted in a leftover.
+	rm -rf --one-file-system "$ZRS_CACHE/.tmp-$name-"*
+	TMP=$ZRS_CACHE/.tmp-$name-$$
+	mkdir -p "$TMP"
+	trap stage_drop EXIT
+	trap 'echo "zrs: interrupted; what was whole is kept: run the same command to go on" >&2; exit 130' INT
+	trap 'exit 143' TERM
+}
+
+stage_drop() {
+	local j
+	# Background jobs do not get the terminal's Ctrl-C.
+	for j in $(jobs -p); do kill "$j" 2>/dev/null || true; done
+	wait
+	rm -rf --one-file-system "$TMP"
+}
+
+# stage_end: everything is there; make it appear under its name.
+stage_end() {
+	touch "$TMP/.whole"
+	sync -f "$TMP"
+	rm -rf --one-file-system "$STAGE"
+	mv -T "$TMP" "$STAGE"
+	trap - EXIT
+	exec 9>&-
+}
+
+# hash_of WORD-OR-FILE...: twelve digits that change with any of them.
+hash_of() {
+	local a
+	for a in "$@"; do
+		if [ -f "$a" ]; then sha256sum <"$a"; else echo "$a"; fi
+	done | sha256sum | cut -c1-12
+}
+
+# The Debian mirror this machine uses, from apt's own configuration (or $ZRS_MIRROR).
+# mirror Debian | mirror Debian-Security
+mirror() {
+	local label=$1 uri
+	if [ -n "${ZRS_MIRROR:-}" ] && [ "$label" = Debian ]; then
+		echo "$ZRS_MIRROR"
+		return
+	fi
+	uri=$(apt-get indextargets --release-info --format '$(LABEL)|$(COMPONENT)|$(REPO_URI)' \
+		'Identifier: Packages' | awk -F'|' -v l="$label" '$1 == l && $2 == "main" { print $3; exit }')
+	echo "${uri%/}"
+}
+
+# Where the stages of this checkout stand (or will). A recipe number is raised whenever what a
+# stage makes changes otherwise than by its input files.
+root_recipe=1
+kernel_recipe=1
+root_hash() { hash_of "root $root_recipe" "$ZRS_VM/root-packages"; }
+root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }
+kernel_series() { echo "${KSERIES:-$(tr -d ' \n' <"$ZRS_VM/kernel")}"; }
+kernel_hash() {
+	hash_of "kernel $kernel_recipe $(root_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"
+}
+kernel_dir() { echo "$ZRS_CACHE/kernel-$(kernel_hash)"; }
+initramfs_hash() { hash_of "$(kernel_hash)" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs"; }
+initramfs_file() { echo "$ZRS_CACHE/initramfs-$(initramfs_hash)/initramfs.gz"; }

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * ZRS, Zero-copy RDMA Sockets: the interface between the module and programs.
+ *
+ * A program gets a ZRS socket by socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS) or
+ * by ZRS_IOC_SOCKET on /dev/zrs; from then on it is an ordinary socket. What
+ * is in this file goes beyond the socket calls: the receive ring, information
+ * and counters.
+ *
+ * All structures have a fixed size and explicit padding. Fields named
+ * "reserved" must be zero on the way in (else EINVAL) and are zero on the way
+ * out. All quantities are bytes unless a comment says otherwise. Numbers are
+ * in host byte order, addresses and ports as struct sockaddr_in has them.
+ */
+#ifndef _UAPI_LINUX_ZRS_H
+#define _UAPI_LINUX_ZRS_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* The protocol of ZRS sockets: the first number set aside for experiments. */
+#define IPPROTO_ZRS		253
+
+/* The level of ZRS options for setsockopt() and getsockopt(). */
+#define SOL_ZRS			0x5a52
+
+/* The version of this interface. A change that breaks programs raises it. */
+#define ZRS_UAPI_VERSION	1
+
+/* Feature bits in struct zrs_ioc_version. */
+#define ZRS_FEATURE_STREAM	(1ULL << 0)	/* SOCK_STREAM over IPv4 */
+#define ZRS_FEATURE_RX_RING	(1ULL << 1)	/* ZRS_RX_RING and mmap() */
+
+/* ---- /dev/zrs ---------------------------------------------------------- */
+
+#define ZRS_IOC_MAGIC		0xe7
+
+/* Version and features. Needs no privilege. */
+struct zrs_ioc_version {
+	__u32 version;		/* out: ZRS_UAPI_VERSION of the module */
+	__u32 reserved;
+	__u64 features;		/* out: ZRS_FEATURE_* */
+};
+
+#define ZRS_IOC_VERSION		_IOWR(ZRS_IOC_MAGIC, 0x00, struct zrs_ioc_version)
+
+/*
+ * Make a ZRS socket; the call returns its file descriptor. The same as
+ * socket(family, type | flags, IPPROTO_ZRS), and fails as that does.
+ */
+struct zrs_ioc_socket {
+	__u32 family;		/* in: AF_INET */
+	__u32 type;		/* in: SOCK_STREAM */
+	__u32 flags;		/* in: SOCK_NONBLOCK, SOCK_CLOEXEC */
+	__u32 reserved;
+};
+
+#define ZRS_IOC_SOCKET		_IOW(ZRS_IOC_MAGIC, 0x01, struct zrs_ioc_socket)
+
+/* Counters of the whole module since it was loaded. Needs no privilege. */
+struct zrs_ioc_stats {
+	__u64 tx_bytes;		/* payload accepted from programs */
+	__u64 rx_bytes;		/* payload delivered to programs */
+	__u64 tx_copied;	/* of tx_bytes: copied by the CPU */
+	__u64 rx_copied;	/* of rx_bytes: copied by the CPU */
+	__u64 rx_spilled;	/* copied out of shared blocks before a read */
+	__u64 work_requests;	/* work requests posted, receives apart */
+	__u64 recv_requests;	/* receive work requests posted */
+	__u64 completions;	/* completions taken */
+	__u64 empty_events;	/* completion events that found nothing */
+	__u64 resources_made;	/* PDs, CQs, SRQs, QPs, MRs and ids ever made */
+	__u64 pages_pinned;	/* program pages pinned now */
+	__u64 sockets;		/* sockets open now */
+	__u64 channels;		/* channels alive now, orphans included */
+	__u64 links;		/* links alive now */
+	__u64 pool_bytes;	/* receive pools, all devices */
+	__u64 pool_used;	/* of pool_bytes: leased or in shared blocks */
+	__u64 protocol_errors;	/* links closed because of what a peer sent */
+	__u64 reserved[7];
+};
+
+#define ZRS_IOC_STATS		_IOWR(ZRS_IOC_MAGIC, 0x02, struct zrs_ioc_stats)
+
+/*
+ * Lists: set cursor to 0, call until ENOENT. Each call fills the first entry
+ * at or after cursor and sets cursor to where the next call goes on. Entries
+ * of the caller's network namespace only.
+ */
+#define ZRS_NAME_LEN		64
+
+/* A receive pool; one per RDMA device. */
+struct zrs_ioc_pool {
+	__u64 cursor;		/* in, out */
+	char device[ZRS_NAME_LEN];
+	__u64 bytes;		/* size of the pool */
+	__u64 block_bytes;	/* of it: blocks of the shared receive queue */
+	__u64 window_bytes;	/* of it: leased to channels as windows now */
+	__u64 windows;		/* leases now */
+	__u64 blocks_held;	/* shared blocks with data nobody has read */
+	__u64 reserved[4];
+};
+
+#define ZRS_IOC_POOL		_IOWR(ZRS_IOC_MAGIC, 0x03, struct zrs_ioc_pool)
+
+/* A link: one queue pair between two hosts. */
+struct zrs_ioc_link {
+	__u64 cursor;		/* in, out */
+	char device[ZRS_NAME_LEN];
+	__be32 local_addr;
+	__be32 remote_addr;
+	__u32 state;		/* ZRS_LINK_* */
+	__u32 channels;		/* channels on it now */
+	__u64 tx_bytes;		/* payload */
+	__u64 rx_bytes;
+	__u64 reserved[4];
+};
+
+#define ZRS_LINK_CONNECTING	1
+#define ZRS_LINK_UP		2
+#define ZRS_LINK_DOWN		3
+
+#define ZRS_IOC_LINK		_IOWR(ZRS_IOC_MAGIC, 0x04, struct zrs_ioc_link)
+
+/* What a socket is doing; also the value of the option ZRS_INFO. */
+struct zrs_info {
+	__u32 state;		/* ZRS_STATE_* */
+	__u32 channel;		/* host-wide number Q, 0: none */
+	__be32 local_addr;
+	__be32 remote_addr;
+	__be16 local_port;
+	__be16 remote_port;
+	__u32 uid;		/* of the socket's owner */
+	__u64 inode;
+	__u64 tx_bytes;		/* payload accepted from the program */
+	__u64 rx_bytes;		/* payload delivered to the program */
+	__u64 tx_copied;	/* of tx_bytes: copied by the CPU */
+	__u64 rx_copied;	/* of rx_bytes: copied by the CPU */
+	__u64 tx_queued;	/* sent and not acknowledged by the device */
+	__u64 rx_queued;	/* arrived and not yet taken by the program */
+	__u64 window;		/* our window that the peer writes into, 0: none */
+	__u64 peer_window;	/* the peer's window that we write into, 0: none */
+	__u32 backlog;		/* listening: connections waiting for accept() */
+	__u32 error;		/* pending error, as SO_ERROR would give it */
+	__u64 reserved[4];
+};
+
+#define ZRS_STATE_CLOSED	0
+#define ZRS_STATE_BOUND		1
+#define ZRS_STATE_LISTEN	2
+#define ZRS_STATE_CONNECTING	3
+#define ZRS_STATE_ESTABLISHED	4
+#define ZRS_STATE_CLOSING	5	/* one direction or both are shut down */
+
+struct zrs_ioc_sock {
+	__u64 cursor;		/* in, out */
+	struct zrs_info info;
+};
+
+#define ZRS_IOC_SOCK		_IOWR(ZRS_IOC_MAGIC, 0x05, struct zrs_ioc_sock)
+
+/* 0x10 to 0x1f: memory nodes. 0x20 to 0x2f: datagram sockets. */
+
+/* ---- the socket -------------------------------------------------------- */
+
+/* Options at level SOL_ZRS. */
+#define ZRS_RX_RING		1	/* struct zrs_rx_ring; set once, get */
+#define ZRS_INFO		2	/* struct zrs_info; get */
+/* 3 to 15: zero-copy send and mapped receive. 16 to 31: datagrams. */
+
+/*
+ * The receive ring (row B3): the program maps the window that the peer's RDMA
+ * WRITEs land in, and a ring of descriptors that says what has landed.
+ *
+ * setsockopt(ZRS_RX_RING) on a connected socket leases the window if the
+ * socket has none yet and makes the ring; getsockopt() gives the same values
+ * again. Then
+ *	mmap(NULL, ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, ring_offset)
+ *	mmap(NULL, window_bytes, PROT_READ, MAP_SHARED, fd, window_offset)
+ * A private or writable mapping of the window is EINVAL or EACCES. The address
+ * is the kernel's choice; MAP_FIXED is honoured as for any file.
+ *
+ * Errors: ENOTCONN, EBUSY (a ring of another size is there), ENOMEM,
+ * ENOBUFS (the pool has no window to lease).
+ *
+ * The mappings keep the socket alive: the program shuts the socket down before
+ * it closes it, else the peer learns of the end only after munmap().
+ */
+struct zrs_rx_ring {
+	__u32 flags;		/* in: 0 */
+	__u32 entries;		/* out: descriptors, a power of two */
+	__u64 ring_offset;	/* out: offset for mmap() */
+	__u64 ring_bytes;	/* out: length for mmap() */
+	__u64 window_offset;	/* out: offset for mmap() */
+	__u64 window_bytes;	/* out: length for mmap() */
+	__u64 reserved[2];
+};
+
+/*
+ * A descriptor. The n-th segment of the stream is described by
+ * desc[n % entries], n from first (what had arrived and was not yet read when
+ * the ring was made) to head - 1. The kernel writes all fields, then the state, then head.
+ *
+ * FREE -> READY (kernel): len bytes lie in the window at off.
+ * FREE -> KERNEL (kernel): the next len bytes of the stream wait in the
+ *	kernel: take them by recv(); the kernel then sets DONE itself.
+ * READY -> HELD (program, compare-and-swap): the program reads the bytes; the
+ *	kernel never moves or reuses what is HELD.
+ * READY -> KERNEL (kernel, compare-and-swap): recv() has begun to take it.
+ * HELD -> DONE (program): given back, in any order.
+ * DONE -> FREE (kernel): the room is the peer's again, in the stream's order.
+ */
+#define ZRS_DESC_FREE		0
+#define ZRS_DESC_READY		1
+#define ZRS_DESC_HELD		2
+#define ZRS_DESC_DONE		3
+#define ZRS_DESC_KERNEL		4
+
+struct zrs_desc {
+	__u64 pos;		/* position in the stream of the first byte */
+	__u32 off;		/* offset in the window */
+	__u32 len;
+	__u32 state;		/* ZRS_DESC_*; atomic */
+	__u32 reserved0;
+	__u64 reserved1;
+};
+
+/*
+ * The head of the ring's mapping. The kernel never reads back what it wrote:
+ * a program that scribbles here harms only itself.
+ *
+ * After DONE: a full barrier, then if need_credit is set, clear it and call
+ * ZRS_IOC_DOORBELL.
+ */
+struct zrs_ring {
+	__u32 version;		/* ZRS_UAPI_VERSION */
+	__u32 entries;		/* descriptors, a power of two */
+	__u32 desc_offset;	/* of desc[0] from the start of the mapping */
+	__u32 reserved0;
+	__u64 first;		/* number of the first segment in this ring */
+	__u64 reserved1[5];
+	__u64 head;		/* segments ever published; kernel writes */
+	__u64 reserved2[7];
+	__u32 need_credit;	/* kernel sets, program clears */
+	__u32 reserved3[15];
+};
+
+/* ioctl() on the socket: look for DONE descriptors now. No argument. */
+#define ZRS_IOC_DOORBELL	_IO(ZRS_IOC_MAGIC, 0x40)
+
+#endif /* _UAPI_LINUX_ZRS_H */

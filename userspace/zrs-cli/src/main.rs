@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command `zrs`: moves files, measures, and shows what the module is doing.
+#![deny(unsafe_code)]
+
+mod ping;
+mod progress;
+mod recv;
+mod report;
+mod send;
+mod show;
+mod sink;
+mod transport;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Zero-copy RDMA sockets: move files, measure, show what the module is doing.
+///
+/// Exit status: 0 done, 1 failed (the reason is on stderr), 2 wrong arguments.
+#[derive(Parser)]
+#[command(name = "zrs", version, max_term_width = 100)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Send(send::Args),
+    Recv(recv::Args),
+    Ping(ping::Args),
+    Ss(show::Ss),
+    Pool(show::Pool),
+    Links(show::Links),
+    Stats(show::Stats),
+}
+
+/// What went wrong, in a sentence.
+type Result<T> = std::result::Result<T, String>;
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Send(args) => send::run(&args),
+        Command::Recv(args) => recv::run(&args),
+        Command::Ping(args) => ping::run(&args),
+        Command::Ss(args) => args.run(),
+        Command::Pool(args) => args.run(),
+        Command::Links(args) => args.run(),
+        Command::Stats(args) => args.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("zrs: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `result`'s error as "WHAT: reason".
+fn said<T>(result: std::io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
+    result.map_err(|e| format!("{}: {}", what(), zrs::reason(&e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_are_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How far a transfer is, on stderr: a bar on a terminal, else a line for every tenth.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    total: u64,
+    done: u64,
+    /// The tenth that was said last.
+    tenth: u64,
+}
+
+impl Progress {
+    pub fn new(total: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(total);
+            let template =
+                "{bar:40} {percent:>3}% {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+            bar.set_style(ProgressStyle::with_template(template).expect("the template is right"));
+            bar
+        });
+        Self {
+            bar,
+            total,
+            done: 0,
+            tenth: 0,
+        }
+    }
+
+    pub fn add(&mut self, bytes: u64) {
+        self.done += bytes;
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        } else if let Some(percent) = self.next_line() {
+            eprintln!("{percent:3}% {} of {} bytes", self.done, self.total);
+        }
+    }
+
+    /// The percentage to print, when another tenth is complete.
+    fn next_line(&mut self) -> Option<u64> {
+        let percent = (u128::from(self.done) * 100 / u128::from(self.total.max(1))) as u64;
+        let tenth = percent / 10;
+        (tenth > self.tenth).then(|| {
+            self.tenth = tenth;
+            percent
+        })
+    }
+
+    pub fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_tenth() {
+        let mut progress = Progress {
+            bar: None,
+            total: 1000,
+            done: 0,
+            tenth: 0,
+        };
+        let mut lines = Vec::new();
+        for _ in 0..20 {
+            progress.done += 50;
+            lines.extend(progress.next_line());
+        }
+        assert_eq!(lines, [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
+    }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `zrs ss`, `pool`, `links`, `stats`: what `/dev/zrs` tells, as tables or JSON.
+
+use std::fmt::Write as _;
+use std::io;
+
+use serde_json::{json, Value};
+use zrs::Zrs;
+
+use crate::report::{json_line, out};
+use crate::{said, Result};
+
+/// List the ZRS sockets of this network namespace
+///
+/// Recv-Q: arrived and not yet taken; for a listening socket, connections that wait. Send-Q: sent
+/// and not yet acknowledged by the device. All in bytes; RxCopied and TxCopied are what the CPU
+/// copied of RxBytes and TxBytes.
+#[derive(clap::Args)]
+pub struct Ss {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show the receive pools, one for each RDMA device in use
+#[derive(clap::Args)]
+pub struct Pool {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the links: queue pairs between this host and others
+#[derive(clap::Args)]
+pub struct Links {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show the module's version and its counters since it was loaded
+#[derive(clap::Args)]
+pub struct Stats {
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn open() -> Result<Zrs> {
+    Zrs::open().map_err(|e| e.to_string())
+}
+
+fn collect<T>(list: impl Iterator<Item = io::Result<T>>, what: &str) -> Result<Vec<T>> {
+    said(list.collect(), || format!("cannot list the {what}"))
+}
+
+impl Ss {
+    pub fn run(&self) -> Result<()> {
+        let sockets = collect(open()?.sockets(), "sockets")?;
+        if self.json {
+            let list = sockets.iter().map(|i| {
+                json!({
+                    "state": i.state.to_string(), "local": i.local.to_string(),
+                    "remote": i.remote.to_string(), "channel": i.channel, "uid": i.uid,
+                    "inode": i.inode, "tx_bytes": i.tx_bytes, "rx_bytes": i.rx_bytes,
+                    "tx_copied": i.tx_copied, "rx_copied": i.rx_copied,
+                    "tx_queued": i.tx_queued, "rx_queued": i.rx_queued, "window": i.window,
+                    "peer_window": i.peer_window, "backlog": i.backlog, "error": i.error,
+                })
+            });
+            json_line(&Value::Array(list.collect()));
+            return Ok(());
+        }
+        let mut table = Table::new(&[
+            "State",
+            "<Recv-Q",
+            "<Send-Q",
+            "Local",
+            "Peer",
+            "<Channel",
+            "<Uid",
+            "<TxBytes",
+            "<TxCopied",
+            "<RxBytes",
+            "<RxCopied",
+            "<Window",
+        ]);
+        for i in sockets {
+            let waiting = if i.state == zrs::State::Listen {
+                i.backlog.into()
+            } else {
+                i.rx_queued
+            };
+            table.row(vec![
+                i.state.to_string(),
+                waiting.to_string(),
+                i.tx_queued.to_string(),
+                i.local.to_string(),
+                if i.remote.port() == 0 {
+                    "*".into()
+                } else {
+                    i.remote.to_string()
+                },
+                i.channel.to_string(),
+                i.uid.to_string(),
+                i.tx_bytes.to_string(),
+                i.tx_copied.to_string(),
+                i.rx_bytes.to_string(),
+                i.rx_copied.to_string(),
+                i.window.to_string(),
+            ]);
+        }
+        out(&table.text());
+        Ok(())
+    }
+}
+
+impl Pool {
+    pub fn run(&self) -> Result<()> {
+        let pools = collect(open()?.pools(), "receive pools")?;
+        if self.json {
+            let list = pools.iter().map(|p| {
+                json!({
+                    "device": p.device, "bytes": p.bytes, "block_bytes": p.block_bytes,
+                    "window_bytes": p.window_bytes, "windows": p.windows,
+                    "blocks_held": p.blocks_held,
+                })
+            });
+            json_line(&Value::Array(list.collect()));
+            return Ok(());
+        }
+        let mut table = Table::new(&[
+            "Device",
+            "<Bytes",
+            "<Blocks",
+            "<Leased",
+            "<Windows",
+            "<BlocksHeld",
+        ]);
+        for p in pools {
+            let numbers = [
+                p.bytes,
+                p.block_bytes,
+                p.window_bytes,
+                p.windows,
+                p.blocks_held,
+            ];
+            let numbers = numbers.iter().map(u64::to_string);
+            table.row(std::iter::once(p.device).chain(numbers).collect());
+        }
+        out(&table.text());
+        Ok(())
+    }
+}
+
+impl Links {
+    pub fn run(&self) -> Result<()> {
+        let links = collect(open()?.links(), "links")?;
+        if self.json {
+            let list = links.iter().map(|l| {
+                json!({
+                    "device": l.device, "local": l.local.to_string(),
+                    "remote": l.remote.to_string(), "state": l.state.to_string(),
+                    "channels": l.channels, "tx_bytes": l.tx_bytes, "rx_bytes": l.rx_bytes,
+                })
+            });
+            json_line(&Value::Array(list.collect()));
+            return Ok(());
+        }
+        let mut table = Table::new(&[
+            "Device",
+            "Local",
+            "Peer",
+            "State",
+            "<Channels",
+            "<TxBytes",
+            "<RxBytes",
+        ]);
+        for l in links {
+            table.row(vec![
+                l.device,
+                l.local.to_string(),
+                l.remote.to_string(),
+                l.state.to_string(),
+                l.channels.to_string(),
+                l.tx_bytes.to_string(),
+                l.rx_bytes.to_string(),
+            ]);
+        }
+        out(&table.text());
+        Ok(())
+    }
+}
+
+impl Stats {
+    pub fn run(&self) -> Result<()> {
+        let zrs = open()?;
+        let version = said(zrs.version(), || "cannot read the module's version".into())?;
+        let stats = said(zrs.stats(), || "cannot read the module's counters".into())?;
+        if self.json {
+            let mut object = json!({ "version": version.version, "features": version.features });
+            for (name, value) in stats.fields() {
+                object[name] = value.into();
+            }
+            json_line(&object);
+            return Ok(());
+        }
+        let mut table = Table::new(&["Counter", "<Value"]);
+        table.row(vec!["version".into(), version.version.to_string()]);
+        table.row(vec!["features".into(), format!("{:#x}", version.features)]);
+        for (name, value) in stats.fields() {
+            table.row(vec![name.into(), value.to_string()]);
+        }
+        out(&table.text());
+        Ok(())
+    }
+}
+
+/// Columns as wide as their widest cell; a header that begins with `<` aligns to the right.
+struct Table {
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(header: &[&str]) -> Self {
+        Self {
+            right: header.iter().map(|h| h.starts_with('<')).collect(),
+            rows: vec![header
+                .iter()
+                .map(|h| h.trim_start_matches('<').to_string())
+                .collect()],
+        }
+    }
+
+    fn row(&mut self, row: Vec<String>) {
+        debug_assert_eq!(row.len(), self.right.len());
+        self.rows.push(row);
+    }
+
+    fn text(&self) -> String {
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(String::len)
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for ((cell, &width), &right) in row.iter().zip(&widths).zip(&self.right) {
+                let _ = match right {
+                    true => write!(line, "{cell:>width$}  "),
+                    false => write!(line, "{cell:<width$}  "),
+                };
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["Name", "<N"]);
+        table.row(vec!["x".into(), "1000".into()]);
+        table.row(vec!["longer".into(), "7".into()]);
+        assert_eq!(table.text(), "Name       N\nx       1000\nlonger     7\n");
+    }
+}

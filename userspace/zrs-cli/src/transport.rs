@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The three transports behind one face, for side-by-side measurements.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs};
+
+use clap::ValueEnum;
+use zrs_peers::{RListener, RStream};
+
+use crate::Result;
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// ZRS.
+    Zrs,
+    /// The kernel's TCP.
+    Tcp,
+    /// rsockets of librdmacm.
+    Rsockets,
+}
+
+/// A connected stream.
+pub enum Conn {
+    Zrs(zrs::Stream),
+    Tcp(TcpStream),
+    Rsockets(RStream),
+}
+
+/// A listening socket.
+pub enum Listener {
+    Zrs(zrs::Listener),
+    Tcp(TcpListener),
+    Rsockets(RListener, SocketAddrV4),
+}
+
+impl Transport {
+    /// Connects to HOST:PORT.
+    pub fn connect(self, addr: &str) -> Result<Conn> {
+        let addr = resolve(addr)?;
+        match self {
+            Self::Zrs => {
+                return zrs::Stream::connect(addr)
+                    .map(Conn::Zrs)
+                    .map_err(|e| e.to_string())
+            }
+            Self::Tcp => TcpStream::connect(addr).map(Conn::Tcp),
+            Self::Rsockets => RStream::connect(addr).map(Conn::Rsockets),
+        }
+        .map_err(|e| {
+            let hint = match e.kind() {
+                io::ErrorKind::ConnectionRefused => "; is a receiver listening there?",
+                _ => "",
+            };
+            format!("cannot connect to {addr}: {}{hint}", zrs::reason(&e))
+        })
+    }
+
+    /// Listens on HOST:PORT.
+    pub fn listen(self, addr: &str) -> Result<Listener> {
+        let addr = resolve(addr)?;
+        match self {
+            Self::Zrs => {
+                return zrs::Listener::bind(addr)
+                    .map(Listener::Zrs)
+                    .map_err(|e| e.to_string())
+            }
+            Self::Tcp => TcpListener::bind(addr).map(Listener::Tcp),
+            Self::Rsockets => RListener::bind(addr).map(|l| Listener::Rsockets(l, addr)),
+        }
+        .map_err(|e| format!("cannot listen on {addr}: {}", zrs::reason(&e)))
+    }
+}
+
+/// The IPv4 address that `addr` means.
+fn resolve(addr: &str) -> Result<SocketAddrV4> {
+    let found = addr.to_socket_addrs().map_err(|e| {
+        format!(
+            "{addr} is not an address: {}; give HOST:PORT",
+            zrs::reason(&e)
+        )
+    })?;
+    let mut v6 = false;
+    for addr in found {
+        match addr {
+            SocketAddr::V4(addr) => return Ok(addr),
+            SocketAddr::V6(_) => v6 = true,
+        }
+    }
+    let why = if v6 {
+        "ZRS speaks IPv4 only, give an IPv4 address"
+    } else {
+        "it has no address"
+    };
+    Err(format!("cannot use {addr}: {why}"))
+}
+
+impl Listener {
+    /// The address it listens on.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Zrs(l) => l.local_addr(),
+            Self::Tcp(l) => l.local_addr(),
+            Self::Rsockets(_, addr) => Ok((*addr).into()),
+        }
+    }
+
+    /// Waits for a connection.
+    pub fn accept(&self) -> io::Result<Conn> {
+        match self {
+            Self::Zrs(l) => l.accept().map(|(s, _)| Conn::Zrs(s)),
+            Self::Tcp(l) => l.accept().map(|(s, _)| Conn::Tcp(s)),
+            Self::Rsockets(l, _) => l.accept().map(Conn::Rsockets),
+        }
+    }
+}
+
+impl Conn {
+    /// Ends our direction: the peer reads what was sent, then the end.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Zrs(s) => s.shutdown(Shutdown::Write),
+            Self::Tcp(s) => s.shutdown(Shutdown::Write),
+            Self::Rsockets(s) => s.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Counters of the socket, where there are any.
+    pub fn info(&self) -> io::Result<Option<zrs::Info>> {
+        match self {
+            Self::Zrs(s) => s.info().map(Some),
+            Self::Tcp(_) | Self::Rsockets(_) => Ok(None),
+        }
+    }
+
+    /// Sends no waiting for more: for request and answer.
+    pub fn set_nodelay(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.set_nodelay(true),
+            Self::Zrs(_) | Self::Rsockets(_) => Ok(()),
+        }
+    }
+}
+
+impl Read for Conn {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Zrs(s) => s.read(buf),
+            Self::Tcp(s) => s.read(buf),
+            Self::Rsockets(s) => s.read(buf),
+        }
+    }
+}
+
+impl Write for Conn {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Zrs(s) => s.write(buf),
+            Self::Tcp(s) => s.write(buf),
+            Self::Rsockets(s) => s.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

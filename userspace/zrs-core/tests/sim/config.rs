@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a seed's world is like. Each seed draws its own mixture, so that some worlds are short of
+//! everything and others of nothing.
+
+use crate::common::Rng;
+
+pub struct Config {
+    pub links: usize,
+    /// Blocks of the shared receive queue per link, by side.
+    pub link_credit: [u32; 2],
+    pub table_slots: usize,
+    /// Pages in each host's pool.
+    pub pool_pages: [usize; 2],
+    /// Windows that are not a whole number of pages.
+    pub odd_windows: bool,
+    pub connections: u64,
+    /// Most bytes that one side of a connection sends.
+    pub most_bytes: u64,
+    pub limits_msgs: &'static [u32],
+    pub limits_small: &'static [u32],
+    /// Longest time from one thing to the next.
+    pub net_delay: u64,
+    pub worker_delay: u64,
+    pub think: u64,
+    pub backlog: usize,
+    /// In percent of all cases.
+    pub timers: u64,
+    pub early_close: u64,
+    pub shut_read: u64,
+    pub rings: u64,
+    pub scribblers: u64,
+    pub nonblocking: u64,
+    pub bulk: u64,
+    pub nobody: u64,
+    pub listener_closes: u64,
+    /// Mean time between revocations, 0: none.
+    pub revoke_every: u64,
+    pub link_failure: bool,
+    /// Data in shared blocks is copied out when they run short.
+    pub spill: bool,
+    /// Channels whose program is gone are dropped after a while.
+    pub drop_orphans: bool,
+}
+
+impl Config {
+    pub fn new(rng: &mut Rng) -> Self {
+        let size = rng.below(100);
+        // A few connections that send much, or many that send little.
+        let (connections, most_bytes) = match size {
+            0..=4 => (rng.range(1, 2), 3 << 20),
+            5..=39 => (rng.range(1, 6), 512 << 10),
+            40..=79 => (rng.range(4, 16), 128 << 10),
+            _ => (rng.range(12, 48), 16 << 10),
+        };
+        Self {
+            links: rng.range(1, 3) as usize,
+            link_credit: [0; 2].map(|_| rng.pick(&[32, 33, 40, 64, 129, 512])),
+            table_slots: rng.pick(&[3, 8, 64, 64]),
+            pool_pages: [0; 2].map(|_| rng.pick(&[0, 15, 16, 33, 64, 64, 100, 300])),
+            odd_windows: rng.chance(30),
+            connections,
+            most_bytes,
+            limits_msgs: rng.pick(&[&[4, 5][..], &[4, 7, 16, 64], &[64, 256]]),
+            limits_small: rng.pick(&[&[16384, 16385][..], &[16384, 20001, 65536], &[1 << 20]]),
+            net_delay: rng.pick(&[0, 3, 50, 1000]),
+            worker_delay: rng.pick(&[0, 0, 5, 200]),
+            think: rng.pick(&[0, 2, 30, 1000]),
+            backlog: rng.range(1, 6) as usize,
+            timers: rng.pick(&[0, 0, 30, 90]),
+            early_close: rng.pick(&[0, 0, 20, 80]),
+            shut_read: rng.pick(&[0, 0, 0, 30]),
+            rings: rng.pick(&[0, 30, 100]),
+            scribblers: rng.pick(&[0, 0, 0, 20]),
+            nonblocking: rng.pick(&[0, 50, 100]),
+            bulk: rng.pick(&[0, 50, 90]),
+            nobody: rng.pick(&[0, 10]),
+            listener_closes: rng.pick(&[0, 0, 20]),
+            revoke_every: rng.pick(&[0, 0, 20, 300, 3000]),
+            link_failure: rng.chance(20),
+            spill: rng.chance(60),
+            drop_orphans: rng.chance(20),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happened in a simulation: proof that it went where it should.
+
+use std::fmt;
+
+macro_rules! stats {
+    ($($name:ident,)*) => {
+        /// Counters of things that happened.
+        #[derive(Default, PartialEq, Eq, Debug, Clone)]
+        pub struct Stats {
+            $(pub $name: u64,)*
+        }
+
+        impl Stats {
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Fails if anything has not happened at all.
+            pub fn assert_all_seen(&self) {
+                $(assert_ne!(self.$name, 0, "never happened: {}", stringify!($name));)*
+            }
+        }
+
+        impl fmt::Display for Stats {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(write!(f, "{}={} ", stringify!($name), self.$name)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+stats! {
+    events,
+    small_bytes,
+    bulk_bytes,
+    unwanted_bytes,
+    channels,
+    opened,
+    refused,
+    backlog_full,
+    table_full,
+    timed_out,
+    accepted_late,
+    resets,
+    link_failures,
+    channels_lost,
+    connects_lost,
+    window_requests,
+    window_grants,
+    window_offers,
+    window_denials,
+    asked_again,
+    revocations,
+    revoked_unread,
+    bulk_writer_moved_on,
+    windows_wrapped,
+    writer_waits,
+    link_starved,
+    plans_outdated,
+    room_with_other_news,
+    polls_not_writable,
+    lone_link_credits,
+    last_credit_used,
+    spilled_blocks,
+    ring_segments,
+    ring_released_out_of_order,
+    ring_made_in_mid_stream,
+    ring_scribbles,
+    recv_beside_ring,
+    peeks,
+    shut_reads,
+    closes_with_unread,
+    orphans_dropped,
+    unknown_channels,
+    listeners_closed,
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The programs behind the selftests. Each subcommand prints a line for each thing it looked at,
+//! `ok - NAME` or `not ok - NAME: saw X, expected Y`, and exits 0 when all are ok, else 1. Servers
+//! print `listening on ADDR:PORT` on stdout first.
+//!
+//! `--protocol 6` runs everything on TCP, which the expectations were taken from where ZRS does
+//! not say otherwise; so the tests are tested without the module.
+#![deny(unsafe_code)]
+
+mod checks;
+mod fullwindow;
+mod hold;
+mod ioctl;
+mod pattern;
+mod poll;
+#[allow(unsafe_code)]
+mod raw;
+mod refused;
+mod rx;
+mod serve;
+mod sockerr;
+mod stream;
+mod xfer;
+
+use std::net::SocketAddrV4;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "zrs-selftest", about = "The programs behind the ZRS selftests")]
+struct Args {
+    /// The protocol of the sockets; 6 is TCP, to test the tests
+    #[arg(long, global = true, default_value_t = raw::IPPROTO_ZRS)]
+    protocol: i32,
+    /// Give up after this many seconds (SIGALRM), so that nothing hangs
+    #[arg(long, global = true, default_value_t = 120)]
+    limit: u32,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Xfer(xfer::Args),
+    Refused(refused::Args),
+    Fullwindow(fullwindow::Args),
+    Ioctl(ioctl::Args),
+    Sockerr(sockerr::Args),
+    Poll(poll::Args),
+    Hold(hold::Args),
+    Serve(serve::Args),
+    StreamSend(stream::SendArgs),
+    StreamRecv(stream::RecvArgs),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    raw::set_protocol(args.protocol);
+    raw::alarm(args.limit);
+    let mut checks = checks::Checks::default();
+    match args.command {
+        Command::Xfer(args) => xfer::run(&args, &mut checks),
+        Command::Refused(args) => refused::run(&args, &mut checks),
+        Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
+        Command::Ioctl(args) => ioctl::run(&args, &mut checks),
+        Command::Sockerr(args) => sockerr::run(&args, &mut checks),
+        Command::Poll(args) => poll::run(&args, &mut checks),
+        Command::Hold(args) => hold::run(&args, &mut checks),
+        Command::Serve(args) => serve::run(&args, &mut checks),
+        Command::StreamSend(args) => stream::send(&args, &mut checks),
+        Command::StreamRecv(args) => stream::recv(&args, &mut checks),
+    }
+    checks.exit()
+}
+
+/// A number of bytes: 4096, 64k, 64M, 1G.
+fn size(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: usize = digits.parse().map_err(|e| format!("{text}: {e}"))?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text} is too large"))
+}
+
+/// Which end of a test this process is.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct End {
+    /// Listen here
+    #[arg(long, value_name = "ADDR:PORT")]
+    server: Option<SocketAddrV4>,
+    /// Connect to the server
+    #[arg(long, value_name = "ADDR:PORT")]
+    client: Option<SocketAddrV4>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_are_consistent() {
+        super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(super::size("64M"), Ok(64 << 20));
+        assert_eq!(super::size("17"), Ok(17));
+        assert!(
+            super::size("M").is_err() && super::size("").is_err() && super::size("-1").is_err()
+        );
+        assert!(super::size("99999999999999G").is_err());
+    }
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The system calls with their errno, nothing between. All `unsafe` of this program is here.
+
+use std::fmt;
+use std::mem::{size_of, zeroed};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use libc::{c_int, c_void, sockaddr_in, socklen_t};
+
+pub const IPPROTO_ZRS: i32 = zrs_sys::abi::IPPROTO_ZRS as i32;
+
+/// An errno; prints its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+pub type Result<T> = std::result::Result<T, Errno>;
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        const NAMES: &[(&str, i32)] = &[$((stringify!($name), libc::$name),)*];
+    };
+}
+
+names! {
+    EPERM ENOENT EINTR EIO ENXIO EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY ENODEV EINVAL ENFILE EMFILE
+    ENOTTY ENOSPC EPIPE ENOSYS EPROTO EOVERFLOW ENOTSOCK EDESTADDRREQ EMSGSIZE EPROTOTYPE
+    ENOPROTOOPT EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL
+    ENETDOWN ENETUNREACH ENETRESET ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN
+    ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH EALREADY EINPROGRESS
+}
+
+impl Errno {
+    fn last() -> Self {
+        std::io::Error::last_os_error().into()
+    }
+
+    /// By its name: "ECONNREFUSED".
+    pub fn parse(name: &str) -> std::result::Result<Self, String> {
+        let found = NAMES.iter().find(|(n, _)| *n == name);
+        found
+            .map(|(_, e)| Self(*e))
+            .ok_or_else(|| format!("{name} is no errno that is known here"))
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    /// Errors without an errno become EIO.
+    fn from(error: std::io::Error) -> Self {
+        Self(zrs::os_error(&error).unwrap_or(libc::EIO))
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(_, e)| *e == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "errno {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+static PROTOCOL: AtomicI32 = AtomicI32::new(IPPROTO_ZRS);
+
+pub fn set_protocol(protocol: i32) {
+    PROTOCOL.store(protocol, Ordering::Relaxed);
+}
+
+pub fn protocol() -> i32 {
+    PROTOCOL.load(Ordering::Relaxed)
+}
+
+/// Whether the sockets are ZRS sockets, not TCP's.
+pub fn is_zrs() -> bool {
+    protocol() == IPPROTO_ZRS
+}
+
+fn check(r: c_int) -> Result<c_int> {
+    if r < 0 {
+        return Err(Errno::last());
+    }
+    Ok(r)
+}
+
+fn check_len(r: isize) -> Result<usize> {
+    usize::try_from(r).map_err(|_| Errno::last())
+}
+
+fn raw(fd: &impl AsFd) -> c_int {
+    fd.as_fd().as_raw_fd()
+}
+
+/// SIGALRM after `seconds` ends the process.
+pub fn alarm(seconds: u32) {
+    // SAFETY: no pointers.
+    unsafe { libc::alarm(seconds) };
+}
+
+pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) })?;
+    // SAFETY: the descriptor is new.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A stream socket of the protocol under test.
+pub fn stream() -> Result<OwnedFd> {
+    socket(libc::AF_INET, libc::SOCK_STREAM, protocol())
+}
+
+fn to_raw(addr: SocketAddrV4, family: c_int) -> sockaddr_in {
+    sockaddr_in {
+        sin_family: family as _,
+        sin_port: addr.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(addr.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+fn from_raw(addr: &sockaddr_in) -> SocketAddrV4 {
+    let ip = Ipv4Addr::from(addr.sin_addr.s_addr.to_ne_bytes());
+    SocketAddrV4::new(ip, u16::from_be(addr.sin_port))
+}
+
+pub const ADDR_LEN: usize = size_of::<sockaddr_in>();
+
+pub fn bind(fd: &impl AsFd, addr: SocketAddrV4) -> Result<()> {
+    bind_as(fd, addr, libc::AF_INET, ADDR_LEN)
+}
+
+/// bind() with any family in the address and any length up to its own.
+pub fn bind_as(fd: &impl AsFd, addr: SocketAddrV4, family: c_int, len: usize) -> Result<()> {
+    assert!(len <= ADDR_LEN);
+    let addr = to_raw(addr, family);
+    // SAFETY: `addr` is at least `len` bytes long.
+    check(unsafe { libc::bind(raw(fd), (&raw const addr).cast(), len as socklen_t) }).map(drop)
+}
+
+pub fn connect(fd: &impl AsFd, addr: SocketAddrV4) -> Result<()> {
+    connect_as(fd, addr, libc::AF_INET, ADDR_LEN)
+}
+
+/// connect() with any family in the address and any length up to its own.
+pub fn connect_as(fd: &impl AsFd, addr: SocketAddrV4, family: c_int, len: usize) -> Result<()> {
+    assert!(len <= ADDR_LEN);
+    let addr = to_raw(addr, family);
+    // SAFETY: `addr` is at least `len` bytes long.
+    check(unsafe { libc::connect(raw(fd), (&raw const addr).cast(), len as socklen_t) }).map(drop)
+}
+
+pub fn listen(fd: &impl AsFd, backlog: c_int) -> Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::listen(raw(fd), backlog) }).map(drop)
+}
+
+pub fn accept(fd: &impl AsFd) -> Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC;
+    // SAFETY: null pointers mean that the address is not asked for.
+    let fd = check(unsafe { libc::accept4(raw(fd), ptr::null_mut(), ptr::null_mut(), flags) })?;
+    // SAFETY: the descriptor is new.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+type GetName = unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut socklen_t) -> c_int;
+
+fn name(fd: &impl AsFd, get: GetName) -> Result<SocketAddrV4> {
+    // SAFETY: zeroes are a sockaddr_in.
+    let mut addr: sockaddr_in = unsafe { zeroed() };
+    let mut len = ADDR_LEN as socklen_t;
+    // SAFETY: `addr` has room for `len` bytes.
+    check(unsafe { get(raw(fd), (&raw mut addr).cast(), &raw mut len) })?;
+    Ok(from_raw(&addr))
+}
+
+pub fn getsockname(fd: &impl AsFd) -> Result<SocketAddrV4> {
+    name(fd, libc::getsockname)
+}
+
+pub fn getpeername(fd: &impl AsFd) -> Result<SocketAddrV4> {
+    name(fd, libc::getpeername)
+}
+
+pub fn shutdown(fd: &impl AsFd, how: c_int) -> Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::shutdown(raw(fd), how) }).map(drop)
+}
+
+pub fn send(fd: &impl AsFd, buf: &[u8], flags: c_int) -> Result<usize> {
+    // SAFETY: the buffer is of its length.
+    check_len(unsafe { libc::send(raw(fd), buf.as_ptr().cast(), buf.len(), flags) })
+}
+
+/// send() of a byte at an address where there is nothing.
+pub fn send_bad_pointer(fd: &impl AsFd) -> Result<usize> {
+    // SAFETY: nothing is mapped at BAD, and the kernel only reads there.
+    check_len(unsafe { libc::send(raw(fd), BAD.cast_const(), 1, libc::MSG_NOSIGNAL) })
+}
+
+pub fn recv(fd: &impl AsFd, buf: &mut [u8], flags: c_int) -> Result<usize> {
+    // SAFETY: the buffer has room for its length.
+    check_len(unsafe { libc::recv(raw(fd), buf.as_mut_ptr().cast(), buf.len(), flags) })
+}
+
+/// Sends all of `buf`, waiting where a non-blocking socket would not.
+pub fn send_all(fd: &impl AsFd, mut buf: &[u8]) -> Result<()> {
+    while !buf.is_empty() {
+        match send(fd, buf, libc::MSG_NOSIGNAL) {
+            Ok(n) => buf = &buf[n..],
+            Err(Errno(libc::EAGAIN)) => drop(poll(fd, libc::POLLOUT, -1)?),
+            Err(Errno(libc::EINTR)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buf`; EPIPE if the stream ends before.
+pub fn recv_all(fd: &impl AsFd, buf: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match recv(fd, &mut buf[done..], 0) {
+            Ok(0) => return Err(Errno(libc::EPIPE)),
+            Ok(n) => done += n,
+            Err(Errno(libc::EAGAIN)) => drop(poll(fd, libc::POLLIN, -1)?),
+            Err(Errno(libc::EINTR)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Polls for `events`; 0 is the timeout's end. `timeout` in milliseconds, -1 for ever.
+pub fn poll(fd: &impl AsFd, events: i16, timeout: c_int) -> Result<i16> {
+    let mut poll = libc::pollfd {
+        fd: raw(fd),
+        events,
+        revents: 0,
+    };
+    // SAFETY: one pollfd.
+    check(unsafe { libc::poll(&raw mut poll, 1, timeout) })?;
+    Ok(poll.revents)
+}
+
+pub fn set_nonblocking(fd: &impl AsFd, on: bool) -> Result<()> {
+    let mut on = c_int::from(on);
+    // SAFETY: FIONBIO reads an int.
+    check(unsafe { libc::ioctl(raw(fd), libc::FIONBIO, &raw mut on) }).map(drop)
+}
+
+/// getsockopt() of an int.
+pub fn getsockopt_int(fd: &impl AsFd, level: c_int, name: c_int) -> Result<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: `value` has room for `len` bytes.
+    check(unsafe {
+        libc::getsockopt(raw(fd), level, name, (&raw mut value).cast(), &raw mut len)
+    })?;
+    Ok(value)
+}
+
+/// getsockopt() into `buf`; the length it reports.
+pub fn getsockopt(fd: &impl AsFd, level: c_int, name: c_int, buf: &mut [u8]) -> Result<usize> {
+    let mut len = buf.len() as socklen_t;
+    // SAFETY: `buf` has room for `len` bytes.
+    check(unsafe {
+        libc::getsockopt(raw(fd), level, name, buf.as_mut_ptr().cast(), &raw mut len)
+    })?;
+    Ok(len as usize)
+}
+
+pub fn setsockopt(fd: &impl AsFd, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
+    // SAFETY: `value` is of its length.
+    check(unsafe {
+        libc::setsockopt(
+            raw(fd),
+            level,
+            name,
+            value.as_ptr().cast(),
+            value.len() as socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// setsockopt() with a value where there is nothing.
+pub fn setsockopt_bad_pointer(fd: &impl AsFd, level: c_int, name: c_int, len: usize) -> Result<()> {
+    // SAFETY: nothing is mapped at BAD, and the kernel only reads there.
+    check(unsafe { libc::setsockopt(raw(fd), level, name, BAD, len as socklen_t) }).map(drop)
+}
+
+pub fn so_error(fd: &impl AsFd) -> Result<Errno> {
+    getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR).map(Errno)
+}
+
+/// SO_RCVTIMEO in milliseconds.
+pub fn set_recv_timeout(fd: &impl AsFd, ms: u32) -> Result<()> {
+    let time = libc::timeval {
+        tv_sec: (ms / 1000).into(),
+        tv_usec: libc::suseconds_t::from(ms % 1000) * 1000,
+    };
+    // SAFETY: `time` is of the length given.
+    check(unsafe {
+        libc::setsockopt(
+            raw(fd),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const time).cast(),
+            size_of::<libc::timeval>() as socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// In the first page nothing is mapped.
+const BAD: *mut c_void = ptr::without_provenance_mut(8);
+
+/// An ioctl with `arg` as its argument; a request of another size than `arg` is not made.
+pub fn ioctl(fd: &impl AsFd, request: u32, arg: &mut [u8]) -> Result<c_int> {
+    let size = (request >> 16) & 0x3fff;
+    assert!(
+        size as usize <= arg.len(),
+        "the request reads or writes more than is there"
+    );
+    // SAFETY: of ZRS's own requests, which touch no more than the size that is in their number.
+    check(unsafe { libc::ioctl(raw(fd), request as _, arg.as_mut_ptr()) })
+}
+
+/// An ioctl with an argument where there is nothing.
+pub fn ioctl_bad_pointer(fd: &impl AsFd, request: u32) -> Result<c_int> {
+    // SAFETY: nothing is mapped at BAD, so nothing can be written there.
+    check(unsafe { libc::ioctl(raw(fd), request as _, BAD) })
+}
+
+/// Maps and unmaps again; then what mprotect() to `then` said, if asked for.
+pub fn try_mmap(
+    fd: &impl AsFd,
+    offset: u64,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    then: Option<c_int>,
+) -> Result<()> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno(libc::EOVERFLOW))?;
+    assert_eq!(flags & libc::MAP_FIXED, 0);
+    // SAFETY: no address is given, so nothing of ours is replaced; unmapped before anyone uses it.
+    unsafe {
+        let base = libc::mmap(ptr::null_mut(), len, prot, flags, raw(fd), offset);
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let changed = then.map_or(Ok(0), |prot| check(libc::mprotect(base, len, prot)));
+        check(libc::munmap(base, len))?;
+        changed.map(drop)
+    }
+}
+
+static SIGPIPES: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_sigpipe(_: c_int) {
+    SIGPIPES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Counts SIGPIPEs from here on.
+pub fn count_sigpipes() {
+    let handler: extern "C" fn(c_int) = on_sigpipe;
+    // SAFETY: the handler only adds to an atomic.
+    unsafe { libc::signal(libc::SIGPIPE, handler as *const () as libc::sighandler_t) };
+}
+
+pub fn sigpipes() -> u32 {
+    SIGPIPES.load(Ordering::SeqCst)
+}
+
+/// The bytes of a structure of `zrs_sys::abi`.
+pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<T>()];
+    // SAFETY: both are of the size of `T`; the structures of the ABI have no padding.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            (&raw const *value).cast::<u8>(),
+            bytes.as_mut_ptr(),
+            bytes.len(),
+        );
+    }
+    bytes
+}
+
+/// A listening socket on `addr`, and the address it got.
+pub fn listener(addr: SocketAddrV4) -> Result<(OwnedFd, SocketAddrV4)> {
+    let fd = stream()?;
+    bind(&fd, addr)?;
+    listen(&fd, 16)?;
+    let addr = getsockname(&fd)?;
+    Ok((fd, addr))
+}
+
+/// A connected socket.
+pub fn connected(addr: SocketAddrV4) -> Result<OwnedFd> {
+    let fd = stream()?;
+    connect(&fd, addr)?;
+    Ok(fd)
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receiving to the end, by recv() or by the ring.
+
+use std::os::fd::OwnedFd;
+
+use zrs::{PageBuf, RxRing, Stream};
+
+use crate::raw::{self, Errno, Result};
+
+/// How a stream is received.
+pub enum Rx {
+    Plain(OwnedFd, PageBuf, usize),
+    Ring(RxRing),
+}
+
+/// Bytes of one recv().
+const BUFFER: usize = 256 * 1024;
+
+impl Rx {
+    /// `align`: recv() buffers begin this many bytes into a page.
+    pub fn new(fd: &OwnedFd, ring: bool, align: usize) -> Result<Self> {
+        let fd = fd.try_clone()?;
+        if ring {
+            return Ok(Self::Ring(Stream::from(fd).rx_ring()?));
+        }
+        Ok(Self::Plain(fd, PageBuf::new(BUFFER + align)?, align))
+    }
+
+    /// Gives the next bytes to `take`; false at the end.
+    pub fn next(&mut self, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<bool> {
+        match self {
+            Self::Plain(fd, buf, align) => loop {
+                match raw::recv(fd, &mut buf[*align..], 0) {
+                    Ok(0) => return Ok(false),
+                    Ok(n) => return take(&buf[*align..*align + n]).map(|()| true),
+                    Err(Errno(libc::EAGAIN)) => drop(raw::poll(fd, libc::POLLIN, -1)?),
+                    Err(Errno(libc::EINTR)) => {}
+                    Err(e) => return Err(e),
+                }
+            },
+            Self::Ring(ring) => match ring.recv()? {
+                Some(segment) => take(&segment).map(|()| true),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Gives everything up to the end to `take`.
+    pub fn all(&mut self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        while self.next(&mut take)? {}
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The other side for `sockerr`, `poll` and `hold`: does what the first byte of a connection says.
+
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use crate::checks::{say, Checks};
+use crate::raw::{self, Errno, Result};
+
+/// Serve the commands of sockerr, poll and hold, until killed
+#[derive(clap::Args)]
+pub struct Args {
+    #[arg(value_name = "ADDR:PORT")]
+    addr: SocketAddrV4,
+}
+
+/// Read to the end, then close.
+pub const DISCARD: u8 = b'D';
+/// Close at once.
+pub const CLOSE: u8 = b'C';
+/// Shut our direction down at once, then read to the end.
+pub const SHUT: u8 = b'S';
+/// Send [`DATA_LEN`] bytes, shut our direction down, then read to the end.
+pub const DATA: u8 = b'R';
+/// Send back what comes.
+pub const ECHO: u8 = b'E';
+/// Then a port: connect to it, and keep that connection until this one ends.
+pub const CALL: u8 = b'K';
+
+pub const DATA_LEN: usize = 4096;
+
+pub fn run(args: &Args, checks: &mut Checks) {
+    raw::alarm(0);
+    let Some((listener, addr)) = checks.need("listen", raw::listener(args.addr)) else {
+        return;
+    };
+    say(&format!("listening on {addr}"));
+    loop {
+        match raw::accept(&listener) {
+            Ok(conn) => drop(thread::spawn(move || {
+                if let Err(e) = obey(&conn) {
+                    say(&format!("# a connection ended with {e}"));
+                }
+            })),
+            Err(Errno(libc::EINTR)) => {}
+            Err(e) => return checks.fail("accept", &e.to_string()),
+        }
+    }
+}
+
+/// A connection to a server, told `command`.
+pub fn ask(addr: SocketAddrV4, command: &[u8]) -> Result<OwnedFd> {
+    let fd = raw::connected(addr)?;
+    raw::send_all(&fd, command)?;
+    Ok(fd)
+}
+
+fn obey(conn: &OwnedFd) -> Result<()> {
+    let mut command = [0];
+    raw::recv_all(conn, &mut command)?;
+    match command[0] {
+        DISCARD => discard(conn),
+        CLOSE => Ok(()),
+        SHUT => {
+            raw::shutdown(conn, libc::SHUT_WR)?;
+            discard(conn)
+        }
+        DATA => {
+            raw::send_all(conn, &[command[0]; DATA_LEN])?;
+            raw::shutdown(conn, libc::SHUT_WR)?;
+            discard(conn)
+        }
+        ECHO => {
+            let mut buf = vec![0; 64 * 1024];
+            loop {
+                match raw::recv(conn, &mut buf, 0)? {
+                    0 => return Ok(()),
+                    n => raw::send_all(conn, &buf[..n])?,
+                }
+            }
+        }
+        CALL => {
+            let mut port = [0; 2];
+            raw::recv_all(conn, &mut port)?;
+            let ip = *raw::getpeername(conn)?.ip();
+            let _call = raw::connected(SocketAddrV4::new(ip, u16::from_be_bytes(port)))?;
+            discard(conn)
+        }
+        other => {
+            say(&format!("# unknown command {other}"));
+            Ok(())
+        }
+    }
+}
+
+fn discard(conn: &OwnedFd) -> Result<()> {
+    let mut buf = vec![0; 64 * 1024];
+    while raw::recv(conn, &mut buf, 0)? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A stream that goes on until it breaks, for tests that kill one side.
+
+use std::net::SocketAddrV4;
+
+use clap::ValueEnum;
+use zrs::PageBuf;
+
+use crate::checks::{say, Checks};
+use crate::pattern::{Pattern, Verifier};
+use crate::raw::{self, Errno, Result};
+use crate::rx::Rx;
+use crate::size;
+
+/// How a stream may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Expect {
+    /// The end of the stream; sending: everything was sent
+    Eof,
+    /// EPIPE
+    Epipe,
+    /// ECONNRESET
+    Reset,
+    /// Any other error of the connection: ETIMEDOUT, ENETDOWN, ENODEV, EIO
+    Error,
+}
+
+fn how(end: Result<()>) -> Expect {
+    match end {
+        Ok(()) => Expect::Eof,
+        Err(Errno(libc::EPIPE)) => Expect::Epipe,
+        Err(Errno(libc::ECONNRESET)) => Expect::Reset,
+        Err(_) => Expect::Error,
+    }
+}
+
+/// Send until it breaks; prints "sending" after the first piece
+#[derive(clap::Args)]
+pub struct SendArgs {
+    #[arg(value_name = "ADDR:PORT")]
+    addr: SocketAddrV4,
+    /// How it must end; several, comma separated: one of them
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    expect: Vec<Expect>,
+    /// Of the data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// End after so many bytes
+    #[arg(long, value_parser = size, default_value = "1024G")]
+    bytes: usize,
+    /// Bytes in one send
+    #[arg(long, value_parser = size, default_value = "256k")]
+    chunk: usize,
+}
+
+pub fn send(args: &SendArgs, checks: &mut Checks) {
+    let pattern = Pattern::new(args.seed, 0, 0);
+    let Some(fd) = checks.need("connect", raw::connected(args.addr)) else {
+        return;
+    };
+    let Some(mut piece) = checks.need("memory", PageBuf::new(args.chunk).map_err(Into::into))
+    else {
+        return;
+    };
+    let mut sent = 0;
+    let end = loop {
+        let len = args.chunk.min(args.bytes - sent);
+        if len == 0 {
+            break raw::shutdown(&fd, libc::SHUT_WR);
+        }
+        pattern.fill(sent as u64, &mut piece[..len]);
+        match raw::send_all(&fd, &piece[..len]) {
+            Ok(()) if sent == 0 => say("sending"),
+            Ok(()) => {}
+            Err(e) => break Err(e),
+        }
+        sent += len;
+    };
+    say(&format!("# sent {sent} bytes, then {end:?}"));
+    let detail = format!("saw {end:?}, expected {:?}", args.expect);
+    checks.yes(
+        "the end of sending",
+        args.expect.contains(&how(end)),
+        &detail,
+    );
+}
+
+/// Receive and verify until the end; prints "receiving" after the first bytes
+#[derive(clap::Args)]
+pub struct RecvArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: SocketAddrV4,
+    /// How it must end; several, comma separated: one of them
+    #[arg(long, value_enum, value_delimiter = ',', required = true)]
+    expect: Vec<Expect>,
+    /// Of the data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// At least so many bytes must have come
+    #[arg(long, value_parser = size, default_value = "1")]
+    at_least: usize,
+    /// Receive by the ring
+    #[arg(long)]
+    ring: bool,
+    /// Stop reading after the first bytes, until killed
+    #[arg(long)]
+    stall: bool,
+}
+
+pub fn recv(args: &RecvArgs, checks: &mut Checks) {
+    let Some((listener, addr)) = checks.need("listen", raw::listener(args.listen)) else {
+        return;
+    };
+    say(&format!("listening on {addr}"));
+    let Some(fd) = checks.need("accept", raw::accept(&listener)) else {
+        return;
+    };
+    let Some(mut rx) = checks.need("receiver", Rx::new(&fd, args.ring, 0)) else {
+        return;
+    };
+    let mut verifier = Verifier::new(Pattern::new(args.seed, 0, 0));
+    let end = rx.all(|bytes| {
+        if verifier.pos == 0 {
+            say("receiving");
+            if args.stall {
+                loop {
+                    std::thread::park();
+                }
+            }
+        }
+        verifier.take(bytes)
+    });
+    say(&format!("# received {} bytes, then {end:?}", verifier.pos));
+    checks.eq("wrong byte", verifier.wrong, None);
+    let detail = format!("only {} bytes", verifier.pos);
+    checks.yes(
+        "received enough",
+        verifier.pos >= args.at_least as u64,
+        &detail,
+    );
+    let detail = format!("saw {end:?}, expected {:?}", args.expect);
+    checks.yes(
+        "the end of receiving",
+        args.expect.contains(&how(end)),
+        &detail,
+    );
+}

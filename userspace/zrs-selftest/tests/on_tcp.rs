@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The selftest programs on TCP: their expectations hold there, and they notice when not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+fn selftest(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zrs-selftest"));
+    command
+        .args(["--protocol", "6", "--limit", "60"])
+        .args(args);
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    selftest(args).output().unwrap()
+}
+
+struct Server {
+    child: Child,
+    addr: String,
+    stdout: BufReader<ChildStdout>,
+}
+
+fn server(args: &[&str]) -> Server {
+    let mut child = selftest(args)
+        .stdout(Stdio::piped())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let addr = line
+        .strip_prefix("listening on ")
+        .expect(&line)
+        .trim()
+        .to_string();
+    Server {
+        child,
+        addr,
+        stdout,
+    }
+}
+
+impl Server {
+    /// Its exit status and what it printed.
+    fn done(mut self) -> (bool, String) {
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).unwrap();
+        (self.child.wait().unwrap().success(), text)
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn passes(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("ok - ") && !text.contains("not ok"), "{text}");
+}
+
+/// A port where nobody listens.
+fn free_addr() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string()
+}
+
+fn pair(command: &str, server_args: &[&str], client_args: &[&str]) -> (Output, bool, String) {
+    let server = server(&[&[command, "--server", "127.0.0.1:0"], server_args].concat());
+    let client = run(&[&[command, "--client", &server.addr], client_args].concat());
+    let (fine, text) = server.done();
+    (client, fine, text)
+}
+
+#[test]
+fn transfers() {
+    let sizes = ["--sizes", "0,1,4095,4096,4097,262145,3M"];
+    for more in [
+        &[][..],
+        &["--both"],
+        &["--align", "3", "--chunk", "1000"],
+        &["--nonblock", "--both"],
+    ] {
+        let args = [&sizes[..], more].concat();
+        let (client, fine, text) = pair("xfer", &args, &args);
+        passes(&client);
+        assert!(fine, "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_byte_is_noticed() {
+    let (_, fine, text) = pair(
+        "xfer",
+        &["--seed", "1", "--sizes", "100"],
+        &["--seed", "2", "--sizes", "100"],
+    );
+    assert!(!fine && text.contains("byte 0 is wrong"), "{text}");
+    let (_, fine, text) = pair("xfer", &["--sizes", "100"], &["--sizes", "99"]);
+    assert!(!fine && text.contains("saw 99, expected 100"), "{text}");
+}
+
+#[test]
+fn full_windows() {
+    let (client, fine, text) = pair("fullwindow", &[], &["--more", "2M"]);
+    passes(&client);
+    assert!(fine, "{text}");
+}
+
+#[test]
+fn refusals() {
+    let addr = free_addr();
+    passes(&run(&[
+        "refused",
+        &addr,
+        "--errno",
+        "ECONNREFUSED",
+        "--within-ms",
+        "2000",
+    ]));
+    let other = run(&["refused", &addr, "--errno", "ETIMEDOUT"]);
+    assert_eq!(other.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&other.stdout).into_owned();
+    assert!(
+        text.contains("saw Err(ECONNREFUSED), expected ETIMEDOUT"),
+        "{text}"
+    );
+}
+
+#[test]
+fn errors_and_readiness() {
+    let server = server(&["serve", "127.0.0.1:0"]);
+    let common = ["--peer", &server.addr, "--local", "127.0.0.1"];
+    let errors = run(&[&["sockerr"], &common[..]].concat());
+    let refused = free_addr();
+    let readiness = run(&[&["poll"], &common[..], &["--refused", &refused]].concat());
+    server.kill();
+    passes(&errors);
+    passes(&readiness);
+}
+
+#[test]
+fn streams_and_their_ends() {
+    let receiver = server(&[
+        "stream-recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--expect",
+        "eof",
+        "--at-least",
+        "1M",
+    ]);
+    passes(&run(&[
+        "stream-send",
+        &receiver.addr,
+        "--bytes",
+        "1M",
+        "--expect",
+        "eof",
+    ]));
+    let (fine, text) = receiver.done();
+    assert!(fine, "{text}");
+
+    // The receiver is killed: the sender sees EPIPE or ECONNRESET.
+    let mut receiver = server(&[
+        "stream-recv",
+        "--listen",
+        "127.0.0.1:0",
+        "--expect",
+        "eof",
+        "--stall",
+    ]);
+    let sender = selftest(&["stream-send", &receiver.addr, "--expect", "epipe,reset"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    receiver.stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "receiving\n");
+    receiver.kill();
+    passes(&sender.wait_with_output().unwrap());
+}
+
+#[test]
+fn holds_until_stdin_ends() {
+    let mut child = selftest(&["hold", "--what", "socket"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "holding\n");
+    assert!(child.try_wait().unwrap().is_none());
+    child.stdin.take().unwrap().flush().unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn without_the_module_it_fails() {
+    if !std::path::Path::new("/dev/zrs").exists() {
+        assert_eq!(run(&["ioctl"]).status.code(), Some(1));
+    }
+}

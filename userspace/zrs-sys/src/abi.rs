@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `uapi/linux/zrs.h` by hand: the same names, the same layout. `tests/layout.rs` compares all of
+//! it with the header. The header says what the fields mean.
+#![allow(non_camel_case_types, missing_docs)]
+
+use std::mem::size_of;
+
+pub const IPPROTO_ZRS: u32 = 253;
+pub const SOL_ZRS: u32 = 0x5a52;
+pub const ZRS_UAPI_VERSION: u32 = 1;
+
+pub const ZRS_FEATURE_STREAM: u64 = 1 << 0;
+pub const ZRS_FEATURE_RX_RING: u64 = 1 << 1;
+
+pub const ZRS_IOC_MAGIC: u32 = 0xe7;
+pub const ZRS_NAME_LEN: usize = 64;
+
+/// An ioctl number as `_IOC()` of asm-generic makes it.
+const fn ioc(dir: u32, nr: u32, size: usize) -> u32 {
+    (dir << 30) | ((size as u32) << 16) | (ZRS_IOC_MAGIC << 8) | nr
+}
+const fn io(nr: u32) -> u32 {
+    ioc(0, nr, 0)
+}
+const fn iow<T>(nr: u32) -> u32 {
+    ioc(1, nr, size_of::<T>())
+}
+const fn iowr<T>(nr: u32) -> u32 {
+    ioc(3, nr, size_of::<T>())
+}
+
+pub const ZRS_IOC_VERSION: u32 = iowr::<zrs_ioc_version>(0x00);
+pub const ZRS_IOC_SOCKET: u32 = iow::<zrs_ioc_socket>(0x01);
+pub const ZRS_IOC_STATS: u32 = iowr::<zrs_ioc_stats>(0x02);
+pub const ZRS_IOC_POOL: u32 = iowr::<zrs_ioc_pool>(0x03);
+pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
+pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
+pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
+
+pub const ZRS_LINK_CONNECTING: u32 = 1;
+pub const ZRS_LINK_UP: u32 = 2;
+pub const ZRS_LINK_DOWN: u32 = 3;
+
+pub const ZRS_STATE_CLOSED: u32 = 0;
+pub const ZRS_STATE_BOUND: u32 = 1;
+pub const ZRS_STATE_LISTEN: u32 = 2;
+pub const ZRS_STATE_CONNECTING: u32 = 3;
+pub const ZRS_STATE_ESTABLISHED: u32 = 4;
+pub const ZRS_STATE_CLOSING: u32 = 5;
+
+pub const ZRS_RX_RING: u32 = 1;
+pub const ZRS_INFO: u32 = 2;
+
+pub const ZRS_DESC_FREE: u32 = 0;
+pub const ZRS_DESC_READY: u32 = 1;
+pub const ZRS_DESC_HELD: u32 = 2;
+pub const ZRS_DESC_DONE: u32 = 3;
+pub const ZRS_DESC_KERNEL: u32 = 4;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_version {
+    pub version: u32,
+    pub reserved: u32,
+    pub features: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_socket {
+    pub family: u32,
+    pub type_: u32,
+    pub flags: u32,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_stats {
+    pub tx_bytes: u64,
+    pub rx_bytes: u64,
+    pub tx_copied: u64,
+    pub rx_copied: u64,
+    pub rx_spilled: u64,
+    pub work_requests: u64,
+    pub recv_requests: u64,
+    pub completions: u64,
+    pub empty_events: u64,
+    pub resources_made: u64,
+    pub pages_pinned: u64,
+    pub sockets: u64,
+    pub channels: u64,
+    pub links: u64,
+    pub pool_bytes: u64,
+    pub pool_used: u64,
+    pub protocol_errors: u64,
+    pub reserved: [u64; 7],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zrs_ioc_pool {
+    pub cursor: u64,
+    pub device: [u8; ZRS_NAME_LEN],
+    pub bytes: u64,
+    pub block_bytes: u64,
+    pub window_bytes: u64,
+    pub windows: u64,
+    pub blocks_held: u64,
+    pub reserved: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zrs_ioc_link {
+    pub cursor: u64,
+    pub device: [u8; ZRS_NAME_LEN],
+    pub local_addr: u32,
+    pub remote_addr: u32,
+    pub state: u32,
+    pub channels: u32,
+    pub tx_bytes: u64,
+    pub rx_bytes: u64,
+    pub reserved: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_info {
+    pub state: u32,
+    pub channel: u32,
+    pub local_addr: u32,
+    pub remote_addr: u32,
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub uid: u32,
+    pub inode: u64,
+    pub tx_bytes: u64,
+    pub rx_bytes: u64,
+    pub tx_copied: u64,
+    pub rx_copied: u64,
+    pub tx_queued: u64,
+    pub rx_queued: u64,
+    pub window: u64,
+    pub peer_window: u64,
+    pub backlog: u32,
+    pub error: u32,
+    pub reserved: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_sock {
+    pub cursor: u64,
+    pub info: zrs_info,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_rx_ring {
+    pub flags: u32,
+    pub entries: u32,
+    pub ring_offset: u64,
+    pub ring_bytes: u64,
+    pub window_offset: u64,
+    pub window_bytes: u64,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_desc {
+    pub pos: u64,
+    pub off: u32,
+    pub len: u32,
+    pub state: u32,
+    pub reserved0: u32,
+    pub reserved1: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ring {
+    pub version: u32,
+    pub entries: u32,
+    pub desc_offset: u32,
+    pub reserved0: u32,
+    pub first: u64,
+    pub reserved1: [u64; 5],
+    pub head: u64,
+    pub reserved2: [u64; 7],
+    pub need_credit: u32,
+    pub reserved3: [u32; 15],
+}
+
+impl Default for zrs_ioc_pool {
+    fn default() -> Self {
+        Self {
+            cursor: 0,
+            device: [0; ZRS_NAME_LEN],
+            bytes: 0,
+            block_bytes: 0,
+            window_bytes: 0,
+            windows: 0,
+            blocks_held: 0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+impl Default for zrs_ioc_link {
+    fn default() -> Self {
+        Self {
+            cursor: 0,
+            device: [0; ZRS_NAME_LEN],
+            local_addr: 0,
+            remote_addr: 0,
+            state: 0,
+            channels: 0,
+            tx_bytes: 0,
+            rx_bytes: 0,
+            reserved: [0; 4],
+        }
+    }
+}

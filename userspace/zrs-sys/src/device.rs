@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `/dev/zrs`: one method for each ioctl.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::abi::*;
+
+/// An open `/dev/zrs`.
+#[derive(Debug)]
+pub struct Device(File);
+
+mod sealed {
+    /// # Safety
+    ///
+    /// `REQUEST` reads and writes at most one `Self`, for which every bit pattern is a value.
+    pub unsafe trait Argument {
+        const REQUEST: u32;
+    }
+}
+use sealed::Argument;
+
+// SAFETY: the ioctl number carries the size of the structure; it is integers only.
+unsafe impl Argument for zrs_ioc_version {
+    const REQUEST: u32 = ZRS_IOC_VERSION;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_socket {
+    const REQUEST: u32 = ZRS_IOC_SOCKET;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_stats {
+    const REQUEST: u32 = ZRS_IOC_STATS;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_pool {
+    const REQUEST: u32 = ZRS_IOC_POOL;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_link {
+    const REQUEST: u32 = ZRS_IOC_LINK;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_sock {
+    const REQUEST: u32 = ZRS_IOC_SOCK;
+}
+
+impl Device {
+    /// Where the module puts its device.
+    pub const PATH: &'static str = "/dev/zrs";
+
+    /// Opens `/dev/zrs`. ENOENT: the module is not loaded.
+    pub fn open() -> io::Result<Self> {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(Self::PATH)
+            .map(Self)
+    }
+
+    fn call<T: Argument>(&self, arg: &mut T) -> io::Result<libc::c_int> {
+        // SAFETY: `arg` is one `T`, which is what `Argument` says the request reads and writes.
+        let r = unsafe { libc::ioctl(self.0.as_raw_fd(), T::REQUEST as _, &raw mut *arg) };
+        if r < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(r)
+    }
+
+    /// ZRS_IOC_VERSION.
+    pub fn version(&self) -> io::Result<zrs_ioc_version> {
+        let mut arg = zrs_ioc_version::default();
+        self.call(&mut arg)?;
+        Ok(arg)
+    }
+
+    /// ZRS_IOC_SOCKET: the same as `socket(family, type_ | flags, IPPROTO_ZRS)`.
+    pub fn socket(&self, family: u32, type_: u32, flags: u32) -> io::Result<OwnedFd> {
+        let mut arg = zrs_ioc_socket {
+            family,
+            type_,
+            flags,
+            reserved: 0,
+        };
+        let fd = self.call(&mut arg)?;
+        // SAFETY: the call returned a new descriptor, which is nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// ZRS_IOC_STATS.
+    pub fn stats(&self) -> io::Result<zrs_ioc_stats> {
+        let mut arg = zrs_ioc_stats::default();
+        self.call(&mut arg)?;
+        Ok(arg)
+    }
+
+    /// ZRS_IOC_POOL: the pool at or after `cursor`; its own cursor is the next. None at the end.
+    pub fn pool(&self, cursor: u64) -> io::Result<Option<zrs_ioc_pool>> {
+        self.entry(zrs_ioc_pool {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    /// ZRS_IOC_LINK, as [`Device::pool`].
+    pub fn link(&self, cursor: u64) -> io::Result<Option<zrs_ioc_link>> {
+        self.entry(zrs_ioc_link {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    /// ZRS_IOC_SOCK, as [`Device::pool`].
+    pub fn sock(&self, cursor: u64) -> io::Result<Option<zrs_ioc_sock>> {
+        self.entry(zrs_ioc_sock {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    fn entry<T: Argument>(&self, mut arg: T) -> io::Result<Option<T>> {
+        match self.call(&mut arg) {
+            Ok(_) => Ok(Some(arg)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

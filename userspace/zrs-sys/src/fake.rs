@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A ring in memory and the kernel's side of it, so that the program's side can be tested without
+//! the module.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::abi::*;
+use crate::ring::{Doorbell, Ring};
+use crate::Map;
+
+/// The kernel's side: publishes segments as the peer's bytes come in, reclaims what is DONE.
+#[derive(Debug)]
+pub struct Kernel {
+    ring: Map,
+    window: Map,
+    entries: u32,
+    head: u64,
+    tail: u64,
+    pos: u64,
+    /// Where in the window the next bytes go, and how many are free.
+    put: usize,
+    free: usize,
+    /// Room each published segment takes in the window, by order.
+    rooms: VecDeque<usize>,
+}
+
+/// Counts doorbells.
+#[derive(Clone, Debug, Default)]
+pub struct Bell(pub Arc<AtomicU64>);
+
+impl Doorbell for Bell {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Both sides of a ring of `entries` descriptors and a window of `window` bytes.
+pub fn pair(entries: u32, window: usize, bell: Bell) -> io::Result<(Kernel, Arc<Ring>)> {
+    pair_from(0, entries, window, bell)
+}
+
+/// As [`pair`], of a stream of which `first` segments were read before the ring was made.
+pub fn pair_from(
+    first: u64,
+    entries: u32,
+    window: usize,
+    bell: Bell,
+) -> io::Result<(Kernel, Arc<Ring>)> {
+    let desc_offset = size_of::<zrs_ring>();
+    let ring_len = desc_offset + entries as usize * size_of::<zrs_desc>();
+    let (ring_fd, window_fd) = (memfd(ring_len)?, memfd(window)?);
+    let kernel = Kernel {
+        ring: Map::shared_write(ring_fd.as_fd(), 0, ring_len)?,
+        window: Map::shared_write(window_fd.as_fd(), 0, window)?,
+        entries,
+        head: first,
+        tail: first,
+        pos: 0,
+        put: 0,
+        free: window,
+        rooms: VecDeque::new(),
+    };
+    let start = zrs_ring {
+        version: ZRS_UAPI_VERSION,
+        entries,
+        desc_offset: desc_offset as u32,
+        first,
+        head: first,
+        ..Default::default()
+    };
+    // SAFETY: the mapping is large enough, and nobody else has it yet.
+    unsafe { kernel.head_ptr().write(start) };
+
+    let ring = Map::shared_write(ring_fd.as_fd(), 0, ring_len)?;
+    let window = Map::shared_read(window_fd.as_fd(), 0, window)?;
+    // SAFETY: `Kernel` keeps the protocol.
+    let ring = unsafe { Ring::new(ring, window, Box::new(bell))? };
+    Ok((kernel, Arc::new(ring)))
+}
+
+fn memfd(len: usize) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string; the descriptor returned is new.
+    let fd = unsafe {
+        let fd = libc::memfd_create(c"zrs-fake".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    std::fs::File::from(fd.try_clone()?).set_len(len as u64)?;
+    Ok(fd)
+}
+
+impl Kernel {
+    fn head_ptr(&self) -> *mut zrs_ring {
+        self.ring.base().cast().as_ptr()
+    }
+
+    fn desc_ptr(&self, n: u64) -> *mut zrs_desc {
+        let index = (n % u64::from(self.entries)) as usize;
+        // SAFETY: `pair` made the mapping large enough.
+        unsafe {
+            self.ring
+                .base()
+                .add(size_of::<zrs_ring>())
+                .cast::<zrs_desc>()
+                .add(index)
+                .as_ptr()
+        }
+    }
+
+    fn state(&self, n: u64) -> &AtomicU32 {
+        // SAFETY: in the mapping, aligned, accessed atomically only.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.desc_ptr(n)).state) }
+    }
+
+    fn need_credit(&self) -> &AtomicU32 {
+        // SAFETY: in the mapping, aligned, accessed atomically only.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.head_ptr()).need_credit) }
+    }
+
+    /// Publishes `data` as one READY segment. False: no room in the window or no descriptor.
+    pub fn put(&mut self, data: &[u8]) -> bool {
+        // A segment is contiguous: what is left at the end of the window is skipped.
+        let len = self.window.len();
+        let skip = if self.put + data.len() > len {
+            len - self.put
+        } else {
+            0
+        };
+        if self.free < skip + data.len() || self.full() {
+            return false;
+        }
+        let off = if skip > 0 { 0 } else { self.put };
+        // SAFETY: the range is in the window and free: no descriptor in use names it.
+        unsafe {
+            let to = self.window.base().as_ptr().add(off);
+            ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
+        }
+        self.put = (off + data.len()) % len;
+        self.free -= skip + data.len();
+        self.rooms.push_back(skip + data.len());
+        self.publish(off, data.len(), ZRS_DESC_READY);
+        true
+    }
+
+    /// Publishes a segment of `len` bytes that wait in the kernel. False: no descriptor.
+    pub fn put_kernel(&mut self, len: usize) -> bool {
+        if self.full() {
+            return false;
+        }
+        self.rooms.push_back(0);
+        self.publish(0, len, ZRS_DESC_KERNEL);
+        true
+    }
+
+    /// Publishes a segment as it is told, sound or not.
+    pub fn publish(&mut self, off: usize, len: usize, state: u32) {
+        let desc = self.desc_ptr(self.head);
+        // SAFETY: the descriptor is FREE, so ours; the state is written atomically after.
+        unsafe {
+            (&raw mut (*desc).pos).write_volatile(self.pos);
+            (&raw mut (*desc).off).write_volatile(off as u32);
+            (&raw mut (*desc).len).write_volatile(len as u32);
+        }
+        self.state(self.head).store(state, Ordering::Release);
+        self.pos += len as u64;
+        self.head += 1;
+        // SAFETY: in the mapping, aligned, accessed atomically only.
+        let head = unsafe { AtomicU64::from_ptr(&raw mut (*self.head_ptr()).head) };
+        head.store(self.head, Ordering::Release);
+    }
+
+    fn full(&self) -> bool {
+        self.head - self.tail == u64::from(self.entries)
+    }
+
+    /// The program's recv() takes segment `n`, wholly (DONE) or in part.
+    pub fn recv(&self, n: u64, wholly: bool) {
+        let state = if wholly {
+            ZRS_DESC_DONE
+        } else {
+            ZRS_DESC_KERNEL
+        };
+        self.state(n).store(state, Ordering::Release);
+    }
+
+    /// The state of segment `n`'s descriptor.
+    pub fn state_of(&self, n: u64) -> u32 {
+        self.state(n).load(Ordering::Acquire)
+    }
+
+    /// Frees what is DONE, in the stream's order; returns how many segments.
+    pub fn reclaim(&mut self) -> usize {
+        let mut count = 0;
+        while self.tail < self.head && self.state_of(self.tail) == ZRS_DESC_DONE {
+            self.state(self.tail)
+                .store(ZRS_DESC_FREE, Ordering::Release);
+            self.tail += 1;
+            self.free += self.rooms.pop_front().unwrap_or(0);
+            count += 1;
+        }
+        count
+    }
+
+    /// Sets need_credit, then looks again, as the kernel does before it waits for the doorbell.
+    pub fn want_credit(&mut self) -> usize {
+        self.need_credit().store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.reclaim()
+    }
+
+    /// Whether need_credit is set.
+    pub fn wants_credit(&self) -> bool {
+        self.need_credit().load(Ordering::SeqCst) != 0
+    }
+}

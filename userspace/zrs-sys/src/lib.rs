@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The interface of the ZRS kernel module.
+//!
+//! [`abi`] repeats `uapi/linux/zrs.h` and is tested equal to it. The other modules are what the
+//! rest of userspace needs to stay free of `unsafe`, one kind of descriptor or mapping each:
+//! [`Device`] for `/dev/zrs`, [`sock`] for the socket's options and the doorbell, [`Map`] for a
+//! mapping, [`Ring`] for the receive ring and [`PageBuf`] for page-aligned memory.
+
+pub mod abi;
+mod device;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+mod map;
+mod pages;
+mod ring;
+pub mod sock;
+
+pub use device::Device;
+pub use map::Map;
+pub use pages::PageBuf;
+pub use ring::{Doorbell, Held, Look, Ring};

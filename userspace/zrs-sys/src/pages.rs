@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Page-aligned memory, in huge pages where the system has them: few, long physical runs, so that
+//! a send needs few work requests.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::slice;
+
+use crate::Map;
+
+/// A buffer of whole pages, zeroed at first.
+#[derive(Debug)]
+pub struct PageBuf {
+    map: Map,
+    len: usize,
+}
+
+impl PageBuf {
+    /// `len` bytes, 0 allowed. ENOMEM as mmap gives it.
+    pub fn new(len: usize) -> io::Result<Self> {
+        let map = Map::anonymous(len.max(1))?;
+        map.advise_huge();
+        Ok(Self { map, len })
+    }
+}
+
+impl Deref for PageBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is at least `len` bytes, initialised by the kernel, and private; it
+        // is written only through `deref_mut`, which borrows `self` exclusively.
+        unsafe { slice::from_raw_parts(self.map.base().as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for PageBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.map.base().as_ptr(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PageBuf;
+
+    #[test]
+    fn aligned_zeroed_writable() {
+        let mut buf = PageBuf::new(10_000).unwrap();
+        assert_eq!(buf.as_ptr() as usize % 4096, 0);
+        assert_eq!(buf.len(), 10_000);
+        assert!(buf.iter().all(|&b| b == 0));
+        buf[9_999] = 7;
+        assert_eq!(buf[9_999], 7);
+        assert!(PageBuf::new(0).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The receive ring: descriptors shared with the kernel, each with a state word, and the window
+//! they point into. `uapi/linux/zrs.h` states the protocol; [`Ring::look`] and the drop of
+//! [`Held`] are the program's two steps in it.
+
+use std::fmt;
+use std::io;
+use std::mem::{align_of, size_of};
+use std::ops::Deref;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::abi::*;
+use crate::{sock, Map};
+
+/// Tells the kernel that descriptors were given back while it waited for room.
+pub trait Doorbell: Send + Sync {
+    /// Looks now. A failure is ignored: the kernel looks again by itself, later.
+    fn ring(&self);
+}
+
+impl Doorbell for Arc<OwnedFd> {
+    fn ring(&self) {
+        let _ = sock::doorbell(self.as_fd());
+    }
+}
+
+/// The two mappings of a receive ring.
+///
+/// # Invariants
+///
+/// - `entries` is a power of two, and the descriptors from `desc_offset` lie in `ring`, aligned.
+/// - The other side keeps the protocol of the header: it does not touch the bytes of a descriptor
+///   in state HELD.
+pub struct Ring {
+    ring: Map,
+    window: Map,
+    entries: u32,
+    first: u64,
+    desc_offset: usize,
+    bell: Box<dyn Doorbell>,
+}
+
+/// What is at a place of the ring.
+#[derive(Debug)]
+pub enum Look {
+    /// A segment in the window; it is ours until dropped.
+    Held(Held),
+    /// This many bytes wait in the kernel, for recv().
+    Kernel(usize),
+    /// Somebody else has taken it.
+    Taken,
+}
+
+impl Ring {
+    /// Asks the connected ZRS socket `fd` for its ring and maps it. Errors as
+    /// [`sock::rx_ring`] and mmap(2); InvalidData for a ring this program does not understand.
+    pub fn open(fd: &Arc<OwnedFd>) -> io::Result<Self> {
+        let params = sock::rx_ring(fd.as_fd())?;
+        let len = |bytes: u64| usize::try_from(bytes).map_err(|_| bad("too large"));
+        let ring = Map::shared_write(fd.as_fd(), params.ring_offset, len(params.ring_bytes)?)?;
+        let window = Map::shared_read(fd.as_fd(), params.window_offset, len(params.window_bytes)?)?;
+        // SAFETY: only ZRS sockets know SOL_ZRS, and these are the mappings it named.
+        unsafe { Self::new(ring, window, Box::new(fd.clone())) }
+    }
+
+    /// # Safety
+    ///
+    /// The other side of the mappings keeps the protocol of the header.
+    pub(crate) unsafe fn new(ring: Map, window: Map, bell: Box<dyn Doorbell>) -> io::Result<Self> {
+        if ring.len() < size_of::<zrs_ring>() {
+            return Err(bad("too small"));
+        }
+        let head: NonNull<zrs_ring> = ring.base().cast();
+        // SAFETY: the mapping holds a `zrs_ring`, page-aligned; these fields never change.
+        let (version, entries, first, desc_offset) = unsafe {
+            let head = head.as_ptr();
+            (
+                (&raw const (*head).version).read_volatile(),
+                (&raw const (*head).entries).read_volatile(),
+                (&raw const (*head).first).read_volatile(),
+                (&raw const (*head).desc_offset).read_volatile() as usize,
+            )
+        };
+        if version != ZRS_UAPI_VERSION {
+            return Err(bad("of another version"));
+        }
+        let fits = (entries as usize)
+            .checked_mul(size_of::<zrs_desc>())
+            .and_then(|bytes| bytes.checked_add(desc_offset))
+            .is_some_and(|end| end <= ring.len());
+        if !entries.is_power_of_two() || !fits || desc_offset % align_of::<zrs_desc>() != 0 {
+            return Err(bad("malformed"));
+        }
+        // INVARIANT: checked just now; the rest is the caller's promise.
+        Ok(Self {
+            ring,
+            window,
+            entries,
+            first,
+            desc_offset,
+            bell,
+        })
+    }
+
+    /// Descriptors in the ring.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Number of the first segment in this ring.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Bytes in the window.
+    pub fn window_len(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Segments ever published.
+    pub fn head(&self) -> u64 {
+        let head = self.ring.base().cast::<zrs_ring>().as_ptr();
+        // SAFETY: the field lies in the mapping, is aligned, and is only accessed atomically.
+        let head = unsafe { AtomicU64::from_ptr(&raw mut (*head).head) };
+        // Acquire: pairs with the kernel's write of head after the descriptors.
+        head.load(Ordering::Acquire)
+    }
+
+    fn desc(&self, n: u64) -> NonNull<zrs_desc> {
+        let index = (n & u64::from(self.entries - 1)) as usize;
+        // SAFETY: by the invariant descriptor `index` lies in the mapping.
+        unsafe {
+            self.ring
+                .base()
+                .add(self.desc_offset)
+                .cast::<zrs_desc>()
+                .add(index)
+        }
+    }
+
+    fn state(&self, n: u64) -> &AtomicU32 {
+        let desc = self.desc(n).as_ptr();
+        // SAFETY: the field lies in the mapping, is aligned, and is only accessed atomically.
+        unsafe { AtomicU32::from_ptr(&raw mut (*desc).state) }
+    }
+
+    /// Takes segment `n`, which must be below [`Ring::head`]. A segment outside the window is
+    /// InvalidData.
+    pub fn look(self: &Arc<Self>, n: u64) -> io::Result<Look> {
+        loop {
+            let state = self.state(n);
+            match state.load(Ordering::Acquire) {
+                ZRS_DESC_READY => {}
+                ZRS_DESC_KERNEL => return Ok(Look::Kernel(self.place(n).1)),
+                _ => return Ok(Look::Taken),
+            }
+            // recv() in the kernel may be faster; then look again. Acquire: the bytes come after.
+            if state
+                .compare_exchange(
+                    ZRS_DESC_READY,
+                    ZRS_DESC_HELD,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
+            {
+                break;
+            }
+        }
+        let (off, len) = self.place(n);
+        // INVARIANT: this thread has just made the descriptor HELD.
+        let mut held = Held {
+            ring: self.clone(),
+            n,
+            off,
+            len,
+        };
+        if off
+            .checked_add(len)
+            .is_none_or(|end| end > self.window.len())
+        {
+            held.len = 0;
+            return Err(bad("pointing outside its window"));
+        }
+        Ok(Look::Held(held))
+    }
+
+    /// Offset and length of segment `n`.
+    fn place(&self, n: u64) -> (usize, usize) {
+        let desc = self.desc(n).as_ptr();
+        // SAFETY: the fields lie in the mapping; the kernel writes them before the state that our
+        // caller has seen, and not again until the state is FREE.
+        unsafe {
+            (
+                (&raw const (*desc).off).read_volatile() as usize,
+                (&raw const (*desc).len).read_volatile() as usize,
+            )
+        }
+    }
+
+    fn give_back(&self, n: u64) {
+        // Release: our reads of the bytes come before.
+        self.state(n).store(ZRS_DESC_DONE, Ordering::Release);
+        // DONE must be visible before need_credit is read: the kernel sets it, then looks again.
+        fence(Ordering::SeqCst);
+        let head = self.ring.base().cast::<zrs_ring>().as_ptr();
+        // SAFETY: the field lies in the mapping, is aligned, and is only accessed atomically.
+        let need = unsafe { AtomicU32::from_ptr(&raw mut (*head).need_credit) };
+        if need.load(Ordering::Relaxed) != 0 && need.swap(0, Ordering::SeqCst) != 0 {
+            self.bell.ring();
+        }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("entries", &self.entries)
+            .field("window", &self.window.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn bad(what: &str) -> io::Error {
+    let text = format!("the receive ring is {what}: module and library do not fit together");
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Bytes in the window that are ours until drop, which gives them back. Order is free.
+///
+/// # Invariants
+///
+/// Descriptor `n` is in state HELD, put there by this value's maker; `off + len` is within the
+/// window.
+pub struct Held {
+    ring: Arc<Ring>,
+    n: u64,
+    off: usize,
+    len: usize,
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: by the invariant the range is in the mapping, which `ring` keeps, and the kernel
+        // does not touch it while the descriptor is HELD.
+        unsafe { slice::from_raw_parts(self.ring.window.base().as_ptr().add(self.off), self.len) }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("n", &self.n)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.ring.give_back(self.n);
+    }
+}
+
+#[cfg(test)]
+mod tests;

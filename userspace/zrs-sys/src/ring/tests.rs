@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+// rows: B3
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::*;
+use crate::fake::{pair, Bell};
+
+fn held(look: io::Result<Look>) -> Held {
+    match look {
+        Ok(Look::Held(held)) => held,
+        other => panic!("expected a segment, saw {other:?}"),
+    }
+}
+
+#[test]
+fn segment_is_held_then_done() {
+    let (mut kernel, ring) = pair(4, 4096, Bell::default()).unwrap();
+    assert_eq!(ring.head(), 0);
+    assert!(kernel.put(b"hello"));
+    assert_eq!(ring.head(), 1);
+    let seg = held(ring.look(0));
+    assert_eq!(&*seg, b"hello");
+    assert_eq!(kernel.state_of(0), ZRS_DESC_HELD);
+    assert_eq!(kernel.reclaim(), 0);
+    assert!(matches!(ring.look(0), Ok(Look::Taken)));
+    drop(seg);
+    assert_eq!(kernel.state_of(0), ZRS_DESC_DONE);
+    assert_eq!(kernel.reclaim(), 1);
+}
+
+#[test]
+fn released_in_any_order_freed_in_order() {
+    let (mut kernel, ring) = pair(4, 4096, Bell::default()).unwrap();
+    for data in [b"a", b"b", b"c", b"d"] {
+        assert!(kernel.put(data));
+    }
+    assert!(!kernel.put(b"e"), "no descriptor is free");
+    let mut segs: Vec<_> = (0..4).map(|n| Some(held(ring.look(n)))).collect();
+    segs[2] = None;
+    segs[1] = None;
+    assert_eq!(kernel.reclaim(), 0, "the first is still held");
+    assert_eq!(segs[3].as_deref(), Some(&b"d"[..]));
+    segs[0] = None;
+    assert_eq!(kernel.reclaim(), 3);
+    segs[3] = None;
+    assert_eq!(kernel.reclaim(), 1);
+}
+
+#[test]
+fn doorbell_only_when_asked_for() {
+    let bell = Bell::default();
+    let (mut kernel, ring) = pair(4, 4096, bell.clone()).unwrap();
+    assert!(kernel.put(b"a") && kernel.put(b"b") && kernel.put(b"c"));
+    drop(held(ring.look(0)));
+    assert_eq!(bell.0.load(Ordering::SeqCst), 0);
+    assert_eq!(
+        kernel.want_credit(),
+        1,
+        "the second look finds what was given back before"
+    );
+    drop(held(ring.look(1)));
+    assert_eq!(bell.0.load(Ordering::SeqCst), 1);
+    assert!(!kernel.wants_credit(), "the program clears it");
+    drop(held(ring.look(2)));
+    assert_eq!(
+        bell.0.load(Ordering::SeqCst),
+        1,
+        "once for each time it is set"
+    );
+}
+
+#[test]
+fn kernel_segments_are_not_held() {
+    let (mut kernel, ring) = pair(2, 4096, Bell::default()).unwrap();
+    assert!(kernel.put_kernel(77));
+    assert!(matches!(ring.look(0), Ok(Look::Kernel(77))));
+    kernel.recv(0, true);
+    assert!(matches!(ring.look(0), Ok(Look::Taken)));
+}
+
+#[test]
+fn segment_outside_the_window_is_refused() {
+    let (mut kernel, ring) = pair(2, 4096, Bell::default()).unwrap();
+    kernel.publish(4000, 97, ZRS_DESC_READY);
+    assert_eq!(ring.look(0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn malformed_rings_are_refused() {
+    let make = |version, entries, desc_offset: u32| {
+        let map = Map::anonymous(4096).unwrap();
+        let head = zrs_ring {
+            version,
+            entries,
+            desc_offset,
+            ..Default::default()
+        };
+        // SAFETY: the mapping is a page of our own.
+        unsafe {
+            map.base().cast::<zrs_ring>().write(head);
+            Ring::new(
+                map,
+                Map::anonymous(4096).unwrap(),
+                Box::new(Bell::default()),
+            )
+        }
+    };
+    assert!(make(1, 64, 192).is_ok());
+    assert!(make(2, 64, 192).is_err(), "another version");
+    assert!(make(1, 63, 192).is_err(), "no power of two");
+    assert!(make(1, 0, 192).is_err(), "no entries");
+    assert!(make(1, 64, 193).is_err(), "unaligned");
+    assert!(make(1, 128, 192).is_err(), "larger than the mapping");
+    assert!(make(1, 1 << 31, !7).is_err(), "far too large");
+}
+
+#[test]
+fn wraps_many_times_with_two_threads() {
+    // Ring and window are small, so both wrap; the reader keeps some segments for a while.
+    let bell = Bell::default();
+    let (mut kernel, ring) = pair(8, 3000, bell.clone()).unwrap();
+    let byte = |pos: u64| (pos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    const SEGMENTS: u64 = 20_000;
+
+    let total = thread::scope(|s| {
+        let writer = s.spawn(move || {
+            let mut pos = 0;
+            for n in 0..SEGMENTS {
+                let len = 1 + (n * 7919) % 700;
+                let data: Vec<u8> = (pos..pos + len).map(byte).collect();
+                let mut rung = bell.0.load(Ordering::SeqCst);
+                while !kernel.put(&data) {
+                    if kernel.want_credit() == 0 {
+                        // A lost doorbell would hang here.
+                        while bell.0.load(Ordering::SeqCst) == rung {
+                            thread::yield_now();
+                        }
+                        rung = bell.0.load(Ordering::SeqCst);
+                        kernel.reclaim();
+                    }
+                }
+                pos += len;
+            }
+            pos
+        });
+        let mut pos = 0;
+        let mut kept = Vec::new();
+        for n in 0..SEGMENTS {
+            while ring.head() <= n {
+                thread::yield_now();
+            }
+            let seg = held(ring.look(n));
+            for &b in seg.iter() {
+                assert_eq!(b, byte(pos), "byte {pos} in segment {n}");
+                pos += 1;
+            }
+            kept.push(seg);
+            if kept.len() == 3 {
+                kept.swap_remove((n % 3) as usize);
+                kept.pop();
+            }
+            if n % 5 == 0 {
+                kept.clear();
+            }
+            // At most two are kept, of 700 bytes each: the window of 3000 always has room.
+        }
+        assert_eq!(writer.join().unwrap(), pos);
+        pos
+    });
+    assert!(total > 6_000_000);
+}

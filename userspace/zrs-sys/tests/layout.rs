@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A C program prints every constant, size and offset of `uapi/linux/zrs.h`; they must equal
+//! those of `zrs_sys::abi`, and nothing of the header may be missing there.
+// rows: B3
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use zrs_sys::abi::*;
+
+/// What the Rust side has: C expression -> value.
+#[derive(Default)]
+struct Table {
+    values: BTreeMap<String, u64>,
+    names: BTreeSet<String>,
+}
+
+impl Table {
+    fn constant(&mut self, name: &str, value: u64) {
+        self.names.insert(name.into());
+        self.values
+            .insert(format!("(unsigned long long)({name})"), value);
+    }
+    fn size(&mut self, name: &str, size: usize) {
+        self.names.insert(format!("struct {name}"));
+        self.values
+            .insert(format!("sizeof(struct {name})"), size as u64);
+    }
+    fn field(&mut self, name: &str, field: &str, offset: usize, size: usize) {
+        let field = field.trim_end_matches('_');
+        self.names.insert(format!("{name}.{field}"));
+        self.values
+            .insert(format!("offsetof(struct {name}, {field})"), offset as u64);
+        self.values.insert(
+            format!("sizeof(((struct {name} *)0)->{field})"),
+            size as u64,
+        );
+    }
+}
+
+fn field_size<S, F>(_: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
+macro_rules! constants {
+    ($t:ident: $($name:ident)*) => { $($t.constant(stringify!($name), $name as u64);)* };
+}
+macro_rules! layout {
+    ($t:ident: $($s:ident { $($f:ident)* })*) => { $(
+        $t.size(stringify!($s), size_of::<$s>());
+        $($t.field(stringify!($s), stringify!($f), offset_of!($s, $f), field_size(|s: &$s| &s.$f));)*
+    )* };
+}
+
+fn rust_side() -> Table {
+    let mut t = Table::default();
+    constants!(t:
+        IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING
+        ZRS_IOC_MAGIC ZRS_NAME_LEN
+        ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
+        ZRS_IOC_DOORBELL
+        ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN
+        ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
+        ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
+        ZRS_RX_RING ZRS_INFO
+        ZRS_DESC_FREE ZRS_DESC_READY ZRS_DESC_HELD ZRS_DESC_DONE ZRS_DESC_KERNEL
+    );
+    layout!(t:
+        zrs_ioc_version { version reserved features }
+        zrs_ioc_socket { family type_ flags reserved }
+        zrs_ioc_stats {
+            tx_bytes rx_bytes tx_copied rx_copied rx_spilled work_requests recv_requests
+            completions empty_events resources_made pages_pinned sockets channels links
+            pool_bytes pool_used protocol_errors reserved
+        }
+        zrs_ioc_pool {
+            cursor device bytes block_bytes window_bytes windows blocks_held reserved
+        }
+        zrs_ioc_link {
+            cursor device local_addr remote_addr state channels tx_bytes rx_bytes reserved
+        }
+        zrs_info {
+            state channel local_addr remote_addr local_port remote_port uid inode tx_bytes
+            rx_bytes tx_copied rx_copied tx_queued rx_queued window peer_window backlog error
+            reserved
+        }
+        zrs_ioc_sock { cursor info }
+        zrs_rx_ring { flags entries ring_offset ring_bytes window_offset window_bytes reserved }
+        zrs_desc { pos off len state reserved0 reserved1 }
+        zrs_ring {
+            version entries desc_offset reserved0 first reserved1 head reserved2 need_credit reserved3
+        }
+    );
+    t
+}
+
+fn uapi() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../uapi")
+}
+
+/// Names of the header: constants, `struct x`, and `x.field`.
+fn header_names() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(uapi().join("linux/zrs.h")).unwrap();
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find("/*") {
+        plain.push_str(&rest[..start]);
+        rest = &rest[start..];
+        rest = &rest[rest.find("*/").unwrap() + 2..];
+    }
+    plain.push_str(rest);
+
+    let mut names = BTreeSet::new();
+    let mut inside: Option<String> = None;
+    for line in plain.lines().map(str::trim) {
+        if let Some(def) = line.strip_prefix("#define ") {
+            let name = def.split_whitespace().next().unwrap();
+            if name != "_UAPI_LINUX_ZRS_H" {
+                names.insert(name.to_string());
+            }
+        } else if let Some(name) = line
+            .strip_prefix("struct ")
+            .and_then(|l| l.strip_suffix(" {"))
+        {
+            names.insert(format!("struct {name}"));
+            inside = Some(name.to_string());
+        } else if line == "};" {
+            inside = None;
+        } else if let (Some(s), Some(decl)) = (&inside, line.strip_suffix(';')) {
+            let field = decl.split_whitespace().last().unwrap();
+            let field = field.split('[').next().unwrap();
+            names.insert(format!("{s}.{field}"));
+        }
+    }
+    names
+}
+
+#[test]
+fn nothing_is_missing() {
+    let (ours, header) = (rust_side().names, header_names());
+    let different: Vec<_> = ours.symmetric_difference(&header).collect();
+    assert!(different.is_empty(), "only on one side: {different:?}");
+}
+
+#[test]
+fn equals_the_header() {
+    let table = rust_side();
+    let mut c = String::from(
+        "#include <stdio.h>\n#include <stddef.h>\n#include <linux/zrs.h>\nint main(void)\n{\n",
+    );
+    for expr in table.values.keys() {
+        c.push_str(&format!(
+            "\tprintf(\"%s=%llu\\n\", \"{expr}\", (unsigned long long)({expr}));\n"
+        ));
+    }
+    c.push_str("\treturn 0;\n}\n");
+
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, program) = (dir.join("layout.c"), dir.join("layout"));
+    std::fs::write(&source, c).unwrap();
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let done = Command::new(&cc)
+        .args(["-Wall", "-Werror", "-I"])
+        .arg(uapi())
+        .arg("-o")
+        .args([&program, &source])
+        .status()
+        .unwrap_or_else(|e| panic!("the C compiler {cc} does not start: {e}"));
+    assert!(done.success(), "{cc} refused the probe");
+
+    let out = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
+    let seen: BTreeMap<String, u64> = out
+        .lines()
+        .map(|l| l.rsplit_once('=').unwrap())
+        .map(|(k, v)| (k.to_string(), v.parse().unwrap()))
+        .collect();
+    for (expr, ours) in &table.values {
+        assert_eq!(
+            Some(ours),
+            seen.get(expr),
+            "{expr}: zrs_sys::abi, then the header"
+        );
+    }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `/dev/zrs`: what the module is doing. Lists cover the caller's network namespace.
+
+use std::io;
+use std::iter;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use zrs_sys::{abi, Device};
+
+use crate::{error, info, Info};
+
+/// An open `/dev/zrs`. Needs no privilege.
+#[derive(Debug)]
+pub struct Zrs {
+    device: Device,
+}
+
+/// Version of the module's interface, and its features (`ZRS_FEATURE_*` of the header).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The version; this library knows [`Version::KNOWN`].
+    pub version: u32,
+    /// Feature bits.
+    pub features: u64,
+}
+
+impl Version {
+    /// The version of the interface that this library was written for.
+    pub const KNOWN: u32 = abi::ZRS_UAPI_VERSION;
+
+    /// Stream sockets over IPv4.
+    pub fn has_stream(&self) -> bool {
+        self.features & abi::ZRS_FEATURE_STREAM != 0
+    }
+
+    /// The receive ring.
+    pub fn has_rx_ring(&self) -> bool {
+        self.features & abi::ZRS_FEATURE_RX_RING != 0
+    }
+}
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of the whole module since it was loaded.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Names and values, in the header's order.
+            pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+
+        impl From<abi::zrs_ioc_stats> for Stats {
+            fn from(s: abi::zrs_ioc_stats) -> Self {
+                Self { $($name: s.$name,)* }
+            }
+        }
+    };
+}
+
+stats! {
+    /// Payload accepted from programs, bytes.
+    tx_bytes,
+    /// Payload delivered to programs, bytes.
+    rx_bytes,
+    /// Of `tx_bytes`: copied by the CPU.
+    tx_copied,
+    /// Of `rx_bytes`: copied by the CPU.
+    rx_copied,
+    /// Copied out of shared blocks before a read, bytes.
+    rx_spilled,
+    /// Work requests posted, receives apart.
+    work_requests,
+    /// Receive work requests posted.
+    recv_requests,
+    /// Completions taken.
+    completions,
+    /// Completion events that found nothing.
+    empty_events,
+    /// RDMA resources ever made: PDs, CQs, SRQs, QPs, MRs and ids.
+    resources_made,
+    /// Program pages pinned now.
+    pages_pinned,
+    /// Sockets open now.
+    sockets,
+    /// Channels alive now, orphans included.
+    channels,
+    /// Links alive now.
+    links,
+    /// Receive pools of all devices, bytes.
+    pool_bytes,
+    /// Of `pool_bytes`: leased or in shared blocks.
+    pool_used,
+    /// Links closed because of what a peer sent.
+    protocol_errors,
+}
+
+/// The receive pool of one RDMA device. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The RDMA device's name.
+    pub device: String,
+    /// Size of the pool.
+    pub bytes: u64,
+    /// Of it: blocks of the shared receive queue.
+    pub block_bytes: u64,
+    /// Of it: leased to channels as windows now.
+    pub window_bytes: u64,
+    /// Leases now.
+    pub windows: u64,
+    /// Shared blocks with data nobody has read.
+    pub blocks_held: u64,
+}
+
+/// One queue pair between two hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The RDMA device's name.
+    pub device: String,
+    /// This host.
+    pub local: Ipv4Addr,
+    /// The other.
+    pub remote: Ipv4Addr,
+    /// What it is doing.
+    pub state: LinkState,
+    /// Channels on it now.
+    pub channels: u32,
+    /// Payload sent, bytes.
+    pub tx_bytes: u64,
+    /// Payload received, bytes.
+    pub rx_bytes: u64,
+}
+
+/// What a link is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// Waits for the peer.
+    Connecting,
+    /// Carries channels.
+    Up,
+    /// Is going away.
+    Down,
+    /// A state this library does not know.
+    Other(u32),
+}
+
+impl std::fmt::Display for LinkState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Connecting => "CONNECTING",
+            Self::Up => "UP",
+            Self::Down => "DOWN",
+            Self::Other(_) => "?",
+        })
+    }
+}
+
+impl Zrs {
+    /// Opens `/dev/zrs`. ENOENT: the module is not loaded.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            device: Device::open().map_err(error::device)?,
+        })
+    }
+
+    /// The module's version and features.
+    pub fn version(&self) -> io::Result<Version> {
+        let v = self.device.version()?;
+        Ok(Version {
+            version: v.version,
+            features: v.features,
+        })
+    }
+
+    /// The module's counters.
+    pub fn stats(&self) -> io::Result<Stats> {
+        Ok(self.device.stats()?.into())
+    }
+
+    /// The receive pools, one for each RDMA device in use.
+    pub fn pools(&self) -> impl Iterator<Item = io::Result<Pool>> + '_ {
+        list(|cursor| {
+            Ok(self.device.pool(cursor)?.map(|p| {
+                let pool = Pool {
+                    device: name(&p.device),
+                    bytes: p.bytes,
+                    block_bytes: p.block_bytes,
+                    window_bytes: p.window_bytes,
+                    windows: p.windows,
+                    blocks_held: p.blocks_held,
+                };
+                (p.cursor, pool)
+            }))
+        })
+    }
+
+    /// The links to other hosts.
+    pub fn links(&self) -> impl Iterator<Item = io::Result<Link>> + '_ {
+        list(|cursor| {
+            Ok(self.device.link(cursor)?.map(|l| {
+                let link = Link {
+                    device: name(&l.device),
+                    local: info::ipv4(l.local_addr),
+                    remote: info::ipv4(l.remote_addr),
+                    state: match l.state {
+                        abi::ZRS_LINK_CONNECTING => LinkState::Connecting,
+                        abi::ZRS_LINK_UP => LinkState::Up,
+                        abi::ZRS_LINK_DOWN => LinkState::Down,
+                        other => LinkState::Other(other),
+                    },
+                    channels: l.channels,
+                    tx_bytes: l.tx_bytes,
+                    rx_bytes: l.rx_bytes,
+                };
+                (l.cursor, link)
+            }))
+        })
+    }
+
+    /// The sockets.
+    pub fn sockets(&self) -> impl Iterator<Item = io::Result<Info>> + '_ {
+        list(|cursor| Ok(self.device.sock(cursor)?.map(|s| (s.cursor, s.info.into()))))
+    }
+}
+
+impl AsFd for Zrs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+/// Walks a list by its cursor; ends after the first error.
+fn list<T>(
+    mut next: impl FnMut(u64) -> io::Result<Option<(u64, T)>>,
+) -> impl Iterator<Item = io::Result<T>> {
+    let mut cursor = Some(0);
+    iter::from_fn(move || match next(cursor?) {
+        // A cursor that stands still would be a list without end.
+        Ok(Some((then, entry))) => {
+            cursor = Some(then).filter(|_| Some(then) > cursor);
+            Some(Ok(entry))
+        }
+        Ok(None) => None,
+        Err(e) => {
+            cursor = None;
+            Some(Err(e))
+        }
+    })
+}
+
+/// A name as the kernel gives it: bytes up to the first zero.
+fn name(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_follow_the_cursor() {
+        let entries = [(0, 'a'), (3, 'b'), (7, 'c')];
+        let at = |cursor| {
+            let found = entries.iter().find(|(at, _)| *at >= cursor);
+            Ok(found.map(|&(at, entry)| (at + 1, entry)))
+        };
+        let all: Vec<_> = list(at).map(Result::unwrap).collect();
+        assert_eq!(all, ['a', 'b', 'c']);
+    }
+
+    #[test]
+    fn lists_end() {
+        assert_eq!(
+            list(|_| Ok(Some((0, ())))).count(),
+            1,
+            "a cursor that stands still"
+        );
+        assert_eq!(
+            list(|_| Err::<Option<(u64, ())>, _>(io::ErrorKind::Other.into())).count(),
+            1
+        );
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(name(b"rxe0\0\0junk"), "rxe0");
+        assert_eq!(name(b"full"), "full");
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Errors that say what failed and what to do about it.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// What failed, why, and what to do. Found inside the [`io::Error`]s of this crate's constructors;
+/// [`os_error`] gets the errno out of either kind.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {}{}", reason(.source), Hint(.hint))]
+pub struct Error {
+    /// What was tried: "cannot connect to 10.0.0.2:7000".
+    pub what: String,
+    /// What to do about it, empty if there is nothing to say.
+    pub hint: String,
+    /// The error itself.
+    pub source: io::Error,
+}
+
+struct Hint<'a>(&'a String);
+
+impl std::fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.as_str() {
+            "" => Ok(()),
+            hint => write!(f, "; {hint}"),
+        }
+    }
+}
+
+/// The errno in an error of this crate or of the system.
+pub fn os_error(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or_else(|| {
+        let inner = error.get_ref()?.downcast_ref::<Error>()?;
+        inner.source.raw_os_error()
+    })
+}
+
+/// An error's reason in a few plain words, without its number.
+pub fn reason(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    if let Some(at) = text.find(" (os error ") {
+        text.truncate(at);
+        // "Connection refused" inside a sentence; "RDMA ..." as it is.
+        let mut chars = text.chars();
+        if let (Some(first), Some(second)) = (chars.next(), chars.next()) {
+            if second.is_lowercase() {
+                text = first.to_lowercase().chain(text.chars().skip(1)).collect();
+            }
+        }
+    }
+    text
+}
+
+pub(crate) const NOT_LOADED: &str = "the zrs module is not loaded: sudo modprobe zrs";
+
+/// Wraps `source`, keeping its kind.
+pub(crate) fn context(what: String, hint: impl Into<String>, source: io::Error) -> io::Error {
+    io::Error::new(
+        source.kind(),
+        Error {
+            what,
+            hint: hint.into(),
+            source,
+        },
+    )
+}
+
+pub(crate) fn socket(source: io::Error) -> io::Error {
+    let hint = match errno(&source) {
+        Some(Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT) => NOT_LOADED,
+        Some(Errno::NOMEM) => "no memory for the receive pool: load zrs with a smaller one",
+        _ => "",
+    };
+    context("cannot make a ZRS socket".into(), hint, source)
+}
+
+pub(crate) fn connect(addr: impl std::fmt::Display, source: io::Error) -> io::Error {
+    let hint = match errno(&source) {
+        Some(Errno::CONNREFUSED) => "is a receiver listening there?".into(),
+        Some(Errno::NODEV | Errno::NETUNREACH | Errno::HOSTUNREACH) => {
+            format!("no RDMA device reaches {addr}: `rdma link` lists the devices")
+        }
+        Some(Errno::TIMEDOUT) => {
+            "the host does not answer: is it up, with the zrs module loaded?".into()
+        }
+        Some(Errno::PROTO) => "the peer has a ZRS of another version".into(),
+        Some(Errno::NOBUFS | Errno::NOMEM) => "the receive pool is used up: `zrs pool`".into(),
+        _ => String::new(),
+    };
+    context(format!("cannot connect to {addr}"), hint, source)
+}
+
+pub(crate) fn bind(addr: impl std::fmt::Display, source: io::Error) -> io::Error {
+    let hint = match errno(&source) {
+        Some(Errno::ADDRINUSE) => "another ZRS socket has this port: `zrs ss` lists them",
+        Some(Errno::ADDRNOTAVAIL) => "it is not an address of this host",
+        Some(Errno::ACCESS) => "ports below 1024 need privilege",
+        Some(Errno::NODEV) => "no RDMA device has this address: `rdma link` lists the devices",
+        _ => "",
+    };
+    context(format!("cannot listen on {addr}"), hint, source)
+}
+
+pub(crate) fn rx_ring(source: io::Error) -> io::Error {
+    let hint = match errno(&source) {
+        Some(Errno::NOBUFS) => "the receive pool has no window to lease: `zrs pool`",
+        Some(Errno::NOPROTOOPT) => "this is not a ZRS socket",
+        Some(Errno::NOTCONN) => "the socket is not connected",
+        _ => "",
+    };
+    context("cannot make the receive ring".into(), hint, source)
+}
+
+pub(crate) fn device(source: io::Error) -> io::Error {
+    let hint = match errno(&source) {
+        Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) => NOT_LOADED,
+        _ => "",
+    };
+    context(
+        format!("cannot open {}", zrs_sys::Device::PATH),
+        hint,
+        source,
+    )
+}
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(errno: Errno) -> io::Error {
+        errno.into()
+    }
+
+    #[test]
+    fn says_what_why_and_what_to_do() {
+        assert_eq!(
+            connect("10.0.0.2:7000", raw(Errno::CONNREFUSED)).to_string(),
+            "cannot connect to 10.0.0.2:7000: connection refused; is a receiver listening there?"
+        );
+        assert_eq!(
+            socket(raw(Errno::PROTONOSUPPORT)).to_string(),
+            "cannot make a ZRS socket: protocol not supported; \
+             the zrs module is not loaded: sudo modprobe zrs"
+        );
+        assert_eq!(
+            device(raw(Errno::ACCESS)).to_string(),
+            "cannot open /dev/zrs: permission denied"
+        );
+    }
+
+    #[test]
+    fn errno_and_kind_survive() {
+        let error = connect("10.0.0.2:7000", raw(Errno::CONNREFUSED));
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(os_error(&error), Some(Errno::CONNREFUSED.raw_os_error()));
+        assert_eq!(
+            os_error(&raw(Errno::PIPE)),
+            Some(Errno::PIPE.raw_os_error())
+        );
+        assert_eq!(os_error(&io::ErrorKind::Other.into()), None);
+    }
+}

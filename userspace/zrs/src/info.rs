@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a socket is doing.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use zrs_sys::abi;
+
+/// A socket's state and counters (ZRS_INFO). All sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// What it is doing.
+    pub state: State,
+    /// The host-wide number of its channel, 0: none.
+    pub channel: u32,
+    /// Its own address; 0.0.0.0:0 when it has none.
+    pub local: SocketAddrV4,
+    /// The peer's; 0.0.0.0:0 when it has none.
+    pub remote: SocketAddrV4,
+    /// The user it belongs to.
+    pub uid: u32,
+    /// The inode number of the socket.
+    pub inode: u64,
+    /// Payload accepted from the program.
+    pub tx_bytes: u64,
+    /// Payload delivered to the program.
+    pub rx_bytes: u64,
+    /// Of `tx_bytes`: copied by the CPU.
+    pub tx_copied: u64,
+    /// Of `rx_bytes`: copied by the CPU.
+    pub rx_copied: u64,
+    /// Sent and not yet acknowledged by the device.
+    pub tx_queued: u64,
+    /// Arrived and not yet taken by the program.
+    pub rx_queued: u64,
+    /// Our window that the peer writes into, 0: none.
+    pub window: u64,
+    /// The peer's window that we write into, 0: none.
+    pub peer_window: u64,
+    /// Listening: connections waiting for accept().
+    pub backlog: u32,
+    /// The pending error, an errno; 0: none.
+    pub error: u32,
+}
+
+/// What a socket is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Fresh, or at its end.
+    Closed,
+    /// Has an address.
+    Bound,
+    /// Accepts connections.
+    Listen,
+    /// Waits for the peer's answer.
+    Connecting,
+    /// Both directions are open.
+    Established,
+    /// One direction or both are shut down.
+    Closing,
+    /// A state this library does not know.
+    Other(u32),
+}
+
+impl From<u32> for State {
+    fn from(state: u32) -> Self {
+        match state {
+            abi::ZRS_STATE_CLOSED => Self::Closed,
+            abi::ZRS_STATE_BOUND => Self::Bound,
+            abi::ZRS_STATE_LISTEN => Self::Listen,
+            abi::ZRS_STATE_CONNECTING => Self::Connecting,
+            abi::ZRS_STATE_ESTABLISHED => Self::Established,
+            abi::ZRS_STATE_CLOSING => Self::Closing,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Closed => "CLOSED",
+            Self::Bound => "BOUND",
+            Self::Listen => "LISTEN",
+            Self::Connecting => "CONNECTING",
+            Self::Established => "ESTAB",
+            Self::Closing => "CLOSING",
+            Self::Other(_) => "?",
+        })
+    }
+}
+
+/// An IPv4 address as struct in_addr has it.
+pub(crate) fn ipv4(addr: u32) -> Ipv4Addr {
+    Ipv4Addr::from(addr.to_ne_bytes())
+}
+
+impl From<abi::zrs_info> for Info {
+    fn from(i: abi::zrs_info) -> Self {
+        Self {
+            state: i.state.into(),
+            channel: i.channel,
+            local: SocketAddrV4::new(ipv4(i.local_addr), u16::from_be(i.local_port)),
+            remote: SocketAddrV4::new(ipv4(i.remote_addr), u16::from_be(i.remote_port)),
+            uid: i.uid,
+            inode: i.inode,
+            tx_bytes: i.tx_bytes,
+            rx_bytes: i.rx_bytes,
+            tx_copied: i.tx_copied,
+            rx_copied: i.rx_copied,
+            tx_queued: i.tx_queued,
+            rx_queued: i.rx_queued,
+            window: i.window,
+            peer_window: i.peer_window,
+            backlog: i.backlog,
+            error: i.error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_byte_order() {
+        let raw = abi::zrs_info {
+            state: abi::ZRS_STATE_LISTEN,
+            local_addr: u32::from_ne_bytes([10, 0, 0, 2]),
+            local_port: u16::from_ne_bytes([0x1b, 0x58]),
+            ..Default::default()
+        };
+        let info = Info::from(raw);
+        assert_eq!(info.local.to_string(), "10.0.0.2:7000");
+        assert_eq!(info.state, State::Listen);
+        assert_eq!(format!("{:>8}|", State::Established), "   ESTAB|");
+        assert_eq!(State::from(99), State::Other(99));
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+//! ZRS, zero-copy RDMA sockets, in the image of [`std::net`].
+//!
+//! [`Stream`] and [`Listener`] are used as `TcpStream` and `TcpListener` are; the module `zrs` has
+//! to be loaded. Plain reads copy once. Without copies:
+//!
+//! - sends of at least 16 KiB go out from the caller's pages; [`PageBuf`] makes such buffers of
+//!   few, long physical runs;
+//! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s, each of which
+//!   gives its room back to the peer when it is dropped.
+//!
+//! [`Zrs`] is `/dev/zrs`: versions, counters, pools, links and sockets.
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! let listener = zrs::Listener::bind("10.0.0.2:7000")?;
+//! let (stream, _peer) = listener.accept()?;
+//! let ring = stream.rx_ring()?;
+//! while let Some(segment) = ring.recv()? {
+//!     println!("{} bytes", segment.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+mod addr;
+mod device;
+mod error;
+mod info;
+mod listener;
+mod ring;
+mod socket;
+mod stream;
+
+pub use device::{Link, LinkState, Pool, Stats, Version, Zrs};
+pub use error::{os_error, reason, Error};
+pub use info::{Info, State};
+pub use listener::{Incoming, Listener};
+pub use ring::{RxRing, Segment};
+pub use stream::Stream;
+pub use zrs_sys::PageBuf;
+
+/// The protocol number of ZRS sockets, for `socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)`.
+pub const IPPROTO_ZRS: u32 = zrs_sys::abi::IPPROTO_ZRS;
+
+/// A send of at least this many bytes goes out without a copy by the CPU.
+pub const ZERO_COPY_SEND: usize = 16 * 1024;

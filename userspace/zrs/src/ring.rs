@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receiving by the ring: bytes where the device put them.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use zrs_sys::{Held, Look, Ring};
+
+use crate::socket::Socket;
+use crate::{error, stream};
+
+/// The receiving end of a stream, by segments in the stream's order. Made by
+/// [`Stream::rx_ring`](crate::Stream::rx_ring).
+///
+/// Each segment holds room of the window until it is dropped, in any order; a reader that keeps
+/// all of them stops its peer. Threads may share the ring: each segment goes to one of them. Plain
+/// reads may alternate with the ring, not run at the same time. A forked child must not touch
+/// segments: its copy of the mapping is gone.
+#[derive(Debug)]
+pub struct RxRing {
+    ring: Arc<Ring>,
+    cursor: Mutex<Cursor>,
+    socket: Arc<Socket>,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    /// The next segment.
+    next: u64,
+    /// Of the next segment, which waits in the kernel: bytes not yet fetched.
+    left: Option<usize>,
+}
+
+/// Bytes of the stream; dropping gives their room back to the peer.
+#[derive(Debug)]
+pub struct Segment(Bytes);
+
+#[derive(Debug)]
+enum Bytes {
+    /// In the window.
+    Window(Held),
+    /// Fetched by recv(): they were small, or had been moved out of the window.
+    Copied(Vec<u8>),
+}
+
+impl Segment {
+    /// Whether the bytes lie where the device put them. If not, they were copied once.
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(self.0, Bytes::Window(_))
+    }
+}
+
+impl Deref for Segment {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Window(held) => held,
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Segment {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// What one look at the ring found.
+enum Found {
+    Segment(Segment),
+    End,
+    Nothing,
+}
+
+/// A reader that is told of readable data this often without finding any in the ring fetches it
+/// by recv().
+const PATIENCE: u32 = 3;
+
+/// What one recv() fetches when the ring does not say how much there is.
+const FETCH: usize = 64 * 1024;
+
+impl RxRing {
+    pub(crate) fn open(socket: Arc<Socket>) -> io::Result<Self> {
+        let ring = Ring::open(socket.shared_fd()).map_err(error::rx_ring)?;
+        socket.shut_down_at_end();
+        Ok(Self::new(Arc::new(ring), socket))
+    }
+
+    fn new(ring: Arc<Ring>, socket: Arc<Socket>) -> Self {
+        let cursor = Cursor {
+            next: ring.first(),
+            left: None,
+        };
+        Self {
+            ring,
+            cursor: Mutex::new(cursor),
+            socket,
+        }
+    }
+
+    /// Bytes in the window: what the peer can have sent and not got back.
+    pub fn window_len(&self) -> usize {
+        self.ring.window_len()
+    }
+
+    /// The next segment; waits for it by poll(), for ever. None: the end of the stream.
+    ///
+    /// Errors: ECONNRESET and others as recv(); what had arrived before is delivered first.
+    pub fn recv(&self) -> io::Result<Option<Segment>> {
+        self.recv_until(None)
+    }
+
+    /// As [`RxRing::recv`], with TimedOut after `timeout`.
+    pub fn recv_timeout(&self, timeout: Duration) -> io::Result<Option<Segment>> {
+        self.recv_until(Some(Instant::now() + timeout))
+    }
+
+    /// As [`RxRing::recv`], with WouldBlock instead of waiting.
+    pub fn try_recv(&self) -> io::Result<Option<Segment>> {
+        match self.recv_until(Some(Instant::now())) {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Errno::WOULDBLOCK.into()),
+            other => other,
+        }
+    }
+
+    fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Segment>> {
+        let mut idle = 0;
+        loop {
+            match self.look(&mut self.lock())? {
+                Found::Segment(segment) => return Ok(Some(segment)),
+                Found::End => return Ok(None),
+                Found::Nothing => {}
+            }
+            // Not under the lock: another thread may take what comes.
+            let wanted = PollFlags::IN | PollFlags::RDHUP;
+            let ready = stream::wait(self.as_fd(), wanted, deadline)?;
+            let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+            idle += 1;
+            if ready.intersects(ended) || (ready.contains(PollFlags::IN) && idle > PATIENCE) {
+                // What came before the end is in the ring by now.
+                match self.look_or_fetch(&mut self.lock())? {
+                    Found::Segment(segment) => return Ok(Some(segment)),
+                    Found::End => return Ok(None),
+                    Found::Nothing => {}
+                }
+            }
+            let expired = deadline.is_some_and(|d| Instant::now() >= d);
+            if expired && (ready.is_empty() || idle > PATIENCE) {
+                return Err(Errno::TIMEDOUT.into());
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cursor> {
+        // The cursor is sound at every step, so a panic elsewhere does not matter.
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, cursor: &mut Cursor) -> io::Result<Found> {
+        loop {
+            let head = self.ring.head();
+            if cursor.next >= head {
+                return Ok(Found::Nothing);
+            }
+            // Plain reads took more than the ring is long: what is overwritten was taken.
+            let oldest = head.saturating_sub(self.ring.entries().into());
+            if cursor.next < oldest {
+                *cursor = Cursor {
+                    next: oldest,
+                    left: None,
+                };
+            }
+            let taken = Cursor {
+                next: cursor.next + 1,
+                left: None,
+            };
+            let bytes = match self.ring.look(cursor.next)? {
+                Look::Held(held) => {
+                    *cursor = taken;
+                    Bytes::Window(held)
+                }
+                Look::Taken => {
+                    *cursor = taken;
+                    continue;
+                }
+                Look::Kernel(len) => {
+                    let left = cursor.left.unwrap_or(len);
+                    let Some(bytes) = self.fetch(left)? else {
+                        return Ok(Found::Nothing);
+                    };
+                    if bytes.is_empty() {
+                        return Ok(Found::End);
+                    }
+                    match left - bytes.len() {
+                        0 => *cursor = taken,
+                        rest => cursor.left = Some(rest),
+                    }
+                    Bytes::Copied(bytes)
+                }
+            };
+            return Ok(Found::Segment(Segment(bytes)));
+        }
+    }
+
+    /// Looks, and when the ring is empty asks the socket: it knows of the end and of errors.
+    fn look_or_fetch(&self, cursor: &mut Cursor) -> io::Result<Found> {
+        match self.look(cursor)? {
+            Found::Nothing => Ok(match self.fetch(FETCH)? {
+                None => Found::Nothing,
+                Some(bytes) if bytes.is_empty() => Found::End,
+                Some(bytes) => Found::Segment(Segment(Bytes::Copied(bytes))),
+            }),
+            found => Ok(found),
+        }
+    }
+
+    /// At most `len` bytes by recv(); None when none are there, an empty buffer at the end.
+    fn fetch(&self, len: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; len];
+        loop {
+            match rustix::net::recv(self, &mut bytes[..], RecvFlags::DONTWAIT) {
+                Ok((got, _)) => {
+                    bytes.truncate(got);
+                    return Ok(Some(bytes));
+                }
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for RxRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;
