@@ -58,11 +58,8 @@ macro_rules! uint_param {
             static ENTRY: $crate::kern::param::Entry =
                 $crate::kern::param::Entry($crate::bindings::kernel_param {
                     name: NAME.as_ptr().cast(),
-                    // SAFETY: Only the address is taken, of the module's own `struct module`,
-                    // which the loader makes before it looks at the parameters.
-                    mod_: unsafe {
-                        ::core::ptr::addr_of_mut!(::kernel::bindings::__this_module)
-                    },
+                    // Only the address is taken.
+                    mod_: ::core::ptr::addr_of_mut!(::kernel::bindings::__this_module),
                     ops: ::core::ptr::addr_of!($crate::bindings::param_ops_uint),
                     perm: 0o444,
                     level: -1,

@@ -28,8 +28,14 @@ use crate::proto::link_flow::LinkFlow;
 use crate::proto::wire::{Hello, Refusal};
 use crate::stats::STATS;
 
-/// How long resolving an address or a route may take; the program's own limit is shorter.
-const RESOLVE_MS: u32 = 2000;
+/// How long resolving a route may take; the program's own limit is shorter.
+const ROUTE_MS: u32 = 2000;
+
+/// How long the first attempt at resolving an address may take, and the last. The kernel looks
+/// for the neighbour's answer only when its list of requests already has ours, and at the end of the
+/// attempt; an answer that comes at once (over veth it always does) is missed until then. So the
+/// attempts are short at first.
+const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
 
 /// Local acknowledge timeout as 4.096 us * 2^n: 0.27 s. With seven retries a peer that is gone is
 /// noticed in a few seconds.
@@ -83,13 +89,13 @@ fn try_connect(link: &Arc<Link>) -> Result {
     STATS.resources_made.add(1);
     let _ = id.set_ack_timeout(ACK_TIMEOUT);
     *link.cm.lock() = Some(id.clone());
-    let to = SocketAddr::new(IpAddr::V4(link.remote_ip()), params::SERVICE_PORT.get() as u16);
+    let to = link.service();
     let from = IpAddr::V4(link.local_ip());
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
     for _ in 0..ports {
         let n = NEXT.fetch_add(1, Relaxed) % ports;
         let port = RESERVED_PORTS.end - 1 - n as u16;
-        match id.resolve_addr(Some(SocketAddr::new(from, port)), to, RESOLVE_MS) {
+        match id.resolve_addr(Some(SocketAddr::new(from, port)), to, RESOLVE_MS.start) {
             Err(e) if e == EADDRINUSE() => continue,
             result => return result,
         }
@@ -168,6 +174,20 @@ fn flow_of(private_data: &[u8]) -> Result<LinkFlow> {
 }
 
 impl Link {
+    fn service(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.remote_ip()), params::SERVICE_PORT.get() as u16)
+    }
+
+    /// An attempt at resolving the address took too long: tries again, with more patience.
+    fn resolve_again(&self, id: &Id) -> Result {
+        let ms = self.patience.load(Relaxed).max(RESOLVE_MS.start) * 2;
+        if ms > RESOLVE_MS.end {
+            return Err(ETIMEDOUT);
+        }
+        self.patience.store(ms, Relaxed);
+        id.resolve_addr(None, self.service(), ms)
+    }
+
     fn on_route(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN())?;
         make_queues(self, &id)?;
@@ -189,9 +209,12 @@ impl CmHandler for Link {
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
         let link: Arc<Link> = this.into();
         let result = match event {
-            CmEvent::AddrResolved => id.resolve_route(RESOLVE_MS),
+            CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
             CmEvent::Established { private_data, .. } => link.established(private_data),
+            CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
+                link.resolve_again(id)
+            }
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }

@@ -56,6 +56,8 @@ pub(crate) struct Link {
     remote: Ipv4Addr,
     /// Blocks with this link's data that nobody has read.
     pub(super) held: Atomic<u32>,
+    /// Milliseconds that the last attempt at resolving the peer's address might take.
+    pub(super) patience: Atomic<u32>,
     pub(crate) tx_bytes: Counter,
     pub(crate) rx_bytes: Counter,
     #[pin]
@@ -128,6 +130,7 @@ impl Link {
                 net: net.clone(),
                 remote,
                 held: Atomic::new(0),
+                patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
                 tx <- new_spinlock!(Tx {
