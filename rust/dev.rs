@@ -110,7 +110,10 @@ fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
 }
 
 fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
-    for (o, b) in out.iter_mut().zip(name.as_bytes().iter().take(ZRS_NAME_LEN - 1)) {
+    for (o, b) in out
+        .iter_mut()
+        .zip(name.as_bytes().iter().take(ZRS_NAME_LEN - 1))
+    {
         *o = *b;
     }
 }

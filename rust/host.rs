@@ -13,9 +13,7 @@ use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::msecs_to_jiffies;
-use kernel::workqueue::{
-    impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem,
-};
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
 use crate::ib::cm::CmId;
 use crate::ib::device::Device;

@@ -516,7 +516,6 @@ impl Sock {
             recv::release_held(held);
         }
     }
-
 }
 
 impl Drop for Inner {

@@ -88,7 +88,9 @@ size_t zrs_helper_sizeof_proto(void)
 
 size_t zrs_helper_sizeof_proto_ops(void)
 {
-	return sizeof(struct proto_ops);
+	const struct proto_ops *ops = NULL;
+
+	return sizeof(*ops);
 }
 
 /* tasks */

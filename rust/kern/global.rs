@@ -6,11 +6,9 @@
 
 use crate::bindings;
 use core::{marker::PhantomData, mem::ManuallyDrop, ptr};
-use kernel::{
-    sync::{
-        atomic::{Acquire, Atomic, Full},
-        rcu, Arc,
-    },
+use kernel::sync::{
+    atomic::{Acquire, Atomic, Full},
+    rcu, Arc,
 };
 
 /// A static that holds an `Arc<T>` or nothing.

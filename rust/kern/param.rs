@@ -57,7 +57,7 @@ macro_rules! uint_param {
             #[used(compiler)]
             static ENTRY: $crate::kern::param::Entry =
                 $crate::kern::param::Entry($crate::bindings::kernel_param {
-                    name: NAME.as_ptr().cast(),
+                    name: ::kernel::str::as_char_ptr_in_const_context(NAME),
                     // Only the address is taken.
                     mod_: ::core::ptr::addr_of_mut!(::kernel::bindings::__this_module),
                     ops: ::core::ptr::addr_of!($crate::bindings::param_ops_uint),

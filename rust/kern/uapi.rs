@@ -3,11 +3,11 @@
 //! The UAPI as Rust: the structures of `uapi/linux/zrs.h` from our bindgen pass, as plain bytes,
 //! and the numbers of the ioctls, which bindgen cannot compute.
 
+use crate::bindings;
 pub use crate::bindings::{
     zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats,
     zrs_ioc_version, zrs_ring, zrs_rx_ring,
 };
-use crate::bindings;
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
     transmute::{AsBytes, FromBytes},

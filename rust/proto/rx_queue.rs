@@ -170,9 +170,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     /// Whether anything waits to be taken, by recv() or through the ring.
     pub fn readable(&mut self, ring: &impl Descriptors) -> bool {
         self.indices().any(|index| {
-            self.get_mut(index).is_some_and(|seg| {
-                seg.taken < seg.len && (seg.claimed || ring.is_waiting(index))
-            })
+            self.get_mut(index)
+                .is_some_and(|seg| seg.taken < seg.len && (seg.claimed || ring.is_waiting(index)))
         })
     }
 

@@ -192,11 +192,7 @@ impl Sock {
     /// Gives the socket a channel number.
     pub(super) fn enter_table(this: &Arc<Self>) -> Result<ChanId> {
         let entry = this.clone();
-        this.host
-            .table
-            .lock()
-            .insert(|_| entry)
-            .ok_or(ENOBUFS())
+        this.host.table.lock().insert(|_| entry).ok_or(ENOBUFS())
     }
 
     fn fail_attempt(this: &Arc<Self>, why: Failure) {

@@ -52,7 +52,8 @@ impl Sock {
     /// Makes room for `backlog` connections, so that none is lost for want of memory.
     fn set_backlog(&self, backlog: usize) -> Result {
         let backlog = backlog.max(1);
-        let mut queue = KVec::with_capacity(backlog.max(self.inner.lock().queue.len()), GFP_KERNEL)?;
+        let mut queue =
+            KVec::with_capacity(backlog.max(self.inner.lock().queue.len()), GFP_KERNEL)?;
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         core::mem::swap(&mut queue, &mut inner.queue);
@@ -123,10 +124,7 @@ impl Sock {
     ) -> Result<core::result::Result<(), Refusal>, Violation> {
         let host = &link.host;
         let (dst, src) = Channel::ports_of(h);
-        let listener = host
-            .ports
-            .lock()
-            .listener(&link.net, link.local_ip(), dst);
+        let listener = host.ports.lock().listener(&link.net, link.local_ip(), dst);
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };

@@ -36,7 +36,10 @@ impl Ring {
     fn new(entries: u32) -> Result<Arc<Self>> {
         let bytes = DESC_OFFSET + entries as usize * DESC_SIZE;
         let pages = SharedPages::new(bytes.next_multiple_of(kernel::page::PAGE_SIZE))?;
-        pages.store_u32(core::mem::offset_of!(uapi::zrs_ring, version), uapi::ZRS_UAPI_VERSION)?;
+        pages.store_u32(
+            core::mem::offset_of!(uapi::zrs_ring, version),
+            uapi::ZRS_UAPI_VERSION,
+        )?;
         pages.store_u32(core::mem::offset_of!(uapi::zrs_ring, entries), entries)?;
         pages.store_u32(
             core::mem::offset_of!(uapi::zrs_ring, desc_offset),
@@ -107,9 +110,7 @@ impl Descriptors for Option<Arc<Ring>> {
     fn claim(&self, index: u32) -> bool {
         self.as_ref().is_none_or(|ring| {
             let (ready, kernel) = (uapi::ZRS_DESC_READY, uapi::ZRS_DESC_KERNEL);
-            let swapped = ring
-                .pages
-                .cmpxchg_u32(ring.state_at(index), ready, kernel);
+            let swapped = ring.pages.cmpxchg_u32(ring.state_at(index), ready, kernel);
             matches!(swapped, Ok(Ok(_)))
         })
     }

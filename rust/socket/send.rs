@@ -101,7 +101,7 @@ impl Sock {
     ) -> Result<(usize, Option<u64>)> {
         let want = want.min(CHUNK_MAX as usize) as u32;
         if want == 0 {
-            return this.sendable().map(|_| (0, None));
+            return this.sendable().map(|()| (0, None));
         }
         let s = *style;
         let found = this.wait.wait(WaitMode::Interruptible, timeout, || {
@@ -156,7 +156,11 @@ impl Sock {
 
     /// Looks whether a chunk can go now: there is room on the channel, nobody else is sending on
     /// it, and the link has what a chunk needs. Then takes the turn and the reservation.
-    fn begin_chunk(this: &Arc<Self>, want: u32, style: Style) -> Option<Result<(Plan, Reservation)>> {
+    fn begin_chunk(
+        this: &Arc<Self>,
+        want: u32,
+        style: Style,
+    ) -> Option<Result<(Plan, Reservation)>> {
         let (plan, link, ask) = {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;

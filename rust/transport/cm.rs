@@ -175,7 +175,10 @@ fn flow_of(private_data: &[u8]) -> Result<LinkFlow> {
 
 impl Link {
     fn service(&self) -> SocketAddr {
-        SocketAddr::new(IpAddr::V4(self.remote_ip()), params::SERVICE_PORT.get() as u16)
+        SocketAddr::new(
+            IpAddr::V4(self.remote_ip()),
+            params::SERVICE_PORT.get() as u16,
+        )
     }
 
     /// An attempt at resolving the address took too long: tries again, with more patience.

@@ -93,7 +93,10 @@ fn make_pool(device: &Device) -> Result<Arc<Pool>> {
         return Err(EOPNOTSUPP());
     }
     let layout = Layout::new(attrs.max_srq_wr)?;
-    let mem = Arc::new(ContigPages::new(layout.pages, device.numa_node())?, GFP_KERNEL)?;
+    let mem = Arc::new(
+        ContigPages::new(layout.pages, device.numa_node())?,
+        GFP_KERNEL,
+    )?;
     let pd = Pd::new(device)?;
     let srq = Srq::new(&pd, layout.blocks, 2)?;
     let region = Arc::new(

@@ -29,13 +29,13 @@ use crate::ib::qp::Qp;
 use crate::kern::net::Net;
 use crate::kern::task;
 use crate::params;
+use crate::pr_warn_ratelimited;
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::wire::Header;
 use crate::proto::Violation;
 use crate::socket::Sock;
 use crate::stats::{Counter, STATS};
-use crate::pr_warn_ratelimited;
 
 /// Where a link is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,7 +124,7 @@ impl Link {
         local: Option<Ipv4Addr>,
         remote: Ipv4Addr,
     ) -> Result<Arc<Self>> {
-        Ok(Arc::pin_init(
+        Arc::pin_init(
             try_pin_init!(Self {
                 host: host.clone(),
                 net: net.clone(),
@@ -158,7 +158,7 @@ impl Link {
                 down <- new_work!("zrs_link::down"),
             }),
             GFP_KERNEL,
-        )?)
+        )
     }
 
     /// Starts connecting, in a kernel thread: the port below 1024 that we speak from needs its
@@ -308,7 +308,11 @@ impl Link {
     /// Ends the link because of what the peer sent.
     pub(super) fn violated(self: &Arc<Self>, what: Violation) {
         STATS.protocol_errors.add(1);
-        pr_warn_ratelimited!("link to {:?} closed: protocol violation {:?}\n", self.remote, what);
+        pr_warn_ratelimited!(
+            "link to {:?} closed: protocol violation {:?}\n",
+            self.remote,
+            what
+        );
         self.fail(Failure::Protocol);
     }
 
@@ -331,7 +335,11 @@ impl Link {
         let used = {
             let mut inner = sock.inner.lock();
             let free = inner.window.is_none();
-            let granted = free && inner.chan.as_mut().is_some_and(|c| c.grant(size, addr, key));
+            let granted = free
+                && inner
+                    .chan
+                    .as_mut()
+                    .is_some_and(|c| c.grant(size, addr, key));
             if granted {
                 inner.window = Some(window.clone());
             }

@@ -91,7 +91,11 @@ impl_has_work! {
 }
 
 impl Pool {
-    pub(super) fn new(layout: Layout, mem: Arc<ContigPages>, verbs: Arc<Verbs>) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        layout: Layout,
+        mem: Arc<ContigPages>,
+        verbs: Arc<Verbs>,
+    ) -> Result<Arc<Self>> {
         let leasable = layout.pages.saturating_sub(layout.first_window);
         let words = KVec::from_elem(0_u64, PagePool::<KVec<u64>>::words(leasable), GFP_KERNEL)?;
         let mine = verbs.clone();
@@ -201,7 +205,12 @@ impl Pool {
         window
     }
 
-    fn register(self: &Arc<Self>, verbs: &Verbs, start: usize, count: usize) -> Result<Arc<Window>> {
+    fn register(
+        self: &Arc<Self>,
+        verbs: &Verbs,
+        start: usize,
+        count: usize,
+    ) -> Result<Arc<Window>> {
         let page = self.layout.first_window + start;
         let mut mr = Mr::new(&verbs.pd, count as u32)?;
         // The peer's addresses begin at 0: it learns nothing of where our memory is.
@@ -425,7 +434,10 @@ impl HeldBlock {
         len: usize,
         iter: &mut IovIterDest<'_>,
     ) -> Result<usize> {
-        if off.checked_add(len).is_none_or(|end| end > SMALL_MAX as usize) {
+        if off
+            .checked_add(len)
+            .is_none_or(|end| end > SMALL_MAX as usize)
+        {
             return Err(EINVAL);
         }
         let at = self.pool.block_at(self.block) + off;

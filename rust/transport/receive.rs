@@ -164,7 +164,11 @@ impl Link {
         }
     }
 
-    fn for_channel(self: &Arc<Self>, arrival: &mut Arrival<'_>, h: &Header) -> Result<(), Violation> {
+    fn for_channel(
+        self: &Arc<Self>,
+        arrival: &mut Arrival<'_>,
+        h: &Header,
+    ) -> Result<(), Violation> {
         let sock = self.host.table.lock().get(h.dst).cloned();
         let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
         let Some(sock) = sock else {

@@ -312,7 +312,11 @@ impl Link {
     /// Maps pinned pages for the link's device. Sleeps. EIO when the device is gone.
     pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<DmaRuns<PinnedRuns>> {
         let queues = self.tx.lock().queues.clone().ok_or(EIO)?;
-        DmaRuns::map(&queues.verbs.pd, PinnedRuns::new(pages)?, Direction::ToDevice)
+        DmaRuns::map(
+            &queues.verbs.pd,
+            PinnedRuns::new(pages)?,
+            Direction::ToDevice,
+        )
     }
 
     /// Reserves what a chunk needs. `None` when the link has no room; then `sock` is woken when
@@ -394,7 +398,11 @@ impl Link {
     /// Sends what waits to be said, as far as there is room. Any context that may take the locks.
     pub(crate) fn transmit(self: &Arc<Self>) {
         while let Some(said) = self.say_one() {
-            let Said { sock, closed, accepted } = said;
+            let Said {
+                sock,
+                closed,
+                accepted,
+            } = said;
             if let Some(sock) = sock {
                 if accepted {
                     sock.wake_write();
