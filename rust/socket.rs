@@ -112,8 +112,10 @@ pub(crate) struct Inner {
     bound_addr: SocketAddrV4,
     pub(crate) sk: Option<SkRef>,
     /// The last file descriptor is closed.
-    released: bool,
+    pub(crate) released: bool,
     shut_read: bool,
+    /// The program has shut its writing direction.
+    shut_write: bool,
     pub(crate) link: Option<Arc<Link>>,
     pub(crate) chan: Option<Channel>,
     /// The channel is in its link's list of those with something to say.
@@ -164,6 +166,7 @@ impl Sock {
                     sk: None,
                     released: false,
                     shut_read: false,
+                    shut_write: false,
                     link: None,
                     chan: None,
                     queued: false,
@@ -373,7 +376,9 @@ impl SocketOps for Sock {
     }
 
     fn poll(this: &Arc<Self>) -> u32 {
-        this.reap();
+        if this.reap() {
+            Sock::talk(this);
+        }
         let (room, link) = {
             let mut inner = this.inner.lock();
             let room = inner.chan.as_mut().is_some_and(Channel::writable);
@@ -423,9 +428,9 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         phase => phase,
     };
     let error = inner.sk.as_ref().is_some_and(|sk| sk.err().is_some());
-    let (read_ended, write_ended, write_shut) = match &inner.chan {
-        Some(c) => (c.read_ended(), c.write_ended(), c.write_shut()),
-        None => (false, false, false),
+    let (read_ended, write_ended) = match &inner.chan {
+        Some(c) => (c.read_ended(), c.write_ended()),
+        None => (false, false),
     };
     let closed = inner
         .chan
@@ -437,7 +442,9 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         writable,
         read_ended: read_ended || inner.shut_read,
         write_ended,
-        write_shut: write_shut || (closed && inner.reported),
+        // As TCP has it, the peer's close alone is no hang-up: programs that see one may not read
+        // what has arrived.
+        write_shut: inner.shut_write || (closed && inner.reported),
         error,
     }
 }
@@ -463,6 +470,7 @@ impl Sock {
                 }
             }
             if write {
+                inner.shut_write = true;
                 if let Some(c) = &mut inner.chan {
                     c.shut_write();
                 }

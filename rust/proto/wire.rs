@@ -276,6 +276,11 @@ impl Hello {
         out
     }
 
+    /// Whether a ZRS host of any version wrote this. What else refuses a connection writes nothing.
+    pub fn is_from_zrs(bytes: &[u8]) -> bool {
+        Reader(bytes).u32() == HELLO_MAGIC
+    }
+
     /// Decodes a hello. The connection manager pads private data with zeros, so `bytes` may be
     /// longer than what was sent.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {

@@ -194,9 +194,10 @@ impl Sock {
         Sock::talk(this);
     }
 
-    /// Gives back what has been consumed, in the order of the stream. Returns whether the peer
-    /// should hear of it.
-    pub(super) fn reap(&self) {
+    /// Gives back what has been consumed, in the order of the stream. Returns whether there was
+    /// any; then [`Self::talk`] is due.
+    pub(super) fn reap(&self) -> bool {
+        let mut any = false;
         loop {
             let freed = {
                 let mut inner = self.inner.lock();
@@ -209,10 +210,12 @@ impl Sock {
                 }
                 freed
             };
+            any = true;
             let n = freed.by_program as usize;
             self.counters.rx_bytes.add(&STATS.rx_bytes, n);
             release_held(freed.held);
         }
+        any
     }
 
     /// Lets the link send if the channel has something to say, and lets go of what is not

@@ -17,7 +17,8 @@ use crate::kern::vma::{MappedOwner, NewVma};
 use crate::params;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Descriptors, Segment};
-use crate::transport::pool::Window;
+use crate::transport::link::offer_window_of;
+use crate::transport::pool::{Pool, Window};
 use crate::uapi;
 
 /// The shared descriptors of a socket.
@@ -164,17 +165,22 @@ impl Sock {
             inner.link.clone()
         };
         let ring = Ring::new(params::LIMITS.msgs)?;
-        if this.inner.lock().window.is_none() {
-            let link = link.as_ref().ok_or(ENOTCONN())?;
-            if !link.offer_window(this) {
-                return Err(ENOBUFS());
+        loop {
+            if this.inner.lock().window.is_none() {
+                let pool = link.as_ref().and_then(|link| link.pool());
+                let pool = pool.or_else(|| this.any_pool()).ok_or(ENOTCONN())?;
+                if !offer_window_of(&pool, this) {
+                    return Err(ENOBUFS());
+                }
             }
-        }
-        {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
             if inner.ring.is_some() {
                 return Ok(());
+            }
+            if inner.window.is_none() {
+                // The stream has just ended, and the window with it, as there was no ring yet.
+                continue;
             }
             if inner.rx_turn {
                 // recv() in another thread holds a segment just now.
@@ -190,9 +196,17 @@ impl Sock {
                 }
             }
             inner.ring = Some(ring);
+            break;
         }
         Sock::kick(this);
         Ok(())
+    }
+
+    /// Some pool, for a channel that has left its link: what it has received is to be read by the
+    /// ring all the same, and no WRITE will come.
+    fn any_pool(&self) -> Option<Arc<Pool>> {
+        let devices = self.host.devices.lock();
+        devices.iter().find_map(|dev| dev.existing_pool())
     }
 
     /// What ZRS_RX_RING answers.

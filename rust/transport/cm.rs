@@ -200,9 +200,13 @@ impl Link {
     fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
         match (reason, private_data) {
             (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
-            // What the peer says of itself, or why it has no room for us.
-            (REFUSED, Some(data)) if Hello::decode(data).is_ok() => Failure::NoResources,
-            (REFUSED, Some(_)) => Failure::Protocol,
+            // The peer says who it is: of our version, so it has no room; or of another.
+            (REFUSED, Some(data)) if Hello::is_from_zrs(data) => match Hello::decode(data) {
+                Ok(_) => Failure::NoResources,
+                Err(_) => Failure::Protocol,
+            },
+            // Another namespace of the machine listens, and the connection manager says so.
+            (REFUSED, _) => Failure::Refused(Refusal::NoListener),
             _ => Failure::Unreachable,
         }
     }
@@ -285,7 +289,7 @@ impl Listener {
         let flow = match flow_of(private_data) {
             Ok(flow) => flow,
             Err(e) => {
-                let _ = id.reject(&[0]);
+                let _ = id.reject(&hello(&self.host).encode());
                 return Err(e);
             }
         };

@@ -324,38 +324,7 @@ impl Link {
     /// Leases a window for the socket's channel and offers it to the peer; true if there is one
     /// now. Sleeps.
     pub(crate) fn offer_window(self: &Arc<Self>, sock: &Arc<Sock>) -> bool {
-        let Some(window) = self.pool().and_then(|pool| pool.lease().ok()) else {
-            return false;
-        };
-        let Some(terms) = WindowUse::new(&window) else {
-            window.retire();
-            return false;
-        };
-        let (size, addr, key) = terms.terms();
-        let used = {
-            let mut inner = sock.inner.lock();
-            let free = inner.window.is_none();
-            let granted = free
-                && inner
-                    .chan
-                    .as_mut()
-                    .is_some_and(|c| c.grant(size, addr, key));
-            if granted {
-                inner.window = Some(window.clone());
-            }
-            granted || !free
-        };
-        let kept = sock
-            .inner
-            .lock()
-            .window
-            .as_ref()
-            .is_some_and(|w| Arc::ptr_eq(w, &window));
-        drop(terms);
-        if !kept {
-            window.retire();
-        }
-        used
+        self.pool().is_some_and(|pool| offer_window_of(&pool, sock))
     }
 
     /// Walks the rest of the way down. Sleeps.
@@ -409,6 +378,39 @@ impl Link {
             Sock::link_lost(&sock, why, was_up);
         }
     }
+}
+
+/// Leases a window of `pool` for the socket's channel and offers it to the peer; true if there is
+/// one now. Once the peer sends no more, the window is the program's alone: a ring has one in any
+/// case. Sleeps.
+pub(crate) fn offer_window_of(pool: &Arc<Pool>, sock: &Arc<Sock>) -> bool {
+    let Ok(window) = pool.lease() else {
+        return false;
+    };
+    let Some(terms) = WindowUse::new(&window) else {
+        window.retire();
+        return false;
+    };
+    let (size, addr, key) = terms.terms();
+    let (kept, has) = {
+        let mut inner = sock.inner.lock();
+        let inner = &mut *inner;
+        let free = inner.window.is_none() && !inner.released;
+        let kept = free
+            && inner
+                .chan
+                .as_mut()
+                .is_some_and(|c| c.grant(size, addr, key) || c.read_ended());
+        if kept {
+            inner.window = Some(window.clone());
+        }
+        (kept, inner.window.is_some())
+    };
+    drop(terms);
+    if !kept {
+        window.retire();
+    }
+    has
 }
 
 impl CompHandler for Link {
