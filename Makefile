@@ -37,6 +37,10 @@ test: ## lints, host tests, selftests in QEMU
 selftests: modules userspace ## only the selftests in QEMU (ONLY=area/name for some)
 	@tests/run
 
+.PHONY: test-debug
+test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kmemleak (TIER=ci or full)
+	@tests/test-debug
+
 .PHONY: shell
 shell: modules userspace ## a VM with the two hosts ready, on this terminal
 	@$(VM)/run --shell --mem 3072
@@ -66,6 +70,11 @@ root: ## stage: the Debian 13 root
 kernel: root ## stage: the stock kernel, its prepared tree and the initramfs
 	@$(VM)/stage-kernel
 	@$(VM)/stage-initramfs
+
+.PHONY: debug-kernel
+debug-kernel: kernel ## stage: the debug kernel (10 to 25 minutes on 2 cores, once)
+	@$(VM)/stage-debug-kernel
+	@ZRS_KERNEL=debug $(VM)/stage-initramfs
 
 .PHONY: install
 install: ## install a module built with KDIR (default: the running kernel's tree) and the command

@@ -85,10 +85,15 @@ pub struct RxQueue<S> {
 impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     /// An empty queue.
     pub fn new(slots: S) -> Self {
+        Self::starting_at(slots, 0)
+    }
+
+    /// An empty queue whose first segment gets index `first`.
+    pub fn starting_at(slots: S, first: u32) -> Self {
         Self {
             slots,
-            head: 0,
-            tail: 0,
+            head: first,
+            tail: first,
             bytes: 0,
         }
     }

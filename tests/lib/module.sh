@@ -9,7 +9,9 @@ zrs_load() {
 	deps=$(modinfo -F depends "$ZRS_KO" | tr ',' ' ')
 	# shellcheck disable=SC2086 # a list
 	[ -z "$deps" ] || modprobe -a $deps || return 1
-	insmod "$ZRS_KO" "$@"
+	insmod "$ZRS_KO" "$@" || return 1
+	# Where its code is: traces that are read after it is gone need that (tests/vm/decode).
+	[ "${ZRS_KERNEL:-stock}" = stock ] || cat /sys/module/zrs/sections/.text >>/results/zrs-bases
 }
 
 zrs_loaded() { [ -d /sys/module/zrs ]; }
@@ -23,5 +25,19 @@ zrs_unload() {
 		sleep 0.2
 	done
 	cat /run/rmmod.err
+	return 1
+}
+
+# zrs_idle: 0 once nothing is pinned, leased, open or alive; what is left is said after 15 s (channels
+# without sockets may take 10 to end).
+zrs_idle() {
+	local _ left
+	for _ in $(seq 1 75); do
+		left=$(zrs stats --json | tr ',{}' '\n' |
+			sed -nE 's/^"(pages_pinned|sockets|channels|pool_used)":([1-9].*)/\1=\2/p' | tr '\n' ' ')
+		[ -n "$left" ] || return 0
+		sleep 0.2
+	done
+	echo "$left"
 	return 1
 }

@@ -124,6 +124,19 @@ kernel_series() { echo "${KSERIES:-$(tr -d ' \n' <"$ZRS_VM/kernel")}"; }
 kernel_hash() {
 	hash_of "kernel $kernel_recipe $(root_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"
 }
-kernel_dir() { echo "$ZRS_CACHE/kernel-$(kernel_hash)"; }
-initramfs_hash() { hash_of "$(kernel_hash)" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs"; }
+debug_recipe=1
+debug_hash() { hash_of "debug $debug_recipe $(kernel_hash)" "$ZRS_VM/debug.config"; }
+# ZRS_KERNEL=debug: everything by the debug kernel instead of the stock one.
+kernel_dir() {
+	case ${ZRS_KERNEL:-stock} in
+	stock) echo "$ZRS_CACHE/kernel-$(kernel_hash)" ;;
+	debug) echo "$ZRS_CACHE/debug-$(debug_hash)" ;;
+	*) die "ZRS_KERNEL=$ZRS_KERNEL: it is stock or debug" ;;
+	esac
+}
+initramfs_hash() {
+	local k
+	if [ "${ZRS_KERNEL:-stock}" = debug ]; then k=$(debug_hash); else k=$(kernel_hash); fi
+	hash_of "$k" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs"
+}
 initramfs_file() { echo "$ZRS_CACHE/initramfs-$(initramfs_hash)/initramfs.gz"; }

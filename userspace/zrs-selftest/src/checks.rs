@@ -52,6 +52,11 @@ impl Checks {
         }
     }
 
+    /// What another thread has looked at.
+    pub fn add(&mut self, other: &Self) {
+        self.failed += other.failed;
+    }
+
     /// Something that went wrong.
     pub fn fail(&mut self, name: &str, detail: &str) {
         self.report(name, false, || detail.to_string());

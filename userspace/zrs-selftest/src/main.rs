@@ -8,16 +8,19 @@
 #![deny(unsafe_code)]
 
 mod checks;
+mod epoll;
 mod fullwindow;
 mod hold;
 mod ioctl;
 mod pattern;
+mod pingpong;
 mod poll;
 #[allow(unsafe_code)]
 mod raw;
 mod refused;
 mod rx;
 mod serve;
+mod share;
 mod sockerr;
 mod stream;
 mod xfer;
@@ -48,6 +51,9 @@ enum Command {
     Ioctl(ioctl::Args),
     Sockerr(sockerr::Args),
     Poll(poll::Args),
+    Epoll(epoll::Args),
+    Share(share::Args),
+    Pingpong(pingpong::Args),
     Hold(hold::Args),
     Serve(serve::Args),
     StreamSend(stream::SendArgs),
@@ -66,6 +72,9 @@ fn main() -> ExitCode {
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
+        Command::Epoll(args) => epoll::run(&args, &mut checks),
+        Command::Share(args) => share::run(&args, &mut checks),
+        Command::Pingpong(args) => pingpong::run(&args, &mut checks),
         Command::Hold(args) => hold::run(&args, &mut checks),
         Command::Serve(args) => serve::run(&args, &mut checks),
         Command::StreamSend(args) => stream::send(&args, &mut checks),

@@ -182,6 +182,17 @@ fn name(fd: &impl AsFd, get: GetName) -> Result<SocketAddrV4> {
     Ok(from_raw(&addr))
 }
 
+/// accept() with the peer's address.
+pub fn accept_from(fd: &impl AsFd) -> Result<(OwnedFd, SocketAddrV4)> {
+    // SAFETY: zeroes are a sockaddr_in.
+    let mut addr: sockaddr_in = unsafe { zeroed() };
+    let mut len = ADDR_LEN as socklen_t;
+    // SAFETY: `addr` has room for `len` bytes.
+    let new = check(unsafe { libc::accept(raw(fd), (&raw mut addr).cast(), &raw mut len) })?;
+    // SAFETY: the descriptor is new.
+    Ok((unsafe { OwnedFd::from_raw_fd(new) }, from_raw(&addr)))
+}
+
 pub fn getsockname(fd: &impl AsFd) -> Result<SocketAddrV4> {
     name(fd, libc::getsockname)
 }
@@ -381,6 +392,11 @@ pub fn sigpipes() -> u32 {
     SIGPIPES.load(Ordering::SeqCst)
 }
 
+/// How many there were, and counts from 0 again.
+pub fn take_sigpipes() -> u32 {
+    SIGPIPES.swap(0, Ordering::SeqCst)
+}
+
 /// The bytes of a structure of `zrs_sys::abi`.
 pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<T>()];
@@ -393,6 +409,127 @@ pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
         );
     }
     bytes
+}
+
+pub fn epoll() -> Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    // SAFETY: the descriptor is new.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// epoll_ctl() with `op`; what it reports is `fd`'s number.
+pub fn epoll_ctl(epoll: &OwnedFd, op: c_int, fd: &impl AsFd, events: c_int) -> Result<()> {
+    let mut event = libc::epoll_event {
+        events: events as u32,
+        u64: raw(fd) as u64,
+    };
+    // SAFETY: `event` is one event.
+    check(unsafe { libc::epoll_ctl(raw(epoll), op, raw(fd), &raw mut event) }).map(drop)
+}
+
+/// epoll_wait() for at most four events: descriptors and bits.
+pub fn epoll_wait(epoll: &OwnedFd, timeout: c_int) -> Result<Vec<(c_int, c_int)>> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+    // SAFETY: there is room for four.
+    let n = check(unsafe { libc::epoll_wait(raw(epoll), events.as_mut_ptr(), 4, timeout) })?;
+    let seen = events[..n as usize].iter();
+    Ok(seen.map(|e| (e.u64 as c_int, e.events as c_int)).collect())
+}
+
+/// Runs `child` in a forked process; its result is the exit status. The caller must be the only
+/// thread.
+pub fn fork(child: impl FnOnce() -> u8) -> Result<libc::pid_t> {
+    // SAFETY: there is one thread, so the child may do what the parent may.
+    match check(unsafe { libc::fork() })? {
+        0 => {
+            let status = child();
+            // SAFETY: ends the child without running what the parent registered.
+            unsafe { libc::_exit(status.into()) }
+        }
+        pid => Ok(pid),
+    }
+}
+
+/// Waits for a child; its exit status, 128 + the signal's number if one ended it.
+pub fn wait(pid: libc::pid_t) -> Result<c_int> {
+    let mut status = 0;
+    // SAFETY: `status` is an int.
+    check(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    Ok(if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        128 + libc::WTERMSIG(status)
+    })
+}
+
+pub fn unix_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: room for two descriptors.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
+    // SAFETY: the descriptors are new.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}
+
+/// Room for one descriptor in a control message.
+const CONTROL: usize = 24;
+
+/// A message of one byte and room for a descriptor.
+fn fd_message(byte: &mut u8, iov: &mut libc::iovec, control: &mut [u64; CONTROL / 8]) -> libc::msghdr {
+    *iov = libc::iovec {
+        iov_base: (&raw mut *byte).cast(),
+        iov_len: 1,
+    };
+    // SAFETY: zeroes are a message without anything.
+    let mut msg: libc::msghdr = unsafe { zeroed() };
+    msg.msg_iov = iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control.as_mut_ptr().cast();
+    msg.msg_controllen = CONTROL as _;
+    msg
+}
+
+/// Sends `fd` through the AF_UNIX socket `unix`.
+pub fn send_fd(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
+    let (mut byte, mut control) = (0, [0; CONTROL / 8]);
+    let mut iov = libc::iovec {
+        iov_base: ptr::null_mut(),
+        iov_len: 0,
+    };
+    let msg = fd_message(&mut byte, &mut iov, &mut control);
+    // SAFETY: the control buffer has room for a header and an int; all outlives the call.
+    let sent = unsafe {
+        assert_eq!(libc::CMSG_SPACE(size_of::<c_int>() as u32) as usize, CONTROL);
+        let header = libc::CMSG_FIRSTHDR(&raw const msg);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(raw(fd));
+        libc::sendmsg(raw(unix), &raw const msg, libc::MSG_NOSIGNAL)
+    };
+    check_len(sent).map(drop)
+}
+
+/// Receives a descriptor through the AF_UNIX socket `unix`; EPROTO if none came.
+pub fn recv_fd(unix: &OwnedFd) -> Result<OwnedFd> {
+    let (mut byte, mut control) = (0, [0; CONTROL / 8]);
+    let mut iov = libc::iovec {
+        iov_base: ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut msg = fd_message(&mut byte, &mut iov, &mut control);
+    // SAFETY: the message's parts outlive the call.
+    check_len(unsafe { libc::recvmsg(raw(unix), &raw mut msg, libc::MSG_CMSG_CLOEXEC) })?;
+    // SAFETY: the kernel has filled the control buffer; what it says is a descriptor is new.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const msg);
+        if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(Errno(libc::EPROTO));
+        }
+        let fd = libc::CMSG_DATA(header).cast::<c_int>().read_unaligned();
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
 }
 
 /// A listening socket on `addr`, and the address it got.

@@ -28,9 +28,19 @@ impl Rx {
 
     /// Gives the next bytes to `take`; false at the end.
     pub fn next(&mut self, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<bool> {
+        self.next_upto(BUFFER, take)
+    }
+
+    /// As [`Rx::next`]; by recv() at most `most` bytes, by the ring what is in a segment.
+    pub fn next_upto(
+        &mut self,
+        most: usize,
+        take: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<bool> {
         match self {
             Self::Plain(fd, buf, align) => loop {
-                match raw::recv(fd, &mut buf[*align..], 0) {
+                let end = *align + most.min(BUFFER);
+                match raw::recv(fd, &mut buf[*align..end], 0) {
                     Ok(0) => return Ok(false),
                     Ok(n) => return take(&buf[*align..*align + n]).map(|()| true),
                     Err(Errno(libc::EAGAIN)) => drop(raw::poll(fd, libc::POLLIN, -1)?),

@@ -10,7 +10,7 @@ use zrs_sys::abi::{self, zrs_rx_ring, SOL_ZRS, ZRS_RX_RING};
 
 use crate::checks::Checks;
 use crate::raw::{self, bytes_of, Errno};
-use crate::serve::{ask, DISCARD, ECHO, SHUT};
+use crate::serve::{ask, CALL, DISCARD, ECHO, SHUT};
 
 /// Check the errno of every misuse of a socket, and of its ring
 #[derive(clap::Args)]
@@ -30,6 +30,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         listening,
         connecting,
         connected,
+        names,
         shut,
         flags,
     ];
@@ -47,17 +48,19 @@ pub fn run(args: &Args, checks: &mut Checks) {
 
 fn unconnected(_: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("socket", raw::stream())?;
-    // TCP says EPIPE here.
-    let none = if raw::is_zrs() {
-        libc::ENOTCONN
-    } else {
-        libc::EPIPE
-    };
+    raw::count_sigpipes();
+    checks.errno(
+        "send on a fresh socket, quietly",
+        raw::send(&fd, b"x", MSG_NOSIGNAL),
+        &[libc::EPIPE],
+    );
+    checks.eq("its SIGPIPEs", raw::sigpipes(), 0);
     checks.errno(
         "send on a fresh socket",
-        raw::send(&fd, b"x", MSG_NOSIGNAL),
-        &[none],
+        raw::send(&fd, b"x", 0),
+        &[libc::EPIPE],
     );
+    checks.eq("its SIGPIPEs", raw::take_sigpipes(), 1);
     checks.errno(
         "recv on a fresh socket",
         raw::recv(&fd, &mut [0], 0),
@@ -252,6 +255,37 @@ fn connected(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
+/// Both ends of a connection, as each of them names them.
+fn names(args: &Args, checks: &mut Checks) -> Option<()> {
+    let all = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    let (fd, bound) = checks.need("listen on all addresses", raw::listener(all))?;
+    checks.eq("its address", *bound.ip(), Ipv4Addr::UNSPECIFIED);
+    let command = [&[CALL], &bound.port().to_be_bytes()[..]].concat();
+    let asked = checks.need("ask for a call", ask(args.peer, &command))?;
+    let (accepted, from) = checks.need("accept", raw::accept_from(&fd))?;
+    let ours = SocketAddrV4::new(args.local, bound.port());
+    checks.eq("accepted: own name", raw::getsockname(&accepted), Ok(ours));
+    checks.eq("accepted: peer's name", raw::getpeername(&accepted), Ok(from));
+    checks.eq("accepted: the caller's address", from.ip(), args.peer.ip());
+    checks.yes("accepted: the caller's port", from.port() != 0, "port 0");
+    let own = checks.need("getsockname", raw::getsockname(&asked))?;
+    checks.eq("connected: own address", *own.ip(), args.local);
+
+    let bound = checks.need("socket", raw::stream())?;
+    let name = SocketAddrV4::new(args.local, 0);
+    checks.need("bind", raw::bind(&bound, name))?;
+    let name = checks.need("getsockname", raw::getsockname(&bound))?;
+    checks.need("connect", raw::connect(&bound, args.peer))?;
+    checks.eq("bound, connected: own name", raw::getsockname(&bound), Ok(name));
+    let fd = checks.need("socket", raw::stream())?;
+    checks.errno(
+        "connect to port 0",
+        raw::connect(&fd, SocketAddrV4::new(*args.peer.ip(), 0)),
+        &[libc::ECONNREFUSED],
+    );
+    Some(())
+}
+
 fn shut(args: &Args, checks: &mut Checks) -> Option<()> {
     raw::count_sigpipes();
     let fd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
@@ -274,7 +308,7 @@ fn shut(args: &Args, checks: &mut Checks) -> Option<()> {
     );
     checks.eq("SIGPIPEs", raw::sigpipes(), 0);
     checks.errno("send after it", raw::send(&fd, b"x", 0), &[libc::EPIPE]);
-    checks.eq("SIGPIPEs", raw::sigpipes(), 1);
+    checks.eq("SIGPIPEs", raw::take_sigpipes(), 1);
 
     let fd = checks.need("connect", ask(args.peer, &[SHUT]))?;
     checks.eq(

@@ -38,6 +38,9 @@ pub struct Args {
     /// Non-blocking sockets, with poll()
     #[arg(long)]
     nonblock: bool,
+    /// All connections are open before the first byte, and move their data at once
+    #[arg(long)]
+    parallel: bool,
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -51,18 +54,40 @@ pub fn run(args: &Args, checks: &mut Checks) {
             Some(fd)
         }
     };
-    for (index, &len) in args.sizes.iter().enumerate() {
-        let conn = match (&listener, args.end.client) {
-            (Some(fd), _) => checks.need("accept", raw::accept(fd)),
-            (None, Some(addr)) => checks.need("connect", raw::connected(addr)),
-            (None, None) => None,
-        };
-        let Some(conn) = conn else { return };
-        transfer(args, listener.is_some(), index as u64, len, &conn, checks);
-        if !checks.fine() {
-            return;
+    let next = |checks: &mut Checks| match (&listener, args.end.client) {
+        (Some(fd), _) => checks.need("accept", raw::accept(fd)),
+        (None, Some(addr)) => checks.need("connect", raw::connected(addr)),
+        (None, None) => None,
+    };
+    let server = listener.is_some();
+    let sizes = args.sizes.iter().enumerate();
+    if !args.parallel {
+        for (index, &len) in sizes {
+            let Some(conn) = next(checks) else { return };
+            transfer(args, server, index as u64, len, &conn, checks);
+            if !checks.fine() {
+                return;
+            }
         }
+        return;
     }
+    let mut conns = Vec::new();
+    for (index, &len) in sizes {
+        let Some(conn) = next(checks) else { return };
+        conns.push((index as u64, len, conn));
+    }
+    thread::scope(|s| {
+        let moves = conns.into_iter().map(|(index, len, conn)| {
+            s.spawn(move || {
+                let mut checks = Checks::default();
+                transfer(args, server, index, len, &conn, &mut checks);
+                checks
+            })
+        });
+        for done in moves.collect::<Vec<_>>() {
+            checks.add(&done.join().expect("a transfer panicked"));
+        }
+    });
 }
 
 fn transfer(

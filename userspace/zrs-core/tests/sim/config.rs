@@ -34,8 +34,10 @@ pub struct Config {
     pub bulk: u64,
     pub nobody: u64,
     pub listener_closes: u64,
-    /// Mean time between revocations, 0: none.
+    /// Mean time between revocations, 0: none, and how many there are: when nothing else moves
+    /// any more, they must not keep the world going.
     pub revoke_every: u64,
+    pub revocations: u32,
     pub link_failure: bool,
     /// Data in shared blocks is copied out when they run short.
     pub spill: bool,
@@ -51,12 +53,17 @@ impl Config {
             0..=4 => (rng.range(1, 2), 3 << 20),
             5..=39 => (rng.range(1, 6), 512 << 10),
             40..=79 => (rng.range(4, 16), 128 << 10),
-            _ => (rng.range(12, 48), 16 << 10),
+            80..=94 => (rng.range(12, 48), 16 << 10),
+            _ => (rng.range(80, 200), 100),
         };
+        // So many connections that there is hardly anything but control messages.
+        let storm = connections >= 80;
+        let credit = if storm { &[32, 40][..] } else { &[32, 33, 40, 64, 129, 512] };
+        let slots = if storm { &[300][..] } else { &[3, 8, 64, 64] };
         Self {
-            links: rng.range(1, 3) as usize,
-            link_credit: [0; 2].map(|_| rng.pick(&[32, 33, 40, 64, 129, 512])),
-            table_slots: rng.pick(&[3, 8, 64, 64]),
+            links: if storm { 1 } else { rng.range(1, 3) as usize },
+            link_credit: [0; 2].map(|_| rng.pick(credit)),
+            table_slots: rng.pick(slots),
             pool_pages: [0; 2].map(|_| rng.pick(&[0, 15, 16, 33, 64, 64, 100, 300])),
             odd_windows: rng.chance(30),
             connections,
@@ -77,6 +84,7 @@ impl Config {
             nobody: rng.pick(&[0, 10]),
             listener_closes: rng.pick(&[0, 0, 20]),
             revoke_every: rng.pick(&[0, 0, 20, 300, 3000]),
+            revocations: rng.pick(&[3, 30, 300]),
             link_failure: rng.chance(20),
             spill: rng.chance(60),
             drop_orphans: rng.chance(20),

@@ -74,7 +74,6 @@ struct Reader {
 enum Kind {
     Listener {
         host: usize,
-        port: u16,
         queue: VecDeque<SockId>,
     },
     Client {
@@ -110,7 +109,7 @@ impl World {
         for host in 0..2 {
             for port in PORTS {
                 let queue = VecDeque::new();
-                let id = self.spawn(Kind::Listener { host, port, queue });
+                let id = self.spawn(Kind::Listener { host, queue });
                 self.hosts[host].listeners.insert(port, id);
                 if self.rng.chance(self.cfg.listener_closes) {
                     let most = 10 * (self.cfg.think + self.cfg.net_delay + 2);
@@ -161,7 +160,7 @@ impl World {
         a.wait = None;
         let mut kind = std::mem::replace(&mut a.kind, Kind::Running);
         let next = match &mut kind {
-            Kind::Listener { host, queue, .. } => self.listener(*host, queue),
+            Kind::Listener { host, queue } => self.listener(*host, queue),
             Kind::Client { host, port, sid } => self.client(id, *host, *port, sid),
             Kind::Writer(w) => self.writer(w),
             Kind::Reader(r) => self.reader(r),
@@ -276,7 +275,6 @@ impl World {
         let conn = self.conns.len();
         self.conns.push(Conn {
             key: self.rng.next(),
-            host,
             link,
             socks: [Some(sid), None],
             sent: [0; 2],
@@ -316,7 +314,8 @@ impl World {
         let mut rest = total;
         while rest > 0 {
             let n = if self.rng.chance(self.cfg.bulk) {
-                self.rng.range(4097, 600_000)
+                let most = self.rng.pick(&[10_000, 600_000]);
+                self.rng.range(4097, most)
             } else {
                 self.rng.pick(&[1, 17, 500, 4095, 4096])
             };
@@ -400,6 +399,7 @@ impl World {
         if link.flow.available(false) == 0 {
             return self.starve(sid);
         }
+        let old = w.planned.is_some();
         let plan = match w.planned.take() {
             Some(plan) => plan,
             None => {
@@ -422,7 +422,7 @@ impl World {
         };
         w.poll = false;
         let plan = self.maybe_less(plan);
-        self.send_chunk(w, plan)
+        self.send_chunk(w, plan, old)
     }
 
     fn plan(&mut self, w: &mut Writer) -> Plan {
@@ -462,9 +462,12 @@ impl World {
         }
     }
 
-    fn send_chunk(&mut self, w: &mut Writer, plan: Plan) -> Next {
+    fn send_chunk(&mut self, w: &mut Writer, plan: Plan, old: bool) -> Next {
         let s = &mut self.socks[w.sid];
         let Some(chunk) = s.ch.commit(plan) else {
+            if !old {
+                self.fail(&format!("sock {}: {plan:?}, but it does not fit", w.sid));
+            }
             // The window is gone meanwhile; what is left is planned anew.
             self.stats.plans_outdated += 1;
             return Next::Soon;

@@ -60,6 +60,11 @@ pub struct Sock {
     /// It was closed while it was connecting.
     pub gave_up: bool,
     pub shut_read: bool,
+    /// Bytes that had arrived, read or not.
+    pub arrived: u64,
+    /// What had arrived when it was closed, and whether not all of it was read.
+    pub closed_at: Option<u64>,
+    pub closed_unread: bool,
     /// Its program writes nonsense into the ring.
     pub scribbler: bool,
     pub opener: Option<ActorId>,
@@ -95,6 +100,9 @@ impl Sock {
             closed: false,
             gave_up: false,
             shut_read: false,
+            arrived: 0,
+            closed_at: None,
+            closed_unread: false,
             scribbler: false,
             opener: None,
             reader: None,
@@ -236,6 +244,7 @@ impl World {
         if h.kind == Type::Written {
             self.announced(sid, h);
         }
+        self.socks[sid].arrived += u64::from(h.len);
         let mut block_held = false;
         match event {
             Event::None | Event::Room => {}
@@ -473,8 +482,9 @@ impl World {
     }
 
     pub fn revoke_some(&mut self, host: usize) {
-        self.revoke_one(host);
-        if self.busy() {
+        if self.cfg.revoke_every != 0 && self.cfg.revocations != 0 {
+            self.cfg.revocations -= 1;
+            self.revoke_one(host);
             let most = 2 * self.cfg.revoke_every;
             self.within(most, Ev::Revoke(host));
         }
@@ -521,6 +531,8 @@ impl World {
         let unread = !s.rx.is_empty();
         self.stats.closes_with_unread += u64::from(unread);
         s.gave_up = s.ch.state() == State::Opening;
+        s.closed_at = Some(s.arrived);
+        s.closed_unread = unread;
         s.ch.shut(unread);
         loop {
             let s = &mut self.socks[sid];

@@ -48,8 +48,6 @@ pub enum Ev {
 /// A connection as an onlooker sees it who knows both ends. Side 0 connects.
 pub struct Conn {
     pub key: u64,
-    /// Host of side 0.
-    pub host: usize,
     pub link: usize,
     pub socks: [Option<SockId>; 2],
     /// Bytes that each side has committed.
@@ -132,10 +130,8 @@ impl World {
             stats: Stats::default(),
         };
         w.start_programs();
-        if w.cfg.revoke_every != 0 {
-            for host in 0..2 {
-                w.at(w.cfg.revoke_every, Ev::Revoke(host));
-            }
+        for host in 0..2 {
+            w.at(w.cfg.revoke_every, Ev::Revoke(host));
         }
         if w.cfg.link_failure {
             let link = w.rng.below(w.cfg.links as u64) as usize;
@@ -450,13 +446,13 @@ impl World {
                 Some(Failure::Refused(why)) => side == 0 && c.refused == Some(why),
                 Some(Failure::TimedOut) => (side == 0 && c.timed_out) || c.dropped,
                 Some(Failure::LinkLost) => !self.links[c.link].up,
-                // Only a peer that did not read all of it breaks the stream.
+                // Only a peer that closed before it had it all breaks the stream.
                 Some(Failure::Reset) => {
                     c.dropped
                         || c.unaccepted
                         || c.timed_out
                         || peer.is_some_and(|p| {
-                            p.closed && (p.gave_up || c.read[1 - side] < c.sent[side])
+                            p.gave_up || p.closed_unread || p.closed_at.is_some_and(|at| at < c.sent[side])
                         })
                 }
                 Some(_) => false,

@@ -1,0 +1,44 @@
+#!/bin/bash
+# rdma link delete under traffic: errors on both sides, no hang; a new device works.
+# rows: B9 E5 Z2
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+up() { ip netns exec "zrs$1" rdma link add "rxe$1" type rxe netdev "$2"; }
+port=7000
+# traffic NAME SENDER-ARGS RECEIVER-ARGS
+traffic() {
+	port=$((port + 1))
+	# shellcheck disable=SC2086 # lists
+	start "receiver$1" B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect reset,error $3 &&
+		start "sender$1" A sending zrs-selftest stream-send "$ADDR_B:$port" --expect epipe,reset,error $2 &&
+		says "receiver$1" receiving
+}
+for which in "B vb" "A va"; do
+	read -r host netdev <<<"$which"
+	traffic 1 "" "" && traffic 2 "" --ring && traffic 3 "--chunk 500" "" || ktap_bail "traffic"
+	start listener "$host" holding zrs-selftest hold --what listen
+	sleep 0.5
+	check "rdma link delete rxe$host under traffic" timeout 30 rdma link delete "rxe$host"
+	for i in 1 2 3; do
+		check_ended "an error for sender $i" "sender$i"
+		check_ended "what arrived, then an error for receiver $i" "receiver$i"
+	done
+	check_fails "without the device: ENODEV" ENODEV ip netns exec "zrs$host" \
+		zrs ping "$([ "$host" = A ] && echo "$ADDR_B" || echo "$ADDR_A"):7000" -c 1
+	check "a new device" up "$host" "$netdev"
+	check_pair "a connection over it" xfer --sizes 1,5000,300000 --both
+	check_pair "and by the ring" xfer --sizes 1,5000,300000 --both --ring
+	stop listener
+done
+# A program that holds a mapping of the pool's memory when its device goes.
+start serve B "listening on" zrs-selftest serve "$ADDR_B:7900" || ktap_bail "serve"
+start map A holding zrs-selftest hold --what map --addr "$ADDR_B:7900"
+check "rdma link delete rxeA with a mapped window" timeout 30 rdma link delete rxeA
+check "the mapping's holder lives" kill -0 "${PID[map]}"
+stop map
+check "a new device" up A va
+check_pair "a connection over it" xfer --sizes 5000,300000
+ktap_done

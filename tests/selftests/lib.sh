@@ -1,0 +1,108 @@
+# shellcheck shell=bash
+# For the selftests that move data: programs in the background, and what they report. Sourced
+# after ktap.sh.
+
+declare -A PID
+exec {NEVER}<> <(:) # nothing ever comes from here, nor its end: stdin for "hold"
+
+# start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits
+# until it says TEXT, if one is given. Its output is in $TMP/NAME.
+start() {
+	local name=$1 host=$2 text=$3 ns=()
+	shift 3
+	[ "$host" = - ] || ns=(ip netns exec "zrs$host")
+	"${ns[@]}" "$@" <&"$NEVER" >"$TMP/$name" 2>&1 &
+	PID[$name]=$!
+	at_end "kill -9 $!"
+	[ -z "$text" ] || says "$name" "$text"
+}
+
+# says NAME TEXT [SECONDS]: waits until the program has said TEXT; fails if it ends before.
+says() {
+	local _
+	for _ in $(seq 1 $((${3:-20} * 20))); do
+		grep -q -- "$2" "$TMP/$1" && return 0
+		kill -0 "${PID[$1]}" 2>/dev/null || { grep -q -- "$2" "$TMP/$1" && return 0; break; }
+		sleep 0.05
+	done
+	ktap_say "$1 does not say '$2', but:"
+	show "$1"
+	return 1
+}
+
+show() { sed 's/^/#   /' "$TMP/$1" | tail -20; }
+
+# stop NAME [SIGNAL]: ends it, quietly.
+stop() {
+	kill "-${2:-KILL}" "${PID[$1]}" 2>/dev/null
+	wait "${PID[$1]}" 2>/dev/null
+	return 0
+}
+
+# ended NAME SECONDS: waits until it ends by itself; its exit status, 124 if it does not.
+ended() {
+	local _
+	for _ in $(seq 1 $(($2 * 20))); do
+		kill -0 "${PID[$1]}" 2>/dev/null || { wait "${PID[$1]}"; return; }
+		sleep 0.05
+	done
+	return 124
+}
+
+# check_ended TEXT NAME [SECONDS]: passes if it ends by itself with exit status 0.
+check_ended() {
+	local rc=0
+	ended "$2" "${3:-30}" || rc=$?
+	if [ "$rc" = 0 ]; then
+		ktap_pass "$1"
+	else
+		show "$2"
+		ktap_fail "$1 (exit status $rc)"
+	fi
+}
+
+# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments.
+PORT=7000
+check_pair() {
+	local text=$1 rc=0 rc2=0
+	shift
+	PORT=$((PORT + 1))
+	start server B "listening on" zrs-selftest "$@" --server "$ADDR_B:$PORT" || {
+		ktap_fail "$text: the server"
+		return 0
+	}
+	A zrs-selftest "$@" --client "$ADDR_B:$PORT" >"$TMP/client" 2>&1 || rc=$?
+	# A server that waits for a client that gave up is ended; one that is about to end is not.
+	[ "$rc" = 0 ] || sleep 0.5
+	ended server "$([ "$rc" = 0 ] && echo 30 || echo 1)" || rc2=$?
+	[ "$rc2" != 124 ] || stop server
+	if [ "$rc$rc2" = 00 ]; then
+		ktap_pass "$text"
+	else
+		ktap_say "client:"
+		grep -v '^ok' "$TMP/client" | sed 's/^/#   /' | tail -20
+		ktap_say "server:"
+		grep -v '^ok' "$TMP/server" | sed 's/^/#   /' | tail -20
+		ktap_fail "$text (exit status of the client $rc, of the server $rc2)"
+	fi
+}
+
+# check_lines CMD...: each line "ok - ..." or "not ok - ..." of its output is a result.
+check_lines() {
+	local rc=0 line bad=0 n=0
+	"$@" >"$TMP/lines" 2>&1 || rc=$?
+	while IFS= read -r line; do
+		case $line in
+		"ok - "*) ktap_pass "${line#ok - }" ;;
+		"not ok - "*) ktap_fail "${line#not ok - }"; bad=1 ;;
+		*) ktap_say "$line"; continue ;;
+		esac
+		n=$((n + 1))
+	done <"$TMP/lines"
+	if [ "$rc" != 0 ] && [ "$bad" = 0 ] || [ "$n" = 0 ]; then
+		ktap_fail "$* (exit status $rc)"
+	fi
+}
+
+# counter NAME: a counter of the module.
+counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }

@@ -1,0 +1,20 @@
+#!/bin/bash
+# Sizes around every boundary, both alignments, both ways at once, plain and by the ring; every
+# byte is compared.
+# rows: Z3 Z4 Z5 Z6 B3 C1
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+sizes=0,1,4095,4096,4097,16384,16385,262144,262145
+for how in "" "--align 1" "--both" "--both --align 4095" "--ring" "--ring --both --align 13" "--nonblock --both" \
+	"--nonblock --ring --both"; do
+	# shellcheck disable=SC2086 # a list
+	check_pair "sizes ${how:-plain}" xfer --sizes $sizes $how --seed "${SEED:-1}"
+done
+# One send of more than the window of 1 MiB; and the same in pieces that do not divide it.
+check_pair "one send of 3 MiB and a bit" xfer --sizes 3145733 --both
+check_pair "one send of 3 MiB and a bit, by the ring" xfer --sizes 3145733 --both --ring
+check_pair "pieces of 100001" xfer --sizes 3145733 --chunk 100001
+check_pair "pieces of 5" xfer --sizes 5000 --chunk 5
+ktap_done

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The wire: layout byte by byte, round trips, and everything that must not be accepted.
+
+mod common;
+
+use common::headers::{id, payload_of, valid_header, TYPES};
+use proptest::prelude::*;
+use zrs_core::wire::{
+    Credit, Header, Hello, Refusal, Type, CHUNK_MAX, HEADER_LEN, HELLO_LEN, SMALL_MAX, VERSION,
+};
+use zrs_core::{ChanId, Violation};
+
+fn full() -> Header {
+    Header {
+        kind: Type::Written,
+        len: 0x0003_0201,
+        dst: id(0x0706_0504, 0x0b0a_0908),
+        src: id(0x0f0e_0d0c, 0x1312_1110),
+        pos: 0x1b1a_1918_1716_1514,
+        woff: 0x2322_2120_1f1e_1d1c,
+        credit: Credit {
+            window: 0x2b2a_2928_2726_2524,
+            small: 0x3332_3130_2f2e_2d2c,
+            msgs: 0x3736_3534,
+        },
+        link_credit: 0x3b3a_3938,
+        arg0: 0x3f3e_3d3c,
+        arg1: 0x4342_4140,
+        arg2: 0x4b4a_4948_4746_4544,
+        lease: 0x4f4e_4d4c,
+    }
+}
+
+/// A message of the type that is valid in itself.
+fn valid(kind: Type) -> Header {
+    let none = ChanId::default();
+    let (dst, src) = match kind {
+        Type::LinkCredit | Type::Heartbeat => (none, none),
+        Type::Connect => (none, id(2, 1)),
+        _ => (id(1, 1), id(2, 1)),
+    };
+    let mut h = Header::new(kind, dst, src);
+    if matches!(kind, Type::Data | Type::Written) {
+        h.len = 1;
+    }
+    h
+}
+
+fn decode(h: &Header) -> Result<Header, Violation> {
+    Header::decode(&h.encode(), payload_of(h))
+}
+
+// rows: Z3 C6
+#[test]
+fn header_layout() {
+    assert_eq!(HEADER_LEN, 96);
+    let bytes = full().encode();
+    // Every byte of every field says where it lies: fields begin behind the 4 bytes of version,
+    // type and flags.
+    let mut want = [0; HEADER_LEN];
+    want[..4].copy_from_slice(&[1, 5, 0, 0]);
+    for (n, b) in want[4..84].iter_mut().enumerate() {
+        *b = n as u8;
+    }
+    // The length must be one that is allowed.
+    want[4..8].copy_from_slice(&[0x01, 0x02, 0x03, 0x00]);
+    assert_eq!(bytes, want);
+    assert_eq!(decode(&full()), Ok(full()));
+}
+
+// rows: Z3 C6
+#[test]
+fn type_numbers_are_for_ever() {
+    for (n, kind) in TYPES.into_iter().enumerate() {
+        assert_eq!(kind as usize, n + 1);
+        assert_eq!(valid(kind).encode()[1] as usize, n + 1);
+        assert_eq!(kind.is_link(), n + 1 >= 14, "{kind:?}");
+    }
+}
+
+// rows: Z3
+#[test]
+fn hello_layout() {
+    assert_eq!(HELLO_LEN, 48);
+    const { assert!(HELLO_LEN <= 56, "more than the connection manager carries") };
+    let hello = Hello {
+        nonce: 0x0f0e_0d0c_0b0a_0908,
+        features: 0x1716_1514_1312_1110,
+        link_credit: 0x1b1a_1918,
+    };
+    let mut want = [0; HELLO_LEN];
+    want[..4].copy_from_slice(b"ZRS1");
+    want[4..8].copy_from_slice(&[1, 48, 0, 0]);
+    for (n, b) in want[8..28].iter_mut().enumerate() {
+        *b = n as u8 + 8;
+    }
+    want[28..32].copy_from_slice(&[0x00, 0x10, 0x00, 0x00]); // SMALL_MAX
+    want[32..36].copy_from_slice(&[0x00, 0x00, 0x04, 0x00]); // CHUNK_MAX
+    assert_eq!(hello.encode(), want);
+    assert_eq!(Hello::decode(&want), Ok(hello));
+    // Padded, as the connection manager delivers it.
+    let mut padded = want.to_vec();
+    padded.resize(196, 0);
+    assert_eq!(Hello::decode(&padded), Ok(hello));
+}
+
+// rows: Z3 B11
+#[test]
+fn hello_refused() {
+    let good = Hello {
+        nonce: 1,
+        features: 0,
+        link_credit: 64,
+    }
+    .encode();
+    assert_eq!(Hello::decode(&[]), Err(Violation::Length));
+    assert_eq!(Hello::decode(&good[..47]), Err(Violation::Length));
+    for at in 0..HELLO_LEN {
+        let mut bad = good;
+        bad[at] ^= 1;
+        let want = match at {
+            // Magic, version, length, and the two limits that are part of the version.
+            0..=5 | 28..=35 => Err(Violation::Version),
+            6 | 7 | 36.. => Err(Violation::Reserved),
+            8..=27 => {
+                assert!(Hello::decode(&bad).is_ok(), "byte {at}");
+                continue;
+            }
+        };
+        assert_eq!(Hello::decode(&bad), want, "byte {at}");
+    }
+}
+
+// rows: Z3 B11
+#[test]
+fn version_type_flags_and_reserved() {
+    for kind in TYPES {
+        let h = valid(kind);
+        let good = h.encode();
+        let broken = |at: usize, to: u8| {
+            let mut bytes = good;
+            bytes[at] = to;
+            Header::decode(&bytes, payload_of(&h))
+        };
+        assert!(broken(0, VERSION).is_ok());
+        for version in (0..=255).filter(|v| *v != VERSION) {
+            assert_eq!(broken(0, version), Err(Violation::Version));
+        }
+        for unknown in [0, 16, 31, 32, 47, 48, 63, 64, 255] {
+            assert_eq!(broken(1, unknown), Err(Violation::Type));
+        }
+        for at in [2, 3] {
+            for bit in 0..8 {
+                assert_eq!(broken(at, 1 << bit), Err(Violation::Type));
+            }
+        }
+        for at in 84..HEADER_LEN {
+            for bit in 0..8 {
+                assert_eq!(broken(at, 1 << bit), Err(Violation::Reserved), "byte {at}");
+            }
+        }
+    }
+}
+
+// rows: C1 B11
+#[test]
+fn lengths() {
+    for kind in TYPES {
+        for len in [0, 1, SMALL_MAX, SMALL_MAX + 1, CHUNK_MAX, CHUNK_MAX + 1, u32::MAX] {
+            for payload in [0, 1, SMALL_MAX, SMALL_MAX + 1, CHUNK_MAX, CHUNK_MAX + 1, u32::MAX] {
+                let mut h = valid(kind);
+                h.len = len;
+                let good = match kind {
+                    Type::Data => payload == len && (1..=SMALL_MAX).contains(&len),
+                    Type::Written => payload == 0 && (1..=CHUNK_MAX).contains(&len),
+                    _ => payload == 0 && len == 0,
+                };
+                let want = if good { Ok(h) } else { Err(Violation::Length) };
+                assert_eq!(Header::decode(&h.encode(), payload), want);
+            }
+        }
+    }
+}
+
+// rows: L2 B11
+#[test]
+fn channel_numbers() {
+    let none = ChanId::default();
+    let (some, half) = (id(7, 3), id(0, 3));
+    for kind in TYPES {
+        for dst in [none, some, half] {
+            for src in [none, some, half] {
+                let mut h = valid(kind);
+                (h.dst, h.src) = (dst, src);
+                let good = match kind {
+                    Type::LinkCredit | Type::Heartbeat => dst == none && src == none,
+                    Type::Connect => dst == none && src == some,
+                    Type::Reject | Type::Reset => dst == some && src != half,
+                    _ => dst == some && src == some,
+                };
+                let want = if good { Ok(h) } else { Err(Violation::Channel) };
+                assert_eq!(decode(&h), want, "{h:?}");
+            }
+        }
+    }
+}
+
+// rows: C3 Z3
+#[test]
+fn refusals() {
+    assert_eq!(Refusal::from_u32(1), Refusal::NoListener);
+    assert_eq!(Refusal::from_u32(2), Refusal::NoResources);
+    for unknown in [0, 3, u32::MAX] {
+        assert_eq!(Refusal::from_u32(unknown), Refusal::NoListener);
+    }
+    for known in [Refusal::NoListener, Refusal::NoResources] {
+        assert_eq!(Refusal::from_u32(known as u32), known);
+    }
+}
+
+proptest! {
+    // rows: Z3 C6
+    #[test]
+    fn header_round_trip(h in valid_header()) {
+        prop_assert_eq!(decode(&h), Ok(h));
+    }
+
+    // rows: Z3
+    #[test]
+    fn hello_round_trip(nonce: u64, features: u64, link_credit: u32, padding in 0_usize..200) {
+        let hello = Hello { nonce, features, link_credit };
+        let mut bytes = hello.encode().to_vec();
+        bytes.resize(HELLO_LEN + padding, 0);
+        prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
+    }
+
+    /// Whatever is accepted is exactly what was said: nothing is read into it, and no two
+    /// encodings mean the same.
+    // rows: B11
+    #[test]
+    fn random_headers(mut bytes: [u8; 32], rest: [[u8; 32]; 2], payload: u32, tame: u16) {
+        let mut all = [0; HEADER_LEN];
+        // Without help hardly any would come through.
+        let help = |bit: u16| tame & (1 << bit) != 0;
+        if help(0) {
+            bytes[0] = VERSION;
+        }
+        if help(1) {
+            bytes[1] = bytes[1] % 15 + 1;
+        }
+        if help(2) {
+            bytes[2..4].fill(0);
+        }
+        if help(3) {
+            bytes[5..8].fill(0);
+        }
+        if help(4) {
+            bytes[8..24].fill(0);
+        }
+        if help(5) {
+            bytes[4] = 0;
+        }
+        all[..32].copy_from_slice(&bytes);
+        all[32..64].copy_from_slice(&rest[0]);
+        all[64..].copy_from_slice(&rest[1]);
+        if help(6) {
+            all[84..].fill(0);
+        }
+        let len = u32::from_le_bytes([all[4], all[5], all[6], all[7]]);
+        for payload in [payload, 0, len] {
+            if let Ok(h) = Header::decode(&all, payload) {
+                prop_assert_eq!(h.encode(), all);
+            }
+        }
+    }
+
+    // rows: B11
+    #[test]
+    fn random_hellos(bytes in prop::collection::vec(any::<u8>(), 0..100), tame: bool) {
+        let mut bytes = bytes;
+        if tame && bytes.len() >= HELLO_LEN {
+            bytes[..8].copy_from_slice(b"ZRS1\x01\x30\0\0");
+            bytes[28..36].copy_from_slice(&[0, 0x10, 0, 0, 0, 0, 4, 0]);
+            bytes[36..48].fill(0);
+            prop_assert!(Hello::decode(&bytes).is_ok());
+        }
+        if let Ok(hello) = Hello::decode(&bytes) {
+            prop_assert_eq!(&hello.encode()[..], &bytes[..HELLO_LEN]);
+        }
+    }
+}
