@@ -13,6 +13,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use crate::host::Host;
 use crate::ib::device::DeviceName;
 use crate::kern::chardev::DeviceOps;
+use crate::kern::errno::{EAFNOSUPPORT, ESOCKTNOSUPPORT};
 use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
@@ -73,6 +74,13 @@ fn socket(arg: usize) -> Result<isize> {
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_socket>());
     let s: zrs_ioc_socket = slice.reader().read()?;
     zero(&[u64::from(s.reserved)])?;
+    // Nothing that socket() itself might be refused: this is no way around a filter.
+    if s.family != AF_INET {
+        return Err(EAFNOSUPPORT());
+    }
+    if s.type_ != SOCK_STREAM {
+        return Err(ESOCKTNOSUPPORT());
+    }
     Ok(SocketFamily::<Sock>::create_fd(s.family, s.type_, s.flags)? as isize)
 }
 

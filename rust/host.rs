@@ -37,6 +37,9 @@ const IDLE_MS: u32 = 1000;
 /// How long channels without sockets may take to end in good order, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
+/// Links that one peer may make.
+const ACCEPTED_MAX: usize = 2;
+
 /// The module's one host.
 #[pin_data]
 pub(crate) struct Host {
@@ -167,6 +170,7 @@ impl Host {
         let mut links = this.links.lock();
         let found = links.iter().find(|l| {
             l.net == *net
+                && !l.accepted
                 && l.remote_ip() == remote
                 && l.state() != LinkState::Down
                 && local.is_none_or(|ip| l.local_ip() == ip)
@@ -174,16 +178,29 @@ impl Host {
         if let Some(link) = found {
             return Ok(link.clone());
         }
-        let link = Link::new(this, net, local, remote)?;
+        let link = Link::new(this, net, local, remote, false)?;
         links.push(link.clone(), GFP_KERNEL)?;
         drop(links);
         link.start();
         Ok(link)
     }
 
-    /// A link that the peer has made.
+    /// A link that the peer has made. Of a peer that makes one after the other, the oldest go: it
+    /// was restarted, or it wants more than its share.
     pub(crate) fn add_link(&self, link: &Arc<Link>) -> Result {
-        Ok(self.links.lock().push(link.clone(), GFP_KERNEL)?)
+        let mut links = self.links.lock();
+        let theirs = |l: &&Arc<Link>| {
+            l.accepted
+                && l.net == link.net
+                && l.remote_ip() == link.remote_ip()
+                && l.state() != LinkState::Down
+        };
+        if links.iter().filter(theirs).count() >= ACCEPTED_MAX {
+            if let Some(oldest) = links.iter().find(theirs) {
+                oldest.fail(Failure::LinkLost);
+            }
+        }
+        Ok(links.push(link.clone(), GFP_KERNEL)?)
     }
 
     /// The link is down and done with.

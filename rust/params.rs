@@ -40,8 +40,9 @@ uint_param!(
 );
 uint_param!(
     /// The port that ZRS hosts speak to each other on, in the RDMA connection manager's TCP space.
-    SERVICE_PORT, "service_port", 18515,
-    "port of the RDMA connection manager that links are made on (default 18515)"
+    /// Privileged, so that no program can pose as a host; below the ports that links speak from.
+    SERVICE_PORT, "service_port", 340,
+    "port of the RDMA connection manager that links are made on (default 340)"
 );
 uint_param!(
     /// Channels that the host can have.
@@ -75,7 +76,7 @@ pub(crate) fn check() -> Result {
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
-        ("service_port", &SERVICE_PORT, 1, 65_535),
+        ("service_port", &SERVICE_PORT, 1, 511),
         ("max_channels", &MAX_CHANNELS, 1, 1 << 24),
     ];
     for (name, param, min, max) in checks {

@@ -67,7 +67,11 @@ constants!(
     ZRS_LINK_UP: u32,
     ZRS_LINK_DOWN: u32,
     IPPROTO_ZRS: u16,
+    AF_INET: u32,
 );
+
+/// As `sock_type` has it.
+pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 
 /// Feature bits.
 pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1;

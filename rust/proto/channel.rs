@@ -398,14 +398,12 @@ impl Channel {
         }
     }
 
-    /// The program waits no longer for the answer to its CONNECT. When that comes, the peer's
-    /// side is reset.
+    /// The program waits no longer for the answer to its CONNECT. The channel's number is given up
+    /// with it; an answer that comes late finds no channel and is answered by a Reset.
     fn give_up(&mut self) {
         self.no_reader = true;
         self.gone = true;
-        if self.want & WANT_CONNECT != 0 {
-            self.close();
-        }
+        self.close();
     }
 
     /// The time for connecting is over. Returns false when it was not needed.
@@ -514,11 +512,6 @@ impl Channel {
             self.set_theirs(h)?;
             self.remote = h.src;
             self.state = State::Open;
-            if self.gone {
-                // Given up meanwhile.
-                self.want = WANT_RESET;
-                return Ok(Event::None);
-            }
             return Ok(Event::Opened);
         }
         self.fail(Failure::Refused(Refusal::from_u32(h.arg0)));

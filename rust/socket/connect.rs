@@ -168,17 +168,27 @@ impl Sock {
                 return Err(e);
             }
         };
-        {
+        let released = {
             let mut inner = this.inner.lock();
-            inner.chan = Some(chan);
-            inner.phase = Phase::Connecting;
-            inner.reported = false;
-            inner.tx_done = 0;
-            inner.tx_posted = 0;
-            inner.link = Some(link.clone());
-            if inner.deadline.is_none() {
-                inner.deadline = Some(now_ns().saturating_add(timeout));
+            if inner.released {
+                true
+            } else {
+                inner.chan = Some(chan);
+                inner.phase = Phase::Connecting;
+                inner.reported = false;
+                inner.tx_done = 0;
+                inner.tx_posted = 0;
+                inner.link = Some(link.clone());
+                if inner.deadline.is_none() {
+                    inner.deadline = Some(now_ns().saturating_add(timeout));
+                }
+                false
             }
+        };
+        if released {
+            // Closed while it was being connected anew.
+            drop(this.host.table.lock().remove(id));
+            return Err(ENOTCONN());
         }
         if let Err(e) = link.attach(this) {
             Sock::fail_attempt(this, Failure::NoResources);

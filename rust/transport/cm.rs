@@ -9,11 +9,12 @@
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use kernel::alloc::AllocError;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, ArcBorrow};
 
-use super::link::{hello, Link, Queues};
+use super::link::{hello, Link, LinkState, Queues};
 use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
 use crate::host::Host;
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
@@ -75,7 +76,7 @@ fn ipv4(addr: Option<SocketAddr>) -> Option<(Ipv4Addr, u16)> {
     }
 }
 
-/// Starts the connection. In a kernel thread; sleeps.
+/// Starts the connection, or tries again to resolve the address. In a kernel thread; sleeps.
 pub(super) fn connect(link: &Arc<Link>) {
     if let Err(e) = try_connect(link) {
         link.fail(failure_of(e));
@@ -85,10 +86,14 @@ pub(super) fn connect(link: &Arc<Link>) {
 fn try_connect(link: &Arc<Link>) -> Result {
     static NEXT: Atomic<u32> = Atomic::new(0);
 
+    let again = link.cm.lock().clone();
+    if let Some(id) = again {
+        return id.resolve_addr(None, link.service(), link.patience.load(Relaxed));
+    }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
     let _ = id.set_ack_timeout(ACK_TIMEOUT);
-    *link.cm.lock() = Some(id.clone());
+    link.keep(&id)?;
     let to = link.service();
     let from = IpAddr::V4(link.local_ip());
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
@@ -139,6 +144,12 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         return Err(ENOBUFS());
     }
     let mut tx = link.tx.lock();
+    if tx.state == LinkState::Down {
+        // It was given up meanwhile, and what it had has been taken down already.
+        drop(tx);
+        pool.unpromise();
+        return Err(ENOTCONN());
+    }
     tx.queues = Some(Queues {
         qp,
         cq,
@@ -174,6 +185,16 @@ fn flow_of(private_data: &[u8]) -> Result<LinkFlow> {
 }
 
 impl Link {
+    /// Keeps the link's id until the link is taken down. ENOTCONN when that has happened already.
+    fn keep(&self, id: &Arc<CmId>) -> Result {
+        let mut cm = self.cm.lock();
+        if self.state() == LinkState::Down {
+            return Err(ENOTCONN());
+        }
+        *cm = Some(id.clone());
+        Ok(())
+    }
+
     fn service(&self) -> SocketAddr {
         SocketAddr::new(
             IpAddr::V4(self.remote_ip()),
@@ -181,14 +202,16 @@ impl Link {
         )
     }
 
-    /// An attempt at resolving the address took too long: tries again, with more patience.
-    fn resolve_again(&self, id: &Id) -> Result {
+    /// An attempt at resolving the address took too long: tries again, with more patience. In the
+    /// worker: the next attempt waits for this event's handler.
+    fn resolve_again(self: &Arc<Self>) -> Result {
         let ms = self.patience.load(Relaxed).max(RESOLVE_MS.start) * 2;
         if ms > RESOLVE_MS.end {
             return Err(ETIMEDOUT);
         }
         self.patience.store(ms, Relaxed);
-        id.resolve_addr(None, self.service(), ms)
+        self.start();
+        Ok(())
     }
 
     fn on_route(self: &Arc<Self>) -> Result {
@@ -220,7 +243,7 @@ impl CmHandler for Link {
             CmEvent::RouteResolved => link.on_route(),
             CmEvent::Established { private_data, .. } => link.established(private_data),
             CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
-                link.resolve_again(id)
+                link.resolve_again()
             }
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
@@ -293,7 +316,7 @@ impl Listener {
                 return Err(e);
             }
         };
-        let link = Link::new(&self.host, &self.net, Some(local), remote)?;
+        let link = Link::new(&self.host, &self.net, Some(local), remote, true)?;
         id.set_handler(link.clone())?;
         let _ = id.set_ack_timeout(ACK_TIMEOUT);
         let ours = hello(&self.host).encode();
@@ -302,15 +325,24 @@ impl Listener {
             link.fail(failure_of(e));
             return Err(e);
         }
-        let id = Arc::new(id, GFP_KERNEL)?;
-        *link.cm.lock() = Some(id.clone());
         link.set_terms(flow);
-        self.host.add_link(&link)?;
-        if let Err(e) = id.accept(&conn_params(&ours)) {
+        let result = self.admit(&link, Arc::new(id, GFP_KERNEL), &ours);
+        if result.is_err() {
             link.fail(Failure::LinkLost);
-            return Err(e);
         }
-        Ok(())
+        result
+    }
+
+    fn admit(
+        &self,
+        link: &Arc<Link>,
+        id: core::result::Result<Arc<CmId>, AllocError>,
+        ours: &[u8],
+    ) -> Result {
+        let id = id?;
+        link.keep(&id)?;
+        self.host.add_link(link)?;
+        id.accept(&conn_params(ours))
     }
 }
 

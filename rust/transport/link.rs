@@ -15,7 +15,7 @@
 use core::net::Ipv4Addr;
 
 use kernel::prelude::*;
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
@@ -56,6 +56,13 @@ pub(crate) struct Link {
     remote: Ipv4Addr,
     /// Blocks with this link's data that nobody has read.
     pub(super) held: Atomic<u32>,
+    /// The peer has made the link: it carries none of our connects, for the address that the peer
+    /// gave itself is only the peer's word.
+    pub(crate) accepted: bool,
+    /// The peer has broken the protocol: nothing more of it is taken.
+    pub(super) distrusted: Atomic<bool>,
+    /// The completion queue has failed.
+    pub(super) broken: Atomic<bool>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
     pub(super) patience: Atomic<u32>,
     pub(crate) tx_bytes: Counter,
@@ -118,11 +125,13 @@ pub(super) struct Queues {
 
 impl Link {
     /// A link to `remote`, not yet started. `local`: the address to speak from, if that matters.
+    /// `accepted`: the peer makes it.
     pub(crate) fn new(
         host: &Arc<Host>,
         net: &Net,
         local: Option<Ipv4Addr>,
         remote: Ipv4Addr,
+        accepted: bool,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -130,6 +139,9 @@ impl Link {
                 net: net.clone(),
                 remote,
                 held: Atomic::new(0),
+                accepted,
+                distrusted: Atomic::new(false),
+                broken: Atomic::new(false),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
@@ -307,6 +319,7 @@ impl Link {
 
     /// Ends the link because of what the peer sent.
     pub(super) fn violated(self: &Arc<Self>, what: Violation) {
+        self.distrusted.store(true, Relaxed);
         STATS.protocol_errors.add(1);
         pr_warn_ratelimited!(
             "link to {:?} closed: protocol violation {:?}\n",
@@ -419,7 +432,9 @@ impl CompHandler for Link {
     }
 
     fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
-        Arc::from(this).fail(Failure::LinkLost);
+        // The locks are not for interrupts: the worker does it.
+        this.broken.store(true, Relaxed);
+        Arc::from(this).poke();
     }
 }
 

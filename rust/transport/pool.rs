@@ -28,6 +28,7 @@ use crate::host::Host;
 use crate::ib::dma::Sge;
 use crate::ib::mr::Mr;
 use crate::kern::contig::ContigPages;
+use crate::kern::task::random_u64;
 use crate::kern::vma;
 use crate::params;
 use crate::proto::page_pool::PagePool;
@@ -213,8 +214,15 @@ impl Pool {
     ) -> Result<Arc<Window>> {
         let page = self.layout.first_window + start;
         let mut mr = Mr::new(&verbs.pd, count as u32)?;
-        // The peer's addresses begin at 0: it learns nothing of where our memory is.
-        mr.map(&verbs.region, page << PAGE_SHIFT, count << PAGE_SHIFT, 0)?;
+        // The peer's addresses begin anywhere: they tell nothing of where our memory is, and
+        // whoever guesses another peer's key has to guess this too.
+        let origin = random_u64() >> 2;
+        mr.map(
+            &verbs.region,
+            page << PAGE_SHIFT,
+            count << PAGE_SHIFT,
+            origin,
+        )?;
         STATS.resources_made.add(1);
         let mr = Arc::new(mr, GFP_KERNEL)?;
         let window = Arc::pin_init(

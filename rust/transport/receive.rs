@@ -15,11 +15,11 @@ use kernel::sync::Arc;
 use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
 use super::transmit::{PART, SENT};
-use crate::ib::cq::Wc;
+use crate::ib::cq::{Wc, WcOpcode};
 use crate::params;
 use crate::proto::channel::{Event, Failure};
 use crate::proto::rx_queue::Segment;
-use crate::proto::wire::{Header, Type, HEADER_LEN};
+use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
 use crate::socket::{report_failure, Held, Inner, Sock};
 use crate::stats::STATS;
@@ -67,6 +67,9 @@ impl Drop for Arrival<'_> {
 impl Link {
     /// The worker's turn: takes completions, then sends what they gave room for. Sleeps.
     pub(super) fn run_completions(self: &Arc<Self>) {
+        if self.broken.load(Relaxed) {
+            self.fail(Failure::LinkLost);
+        }
         let taken = self.drain(BUDGET);
         if taken == 0 {
             STATS.empty_events.add(1);
@@ -127,6 +130,19 @@ impl Link {
         };
         if !wc.is_ok() {
             self.fail(Failure::LinkLost);
+            return;
+        }
+        // From a peer that broke the rules nothing more is taken.
+        if self.distrusted.load(Relaxed) {
+            return;
+        }
+        // A WRITE with immediate would use up a block and leave in it what was there before.
+        let plain = wc.opcode() == WcOpcode::Recv
+            && wc.imm().is_none()
+            && wc.invalidated_rkey().is_none()
+            && wc.byte_len() as usize <= HEADER_LEN + SMALL_MAX as usize;
+        if !plain {
+            self.violated(Violation::Type);
             return;
         }
         if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
@@ -231,6 +247,10 @@ fn deliver(
     let mut inner = sock.inner.lock();
     let inner = &mut *inner;
     let chan = inner.chan.as_mut().ok_or(Violation::Channel)?;
+    if chan.local() != h.dst {
+        // A former channel of the socket's, which has been given up in this moment.
+        return Ok((Event::None, false));
+    }
     let event = chan.on_message(h)?;
     let room = chan.take_room();
     match event {
