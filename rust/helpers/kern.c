@@ -7,6 +7,7 @@
 
 #include <linux/nodemask.h>
 #include <linux/topology.h>
+#include <linux/uaccess.h>
 
 /* memory */
 
@@ -28,6 +29,16 @@ unsigned long zrs_helper_totalram_pages(void)
 void *zrs_helper_vmalloc_user(unsigned long bytes)
 {
 	return vmalloc_user(bytes);
+}
+
+void zrs_helper_pagefault_disable(void)
+{
+	pagefault_disable();
+}
+
+void zrs_helper_pagefault_enable(void)
+{
+	pagefault_enable();
 }
 
 /* socks */

@@ -13,6 +13,9 @@ bool zrs_helper_node_online(int nid);
 unsigned long zrs_helper_totalram_pages(void);
 void *zrs_helper_vmalloc_user(unsigned long bytes);
 
+void zrs_helper_pagefault_disable(void);
+void zrs_helper_pagefault_enable(void);
+
 /* socks */
 void zrs_helper_read_lock_bh(rwlock_t *lock);
 void zrs_helper_read_unlock_bh(rwlock_t *lock);

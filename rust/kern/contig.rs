@@ -220,6 +220,29 @@ impl ContigPages {
     }
 }
 
+impl ContigPages {
+    /// As [`copy_from_iter`](Self::copy_from_iter), of memory that is present: what is not ends the
+    /// copy. Returns how many came, also none.
+    ///
+    /// Context: any in which the program's memory is the current one; does not sleep.
+    pub fn copy_from_iter_nofault(
+        &self,
+        off: usize,
+        len: usize,
+        iter: &mut IovIterSource<'_>,
+    ) -> Result<usize> {
+        let dst = self.at(off, len)?;
+        // SAFETY: as in `copy_from_iter`; faults are refused between the two calls.
+        let n = unsafe {
+            bindings::pagefault_disable();
+            let n = bindings::_copy_from_iter(dst.cast(), len, iter.as_raw());
+            bindings::pagefault_enable();
+            n
+        };
+        Ok(n)
+    }
+}
+
 impl Drop for ContigPages {
     /// Context: may sleep.
     fn drop(&mut self) {

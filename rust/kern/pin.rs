@@ -32,6 +32,19 @@ pub fn pages_held() -> u64 {
     HELD.load(Relaxed)
 }
 
+/// Makes the next `len` bytes of `iter` present, as far as that can be done.
+///
+/// Context: the sending program's; may sleep (page faults). Errors: `EFAULT` if not one byte of
+/// them can be had.
+pub fn fault_in(iter: &mut IovIterSource<'_>, len: usize) -> Result {
+    // SAFETY: the iterator is valid, and is only looked at.
+    let missing = unsafe { bindings::fault_in_iov_iter_readable(iter.as_raw(), len) };
+    if len != 0 && missing >= len {
+        return Err(EFAULT);
+    }
+    Ok(())
+}
+
 /// What [`PinnedPages::extract`] found.
 pub enum Extracted {
     /// These pages, of these bytes.

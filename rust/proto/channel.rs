@@ -125,6 +125,30 @@ pub enum Plan {
     Bulk(u32),
 }
 
+impl Plan {
+    /// Bytes that go; 0 for none.
+    pub fn len(self) -> usize {
+        match self {
+            Self::Wait => 0,
+            Self::Small(n) | Self::Bulk(n) => n as usize,
+        }
+    }
+
+    /// Whether nothing goes.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The same way for `n` bytes, if that is less.
+    pub fn shortened(self, n: u32) -> Self {
+        match self {
+            Self::Wait => Self::Wait,
+            Self::Small(len) => Self::Small(len.min(n)),
+            Self::Bulk(len) => Self::Bulk(len.min(n)),
+        }
+    }
+}
+
 /// Where a committed chunk goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunk {

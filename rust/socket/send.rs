@@ -14,8 +14,9 @@ use kernel::sync::Arc;
 
 use super::{take_turn, Sock};
 use crate::kern::errno::*;
-use crate::kern::pin::{Extracted, PinnedPages};
+use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::kern::sock::msg::SendMsg;
+use crate::kern::task::fatal_signal_pending;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Plan};
@@ -45,6 +46,20 @@ struct Style {
     nonblock: bool,
 }
 
+/// What came of a part of a call.
+struct Piece {
+    /// Bytes that were posted.
+    sent: usize,
+    /// Why it ended, when it did not end because it was done.
+    result: Result,
+}
+
+impl Piece {
+    fn none(result: Result) -> Self {
+        Self { sent: 0, result }
+    }
+}
+
 impl Sock {
     /// sendmsg(). Returns how much was taken; less than asked for when room, time or the program's
     /// memory ran out or a signal came after the first bytes.
@@ -63,26 +78,22 @@ impl Sock {
             pin: !nonblock && total >= (params::PIN_THRESHOLD.get() as usize).max(1),
             nonblock,
         };
-        let mut sent = 0;
-        let mut pinned_to = None;
-        let mut result = Ok(());
-        while sent < total || total == 0 {
-            match Sock::send_chunk(this, msg, total - sent, &mut style, &mut timeout) {
-                Ok((n, pinned)) => {
-                    sent += n;
-                    pinned_to = pinned.or(pinned_to);
-                    if total == 0 {
-                        break;
-                    }
-                }
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
+        if total == 0 {
+            return this.sendable().map(|()| 0);
         }
-        if let Some(pos) = pinned_to {
-            this.await_device(pos);
+        let mut sent = 0;
+        let mut result = Ok(());
+        while sent < total && result.is_ok() {
+            let piece = if style.pin {
+                Sock::send_pinned(this, msg, total - sent, &mut style, &mut timeout)
+            } else {
+                Sock::send_copied(this, msg, total - sent, style, &mut timeout)
+            };
+            sent += piece.sent;
+            result = piece.result;
+        }
+        if style.pin && sent > 0 {
+            this.await_device();
         }
         if sent > 0 {
             return Ok(sent);
@@ -90,68 +101,100 @@ impl Sock {
         result.map(|()| 0)
     }
 
-    /// Sends one chunk of at most `want` bytes; returns its length and, if its pages are pinned,
-    /// the position in the stream at which they are free again.
-    fn send_chunk(
+    /// Pins the next bytes, at most a chunk of them, and sends them as the room comes. Pins, and
+    /// faults, before it waits for anything that others need too.
+    fn send_pinned(
         this: &Arc<Self>,
         msg: &mut SendMsg<'_>,
-        want: usize,
+        left: usize,
         style: &mut Style,
         timeout: &mut Timeout,
-    ) -> Result<(usize, Option<u64>)> {
-        let want = want.min(CHUNK_MAX as usize) as u32;
-        if want == 0 {
-            return this.sendable().map(|()| (0, None));
-        }
-        let s = *style;
-        let found = this.wait.wait(WaitMode::Interruptible, timeout, || {
-            Sock::begin_chunk(this, want, s)
-        });
-        let (plan, reservation) = match found {
-            Ok(begun) => begun?,
-            Err(e) => return Err(e.to_errno(*timeout)),
-        };
-        let turn = Turn(this);
-        let (mut plan, most) = match plan {
-            Plan::Bulk(n) if !s.pin => (Plan::Bulk(n.min(SMALL_MAX)), n.min(SMALL_MAX)),
-            Plan::Bulk(n) | Plan::Small(n) => (plan, n),
-            Plan::Wait => return Err(EAGAIN),
-        };
-        let mut payload = Payload::Copied;
-        let mut n = most as usize;
-        if s.pin {
-            match PinnedPages::extract(msg.iter(), n) {
-                Ok(Extracted::Pages(pages)) => {
-                    n = pages.len();
-                    payload = Payload::Pinned(reservation.link().map_pages(pages)?);
-                }
-                // Memory that nobody may hold on to, or that cannot be pinned though it can be read
-                // (a window of our own is such): the copy will tell.
-                Ok(Extracted::Copy) | Err(EFAULT) => {
-                    style.pin = false;
-                    n = n.min(SMALL_MAX as usize);
-                }
-                Err(e) => return Err(e),
+    ) -> Piece {
+        let pages = match PinnedPages::extract(msg.iter(), left.min(CHUNK_MAX as usize)) {
+            Ok(Extracted::Pages(pages)) => pages,
+            // Memory that nobody may hold on to, or that cannot be pinned though it can be read (a
+            // window of our own is such): the copy will tell.
+            Ok(Extracted::Copy) | Err(EFAULT) => {
+                style.pin = false;
+                return Piece::none(Ok(()));
             }
-        }
-        let copied = matches!(payload, Payload::Copied);
-        if copied {
-            n = reservation.fill(n, msg.iter())?;
-        }
-        plan = match plan {
-            Plan::Bulk(_) => Plan::Bulk(n as u32),
-            _ => Plan::Small(n as u32),
+            Err(e) => return Piece::none(Err(e)),
         };
-        let end = reservation.post(this, plan, payload).map_err(|_| {
-            // The channel closed in between.
-            this.sendable().err().unwrap_or(EPIPE)
-        })?;
+        let total = pages.len();
+        let runs = match this.link().ok_or(EPIPE).and_then(|l| l.map_pages(pages)) {
+            Ok(runs) => runs,
+            Err(e) => return Piece::none(Err(this.sendable().err().unwrap_or(e))),
+        };
+        let mut sent = 0;
+        while sent < total {
+            let (turn, plan, reservation) =
+                match Sock::begin(this, total - sent, *style, timeout) {
+                    Ok(begun) => begun,
+                    Err(e) => return Piece { sent, result: Err(e) },
+                };
+            let n = plan.len();
+            // The pages are mapped for one device: after a change of links it may be another.
+            let payload = Payload::Pinned(runs.clone(), sent);
+            if reservation.post(this, plan, payload).is_err() {
+                let e = this.sendable().err().unwrap_or(EPIPE);
+                return Piece { sent, result: Err(e) };
+            }
+            drop(turn);
+            sent += n;
+            this.counters.tx_bytes.add(&STATS.tx_bytes, n);
+        }
+        Piece { sent, result: Ok(()) }
+    }
+
+    /// Copies and sends the next bytes, at most a slot's worth.
+    fn send_copied(
+        this: &Arc<Self>,
+        msg: &mut SendMsg<'_>,
+        left: usize,
+        style: Style,
+        timeout: &mut Timeout,
+    ) -> Piece {
+        let want = left.min(SMALL_MAX as usize);
+        // The program's memory is made present first; the copy itself never faults, because what it
+        // is made into is wanted by others.
+        if let Err(e) = pin::fault_in(msg.iter(), want) {
+            return Piece::none(Err(e));
+        }
+        let (turn, plan, reservation) = match Sock::begin(this, want, style, timeout) {
+            Ok(begun) => begun,
+            Err(e) => return Piece::none(Err(e)),
+        };
+        let n = reservation.fill(plan.len(), msg.iter());
+        if n == 0 {
+            // Paged out again meanwhile.
+            let killed = fatal_signal_pending();
+            return Piece::none(if killed { Err(EINTR) } else { Ok(()) });
+        }
+        let posted = reservation.post(this, plan.shortened(n as u32), Payload::Copied);
+        if posted.is_err() {
+            return Piece::none(Err(this.sendable().err().unwrap_or(EPIPE)));
+        }
         drop(turn);
         this.counters.tx_bytes.add(&STATS.tx_bytes, n);
-        if copied {
-            this.counters.tx_copied.add(&STATS.tx_copied, n);
+        this.counters.tx_copied.add(&STATS.tx_copied, n);
+        Piece { sent: n, result: Ok(()) }
+    }
+
+    /// Waits until a chunk of up to `want` bytes can go, and takes what it needs.
+    fn begin<'a>(
+        this: &'a Arc<Self>,
+        want: usize,
+        style: Style,
+        timeout: &mut Timeout,
+    ) -> Result<(Turn<'a>, Plan, Reservation)> {
+        let want = want.min(CHUNK_MAX as usize) as u32;
+        let found = this.wait.wait(WaitMode::Interruptible, timeout, || {
+            Sock::begin_chunk(this, want, style)
+        });
+        match found {
+            Ok(begun) => begun.map(|(plan, reservation)| (Turn(this), plan, reservation)),
+            Err(e) => Err(e.to_errno(*timeout)),
         }
-        Ok((n, (!copied).then_some(end)))
     }
 
     /// Looks whether a chunk can go now: there is room on the channel, nobody else is sending on
@@ -209,9 +252,10 @@ impl Sock {
         sendable(&mut self.inner.lock())
     }
 
-    /// Waits until the device is done with the channel's pages up to `pos`. A task that is being
-    /// killed does not wait: the pins stay with the request.
-    fn await_device(&self, pos: u64) {
+    /// Waits until the device is done with all that the channel has posted so far. A task that is
+    /// being killed does not wait: the pins stay with the request.
+    fn await_device(&self) {
+        let pos = self.inner.lock().tx_posted;
         let _ = self.wait.wait(WaitMode::Killable, &mut None, || {
             (self.inner.lock().tx_done >= pos).then_some(())
         });

@@ -91,13 +91,13 @@ pub(super) struct TxSlot {
     /// Whom to tell, and the position in the stream at which it ends.
     sock: Option<(Arc<Sock>, u64)>,
     /// What the device reads or changes until it completes.
-    pins: Option<DmaRuns<PinnedRuns>>,
+    pins: Option<Arc<DmaRuns<PinnedRuns>>>,
     window: Option<WindowUse>,
 }
 
 /// What a completed slot held; dropped outside of the lock.
 pub(super) struct Done {
-    pins: Option<DmaRuns<PinnedRuns>>,
+    pins: Option<Arc<DmaRuns<PinnedRuns>>>,
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
 }
@@ -117,8 +117,8 @@ impl Done {
 pub(crate) enum Payload {
     /// The slot's own page; see [`Reservation::fill`].
     Copied,
-    /// The program's pages.
-    Pinned(DmaRuns<PinnedRuns>),
+    /// The program's pages, from this byte on.
+    Pinned(Arc<DmaRuns<PinnedRuns>>, usize),
 }
 
 /// The right to post one message: a slot, credit, and room in the send queue.
@@ -131,20 +131,15 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// The link it is for.
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.link
-    }
-
-    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot. Sleeps.
-    /// EFAULT if none could be had.
-    pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> Result<usize> {
+    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot, as far as
+    /// they are present. Does not sleep.
+    pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> usize {
         let n = n.min(SMALL_MAX as usize);
         let at = self.buffers.payload_at(self.slot);
-        match self.buffers.mem.copy_from_iter(at, n, from)? {
-            0 => Err(EFAULT),
-            n => Ok(n),
-        }
+        self.buffers
+            .mem
+            .copy_from_iter_nofault(at, n, from)
+            .unwrap_or(0)
     }
 
     /// Commits the chunk `plan` of `sock`'s channel and posts it. Returns the position in the
@@ -179,7 +174,7 @@ impl Reservation {
             write_to: chunk.write_to,
             payload: match payload {
                 Payload::Copied => Body::Slot,
-                Payload::Pinned(runs) => Body::Pinned(runs),
+                Payload::Pinned(runs, from) => Body::Pinned(runs, from),
             },
             window: None,
             sock: Some((sock.clone(), end)),
@@ -207,7 +202,7 @@ impl Drop for Reservation {
 enum Body {
     None,
     Slot,
-    Pinned(DmaRuns<PinnedRuns>),
+    Pinned(Arc<DmaRuns<PinnedRuns>>, usize),
 }
 
 struct Message {
@@ -242,8 +237,8 @@ fn post(tx: &mut Tx, slot: u16, m: Message) -> Result {
             sges[1] = buffers.payload(slot, len)?;
             1
         }
-        Body::Pinned(runs) => {
-            let filled = runs.fill_sges(0, len, &mut sges[1..]);
+        Body::Pinned(runs, from) => {
+            let filled = runs.fill_sges(from, len, &mut sges[1..]);
             place.pins = Some(runs);
             filled?.0
         }
@@ -310,13 +305,14 @@ pub(super) const PART: u64 = 1 << 62;
 
 impl Link {
     /// Maps pinned pages for the link's device. Sleeps. EIO when the device is gone.
-    pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<DmaRuns<PinnedRuns>> {
+    pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<Arc<DmaRuns<PinnedRuns>>> {
         let queues = self.tx.lock().queues.clone().ok_or(EIO)?;
-        DmaRuns::map(
+        let runs = DmaRuns::map(
             &queues.verbs.pd,
             PinnedRuns::new(pages)?,
             Direction::ToDevice,
-        )
+        )?;
+        Ok(Arc::new(runs, GFP_KERNEL)?)
     }
 
     /// Reserves what a chunk needs. `None` when the link has no room; then `sock` is woken when
