@@ -94,6 +94,9 @@ fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
             used += u.leased as u64 + (u64::from(u.held) << kernel::page::PAGE_SHIFT);
         }
     }
+    // Each lock is let go before the next is taken.
+    let channels = u64::from(host.table.lock().len());
+    let links = host.link_count() as u64;
     *s = zrs_ioc_stats {
         tx_bytes: STATS.tx_bytes.get(),
         rx_bytes: STATS.rx_bytes.get(),
@@ -107,8 +110,8 @@ fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
         resources_made: STATS.resources_made.get(),
         pages_pinned: pin::pages_held(),
         sockets: STATS.sockets.get(),
-        channels: u64::from(host.table.lock().len()),
-        links: host.snapshot().len() as u64,
+        channels,
+        links,
         pool_bytes: bytes,
         pool_used: used,
         protocol_errors: STATS.protocol_errors.get(),

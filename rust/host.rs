@@ -118,13 +118,10 @@ impl Host {
         let nets = core::mem::take(&mut *this.nets.lock());
         drop(nets);
         loop {
-            let links = this.snapshot();
-            if links.is_empty() {
+            let Some(link) = this.links.lock().first().cloned() else {
                 break;
-            }
-            for link in links {
-                link.fail(Failure::LinkLost);
-            }
+            };
+            link.fail(Failure::LinkLost);
             this.queue.flush();
         }
         work::cancel_delayed::<Host, 0>(this);
@@ -142,6 +139,11 @@ impl Host {
             }
         }
         out
+    }
+
+    /// How many links there are.
+    pub(crate) fn link_count(&self) -> usize {
+        self.links.lock().len()
     }
 
     /// The device object for `device`.
@@ -215,19 +217,13 @@ impl Host {
 
     /// Ends the links on a device that goes, and waits until they are gone. Sleeps.
     pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
+        let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
         loop {
-            let links = self.snapshot();
-            let mut any = false;
-            for link in links {
-                if link.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)) {
-                    any = true;
-                    link.fail(Failure::NoDevice);
-                }
-            }
-            self.queue.flush();
-            if !any {
+            let Some(link) = self.links.lock().iter().find(on_it).cloned() else {
                 break;
-            }
+            };
+            link.fail(Failure::NoDevice);
+            self.queue.flush();
         }
     }
 
@@ -348,9 +344,7 @@ impl Host {
         if next != u64::MAX {
             let ms = next.saturating_sub(now) / 1_000_000 + 1;
             let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
-            let _ = self
-                .queue
-                .enqueue_delayed::<Arc<Host>, 0>(self.clone(), delay);
+            self.queue.enqueue_or_move::<Host, 0>(self.clone(), delay);
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) use recv::Held;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use crate::host::Host;
@@ -43,6 +43,7 @@ use crate::kern::sock::family::SocketOps;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::{Shutdown, Sk, SkRef};
+use crate::kern::task::now_ns;
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
 use crate::proto::channel::{Channel, Failure, State};
@@ -142,6 +143,9 @@ pub(crate) struct Inner {
     retried: bool,
 }
 
+/// How long the peer may take to end a closed socket's channel, in nanoseconds.
+const ORPHAN_NS: u64 = 10_000_000_000;
+
 /// Most connections that wait for accept(), whatever listen() asked for.
 const MAX_BACKLOG: usize = 4096;
 
@@ -240,7 +244,7 @@ impl Sock {
     }
 
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
-    /// that the wire Does nothing while the channel lives. Does not sleep; without locks.
+    /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn settle(this: &Arc<Self>) {
         let (link, id) = {
             let mut inner = this.inner.lock();
@@ -341,6 +345,12 @@ impl SocketOps for Sock {
         let mut inner = this.inner.lock();
         sk.set_local(inner.local);
         sk.set_remote(inner.remote);
+        if inner.reported {
+            // A connection that failed before it was accepted.
+            if let Some(failure) = inner.chan.as_ref().and_then(Channel::failure) {
+                sk.set_err(errno_of(failure));
+            }
+        }
         inner.sk = Some(sk);
     }
 
@@ -456,9 +466,12 @@ impl Sock {
             let mut inner = this.inner.lock();
             match inner.phase {
                 Phase::Connected => {}
-                Phase::Listening { .. } if read => {
+                Phase::Listening { .. } => {
                     drop(inner);
-                    Sock::stop_listening(this);
+                    if read {
+                        let _config = this.config.lock();
+                        Sock::stop_listening(this);
+                    }
                     return Ok(());
                 }
                 _ => return Err(ENOTCONN()),
@@ -487,10 +500,12 @@ impl Sock {
     /// The last descriptor is closed. May sleep.
     fn close(this: &Arc<Self>) {
         Sock::stop_listening(this);
+        // What the program has given back is not unread.
+        this.reap();
         let (sk, ring) = {
             let mut inner = this.inner.lock();
             inner.released = true;
-            inner.deadline = None;
+            inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             let unread = !inner.rx.is_empty();
             if let Some(c) = &mut inner.chan {
                 c.shut(unread);
@@ -501,6 +516,9 @@ impl Sock {
         drop(ring);
         Sock::kick(this);
         Sock::settle(this);
+        if this.link().is_some() {
+            this.host.watch_deadlines();
+        }
         this.unbind();
         if sk.is_some() {
             STATS.sockets.sub(1);
@@ -547,6 +565,11 @@ impl Sock {
     /// Forgets that the socket waits for its link.
     pub(crate) fn take_starved(&self) -> bool {
         self.starved.xchg(false, kernel::sync::atomic::Full)
+    }
+
+    /// Whether the socket waits for its link.
+    fn is_starved(&self) -> bool {
+        self.starved.load(Acquire)
     }
 
     /// Remembers that the socket waits for its link.

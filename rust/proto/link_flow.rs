@@ -62,7 +62,8 @@ impl LinkFlow {
         self.left_to_us().saturating_sub(reserve)
     }
 
-    fn left_to_us(&self) -> u32 {
+    /// SENDs that may be posted now in all.
+    pub fn left_to_us(&self) -> u32 {
         self.allowed.wrapping_sub(self.sent)
     }
 

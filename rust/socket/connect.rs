@@ -20,6 +20,7 @@ use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
+use crate::transport::link::Link;
 
 impl Sock {
     /// bind(): EINVAL when bound or connected, EADDRINUSE, EADDRNOTAVAIL (not an address of
@@ -147,12 +148,12 @@ impl Sock {
         this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         this.make_rx()?;
         this.inner.lock().remote = addr;
-        Sock::open_channel(this)?;
-        Ok(())
+        Sock::open_channel(this, false)
     }
 
-    /// Makes the channel and asks for it to be opened on a link to `remote`.
-    fn open_channel(this: &Arc<Self>) -> Result {
+    /// Makes the channel and asks for it to be opened on a link to `remote`; `again` when an attempt
+    /// is made anew that the program knows as one.
+    fn open_channel(this: &Arc<Self>, again: bool) -> Result {
         let (local, remote) = {
             let inner = this.inner.lock();
             (inner.local, inner.remote)
@@ -164,16 +165,19 @@ impl Sock {
         let link = match Host::link_to(&this.host, &this.net, bind_to, *remote.ip()) {
             Ok(link) => link,
             Err(e) => {
-                drop(this.host.table.lock().remove(id));
+                let entry = this.host.table.lock().remove(id);
+                drop(entry);
                 return Err(e);
             }
         };
         let released = {
             let mut inner = this.inner.lock();
-            if inner.released {
+            let given_up = again && !matches!(inner.phase, Phase::Connecting);
+            if inner.released || given_up {
                 true
             } else {
                 inner.chan = Some(chan);
+                inner.queued = false;
                 inner.phase = Phase::Connecting;
                 inner.reported = false;
                 inner.tx_done = 0;
@@ -186,13 +190,19 @@ impl Sock {
             }
         };
         if released {
-            // Closed while it was being connected anew.
-            drop(this.host.table.lock().remove(id));
-            return Err(ENOTCONN());
+            // Closed, or given up, while it was being connected anew.
+            let entry = this.host.table.lock().remove(id);
+            drop(entry);
+            return Ok(());
         }
         if let Err(e) = link.attach(this) {
             Sock::fail_attempt(this, Failure::NoResources);
             return Err(e);
+        }
+        if this.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
+            // It failed, or its time ran out, before it was on the link.
+            link.detach(this);
+            return Ok(());
         }
         this.host.watch_deadlines();
         link.kick(this);
@@ -217,7 +227,7 @@ impl Sock {
         this.wake_state();
     }
 
-    /// The deadline of connect() has passed at `now`, in nanoseconds of the monotonic clock?
+    /// The deadline of connect(), or of a closed socket's channel, has passed at `now`, in nanoseconds of the monotonic clock?
     /// Then gives up. Returns the deadline while there is one.
     pub(crate) fn check_deadline(this: &Arc<Self>, now: u64) -> Option<u64> {
         {
@@ -227,6 +237,20 @@ impl Sock {
                 return Some(deadline);
             }
             inner.deadline = None;
+            if inner.released {
+                // The peer has not said End in all this time; its key cannot be taken from it in
+                // another way.
+                let silent = inner
+                    .chan
+                    .as_ref()
+                    .is_some_and(|c| c.state() != State::Closed);
+                let link = inner.link.clone().filter(|_| silent);
+                drop(inner);
+                if let Some(link) = link {
+                    link.fail(Failure::LinkLost);
+                }
+                return None;
+            }
             if let Some(c) = &mut inner.chan {
                 c.time_out();
             }
@@ -238,10 +262,13 @@ impl Sock {
     }
 
     /// The link is down, for the reason `why`. `was_up`: it had been up. Sleeps.
-    pub(crate) fn link_lost(this: &Arc<Self>, why: Failure, was_up: bool) {
-        this.tx_abandoned();
+    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, was_up: bool) {
         let again = {
             let mut inner = this.inner.lock();
+            if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
+                // The channel is not on that link any more.
+                return;
+            }
             let opening = inner
                 .chan
                 .as_ref()
@@ -257,9 +284,10 @@ impl Sock {
             }
             again
         };
+        this.tx_abandoned();
         Sock::settle(this);
         if again {
-            if Sock::open_channel(this).is_err() {
+            if Sock::open_channel(this, true).is_err() {
                 Sock::fail_attempt(this, Failure::NoResources);
             }
             return;

@@ -50,7 +50,9 @@ impl Sock {
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&this.ring_layout()?),
             (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
-                this.reap();
+                if this.reap() {
+                    Sock::talk(this);
+                }
                 out.write(&this.info())
             }
             (SOL_TCP, TCP_NODELAY) => out.write(&1_i32),

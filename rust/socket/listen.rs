@@ -52,8 +52,8 @@ impl Sock {
     /// Makes room for `backlog` connections, so that none is lost for want of memory.
     fn set_backlog(&self, backlog: usize) -> Result {
         let backlog = backlog.max(1);
-        let mut queue =
-            KVec::with_capacity(backlog.max(self.inner.lock().queue.len()), GFP_KERNEL)?;
+        let waiting = self.inner.lock().queue.len();
+        let mut queue = KVec::with_capacity(backlog.max(waiting), GFP_KERNEL)?;
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         core::mem::swap(&mut queue, &mut inner.queue);

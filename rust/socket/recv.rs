@@ -77,11 +77,11 @@ impl Sock {
             let enough = got >= target || got == want;
             let found = if enough {
                 // More is taken if it is there, but nobody waits for it.
-                this.next(peeked).ok_or(EAGAIN).and_then(|r| r)
+                this.next(peeked, got > 0).ok_or(EAGAIN).and_then(|r| r)
             } else {
-                let waited = this
-                    .wait
-                    .wait(WaitMode::Interruptible, &mut timeout, || this.next(peeked));
+                let waited = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
+                    this.next(peeked, got > 0)
+                });
                 match waited {
                     Ok(r) => r,
                     Err(e) => Err(e.to_errno(timeout)),
@@ -139,7 +139,8 @@ impl Sock {
     }
 
     /// The next bytes for recv(), with the turn taken; `None` when there are none yet.
-    fn next(&self, from: Option<u32>) -> Option<Result<Next>> {
+    /// With `some`, the call has got something already, and an error is left for the next call.
+    fn next(&self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         if inner.rx_turn {
@@ -172,7 +173,8 @@ impl Sock {
             return Some(Ok(next));
         }
         if let Some(sk) = &inner.sk {
-            if let Some(e) = sk.take_err() {
+            let error = if some { sk.err() } else { sk.take_err() };
+            if let Some(e) = error {
                 return Some(Err(e));
             }
         }

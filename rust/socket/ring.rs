@@ -259,6 +259,7 @@ impl Sock {
             };
             let window = inner.window.as_ref().map_or(0, |w| w.bytes());
             let crowded = inner.rx.bytes() >= (window / 2) as u64
+                || inner.rx.bytes() >= u64::from(params::LIMITS.small / 2)
                 || inner.rx.len() >= params::LIMITS.msgs / 2;
             if crowded {
                 ring.need_credit();

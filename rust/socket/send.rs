@@ -44,6 +44,8 @@ struct Style {
     /// Pages are pinned rather than copied.
     pin: bool,
     nonblock: bool,
+    /// The call has sent something already: an error is left for the next call.
+    some: bool,
 }
 
 /// What came of a part of a call.
@@ -77,6 +79,7 @@ impl Sock {
             bulk: total > SMALL_MAX as usize,
             pin: !nonblock && total >= (params::PIN_THRESHOLD.get() as usize).max(1),
             nonblock,
+            some: false,
         };
         if total == 0 {
             return this.sendable().map(|()| 0);
@@ -84,6 +87,7 @@ impl Sock {
         let mut sent = 0;
         let mut result = Ok(());
         while sent < total && result.is_ok() {
+            style.some = sent > 0;
             let piece = if style.pin {
                 Sock::send_pinned(this, msg, total - sent, &mut style, &mut timeout)
             } else {
@@ -127,23 +131,34 @@ impl Sock {
         };
         let mut sent = 0;
         while sent < total {
-            let (turn, plan, reservation) =
-                match Sock::begin(this, total - sent, *style, timeout) {
-                    Ok(begun) => begun,
-                    Err(e) => return Piece { sent, result: Err(e) },
-                };
+            style.some |= sent > 0;
+            let (turn, plan, reservation) = match Sock::begin(this, total - sent, *style, timeout) {
+                Ok(begun) => begun,
+                Err(e) => {
+                    return Piece {
+                        sent,
+                        result: Err(e),
+                    }
+                }
+            };
             let n = plan.len();
             // The pages are mapped for one device: after a change of links it may be another.
             let payload = Payload::Pinned(runs.clone(), sent);
             if reservation.post(this, plan, payload).is_err() {
-                let e = this.sendable().err().unwrap_or(EPIPE);
-                return Piece { sent, result: Err(e) };
+                let e = this.sendable().err().unwrap_or(ECONNRESET());
+                return Piece {
+                    sent,
+                    result: Err(e),
+                };
             }
             drop(turn);
             sent += n;
             this.counters.tx_bytes.add(&STATS.tx_bytes, n);
         }
-        Piece { sent, result: Ok(()) }
+        Piece {
+            sent,
+            result: Ok(()),
+        }
     }
 
     /// Copies and sends the next bytes, at most a slot's worth.
@@ -172,12 +187,15 @@ impl Sock {
         }
         let posted = reservation.post(this, plan.shortened(n as u32), Payload::Copied);
         if posted.is_err() {
-            return Piece::none(Err(this.sendable().err().unwrap_or(EPIPE)));
+            return Piece::none(Err(this.sendable().err().unwrap_or(ECONNRESET())));
         }
         drop(turn);
         this.counters.tx_bytes.add(&STATS.tx_bytes, n);
         this.counters.tx_copied.add(&STATS.tx_copied, n);
-        Piece { sent: n, result: Ok(()) }
+        Piece {
+            sent: n,
+            result: Ok(()),
+        }
     }
 
     /// Waits until a chunk of up to `want` bytes can go, and takes what it needs.
@@ -210,7 +228,7 @@ impl Sock {
             if matches!(inner.phase, Phase::Connecting) {
                 return None;
             }
-            if let Err(e) = sendable(inner) {
+            if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
             let (Some(c), Some(link)) = (&mut inner.chan, &inner.link) else {
@@ -239,9 +257,12 @@ impl Sock {
         match Link::reserve(&link, this, style.pin) {
             Some(reservation) => Some(Ok((plan, reservation))),
             None => {
-                // No wake-up: whoever waits for the turn finds the link without room as well, and
-                // all of them are woken when it has.
                 this.inner.lock().tx_turn = false;
+                // Whoever waits for the turn finds the link without room as well, and all are woken
+                // when it has some; unless that has happened just now.
+                if !this.is_starved() {
+                    this.wait.wake_all();
+                }
                 None
             }
         }
@@ -249,7 +270,7 @@ impl Sock {
 
     /// Whether sending makes sense: the pending error, or EPIPE.
     fn sendable(&self) -> Result {
-        sendable(&mut self.inner.lock())
+        sendable(&mut self.inner.lock(), false)
     }
 
     /// Waits until the device is done with all that the channel has posted so far. A task that is
@@ -262,9 +283,10 @@ impl Sock {
     }
 }
 
-fn sendable(inner: &mut super::Inner) -> Result {
+fn sendable(inner: &mut super::Inner, some: bool) -> Result {
     if let Some(sk) = &inner.sk {
-        if let Some(e) = sk.take_err() {
+        let error = if some { sk.err() } else { sk.take_err() };
+        if let Some(e) = error {
             return Err(e);
         }
     }

@@ -37,8 +37,9 @@ struct State {
 
 /// What dies with the device, while its pool's memory may live on with readers that map it.
 pub(crate) struct Verbs {
-    pub(crate) region: Arc<DmaRegion>,
+    // The queue goes before the memory that it names.
     pub(crate) srq: Arc<Srq>,
+    pub(crate) region: Arc<DmaRegion>,
     pub(crate) pd: Arc<Pd>,
 }
 
@@ -87,9 +88,13 @@ impl RdmaDev {
     }
 }
 
+/// Elements of one send: fewer, and a chunk of scattered pages would not fit into one message's
+/// work requests.
+const MIN_SGE: u32 = 14;
+
 fn make_pool(device: &Device) -> Result<Arc<Pool>> {
     let attrs = device.attrs();
-    if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < 4 {
+    if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < MIN_SGE {
         return Err(EOPNOTSUPP());
     }
     let layout = Layout::new(attrs.max_srq_wr)?;

@@ -244,7 +244,7 @@ impl Link {
             }
         }
         let (why, was_up) = self.reason();
-        Sock::link_lost(sock, why, was_up);
+        Sock::link_lost(sock, self, why, was_up);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl Link {
         }
     }
 
-    /// Ends the link. The first reason counts. Any context.
+    /// Ends the link. The first reason counts. Does not sleep; not in interrupts.
     pub(crate) fn fail(self: &Arc<Self>, why: Failure) {
         {
             let mut tx = self.tx.lock();
@@ -372,8 +372,11 @@ impl Link {
                 tx.buffers.take(),
             )
         };
+        // Whoever still drains has done so when `drain` is ours; nobody begins after that.
+        let drained = self.drain.lock();
         let own = self.tx.lock().queues.take();
         drop(own);
+        drop(drained);
         let id = self.cm.lock().take();
         // The last references: the queue pair goes, and with it the device's interest in our
         // memory; then the id, which waits for its handlers.
@@ -388,7 +391,7 @@ impl Link {
         drop(pending);
         self.host.forget_link(self);
         for sock in channels {
-            Sock::link_lost(&sock, why, was_up);
+            Sock::link_lost(&sock, self, why, was_up);
         }
     }
 }

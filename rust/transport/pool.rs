@@ -133,6 +133,12 @@ impl Pool {
     }
 
     fn post(&self, verbs: &Verbs, block: u32) -> Result {
+        verbs
+            .region
+            .sync_for_device(Self::header_at(block), HEADER_LEN)?;
+        verbs
+            .region
+            .sync_for_device(self.block_at(block), SMALL_MAX as usize)?;
         let sges: [Sge; 2] = [
             verbs.region.sge(Self::header_at(block), HEADER_LEN)?,
             verbs.region.sge(self.block_at(block), SMALL_MAX as usize)?,
@@ -237,6 +243,12 @@ impl Pool {
             GFP_KERNEL,
         )?;
         self.windows.lock().push(window.clone(), GFP_KERNEL)?;
+        if self.verbs().is_none() {
+            // The device went, and did not see this registration.
+            window.deregister();
+            window.retire();
+            return Err(EIO);
+        }
         Ok(window)
     }
 
@@ -282,6 +294,9 @@ impl Pool {
             window.deregister();
             let at = window.pages.start << PAGE_SHIFT;
             let _ = self.mem.zero(at, window.bytes());
+            if let Some(verbs) = self.verbs() {
+                let _ = verbs.region.sync_for_device(at, window.bytes());
+            }
             self.pages.lock().free(window.start, window.pages.len());
         }
     }
@@ -346,6 +361,13 @@ impl Window {
         drop(mr);
     }
 
+    /// Makes what the device wrote at `off` visible to the CPU, before anybody is told of it.
+    pub(super) fn arrived(&self, verbs: &Verbs, off: usize, len: usize) {
+        let at = (self.pages.start << PAGE_SHIFT) + off;
+        // Cannot fail: the channel has checked the range.
+        let _ = verbs.region.sync_for_cpu(at, len);
+    }
+
     /// Copies `len` bytes at `off` to the program: the one copy of a plain receive. Sleeps.
     pub(crate) fn copy_to_iter(
         &self,
@@ -357,9 +379,6 @@ impl Window {
             return Err(EINVAL);
         }
         let at = (self.pages.start << PAGE_SHIFT) + off;
-        if let Some(verbs) = self.pool.verbs() {
-            verbs.region.sync_for_cpu(at, len)?;
-        }
         self.pool.mem.copy_to_iter(at, len, iter)
     }
 }

@@ -12,6 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
+use super::device::Verbs;
 use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
 use super::transmit::{PART, SENT};
@@ -203,7 +204,7 @@ impl Link {
             Type::Data => arrival.hold(),
             _ => None,
         };
-        let result = deliver(self, &sock, h, &mut held);
+        let result = deliver(self, &arrival.queues.verbs, &sock, h, &mut held);
         if let Some(Held::Block(block)) = held {
             block.repost();
         }
@@ -239,6 +240,7 @@ impl Link {
 /// Hands a message to its channel, under the socket's lock.
 fn deliver(
     link: &Arc<Link>,
+    verbs: &Verbs,
     sock: &Arc<Sock>,
     h: &Header,
     held: &mut Option<Held>,
@@ -259,7 +261,12 @@ fn deliver(
             report_failure(inner);
         }
         Event::Data => push(inner, h, None, held.take())?,
-        Event::Written { off } => push(inner, h, Some(off), None)?,
+        Event::Written { off } => {
+            if let Some(window) = &inner.window {
+                window.arrived(verbs, off as usize, h.len as usize);
+            }
+            push(inner, h, Some(off), None)?;
+        }
         _ => {}
     }
     Ok((event, room))

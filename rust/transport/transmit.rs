@@ -190,10 +190,17 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.used {
-            let mut tx = self.link.tx.lock();
-            tx.reserved = tx.reserved.saturating_sub(1);
-            tx.sq_free += self.wrs;
-            let _ = tx.free.push_within_capacity(self.slot);
+            let waited = {
+                let mut tx = self.link.tx.lock();
+                tx.reserved = tx.reserved.saturating_sub(1);
+                tx.sq_free += self.wrs;
+                let _ = tx.free.push_within_capacity(self.slot);
+                tx.starved || !tx.pending.is_empty()
+            };
+            if waited {
+                // Somebody found no room while this held some.
+                self.link.poke();
+            }
         }
     }
 }
@@ -306,9 +313,9 @@ pub(super) const PART: u64 = 1 << 62;
 impl Link {
     /// Maps pinned pages for the link's device. Sleeps. EIO when the device is gone.
     pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<Arc<DmaRuns<PinnedRuns>>> {
-        let queues = self.tx.lock().queues.clone().ok_or(EIO)?;
+        let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
         let runs = DmaRuns::map(
-            &queues.verbs.pd,
+            &verbs.ok_or(EIO)?.pd,
             PinnedRuns::new(pages)?,
             Direction::ToDevice,
         )?;
@@ -418,14 +425,12 @@ impl Link {
             return None;
         }
         let flow = tx.flow.as_ref()?;
-        if flow.available(true) <= tx.reserved {
-            return None;
-        }
+        let talk = flow.available(true) > tx.reserved;
         let mut said = Said::default();
         let mut window = None;
-        let header = if !tx.replies.is_empty() {
+        let header = if talk && !tx.replies.is_empty() {
             tx.replies.remove(0).ok()?
-        } else if !tx.pending.is_empty() {
+        } else if talk && !tx.pending.is_empty() {
             let sock = tx.pending.remove(0).ok()?;
             let header = {
                 let mut inner = sock.inner.lock();
@@ -451,7 +456,8 @@ impl Link {
                 Some(header) => header,
                 None => return Some(said),
             }
-        } else if flow.credit_due() {
+        } else if flow.credit_due() && flow.left_to_us() > tx.reserved {
+            // The last credit is for this: without it both sides could wait for the other's.
             Header::new(Type::LinkCredit, Default::default(), Default::default())
         } else {
             return None;
