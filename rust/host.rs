@@ -34,6 +34,12 @@ use crate::uapi::zrs_info;
 /// How long a link without channels lives on in a namespace without sockets.
 const IDLE_MS: u32 = 1000;
 
+/// How long a link without channels lives on in a namespace with sockets, in nanoseconds.
+const UNUSED_NS: u64 = 60_000_000_000;
+
+/// How often such a link is looked at.
+const UNUSED_MS: u32 = 5000;
+
 /// How long channels without sockets may take to end in good order, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
@@ -261,15 +267,11 @@ impl Host {
         self.look_for_idle();
     }
 
-    fn look_for_idle(self: &Arc<Self>) {
+    /// A link has lost its last channel, or a namespace its last socket.
+    pub(crate) fn look_for_idle(self: &Arc<Self>) {
         let _ = self
             .queue
             .enqueue_delayed::<Arc<Host>, 1>(self.clone(), msecs_to_jiffies(IDLE_MS));
-    }
-
-    /// A link has lost its last channel.
-    pub(crate) fn link_is_empty(self: &Arc<Self>, _link: &Arc<Link>) {
-        self.look_for_idle();
     }
 
     /// Somebody listens in `net`: connections are taken. Sleeps.
@@ -352,7 +354,7 @@ impl Host {
     /// go away.
     fn end_idle(self: &Arc<Self>) {
         let now = now_ns();
-        let mut again = false;
+        let (mut again, mut unused) = (false, false);
         for link in self.snapshot() {
             if link.state() == LinkState::Down {
                 continue;
@@ -362,6 +364,11 @@ impl Host {
             let (sockets, since) = used.map_or((0, 0), |n| (n.sockets, n.empty_since));
             drop(nets);
             if sockets > 0 {
+                match link.idle_for(now) {
+                    Some(idle) if idle > UNUSED_NS => link.fail(Failure::LinkLost),
+                    Some(_) => unused = true,
+                    None => {}
+                }
                 continue;
             }
             if link.channels() == 0 || now.saturating_sub(since) > ORPHAN_NS {
@@ -387,6 +394,26 @@ impl Host {
         drop(gone);
         if again {
             self.look_for_idle();
+        } else if unused {
+            let delay = msecs_to_jiffies(UNUSED_MS);
+            let _ = self
+                .queue
+                .enqueue_delayed::<Arc<Host>, 1>(self.clone(), delay);
+        }
+    }
+
+    /// A pool has promised all of its blocks: ends a link on it that carries nothing, so that the
+    /// next link can be made.
+    pub(crate) fn make_way(&self, pool: &Arc<Pool>) {
+        let now = now_ns();
+        let unused = self
+            .snapshot()
+            .into_iter()
+            .filter(|l| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)))
+            .filter_map(|l| Some((l.idle_for(now)?, l)))
+            .max_by_key(|(idle, _)| *idle);
+        if let Some((_, link)) = unused {
+            link.fail(Failure::LinkLost);
         }
     }
 }

@@ -141,6 +141,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     }
     let replies = KVec::with_capacity(params::LINK_CREDIT.get() as usize, GFP_KERNEL)?;
     if !pool.promise() {
+        link.host.make_way(&pool);
         return Err(ENOBUFS());
     }
     let mut tx = link.tx.lock();

@@ -61,6 +61,8 @@ pub(crate) struct Link {
     pub(crate) accepted: bool,
     /// The peer has broken the protocol: nothing more of it is taken.
     pub(super) distrusted: Atomic<bool>,
+    /// When the last channel left, in nanoseconds of the monotonic clock.
+    empty_since: Atomic<u64>,
     /// The completion queue has failed.
     pub(super) broken: Atomic<bool>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -141,6 +143,7 @@ impl Link {
                 held: Atomic::new(0),
                 accepted,
                 distrusted: Atomic::new(false),
+                empty_since: Atomic::new(task::now_ns()),
                 broken: Atomic::new(false),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -192,6 +195,13 @@ impl Link {
     /// Our address; unspecified while it is not known yet.
     pub(crate) fn local_ip(&self) -> Ipv4Addr {
         self.tx.lock().local
+    }
+
+    /// For how long the link has carried no channel at `now`, in nanoseconds; `None` while it
+    /// carries some.
+    pub(crate) fn idle_for(&self, now: u64) -> Option<u64> {
+        let empty = self.channels() == 0;
+        empty.then(|| now.saturating_sub(self.empty_since.load(Relaxed)))
     }
 
     /// How many channels are on the link.
@@ -261,7 +271,8 @@ impl Link {
         drop(gone);
         drop(waiting);
         if empty {
-            self.host.link_is_empty(self);
+            self.empty_since.store(task::now_ns(), Relaxed);
+            self.host.look_for_idle();
         }
     }
 

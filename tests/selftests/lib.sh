@@ -3,6 +3,7 @@
 # after ktap.sh.
 
 declare -A PID
+SCALE=${TIME_SCALE:-1} # of all time limits: slow kernels
 exec {NEVER}<> <(:) # nothing ever comes from here, nor its end: stdin for "hold"
 
 # start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits
@@ -20,7 +21,7 @@ start() {
 # says NAME TEXT [SECONDS]: waits until the program has said TEXT; fails if it ends before.
 says() {
 	local _
-	for _ in $(seq 1 $((${3:-20} * 20))); do
+	for _ in $(seq 1 $((${3:-20} * 20 * SCALE))); do
 		grep -q -- "$2" "$TMP/$1" && return 0
 		kill -0 "${PID[$1]}" 2>/dev/null || { grep -q -- "$2" "$TMP/$1" && return 0; break; }
 		sleep 0.05
@@ -42,7 +43,7 @@ stop() {
 # ended NAME SECONDS: waits until it ends by itself; its exit status, 124 if it does not.
 ended() {
 	local _
-	for _ in $(seq 1 $(($2 * 20))); do
+	for _ in $(seq 1 $(($2 * 20 * SCALE))); do
 		kill -0 "${PID[$1]}" 2>/dev/null || { wait "${PID[$1]}"; return; }
 		sleep 0.05
 	done
@@ -66,6 +67,7 @@ PORT=7000
 check_pair() {
 	local text=$1 rc=0 rc2=0
 	shift
+	set -- "$@" --limit "$((60 * SCALE))"
 	PORT=$((PORT + 1))
 	start server B "listening on" zrs-selftest "$@" --server "$ADDR_B:$PORT" || {
 		ktap_fail "$text: the server"

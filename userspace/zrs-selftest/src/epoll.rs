@@ -129,6 +129,7 @@ fn ends(args: &Args, checks: &mut Checks) -> Option<()> {
     expect(checks, "both ends", &epoll, &fd, EPOLLRDHUP | EPOLLHUP);
 
     let fresh = checks.need("socket", raw::stream())?;
+    let epoll = checks.need("epoll", raw::epoll())?;
     let added = raw::epoll_ctl(&epoll, EPOLL_CTL_ADD, &fresh, EPOLLIN);
     checks.need("EPOLL_CTL_ADD", added)?;
     expect(checks, "a fresh socket", &epoll, &fresh, EPOLLHUP);

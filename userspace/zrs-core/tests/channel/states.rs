@@ -67,7 +67,7 @@ fn every_message_in_every_state() {
             c.shut(false);
             c
         },
-            [S, Ok(None), Ok(Failed), S, S, S, S, Ok(Failed), S, S, S, S, S, S, S]),
+            [Ok(None); 15]),
         ("ACCEPT not sent yet", accepting,
             [S; 15]),
         ("open", open,
@@ -254,62 +254,41 @@ fn refused() {
     assert_eq!(a.failure(), Some(Failure::Refused(Refusal::NoListener)));
 }
 
-/// The program gives up before CONNECT has left: nobody will ever know.
+/// The program gives up: that is the channel's end, whether CONNECT has left or not.
 // rows: E3 B9
 #[test]
-fn time_out_before_connect_leaves() {
-    let mut a = connecting(LIMITS);
-    assert!(a.time_out());
-    assert_eq!((a.state(), a.failure()), (State::Closed, Some(Failure::TimedOut)));
-    assert!(!a.has_control() && say(&mut a).is_none());
-    assert!(!a.time_out(), "once");
-
-    let mut a = connecting(LIMITS);
-    a.shut(false);
-    assert_eq!((a.state(), a.failure()), (State::Closed, None));
-}
-
-/// The answer comes after the program gave up: the channel stays until it does, and the peer's
-/// side is reset.
-// rows: E3 B9
-#[test]
-fn time_out_then_accept() {
-    for (by_program, with_fin) in [(false, false), (true, false), (false, true)] {
-        let mut a = sent();
-        if with_fin {
-            a.shut_write();
-        }
-        if by_program {
-            a.shut(false);
-            assert!(!a.time_out(), "given up already");
-        } else {
-            assert!(a.time_out() && !a.time_out());
-            a.shut(false);
-        }
-        assert_eq!(a.state(), State::Opening);
+fn giving_up() {
+    for make in [sent, || connecting(LIMITS)] {
+        let mut a = make();
+        assert!(a.time_out());
+        assert_eq!((a.state(), a.failure()), (State::Closed, Some(Failure::TimedOut)));
         assert!(!a.has_control() && say(&mut a).is_none());
-        let mut b = accepting();
-        assert_eq!(tell(&mut b, &mut a), [Event::None]);
-        // The peer may have begun already.
-        let first = small(&mut b, 100);
-        assert_eq!(a.on_message(&first), Ok(Event::Unwanted));
+        assert!(!a.time_out(), "once");
         a.shut(false);
-        assert_eq!(tell(&mut a, &mut b), [Event::Failed]);
-        assert_eq!(b.failure(), Some(Failure::Reset));
-        assert_eq!(tell(&mut b, &mut a), [Event::Fin]);
-        assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
-        assert_eq!(a.failure(), (!by_program).then_some(Failure::TimedOut), "the first sticks");
+        a.abort(Failure::LinkLost);
+        assert_eq!(a.failure(), Some(Failure::TimedOut), "the first sticks");
+
+        let mut a = make();
+        a.shut(false);
+        assert!(!a.time_out(), "given up already");
+        assert_eq!((a.state(), a.failure()), (State::Closed, None));
+        assert!(!a.has_control() && say(&mut a).is_none());
     }
 }
 
-// rows: E3 E5
+/// The answer comes after the program gave up. The host knows of no such channel and says so to
+/// whatever comes, and that is the end of the peer's side too.
+// rows: E3 B9 L2
 #[test]
-fn time_out_then_refused() {
-    let mut a = sent();
-    assert!(a.time_out());
-    let reject = Header::new(Type::Reject, id(10, 1), ChanId::default());
-    assert_eq!(a.on_message(&reject), Ok(Event::Failed));
-    assert_eq!((a.state(), a.failure()), (State::Closed, Some(Failure::TimedOut)));
+fn accepted_too_late() {
+    let mut b = accepting();
+    say_a(&mut b, Type::Accept);
+    small(&mut b, 100);
+    let nobody = over_the_wire(&Header::new(Type::Reset, b.local(), id(10, 1)));
+    assert_eq!(b.on_message(&nobody), Ok(Event::Failed));
+    assert_eq!(b.on_message(&nobody), Ok(Event::None));
+    say_a(&mut b, Type::End);
+    assert_eq!((b.state(), b.failure()), (State::Closed, Some(Failure::Reset)));
 }
 
 // rows: E3

@@ -57,7 +57,7 @@ pub struct Sock {
     pub starved: bool,
     /// The program has closed it.
     pub closed: bool,
-    /// It was closed while it was connecting.
+    /// It was closed while it was connecting: its channel is given up.
     pub gave_up: bool,
     pub shut_read: bool,
     /// Bytes that had arrived, read or not.
@@ -145,7 +145,7 @@ impl World {
                 if let Err(why) = self.on_connect(link, side, h) {
                     let mut answer = Header::new(Type::Reject, h.src, ChanId::default());
                     answer.arg0 = why as u32;
-                    self.links[link].side[side].answers.push_back(answer);
+                    self.links[link].side[side].answers.push_back(answer); if self.links[link].side[side].answers.len() > self.links[link].side[side].blocks as usize { eprintln!("MANY {} of {}", self.links[link].side[side].answers.len(), self.links[link].side[side].blocks); }
                 }
                 self.repost(link, side);
             }
@@ -161,16 +161,23 @@ impl World {
     }
 
     /// A message for a channel that is not there is answered with a Reset (row L2), but for one
-    /// that says the channel has ended at the other side too.
+    /// that may cross with the channel's last. Only a host that gives a channel up, while it is
+    /// connecting or as an orphan, makes that happen.
     fn on_unknown(&mut self, link: usize, side: usize, h: &Header) {
-        if !self.conns.iter().any(|c| c.dropped) {
+        let was = |s: &&Sock| s.host == side && s.id == h.dst;
+        let given_up = self.socks.iter().rfind(was).is_some_and(|s| {
+            let c = &self.conns[s.conn];
+            c.dropped || c.timed_out || c.socks.iter().flatten().any(|s| self.socks[*s].gave_up)
+        });
+        if !given_up {
             self.fail(&format!("a message for a channel that has ended: {h:?}"));
         }
         self.stats.unknown_channels += 1;
-        if !matches!(h.kind, Type::Reset | Type::Reject) {
+        self.stats.accepted_late += u64::from(h.kind == Type::Accept);
+        if !matches!(h.kind, Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject) {
             let src = self.rng.pick(&[h.dst, ChanId::default()]);
             let answer = Header::new(Type::Reset, h.src, src);
-            self.links[link].side[side].answers.push_back(answer);
+            self.links[link].side[side].answers.push_back(answer); if self.links[link].side[side].answers.len() > self.links[link].side[side].blocks as usize { eprintln!("MANY {} of {}", self.links[link].side[side].answers.len(), self.links[link].side[side].blocks); }
         }
     }
 
@@ -223,16 +230,12 @@ impl World {
         let (link, host) = (self.socks[sid].link, self.socks[sid].host);
         let s = &mut self.socks[sid];
         let was_closed = s.ch.state() == State::Closed;
-        let late = s.ch.state() == State::Opening && (s.gave_up || s.ch.failure().is_some());
         let event = match s.ch.on_message(h) {
             Ok(event) => event,
             Err(e) => self.fail(&format!("sock {sid}: {e:?}: {h:?}")),
         };
         if was_closed {
             self.fail(&format!("sock {sid}: a message after its end: {h:?}"));
-        }
-        if late && h.kind == Type::Accept {
-            self.stats.accepted_late += 1;
         }
         let room = self.socks[sid].ch.take_room();
         if room && event != Event::Room {
