@@ -3,6 +3,7 @@
 //! ZRS, zero-copy RDMA sockets: the module's entry, and the order of start and stop.
 
 mod bindings;
+mod debug;
 mod dev;
 mod host;
 mod ib;
@@ -37,6 +38,8 @@ module! {
 struct Zrs {
     family: SocketFamily<Sock>,
     #[pin]
+    debug: debug::Debug,
+    #[pin]
     control: chardev::Registration<dev::Control>,
     client: ib::ClientRegistration<Devices>,
     host: Running,
@@ -60,6 +63,7 @@ impl kernel::InPlaceModule for Zrs {
                 Running(Host::start()?)
             },
             client: ib::ClientRegistration::new()?,
+            debug <- debug::Debug::new(host.0.clone()),
             control <- chardev::Registration::register(c"zrs"),
             family: SocketFamily::register()?,
         })

@@ -14,6 +14,7 @@
 
 use core::net::Ipv4Addr;
 
+use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
@@ -218,6 +219,31 @@ impl Link {
     pub(crate) fn device_name(&self) -> Option<crate::ib::device::DeviceName> {
         let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
         verbs.map(|v| v.pd.device().name())
+    }
+
+    /// A line for debugfs: where the link is and what it has room for.
+    pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tx = self.tx.lock();
+        let credit = tx.flow.as_ref().map_or(0, |flow| flow.left_to_us());
+        write!(
+            f,
+            "{:?} -> {:?}: {:?} accepted={} channels={} pending={} replies={} credit={} slots={}/{} \
+             sq_free={} reserved={} starved={} held={}\n",
+            tx.local,
+            self.remote,
+            tx.state,
+            self.accepted,
+            tx.channels.len(),
+            tx.pending.len(),
+            tx.replies.len(),
+            credit,
+            tx.free.len(),
+            tx.slots.len(),
+            tx.sq_free,
+            tx.reserved,
+            tx.starved,
+            self.held.load(Relaxed),
+        )
     }
 
     /// Puts a socket's channel on the link. Sleeps. ENOMEM. On a link that is down already, the

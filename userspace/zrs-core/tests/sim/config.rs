@@ -58,7 +58,7 @@ impl Config {
         };
         // So many connections that there is hardly anything but control messages.
         let storm = connections >= 80;
-        let credit = if storm { &[32, 40][..] } else { &[32, 33, 40, 64, 129, 512] };
+        let credit = if storm { &[32, 40, 512][..] } else { &[32, 33, 40, 64, 129, 512] };
         let slots = if storm { &[300][..] } else { &[3, 8, 64, 64] };
         Self {
             links: if storm { 1 } else { rng.range(1, 3) as usize },

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! debugfs: what an engineer wants to see beyond the counters of `/dev/zrs`, for root only.
+//! `zrs/links` has a line a link: what it waits for. The format is for people and may change.
+
+#![deny(unsafe_code)]
+
+use kernel::debugfs::{Dir, File};
+use kernel::fmt;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::host::Host;
+
+/// The directory and its files; removes them when it goes.
+#[pin_data]
+pub(crate) struct Debug {
+    #[pin]
+    links: File<Arc<Host>>,
+    dir: Dir,
+}
+
+impl Debug {
+    /// Makes `zrs/` in debugfs. Without debugfs there is nothing to see, and no error.
+    pub(crate) fn new(host: Arc<Host>) -> impl PinInit<Self, Error> {
+        let dir = Dir::new(c"zrs");
+        try_pin_init!(Self {
+            links <- dir.read_callback_file(c"links", host, &links),
+            dir: dir,
+        })
+    }
+}
+
+fn links(host: &Arc<Host>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for link in host.snapshot() {
+        link.describe(f)?;
+    }
+    Ok(())
+}
