@@ -1,6 +1,6 @@
 #!/bin/bash
 # The module loads into the stock kernel and unloads again, 50 times, with memory back where it was;
-# in between there are sockets, so that the pools of both devices are made and go, and a transfer.
+# in every fifth round a socket makes the pools of both devices.
 # rows: B9 Z2
 # module: none
 # timeout: 180
@@ -9,6 +9,8 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+cp "$ZRS_KO" "$TMP/zrs.ko"
+ZRS_KO=$TMP/zrs.ko # from memory: it is read more than a hundred times
 check "loads" zrs_load
 check_eq "no pool before the first socket" 0 "$(counter pool_bytes)"
 check "a socket" A zrs-selftest hold --what socket
@@ -24,12 +26,12 @@ kernel_kb() { awk '/^(SUnreclaim|VmallocUsed|PageTables|Percpu):/ { s += $2 } EN
 available_kb() { awk '/^MemAvailable:/ { print $2 }' /proc/meminfo; }
 round() {
 	zrs_load || { echo "does not load"; return 1; }
-	A zrs-selftest hold --what socket <&- || { echo "no socket"; return 1; }
+	[ $(($1 % 5)) != 0 ] || A zrs-selftest hold --what socket <&- || { echo "no socket"; return 1; }
 	zrs_unload || { echo "does not unload"; return 1; }
 }
 rounds() {
 	local i
-	for i in $(seq "$1"); do round || { echo "in round $i"; return 1; }; done
+	for i in $(seq "$1"); do round "$i" || { echo "in round $i"; return 1; }; done
 }
 rounds 5 >/dev/null
 settle
@@ -42,6 +44,6 @@ ktap_say "in 50 rounds kernel memory grew by $grown KiB, and $lost KiB less are 
 # 8 KiB a round: slabs that are not full come and go by this much; a link's or a device's objects
 # would be more.
 check "kernel memory is where it was" [ "$grown" -lt 400 ]
-# Half of one of the 100 pools that were made; pages in per-CPU lists come and go by less.
+# Half of one of the 20 pools that were made; pages in per-CPU lists come and go by less.
 check "so is what is available" [ "$lost" -lt 4096 ]
 ktap_done

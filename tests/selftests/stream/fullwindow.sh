@@ -5,10 +5,12 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+port=7000
 for how in "" --ring; do
-	start server B "listening on" zrs-selftest fullwindow $how --server "$ADDR_B:7001${how:+1}" || ktap_bail "server"
+	port=$((port + 1))
+	start server B "listening on" zrs-selftest fullwindow ${how:+$how} --server "$ADDR_B:$port" || ktap_bail "server"
 	ktap_say "drained ${how:-plain}"
-	check_lines A zrs-selftest fullwindow --client "$ADDR_B:7001${how:+1}"
+	check_lines A zrs-selftest fullwindow --client "$ADDR_B:$port"
 	check_ended "the server got every byte" server
 done
 ktap_done
