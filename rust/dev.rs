@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/zrs`: what is asked of the module as a whole. Open to everybody; tells only of the caller's
-//! network namespace.
+//! `/dev/zrs`: what is asked of the module as a whole. Open to everybody; tells of links and
+//! sockets in the caller's network namespace only.
 
 #![deny(unsafe_code)]
 

@@ -37,6 +37,9 @@ const IDLE_MS: u32 = 1000;
 /// How long a link without channels lives on in a namespace with sockets, in nanoseconds.
 const UNUSED_NS: u64 = 60_000_000_000;
 
+/// Cursors of ZRS_IOC_SOCK from here on are for sockets that listen.
+const LISTENERS: u64 = 1 << 32;
+
 /// How often such a link is looked at.
 const UNUSED_MS: u32 = 5000;
 
@@ -201,6 +204,7 @@ impl Host {
             l.accepted
                 && l.net == link.net
                 && l.remote_ip() == link.remote_ip()
+                && l.local_ip() == link.local_ip()
                 && l.state() != LinkState::Down
         };
         if links.iter().filter(theirs).count() >= ACCEPTED_MAX {
@@ -310,21 +314,28 @@ impl Host {
             .enqueue_delayed::<Arc<Host>, 0>(self.clone(), delay);
     }
 
-    /// What the first socket of `net` in the table from number `cursor` on tells of itself, and
-    /// where to go on.
+    /// What the first socket of `net` from `cursor` on tells of itself, and where to go on: those
+    /// with a channel first, then those that listen.
     pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
-        let mut q = u32::try_from(cursor).ok()?;
-        loop {
-            let (at, sock) = {
-                let table = self.table.lock();
-                let (at, sock) = table.next_from(q)?;
-                (at, sock.clone())
+        let mut cursor = cursor;
+        while let Ok(q) = u32::try_from(cursor) {
+            let found = self
+                .table
+                .lock()
+                .next_from(q)
+                .map(|(at, sock)| (at, sock.clone()));
+            let Some((at, sock)) = found else {
+                cursor = LISTENERS;
+                break;
             };
-            q = at.checked_add(1)?;
+            cursor = u64::from(at) + 1;
             if sock.net == *net {
-                return Some((u64::from(q), sock.info()));
+                return Some((cursor, sock.info()));
             }
         }
+        let index = usize::try_from(cursor.checked_sub(LISTENERS)?).ok()?;
+        let (index, sock) = self.ports.lock().listener_from(net, index)?;
+        Some((LISTENERS + index as u64 + 1, sock.info()))
     }
 
     fn check_deadlines(self: &Arc<Self>) {

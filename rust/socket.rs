@@ -332,6 +332,8 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
 impl SocketOps for Sock {
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
     const NAME: &'static CStr = c"ZRS";
+    // MSG_ZEROCOPY is refused until it is there.
+    const SUPPORT_ZC: bool = false;
 
     fn init(sk: &Sk) -> Result<Arc<Self>> {
         let host = Host::get().ok_or(ENODEV)?;
@@ -516,9 +518,7 @@ impl Sock {
         drop(ring);
         Sock::kick(this);
         Sock::settle(this);
-        if this.link().is_some() {
-            this.host.watch_deadlines();
-        }
+        this.watch_orphan();
         this.unbind();
         if sk.is_some() {
             STATS.sockets.sub(1);
@@ -526,6 +526,13 @@ impl Sock {
         }
         // Last: this may free the module's last reference but one.
         drop(sk);
+    }
+
+    /// Sees to it that a closed socket's channel ends in time.
+    fn watch_orphan(&self) {
+        if self.link().is_some() {
+            self.host.watch_deadlines();
+        }
     }
 
     /// Throws away what has arrived, because nobody will read it.

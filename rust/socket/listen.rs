@@ -9,9 +9,10 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::Sock;
+use super::{Sock, ORPHAN_NS};
 use crate::host::Host;
 use crate::kern::sock::State as SkState;
+use crate::kern::task::now_ns;
 use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::proto::channel::Channel;
@@ -91,6 +92,7 @@ impl Sock {
         {
             let mut inner = child.inner.lock();
             inner.released = true;
+            inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             if let Some(c) = &mut inner.chan {
                 c.shut(true);
             }
@@ -98,6 +100,7 @@ impl Sock {
         child.discard_received();
         Sock::kick(child);
         Sock::settle(child);
+        child.watch_orphan();
     }
 
     /// accept(): EINVAL when not listening, EAGAIN. Sleeps.

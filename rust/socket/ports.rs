@@ -102,6 +102,14 @@ impl Ports {
         }
     }
 
+    /// The first that listens in `net`, from entry `index` on, and its entry.
+    pub(crate) fn listener_from(&self, net: &Net, index: usize) -> Option<(usize, Arc<Sock>)> {
+        let entries = self.entries.iter().enumerate().skip(index);
+        entries
+            .filter(|(_, e)| e.net == *net)
+            .find_map(|(i, e)| Some((i, e.listener.clone()?)))
+    }
+
     /// Who listens at `ip`:`port`.
     pub(crate) fn listener(&self, net: &Net, ip: Ipv4Addr, port: u16) -> Option<Arc<Sock>> {
         self.entries

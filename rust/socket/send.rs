@@ -84,11 +84,14 @@ impl Sock {
         if total == 0 {
             return this.sendable().map(|()| 0);
         }
+        this.await_connection(&mut timeout)?;
         let mut sent = 0;
+        let mut pinned = false;
         let mut result = Ok(());
         while sent < total && result.is_ok() {
             style.some = sent > 0;
             let piece = if style.pin {
+                pinned = true;
                 Sock::send_pinned(this, msg, total - sent, &mut style, &mut timeout)
             } else {
                 Sock::send_copied(this, msg, total - sent, style, &mut timeout)
@@ -96,7 +99,7 @@ impl Sock {
             sent += piece.sent;
             result = piece.result;
         }
-        if style.pin && sent > 0 {
+        if pinned {
             this.await_device();
         }
         if sent > 0 {
@@ -142,7 +145,6 @@ impl Sock {
                 }
             };
             let n = plan.len();
-            // The pages are mapped for one device: after a change of links it may be another.
             let payload = Payload::Pinned(runs.clone(), sent);
             if reservation.post(this, plan, payload).is_err() {
                 let e = this.sendable().err().unwrap_or(ECONNRESET());
@@ -271,6 +273,15 @@ impl Sock {
     /// Whether sending makes sense: the pending error, or EPIPE.
     fn sendable(&self) -> Result {
         sendable(&mut self.inner.lock(), false)
+    }
+
+    /// Waits while connect() is under way: until then it is not known which device will send.
+    fn await_connection(&self, timeout: &mut Timeout) -> Result {
+        let settled = self.wait.wait(WaitMode::Interruptible, timeout, || {
+            let phase = self.inner.lock().phase;
+            (!matches!(phase, Phase::Connecting)).then_some(())
+        });
+        settled.map_err(|e| e.to_errno(*timeout))
     }
 
     /// Waits until the device is done with all that the channel has posted so far. A task that is

@@ -3,7 +3,7 @@
 //! The life of a link: one queue pair between two hosts, for all channels between them.
 //!
 //! Connecting -> Up -> Down, or Connecting -> Down; never back. Down is entered by [`Link::fail`]
-//! in any context, with the first reason; the rest of the way (drain, tell the channels, let go of
+//! anywhere but in interrupts, with the first reason; the rest of the way (drain, tell the channels, let go of
 //! queue pair, id and memory) is walked by a work item, so that nothing is destroyed under the feet
 //! of a handler.
 //!
@@ -16,7 +16,7 @@ use core::net::Ipv4Addr;
 
 use kernel::fmt;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
@@ -64,6 +64,8 @@ pub(crate) struct Link {
     pub(super) distrusted: Atomic<bool>,
     /// When the last channel left, in nanoseconds of the monotonic clock.
     empty_since: Atomic<u64>,
+    /// The link is down, and the pool's promise to it is still to be taken back.
+    promised: Atomic<bool>,
     /// The completion queue has failed.
     pub(super) broken: Atomic<bool>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -145,6 +147,7 @@ impl Link {
                 accepted,
                 distrusted: Atomic::new(false),
                 empty_since: Atomic::new(task::now_ns()),
+                promised: Atomic::new(false),
                 broken: Atomic::new(false),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -377,6 +380,14 @@ impl Link {
         self.pool().is_some_and(|pool| offer_window_of(&pool, sock))
     }
 
+    /// The blocks that the link was promised are free for others once the link is down and none
+    /// of its data is in them any more.
+    pub(super) fn keep_promise(&self, pool: &Pool) {
+        if self.held.load(Acquire) == 0 && self.promised.xchg(false, Full) {
+            pool.unpromise();
+        }
+    }
+
     /// Walks the rest of the way down. Sleeps.
     fn take_down(self: &Arc<Self>) {
         let queues = self.tx.lock().queues.clone();
@@ -423,7 +434,8 @@ impl Link {
         drop(slots);
         drop(buffers);
         if let Some(pool) = pool {
-            pool.unpromise();
+            self.promised.store(true, Release);
+            self.keep_promise(&pool);
         }
         drop(pending);
         self.host.forget_link(self);

@@ -219,7 +219,9 @@ impl Pool {
         count: usize,
     ) -> Result<Arc<Window>> {
         let page = self.layout.first_window + start;
-        let mut mr = Mr::new(&verbs.pd, count as u32)?;
+        // Larger windows than the device can register page by page take larger pages.
+        let most = verbs.pd.device().attrs().max_fast_reg_pages;
+        let mut mr = Mr::new(&verbs.pd, (count as u32).min(most))?;
         // The peer's addresses begin anywhere: they tell nothing of where our memory is, and
         // whoever guesses another peer's key has to guess this too.
         let origin = random_u64() >> 2;
@@ -474,8 +476,9 @@ impl HeldBlock {
     /// Posts the block again and lets the peer know in time. Takes the link's lock.
     pub(crate) fn repost(self) {
         self.pool.held.fetch_sub(1, Relaxed);
-        self.link.held.fetch_sub(1, Relaxed);
         self.pool.repost(self.block);
+        self.link.held.fetch_sub(1, Full);
         self.link.block_reposted();
+        self.link.keep_promise(&self.pool);
     }
 }

@@ -62,7 +62,7 @@ struct zrs_ioc_stats {
 	__u64 tx_bytes;		/* payload accepted from programs */
 	__u64 rx_bytes;		/* payload delivered to programs */
 	__u64 tx_copied;	/* of tx_bytes: copied by the CPU */
-	__u64 rx_copied;	/* of rx_bytes: copied by the CPU */
+	__u64 rx_copied;	/* copied to programs by the CPU, MSG_PEEK too */
 	__u64 rx_spilled;	/* copied out of shared blocks before a read */
 	__u64 work_requests;	/* work requests posted, receives apart */
 	__u64 recv_requests;	/* receive work requests posted */
@@ -74,7 +74,7 @@ struct zrs_ioc_stats {
 	__u64 channels;		/* channels alive now, orphans included */
 	__u64 links;		/* links alive now */
 	__u64 pool_bytes;	/* receive pools, all devices */
-	__u64 pool_used;	/* of pool_bytes: leased or in shared blocks */
+	__u64 pool_used;	/* of pool_bytes: leased, or blocks not yet read */
 	__u64 protocol_errors;	/* links closed because of what a peer sent */
 	__u64 reserved[7];
 };
@@ -83,8 +83,9 @@ struct zrs_ioc_stats {
 
 /*
  * Lists: set cursor to 0, call until ENOENT. Each call fills the first entry
- * at or after cursor and sets cursor to where the next call goes on. Entries
- * of the caller's network namespace only.
+ * at or after cursor and sets cursor to where the next call goes on. Links and
+ * sockets of the caller's network namespace only; pools belong to devices and
+ * are shown to all.
  */
 #define ZRS_NAME_LEN		64
 
@@ -179,7 +180,7 @@ struct zrs_ioc_sock {
  * A private or writable mapping of the window is EINVAL or EACCES. The address
  * is the kernel's choice; MAP_FIXED is honoured as for any file.
  *
- * Errors: ENOTCONN, EBUSY (a ring of another size is there), ENOMEM,
+ * Errors: ENOTCONN, EBUSY (another thread's recv() is at work), ENOMEM,
  * ENOBUFS (the pool has no window to lease).
  *
  * The mappings keep the socket alive: the program shuts the socket down before
