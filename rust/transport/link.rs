@@ -228,10 +228,10 @@ impl Link {
     pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tx = self.tx.lock();
         let credit = tx.flow.as_ref().map_or(0, |flow| flow.left_to_us());
-        write!(
+        writeln!(
             f,
             "{:?} -> {:?}: {:?} accepted={} channels={} pending={} replies={} credit={} slots={}/{} \
-             sq_free={} reserved={} starved={} held={}\n",
+             sq_free={} reserved={} starved={} held={}",
             tx.local,
             self.remote,
             tx.state,
