@@ -42,16 +42,21 @@ impl LinkFlow {
     /// A link on which we take `ours` SENDs and the peer takes `theirs` at first. `None` when
     /// either is too little to work with.
     pub fn new(ours: u32, theirs: u32) -> Option<Self> {
+        Self::starting_at(ours, theirs, 0)
+    }
+
+    /// As [`Self::new`], with `at` SENDs behind us in either direction.
+    pub fn starting_at(ours: u32, theirs: u32, at: u32) -> Option<Self> {
         let sane = MIN_CREDIT..=1 << 20;
         if !sane.contains(&ours) || !sane.contains(&theirs) {
             return None;
         }
         Some(Self {
-            sent: 0,
-            allowed: theirs,
-            arrived: 0,
-            room: ours,
-            told: ours,
+            sent: at,
+            allowed: at.wrapping_add(theirs),
+            arrived: at,
+            room: at.wrapping_add(ours),
+            told: at.wrapping_add(ours),
             quarter: ours >> 2,
         })
     }

@@ -31,9 +31,10 @@ zrs_unload() {
 # zrs_idle: 0 once nothing is pinned, leased, open or alive; what is left is said after 15 s (channels
 # without sockets may take 10 to end).
 zrs_idle() {
-	local _ left
+	local _ left stats
 	for _ in $(seq 1 75); do
-		left=$(zrs stats --json | tr ',{}' '\n' |
+		stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }
+		left=$(tr ',{}' '\n' <<<"$stats" |
 			sed -nE 's/^"(pages_pinned|sockets|channels|pool_used)":([1-9].*)/\1=\2/p' | tr '\n' ' ')
 		[ -n "$left" ] || return 0
 		sleep 0.2

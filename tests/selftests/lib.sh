@@ -14,7 +14,7 @@ start() {
 	[ "$host" = - ] || ns=(ip netns exec "zrs$host")
 	"${ns[@]}" "$@" <&"$NEVER" >"$TMP/$name" 2>&1 &
 	PID[$name]=$!
-	at_end "kill -9 $!"
+	at_end "kill -9 $!; wait $!"
 	[ -z "$text" ] || says "$name" "$text"
 }
 

@@ -9,8 +9,9 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-cp "$ZRS_KO" "$TMP/zrs.ko"
-ZRS_KO=$TMP/zrs.ko # from memory: it is read more than a hundred times
+# From memory and without what debuggers read: it is loaded more than fifty times.
+strip --strip-debug -o "$TMP/zrs.ko" "$ZRS_KO"
+ZRS_KO=$TMP/zrs.ko
 check "loads" zrs_load
 check_eq "no pool before the first socket" 0 "$(counter pool_bytes)"
 check "a socket" A zrs-selftest hold --what socket
@@ -25,7 +26,7 @@ settle() {
 kernel_kb() { awk '/^(SUnreclaim|VmallocUsed|PageTables|Percpu):/ { s += $2 } END { print s }' /proc/meminfo; }
 available_kb() { awk '/^MemAvailable:/ { print $2 }' /proc/meminfo; }
 round() {
-	zrs_load || { echo "does not load"; return 1; }
+	insmod "$ZRS_KO" || { echo "does not load"; return 1; }
 	[ $(($1 % 5)) != 0 ] || A zrs-selftest hold --what socket <&- || { echo "no socket"; return 1; }
 	zrs_unload || { echo "does not unload"; return 1; }
 }

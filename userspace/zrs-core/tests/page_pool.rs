@@ -55,7 +55,10 @@ fn first_fit() {
     assert!(p.free(60, 10));
     assert_eq!(p.alloc(11), Some(170));
     assert_eq!(p.alloc(10), Some(60));
-    assert!(p.free(55, 10), "a part of what was leased, over the end of a word");
+    assert!(
+        p.free(55, 10),
+        "a part of what was leased, over the end of a word"
+    );
     assert_eq!(p.alloc(11), Some(181));
     assert_eq!(p.alloc(10), Some(55));
 }

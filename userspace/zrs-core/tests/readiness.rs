@@ -55,22 +55,57 @@ fn numbers() {
 fn connected() {
     let table = [
         ("idle", IDLE, OUT),
-        ("no room", View { writable: false, ..IDLE }, 0),
-        ("data", View { readable: true, ..IDLE }, IN | OUT),
-        ("peer shut", View { read_ended: true, ..IDLE }, IN | RDHUP | OUT),
+        (
+            "no room",
+            View {
+                writable: false,
+                ..IDLE
+            },
+            0,
+        ),
+        (
+            "data",
+            View {
+                readable: true,
+                ..IDLE
+            },
+            IN | OUT,
+        ),
+        (
+            "peer shut",
+            View {
+                read_ended: true,
+                ..IDLE
+            },
+            IN | RDHUP | OUT,
+        ),
         (
             "peer shut, data left",
-            View { readable: true, read_ended: true, ..IDLE },
+            View {
+                readable: true,
+                read_ended: true,
+                ..IDLE
+            },
             IN | RDHUP | OUT,
         ),
         (
             "we shut: sending fails at once",
-            View { writable: false, write_ended: true, write_shut: true, ..IDLE },
+            View {
+                writable: false,
+                write_ended: true,
+                write_shut: true,
+                ..IDLE
+            },
             OUT,
         ),
         (
             "peer closed: sending fails at once, but we have shut nothing",
-            View { writable: false, read_ended: true, write_ended: true, ..IDLE },
+            View {
+                writable: false,
+                read_ended: true,
+                write_ended: true,
+                ..IDLE
+            },
             IN | RDHUP | OUT,
         ),
         (
@@ -133,7 +168,10 @@ fn always() {
         for all in [IN, OUT] {
             assert!(mask & all == 0 || mask & all == all, "{v:?}");
         }
-        assert!(mask & RDHUP == 0 || mask & IN != 0, "the end is readable: {v:?}");
+        assert!(
+            mask & RDHUP == 0 || mask & IN != 0,
+            "the end is readable: {v:?}"
+        );
         if v.phase == Phase::Connected {
             // Each condition by itself turns its event on and off: a level ends with its cause.
             assert_eq!(mask & IN != 0, v.readable || v.read_ended);

@@ -112,7 +112,9 @@ fn room_goes_back_in_order() {
     let ring = Ring::new(4);
     let mut q = queue(4, 0);
     for (n, len) in [10, 20, 30].into_iter().enumerate() {
-        let index = q.push(seg(n as u64 * 100, len, Some(n as u32 * 64))).expect("room");
+        let index = q
+            .push(seg(n as u64 * 100, len, Some(n as u32 * 64)))
+            .expect("room");
         ring.cell(index).set(READY);
     }
     ring.cell(0).set(HELD);
@@ -129,7 +131,10 @@ fn room_goes_back_in_order() {
     let freed: Vec<_> = std::iter::from_fn(|| q.reap(&ring))
         .map(|f| (f.window, f.small, f.by_program, f.held))
         .collect();
-    assert_eq!(freed, [(10, 0, 10, None), (20, 0, 0, None), (30, 0, 30, None)]);
+    assert_eq!(
+        freed,
+        [(10, 0, 10, None), (20, 0, 0, None), (30, 0, 30, None)]
+    );
     assert!(q.is_empty() && q.bytes() == 0);
     assert!(ring.0.iter().all(|c| c.get() == FREE));
 }
@@ -145,7 +150,10 @@ fn small_segments() {
     // More than there is does not count.
     q.advance(&NoRing, index, 50);
     let f = q.reap(&NoRing).expect("consumed");
-    assert_eq!((f.window, f.small, f.by_program, f.held), (0, 100, 0, Some(7)));
+    assert_eq!(
+        (f.window, f.small, f.by_program, f.held),
+        (0, 100, 0, Some(7))
+    );
     assert_eq!(q.bytes(), 0);
     q.advance(&NoRing, index, 50);
     assert!(q.get_mut(index).is_none() && q.claim_next(&NoRing, None).is_none());
@@ -211,7 +219,10 @@ fn hostile_states() {
     }
     // Done without having been taken: given up.
     ring.cell(lost).set(DONE);
-    assert_eq!(q.reap(&ring).map(|f| (f.window, f.by_program)), Some((10, 10)));
+    assert_eq!(
+        q.reap(&ring).map(|f| (f.window, f.by_program)),
+        Some((10, 10))
+    );
     assert_eq!((q.bytes(), q.len()), (0, 0));
 }
 
@@ -306,7 +317,11 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                 assert_eq!(got, want, "seed {seed}");
             }
             3 => {
-                let freed = if with_ring { q.reap(&ring) } else { q.reap(&NoRing) };
+                let freed = if with_ring {
+                    q.reap(&ring)
+                } else {
+                    q.reap(&NoRing)
+                };
                 let goes = model.front().is_some_and(|m| {
                     let done = with_ring && !m.claimed && m.state(&shadow).get() == DONE;
                     m.taken == m.len || done
@@ -314,13 +329,20 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                 assert_eq!(freed.is_some(), goes, "seed {seed}");
                 if let (Some(f), Some(m)) = (freed, goes.then(|| model.pop_front()).flatten()) {
                     let (window, small) = if m.window { (m.len, 0) } else { (0, m.len) };
-                    assert_eq!((f.window, f.small, f.by_program), (window, small, m.len - m.taken));
+                    assert_eq!(
+                        (f.window, f.small, f.by_program),
+                        (window, small, m.len - m.taken)
+                    );
                     assert_eq!(f.held, (!m.window).then_some(m.pos));
                     m.state(&shadow).set(FREE);
                 }
             }
             4 if rng.chance(10) => {
-                let held = if with_ring { q.discard(&ring) } else { q.discard(&NoRing) };
+                let held = if with_ring {
+                    q.discard(&ring)
+                } else {
+                    q.discard(&NoRing)
+                };
                 let want = model.pop_front().map(|m| {
                     m.state(&shadow).set(FREE);
                     (!m.window).then_some(m.pos)
@@ -346,8 +368,10 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
             }
             5 | 6 => {
                 // The program takes one, whichever.
-                let ready: Vec<&ModelSeg> =
-                    model.iter().filter(|m| m.state(&ring).get() == READY).collect();
+                let ready: Vec<&ModelSeg> = model
+                    .iter()
+                    .filter(|m| m.state(&ring).get() == READY)
+                    .collect();
                 if !ready.is_empty() {
                     let at = rng.below(ready.len() as u64) as usize;
                     ready[at].state(&ring).set(HELD);
@@ -356,8 +380,10 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
             }
             7 => {
                 // And gives one back.
-                let held: Vec<&ModelSeg> =
-                    model.iter().filter(|m| m.state(&ring).get() == HELD).collect();
+                let held: Vec<&ModelSeg> = model
+                    .iter()
+                    .filter(|m| m.state(&ring).get() == HELD)
+                    .collect();
                 if !held.is_empty() {
                     let at = rng.below(held.len() as u64) as usize;
                     held[at].state(&ring).set(DONE);
@@ -378,16 +404,27 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
         assert_eq!(q.len() as usize, model.len());
         assert_eq!(q.is_empty(), model.is_empty());
         let left = |m: &ModelSeg| u64::from(m.len - m.taken);
-        assert_eq!(q.bytes(), model.iter().map(left).sum::<u64>(), "seed {seed}");
+        assert_eq!(
+            q.bytes(),
+            model.iter().map(left).sum::<u64>(),
+            "seed {seed}"
+        );
         let indices: Vec<u32> = model.iter().map(|m| m.index).collect();
         assert_eq!(q.indices().collect::<Vec<_>>(), indices);
         let waits = |m: &ModelSeg| !with_ring || m.claimed || m.state(&ring).get() == READY;
         let readable = model.iter().any(|m| m.taken < m.len && waits(m));
-        let says = if with_ring { q.readable(&ring) } else { q.readable(&NoRing) };
+        let says = if with_ring {
+            q.readable(&ring)
+        } else {
+            q.readable(&NoRing)
+        };
         assert_eq!(says, readable, "seed {seed}");
         for m in &model {
             let s = q.get_mut(m.index).expect("is there");
-            assert_eq!((s.pos, s.len, s.taken, s.claimed), (m.pos, m.len, m.taken, m.claimed));
+            assert_eq!(
+                (s.pos, s.len, s.taken, s.claimed),
+                (m.pos, m.len, m.taken, m.claimed)
+            );
         }
         for outside in [first.wrapping_sub(1), next, next.wrapping_add(7)] {
             assert!(q.get_mut(outside).is_none());

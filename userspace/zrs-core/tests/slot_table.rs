@@ -27,8 +27,15 @@ fn numbers_and_generations() {
     assert_eq!(t.len(), 2);
 
     assert_eq!(t.remove(id(1, 1)), Some(1));
-    assert_eq!((t.remove(id(1, 1)), t.get(id(1, 1)), t.len()), (None, None, 1));
-    assert_eq!(t.insert(|_| 30), Some(id(1, 2)), "the same number, another generation");
+    assert_eq!(
+        (t.remove(id(1, 1)), t.get(id(1, 1)), t.len()),
+        (None, None, 1)
+    );
+    assert_eq!(
+        t.insert(|_| 30),
+        Some(id(1, 2)),
+        "the same number, another generation"
+    );
     assert_eq!((t.remove(id(1, 1)), t.get(id(1, 1))), (None, None));
     assert_eq!((t.get(id(1, 2)), t.get(id(2, 1))), (Some(&30), Some(&20)));
 }

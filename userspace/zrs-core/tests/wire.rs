@@ -167,8 +167,24 @@ fn version_type_flags_and_reserved() {
 #[test]
 fn lengths() {
     for kind in TYPES {
-        for len in [0, 1, SMALL_MAX, SMALL_MAX + 1, CHUNK_MAX, CHUNK_MAX + 1, u32::MAX] {
-            for payload in [0, 1, SMALL_MAX, SMALL_MAX + 1, CHUNK_MAX, CHUNK_MAX + 1, u32::MAX] {
+        for len in [
+            0,
+            1,
+            SMALL_MAX,
+            SMALL_MAX + 1,
+            CHUNK_MAX,
+            CHUNK_MAX + 1,
+            u32::MAX,
+        ] {
+            for payload in [
+                0,
+                1,
+                SMALL_MAX,
+                SMALL_MAX + 1,
+                CHUNK_MAX,
+                CHUNK_MAX + 1,
+                u32::MAX,
+            ] {
                 let mut h = valid(kind);
                 h.len = len;
                 let good = match kind {

@@ -55,7 +55,9 @@ fn expect(checks: &mut Checks, name: &str, epoll: &OwnedFd, fd: &OwnedFd, bits: 
 /// Sends a byte and waits until its echo is there.
 fn echo(checks: &mut Checks, fd: &OwnedFd) -> Option<()> {
     checks.need("send", raw::send_all(fd, b"x"))?;
-    checks.need("poll", raw::poll(fd, libc::POLLIN, LONG)).map(drop)
+    checks
+        .need("poll", raw::poll(fd, libc::POLLIN, LONG))
+        .map(drop)
 }
 
 fn level(args: &Args, checks: &mut Checks) -> Option<()> {
@@ -78,13 +80,25 @@ fn level(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn edge(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, epoll) = watched(args, checks, EPOLLIN | EPOLLOUT | EPOLLET)?;
-    expect(checks, "edge: what holds when it is added", &epoll, &fd, EPOLLOUT);
+    expect(
+        checks,
+        "edge: what holds when it is added",
+        &epoll,
+        &fd,
+        EPOLLOUT,
+    );
     expect(checks, "edge: nothing new", &epoll, &fd, 0);
     echo(checks, &fd)?;
     expect(checks, "edge: data", &epoll, &fd, EPOLLIN | EPOLLOUT);
     expect(checks, "edge: the same data is not new", &epoll, &fd, 0);
     echo(checks, &fd)?;
-    expect(checks, "edge: more data is", &epoll, &fd, EPOLLIN | EPOLLOUT);
+    expect(
+        checks,
+        "edge: more data is",
+        &epoll,
+        &fd,
+        EPOLLIN | EPOLLOUT,
+    );
     checks.need("recv", raw::recv_all(&fd, &mut [0; 2]))?;
     expect(checks, "edge: all read", &epoll, &fd, 0);
     Some(())
@@ -134,7 +148,15 @@ fn ends(args: &Args, checks: &mut Checks) -> Option<()> {
     checks.need("EPOLL_CTL_ADD", added)?;
     expect(checks, "a fresh socket", &epoll, &fresh, EPOLLHUP);
     drop(fresh);
-    checks.eq("closed: reported no more", raw::epoll_wait(&epoll, SHORT), Ok(vec![]));
-    checks.eq("no error on the way", raw::poll(&fd, libc::POLLERR, 0).map(|b| i32::from(b) & EPOLLERR), Ok(0));
+    checks.eq(
+        "closed: reported no more",
+        raw::epoll_wait(&epoll, SHORT),
+        Ok(vec![]),
+    );
+    checks.eq(
+        "no error on the way",
+        raw::poll(&fd, libc::POLLERR, 0).map(|b| i32::from(b) & EPOLLERR),
+        Ok(0),
+    );
     Some(())
 }

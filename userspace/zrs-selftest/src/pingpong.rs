@@ -70,7 +70,11 @@ pub fn run(args: &Args, checks: &mut Checks) {
     };
     if done.is_some() {
         let all = args.conns * args.rounds;
-        checks.yes(&format!("{all} questions and answers"), checks.fine(), "see above");
+        checks.yes(
+            &format!("{all} questions and answers"),
+            checks.fine(),
+            "see above",
+        );
     }
 }
 
@@ -98,7 +102,10 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     }
     let mut ends = Vec::new();
     for (index, conn) in conns.iter().enumerate() {
-        ends.push(checks.need("receiver", Ends::new(args, conn, index as u64, false, false))?);
+        ends.push(checks.need(
+            "receiver",
+            Ends::new(args, conn, index as u64, false, false),
+        )?);
     }
     if args.steady {
         // The first large message of each direction leases a window.
@@ -115,10 +122,12 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
                 s.spawn(move || {
                     for round in 0..rounds {
                         let start = Instant::now();
-                        ends.give().and_then(|()| ends.take()).map_err(|e| {
+                        ends.give().and_then(|()| ends.take()).inspect_err(|e| {
                             let ms = start.elapsed().as_millis();
-                            say(&format!("# connection {}, round {round}: {e} after {ms} ms", ends.index));
-                            e
+                            say(&format!(
+                                "# connection {}, round {round}: {e} after {ms} ms",
+                                ends.index
+                            ));
                         })?;
                     }
                     Ok(())
@@ -183,7 +192,13 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn new(args: &'a Args, conn: &'a OwnedFd, index: u64, server: bool, ring: bool) -> Result<Self> {
+    fn new(
+        args: &'a Args,
+        conn: &'a OwnedFd,
+        index: u64,
+        server: bool,
+        ring: bool,
+    ) -> Result<Self> {
         raw::set_nonblocking(conn, args.nonblock)?;
         let (ours, theirs) = if server { (1, 0) } else { (0, 1) };
         Ok(Self {

@@ -397,6 +397,38 @@ pub fn take_sigpipes() -> u32 {
     SIGPIPES.swap(0, Ordering::SeqCst)
 }
 
+extern "C" fn on_signal(_: c_int) {}
+
+/// Runs `call`, which a signal is to end: SIGUSR1 every 200 ms, until it is over. The caller must be
+/// the only thread.
+pub fn interrupted<T>(call: impl FnOnce() -> T) -> Result<T> {
+    // SAFETY: zeroes are a sigaction; the handler does nothing, and without SA_RESTART.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        let handler: extern "C" fn(c_int) = on_signal;
+        action.sa_sigaction = handler as *const () as libc::sighandler_t;
+        check(libc::sigaction(
+            libc::SIGUSR1,
+            &raw const action,
+            ptr::null_mut(),
+        ))?;
+    }
+    // SAFETY: no pointers.
+    let parent = unsafe { libc::getpid() };
+    let child = fork(|| loop {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        // SAFETY: no pointers; the parent waits for this child before it ends.
+        if unsafe { libc::kill(parent, libc::SIGUSR1) } < 0 {
+            return 0;
+        }
+    })?;
+    let result = call();
+    // SAFETY: no pointers; the child is there until it is waited for.
+    check(unsafe { libc::kill(child, libc::SIGKILL) })?;
+    while wait(child) == Err(Errno(libc::EINTR)) {}
+    Ok(result)
+}
+
 /// The bytes of a structure of `zrs_sys::abi`.
 pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<T>()];
@@ -476,7 +508,11 @@ pub fn unix_pair() -> Result<(OwnedFd, OwnedFd)> {
 const CONTROL: usize = 24;
 
 /// A message of one byte and room for a descriptor.
-fn fd_message(byte: &mut u8, iov: &mut libc::iovec, control: &mut [u64; CONTROL / 8]) -> libc::msghdr {
+fn fd_message(
+    byte: &mut u8,
+    iov: &mut libc::iovec,
+    control: &mut [u64; CONTROL / 8],
+) -> libc::msghdr {
     *iov = libc::iovec {
         iov_base: (&raw mut *byte).cast(),
         iov_len: 1,
@@ -500,12 +536,17 @@ pub fn send_fd(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
     let msg = fd_message(&mut byte, &mut iov, &mut control);
     // SAFETY: the control buffer has room for a header and an int; all outlives the call.
     let sent = unsafe {
-        assert_eq!(libc::CMSG_SPACE(size_of::<c_int>() as u32) as usize, CONTROL);
+        assert_eq!(
+            libc::CMSG_SPACE(size_of::<c_int>() as u32) as usize,
+            CONTROL
+        );
         let header = libc::CMSG_FIRSTHDR(&raw const msg);
         (*header).cmsg_level = libc::SOL_SOCKET;
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(raw(fd));
+        libc::CMSG_DATA(header)
+            .cast::<c_int>()
+            .write_unaligned(raw(fd));
         libc::sendmsg(raw(unix), &raw const msg, libc::MSG_NOSIGNAL)
     };
     check_len(sent).map(drop)
@@ -536,7 +577,7 @@ pub fn recv_fd(unix: &OwnedFd) -> Result<OwnedFd> {
 pub fn listener(addr: SocketAddrV4) -> Result<(OwnedFd, SocketAddrV4)> {
     let fd = stream()?;
     bind(&fd, addr)?;
-    listen(&fd, 16)?;
+    listen(&fd, 1024)?;
     let addr = getsockname(&fd)?;
     Ok((fd, addr))
 }

@@ -23,12 +23,15 @@ pub const CLOSE: u8 = b'C';
 pub const SHUT: u8 = b'S';
 /// Send [`DATA_LEN`] bytes, shut our direction down, then read to the end.
 pub const DATA: u8 = b'R';
+/// Send [`LEAVE_LEN`] bytes, then close.
+pub const LEAVE: u8 = b'L';
 /// Send back what comes.
 pub const ECHO: u8 = b'E';
 /// Then a port: connect to it, and keep that connection until this one ends.
 pub const CALL: u8 = b'K';
 
 pub const DATA_LEN: usize = 4096;
+pub const LEAVE_LEN: usize = 100_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     raw::alarm(0);
@@ -71,6 +74,7 @@ fn obey(conn: &OwnedFd) -> Result<()> {
             raw::shutdown(conn, libc::SHUT_WR)?;
             discard(conn)
         }
+        LEAVE => raw::send_all(conn, &[command[0]; LEAVE_LEN]),
         ECHO => {
             let mut buf = vec![0; 64 * 1024];
             loop {

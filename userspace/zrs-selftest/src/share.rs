@@ -41,7 +41,11 @@ fn dup(args: &Args, checks: &mut Checks) -> Option<()> {
     let second = checks.need("dup", fd.try_clone().map_err(Into::into))?;
     checks.eq("echo by the first", echo(&fd, b"one"), Ok(true));
     drop(fd);
-    checks.eq("echo by the duplicate, the first closed", echo(&second, b"two"), Ok(true));
+    checks.eq(
+        "echo by the duplicate, the first closed",
+        echo(&second, b"two"),
+        Ok(true),
+    );
     Some(())
 }
 
@@ -49,7 +53,11 @@ fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;
     let child = checks.need("fork", raw::fork(|| status(&fd, b"child")))?;
     checks.eq("echo in the child", raw::wait(child), Ok(0));
-    checks.eq("echo in the parent, the child gone", echo(&fd, b"parent"), Ok(true));
+    checks.eq(
+        "echo in the parent, the child gone",
+        echo(&fd, b"parent"),
+        Ok(true),
+    );
     // A listening socket that a child accepts on.
     let any = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
     let (listener, addr) = checks.need("listen", raw::listener(any))?;
@@ -61,7 +69,9 @@ fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
     });
     let child = checks.need("fork", child)?;
     let call = checks.need("ask for a call", ask(args.peer, &command))?;
-    let (conn, _) = checks.need("shutdown", raw::shutdown(&call, libc::SHUT_WR)).map(|()| (call, ()))?;
+    let (conn, _) = checks
+        .need("shutdown", raw::shutdown(&call, libc::SHUT_WR))
+        .map(|()| (call, ()))?;
     checks.eq("accept in the child", raw::wait(child), Ok(0));
     drop(conn);
     Some(())

@@ -10,7 +10,7 @@ use zrs_sys::abi::{self, zrs_rx_ring, SOL_ZRS, ZRS_RX_RING};
 
 use crate::checks::Checks;
 use crate::raw::{self, bytes_of, Errno};
-use crate::serve::{ask, CALL, DISCARD, ECHO, SHUT};
+use crate::serve::{ask, CALL, DATA, DATA_LEN, DISCARD, ECHO, LEAVE, LEAVE_LEN, SHUT};
 
 /// Check the errno of every misuse of a socket, and of its ring
 #[derive(clap::Args)]
@@ -31,6 +31,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         connecting,
         connected,
         names,
+        interrupted,
         shut,
         flags,
     ];
@@ -38,6 +39,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         tests.extend([
             options as fn(&Args, &mut Checks) -> Option<()>,
             ring,
+            late_ring,
             mappings,
         ]);
     }
@@ -265,7 +267,11 @@ fn names(args: &Args, checks: &mut Checks) -> Option<()> {
     let (accepted, from) = checks.need("accept", raw::accept_from(&fd))?;
     let ours = SocketAddrV4::new(args.local, bound.port());
     checks.eq("accepted: own name", raw::getsockname(&accepted), Ok(ours));
-    checks.eq("accepted: peer's name", raw::getpeername(&accepted), Ok(from));
+    checks.eq(
+        "accepted: peer's name",
+        raw::getpeername(&accepted),
+        Ok(from),
+    );
     checks.eq("accepted: the caller's address", from.ip(), args.peer.ip());
     checks.yes("accepted: the caller's port", from.port() != 0, "port 0");
     let own = checks.need("getsockname", raw::getsockname(&asked))?;
@@ -276,7 +282,11 @@ fn names(args: &Args, checks: &mut Checks) -> Option<()> {
     checks.need("bind", raw::bind(&bound, name))?;
     let name = checks.need("getsockname", raw::getsockname(&bound))?;
     checks.need("connect", raw::connect(&bound, args.peer))?;
-    checks.eq("bound, connected: own name", raw::getsockname(&bound), Ok(name));
+    checks.eq(
+        "bound, connected: own name",
+        raw::getsockname(&bound),
+        Ok(name),
+    );
     let fd = checks.need("socket", raw::stream())?;
     checks.errno(
         "connect to port 0",
@@ -284,6 +294,25 @@ fn names(args: &Args, checks: &mut Checks) -> Option<()> {
         &[libc::ECONNREFUSED],
     );
     Some(())
+}
+
+/// A signal ends a call that waits.
+fn interrupted(args: &Args, checks: &mut Checks) -> Option<()> {
+    let mut eintr = |name: &str, call: &dyn Fn() -> raw::Result<()>| {
+        let seen = raw::interrupted(call);
+        if let Some(seen) = checks.need(name, seen) {
+            checks.errno(&format!("{name}, interrupted"), seen, &[libc::EINTR]);
+        }
+    };
+    let fd = ask(args.peer, &[DISCARD]);
+    let listener = raw::listener(SocketAddrV4::new(args.local, 0));
+    if let (Ok(fd), Ok((listener, _))) = (&fd, &listener) {
+        eintr("recv", &|| raw::recv(fd, &mut [0], 0).map(drop));
+        eintr("accept", &|| raw::accept(listener).map(drop));
+        eintr("poll", &|| raw::poll(fd, libc::POLLIN, 10_000).map(drop));
+    }
+    checks.need("connect", fd)?;
+    checks.need("listen", listener).map(drop)
 }
 
 fn shut(args: &Args, checks: &mut Checks) -> Option<()> {
@@ -453,6 +482,27 @@ fn ring(args: &Args, checks: &mut Checks) -> Option<()> {
     // The rings' drop shut the socket down, so the peer's end comes.
     drop((ring, stream));
     checks.eq("the end", raw::recv(&fd, &mut [0], 0), Ok(0));
+    Some(())
+}
+
+/// A ring that is made when the stream is at its end: what arrived is read by it all the same.
+fn late_ring(args: &Args, checks: &mut Checks) -> Option<()> {
+    for (name, command, len) in [
+        ("small data and the peer's shutdown", DATA, DATA_LEN),
+        ("bulk data and the peer's close", LEAVE, LEAVE_LEN),
+        ("the peer's shutdown alone", SHUT, 0),
+    ] {
+        let fd = checks.need("connect", ask(args.peer, &[command]))?;
+        checks.need("poll", raw::poll(&fd, libc::POLLRDHUP, 10_000))?;
+        let stream = zrs::Stream::from(fd);
+        let name = format!("a ring after {name}");
+        let ring = checks.need(&name, stream.rx_ring().map_err(Into::into))?;
+        let mut got = 0;
+        while let Some(segment) = checks.need(&name, ring.recv().map_err(Into::into))? {
+            got += segment.iter().filter(|&&b| b == command).count();
+        }
+        checks.eq(&name, got, len);
+    }
     Some(())
 }
 

@@ -50,12 +50,22 @@ fn message_room() {
     lease(&mut b, &mut a, 65536, 0, 1);
     for n in 0..5 {
         assert!(a.writable());
-        let h = if n % 2 == 0 { small(&mut a, 1) } else { bulk(&mut a, 1).1 };
+        let h = if n % 2 == 0 {
+            small(&mut a, 1)
+        } else {
+            bulk(&mut a, 1).1
+        };
         assert!(b.on_message(&h).is_ok());
     }
     assert!(!a.writable());
-    assert_eq!((a.plan(1, false), a.plan(5000, true)), (Plan::Wait, Plan::Wait));
-    assert_eq!((a.commit(Plan::Small(1)), a.commit(Plan::Bulk(1))), (None, None));
+    assert_eq!(
+        (a.plan(1, false), a.plan(5000, true)),
+        (Plan::Wait, Plan::Wait)
+    );
+    assert_eq!(
+        (a.commit(Plan::Small(1)), a.commit(Plan::Bulk(1))),
+        (None, None)
+    );
     let mut over = Header::new(Type::Data, b.local(), a.local());
     (over.len, over.pos) = (1, 5);
     assert_eq!(b.on_message(&over), Err(Violation::Credit));
@@ -278,17 +288,29 @@ fn no_reader() {
     b.freed(0, 4096);
     let credit = say_a(&mut b, Type::Credit);
     assert_eq!(
-        (credit.credit.window, credit.credit.small, credit.credit.msgs),
+        (
+            credit.credit.window,
+            credit.credit.small,
+            credit.credit.msgs
+        ),
         (50000, 5 * 4096, 7)
     );
     assert_eq!(a.on_message(&credit), Ok(Event::Room));
     // From here on at once.
     for n in 0..1000_u32 {
-        let h = if n % 3 == 0 { small(&mut a, 4000) } else { bulk(&mut a, 16).1 };
+        let h = if n % 3 == 0 {
+            small(&mut a, 4000)
+        } else {
+            bulk(&mut a, 16).1
+        };
         assert_eq!(b.on_message(&h), Ok(Event::Unwanted), "{n}");
         tell(&mut b, &mut a);
     }
-    assert_eq!((a.failure(), b.failure()), (None, None), "the peer may go on sending");
+    assert_eq!(
+        (a.failure(), b.failure()),
+        (None, None),
+        "the peer may go on sending"
+    );
 }
 
 /// 2^32 messages: the count wraps and nothing else changes. Takes minutes.

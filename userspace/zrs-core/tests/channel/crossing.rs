@@ -163,7 +163,10 @@ impl Pair {
         };
         if ch.state() == State::Closed {
             // The host knows of no such channel, which happens only when connecting was given up.
-            assert!(self.end.iter().any(|e| e.gave_up), "{h:?} for a channel that has ended");
+            assert!(
+                self.end.iter().any(|e| e.gave_up),
+                "{h:?} for a channel that has ended"
+            );
             if !matches!(h.kind, Type::Fin | Type::End | Type::Reset | Type::Credit) {
                 self.pipe[1 - side].push_back(Header::new(Type::Reset, h.src, h.dst));
             }
@@ -183,13 +186,17 @@ impl Pair {
 
     /// Nothing can happen any more.
     fn check_end(&self, scripts: [&[Op]; 2]) {
-        for side in 0..2 {
+        for (side, script) in scripts.into_iter().enumerate() {
             let (end, peer) = (&self.end[side], &self.end[1 - side]);
             let Some(ch) = &end.ch else {
                 assert!(self.end[0].gave_up, "CONNECT was never sent");
                 continue;
             };
-            assert_eq!(end.at, scripts[side].len(), "side {side} waits for ever: {self:#?}");
+            assert_eq!(
+                end.at,
+                script.len(),
+                "side {side} waits for ever: {self:#?}"
+            );
             assert_eq!(ch.state(), State::Closed, "side {side}: {self:#?}");
             match ch.failure() {
                 None => {}
@@ -198,7 +205,10 @@ impl Pair {
                 other => panic!("{other:?}"),
             }
             let peer_opened = !self.end[0].gave_up;
-            assert!(end.got == peer.sent || !peer_opened, "in order, nothing is lost: {self:#?}");
+            assert!(
+                end.got == peer.sent || !peer_opened,
+                "in order, nothing is lost: {self:#?}"
+            );
         }
     }
 }
@@ -258,7 +268,11 @@ fn every_order_of_ends() {
 fn every_order_of_giving_up() {
     let mut states = 0;
     for a in [&[TimeOut, Close][..], &[TimeOut, Small, Close]] {
-        for b in [&[Close][..], &[Small, Close], &[Bulk, ShutWrite, Read, Close]] {
+        for b in [
+            &[Close][..],
+            &[Small, Close],
+            &[Bulk, ShutWrite, Read, Close],
+        ] {
             states += explore([a, b]);
         }
     }

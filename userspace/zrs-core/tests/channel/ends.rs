@@ -95,7 +95,8 @@ fn the_last_word() {
         lease(&mut b, &mut a, 65536, 0, 1);
         lease(&mut a, &mut b, 65536, 0, 1);
         let data: Vec<Header> = (0..32).map(|_| small(&mut a, 1000)).collect();
-        data.iter().for_each(|h| assert_eq!(b.on_message(h), Ok(Event::Data)));
+        data.iter()
+            .for_each(|h| assert_eq!(b.on_message(h), Ok(Event::Data)));
         a.revoke();
         let revoke = say_a(&mut a, Type::WindowRevoke);
         b.shut(unread);
@@ -185,5 +186,8 @@ fn lost_link() {
     );
     let mut c = connecting(LIMITS);
     c.abort(Failure::Unreachable);
-    assert_eq!((c.state(), c.failure()), (State::Closed, Some(Failure::Unreachable)));
+    assert_eq!(
+        (c.state(), c.failure()),
+        (State::Closed, Some(Failure::Unreachable))
+    );
 }

@@ -43,7 +43,10 @@ fn pair_with(connects: Limits, accepts: Limits) -> (Channel, Channel) {
     let mut a = connecting(connects);
     let connect = say_a(&mut a, Type::Connect);
     let mut b = Channel::accept(id(20, 2), &connect, accepts).expect("accepted");
-    assert_eq!(a.on_message(&say_a(&mut b, Type::Accept)), Ok(Event::Opened));
+    assert_eq!(
+        a.on_message(&say_a(&mut b, Type::Accept)),
+        Ok(Event::Opened)
+    );
     assert_eq!((a.state(), b.state()), (State::Open, State::Open));
     (a, b)
 }
@@ -69,7 +72,10 @@ fn small(c: &mut Channel, n: u32) -> Header {
 /// Commits `n` bytes as a WRITE; where to, and what announces it.
 fn bulk(c: &mut Channel, n: u32) -> ((u64, u32), Header) {
     let chunk = c.commit(Plan::Bulk(n)).expect("room");
-    (chunk.write_to.expect("a WRITE"), over_the_wire(&chunk.header))
+    (
+        chunk.write_to.expect("a WRITE"),
+        over_the_wire(&chunk.header),
+    )
 }
 
 /// `to` leases a window to `from`, unasked.
@@ -77,7 +83,10 @@ fn lease(to: &mut Channel, from: &mut Channel, size: u32, addr: u64, key: u32) {
     assert!(to.grant(size, addr, key));
     let grant = say_a(to, Type::WindowGrant);
     assert_eq!(from.on_message(&grant), Ok(Event::Room));
-    assert_eq!((to.window_size(), from.peer_window_size()), (Some(size), Some(size)));
+    assert_eq!(
+        (to.window_size(), from.peer_window_size()),
+        (Some(size), Some(size))
+    );
 }
 
 const STATE: Result<Event, Violation> = Err(Violation::State);

@@ -24,7 +24,11 @@ fn plain(kind: Type, to: ChanId, from: ChanId) -> Header {
     h
 }
 
-type Case = (&'static str, fn() -> Channel, [Result<Event, Violation>; 15]);
+type Case = (
+    &'static str,
+    fn() -> Channel,
+    [Result<Event, Violation>; 15],
+);
 
 fn sent() -> Channel {
     let mut c = connecting(LIMITS);
@@ -137,7 +141,11 @@ fn every_message_in_every_state() {
     for (what, make, want) in table {
         for (kind, want) in TYPES.into_iter().zip(want) {
             let mut c = make();
-            let from = if what.starts_with("ACCEPT") { id(10, 1) } else { id(20, 2) };
+            let from = if what.starts_with("ACCEPT") {
+                id(10, 1)
+            } else {
+                id(20, 2)
+            };
             let h = plain(kind, c.local(), from);
             assert_eq!(c.on_message(&h), want, "{what}: {kind:?}");
             // Whatever came, the link may go now, and that is the end.
@@ -187,7 +195,10 @@ fn connect_and_accept_say_what_they_must() {
     assert_eq!(Channel::ports_of(&connect), (443, 50000));
     assert_eq!((connect.arg1, connect.arg2), (4, 16384));
     let mut b = Channel::accept(id(20, 2), &connect, theirs).expect("accepted");
-    assert_eq!((b.state(), b.plan(1, false)), (State::Accepting, Plan::Wait));
+    assert_eq!(
+        (b.state(), b.plan(1, false)),
+        (State::Accepting, Plan::Wait)
+    );
     let accept = say_a(&mut b, Type::Accept);
     assert_eq!((accept.dst, accept.src), (id(10, 1), id(20, 2)));
     assert_eq!((accept.arg1, accept.arg2), (1 << 16, 1 << 24));
@@ -230,7 +241,11 @@ fn limits_that_make_no_sense() {
         let mut a = sent();
         let mut accept = say_a(&mut accepting(), Type::Accept);
         (accept.arg1, accept.arg2) = (msgs, small);
-        let want = if good { Ok(Event::Opened) } else { Err(Violation::Length) };
+        let want = if good {
+            Ok(Event::Opened)
+        } else {
+            Err(Violation::Length)
+        };
         assert_eq!(a.on_message(&accept), want);
     }
 }
@@ -261,7 +276,10 @@ fn giving_up() {
     for make in [sent, || connecting(LIMITS)] {
         let mut a = make();
         assert!(a.time_out());
-        assert_eq!((a.state(), a.failure()), (State::Closed, Some(Failure::TimedOut)));
+        assert_eq!(
+            (a.state(), a.failure()),
+            (State::Closed, Some(Failure::TimedOut))
+        );
         assert!(!a.has_control() && say(&mut a).is_none());
         assert!(!a.time_out(), "once");
         a.shut(false);
@@ -288,7 +306,10 @@ fn accepted_too_late() {
     assert_eq!(b.on_message(&nobody), Ok(Event::Failed));
     assert_eq!(b.on_message(&nobody), Ok(Event::None));
     say_a(&mut b, Type::End);
-    assert_eq!((b.state(), b.failure()), (State::Closed, Some(Failure::Reset)));
+    assert_eq!(
+        (b.state(), b.failure()),
+        (State::Closed, Some(Failure::Reset))
+    );
 }
 
 // rows: E3
@@ -307,7 +328,10 @@ fn shut_while_connecting() {
     let mut a = sent();
     a.shut_read();
     a.shut_write();
-    assert!(!a.has_control(), "nothing but CONNECT can be said before the answer");
+    assert!(
+        !a.has_control(),
+        "nothing but CONNECT can be said before the answer"
+    );
     let mut b = accepting();
     assert_eq!(tell(&mut b, &mut a), [Event::Opened]);
     let data = small(&mut b, 1);

@@ -16,7 +16,11 @@ const KIB: u32 = 1024;
 // rows: Z5 C1
 #[test]
 fn exact_positions() {
-    for (size, addr) in [(65536, 0), (70001, 0xdead_0000), (WINDOW_MIN + 1, u64::MAX - 70000)] {
+    for (size, addr) in [
+        (65536, 0),
+        (70001, 0xdead_0000),
+        (WINDOW_MIN + 1, u64::MAX - 70000),
+    ] {
         let mut rng = Rng::new(u64::from(size));
         let (mut a, mut b) = pair();
         lease(&mut b, &mut a, size, addr, 77);
@@ -25,12 +29,19 @@ fn exact_positions() {
         for _ in 0..2000 {
             let want = rng.range(1, 30000) as u32;
             if let Plan::Bulk(n) = a.plan(want, true) {
-                let n = if rng.chance(30) { rng.range(1, u64::from(n)) as u32 } else { n };
+                let n = if rng.chance(30) {
+                    rng.range(1, u64::from(n)) as u32
+                } else {
+                    n
+                };
                 let ((to, key), h) = bulk(&mut a, n);
                 let off = written % u64::from(size);
                 assert_eq!((to, key), (addr + off, 77));
                 assert!(off + u64::from(n) <= u64::from(size));
-                assert_eq!((h.kind, h.len, h.pos, h.woff, h.arg0), (Type::Written, n, pos, written, 1));
+                assert_eq!(
+                    (h.kind, h.len, h.pos, h.woff, h.arg0),
+                    (Type::Written, n, pos, written, 1)
+                );
                 assert_eq!(b.on_message(&h), Ok(Event::Written { off: off as u32 }));
                 pos += u64::from(n);
                 written += u64::from(n);
@@ -53,7 +64,11 @@ fn plans() {
     let (mut a, mut b) = pair();
     lease(&mut b, &mut a, 1024 * KIB, 0, 1);
     assert_eq!(a.plan(5000, true), Plan::Bulk(5000));
-    assert_eq!(a.plan(u32::MAX, true), Plan::Bulk(CHUNK_MAX), "no longer than a chunk");
+    assert_eq!(
+        a.plan(u32::MAX, true),
+        Plan::Bulk(CHUNK_MAX),
+        "no longer than a chunk"
+    );
     // A small call does not go into the window.
     assert_eq!(a.plan(4096, false), Plan::Small(4096));
     for _ in 0..3 {
@@ -68,7 +83,10 @@ fn plans() {
     assert_eq!(a.plan(16 * KIB - 1, true), Plan::Bulk(16 * KIB - 1));
     assert_eq!(a.commit(Plan::Bulk(16 * KIB)), None);
     bulk(&mut a, 16 * KIB - 1);
-    assert_eq!((a.plan(1, true), a.commit(Plan::Bulk(1))), (Plan::Wait, None));
+    assert_eq!(
+        (a.plan(1, true), a.commit(Plan::Bulk(1))),
+        (Plan::Wait, None)
+    );
     // The room is at the beginning again.
     let mut credit = Header::new(Type::Credit, a.local(), b.local());
     (credit.lease, credit.credit.window) = (1, u64::from(100 * KIB));
@@ -78,7 +96,10 @@ fn plans() {
     // Longer than a chunk or over the end is refused even if there were room.
     let (mut a, mut b) = pair();
     lease(&mut b, &mut a, 1024 * KIB, 0, 1);
-    assert_eq!((a.commit(Plan::Bulk(CHUNK_MAX + 1)), a.commit(Plan::Bulk(0))), (None, None));
+    assert_eq!(
+        (a.commit(Plan::Bulk(CHUNK_MAX + 1)), a.commit(Plan::Bulk(0))),
+        (None, None)
+    );
     assert_eq!(a.commit(Plan::Small(SMALL_MAX + 1)), None);
     for n in [CHUNK_MAX, CHUNK_MAX, CHUNK_MAX, CHUNK_MAX - 100] {
         bulk(&mut a, n);
@@ -193,7 +214,11 @@ fn denied_and_asked_again() {
     assert_eq!(a.peer_window_size(), None);
     let mut sent = 0;
     while sent < 1 << 20 {
-        assert_eq!(a.plan(1 << 20, true), Plan::Small(SMALL_MAX), "after {sent}");
+        assert_eq!(
+            a.plan(1 << 20, true),
+            Plan::Small(SMALL_MAX),
+            "after {sent}"
+        );
         let data = small(&mut a, SMALL_MAX);
         sent += SMALL_MAX;
         assert_eq!(b.on_message(&data), Ok(Event::Data));
@@ -243,7 +268,10 @@ fn nothing_of_a_lease_before_its_grant() {
     let early = small(&mut b, 1);
     assert_eq!((early.lease, early.credit.window), (0, 0));
     let grant = say_a(&mut b, Type::WindowGrant);
-    assert_eq!((grant.arg0, grant.arg1, grant.arg2, grant.lease), (6, 65536, 5, 1));
+    assert_eq!(
+        (grant.arg0, grant.arg1, grant.arg2, grant.lease),
+        (6, 65536, 5, 1)
+    );
     assert_eq!(small(&mut b, 1).lease, 1);
 }
 
@@ -270,7 +298,11 @@ fn revocation() {
     assert_eq!(a.on_message(&revoke), Ok(Event::Room));
     assert_eq!(a.peer_window_size(), None);
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
-    assert_eq!(a.commit(Plan::Bulk(1)), None, "an old plan does not fit any more");
+    assert_eq!(
+        a.commit(Plan::Bulk(1)),
+        None,
+        "an old plan does not fit any more"
+    );
     let revoked = say_a(&mut a, Type::Revoked);
     assert_eq!(revoked.arg0, 1);
     assert_eq!(b.on_message(&revoked), Ok(Event::Revoked));
@@ -289,6 +321,24 @@ fn revocation() {
     let mut old = small(&mut b, 1);
     (old.lease, old.credit.window) = (1, 65536);
     assert_eq!(a.on_message(&old), Ok(Event::Data));
+}
+
+// rows: Z5
+#[test]
+fn each_lease_counts_from_nothing() {
+    let (mut a, mut b) = pair();
+    lease(&mut b, &mut a, 65536, 0, 1);
+    let (_, h) = bulk(&mut a, 40000);
+    assert!(b.on_message(&h).is_ok());
+    b.freed(40000, 0);
+    b.revoke();
+    tell(&mut b, &mut a);
+    assert_eq!(tell(&mut a, &mut b), [Event::Revoked]);
+    lease(&mut b, &mut a, 65536, 0, 2);
+    let h = small(&mut b, 1);
+    assert_eq!((h.lease, h.credit.window), (2, 0));
+    assert_eq!(a.on_message(&h), Ok(Event::Data));
+    assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 }
 
 /// Revoked before the grant has even left.
@@ -365,7 +415,10 @@ fn quiet_after_the_end() {
             _ => a.shut(true),
         }
         assert_eq!(a.plan(10, true), Plan::Wait);
-        assert_eq!((a.commit(Plan::Bulk(10)), a.commit(Plan::Small(10))), (None, None));
+        assert_eq!(
+            (a.commit(Plan::Bulk(10)), a.commit(Plan::Small(10))),
+            (None, None)
+        );
         assert!(!b.window_quiet());
         tell(&mut a, &mut b);
         assert!(b.window_quiet());
@@ -379,7 +432,10 @@ fn quiet_after_the_end() {
     let (_, h) = bulk(&mut a, 10);
     assert_eq!(b.on_message(&h), Ok(Event::Unwanted));
     assert_eq!(a.on_message(&reset), Ok(Event::Failed));
-    assert_eq!((a.peer_window_size(), a.commit(Plan::Bulk(10))), (None, None));
+    assert_eq!(
+        (a.peer_window_size(), a.commit(Plan::Bulk(10))),
+        (None, None)
+    );
     assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
     assert!(b.window_quiet());
 }

@@ -53,7 +53,11 @@ impl Rng {
 pub fn fill_stream(key: u64, pos: u64, out: &mut [u8]) {
     let word = |at: u64| mix(key ^ (at >> 3).wrapping_mul(GOLDEN)).to_le_bytes();
     let skew = (pos & 7) as usize;
-    let head = if skew == 0 { 0 } else { out.len().min(8 - skew) };
+    let head = if skew == 0 {
+        0
+    } else {
+        out.len().min(8 - skew)
+    };
     let (first, rest) = out.split_at_mut(head);
     first.copy_from_slice(&word(pos)[skew..skew + head]);
     let mut at = pos + head as u64;

@@ -58,7 +58,11 @@ impl Config {
         };
         // So many connections that there is hardly anything but control messages.
         let storm = connections >= 80;
-        let credit = if storm { &[32, 40, 512][..] } else { &[32, 33, 40, 64, 129, 512] };
+        let credit = if storm {
+            &[32, 40, 512][..]
+        } else {
+            &[32, 33, 40, 64, 129, 512]
+        };
         let slots = if storm { &[300][..] } else { &[3, 8, 64, 64] };
         Self {
             links: if storm { 1 } else { rng.range(1, 3) as usize },
@@ -76,7 +80,7 @@ impl Config {
             backlog: rng.range(1, 6) as usize,
             timers: rng.pick(&[0, 0, 30, 90]),
             early_close: rng.pick(&[0, 0, 20, 80]),
-            shut_read: rng.pick(&[0, 0, 0, 30]),
+            shut_read: rng.pick(&[0, 0, 40]),
             rings: rng.pick(&[0, 30, 100]),
             scribblers: rng.pick(&[0, 0, 0, 20]),
             nonblocking: rng.pick(&[0, 50, 100]),

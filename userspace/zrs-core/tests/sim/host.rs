@@ -55,7 +55,7 @@ impl Host {
             start,
             valid: true,
         });
-        (addr, (self.mrs.len() as u32) << 8 | 0x5a)
+        (addr, ((self.mrs.len() as u32) << 8) | 0x5a)
     }
 
     /// The registration that `key` opens.

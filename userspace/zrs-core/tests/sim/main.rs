@@ -31,7 +31,11 @@ const SEEDS: u64 = 1500;
 
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={value}: not a number")),
+    )
 }
 
 // rows: Z3 Z5 Z6 E4 L2 C1 C3 C4 C6 B3 B4 B9 B11

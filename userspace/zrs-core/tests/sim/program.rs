@@ -410,7 +410,11 @@ impl World {
                     }
                     self.stats.writer_waits += 1;
                     w.poll = w.nonblocking;
-                    return if w.poll { Next::Soon } else { Next::Wait(Wait::Write) };
+                    return if w.poll {
+                        Next::Soon
+                    } else {
+                        Next::Wait(Wait::Write)
+                    };
                 }
                 if self.rng.chance(20) {
                     // Pinning takes its time.
@@ -577,12 +581,11 @@ impl World {
         let Some(ring) = &s.ring.0 else {
             return false;
         };
-        let ready: Vec<u32> = s
-            .rx
-            .indices()
-            .filter(|i| ring.cell(*i).get() == READY)
-            .take(r.hold_most.saturating_sub(r.held.len()))
-            .collect();
+        let ready: Vec<u32> =
+            s.rx.indices()
+                .filter(|i| ring.cell(*i).get() == READY)
+                .take(r.hold_most.saturating_sub(r.held.len()))
+                .collect();
         for index in &ready {
             ring.cell(*index).set(HELD);
             self.stats.ring_segments += 1;
@@ -636,4 +639,3 @@ impl World {
         self.reap(sid);
     }
 }
-

@@ -174,7 +174,10 @@ impl World {
         }
         self.stats.unknown_channels += 1;
         self.stats.accepted_late += u64::from(h.kind == Type::Accept);
-        if !matches!(h.kind, Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject) {
+        if !matches!(
+            h.kind,
+            Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
+        ) {
             let src = self.rng.pick(&[h.dst, ChanId::default()]);
             let answer = Header::new(Type::Reset, h.src, src);
             self.links[link].side[side].answers.push_back(answer);
@@ -219,7 +222,8 @@ impl World {
             Err(e) => self.fail(&format!("{h:?}: {e:?}")),
         };
         self.conns[conn].socks[1] = Some(sid);
-        self.socks.push(Sock::new(side, conn, 1, link, ch, ours.msgs));
+        self.socks
+            .push(Sock::new(side, conn, 1, link, ch, ours.msgs));
         self.stats.channels += 1;
         self.kick(sid);
         self.queue_for_accept(listener, sid);
@@ -283,7 +287,11 @@ impl World {
                 let s = &self.socks[sid];
                 let key = self.conns[s.conn].stream(1 - s.side);
                 // WRITE before Written, and nothing over it since.
-                assert!(is_stream(key, h.pos, bytes), "seed {}: sock {sid}", self.seed);
+                assert!(
+                    is_stream(key, h.pos, bytes),
+                    "seed {}: sock {sid}",
+                    self.seed
+                );
                 self.push(sid, h, Some(off), None);
             }
             Event::Unwanted => {
@@ -614,7 +622,9 @@ impl World {
             let Some(index) = s.rx.claim_next(&s.ring, from) else {
                 break;
             };
-            got += self.check_segment(sid, index, want - got).map_or(0, |(_, n)| n);
+            got += self
+                .check_segment(sid, index, want - got)
+                .map_or(0, |(_, n)| n);
             from = Some(index.wrapping_add(1));
             self.stats.peeks += 1;
         }

@@ -107,7 +107,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let cfg = Config::new(&mut rng);
         let hosts = [0, 1].map(|h: usize| {
-            let base = rng.next() >> 8 & !0xfff;
+            let base = (rng.next() >> 8) & !0xfff;
             Host::new(cfg.table_slots, cfg.pool_pages[h], base)
         });
         let links = (0..cfg.links)
@@ -264,14 +264,19 @@ impl World {
     /// A WRITE lands: it must stay inside a live lease and off everything that is unread.
     fn write_lands(&mut self, host: usize, addr: u64, key: u32, from: Source) {
         let Some(mr) = self.hosts[host].mr(key).filter(|m| m.valid) else {
-            self.fail(&format!("a WRITE with the key {key:#x}, which is not valid"));
+            self.fail(&format!(
+                "a WRITE with the key {key:#x}, which is not valid"
+            ));
         };
         let off = addr.wrapping_sub(mr.addr);
         if off
             .checked_add(u64::from(from.len))
             .is_none_or(|end| end > u64::from(mr.size))
         {
-            self.fail(&format!("a WRITE of {} bytes at {off} leaves the lease", from.len));
+            self.fail(&format!(
+                "a WRITE of {} bytes at {off} leaves the lease",
+                from.len
+            ));
         }
         let (sid, start) = (mr.sock, mr.start + off as usize);
         let off = off as u32;
@@ -284,7 +289,9 @@ impl World {
         });
         window.landed.push_back((off, from.len));
         if hit {
-            self.fail(&format!("sock {sid}: a WRITE onto bytes that are not read yet"));
+            self.fail(&format!(
+                "sock {sid}: a WRITE onto bytes that are not read yet"
+            ));
         }
         let to = &mut self.hosts[host].mem[start..start + from.len as usize];
         crate::common::fill_stream(from.key, from.pos, to);
@@ -411,7 +418,9 @@ impl World {
         for link in 0..self.links.len() {
             let l = &self.links[link];
             let quiet = l.pipe.iter().all(|p| p.is_empty())
-                && l.side.iter().all(|s| s.pending.is_empty() && s.answers.is_empty());
+                && l.side
+                    .iter()
+                    .all(|s| s.pending.is_empty() && s.answers.is_empty());
             if !quiet {
                 self.fail(&format!("link {link} still has something to say"));
             }
@@ -452,14 +461,18 @@ impl World {
                         || c.unaccepted
                         || c.timed_out
                         || peer.is_some_and(|p| {
-                            p.gave_up || p.closed_unread || p.closed_at.is_some_and(|at| at < c.sent[side])
+                            p.gave_up
+                                || p.closed_unread
+                                || p.closed_at.is_some_and(|at| at < c.sent[side])
                         })
                 }
                 Some(_) => false,
             };
             if !reason {
                 let why = s.ch.failure();
-                self.fail(&format!("conn {conn} side {side}: no reason to fail: {why:?}"));
+                self.fail(&format!(
+                    "conn {conn} side {side}: no reason to fail: {why:?}"
+                ));
             }
             let whole = c.ended[side] && s.ch.failure().is_none();
             if whole && !s.shut_read && !s.scribbler && c.read[side] != c.sent[1 - side] {
@@ -501,7 +514,12 @@ impl World {
                 h.pool.pages()
             );
         }
-        for (n, a) in self.actors.iter().enumerate().filter(|(_, a)| !a.finished()) {
+        for (n, a) in self
+            .actors
+            .iter()
+            .enumerate()
+            .filter(|(_, a)| !a.finished())
+        {
             eprintln!("actor {n}: {a:?}");
         }
         for (n, s) in self.socks.iter().enumerate().filter(|(_, s)| s.in_table) {
