@@ -31,12 +31,12 @@ zrs_unload() {
 # zrs_idle: 0 once nothing is pinned, leased, open or alive; what is left is said after 15 s (channels
 # without sockets may take 10 to end).
 zrs_idle() {
-	local _ left stats
-	for _ in $(seq 1 75); do
-		stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }
+	local left stats end=$((SECONDS + 15 * ${TIME_SCALE:-1}))
+	while stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }; do
 		left=$(tr ',{}' '\n' <<<"$stats" |
 			sed -nE 's/^"(pages_pinned|sockets|channels|pool_used)":([1-9].*)/\1=\2/p' | tr '\n' ' ')
 		[ -n "$left" ] || return 0
+		[ "$SECONDS" -lt "$end" ] || break
 		sleep 0.2
 	done
 	echo "$left"

@@ -79,7 +79,7 @@ impl Books {
     /// Puts the fields of a message right that `right` names, which is most of them: the first
     /// one that is wrong ends the link.
     fn put_right(&self, h: &mut Header, right: u64, near: i8) {
-        let bit = |n: u64| right >> (5 * n) & 31 != 0;
+        let bit = |n: u64| (right >> (5 * n)) & 31 != 0;
         (h.dst, h.src) = (id(20, 2), id(10, 1));
         let often = [Type::Data, Type::Written, Type::Credit, Type::WindowGrant];
         if bit(0) && !often.contains(&h.kind) {
