@@ -146,14 +146,20 @@ impl Sock {
             };
             let n = plan.len();
             let payload = Payload::Pinned(runs.clone(), sent);
-            if reservation.post(this, plan, payload).is_err() {
-                let e = this.sendable().err().unwrap_or(ECONNRESET());
-                return Piece {
-                    sent,
-                    result: Err(e),
-                };
-            }
+            let posted = reservation.post(this, plan, payload);
             drop(turn);
+            if posted.is_err() {
+                // The channel has ended, or the plan was overtaken by a revoked window: look anew.
+                match this.sendable() {
+                    Ok(()) => continue,
+                    Err(e) => {
+                        return Piece {
+                            sent,
+                            result: Err(e),
+                        }
+                    }
+                }
+            }
             sent += n;
             this.counters.tx_bytes.add(&STATS.tx_bytes, n);
         }
