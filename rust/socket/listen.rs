@@ -147,11 +147,13 @@ impl Sock {
                 return Err(violation);
             }
         };
+        // Takes the link's lock, which comes before a socket's.
+        let local = SocketAddrV4::new(link.local_ip(), dst);
         {
             let mut inner = child.inner.lock();
             inner.chan = Some(chan);
             inner.phase = Phase::Connected;
-            inner.local = SocketAddrV4::new(link.local_ip(), dst);
+            inner.local = local;
             inner.remote = SocketAddrV4::new(link.remote_ip(), src);
             inner.link = Some(link.clone());
         }

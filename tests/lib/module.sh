@@ -9,7 +9,8 @@ zrs_load() {
 	deps=$(modinfo -F depends "$ZRS_KO" | tr ',' ' ')
 	# shellcheck disable=SC2086 # a list
 	[ -z "$deps" ] || modprobe -a $deps || return 1
-	insmod "$ZRS_KO" "$@" || return 1
+	# shellcheck disable=SC2086 # a list
+	insmod "$ZRS_KO" ${ZRS_PARAMS:-} "$@" || return 1
 	# Where its code is: traces that are read after it is gone need that (tests/vm/decode).
 	[ "${ZRS_KERNEL:-stock}" = stock ] || cat /sys/module/zrs/sections/.text >>/results/zrs-bases
 }

@@ -30,7 +30,8 @@ use world::World;
 const SEEDS: u64 = 1500;
 
 fn number(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
+    // Set to nothing is not set: that is how make hands it on.
+    let value = std::env::var(name).ok().filter(|v| !v.is_empty())?;
     Some(
         value
             .parse()
