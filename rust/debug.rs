@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! debugfs: what an engineer wants to see beyond the counters of `/dev/zrs`, for root only.
-//! `zrs/links` has a line a link: what it waits for. The format is for people and may change.
+//! `zrs/links` has a line a link: what it waits for. The format is for people and may change. In
+//! kernels with fault injection the knobs of the module's points are beside it.
 
 #![deny(unsafe_code)]
 
@@ -11,21 +12,26 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::host::Host;
+use crate::kern::fault;
+
+const NAME: &CStr = c"zrs";
 
 /// The directory and its files; removes them when it goes.
 #[pin_data]
 pub(crate) struct Debug {
     #[pin]
     links: File<Arc<Host>>,
+    faults: fault::Knobs,
     dir: Dir,
 }
 
 impl Debug {
     /// Makes `zrs/` in debugfs. Without debugfs there is nothing to see, and no error.
     pub(crate) fn new(host: Arc<Host>) -> impl PinInit<Self, Error> {
-        let dir = Dir::new(c"zrs");
+        let dir = Dir::new(NAME);
         try_pin_init!(Self {
             links <- dir.read_callback_file(c"links", host, &links),
+            faults: fault::Knobs::new(NAME),
             dir: dir,
         })
     }

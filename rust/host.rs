@@ -17,6 +17,7 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, Wo
 
 use crate::ib::cm::CmId;
 use crate::ib::device::Device;
+use crate::kern::fault;
 use crate::kern::global::Global;
 use crate::kern::net::Net;
 use crate::kern::task::{now_ns, random_u64};
@@ -433,7 +434,7 @@ impl WorkItem<0> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        host.check_deadlines();
+        fault::asynchronous(|| host.check_deadlines());
     }
 }
 
@@ -441,7 +442,7 @@ impl WorkItem<1> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        host.end_idle();
+        fault::asynchronous(|| host.end_idle());
     }
 }
 

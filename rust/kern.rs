@@ -12,6 +12,7 @@
 pub mod chardev;
 pub mod contig;
 pub mod errno;
+pub mod fault;
 pub mod global;
 pub mod net;
 pub mod param;

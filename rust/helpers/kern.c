@@ -5,6 +5,7 @@
 
 #include "kern.h"
 
+#include <linux/dcache.h>
 #include <linux/nodemask.h>
 #include <linux/topology.h>
 #include <linux/uaccess.h>
@@ -120,3 +121,21 @@ pid_t zrs_helper_current_tgid(void)
 {
 	return task_tgid_nr(current);
 }
+
+/* fault injection */
+
+#ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
+void zrs_helper_fault_attr_init(struct fault_attr *attr)
+{
+	*attr = (struct fault_attr)FAULT_ATTR_INITIALIZER;
+}
+
+/* The counterpart of fault_create_debugfs_attr(), which keeps the dentry. */
+void zrs_helper_fault_attr_put(struct fault_attr *attr)
+{
+	struct dentry *dname = attr->dname;
+
+	attr->dname = NULL;
+	dput(dname);
+}
+#endif

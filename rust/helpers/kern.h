@@ -7,6 +7,8 @@
 
 #include "helpers.h"
 
+#include <linux/fault-inject.h>
+
 /* memory */
 int zrs_helper_numa_mem_id(void);
 bool zrs_helper_node_online(int nid);
@@ -36,5 +38,11 @@ size_t zrs_helper_sizeof_proto_ops(void);
 void zrs_helper_send_sigpipe(void);
 bool zrs_helper_current_exiting(void);
 pid_t zrs_helper_current_tgid(void);
+
+/* fault injection */
+#ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
+void zrs_helper_fault_attr_init(struct fault_attr *attr);
+void zrs_helper_fault_attr_put(struct fault_attr *attr);
+#endif
 
 #endif

@@ -19,7 +19,13 @@ use super::{
     qp::{Qp, QpCaps},
     srq::Srq,
 };
-use crate::{bindings, kern::net::Net};
+use crate::{
+    bindings,
+    kern::{
+        fault::{self, points},
+        net::Net,
+    },
+};
 use core::{
     cell::Cell,
     ffi::c_void,
@@ -366,6 +372,7 @@ impl Id {
     ///
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV` if no RDMA device has the address, `EACCES`.
     pub(crate) fn bind_addr(&self, addr: SocketAddr) -> Result {
+        points::CM.check()?;
         let mut addr = Storage::new(addr);
         // SAFETY: By the type invariants the id is valid; the address is a whole
         // `sockaddr_storage`.
@@ -378,6 +385,7 @@ impl Id {
     ///
     /// `EADDRINUSE`, `EINVAL` if not bound.
     pub(crate) fn listen(&self, backlog: i32) -> Result {
+        points::CM.check()?;
         self.ctx().listening.store(true, Release);
         // SAFETY: By the type invariants the id is valid.
         to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
@@ -394,6 +402,7 @@ impl Id {
         dst: SocketAddr,
         timeout_ms: u32,
     ) -> Result {
+        points::CM.check()?;
         let mut src = src.map(Storage::new);
         let mut dst = Storage::new(dst);
         let src = src.as_mut().map_or(null_mut(), Storage::as_mut_ptr);
@@ -415,6 +424,7 @@ impl Id {
     ///
     /// `EINVAL` in the wrong state, `ENOMEM`.
     pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
+        points::CM.check()?;
         // SAFETY: By the type invariants the id is valid.
         to_result(unsafe { bindings::rdma_resolve_route(self.as_ptr(), timeout_ms as usize) })
     }
@@ -426,6 +436,7 @@ impl Id {
     ///
     /// `EINVAL` in the wrong state or for too much private data, `ENOMEM`.
     pub(crate) fn connect(&self, params: &ConnParams<'_>) -> Result {
+        points::CM.check()?;
         let mut param = params.raw()?;
         self.locked(|raw, _| {
             // SAFETY: The id is valid and its handler mutex is held, and the core copies the
@@ -441,6 +452,7 @@ impl Id {
     ///
     /// `EINVAL` in the wrong state (the peer has given up, say); the peer has been told no.
     pub(crate) fn accept(&self, params: &ConnParams<'_>) -> Result {
+        points::CM.check()?;
         let mut param = params.raw()?;
         self.locked(|raw, _| {
             // SAFETY: The id is valid and its handler mutex is held, and the core copies the
@@ -455,6 +467,7 @@ impl Id {
     ///
     /// `EINVAL` in the wrong state or for too much private data.
     pub(crate) fn reject(&self, private_data: &[u8]) -> Result {
+        points::CM.check()?;
         let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
         // SAFETY: By the type invariants the id is valid; the core copies the private data.
         to_result(unsafe {
@@ -474,6 +487,7 @@ impl Id {
     ///
     /// `EINVAL` if there is no connection.
     pub(crate) fn disconnect(&self) -> Result {
+        points::CM.check()?;
         // SAFETY: By the type invariants the id is valid.
         to_result(unsafe { bindings::rdma_disconnect(self.as_ptr()) })
     }
@@ -578,6 +592,7 @@ impl CmId {
     ///
     /// `ENOMEM`.
     pub(crate) fn new<T: CmHandler>(net: &Net, handler: Arc<T>) -> Result<Self> {
+        points::CM.check()?;
         let ctx = Ctx::new(null_mut())?;
         // SAFETY: The namespace is valid; `event` has the core's type and takes the context for what
         // it is, and it is kept until the id is gone.
@@ -680,16 +695,33 @@ unsafe extern "C" fn event(
     // SAFETY: The core's pointers are valid during the call, and contexts live longer than handlers.
     let (ev, ctx) = unsafe { (&*ev, NonNull::new((*raw).context.cast::<Ctx>())) };
     let Some(ctx) = ctx else { return 0 };
-    if ev.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-        // SAFETY: As above; for this event the context is the listener's.
-        return unsafe { connect_request(raw, ctx, ev) };
-    }
+    fault::asynchronous(|| {
+        if ev.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+            // SAFETY: As above; for this event the context is the listener's.
+            unsafe { connect_request(raw, ctx, ev) }
+        } else {
+            // SAFETY: As above.
+            unsafe { own_event(raw, ctx, ev) }
+        }
+    })
+}
+
+/// Something happened to `raw` itself.
+///
+/// # Safety
+///
+/// As for [`event`], with the id's context.
+unsafe fn own_event(
+    raw: *mut bindings::rdma_cm_id,
+    ctx: NonNull<Ctx>,
+    ev: &bindings::rdma_cm_event,
+) -> i32 {
     // INVARIANT: The handler mutex keeps the id, and with it the context, for the call.
     let id = Id { ctx };
     let frame = Frame::new();
     if let Some(handler) = id.ctx().enter(&frame) {
         // SAFETY: The core's pointers are valid during the call.
-        handler.dispatch(&id, unsafe { convert(raw, ev) });
+        handler.dispatch(&id, inject(unsafe { convert(raw, ev) }));
     }
     if frame.doomed.get() {
         // SAFETY: The owner is gone, and left it to us; after our answer the core calls no more.
@@ -698,6 +730,37 @@ unsafe extern "C" fn event(
     }
     id.ctx().leave(&frame);
     0
+}
+
+/// Fault injection: an event that says the contrary of what happened. Whoever is told that
+/// connecting failed ends what there is.
+fn inject(event: CmEvent<'_>) -> CmEvent<'_> {
+    match event {
+        CmEvent::AddrResolved => match points::ADDR.check() {
+            Ok(()) => event,
+            Err(e) => CmEvent::AddrError(e.to_errno()),
+        },
+        CmEvent::RouteResolved => match points::ROUTE.check() {
+            Ok(()) => event,
+            Err(e) => CmEvent::RouteError(e.to_errno()),
+        },
+        CmEvent::Established { .. } => {
+            if let Err(e) = points::CONNECT.check() {
+                return CmEvent::ConnectError(e.to_errno());
+            }
+            if let Err(e) = points::UNREACHABLE.check() {
+                return CmEvent::Unreachable(e.to_errno());
+            }
+            if points::REJECTED.check().is_err() {
+                return CmEvent::Rejected {
+                    reason: bindings::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES as i32,
+                    private_data: None,
+                };
+            }
+            event
+        }
+        _ => event,
+    }
 }
 
 /// A listener is being connected to: `raw` is the new id.

@@ -9,7 +9,10 @@
 //! says that there is something to poll.
 
 use super::{device::Device, qp::QpKey};
-use crate::bindings;
+use crate::{
+    bindings,
+    kern::fault::{points, Latch, Latched},
+};
 use core::{ffi::c_void, ptr::NonNull};
 use kernel::{
     error::from_err_ptr,
@@ -39,6 +42,8 @@ pub(crate) struct Cq {
     ptr: NonNull<bindings::ib_cq>,
     ctx: *mut c_void,
     put_ctx: unsafe fn(*mut c_void),
+    /// A completion was told to be an error.
+    faulty: Latch,
     device: Device,
 }
 
@@ -69,6 +74,7 @@ impl Cq {
             comp_vector: vector % device.num_comp_vectors(),
             flags: 0,
         };
+        points::CREATE.check()?;
         let ctx = Arc::into_raw(ctx).cast_mut().cast::<c_void>();
         // SAFETY: The device is valid, the handlers have the core's types and take `ctx` for what it
         // is, and `ctx` is kept until the queue is gone.
@@ -96,6 +102,7 @@ impl Cq {
             ptr,
             ctx,
             put_ctx: put::<T>,
+            faulty: Latch::new(),
             device: device.clone(),
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
@@ -127,7 +134,24 @@ impl Cq {
         // `max` is no more than there are in `out`.
         let n = unsafe { bindings::ib_poll_cq(self.as_ptr(), max, out.as_mut_ptr().cast()) };
         // A driver's error (negative) is a queue that has failed: nothing to take.
-        usize::try_from(n).unwrap_or(0).min(out.len())
+        let n = usize::try_from(n).unwrap_or(0).min(out.len());
+        for wc in &mut out[..n] {
+            self.inject(wc);
+        }
+        n
+    }
+
+    /// Fault injection: an error, then nothing but flushes, as from a queue pair that has failed. Those
+    /// who take the completions know no better and end it.
+    fn inject(&self, wc: &mut Wc) {
+        if !wc.is_ok() {
+            return;
+        }
+        match self.faulty.check(&points::COMPLETION) {
+            Latched::No => {}
+            Latched::Now => wc.0.status = bindings::ib_wc_status_IB_WC_GENERAL_ERR,
+            Latched::Before => wc.0.status = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
+        }
     }
 
     /// Asks for [`CompHandler::completion`] at the next completion. Any context.
@@ -138,6 +162,7 @@ impl Cq {
     ///
     /// What the driver says.
     pub(crate) fn arm(&self) -> Result<bool> {
+        points::ARM.check()?;
         let flags = bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
             | bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
         // SAFETY: By the type invariants the queue is valid.

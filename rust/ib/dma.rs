@@ -10,7 +10,7 @@
 //! read after a receive, or written before a send, goes through the sync calls.
 
 use super::pd::Pd;
-use crate::bindings;
+use crate::{bindings, kern::fault::points};
 use core::{
     mem::{align_of, offset_of, size_of},
     ptr::NonNull,
@@ -65,6 +65,7 @@ unsafe fn map(
     if len == 0 {
         return Err(EINVAL);
     }
+    points::MAP.check()?;
     // SAFETY: The device is valid by its type; the caller guarantees that the run is.
     let addr = unsafe { bindings::ib_dma_map_page(dev, page.as_ptr(), offset, len, dir.raw()) };
     // SAFETY: The device is valid and the address comes from it.

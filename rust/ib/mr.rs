@@ -18,7 +18,7 @@ use super::{
     pd::Pd,
     unsupported,
 };
-use crate::bindings;
+use crate::{bindings, kern::fault::points};
 use core::ptr::{null_mut, NonNull};
 use kernel::{
     error::from_err_ptr,
@@ -98,6 +98,7 @@ impl Mr {
         if max_pages == 0 || max_pages > attrs.max_fast_reg_pages {
             return Err(EINVAL);
         }
+        points::REGISTER.check()?;
         // SAFETY: The domain is valid.
         let ptr = from_err_ptr(unsafe {
             bindings::ib_alloc_mr(
@@ -157,6 +158,7 @@ impl Mr {
         let start = region.addr().raw().wrapping_add(offset as u64);
         let page_size = self.page_size(start, len).ok_or(EINVAL)?;
 
+        points::REGISTER.check()?;
         let mut sg = bindings::scatterlist::default();
         // SAFETY: `sg` is ours; the call initialises it as a list of one mapped segment.
         unsafe { bindings::sg_one_mapped(&mut sg, start, sg_len) };

@@ -5,7 +5,7 @@
 //! C header: `include/rdma/ib_verbs.h`.
 
 use super::device::Device;
-use crate::bindings;
+use crate::{bindings, kern::fault::points};
 use core::ptr::NonNull;
 use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
 
@@ -32,6 +32,7 @@ impl Pd {
     ///
     /// `ENOMEM`, or what the driver says.
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>> {
+        points::CREATE.check()?;
         // SAFETY: The device is valid and registered; no flags, so no key for all of memory is
         // made for remote use.
         let ptr = from_err_ptr(unsafe {

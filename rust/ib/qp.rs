@@ -12,7 +12,7 @@ use super::{
     pd::Pd,
     srq::Srq,
 };
-use crate::bindings;
+use crate::{bindings, kern::fault::points};
 use core::{
     mem::{size_of, ManuallyDrop},
     ptr::{addr_of_mut, null, null_mut, NonNull},
@@ -232,6 +232,7 @@ impl Qp {
             qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
+        points::CREATE.check()?;
         // SAFETY: The id, the domain and the queues are valid and kept by the object we make; the id
         // has no queue pair, and nobody else gives it one, by the caller's promise.
         to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) })?;
@@ -283,6 +284,16 @@ impl Qp {
     /// for a region that is not mapped and free; `ENOMEM` if the queue is full. The error says
     /// how many were taken.
     pub(crate) fn post(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        points::POST.check().map_err(PostError::none)?;
+        if let Err(error) = points::POST_HALF.check() {
+            let accepted = wrs.len() / 2;
+            self.post_chain(&wrs[..accepted])?;
+            return Err(PostError { error, accepted });
+        }
+        self.post_chain(wrs)
+    }
+
+    fn post_chain(&self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         if wrs.is_empty() {
             return Ok(());
         }
@@ -345,6 +356,7 @@ impl Qp {
     ///
     /// What the driver says.
     pub(crate) fn set_error(&self) -> Result {
+        points::MODIFY.check()?;
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
             ..Default::default()

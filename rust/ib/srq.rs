@@ -5,7 +5,7 @@
 //! C header: `include/rdma/ib_verbs.h`.
 
 use super::{dma::Sge, pd::Pd, qp::PostError, unsupported};
-use crate::bindings;
+use crate::{bindings, kern::fault::points};
 use core::{
     mem::ManuallyDrop,
     ptr::{null, null_mut, NonNull},
@@ -66,6 +66,7 @@ impl Srq {
             srq_type: bindings::ib_srq_type_IB_SRQT_BASIC,
             ..Default::default()
         };
+        points::CREATE.check()?;
         // SAFETY: The domain is valid, and a basic queue without user data needs only what is set.
         let ptr = from_err_ptr(unsafe {
             bindings::ib_create_srq_user(pd.as_ptr(), &mut init, null_mut(), null_mut())
@@ -123,6 +124,7 @@ impl Srq {
         if wrs.len() > Self::MAX_CHAIN || wrs.iter().any(|w| w.sges.len() > self.max_sge as usize) {
             return Err(PostError::none(EINVAL));
         }
+        points::POST_RECV.check().map_err(PostError::none)?;
         let mut raw: [bindings::ib_recv_wr; Self::MAX_CHAIN] = Default::default();
         let base = raw.as_mut_ptr();
         for (i, wr) in wrs.iter().enumerate() {

@@ -6,7 +6,7 @@
 //! program's memory is pinned; pages that came through splice or `io_uring` (`ITER_BVEC`) get a
 //! reference of our own where the network stack would take one; anything else has to be copied.
 
-use super::contig::PagePtr;
+use super::{contig::PagePtr, fault::points};
 use crate::{
     bindings,
     proto::runs::{runs, Run},
@@ -109,6 +109,7 @@ impl PinnedPages {
             return Ok(Extracted::Copy);
         };
 
+        points::PIN.check()?;
         // SAFETY: as above; only counts.
         let room = unsafe { bindings::iov_iter_npages(raw, MAX_PAGES as i32) };
         let room = usize::try_from(room)

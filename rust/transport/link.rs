@@ -27,6 +27,7 @@ use crate::host::Host;
 use crate::ib::cm::CmId;
 use crate::ib::cq::{CompHandler, Cq};
 use crate::ib::qp::Qp;
+use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task;
 use crate::params;
@@ -494,7 +495,7 @@ impl WorkItem<0> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
-        link.run_completions();
+        fault::asynchronous(|| link.run_completions());
     }
 }
 
@@ -502,7 +503,7 @@ impl WorkItem<1> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
-        super::cm::connect(&link);
+        fault::asynchronous(|| super::cm::connect(&link));
     }
 }
 
@@ -510,7 +511,7 @@ impl WorkItem<2> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
-        link.take_down();
+        fault::asynchronous(|| link.take_down());
     }
 }
 

@@ -28,6 +28,7 @@ use crate::host::Host;
 use crate::ib::dma::Sge;
 use crate::ib::mr::Mr;
 use crate::kern::contig::ContigPages;
+use crate::kern::fault;
 use crate::kern::task::random_u64;
 use crate::kern::vma;
 use crate::params;
@@ -308,7 +309,7 @@ impl WorkItem for Pool {
     type Pointer = Arc<Pool>;
 
     fn run(pool: Arc<Pool>) {
-        pool.reap();
+        fault::asynchronous(|| pool.reap());
     }
 }
 

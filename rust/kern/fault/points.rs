@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The places where this module's wrappers can be told to fail, and with which errno.
+
+use super::Point;
+use crate::bindings::{ECONNREFUSED, ECONNRESET, EHOSTUNREACH, EIO, ENOMEM, ETIMEDOUT};
+
+macro_rules! points {
+    ($($(#[doc = $doc:literal])* $static:ident = $name:literal, $errno:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            pub static $static: Point = Point::new($name, $errno);
+        )*
+
+        /// All of them.
+        #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
+        pub(super) static ALL: &[&Point] = &[$(&$static),*];
+    };
+}
+
+points! {
+    /// Posting to a send queue: nothing of the chain is taken.
+    POST = c"fail_post", ENOMEM;
+    /// Posting to a send queue: the first half of the chain is taken.
+    POST_HALF = c"fail_post_half", ENOMEM;
+    /// Posting to a shared receive queue: nothing is taken.
+    POST_RECV = c"fail_post_recv", ENOMEM;
+    /// Making a protection domain, completion queue, shared receive queue or queue pair.
+    CREATE = c"fail_create", ENOMEM;
+    /// Making or describing a memory region.
+    REGISTER = c"fail_register", ENOMEM;
+    /// Mapping memory for a device.
+    MAP = c"fail_map", ENOMEM;
+    /// Pinning a program's pages.
+    PIN = c"fail_pin", ENOMEM;
+    /// Arming a completion queue.
+    ARM = c"fail_arm", EIO;
+    /// A completion says error, and all that follow in its queue say that they were flushed.
+    COMPLETION = c"fail_completion", EIO;
+    /// Setting a queue pair to error.
+    MODIFY = c"fail_modify", EIO;
+    /// A call of the connection manager.
+    CM = c"fail_cm", ENOMEM;
+    /// The event that an address is resolved says that it is not.
+    ADDR = c"fail_addr", EHOSTUNREACH;
+    /// The event that a route is resolved says that it is not.
+    ROUTE = c"fail_route", EHOSTUNREACH;
+    /// The event that a connection is up says that connecting failed.
+    CONNECT = c"fail_connect", ECONNRESET;
+    /// The event that a connection is up says that the peer does not answer.
+    UNREACHABLE = c"fail_unreachable", ETIMEDOUT;
+    /// The event that a connection is up says that the peer refused.
+    REJECTED = c"fail_rejected", ECONNREFUSED;
+}
