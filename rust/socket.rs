@@ -372,8 +372,12 @@ impl SocketOps for Sock {
         Sock::listen(this, (backlog as usize).min(MAX_BACKLOG))
     }
 
-    fn accept(this: &Arc<Self>, nonblock: bool) -> Result<Arc<Self>> {
-        Sock::accept(this, nonblock)
+    fn accept(
+        this: &Arc<Self>,
+        nonblock: bool,
+        prepare: &mut dyn FnMut() -> Result,
+    ) -> Result<Arc<Self>> {
+        Sock::accept(this, nonblock, prepare)
     }
 
     fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4> {

@@ -103,20 +103,38 @@ impl Sock {
         child.watch_orphan();
     }
 
-    /// accept(): EINVAL when not listening, EAGAIN. Sleeps.
-    pub(super) fn accept(this: &Arc<Self>, nonblock: bool) -> Result<Arc<Self>> {
+    /// accept(): EINVAL when not listening, EAGAIN. `prepare` comes before a connection is taken:
+    /// when it fails, the connection waits on. Sleeps.
+    pub(super) fn accept(
+        this: &Arc<Self>,
+        nonblock: bool,
+        prepare: &mut dyn FnMut() -> Result,
+    ) -> Result<Arc<Self>> {
         let mut timeout = this.sk().and_then(|sk| sk.rcvtimeo(nonblock));
-        let accepted = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
-            let mut inner = this.inner.lock();
-            if !matches!(inner.phase, Phase::Listening { .. }) {
-                return Some(Err(EINVAL));
+        let mut prepared = false;
+        loop {
+            let found = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
+                let mut inner = this.inner.lock();
+                if !matches!(inner.phase, Phase::Listening { .. }) {
+                    return Some(Err(EINVAL));
+                }
+                if inner.queue.is_empty() {
+                    return None;
+                }
+                Some(Ok(if prepared {
+                    inner.queue.remove(0).ok()
+                } else {
+                    None
+                }))
+            });
+            match found.map_err(|e| e.to_errno(timeout))?? {
+                Some(child) => return Ok(child),
+                None => {
+                    prepare()?;
+                    prepared = true;
+                }
             }
-            if inner.queue.is_empty() {
-                return None;
-            }
-            inner.queue.remove(0).ok().map(Ok)
-        });
-        accepted.map_err(|e| e.to_errno(timeout))?
+        }
     }
 
     /// A CONNECT arrived on `link`: makes the socket that accept() will return, or says why not.

@@ -336,17 +336,28 @@ impl<T: SocketOps> Callbacks<T> {
             };
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            let child = T::accept(&this, nonblock)?;
-            // SAFETY: `newsock` is new and has no sock.
-            match unsafe { Self::child_sk(sock, newsock, kern) } {
-                // SAFETY: it is new, and `newsock` has no file descriptor yet.
-                Ok(sk) => unsafe { Self::give(sk, child) },
+            let mut sk: *mut bindings::sock = ptr::null_mut();
+            let accepted = T::accept(&this, nonblock, &mut || {
+                if sk.is_null() {
+                    // SAFETY: `newsock` is new and has no sock.
+                    sk = unsafe { Self::child_sk(sock, newsock, kern)? };
+                }
+                Ok(())
+            });
+            match accepted {
+                Ok(_) if sk.is_null() => Err(EINVAL),
+                Ok(child) => {
+                    // SAFETY: it is new, and `newsock` has no file descriptor yet.
+                    unsafe { Self::give(sk, child) };
+                    Ok(0)
+                }
                 Err(e) => {
-                    T::release(&child);
-                    return Err(e);
+                    // The sock that was made for nothing goes.
+                    // SAFETY: nobody knows `newsock` yet.
+                    unsafe { Self::release(newsock) };
+                    Err(e)
                 }
             }
-            Ok(0)
         })
     }
 

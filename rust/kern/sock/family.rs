@@ -48,8 +48,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `sk` belongs to this from now on: after `init`, or when a program accepts this.
     fn attach(this: &Arc<Self>, sk: SkRef);
 
-    /// The last close. Must drop the [`SkRef`] that `attach` brought. Also called, without `attach`,
-    /// for a connection that was taken from `accept` and cannot be given to the program.
+    /// The last close. Must drop the [`SkRef`] that `attach` brought.
     fn release(this: &Arc<Self>);
 
     /// `bind()`.
@@ -66,9 +65,14 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `listen()`; `backlog` is within the system's limit.
     fn listen(this: &Arc<Self>, backlog: u32) -> Result;
 
-    /// Waits for a connection and takes it. The sock for it is made after this, in the accepting
-    /// program's context, and `attach`ed.
-    fn accept(this: &Arc<Self>, nonblock: bool) -> Result<Arc<Self>>;
+    /// Waits for a connection and takes it; its sock is `attach`ed after this. `prepare` makes that
+    /// sock, in the accepting program's context: to be called, once, when a connection is there and
+    /// before it is taken, so that it stays where it is if that fails.
+    fn accept(
+        this: &Arc<Self>,
+        nonblock: bool,
+        prepare: &mut dyn FnMut() -> Result,
+    ) -> Result<Arc<Self>>;
 
     /// `getsockname()`, or `getpeername()` for `peer`.
     fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4>;
