@@ -238,12 +238,12 @@ impl Host {
         }
     }
 
-    /// A socket was made in `net`.
-    pub(crate) fn socket_opened(&self, net: &Net) {
+    /// A socket is made in `net`. ENOMEM, but not while there is another one.
+    pub(crate) fn socket_opened(&self, net: &Net) -> Result {
         let mut nets = self.nets.lock();
         if let Some(n) = nets.iter_mut().find(|n| n.net == *net) {
             n.sockets += 1;
-            return;
+            return Ok(());
         }
         let first = NetUse {
             net: net.clone(),
@@ -252,8 +252,7 @@ impl Host {
             listener: None,
             empty_since: 0,
         };
-        // Without memory for the entry, the namespace's links end early. No harm is done.
-        let _ = nets.push(first, GFP_KERNEL);
+        Ok(nets.push(first, GFP_KERNEL)?)
     }
 
     /// A socket in `net` was closed.

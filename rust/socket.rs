@@ -338,12 +338,13 @@ impl SocketOps for Sock {
     fn init(sk: &Sk) -> Result<Arc<Self>> {
         let host = Host::get().ok_or(ENODEV)?;
         host.make_pools()?;
-        Sock::new(host, sk.net())
+        let sock = Sock::new(host, sk.net())?;
+        sock.host.socket_opened(&sock.net)?;
+        Ok(sock)
     }
 
     fn attach(this: &Arc<Self>, sk: SkRef) {
         STATS.sockets.add(1);
-        this.host.socket_opened(&this.net);
         let mut inner = this.inner.lock();
         sk.set_local(inner.local);
         sk.set_remote(inner.remote);

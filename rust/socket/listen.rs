@@ -128,7 +128,11 @@ impl Sock {
                 }))
             });
             match found.map_err(|e| e.to_errno(timeout))?? {
-                Some(child) => return Ok(child),
+                Some(child) => {
+                    // Cannot fail: the listening socket is in the same namespace.
+                    let _ = this.host.socket_opened(&this.net);
+                    return Ok(child);
+                }
                 None => {
                     prepare()?;
                     prepared = true;
