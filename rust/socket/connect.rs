@@ -89,7 +89,7 @@ impl Sock {
             let _config = this.config.lock();
             let phase = this.inner.lock().phase;
             match phase {
-                Phase::Fresh => Sock::start_connect(this, addr)?,
+                Phase::Fresh => Sock::begin_attempt(this, addr)?,
                 Phase::Connecting if nonblock => return Err(EALREADY()),
                 Phase::Connecting => {}
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN()),
@@ -97,7 +97,7 @@ impl Sock {
                     // The error of the attempt, once; then a new attempt may be made.
                     this.take_error()?;
                     Sock::forget_attempt(this);
-                    Sock::start_connect(this, addr)?;
+                    Sock::begin_attempt(this, addr)?;
                 }
             }
         }
@@ -132,6 +132,16 @@ impl Sock {
             inner.reported = false;
             inner.retried = false;
         }
+    }
+
+    /// Starts an attempt. What fails at once is told here, and leaves nothing for SO_ERROR.
+    fn begin_attempt(this: &Arc<Self>, addr: SocketAddrV4) -> Result {
+        let started = Sock::start_connect(this, addr);
+        if started.is_err() && matches!(this.inner.lock().phase, Phase::Failed) {
+            let _ = this.take_error();
+            Sock::forget_attempt(this);
+        }
+        started
     }
 
     fn start_connect(this: &Arc<Self>, mut addr: SocketAddrV4) -> Result {
