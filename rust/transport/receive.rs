@@ -102,8 +102,18 @@ impl Link {
             }
             taken += n;
             STATS.completions.add(n as u64);
-            if n == 0 && !matches!(queues.cq.arm(), Ok(true)) {
-                break;
+            if n > 0 {
+                continue;
+            }
+            match queues.cq.arm() {
+                // Something may have come meanwhile.
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    // Nobody would tell us of the next completion.
+                    self.fail(Failure::LinkLost);
+                    break;
+                }
             }
         }
         taken
