@@ -247,9 +247,9 @@ impl Pool {
         )?;
         self.windows.lock().push(window.clone(), GFP_KERNEL)?;
         if self.verbs().is_none() {
-            // The device went, and did not see this registration.
+            // The device went, and did not see this registration. The caller frees the pages.
+            self.windows.lock().retain(|w| !Arc::ptr_eq(w, &window));
             window.deregister();
-            window.retire();
             return Err(EIO);
         }
         Ok(window)
