@@ -70,7 +70,7 @@ unsafe fn map(
     let addr = unsafe { bindings::ib_dma_map_page(dev, page.as_ptr(), offset, len, dir.raw()) };
     // SAFETY: The device is valid and the address comes from it.
     if unsafe { bindings::ib_dma_mapping_error(dev, addr) } != 0 {
-        return Err(EIO);
+        return Err(ENOMEM);
     }
     Ok(DmaAddr(addr))
 }
@@ -182,7 +182,7 @@ impl DmaRegion {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no memory at all, `EIO` if it cannot be mapped.
+    /// `EINVAL` for no memory at all, `ENOMEM` if it cannot be mapped.
     pub(crate) fn map(pd: &Arc<Pd>, owner: Arc<dyn DmaMemory>, dir: Direction) -> Result<Self> {
         let len = owner.size();
         // SAFETY: By the trait's contract the run is valid while `owner` lives, which we keep longer

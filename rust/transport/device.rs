@@ -75,8 +75,9 @@ impl RdmaDev {
                 Err(e)
             }
             Err(e) => {
-                pr_warn!("{}: cannot be used: {:?}\n", self.name, e);
-                state.unfit = true;
+                pr_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
+                // What the device lacks it will always lack; the rest may be better next time.
+                state.unfit = e == EOPNOTSUPP() || e == EINVAL;
                 Err(ENODEV)
             }
         }
