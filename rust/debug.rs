@@ -38,7 +38,7 @@ impl Debug {
 }
 
 fn links(host: &Arc<Host>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for link in host.snapshot() {
+    for link in host.snapshot().map_err(|_| fmt::Error)? {
         link.describe(f)?;
     }
     Ok(())

@@ -140,15 +140,13 @@ impl Host {
         HOST.clear();
     }
 
-    /// The links as they are now. Empty when there is no memory for the list.
-    pub(crate) fn snapshot(&self) -> KVec<Arc<Link>> {
+    /// The links as they are now. ENOMEM.
+    pub(crate) fn snapshot(&self) -> Result<KVec<Arc<Link>>> {
         let mut out = KVec::new();
         for link in self.links.lock().iter() {
-            if out.push(link.clone(), GFP_KERNEL).is_err() {
-                break;
-            }
+            out.push(link.clone(), GFP_KERNEL)?;
         }
-        out
+        Ok(out)
     }
 
     /// How many links there are.
@@ -366,7 +364,12 @@ impl Host {
     fn end_idle(self: &Arc<Self>) {
         let now = now_ns();
         let (mut again, mut unused) = (false, false);
-        for link in self.snapshot() {
+        let Ok(links) = self.snapshot() else {
+            // No memory just now.
+            self.look_for_idle();
+            return;
+        };
+        for link in links {
             if link.state() == LinkState::Down {
                 continue;
             }
@@ -388,21 +391,17 @@ impl Host {
                 again = true;
             }
         }
-        let mut nets = self.nets.lock();
-        let mut gone = KVec::new();
-        while let Some(i) = nets.iter().position(|n| n.sockets == 0) {
-            // Their reference to the namespace goes outside of the lock.
-            let Ok(n) = nets.remove(i) else { break };
-            if again {
-                let _ = nets.push(n, GFP_KERNEL);
-                break;
-            }
-            if gone.push(n, GFP_KERNEL).is_err() {
+        while !again {
+            // The reference to the namespace goes outside of the lock.
+            let gone = {
+                let mut nets = self.nets.lock();
+                let at = nets.iter().position(|n| n.sockets == 0);
+                at.and_then(|i| nets.remove(i).ok())
+            };
+            if gone.is_none() {
                 break;
             }
         }
-        drop(nets);
-        drop(gone);
         if again {
             self.look_for_idle();
         } else if unused {
@@ -417,8 +416,8 @@ impl Host {
     /// next link can be made.
     pub(crate) fn make_way(&self, pool: &Arc<Pool>) {
         let now = now_ns();
-        let unused = self
-            .snapshot()
+        let Ok(links) = self.snapshot() else { return };
+        let unused = links
             .into_iter()
             .filter(|l| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)))
             .filter_map(|l| Some((l.idle_for(now)?, l)))

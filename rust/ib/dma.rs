@@ -331,8 +331,8 @@ impl<S: RunSource> DmaRuns<S> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EINVAL` for an empty run or more than the address space, `EIO` if a run cannot
-    /// be mapped.
+    /// `ENOMEM`, also if a run cannot be mapped; `EINVAL` for an empty run or more than the address
+    /// space.
     pub(crate) fn map(pd: &Arc<Pd>, source: S, dir: Direction) -> Result<Self> {
         let mut this = Self {
             runs: KVec::with_capacity(source.runs().len(), GFP_KERNEL)?,
