@@ -106,6 +106,8 @@ pub(super) struct Tx {
     pub(super) buffers: Option<Arc<TxBuffers>>,
     pub(super) slots: KVec<TxSlot>,
     pub(super) free: KVec<u16>,
+    /// Slots of messages that were not posted, not wholly at least: they never complete.
+    pub(super) stuck: usize,
     /// Room in the send queue, in work requests.
     pub(super) sq_free: u32,
     /// SENDs that reservations may still post.
@@ -164,6 +166,7 @@ impl Link {
                     buffers: None,
                     slots: KVec::new(),
                     free: KVec::new(),
+                    stuck: 0,
                     sq_free: 0,
                     reserved: 0,
                     channels: KVec::new(),
@@ -403,7 +406,7 @@ impl Link {
             for _ in 0..200 {
                 self.drain(usize::MAX);
                 let tx = self.tx.lock();
-                if tx.free.len() == tx.slots.len() {
+                if tx.free.len() + tx.stuck >= tx.slots.len() {
                     break;
                 }
                 drop(tx);

@@ -223,8 +223,16 @@ struct Message {
 }
 
 /// Posts a message in slot `slot`. What the device needs of it stays in the slot, also on error:
-/// part of it may have been taken.
+/// part of it may have been taken. The link is to be ended then.
 fn post(tx: &mut Tx, slot: u16, m: Message) -> Result {
+    let posted = try_post(tx, slot, m);
+    if posted.is_err() {
+        tx.stuck += 1;
+    }
+    posted
+}
+
+fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     let (Some(queues), Some(buffers), Some(flow)) = (&tx.queues, &tx.buffers, &mut tx.flow) else {
         return Err(EINVAL);
     };
