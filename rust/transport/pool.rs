@@ -7,8 +7,8 @@
 //! its return the registration goes, then the pages are zeroed, then they are free. The memory
 //! outlives the device for as long as a program maps some of it.
 //!
-//! Locks: `windows` (mutex), then the spinlocks `pages`, `verbs` and `Window::mr`, never two of
-//! these at once.
+//! Locks: `windows` (mutex), then the spinlocks `pages`, `verbs`, `unposted` and `Window::mr`,
+//! never two of these at once.
 
 #![deny(unsafe_code)]
 
@@ -84,6 +84,9 @@ pub(crate) struct Pool {
     promised: Atomic<u32>,
     /// Blocks that hold data nobody has read.
     held: Atomic<u32>,
+    /// Blocks that the shared receive queue did not take.
+    #[pin]
+    unposted: SpinLock<KVec<u32>>,
     #[pin]
     work: Work<Pool>,
 }
@@ -100,6 +103,7 @@ impl Pool {
     ) -> Result<Arc<Self>> {
         let leasable = layout.pages.saturating_sub(layout.first_window);
         let words = KVec::from_elem(0_u64, PagePool::<KVec<u64>>::words(leasable), GFP_KERNEL)?;
+        let unposted = KVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?;
         let mine = verbs.clone();
         let pool = Arc::pin_init(
             try_pin_init!(Self {
@@ -110,6 +114,7 @@ impl Pool {
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 promised: Atomic::new(0),
                 held: Atomic::new(0),
+                unposted <- new_spinlock!(unposted, "zrs_pool::unposted"),
                 work <- new_work!("zrs_pool::work"),
             }),
             GFP_KERNEL,
@@ -151,10 +156,16 @@ impl Pool {
 
     /// Puts a block back into the shared receive queue, if the device is still there.
     pub(crate) fn repost(&self, block: u32) {
-        if let Some(verbs) = self.verbs() {
+        let Some(verbs) = self.verbs() else { return };
+        let mut next = Some(block);
+        while let Some(block) = next {
             if self.post(&verbs, block).is_err() {
-                pr_warn_once!("a block was lost to the shared receive queue\n");
+                pr_warn_once!("the shared receive queue does not take a block\n");
+                // Within capacity. It is tried again with the next one.
+                let _ = self.unposted.lock().push_within_capacity(block);
+                return;
             }
+            next = self.unposted.lock().pop();
         }
     }
 
