@@ -9,6 +9,7 @@
 
 mod checks;
 mod epoll;
+mod faults;
 mod fullwindow;
 mod hold;
 mod ioctl;
@@ -52,6 +53,7 @@ enum Command {
     Sockerr(sockerr::Args),
     Poll(poll::Args),
     Epoll(epoll::Args),
+    Faults(faults::Args),
     Share(share::Args),
     Pingpong(pingpong::Args),
     Hold(hold::Args),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::Epoll(args) => epoll::run(&args, &mut checks),
+        Command::Faults(args) => faults::run(&args, &mut checks),
         Command::Share(args) => share::run(&args, &mut checks),
         Command::Pingpong(args) => pingpong::run(&args, &mut checks),
         Command::Hold(args) => hold::run(&args, &mut checks),

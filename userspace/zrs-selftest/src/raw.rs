@@ -315,6 +315,15 @@ pub fn so_error(fd: &impl AsFd) -> Result<Errno> {
 
 /// SO_RCVTIMEO in milliseconds.
 pub fn set_recv_timeout(fd: &impl AsFd, ms: u32) -> Result<()> {
+    set_timeout(fd, libc::SO_RCVTIMEO, ms)
+}
+
+/// SO_SNDTIMEO in milliseconds.
+pub fn set_send_timeout(fd: &impl AsFd, ms: u32) -> Result<()> {
+    set_timeout(fd, libc::SO_SNDTIMEO, ms)
+}
+
+fn set_timeout(fd: &impl AsFd, option: c_int, ms: u32) -> Result<()> {
     let time = libc::timeval {
         tv_sec: (ms / 1000).into(),
         tv_usec: libc::suseconds_t::from(ms % 1000) * 1000,
@@ -324,7 +333,7 @@ pub fn set_recv_timeout(fd: &impl AsFd, ms: u32) -> Result<()> {
         libc::setsockopt(
             raw(fd),
             libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
+            option,
             (&raw const time).cast(),
             size_of::<libc::timeval>() as socklen_t,
         )
@@ -550,6 +559,70 @@ pub fn send_fd(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
         libc::sendmsg(raw(unix), &raw const msg, libc::MSG_NOSIGNAL)
     };
     check_len(sent).map(drop)
+}
+
+/// sendmsg() of several pieces.
+pub fn send_pieces(fd: &impl AsFd, pieces: &[&[u8]], flags: c_int) -> Result<usize> {
+    let mut iov = [libc::iovec {
+        iov_base: ptr::null_mut(),
+        iov_len: 0,
+    }; 4];
+    for (iov, piece) in iov.iter_mut().zip(pieces) {
+        iov.iov_base = piece.as_ptr().cast_mut().cast();
+        iov.iov_len = piece.len();
+    }
+    // SAFETY: zeroes are a message without anything.
+    let mut msg: libc::msghdr = unsafe { zeroed() };
+    msg.msg_iov = iov.as_mut_ptr();
+    msg.msg_iovlen = pieces.len().min(iov.len()) as _;
+    // SAFETY: the pieces outlive the call, and sending only reads them.
+    check_len(unsafe { libc::sendmsg(raw(fd), &raw const msg, flags) })
+}
+
+/// recvmsg() into two pieces.
+pub fn recv_pieces(fd: &impl AsFd, one: &mut [u8], two: &mut [u8], flags: c_int) -> Result<usize> {
+    let mut iov = [one, two].map(|piece| libc::iovec {
+        iov_base: piece.as_mut_ptr().cast(),
+        iov_len: piece.len(),
+    });
+    // SAFETY: zeroes are a message without anything.
+    let mut msg: libc::msghdr = unsafe { zeroed() };
+    msg.msg_iov = iov.as_mut_ptr();
+    msg.msg_iovlen = iov.len() as _;
+    // SAFETY: the pieces have room for their lengths and outlive the call.
+    check_len(unsafe { libc::recvmsg(raw(fd), &raw mut msg, flags) })
+}
+
+/// An ioctl on a socket that gives an int: FIONREAD, SIOCOUTQ.
+pub fn ioctl_int(fd: &impl AsFd, request: u64) -> Result<c_int> {
+    assert!([libc::FIONREAD, libc::TIOCOUTQ].contains(&request));
+    let mut value: c_int = 0;
+    // SAFETY: both write an int.
+    check(unsafe { libc::ioctl(raw(fd), request, &raw mut value) })?;
+    Ok(value)
+}
+
+/// ZRS_IOC_DOORBELL.
+pub fn doorbell(fd: &impl AsFd) -> Result<()> {
+    zrs_sys::sock::doorbell(fd.as_fd()).map_err(Into::into)
+}
+
+/// This thread's sockets are made in the network namespace `ns` from here on.
+pub fn set_network(ns: &impl AsFd) -> Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::setns(raw(ns), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Keeps all memory of the process, also of later, where it is.
+pub fn lock_memory() -> Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }).map(drop)
+}
+
+/// Closes; what it says.
+pub fn close(fd: OwnedFd) -> Result<()> {
+    // SAFETY: the descriptor is ours, and given up here.
+    check(unsafe { libc::close(std::os::fd::IntoRawFd::into_raw_fd(fd)) }).map(drop)
 }
 
 /// Receives a descriptor through the AF_UNIX socket `unix`; EPROTO if none came.

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The kernel's knobs for faults: a thread's fail-nth, and the module's points in debugfs.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const DEBUGFS: &str = "/sys/kernel/debug";
+
+fn set(path: impl AsRef<Path>, value: &str) -> io::Result<()> {
+    let path = path.as_ref();
+    fs::write(path, value).map_err(|e| io::Error::other(format!("{}: {e}", path.display())))
+}
+
+fn number(path: impl AsRef<Path>) -> io::Result<i64> {
+    let path = path.as_ref();
+    let text = fs::read_to_string(path)
+        .map_err(|e| io::Error::other(format!("{}: {e}", path.display())))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+/// Lets every allocation fail by fail-nth, and keeps the kernel from printing a trace each time.
+pub fn prepare() -> io::Result<()> {
+    for (file, value) in [
+        ("failslab/ignore-gfp-wait", "N"),
+        ("failslab/cache-filter", "N"),
+        ("failslab/verbose", "0"),
+        ("fail_page_alloc/ignore-gfp-wait", "N"),
+        ("fail_page_alloc/ignore-gfp-highmem", "N"),
+        ("fail_page_alloc/min-order", "0"),
+        ("fail_page_alloc/verbose", "0"),
+        ("fail_usercopy/verbose", "0"),
+    ] {
+        set(Path::new(DEBUGFS).join(file), value)?;
+    }
+    for point in points()? {
+        set(point.dir.join("verbose"), "0")?;
+    }
+    Ok(())
+}
+
+/// The calling thread's fail-nth.
+pub struct FailNth(File);
+
+impl FailNth {
+    pub fn open() -> io::Result<Self> {
+        let path = "/proc/thread-self/fail-nth";
+        File::options().read(true).write(true).open(path).map(Self)
+    }
+
+    /// Makes `call` with its `nth` allocation, copy or point failing. Its result, and whether the
+    /// fault struck.
+    pub fn run<T>(&self, nth: u32, call: impl FnOnce() -> T) -> io::Result<(T, bool)> {
+        let text = nth.to_string();
+        let mut left = [0; 16];
+        self.0.write_all_at(text.as_bytes(), 0)?;
+        let result = call();
+        // Reading and writing here count as well. A copy that fails now has not failed before.
+        let struck = match self.0.read_at(&mut left, 0) {
+            Ok(n) => left[..n].trim_ascii() == b"0",
+            Err(_) => false,
+        };
+        let _ = self.0.write_at(b"0", 0);
+        Ok((result, struck))
+    }
+}
+
+/// What can be told to fail for whoever comes: a point of the module, or the asynchronous contexts.
+pub struct Knob {
+    pub name: String,
+    dir: PathBuf,
+}
+
+/// All points of the module.
+pub fn points() -> io::Result<Vec<Knob>> {
+    let mut points = Vec::new();
+    for entry in fs::read_dir(Path::new(DEBUGFS).join("zrs"))? {
+        let entry = entry?;
+        if entry.path().join("space").exists() {
+            points.push(Knob {
+                name: entry.file_name().to_string_lossy().into_owned(),
+                dir: entry.path(),
+            });
+        }
+    }
+    points.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(points)
+}
+
+/// The module's work items and handlers, which have a fail-nth together.
+pub fn asynchronous() -> Knob {
+    Knob {
+        name: "fail_async".into(),
+        dir: Path::new(DEBUGFS).join("zrs/fail_async"),
+    }
+}
+
+impl Knob {
+    fn is_async(&self) -> bool {
+        self.name == "fail_async"
+    }
+
+    /// How often it has failed since the module was loaded.
+    pub fn failed(&self) -> io::Result<i64> {
+        number(self.dir.join("failed"))
+    }
+
+    /// The `nth` call from now on fails, and no other.
+    pub fn arm(&self, nth: u32) -> io::Result<()> {
+        if self.is_async() {
+            return set(self.dir.join("nth"), &nth.to_string());
+        }
+        set(self.dir.join("space"), &nth.to_string())?;
+        set(self.dir.join("times"), "1")?;
+        set(self.dir.join("probability"), "100")
+    }
+
+    /// Nothing fails from now on; whether something has since it was armed.
+    pub fn disarm(&self) -> io::Result<bool> {
+        if self.is_async() {
+            // -1 while one of them runs with it.
+            let mut left = number(self.dir.join("nth"))?;
+            for _ in 0..400 {
+                if left >= 0 {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                left = number(self.dir.join("nth"))?;
+            }
+            set(self.dir.join("nth"), "0")?;
+            return Ok(left == 0);
+        }
+        set(self.dir.join("probability"), "0")?;
+        Ok(number(self.dir.join("times"))? == 0)
+    }
+}
