@@ -174,7 +174,10 @@ impl Link {
         let h = Header::decode(&header, arrival.payload as u32)?;
         {
             let mut tx = self.tx.lock();
-            let flow = tx.flow.as_mut().ok_or(Violation::State)?;
+            let Some(flow) = tx.flow.as_mut() else {
+                // The link failed before it was up: that is not the peer's fault.
+                return Ok(());
+            };
             flow.arrived(h.link_credit)?;
         }
         match h.kind {
