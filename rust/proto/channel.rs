@@ -61,6 +61,19 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// What a Connect or Accept says of its sender's.
+    pub fn of(h: &Header) -> Result<Self, Violation> {
+        let limits = Self {
+            msgs: h.arg1,
+            small: u32::try_from(h.arg2).map_err(|_| Violation::Length)?,
+        };
+        if limits.sane() {
+            Ok(limits)
+        } else {
+            Err(Violation::Length)
+        }
+    }
+
     /// The least that makes sense: one full DATA, and a few messages.
     fn sane(self) -> bool {
         (4..=1 << 16).contains(&self.msgs) && (4 * SMALL_MAX..=1 << 24).contains(&self.small)
@@ -280,7 +293,7 @@ impl Channel {
     pub fn accept(local: ChanId, h: &Header, ours: Limits) -> Result<Self, Violation> {
         let mut c = Self::new(State::Accepting, local, ours);
         c.remote = h.src;
-        c.set_theirs(h)?;
+        c.theirs = Limits::of(h)?;
         c.want = WANT_ACCEPT;
         Ok(c)
     }
@@ -288,18 +301,6 @@ impl Channel {
     /// Destination and source port of a CONNECT.
     pub fn ports_of(h: &Header) -> (u16, u16) {
         ((h.arg0 >> 16) as u16, h.arg0 as u16)
-    }
-
-    fn set_theirs(&mut self, h: &Header) -> Result<(), Violation> {
-        self.theirs = Limits {
-            msgs: h.arg1,
-            small: u32::try_from(h.arg2).map_err(|_| Violation::Length)?,
-        };
-        if self.theirs.sane() {
-            Ok(())
-        } else {
-            Err(Violation::Length)
-        }
     }
 
     /// The state.
@@ -482,11 +483,11 @@ impl Channel {
             Type::Fin | Type::End | Type::Reset => self.on_end(h)?,
             Type::Credit => Event::None,
             Type::WindowRequest => {
-                if self.window.is_some() {
+                if self.fin_heard {
+                    return Err(Violation::State);
+                } else if self.window.is_some() {
                     // Asked for before our own offer arrived.
                     Event::None
-                } else if self.fin_heard {
-                    return Err(Violation::State);
                 } else if self.no_reader {
                     self.deny();
                     Event::None
@@ -533,7 +534,7 @@ impl Channel {
             return Err(Violation::State);
         }
         if h.kind == Type::Accept {
-            self.set_theirs(h)?;
+            self.theirs = Limits::of(h)?;
             self.remote = h.src;
             self.state = State::Open;
             return Ok(Event::Opened);
@@ -674,7 +675,9 @@ impl Channel {
             self.ask_after = self.tx_pos.saturating_add(ASK_AGAIN);
             return Ok(Event::Room);
         }
+        // Lease 0 is none.
         if !(WINDOW_MIN..=WINDOW_MAX).contains(&h.arg1)
+            || h.lease == 0
             || h.arg2.checked_add(u64::from(h.arg1)).is_none()
         {
             return Err(Violation::Length);
@@ -703,7 +706,8 @@ impl Channel {
         {
             return false;
         }
-        self.leases = self.leases.wrapping_add(1);
+        // 0 is none.
+        self.leases = self.leases.wrapping_add(1).max(1);
         self.window = Some(OwnWindow {
             lease: self.leases,
             addr,

@@ -188,6 +188,14 @@ fn grants_that_make_no_sense() {
     ] {
         assert_eq!(grant(size, addr), Err(Violation::Length));
     }
+    let (mut a, b) = pair();
+    let mut unnumbered = Header::new(Type::WindowGrant, a.local(), b.local());
+    unnumbered.arg1 = WINDOW_MIN;
+    assert_eq!(
+        a.on_message(&unnumbered),
+        Err(Violation::Length),
+        "lease 0 is none"
+    );
     // Nor do we make such.
     for size in [0, WINDOW_MIN - 1, WINDOW_MAX + 1] {
         let (mut a, _) = pair();
@@ -229,6 +237,25 @@ fn denied_and_asked_again() {
     assert_eq!(tell(&mut a, &mut b), [Event::WindowWanted]);
     lease(&mut b, &mut a, 65536, 0, 1);
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
+}
+
+/// Who has ended its stream needs no window, whether it has one or not.
+// rows: B11
+#[test]
+fn no_wish_after_fin() {
+    for leased in [false, true] {
+        let (mut a, mut b) = pair();
+        if leased {
+            lease(&mut b, &mut a, 65536, 0, 1);
+        }
+        let wish = over_the_wire(&Header::new(Type::WindowRequest, b.local(), a.local()));
+        if leased {
+            assert_eq!(b.on_message(&wish), Ok(Event::None));
+        }
+        a.shut_write();
+        assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
+        assert_eq!(b.on_message(&wish), STATE);
+    }
 }
 
 /// An offer crosses a wish: it is the answer.
