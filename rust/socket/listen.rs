@@ -15,7 +15,7 @@ use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
 use crate::kern::wait::WaitMode;
 use crate::params;
-use crate::proto::channel::Channel;
+use crate::proto::channel::{Channel, Limits};
 use crate::proto::readiness::Phase;
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
@@ -148,6 +148,8 @@ impl Sock {
         h: &Header,
     ) -> Result<core::result::Result<(), Refusal>, Violation> {
         let host = &link.host;
+        // Whether somebody listens or not.
+        Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
         let listener = host.ports.lock().listener(&link.net, link.local_ip(), dst);
         let Some(listener) = listener else {

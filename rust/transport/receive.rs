@@ -182,6 +182,8 @@ impl Link {
         }
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => Ok(()),
+            // A link carries what its maker opens.
+            Type::Connect if !self.accepted => Err(Violation::State),
             Type::Connect => {
                 if let Err(why) = Sock::on_connect(self, &h)? {
                     let mut no = Header::new(Type::Reject, h.src, ChanId::default());
