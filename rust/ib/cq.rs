@@ -26,7 +26,9 @@ pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
     /// held: schedule work or wake somebody, and touch neither the queue nor its queue pairs.
     fn completion(this: ArcBorrow<'_, Self>);
 
-    /// The queue has overflowed or failed; no more completions will come. Atomic context.
+    /// The queue has overflowed or failed, and no more completions will come; or a queue pair that
+    /// sends by it is in error. That need not come with a completion: a peer's WRITE that was refused
+    /// does not. Atomic context.
     fn failed(_this: ArcBorrow<'_, Self>) {}
 }
 
@@ -37,15 +39,19 @@ pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
 /// # Invariants
 ///
 /// `ptr` is a queue made on `device`, owned by this object; `ctx` comes from `Arc::into_raw` of
-/// the type that `put_ctx` is for.
+/// the type that `put_ctx` and `qp_event` are for.
 pub(crate) struct Cq {
     ptr: NonNull<bindings::ib_cq>,
     ctx: *mut c_void,
     put_ctx: unsafe fn(*mut c_void),
     /// A completion was told to be an error.
     faulty: Latch,
+    qp_event: EventFn,
     device: Device,
 }
+
+/// An event handler, as the core wants it.
+pub(super) type EventFn = unsafe extern "C" fn(*mut bindings::ib_event, *mut c_void);
 
 // SAFETY: Drivers lock their queues, so polling and arming are allowed from several threads; the
 // context is only shared as an `Arc` of a `Send + Sync` type.
@@ -97,12 +103,13 @@ impl Cq {
                 return Err(e);
             }
         };
-        // INVARIANT: The queue is ours and on `device`; `ctx` and `put::<T>` belong together.
+        // INVARIANT: The queue is ours and on `device`; `ctx` and the functions belong together.
         let cq = Self {
             ptr,
             ctx,
             put_ctx: put::<T>,
             faulty: Latch::new(),
+            qp_event: qp_event::<T>,
             device: device.clone(),
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
@@ -111,6 +118,12 @@ impl Cq {
     /// The raw queue.
     pub(super) fn as_ptr(&self) -> *mut bindings::ib_cq {
         self.ptr.as_ptr()
+    }
+
+    /// Whom to tell of the events of queue pairs that send by this queue, and with what context: valid
+    /// as long as this object lives.
+    pub(super) fn qp_events(&self) -> (EventFn, *mut c_void) {
+        (self.qp_event, self.ctx)
     }
 
     /// The device.
@@ -212,6 +225,26 @@ unsafe extern "C" fn completion<T: CompHandler>(_cq: *mut bindings::ib_cq, ctx: 
 unsafe extern "C" fn event<T: CompHandler>(_event: *mut bindings::ib_event, ctx: *mut c_void) {
     // SAFETY: As for `completion`.
     T::failed(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+}
+
+/// # Safety
+///
+/// Called by the core with a valid event of a queue pair, and with the context of a queue made by
+/// `Cq::new::<T>` which that queue pair keeps.
+unsafe extern "C" fn qp_event<T: CompHandler>(event: *mut bindings::ib_event, ctx: *mut c_void) {
+    // SAFETY: The event is valid during the call.
+    let fatal = match unsafe { (*event).event } {
+        bindings::ib_event_type_IB_EVENT_QP_FATAL
+        | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+        | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+        // With a shared receive queue: the queue pair is in error, for whatever reason.
+        | bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED => true,
+        _ => false,
+    };
+    if fatal {
+        // SAFETY: As for `completion`: the queue pair keeps the queue.
+        T::failed(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+    }
 }
 
 /// How a work request ended, `enum ib_wc_status`.

@@ -218,7 +218,10 @@ impl Qp {
         srq: &Arc<Srq>,
         caps: QpCaps,
     ) -> Result<Self> {
+        let (event_handler, qp_context) = send_cq.qp_events();
         let mut init = bindings::ib_qp_init_attr {
+            event_handler: Some(event_handler),
+            qp_context,
             send_cq: send_cq.as_ptr(),
             recv_cq: recv_cq.as_ptr(),
             srq: srq.as_ptr(),
@@ -233,8 +236,9 @@ impl Qp {
             ..Default::default()
         };
         points::CREATE.check()?;
-        // SAFETY: The id, the domain and the queues are valid and kept by the object we make; the id
-        // has no queue pair, and nobody else gives it one, by the caller's promise.
+        // SAFETY: The id, the domain and the queues are valid and kept by the object we make, so that
+        // the event handler's context outlives the queue pair; the id has no queue pair, and nobody
+        // else gives it one, by the caller's promise.
         to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) })?;
         // SAFETY: The id is valid, and its queue pair was set just now.
         let ptr = unsafe { (*id.as_ptr()).qp };

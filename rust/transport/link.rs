@@ -67,7 +67,7 @@ pub(crate) struct Link {
     empty_since: Atomic<u64>,
     /// The link is down, and the pool's promise to it is still to be taken back.
     promised: Atomic<bool>,
-    /// The completion queue has failed.
+    /// The completion queue has failed, or the queue pair.
     pub(super) broken: Atomic<bool>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
     pub(super) patience: Atomic<u32>,

@@ -68,7 +68,8 @@ impl Drop for Arrival<'_> {
 impl Link {
     /// The worker's turn: takes completions, then sends what they gave room for. Sleeps.
     pub(super) fn run_completions(self: &Arc<Self>) {
-        if self.broken.load(Relaxed) {
+        // While it is being made, the connection manager says why it fails.
+        if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
             self.fail(Failure::LinkLost);
         }
         let taken = self.drain(BUDGET);
