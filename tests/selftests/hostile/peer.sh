@@ -1,0 +1,20 @@
+#!/bin/bash
+# A peer in userspace that breaks every rule of the protocol: its link goes or it gets the documented
+# answer, the victim's sockets get the documented errno, connections of others do not notice, and
+# nothing is left.
+# rows: B9 B11 L2 C3 E5
+# hosts: none
+# params: connect_timeout_ms=5000 max_channels=384 window_kib=256
+# timeout: 300
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../../lib/hostile.sh"
+
+ktap_start
+hostile_up || ktap_bail "three hosts on a bridge"
+: "${SEED:=$RANDOM}"
+options=()
+# All cases take minutes. Otherwise a part of them runs, another one with each seed.
+[ "${TIER:-ci}" = full ] || options=(--quick --every "$((${TIME_SCALE:-1} > 1 ? 8 : 2))")
+# shellcheck disable=SC2086 # a list
+hostile --seed "$SEED" "${options[@]}" ${CASES:-}
+ktap_done

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Making a link wrongly.
+
+use std::net::SocketAddrV4;
+use std::thread::sleep;
+use std::time::Duration;
+
+use zrs_core::wire::Hello;
+
+use super::{ensure, whole, Case};
+use crate::peer::{hello, said, Peer};
+use crate::verbs::{self, Endpoint, Event};
+use crate::world::{Outcome, World};
+
+/// Asks for a link from this port; the module's answer.
+fn answer(w: &mut World, from: SocketAddrV4, data: &[u8]) -> std::io::Result<(Endpoint, Event)> {
+    let ep = Peer::ask(from, w.service(), data, 0)?;
+    let event = ep.event(w.limit(10))?.ok_or_else(|| said("no answer"))?;
+    Ok((ep, event))
+}
+
+/// The module says no, and who it is.
+fn no(w: &mut World, data: &[u8]) -> Outcome {
+    let _victim = w.listen()?;
+    let before = w.stats()?;
+    let from = w.source();
+    let (_ep, event) = answer(w, from, data)?;
+    ensure(event.kind == verbs::REJECTED, "not refused")?;
+    Hello::decode(event.data()).map_err(|e| said(&format!("refused with {e:?}")))?;
+    ensure(
+        w.stats()?.protocol_errors == before.protocol_errors,
+        "a violation was counted",
+    )
+}
+
+fn changed(w: &mut World, at: usize, byte: u8) -> Outcome {
+    let mut data = hello().encode();
+    data[at] = byte;
+    no(w, &data)
+}
+
+fn credit(w: &mut World, credit: u32) -> Outcome {
+    no(
+        w,
+        &Hello {
+            link_credit: credit,
+            ..hello()
+        }
+        .encode(),
+    )
+}
+
+/// The module takes the link.
+fn yes(w: &mut World, data: &[u8]) -> Outcome {
+    let _victim = w.listen()?;
+    let from = w.source();
+    let (_ep, event) = answer(w, from, data)?;
+    ensure(event.kind == verbs::ESTABLISHED, "not established")
+}
+
+/// From another port than a kernel's: refused without a word.
+fn port(w: &mut World, port: u16) -> Outcome {
+    let _victim = w.listen()?;
+    let from = SocketAddrV4::new(w.local, port);
+    let (_ep, event) = answer(w, from, &hello().encode())?;
+    ensure(event.kind == verbs::REJECTED, "not refused")?;
+    ensure(!Hello::is_from_zrs(event.data()), "refused with a hello")
+}
+
+/// Asks for a link and never takes notice of the answer.
+fn half_open(w: &mut World) -> std::io::Result<Endpoint> {
+    let from = w.source();
+    Peer::ask(from, w.service(), &hello().encode(), 0)
+}
+
+fn half_opens(w: &mut World, count: usize) -> Outcome {
+    let victim = w.listen()?;
+    let mut asked = Vec::new();
+    for _ in 0..count {
+        asked.push(half_open(w)?);
+    }
+    // An honest link of ours finds its place: the oldest of those have to go.
+    let mut peer = w.link()?;
+    peer.open(victim.port, w.limit(10))?;
+    let bystander = w.bystander.as_ref();
+    bystander.map_or(Ok(()), |b| b.goes_on(w.limit(10), 2))?;
+    peer.alive(w.limit(10))
+}
+
+/// One address may have two links; a third one ends the oldest.
+fn third_link(w: &mut World) -> Outcome {
+    let _victim = w.listen()?;
+    let (mut one, mut two, mut three) = (w.link()?, w.link()?, w.link()?);
+    one.closed(w.limit(10))
+        .ok_or_else(|| said("the oldest was not closed"))?;
+    two.alive(w.limit(10))?;
+    three.alive(w.limit(10))
+}
+
+/// The queue pair is broken in silence; the module learns of it when we go.
+fn broken_in_silence(w: &mut World) -> Outcome {
+    let (peer, _chan, mut stream, _victim) = w.channel()?;
+    peer.ep.break_off()?;
+    drop(peer);
+    crate::world::expect_end(&mut stream, &[], &[libc::ECONNRESET])
+}
+
+fn disconnected(w: &mut World, pause: u64) -> Outcome {
+    for _ in 0..5 {
+        let (peer, _chan, mut stream, _victim) = w.channel()?;
+        sleep(Duration::from_millis(pause));
+        peer.ep.disconnect()?;
+        crate::world::expect_end(&mut stream, &[], &[libc::ECONNRESET])?;
+        drop(peer);
+    }
+    Ok(())
+}
+
+pub const CASES: &[Case] = &[
+    whole("handshake/no-hello", |w| no(w, &[])),
+    whole("handshake/short-hello", |w| no(w, &hello().encode()[..32])),
+    whole("handshake/ones", |w| no(w, &[0xff; 56])),
+    whole("handshake/magic", |w| changed(w, 0, b'z')),
+    whole("handshake/version-0", |w| changed(w, 4, 0)),
+    whole("handshake/version-2", |w| changed(w, 4, 2)),
+    whole("handshake/length", |w| changed(w, 5, 47)),
+    whole("handshake/reserved", |w| changed(w, 7, 1)),
+    whole("handshake/reserved-at-the-end", |w| changed(w, 47, 1)),
+    whole("handshake/small-max", |w| changed(w, 29, 0x20)),
+    whole("handshake/chunk-max", |w| changed(w, 34, 8)),
+    whole("handshake/credit-0", |w| credit(w, 0)),
+    whole("handshake/credit-31", |w| credit(w, 31)),
+    whole("handshake/credit-too-much", |w| credit(w, (1 << 20) + 1)),
+    whole("handshake/credit-max", |w| credit(w, u32::MAX)),
+    whole("handshake/least-credit", |w| {
+        yes(
+            w,
+            &Hello {
+                link_credit: 32,
+                ..hello()
+            }
+            .encode(),
+        )
+    }),
+    whole("handshake/most-credit", |w| {
+        yes(
+            w,
+            &Hello {
+                link_credit: 1 << 20,
+                ..hello()
+            }
+            .encode(),
+        )
+    }),
+    whole("handshake/features", |w| {
+        yes(
+            w,
+            &Hello {
+                features: u64::MAX,
+                nonce: 0,
+                ..hello()
+            }
+            .encode(),
+        )
+    }),
+    whole("handshake/something-behind-the-hello", |w| {
+        yes(w, &[&hello().encode()[..], &[0xff; 8]].concat())
+    }),
+    whole("handshake/port-511", |w| port(w, 511)),
+    whole("handshake/port-1024", |w| port(w, 1024)),
+    whole("handshake/port-50000", |w| port(w, 50_000)),
+    whole("handshake/nobody-listens", |w| {
+        let from = w.source();
+        let (_ep, event) = answer(w, from, &hello().encode())?;
+        ensure(event.kind == verbs::REJECTED, "not refused")?;
+        ensure(!Hello::is_from_zrs(event.data()), "refused with a hello")
+    }),
+    whole("handshake/resolved-and-gone", |w| {
+        let _victim = w.listen()?;
+        let from = w.source();
+        drop(Endpoint::resolve(from, w.service())?);
+        Ok(())
+    }),
+    whole("handshake/asked-and-gone", |w| {
+        let _victim = w.listen()?;
+        for _ in 0..5 {
+            drop(half_open(w)?);
+        }
+        Ok(())
+    }),
+    whole("handshake/up-and-gone", |w| {
+        let _victim = w.listen()?;
+        for _ in 0..5 {
+            drop(w.link()?);
+        }
+        Ok(())
+    }),
+    whole("handshake/one-half-open", |w| half_opens(w, 1)),
+    whole("handshake/many-half-open", |w| half_opens(w, 20)),
+    whole("handshake/third-link", third_link),
+    whole("handshake/broken-in-silence", broken_in_silence),
+    whole("handshake/disconnected-at-once", |w| disconnected(w, 0)),
+    whole("handshake/disconnected-later", |w| disconnected(w, 20)),
+];
