@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::Rng;
+use common::{cases, Rng};
 use proptest::prelude::*;
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
 use zrs_core::Violation;
@@ -257,7 +257,7 @@ impl Pair {
 // rows: Z5 C3
 #[test]
 fn control_always_gets_through() {
-    for seed in 0..3000 {
+    for seed in 0..u64::from(cases(3000)) {
         let mut rng = Rng::new(seed);
         let blocks = [0; 2].map(|_| rng.pick(&[32, 33, 47, 64, 200, 1024]));
         let mut p = Pair::new(blocks);
@@ -321,7 +321,7 @@ fn control_always_gets_through() {
 fn crossing_floods() {
     for blocks in [[32, 32], [32, 1024], [1024, 1024]] {
         let mut p = Pair::new(blocks);
-        for round in 0..1000 {
+        for round in 0..cases(1000) as usize {
             for side in 0..2 {
                 while p.send(side, false) {}
             }

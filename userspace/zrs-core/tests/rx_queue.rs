@@ -8,7 +8,7 @@ mod common;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use common::Rng;
+use common::{cases, Rng};
 use zrs_core::rx_queue::{Descriptors, NoRing, RxQueue, Segment};
 use zrs_core::Violation;
 
@@ -435,17 +435,17 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
 // rows: Z6
 #[test]
 fn as_a_list() {
-    (0..2000).for_each(|seed| run(seed, false, false));
+    (0..cases(2000).into()).for_each(|seed| run(seed, false, false));
 }
 
 // rows: Z6 B3 C4
 #[test]
 fn as_a_list_with_a_ring() {
-    (0..4000).for_each(|seed| run(seed, true, false));
+    (0..cases(4000).into()).for_each(|seed| run(seed, true, false));
 }
 
 // rows: B11 B3
 #[test]
 fn as_a_list_with_a_hostile_program() {
-    (0..4000).for_each(|seed| run(seed, true, true));
+    (0..cases(4000).into()).for_each(|seed| run(seed, true, true));
 }

@@ -49,6 +49,16 @@ impl Rng {
     }
 }
 
+/// How often a test with random numbers is to be repeated: `full` times, and less often where each
+/// step takes a thousand times as long.
+pub const fn cases(full: u32) -> u32 {
+    if cfg!(miri) {
+        1 + full / 500
+    } else {
+        full
+    }
+}
+
 /// The bytes of stream `key` from position `pos` on.
 pub fn fill_stream(key: u64, pos: u64, out: &mut [u8]) {
     let word = |at: u64| mix(key ^ (at >> 3).wrapping_mul(GOLDEN)).to_le_bytes();

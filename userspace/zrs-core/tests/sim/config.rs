@@ -4,6 +4,7 @@
 //! everything and others of nothing.
 
 use crate::common::Rng;
+use crate::link::CONTROL_SLOTS;
 
 pub struct Config {
     pub links: usize,
@@ -39,6 +40,21 @@ pub struct Config {
     pub revoke_every: u64,
     pub revocations: u32,
     pub link_failure: bool,
+    /// How often a host dies, stands still, has no memory, and a link is slow.
+    pub crashes: u32,
+    pub pauses: u32,
+    pub shortages: u32,
+    pub stalls: u32,
+    /// Hosts make a new link now and then though they have one.
+    pub more_links: bool,
+    /// Messages that may be under way from one side of a link.
+    pub tx_slots: usize,
+    /// There is a link whose other end is an adversary's.
+    pub hostile: bool,
+    /// What an adversary sends that the protocol forbids, in percent, and its steps.
+    pub malice: u64,
+    pub hostile_steps: u32,
+    pub hostile_lives: u32,
     /// Data in shared blocks is copied out when they run short.
     pub spill: bool,
     /// Channels whose program is gone are dropped after a while.
@@ -90,8 +106,36 @@ impl Config {
             revoke_every: rng.pick(&[0, 0, 20, 300, 3000]),
             revocations: rng.pick(&[3, 30, 300]),
             link_failure: rng.chance(20),
+            crashes: rng.pick(&[0, 0, 0, 1, 3]),
+            pauses: rng.pick(&[0, 0, 1, 5]),
+            shortages: rng.pick(&[0, 0, 0, 1, 4]),
+            stalls: rng.pick(&[0, 0, 1, 5]),
+            more_links: rng.chance(20),
+            tx_slots: rng.pick(&[CONTROL_SLOTS + 1, CONTROL_SLOTS + 3, 16, 40, 128, 128]),
+            hostile: rng.chance(20),
+            malice: rng.pick(&[1, 1, 5, 30]),
+            hostile_steps: rng.range(50, 500) as u32,
+            hostile_lives: rng.pick(&[0, 3, 10]),
             spill: rng.chance(60),
             drop_orphans: rng.chance(20),
         }
+    }
+
+    /// Nothing disturbs the connections that follow.
+    pub fn calm_down(&mut self) {
+        self.most_bytes = self.most_bytes.min(128 << 10);
+        self.backlog = 6;
+        for percent in [
+            &mut self.timers,
+            &mut self.early_close,
+            &mut self.shut_read,
+            &mut self.scribblers,
+            &mut self.nobody,
+            &mut self.listener_closes,
+        ] {
+            *percent = 0;
+        }
+        self.more_links = false;
+        self.drop_orphans = false;
     }
 }

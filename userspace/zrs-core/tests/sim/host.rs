@@ -29,6 +29,12 @@ pub struct Host {
     mrs: Vec<Mr>,
     /// Who listens, by port.
     pub listeners: BTreeMap<u16, ActorId>,
+    /// It lives.
+    pub up: bool,
+    /// Its processors stand still until then; its device does not.
+    pub paused_until: u64,
+    /// Allocations may fail.
+    pub short: bool,
 }
 
 impl Host {
@@ -41,6 +47,9 @@ impl Host {
             base,
             mrs: Vec::new(),
             listeners: BTreeMap::new(),
+            up: true,
+            paused_until: 0,
+            short: false,
         }
     }
 

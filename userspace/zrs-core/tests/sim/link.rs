@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A link: a queue pair's two pipes, in order and without loss until it fails, and each side's
-//! transmit worker.
+//! A link: a queue pair's two pipes, in order and without loss until it fails, and what each
+//! host has of it: transmit slots, completions, blocks.
 
 use std::collections::VecDeque;
 
@@ -9,6 +9,9 @@ use zrs_core::link_flow::LinkFlow;
 use zrs_core::wire::{Header, HEADER_LEN};
 
 use crate::world::SockId;
+
+/// Slots for messages under way that only control messages use, as in the module.
+pub const CONTROL_SLOTS: usize = 8;
 
 /// Where payload comes from: a stream's key and a position in it.
 #[derive(Clone, Copy, Debug)]
@@ -21,15 +24,15 @@ pub struct Source {
 /// A work request under way.
 #[derive(Debug)]
 pub enum Item {
-    Write {
-        addr: u64,
-        key: u32,
-        from: Source,
-    },
-    Send {
-        header: [u8; HEADER_LEN],
-        payload: Option<Source>,
-    },
+    Write { addr: u64, key: u32, from: Source },
+    Send(Message),
+}
+
+/// What lands in a block of the receiver.
+#[derive(Debug)]
+pub struct Message {
+    pub header: [u8; HEADER_LEN],
+    pub payload: Option<Source>,
 }
 
 /// One host's end of a link.
@@ -41,15 +44,64 @@ pub struct Side {
     pub answers: VecDeque<Header>,
     /// Channels whose sender found the link without room.
     pub starved: VecDeque<SockId>,
-    /// Blocks of the shared receive queue: posted now, and in all.
-    pub posted: u32,
+    /// Blocks of the shared receive queue: posted now, and in all. An adversary that sends more
+    /// than it may takes those of others.
+    pub posted: i64,
     pub blocks: u32,
+    /// Messages that may still be posted before one completes, and in all.
+    pub slots_free: usize,
+    pub slots: usize,
+    /// What has arrived and has not been looked at.
+    pub cq: VecDeque<Message>,
+    /// The worker that looks is going to run.
+    pub draining: bool,
     /// The transmit worker is going to run.
     pub scheduled: bool,
     /// This host has not heard of the link's failure.
     pub alive: bool,
+    /// This host has died since.
+    pub died: bool,
+    /// The peer has broken the protocol: nothing more of it is taken.
+    pub distrusted: bool,
     /// LinkCredits sent since anything else was, on an idle link.
     pub lone: u32,
+}
+
+impl Side {
+    fn new(ours: u32, theirs: u32, slots: usize) -> Self {
+        Self {
+            flow: LinkFlow::new(ours, theirs).expect("sane credit"),
+            pending: VecDeque::new(),
+            answers: VecDeque::new(),
+            starved: VecDeque::new(),
+            posted: i64::from(ours),
+            blocks: ours,
+            slots_free: slots,
+            slots,
+            cq: VecDeque::new(),
+            draining: false,
+            scheduled: false,
+            alive: true,
+            died: false,
+            distrusted: false,
+            lone: 0,
+        }
+    }
+
+    /// Whether a data message may be posted.
+    pub fn has_room(&self) -> bool {
+        self.slots_free > CONTROL_SLOTS && self.flow.available(false) > 0
+    }
+
+    /// Whether a control message may be posted.
+    pub fn may_talk(&self) -> bool {
+        self.slots_free > 0 && self.flow.available(true) > 0
+    }
+
+    /// Whether a lone LinkCredit is due and may be posted.
+    pub fn credit_due(&self) -> bool {
+        self.slots_free > 0 && self.flow.credit_due()
+    }
 }
 
 pub struct Link {
@@ -59,27 +111,22 @@ pub struct Link {
     pub last_arrival: [u64; 2],
     pub delay: u64,
     pub up: bool,
+    /// It has carried something, or could have.
+    pub was_up: bool,
+    /// The side that an adversary has.
+    pub hostile: Option<usize>,
 }
 
 impl Link {
-    pub fn new(credit: [u32; 2], delay: u64) -> Self {
-        let side = |ours: usize| Side {
-            flow: LinkFlow::new(credit[ours], credit[1 - ours]).expect("sane credit"),
-            pending: VecDeque::new(),
-            answers: VecDeque::new(),
-            starved: VecDeque::new(),
-            posted: credit[ours],
-            blocks: credit[ours],
-            scheduled: false,
-            alive: true,
-            lone: 0,
-        };
+    pub fn new(credit: [u32; 2], slots: usize, delay: u64) -> Self {
         Self {
-            side: [side(0), side(1)],
+            side: [0, 1].map(|s: usize| Side::new(credit[s], credit[1 - s], slots)),
             pipe: [VecDeque::new(), VecDeque::new()],
             last_arrival: [0; 2],
             delay,
             up: true,
+            was_up: true,
+            hostile: None,
         }
     }
 }

@@ -5,11 +5,10 @@
 
 use std::collections::VecDeque;
 
-use zrs_core::channel::{Channel, Plan, State};
-use zrs_core::wire::SMALL_MAX;
+use zrs_core::channel::{Channel, Failure, State};
 
-use crate::link::Source;
-use crate::ring::{DONE, HELD, READY};
+use crate::receiving::Reader;
+use crate::sending::Writer;
 use crate::sock::Sock;
 use crate::world::{trace, ActorId, Conn, Ev, SockId, World};
 
@@ -23,7 +22,7 @@ pub enum Wait {
 }
 
 #[derive(Debug)]
-enum Next {
+pub enum Next {
     /// Goes on after a while.
     Think,
     /// Goes on at once, as soon as anybody else could have done something.
@@ -34,53 +33,20 @@ enum Next {
     Done,
 }
 
-/// What a sender does when it has sent everything.
-#[derive(Clone, Copy, Debug)]
-enum Finish {
-    Shut,
-    Close,
-    CloseLater,
-}
-
+/// A program that connects.
 #[derive(Debug)]
-struct Writer {
-    sid: SockId,
-    /// Bytes of each call to come.
-    calls: VecDeque<u32>,
-    /// Bytes left of this call.
-    left: u32,
-    bulk: bool,
-    nonblocking: bool,
-    /// Room was there and pages are being pinned.
-    planned: Option<Plan>,
-    /// There was no room: it asks by poll() before it tries again.
-    poll: bool,
-    waits_for_window: bool,
-    finish: Finish,
-}
-
-#[derive(Debug)]
-struct Reader {
-    sid: SockId,
-    most: u64,
-    /// Steps until it makes a ring.
-    ring_in: Option<u64>,
-    /// Segments that it holds, and until when.
-    held: Vec<(u32, u64)>,
-    hold_most: usize,
+struct Client {
+    port: u16,
+    sid: Option<SockId>,
+    /// It tries again so often when there is no memory.
+    tries: u32,
+    failed: bool,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Listener {
-        host: usize,
-        queue: VecDeque<SockId>,
-    },
-    Client {
-        host: usize,
-        port: u16,
-        sid: Option<SockId>,
-    },
+    Listener(VecDeque<SockId>),
+    Client(Client),
     Writer(Writer),
     Reader(Reader),
     /// Taken out while it runs.
@@ -90,6 +56,7 @@ enum Kind {
 
 #[derive(Debug)]
 pub struct Actor {
+    pub host: usize,
     kind: Kind,
     wait: Option<Wait>,
     scheduled: bool,
@@ -97,7 +64,13 @@ pub struct Actor {
 
 impl Actor {
     pub fn finished(&self) -> bool {
-        matches!(self.kind, Kind::Done | Kind::Listener { .. })
+        matches!(self.kind, Kind::Done | Kind::Listener(_))
+    }
+
+    /// Its host has died.
+    pub fn die(&mut self) {
+        self.kind = Kind::Done;
+        self.wait = None;
     }
 }
 
@@ -105,38 +78,49 @@ const PORTS: [u16; 2] = [80, 443];
 const NOBODY: u16 = 9;
 
 impl World {
-    pub fn start_programs(&mut self) {
-        for host in 0..2 {
-            for port in PORTS {
-                let queue = VecDeque::new();
-                let id = self.spawn(Kind::Listener { host, queue });
-                self.hosts[host].listeners.insert(port, id);
-                if self.rng.chance(self.cfg.listener_closes) {
-                    let most = 10 * (self.cfg.think + self.cfg.net_delay + 2);
-                    self.within(most, Ev::StopListening(host, port));
-                }
+    pub fn start_listeners(&mut self, host: usize) {
+        for port in PORTS {
+            let id = self.spawn(host, Kind::Listener(VecDeque::new()));
+            self.hosts[host].listeners.insert(port, id);
+            if self.rng.chance(self.cfg.listener_closes) {
+                let most = 10 * (self.cfg.think + self.cfg.net_delay + 2);
+                self.within(most, Ev::StopListening(host, port));
             }
-        }
-        for _ in 0..self.cfg.connections {
-            let host = self.rng.below(2) as usize;
-            let mut port = self.rng.pick(&PORTS);
-            if self.rng.chance(self.cfg.nobody) {
-                port = NOBODY;
-            }
-            let sid = None;
-            self.spawn(Kind::Client { host, port, sid });
         }
     }
 
-    fn spawn(&mut self, kind: Kind) -> ActorId {
+    pub fn start_clients(&mut self) {
+        for _ in 0..self.cfg.connections {
+            let host = self.rng.below(2) as usize;
+            self.start_client(host);
+        }
+    }
+
+    pub fn start_client(&mut self, host: usize) {
+        let mut port = self.rng.pick(&PORTS);
+        if self.rng.chance(self.cfg.nobody) {
+            port = NOBODY;
+        }
+        let client = Client {
+            port,
+            sid: None,
+            tries: self.rng.below(6) as u32,
+            failed: false,
+        };
+        self.spawn(host, Kind::Client(client));
+    }
+
+    fn spawn(&mut self, host: usize, kind: Kind) -> ActorId {
         self.actors.push(Actor {
+            host,
             kind,
             wait: None,
             scheduled: true,
         });
         let id = self.actors.len() - 1;
         // Some start together, some late.
-        let most = self.rng.pick(&[0, 1, 4]) * (self.cfg.think + self.cfg.net_delay + 1);
+        let times = self.rng.pick(&[0, 1, 4, 20]);
+        let most = times * (self.cfg.think + self.cfg.net_delay + 1);
         self.within(most, Ev::Step(id));
         id
     }
@@ -158,10 +142,11 @@ impl World {
         let a = &mut self.actors[id];
         a.scheduled = false;
         a.wait = None;
+        let host = a.host;
         let mut kind = std::mem::replace(&mut a.kind, Kind::Running);
         let next = match &mut kind {
-            Kind::Listener { host, queue } => self.listener(*host, queue),
-            Kind::Client { host, port, sid } => self.client(id, *host, *port, sid),
+            Kind::Listener(queue) => self.listener(host, queue),
+            Kind::Client(c) => self.client(id, host, c),
             Kind::Writer(w) => self.writer(w),
             Kind::Reader(r) => self.reader(r),
             Kind::Running | Kind::Done => Next::Done,
@@ -201,13 +186,13 @@ impl World {
 
     pub fn backlog_of(&self, listener: ActorId) -> usize {
         match &self.actors[listener].kind {
-            Kind::Listener { queue, .. } => queue.len(),
+            Kind::Listener(queue) => queue.len(),
             _ => 0,
         }
     }
 
     pub fn queue_for_accept(&mut self, listener: ActorId, sid: SockId) {
-        if let Kind::Listener { queue, .. } = &mut self.actors[listener].kind {
+        if let Kind::Listener(queue) = &mut self.actors[listener].kind {
             queue.push_back(sid);
         }
         self.wake(Some(listener), Some(Wait::Accept));
@@ -225,7 +210,7 @@ impl World {
         };
         self.stats.listeners_closed += 1;
         let kind = std::mem::replace(&mut self.actors[id].kind, Kind::Done);
-        if let Kind::Listener { queue, .. } = kind {
+        if let Kind::Listener(queue) = kind {
             for sid in queue {
                 self.conns[self.socks[sid].conn].unaccepted = true;
                 self.socks[sid].ch.shut(true);
@@ -236,13 +221,19 @@ impl World {
 
     // ---- connecting -------------------------------------------------------------------------
 
-    fn client(&mut self, id: ActorId, host: usize, port: u16, sid: &mut Option<SockId>) -> Next {
-        let Some(sid) = *sid else {
-            *sid = self.connect(id, host, port);
-            return match *sid {
-                Some(_) => Next::Wait(Wait::Open),
-                None => Next::Done,
-            };
+    fn client(&mut self, id: ActorId, host: usize, c: &mut Client) -> Next {
+        let Some(sid) = c.sid else {
+            c.sid = self.connect(id, host, c.port);
+            if c.sid.is_some() {
+                // It may have failed already.
+                return Next::Soon;
+            }
+            if c.tries == 0 {
+                return Next::Done;
+            }
+            c.tries -= 1;
+            c.failed = true;
+            return Next::Think;
         };
         let s = &mut self.socks[sid];
         if s.closed {
@@ -255,43 +246,36 @@ impl World {
                 Next::Done
             }
             _ => {
+                self.stats.opened_after_all += u64::from(c.failed);
                 self.start_threads(sid);
                 Next::Done
             }
         }
     }
 
+    /// connect(): None when there is no memory or no number for the channel.
     fn connect(&mut self, actor: ActorId, host: usize, port: u16) -> Option<SockId> {
-        let alive: Vec<usize> = (0..self.links.len())
-            .filter(|l| self.links[*l].side[host].alive)
-            .collect();
-        if alive.is_empty() {
+        if self.no_memory(host) {
             return None;
         }
-        let link = self.rng.pick(&alive);
         let ours = Sock::limits(self);
         let sid = self.socks.len();
         let id = self.hosts[host].table.insert(|_| sid)?;
+        let Some(link) = self.link_for(host) else {
+            self.hosts[host].table.remove(id);
+            return None;
+        };
+        let key = self.rng.next();
+        let hostile = self.links[link].hostile.is_some();
         let conn = self.conns.len();
-        self.conns.push(Conn {
-            key: self.rng.next(),
-            link,
-            socks: [Some(sid), None],
-            sent: [0; 2],
-            read: [0; 2],
-            ended: [false; 2],
-            refused: None,
-            timed_out: false,
-            dropped: false,
-            unaccepted: false,
-        });
-        self.conn_of.insert((host, id.q, id.gen), conn);
+        self.conns
+            .push(Conn::new(key, link, [Some(sid), None], hostile));
         let ch = Channel::connect(id, 50000, port, ours);
         let mut s = Sock::new(host, conn, 0, link, ch, ours.msgs);
         s.opener = Some(actor);
+        s.port = port;
         self.socks.push(s);
-        self.stats.channels += 1;
-        self.kick(sid);
+        self.attach(sid);
         if self.rng.chance(self.cfg.timers) {
             let most = 4 * (self.cfg.net_delay + self.cfg.worker_delay + 2);
             self.within(most, Ev::ConnectTimer(sid));
@@ -303,52 +287,73 @@ impl World {
         Some(sid)
     }
 
+    /// Puts a channel that is to be opened on its link.
+    fn attach(&mut self, sid: SockId) {
+        let s = &self.socks[sid];
+        let (host, conn, link, id) = (s.host, s.conn, s.link, s.id);
+        if self.no_memory(host) {
+            self.no_resources(sid);
+            return;
+        }
+        self.conn_of.insert((link, host, id.q, id.gen), conn);
+        self.stats.channels += 1;
+        self.kick(sid);
+    }
+
+    /// The link of a socket that is connecting went down: once more on another one.
+    pub fn connect_again(&mut self, sid: SockId) {
+        self.stats.connects_again += 1;
+        let s = &mut self.socks[sid];
+        s.retried = true;
+        let (host, port, old) = (s.host, s.port, s.conn);
+        self.conns[old].socks[0] = None;
+        let ours = Sock::limits(self);
+        let id = self.hosts[host].table.insert(|_| sid);
+        let link = match id {
+            Some(_) => self.link_for(host),
+            None => None,
+        };
+        let (Some(id), Some(link)) = (id, link) else {
+            if let Some(id) = id {
+                self.hosts[host].table.remove(id);
+            }
+            let s = &mut self.socks[sid];
+            s.ch = Channel::connect(s.id, 50000, port, ours);
+            self.conns[old].socks[0] = Some(sid);
+            self.no_resources(sid);
+            return;
+        };
+        let hostile = self.links[link].hostile.is_some();
+        let key = self.rng.next();
+        let conn = self.conns.len();
+        self.conns
+            .push(Conn::new(key, link, [Some(sid), None], hostile));
+        let s = &mut self.socks[sid];
+        (s.conn, s.link, s.id) = (conn, link, id);
+        s.ch = Channel::connect(id, 50000, port, ours);
+        s.new_rx(ours.msgs);
+        s.in_table = true;
+        self.attach(sid);
+    }
+
+    /// There is no memory for a channel that was to be opened.
+    fn no_resources(&mut self, sid: SockId) {
+        let s = &mut self.socks[sid];
+        s.ch.abort(Failure::NoResources);
+        self.conns[s.conn].no_memory = true;
+        self.stats.connects_without_memory += 1;
+        self.settle(sid);
+        self.wake_all(sid);
+    }
+
     /// The socket is connected: its program starts to send and to receive.
     fn start_threads(&mut self, sid: SockId) {
-        let total = match self.rng.below(10) {
-            0 => 0,
-            1 => 1,
-            _ => self.rng.below(self.cfg.most_bytes) + 1,
-        };
-        let mut calls = VecDeque::new();
-        let mut rest = total;
-        while rest > 0 {
-            let n = if self.rng.chance(self.cfg.bulk) {
-                let most = self.rng.pick(&[10_000, 600_000]);
-                self.rng.range(4097, most)
-            } else {
-                self.rng.pick(&[1, 17, 500, 4095, 4096])
-            };
-            calls.push_back(n.min(rest) as u32);
-            rest -= n.min(rest);
-        }
-        let finish = match self.rng.below(100) {
-            n if n < self.cfg.early_close / 2 => Finish::Close,
-            n if n < self.cfg.early_close => Finish::CloseLater,
-            _ => Finish::Shut,
-        };
-        let writer = Writer {
-            sid,
-            calls,
-            left: 0,
-            bulk: false,
-            nonblocking: self.rng.chance(self.cfg.nonblocking),
-            planned: None,
-            poll: false,
-            waits_for_window: false,
-            finish,
-        };
-        let writer = self.spawn(Kind::Writer(writer));
-        let ring = self.rng.chance(self.cfg.rings);
-        let ring_in = ring.then(|| self.rng.pick(&[0, 0, 3]));
-        let reader = Reader {
-            sid,
-            most: self.rng.pick(&[1000, 4096, 65536, 1 << 20]),
-            ring_in,
-            held: Vec::new(),
-            hold_most: self.rng.range(1, 12) as usize,
-        };
-        let reader = self.spawn(Kind::Reader(reader));
+        let writer = self.new_writer(sid);
+        let host = self.socks[sid].host;
+        let writer = self.spawn(host, Kind::Writer(writer));
+        let reader = self.new_reader(sid);
+        let ring = reader.has_ring();
+        let reader = self.spawn(host, Kind::Reader(reader));
         self.socks[sid].writer = Some(writer);
         self.socks[sid].reader = Some(reader);
         self.socks[sid].scribbler = ring && self.rng.chance(self.cfg.scribblers);
@@ -362,7 +367,7 @@ impl World {
     }
 
     /// One thread of a program has come to its end; with the other, the socket is closed.
-    fn thread_done(&mut self, sid: SockId, reads: bool) -> Next {
+    pub fn thread_done(&mut self, sid: SockId, reads: bool) -> Next {
         let s = &mut self.socks[sid];
         if reads {
             s.reader = None;
@@ -373,269 +378,5 @@ impl World {
             self.within(self.cfg.think, Ev::Close(sid));
         }
         Next::Done
-    }
-
-    // ---- sending ----------------------------------------------------------------------------
-
-    fn writer(&mut self, w: &mut Writer) -> Next {
-        let sid = w.sid;
-        let s = &self.socks[sid];
-        if s.closed || s.ch.write_ended() {
-            return self.thread_done(sid, false);
-        }
-        if w.left == 0 {
-            let Some(n) = w.calls.pop_front() else {
-                return self.sent_all(w);
-            };
-            w.left = n;
-            w.bulk = n > SMALL_MAX;
-        }
-        let s = &mut self.socks[sid];
-        let link = &self.links[s.link].side[s.host];
-        if w.poll && !s.ch.writable() {
-            self.stats.polls_not_writable += 1;
-            return Next::Wait(Wait::Write);
-        }
-        if link.flow.available(false) == 0 {
-            return self.starve(sid);
-        }
-        let old = w.planned.is_some();
-        let plan = match w.planned.take() {
-            Some(plan) => plan,
-            None => {
-                let plan = self.plan(w);
-                if plan == Plan::Wait {
-                    if w.poll {
-                        self.fail(&format!("sock {sid}: writable, but nothing can be sent"));
-                    }
-                    self.stats.writer_waits += 1;
-                    w.poll = w.nonblocking;
-                    return if w.poll {
-                        Next::Soon
-                    } else {
-                        Next::Wait(Wait::Write)
-                    };
-                }
-                if self.rng.chance(20) {
-                    // Pinning takes its time.
-                    w.planned = Some(plan);
-                    return Next::Think;
-                }
-                plan
-            }
-        };
-        w.poll = false;
-        let plan = self.maybe_less(plan);
-        self.send_chunk(w, plan, old)
-    }
-
-    fn plan(&mut self, w: &mut Writer) -> Plan {
-        let s = &mut self.socks[w.sid];
-        let had_window = s.ch.peer_window_size().is_some();
-        let mut plan = s.ch.plan(w.left, w.bulk);
-        if plan == Plan::Wait && w.bulk && w.nonblocking {
-            plan = s.ch.plan(w.left, false);
-        }
-        if w.waits_for_window && !had_window {
-            self.stats.bulk_writer_moved_on += 1;
-        }
-        w.waits_for_window = plan == Plan::Wait && had_window;
-        self.kick(w.sid);
-        plan
-    }
-
-    fn starve(&mut self, sid: SockId) -> Next {
-        let s = &mut self.socks[sid];
-        if !s.starved {
-            s.starved = true;
-            self.links[s.link].side[s.host].starved.push_back(sid);
-        }
-        self.stats.link_starved += 1;
-        Next::Wait(Wait::Write)
-    }
-
-    /// The program's memory may have ended early, or not be pinned in one piece.
-    fn maybe_less(&mut self, plan: Plan) -> Plan {
-        if !self.rng.chance(10) {
-            return plan;
-        }
-        match plan {
-            Plan::Small(n) => Plan::Small(self.rng.range(1, u64::from(n)) as u32),
-            Plan::Bulk(n) => Plan::Bulk(self.rng.range(1, u64::from(n)) as u32),
-            Plan::Wait => Plan::Wait,
-        }
-    }
-
-    fn send_chunk(&mut self, w: &mut Writer, plan: Plan, old: bool) -> Next {
-        let s = &mut self.socks[w.sid];
-        let Some(chunk) = s.ch.commit(plan) else {
-            if !old {
-                self.fail(&format!("sock {}: {plan:?}, but it does not fit", w.sid));
-            }
-            // The window is gone meanwhile; what is left is planned anew.
-            self.stats.plans_outdated += 1;
-            return Next::Soon;
-        };
-        let (link, host, side) = (s.link, s.host, s.side);
-        let c = &mut self.conns[s.conn];
-        let h = chunk.header;
-        assert_eq!(h.pos, c.sent[side]);
-        let from = Source {
-            key: c.stream(side),
-            pos: h.pos,
-            len: h.len,
-        };
-        c.sent[side] += u64::from(h.len);
-        match chunk.write_to {
-            Some((addr, key)) => {
-                self.stats.bulk_bytes += u64::from(h.len);
-                self.post_write(link, host, addr, key, from);
-                self.post_send(link, host, h, None);
-            }
-            None => {
-                self.stats.small_bytes += u64::from(h.len);
-                self.post_send(link, host, h, Some(from));
-            }
-        }
-        w.left -= h.len;
-        if w.left == 0 {
-            Next::Think
-        } else {
-            Next::Soon
-        }
-    }
-
-    fn sent_all(&mut self, w: &mut Writer) -> Next {
-        let sid = w.sid;
-        match w.finish {
-            Finish::Shut => {
-                self.socks[sid].ch.shut_write();
-                self.kick(sid);
-            }
-            Finish::Close => self.close(sid),
-            Finish::CloseLater => {
-                let most = 10 * (self.cfg.net_delay + self.cfg.think + 1);
-                self.within(most, Ev::Close(sid));
-            }
-        }
-        self.thread_done(sid, false)
-    }
-
-    // ---- receiving --------------------------------------------------------------------------
-
-    fn reader(&mut self, r: &mut Reader) -> Next {
-        let sid = r.sid;
-        if self.socks[sid].closed {
-            return self.thread_done(sid, true);
-        }
-        match &mut r.ring_in {
-            Some(0) => {
-                r.ring_in = None;
-                self.make_ring(sid);
-            }
-            Some(n) => *n -= 1,
-            None => {}
-        }
-        let mut progress = false;
-        if self.socks[sid].ring.0.is_some() {
-            if self.socks[sid].scribbler && self.rng.chance(20) {
-                self.scribble(sid);
-            }
-            progress |= self.give_back(r);
-            progress |= self.take(r);
-        }
-        let s = &mut self.socks[sid];
-        let ring_waits = s.ring.0.is_some()
-            && s.rx.indices().any(|i| {
-                let ring = s.ring.0.as_ref();
-                ring.is_some_and(|ring| ring.cell(i).get() == READY)
-            });
-        // A program with a ring calls recv() for what the ring does not show, or just so.
-        if !ring_waits || self.rng.chance(10) {
-            let want = self.rng.range(1, r.most);
-            progress |= self.recv(sid, want) > 0;
-        }
-        if progress {
-            return Next::Think;
-        }
-        let s = &mut self.socks[sid];
-        if let Some(first) = r.held.iter().map(|h| h.1).min() {
-            return Next::Until(first.max(self.now + 1), Wait::Read);
-        }
-        if s.rx.readable(&s.ring) {
-            return Next::Soon;
-        }
-        if s.ch.read_ended() || s.shut_read {
-            if !s.rx.is_empty() && !s.scribbler {
-                self.fail(&format!("sock {sid}: something is left in the queue"));
-            }
-            self.conns[s.conn].ended[s.side] = true;
-            return self.thread_done(sid, true);
-        }
-        Next::Wait(Wait::Read)
-    }
-
-    /// Takes what the ring shows.
-    fn take(&mut self, r: &mut Reader) -> bool {
-        let s = &mut self.socks[r.sid];
-        let Some(ring) = &s.ring.0 else {
-            return false;
-        };
-        let ready: Vec<u32> =
-            s.rx.indices()
-                .filter(|i| ring.cell(*i).get() == READY)
-                .take(r.hold_most.saturating_sub(r.held.len()))
-                .collect();
-        for index in &ready {
-            ring.cell(*index).set(HELD);
-            self.stats.ring_segments += 1;
-        }
-        for index in &ready {
-            let until = self.now + self.rng.below(3 * self.cfg.think + 2);
-            r.held.push((*index, until));
-            if !self.socks[r.sid].scribbler {
-                self.check_desc(r.sid, *index);
-            }
-        }
-        !ready.is_empty()
-    }
-
-    /// Gives back what was held long enough, in any order.
-    fn give_back(&mut self, r: &mut Reader) -> bool {
-        let mut any = false;
-        while let Some(at) = r.held.iter().rposition(|h| h.1 <= self.now) {
-            let (index, _) = r.held.remove(at);
-            self.stats.ring_released_out_of_order += u64::from(at != 0);
-            let scribbler = self.socks[r.sid].scribbler;
-            if !scribbler {
-                // Nobody has touched it while it was held.
-                self.check_desc(r.sid, index);
-            }
-            let s = &mut self.socks[r.sid];
-            if let Some(ring) = &s.ring.0 {
-                if !scribbler {
-                    self.conns[s.conn].read[s.side] += u64::from(ring.desc(index).len);
-                }
-                ring.cell(index).set(DONE);
-            }
-            any = true;
-        }
-        if any {
-            self.reap(r.sid);
-        }
-        any
-    }
-
-    /// A hostile program writes anything into the ring's state words.
-    fn scribble(&mut self, sid: SockId) {
-        self.stats.ring_scribbles += 1;
-        if let Some(ring) = &self.socks[sid].ring.0 {
-            for cell in &ring.state {
-                if self.rng.chance(30) {
-                    cell.set(self.rng.below(6) as u32);
-                }
-            }
-        }
-        self.reap(sid);
     }
 }

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use zrs_core::Violation;
+
 macro_rules! stats {
     ($($name:ident,)*) => {
         /// Counters of things that happened.
@@ -76,4 +78,46 @@ stats! {
     orphans_dropped,
     unknown_channels,
     listeners_closed,
+    events_late,
+    links_made,
+    links_to_nobody,
+    crashes,
+    socks_died,
+    pauses,
+    stalls,
+    shortages,
+    allocations_failed,
+    connects_without_memory,
+    connects_again,
+    opened_after_all,
+    opened_before_old_end,
+    hostile_messages,
+    hostile_changes,
+    hostile_writes,
+    hostile_writes_refused,
+    hostile_overruns,
+    answers_dropped,
+    violations_version,
+    violations_type,
+    violations_reserved,
+    violations_length,
+    violations_position,
+    violations_credit,
+    violations_state,
+    violations_channel,
+}
+
+impl Stats {
+    pub fn count_violation(&mut self, what: Violation) {
+        *match what {
+            Violation::Version => &mut self.violations_version,
+            Violation::Type => &mut self.violations_type,
+            Violation::Reserved => &mut self.violations_reserved,
+            Violation::Length => &mut self.violations_length,
+            Violation::Position => &mut self.violations_position,
+            Violation::Credit => &mut self.violations_credit,
+            Violation::State => &mut self.violations_state,
+            Violation::Channel => &mut self.violations_channel,
+        } += 1;
+    }
 }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What programs do with what has arrived: recv(), with and without MSG_PEEK, and the ring.
+//! Every byte is checked.
+
+use crate::common::is_stream;
+use crate::ring::{MaybeRing, Ring};
+use crate::sock::Held;
+use crate::world::{SockId, World};
+
+impl World {
+    /// recv(): at most `want` bytes, checked; returns how many there were.
+    pub fn recv(&mut self, sid: SockId, want: u64) -> u64 {
+        let mut got = 0;
+        let mut from = None;
+        if self.rng.chance(5) {
+            self.peek(sid, want);
+        }
+        while got < want {
+            let s = &mut self.socks[sid];
+            let Some(index) = s.rx.claim_next(&s.ring, from) else {
+                break;
+            };
+            let Some((pos, n)) = self.check_segment(sid, index, want - got) else {
+                break;
+            };
+            let s = &mut self.socks[sid];
+            let c = &mut self.conns[s.conn];
+            if s.ring.0.is_none() && !s.scribbler && pos != c.read[s.side] {
+                self.fail(&format!("sock {sid}: out of order at {pos}"));
+            }
+            self.stats.recv_beside_ring += u64::from(s.ring.0.is_some());
+            s.rx.advance(&s.ring, index, n as u32);
+            c.read[s.side] += n;
+            got += n;
+            from = Some(index);
+            if self.rng.chance(50) {
+                self.reap(sid);
+            }
+        }
+        self.reap(sid);
+        got
+    }
+
+    /// recv() with MSG_PEEK.
+    fn peek(&mut self, sid: SockId, want: u64) {
+        let mut got = 0;
+        let mut from = None;
+        while got < want {
+            let s = &mut self.socks[sid];
+            let Some(index) = s.rx.claim_next(&s.ring, from) else {
+                break;
+            };
+            got += self
+                .check_segment(sid, index, want - got)
+                .map_or(0, |(_, n)| n);
+            from = Some(index.wrapping_add(1));
+            self.stats.peeks += 1;
+        }
+    }
+
+    /// Checks up to `most` bytes at the reading position of a segment; returns that position in
+    /// the stream and how many bytes it were.
+    fn check_segment(&mut self, sid: SockId, index: u32, most: u64) -> Option<(u64, u64)> {
+        let s = &mut self.socks[sid];
+        let c = &self.conns[s.conn];
+        let mem = &self.hosts[s.host].mem;
+        let seg = s.rx.get_mut(index)?;
+        let n = u64::from(seg.len - seg.taken).min(most);
+        let pos = seg.pos + u64::from(seg.taken);
+        let bytes = match (&seg.held, seg.window_off, &s.window) {
+            (Some(Held::Block(b) | Held::Spilled(b)), None, _) => &b[seg.taken as usize..],
+            (None, Some(off), Some(w)) => &mem[w.start + (off + seg.taken) as usize..],
+            _ => self.fail(&format!("sock {sid}: a segment without a place")),
+        };
+        let bytes = &bytes[..n as usize];
+        if !c.hostile && !is_stream(c.stream(1 - s.side), pos, bytes) {
+            self.fail(&format!("sock {sid}: wrong bytes at {pos}"));
+        }
+        Some((pos, n))
+    }
+
+    /// Checks what a descriptor shows to the program.
+    pub fn check_desc(&self, sid: SockId, index: u32) {
+        let s = &self.socks[sid];
+        let (Some(ring), Some(w)) = (&s.ring.0, &s.window) else {
+            self.fail(&format!("sock {sid}: a ring without a window"));
+        };
+        let d = ring.desc(index);
+        let start = w.start + d.off as usize;
+        let bytes = &self.hosts[s.host].mem[start..start + d.len as usize];
+        let c = &self.conns[s.conn];
+        if !c.hostile && !is_stream(c.stream(1 - s.side), d.pos, bytes) {
+            self.fail(&format!("sock {sid}: wrong bytes in the ring at {}", d.pos));
+        }
+    }
+
+    /// ZRS_RX_RING.
+    pub fn make_ring(&mut self, sid: SockId) {
+        let host = self.socks[sid].host;
+        if self.no_memory(host) {
+            return;
+        }
+        if self.socks[sid].window.is_none() {
+            self.offer_window(sid);
+        }
+        let s = &mut self.socks[sid];
+        let mut ring = Ring::new(s.entries);
+        self.stats.ring_made_in_mid_stream += u64::from(!s.rx.is_empty());
+        for index in s.rx.indices() {
+            if let Some(seg) = s.rx.get_mut(index) {
+                seg.claimed |= seg.window_off.is_none() || seg.taken > 0;
+                ring.publish(index, seg);
+            }
+        }
+        s.ring = MaybeRing(Some(ring));
+    }
+}

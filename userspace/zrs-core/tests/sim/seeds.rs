@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which seeds are run, on all processors. A seed's run depends on nothing but the seed.
+
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::stats::Stats;
+use crate::world::World;
+
+/// Seeds of a run that is not told otherwise; as many show every case that there is.
+pub const ENOUGH: u64 = if cfg!(miri) { 3 } else { 1500 };
+
+/// What is to be run.
+pub struct Plan {
+    base: u64,
+    /// Seeds at most.
+    count: u64,
+    /// No seed is begun after this.
+    time: Duration,
+    trace: bool,
+}
+
+fn number(name: &str) -> Option<u64> {
+    // Set to nothing is not set: that is how make hands it on.
+    let value = std::env::var(name).ok().filter(|v| !v.is_empty())?;
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={value}: not a number")),
+    )
+}
+
+impl Plan {
+    /// SEED=n: that seed alone, and TRACE=1 prints what happens in it. Else the seeds from
+    /// SIM_BASE on: for SIM_SECONDS, or SEEDS of them.
+    pub fn from_env() -> Self {
+        let forever = Duration::from_secs(u64::MAX);
+        if let Some(seed) = number("SEED") {
+            return Self {
+                base: seed,
+                count: 1,
+                time: forever,
+                trace: std::env::var_os("TRACE").is_some(),
+            };
+        }
+        let seconds = number("SIM_SECONDS");
+        let most = if seconds.is_some() { u64::MAX } else { ENOUGH };
+        Self {
+            base: number("SIM_BASE").unwrap_or(0),
+            count: number("SEEDS").unwrap_or(most),
+            time: seconds.map_or(forever, Duration::from_secs),
+            trace: false,
+        }
+    }
+}
+
+/// Runs the seeds; returns how many there were and what happened in them. Panics if one failed,
+/// after it has printed how to run that one again.
+pub fn run(plan: &Plan) -> (u64, Stats) {
+    let begin = Instant::now();
+    let next = AtomicU64::new(0);
+    let failed = Mutex::new(None::<u64>);
+    let sum = Mutex::new((0, Stats::default()));
+    let one = || {
+        let (mut count, mut stats) = (0, Stats::default());
+        while begin.elapsed() < plan.time && failed.lock().unwrap().is_none() {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= plan.count {
+                break;
+            }
+            let seed = plan.base.wrapping_add(n);
+            match catch_unwind(|| World::new(seed, plan.trace).run()) {
+                Ok(s) => stats.add(&s),
+                Err(_) => {
+                    // Of several the least, so that the answer is more often the same.
+                    let mut failed = failed.lock().unwrap();
+                    *failed = Some(failed.map_or(seed, |f: u64| f.min(seed)));
+                }
+            }
+            count += 1;
+        }
+        let mut sum = sum.lock().unwrap();
+        sum.0 += count;
+        sum.1.add(&stats);
+    };
+    let threads = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    thread::scope(|s| {
+        for _ in 0..threads.min(plan.count) {
+            s.spawn(one);
+        }
+    });
+    let (count, stats) = sum.into_inner().unwrap();
+    if let Some(seed) = failed.into_inner().unwrap() {
+        eprintln!("sim: seed {seed} failed; to replay it:");
+        eprintln!("    tests/vm/in-root -C /zrs/userspace env SEED={seed} TRACE=1 \\");
+        eprintln!("        cargo test --release --locked -p zrs-core --test sim two_hosts");
+        panic!("seed {seed} failed");
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    report(&format!(
+        "sim: {count} seeds from {}: {seconds:.1} s, {:.0} seeds/s\n{stats}\n",
+        plan.base,
+        count as f64 / seconds
+    ));
+    (count, stats)
+}
+
+/// Prints, and writes into the file SIM_REPORT if that is set: what a test prints is not seen when
+/// it passes.
+fn report(text: &str) {
+    print!("{text}");
+    if let Some(path) = std::env::var_os("SIM_REPORT").filter(|p| !p.is_empty()) {
+        std::fs::write(path, text).unwrap_or_else(|e| panic!("SIM_REPORT: {e}"));
+    }
+}
