@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::size_of;
+#[cfg(not(miri))]
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
@@ -54,10 +55,11 @@ pub fn pair_from(
 ) -> io::Result<(Kernel, Arc<Ring>)> {
     let desc_offset = size_of::<zrs_ring>();
     let ring_len = desc_offset + entries as usize * size_of::<zrs_desc>();
-    let (ring_fd, window_fd) = (memfd(ring_len)?, memfd(window)?);
+    let (kernel_ring, ring) = twins(ring_len, true)?;
+    let (kernel_window, window_map) = twins(window, false)?;
     let kernel = Kernel {
-        ring: Map::shared_write(ring_fd.as_fd(), 0, ring_len)?,
-        window: Map::shared_write(window_fd.as_fd(), 0, window)?,
+        ring: kernel_ring,
+        window: kernel_window,
         entries,
         head: first,
         tail: first,
@@ -77,13 +79,42 @@ pub fn pair_from(
     // SAFETY: the mapping is large enough, and nobody else has it yet.
     unsafe { kernel.head_ptr().write(start) };
 
-    let ring = Map::shared_write(ring_fd.as_fd(), 0, ring_len)?;
-    let window = Map::shared_read(window_fd.as_fd(), 0, window)?;
     // SAFETY: `Kernel` keeps the protocol.
-    let ring = unsafe { Ring::new(ring, window, Box::new(bell))? };
+    let ring = unsafe { Ring::new(ring, window_map, Box::new(bell))? };
     Ok((kernel, Arc::new(ring)))
 }
 
+/// The program's side alone, of a ring of `bytes` bytes that begins with `head`, all else zero.
+/// Errors as [`Ring::open`].
+pub fn from_head(head: zrs_ring, bytes: usize, window: usize) -> io::Result<Arc<Ring>> {
+    let map = Map::anonymous(bytes)?;
+    if bytes >= size_of::<zrs_ring>() {
+        // SAFETY: it fits into the mapping, which nobody else has yet.
+        unsafe { map.base().cast::<zrs_ring>().write(head) };
+    }
+    // SAFETY: nobody is at the other side.
+    let ring = unsafe { Ring::new(map, Map::anonymous(window)?, Box::new(Bell::default()))? };
+    Ok(Arc::new(ring))
+}
+
+/// Two mappings of the same memory: the kernel's and the program's, which may write or not.
+#[cfg(not(miri))]
+fn twins(len: usize, writable: bool) -> io::Result<(Map, Map)> {
+    let fd = memfd(len)?;
+    let kernel = Map::shared_write(fd.as_fd(), 0, len)?;
+    let program = match writable {
+        true => Map::shared_write(fd.as_fd(), 0, len)?,
+        false => Map::shared_read(fd.as_fd(), 0, len)?,
+    };
+    Ok((kernel, program))
+}
+
+#[cfg(miri)]
+fn twins(len: usize, _: bool) -> io::Result<(Map, Map)> {
+    Map::twins(len)
+}
+
+#[cfg(not(miri))]
 fn memfd(len: usize) -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string; the descriptor returned is new.
     let fd = unsafe {
@@ -127,6 +158,11 @@ impl Kernel {
 
     /// Publishes `data` as one READY segment. False: no room in the window or no descriptor.
     pub fn put(&mut self, data: &[u8]) -> bool {
+        self.put_at(data).is_some()
+    }
+
+    /// As [`Kernel::put`]; returns where in the window it is.
+    pub fn put_at(&mut self, data: &[u8]) -> Option<usize> {
         // A segment is contiguous: what is left at the end of the window is skipped.
         let len = self.window.len();
         let skip = if self.put + data.len() > len {
@@ -135,7 +171,7 @@ impl Kernel {
             0
         };
         if self.free < skip + data.len() || self.full() {
-            return false;
+            return None;
         }
         let off = if skip > 0 { 0 } else { self.put };
         // SAFETY: the range is in the window and free: no descriptor in use names it.
@@ -147,7 +183,7 @@ impl Kernel {
         self.free -= skip + data.len();
         self.rooms.push_back(skip + data.len());
         self.publish(off, data.len(), ZRS_DESC_READY);
-        true
+        Some(off)
     }
 
     /// Publishes a segment of `len` bytes that wait in the kernel. False: no descriptor.
@@ -188,6 +224,11 @@ impl Kernel {
         } else {
             ZRS_DESC_KERNEL
         };
+        self.state(n).store(state, Ordering::Release);
+    }
+
+    /// Puts anything into the state word of segment `n`'s descriptor.
+    pub fn set_state(&self, n: u64, state: u32) {
         self.state(n).store(state, Ordering::Release);
     }
 

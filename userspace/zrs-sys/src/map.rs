@@ -15,6 +15,9 @@ use std::ptr::{self, NonNull};
 pub struct Map {
     base: NonNull<u8>,
     len: usize,
+    /// Memory that stays for ever; see [`Map::twins`].
+    #[cfg(miri)]
+    forever: bool,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; all access is by raw pointers whose
@@ -58,7 +61,24 @@ impl Map {
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // INVARIANT: the kernel has just made this mapping.
-        Ok(Self { base, len })
+        Ok(Self {
+            base,
+            len,
+            #[cfg(miri)]
+            forever: false,
+        })
+    }
+
+    /// Two mappings of the same memory, which is never freed. Miri knows no files that can be
+    /// mapped twice.
+    #[cfg(miri)]
+    pub(crate) fn twins(len: usize) -> io::Result<(Self, Self)> {
+        let mut one = Self::anonymous(len)?;
+        one.forever = true;
+        let base = one.base;
+        // INVARIANT: as that of `one`, for ever.
+        let forever = true;
+        Ok((one, Self { base, len, forever }))
     }
 
     /// Its first byte.
@@ -78,6 +98,7 @@ impl Map {
 
     /// Asks for huge pages; a hint.
     pub(crate) fn advise_huge(&self) {
+        #[cfg(not(miri))]
         // SAFETY: by the invariant the range is our mapping, and the advice changes no content.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
     }
@@ -85,6 +106,10 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        #[cfg(miri)]
+        if self.forever {
+            return;
+        }
         // SAFETY: by the invariant the range is ours, and no pointer into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
