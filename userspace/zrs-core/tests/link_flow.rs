@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{cases, Rng};
+use common::Rng;
 use proptest::prelude::*;
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
 use zrs_core::Violation;
@@ -255,9 +255,10 @@ impl Pair {
 /// However messages cross, when the network is quiet each side may send control, though nobody
 /// has read any data and none of it ever is.
 // rows: Z5 C3
+#[cfg(not(miri))] // Long.
 #[test]
 fn control_always_gets_through() {
-    for seed in 0..u64::from(cases(3000)) {
+    for seed in 0..3000 {
         let mut rng = Rng::new(seed);
         let blocks = [0; 2].map(|_| rng.pick(&[32, 33, 47, 64, 200, 1024]));
         let mut p = Pair::new(blocks);
@@ -317,11 +318,12 @@ fn control_always_gets_through() {
 
 /// Both sides send control as long as they may, and nothing arrives before they are done.
 // rows: Z5
+#[cfg(not(miri))] // Long.
 #[test]
 fn crossing_floods() {
     for blocks in [[32, 32], [32, 1024], [1024, 1024]] {
         let mut p = Pair::new(blocks);
-        for round in 0..cases(1000) as usize {
+        for round in 0..1000 {
             for side in 0..2 {
                 while p.send(side, false) {}
             }

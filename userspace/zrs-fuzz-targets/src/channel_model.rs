@@ -13,7 +13,9 @@ use zrs_core::ChanId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// CONNECT is not said yet, or said.
-    Opening { said: bool },
+    Opening {
+        said: bool,
+    },
     /// ACCEPT is not said yet.
     Accepting,
     Open,

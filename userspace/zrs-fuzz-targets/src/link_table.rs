@@ -72,15 +72,16 @@ fn table(input: &mut Input<'_>) {
 /// One side of a link, and what is true of it in numbers that do not wrap.
 struct Side {
     flow: LinkFlow,
-    /// Link credit under way to this side.
-    pipe: VecDeque<u64>,
+    /// Link credit under way to this side, and whether with data.
+    pipe: VecDeque<(u64, bool)>,
     sent: u64,
     /// What the peer has allowed.
     allowed: u64,
     arrived: u64,
     room: u64,
     told: u64,
-    /// Blocks that hold something.
+    /// Blocks that hold something: data, or a message that is dealt with at once.
+    held_data: u64,
     held: u64,
     blocks: u64,
 }
@@ -102,6 +103,7 @@ impl Pair {
                 arrived: 0,
                 room: u64::from(ours),
                 told: u64::from(ours),
+                held_data: 0,
                 held: 0,
                 blocks: u64::from(ours),
             })
@@ -112,7 +114,7 @@ impl Pair {
         })
     }
 
-    fn post(&mut self, me: usize) {
+    fn post(&mut self, me: usize, data: bool) {
         let s = &mut self.side[me];
         s.sent += 1;
         s.told = s.room;
@@ -120,13 +122,13 @@ impl Pair {
         let credit = s.flow.sending();
         assert_eq!(credit, self.at.wrapping_add(s.told as u32));
         let told = s.told;
-        self.side[1 - me].pipe.push_back(told);
+        self.side[1 - me].pipe.push_back((told, data));
     }
 
     fn send(&mut self, me: usize, control: bool) -> bool {
         let can = self.side[me].flow.available(control) > 0;
         if can {
-            self.post(me);
+            self.post(me, !control);
         }
         can
     }
@@ -134,7 +136,7 @@ impl Pair {
     fn lone(&mut self, me: usize) -> bool {
         let can = self.side[me].flow.credit_due();
         if can {
-            self.post(me);
+            self.post(me, false);
         }
         can
     }
@@ -142,24 +144,28 @@ impl Pair {
     fn deliver(&mut self, me: usize) -> bool {
         let at = self.at;
         let s = &mut self.side[me];
-        let Some(credit) = s.pipe.pop_front() else {
+        let Some((credit, data)) = s.pipe.pop_front() else {
             return false;
         };
         s.arrived += 1;
-        s.held += 1;
-        assert!(s.held <= s.blocks, "the receive queue is overrun");
+        *(if data { &mut s.held_data } else { &mut s.held }) += 1;
+        assert!(
+            s.held + s.held_data <= s.blocks,
+            "the receive queue is overrun"
+        );
         s.allowed = credit;
         let arrived = s.flow.arrived(at.wrapping_add(credit as u32));
         assert_eq!(arrived, Ok(()), "an honest peer");
         true
     }
 
-    fn repost(&mut self, me: usize) -> bool {
+    fn repost(&mut self, me: usize, data: bool) -> bool {
         let s = &mut self.side[me];
-        if s.held == 0 {
+        let held = if data { &mut s.held_data } else { &mut s.held };
+        if *held == 0 {
             return false;
         }
-        s.held -= 1;
+        *held -= 1;
         s.room += 1;
         s.flow.reposted();
         true
@@ -178,45 +184,55 @@ impl Pair {
         }
     }
 
-    /// Everything is read: then both may send again.
-    fn settle(&mut self) {
+    /// Everything arrives, and is read if `read`: then both may send again, if only control.
+    fn settle(&mut self, read: bool) {
         for _ in 0..10_000 {
             let mut moved = false;
             for me in 0..2 {
                 while self.deliver(me) {
                     moved = true;
                 }
-                while self.repost(me) {
+                while self.repost(me, false) || (read && self.repost(me, true)) {
                     moved = true;
                 }
                 moved |= self.lone(me);
             }
             self.check();
             if !moved {
-                assert!(self.side.iter().all(|s| s.flow.available(false) > 0));
+                let may = |s: &Side| s.flow.available(!read) > 0;
+                assert!(self.side.iter().all(may), "nobody can go on");
                 return;
             }
         }
         panic!("credit goes to and fro for ever");
     }
 
-    /// A message with any link credit: taken only if it keeps within bounds. Ends the course.
+    /// Messages with any link credit, as many as are taken: only within bounds. Ends the course.
     fn lie(&mut self, me: usize, credit: u32) {
         let at = self.at;
         let s = &mut self.side[me];
-        let arrived = s.arrived + 1;
-        let gain = credit.wrapping_sub(at.wrapping_add(s.allowed as u32));
-        let room = credit.wrapping_sub(at.wrapping_add(s.sent as u32));
-        let good = arrived <= s.told && gain < 1 << 31 && room <= 1 << 20;
-        assert_eq!(s.flow.arrived(credit).is_ok(), good);
-        if good {
+        loop {
+            s.arrived += 1;
+            let gain = credit.wrapping_sub(at.wrapping_add(s.allowed as u32));
+            let room = credit.wrapping_sub(at.wrapping_add(s.sent as u32));
+            let good = s.arrived <= s.told && gain < 1 << 31 && room <= 1 << 20;
+            assert_eq!(s.flow.arrived(credit).is_ok(), good);
+            if !good {
+                return;
+            }
+            s.allowed = s.sent + u64::from(room);
             assert_eq!(s.flow.left_to_us(), room);
         }
     }
 }
 
 fn flow(input: &mut Input<'_>) {
-    let at = input.u32();
+    // Often near where the counts wrap.
+    let at = match input.u8() % 3 {
+        0 => input.u32(),
+        1 => 0_u32.wrapping_sub(input.u8().into()),
+        _ => (1_u32 << 31).wrapping_sub(input.u8().into()),
+    };
     let blocks = [0, 1].map(|_| MIN_CREDIT - 2 + u32::from(input.u8()));
     let sane = blocks.iter().all(|b| *b >= MIN_CREDIT);
     let pair = Pair::new(at, blocks);
@@ -233,27 +249,32 @@ fn flow(input: &mut Input<'_>) {
                 0 | 1 => p.send(me, false),
                 2 => p.send(me, true),
                 3 => p.lone(me),
-                4 | 5 => p.deliver(me),
-                6 => p.repost(me),
+                4 => p.deliver(me),
+                5 => p.repost(me, true),
+                6 => p.repost(me, false),
                 _ if op == 0xff => {
                     let near = p.side[me].allowed as u32;
                     let how = input.u8();
                     let some = input.u32();
                     let credit = match how % 2 {
                         0 => some,
-                        _ => at.wrapping_add(near).wrapping_add(some % 64).wrapping_sub(32),
+                        _ => at
+                            .wrapping_add(near)
+                            .wrapping_add(some % 64)
+                            .wrapping_sub(32),
                     };
                     return p.lie(me, credit);
                 }
                 _ => {
-                    p.settle();
+                    p.settle(op & 0x10 != 0);
                     true
                 }
             };
             p.check();
         }
     }
-    p.settle();
+    p.settle(false);
+    p.settle(true);
 }
 
 /// The table of channels, or both sides of a link.

@@ -21,7 +21,11 @@ fn head(input: &mut Input<'_>) {
     let bytes = 1 + input.below(9000);
     let some = input.u32();
     let head = zrs_ring {
-        version: if some % 8 == 0 { some } else { ZRS_UAPI_VERSION },
+        version: if some % 8 == 0 {
+            some
+        } else {
+            ZRS_UAPI_VERSION
+        },
         entries: match input.u8() {
             0 => input.u32(),
             n => 1 << (n % 10),
@@ -34,8 +38,7 @@ fn head(input: &mut Input<'_>) {
         head: input.u64(),
         ..Default::default()
     };
-    let end = u64::from(head.desc_offset)
-        + u64::from(head.entries) * size_of::<zrs_desc>() as u64;
+    let end = u64::from(head.desc_offset) + u64::from(head.entries) * size_of::<zrs_desc>() as u64;
     let good = bytes >= size_of::<zrs_ring>()
         && head.version == ZRS_UAPI_VERSION
         && head.entries.is_power_of_two()
@@ -142,7 +145,9 @@ impl Consumer {
         let rung = self.bell.0.load(Ordering::SeqCst);
         let mut given_back = false;
         // A segment of those in the ring, or one that has been in it.
-        let n = self.head.saturating_sub(u64::from(some) % (self.desc.len() as u64 + 2) + 1);
+        let n = self
+            .head
+            .saturating_sub(u64::from(some) % (self.desc.len() as u64 + 2) + 1);
         match what % 12 {
             0..=2 => {
                 let data = vec![what; usize::from(some) % 300 + 1];
@@ -171,8 +176,7 @@ impl Consumer {
             4..=7 => {
                 let before = self.kernel.state_of(n);
                 self.look(n);
-                given_back =
-                    before == ZRS_DESC_READY && self.kernel.state_of(n) == ZRS_DESC_DONE;
+                given_back = before == ZRS_DESC_READY && self.kernel.state_of(n) == ZRS_DESC_DONE;
             }
             8 | 9 => {
                 if !self.held.is_empty() {
@@ -275,7 +279,11 @@ fn queue(input: &mut Input<'_>) {
                 assert_eq!(pushed.is_ok(), model.len() < entries);
                 if let Ok(index) = pushed {
                     assert_eq!(index, next);
-                    let state = if claimed { ZRS_DESC_KERNEL } else { ZRS_DESC_READY };
+                    let state = if claimed {
+                        ZRS_DESC_KERNEL
+                    } else {
+                        ZRS_DESC_READY
+                    };
                     words.at(index).set(state);
                     model.push_back(Kept {
                         index,

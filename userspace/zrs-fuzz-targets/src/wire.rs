@@ -49,7 +49,10 @@ fn header(b: &[u8; HEADER_LEN], payload: u32) {
     assert_eq!((h.dst.q, h.dst.gen), (le32(b, 8), le32(b, 12)));
     assert_eq!((h.src.q, h.src.gen), (le32(b, 16), le32(b, 20)));
     assert_eq!((h.pos, h.woff), (le64(b, 24), le64(b, 32)));
-    assert_eq!((h.credit.window, h.credit.small), (le64(b, 40), le64(b, 48)));
+    assert_eq!(
+        (h.credit.window, h.credit.small),
+        (le64(b, 40), le64(b, 48))
+    );
     assert_eq!((h.credit.msgs, h.link_credit), (le32(b, 56), le32(b, 60)));
     assert_eq!((h.arg0, h.arg1), (le32(b, 64), le32(b, 68)));
     assert_eq!((h.arg2, h.lease), (le64(b, 72), le32(b, 80)));

@@ -25,7 +25,9 @@ fn run(name: &str, target: Target, data: &[u8], from: &str) {
 }
 
 fn kept_inputs(name: &str, target: Target) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(name);
     let mut count = 0;
     for entry in std::fs::read_dir(&dir).expect("the corpus") {
         let path = entry.expect("an entry").path();
@@ -59,7 +61,12 @@ fn random_inputs(name: &str, target: Target) {
         let most = [20, 200, 1500][(rng.next() % 3) as usize];
         let len = rng.next() % most;
         let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
-        run(name, target, &data, &format!("random input {n}, SEED={seed}"));
+        run(
+            name,
+            target,
+            &data,
+            &format!("random input {n}, SEED={seed}"),
+        );
     }
 }
 

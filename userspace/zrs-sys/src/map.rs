@@ -100,7 +100,9 @@ impl Map {
     pub(crate) fn advise_huge(&self) {
         #[cfg(not(miri))]
         // SAFETY: by the invariant the range is our mapping, and the advice changes no content.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
+        unsafe {
+            libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE)
+        };
     }
 }
 

@@ -244,7 +244,6 @@ fn explore(scripts: [&[Op]; 2]) -> usize {
 }
 
 // rows: B9 E4 L2
-#[cfg_attr(miri, ignore = "thousands of states")]
 #[test]
 fn every_order_of_ends() {
     let scripts: [&[Op]; 6] = [
@@ -265,7 +264,6 @@ fn every_order_of_ends() {
 }
 
 // rows: B9 E3
-#[cfg_attr(miri, ignore = "thousands of states")]
 #[test]
 fn every_order_of_giving_up() {
     let mut states = 0;
@@ -282,7 +280,6 @@ fn every_order_of_giving_up() {
 }
 
 // rows: Z3 C3 B9
-#[cfg_attr(miri, ignore = "thousands of states")]
 #[test]
 fn every_order_of_windows_and_ends() {
     let pairs: [[&[Op]; 2]; 6] = [

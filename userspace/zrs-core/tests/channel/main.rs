@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod credit;
+#[cfg(not(miri))] // Thousands of states.
 mod crossing;
 mod ends;
 mod hostile;

@@ -53,7 +53,7 @@ impl Rng {
 /// step takes a thousand times as long.
 pub const fn cases(full: u32) -> u32 {
     if cfg!(miri) {
-        1 + full / 500
+        1 + full / 2000
     } else {
         full
     }

@@ -30,6 +30,8 @@ pub struct Hostile {
     lives: u32,
     /// It does not give room back.
     stingy: bool,
+    /// It takes more room than it was given.
+    greedy: bool,
     numbers: u32,
     chans: Vec<Theirs>,
     /// Some of what the honest side said.
@@ -43,8 +45,7 @@ impl World {
     /// The adversary connects to a host.
     pub fn make_hostile_link(&mut self, lives: u32) {
         let side = self.rng.below(2) as usize;
-        let delay = self.rng.below(self.cfg.net_delay + 1);
-        let mut l = Link::new(self.cfg.link_credit, self.cfg.tx_slots, delay);
+        let mut l = Link::new(&self.cfg, &mut self.rng);
         l.last_arrival = [self.now; 2];
         l.hostile = Some(side);
         let link = self.links.len();
@@ -53,6 +54,7 @@ impl World {
             steps: self.cfg.hostile_steps,
             lives,
             stingy: self.rng.chance(20),
+            greedy: self.rng.chance(30),
             ..Hostile::default()
         });
         if !self.hosts[1 - side].up {
@@ -124,7 +126,13 @@ impl World {
                     len: chunk.header.len,
                 };
                 if let Some((addr, key)) = chunk.write_to {
-                    self.post_write(link, side, addr, key, from);
+                    // Beyond a window's end the device would refuse; what is announced there is
+                    // for the other side to find.
+                    let end = addr + u64::from(from.len);
+                    let inside = |p: &Place| p.1 == key && end <= p.0 + u64::from(p.2);
+                    if hostile.given.iter().any(inside) {
+                        self.post_write(link, side, addr, key, from);
+                    }
                 }
                 let payload = chunk.write_to.is_none().then_some(from);
                 self.hostile_send(hostile, link, chunk.header, payload);
@@ -351,8 +359,19 @@ impl World {
         } else if h.kind == Type::WindowGrant && h.arg1 != 0 {
             hostile.given.push((h.arg2, h.arg0, h.arg1));
         }
+        let mut h = *h;
+        if hostile.greedy {
+            match h.kind {
+                Type::Accept | Type::Connect => {
+                    h.arg1 += 1;
+                    h.arg2 += 4096;
+                }
+                Type::WindowGrant if h.arg1 != 0 => h.arg1 += 4096,
+                _ => {}
+            }
+        }
         if let Some(t) = hostile.chans.iter_mut().find(|t| t.ch.local() == h.dst) {
-            match t.ch.on_message(h) {
+            match t.ch.on_message(&h) {
                 Ok(Event::Data) => t.unread.push_back((0, h.len)),
                 Ok(Event::Written { .. }) => t.unread.push_back((h.len, 0)),
                 _ => {}

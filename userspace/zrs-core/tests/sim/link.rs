@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use zrs_core::link_flow::LinkFlow;
 use zrs_core::wire::{Header, HEADER_LEN};
 
+use crate::common::Rng;
+use crate::config::Config;
 use crate::world::SockId;
 
 /// Slots for messages under way that only control messages use, as in the module.
@@ -48,6 +50,11 @@ pub struct Side {
     /// than it may takes those of others.
     pub posted: i64,
     pub blocks: u32,
+    /// SENDs that the peer has been told of, counted without wrapping, that could be told, and that
+    /// were taken.
+    pub told: u64,
+    pub room: u64,
+    pub taken: u64,
     /// Messages that may still be posted before one completes, and in all.
     pub slots_free: usize,
     pub slots: usize,
@@ -68,14 +75,17 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(ours: u32, theirs: u32, slots: usize) -> Self {
+    fn new(ours: u32, theirs: u32, at: u32, slots: usize) -> Self {
         Self {
-            flow: LinkFlow::new(ours, theirs).expect("sane credit"),
+            flow: LinkFlow::starting_at(ours, theirs, at).expect("sane credit"),
             pending: VecDeque::new(),
             answers: VecDeque::new(),
             starved: VecDeque::new(),
             posted: i64::from(ours),
             blocks: ours,
+            told: u64::from(ours),
+            room: u64::from(ours),
+            taken: 0,
             slots_free: slots,
             slots,
             cq: VecDeque::new(),
@@ -118,9 +128,14 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(credit: [u32; 2], slots: usize, delay: u64) -> Self {
+    /// A link as the configuration has them, at any delay; its counts begin anywhere.
+    pub fn new(cfg: &Config, rng: &mut Rng) -> Self {
+        let delay = rng.below(cfg.net_delay + 1);
+        let at = rng.pick(&[0, 0_u32.wrapping_sub(100), (1 << 31) - 100]);
+        let credit = cfg.link_credit;
+        let side = |s: usize| Side::new(credit[s], credit[1 - s], at, cfg.tx_slots);
         Self {
-            side: [0, 1].map(|s: usize| Side::new(credit[s], credit[1 - s], slots)),
+            side: [0, 1].map(side),
             pipe: [VecDeque::new(), VecDeque::new()],
             last_arrival: [0; 2],
             delay,

@@ -116,6 +116,7 @@ impl World {
             s.window = Some(Window {
                 page,
                 pages,
+                size,
                 start: page * PAGE,
                 key,
                 unread: VecDeque::new(),

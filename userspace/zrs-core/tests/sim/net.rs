@@ -34,8 +34,8 @@ impl World {
     /// `host` connects to the other one; what it sends arrives when that is done.
     fn make_link(&mut self, host: usize) -> usize {
         self.stats.links_made += 1;
-        let delay = self.rng.below(self.cfg.net_delay + 1);
-        let mut l = Link::new(self.cfg.link_credit, self.cfg.tx_slots, delay);
+        let mut l = Link::new(&self.cfg, &mut self.rng);
+        let delay = l.delay;
         l.last_arrival = [self.now + 2 * delay; 2];
         let link = self.links.len();
         trace!(self, "host {host}: makes link {link}");
@@ -77,6 +77,7 @@ impl World {
     pub fn post_send(&mut self, link: usize, side: usize, mut h: Header, payload: Option<Source>) {
         let s = &mut self.links[link].side[side];
         h.link_credit = s.flow.sending();
+        s.told = s.room;
         s.slots_free -= 1;
         if h.kind == Type::LinkCredit {
             s.lone += 1;
@@ -229,6 +230,11 @@ impl World {
                 return Err(e);
             }
         };
+        let s = &mut self.links[link].side[side];
+        s.taken += 1;
+        if s.taken > s.told {
+            self.fail(&format!("link {link} {side}: takes more than it granted"));
+        }
         let result = self.deliver(link, side, &h, m.payload);
         self.link_room(link, side);
         result
@@ -252,6 +258,7 @@ impl World {
         s.posted += 1;
         assert!(s.posted <= i64::from(s.blocks));
         s.flow.reposted();
+        s.room += 1;
         self.poke(link, side);
     }
 

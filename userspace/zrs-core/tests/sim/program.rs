@@ -271,7 +271,7 @@ impl World {
         self.conns
             .push(Conn::new(key, link, [Some(sid), None], hostile));
         let ch = Channel::connect(id, 50000, port, ours);
-        let mut s = Sock::new(host, conn, 0, link, ch, ours.msgs);
+        let mut s = Sock::new(host, conn, 0, link, ch, ours);
         s.opener = Some(actor);
         s.port = port;
         self.socks.push(s);
@@ -331,7 +331,7 @@ impl World {
         let s = &mut self.socks[sid];
         (s.conn, s.link, s.id) = (conn, link, id);
         s.ch = Channel::connect(id, 50000, port, ours);
-        s.new_rx(ours.msgs);
+        s.new_rx(ours);
         s.in_table = true;
         self.attach(sid);
     }

@@ -15,6 +15,8 @@ pub struct Reader {
     /// Segments that it holds, and until when.
     held: Vec<(u32, u64)>,
     hold_most: usize,
+    /// After the reading direction was shut, what had arrived is read late.
+    lazy_until: Option<u64>,
 }
 
 impl Reader {
@@ -34,6 +36,7 @@ impl World {
             ring_in,
             held: Vec::new(),
             hold_most: self.rng.range(1, 12) as usize,
+            lazy_until: None,
         }
     }
 
@@ -49,6 +52,17 @@ impl World {
             }
             Some(n) => *n -= 1,
             None => {}
+        }
+        if self.socks[sid].shut_read {
+            let late = 20 * (self.cfg.think + self.cfg.net_delay);
+            let until = match r.lazy_until {
+                Some(until) => until,
+                None => self.now + self.rng.below(late + 1),
+            };
+            r.lazy_until = Some(until);
+            if until > self.now {
+                return Next::Until(until, Wait::Read);
+            }
         }
         let mut progress = false;
         if self.socks[sid].ring.0.is_some() {

@@ -12,7 +12,7 @@ use crate::stats::Stats;
 use crate::world::World;
 
 /// Seeds of a run that is not told otherwise; as many show every case that there is.
-pub const ENOUGH: u64 = if cfg!(miri) { 3 } else { 1500 };
+pub const ENOUGH: u64 = 1500;
 
 /// What is to be run.
 pub struct Plan {

@@ -10,7 +10,6 @@ use zrs_core::wire::{Header, Refusal, Type};
 use zrs_core::{ChanId, Violation};
 
 use crate::common::{fill_stream, is_stream};
-use crate::host::PAGE;
 use crate::link::{Link, Source};
 use crate::net::overlap;
 use crate::ring::MaybeRing;
@@ -29,6 +28,7 @@ pub enum Held {
 pub struct Window {
     pub page: usize,
     pub pages: usize,
+    pub size: u32,
     /// Offset in the pool's memory.
     pub start: usize,
     pub key: u32,
@@ -50,6 +50,8 @@ pub struct Sock {
     pub ring: MaybeRing,
     pub window: Option<Window>,
     pub entries: usize,
+    /// What it lets the peer have outstanding.
+    limits: Limits,
     pub in_table: bool,
     /// In its link's list of those that have something to say.
     pub queued: bool,
@@ -87,8 +89,15 @@ impl Sock {
         }
     }
 
-    pub fn new(host: usize, conn: usize, side: usize, link: usize, ch: Channel, msgs: u32) -> Self {
-        let entries = msgs.next_power_of_two() as usize;
+    pub fn new(
+        host: usize,
+        conn: usize,
+        side: usize,
+        link: usize,
+        ch: Channel,
+        limits: Limits,
+    ) -> Self {
+        let entries = limits.msgs.next_power_of_two() as usize;
         Self {
             host,
             conn,
@@ -100,6 +109,7 @@ impl Sock {
             ring: MaybeRing(None),
             window: None,
             entries,
+            limits,
             in_table: true,
             queued: false,
             starved: false,
@@ -121,8 +131,9 @@ impl Sock {
     }
 
     /// An empty queue for a channel that is made anew.
-    pub fn new_rx(&mut self, msgs: u32) {
-        self.entries = msgs.next_power_of_two() as usize;
+    pub fn new_rx(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.entries = limits.msgs.next_power_of_two() as usize;
         self.rx = RxQueue::new((0..self.entries).map(|_| None).collect());
     }
 
@@ -148,6 +159,17 @@ impl Sock {
             Type::WindowGrant => stats.window_grants += 1,
             _ => {}
         }
+    }
+
+    /// Whether what is not given back is within what the peer was granted.
+    fn within_limits(&mut self) -> bool {
+        let mut small = 0;
+        for index in self.rx.indices().collect::<Vec<u32>>() {
+            if let Some(seg) = self.rx.get_mut(index).filter(|s| s.window_off.is_none()) {
+                small += u64::from(seg.len);
+            }
+        }
+        self.rx.len() <= self.limits.msgs && small <= u64::from(self.limits.small)
     }
 
     /// Bytes that wait, counted anew.
@@ -287,8 +309,7 @@ impl World {
             return Ok(Err(why));
         }
         self.conns[conn].socks[1] = Some(sid);
-        self.socks
-            .push(Sock::new(side, conn, 1, link, ch, ours.msgs));
+        self.socks.push(Sock::new(side, conn, 1, link, ch, ours));
         self.stats.channels += 1;
         self.kick(sid);
         self.queue_for_accept(listener, sid);
@@ -395,7 +416,7 @@ impl World {
         };
         // Whatever a peer does, what is unread is not announced again.
         let twice = window.unread.iter().any(|at| overlap(*at, (off, h.len)));
-        let size = (window.pages * PAGE) as u32;
+        let size = window.size;
         window.unread.push_back((off, h.len));
         if twice || off.checked_add(h.len).is_none_or(|end| end > size) {
             self.fail(&format!("sock {sid}: {h:?} is onto unread bytes"));
@@ -436,6 +457,10 @@ impl World {
         let Ok(index) = s.rx.push(seg) else {
             self.fail(&format!("sock {sid}: more segments than were granted"));
         };
+        if !s.within_limits() {
+            self.fail(&format!("sock {sid}: {h:?} is beyond the limits"));
+        }
+        let s = &mut self.socks[sid];
         if let (Some(ring), Some(seg)) = (&mut s.ring.0, s.rx.get_mut(index)) {
             ring.publish(index, seg);
         }

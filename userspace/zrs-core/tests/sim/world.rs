@@ -144,9 +144,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let cfg = Config::new(&mut rng);
         let hosts = [0, 1].map(|h| Host::new(cfg.table_slots, cfg.pool_pages[h], base(&mut rng)));
-        let links = (0..cfg.links)
-            .map(|_| Link::new(cfg.link_credit, cfg.tx_slots, rng.below(cfg.net_delay + 1)))
-            .collect();
+        let links = (0..cfg.links).map(|_| Link::new(&cfg, &mut rng)).collect();
         let mut w = Self {
             seed,
             trace,
