@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Room for the peer: windows that are leased to it, and what is given back when it was read.
+
+use super::super::wire::Credit;
+use super::{
+    Channel, OwnWindow, State, WANT_CREDIT, WANT_GRANT, WANT_REVOKE, WINDOW_MAX, WINDOW_MIN,
+};
+
+impl Channel {
+    /// Leases a window of `size` bytes to the peer; it may be asked for or offered. Returns
+    /// false when there is one already, or something of a former one is not freed yet, or there
+    /// is no use for one.
+    pub fn grant(&mut self, size: u32, addr: u64, key: u32) -> bool {
+        if self.window.is_some()
+            || self.window_unread != 0
+            || self.read_ended()
+            || self.no_reader
+            || !matches!(self.state, State::Open | State::Accepting)
+            || !(WINDOW_MIN..=WINDOW_MAX).contains(&size)
+        {
+            return false;
+        }
+        // 0 is none.
+        self.leases = self.leases.wrapping_add(1).max(1);
+        self.window = Some(OwnWindow {
+            lease: self.leases,
+            addr,
+            key,
+            size,
+            arrived: 0,
+            freed: 0,
+            told: 0,
+            revoking: false,
+        });
+        self.freed.window = 0;
+        self.told.window = 0;
+        self.say(WANT_GRANT);
+        true
+    }
+
+    /// Answers the peer's wish for a window: there is none now.
+    pub fn deny(&mut self) {
+        if self.window.is_none() && !self.read_ended() {
+            self.say(WANT_GRANT);
+        }
+    }
+
+    /// Asks the peer to stop writing into our window; [`Event::Revoked`] tells when it has.
+    /// Asking again while it has not changes nothing.
+    pub fn revoke(&mut self) {
+        if self.window.is_some_and(|w| !w.revoking) && !self.read_ended() {
+            self.say(WANT_REVOKE);
+        }
+    }
+
+    /// A segment was consumed: one message, `window` bytes of the window or `small` bytes of
+    /// DATA. Wants to tell the peer when a quarter of anything has gathered.
+    pub fn freed(&mut self, window: u32, small: u32) {
+        self.count_freed(Credit {
+            window: u64::from(window),
+            small: u64::from(small),
+            msgs: 1,
+        });
+        self.free_unwanted();
+    }
+
+    fn count_freed(&mut self, sum: Credit) {
+        self.freed.msgs = self.freed.msgs.wrapping_add(sum.msgs);
+        self.freed.small = self.freed.small.wrapping_add(sum.small);
+        self.window_unread = self.window_unread.saturating_sub(sum.window);
+        let mut due = false;
+        if let Some(w) = &mut self.window {
+            w.freed = w.freed.wrapping_add(sum.window);
+            self.freed.window = w.freed;
+            due = w.freed.wrapping_sub(w.told) >= u64::from(w.size >> 2);
+        }
+        due |= self.freed.msgs.wrapping_sub(self.told.msgs) >= self.ours.msgs >> 2;
+        due |= self.freed.small.wrapping_sub(self.told.small) >= u64::from(self.ours.small >> 2);
+        if due && !self.read_ended() {
+            self.say(WANT_CREDIT);
+        }
+    }
+
+    /// Gives back the room of what nobody will read, so that the peer does not wait; in the
+    /// order of the stream, for the peer would write over what is still unread before it.
+    pub(super) fn free_unwanted(&mut self) {
+        if self.rx_msgs.wrapping_sub(self.freed.msgs) == self.unwanted.msgs {
+            let sum = core::mem::take(&mut self.unwanted);
+            if sum.msgs != 0 {
+                self.count_freed(sum);
+            }
+        }
+    }
+}

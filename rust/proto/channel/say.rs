@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a channel says: data as it is planned and committed, and control messages.
+
+use super::super::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
+use super::super::ChanId;
+use super::{
+    Channel, Chunk, Plan, State, BULK_MIN, WANT_ACCEPT, WANT_CONNECT, WANT_CREDIT, WANT_END,
+    WANT_FIN, WANT_GRANT, WANT_REQUEST, WANT_RESET, WANT_REVOKE, WANT_REVOKED,
+};
+
+impl Channel {
+    /// How the next `want` bytes would go; `bulk` when the call they belong to is above the
+    /// small class. Asks the peer for a window when one is missing.
+    pub fn plan(&mut self, want: u32, bulk: bool) -> Plan {
+        if self.state != State::Open || self.write_ended() || want == 0 {
+            return Plan::Wait;
+        }
+        if self.tx_msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
+            return Plan::Wait;
+        }
+        if bulk {
+            if let Some(w) = &self.peer_window {
+                let size = u64::from(w.size);
+                let room = size.saturating_sub(w.written.wrapping_sub(w.freed));
+                let to_wrap = size.saturating_sub(w.written.checked_rem(size).unwrap_or(0));
+                if room < BULK_MIN.min(u64::from(want)) {
+                    return Plan::Wait;
+                }
+                let n = room.min(to_wrap).min(u64::from(want.min(CHUNK_MAX)));
+                return Plan::Bulk(n as u32);
+            }
+            if self.asked {
+                return Plan::Wait;
+            }
+            if self.tx_pos >= self.ask_after {
+                self.asked = true;
+                self.say(WANT_REQUEST);
+                return Plan::Wait;
+            }
+        }
+        let out = self.tx_small.wrapping_sub(self.acked.small);
+        let room = u64::from(self.theirs.small).saturating_sub(out);
+        let n = want.min(SMALL_MAX);
+        if room < u64::from(n) {
+            return Plan::Wait;
+        }
+        Plan::Small(n)
+    }
+
+    /// Whether a program that asks by poll() may send: room for at least one full DATA.
+    pub fn writable(&mut self) -> bool {
+        // A window that was asked for does not keep small data from going.
+        self.plan(SMALL_MAX, false) != Plan::Wait
+    }
+
+    /// Commits a chunk as planned or a shorter one of the same kind; `None` when it does not
+    /// fit (any more).
+    pub fn commit(&mut self, plan: Plan) -> Option<Chunk> {
+        if self.state != State::Open || self.write_ended() {
+            return None;
+        }
+        if self.tx_msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
+            return None;
+        }
+        let (kind, len) = match plan {
+            Plan::Wait => return None,
+            Plan::Small(n) => (Type::Data, n),
+            Plan::Bulk(n) => (Type::Written, n),
+        };
+        if len == 0 {
+            return None;
+        }
+        let mut header = Header::new(kind, self.remote, self.local);
+        header.len = len;
+        header.pos = self.tx_pos;
+        let mut write_to = None;
+        let n = u64::from(len);
+        if kind == Type::Data {
+            let small = self.tx_small.wrapping_add(n);
+            let over = small.wrapping_sub(self.acked.small) > u64::from(self.theirs.small);
+            if len > SMALL_MAX || over {
+                return None;
+            }
+            self.tx_small = small;
+        } else {
+            let w = self.peer_window.as_mut()?;
+            let size = u64::from(w.size);
+            let off = w.written.checked_rem(size)?;
+            let written = w.written.wrapping_add(n);
+            if len > CHUNK_MAX
+                || off.saturating_add(n) > size
+                || written.wrapping_sub(w.freed) > size
+            {
+                return None;
+            }
+            header.woff = w.written;
+            header.arg0 = w.lease;
+            write_to = Some((w.addr.checked_add(off)?, w.key));
+            w.written = written;
+        }
+        self.tx_pos = self.tx_pos.wrapping_add(n);
+        self.tx_msgs = self.tx_msgs.wrapping_add(1);
+        self.fill_credit(&mut header);
+        Some(Chunk { header, write_to })
+    }
+
+    /// The next control message, in the order in which they must leave. `link_credit` is not
+    /// filled in. A WindowGrant of a size above 0 goes behind the registration of the window.
+    pub fn next_control(&mut self) -> Option<Header> {
+        if !self.has_control() {
+            return None;
+        }
+        if self.state == State::Opening {
+            self.want &= !WANT_CONNECT;
+            let mut h = Header::new(Type::Connect, ChanId::default(), self.local);
+            h.arg0 = self.ports;
+            self.fill_limits(&mut h);
+            return Some(h);
+        }
+        let order = [
+            (WANT_ACCEPT, Type::Accept),
+            (WANT_REVOKED, Type::Revoked),
+            (WANT_GRANT, Type::WindowGrant),
+            (WANT_REVOKE, Type::WindowRevoke),
+            (WANT_REQUEST, Type::WindowRequest),
+            (WANT_CREDIT, Type::Credit),
+            (WANT_FIN, Type::Fin),
+            (WANT_RESET, Type::Reset),
+            (WANT_END, Type::End),
+        ];
+        let (bit, kind) = order.into_iter().find(|(bit, _)| self.want & bit != 0)?;
+        self.want &= !bit;
+        let mut h = Header::new(kind, self.remote, self.local);
+        if kind != Type::Accept {
+            self.fill_credit(&mut h);
+        }
+        match kind {
+            Type::Accept => {
+                self.fill_limits(&mut h);
+                self.state = State::Open;
+            }
+            Type::WindowGrant => {
+                if let Some(w) = &self.window {
+                    h.arg0 = w.key;
+                    h.arg1 = w.size;
+                    h.arg2 = w.addr;
+                    h.lease = w.lease;
+                }
+            }
+            Type::WindowRevoke => {
+                if let Some(w) = &mut self.window {
+                    w.revoking = true;
+                    h.lease = w.lease;
+                }
+            }
+            Type::Revoked => h.arg0 = self.revoked,
+            Type::Fin => {
+                h.pos = self.tx_pos;
+                self.fin_said = true;
+            }
+            Type::End | Type::Reset => {
+                h.pos = self.tx_pos;
+                self.fin_said = true;
+                self.end_said = true;
+                self.want = 0;
+                self.maybe_close();
+            }
+            _ => {}
+        }
+        Some(h)
+    }
+
+    fn fill_credit(&mut self, h: &mut Header) {
+        h.credit = self.freed;
+        if let Some(w) = &mut self.window {
+            // Until the grant has left, the peer knows nothing of this lease.
+            if self.want & WANT_GRANT == 0 {
+                h.lease = w.lease;
+                w.told = w.freed;
+            }
+        }
+        self.told = self.freed;
+        self.want &= !WANT_CREDIT;
+    }
+
+    fn fill_limits(&self, h: &mut Header) {
+        h.arg1 = self.ours.msgs;
+        h.arg2 = u64::from(self.ours.small);
+    }
+}
