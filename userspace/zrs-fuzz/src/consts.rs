@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The numbers that have names in programs. What is drawn most often comes first.
+
+use crate::desc::Set;
+use zrs_sys::abi;
+
+macro_rules! of_libc {
+    ($($name:ident)*) => { &[$((stringify!($name), libc::$name as u64)),*] };
+}
+
+pub const NAMESPACES: Set = &[("A", 0), ("B", 1)];
+
+pub const FAMILIES: Set = of_libc!(AF_INET AF_UNSPEC AF_INET6 AF_UNIX AF_NETLINK);
+
+const STREAM: u64 = libc::SOCK_STREAM as u64;
+pub const TYPES: Set = &[
+    ("SOCK_STREAM", STREAM),
+    ("SOCK_STREAM_NB", STREAM | libc::SOCK_NONBLOCK as u64),
+    ("SOCK_STREAM_CE", STREAM | libc::SOCK_CLOEXEC as u64),
+    ("SOCK_DGRAM", libc::SOCK_DGRAM as u64),
+    ("SOCK_RAW", libc::SOCK_RAW as u64),
+    ("SOCK_SEQPACKET", libc::SOCK_SEQPACKET as u64),
+];
+pub const UNIX_TYPES: Set = of_libc!(SOCK_STREAM SOCK_DGRAM SOCK_SEQPACKET);
+pub const SOCK_FLAGS: Set = of_libc!(SOCK_NONBLOCK SOCK_CLOEXEC);
+pub const PROTOCOLS: Set = &[
+    ("IPPROTO_ZRS", abi::IPPROTO_ZRS as u64),
+    ("IPPROTO_IP", 0),
+    ("IPPROTO_TCP", 6),
+];
+
+pub const ADDRESSES: Set = &[
+    ("ADDR_B", 0x0a4d_0002),
+    ("ADDR_A", 0x0a4d_0001),
+    ("ADDR_ANY", 0),
+    ("ADDR_LO", 0x7f00_0001),
+    ("ADDR_NOBODY", 0x0a4d_0009),
+    ("ADDR_FAR", 0xc000_0201),
+    ("ADDR_ALL", 0xffff_ffff),
+    ("ADDR_MULTI", 0xe000_0001),
+];
+
+pub const MSG: Set = of_libc!(
+    MSG_DONTWAIT MSG_NOSIGNAL MSG_PEEK MSG_WAITALL MSG_MORE MSG_TRUNC MSG_CTRUNC MSG_OOB MSG_EOR
+    MSG_ERRQUEUE MSG_DONTROUTE MSG_CONFIRM MSG_ZEROCOPY MSG_FASTOPEN MSG_CMSG_CLOEXEC
+    MSG_WAITFORONE
+);
+
+pub const LEVELS: Set = &[
+    ("SOL_SOCKET", libc::SOL_SOCKET as u64),
+    ("SOL_ZRS", abi::SOL_ZRS as u64),
+    ("SOL_TCP", 6),
+    ("SOL_IP", 0),
+    ("SOL_IPV6", 41),
+];
+/// Of all levels; what 1 to 31 mean depends on it.
+pub const OPTIONS: Set = of_libc!(
+    SO_DEBUG SO_REUSEADDR SO_TYPE SO_ERROR SO_DONTROUTE SO_BROADCAST SO_SNDBUF SO_RCVBUF
+    SO_KEEPALIVE SO_OOBINLINE SO_NO_CHECK SO_PRIORITY SO_LINGER SO_REUSEPORT SO_PASSCRED
+    SO_PEERCRED SO_RCVLOWAT SO_SNDLOWAT SO_RCVTIMEO SO_SNDTIMEO SO_BINDTODEVICE SO_ATTACH_FILTER
+    SO_DETACH_FILTER SO_PEERNAME SO_TIMESTAMP SO_ACCEPTCONN SO_PEERSEC SO_SNDBUFFORCE
+    SO_RCVBUFFORCE SO_PASSSEC SO_MARK SO_PROTOCOL SO_DOMAIN SO_RXQ_OVFL SO_PEEK_OFF SO_NOFCS
+    SO_BUSY_POLL SO_MAX_PACING_RATE SO_INCOMING_CPU SO_ATTACH_BPF SO_MEMINFO SO_INCOMING_NAPI_ID
+    SO_COOKIE SO_ZEROCOPY SO_TXTIME SO_BINDTOIFINDEX SO_PREFER_BUSY_POLL SO_TIMESTAMPING
+);
+pub const TIMEOUTS: Set = of_libc!(SO_RCVTIMEO SO_SNDTIMEO);
+
+pub const IOCTLS: Set = &[
+    ("FIONREAD", libc::FIONREAD),
+    ("TIOCOUTQ", libc::TIOCOUTQ),
+    ("ZRS_IOC_VERSION", abi::ZRS_IOC_VERSION as u64),
+    ("ZRS_IOC_SOCKET", abi::ZRS_IOC_SOCKET as u64),
+    ("ZRS_IOC_STATS", abi::ZRS_IOC_STATS as u64),
+    ("ZRS_IOC_POOL", abi::ZRS_IOC_POOL as u64),
+    ("ZRS_IOC_LINK", abi::ZRS_IOC_LINK as u64),
+    ("ZRS_IOC_SOCK", abi::ZRS_IOC_SOCK as u64),
+    ("ZRS_IOC_DOORBELL", abi::ZRS_IOC_DOORBELL as u64),
+    ("FIOASYNC", 0x5452),
+    ("FIOSETOWN", 0x8901),
+    ("FIOGETOWN", 0x8903),
+    ("SIOCATMARK", 0x8905),
+    ("SIOCGSTAMP", 0x8906),
+    ("SIOCGIFCONF", 0x8912),
+    ("SIOCGIFADDR", 0x8915),
+    ("SIOCETHTOOL", 0x8946),
+    ("SIOCPROTOPRIVATE", 0x89e0),
+    ("FIOCLEX", 0x5451),
+    ("FIOQSIZE", 0x5460),
+];
+
+pub const PROTS: Set = &[
+    ("PROT_READ", 1),
+    ("PROT_RW", 3),
+    ("PROT_NONE", 0),
+    ("PROT_WRITE", 2),
+    ("PROT_EXEC", 4),
+    ("PROT_ALL", 7),
+];
+pub const MAPS: Set = &[
+    ("MAP_SHARED", libc::MAP_SHARED as u64),
+    ("MAP_PRIVATE", libc::MAP_PRIVATE as u64),
+    (
+        "MAP_SHARED_POPULATE",
+        (libc::MAP_SHARED | libc::MAP_POPULATE) as u64,
+    ),
+    (
+        "MAP_SHARED_LOCKED",
+        (libc::MAP_SHARED | libc::MAP_LOCKED) as u64,
+    ),
+    (
+        "MAP_SHARED_FIXED",
+        (libc::MAP_SHARED | libc::MAP_FIXED) as u64,
+    ),
+    ("MAP_SHARED_VALIDATE", libc::MAP_SHARED_VALIDATE as u64),
+    (
+        "MAP_ANONYMOUS_PRIVATE",
+        (libc::MAP_ANONYMOUS | libc::MAP_PRIVATE) as u64,
+    ),
+    ("MAP_HUGE", (libc::MAP_SHARED | libc::MAP_HUGETLB) as u64),
+];
+pub const ADVICE: Set = of_libc!(
+    MADV_DONTNEED MADV_WILLNEED MADV_REMOVE MADV_DONTFORK MADV_DOFORK MADV_MERGEABLE MADV_HUGEPAGE
+    MADV_DONTDUMP MADV_DODUMP MADV_FREE MADV_WIPEONFORK MADV_COLD MADV_PAGEOUT MADV_POPULATE_READ
+    MADV_POPULATE_WRITE MADV_HWPOISON
+);
+
+pub const POLL: Set = &[
+    ("POLLIN", 1),
+    ("POLLOUT", 4),
+    ("POLLPRI", 2),
+    ("POLLERR", 8),
+    ("POLLHUP", 16),
+    ("POLLRDHUP", 0x2000),
+    ("POLLRDNORM", 0x40),
+    ("POLLWRNORM", 0x100),
+];
+pub const EPOLL: Set = &[
+    ("EPOLLIN", 1),
+    ("EPOLLOUT", 4),
+    ("EPOLLPRI", 2),
+    ("EPOLLRDHUP", 0x2000),
+    ("EPOLLET", 1 << 31),
+    ("EPOLLONESHOT", 1 << 30),
+    ("EPOLLEXCLUSIVE", 1 << 28),
+];
+
+pub const FCNTLS: Set = of_libc!(
+    F_SETFL F_GETFL F_DUPFD F_DUPFD_CLOEXEC F_SETFD F_SETOWN F_SETLEASE F_SETPIPE_SZ
+    F_GETPIPE_SZ
+);
+pub const SPLICE: Set = &[
+    ("SPLICE_F_NONBLOCK", 2),
+    ("SPLICE_F_MOVE", 1),
+    ("SPLICE_F_MORE", 4),
+    ("SPLICE_F_GIFT", 8),
+];
+
+/// What `open` opens: the index in `special::PATHS`.
+pub const PATHS: Set = &[
+    ("dev_zrs", 0),
+    ("links", 1),
+    ("param", 2),
+    ("param_range", 3),
+];
+pub const OPEN: Set = &[
+    ("O_RDWR", 2),
+    ("O_NONBLOCK", 0o4000),
+    ("O_WRONLY", 1),
+    ("O_CLOEXEC", 0o2_000_000),
+    ("O_TRUNC", 0o1000),
+    ("O_PATH", 0o10_000_000),
+];
+
+/// What `ring` does with the descriptors.
+pub const RING_OPS: Set = &[
+    ("RING_CONSUME", 0),
+    ("RING_HOLD", 1),
+    ("RING_DONE", 2),
+    ("RING_KERNEL", 3),
+    ("RING_FREE", 4),
+    ("RING_READY", 5),
+    ("RING_GARBAGE", 6),
+];
+
+/// What the child of `fork` does.
+pub const FORKS: Set = &[
+    ("FORK_EXIT", 0),
+    ("FORK_HOLD", 1),
+    ("FORK_CLOSE", 2),
+    ("FORK_SHUTDOWN", 3),
+    ("FORK_SEND", 4),
+    ("FORK_RECV", 5),
+    ("FORK_ACCEPT", 6),
+    ("FORK_KILLED", 7),
+];
+
+/// Operations of io_uring (linux/io_uring.h).
+pub const URING_OPS: Set = &[
+    ("URING_SEND", 26),
+    ("URING_RECV", 27),
+    ("URING_POLL_ADD", 6),
+    ("URING_ACCEPT", 13),
+    ("URING_READ", 22),
+    ("URING_WRITE", 23),
+    ("URING_SHUTDOWN", 34),
+    ("URING_CLOSE", 19),
+    ("URING_SEND_ZC", 47),
+    ("URING_CONNECT", 16),
+];
+
+/// All names, for reading programs.
+pub const ALL: &[Set] = &[
+    NAMESPACES, FAMILIES, TYPES, UNIX_TYPES, SOCK_FLAGS, PROTOCOLS, ADDRESSES, MSG, LEVELS,
+    OPTIONS, TIMEOUTS, IOCTLS, PROTS, MAPS, ADVICE, POLL, EPOLL, FCNTLS, SPLICE, PATHS, OPEN,
+    RING_OPS, FORKS, URING_OPS,
+];
+
+/// The number of that name.
+pub fn number(name: &str) -> Option<u64> {
+    let mut all = ALL.iter().flat_map(|set| set.iter());
+    all.find(|(n, _)| *n == name).map(|(_, v)| *v)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_meaning() {
+        for (name, value) in ALL.iter().flat_map(|set| set.iter()) {
+            assert_eq!(number(name), Some(*value), "{name}");
+        }
+    }
+}
