@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 VM := tests/vm
 IN := $(VM)/in-root
-export KSERIES TIER ONLY SEED SCALE V CLIPPY
+export KSERIES TIER ONLY SEED SCALE V CLIPPY FUZZ_SECONDS FUZZ_RUN
 # Elapsed times in the progress lines count from here.
 ifndef ZRS_T0
 export ZRS_T0 := $(shell date +%s)
@@ -40,6 +40,10 @@ selftests: modules userspace ## only the selftests in QEMU (ONLY=area/name for s
 .PHONY: test-debug
 test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kmemleak (TIER=ci or full)
 	@tests/test-debug
+
+.PHONY: fuzz
+fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS (TARGET=syscalls, on the debug kernel)
+	@tests/fuzz/run $(or $(TARGET),syscalls)
 
 .PHONY: shell
 shell: modules userspace ## a VM with the two hosts ready, on this terminal

@@ -136,9 +136,13 @@ impl Fuzzer {
         let Some(out) = &self.out else {
             return Ok(());
         };
-        let name = format!("finding-{}.txt", self.findings.len());
+        let mut number = 1;
+        while out.join(format!("finding-{number}.txt")).exists() {
+            number += 1;
+        }
+        let name = format!("finding-{number}.txt");
         let mut text = format!("# {title}\n# zrs-fuzz run {name} replays it, on this kernel:");
-        text += " make fuzz RUN=results/fuzz/";
+        text += " make fuzz FUZZ_RUN=results/fuzz/";
         text += &format!(
             "{name}\n# What ran before it: {}\n",
             name.replace("txt", "before.txt")
@@ -203,10 +207,12 @@ impl Fuzzer {
             false => program,
         };
         if let Some(out) = &self.out {
-            let path = out
-                .join("corpus")
-                .join(format!("{:05}.txt", self.corpus.len()));
-            fs::write(path, program.to_string())?;
+            let text = program.to_string();
+            // A program has one name, in whichever run it is found.
+            let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+            });
+            fs::write(out.join("corpus").join(format!("{hash:016x}.txt")), text)?;
         }
         self.corpus.push(program);
         Ok(true)
@@ -234,11 +240,17 @@ impl Fuzzer {
         Ok(program)
     }
 
-    /// Fuzzes until `end`.
+    /// Whether somebody has put a file "stop" where the results go.
+    fn stopped(&self) -> bool {
+        let stop = self.out.as_ref().map(|out| out.join("stop"));
+        stop.is_some_and(|stop| stop.exists())
+    }
+
+    /// Fuzzes until `end`, or until it is stopped.
     pub fn fuzz(&mut self, rng: &mut Rng, end: Instant, minimize: bool) -> io::Result<()> {
         let (begun, mut told) = (Instant::now(), Instant::now());
         let mut next = self.programs + BATCH;
-        while Instant::now() < end {
+        while Instant::now() < end && !self.stopped() {
             let program = if self.corpus.is_empty() || rng.chance(25) {
                 gen::program(rng)
             } else {
