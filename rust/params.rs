@@ -39,6 +39,16 @@ uint_param!(
     "decision time of a connect, milliseconds (default 1000)"
 );
 uint_param!(
+    /// How long a peer may not acknowledge what was sent before it is sent again, in milliseconds.
+    ACK_TIMEOUT_MS, "ack_timeout_ms", 500,
+    "time without an acknowledgement after which a link sends again, milliseconds (default 500)"
+);
+uint_param!(
+    /// How often a link sends again before it takes its peer for gone.
+    RETRY_COUNT, "retry_count", 6,
+    "how often a link sends again before its peer is taken for gone (default 6)"
+);
+uint_param!(
     /// The port that ZRS hosts speak to each other on, in the RDMA connection manager's TCP space.
     /// Privileged, so that no program can pose as a host; below the ports that links speak from.
     SERVICE_PORT, "service_port", 340,
@@ -56,6 +66,13 @@ pub(crate) const LIMITS: channel::Limits = channel::Limits {
     small: 16 * wire::SMALL_MAX,
 };
 
+/// The local acknowledge timeout of queue pairs: the least n for which 4.096 us * 2^n is as long as
+/// `ack_timeout_ms` says.
+pub(crate) fn ack_timeout() -> u8 {
+    let ns = u64::from(ACK_TIMEOUT_MS.get()) * 1_000_000;
+    ns.div_ceil(4096).next_power_of_two().trailing_zeros() as u8
+}
+
 /// Bytes in a window.
 pub(crate) fn window_bytes() -> usize {
     (WINDOW_KIB.get() as usize) << 10
@@ -64,7 +81,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 8] = [
+    let checks: [(&str, &Uint, u32, u32); 10] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -76,6 +93,9 @@ pub(crate) fn check() -> Result {
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
+        ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
+        // Not 7, though a queue pair could: to Soft-RoCE that means without end.
+        ("retry_count", &RETRY_COUNT, 1, 6),
         ("service_port", &SERVICE_PORT, 1, 511),
         ("max_channels", &MAX_CHANNELS, 1, 1 << 24),
     ];

@@ -38,10 +38,6 @@ const ROUTE_MS: u32 = 2000;
 /// attempts are short at first.
 const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
 
-/// Local acknowledge timeout as 4.096 us * 2^n: 0.27 s. With seven retries a peer that is gone is
-/// noticed in a few seconds.
-const ACK_TIMEOUT: u8 = 16;
-
 /// Only a privileged program can speak from a port below this: so the peer is a kernel.
 const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
 
@@ -92,7 +88,7 @@ fn try_connect(link: &Arc<Link>) -> Result {
     }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
-    let _ = id.set_ack_timeout(ACK_TIMEOUT);
+    let _ = id.set_ack_timeout(params::ack_timeout());
     link.keep(&id)?;
     let to = link.service();
     let from = IpAddr::V4(link.local_ip());
@@ -174,7 +170,8 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
         private_data,
         responder_resources: 1,
         initiator_depth: 1,
-        retry_count: 7,
+        // The acceptor's queue pair has the connector's number as well.
+        retry_count: params::RETRY_COUNT.get() as u8,
         // Credit keeps the peer's queue from running dry; this is the net below it.
         rnr_retry_count: 7,
     }
@@ -319,7 +316,7 @@ impl Listener {
         };
         let link = Link::new(&self.host, &self.net, Some(local), remote, true)?;
         id.set_handler(link.clone())?;
-        let _ = id.set_ack_timeout(ACK_TIMEOUT);
+        let _ = id.set_ack_timeout(params::ack_timeout());
         let ours = hello(&self.host).encode();
         if let Err(e) = make_queues(&link, &id) {
             let _ = id.reject(&ours);
