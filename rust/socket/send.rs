@@ -130,6 +130,11 @@ impl Sock {
         let total = pages.len();
         let runs = match this.link().ok_or(EPIPE).and_then(|l| l.map_pages(pages)) {
             Ok(runs) => runs,
+            Err(e) if e == ENOTCONN() => {
+                // The copy waits until the channel has been told that its link is down, and why.
+                style.pin = false;
+                return Piece::none(Ok(()));
+            }
             Err(e) => return Piece::none(Err(this.sendable().err().unwrap_or(e))),
         };
         let mut sent = 0;

@@ -23,7 +23,7 @@ use crate::ib::mr::Access;
 use crate::ib::pd::Pd;
 use crate::ib::qp::{SendOp, SendWr};
 use crate::kern::contig::ContigPages;
-use crate::kern::errno::ECONNRESET;
+use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
 use crate::proto::channel::{Failure, Plan, State};
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
@@ -320,11 +320,12 @@ pub(super) const SENT: u64 = 1 << 63;
 pub(super) const PART: u64 = 1 << 62;
 
 impl Link {
-    /// Maps pinned pages for the link's device. Sleeps. ENOMEM; ECONNRESET when the link is down.
+    /// Maps pinned pages for the link's device. Sleeps. ENOMEM; ENOTCONN when the link has gone
+    /// down, of which its channels will hear.
     pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<Arc<DmaRuns<PinnedRuns>>> {
         let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
         let runs = DmaRuns::map(
-            &verbs.ok_or(ECONNRESET())?.pd,
+            &verbs.ok_or(ENOTCONN())?.pd,
             PinnedRuns::new(pages)?,
             Direction::ToDevice,
         )?;
