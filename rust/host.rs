@@ -214,6 +214,16 @@ impl Host {
         Ok(links.push(link.clone(), GFP_KERNEL)?)
     }
 
+    /// A link to `remote` has ended, or a new one is being made by it: the other links to it may be
+    /// to a host that is gone, and nothing would tell that as long as nothing is sent.
+    pub(crate) fn probe_links(&self, net: &Net, remote: Ipv4Addr) {
+        for link in self.snapshot() {
+            if link.net == *net && link.remote_ip() == remote {
+                link.probe();
+            }
+        }
+    }
+
     /// The link is down and done with.
     pub(crate) fn forget_link(&self, link: &Arc<Link>) {
         let gone = {

@@ -340,6 +340,7 @@ impl Listener {
         let id = id?;
         link.keep(&id)?;
         self.host.add_link(link)?;
+        self.host.probe_links(&self.net, link.remote_ip());
         id.accept(&conn_params(ours))
     }
 }

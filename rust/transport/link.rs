@@ -443,6 +443,7 @@ impl Link {
         }
         drop(pending);
         self.host.forget_link(self);
+        self.host.probe_links(&self.net, self.remote);
         for sock in channels {
             Sock::link_lost(&sock, self, why, was_up);
         }

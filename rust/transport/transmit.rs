@@ -391,6 +391,21 @@ impl Link {
         self.transmit();
     }
 
+    /// Asks the peer for a sign of life, its acknowledgement of a message: without one the queue pair
+    /// fails, and with it the link.
+    pub(crate) fn probe(self: &Arc<Self>) {
+        {
+            let mut tx = self.tx.lock();
+            let asked = tx.replies.iter().any(|h| h.kind == Type::Heartbeat);
+            if asked || tx.state != LinkState::Up {
+                return;
+            }
+            let heartbeat = Header::new(Type::Heartbeat, Default::default(), Default::default());
+            let _ = tx.replies.push_within_capacity(heartbeat);
+        }
+        self.transmit();
+    }
+
     /// A block of the shared queue is posted again.
     pub(super) fn block_reposted(self: &Arc<Self>) {
         let due = {
