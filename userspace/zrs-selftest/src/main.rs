@@ -13,6 +13,7 @@ mod faults;
 mod fullwindow;
 mod hold;
 mod ioctl;
+mod lost;
 mod pattern;
 mod pingpong;
 mod poll;
@@ -58,6 +59,7 @@ enum Command {
     Pingpong(pingpong::Args),
     Hold(hold::Args),
     Serve(serve::Args),
+    Lost(lost::Args),
     StreamSend(stream::SendArgs),
     StreamRecv(stream::RecvArgs),
 }
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args, &mut checks),
         Command::Hold(args) => hold::run(&args, &mut checks),
         Command::Serve(args) => serve::run(&args, &mut checks),
+        Command::Lost(args) => lost::run(&args, &mut checks),
         Command::StreamSend(args) => stream::send(&args, &mut checks),
         Command::StreamRecv(args) => stream::recv(&args, &mut checks),
     }

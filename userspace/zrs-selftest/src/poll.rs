@@ -26,7 +26,7 @@ pub struct Args {
 
 /// Bits of poll(), by name.
 #[derive(PartialEq)]
-struct Bits(i16);
+pub struct Bits(pub i16);
 
 impl std::fmt::Debug for Bits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Bits {
     }
 }
 
-const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
+pub const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 
 /// What poll() must say, at once or after a while: `wait` for any of these bits first.
 fn expect(checks: &mut Checks, name: &str, fd: &OwnedFd, wait: i16, asked: i16, expected: i16) {

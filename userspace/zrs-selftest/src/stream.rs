@@ -2,6 +2,7 @@
 //! A stream that goes on until it breaks, for tests that kill one side.
 
 use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
 
 use clap::ValueEnum;
 use zrs::PageBuf;
@@ -51,11 +52,35 @@ pub struct SendArgs {
     /// Bytes in one send
     #[arg(long, value_parser = size, default_value = "256k")]
     chunk: usize,
+    /// Listen at the address instead of connecting to it
+    #[arg(long)]
+    listen: bool,
+    /// Keep the connection after the last byte, and wait for its end
+    #[arg(long)]
+    linger: bool,
+}
+
+/// The connection: to `connect`, or the first one at `listen`.
+fn connection(
+    connect: Option<SocketAddrV4>,
+    listen: Option<SocketAddrV4>,
+    checks: &mut Checks,
+) -> Option<OwnedFd> {
+    if let Some(addr) = connect {
+        return checks.need("connect", raw::connected(addr));
+    }
+    let (listener, addr) = checks.need("listen", raw::listener(listen?))?;
+    say(&format!("listening on {addr}"));
+    checks.need("accept", raw::accept(&listener))
 }
 
 pub fn send(args: &SendArgs, checks: &mut Checks) {
     let pattern = Pattern::new(args.seed, 0, 0);
-    let Some(fd) = checks.need("connect", raw::connected(args.addr)) else {
+    let (connect, listen) = match args.listen {
+        false => (Some(args.addr), None),
+        true => (None, Some(args.addr)),
+    };
+    let Some(fd) = connection(connect, listen, checks) else {
         return;
     };
     let Some(mut piece) = checks.need("memory", PageBuf::new(args.chunk).map_err(Into::into))
@@ -65,6 +90,9 @@ pub fn send(args: &SendArgs, checks: &mut Checks) {
     let mut sent = 0;
     let end = loop {
         let len = args.chunk.min(args.bytes - sent);
+        if len == 0 && args.linger {
+            break raw::recv(&fd, &mut [0], 0).map(drop);
+        }
         if len == 0 {
             break raw::shutdown(&fd, libc::SHUT_WR);
         }
@@ -89,8 +117,11 @@ pub fn send(args: &SendArgs, checks: &mut Checks) {
 #[derive(clap::Args)]
 pub struct RecvArgs {
     /// Where to listen
-    #[arg(long, value_name = "ADDR:PORT")]
-    listen: SocketAddrV4,
+    #[arg(long, value_name = "ADDR:PORT", required_unless_present = "connect")]
+    listen: Option<SocketAddrV4>,
+    /// Connect instead of listening
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "listen")]
+    connect: Option<SocketAddrV4>,
     /// How it must end; several, comma separated: one of them
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     expect: Vec<Expect>,
@@ -109,11 +140,7 @@ pub struct RecvArgs {
 }
 
 pub fn recv(args: &RecvArgs, checks: &mut Checks) {
-    let Some((listener, addr)) = checks.need("listen", raw::listener(args.listen)) else {
-        return;
-    };
-    say(&format!("listening on {addr}"));
-    let Some(fd) = checks.need("accept", raw::accept(&listener)) else {
+    let Some(fd) = connection(args.connect, args.listen, checks) else {
         return;
     };
     let Some(mut rx) = checks.need("receiver", Rx::new(&fd, args.ring, 0)) else {
