@@ -139,6 +139,8 @@ pub(crate) struct Inner {
     backlog: usize,
     /// When connect() gives up, in nanoseconds of the monotonic clock.
     pub(crate) deadline: Option<u64>,
+    /// No connect() has said yet that the connection is open.
+    untold: bool,
     /// CONNECT was tried on a link that went down and may be tried once more.
     retried: bool,
 }
@@ -186,6 +188,7 @@ impl Sock {
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
+                    untold: false,
                     retried: false,
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),

@@ -87,11 +87,17 @@ impl Sock {
     pub(super) fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result {
         {
             let _config = this.config.lock();
-            let phase = this.inner.lock().phase;
+            let (phase, untold) = {
+                let inner = this.inner.lock();
+                (inner.phase, inner.untold)
+            };
             match phase {
                 Phase::Fresh => Sock::begin_attempt(this, addr)?,
                 Phase::Connecting if nonblock => return Err(EALREADY()),
                 Phase::Connecting => {}
+                // The call that asked for it was interrupted, perhaps to be restarted, or did not wait.
+                // As TCP has it, the next one tells.
+                Phase::Connected if untold => {}
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN()),
                 Phase::Failed => {
                     // The error of the attempt, once; then a new attempt may be made.
@@ -102,8 +108,12 @@ impl Sock {
             }
         }
         if nonblock {
-            return match this.inner.lock().phase {
-                Phase::Connected => Ok(()),
+            let mut inner = this.inner.lock();
+            return match inner.phase {
+                Phase::Connected => {
+                    inner.untold = false;
+                    Ok(())
+                }
                 _ => Err(EINPROGRESS()),
             };
         }
@@ -113,7 +123,10 @@ impl Sock {
             (!matches!(inner.phase, Phase::Connecting)).then_some(inner.phase)
         });
         match done {
-            Ok(Phase::Connected) => Ok(()),
+            Ok(Phase::Connected) => {
+                this.inner.lock().untold = false;
+                Ok(())
+            }
             Ok(_) => {
                 let error = this.take_error();
                 Sock::forget_attempt(this);
@@ -157,7 +170,11 @@ impl Sock {
         }
         this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         this.make_rx()?;
-        this.inner.lock().remote = addr;
+        {
+            let mut inner = this.inner.lock();
+            inner.remote = addr;
+            inner.untold = true;
+        }
         Sock::open_channel(this, false)
     }
 
