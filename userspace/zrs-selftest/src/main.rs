@@ -7,11 +7,13 @@
 //! not say otherwise; so the tests are tested without the module.
 #![deny(unsafe_code)]
 
+mod bystander;
 mod checks;
 mod epoll;
 mod faults;
 mod fullwindow;
 mod hold;
+mod hostile;
 mod ioctl;
 mod lost;
 mod pattern;
@@ -25,6 +27,9 @@ mod serve;
 mod share;
 mod sockerr;
 mod stream;
+mod stress;
+#[allow(unsafe_code)]
+mod wild;
 mod xfer;
 
 use std::net::SocketAddrV4;
@@ -62,6 +67,9 @@ enum Command {
     Lost(lost::Args),
     StreamSend(stream::SendArgs),
     StreamRecv(stream::RecvArgs),
+    Hostile(hostile::Args),
+    Bystander(bystander::Args),
+    Stress(stress::Args),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +93,9 @@ fn main() -> ExitCode {
         Command::Lost(args) => lost::run(&args, &mut checks),
         Command::StreamSend(args) => stream::send(&args, &mut checks),
         Command::StreamRecv(args) => stream::recv(&args, &mut checks),
+        Command::Bystander(args) => bystander::run(&args, &mut checks),
+        Command::Stress(args) => stress::run(&args, &mut checks),
+        Command::Hostile(args) => hostile::run(&args, &mut checks),
     }
     checks.exit()
 }

@@ -53,6 +53,36 @@ impl Pattern {
     }
 }
 
+/// Random numbers from a seed.
+pub struct Rng(u64);
+
+impl Rng {
+    /// `stream` tells apart the users of one seed.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        Self(mix(mix(seed) ^ stream))
+    }
+
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `n`; 0 if there is none.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.word() % n.max(1) as u64) as usize
+    }
+
+    /// One of `all`, of which there is at least one.
+    pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
 /// Compares what arrives with what should.
 pub struct Verifier {
     pattern: Pattern,
@@ -68,6 +98,10 @@ impl Verifier {
             pos: 0,
             wrong: None,
         }
+    }
+
+    pub fn pattern(&self) -> Pattern {
+        self.pattern
     }
 
     pub fn take(&mut self, buf: &[u8]) -> Result<()> {

@@ -537,6 +537,15 @@ fn fd_message(
 
 /// Sends `fd` through the AF_UNIX socket `unix`.
 pub fn send_fd(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
+    send_fd_flags(unix, fd, 0)
+}
+
+/// The same; EAGAIN if it cannot be taken at once.
+pub fn send_fd_now(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
+    send_fd_flags(unix, fd, libc::MSG_DONTWAIT)
+}
+
+fn send_fd_flags(unix: &OwnedFd, fd: &impl AsFd, flags: c_int) -> Result<()> {
     let (mut byte, mut control) = (0, [0; CONTROL / 8]);
     let mut iov = libc::iovec {
         iov_base: ptr::null_mut(),
@@ -556,7 +565,7 @@ pub fn send_fd(unix: &OwnedFd, fd: &impl AsFd) -> Result<()> {
         libc::CMSG_DATA(header)
             .cast::<c_int>()
             .write_unaligned(raw(fd));
-        libc::sendmsg(raw(unix), &raw const msg, libc::MSG_NOSIGNAL)
+        libc::sendmsg(raw(unix), &raw const msg, libc::MSG_NOSIGNAL | flags)
     };
     check_len(sent).map(drop)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The other side for `sockerr`, `poll` and `hold`: does what the first byte of a connection says.
+//! The other side for `sockerr`, `poll`, `hold` and `hostile`: does what the first byte of a connection says.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::thread;
 use crate::checks::{say, Checks};
 use crate::raw::{self, Errno, Result};
 
-/// Serve the commands of sockerr, poll and hold, until killed
+/// Serve the commands of sockerr, poll, hold and hostile, until killed
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(value_name = "ADDR:PORT")]
@@ -27,6 +27,14 @@ pub const DATA: u8 = b'R';
 pub const LEAVE: u8 = b'L';
 /// Send back what comes.
 pub const ECHO: u8 = b'E';
+/// Then a byte and a number (8 bytes, big endian): send that byte so many times, shut our direction
+/// down, then read to the end.
+pub const FLOOD: u8 = b'F';
+/// Read to the end, then say how many bytes came (8 bytes, big endian) and which values they had (32
+/// bytes, a bit for each value).
+pub const COUNT: u8 = b'N';
+/// Do not read, until the connection ends.
+pub const STALL: u8 = b'T';
 /// Then a port: connect to it, and keep that connection until this one ends.
 pub const CALL: u8 = b'K';
 
@@ -84,6 +92,39 @@ fn obey(conn: &OwnedFd) -> Result<()> {
                 }
             }
         }
+        FLOOD => {
+            let mut what = [0; 9];
+            raw::recv_all(conn, &mut what)?;
+            let (tag, mut left) = (what[0], number(&what[1..]));
+            let piece = vec![tag; 128 * 1024];
+            while left > 0 {
+                let n = left.min(piece.len() as u64);
+                raw::send_all(conn, &piece[..n as usize])?;
+                left -= n;
+            }
+            raw::shutdown(conn, libc::SHUT_WR)?;
+            discard(conn)
+        }
+        COUNT => {
+            let (mut count, mut values) = (0_u64, [0_u8; 32]);
+            let mut buf = vec![0; 64 * 1024];
+            loop {
+                let n = raw::recv(conn, &mut buf, 0)?;
+                if n == 0 {
+                    break;
+                }
+                count += n as u64;
+                for &b in &buf[..n] {
+                    values[usize::from(b) / 8] |= 1 << (b % 8);
+                }
+            }
+            raw::send_all(conn, &count.to_be_bytes())?;
+            raw::send_all(conn, &values)
+        }
+        STALL => {
+            while raw::poll(conn, libc::POLLRDHUP, -1)? & (libc::POLLRDHUP | libc::POLLHUP) == 0 {}
+            Ok(())
+        }
         CALL => {
             let mut port = [0; 2];
             raw::recv_all(conn, &mut port)?;
@@ -96,6 +137,10 @@ fn obey(conn: &OwnedFd) -> Result<()> {
             Ok(())
         }
     }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, &b| (n << 8) | u64::from(b))
 }
 
 fn discard(conn: &OwnedFd) -> Result<()> {

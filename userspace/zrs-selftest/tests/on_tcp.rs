@@ -151,6 +151,86 @@ fn errors_and_readiness() {
 }
 
 #[test]
+fn hostile_programs() {
+    let server = server(&["serve", "127.0.0.1:0"]);
+    // One process for each: some count descriptors or signals.
+    for what in [
+        "fetch", "unmap", "memory", "close", "signals", "kill", "exhaust",
+    ] {
+        let common = [
+            "--peer",
+            &server.addr,
+            "--local",
+            "127.0.0.1",
+            "--ms",
+            "300",
+        ];
+        let output = run(&[&["hostile", "--what", what], &common[..]].concat());
+        println!("{what}");
+        passes(&output);
+    }
+    server.kill();
+}
+
+#[test]
+fn bystanders() {
+    let server = server(&["serve", "127.0.0.1:0"]);
+    let mut child = selftest(&["bystander", &server.addr])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "ready");
+    stdin.write_all(b"go\nrest\n").unwrap();
+    assert_eq!(next(), "ok - the bystander noticed nothing");
+    assert!(next().contains("bytes verified"));
+    assert_eq!(next(), "resting");
+    // Its connection breaks: that it notices.
+    server.kill();
+    stdin.write_all(b"go\n").unwrap();
+    let line = next();
+    assert!(line.starts_with("not ok - the bystander"), "{line}");
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+/// Two of them, as in two hosts.
+fn stress(port: u16, more: &[&str]) -> (Output, Output) {
+    let [one, other] = [format!("127.0.0.1:{port}"), format!("127.0.0.2:{port}")];
+    let peers = format!("{one},{other}");
+    let args = |local| {
+        let args = [
+            "stress",
+            "--seconds",
+            "2",
+            "--most",
+            "100k",
+            "--peers",
+            &peers,
+        ];
+        selftest(&[&args[..], &["--local", local], more].concat())
+    };
+    let first = args(&one).stdout(Stdio::piped()).spawn().unwrap();
+    let second = args(&other).output().unwrap();
+    (first.wait_with_output().unwrap(), second)
+}
+
+#[test]
+fn stress_undisturbed_and_with_kills() {
+    for (port, more) in [
+        (20_100, &[][..]),
+        (20_200, &["--kill-ms", "200", "--peers-killed"]),
+    ] {
+        let (first, second) = stress(port, more);
+        passes(&first);
+        passes(&second);
+    }
+}
+
+#[test]
 fn streams_and_their_ends() {
     let receiver = server(&[
         "stream-recv",

@@ -1,0 +1,60 @@
+#!/bin/bash
+# Programs that do what no program should: arguments, rings and memory that change or go while the
+# kernel uses them, sockets closed and processes killed in every state, signals, exhaustion. After each,
+# nothing is left of it, and a connection on the same link has noticed nothing.
+# rows: B9 B11 Z2 Z4 Z6 B3 E3
+# timeout: 240
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+seed=${SEED:-1}
+ms=3000
+[ "${TIER:-ci}" != full ] || ms=20000
+ktap_say "SEED=$seed"
+
+start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
+# The bystander reads lines from a pipe: one makes it go on, the next one rest.
+mkfifo "$TMP/turns"
+exec {turns}<>"$TMP/turns"
+A zrs-selftest bystander "$ADDR_B:7000" --seed "$seed" --patience $((20 * SCALE)) <"$TMP/turns" >>"$TMP/bystander" 2>&1 &
+# shellcheck disable=SC2154 # a key
+PID[bystander]=$!
+at_end "kill -9 $!; wait $!"
+says bystander ready || ktap_bail "the bystander"
+
+# left: what there is of everything while the bystander rests.
+left() {
+	zrs stats --json | tr ',{}' '\n' |
+		sed -nE 's/^"(pages_pinned|sockets|channels|pool_used|protocol_errors)":/\1=/p' | tr '\n' ' '
+}
+before=$(left)
+ktap_say "at rest: $before"
+
+# nothing_left: waits until there is no more than before; closed connections have 10 s to end.
+nothing_left() {
+	local now end=$((SECONDS + 15 * SCALE))
+	while now=$(left); [ "$now" != "$before" ]; do
+		[ "$SECONDS" -lt "$end" ] || { echo "$now"; return 1; }
+		sleep 0.2
+	done
+}
+
+for what in fetch ring unmap memory mapping close signals kill exhaust; do
+	: >"$TMP/bystander"
+	echo >&"$turns"
+	check_lines timeout -k 5 $((60 * SCALE + ms / 200)) ip netns exec zrsA zrs-selftest --limit $((55 * SCALE + ms / 200)) \
+		hostile --what "$what" --peer "$ADDR_B:7000" --local "$ADDR_A" --seed "$seed" --ms "$ms"
+	echo >&"$turns"
+	says bystander resting 30 || ktap_bail "$what: the bystander does not answer"
+	while IFS= read -r line; do
+		case $line in
+		"ok - "*) ktap_pass "$what: ${line#ok - }" ;;
+		"not ok - "*) ktap_fail "$what: ${line#not ok - }" ;;
+		"# "*) ktap_say "${line#\# }" ;;
+		esac
+	done <"$TMP/bystander"
+	check "$what: nothing is left behind" nothing_left
+	kill -0 "${PID[serve]}" || ktap_bail "$what: the server is gone"
+done
+ktap_done

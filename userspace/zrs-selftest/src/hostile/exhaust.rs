@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+//! As many sockets, listeners, connections and windows as there may be, twice: what is full says so,
+//! and all of it can be used again.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use zrs_sys::sock;
+
+use super::{pause, still_works, Ctx};
+use crate::checks::{say, Checks};
+use crate::raw::{self, Errno, Result};
+use crate::serve::{ask, DISCARD, STALL};
+use crate::wild;
+
+pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
+    let before = wild::limit_files(100)?;
+    let done = descriptors(ctx, checks);
+    wild::limit_files(before)?;
+    done?;
+    backlog(ctx, checks)?;
+    if raw::is_zrs() {
+        windows(ctx, checks)?;
+    }
+    still_works(ctx, "exhaust", checks)
+}
+
+/// Until it fails: all that it gave, and why it failed.
+fn all<T>(mut one: impl FnMut() -> Result<T>) -> (Vec<T>, Errno) {
+    let mut kept = Vec::new();
+    loop {
+        match one() {
+            Ok(new) => kept.push(new),
+            Err(e) => return (kept, e),
+        }
+    }
+}
+
+fn descriptors(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
+    let any = SocketAddrV4::new(ctx.local, 0);
+    let listener = || raw::listener(any).map(|l| l.0);
+    let connection = || ask(ctx.peer, &[DISCARD]);
+    let kinds: [(&str, &dyn Fn() -> Result<OwnedFd>); 3] = [
+        ("sockets", &raw::stream),
+        ("listeners", &listener),
+        ("connections", &connection),
+    ];
+    for (name, one) in kinds {
+        let (first, why) = all(one);
+        checks.eq(&format!("{name}: no more"), why, Errno(libc::EMFILE));
+        let n = first.len();
+        checks.yes(&format!("{name}: many"), n > 50, &format!("{n}"));
+        drop(first);
+        let (second, why) = all(one);
+        checks.eq(&format!("{name}: no more again"), why, Errno(libc::EMFILE));
+        checks.eq(&format!("{name}: as many again"), second.len(), n);
+    }
+    // accept() without a descriptor left: the connection waits on, or ends, but nothing leaks.
+    let (listener, addr) = raw::listener(any)?;
+    let conn = raw::connected(addr)?;
+    let (full, _) = all(raw::stream);
+    let result = raw::accept(&listener).map(drop);
+    checks.errno("accept() with no descriptor left", result, &[libc::EMFILE]);
+    drop(full);
+    let again = raw::connected(addr)?;
+    let result = raw::accept(&listener).map(drop);
+    checks.eq("accept() when there are some again", result, Ok(()));
+    drop((conn, again));
+    Ok(())
+}
+
+fn backlog(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
+    let listener = raw::stream()?;
+    raw::bind(&listener, SocketAddrV4::new(ctx.local, 0))?;
+    raw::listen(&listener, 8)?;
+    let addr = raw::getsockname(&listener)?;
+    let connect = || {
+        let fd = raw::stream()?;
+        wild::set_timeout(&fd, libc::SO_SNDTIMEO, 300)?;
+        raw::connect(&fd, addr)?;
+        Ok(fd)
+    };
+    for round in ["", " again"] {
+        let (kept, why) = all(connect);
+        // TCP does not refuse, but does not answer either.
+        let errnos = if raw::is_zrs() {
+            [libc::ECONNREFUSED; 2]
+        } else {
+            [libc::EINPROGRESS, libc::EAGAIN]
+        };
+        let name = format!("a full backlog{round}");
+        checks.errno(&name, Err::<(), _>(why), &errnos);
+        if raw::is_zrs() {
+            checks.eq(&format!("{name}: how many"), kept.len(), 8);
+        }
+        for _ in 0..kept.len() {
+            raw::accept(&listener)?;
+        }
+        drop(kept);
+        if !raw::is_zrs() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn windows(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
+    let ring = || {
+        let fd = ask(ctx.peer, &[STALL])?;
+        sock::rx_ring(fd.as_fd())?;
+        Ok(fd)
+    };
+    let mut counts = Vec::new();
+    for round in ["", " again"] {
+        // What others have just given back is zeroed by and by.
+        let end = Instant::now() + Duration::from_secs(20);
+        let (kept, why) = loop {
+            let (kept, why) = all(ring);
+            let enough = counts.first().is_none_or(|n| kept.len() >= *n);
+            if enough && !kept.is_empty() || Instant::now() > end {
+                break (kept, why);
+            }
+            drop(kept);
+            pause(200);
+        };
+        let name = format!("windows{round}");
+        checks.eq(&format!("{name}: no more"), why, Errno(libc::ENOBUFS));
+        let n = kept.len();
+        checks.yes(&format!("{name}: some"), n > 0, "none");
+        counts.push(n);
+        // Data goes without a window as well, both ways.
+        still_works(ctx, &format!("{name}: none left"), checks)?;
+        let fd = ctx.flood(1, 200_000)?;
+        let mut buf = vec![0; 200_000];
+        raw::recv_all(&fd, &mut buf)?;
+        checks.yes(
+            &format!("{name}: none left, receiving"),
+            buf.iter().all(|b| *b == 1),
+            "other bytes",
+        );
+    }
+    say(&format!("#   {counts:?} windows"));
+    checks.yes(
+        "windows: as many again",
+        counts[1] >= counts[0],
+        &format!("{counts:?}"),
+    );
+    Ok(())
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Many processes and threads that do everything with sockets at once, and are killed at random.
+//!
+//! What an actor (a thread) does follows from the seed, its number, and how often its process was
+//! started; what meets what is up to the scheduler. All actors count and tell what they are doing in
+//! one table of shared memory, so that nothing is lost with a killed process, and so that the parent,
+//! which starts, kills and watches them, sees who makes no progress.
+
+mod actor;
+mod pump;
+mod table;
+
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crate::checks::{say, Checks};
+use crate::pattern::Rng;
+use crate::raw::{self, Result};
+use crate::{size, wild};
+use table::{Count, Table};
+
+/// Many processes and threads that do everything with sockets, and are killed at random
+#[derive(clap::Args)]
+pub struct Args {
+    /// Of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How long it goes on
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Threads of each process, half of them accepting and half connecting
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    #[arg(long, default_value_t = 2)]
+    processes: usize,
+    /// Where the first process listens; the next ones at the ports behind
+    #[arg(long, value_name = "ADDR:PORT")]
+    local: SocketAddrV4,
+    /// The same of all hosts, this one too
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',', required = true)]
+    peers: Vec<SocketAddrV4>,
+    /// Most bytes one way on one connection
+    #[arg(long, value_parser = size, default_value = "1M")]
+    most: usize,
+    /// Kill a process about this often; 0: never
+    #[arg(long, default_value_t = 0)]
+    kill_ms: u64,
+    /// The peers' processes are killed too
+    #[arg(long)]
+    peers_killed: bool,
+    /// Links and devices go meanwhile, and memory is short: connections may break at any time
+    #[arg(long)]
+    disturbed: bool,
+    /// An actor that makes no progress for so many seconds hangs
+    #[arg(long, default_value_t = 30)]
+    patience: u64,
+}
+
+/// What every actor knows.
+struct Shared<'a> {
+    args: &'a Args,
+    table: Table,
+    /// A pair of each process: whoever writes a descriptor into it gives it to the process.
+    inboxes: Vec<(OwnedFd, OwnedFd)>,
+}
+
+impl Args {
+    /// Whether connections may end before their time.
+    fn rough(&self) -> bool {
+        self.kill_ms > 0 || self.peers_killed || self.disturbed
+    }
+}
+
+struct Process {
+    pid: libc::pid_t,
+    starts: u64,
+}
+
+pub fn run(args: &Args, checks: &mut Checks) {
+    raw::alarm(0);
+    if let Err(e) = stress(args, checks) {
+        checks.fail("stress", &e.to_string());
+    }
+}
+
+fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
+    say(&format!(
+        "# replay with --seed {} --threads {} --processes {}",
+        args.seed, args.threads, args.processes
+    ));
+    let mut inboxes = Vec::new();
+    for _ in 0..args.processes {
+        inboxes.push(raw::unix_pair()?);
+    }
+    let shared = Shared {
+        args,
+        // One slot more of each process: the keeper.
+        table: Table::new(args.processes * (args.threads + 1))?,
+        inboxes,
+    };
+    let mut processes = Vec::new();
+    for index in 0..args.processes {
+        processes.push(start(&shared, index, 0)?);
+    }
+    let mut rng = Rng::new(args.seed, 1 << 32);
+    let mut next_kill = Instant::now();
+    let mut watch = Watch::new(&shared);
+    let end = Instant::now() + Duration::from_secs(args.seconds);
+    let mut hung = Vec::new();
+    while Instant::now() < end && hung.is_empty() {
+        std::thread::sleep(Duration::from_millis(50));
+        if args.kill_ms > 0 && Instant::now() > next_kill {
+            next_kill +=
+                Duration::from_millis(args.kill_ms / 2 + rng.below(args.kill_ms as usize) as u64);
+            let index = rng.below(args.processes);
+            let process = &mut processes[index];
+            wild::kill(process.pid, libc::SIGKILL)?;
+            if raw::wait(process.pid)? != 128 + libc::SIGKILL {
+                checks.fail("a process ended by itself", &format!("process {index}"));
+                break;
+            }
+            shared.table.count(Count::Kills, 1);
+            *process = start(&shared, index, process.starts + 1)?;
+        }
+        hung = watch.hung(&processes);
+    }
+    shared.table.stop();
+    let end = Instant::now() + Duration::from_secs(args.patience);
+    let mut ended = Vec::new();
+    while ended.len() < processes.len() && Instant::now() < end && hung.is_empty() {
+        // What was given to somebody who has gone already.
+        for (_, inbox) in &shared.inboxes {
+            while raw::poll(inbox, libc::POLLIN, 0)? != 0 && raw::recv_fd(inbox).is_ok() {}
+        }
+        while ended.len() < processes.len() {
+            match wild::wait_any()? {
+                Some(end) => ended.push(end),
+                None => break,
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if hung.is_empty() && ended.len() < processes.len() {
+        hung = watch.all(&processes);
+    }
+    checks.yes(
+        "every actor makes progress, and ends",
+        hung.is_empty(),
+        &hung.join("; "),
+    );
+    for process in &processes {
+        if !ended.iter().any(|(pid, _)| *pid == process.pid) {
+            wild::kill(process.pid, libc::SIGKILL)?;
+            raw::wait(process.pid)?;
+        }
+    }
+    let bad: Vec<_> = ended.iter().filter(|(_, status)| *status != 0).collect();
+    checks.yes(
+        "every process ends well",
+        bad.is_empty(),
+        &format!("{bad:?}"),
+    );
+    shared.table.report(checks, args);
+    Ok(())
+}
+
+fn start(shared: &Shared<'_>, index: usize, starts: u64) -> Result<Process> {
+    // The parent has one thread.
+    let pid = raw::fork(|| match actor::process(shared, index, starts) {
+        Ok(()) => 0,
+        Err(e) => {
+            say(&format!("# process {index}: {e}"));
+            1
+        }
+    })?;
+    Ok(Process { pid, starts })
+}
+
+/// Who has done something since when.
+struct Watch<'a> {
+    shared: &'a Shared<'a>,
+    seen: Vec<(u64, Instant)>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(shared: &'a Shared<'a>) -> Self {
+        let now = Instant::now();
+        let seen = vec![(0, now); shared.table.slots()];
+        Self { shared, seen }
+    }
+
+    /// Those that have made no progress for too long.
+    fn hung(&mut self, processes: &[Process]) -> Vec<String> {
+        let patience = Duration::from_secs(self.shared.args.patience);
+        let mut hung = Vec::new();
+        for slot in 0..self.shared.table.slots() {
+            let Some(progress) = self.shared.table.progress(slot) else {
+                continue;
+            };
+            let seen = &mut self.seen[slot];
+            if seen.0 != progress {
+                *seen = (progress, Instant::now());
+            } else if seen.1.elapsed() > patience {
+                hung.push(self.picture(slot, processes));
+            }
+        }
+        hung
+    }
+
+    fn all(&self, processes: &[Process]) -> Vec<String> {
+        (0..self.shared.table.slots())
+            .filter(|slot| !self.shared.table.ended(*slot))
+            .map(|slot| self.picture(slot, processes))
+            .collect()
+    }
+
+    /// What an actor does, and what its thread waits in.
+    fn picture(&self, slot: usize, processes: &[Process]) -> String {
+        let per = self.shared.args.threads + 1;
+        let (op, tid) = self.shared.table.doing(slot);
+        let task = format!("/proc/{}/task/{tid}", processes[slot / per].pid);
+        let read = |what| std::fs::read_to_string(format!("{task}/{what}")).unwrap_or_default();
+        let (wchan, stack) = (read("wchan"), read("stack"));
+        let stack: Vec<_> = stack
+            .lines()
+            .map(|l| l.split_whitespace().last().unwrap_or(""))
+            .collect();
+        format!(
+            "actor {slot} in {op:?}, thread {tid}, waits in {wchan} [{}]",
+            stack.join(" ")
+        )
+    }
+}
