@@ -290,6 +290,38 @@ pub fn truncate(fd: &OwnedFd, len: usize) -> Result<()> {
     check(unsafe { libc::ftruncate(raw(fd), len as i64) }).map(drop)
 }
 
+/// sendfile() from the beginning of `file`.
+pub fn sendfile(fd: &impl AsFd, file: &OwnedFd, off: usize, len: usize) -> Result<usize> {
+    let mut off = off as i64;
+    // SAFETY: an offset.
+    check_len(unsafe { libc::sendfile(raw(fd), raw(file), &raw mut off, len) })
+}
+
+pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: the descriptors are new.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+}
+
+/// vmsplice() of a part of the area into a pipe.
+pub fn vmsplice(pipe: &OwnedFd, area: &Area, off: usize, len: usize) -> Result<usize> {
+    let iov = libc::iovec {
+        iov_base: area.at(off, len),
+        iov_len: len,
+    };
+    // SAFETY: inside of the area; the pipe only reads it.
+    check_len(unsafe { libc::vmsplice(raw(pipe), &raw const iov, 1, libc::SPLICE_F_NONBLOCK) })
+}
+
+/// splice() from one descriptor to another, of which one is a pipe.
+pub fn splice(from: &impl AsFd, to: &impl AsFd, len: usize) -> Result<usize> {
+    let none = ptr::null_mut();
+    // SAFETY: no offsets are given.
+    check_len(unsafe { libc::splice(raw(from), none, raw(to), none, len, 0) })
+}
+
 /// Makes `fd` a copy of `from`: what it was is closed, under whoever uses it.
 pub fn dup_over(from: &impl AsFd, fd: &impl AsFd) -> Result<()> {
     // SAFETY: `fd` stays an open descriptor.

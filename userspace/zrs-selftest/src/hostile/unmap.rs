@@ -26,6 +26,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
             Some(&file),
         ),
     ];
+    spliced(ctx, checks, &areas[0].1, &file)?;
     for (n, (name, area, file)) in areas.iter().enumerate() {
         let rng = Mutex::new(ctx.rng(10 + n as u64));
         let destroy = |_| destroy(area, *file, &mut rng.lock().unwrap());
@@ -65,6 +66,47 @@ fn rewrite(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         values.iter().all(|b| [0x11, 0x22, 0x33].contains(b)),
         &format!("{values:?}"),
     );
+    Ok(())
+}
+
+/// Pages of a file, and of a pipe, that go while they are being sent.
+fn spliced(ctx: &Ctx, checks: &mut Checks, area: &Area, file: &OwnedFd) -> Result<()> {
+    let (fd, tally, mut sent) = (ctx.counted()?, Tally::default(), 0);
+    let (rng, mut sizes) = (Mutex::new(ctx.rng(2)), ctx.rng(3));
+    let (from_pipe, to_pipe) = wild::pipe()?;
+    area.fill(0);
+    let cut = |_| {
+        let mut rng = rng.lock().unwrap();
+        // Whatever comes of it.
+        let _ = wild::truncate(file, rng.below(LEN));
+        let _ = wild::truncate(file, LEN);
+        let at = rng.below(LEN / PAGE) * PAGE;
+        let _ = area.advise(at, LEN - at, libc::MADV_DONTNEED);
+    };
+    beside(1, cut, || {
+        for_a_while(ctx.time / 5, || {
+            let off = sizes.below(LEN / 2);
+            let result = if sizes.one_in(2) {
+                wild::sendfile(&fd, file, off, 1 + sizes.below(LEN / 2))
+            } else {
+                match wild::vmsplice(&to_pipe, area, off, 60_000) {
+                    // There is something in it still.
+                    Ok(_) | Err(Errno(libc::EAGAIN)) => {}
+                    Err(e) => return Err(e),
+                }
+                wild::splice(&from_pipe, &fd, 60_000)
+            };
+            tally.add(&result);
+            sent += result.unwrap_or(0) as u64;
+            Ok(())
+        })
+    })?;
+    tally.report(checks, "sendfile() and splice() of pages that go", &[]);
+    let name = "sendfile() and splice() of pages that go: as much arrives as they said";
+    let Counted { bytes, values } = count(&fd)?;
+    checks.eq(name, bytes, sent);
+    let fine = values.iter().all(|b| *b == 0);
+    checks.yes("no byte was never there", fine, &format!("{values:?}"));
     Ok(())
 }
 

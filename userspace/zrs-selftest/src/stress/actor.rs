@@ -83,6 +83,8 @@ impl Deal {
 pub struct Actor<'a> {
     pub shared: &'a Shared<'a>,
     pub rng: Rng,
+    /// Rings of the connection at work; one that goes shuts its socket down.
+    pub rings: Vec<zrs::RxRing>,
     slot: usize,
 }
 
@@ -101,6 +103,7 @@ impl Actor<'_> {
         Actor {
             shared: self.shared,
             rng: Rng::new(self.rng.word(), 0),
+            rings: Vec::new(),
             slot: self.slot,
         }
     }
@@ -118,7 +121,12 @@ pub fn process(shared: &Shared<'_>, index: usize, starts: u64) -> Result<()> {
         for n in 0..=threads {
             let slot = index * (threads + 1) + n;
             let rng = Rng::new(shared.args.seed, slot as u64 | (starts << 16));
-            let mut actor = Actor { shared, rng, slot };
+            let mut actor = Actor {
+                shared,
+                rng,
+                rings: Vec::new(),
+                slot,
+            };
             let listener = &listener;
             s.spawn(move || {
                 actor.shared.table.enter(slot);
@@ -254,8 +262,16 @@ fn finish(actor: &mut Actor<'_>, conn: &OwnedFd, end: End) {
 }
 
 fn close(actor: &mut Actor<'_>, conn: OwnedFd) {
+    let rings = std::mem::take(&mut actor.rings);
+    let first = actor.rng.one_in(2);
     let _ = actor.call(Op::Close, || {
-        drop(conn);
+        if first {
+            drop(conn);
+            drop(rings);
+        } else {
+            drop(rings);
+            drop(conn);
+        }
         Ok(())
     });
 }

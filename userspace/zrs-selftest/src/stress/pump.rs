@@ -139,6 +139,17 @@ fn by_ring(actor: &mut Actor<'_>, fd: &OwnedFd, verifier: &mut Verifier, len: u6
     let Ok(ring) = ring else {
         return by_recv(actor, fd, verifier, len);
     };
+    let end = through_ring(actor, &ring, verifier, len);
+    actor.rings.push(ring);
+    end
+}
+
+fn through_ring(
+    actor: &mut Actor<'_>,
+    ring: &zrs::RxRing,
+    verifier: &mut Verifier,
+    len: u64,
+) -> End {
     let mut kept = Vec::new();
     while verifier.pos < len {
         match actor.call(Op::RingRecv, || ring.recv().map_err(Errno::from)) {
