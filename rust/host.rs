@@ -217,7 +217,8 @@ impl Host {
     /// A link to `remote` has ended, or a new one is being made by it: the other links to it may be
     /// to a host that is gone, and nothing would tell that as long as nothing is sent.
     pub(crate) fn probe_links(&self, net: &Net, remote: Ipv4Addr) {
-        for link in self.snapshot() {
+        // Without memory for the list they find out later.
+        for link in self.snapshot().into_iter().flatten() {
             if link.net == *net && link.remote_ip() == remote {
                 link.probe();
             }

@@ -5,8 +5,8 @@
 use super::super::wire::{Header, Refusal, Type};
 use super::super::{ChanId, Violation};
 use super::{
-    Channel, Event, Failure, Limits, PeerWindow, State, ASK_AGAIN, WANT_ACCEPT, WANT_CONNECT, WANT_END,
-    WANT_GRANT, WANT_REQUEST, WANT_REVOKED, WINDOW_MAX, WINDOW_MIN,
+    Channel, Event, Failure, Limits, PeerWindow, State, ASK_AGAIN, WANT_ACCEPT, WANT_CONNECT,
+    WANT_END, WANT_GRANT, WANT_REQUEST, WANT_REVOKED, WINDOW_MAX, WINDOW_MIN,
 };
 
 impl Channel {
