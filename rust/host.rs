@@ -402,25 +402,26 @@ impl Host {
                 again = true;
             }
         }
-        while !again {
-            // The reference to the namespace goes outside of the lock.
-            let gone = {
-                let mut nets = self.nets.lock();
-                let at = nets.iter().position(|n| n.sockets == 0);
-                at.and_then(|i| nets.remove(i).ok())
-            };
-            if gone.is_none() {
-                break;
-            }
-        }
         if again {
             self.look_for_idle();
-        } else if unused {
+            return;
+        }
+        // The reference to the namespace goes outside of the lock.
+        while let Some(gone) = self.take_unused_net() {
+            drop(gone);
+        }
+        if unused {
             let delay = msecs_to_jiffies(UNUSED_MS);
             let _ = self
                 .queue
                 .enqueue_delayed::<Arc<Host>, 1>(self.clone(), delay);
         }
+    }
+
+    fn take_unused_net(&self) -> Option<NetUse> {
+        let mut nets = self.nets.lock();
+        let at = nets.iter().position(|n| n.sockets == 0)?;
+        nets.remove(at).ok()
     }
 
     /// A pool has promised all of its blocks: ends a link on it that carries nothing, so that the

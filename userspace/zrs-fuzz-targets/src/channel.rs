@@ -132,8 +132,8 @@ impl Course {
             let change = |v: u64| match wide {
                 0 => u64::MAX,
                 1 => 0,
-                2 => v ^ 1 << 31,
-                3 => v ^ 1 << 63,
+                2 => v ^ (1 << 31),
+                3 => v ^ (1 << 63),
                 _ => v.wrapping_add_signed(near),
             };
             match input.u8() % 12 {
@@ -284,7 +284,7 @@ impl Course {
         if h.kind == Type::Connect {
             assert_eq!(m.phase, Phase::Opening { said: false });
             m.phase = Phase::Opening { said: true };
-            assert_eq!((h.src, h.arg0), (m.local, 80 << 16 | 50000));
+            assert_eq!((h.src, h.arg0), (m.local, (80 << 16) | 50000));
             assert_eq!((h.arg1, h.arg2), (m.ours.msgs, m.ours.small.into()));
             return;
         }

@@ -12,7 +12,7 @@ fn le32(b: &[u8], at: usize) -> u32 {
 }
 
 fn le64(b: &[u8], at: usize) -> u64 {
-    u64::from(le32(b, at)) | u64::from(le32(b, at + 4)) << 32
+    u64::from(le32(b, at)) | (u64::from(le32(b, at + 4)) << 32)
 }
 
 /// Whether a header with `payload` bytes behind it is well-formed.
