@@ -6,7 +6,7 @@
 //! [`NewVma::map_shared`](super::vma::NewVma::map_shared) and may write anything to it at any time:
 //! every access is one atomic load or store at a checked place, and what is loaded is untrusted.
 
-use crate::bindings;
+use crate::{bindings, kern::fault::points};
 use core::ptr::NonNull;
 use kernel::{
     page::{page_align, PAGE_SHIFT},
@@ -44,6 +44,7 @@ impl SharedPages {
         let bytes = page_align(bytes)
             .filter(|&b| b <= MAX_BYTES)
             .ok_or(ENOMEM)?;
+        points::SHARE.check()?;
         // SAFETY: takes any size.
         let base = unsafe { bindings::vmalloc_user(bytes) };
         let base = NonNull::new(base.cast::<u8>()).ok_or(ENOMEM)?;

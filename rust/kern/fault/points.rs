@@ -33,6 +33,8 @@ points! {
     MAP = c"fail_map", ENOMEM;
     /// Pinning a program's pages.
     PIN = c"fail_pin", ENOMEM;
+    /// Making memory that is shared with programs.
+    SHARE = c"fail_share", ENOMEM;
     /// Arming a completion queue.
     ARM = c"fail_arm", EIO;
     /// A completion says error, and all that follow in its queue say that they were flushed.

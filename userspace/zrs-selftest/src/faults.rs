@@ -99,7 +99,10 @@ fn sessions(args: &Args, world: &pair::World, knob: &knobs::Knob, checks: &mut C
     };
     let result = result.and_then(|()| world.idle());
     let list: Vec<_> = seen.iter().map(|(what, n)| format!("{n} {what}")).collect();
-    let list = list.join(", ");
+    let list = match list.join(", ") {
+        list if list.is_empty() => "no error".into(),
+        list => list,
+    };
     match result {
         Ok(()) => {
             checks.yes(

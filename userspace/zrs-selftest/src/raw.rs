@@ -611,6 +611,13 @@ pub fn ioctl_int(fd: &impl AsFd, request: u64) -> Result<c_int> {
     Ok(value)
 }
 
+/// setsockopt(ZRS_RX_RING).
+pub fn make_ring(fd: &impl AsFd) -> Result<()> {
+    zrs_sys::sock::rx_ring(fd.as_fd())
+        .map(drop)
+        .map_err(Into::into)
+}
+
 /// ZRS_IOC_DOORBELL.
 pub fn doorbell(fd: &impl AsFd) -> Result<()> {
     zrs_sys::sock::doorbell(fd.as_fd()).map_err(Into::into)

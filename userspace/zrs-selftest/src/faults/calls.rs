@@ -71,7 +71,10 @@ impl Calls<'_> {
             }
         }
         let seen: Vec<_> = counts.iter().map(|(e, n)| format!("{n} {e}")).collect();
-        let seen = seen.join(", ");
+        let seen = match seen.join(", ") {
+            seen if seen.is_empty() => "no error".into(),
+            seen => seen,
+        };
         match result {
             Ok(()) => {
                 self.checks.yes(

@@ -17,6 +17,8 @@ const SIZES: [&[usize]; 2] = [&[100, 5000, 20_000, 300_000], &[100, 70_000]];
 /// How one end fared.
 #[derive(Debug)]
 struct Fate {
+    /// Why it has no receive ring, if it wanted one.
+    ring: Option<Errno>,
     sent: u64,
     /// The error that ended sending.
     send: Option<Errno>,
@@ -30,12 +32,14 @@ type Outcome<T> = Result<T, String>;
 /// Sends this end's bytes and receives the other's, in the order of `first`: 0 sends first.
 fn live(fd: &OwnedFd, end: usize) -> Outcome<Fate> {
     let mut fate = Fate {
+        ring: None,
         sent: 0,
         send: None,
         got: 0,
         recv: None,
     };
     if end == 0 {
+        fate.ring = raw::make_ring(fd).err();
         talk(fd, end, &mut fate)?;
         hear(fd, end, &mut fate)?;
     } else {
@@ -168,6 +172,9 @@ fn session(world: &World) -> Outcome<Vec<String>> {
         Ok(client) => {
             let server = server.ok_or("connected, but nothing to accept")?;
             for (end, fate, other) in [(0, &client, &server), (1, &server, &client)] {
+                if let Some(e) = fate.ring {
+                    documented("ring", e, errnos::RING, &mut seen)?;
+                }
                 if let Some(e) = fate.send {
                     documented("send", e, errnos::SEND_BROKEN, &mut seen)?;
                 }
