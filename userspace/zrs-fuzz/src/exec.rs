@@ -42,8 +42,8 @@ pub struct Exec {
     world: &'static World,
     /// How long a program may take.
     limit: Duration,
-    /// A socket in each host: while there is one, the links stay.
-    _keepers: Vec<OwnedFd>,
+    /// A socket in each host, or none: while there is one, the links stay.
+    keepers: Vec<OwnedFd>,
 }
 
 impl Exec {
@@ -56,20 +56,14 @@ impl Exec {
             &[libc::PR_SET_CHILD_SUBREAPER as u64, 1, 0, 0, 0],
         )?;
         let mut namespaces: Vec<OwnedFd> = Vec::new();
-        let mut keepers = Vec::new();
         for name in ["zrsA", "zrsB"] {
             let path = format!("/run/netns/{name}");
             let file = File::open(&path);
             let file = file.map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))?;
             namespaces.push(file.into());
         }
-        for ns in namespaces.iter().rev() {
-            enter(ns)?;
-            let zrs = u64::from(zrs_sys::abi::IPPROTO_ZRS);
-            let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
-            let fd = sys::check(libc::SYS_socket, &[libc::AF_INET as u64, stream, zrs])?;
-            keepers.push(sys::own(fd));
-        }
+        // A program may take away what it runs on: not worth a line in the kernel log.
+        fs::write("/proc/sys/debug/exception-trace", "0")?;
         let kcov: io::Result<Vec<Kcov>> = (0..WORKERS).map(|_| Kcov::new()).collect();
         let world = World {
             memory: Memory::new(WORKERS)?,
@@ -78,11 +72,34 @@ impl Exec {
             namespaces,
             patience: Duration::from_millis(15) * scale,
         };
-        Ok(Self {
+        let mut this = Self {
             world: Box::leak(Box::new(world)),
             limit: Duration::from_secs(5) * scale,
-            _keepers: keepers,
-        })
+            keepers: Vec::new(),
+        };
+        this.keep_links(true)?;
+        Ok(this)
+    }
+
+    /// Whether the links stay when no program has a socket: most programs are quicker then, and
+    /// without it links come and go.
+    pub fn keep_links(&mut self, yes: bool) -> io::Result<()> {
+        self.keepers.clear();
+        for ns in self.world.namespaces.iter().rev() {
+            enter(ns)?;
+            if yes {
+                let zrs = u64::from(zrs_sys::abi::IPPROTO_ZRS);
+                let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
+                let fd = sys::check(libc::SYS_socket, &[libc::AF_INET as u64, stream, zrs])?;
+                self.keepers.push(sys::own(fd));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many sockets are open for that.
+    pub fn keepers(&self) -> u64 {
+        self.keepers.len() as u64
     }
 
     /// Whether the kernel tells what is covered.

@@ -20,7 +20,7 @@ use crate::text;
 use crate::worker::{IDLE, RUNNING};
 
 /// After so many programs, all that the module still has must be gone.
-const BATCH: u64 = 200;
+const BATCH: u64 = 100;
 /// Programs in one file of those that were run last.
 const RECENT: u64 = 100;
 
@@ -168,10 +168,9 @@ impl Fuzzer {
         let end = Instant::now() + Duration::from_secs(20) * self.scale;
         loop {
             let stats = zrs.stats()?;
-            // Two sockets are the fuzzer's own.
             let left = [
                 ("pages_pinned", stats.pages_pinned),
-                ("sockets", stats.sockets.saturating_sub(2)),
+                ("sockets", stats.sockets.saturating_sub(self.exec.keepers())),
                 ("channels", stats.channels),
                 ("pool_used", stats.pool_used),
             ];
@@ -265,6 +264,8 @@ impl Fuzzer {
             self.try_program(program, minimize)?;
             if self.programs >= next {
                 self.settle()?;
+                let keep = self.exec.keepers() == 0;
+                self.exec.keep_links(keep)?;
                 next = self.programs + BATCH;
             }
             if told.elapsed() > Duration::from_secs(20) {

@@ -32,6 +32,8 @@ const BAD: &[&str] = &[
     "refcount_t",
     "corruption",
     "use-after-free",
+    "all Trace",
+    "all trace",
     "rust_kernel: panicked",
     "still being used",
     "leaked",
