@@ -9,7 +9,8 @@
 
 ktap_start
 seed=${SEED:-1}
-ms=3000
+ms=3000 many=100
+[ "$SCALE" = 1 ] || ms=1500 many=40
 [ "${TIER:-ci}" != full ] || ms=20000
 ktap_say "SEED=$seed"
 
@@ -44,7 +45,7 @@ for what in fetch ring unmap memory mapping close signals kill exhaust; do
 	: >"$TMP/bystander"
 	echo >&"$turns"
 	check_lines timeout -k 5 $((60 * SCALE + ms / 200)) ip netns exec zrsA zrs-selftest --limit $((55 * SCALE + ms / 200)) \
-		hostile --what "$what" --peer "$ADDR_B:7000" --local "$ADDR_A" --seed "$seed" --ms "$ms"
+		hostile --what "$what" --peer "$ADDR_B:7000" --local "$ADDR_A" --seed "$seed" --ms "$ms" --many "$many"
 	echo >&"$turns"
 	says bystander resting 30 || ktap_bail "$what: the bystander does not answer"
 	while IFS= read -r line; do

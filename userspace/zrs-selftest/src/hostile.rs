@@ -43,6 +43,9 @@ pub struct Args {
     /// How long each program goes on, about
     #[arg(long, default_value_t = 2000)]
     ms: u64,
+    /// How many descriptors a program may have that takes all
+    #[arg(long, default_value_t = 100)]
+    many: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -80,6 +83,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
             local: args.local,
             seed: args.seed,
             time: Duration::from_millis(args.ms),
+            many: args.many,
         };
         let before = open_files();
         let done = match what {
@@ -114,6 +118,7 @@ struct Ctx {
     local: std::net::Ipv4Addr,
     seed: u64,
     time: Duration,
+    many: u64,
 }
 
 impl Ctx {

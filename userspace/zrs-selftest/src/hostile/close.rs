@@ -183,7 +183,9 @@ fn listeners(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
                     let mut kept = Vec::new();
                     while !over.load(Relaxed) && kept.len() < 40 {
                         let Ok(conn) = raw::stream() else { return };
-                        let _ = wild::set_timeout(&conn, libc::SO_SNDTIMEO, 200);
+                        // TCP does not refuse when the backlog is full.
+                        let limit = if raw::is_zrs() { 10_000 } else { 200 };
+                        let _ = wild::set_timeout(&conn, libc::SO_SNDTIMEO, limit);
                         let result = raw::connect(&conn, addr);
                         connecting.add(&result);
                         kept.push(conn);
@@ -213,6 +215,8 @@ fn listeners(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let errnos = [
         libc::ECONNREFUSED,
         libc::ECONNRESET,
+        // ZRS: the machine is busy.
+        libc::ETIMEDOUT,
         // TCP leaves one that finds the backlog full waiting.
         libc::EINPROGRESS,
     ];

@@ -15,7 +15,7 @@ use crate::serve::{ask, DISCARD, STALL};
 use crate::wild;
 
 pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
-    let before = wild::limit_files(100)?;
+    let before = wild::limit_files(ctx.many)?;
     let done = descriptors(ctx, checks);
     wild::limit_files(before)?;
     done?;
@@ -26,12 +26,14 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "exhaust", checks)
 }
 
-/// Until it fails: all that it gave, and why it failed.
+/// Until it fails: all that it gave, and why it failed. A connect() that takes too long on a busy machine
+/// is tried again.
 fn all<T>(mut one: impl FnMut() -> Result<T>) -> (Vec<T>, Errno) {
-    let mut kept = Vec::new();
+    let (mut kept, mut late) = (Vec::new(), 0);
     loop {
         match one() {
             Ok(new) => kept.push(new),
+            Err(Errno(libc::ETIMEDOUT)) if late < 10 => late += 1,
             Err(e) => return (kept, e),
         }
     }
@@ -50,7 +52,8 @@ fn descriptors(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         let (first, why) = all(one);
         checks.eq(&format!("{name}: no more"), why, Errno(libc::EMFILE));
         let n = first.len();
-        checks.yes(&format!("{name}: many"), n > 50, &format!("{n}"));
+        let many = n as u64 > ctx.many / 2;
+        checks.yes(&format!("{name}: many"), many, &format!("{n}"));
         drop(first);
         let (second, why) = all(one);
         checks.eq(&format!("{name}: no more again"), why, Errno(libc::EMFILE));
@@ -77,7 +80,9 @@ fn backlog(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let addr = raw::getsockname(&listener)?;
     let connect = || {
         let fd = raw::stream()?;
-        wild::set_timeout(&fd, libc::SO_SNDTIMEO, 300)?;
+        if !raw::is_zrs() {
+            wild::set_timeout(&fd, libc::SO_SNDTIMEO, 300)?;
+        }
         raw::connect(&fd, addr)?;
         Ok(fd)
     };

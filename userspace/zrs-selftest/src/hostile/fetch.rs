@@ -43,6 +43,7 @@ fn hammer(ctx: &Ctx, n: u64, part: u32, mut call: impl FnMut(&Area) -> Result<()
                 }
                 let socket = libc::AF_INET as u64 | ((libc::SOCK_STREAM as u64) << 32);
                 area.word64(0).store(rng.pick(&[0, socket]), Relaxed);
+                std::thread::sleep(std::time::Duration::from_micros(200));
             }
         }
     };
