@@ -50,6 +50,9 @@ const ORPHAN_NS: u64 = 10_000_000_000;
 /// Links that one peer may make.
 const ACCEPTED_MAX: usize = 2;
 
+/// Links of one peer at a time, with those that are being taken down: these still have their blocks.
+const ACCEPTED_BUSY: usize = 4;
+
 /// The module's one host.
 #[pin_data]
 pub(crate) struct Host {
@@ -193,6 +196,16 @@ impl Host {
         drop(links);
         link.start();
         Ok(link)
+    }
+
+    /// Whether `remote` may make another link now. One that makes links faster than they can be taken
+    /// down would have all blocks of the device, and others none.
+    pub(crate) fn may_make_link(&self, net: &Net, local: Ipv4Addr, remote: Ipv4Addr) -> bool {
+        let links = self.links.lock();
+        let theirs = links.iter().filter(|l| {
+            l.accepted && l.net == *net && l.remote_ip() == remote && l.local_ip() == local
+        });
+        theirs.count() < ACCEPTED_BUSY
     }
 
     /// A link that the peer has made. Of a peer that makes one after the other, the oldest go: it

@@ -314,6 +314,10 @@ impl Listener {
                 return Err(e);
             }
         };
+        if !self.host.may_make_link(&self.net, local, remote) {
+            let _ = id.reject(&hello(&self.host).encode());
+            return Err(ENOBUFS());
+        }
         let link = Link::new(&self.host, &self.net, Some(local), remote, true)?;
         id.set_handler(link.clone())?;
         let _ = id.set_ack_timeout(params::ack_timeout());
