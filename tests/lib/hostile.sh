@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # For the selftests with a hostile peer: hosts A and B as ever, and C, from where the peer speaks, on
-# one bridge. The module does not listen in C, as no ZRS socket does. Sourced after ktap.sh.
+# one bridge; C has a second address. The module does not listen in C, as no ZRS socket does. Sourced after ktap.sh.
 
 hostile_up() {
 	at_end "rdma link delete rxeC; ip netns del zrsC; ip netns del zrsL"
@@ -20,7 +20,8 @@ hostile_up() {
 		link set lb master br0 up
 		link set lc master br0 up
 	BATCH
-	host_up zrsA va "$ADDR_A" "$DEV_A" && host_up zrsB vb "$ADDR_B" "$DEV_B" && host_up zrsC vc 10.77.0.3 rxeC
+	host_up zrsA va "$ADDR_A" "$DEV_A" && host_up zrsB vb "$ADDR_B" "$DEV_B" &&
+		host_up zrsC vc 10.77.0.3 rxeC && ip -n zrsC addr add 10.77.0.4/24 dev vc
 }
 
 # hostile CASE...: runs the cases with one of these in their names; each line is a result.

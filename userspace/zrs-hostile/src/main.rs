@@ -31,7 +31,7 @@ use crate::world::World;
     about = "A peer that breaks every rule of the ZRS protocol"
 )]
 struct Args {
-    /// Our address
+    /// Our address; the next one is ours too
     #[arg(long, default_value = "10.77.0.3")]
     local: Ipv4Addr,
     /// The address of the module's host

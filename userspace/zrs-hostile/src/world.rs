@@ -22,6 +22,8 @@ pub type Outcome = io::Result<()>;
 pub struct World {
     /// Our address.
     pub local: Ipv4Addr,
+    /// Another one of ours: to the module that is another host.
+    pub other: Ipv4Addr,
     /// The address of the module's host, and the network namespace where it is.
     pub victim: Ipv4Addr,
     pub net: String,
@@ -63,6 +65,7 @@ impl World {
     ) -> io::Result<Self> {
         Ok(Self {
             local,
+            other: Ipv4Addr::from_bits(local.to_bits() + 1),
             victim,
             net: net.to_string(),
             scale,

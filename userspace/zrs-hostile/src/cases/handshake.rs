@@ -87,6 +87,20 @@ fn half_opens(w: &mut World, count: usize) -> Outcome {
     peer.alive(w.limit(10))
 }
 
+/// A flood from one address leaves room for a link from another.
+fn flood_beside_another(w: &mut World) -> Outcome {
+    let victim = w.listen()?;
+    let mut asked = Vec::new();
+    for _ in 0..40 {
+        asked.push(half_open(w)?);
+    }
+    let other = SocketAddrV4::new(w.other, w.source().port());
+    let mut peer = Peer::connect(other, w.service(), hello(), true, w.limit(10))?;
+    peer.open(victim.port, w.limit(10))?;
+    drop(asked);
+    peer.alive(w.limit(10))
+}
+
 /// One address may have two links; a third one ends the oldest.
 fn third_link(w: &mut World) -> Outcome {
     let _victim = w.listen()?;
@@ -197,6 +211,7 @@ pub const CASES: &[Case] = &[
     }),
     whole("handshake/one-half-open", |w| half_opens(w, 1)),
     whole("handshake/many-half-open", |w| half_opens(w, 20)),
+    whole("handshake/flood-beside-another", flood_beside_another),
     whole("handshake/third-link", third_link),
     whole("handshake/broken-in-silence", broken_in_silence),
     whole("handshake/disconnected-at-once", |w| disconnected(w, 0)),
