@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # For the selftests with a hostile peer: hosts A and B as ever, and C, from where the peer speaks, on
-# one bridge; C has a second address. The module does not listen in C, as no ZRS socket does. Sourced after ktap.sh.
+# one bridge; C has a second address. The module does not listen in C, as no ZRS socket does. Sourced
+# after ktap.sh.
 
 hostile_up() {
 	at_end "rdma link delete rxeC; ip netns del zrsC; ip netns del zrsL"
