@@ -10,7 +10,6 @@ use zrs_core::channel::{Event, Failure, Limits, Plan, State};
 use zrs_core::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
 
 use super::*;
-use crate::common::cases;
 use crate::common::headers::valid_header;
 
 /// So little that a peer soon gets to the end of it.
@@ -242,7 +241,7 @@ impl Books {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(4000)))]
+    #![proptest_config(ProptestConfig::with_cases(4000))]
 
     // rows: B11
     #[test]

@@ -8,6 +8,7 @@ mod credit;
 #[cfg(not(miri))] // Thousands of states.
 mod crossing;
 mod ends;
+#[cfg(not(miri))] // Its strategies take minutes.
 mod hostile;
 mod states;
 mod windows;
