@@ -106,7 +106,9 @@ impl Course {
                 h.len = 1 + (u32::from(some) << 2) % CHUNK_MAX;
                 if let Some(w) = &m.own {
                     (h.arg0, h.woff) = (w.lease, w.arrived);
-                    h.len = h.len.min((w.size - w.arrived % w.size) as u32);
+                    if some % 16 != 0 {
+                        h.len = h.len.min((w.size - w.arrived % w.size) as u32);
+                    }
                 }
             }
             Type::Accept => (h.arg1, h.arg2) = (4 + u32::from(some % 16), 16384),

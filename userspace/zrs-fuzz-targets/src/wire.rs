@@ -78,19 +78,66 @@ fn hello(b: &[u8]) {
     }
 }
 
-/// A header with a payload's length, or a hello.
+/// Puts other values at a few places.
+fn change(input: &mut Input<'_>, b: &mut [u8]) {
+    for _ in 0..input.u8() % 4 {
+        let at = input.below(b.len());
+        b[at] = input.u8();
+    }
+}
+
+/// A header as it should be, but for a few bytes.
+fn nearly_good_header(input: &mut Input<'_>) -> ([u8; HEADER_LEN], u32) {
+    let mut b = input.bytes::<HEADER_LEN>();
+    let kind = b[1] % 16;
+    let len = match kind {
+        4 => 1 + le32(&b, 4) % 4096,
+        5 => 1 + le32(&b, 4) % 262_144,
+        _ => 0,
+    };
+    b[..4].copy_from_slice(&[1, kind, 0, 0]);
+    b[4..8].copy_from_slice(&len.to_le_bytes());
+    if matches!(kind, 1 | 14 | 15) {
+        b[8..16].fill(0);
+    }
+    if matches!(kind, 14 | 15) {
+        b[16..24].fill(0);
+    }
+    b[84..].fill(0);
+    change(input, &mut b);
+    let payload = if b[1] == 4 { le32(&b, 4) } else { 0 };
+    let more = u32::from(input.u8() == 1);
+    (b, payload.wrapping_add(more))
+}
+
+fn nearly_good_hello(input: &mut Input<'_>) -> [u8; HELLO_LEN] {
+    let mut b = input.bytes::<HELLO_LEN>();
+    b[..8].copy_from_slice(b"ZRS1\x01\x30\0\0");
+    b[28..32].copy_from_slice(&4096_u32.to_le_bytes());
+    b[32..36].copy_from_slice(&262_144_u32.to_le_bytes());
+    b[36..].fill(0);
+    change(input, &mut b);
+    b
+}
+
+/// A header with a payload's length, or a hello; any, or nearly as they should be.
 pub fn wire(data: &[u8]) {
     let mut input = Input(data);
-    match input.u8() % 4 {
+    match input.u8() % 8 {
         0 => hello(input.0),
-        how => {
+        1 => hello(&nearly_good_hello(&mut input)),
+        how @ 2..=4 => {
             let some = input.u32();
             let b = input.bytes::<HEADER_LEN>();
             let payload = match how {
-                1 => 0,
-                2 => le32(&b, 4),
+                2 => 0,
+                3 => le32(&b, 4),
                 _ => some,
             };
+            header(&b, payload);
+        }
+        _ => {
+            let (b, payload) = nearly_good_header(&mut input);
             header(&b, payload);
         }
     }
