@@ -353,6 +353,11 @@ impl Channel {
         }
     }
 
+    /// Whether a window is to be granted, so that its registration is to be posted.
+    pub fn grant_waits(&self) -> bool {
+        self.want & WANT_GRANT != 0 && self.window.is_some()
+    }
+
     /// Notes something to say. End and Reset are the last word.
     fn say(&mut self, bit: u16) {
         if !self.end_said && self.state != State::Closed {

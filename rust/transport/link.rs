@@ -118,6 +118,8 @@ pub(super) struct Tx {
     /// Answers to messages for channels that are not there.
     pub(super) replies: KVec<Header>,
     pub(super) starved: bool,
+    /// A registration waits until nothing is under way; see [`Tx::settle_first`].
+    pub(super) settling: bool,
 }
 
 /// What a link has of its device.
@@ -173,6 +175,7 @@ impl Link {
                     pending: KVec::new(),
                     replies: KVec::new(),
                     starved: false,
+                    settling: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
                 drain <- new_mutex!((), "zrs_link::drain"),

@@ -319,6 +319,24 @@ pub(super) const SENT: u64 = 1 << 63;
 /// Marks those of a message that go before its SEND.
 pub(super) const PART: u64 = 1 << 62;
 
+impl Tx {
+    /// Whether the next message has to wait until nothing is under way, because a window is registered
+    /// before it. Nothing else is sent meanwhile.
+    ///
+    /// Soft-RoCE begins again with the oldest request that is not acknowledged when it has to repeat one,
+    /// registrations included, and a registration that is made twice fails the queue pair. One that is
+    /// posted to an empty queue is done before anything can be repeated.
+    fn settle_first(&mut self) -> bool {
+        let under_way = self.free.len() < self.slots.len();
+        self.settling = under_way
+            && self.pending.first().is_some_and(|sock| {
+                let inner = sock.inner.lock();
+                inner.chan.as_ref().is_some_and(|c| c.grant_waits())
+            });
+        self.settling
+    }
+}
+
 impl Link {
     /// Maps pinned pages for the link's device. Sleeps. ENOMEM; ENOTCONN when the link has gone
     /// down, of which its channels will hear.
@@ -449,6 +467,9 @@ impl Link {
         if tx.state != LinkState::Up || tx.free.is_empty() || tx.sq_free < 2 {
             return None;
         }
+        if tx.settle_first() {
+            return None;
+        }
         let flow = tx.flow.as_ref()?;
         let talk = flow.available(true) > tx.reserved;
         let mut said = Said::default();
@@ -545,6 +566,7 @@ struct Said {
 /// Whether a data message of up to `wrs` work requests fits.
 fn has_room(tx: &Tx, wrs: u32) -> bool {
     tx.state == LinkState::Up
+        && !tx.settling
         && tx.free.len() > CONTROL_SLOTS
         && tx.sq_free >= wrs + 2 * CONTROL_SLOTS as u32
         && tx
