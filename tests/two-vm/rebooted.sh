@@ -27,6 +27,7 @@ check_within "B connects to A, as soon as the old link has ended" 30 B zrs-selft
 	--local "$ADDR_B" --refused "$ADDR_A:7999"
 check_ended "the idle connection of the old link is reset" ours
 check_ended "and that of the link that A had made" theirs
+stop serveA
 
 both_idle || ktap_bail "idle connections"
 sleep 3
