@@ -196,7 +196,7 @@ impl Drop for Reservation {
                 tx.reserved = tx.reserved.saturating_sub(1);
                 tx.sq_free += self.wrs;
                 let _ = tx.free.push_within_capacity(self.slot);
-                tx.starved || !tx.pending.is_empty()
+                tx.starved || tx.settling || !tx.pending.is_empty()
             };
             if waited {
                 // Somebody found no room while this held some.
