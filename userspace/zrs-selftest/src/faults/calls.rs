@@ -630,14 +630,16 @@ impl Calls<'_> {
                 },
                 |pair| {
                     let ring = layout.get();
-                    let (offset, bytes, prot) = if window {
-                        (ring.window_offset, ring.window_bytes, libc::PROT_READ)
+                    let fd = std::os::fd::AsFd::as_fd(&pair.ends[1]);
+                    // Unmapped when nothing fails any more.
+                    let map = if window {
+                        let bytes = ring.window_bytes as usize;
+                        zrs_sys::Map::shared_read(fd, ring.window_offset, bytes)
                     } else {
-                        let prot = libc::PROT_READ | libc::PROT_WRITE;
-                        (ring.ring_offset, ring.ring_bytes, prot)
+                        let bytes = ring.ring_bytes as usize;
+                        zrs_sys::Map::shared_write(fd, ring.ring_offset, bytes)
                     };
-                    let shared = libc::MAP_SHARED;
-                    raw::try_mmap(&pair.ends[1], offset, bytes as usize, prot, shared, None)
+                    map.map_err(Into::into)
                 },
                 |_, _| Ok(()),
             );
