@@ -9,9 +9,9 @@
 
 ktap_start
 seed=${SEED:-1}
-third=5 most=300k
-[ "$SCALE" = 1 ] || third=14
-[ "${TIER:-ci}" != full ] || third=60 most=2M
+short=5 long=15 most=300k
+[ "$SCALE" = 1 ] || short=25 long=50
+[ "${TIER:-ci}" != full ] || short=60 long=180 most=2M
 ktap_say "SEED=$seed"
 renice -n -20 $$ >/dev/null
 RANDOM=$seed
@@ -36,7 +36,7 @@ stress_one() {
 # results HOST TEXT: what it found.
 results() {
 	local rc=0 line
-	ended "stress$1" $((third * 3 + 60)) || rc=$?
+	ended "stress$1" $((long + 60)) || rc=$?
 	while IFS= read -r line; do
 		case $line in
 		"ok - "*) ktap_pass "$2, host $1: ${line#ok - }" ;;
@@ -102,11 +102,11 @@ disturb() {
 # A moment, without a process for it.
 rest() { read -rt 0.$((RANDOM % 8)) -u "$NEVER" _; }
 
-stress "undisturbed" "$third" --threads 4
-stress "killed" "$third" --threads 4 --kill-ms $((500 * SCALE)) --peers-killed
+stress "undisturbed" "$short" --threads 4
+stress "killed" "$short" --threads 4 --kill-ms $((500 * SCALE)) --peers-killed
 DISTURB=disturb
 # Links go down for good after some seconds without an answer.
-stress "disturbed" "$((third * 3))" --threads 2 --kill-ms $((1500 * SCALE)) --peers-killed --disturbed
+stress "disturbed" "$long" --threads 2 --kill-ms $((1500 * SCALE)) --peers-killed --disturbed
 DISTURB=
 
 # After all that, everything is as it was. What the connection manager said while the link was down it

@@ -217,9 +217,9 @@ impl Table {
         if !args.rough() {
             let ends = (self.counted(Count::Broken), self.counted(Count::Cut));
             checks.eq("no connection ended before its time", ends, (0, 0));
+            let complete = self.counted(Count::Complete);
+            checks.yes("connections did what they were for", complete > 0, "none");
         }
-        let complete = self.counted(Count::Complete);
-        checks.yes("connections did what they were for", complete > 0, "none");
     }
 }
 
