@@ -258,7 +258,7 @@ fn allowed(op: Op, args: &Args) -> Vec<i32> {
             list.extend([libc::EADDRNOTAVAIL, libc::EAGAIN]);
         }
         if op == Op::Listen {
-            list.push(libc::EADDRINUSE);
+            list.extend([libc::EADDRINUSE, libc::EADDRNOTAVAIL]);
         }
     }
     if !raw::is_zrs() && op == Op::Shutdown || op == Op::Name {
