@@ -55,7 +55,7 @@ struct Args {
     /// Leave out the cases that wait for long timeouts
     #[arg(long)]
     quick: bool,
-    /// Only one in so many cases
+    /// Only one in so many cases; the random ones always
     #[arg(long, default_value_t = 1)]
     every: usize,
     /// Give up after so many seconds
@@ -123,10 +123,8 @@ fn run(args: &Args) -> io::Result<usize> {
     ));
     let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|c| name.contains(c));
     for (i, case) in cases::all().iter().enumerate() {
-        if !chosen(case.name)
-            || args.quick && case.slow
-            || (i + args.seed as usize) % args.every != 0
-        {
+        let sampled = case.is_random() || (i + args.seed as usize) % args.every == 0;
+        if !chosen(case.name) || !sampled || args.quick && case.slow {
             continue;
         }
         ran += 1;

@@ -108,6 +108,11 @@ pub const DATA: [u8; 100] = [b'd'; 100];
 pub const BULK: [u8; 1000] = [b'b'; 1000];
 
 impl Case {
+    /// It does something else with each seed.
+    pub fn is_random(&self) -> bool {
+        self.name.starts_with("random/")
+    }
+
     /// Runs the case; afterwards nothing may be left and the bystander must go on.
     pub fn run(&self, world: &mut World) -> Outcome {
         let base = world.stats()?;

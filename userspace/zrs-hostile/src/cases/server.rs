@@ -6,7 +6,7 @@ use std::io::Write;
 use zrs_core::wire::{Header, Hello, Type};
 use zrs_core::ChanId;
 
-use super::{changed, ensure, whole, Act, Case};
+use super::{changed, ensure, slow, whole, Act, Case};
 use crate::peer::{accept_header, grant_header, hello, said, Chan, Peer};
 use crate::world::{expect_end, expect_errno, joined, Outcome, World};
 
@@ -216,8 +216,8 @@ pub const CASES: &[Case] = &[
             .encode(),
         )
     }),
-    whole("server/silence", silence),
-    whole("server/late-accept", late_accept),
+    slow("server/silence", silence),
+    slow("server/late-accept", late_accept),
     whole("server/gone-before-connect", |w| {
         gone_before_the_answer(w, false)
     }),
