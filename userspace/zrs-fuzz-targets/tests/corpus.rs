@@ -34,7 +34,7 @@ fn kept_inputs(name: &str, target: Target) {
         let data = std::fs::read(&path).expect("an input");
         run(name, target, &data, &path.display().to_string());
         count += 1;
-        if cfg!(miri) && count >= 10 {
+        if cfg!(miri) && count >= 5 {
             break;
         }
     }
@@ -55,7 +55,7 @@ impl Rng {
 
 fn random_inputs(name: &str, target: Target) {
     let seed = number("SEED", 1);
-    let runs = number("FUZZ_RUNS", if cfg!(miri) { 20 } else { 20_000 });
+    let runs = number("FUZZ_RUNS", if cfg!(miri) { 5 } else { 20_000 });
     for n in 0..runs {
         let mut rng = Rng(seed.wrapping_mul(1 << 32).wrapping_add(n));
         let most = [20, 200, 1500][(rng.next() % 3) as usize];
