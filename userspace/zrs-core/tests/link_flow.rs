@@ -255,7 +255,6 @@ impl Pair {
 /// However messages cross, when the network is quiet each side may send control, though nobody
 /// has read any data and none of it ever is.
 // rows: Z5 C3
-#[cfg(not(miri))] // Long.
 #[test]
 fn control_always_gets_through() {
     for seed in 0..3000 {
@@ -318,7 +317,6 @@ fn control_always_gets_through() {
 
 /// Both sides send control as long as they may, and nothing arrives before they are done.
 // rows: Z5
-#[cfg(not(miri))] // Long.
 #[test]
 fn crossing_floods() {
     for blocks in [[32, 32], [32, 1024], [1024, 1024]] {

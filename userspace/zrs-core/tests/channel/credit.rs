@@ -236,7 +236,7 @@ fn credit_is_due() {
 #[test]
 fn never_stuck_when_all_is_read() {
     let mut rng = crate::common::Rng::new(1);
-    for _ in 0..crate::common::cases(300) {
+    for _ in 0..300 {
         let limits = Limits {
             msgs: rng.range(4, 40) as u32,
             small: rng.range(16384, 70000) as u32,

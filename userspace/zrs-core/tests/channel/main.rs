@@ -5,10 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod credit;
-#[cfg(not(miri))] // Thousands of states.
 mod crossing;
 mod ends;
-#[cfg(not(miri))] // Its strategies take minutes.
 mod hostile;
 mod states;
 mod windows;

@@ -14,7 +14,6 @@ const KIB: u32 = 1024;
 /// Each WRITE begins where the one before ended, none crosses the window's end, and what is
 /// announced is what was written.
 // rows: Z5 C1
-#[cfg(not(miri))] // Long.
 #[test]
 fn exact_positions() {
     for (size, addr) in [

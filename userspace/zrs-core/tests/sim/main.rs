@@ -8,8 +8,6 @@
 //! happen any more, everybody must have finished, everything must be back where it was, and both
 //! hosts must be able to connect as if nothing had been. See [`seeds::Plan`] for what is run.
 
-#![cfg(not(miri))] // Long, and without anything that Miri could find.
-
 #[path = "../common/mod.rs"]
 mod common;
 mod config;
