@@ -42,7 +42,7 @@ test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kme
 	@tests/test-debug
 
 .PHONY: fuzz
-fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS (TARGET=syscalls, on the debug kernel)
+fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring
 	@tests/fuzz/run $(or $(TARGET),syscalls)
 
 .PHONY: shell
