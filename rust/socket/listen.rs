@@ -53,19 +53,24 @@ impl Sock {
     /// Makes room for `backlog` connections, so that none is lost for want of memory.
     fn set_backlog(&self, backlog: usize) -> Result {
         let backlog = backlog.max(1);
-        let waiting = self.inner.lock().queue.len();
-        let mut queue = KVec::with_capacity(backlog.max(waiting), GFP_KERNEL)?;
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        core::mem::swap(&mut queue, &mut inner.queue);
-        for child in queue.drain_all() {
-            // What waits beyond the new backlog keeps its place.
-            if inner.queue.push(child, GFP_ATOMIC).is_err() {
-                break;
+        let mut room = backlog;
+        loop {
+            let mut queue = KVec::with_capacity(room, GFP_KERNEL)?;
+            let mut inner = self.inner.lock();
+            let inner = &mut *inner;
+            if inner.queue.len() > queue.capacity() {
+                // What waits beyond the new backlog keeps its place.
+                room = inner.queue.len();
+                continue;
             }
+            core::mem::swap(&mut queue, &mut inner.queue);
+            for child in queue.drain_all() {
+                // Cannot fail: there is room for all.
+                let _ = inner.queue.push_within_capacity(child);
+            }
+            inner.backlog = backlog;
+            return Ok(());
         }
-        inner.backlog = backlog;
-        Ok(())
     }
 
     /// Takes no more connections; those that wait are reset. Sleeps.
