@@ -131,9 +131,12 @@ impl Sock {
         let runs = match this.link().ok_or(EPIPE).and_then(|l| l.map_pages(pages)) {
             Ok(runs) => runs,
             Err(e) if e == ENOTCONN() => {
-                // The copy waits until the channel has been told that its link is down, and why.
-                style.pin = false;
-                return Piece::none(Ok(()));
+                // The channel is told in a moment that its link is down, and why.
+                let some = style.some;
+                let told = this.wait.wait(WaitMode::Interruptible, timeout, || {
+                    sendable(&mut this.inner.lock(), some).err()
+                });
+                return Piece::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
             }
             Err(e) => return Piece::none(Err(this.sendable().err().unwrap_or(e))),
         };
