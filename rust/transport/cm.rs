@@ -43,6 +43,9 @@ const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
 
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens at our port there.
 const NO_SERVICE: i32 = 8;
+/// `IB_CM_REJ_STALE_CONN`: the peer still has a connection to a queue pair of this number, from a former
+/// life of this host. Ending that is what it does now; a further attempt comes through.
+const STALE: i32 = 10;
 /// `IB_CM_REJ_CONSUMER_DEFINED`: ZRS itself said no, and why.
 const REFUSED: i32 = 28;
 
@@ -247,6 +250,10 @@ impl CmHandler for Link {
                 Err(Error::from_errno(status))
             }
             CmEvent::ConnectError(_) | CmEvent::Unreachable(_) => Err(EHOSTUNREACH()),
+            CmEvent::Rejected { reason: STALE, .. } => {
+                link.fail_stale();
+                Ok(())
+            }
             CmEvent::Rejected {
                 reason,
                 private_data,

@@ -364,6 +364,13 @@ impl Link {
         let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());
     }
 
+    /// Ends a link that the peer takes for one of a former life of this host: whoever connects by it
+    /// makes one more attempt, as if it had been up.
+    pub(super) fn fail_stale(self: &Arc<Self>) {
+        self.tx.lock().was_up = true;
+        self.fail(Failure::LinkLost);
+    }
+
     /// Ends the link because of what the peer sent.
     pub(super) fn violated(self: &Arc<Self>, what: Violation) {
         self.distrusted.store(true, Relaxed);
