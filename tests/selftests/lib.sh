@@ -4,6 +4,12 @@
 
 declare -A PID
 SCALE=${TIME_SCALE:-1} # of all time limits: slow kernels
+# less N: N, and an eighth of it where everything is slow (a half with TIER=full).
+less() {
+	local by=8
+	if [ "$SCALE" = 1 ]; then by=1; elif [ "${TIER:-ci}" = full ]; then by=2; fi
+	echo $((($1 + by - 1) / by))
+}
 exec {NEVER}<> <(:) # nothing ever comes from here, nor its end: stdin for "hold"
 
 # start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits

@@ -6,9 +6,10 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-ones=$(printf '100,%.0s' {1..100})
-check_pair "100 connections one after the other" xfer --sizes "${ones%,}"
-check_pair "50 connections at once" pingpong --conns 50 --rounds 2 --most 100
+n=$(less 100)
+ones=$(printf '100,%.0s' $(seq 1 "$n"))
+check_pair "$n connections one after the other" xfer --sizes "${ones%,}"
+check_pair "$(less 50) connections at once" pingpong --conns "$(less 50)" --rounds 2 --most 100
 # Both hosts call each other at the same time, when there is no link yet.
 check "the links end with the last socket" zrs_idle
 sleep 2.5

@@ -10,7 +10,7 @@ twelve=$(printf '300k,%.0s' {1..12})
 check_pair "12 connections at once, more than there are windows" xfer --sizes "${twelve%,}" --parallel --both
 six=$(printf '1M,5000,%.0s' {1..6})
 check_pair "12 of two sizes, by the ring where there is one" xfer --sizes "${six%,}" --parallel
-check_pair "100 connections of small messages" pingpong --conns 100 --rounds 5 --most 2000
+check_pair "many connections of small messages" pingpong --conns "$(less 100)" --rounds 5 --most 2000
 
 # Two streams of bulk data and two of small pieces that nobody reads, full by now.
 for i in 1 2 3 4; do
@@ -20,8 +20,8 @@ for i in 1 2 3 4; do
 done
 sleep 1
 for i in 1 2 3 4; do check "stream $i waits" kill -0 "${PID[sender$i]}"; done
-check_pair "another connection moves small data" pingpong --conns 2 --rounds 100 --most 4k
-check_pair "and bulk data" xfer --sizes 4M --both
+check_pair "another connection moves small data" pingpong --conns 2 --rounds "$(less 100)" --most 4k
+check_pair "and bulk data" xfer --sizes "$(less 4096)k" --both
 check_pair "and more connections" pingpong --conns 10 --rounds 10 --most 64k
 check_eq "all on one link" 2 "$(counter links)"
 ktap_say "$(counter rx_spilled) bytes were moved out of shared blocks"

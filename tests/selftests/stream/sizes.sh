@@ -13,8 +13,9 @@ for how in "" "--align 1" "--both" "--both --align 4095" "--ring" "--ring --both
 	check_pair "sizes ${how:-plain}" xfer --sizes $sizes $how --seed "${SEED:-1}"
 done
 # One send of more than the window of 1 MiB; and the same in pieces that do not divide it.
-check_pair "one send of 3 MiB and a bit" xfer --sizes 3145733 --both
-check_pair "one send of 3 MiB and a bit, by the ring" xfer --sizes 3145733 --both --ring
-check_pair "pieces of 100001" xfer --sizes 3145733 --chunk 100001
+big=$((1048577 + $(less 2097156)))
+check_pair "one send of $big" xfer --sizes "$big" --both
+check_pair "one send of $big, by the ring" xfer --sizes "$big" --both --ring
+check_pair "pieces of 100001" xfer --sizes "$big" --chunk 100001
 check_pair "pieces of 5" xfer --sizes 5000 --chunk 5
 ktap_done
