@@ -95,7 +95,7 @@ fn sessions(args: &Args, world: &pair::World, knob: &knobs::Knob, checks: &mut C
             }
             Err(e) => break Err(e),
         }
-        nth += if args.full { 1 } else { 1 + nth / 3 };
+        nth += if args.full { 1 } else { 1 + nth };
     };
     let result = result.and_then(|()| world.idle());
     let list: Vec<_> = seen.iter().map(|(what, n)| format!("{n} {what}")).collect();
