@@ -189,10 +189,11 @@ impl Model {
             Type::Fin => !ended && pos_good,
             Type::End => !self.end_heard && pos_good,
             Type::Credit => true,
-            Type::WindowRequest => self.own.is_some() || !self.fin_heard,
+            Type::WindowRequest => !self.fin_heard,
             Type::WindowGrant => {
                 let size_good = h.arg1 == 0
                     || (65536..=1 << 30).contains(&h.arg1)
+                        && h.lease != 0
                         && h.arg2.checked_add(u64::from(h.arg1)).is_some();
                 self.peer.is_none() && size_good
             }

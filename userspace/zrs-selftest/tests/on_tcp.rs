@@ -153,10 +153,9 @@ fn errors_and_readiness() {
 #[test]
 fn hostile_programs() {
     let server = server(&["serve", "127.0.0.1:0"]);
-    // One process for each: some count descriptors or signals.
-    for what in [
-        "fetch", "unmap", "memory", "close", "signals", "kill", "exhaust",
-    ] {
+    // One process for each: some count descriptors. Not "signals": where a backlog is full, TCP's
+    // connect() tries again only after seconds, and longer each time.
+    for what in ["fetch", "unmap", "memory", "close", "kill", "exhaust"] {
         let common = [
             "--peer",
             &server.addr,
