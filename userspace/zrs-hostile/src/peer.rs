@@ -205,7 +205,7 @@ impl Peer {
                 .map_err(|e| said(&format!("a message with {e:?} from the module")))?;
             self.arrived = self.arrived.wrapping_add(1);
             self.allowed = h.link_credit;
-            if !matches!(h.kind, Type::LinkCredit | Type::Credit) {
+            if !matches!(h.kind, Type::LinkCredit | Type::Credit | Type::Heartbeat) {
                 self.inbox.push_back((h, payload.to_vec()));
             }
             if self.reposts {
@@ -261,7 +261,7 @@ impl Peer {
         self.pump().is_err() || self.closed.is_some()
     }
 
-    /// The next message, credit apart.
+    /// The next message, credit and heartbeats apart.
     pub fn recv(&mut self, limit: Duration) -> io::Result<(Header, Vec<u8>)> {
         let got = self.wait(limit, |p| match p.inbox.pop_front() {
             Some(message) => Some(Ok(message)),
@@ -321,12 +321,17 @@ impl Peer {
 
     /// Sends a message, with our link credit in it, when the module allows.
     pub fn send(&mut self, mut h: Header, payload: &[u8]) -> io::Result<()> {
+        // With room for it as well, so that no later credit can overtake it.
         self.wait(Duration::from_secs(20), |p| {
-            (p.credit_left() > 1 || p.closed.is_some()).then_some(())
+            let room = p.credit_left() > 1 && p.pending < SENDS;
+            (room || p.closed.is_some()).then_some(())
         })?;
         h.link_credit = self.credit_told();
         self.told = h.link_credit;
-        self.send_as_is(&h.encode(), payload)
+        if self.closed.is_some() {
+            return self.send_as_is(&h.encode(), payload);
+        }
+        self.post_now(Op::Send, &[&h.encode()[..], payload].concat(), 0, 0)
     }
 
     /// Sends these bytes.
