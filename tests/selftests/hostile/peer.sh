@@ -11,7 +11,7 @@
 
 ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
-: "${SEED:=$RANDOM}"
+: "${SEED:=1}"
 options=()
 # All cases take minutes. Otherwise a part of them runs, another one with each seed.
 [ "${TIER:-ci}" = full ] || options=(--quick --every "$((${TIME_SCALE:-1} > 1 ? 8 : 2))")
