@@ -5,6 +5,7 @@
 # rows: B9 B11 L2 C3 E5
 # hosts: none
 # params: connect_timeout_ms=5000 max_channels=384 window_kib=256
+# tier: full
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

@@ -3,6 +3,7 @@
 # where no connection may break; then killed at random; then while links and devices go and come, memory
 # is short, and the module is asked to leave. What they do follows from SEED.
 # rows: B9 B11 B1 B4 E3 E4 E5 Z2
+# tier: full
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -215,8 +215,11 @@ impl Table {
         );
         checks.eq("no byte was wrong", self.counted(Count::Wrong), 0);
         if !args.rough() {
-            let ends = (self.counted(Count::Broken), self.counted(Count::Cut));
-            checks.eq("no connection ended before its time", ends, (0, 0));
+            // TCP resets what waits for accept() when the run ends and listeners go.
+            if raw::is_zrs() {
+                let ends = (self.counted(Count::Broken), self.counted(Count::Cut));
+                checks.eq("no connection ended before its time", ends, (0, 0));
+            }
             let complete = self.counted(Count::Complete);
             checks.yes("connections did what they were for", complete > 0, "none");
         }
