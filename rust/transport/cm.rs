@@ -138,7 +138,6 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         slots.push(TxSlot::default(), GFP_KERNEL)?;
         free.push(slot, GFP_KERNEL)?;
     }
-    let replies = KVec::with_capacity(params::LINK_CREDIT.get() as usize, GFP_KERNEL)?;
     if !pool.promise() {
         link.host.make_way(&pool);
         return Err(ENOBUFS());
@@ -160,7 +159,6 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     tx.buffers = Some(buffers);
     tx.slots = slots;
     tx.free = free;
-    tx.replies = replies;
     tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
     if let Some((ip, _)) = ipv4(id.local_addr()) {
         tx.local = ip;

@@ -117,6 +117,8 @@ pub(super) struct Tx {
     pub(super) pending: KVec<Arc<Sock>>,
     /// Answers to messages for channels that are not there.
     pub(super) replies: KVec<Header>,
+    /// A sign of life is asked of the peer.
+    pub(super) probing: bool,
     pub(super) starved: bool,
     /// A registration waits until nothing is under way; see [`Tx::settle_first`].
     pub(super) settling: bool,
@@ -174,6 +176,7 @@ impl Link {
                     channels: KVec::new(),
                     pending: KVec::new(),
                     replies: KVec::new(),
+                    probing: false,
                     starved: false,
                     settling: false,
                 }, "zrs_link::tx"),

@@ -10,6 +10,8 @@
 
 #![deny(unsafe_code)]
 
+use core::mem;
+
 use kernel::iov::IovIterSource;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -25,6 +27,7 @@ use crate::ib::qp::{SendOp, SendWr};
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
+use crate::params;
 use crate::proto::channel::{Failure, Plan, State};
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::socket::Sock;
@@ -337,6 +340,12 @@ impl Tx {
     }
 }
 
+/// Answers that may wait on a link. One that is honest asks for fewer; what a peer that never takes
+/// any can make us keep is bounded by a size that the allocator has.
+fn most_replies() -> usize {
+    (params::MAX_CHANNELS.get() as usize).min(1 << 14)
+}
+
 impl Link {
     /// Maps pinned pages for the link's device. Sleeps. ENOMEM; ENOTCONN when the link has gone
     /// down, of which its channels will hear.
@@ -402,10 +411,17 @@ impl Link {
         self.transmit();
     }
 
-    /// Answers a message for a channel that is not there. Dropped when more answers wait than
-    /// the peer has credit for messages: then it has broken the rules already.
+    /// Answers a message for a channel that is not there. Answers wait while the peer has no room
+    /// for them: it may go on asking, as its questions hold no block. When there is no memory, or
+    /// more wait than a host has channels, the answer is dropped: a connect then ends by its
+    /// timeout, and a channel is answered again at its next message.
     pub(super) fn reply(self: &Arc<Self>, h: Header) {
-        let _ = self.tx.lock().replies.push_within_capacity(h);
+        {
+            let mut tx = self.tx.lock();
+            if tx.state != LinkState::Down && tx.replies.len() < most_replies() {
+                let _ = tx.replies.push(h, GFP_NOWAIT);
+            }
+        }
         self.transmit();
     }
 
@@ -414,12 +430,10 @@ impl Link {
     pub(crate) fn probe(self: &Arc<Self>) {
         {
             let mut tx = self.tx.lock();
-            let asked = tx.replies.iter().any(|h| h.kind == Type::Heartbeat);
-            if asked || tx.state != LinkState::Up {
+            if tx.state != LinkState::Up {
                 return;
             }
-            let heartbeat = Header::new(Type::Heartbeat, Default::default(), Default::default());
-            let _ = tx.replies.push_within_capacity(heartbeat);
+            tx.probing = true;
         }
         self.transmit();
     }
@@ -474,8 +488,12 @@ impl Link {
         let talk = flow.available(true) > tx.reserved;
         let mut said = Said::default();
         let mut window = None;
-        let header = if talk && !tx.replies.is_empty() {
-            tx.replies.remove(0).ok()?
+        // Answers are for different channels, so their order does not matter.
+        let reply = if talk { tx.replies.pop() } else { None };
+        let header = if let Some(reply) = reply {
+            reply
+        } else if talk && mem::take(&mut tx.probing) {
+            Header::new(Type::Heartbeat, Default::default(), Default::default())
         } else if talk && !tx.pending.is_empty() {
             let sock = tx.pending.remove(0).ok()?;
             let header = {
@@ -527,7 +545,7 @@ impl Link {
     pub(super) fn slot_done(&self, slot: u16) -> Option<Done> {
         let tx = &mut *self.tx.lock();
         let place = tx.slots.get_mut(usize::from(slot))?;
-        let done = core::mem::take(place);
+        let done = mem::take(place);
         tx.sq_free += done.wrs;
         let _ = tx.free.push_within_capacity(slot);
         Some(Done {

@@ -12,6 +12,9 @@ use crate::world::{trace, Ev, World};
 /// No world makes more links than this.
 const MOST_LINKS: usize = 20;
 
+/// Answers that may wait on a link.
+const MOST_ANSWERS: usize = 300;
+
 impl World {
     // ---- making -----------------------------------------------------------------------------
 
@@ -324,14 +327,14 @@ impl World {
         self.poke(link, side);
     }
 
-    /// An answer to a message for a channel that is not there. Dropped when there is no room for
-    /// it, which the module makes once for each link.
+    /// An answer to a message for a channel that is not there. An honest peer asks for no more of
+    /// them than it has channels; beyond that they are dropped.
     pub fn answer(&mut self, link: usize, side: usize, h: Header) {
         let s = &mut self.links[link].side[side];
-        if s.answers.len() < s.blocks as usize {
+        if s.answers.len() < MOST_ANSWERS {
             s.answers.push_back(h);
         } else if self.links[link].hostile.is_none() {
-            self.fail("more answers than blocks");
+            self.fail("more answers than channels");
         } else {
             self.stats.answers_dropped += 1;
         }
