@@ -130,6 +130,10 @@ pub(crate) struct Inner {
     pub(crate) window: Option<Arc<Window>>,
     rx_turn: bool,
     tx_turn: bool,
+    /// Somebody found `tx_turn` taken.
+    tx_wanted: bool,
+    /// Somebody found the channel without room to send.
+    pub(crate) wants_room: bool,
     /// Position in the stream up to which the device is done with our memory.
     tx_done: u64,
     /// Position up to which chunks were posted.
@@ -183,6 +187,8 @@ impl Sock {
                     window: None,
                     rx_turn: false,
                     tx_turn: false,
+                    tx_wanted: false,
+                    wants_room: false,
                     tx_done: 0,
                     tx_posted: 0,
                     queue: KVec::new(),
@@ -402,6 +408,7 @@ impl SocketOps for Sock {
         let (room, link) = {
             let mut inner = this.inner.lock();
             let room = inner.chan.as_mut().is_some_and(Channel::writable);
+            inner.wants_room |= !room;
             (room, inner.link.clone())
         };
         // The link's lock comes before the socket's, so the link's room is looked at between.

@@ -9,6 +9,8 @@
 
 #![deny(unsafe_code)]
 
+use core::mem;
+
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -31,8 +33,14 @@ struct Turn<'a>(&'a Sock);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.inner.lock().tx_turn = false;
-        self.0.wait.wake_all();
+        let wanted = {
+            let mut inner = self.0.inner.lock();
+            inner.tx_turn = false;
+            mem::take(&mut inner.tx_wanted)
+        };
+        if wanted {
+            self.0.wake_write();
+        }
     }
 }
 
@@ -251,6 +259,7 @@ impl Sock {
                 return Some(Err(EPIPE));
             };
             if inner.tx_turn {
+                inner.tx_wanted = true;
                 return None;
             }
             let mut plan = c.plan(want, style.bulk);
@@ -259,8 +268,9 @@ impl Sock {
                 plan = c.plan(want, false);
             }
             let ask = c.has_control() && !inner.queued;
-            if plan != Plan::Wait {
-                take_turn(&mut inner.tx_turn);
+            match plan {
+                Plan::Wait => inner.wants_room = true,
+                _ => _ = take_turn(&mut inner.tx_turn),
             }
             (plan, link.clone(), ask)
         };

@@ -8,6 +8,8 @@
 
 #![deny(unsafe_code)]
 
+use core::mem;
+
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -270,7 +272,8 @@ fn deliver(
         return Ok((Event::None, false));
     }
     let event = chan.on_message(h)?;
-    let room = chan.take_room();
+    // As TCP: who has not found the channel without room does not hear of more.
+    let room = chan.take_room() && mem::take(&mut inner.wants_room);
     match event {
         Event::Opened => Sock::opened(inner, local),
         Event::Failed => {
