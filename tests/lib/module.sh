@@ -6,9 +6,13 @@ ZRS_KO=${ZRS_KO:-/zrs/build/module/zrs.ko}
 # zrs_load [PARAM=VALUE...]: the module, and before it what it needs.
 zrs_load() {
 	local deps
-	deps=$(modinfo -F depends "$ZRS_KO" | tr ',' ' ')
-	# shellcheck disable=SC2086 # a list
-	[ -z "$deps" ] || modprobe -a $deps || return 1
+	# Once a boot; they stay.
+	if [ ! -e /run/zrs-depends ]; then
+		deps=$(modinfo -F depends "$ZRS_KO" | tr ',' ' ')
+		# shellcheck disable=SC2086 # a list
+		[ -z "$deps" ] || modprobe -a $deps || return 1
+		: >/run/zrs-depends
+	fi
 	# shellcheck disable=SC2086 # a list
 	insmod "$ZRS_KO" ${ZRS_PARAMS:-} "$@" || return 1
 	# Where its code is: traces that are read after it is gone need that (tests/vm/decode).

@@ -11,6 +11,14 @@ less() {
 	echo $((($1 + by - 1) / by))
 }
 exec {NEVER}<> <(:) # nothing ever comes from here, nor its end: stdin for "hold"
+# nap SECONDS: without a process, which takes a third of a second where everything is slow.
+nap() { read -rt "$1" -u "$NEVER" _; }
+# has FILE TEXT: whether the text is in the file; without a process, too.
+has() {
+	local all
+	IFS= read -rd '' all <"$1"
+	[[ $all == *"$2"* ]]
+}
 
 # start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits
 # until it says TEXT, if one is given. Its output is in $TMP/NAME.
@@ -28,9 +36,9 @@ start() {
 says() {
 	local _
 	for _ in $(seq 1 $((${3:-20} * 20 * SCALE))); do
-		grep -q -- "$2" "$TMP/$1" && return 0
-		kill -0 "${PID[$1]}" 2>/dev/null || { grep -q -- "$2" "$TMP/$1" && return 0; break; }
-		sleep 0.05
+		has "$TMP/$1" "$2" && return 0
+		kill -0 "${PID[$1]}" 2>/dev/null || { has "$TMP/$1" "$2" && return 0; break; }
+		nap 0.05
 	done
 	ktap_say "$1 does not say '$2', but:"
 	show "$1"
@@ -51,7 +59,7 @@ ended() {
 	local _
 	for _ in $(seq 1 $(($2 * 20 * SCALE))); do
 		kill -0 "${PID[$1]}" 2>/dev/null || { wait "${PID[$1]}"; return; }
-		sleep 0.05
+		nap 0.05
 	done
 	return 124
 }
@@ -81,7 +89,7 @@ check_pair() {
 	}
 	A zrs-selftest "$@" --client "$ADDR_B:$PORT" >"$TMP/client" 2>&1 || rc=$?
 	# A server that waits for a client that gave up is ended; one that is about to end is not.
-	[ "$rc" = 0 ] || sleep 0.5
+	[ "$rc" = 0 ] || nap 0.5
 	ended server "$([ "$rc" = 0 ] && echo 30 || echo 1)" || rc2=$?
 	[ "$rc2" != 124 ] || stop server
 	if [ "$rc$rc2" = 00 ]; then

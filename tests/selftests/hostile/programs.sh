@@ -10,7 +10,7 @@
 ktap_start
 seed=${SEED:-1}
 ms=3000 many=100
-[ "$SCALE" = 1 ] || ms=1500 many=40
+[ "$SCALE" = 1 ] || ms=1000 many=20
 [ "${TIER:-ci}" != full ] || ms=20000
 ktap_say "SEED=$seed"
 

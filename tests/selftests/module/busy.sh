@@ -1,6 +1,7 @@
 #!/bin/bash
 # rmmod is refused while something of the module is in use, and works right after.
 # rows: B9 Z2
+# debug: full
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

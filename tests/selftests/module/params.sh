@@ -1,6 +1,7 @@
 #!/bin/bash
 # Parameters: refused with EINVAL when they make no sense, visible in sysfs, used.
 # rows: B9 B13
+# debug: full
 # module: none
 # hosts: none
 . "$(dirname "$0")/../../lib/ktap.sh"

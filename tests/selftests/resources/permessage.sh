@@ -1,6 +1,7 @@
 #!/bin/bash
 # RDMA resources are made with links and windows, never per message.
 # rows: Z8 B4 C6
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

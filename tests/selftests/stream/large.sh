@@ -2,6 +2,7 @@
 # 64 MiB, plain and by the ring, both ways at once; a file of it by the command, with its hash. Less
 # where everything is slow.
 # rows: Z3 Z4 Z5 Z6 B3 B13
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -12,6 +12,7 @@ mod table;
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::checks::{say, Checks};
@@ -52,6 +53,10 @@ pub struct Args {
     /// Links and devices go meanwhile, and memory is short: connections may break at any time
     #[arg(long)]
     disturbed: bool,
+    /// At the end go on accepting until this file is there, as the clients of other hosts may still
+    /// connect; "clients ended" is said when ours do not any more
+    #[arg(long, value_name = "FILE")]
+    serve_until: Option<PathBuf>,
     /// An actor that makes no progress for so many seconds hangs
     #[arg(long, default_value_t = 30)]
     patience: u64,
@@ -63,6 +68,21 @@ struct Shared<'a> {
     table: Table,
     /// A pair of each process: whoever writes a descriptor into it gives it to the process.
     inboxes: Vec<(OwnedFd, OwnedFd)>,
+}
+
+impl Shared<'_> {
+    /// Whether the actor with this slot is one that connects.
+    fn connects(&self, slot: usize) -> bool {
+        actor::connects(slot % (self.args.threads + 1))
+    }
+}
+
+/// Waits until it is so, as long as the patience lasts.
+fn wait_for(args: &Args, so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(args.patience);
+    while !so() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 impl Args {
@@ -124,6 +144,14 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
             *process = start(&shared, index, process.starts + 1)?;
         }
         hung = watch.hung(&processes);
+    }
+    shared.table.stop_connecting();
+    if let Some(file) = &args.serve_until {
+        let clients_end =
+            || (0..shared.table.slots()).all(|s| !shared.connects(s) || shared.table.ended(s));
+        wait_for(args, clients_end);
+        say("# clients ended");
+        wait_for(args, || file.exists());
     }
     shared.table.stop();
     let end = Instant::now() + Duration::from_secs(args.patience);

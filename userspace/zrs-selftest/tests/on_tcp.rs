@@ -2,6 +2,7 @@
 //! The selftest programs on TCP: their expectations hold there, and they notice when not.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 fn selftest(args: &[&str]) -> Command {
@@ -196,36 +197,40 @@ fn bystanders() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
-/// Two of them, as in two hosts.
-fn stress(port: u16, more: &[&str]) -> (Output, Output) {
-    let [one, other] = [format!("127.0.0.1:{port}"), format!("127.0.0.2:{port}")];
-    let peers = format!("{one},{other}");
-    let args = |local| {
-        let args = [
-            "stress",
-            "--seconds",
-            "2",
-            "--most",
-            "100k",
-            "--peers",
-            &peers,
-        ];
-        selftest(&[&args[..], &["--local", local], more].concat())
-    };
-    let first = args(&one).stdout(Stdio::piped()).spawn().unwrap();
-    let second = args(&other).output().unwrap();
-    (first.wait_with_output().unwrap(), second)
+/// Two of them, as in two hosts. With a file that says when: those that listen stay until all that
+/// connect have ended.
+fn stress(port: u16, more: &[&str], until: Option<&Path>) -> [Output; 2] {
+    let hosts = [1, 2].map(|n| format!("127.0.0.{n}:{port}"));
+    let peers = hosts.join(",");
+    let mut children = hosts.each_ref().map(|local| {
+        let mut command = selftest(&["stress", "--seconds", "2", "--most", "100k"]);
+        command
+            .args(["--peers", &peers, "--local", local])
+            .args(more);
+        if let Some(file) = until {
+            command.arg("--serve-until").arg(file);
+        }
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    });
+    if let Some(file) = until {
+        for child in &mut children {
+            let mut said = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+            assert!(said.any(|line| line.unwrap() == "# clients ended"));
+        }
+        std::fs::write(file, "").unwrap();
+    }
+    children.map(|child| child.wait_with_output().unwrap())
 }
 
 #[test]
 fn stress_undisturbed_and_with_kills() {
-    for (port, more) in [
-        (20_100, &[][..]),
-        (20_200, &["--kill-ms", "200", "--peers-killed"]),
-    ] {
-        let (first, second) = stress(port, more);
-        passes(&first);
-        passes(&second);
+    let until = std::env::temp_dir().join(format!("zrs-stress-{}", std::process::id()));
+    for output in stress(20_100, &[], Some(&until)) {
+        passes(&output);
+    }
+    std::fs::remove_file(&until).unwrap();
+    for output in stress(20_200, &["--kill-ms", "200", "--peers-killed"], None) {
+        passes(&output);
     }
 }
 

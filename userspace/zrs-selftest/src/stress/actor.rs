@@ -132,14 +132,19 @@ pub fn process(shared: &Shared<'_>, index: usize, starts: u64) -> Result<()> {
                 actor.shared.table.enter(slot);
                 match n {
                     0 => keep(&mut actor, index, listener),
-                    n if n % 2 == 1 => serve(&mut actor, listener),
-                    _ => connect(&mut actor),
+                    n if connects(n) => connect(&mut actor),
+                    _ => serve(&mut actor, listener),
                 }
                 actor.shared.table.begin(slot, Op::Ended);
             });
         }
     });
     Ok(())
+}
+
+/// Whether a process's thread of this number connects.
+pub fn connects(thread: usize) -> bool {
+    thread != 0 && thread % 2 == 0
 }
 
 type Listener = Mutex<Option<Arc<OwnedFd>>>;
@@ -278,7 +283,7 @@ fn close(actor: &mut Actor<'_>, conn: OwnedFd) {
 }
 
 fn connect(actor: &mut Actor<'_>) {
-    while !actor.shared.table.stopped() {
+    while actor.shared.table.connecting() {
         let peer = actor.rng.pick(&actor.shared.args.peers);
         let process = actor.rng.below(actor.shared.args.processes);
         let mut addr = SocketAddrV4::new(*peer.ip(), peer.port() + process as u16);
