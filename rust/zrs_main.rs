@@ -20,7 +20,7 @@ mod uapi;
 use kernel::{prelude::*, sync::Arc};
 
 use host::Host;
-use kern::{chardev, sock::family::SocketFamily};
+use kern::{chardev, contig, sock::family::SocketFamily};
 use socket::Sock;
 use transport::device::Devices;
 
@@ -59,6 +59,7 @@ impl kernel::InPlaceModule for Zrs {
         try_pin_init!(Self {
             host: {
                 bindings::check_layout()?;
+                contig::init();
                 params::check()?;
                 Running(Host::start()?)
             },

@@ -2,8 +2,9 @@
 
 //! Physically contiguous memory that a device writes into while we read it.
 //!
-//! C: `include/linux/gfp.h` (`alloc_contig_pages`, `free_contig_range`). The pages are counted one
-//! by one, so a page that somebody else still holds outlives the [`ContigPages`] it came from.
+//! C: `include/linux/gfp.h` (`alloc_pages_node`, `split_page`, `alloc_contig_pages`,
+//! `free_contig_range`). The pages are counted one by one, so a page that somebody else still holds
+//! outlives the [`ContigPages`] it came from.
 //!
 //! A NIC may write any byte at any time. No reference to the memory is ever made: bytes go in and
 //! out by copying through raw pointers, and what was copied out is as untrusted as any input.
@@ -14,7 +15,22 @@ use kernel::{
     iov::{IovIterDest, IovIterSource},
     page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
+    sync::atomic::{Atomic, Relaxed},
 };
+
+kernel::sync::global_lock! {
+    // SAFETY: `init` is called before the module can make any memory, and no more than once.
+    unsafe(uninit) static SEARCH: Mutex<()> = ();
+}
+
+/// Makes the lock that searches take. Called when the module starts, before anything else.
+pub fn init() {
+    static DONE: Atomic<bool> = Atomic::new(false);
+    if !DONE.xchg(true, Relaxed) {
+        // SAFETY: this is the first call and the last.
+        unsafe { SEARCH.init() };
+    }
+}
 
 /// A `struct page *`, for a DMA mapping to be made of it.
 ///
@@ -49,7 +65,8 @@ impl PagePtr {
 ///
 /// # Invariants
 ///
-/// `pfn .. pfn + pages` came from `alloc_contig_pages` and are referenced once each by this object;
+/// `pfn .. pfn + pages` came from the page allocator one by one or as if so (split, or by
+/// `alloc_contig_pages`) and are referenced once each by this object;
 /// `base` is the address of the first in the kernel's direct map, which covers all of them.
 pub struct ContigPages {
     base: NonNull<u8>,
@@ -89,13 +106,10 @@ impl ContigPages {
             // SAFETY: reads a per-CPU variable; any CPU's answer does.
             None => unsafe { bindings::numa_mem_id() },
         };
-        let gfp = bindings::GFP_KERNEL | bindings::__GFP_NOWARN | bindings::__GFP_ZERO;
-        // SAFETY: `nid` is an online node, a null mask means all nodes, and `gfp` is within what
-        // the allocator takes (reclaim flags, NOWARN, ZERO).
-        let page = unsafe { bindings::alloc_contig_pages(pages, gfp, nid, core::ptr::null_mut()) };
-        if page.is_null() {
-            return Err(ENOMEM);
-        }
+        let page = match Self::buddy(pages, nid) {
+            Some(page) => page,
+            None => Self::search(pages, nid).ok_or(ENOMEM)?,
+        };
         // SAFETY: `page` is the first of the pages that we just got.
         let pfn = unsafe { bindings::page_to_pfn(page) };
         // SAFETY: as above.
@@ -108,6 +122,47 @@ impl ContigPages {
         };
         // INVARIANT: just allocated; GFP_KERNEL memory is in the direct map.
         Ok(Self { base, pfn, pages })
+    }
+
+    /// Free memory that lies together already: much the quicker way, up to the largest order.
+    fn buddy(pages: usize, nid: i32) -> Option<*mut bindings::page> {
+        let order = pages.next_power_of_two().trailing_zeros();
+        if order > bindings::MAX_PAGE_ORDER {
+            return None;
+        }
+        let gfp = bindings::GFP_KERNEL
+            | bindings::__GFP_NOWARN
+            | bindings::__GFP_NORETRY
+            | bindings::__GFP_ZERO;
+        // SAFETY: `nid` is an online node, and the order is one that the allocator has.
+        let page = unsafe { bindings::alloc_pages_node(nid, gfp, order) };
+        if page.is_null() {
+            return None;
+        }
+        let more = (1 << order) - pages;
+        // SAFETY: the pages are of this order, ours alone, and not compound; once split, each is
+        // counted on its own, and those behind the first `pages` can go back.
+        unsafe {
+            bindings::split_page(page, order);
+            if more != 0 {
+                bindings::free_contig_range(bindings::page_to_pfn(page) + pages, more);
+            }
+        }
+        Some(page)
+    }
+
+    /// Memory that others are moved out of.
+    ///
+    /// One search at a time: two that meet in one page block take the isolation of each other's
+    /// away. In `alloc_contig_frozen_range_noprof` (mm/page_alloc.c), who fails to isolate a range
+    /// ends the isolation of all of it, of blocks too that somebody else has isolated.
+    fn search(pages: usize, nid: i32) -> Option<*mut bindings::page> {
+        let gfp = bindings::GFP_KERNEL | bindings::__GFP_NOWARN | bindings::__GFP_ZERO;
+        let _searching = SEARCH.lock();
+        // SAFETY: `nid` is an online node, a null mask means all nodes, and `gfp` is within what
+        // the allocator takes (reclaim flags, NOWARN, ZERO).
+        let page = unsafe { bindings::alloc_contig_pages(pages, gfp, nid, core::ptr::null_mut()) };
+        (!page.is_null()).then_some(page)
     }
 
     /// Size in bytes.
