@@ -135,6 +135,19 @@ pub(super) struct Queues {
     pub(super) max_sge: usize,
 }
 
+impl Tx {
+    /// From Connecting to Up; false when the link is in another state.
+    fn go_up(&mut self, flow: LinkFlow) -> bool {
+        let connecting = self.state == LinkState::Connecting;
+        if connecting {
+            self.state = LinkState::Up;
+            self.was_up = true;
+            self.flow = Some(flow);
+        }
+        connecting
+    }
+}
+
 impl Link {
     /// A link to `remote`, not yet started. `local`: the address to speak from, if that matters.
     /// `accepted`: the peer makes it.
@@ -323,17 +336,11 @@ impl Link {
 
     /// The link can carry channels from now on.
     pub(super) fn up(self: &Arc<Self>, flow: LinkFlow) {
-        {
-            let mut tx = self.tx.lock();
-            if tx.state != LinkState::Connecting {
-                return;
-            }
-            tx.state = LinkState::Up;
-            tx.was_up = true;
-            tx.flow = Some(flow);
+        let changed = self.tx.lock().go_up(flow);
+        if changed {
+            // What arrived before we knew the peer's terms has waited.
+            self.poke();
         }
-        // What arrived before we knew the peer's terms has waited.
-        self.poke();
     }
 
     /// The peer's terms, on the side that accepts.
@@ -342,16 +349,20 @@ impl Link {
     }
 
     /// Goes up on the terms known before; false when there were none. The first message of the
-    /// peer does this as well as the connection manager's word, whichever comes first.
+    /// peer does this as well as the connection manager's word, whichever comes first, and both may
+    /// come at once.
     pub(super) fn up_on_terms(self: &Arc<Self>) -> bool {
-        let terms = self.tx.lock().terms.take();
-        match terms {
-            Some(flow) => {
-                self.up(flow);
-                true
+        let changed = {
+            let mut tx = self.tx.lock();
+            match tx.terms.take() {
+                Some(flow) => tx.go_up(flow),
+                None => return tx.state != LinkState::Connecting,
             }
-            None => self.state() != LinkState::Connecting,
+        };
+        if changed {
+            self.poke();
         }
+        true
     }
 
     /// Ends the link. The first reason counts. Does not sleep; not in interrupts.

@@ -81,7 +81,7 @@ disturb() {
 			ip netns exec "zrs$host" rdma link add "${!dev}" type rxe netdev "v${host,}" ||
 				ktap_fail "disturbed: a new device"
 			host=$([ "$host" = A ] && echo B || echo A)
-			cat /sys/kernel/debug/zrs/* >/dev/null || ktap_fail "disturbed: debugfs"
+			find /sys/kernel/debug/zrs -maxdepth 1 -type f -exec cat {} + >/dev/null || ktap_fail "disturbed: debugfs"
 			;;
 		2)
 			echo $((12 << 20)) >"$group/memory.high"
