@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Threads that search for contiguous memory at once, without ZRS: see
+ * "Findings in the kernel" in Documentation/testing.rst. Loading it does all;
+ * it never stays loaded.
+ */
+#include <linux/completion.h>
+#include <linux/err.h>
+#include <linux/gfp.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+
+#define THREADS 4
+#define ROUNDS 2000
+#define PAGES 130
+
+static atomic_t running = ATOMIC_INIT(THREADS);
+static DECLARE_COMPLETION(all_done);
+
+static int search(void *unused)
+{
+	struct page *page;
+	int i;
+
+	for (i = 0; i < ROUNDS; i++) {
+		page = alloc_contig_pages(PAGES, GFP_KERNEL | __GFP_NOWARN,
+					  numa_mem_id(), NULL);
+		if (page)
+			free_contig_range(page_to_pfn(page), PAGES);
+		cond_resched();
+	}
+	if (atomic_dec_and_test(&running))
+		complete(&all_done);
+	return 0;
+}
+
+static int __init contig_init(void)
+{
+	struct task_struct *task;
+	int i;
+
+	for (i = 0; i < THREADS; i++) {
+		task = kthread_run(search, NULL, "contig/%d", i);
+		if (IS_ERR(task) && atomic_dec_and_test(&running))
+			complete(&all_done);
+	}
+	wait_for_completion(&all_done);
+	pr_info("contig: %d searches in %d threads\n", ROUNDS, THREADS);
+	return -ECANCELED;
+}
+module_init(contig_init);
+
+MODULE_DESCRIPTION("Concurrent alloc_contig_pages()");
+MODULE_LICENSE("GPL");
