@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One measurement of one round, as it goes from the command to a file, a JSON object a line.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What carries the bytes, and how it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// Plain verbs by perftest, which polls: `ib_write_bw`, `ib_send_lat`.
+    Verbs,
+    /// Plain verbs by perftest, which sleeps until an event comes: `ib_send_lat -e`.
+    VerbsEvents,
+    /// ZRS by `send()` and `recv()`.
+    Zrs,
+    /// ZRS by `send()` and the receive ring.
+    ZrsRing,
+    /// ZRS with a receiver that asks again and again instead of sleeping.
+    ZrsSpin,
+    /// rsockets of librdmacm, which poll for 10 us and then sleep.
+    Rsockets,
+    /// rsockets with a receiver that asks again and again.
+    RsocketsSpin,
+    /// The kernel's TCP.
+    Tcp,
+    /// TCP with a receiver that asks again and again.
+    TcpSpin,
+}
+
+impl Carrier {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Verbs,
+        Self::VerbsEvents,
+        Self::Zrs,
+        Self::ZrsRing,
+        Self::ZrsSpin,
+        Self::Rsockets,
+        Self::RsocketsSpin,
+        Self::Tcp,
+        Self::TcpSpin,
+    ];
+
+    /// The name in files, options and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::VerbsEvents => "verbs-events",
+            Self::Zrs => "zrs",
+            Self::ZrsRing => "zrs-ring",
+            Self::ZrsSpin => "zrs-spin",
+            Self::Rsockets => "rsockets",
+            Self::RsocketsSpin => "rsockets-spin",
+            Self::Tcp => "tcp",
+            Self::TcpSpin => "tcp-spin",
+        }
+    }
+
+    /// Perftest's programs, which `zrs bench` starts.
+    pub fn is_verbs(self) -> bool {
+        matches!(self, Self::Verbs | Self::VerbsEvents)
+    }
+
+    /// ZRS, which has counters.
+    pub fn is_zrs(self) -> bool {
+        matches!(self, Self::Zrs | Self::ZrsRing | Self::ZrsSpin)
+    }
+
+    /// Whether a waiting receiver asks again and again.
+    pub fn spins(self) -> bool {
+        matches!(self, Self::ZrsSpin | Self::RsocketsSpin | Self::TcpSpin)
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Bytes a second, from the client to the server.
+    Throughput,
+    /// Bytes a second, both ways at once, the sum.
+    BothWays,
+    /// Round trips of one message.
+    Latency,
+    /// Connections made and ended, one after the other.
+    Connect,
+    /// Memory of connections that do nothing.
+    Memory,
+    /// As throughput, for longer: processor time and counters.
+    Cost,
+}
+
+impl Measure {
+    /// All of them, in the order in which they are run.
+    pub const ALL: [Self; 6] = [
+        Self::Throughput,
+        Self::BothWays,
+        Self::Latency,
+        Self::Connect,
+        Self::Cost,
+        Self::Memory,
+    ];
+
+    /// The name in files, options and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::BothWays => "both-ways",
+            Self::Latency => "latency",
+            Self::Connect => "connect",
+            Self::Memory => "memory",
+            Self::Cost => "cost",
+        }
+    }
+
+    /// The value that stands for the measurement, and its unit.
+    pub fn main_value(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Throughput | Self::BothWays => ("mib_s", "MiB/s"),
+            Self::Latency => ("median_us", "us"),
+            Self::Connect => ("per_s", "connections/s"),
+            Self::Memory => ("bytes_per_endpoint", "bytes"),
+            Self::Cost => ("busy_s_per_gib", "s/GiB"),
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What one measurement of one round came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Counts the measurements of a run.
+    pub id: u64,
+    /// The round; those of one round may be compared.
+    pub round: u32,
+    /// What was measured.
+    pub measure: Measure,
+    /// Over what.
+    pub carrier: Carrier,
+    /// Bytes in a message; 0 where there are none.
+    pub size: u64,
+    /// Figures by name; the unit is the end of the name.
+    pub values: BTreeMap<String, f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_files() {
+        for carrier in Carrier::ALL {
+            let text = serde_json::to_string(&carrier).unwrap();
+            assert_eq!(text, format!("\"{}\"", carrier.name()));
+        }
+        for measure in Measure::ALL {
+            let text = serde_json::to_string(&measure).unwrap();
+            assert_eq!(text, format!("\"{}\"", measure.name()));
+        }
+    }
+
+    #[test]
+    fn there_and_back() {
+        let sample = Sample {
+            id: 1,
+            round: 2,
+            measure: Measure::BothWays,
+            carrier: Carrier::ZrsRing,
+            size: 64,
+            values: [("mib_s".to_string(), 1.5)].into(),
+        };
+        let text = serde_json::to_string(&sample).unwrap();
+        assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample);
+    }
+}
