@@ -35,10 +35,7 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn percentile(values: &[f64], p: f64) -> f64 {
     let sorted = sorted(values);
     let rank = (p * sorted.len() as f64).ceil() as usize;
-    sorted
-        .get(rank.max(1) - 1)
-        .copied()
-        .unwrap_or(f64::NAN)
+    sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {
@@ -96,9 +93,7 @@ impl Samples {
         text.lines()
             .enumerate()
             .filter(|(_, line)| !line.trim().is_empty())
-            .map(|(n, line)| {
-                serde_json::from_str(line).map_err(|e| format!("line {}: {e}", n + 1))
-            })
+            .map(|(n, line)| serde_json::from_str(line).map_err(|e| format!("line {}: {e}", n + 1)))
             .collect::<Result<_, _>>()
             .map(Self)
     }

@@ -20,7 +20,13 @@ impl Table {
 
     fn widths(&self) -> Vec<usize> {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |c: usize| self.0.iter().filter_map(|r| r.get(c)).map(String::len).max();
+        let width = |c: usize| {
+            self.0
+                .iter()
+                .filter_map(|r| r.get(c))
+                .map(String::len)
+                .max()
+        };
         (0..columns).map(|c| width(c).unwrap_or(0)).collect()
     }
 

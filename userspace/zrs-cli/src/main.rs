@@ -2,6 +2,7 @@
 //! The command `zrs`: moves files, measures, and shows what the module is doing.
 #![deny(unsafe_code)]
 
+mod bench;
 mod ping;
 mod progress;
 mod recv;
@@ -30,6 +31,7 @@ enum Command {
     Send(send::Args),
     Recv(recv::Args),
     Ping(ping::Args),
+    Bench(bench::Args),
     Ss(show::Ss),
     Pool(show::Pool),
     Links(show::Links),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Send(args) => send::run(&args),
         Command::Recv(args) => recv::run(&args),
         Command::Ping(args) => ping::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Ss(args) => args.run(),
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),

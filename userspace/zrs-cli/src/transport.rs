@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs};
 
 use clap::ValueEnum;
+use rustix::net::{recv, RecvFlags};
 use zrs_peers::{RListener, RStream};
 
 use crate::Result;
@@ -31,7 +32,7 @@ pub enum Conn {
 pub enum Listener {
     Zrs(zrs::Listener),
     Tcp(TcpListener),
-    Rsockets(RListener, SocketAddrV4),
+    Rsockets(RListener),
 }
 
 impl Transport {
@@ -66,7 +67,7 @@ impl Transport {
                     .map_err(|e| e.to_string())
             }
             Self::Tcp => TcpListener::bind(addr).map(Listener::Tcp),
-            Self::Rsockets => RListener::bind(addr).map(|l| Listener::Rsockets(l, addr)),
+            Self::Rsockets => RListener::bind(addr).map(Listener::Rsockets),
         }
         .map_err(|e| format!("cannot listen on {addr}: {}", zrs::reason(&e)))
     }
@@ -101,7 +102,7 @@ impl Listener {
         match self {
             Self::Zrs(l) => l.local_addr(),
             Self::Tcp(l) => l.local_addr(),
-            Self::Rsockets(_, addr) => Ok((*addr).into()),
+            Self::Rsockets(l) => l.local_addr().map(Into::into),
         }
     }
 
@@ -110,7 +111,7 @@ impl Listener {
         match self {
             Self::Zrs(l) => l.accept().map(|(s, _)| Conn::Zrs(s)),
             Self::Tcp(l) => l.accept().map(|(s, _)| Conn::Tcp(s)),
-            Self::Rsockets(l, _) => l.accept().map(Conn::Rsockets),
+            Self::Rsockets(l) => l.accept().map(Conn::Rsockets),
         }
     }
 }
@@ -133,6 +134,15 @@ impl Conn {
         }
     }
 
+    /// Reads what has arrived; WouldBlock if that is nothing.
+    pub fn recv_now(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Zrs(s) => Ok(recv(s, buf, RecvFlags::DONTWAIT)?.0),
+            Self::Tcp(s) => Ok(recv(s, buf, RecvFlags::DONTWAIT)?.0),
+            Self::Rsockets(s) => s.recv_now(buf),
+        }
+    }
+
     /// Sends no waiting for more: for request and answer.
     pub fn set_nodelay(&self) -> io::Result<()> {
         match self {
@@ -142,23 +152,40 @@ impl Conn {
     }
 }
 
+/// One thread may read while another one writes.
+impl Read for &Conn {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match *self {
+            Conn::Zrs(s) => (&mut &*s).read(buf),
+            Conn::Tcp(s) => (&mut &*s).read(buf),
+            Conn::Rsockets(s) => (&mut &*s).read(buf),
+        }
+    }
+}
+
+impl Write for &Conn {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match *self {
+            Conn::Zrs(s) => (&mut &*s).write(buf),
+            Conn::Tcp(s) => (&mut &*s).write(buf),
+            Conn::Rsockets(s) => (&mut &*s).write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Read for Conn {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Zrs(s) => s.read(buf),
-            Self::Tcp(s) => s.read(buf),
-            Self::Rsockets(s) => s.read(buf),
-        }
+        (&mut &*self).read(buf)
     }
 }
 
 impl Write for Conn {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Zrs(s) => s.write(buf),
-            Self::Tcp(s) => s.write(buf),
-            Self::Rsockets(s) => s.write(buf),
-        }
+        (&mut &*self).write(buf)
     }
 
     fn flush(&mut self) -> io::Result<()> {

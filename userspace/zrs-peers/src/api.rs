@@ -40,6 +40,7 @@ api! {
     rshutdown: fn(c_int, c_int) -> c_int,
     rclose: fn(c_int) -> c_int,
     rrecv: fn(c_int, *mut c_void, size_t, c_int) -> ssize_t,
+    rgetsockname: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
     rsend: fn(c_int, *const c_void, size_t, c_int) -> ssize_t,
 }
 

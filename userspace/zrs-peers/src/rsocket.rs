@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::mem::size_of;
-use std::net::{Shutdown, SocketAddrV4};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::ptr;
 
 use libc::{c_int, sockaddr, sockaddr_in, socklen_t};
@@ -72,6 +72,19 @@ impl RListener {
         Ok(Self(socket))
     }
 
+    /// The address it listens on.
+    pub fn local_addr(&self) -> io::Result<SocketAddrV4> {
+        let mut addr = sockaddr_of(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let mut len = ADDR_LEN;
+        // SAFETY: the address has room for the length given; both live across the call.
+        let r = unsafe {
+            (self.0.api.rgetsockname)(self.0.fd, (&raw mut addr).cast::<sockaddr>(), &raw mut len)
+        };
+        check(r as isize)?;
+        let ip = Ipv4Addr::from(addr.sin_addr.s_addr.to_ne_bytes());
+        Ok(SocketAddrV4::new(ip, u16::from_be(addr.sin_port)))
+    }
+
     /// Waits for a connection.
     pub fn accept(&self) -> io::Result<RStream> {
         let api = self.0.api;
@@ -111,17 +124,45 @@ impl RStream {
     }
 }
 
+impl RStream {
+    fn recv(&self, buf: &mut [u8], flags: c_int) -> io::Result<usize> {
+        // SAFETY: the buffer has room for its length.
+        check(unsafe { (self.0.api.rrecv)(self.0.fd, buf.as_mut_ptr().cast(), buf.len(), flags) })
+    }
+
+    /// Reads what has arrived; WouldBlock if that is nothing.
+    pub fn recv_now(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv(buf, libc::MSG_DONTWAIT)
+    }
+}
+
+/// One thread may read while another one writes.
+impl Read for &RStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv(buf, 0)
+    }
+}
+
+impl Write for &RStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        // SAFETY: the buffer is of its length; rsend copies it.
+        check(unsafe { (self.0.api.rsend)(self.0.fd, buf.as_ptr().cast(), buf.len(), 0) })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Read for RStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer has room for its length.
-        check(unsafe { (self.0.api.rrecv)(self.0.fd, buf.as_mut_ptr().cast(), buf.len(), 0) })
+        (&mut &*self).read(buf)
     }
 }
 
 impl Write for RStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        // SAFETY: the buffer is of its length; rsend copies it.
-        check(unsafe { (self.0.api.rsend)(self.0.fd, buf.as_ptr().cast(), buf.len(), 0) })
+        (&mut &*self).write(buf)
     }
 
     fn flush(&mut self) -> io::Result<()> {

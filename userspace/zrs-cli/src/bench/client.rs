@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The client: runs the rounds, writes down what they give, prints the tables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::json;
+use zrs_bench::{number, size, Measure, Sample, Samples, Table};
+
+use super::control::{boot_id, Answer, Control, Job, Values};
+use super::plan::{self, Item};
+use super::server::transport;
+use super::{connect, latency, memory, meter, stream, verbs, Args};
+use crate::progress::Progress;
+use crate::report::{json_line, out};
+use crate::{said, Result};
+
+/// Where the timed parts of measurements of cost begin and end, for whoever watches from outside.
+pub struct Marks {
+    file: Option<File>,
+    id: u64,
+    /// Measures what the program's start costs.
+    base: bool,
+    on: bool,
+}
+
+impl Marks {
+    /// One line; nothing if nobody wants it.
+    pub fn put(&mut self, what: &str) {
+        if let (Some(file), true) = (&mut self.file, self.on) {
+            let base = if self.base { "base-" } else { "" };
+            let line = format!("zrs-bench: mark {} {base}{what}\n", self.id);
+            // In one write, so that no other line comes in between.
+            let _ = file.write_all(line.as_bytes());
+        }
+    }
+}
+
+struct Client {
+    addr: String,
+    control: Option<Control>,
+    marks: Marks,
+    /// Of each item: how many a second its last round made.
+    rates: HashMap<(Measure, u64, &'static str), f64>,
+}
+
+pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
+    let addr = match host.contains(':') {
+        true => host.to_string(),
+        false => format!("{host}:7400"),
+    };
+    let open = |path: &Option<std::path::PathBuf>| -> Result<Option<File>> {
+        let Some(path) = path else { return Ok(None) };
+        let mut options = File::options();
+        // Not truncated: it may be a terminal or a pipe. What was in it stays before.
+        let file = options.append(true).create(true).open(path);
+        said(file, || format!("cannot write {}", path.display())).map(Some)
+    };
+    let mut file = open(&args.samples)?;
+    let mut client = Client {
+        control: Some(dial(&addr)?),
+        addr,
+        marks: Marks {
+            file: open(&args.marks)?,
+            id: 0,
+            base: false,
+            on: false,
+        },
+        rates: HashMap::new(),
+    };
+    let mut samples = Samples::default();
+    let mut failed: BTreeMap<String, String> = BTreeMap::new();
+    let mut progress = Progress::new(items.len() as u64 * u64::from(args.rounds));
+    for round in 0..args.rounds {
+        for item in plan::order(items, round) {
+            progress.add(1);
+            let name = format!("{} {} {}", item.measure, item.carrier, item.size);
+            if failed.contains_key(&name) {
+                continue;
+            }
+            match client.measure(&item) {
+                Ok(values) => {
+                    let sample = Sample {
+                        id: client.marks.id,
+                        round: round + 1,
+                        measure: item.measure,
+                        carrier: item.carrier,
+                        size: item.size,
+                        values,
+                    };
+                    if let Some(file) = &mut file {
+                        let line = serde_json::to_string(&sample)
+                            .map_err(|e| format!("cannot write a sample: {e}"))?;
+                        said(writeln!(file, "{line}"), || "cannot write a sample".into())?;
+                    }
+                    samples.0.push(sample);
+                }
+                Err(reason) => {
+                    eprintln!("zrs bench: {name} is left out: {reason}");
+                    failed.insert(name, reason);
+                    client.control = None;
+                }
+            }
+        }
+        if !args.json {
+            eprintln!("round {} of {} done", round + 1, args.rounds);
+        }
+    }
+    progress.finish();
+    out(&tables(&samples));
+    if args.json {
+        json_line(&json!({ "samples": samples.0, "failed": failed }));
+    }
+    match samples.0.is_empty() {
+        true => Err("nothing could be measured".into()),
+        false => Ok(()),
+    }
+}
+
+fn dial(addr: &str) -> Result<Control> {
+    let stream = TcpStream::connect(addr).and_then(Control::new);
+    said(stream, || {
+        format!("cannot reach the server on {addr}; does zrs bench --server run there?")
+    })
+}
+
+/// The fewest messages, trips or connections of a measurement.
+fn least(item: &Item) -> u64 {
+    match item.measure {
+        Measure::Connect => 10,
+        Measure::Latency => 30,
+        _ => (256 * 1024 / item.size.max(1)).clamp(5, 2048),
+    }
+}
+
+impl Client {
+    /// One item, once; the first time after a short one that says how much can be done in the time.
+    fn measure(&mut self, item: &Item) -> Result<Values> {
+        let key = (item.measure, item.size, item.carrier.name());
+        let job = |count| Job {
+            measure: item.measure,
+            carrier: item.carrier,
+            size: item.size,
+            count,
+        };
+        let least = least(item);
+        let count = match (item.count, self.rates.get(&key)) {
+            (Some(count), _) => count,
+            (None, Some(rate)) => (rate * item.seconds) as u64,
+            (None, None) => {
+                let seconds = self.job(&job(least))?["seconds"];
+                (least as f64 / seconds * item.seconds) as u64
+            }
+        }
+        .max(least);
+        self.marks.id += 1;
+        self.marks.on = item.measure == Measure::Cost;
+        let base = match self.marks.on && item.carrier.is_verbs() {
+            true => {
+                self.marks.base = true;
+                Some(self.job(&job(5)))
+            }
+            false => None,
+        };
+        self.marks.base = false;
+        let base = base.transpose()?;
+        let values = self.job(&job(count));
+        self.marks.on = false;
+        let mut values = values?;
+        if let Some(seconds) = values.get("seconds") {
+            self.rates.insert(key, count as f64 / seconds);
+        }
+        if item.measure == Measure::Cost {
+            derive(&mut values, &base.unwrap_or_default());
+        }
+        Ok(values)
+    }
+
+    /// One job, both sides of it.
+    fn job(&mut self, job: &Job) -> Result<Values> {
+        let mut control = match self.control.take() {
+            Some(control) => control,
+            None => dial(&self.addr)?,
+        };
+        let values = play(job, &mut control, &mut self.marks)?;
+        // Only one that ended well can be used again.
+        self.control = Some(control);
+        Ok(values)
+    }
+}
+
+fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
+    let gone = || "the server is gone".to_string();
+    said(control.say(job), gone)?;
+    let (port, boot) = match said(control.must_hear(), gone)? {
+        Answer::Ready { port, boot } => (port, boot),
+        Answer::Failed(reason) => return Err(format!("the server: {reason}")),
+        _ => return Err("the server does not keep to the protocol".into()),
+    };
+    let (own, peer) = (
+        said(control.local_ip(), gone)?,
+        said(control.peer_ip(), gone)?,
+    );
+    let same = boot == boot_id();
+    let addr = format!("{peer}:{port}");
+    let transport = transport(job.carrier);
+    let near = if job.carrier.is_verbs() {
+        verbs::near(job, own, peer, port, marks)
+    } else {
+        match job.measure {
+            Measure::Connect => connect::near(transport, &addr, job),
+            Measure::Memory => return memory::near(transport, &addr, job, control, same),
+            measure => {
+                let conn = transport.connect(&addr)?;
+                said(conn.set_nodelay(), || "cannot switch delays off".into())?;
+                match measure {
+                    Measure::Latency => latency::near(&conn, job),
+                    _ => stream::near(&conn, job, marks),
+                }
+            }
+        }
+    }?;
+    match said(control.must_hear(), gone)? {
+        Answer::Done(far) => Ok(meter::together(near, far, same)),
+        Answer::Failed(reason) => Err(format!("the server: {reason}")),
+        _ => Err("the server does not keep to the protocol".into()),
+    }
+}
+
+/// Costs for each byte and message, less those of `base`, which moved next to nothing.
+fn derive(values: &mut Values, base: &Values) {
+    for (name, spent) in base {
+        if name == "bytes" || name == "messages" || name.starts_with("kernel_") {
+            values.entry(name.clone()).and_modify(|v| *v -= spent);
+        }
+    }
+    let get = |name: &str| values.get(name).copied();
+    let Some((bytes, messages)) = get("bytes").zip(get("messages")) else {
+        return;
+    };
+    let (mib, gib) = (f64::from(1 << 20), f64::from(1 << 30));
+    let mut more = Values::new();
+    for (from, to) in [
+        ("calls", "calls"),
+        ("switches", "switches"),
+        ("kernel_work_requests", "work_requests"),
+        ("kernel_recv_requests", "recv_requests"),
+        ("kernel_completions", "completions"),
+    ] {
+        if let Some(count) = get(from) {
+            more.insert(format!("{to}_per_mib"), count / bytes * mib);
+            more.insert(format!("{to}_per_message"), count / messages);
+        }
+    }
+    for side in ["tx_copied", "rx_copied"] {
+        if let Some(copied) = get(&format!("kernel_{side}")) {
+            more.insert(format!("{side}_per_byte"), copied / bytes);
+        }
+    }
+    if let Some(busy) = get("kernel_busy_s") {
+        more.insert("busy_s_per_gib".into(), busy / bytes * gib);
+    }
+    values.extend(more);
+}
+
+/// A table for each measure: sizes down, carriers across, medians of the rounds.
+fn tables(samples: &Samples) -> String {
+    let kinds = samples.kinds();
+    let mut text = String::new();
+    for measure in Measure::ALL {
+        let of_it = || kinds.iter().filter(|(m, _, _)| *m == measure);
+        let mut carriers: Vec<_> = of_it().map(|&(_, _, carrier)| carrier).collect();
+        let mut sizes: Vec<_> = of_it().map(|&(_, size, _)| size).collect();
+        carriers.sort();
+        carriers.dedup();
+        sizes.dedup();
+        if carriers.is_empty() {
+            continue;
+        }
+        let (name, unit) = measure.main_value();
+        let header = carriers.iter().map(|c| c.to_string());
+        let mut table = Table::new(std::iter::once("bytes".to_string()).chain(header));
+        for bytes in sizes {
+            let cell = |&c| {
+                samples
+                    .of(measure, c, bytes, name)
+                    .map(|i| number(i.median))
+            };
+            let cells = carriers.iter().map(|c| cell(c).unwrap_or_default());
+            table.row(std::iter::once(size(bytes)).chain(cells));
+        }
+        text += &format!(
+            "\n{measure}, {unit}, median of the rounds\n{}",
+            table.text()
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zrs_bench::Carrier;
+
+    #[test]
+    fn costs_less_those_of_the_start() {
+        let mib = f64::from(1 << 20);
+        let values = |bytes: f64, busy: f64| -> Values {
+            [
+                ("bytes", bytes),
+                ("messages", bytes / mib),
+                ("kernel_busy_s", busy),
+                ("kernel_tx_copied", bytes),
+            ]
+            .map(|(n, v)| (n.to_string(), v))
+            .into()
+        };
+        let mut all = values(1029.0 * mib, 3.0);
+        derive(&mut all, &values(5.0 * mib, 1.0));
+        assert_eq!(all["busy_s_per_gib"], 2.0);
+        assert_eq!(all["tx_copied_per_byte"], 1.0);
+        let mut none = Values::new();
+        derive(&mut none, &Values::new());
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn a_table_a_measure() {
+        let samples = Samples(vec![Sample {
+            id: 1,
+            round: 1,
+            measure: Measure::Throughput,
+            carrier: Carrier::Tcp,
+            size: 65536,
+            values: [("mib_s".to_string(), 123.4)].into(),
+        }]);
+        let text = tables(&samples);
+        assert!(
+            text.contains("throughput, MiB/s") && text.contains("64 Ki  123"),
+            "{text}"
+        );
+    }
+}

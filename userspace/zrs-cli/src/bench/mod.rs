@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `zrs bench`: ZRS beside plain verbs, rsockets and TCP, in alternating rounds.
+//!
+//! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
+//! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
+//! `latency` over a connection with a receiver of `rx`, `connect`, `memory`, or `verbs`, which
+//! starts perftest's programs. `meter` says what it cost.
+
+mod client;
+mod connect;
+mod control;
+mod latency;
+mod memory;
+mod meter;
+mod plan;
+mod rx;
+mod server;
+mod stream;
+mod verbs;
+
+use std::path::PathBuf;
+
+use crate::Result;
+use plan::Choice;
+use zrs_bench::{Carrier, Measure};
+
+/// Measure ZRS beside plain verbs, rsockets and TCP
+///
+/// Needs a server on the other machine, perftest on both for what plain verbs reach, and librdmacm
+/// for rsockets; what cannot be measured is said and left out. All carriers take turns in every
+/// round, so that what disturbs one of them disturbs the others too: compare figures of one run,
+/// by the ratios of the same round.
+///
+/// The server serves anybody who can reach its port: run it only while you measure.
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("end").required(true).args(["server", "client"])))]
+pub struct Args {
+    /// Be the other side; "listening on ADDR:PORT" is on stderr when ready
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "0.0.0.0:7400")]
+    server: Option<String>,
+    /// Measure against the server on this host
+    #[arg(long, value_name = "HOST[:PORT]")]
+    client: Option<String>,
+    /// Rounds; an interval of 95% needs at least 6
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Seconds of one measurement of one round, about
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    seconds: f64,
+    /// What to measure; default: everything
+    #[arg(long, value_delimiter = ',', value_parser = measure)]
+    only: Vec<Measure>,
+    /// Over what; default: everything
+    #[arg(long, value_delimiter = ',', value_parser = carrier)]
+    carriers: Vec<Carrier>,
+    /// Message sizes, such as 64,16k,1M; default: those of the documentation
+    #[arg(long, value_delimiter = ',', value_parser = size)]
+    sizes: Vec<u64>,
+    /// Idle connections whose memory is measured; a tenth of it for rsockets
+    #[arg(long, default_value_t = 1000)]
+    connections: u64,
+    /// Write every measurement of every round into this file, a JSON object a line
+    #[arg(long, value_name = "PATH")]
+    samples: Option<PathBuf>,
+    /// Write a line into this file where the timed part of a measurement of cost begins and ends
+    #[arg(long, value_name = "PATH")]
+    marks: Option<PathBuf>,
+    /// Print one JSON object as the last line on stdout, beside the tables
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds between 0.001 and 3600 are wanted".into()),
+    }
+}
+
+fn named<T: Copy>(
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+    text: &str,
+) -> std::result::Result<T, String> {
+    let names: Vec<_> = all.iter().map(|&one| name(one)).collect();
+    let found = all.iter().copied().find(|&one| name(one) == text);
+    found.ok_or_else(|| format!("give one of {}", names.join(", ")))
+}
+
+fn measure(text: &str) -> std::result::Result<Measure, String> {
+    named(&Measure::ALL, Measure::name, text)
+}
+
+fn carrier(text: &str) -> std::result::Result<Carrier, String> {
+    named(&Carrier::ALL, Carrier::name, text)
+}
+
+/// The largest message.
+const LARGEST: u64 = 64 << 20;
+
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let wanted = || "bytes from 1 to 64M are wanted, such as 64, 16k or 1M".to_string();
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| wanted())?;
+    match number.checked_mul(1 << shift) {
+        Some(bytes @ 1..=LARGEST) => Ok(bytes),
+        _ => Err(wanted()),
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    allow_descriptors();
+    match (&args.server, &args.client) {
+        (Some(addr), _) => server::run(addr),
+        (None, Some(host)) => {
+            let plan = plan::plan(&Choice {
+                measures: &args.only,
+                carriers: &args.carriers,
+                sizes: &args.sizes,
+                seconds: args.seconds,
+                connections: args.connections,
+            });
+            client::run(args, host, &plan)
+        }
+        (None, None) => Err("which end? give --server or --client HOST".into()),
+    }
+}
+
+/// As many descriptors as the process may have: idle connections need some each.
+fn allow_descriptors() {
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // With fewer, what needs more says so.
+    let _ = setrlimit(Resource::Nofile, wanted);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_names() {
+        assert_eq!(size("64"), Ok(64));
+        assert_eq!(size("16k"), Ok(16 << 10));
+        assert_eq!(size("4M"), Ok(4 << 20));
+        for bad in ["", "0", "k", "65M", "-1", "99999999999999999999M"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(carrier("zrs-ring"), Ok(Carrier::ZrsRing));
+        assert!(carrier("pigeon").unwrap_err().contains("rsockets-spin"));
+        assert_eq!(measure("both-ways"), Ok(Measure::BothWays));
+    }
+}

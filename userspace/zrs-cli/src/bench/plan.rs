@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a run measures, in which order.
+
+use zrs_bench::{Carrier, Measure};
+
+/// What the user chose; an empty list is everything.
+pub struct Choice<'a> {
+    pub measures: &'a [Measure],
+    pub carriers: &'a [Carrier],
+    pub sizes: &'a [u64],
+    pub seconds: f64,
+    pub connections: u64,
+}
+
+/// One measurement of every round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Item {
+    pub measure: Measure,
+    pub carrier: Carrier,
+    pub size: u64,
+    /// How long it should take.
+    pub seconds: f64,
+    /// How often its messages, trips or connections are to be done, if that does not follow from
+    /// the time.
+    pub count: Option<u64>,
+}
+
+/// Bytes in the messages of a throughput.
+const STREAM_SIZES: [u64; 8] = [
+    64,
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
+/// Bytes in the messages of a round trip.
+const TRIP_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+/// Bytes in the messages whose cost is measured.
+const COST_SIZES: [u64; 2] = [64, 1 << 20];
+/// The size that the targets are about; measured for longer.
+const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
+
+/// Over what this makes sense.
+fn carriers(measure: Measure) -> &'static [Carrier] {
+    use Carrier::{
+        Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsRing, ZrsSpin,
+    };
+    match measure {
+        Measure::Throughput | Measure::BothWays | Measure::Cost => {
+            &[Verbs, ZrsRing, Zrs, Rsockets, Tcp]
+        }
+        Measure::Latency => &[
+            Verbs,
+            ZrsSpin,
+            RsocketsSpin,
+            TcpSpin,
+            VerbsEvents,
+            Zrs,
+            Rsockets,
+            Tcp,
+        ],
+        Measure::Connect | Measure::Memory => &[Zrs, Rsockets, Tcp],
+    }
+}
+
+fn sizes(measure: Measure) -> &'static [u64] {
+    match measure {
+        Measure::Throughput | Measure::BothWays => &STREAM_SIZES,
+        Measure::Latency => &TRIP_SIZES,
+        Measure::Cost => &COST_SIZES,
+        Measure::Connect | Measure::Memory => &[0],
+    }
+}
+
+/// The measurements of a round: the carriers of one size after one another.
+pub fn plan(choice: &Choice) -> Vec<Item> {
+    let mut items = Vec::new();
+    for measure in Measure::ALL {
+        if !choice.measures.is_empty() && !choice.measures.contains(&measure) {
+            continue;
+        }
+        let chosen = match sizes(measure) {
+            &[0] => &[0],
+            own if choice.sizes.is_empty() => own,
+            _ => choice.sizes,
+        };
+        for &size in chosen {
+            for &carrier in carriers(measure) {
+                if choice.carriers.is_empty() || choice.carriers.contains(&carrier) {
+                    items.push(item(measure, carrier, size, choice));
+                }
+            }
+        }
+    }
+    items
+}
+
+fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item {
+    let longer = match measure {
+        Measure::Cost => 3.0,
+        Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
+        _ => 1.0,
+    };
+    let count = (measure == Measure::Memory).then(|| match carrier {
+        Carrier::Rsockets => choice.connections.div_ceil(10),
+        _ => choice.connections,
+    });
+    Item {
+        measure,
+        carrier,
+        size,
+        seconds: choice.seconds * longer,
+        count,
+    }
+}
+
+/// The items in the order of `round`: the carriers of each size take turns in being the first.
+pub fn order(items: &[Item], round: u32) -> Vec<Item> {
+    let mut ordered = items.to_vec();
+    for group in ordered.chunk_by_mut(|a, b| (a.measure, a.size) == (b.measure, b.size)) {
+        group.rotate_left(round as usize % group.len());
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Choice = Choice {
+        measures: &[],
+        carriers: &[],
+        sizes: &[],
+        seconds: 1.0,
+        connections: 1000,
+    };
+
+    #[test]
+    fn everything_and_a_part() {
+        let all = plan(&ALL);
+        assert_eq!(all.len(), 5 * (8 + 8 + 2) + 8 * 6 + 3 + 3);
+        let some = plan(&Choice {
+            measures: &[Measure::Latency, Measure::Memory],
+            carriers: &[Carrier::Rsockets],
+            sizes: &[7],
+            ..ALL
+        });
+        assert_eq!(some.len(), 2);
+        assert_eq!((some[0].size, some[0].count), (7, None));
+        assert_eq!((some[1].size, some[1].count), (0, Some(100)));
+    }
+
+    #[test]
+    fn each_carrier_is_first_once() {
+        let items = plan(&Choice {
+            measures: &[Measure::Throughput],
+            sizes: &[64, 128],
+            ..ALL
+        });
+        for round in 0..5 {
+            let ordered = order(&items, round);
+            assert_eq!(ordered[0].carrier, items[round as usize].carrier);
+            assert!(ordered[..5].iter().all(|i| i.size == 64));
+            assert!(ordered[5..].iter().all(|i| i.size == 128));
+        }
+        assert_eq!(order(&items, 5), items);
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Throughput, one way and both ways: phases, each a number of bytes that goes first, the bytes in
+//! messages of one size, and an answer when all of them have been taken. The first phase warms up,
+//! the last is timed. Zero bytes are the end.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::Instant;
+
+use zrs::PageBuf;
+use zrs_bench::{Carrier, Measure};
+
+use super::client::Marks;
+use super::control::{Job, Values};
+use super::meter::Meter;
+use super::rx::Rx;
+use crate::transport::Conn;
+use crate::{said, Result};
+
+/// The message, written again and again.
+fn message(size: u64) -> Result<PageBuf> {
+    let mut buf = said(PageBuf::new(size as usize), || {
+        "no memory for a message".into()
+    })?;
+    buf.fill(0x5a);
+    Ok(buf)
+}
+
+fn send(mut conn: &Conn, message: &[u8], count: u64) -> io::Result<()> {
+    (0..count).try_for_each(|_| conn.write_all(message))
+}
+
+/// Sends while receiving as much, or one after the other's header.
+fn exchange(conn: &Conn, rx: &mut Rx, message: &[u8], count: u64) -> io::Result<()> {
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(conn, message, count));
+        let received = rx.skip(count * message.len() as u64);
+        let sent = sender
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the sending thread died")));
+        received.and(sent)
+    })
+}
+
+fn broken(result: io::Result<()>) -> Result<()> {
+    said(result, || "the connection broke off".into())
+}
+
+/// Messages of the phase that warms up: windows are leased, paths are known.
+fn warm(size: u64) -> u64 {
+    (64 * 1024 / size.max(1)).clamp(2, 256)
+}
+
+/// The client's part.
+pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
+    let both = job.measure == Measure::BothWays;
+    // What only takes answers needs no window.
+    let carrier = match job.carrier {
+        Carrier::ZrsRing if !both => Carrier::Zrs,
+        other => other,
+    };
+    let mut rx = Rx::new(conn, carrier, job.size)?;
+    let message = message(job.size)?;
+    broken(phase(conn, &mut rx, &message, warm(job.size), both))?;
+    let meter = (job.measure == Measure::Cost).then(|| Meter::start(job.carrier.is_zrs()));
+    marks.put("start");
+    let start = Instant::now();
+    broken(phase(conn, &mut rx, &message, job.count, both))?;
+    let seconds = start.elapsed().as_secs_f64();
+    marks.put("end");
+    let mut values = meter.map(Meter::stop).unwrap_or_default();
+    broken((&mut &*conn).write_all(&0u64.to_be_bytes()))?;
+    let bytes = (job.count * job.size) as f64 * if both { 2.0 } else { 1.0 };
+    values.insert("bytes".into(), bytes);
+    values.insert("messages".into(), job.count as f64);
+    values.insert("seconds".into(), seconds);
+    values.insert("mib_s".into(), bytes / f64::from(1 << 20) / seconds);
+    Ok(values)
+}
+
+fn phase(mut conn: &Conn, rx: &mut Rx, message: &[u8], count: u64, both: bool) -> io::Result<()> {
+    conn.write_all(&count.to_be_bytes())?;
+    match both {
+        true => exchange(conn, rx, message, count)?,
+        false => send(conn, message, count)?,
+    }
+    match rx.number()? {
+        answer if answer == count => Ok(()),
+        answer => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{count} messages were sent, the answer is {answer}"),
+        )),
+    }
+}
+
+/// The server's part.
+pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
+    let both = job.measure == Measure::BothWays;
+    let mut rx = Rx::new(conn, job.carrier, job.size)?;
+    let message = message(job.size)?;
+    let mut values = Values::new();
+    loop {
+        let count = said(rx.number(), || "the connection broke off".into())?;
+        if count == 0 {
+            return Ok(values);
+        }
+        let bytes = count
+            .checked_mul(job.size)
+            .ok_or("the client asks for too much")?;
+        let meter = (job.measure == Measure::Cost).then(|| Meter::start(job.carrier.is_zrs()));
+        broken(match both {
+            true => exchange(conn, &mut rx, &message, count),
+            false => rx.skip(bytes),
+        })?;
+        broken((&mut &*conn).write_all(&count.to_be_bytes()))?;
+        values = meter.map(Meter::stop).unwrap_or_default();
+    }
+}
