@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How far a transfer is, on stderr: a bar on a terminal, else a line for every tenth.
+//! How far a transfer or a run is, on stderr: a bar on a terminal, else a line for every tenth.
 
 use std::io::IsTerminal;
 
@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub struct Progress {
     bar: Option<ProgressBar>,
+    unit: &'static str,
     total: u64,
     done: u64,
     /// The tenth that was said last.
@@ -14,28 +15,43 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Of a transfer of so many bytes.
     pub fn new(total: u64) -> Self {
+        let template = "{bar:40} {percent:>3}% {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+        Self::with(total, "bytes", template)
+    }
+
+    /// Of a run of so many measurements.
+    pub fn of_measurements(total: u64) -> Self {
+        Self::with(
+            total,
+            "measurements",
+            "{bar:40} {percent:>3}% {pos}/{len} {eta}",
+        )
+    }
+
+    fn with(total: u64, unit: &'static str, template: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(total);
-            let template =
-                "{bar:40} {percent:>3}% {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
             bar.set_style(ProgressStyle::with_template(template).expect("the template is right"));
             bar
         });
         Self {
             bar,
+            unit,
             total,
             done: 0,
             tenth: 0,
         }
     }
 
-    pub fn add(&mut self, bytes: u64) {
-        self.done += bytes;
+    pub fn add(&mut self, more: u64) {
+        self.done += more;
         if let Some(bar) = &self.bar {
-            bar.inc(bytes);
+            bar.inc(more);
         } else if let Some(percent) = self.next_line() {
-            eprintln!("{percent:3}% {} of {} bytes", self.done, self.total);
+            let (done, total, unit) = (self.done, self.total, self.unit);
+            eprintln!("{percent:3}% {done} of {total} {unit}");
         }
     }
 
@@ -64,6 +80,7 @@ mod tests {
     fn one_line_a_tenth() {
         let mut progress = Progress {
             bar: None,
+            unit: "bytes",
             total: 1000,
             done: 0,
             tenth: 0,

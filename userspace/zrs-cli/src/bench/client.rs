@@ -72,7 +72,7 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
     };
     let mut samples = Samples::default();
     let mut failed: BTreeMap<String, String> = BTreeMap::new();
-    let mut progress = Progress::new(items.len() as u64 * u64::from(args.rounds));
+    let mut progress = Progress::of_measurements(items.len() as u64 * u64::from(args.rounds));
     for round in 0..args.rounds {
         for item in plan::order(items, round) {
             progress.add(1);
@@ -104,9 +104,6 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
                 }
             }
         }
-        if !args.json {
-            eprintln!("round {} of {} done", round + 1, args.rounds);
-        }
     }
     progress.finish();
     out(&tables(&samples));
@@ -129,9 +126,10 @@ fn dial(addr: &str) -> Result<Control> {
 /// The fewest messages, trips or connections of a measurement.
 fn least(item: &Item) -> u64 {
     match item.measure {
+        Measure::Memory => 1,
         Measure::Connect => 10,
-        Measure::Latency => 30,
-        _ => (256 * 1024 / item.size.max(1)).clamp(5, 2048),
+        Measure::Latency => 20,
+        _ => (128 * 1024 / item.size.max(1)).clamp(5, 1024),
     }
 }
 

@@ -56,6 +56,9 @@ pub struct Args {
     /// Message sizes, such as 64,16k,1M; default: those of the documentation
     #[arg(long, value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
+    /// Only the sizes that the targets are about: 1 MiB, and 64 bytes for round trips
+    #[arg(long, conflicts_with = "sizes")]
+    quick: bool,
     /// Idle connections whose memory is measured; a tenth of it for rsockets
     #[arg(long, default_value_t = 1000)]
     connections: u64,
@@ -121,6 +124,7 @@ pub fn run(args: &Args) -> Result<()> {
                 measures: &args.only,
                 carriers: &args.carriers,
                 sizes: &args.sizes,
+                quick: args.quick,
                 seconds: args.seconds,
                 connections: args.connections,
             });

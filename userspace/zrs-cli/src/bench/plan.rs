@@ -8,6 +8,8 @@ pub struct Choice<'a> {
     pub measures: &'a [Measure],
     pub carriers: &'a [Carrier],
     pub sizes: &'a [u64],
+    /// Only the sizes that the targets are about.
+    pub quick: bool,
     pub seconds: f64,
     pub connections: u64,
 }
@@ -36,6 +38,8 @@ const STREAM_SIZES: [u64; 8] = [
     1 << 20,
     4 << 20,
 ];
+/// Bytes in the messages of a throughput both ways.
+const BOTH_SIZES: [u64; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
 /// Bytes in the messages of a round trip.
 const TRIP_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 /// Bytes in the messages whose cost is measured.
@@ -66,9 +70,12 @@ fn carriers(measure: Measure) -> &'static [Carrier] {
     }
 }
 
-fn sizes(measure: Measure) -> &'static [u64] {
+fn sizes(measure: Measure, quick: bool) -> &'static [u64] {
     match measure {
-        Measure::Throughput | Measure::BothWays => &STREAM_SIZES,
+        Measure::Throughput | Measure::BothWays | Measure::Cost if quick => &[1 << 20],
+        Measure::Latency if quick => &[64],
+        Measure::Throughput => &STREAM_SIZES,
+        Measure::BothWays => &BOTH_SIZES,
         Measure::Latency => &TRIP_SIZES,
         Measure::Cost => &COST_SIZES,
         Measure::Connect | Measure::Memory => &[0],
@@ -82,7 +89,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
         if !choice.measures.is_empty() && !choice.measures.contains(&measure) {
             continue;
         }
-        let chosen = match sizes(measure) {
+        let chosen = match sizes(measure, choice.quick) {
             &[0] => &[0],
             own if choice.sizes.is_empty() => own,
             _ => choice.sizes,
@@ -100,7 +107,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
 
 fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item {
     let longer = match measure {
-        Measure::Cost => 3.0,
+        Measure::Cost => 4.0,
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
         _ => 1.0,
     };
@@ -134,6 +141,7 @@ mod tests {
         measures: &[],
         carriers: &[],
         sizes: &[],
+        quick: false,
         seconds: 1.0,
         connections: 1000,
     };
@@ -141,7 +149,9 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        assert_eq!(all.len(), 5 * (8 + 8 + 2) + 8 * 6 + 3 + 3);
+        assert_eq!(all.len(), 5 * (8 + 4 + 2) + 8 * 6 + 3 + 3);
+        let quick = plan(&Choice { quick: true, ..ALL });
+        assert_eq!(quick.len(), 5 * 3 + 8 + 3 + 3);
         let some = plan(&Choice {
             measures: &[Measure::Latency, Measure::Memory],
             carriers: &[Carrier::Rsockets],
