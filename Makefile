@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 VM := tests/vm
 IN := $(VM)/in-root
-export KSERIES TIER ONLY SEED SCALE V CLIPPY FUZZ_SECONDS FUZZ_RUN
+export KSERIES TIER ONLY SEED SCALE ROUNDS QUICK V CLIPPY FUZZ_SECONDS FUZZ_RUN
 # Elapsed times in the progress lines count from here.
 ifndef ZRS_T0
 export ZRS_T0 := $(shell date +%s)
@@ -44,6 +44,18 @@ test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kme
 .PHONY: fuzz
 fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring
 	@tests/fuzz/run $(or $(TARGET),syscalls)
+
+.PHONY: bench
+bench: modules userspace ## beside plain verbs, rsockets and TCP, in rounds (ROUNDS=7 SCALE=1 QUICK=1 ONLY=latency,...)
+	@tests/bench/run
+
+.PHONY: bench-check
+bench-check: userspace ## the newest results of make bench against the targets
+	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json
+
+.PHONY: performance
+performance: userspace ## tables and plots of Documentation/performance.rst, from the newest results
+	@tests/bench/pages
 
 .PHONY: shell
 shell: modules userspace ## a VM with the two hosts ready, on this terminal

@@ -72,7 +72,8 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
     };
     let mut samples = Samples::default();
     let mut failed: BTreeMap<String, String> = BTreeMap::new();
-    let mut progress = Progress::of_measurements(items.len() as u64 * u64::from(args.rounds));
+    let all: usize = (0..args.rounds).map(|r| plan::order(items, r).len()).sum();
+    let mut progress = Progress::of_measurements(all as u64);
     for round in 0..args.rounds {
         for item in plan::order(items, round) {
             progress.add(1);
@@ -126,7 +127,6 @@ fn dial(addr: &str) -> Result<Control> {
 /// The fewest messages, trips or connections of a measurement.
 fn least(item: &Item) -> u64 {
     match item.measure {
-        Measure::Memory => 1,
         Measure::Connect => 10,
         Measure::Latency => 20,
         _ => (128 * 1024 / item.size.max(1)).clamp(5, 1024),
@@ -146,13 +146,12 @@ impl Client {
         let least = least(item);
         let count = match (item.count, self.rates.get(&key)) {
             (Some(count), _) => count,
-            (None, Some(rate)) => (rate * item.seconds) as u64,
+            (None, Some(rate)) => least.max((rate * item.seconds) as u64),
             (None, None) => {
                 let seconds = self.job(&job(least))?["seconds"];
-                (least as f64 / seconds * item.seconds) as u64
+                least.max((least as f64 / seconds * item.seconds) as u64)
             }
-        }
-        .max(least);
+        };
         self.marks.id += 1;
         self.marks.on = item.measure == Measure::Cost;
         let base = match self.marks.on && item.carrier.is_verbs() {

@@ -59,8 +59,12 @@ pub struct Args {
     /// Only the sizes that the targets are about: 1 MiB, and 64 bytes for round trips
     #[arg(long, conflicts_with = "sizes")]
     quick: bool,
+    /// So many messages or round trips in each measurement, instead of --seconds: makes counts
+    /// comparable
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    messages: Option<u64>,
     /// Idle connections whose memory is measured; a tenth of it for rsockets
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     connections: u64,
     /// Write every measurement of every round into this file, a JSON object a line
     #[arg(long, value_name = "PATH")]
@@ -127,6 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
                 quick: args.quick,
                 seconds: args.seconds,
                 connections: args.connections,
+                messages: args.messages,
             });
             client::run(args, host, &plan)
         }

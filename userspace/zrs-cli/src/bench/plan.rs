@@ -12,6 +12,8 @@ pub struct Choice<'a> {
     pub quick: bool,
     pub seconds: f64,
     pub connections: u64,
+    /// Messages or trips of each measurement, instead of a time.
+    pub messages: Option<u64>,
 }
 
 /// One measurement of every round.
@@ -111,10 +113,12 @@ fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item 
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
         _ => 1.0,
     };
-    let count = (measure == Measure::Memory).then(|| match carrier {
-        Carrier::Rsockets => choice.connections.div_ceil(10),
-        _ => choice.connections,
-    });
+    let count = match (measure, carrier) {
+        (Measure::Memory, Carrier::Rsockets) => Some(choice.connections.div_ceil(10)),
+        (Measure::Memory, _) => Some(choice.connections),
+        (Measure::Connect, _) => None,
+        _ => choice.messages,
+    };
     Item {
         measure,
         carrier,
@@ -124,9 +128,13 @@ fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item 
     }
 }
 
-/// The items in the order of `round`: the carriers of each size take turns in being the first.
+/// In how many rounds something is measured. Memory hardly changes, and takes long.
+const MEMORY_ROUNDS: u32 = 3;
+
+/// The items of `round` in its order: the carriers of each size take turns in being the first.
 pub fn order(items: &[Item], round: u32) -> Vec<Item> {
-    let mut ordered = items.to_vec();
+    let in_round = |item: &&Item| item.measure != Measure::Memory || round < MEMORY_ROUNDS;
+    let mut ordered: Vec<Item> = items.iter().filter(in_round).copied().collect();
     for group in ordered.chunk_by_mut(|a, b| (a.measure, a.size) == (b.measure, b.size)) {
         group.rotate_left(round as usize % group.len());
     }
@@ -144,6 +152,7 @@ mod tests {
         quick: false,
         seconds: 1.0,
         connections: 1000,
+        messages: None,
     };
 
     #[test]
@@ -177,5 +186,11 @@ mod tests {
             assert!(ordered[5..].iter().all(|i| i.size == 128));
         }
         assert_eq!(order(&items, 5), items);
+        let memory = plan(&Choice {
+            measures: &[Measure::Memory],
+            ..ALL
+        });
+        assert_eq!(order(&memory, MEMORY_ROUNDS - 1).len(), memory.len());
+        assert!(order(&memory, MEMORY_ROUNDS).is_empty());
     }
 }

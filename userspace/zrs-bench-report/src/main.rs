@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Turns the samples of `zrs bench` into `results/bench.json`, compares that with the targets, and
+//! writes tables and plots for the documentation.
+#![forbid(unsafe_code)]
+
+mod counts;
+mod marks;
+mod page;
+mod plot;
+mod rows;
+mod targets;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+use zrs_bench::Samples;
+
+/// Results, tables and plots of the benchmarks
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write the rows of all medians, ratios and targets; "bench: N rows" is the last line
+    Rows {
+        #[command(flatten)]
+        input: Input,
+        /// The file to write
+        #[arg(long)]
+        out: PathBuf,
+        /// The kernel's release
+        #[arg(long)]
+        kernel: String,
+    },
+    /// A line for each target of the results; fails if one is missed
+    Check {
+        /// What `rows` wrote
+        results: PathBuf,
+    },
+    /// Write the plots into a folder, and the tables into a document between its two marks
+    Page {
+        #[command(flatten)]
+        input: Input,
+        /// The document
+        #[arg(long)]
+        document: PathBuf,
+        /// The folder for the plots, beside the document
+        #[arg(long)]
+        plots: PathBuf,
+        /// A sentence on where and when this was measured
+        #[arg(long)]
+        about: String,
+    },
+    /// Compare deterministic counts with a baseline; a line each, "ok - " or "not ok - "
+    Counts {
+        /// The samples
+        samples: PathBuf,
+        /// The baseline
+        baseline: PathBuf,
+        /// The environment, the baseline's key
+        #[arg(long)]
+        key: String,
+    },
+}
+
+#[derive(clap::Args)]
+struct Input {
+    /// What `zrs bench --samples` wrote
+    #[arg(long)]
+    samples: PathBuf,
+    /// The emulator's clock at the marks, if there is an emulator
+    #[arg(long)]
+    marks: Option<PathBuf>,
+}
+
+type Result<T> = std::result::Result<T, String>;
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| {
+        format!(
+            "cannot read {}: {e}; make bench writes the results",
+            path.display()
+        )
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+fn samples(path: &Path) -> Result<Samples> {
+    Samples::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn json(path: &Path) -> Result<Value> {
+    serde_json::from_str(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+impl Input {
+    fn read(&self) -> Result<Samples> {
+        let mut samples = samples(&self.samples)?;
+        if let Some(path) = self.marks.as_ref().filter(|path| path.exists()) {
+            marks::merge(&mut samples, &read(path)?);
+        }
+        Ok(samples)
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    match &args.command {
+        Command::Rows { input, out, kernel } => {
+            let rows = rows::rows(&input.read()?, kernel);
+            let text = serde_json::to_string_pretty(&rows).map_err(|e| e.to_string())?;
+            write(out, &(text + "\n"))?;
+            println!("bench: {} rows", rows.len());
+            Ok(true)
+        }
+        Command::Check { results } => {
+            let (text, missed) = targets::check(&json(results)?)?;
+            print!("{text}");
+            Ok(missed == 0)
+        }
+        Command::Page {
+            input,
+            document,
+            plots,
+            about,
+        } => {
+            let samples = input.read()?;
+            fs::create_dir_all(plots)
+                .map_err(|e| format!("cannot make {}: {e}", plots.display()))?;
+            let pictures = plot::all(&samples, plots)?;
+            let text = page::page(&samples, &pictures, about);
+            write(document, &page::insert(&read(document)?, &text)?)?;
+            Ok(true)
+        }
+        Command::Counts {
+            samples: path,
+            baseline,
+            key,
+        } => {
+            let (text, good) = counts::compare(&samples(path)?, &json(baseline)?, key)?;
+            print!("{text}");
+            Ok(good)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("zrs-bench-report: {reason}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The part of the documentation that is made from the results: tables, and where the plots are.
+
+use std::fmt::Write as _;
+
+use zrs_bench::{number, size, Carrier, Interval, Measure, Samples, Table};
+
+use crate::plot::{limit, Picture};
+use crate::rows::values;
+use crate::targets::TARGETS;
+
+const BEGIN: &str = ".. Written by make performance from here on";
+const END: &str = ".. to here";
+
+/// The document with the part between its marks replaced.
+pub fn insert(document: &str, part: &str) -> Result<String, String> {
+    let find = |mark: &str| {
+        let at = document.find(mark);
+        at.ok_or_else(|| format!("the document has no line \"{mark}\""))
+    };
+    let begin = find(BEGIN)? + BEGIN.len();
+    let end = find(END)?;
+    if end < begin {
+        return Err("the marks of the document are in the wrong order".into());
+    }
+    let (head, tail) = (&document[..begin], &document[end..]);
+    Ok(format!("{head}\n\n{}\n\n{tail}", part.trim()))
+}
+
+fn with_interval(i: &Interval) -> String {
+    format!(
+        "{} ({} to {})",
+        number(i.median),
+        number(i.low),
+        number(i.high)
+    )
+}
+
+fn heading(text: &str) -> String {
+    format!("\n{text}\n{}\n\n", "-".repeat(text.len()))
+}
+
+/// All of it.
+pub fn page(samples: &Samples, pictures: &[Picture], about: &str) -> String {
+    let mut text = format!("{about}\n");
+    text += &heading("Targets");
+    let mut table = Table::new(["target", "bound", "ratio (interval)", "to", "result"]);
+    for target in &TARGETS {
+        let row = match target.ratio(samples) {
+            None => [String::new(), String::new(), "not measured".into()],
+            Some((ratio, theirs)) => [
+                with_interval(&ratio),
+                theirs.to_string(),
+                if target.met(&ratio) { "met" } else { "missed" }.into(),
+            ],
+        };
+        table.row(
+            [target.name.to_string(), target.bound()]
+                .into_iter()
+                .chain(row),
+        );
+    }
+    text += &table.rst();
+    for measure in Measure::ALL {
+        for (value, unit) in values(measure) {
+            text += &figures(samples, measure, value, unit);
+        }
+    }
+    for picture in pictures {
+        text += &heading(picture.title);
+        let _ = writeln!(
+            text,
+            ".. image:: performance/{}\n   :alt: {}",
+            picture.file, picture.title
+        );
+    }
+    text
+}
+
+/// One table: sizes down, carriers across, medians and behind them the ratio to plain verbs.
+fn figures(samples: &Samples, measure: Measure, value: &str, unit: &str) -> String {
+    let has = |c: Carrier, s: u64| samples.of(measure, c, s, value);
+    let kinds = samples.kinds();
+    let mut carriers: Vec<Carrier> = Vec::new();
+    let mut sizes: Vec<u64> = Vec::new();
+    for (_, bytes, carrier) in kinds.into_iter().filter(|k| k.0 == measure) {
+        if has(carrier, bytes).is_some() {
+            carriers.push(carrier);
+            sizes.push(bytes);
+        }
+    }
+    carriers.sort();
+    carriers.dedup();
+    sizes.dedup();
+    if carriers.is_empty() {
+        return String::new();
+    }
+    let names = carriers.iter().map(|c| c.name().to_string());
+    let mut table = Table::new(std::iter::once("bytes".to_string()).chain(names));
+    for bytes in sizes {
+        let limit = limit(samples, measure, bytes, value);
+        let cell = |&carrier: &Carrier| {
+            let Some(figure) = has(carrier, bytes) else {
+                return "\\-".to_string();
+            };
+            let rounds = |c| samples.by_round(measure, c, bytes, value);
+            let ratio = limit.and_then(|l| Samples::ratio(&rounds(carrier), &rounds(l)));
+            match ratio.filter(|_| measure != Measure::Cost || unit == "s/GiB") {
+                Some(ratio) => format!("{} ({})", number(figure.median), number(ratio.median)),
+                None => number(figure.median),
+            }
+        };
+        let label = if bytes == 0 {
+            "\\-".to_string()
+        } else {
+            size(bytes)
+        };
+        table.row(std::iter::once(label).chain(carriers.iter().map(cell)));
+    }
+    heading(&format!("{measure}: {value}, {unit}")) + &table.rst()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zrs_bench::Sample;
+
+    #[test]
+    fn only_the_part_between_the_marks() {
+        let document = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let once = insert(&document, "new\n").unwrap();
+        assert_eq!(once, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
+        assert_eq!(insert(&once, "new").unwrap(), once);
+        assert!(insert("nothing", "x").is_err());
+        assert!(insert(&format!("{END}\n{BEGIN}\n"), "x").is_err());
+    }
+
+    #[test]
+    fn tables_with_ratios() {
+        let mut samples = Samples::default();
+        for (carrier, mib_s) in [(Carrier::Verbs, 100.0), (Carrier::ZrsRing, 90.0)] {
+            samples.0.push(Sample {
+                id: 0,
+                round: 1,
+                measure: Measure::Throughput,
+                carrier,
+                size: 4096,
+                values: [("mib_s".to_string(), mib_s)].into(),
+            });
+        }
+        let text = page(&samples, &[], "Here and now.");
+        assert!(text.starts_with("Here and now.\n\nTargets\n-------\n"));
+        assert!(text.contains("4 Ki   100 (1.00)  90.0 (0.900)"), "{text}");
+        assert!(text.contains("not measured"));
+    }
+}

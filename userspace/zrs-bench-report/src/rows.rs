@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `results/bench.json`: a row for every median, and one for every target.
+
+use serde_json::{json, Value};
+use zrs_bench::{size, Carrier, Interval, Measure, Samples};
+
+use crate::targets::TARGETS;
+
+/// What is reported of a measure: the value's name and its unit.
+pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
+    match measure {
+        Measure::Throughput | Measure::BothWays => &[("mib_s", "MiB/s")],
+        Measure::Latency => &[("median_us", "us"), ("p99_us", "us")],
+        Measure::Connect => &[("per_s", "1/s")],
+        Measure::Memory => &[
+            ("bytes_per_endpoint", "bytes"),
+            ("slab_bytes_per_endpoint", "bytes"),
+        ],
+        Measure::Cost => &[
+            ("emulator_s_per_gib", "s/GiB"),
+            ("busy_s_per_gib", "s/GiB"),
+            ("tx_copied_per_byte", "copies"),
+            ("rx_copied_per_byte", "copies"),
+            ("work_requests_per_mib", "1/MiB"),
+            ("recv_requests_per_mib", "1/MiB"),
+            ("completions_per_mib", "1/MiB"),
+            ("calls_per_mib", "1/MiB"),
+            ("calls_per_message", "1"),
+            ("switches_per_mib", "1/MiB"),
+        ],
+    }
+}
+
+/// The requirements that a figure belongs to.
+fn ids(measure: Measure, carrier: Carrier) -> &'static str {
+    match (measure, carrier) {
+        (_, c) if !c.is_zrs() => "",
+        (Measure::Connect, _) => "B4",
+        (Measure::Memory, _) => "B5",
+        (_, Carrier::ZrsRing) => "B3 Z4 Z6",
+        _ => "Z4 Z6",
+    }
+}
+
+/// All rows.
+pub fn rows(samples: &Samples, kernel: &str) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (measure, bytes, carrier) in samples.kinds() {
+        for (name, unit) in values(measure) {
+            let Some(interval) = samples.of(measure, carrier, bytes, name) else {
+                continue;
+            };
+            let of = match bytes {
+                0 => String::new(),
+                bytes => format!(" {}B", size(bytes)),
+            };
+            let mut row = row(&format!("{measure}{of} {carrier}: {name}"), Some(&interval));
+            row["rows"] = words(ids(measure, carrier));
+            row["unit"] = (*unit).into();
+            row["kernel"] = kernel.into();
+            rows.push(row);
+        }
+    }
+    for target in &TARGETS {
+        let ratio = target.ratio(samples);
+        let mut row = row(target.name, ratio.as_ref().map(|(ratio, _)| ratio));
+        row["rows"] = words(target.rows);
+        row["unit"] = "ratio".into();
+        row["reference"] = match &ratio {
+            Some((_, theirs)) => theirs.name().into(),
+            None => Value::Null,
+        };
+        row["target"] = target.bound().into();
+        row["met"] = ratio.is_some_and(|(ratio, _)| target.met(&ratio)).into();
+        row["kernel"] = kernel.into();
+        rows.push(row);
+    }
+    rows
+}
+
+fn words(text: &str) -> Value {
+    text.split_whitespace().collect::<Vec<_>>().into()
+}
+
+fn row(name: &str, interval: Option<&Interval>) -> Value {
+    json!({
+        "name": name, "rows": [], "value": interval.map(|i| i.median), "unit": null,
+        "reference": null, "target": null, "met": null, "kernel": null, "seed": null,
+        "low": interval.map(|i| i.low), "high": interval.map(|i| i.high),
+        "confidence": interval.map(|i| i.confidence), "rounds": interval.map(|i| i.rounds),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zrs_bench::Sample;
+
+    #[test]
+    fn medians_and_targets() {
+        let sample = |round, carrier, per_s| Sample {
+            id: 0,
+            round,
+            measure: Measure::Connect,
+            carrier,
+            size: 0,
+            values: [("per_s".to_string(), per_s)].into(),
+        };
+        let mut samples = Samples::default();
+        for round in 1..=7 {
+            samples.0.push(sample(round, Carrier::Zrs, 500.0));
+            samples.0.push(sample(round, Carrier::Rsockets, 20.0));
+        }
+        let rows = rows(&samples, "7.2");
+        assert_eq!(rows.len(), 2 + TARGETS.len());
+        assert_eq!(rows[0]["name"], "connect zrs: per_s");
+        assert_eq!(
+            (&rows[0]["value"], &rows[0]["rows"][0]),
+            (&json!(500.0), &json!("B4"))
+        );
+        let target = rows
+            .iter()
+            .find(|r| r["name"] == "connections a second, of rsockets");
+        let target = target.unwrap();
+        assert_eq!(
+            (&target["value"], &target["met"]),
+            (&json!(25.0), &json!(true))
+        );
+        assert_eq!(target["reference"], "rsockets");
+        let missing = rows
+            .iter()
+            .filter(|r| r["met"] == false && r["value"].is_null());
+        assert_eq!(missing.count(), TARGETS.len() - 1);
+    }
+}
