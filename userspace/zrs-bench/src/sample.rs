@@ -157,6 +157,13 @@ pub struct Sample {
     pub values: BTreeMap<String, f64>,
 }
 
+impl Sample {
+    /// Whether it is one of these.
+    pub fn is_of(&self, measure: Measure, carrier: Carrier, size: u64) -> bool {
+        (self.measure, self.carrier, self.size) == (measure, carrier, size)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -108,7 +108,7 @@ impl Samples {
     ) -> BTreeMap<u32, f64> {
         self.0
             .iter()
-            .filter(|s| s.measure == measure && s.carrier == carrier && s.size == size)
+            .filter(|s| s.is_of(measure, carrier, size))
             .filter_map(|s| Some((s.round, *s.values.get(name)?)))
             .collect()
     }

@@ -38,6 +38,9 @@ impl Marks {
     }
 }
 
+/// What has worked and then fails so often is not tried again; what never has is tried once.
+const FAILURES: usize = 3;
+
 struct Client {
     addr: String,
     control: Option<Control>,
@@ -71,14 +74,19 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
         rates: HashMap::new(),
     };
     let mut samples = Samples::default();
-    let mut failed: BTreeMap<String, String> = BTreeMap::new();
+    let mut failed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let all: usize = (0..args.rounds).map(|r| plan::order(items, r).len()).sum();
     let mut progress = Progress::of_measurements(all as u64);
     for round in 0..args.rounds {
         for item in plan::order(items, round) {
             progress.add(1);
             let name = format!("{} {} {}", item.measure, item.carrier, item.size);
-            if failed.contains_key(&name) {
+            let seen = samples
+                .0
+                .iter()
+                .any(|s| s.is_of(item.measure, item.carrier, item.size));
+            let failures = failed.get(&name).map_or(0, Vec::len);
+            if failures >= if seen { FAILURES } else { 1 } {
                 continue;
             }
             match client.measure(&item) {
@@ -99,8 +107,9 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
                     samples.0.push(sample);
                 }
                 Err(reason) => {
-                    eprintln!("zrs bench: {name} is left out: {reason}");
-                    failed.insert(name, reason);
+                    let round = round + 1;
+                    eprintln!("zrs bench: {name} is left out in round {round}: {reason}");
+                    failed.entry(name).or_default().push(reason);
                     client.control = None;
                 }
             }
@@ -124,11 +133,13 @@ fn dial(addr: &str) -> Result<Control> {
     })
 }
 
-/// The fewest messages, trips or connections of a measurement.
+/// The fewest messages, trips or connections of a measurement. A cost is the difference to that of
+/// starting programs, or read from coarse clocks: it takes many.
 fn least(item: &Item) -> u64 {
     match item.measure {
         Measure::Connect => 10,
         Measure::Latency => 20,
+        Measure::Cost => (96 * 1024 * 1024 / item.size.max(1)).clamp(8, 8192),
         _ => (128 * 1024 / item.size.max(1)).clamp(5, 1024),
     }
 }
@@ -148,8 +159,9 @@ impl Client {
             (Some(count), _) => count,
             (None, Some(rate)) => least.max((rate * item.seconds) as u64),
             (None, None) => {
-                let seconds = self.job(&job(least))?["seconds"];
-                least.max((least as f64 / seconds * item.seconds) as u64)
+                let few = least.min(1024);
+                let seconds = self.job(&job(few))?["seconds"];
+                least.max((few as f64 / seconds * item.seconds) as u64)
             }
         };
         self.marks.id += 1;

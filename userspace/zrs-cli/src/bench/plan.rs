@@ -109,7 +109,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
 
 fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item {
     let longer = match measure {
-        Measure::Cost => 4.0,
+        Measure::Cost => 3.0,
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
         _ => 1.0,
     };
