@@ -105,7 +105,8 @@ fn figures(samples: &Samples, measure: Measure, value: &str, unit: &str) -> Stri
             };
             let rounds = |c| samples.by_round(measure, c, bytes, value);
             let ratio = limit.and_then(|l| Samples::ratio(&rounds(carrier), &rounds(l)));
-            match ratio.filter(|_| measure != Measure::Cost || unit == "s/GiB") {
+            let compared = unit == "s/GiB" || value.starts_with("instructions");
+            match ratio.filter(|_| measure != Measure::Cost || compared) {
                 Some(ratio) => format!("{} ({})", number(figure.median), number(ratio.median)),
                 None => number(figure.median),
             }

@@ -19,6 +19,8 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
         Measure::Cost => &[
             ("emulator_s_per_gib", "s/GiB"),
             ("busy_s_per_gib", "s/GiB"),
+            ("instructions_per_mib", "1/MiB"),
+            ("instructions_per_message", "1"),
             ("tx_copied_per_byte", "copies"),
             ("rx_copied_per_byte", "copies"),
             ("work_requests_per_mib", "1/MiB"),
