@@ -53,7 +53,10 @@ fn add(sample: &mut Sample, seconds: Option<f64>, instructions: Option<f64>) {
     let values = [
         ("emulator_s_per_gib", per(seconds, "bytes", gib)),
         ("instructions_per_mib", per(instructions, "bytes", mib)),
-        ("instructions_per_message", per(instructions, "messages", 1.0)),
+        (
+            "instructions_per_message",
+            per(instructions, "messages", 1.0),
+        ),
     ];
     for (name, value) in values {
         if let Some(value) = value {
@@ -78,7 +81,8 @@ mod tests {
             values: [("bytes".to_string(), f64::from(1 << 30))].into(),
         };
         let mut samples = Samples(vec![sample(1), sample(2), sample(3)]);
-        let marks = "1 base-start 1.0 100\n1 base-end 2.0 300\n1 start 3.0 1000\n1 end 7.0 2224\njunk\n\
+        let marks =
+            "1 base-start 1.0 100\n1 base-end 2.0 300\n1 start 3.0 1000\n1 end 7.0 2224\njunk\n\
                      2 start 7.0\n2 end 9.5\n3 start 9\n";
         merge(&mut samples, marks);
         let cost = |n: usize| samples.0[n].values.get("emulator_s_per_gib").copied();

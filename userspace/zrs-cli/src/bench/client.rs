@@ -265,7 +265,8 @@ fn derive(values: &mut Values, base: &Values) {
     }
     for side in ["tx_copied", "rx_copied"] {
         if let Some(copied) = get(&format!("kernel_{side}")) {
-            more.insert(format!("{side}_per_byte"), copied / bytes);
+            let own = super::stream::FRAMING as f64;
+            more.insert(format!("{side}_per_byte"), (copied - own) / bytes);
         }
     }
     if let Some(busy) = get("kernel_busy_s") {
@@ -310,6 +311,7 @@ fn tables(samples: &Samples) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::FRAMING;
     use super::*;
     use zrs_bench::Carrier;
 
@@ -321,13 +323,15 @@ mod tests {
                 ("bytes", bytes),
                 ("messages", bytes / mib),
                 ("kernel_busy_s", busy),
-                ("kernel_tx_copied", bytes),
+                ("kernel_tx_copied", bytes - 5.0 * mib + FRAMING as f64),
             ]
             .map(|(n, v)| (n.to_string(), v))
             .into()
         };
         let mut all = values(1029.0 * mib, 3.0);
-        derive(&mut all, &values(5.0 * mib, 1.0));
+        let mut base = values(5.0 * mib, 1.0);
+        base.remove("kernel_tx_copied");
+        derive(&mut all, &base);
         assert_eq!(all["busy_s_per_gib"], 2.0);
         assert_eq!(all["tx_copied_per_byte"], 1.0);
         let mut none = Values::new();

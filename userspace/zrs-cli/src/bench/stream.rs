@@ -17,6 +17,10 @@ use super::rx::Rx;
 use crate::transport::Conn;
 use crate::{said, Result};
 
+/// Bytes of a phase that are none of its messages: the number before and the answer after them. They
+/// are copied, as all small messages are.
+pub const FRAMING: u64 = 16;
+
 /// The message, written again and again.
 fn message(size: u64) -> Result<PageBuf> {
     let mut buf = said(PageBuf::new(size as usize), || {
