@@ -15,8 +15,8 @@
 #define ROUNDS 2000
 #define PAGES 130
 
-static atomic_t running = ATOMIC_INIT(THREADS);
-static DECLARE_COMPLETION(all_done);
+/* Once by each thread, which then is out of this module's text. */
+static DECLARE_COMPLETION(done);
 
 static int search(void *unused)
 {
@@ -30,9 +30,7 @@ static int search(void *unused)
 			free_contig_range(page_to_pfn(page), PAGES);
 		cond_resched();
 	}
-	if (atomic_dec_and_test(&running))
-		complete(&all_done);
-	return 0;
+	kthread_complete_and_exit(&done, 0);
 }
 
 static int __init contig_init(void)
@@ -42,10 +40,11 @@ static int __init contig_init(void)
 
 	for (i = 0; i < THREADS; i++) {
 		task = kthread_run(search, NULL, "contig/%d", i);
-		if (IS_ERR(task) && atomic_dec_and_test(&running))
-			complete(&all_done);
+		if (IS_ERR(task))
+			complete(&done);
 	}
-	wait_for_completion(&all_done);
+	for (i = 0; i < THREADS; i++)
+		wait_for_completion(&done);
 	pr_info("contig: %d searches in %d threads\n", ROUNDS, THREADS);
 	return -ECANCELED;
 }
