@@ -115,7 +115,8 @@ fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
         pool_bytes: bytes,
         pool_used: used,
         protocol_errors: STATS.protocol_errors.get(),
-        reserved: [0; 7],
+        signaled: STATS.signaled.get(),
+        reserved: [0; 6],
     };
     Ok(())
 }

@@ -39,6 +39,12 @@ uint_param!(
     "decision time of a connect, milliseconds (default 1000)"
 );
 uint_param!(
+    /// For how long a blocking call looks for what it waits for before it sleeps, in microseconds, where
+    /// `SO_BUSY_POLL` does not say so.
+    BUSY_POLL_US, "busy_poll_us", 0,
+    "time for which a blocking call polls before it sleeps, microseconds (default 0)"
+);
+uint_param!(
     /// How long a peer may not acknowledge what was sent before it is sent again, in milliseconds.
     ACK_TIMEOUT_MS, "ack_timeout_ms", 500,
     "time without an acknowledgement after which a link sends again, milliseconds (default 500)"
@@ -81,7 +87,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 10] = [
+    let checks: [(&str, &Uint, u32, u32); 11] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -93,6 +99,7 @@ pub(crate) fn check() -> Result {
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
+        ("busy_poll_us", &BUSY_POLL_US, 0, 1_000_000),
         ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
         // Not 7, though a queue pair could: to Soft-RoCE that means without end.
         ("retry_count", &RETRY_COUNT, 1, 6),

@@ -43,9 +43,10 @@ use crate::kern::sock::family::SocketOps;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::{Shutdown, Sk, SkRef};
-use crate::kern::task::now_ns;
+use crate::kern::task::{self, now_ns};
 use crate::kern::vma::NewVma;
-use crate::kern::wait::WaitQueue;
+use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
+use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
@@ -138,6 +139,10 @@ pub(crate) struct Inner {
     tx_done: u64,
     /// Position up to which chunks were posted.
     pub(crate) tx_posted: u64,
+    /// Of it, up to where the last one ends that was sent from the program's pages.
+    pub(crate) tx_pinned: u64,
+    /// The last one's number on the link.
+    pub(crate) tx_seq: u64,
     /// Listening: connections that wait for accept().
     queue: KVec<Arc<Sock>>,
     backlog: usize,
@@ -191,6 +196,8 @@ impl Sock {
                     wants_room: false,
                     tx_done: 0,
                     tx_posted: 0,
+                    tx_pinned: 0,
+                    tx_seq: 0,
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
@@ -230,6 +237,39 @@ impl Sock {
 
     fn sk(&self) -> Option<SkRef> {
         self.inner.lock().sk.clone()
+    }
+
+    /// Waits until `cond` gives something, as [`WaitQueue::wait`] does, that the link is to bring: polls
+    /// for as long as the socket may (row E3), then sleeps, and takes meanwhile what the link brings.
+    fn await_link<R>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        let (link, polls) = {
+            let inner = self.inner.lock();
+            let polls = inner.sk.as_ref().map_or(0, |sk| sk.busy_poll());
+            (inner.link.clone(), polls)
+        };
+        let polls = match polls {
+            0 => params::BUSY_POLL_US.get(),
+            us => us,
+        };
+        if let (Some(link), 1..) = (&link, polls) {
+            let begin = task::jiffies();
+            let end = now_ns().saturating_add(u64::from(polls) * 1000);
+            let spent = || task::jiffies().wrapping_sub(begin);
+            let over = || timeout.is_some_and(|t| spent() >= t) || now_ns() >= end;
+            let found = link.spin(over, &mut cond);
+            if let Some(left) = timeout {
+                *left = left.saturating_sub(spent());
+            }
+            if let Some(r) = found {
+                return Ok(r);
+            }
+        }
+        self.wait.wait_or_help(mode, timeout, link.as_ref(), cond)
     }
 
     /// The link that carries the socket's channel.

@@ -117,6 +117,22 @@ bool zrs_helper_current_exiting(void)
 	return current->flags & PF_EXITING;
 }
 
+/*
+ * cond_resched() does nothing in a kernel that preempts, and with
+ * CONFIG_PREEMPT_LAZY a loop in the kernel is preempted at the next tick only.
+ */
+void zrs_helper_relax(void)
+{
+	cpu_relax();
+	if (tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY))
+		schedule();
+}
+
+unsigned long zrs_helper_jiffies(void)
+{
+	return jiffies;
+}
+
 pid_t zrs_helper_current_tgid(void)
 {
 	return task_tgid_nr(current);

@@ -268,6 +268,15 @@ impl Sk {
         timeout(unsafe { bindings::sock_sndtimeo(self.as_ptr(), nonblock) })
     }
 
+    /// For how long a receiving call may look for data before it sleeps, in microseconds: `SO_BUSY_POLL`.
+    pub fn busy_poll(&self) -> u32 {
+        #[cfg(CONFIG_NET_RX_BUSY_POLL)]
+        // SAFETY: as in `ino`.
+        return unsafe { ptr::addr_of!((*self.as_ptr()).sk_ll_usec).read_volatile() };
+        #[cfg(not(CONFIG_NET_RX_BUSY_POLL))]
+        0
+    }
+
     /// How long `close()` lingers, if `SO_LINGER` says so and the task lives on to see it.
     pub fn linger(&self) -> Option<Jiffies> {
         // SAFETY: a live sock (type invariant); looks at bits and at one word.

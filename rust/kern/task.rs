@@ -8,7 +8,7 @@ use crate::bindings;
 use kernel::{
     current,
     sync::atomic::{Atomic, Relaxed},
-    time::{Instant, Monotonic},
+    time::{Instant, Jiffies, Monotonic},
 };
 
 /// The process that calls, as init's process namespace numbers it (a log's "pid").
@@ -40,12 +40,25 @@ pub fn cond_resched() {
     unsafe { bindings::cond_resched() };
 }
 
+/// A turn of a loop that waits for something to change in memory: lets others have the CPU if there
+/// are any, also those that a preemption would make wait for the next tick. Context: may sleep.
+pub fn relax() {
+    // SAFETY: callers may sleep, which is all this needs.
+    unsafe { bindings::relax() };
+}
+
 /// Nanoseconds of the monotonic clock. Any context.
 pub fn now_ns() -> u64 {
     // SAFETY: the clock can be read in any context but NMI, once timekeeping runs; modules load
     // long after that.
     let now = unsafe { bindings::ktime_get() };
     now as u64
+}
+
+/// Ticks of the kernel's timers since some time in the past; wraps. Any context.
+pub fn jiffies() -> Jiffies {
+    // SAFETY: reads one word.
+    unsafe { bindings::jiffies() }
 }
 
 /// The monotonic clock, for measuring.

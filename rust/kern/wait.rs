@@ -105,6 +105,18 @@ impl WaitQueue {
         }
     }
 
+    /// Wakes one of those who wait by [`wait_or_help`](Self::wait_or_help) for this to be done, and says
+    /// whether there was one. Any context. What was written before the call is seen by
+    /// [`Help::wanted`] of whoever it wakes, or of whoever comes to wait later.
+    pub fn wake_helper(&self) -> bool {
+        let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
+        // SAFETY: as in `wake_all`; the result is how many of the exclusive waiters it has woken.
+        unsafe {
+            bindings::wq_has_sleeper(self.head.get())
+                && bindings::__wake_up(self.head.get(), normal, 1, ptr::null_mut()) > 0
+        }
+    }
+
     /// Waits until `cond` gives something.
     ///
     /// `cond` is called at once, after each wake-up, and when the time is over, so that a result
@@ -116,6 +128,20 @@ impl WaitQueue {
         &self,
         mode: WaitMode,
         timeout: &mut Timeout,
+        cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        self.wait_or_help(mode, timeout, None::<&Nothing>, cond)
+    }
+
+    /// As [`wait`](Self::wait), and does the work that what is waited for depends on, instead of leaving
+    /// it to a thread that has to be woken first: whoever has such work wakes one of those who wait, by
+    /// [`wake_helper`](Self::wake_helper) on [`Help::queue`], and that one does it. Who has done it a few
+    /// times in vain leaves it to others from then on: what comes is not for him.
+    pub fn wait_or_help<R, H: Help>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut help: Option<&H>,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
         if let Some(r) = cond() {
@@ -125,19 +151,45 @@ impl WaitQueue {
             return Err(WaitError::TimedOut);
         }
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
-        // SAFETY: `entry` has room for one, and does not move until `finish_wait` has taken it off.
-        unsafe { bindings::init_wait_entry(entry.get(), 0) };
+        let helper = Opaque::<bindings::wait_queue_entry>::uninit();
+        let mut patience = 4;
+        // SAFETY: both have room for one, and do not move until `finish_wait` has taken them off.
+        unsafe {
+            bindings::init_wait_entry(entry.get(), 0);
+            bindings::init_wait_entry(helper.get(), 0);
+        }
         let out = loop {
             // SAFETY: queue and entry are initialised. From here until `finish_wait` this task may
             // be on the queue, and `entry` lives on its stack all that time.
             let signal = unsafe {
                 bindings::prepare_to_wait_event(self.head.get(), entry.get(), mode.task_state())
             };
+            if let Some(help) = help {
+                let queue = help.queue().head.get();
+                // SAFETY: as above. After a signal the other queue has set no state, and neither does
+                // this: the result is looked at before anything sleeps.
+                unsafe {
+                    bindings::prepare_to_wait_exclusive(queue, helper.get(), mode.task_state())
+                };
+            }
             if let Some(r) = cond() {
                 break Ok(r);
             }
             if signal != 0 {
                 break Err(WaitError::Interrupted);
+            }
+            if let Some(work) = help.filter(|h| h.wanted()) {
+                // SAFETY: as below.
+                unsafe {
+                    bindings::finish_wait(self.head.get(), entry.get());
+                    bindings::finish_wait(work.queue().head.get(), helper.get());
+                }
+                work.help();
+                patience -= 1;
+                if patience == 0 {
+                    help = None;
+                }
+                continue;
             }
             match timeout {
                 Some(0) => break Err(WaitError::TimedOut),
@@ -156,7 +208,51 @@ impl WaitQueue {
         };
         // SAFETY: as for `prepare_to_wait_event`; after this the queue no longer knows `entry`.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
+        if let Some(help) = help {
+            // SAFETY: as above.
+            unsafe { bindings::finish_wait(help.queue().head.get(), helper.get()) };
+            if help.wanted() {
+                // It may be this task that was woken for it.
+                help.decline();
+            }
+        }
         out
+    }
+}
+
+/// Work that somebody who waits can do himself.
+pub trait Help {
+    /// Where those are who would.
+    fn queue(&self) -> &WaitQueue;
+
+    /// Whether there is some. Must not sleep.
+    fn wanted(&self) -> bool;
+
+    /// Does it; afterwards none is [`wanted`](Self::wanted) until more comes. May sleep, not for long.
+    fn help(&self);
+
+    /// Leaves it to somebody else. Any context.
+    fn decline(&self);
+}
+
+/// No work. It has no value.
+enum Nothing {}
+
+impl Help for Nothing {
+    fn queue(&self) -> &WaitQueue {
+        match *self {}
+    }
+
+    fn wanted(&self) -> bool {
+        match *self {}
+    }
+
+    fn help(&self) {
+        match *self {}
+    }
+
+    fn decline(&self) {
+        match *self {}
     }
 }
 

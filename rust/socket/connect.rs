@@ -118,7 +118,7 @@ impl Sock {
             };
         }
         let mut timeout = this.sk().and_then(|sk| sk.sndtimeo(false));
-        let done = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
+        let done = this.await_link(WaitMode::Interruptible, &mut timeout, || {
             let inner = this.inner.lock();
             (!matches!(inner.phase, Phase::Connecting)).then_some(inner.phase)
         });
@@ -209,6 +209,8 @@ impl Sock {
                 inner.reported = false;
                 inner.tx_done = 0;
                 inner.tx_posted = 0;
+                inner.tx_pinned = 0;
+                inner.tx_seq = 0;
                 inner.link = Some(link.clone());
                 if inner.deadline.is_none() {
                     inner.deadline = Some(now_ns().saturating_add(timeout));

@@ -72,16 +72,31 @@ impl Sock {
                 put_int(arg, bytes)
             }
             SIOCOUTQ => {
-                let bytes = this.inner.lock().tx_in_flight();
+                let bytes = this.tx_in_flight();
                 put_int(arg, bytes)
             }
             _ => Err(ENOIOCTLCMD),
         }
     }
 
-    /// `struct zrs_info`. Takes the socket's lock.
+    /// Bytes that were posted and that the peer has not acknowledged. Takes the link's lock and the
+    /// socket's.
+    fn tx_in_flight(&self) -> u64 {
+        let (bytes, seq, link) = {
+            let inner = self.inner.lock();
+            let bytes = inner.tx_posted.saturating_sub(inner.tx_done);
+            (bytes, inner.tx_seq, inner.link.clone())
+        };
+        match link {
+            Some(link) if bytes > 0 && link.done_with(seq) => 0,
+            _ => bytes,
+        }
+    }
+
+    /// `struct zrs_info`. Takes the link's lock and the socket's.
     pub(crate) fn info(&self) -> uapi::zrs_info {
         let sk = self.sk();
+        let tx_queued = self.tx_in_flight();
         let inner = self.inner.lock();
         let chan = inner.chan.as_ref();
         uapi::zrs_info {
@@ -99,7 +114,7 @@ impl Sock {
             rx_bytes: self.counters.rx_bytes.get(),
             tx_copied: self.counters.tx_copied.get(),
             rx_copied: self.counters.rx_copied.get(),
-            tx_queued: inner.tx_in_flight(),
+            tx_queued,
             rx_queued: inner.rx.bytes(),
             window: u64::from(chan.and_then(Channel::window_size).unwrap_or(0)),
             peer_window: u64::from(chan.and_then(Channel::peer_window_size).unwrap_or(0)),
@@ -110,13 +125,6 @@ impl Sock {
                 .map_or(0, |e| e.to_errno().unsigned_abs()),
             reserved: [0; 4],
         }
-    }
-}
-
-impl super::Inner {
-    /// Bytes that were posted and that the device has not acknowledged.
-    fn tx_in_flight(&self) -> u64 {
-        self.tx_posted.saturating_sub(self.tx_done)
     }
 }
 

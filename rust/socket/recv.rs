@@ -79,7 +79,7 @@ impl Sock {
                 // More is taken if it is there, but nobody waits for it.
                 this.next(peeked, got > 0).ok_or(EAGAIN).and_then(|r| r)
             } else {
-                let waited = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
+                let waited = this.await_link(WaitMode::Interruptible, &mut timeout, || {
                     this.next(peeked, got > 0)
                 });
                 match waited {

@@ -141,7 +141,7 @@ impl Sock {
             Err(e) if e == ENOTCONN() => {
                 // The channel is told in a moment that its link is down, and why.
                 let some = style.some;
-                let told = this.wait.wait(WaitMode::Interruptible, timeout, || {
+                let told = this.await_link(WaitMode::Interruptible, timeout, || {
                     sendable(&mut this.inner.lock(), some).err()
                 });
                 return Piece::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
@@ -230,7 +230,7 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> Result<(Turn<'a>, Plan, Reservation)> {
         let want = want.min(CHUNK_MAX as usize) as u32;
-        let found = this.wait.wait(WaitMode::Interruptible, timeout, || {
+        let found = this.await_link(WaitMode::Interruptible, timeout, || {
             Sock::begin_chunk(this, want, style)
         });
         match found {
@@ -301,18 +301,18 @@ impl Sock {
 
     /// Waits while connect() is under way: until then it is not known which device will send.
     fn await_connection(&self, timeout: &mut Timeout) -> Result {
-        let settled = self.wait.wait(WaitMode::Interruptible, timeout, || {
+        let settled = self.await_link(WaitMode::Interruptible, timeout, || {
             let phase = self.inner.lock().phase;
             (!matches!(phase, Phase::Connecting)).then_some(())
         });
         settled.map_err(|e| e.to_errno(*timeout))
     }
 
-    /// Waits until the device is done with all that the channel has posted so far. A task that is
+    /// Waits until the device is done with all pages that the channel has posted so far. A task that is
     /// being killed does not wait: the pins stay with the request.
     fn await_device(&self) {
-        let pos = self.inner.lock().tx_posted;
-        let _ = self.wait.wait(WaitMode::Killable, &mut None, || {
+        let pos = self.inner.lock().tx_pinned;
+        let _ = self.await_link(WaitMode::Killable, &mut None, || {
             (self.inner.lock().tx_done >= pos).then_some(())
         });
     }

@@ -18,7 +18,10 @@ use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+use kernel::time::Jiffies;
+use kernel::workqueue::{
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
+};
 
 use super::device::Verbs;
 use super::pool::{Pool, WindowUse};
@@ -30,6 +33,8 @@ use crate::ib::qp::Qp;
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task;
+use crate::kern::wait::WaitQueue;
+use crate::kern::work::cancel_delayed;
 use crate::params;
 use crate::pr_warn_ratelimited;
 use crate::proto::channel::Failure;
@@ -67,6 +72,10 @@ pub(crate) struct Link {
     empty_since: Atomic<u64>,
     /// The link is down, and the pool's promise to it is still to be taken back.
     promised: Atomic<bool>,
+    /// The completion queue has something, and is not armed.
+    pub(super) event: Atomic<bool>,
+    /// Threads that look at the completion queue again and again, and need not be told.
+    pub(super) spinning: Atomic<u32>,
     /// The completion queue has failed, or the queue pair.
     pub(super) broken: Atomic<bool>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -79,12 +88,21 @@ pub(crate) struct Link {
     pub(super) cm: Mutex<Option<Arc<CmId>>>,
     #[pin]
     pub(super) drain: Mutex<()>,
+    /// Threads that wait for something that this link brings.
+    #[pin]
+    pub(super) helpers: WaitQueue,
     #[pin]
     work: Work<Link, 0>,
     #[pin]
     start: Work<Link, 1>,
     #[pin]
     down: Work<Link, 2>,
+    #[pin]
+    backstop: DelayedWork<Link, 3>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 3> for Link { self.backstop }
 }
 
 impl_has_work! {
@@ -92,6 +110,10 @@ impl_has_work! {
     impl HasWork<Self, 1> for Link { self.start }
     impl HasWork<Self, 2> for Link { self.down }
 }
+
+/// How long a thread that was woken to take completions may let them wait, in jiffies; then the worker
+/// takes them.
+const HELP_WITHIN: Jiffies = 2;
 
 /// What the link's spinlock guards.
 pub(super) struct Tx {
@@ -108,6 +130,15 @@ pub(super) struct Tx {
     pub(super) free: KVec<u16>,
     /// Slots of messages that were not posted, not wholly at least: they never complete.
     pub(super) stuck: usize,
+    /// Messages posted.
+    pub(super) seq: u64,
+    /// The device is done with as many of them, at least.
+    pub(super) done: u64,
+    /// How many of the last messages have no completion of their own, and the slot of the last one.
+    pub(super) quiet: u8,
+    pub(super) last_quiet: Option<u16>,
+    /// Somebody wants to know when the device is done with them.
+    pub(super) asked: bool,
     /// Room in the send queue, in work requests.
     pub(super) sq_free: u32,
     /// SENDs that reservations may still post.
@@ -168,6 +199,8 @@ impl Link {
                 distrusted: Atomic::new(false),
                 empty_since: Atomic::new(task::now_ns()),
                 promised: Atomic::new(false),
+                event: Atomic::new(false),
+                spinning: Atomic::new(0),
                 broken: Atomic::new(false),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -184,6 +217,11 @@ impl Link {
                     slots: KVec::new(),
                     free: KVec::new(),
                     stuck: 0,
+                    seq: 0,
+                    done: 0,
+                    quiet: 0,
+                    last_quiet: None,
+                    asked: false,
                     sq_free: 0,
                     reserved: 0,
                     channels: KVec::new(),
@@ -195,6 +233,8 @@ impl Link {
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
                 drain <- new_mutex!((), "zrs_link::drain"),
+                helpers <- crate::new_wait_queue!("zrs_link::helpers"),
+                backstop <- new_delayed_work!("zrs_link::backstop"),
                 work <- new_work!("zrs_link::work"),
                 start <- new_work!("zrs_link::start"),
                 down <- new_work!("zrs_link::down"),
@@ -430,7 +470,8 @@ impl Link {
             for _ in 0..200 {
                 self.drain(usize::MAX);
                 let tx = self.tx.lock();
-                if tx.free.len() + tx.stuck >= tx.slots.len() {
+                // What has no completion of its own has one if it fails, and holds nothing.
+                if tx.free.len() + tx.stuck + usize::from(tx.quiet) >= tx.slots.len() {
                     break;
                 }
                 drop(tx);
@@ -458,6 +499,7 @@ impl Link {
         // memory; then the id, which waits for its handlers.
         let pool = queues.as_ref().map(|q| q.pool.clone());
         drop(queues);
+        cancel_delayed::<Self, 3>(self);
         drop(id);
         drop(slots);
         drop(buffers);
@@ -509,7 +551,19 @@ pub(crate) fn offer_window_of(pool: &Arc<Pool>, sock: &Arc<Sock>) -> bool {
 
 impl CompHandler for Link {
     fn completion(this: kernel::sync::ArcBorrow<'_, Self>) {
-        Arc::from(this).poke();
+        // Against `Link::spin`: either it sees the event when it stops, or it is still counted here.
+        this.event.xchg(true, Full);
+        if this.spinning.load(Relaxed) != 0 {
+            return;
+        }
+        let link = Arc::from(this);
+        if link.helpers.wake_helper() {
+            // It may be long before that thread gets a processor.
+            let queue = &link.host.queue;
+            let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+            return;
+        }
+        link.poke();
     }
 
     fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
@@ -524,6 +578,16 @@ impl WorkItem<0> for Link {
 
     fn run(link: Arc<Link>) {
         fault::asynchronous(|| link.run_completions());
+    }
+}
+
+impl WorkItem<3> for Link {
+    type Pointer = Arc<Link>;
+
+    fn run(link: Arc<Link>) {
+        if link.event.load(Relaxed) {
+            fault::asynchronous(|| link.run_completions());
+        }
     }
 }
 

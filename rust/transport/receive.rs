@@ -2,16 +2,17 @@
 
 //! The receiving party: takes completions, verifies what arrived, and hands it to its channel.
 //!
-//! The completion queue is drained in process context, by the link's work item, under the link's
-//! `drain` mutex, so that messages are handled in the order in which they arrived. Drain, arm, look
-//! again (row E2): an event that finds nothing is normal, and none is lost.
+//! The completion queue is drained in process context, under the link's `drain` mutex, so that messages
+//! are handled in the order in which they arrived: by a thread that waits for something on the link if
+//! there is one ([`Link`] is [`Help`] to it), else by the link's work item. Drain, arm, look again (row
+//! E2): an event that finds nothing is normal, and none is lost.
 
 #![deny(unsafe_code)]
 
 use core::mem;
 
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::device::Verbs;
@@ -19,6 +20,8 @@ use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
 use super::transmit::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode};
+use crate::kern::wait::{Help, WaitQueue};
+use crate::kern::{fault, task};
 use crate::params;
 use crate::proto::channel::{Event, Failure};
 use crate::proto::rx_queue::Segment;
@@ -29,6 +32,8 @@ use crate::stats::STATS;
 
 /// Completions taken in one go of the worker, before others get their turn.
 const BUDGET: usize = 512;
+/// Those taken by a thread that waits for some of them.
+const HELP_BUDGET: usize = 64;
 
 /// A block of the shared receive queue with a message in it. Posted again when it is dropped
 /// without having been held.
@@ -70,25 +75,70 @@ impl Drop for Arrival<'_> {
 impl Link {
     /// The worker's turn: takes completions, then sends what they gave room for. Sleeps.
     pub(super) fn run_completions(self: &Arc<Self>) {
+        self.take_completions(BUDGET);
+    }
+
+    fn take_completions(self: &Arc<Self>, budget: usize) {
         // While it is being made, the connection manager says why it fails.
         if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
             self.fail(Failure::LinkLost);
         }
-        let taken = self.drain(BUDGET);
+        let taken = self.drain(budget);
         if taken == 0 {
             STATS.empty_events.add(1);
         }
         self.transmit();
         self.feed_starved();
-        if taken >= BUDGET {
+        if taken >= budget {
             self.poke();
         }
+    }
+
+    /// Looks at the completion queue once, or again and again, without being told by it, until `cond`
+    /// gives something, the time is `over`, or a signal comes. Sleeps.
+    pub(crate) fn spin<R>(
+        self: &Arc<Self>,
+        over: impl Fn() -> bool,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.spinning.fetch_add(1, Full);
+        let mut found = cond();
+        while found.is_none() {
+            let last = task::signal_pending() || over();
+            if self.look() {
+                self.transmit();
+                self.feed_starved();
+                found = cond();
+            } else if !last {
+                task::relax();
+            }
+            if last {
+                break;
+            }
+        }
+        self.spinning.fetch_sub(1, Full);
+        if self.event.load(Relaxed) {
+            self.help();
+        }
+        found
+    }
+
+    /// Takes completions if there are some and nobody else does; does not arm the queue.
+    fn look(self: &Arc<Self>) -> bool {
+        let Some(_one) = self.drain.try_lock() else {
+            return false;
+        };
+        let Some(queues) = self.tx.lock().queues.clone() else {
+            return false;
+        };
+        self.state() != LinkState::Connecting && fault::asynchronous(|| self.take_some(&queues)) > 0
     }
 
     /// Takes up to about `budget` completions; returns how many. Arms the queue when it has
     /// found it empty. Sleeps.
     pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
         let _one = self.drain.lock();
+        self.event.xchg(false, Full);
         let Some(queues) = self.tx.lock().queues.clone() else {
             return 0;
         };
@@ -98,13 +148,8 @@ impl Link {
         }
         let mut taken = 0;
         while taken < budget {
-            let mut wcs: [Wc; 16] = core::array::from_fn(|_| Wc::default());
-            let n = queues.cq.poll(&mut wcs);
-            for wc in wcs.iter().take(n) {
-                self.completed(&queues, wc);
-            }
+            let n = self.take_some(&queues);
             taken += n;
-            STATS.completions.add(n as u64);
             if n > 0 {
                 continue;
             }
@@ -120,6 +165,16 @@ impl Link {
             }
         }
         taken
+    }
+
+    fn take_some(self: &Arc<Self>, queues: &Queues) -> usize {
+        let mut wcs: [Wc; 16] = core::array::from_fn(|_| Wc::default());
+        let n = queues.cq.poll(&mut wcs);
+        for wc in wcs.iter().take(n) {
+            self.completed(queues, wc);
+        }
+        STATS.completions.add(n as u64);
+        n
     }
 
     fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
@@ -252,6 +307,25 @@ impl Link {
         self.kick(&sock);
         Sock::settle(&sock);
         Ok(())
+    }
+}
+
+/// What a thread that waits for something on the link does meanwhile.
+impl Help for Arc<Link> {
+    fn queue(&self) -> &WaitQueue {
+        &self.helpers
+    }
+
+    fn wanted(&self) -> bool {
+        self.event.load(Relaxed)
+    }
+
+    fn help(&self) {
+        fault::asynchronous(|| self.take_completions(HELP_BUDGET));
+    }
+
+    fn decline(&self) {
+        self.poke();
     }
 }
 

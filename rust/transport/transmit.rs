@@ -3,8 +3,11 @@
 //! The transmitting party: turns chunks and control messages into work requests.
 //!
 //! A message takes a slot: room for its header in registered memory, a page for copied payload,
-//! and a place for whatever must stay until the device is done with it. Only the SEND of a message
-//! is signalled; its completion frees the slot, and with it the pins of the WRITEs before it.
+//! and a place for whatever must stay until the device is done with it. At most the SEND of a message
+//! is signalled; its completion frees the slot, and with it the pins of the WRITEs before it. A message
+//! that nobody waits for is signalled only now and then: requests complete in order, so that the next
+//! completion frees the slots of those before it, and a completion costs both a wake-up and its share
+//! of the queue.
 //! Everything is posted under the link's spinlock, so that what a channel commits leaves in the
 //! order of its positions.
 
@@ -43,6 +46,8 @@ pub(super) const SQ_DEPTH: u32 = 512;
 const MAX_WRS: usize = 6;
 /// Elements of one chunk at most: a chunk of 4 KiB pages that begins within one, and the header.
 const MAX_SGES: usize = 66;
+/// Messages in a row that may go without a completion.
+const QUIET: u8 = 15;
 /// Room for a header.
 const HEADER_ROOM: usize = 128;
 
@@ -90,8 +95,12 @@ impl TxBuffers {
 /// A message under way.
 #[derive(Default)]
 pub(super) struct TxSlot {
-    /// Work requests it takes in the send queue.
+    /// Work requests it takes in the send queue; 0: nothing is under way here.
     wrs: u32,
+    /// Its place in the order of the link's messages.
+    seq: u64,
+    /// The message before it, if that has no completion of its own.
+    quiet: Option<u16>,
     /// Whom to tell, and the position in the stream at which it ends.
     sock: Option<(Arc<Sock>, u64)>,
     /// What the device reads or changes until it completes.
@@ -167,6 +176,10 @@ impl Reservation {
             };
             let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
             inner.tx_posted = end;
+            inner.tx_seq = tx.seq + 1;
+            if matches!(payload, Payload::Pinned(..)) {
+                inner.tx_pinned = end;
+            }
             (chunk, end)
         };
         self.used = true;
@@ -176,12 +189,14 @@ impl Reservation {
         let message = Message {
             header: chunk.header,
             write_to: chunk.write_to,
+            // Nobody waits for the end of what was copied.
+            sock: matches!(payload, Payload::Pinned(..)).then(|| (sock.clone(), end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,
                 Payload::Pinned(runs, from) => Body::Pinned(runs, from),
             },
             window: None,
-            sock: Some((sock.clone(), end)),
+            loud: false,
         };
         if post(tx, self.slot, message).is_err() {
             drop(guard);
@@ -223,6 +238,8 @@ struct Message {
     /// A window to be registered before the message leaves.
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
+    /// Its completion is wanted for what was before it.
+    loud: bool,
 }
 
 /// Posts a message in slot `slot`. What the device needs of it stays in the slot, also on error:
@@ -243,8 +260,14 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     header.link_credit = flow.sending();
     let len = header.len as usize;
     let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
+    let waited_for =
+        m.sock.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
+    let signaled = waited_for || m.loud || tx.quiet >= QUIET;
+    tx.seq += 1;
     *place = TxSlot {
         wrs: 0,
+        seq: tx.seq,
+        quiet: tx.last_quiet,
         sock: m.sock,
         pins: None,
         window: m.window,
@@ -263,22 +286,27 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
         }
     };
     sges[0] = buffers.put_header(slot, &header)?;
-    let wrs = submit(queues, u64::from(slot), &sges, count, m.write_to, place)?;
+    let wrs = submit(queues, slot, signaled, &sges, count, m.write_to, place)?;
     place.wrs = wrs;
     tx.sq_free = tx.sq_free.saturating_sub(wrs);
+    (tx.last_quiet, tx.quiet) = match signaled {
+        true => (None, 0),
+        false => (Some(slot), tx.quiet + 1),
+    };
     Ok(())
 }
 
 /// Builds the chain: registration, WRITEs, SEND; and hands it to the device.
 fn submit(
     queues: &Queues,
-    slot: u64,
+    slot: u16,
+    signaled: bool,
     sges: &[Sge; MAX_SGES],
     count: usize,
     write_to: Option<(u64, u32)>,
     place: &TxSlot,
 ) -> Result<u32> {
-    let wr_id = SENT | slot;
+    let wr_id = SENT | u64::from(slot);
     let mut wrs: [SendWr<'_>; MAX_WRS] = [SendWr {
         wr_id: wr_id | PART,
         op: SendOp::Send { sges: &[] },
@@ -310,10 +338,11 @@ fn submit(
     let send = wrs.get_mut(n).ok_or(EINVAL)?;
     send.wr_id = wr_id;
     send.op = SendOp::Send { sges: body };
-    send.signaled = true;
+    send.signaled = signaled;
     n += 1;
     queues.qp.post(&wrs[..n])?;
     STATS.work_requests.add(n as u64);
+    STATS.signaled.add(signaled.into());
     Ok(n as u32)
 }
 
@@ -330,7 +359,7 @@ impl Tx {
     /// registrations included, and a registration that is made twice fails the queue pair. One that is
     /// posted to an empty queue is done before anything can be repeated.
     fn settle_first(&mut self) -> bool {
-        let under_way = self.free.len() < self.slots.len();
+        let under_way = self.free.len() < self.slots.len() && self.seq != self.done;
         self.settling = under_way
             && self.pending.first().is_some_and(|sock| {
                 let inner = sock.inner.lock();
@@ -481,16 +510,26 @@ impl Link {
         if tx.state != LinkState::Up || tx.free.is_empty() || tx.sq_free < 2 {
             return None;
         }
-        if tx.settle_first() {
-            return None;
-        }
+        let settle = tx.settle_first();
         let flow = tx.flow.as_ref()?;
         let talk = flow.available(true) > tx.reserved;
+        // The end of what has no completion of its own is told by that of a later message.
+        let loud = talk && tx.quiet > 0 && (settle || tx.asked);
+        if settle && !loud {
+            return None;
+        }
+        tx.asked &= !loud;
         let mut said = Said::default();
         let mut window = None;
         // Answers are for different channels, so their order does not matter.
-        let reply = if talk { tx.replies.pop() } else { None };
-        let header = if let Some(reply) = reply {
+        let reply = if talk && !loud {
+            tx.replies.pop()
+        } else {
+            None
+        };
+        let header = if loud {
+            Header::new(Type::Heartbeat, Default::default(), Default::default())
+        } else if let Some(reply) = reply {
             reply
         } else if talk && mem::take(&mut tx.probing) {
             Header::new(Type::Heartbeat, Default::default(), Default::default())
@@ -533,6 +572,7 @@ impl Link {
             payload: Body::None,
             window,
             sock: None,
+            loud,
         };
         if post(tx, slot, message).is_err() {
             drop(guard);
@@ -541,18 +581,45 @@ impl Link {
         Some(said)
     }
 
-    /// A message has completed: frees its slot and says what it held.
+    /// A message has completed, and with it those before it that have no completion of their own:
+    /// frees their slots, and says what it held.
     pub(super) fn slot_done(&self, slot: u16) -> Option<Done> {
         let tx = &mut *self.tx.lock();
-        let place = tx.slots.get_mut(usize::from(slot))?;
-        let done = mem::take(place);
-        tx.sq_free += done.wrs;
-        let _ = tx.free.push_within_capacity(slot);
-        Some(Done {
-            pins: done.pins,
-            window: done.window,
-            sock: done.sock,
-        })
+        let mut done = None;
+        let mut next = Some(slot);
+        while let Some(slot) = next {
+            let place = tx.slots.get_mut(usize::from(slot))?;
+            if place.wrs == 0 {
+                // It failed, which has a completion in any case.
+                break;
+            }
+            let message = mem::take(place);
+            tx.done = tx.done.max(message.seq);
+            tx.sq_free += message.wrs;
+            let _ = tx.free.push_within_capacity(slot);
+            next = message.quiet;
+            // What holds something has a completion of its own.
+            done.get_or_insert(Done {
+                pins: message.pins,
+                window: message.window,
+                sock: message.sock,
+            });
+        }
+        done
+    }
+
+    /// Whether the device is done with all messages up to number `seq`. If that cannot be known, it will
+    /// be soon.
+    pub(crate) fn done_with(self: &Arc<Self>, seq: u64) -> bool {
+        {
+            let mut tx = self.tx.lock();
+            if tx.done >= seq {
+                return true;
+            }
+            tx.asked = true;
+        }
+        self.transmit();
+        false
     }
 
     /// Wakes the sockets that waited for room on the link, if there is some.

@@ -76,7 +76,8 @@ struct zrs_ioc_stats {
 	__u64 pool_bytes;	/* receive pools, all devices */
 	__u64 pool_used;	/* of pool_bytes: leased, or blocks not yet read */
 	__u64 protocol_errors;	/* links closed because of what a peer sent */
-	__u64 reserved[7];
+	__u64 signaled;		/* of work_requests: with a completion */
+	__u64 reserved[6];
 };
 
 #define ZRS_IOC_STATS		_IOWR(ZRS_IOC_MAGIC, 0x02, struct zrs_ioc_stats)

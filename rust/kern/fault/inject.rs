@@ -102,28 +102,34 @@ static RUNS: Atomic<u64> = Atomic::new(0);
 
 /// The budget, with the running task until it is dropped.
 struct Loan {
+    /// There was one.
+    lent: bool,
     /// What the task's own `fail-nth` was.
     own: u32,
 }
 
 impl Loan {
-    fn take() -> Option<Self> {
+    fn take() -> Self {
         let nth = BUDGET.load(Relaxed);
-        if nth <= 0 || BUDGET.cmpxchg(nth, LENT, Full).is_err() {
-            return None;
+        let lent = nth > 0 && BUDGET.cmpxchg(nth, LENT, Full).is_ok();
+        if lent {
+            RUNS.fetch_add(1, Relaxed);
         }
-        RUNS.fetch_add(1, Relaxed);
-        Some(Self {
-            own: swap_fail_nth(nth as u32),
-        })
+        // What a program's thread does for others does not count against its own.
+        Self {
+            lent,
+            own: swap_fail_nth(if lent { nth as u32 } else { 0 }),
+        }
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
         let left = swap_fail_nth(self.own);
-        // Whoever wrote to the file meanwhile has the last word.
-        let _ = BUDGET.cmpxchg(LENT, i32::try_from(left).unwrap_or(i32::MAX), Full);
+        if self.lent {
+            // Whoever wrote to the file meanwhile has the last word.
+            let _ = BUDGET.cmpxchg(LENT, i32::try_from(left).unwrap_or(i32::MAX), Full);
+        }
     }
 }
 

@@ -94,7 +94,8 @@ pub struct zrs_ioc_stats {
     pub pool_bytes: u64,
     pub pool_used: u64,
     pub protocol_errors: u64,
-    pub reserved: [u64; 7],
+    pub signaled: u64,
+    pub reserved: [u64; 6],
 }
 
 #[repr(C)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a ZRS socket has beyond the socket calls: its two options and the doorbell.
+//! What a ZRS socket has beyond the socket calls: its two options and the doorbell; and one option that
+//! every socket has.
 
 use std::io;
 use std::mem::size_of;
@@ -52,6 +53,21 @@ pub fn rx_ring(fd: BorrowedFd<'_>) -> io::Result<zrs_rx_ring> {
         )
     })?;
     Ok(value)
+}
+
+/// setsockopt(SO_BUSY_POLL), microseconds. EPERM: more than it was, without CAP_NET_ADMIN; EINVAL: more
+/// than `i32::MAX`.
+pub fn set_busy_poll(fd: BorrowedFd<'_>, us: u32) -> io::Result<()> {
+    // SAFETY: the value is as long as it is said to be; setsockopt only reads it.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BUSY_POLL,
+            (&raw const us).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    })
 }
 
 /// ZRS_IOC_DOORBELL: the kernel looks for descriptors given back.

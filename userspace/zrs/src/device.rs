@@ -98,6 +98,8 @@ stats! {
     pool_used,
     /// Links closed because of what a peer sent.
     protocol_errors,
+    /// Of `work_requests`: with a completion.
+    signaled,
 }
 
 /// The receive pool of one RDMA device. Sizes in bytes.

@@ -108,6 +108,14 @@ impl Stream {
         Ok(sockopt::set_socket_timeout(self, id, timeout)?)
     }
 
+    /// For how long a call that waits looks for what it waits for, using the processor, before it
+    /// sleeps (SO_BUSY_POLL). Zero: as the module's parameter `busy_poll_us` says. PermissionDenied: more
+    /// than it was, without the right to administer the network.
+    pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
+        let us = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        zrs_sys::sock::set_busy_poll(self.as_fd(), us)
+    }
+
     /// What [`Stream::set_read_timeout`] set.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(sockopt::socket_timeout(self, Timeout::Recv)?)

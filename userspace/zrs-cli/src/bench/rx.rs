@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 use std::thread;
+use std::time::Duration;
 
 use zrs::{PageBuf, RxRing, Segment};
 use zrs_bench::Carrier;
@@ -27,6 +28,9 @@ enum How {
     },
 }
 
+/// How long a ZRS socket polls in one call: until what it waits for is there.
+const SPIN: Duration = Duration::from_secs(1);
+
 /// The least buffer for recv(): small messages may be taken several at a time, over every carrier.
 const LEAST: usize = 64 * 1024;
 
@@ -43,11 +47,15 @@ impl<'a> Rx<'a> {
                 How::Copy(said(buffer, || "no memory for a message".into())?)
             }
         };
-        Ok(Self {
-            conn,
-            how,
-            spins: carrier.spins(),
-        })
+        let spins = match conn {
+            // The kernel does it for us.
+            Conn::Zrs(stream) if carrier.spins() => {
+                said(stream.set_busy_poll(SPIN), || "cannot poll".into())?;
+                false
+            }
+            _ => carrier.spins(),
+        };
+        Ok(Self { conn, how, spins })
     }
 
     /// Takes exactly `len` bytes and looks at none of them.
