@@ -24,6 +24,8 @@ use crate::{
     kern::{
         fault::{self, points},
         net::Net,
+        task,
+        wait::{WaitMode, WaitQueue},
     },
 };
 use core::{
@@ -38,12 +40,13 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed, Release},
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc,
         ArcBorrow,
         Mutex, //
     },
     task::Task,
+    time::msecs_to_jiffies,
 };
 
 /// What `struct rdma_conn_param` says about the other side.
@@ -179,9 +182,23 @@ struct Ctx {
     /// Whether it was ever told to listen.
     listening: Atomic<bool>,
     has_qp: Atomic<bool>,
+    /// Whether a route is being resolved: [`NO_ROUTE`] and the like.
+    route: Atomic<u32>,
+    /// Who waits for the end of that.
+    #[pin]
+    routed: WaitQueue,
     #[pin]
     state: Mutex<State>,
 }
+
+/// No route is being resolved.
+const NO_ROUTE: u32 = 0;
+/// One is; its event will come.
+const ROUTING: u32 = 1;
+/// The device was taken away meanwhile: no event will come.
+const ROUTE_LOST: u32 = 2;
+/// How long an event may take that must come, in milliseconds.
+const ROUTE_MS: u32 = 30_000;
 
 impl Ctx {
     /// Makes one; to be freed by [`Ctx::free`].
@@ -191,6 +208,8 @@ impl Ctx {
                 raw: Atomic::new(raw as usize),
                 listening: Atomic::new(false),
                 has_qp: Atomic::new(false),
+                route: Atomic::new(NO_ROUTE),
+                routed <- crate::new_wait_queue!("zrs_cm_id::routed"),
                 state <- new_mutex!(State { handler: None, frames: null() }, "zrs_cm_id"),
             }),
             GFP_KERNEL,
@@ -238,6 +257,18 @@ impl Ctx {
             }
             at = f.next.get();
         }
+    }
+
+    /// An event came that may be the end of resolving a route.
+    fn note_route(&self, event: u32) {
+        let now = match event {
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED
+            | bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => NO_ROUTE,
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => ROUTE_LOST,
+            _ => return,
+        };
+        let _ = self.route.cmpxchg(ROUTING, now, Full);
+        self.routed.wake_all();
     }
 
     /// The running thread's own frame, if it is in a handler of this id.
@@ -425,8 +456,11 @@ impl Id {
     /// `EINVAL` in the wrong state, `ENOMEM`.
     pub(crate) fn resolve_route(&self, timeout_ms: u32) -> Result {
         points::CM.check()?;
+        let route = &self.ctx().route;
+        route.store(ROUTING, Relaxed);
         // SAFETY: By the type invariants the id is valid.
-        to_result(unsafe { bindings::rdma_resolve_route(self.as_ptr(), timeout_ms as usize) })
+        let ret = unsafe { bindings::rdma_resolve_route(self.as_ptr(), timeout_ms as usize) };
+        to_result(ret).inspect_err(|_| _ = route.cmpxchg(ROUTING, NO_ROUTE, Full))
     }
 
     /// Connects, after the route was resolved and the queue pair made; the answer is an event.
@@ -537,6 +571,26 @@ impl IdInner {
         self.id.as_ptr()
     }
 
+    /// Waits until the core does not touch the id's device any more on behalf of a route.
+    ///
+    /// When the device of an id goes while its route is being resolved, the core calls the handler, lets go
+    /// of the handler mutex and then cancels the query, for which it looks at the id's device
+    /// (`cma_send_device_removal_put`, `cma_cancel_route`). Another thread that destroys the id at that
+    /// moment sets the device to null. So an id is destroyed when its route's event has come; or, after
+    /// a removal, when the thread that removes has slept or ended, which it does not do in between.
+    fn await_route(&self) {
+        let ctx = self.id.ctx();
+        let mut timeout = Some(msecs_to_jiffies(ROUTE_MS));
+        let route = ctx.routed.wait(WaitMode::Uninterruptible, &mut timeout, || {
+            let route = ctx.route.load(Acquire);
+            (route != ROUTING).then_some(route)
+        });
+        if route == Ok(ROUTE_LOST) {
+            self.id.locked(|_, _| ());
+            task::synchronize_rcu_tasks();
+        }
+    }
+
     /// The id's queue pair was destroyed.
     pub(super) fn qp_gone(&self) {
         self.id.ctx().has_qp.store(false, Release);
@@ -559,11 +613,13 @@ impl Drop for IdInner {
             unsafe { (*frame).doomed.set(true) };
             return;
         }
+        self.await_route();
+        let ctx = self.id.ctx;
         // SAFETY: By the type invariants it is ours to destroy; it has no queue pair, which would
         // hold an `Arc` of us. This thread is in no handler of it. Waits for those that run.
         unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
         // SAFETY: No handler runs any more, and the core has forgotten the context.
-        unsafe { Ctx::free(self.id.ctx) };
+        unsafe { Ctx::free(ctx) };
     }
 }
 
@@ -719,6 +775,7 @@ unsafe fn own_event(
     // INVARIANT: The handler mutex keeps the id, and with it the context, for the call.
     let id = Id { ctx };
     let frame = Frame::new();
+    id.ctx().note_route(ev.event);
     if let Some(handler) = id.ctx().enter(&frame) {
         // SAFETY: The core's pointers are valid during the call.
         handler.dispatch(&id, inject(unsafe { convert(raw, ev) }));

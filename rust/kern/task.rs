@@ -133,6 +133,13 @@ pub fn msleep(ms: u32) {
     unsafe { bindings::msleep(ms) };
 }
 
+/// Waits until every task that runs now has slept, been in user space, or ended. Context: sleeps, for
+/// tens of milliseconds and more.
+pub fn synchronize_rcu_tasks() {
+    // SAFETY: callers may sleep, which is all this needs.
+    unsafe { bindings::synchronize_rcu_tasks() };
+}
+
 /// A random number, fit for secrets.
 pub fn random_u64() -> u64 {
     let mut bytes = [0_u8; 8];

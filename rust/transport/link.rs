@@ -553,17 +553,14 @@ impl CompHandler for Link {
     fn completion(this: kernel::sync::ArcBorrow<'_, Self>) {
         // Against `Link::spin`: either it sees the event when it stops, or it is still counted here.
         this.event.xchg(true, Full);
-        if this.spinning.load(Relaxed) != 0 {
-            return;
-        }
         let link = Arc::from(this);
-        if link.helpers.wake_helper() {
-            // It may be long before that thread gets a processor.
-            let queue = &link.host.queue;
-            let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+        if link.spinning.load(Relaxed) == 0 && !link.helpers.wake_helper() {
+            link.poke();
             return;
         }
-        link.poke();
+        // It may be long before that thread gets a processor.
+        let queue = &link.host.queue;
+        let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
     }
 
     fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {

@@ -83,15 +83,21 @@ impl Link {
         if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
             self.fail(Failure::LinkLost);
         }
-        let taken = self.drain(budget);
-        if taken == 0 {
+        if self.drain_and_send(budget) == 0 {
             STATS.empty_events.add(1);
         }
+    }
+
+    /// Takes completions until the queue is armed or the budget used up, then sends what they gave room
+    /// for; returns how many.
+    fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
+        let taken = self.drain(budget);
         self.transmit();
         self.feed_starved();
         if taken >= budget {
             self.poke();
         }
+        taken
     }
 
     /// Looks at the completion queue once, or again and again, without being told by it, until `cond`
@@ -118,7 +124,7 @@ impl Link {
         }
         self.spinning.fetch_sub(1, Full);
         if self.event.load(Relaxed) {
-            self.help();
+            fault::asynchronous(|| self.drain_and_send(HELP_BUDGET));
         }
         found
     }
