@@ -235,6 +235,15 @@ impl Sock {
         }
     }
 
+    /// As [`Self::wake_state`], with the lock held. Nobody who is woken so asks for readiness there and
+    /// then: TCP wakes under its lock as well.
+    pub(crate) fn wake_state_in(&self, inner: &Inner) {
+        self.wait.wake_all();
+        if let Some(sk) = &inner.sk {
+            sk.wake_state();
+        }
+    }
+
     fn sk(&self) -> Option<SkRef> {
         self.inner.lock().sk.clone()
     }

@@ -581,10 +581,12 @@ impl IdInner {
     fn await_route(&self) {
         let ctx = self.id.ctx();
         let mut timeout = Some(msecs_to_jiffies(ROUTE_MS));
-        let route = ctx.routed.wait(WaitMode::Uninterruptible, &mut timeout, || {
-            let route = ctx.route.load(Acquire);
-            (route != ROUTING).then_some(route)
-        });
+        let route = ctx
+            .routed
+            .wait(WaitMode::Uninterruptible, &mut timeout, || {
+                let route = ctx.route.load(Acquire);
+                (route != ROUTING).then_some(route)
+            });
         if route == Ok(ROUTE_LOST) {
             self.id.locked(|_, _| ());
             task::synchronize_rcu_tasks();

@@ -293,7 +293,8 @@ impl Link {
         }
         match event {
             Event::None | Event::Unwanted => {}
-            Event::Opened | Event::Failed => sock.wake_state(),
+            // Those who wait know already.
+            Event::Opened | Event::Failed => {}
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
                 Sock::ask_for_doorbell(&sock);
@@ -355,9 +356,15 @@ fn deliver(
     // As TCP: who has not found the channel without room does not hear of more.
     let room = chan.take_room() && mem::take(&mut inner.wants_room);
     match event {
-        Event::Opened => Sock::opened(inner, local),
+        // Woken at once: who finds the connection open and asks for new events is not to hear of this
+        // one afterwards.
+        Event::Opened => {
+            Sock::opened(inner, local);
+            sock.wake_state_in(inner);
+        }
         Event::Failed => {
             report_failure(inner);
+            sock.wake_state_in(inner);
         }
         Event::Data => push(inner, h, None, held.take())?,
         Event::Written { off } => {

@@ -9,13 +9,15 @@
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void};
 
 use crate::raw::Result;
 
 pub const PAGE: usize = 4096;
+/// A huge page.
+const HUGE: usize = 2 << 20;
 
 /// An address of the kernel's.
 pub const KERNEL: u64 = 0xffff_8880_0000_1000;
@@ -45,6 +47,10 @@ pub struct Area {
     len: usize,
 }
 
+/// Where the next area is asked for: far from where the kernel puts what others ask for. What is unmapped
+/// of an area stays so, and is not another thread's stack when it is unmapped once more.
+static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
+
 impl Area {
     /// A mapping of `fd`, or of nothing.
     pub fn map(
@@ -56,8 +62,10 @@ impl Area {
     ) -> Result<Self> {
         assert_eq!(flags & libc::MAP_FIXED, 0);
         let fd = fd.map_or(-1, raw);
-        // SAFETY: no address is asked for, so nothing that is there is replaced.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, prot, flags, fd, offset as i64) };
+        let hint = NEXT.fetch_add(len.next_multiple_of(HUGE) + HUGE, Ordering::Relaxed);
+        let hint = ptr::without_provenance_mut(hint);
+        // SAFETY: the address is a wish, so nothing that is there is replaced.
+        let base = unsafe { libc::mmap(hint, len, prot, flags, fd, offset as i64) };
         if base == libc::MAP_FAILED {
             return last();
         }
