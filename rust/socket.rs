@@ -315,7 +315,7 @@ impl Sock {
             }
         };
         if let Some(link) = link {
-            link.detach(this);
+            link.detach(id);
             let entry = this.host.table.lock().remove(id);
             drop(entry);
         }

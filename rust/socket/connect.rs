@@ -168,6 +168,8 @@ impl Sock {
             // As TCP has it: this host.
             addr.set_ip(Ipv4Addr::LOCALHOST);
         }
+        // A former attempt may have failed just now, and whoever failed it be about to do this.
+        Sock::settle(this);
         this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         this.make_rx()?;
         {
@@ -224,13 +226,13 @@ impl Sock {
             drop(entry);
             return Ok(());
         }
-        if let Err(e) = link.attach(this) {
+        if let Err(e) = link.attach(this, id) {
             Sock::fail_attempt(this, Failure::NoResources);
             return Err(e);
         }
         if this.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
             // It failed, or its time ran out, before it was on the link.
-            link.detach(this);
+            link.detach(id);
             return Ok(());
         }
         this.host.watch_deadlines();

@@ -186,7 +186,7 @@ impl Sock {
             inner.remote = SocketAddrV4::new(link.remote_ip(), src);
             inner.link = Some(link.clone());
         }
-        let mut refused = link.attach(&child).err().map(|_| Refusal::NoResources);
+        let mut refused = link.attach(&child, id).err().map(|_| Refusal::NoResources);
         if refused.is_none() {
             let mut inner = listener.inner.lock();
             let full = inner.queue.len() >= inner.backlog;
@@ -198,7 +198,7 @@ impl Sock {
             }
         }
         if let Some(why) = refused {
-            link.detach(&child);
+            link.detach(id);
             child.inner.lock().link = None;
             drop(host.table.lock().remove(id));
             return Ok(Err(why));

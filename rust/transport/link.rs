@@ -40,7 +40,7 @@ use crate::pr_warn_ratelimited;
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::wire::Header;
-use crate::proto::Violation;
+use crate::proto::{ChanId, Violation};
 use crate::socket::Sock;
 use crate::stats::{Counter, STATS};
 
@@ -143,9 +143,9 @@ pub(super) struct Tx {
     pub(super) sq_free: u32,
     /// SENDs that reservations may still post.
     pub(super) reserved: u32,
-    pub(super) channels: KVec<Arc<Sock>>,
+    pub(super) channels: KVec<Entry>,
     /// Channels with something to say; each at most once.
-    pub(super) pending: KVec<Arc<Sock>>,
+    pub(super) pending: KVec<Entry>,
     /// Answers to messages for channels that are not there.
     pub(super) replies: KVec<Header>,
     /// A sign of life is asked of the peer.
@@ -153,6 +153,20 @@ pub(super) struct Tx {
     pub(super) starved: bool,
     /// A registration waits until nothing is under way; see [`Tx::settle_first`].
     pub(super) settling: bool,
+}
+
+/// A channel on a link: its number, which is never used again, and its socket, which may have another
+/// channel already while this one is taken off.
+pub(super) struct Entry {
+    pub(super) id: ChanId,
+    pub(super) sock: Arc<Sock>,
+}
+
+impl Entry {
+    fn remove(from: &mut KVec<Self>, id: ChanId) -> Option<Self> {
+        let at = from.iter().position(|e| e.id == id)?;
+        from.remove(at).ok()
+    }
 }
 
 /// What a link has of its device.
@@ -312,9 +326,9 @@ impl Link {
         )
     }
 
-    /// Puts a socket's channel on the link. Sleeps. ENOMEM. On a link that is down already, the
+    /// Puts channel `id` of a socket on the link. Sleeps. ENOMEM. On a link that is down already, the
     /// channel is told so.
-    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
+    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result {
         loop {
             let want = {
                 let tx = &mut *self.tx.lock();
@@ -324,7 +338,8 @@ impl Link {
                 let have = tx.channels.len() + 1;
                 if tx.channels.capacity() >= have && tx.pending.capacity() >= have {
                     // Within capacity, so these cannot fail.
-                    let _ = tx.channels.push_within_capacity(sock.clone());
+                    let sock = sock.clone();
+                    let _ = tx.channels.push_within_capacity(Entry { id, sock });
                     return Ok(());
                 }
                 (have * 2).max(16)
@@ -337,11 +352,11 @@ impl Link {
             if tx.channels.len() < want {
                 core::mem::swap(&mut tx.channels, &mut channels);
                 core::mem::swap(&mut tx.pending, &mut pending);
-                for sock in channels.drain_all() {
-                    let _ = tx.channels.push_within_capacity(sock);
+                for entry in channels.drain_all() {
+                    let _ = tx.channels.push_within_capacity(entry);
                 }
-                for sock in pending.drain_all() {
-                    let _ = tx.pending.push_within_capacity(sock);
+                for entry in pending.drain_all() {
+                    let _ = tx.pending.push_within_capacity(entry);
                 }
             }
         }
@@ -350,14 +365,12 @@ impl Link {
         Ok(())
     }
 
-    /// Takes a socket's channel off the link.
-    pub(crate) fn detach(self: &Arc<Self>, sock: &Arc<Sock>) {
+    /// Takes a channel off the link.
+    pub(crate) fn detach(self: &Arc<Self>, id: ChanId) {
         let (gone, waiting, empty) = {
             let tx = &mut *self.tx.lock();
-            let at = tx.channels.iter().position(|s| Arc::ptr_eq(s, sock));
-            let gone = at.map(|i| tx.channels.remove(i));
-            let at = tx.pending.iter().position(|s| Arc::ptr_eq(s, sock));
-            let waiting = at.map(|i| tx.pending.remove(i));
+            let gone = Entry::remove(&mut tx.channels, id);
+            let waiting = Entry::remove(&mut tx.pending, id);
             (gone, waiting, tx.channels.is_empty())
         };
         drop(gone);
@@ -510,8 +523,8 @@ impl Link {
         drop(pending);
         self.host.forget_link(self);
         self.host.probe_links(&self.net, self.remote);
-        for sock in channels {
-            Sock::link_lost(&sock, self, why, was_up);
+        for entry in channels {
+            Sock::link_lost(&entry.sock, self, why, was_up);
         }
     }
 }

@@ -20,7 +20,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::link::{Link, LinkState, Queues, Tx};
+use super::link::{Entry, Link, LinkState, Queues, Tx};
 use super::pool::WindowUse;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
 use crate::ib::memory::PinnedRuns;
@@ -31,7 +31,7 @@ use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
 use crate::params;
-use crate::proto::channel::{Failure, Plan, State};
+use crate::proto::channel::{Channel, Failure, Plan, State};
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::socket::Sock;
 use crate::stats::STATS;
@@ -361,8 +361,8 @@ impl Tx {
     fn settle_first(&mut self) -> bool {
         let under_way = self.free.len() < self.slots.len() && self.seq != self.done;
         self.settling = under_way
-            && self.pending.first().is_some_and(|sock| {
-                let inner = sock.inner.lock();
+            && self.pending.first().is_some_and(|entry| {
+                let inner = entry.sock.inner.lock();
                 inner.chan.as_ref().is_some_and(|c| c.grant_waits())
             });
         self.settling
@@ -432,9 +432,12 @@ impl Link {
         {
             let tx = &mut *self.tx.lock();
             let mut inner = sock.inner.lock();
-            let wants = inner.chan.as_ref().is_some_and(|c| c.has_control());
-            if wants && !inner.queued && tx.state != LinkState::Down {
-                inner.queued = tx.pending.push_within_capacity(sock.clone()).is_ok();
+            let talks = inner.chan.as_ref().filter(|c| c.has_control());
+            if let Some(id) = talks.map(|c| c.local()) {
+                if !inner.queued && tx.state != LinkState::Down {
+                    let sock = sock.clone();
+                    inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
+                }
             }
         }
         self.transmit();
@@ -534,12 +537,14 @@ impl Link {
         } else if talk && mem::take(&mut tx.probing) {
             Header::new(Type::Heartbeat, Default::default(), Default::default())
         } else if talk && !tx.pending.is_empty() {
-            let sock = tx.pending.remove(0).ok()?;
+            let Entry { id, sock } = tx.pending.remove(0).ok()?;
             let header = {
                 let mut inner = sock.inner.lock();
                 let inner = &mut *inner;
-                inner.queued = false;
-                let header = inner.chan.as_mut().and_then(|c| c.next_control());
+                // The socket may have another channel by now.
+                let chan = inner.chan.as_mut().filter(|c| c.local() == id);
+                inner.queued &= chan.is_none();
+                let header = chan.and_then(Channel::next_control);
                 if let Some(h) = &header {
                     if h.kind == Type::WindowGrant && h.arg1 != 0 {
                         window = inner.window.as_ref().and_then(WindowUse::new);
@@ -549,7 +554,8 @@ impl Link {
                 if let Some(c) = &inner.chan {
                     said.closed = c.state() == State::Closed;
                     if c.has_control() && header.is_some() {
-                        inner.queued = tx.pending.push_within_capacity(sock.clone()).is_ok();
+                        let sock = sock.clone();
+                        inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
                     }
                 }
                 header
@@ -629,9 +635,9 @@ impl Link {
             return;
         }
         tx.starved = false;
-        for sock in tx.channels.iter() {
-            if sock.take_starved() {
-                sock.wake_write();
+        for entry in tx.channels.iter() {
+            if entry.sock.take_starved() {
+                entry.sock.wake_write();
             }
         }
     }
