@@ -6,6 +6,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::Instant;
 
 use zrs_sys::sock;
 
@@ -19,6 +20,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     replaced(ctx, checks)?;
     shut(ctx, checks)?;
     connecting(ctx, checks)?;
+    reconnecting(ctx, checks)?;
     listeners(ctx, checks)?;
     shared(ctx, checks)?;
     still_works(ctx, "close", checks)
@@ -153,6 +155,30 @@ fn connecting(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         Ok(())
     })?;
     checks.yes("dropped while connecting", opened > 0, "none");
+    Ok(())
+}
+
+/// A new attempt begins in the moment in which the last one failed.
+fn reconnecting(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
+    let tally = Tally::default();
+    let nobody = SocketAddrV4::new(*ctx.peer.ip(), 9);
+    for_a_while(ctx.time / 5, || {
+        let fd = raw::stream()?;
+        raw::set_nonblocking(&fd, true)?;
+        let end = Instant::now() + ctx.time / 20;
+        let again = || {
+            while Instant::now() < end {
+                tally.add(&raw::connect(&fd, nobody));
+            }
+        };
+        thread::scope(|s| {
+            s.spawn(again);
+            s.spawn(again);
+        });
+        Ok(())
+    })?;
+    let errnos = [libc::EINPROGRESS, libc::EALREADY, libc::ECONNREFUSED];
+    tally.report(checks, "connected again as soon as it failed", &errnos);
     Ok(())
 }
 
