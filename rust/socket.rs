@@ -150,8 +150,8 @@ pub(crate) struct Inner {
     pub(crate) deadline: Option<u64>,
     /// No connect() has said yet that the connection is open.
     untold: bool,
-    /// CONNECT was tried on a link that went down and may be tried once more.
-    retried: bool,
+    /// How often CONNECT has been tried again because its link went down.
+    retries: u8,
 }
 
 /// How long the peer may take to end a closed socket's channel, in nanoseconds.
@@ -202,7 +202,7 @@ impl Sock {
                     backlog: 0,
                     deadline: None,
                     untold: false,
-                    retried: false,
+                    retries: 0,
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),

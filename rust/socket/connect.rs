@@ -143,7 +143,7 @@ impl Sock {
         if matches!(inner.phase, Phase::Failed) {
             inner.phase = Phase::Fresh;
             inner.reported = false;
-            inner.retried = false;
+            inner.retries = 0;
         }
     }
 
@@ -292,8 +292,9 @@ impl Sock {
         None
     }
 
-    /// The link is down, for the reason `why`. `was_up`: it had been up. Sleeps.
-    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, was_up: bool) {
+    /// The link is down, for the reason `why`. `chances`: how often a connect may be tried again on a new
+    /// one after that. Sleeps.
+    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, chances: u8) {
         let again = {
             let mut inner = this.inner.lock();
             if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
@@ -305,8 +306,8 @@ impl Sock {
                 .as_ref()
                 .is_some_and(|c| c.state() == State::Opening);
             // A link that goes down just now says nothing about whether the peer listens.
-            let again = opening && was_up && !inner.retried && !inner.released;
-            inner.retried |= again;
+            let again = opening && inner.retries < chances && !inner.released;
+            inner.retries += u8::from(again);
             if let Some(c) = &mut inner.chan {
                 c.abort(why);
             }

@@ -115,10 +115,16 @@ impl_has_work! {
 /// takes them.
 const HELP_WITHIN: Jiffies = 2;
 
+/// How many links of a former life of this host a peer may have; each of them can cost a connect an
+/// attempt.
+const MOST_STALE: u8 = 4;
+
 /// What the link's spinlock guards.
 pub(super) struct Tx {
     pub(super) state: LinkState,
     was_up: bool,
+    /// The peer has taken it for a former one.
+    stale: bool,
     why: Failure,
     pub(super) local: Ipv4Addr,
     pub(super) queues: Option<Queues>,
@@ -222,6 +228,7 @@ impl Link {
                 tx <- new_spinlock!(Tx {
                     state: LinkState::Connecting,
                     was_up: false,
+                    stale: false,
                     why: Failure::LinkLost,
                     local: local.unwrap_or(Ipv4Addr::UNSPECIFIED),
                     queues: None,
@@ -360,8 +367,8 @@ impl Link {
                 }
             }
         }
-        let (why, was_up) = self.reason();
-        Sock::link_lost(sock, self, why, was_up);
+        let (why, chances) = self.reason();
+        Sock::link_lost(sock, self, why, chances);
         Ok(())
     }
 
@@ -381,10 +388,15 @@ impl Link {
         }
     }
 
-    /// Why the link is down, and whether it had ever been up.
-    fn reason(&self) -> (Failure, bool) {
+    /// Why the link is down, and how often a connect may be tried again after that: once if it had been
+    /// up, for then it says nothing about the peer as it is now.
+    fn reason(&self) -> (Failure, u8) {
         let tx = self.tx.lock();
-        (tx.why, tx.was_up)
+        let chances = match tx.stale {
+            true => MOST_STALE,
+            false => tx.was_up.into(),
+        };
+        (tx.why, chances)
     }
 
     /// The link can carry channels from now on.
@@ -431,10 +443,10 @@ impl Link {
         let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());
     }
 
-    /// Ends a link that the peer takes for one of a former life of this host: whoever connects by it
-    /// makes one more attempt, as if it had been up.
+    /// Ends a link that the peer takes for one of a former life of this host, which it ends thereby:
+    /// whoever connects by it makes another attempt.
     pub(super) fn fail_stale(self: &Arc<Self>) {
-        self.tx.lock().was_up = true;
+        self.tx.lock().stale = true;
         self.fail(Failure::LinkLost);
     }
 
@@ -491,7 +503,7 @@ impl Link {
                 task::msleep(5);
             }
         }
-        let (why, was_up) = self.reason();
+        let (why, chances) = self.reason();
         let (slots, channels, pending, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
@@ -524,7 +536,7 @@ impl Link {
         self.host.forget_link(self);
         self.host.probe_links(&self.net, self.remote);
         for entry in channels {
-            Sock::link_lost(&entry.sock, self, why, was_up);
+            Sock::link_lost(&entry.sock, self, why, chances);
         }
     }
 }

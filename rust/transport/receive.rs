@@ -23,7 +23,7 @@ use crate::ib::cq::{Wc, WcOpcode};
 use crate::kern::wait::{Help, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
-use crate::proto::channel::{Event, Failure};
+use crate::proto::channel::{Event, Failure, State};
 use crate::proto::rx_queue::Segment;
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
@@ -268,15 +268,7 @@ impl Link {
         let sock = self.host.table.lock().get(h.dst).cloned();
         let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
         let Some(sock) = sock else {
-            // Ends and credit may cross with the channel's last message; anything else tells us
-            // that the peer believes in a channel that is not there.
-            let late = matches!(
-                h.kind,
-                Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
-            );
-            if !late {
-                self.reply(Header::new(Type::Reset, h.src, h.dst));
-            }
+            self.no_channel(h);
             return Ok(());
         };
         let mut held = match h.kind {
@@ -287,7 +279,10 @@ impl Link {
         if let Some(Held::Block(block)) = held {
             block.repost();
         }
-        let (event, room) = result?;
+        let Some((event, room)) = result? else {
+            self.no_channel(h);
+            return Ok(());
+        };
         if room {
             sock.wake_write();
         }
@@ -315,6 +310,19 @@ impl Link {
         Sock::settle(&sock);
         Ok(())
     }
+
+    /// A message for a channel that is not there.
+    fn no_channel(self: &Arc<Self>, h: &Header) {
+        // Ends and credit may cross with the channel's last message; anything else tells us that the
+        // peer believes in the channel.
+        let late = matches!(
+            h.kind,
+            Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
+        );
+        if !late {
+            self.reply(Header::new(Type::Reset, h.src, h.dst));
+        }
+    }
 }
 
 /// What a thread that waits for something on the link does meanwhile.
@@ -336,21 +344,21 @@ impl Help for Arc<Link> {
     }
 }
 
-/// Hands a message to its channel, under the socket's lock.
+/// Hands a message to its channel, under the socket's lock. `None`: the channel has ended, and is about
+/// to leave the table.
 fn deliver(
     link: &Arc<Link>,
     verbs: &Verbs,
     sock: &Arc<Sock>,
     h: &Header,
     held: &mut Option<Held>,
-) -> Result<(Event, bool), Violation> {
+) -> Result<Option<(Event, bool)>, Violation> {
     let local = link.local_ip();
     let mut inner = sock.inner.lock();
     let inner = &mut *inner;
     let chan = inner.chan.as_mut().ok_or(Violation::Channel)?;
-    if chan.local() != h.dst {
-        // A former channel of the socket's, which has been given up in this moment.
-        return Ok((Event::None, false));
+    if chan.local() != h.dst || chan.state() == State::Closed {
+        return Ok(None);
     }
     let event = chan.on_message(h)?;
     // As TCP: who has not found the channel without room does not hear of more.
@@ -375,7 +383,7 @@ fn deliver(
         }
         _ => {}
     }
-    Ok((event, room))
+    Ok(Some((event, room)))
 }
 
 /// Appends what arrived to the socket's queue, and to its ring if it has one.

@@ -36,7 +36,13 @@ ktap_say "at rest: $before"
 nothing_left() {
 	local now end=$((SECONDS + 15 * SCALE))
 	while now=$(left); [ "$now" != "$before" ]; do
-		[ "$SECONDS" -lt "$end" ] || { echo "$now"; return 1; }
+		[ "$SECONDS" -lt "$end" ] || {
+			echo "$now"
+			mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
+			cat /sys/kernel/debug/zrs/links
+			B zrs ss
+			return 1
+		}
 		sleep 0.2
 	done
 }
