@@ -390,8 +390,7 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
 impl SocketOps for Sock {
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
     const NAME: &'static CStr = c"ZRS";
-    // MSG_ZEROCOPY is refused until it is there.
-    const SUPPORT_ZC: bool = false;
+    const SUPPORT_ZC: bool = true;
 
     fn init(sk: &Sk) -> Result<Arc<Self>> {
         let host = Host::get().ok_or(ENODEV)?;
@@ -503,7 +502,10 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         },
         phase => phase,
     };
-    let error = inner.sk.as_ref().is_some_and(|sk| sk.err().is_some());
+    let error = inner
+        .sk
+        .as_ref()
+        .is_some_and(|sk| sk.err().is_some() || sk.has_notifications());
     let (read_ended, write_ended) = match &inner.chan {
         Some(c) => (c.read_ended(), c.write_ended()),
         None => (false, false),

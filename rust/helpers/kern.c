@@ -7,6 +7,7 @@
 
 #include <linux/dcache.h>
 #include <linux/nodemask.h>
+#include <linux/skbuff.h>
 #include <linux/topology.h>
 #include <linux/uaccess.h>
 
@@ -81,6 +82,27 @@ void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value)
 {
 	sock_valbool_flag(sk, flag, value);
+}
+
+bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list)
+{
+	return skb_queue_empty_lockless(list);
+}
+
+void zrs_helper_net_zcopy_get(struct ubuf_info *uarg)
+{
+	net_zcopy_get(uarg);
+}
+
+/* net_zcopy_put() always says that nothing was copied. */
+void zrs_helper_net_zcopy_complete(struct ubuf_info *uarg, bool success)
+{
+	uarg->ops->complete(NULL, uarg, success);
+}
+
+void zrs_helper_net_zcopy_put_abort(struct ubuf_info *uarg)
+{
+	net_zcopy_put_abort(uarg, true);
 }
 
 size_t zrs_helper_sizeof_sock(void)

@@ -27,6 +27,12 @@ bool zrs_helper_inet_port_requires_bind_service(struct net *net,
 						unsigned short port);
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value);
+bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);
+
+/* sends that tell when they are done with their pages */
+void zrs_helper_net_zcopy_get(struct ubuf_info *uarg);
+void zrs_helper_net_zcopy_complete(struct ubuf_info *uarg, bool success);
+void zrs_helper_net_zcopy_put_abort(struct ubuf_info *uarg);
 
 /* the C compiler's view, checked before the first sock is made */
 size_t zrs_helper_sizeof_sock(void);

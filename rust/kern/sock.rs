@@ -4,9 +4,9 @@
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
 //! `sock/callbacks.rs` has what the socket layer calls, `sock/msg.rs` the messages,
-//! `sock/opt.rs` the options.
+//! `sock/opt.rs` the options, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`.
 //!
-//! None of it takes `lock_sock`: a [`SocketOps`](family::SocketOps) type has locks of its own, and
+//! None of it takes `lock_sock`, but for the flag of `SO_ZEROCOPY`: a [`SocketOps`](family::SocketOps) type has locks of its own, and
 //! the fields that both sides know (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words
 //! that the socket layer itself reads without a lock.
 
@@ -14,6 +14,7 @@ mod callbacks;
 pub mod family;
 pub mod msg;
 pub mod opt;
+pub mod zerocopy;
 
 use super::{
     net::Net,

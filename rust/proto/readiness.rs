@@ -47,7 +47,7 @@ pub struct View {
     pub write_ended: bool,
     /// The program has shut its writing direction, or both directions are gone.
     pub write_shut: bool,
-    /// An error waits in SO_ERROR.
+    /// An error waits in SO_ERROR, or a notification on the error queue.
     pub error: bool,
 }
 

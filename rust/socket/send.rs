@@ -3,9 +3,10 @@
 //! Sending: from the program's pages where they lie, or through registered buffers.
 //!
 //! A blocking send of at least `pin_threshold` bytes pins its pages, chunk by chunk, and returns
-//! when the device has read the last of them (row Z4). Anything else is copied into the link's
-//! transmit buffers and returns at once. Either way the chunk is posted by the caller itself:
-//! there is no queue behind a socket.
+//! when the device has read the last of them (row Z4). With MSG_ZEROCOPY it returns when they are
+//! posted, the socket may be non-blocking, and a notification follows on the error queue (row B2).
+//! Anything else is copied into the link's transmit buffers and returns at once. In any case the
+//! chunk is posted by the caller itself: there is no queue behind a socket.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +19,8 @@ use super::{take_turn, Sock};
 use crate::kern::errno::*;
 use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::kern::sock::msg::SendMsg;
+use crate::kern::sock::zerocopy::Notification;
+use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
@@ -56,6 +59,38 @@ struct Style {
     some: bool,
 }
 
+/// The notification that a MSG_ZEROCOPY call gets.
+///
+/// It is made, and given back, in the turn of its call's first chunk: so ids are in the order of the
+/// stream, and one that is given back is the last one that was taken.
+struct Notify {
+    /// The socket, if a notification is due, and the bytes of the call.
+    due: Option<(SkRef, usize)>,
+    made: Option<Notification>,
+}
+
+impl Notify {
+    /// Makes the notification if it is due and not there yet; says whether it was made now.
+    ///
+    /// Errors: ENOBUFS.
+    fn begin(&mut self, msg: &SendMsg<'_>) -> Result<bool> {
+        match &self.due {
+            Some((sk, bytes)) if self.made.is_none() => {
+                self.made = Some(Notification::new(sk, msg, *bytes)?);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The chunk for which it was made was not sent.
+    fn abort(&mut self) {
+        if let Some(made) = self.made.take() {
+            made.abort();
+        }
+    }
+}
+
 /// What came of a part of a call.
 struct Piece {
     /// Bytes that were posted.
@@ -75,19 +110,31 @@ impl Sock {
     /// memory ran out or a signal came after the first bytes.
     ///
     /// Errors: EOPNOTSUPP (out-of-band data), EPIPE (not connected, or shut), ECONNRESET and
-    /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM. Sleeps.
+    /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
     pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
         if msg.oob() {
             return Err(EOPNOTSUPP());
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
-        let mut timeout = this.sk().and_then(|sk| sk.sndtimeo(nonblock));
+        let sk = this.sk().ok_or(EPIPE)?;
+        let mut timeout = sk.sndtimeo(nonblock);
+        let bulk = total > SMALL_MAX as usize;
+        let large = total >= (params::PIN_THRESHOLD.get() as usize).max(1);
+        let zerocopy = Notification::wanted(&sk, msg);
         let mut style = Style {
-            bulk: total > SMALL_MAX as usize,
-            pin: !nonblock && total >= (params::PIN_THRESHOLD.get() as usize).max(1),
+            bulk,
+            pin: if zerocopy {
+                bulk || large
+            } else {
+                large && !nonblock
+            },
             nonblock,
             some: false,
+        };
+        let mut notify = Notify {
+            due: zerocopy.then_some((sk, total)),
+            made: None,
         };
         if total == 0 {
             return this.sendable().map(|()| 0);
@@ -100,14 +147,16 @@ impl Sock {
             style.some = sent > 0;
             let piece = if style.pin {
                 pinned = true;
-                Sock::send_pinned(this, msg, total - sent, &mut style, &mut timeout)
+                Sock::send_pinned(this, msg, &mut style, &mut notify, &mut timeout)
             } else {
-                Sock::send_copied(this, msg, total - sent, style, &mut timeout)
+                Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
             };
             sent += piece.sent;
             result = piece.result;
+            // What was looked at and not sent is still to be sent.
+            msg.rewind(sent);
         }
-        if pinned {
+        if pinned && !zerocopy {
             this.await_device();
         }
         if sent > 0 {
@@ -121,11 +170,16 @@ impl Sock {
     fn send_pinned(
         this: &Arc<Self>,
         msg: &mut SendMsg<'_>,
-        left: usize,
         style: &mut Style,
+        notify: &mut Notify,
         timeout: &mut Timeout,
     ) -> Piece {
-        let pages = match PinnedPages::extract(msg.iter(), left.min(CHUNK_MAX as usize)) {
+        let most = if style.nonblock {
+            this.room(msg.len())
+        } else {
+            CHUNK_MAX as usize
+        };
+        let pages = match PinnedPages::extract(msg.iter(), most) {
             Ok(Extracted::Pages(pages)) => pages,
             // Memory that nobody may hold on to, or that cannot be pinned though it can be read (a
             // window of our own is such): the copy will tell.
@@ -161,10 +215,22 @@ impl Sock {
                 }
             };
             let n = plan.len();
-            let payload = Payload::Pinned(runs.clone(), sent);
-            let posted = reservation.post(this, plan, payload);
+            let first = match notify.begin(msg) {
+                Ok(first) => first,
+                Err(e) => {
+                    return Piece {
+                        sent,
+                        result: Err(e),
+                    }
+                }
+            };
+            let payload = Payload::Pinned(runs.clone(), sent, notify.made.clone());
+            let posted = reservation.post(this, plan, payload).is_ok();
+            if first && !posted {
+                notify.abort();
+            }
             drop(turn);
-            if posted.is_err() {
+            if !posted {
                 // The channel has ended, or the plan was overtaken by a revoked window: look anew.
                 match this.sendable() {
                     Ok(()) => continue,
@@ -189,11 +255,11 @@ impl Sock {
     fn send_copied(
         this: &Arc<Self>,
         msg: &mut SendMsg<'_>,
-        left: usize,
         style: Style,
+        notify: &mut Notify,
         timeout: &mut Timeout,
     ) -> Piece {
-        let want = left.min(SMALL_MAX as usize);
+        let want = msg.len().min(SMALL_MAX as usize);
         // The program's memory is made present first; the copy itself never faults, because what it
         // is made into is wanted by others.
         if let Err(e) = pin::fault_in(msg.iter(), want) {
@@ -209,11 +275,21 @@ impl Sock {
             let killed = fatal_signal_pending();
             return Piece::none(if killed { Err(EINTR) } else { Ok(()) });
         }
-        let posted = reservation.post(this, plan.shortened(n as u32), Payload::Copied);
-        if posted.is_err() {
+        let first = match notify.begin(msg) {
+            Ok(first) => first,
+            Err(e) => return Piece::none(Err(e)),
+        };
+        let plan = plan.shortened(n as u32);
+        if reservation.post(this, plan, Payload::Copied).is_err() {
+            if first {
+                notify.abort();
+            }
             return Piece::none(Err(this.sendable().err().unwrap_or(ECONNRESET())));
         }
         drop(turn);
+        if let Some(made) = &notify.made {
+            made.set_copied();
+        }
         this.counters.tx_bytes.add(&STATS.tx_bytes, n);
         this.counters.tx_copied.add(&STATS.tx_copied, n);
         Piece {
@@ -292,6 +368,17 @@ impl Sock {
                 None
             }
         }
+    }
+
+    /// How many of the next `want` bytes, more than a small message, could go now; that of a small
+    /// message at least.
+    fn room(&self, want: usize) -> usize {
+        let mut inner = self.inner.lock();
+        let plan = match &mut inner.chan {
+            Some(c) => c.plan(want.min(CHUNK_MAX as usize) as u32, true),
+            None => Plan::Wait,
+        };
+        plan.len().max(SMALL_MAX as usize)
     }
 
     /// Whether sending makes sense: the pending error, or EPIPE.

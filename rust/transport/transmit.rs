@@ -30,6 +30,7 @@ use crate::ib::qp::{SendOp, SendWr};
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
+use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::proto::channel::{Channel, Failure, Plan, State};
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
@@ -106,6 +107,8 @@ pub(super) struct TxSlot {
     /// What the device reads or changes until it completes.
     pins: Option<Arc<DmaRuns<PinnedRuns>>>,
     window: Option<WindowUse>,
+    /// Whom to tell that the program may use these pages again, behind them.
+    notify: Option<Notification>,
 }
 
 /// What a completed slot held; dropped outside of the lock.
@@ -113,13 +116,15 @@ pub(super) struct Done {
     pins: Option<Arc<DmaRuns<PinnedRuns>>>,
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
+    notify: Option<Notification>,
 }
 
 impl Done {
-    /// Lets go of the memory, then tells the channel.
+    /// Lets go of the memory, then tells the program and the channel. Without spinlocks.
     pub(super) fn finish(self) {
         drop(self.pins);
         drop(self.window);
+        drop(self.notify);
         if let Some((sock, pos)) = self.sock {
             sock.tx_complete(pos);
         }
@@ -130,8 +135,8 @@ impl Done {
 pub(crate) enum Payload {
     /// The slot's own page; see [`Reservation::fill`].
     Copied,
-    /// The program's pages, from this byte on.
-    Pinned(Arc<DmaRuns<PinnedRuns>>, usize),
+    /// The program's pages, from this byte on, and what tells it that the device is done with them.
+    Pinned(Arc<DmaRuns<PinnedRuns>>, usize, Option<Notification>),
 }
 
 /// The right to post one message: a slot, credit, and room in the send queue.
@@ -193,7 +198,7 @@ impl Reservation {
             sock: matches!(payload, Payload::Pinned(..)).then(|| (sock.clone(), end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,
-                Payload::Pinned(runs, from) => Body::Pinned(runs, from),
+                Payload::Pinned(runs, from, notify) => Body::Pinned(runs, from, notify),
             },
             window: None,
             loud: false,
@@ -228,7 +233,7 @@ impl Drop for Reservation {
 enum Body {
     None,
     Slot,
-    Pinned(Arc<DmaRuns<PinnedRuns>>, usize),
+    Pinned(Arc<DmaRuns<PinnedRuns>>, usize, Option<Notification>),
 }
 
 struct Message {
@@ -271,6 +276,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
         sock: m.sock,
         pins: None,
         window: m.window,
+        notify: None,
     };
     let mut sges = [Sge::default(); MAX_SGES];
     let count = match m.payload {
@@ -279,9 +285,10 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
             sges[1] = buffers.payload(slot, len)?;
             1
         }
-        Body::Pinned(runs, from) => {
+        Body::Pinned(runs, from, notify) => {
             let filled = runs.fill_sges(from, len, &mut sges[1..]);
             place.pins = Some(runs);
+            place.notify = notify;
             filled?.0
         }
     };
@@ -609,6 +616,7 @@ impl Link {
                 pins: message.pins,
                 window: message.window,
                 sock: message.sock,
+                notify: message.notify,
             });
         }
         done

@@ -511,6 +511,19 @@ impl<T: SocketOps> Callbacks<T> {
     ) -> c_int {
         from_result(|| {
             if level as u32 == bindings::SOL_SOCKET {
+                if T::SUPPORT_ZC && name as u32 == bindings::SO_ZEROCOPY {
+                    // The kernel allows it for its own protocols only.
+                    // SAFETY: value and length come from the socket layer and hold for this call.
+                    let value: c_int = unsafe { OptIn::from_raw(value, len as usize) }.read()?;
+                    let on = match value {
+                        0 => false,
+                        1 => true,
+                        _ => return Err(EINVAL),
+                    };
+                    // SAFETY: the socket is live, and not released while a call on it runs.
+                    unsafe { Sk::from_raw(Self::sk(sock)) }.set_zerocopy(on);
+                    return Ok(0);
+                }
                 // The kernel's own, and what it refuses for this protocol it refuses.
                 // SAFETY: a live socket with a sock; the arguments are handed on as they came.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;

@@ -39,8 +39,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     const PROTOCOL: u16;
     /// The protocol's name in `/proc/net/protocols`; at most 31 bytes.
     const NAME: &'static CStr;
-    /// Whether `MSG_ZEROCOPY` and io_uring's zero-copy sends are let through to `sendmsg`.
-    const SUPPORT_ZC: bool = true;
+    /// Whether `sendmsg` honours `MSG_ZEROCOPY`: `SO_ZEROCOPY` can be set then, and io_uring's
+    /// zero-copy sends are let through.
+    const SUPPORT_ZC: bool;
 
     /// A new socket, for `socket()`. What fails here fails that.
     fn init(sk: &Sk) -> Result<Arc<Self>>;

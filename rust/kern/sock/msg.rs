@@ -5,7 +5,10 @@
 //! C: `include/linux/socket.h` (`struct msghdr`), `include/linux/uio.h`.
 
 use crate::bindings;
-use core::{marker::PhantomData, ptr};
+use core::{
+    marker::PhantomData,
+    ptr::{self, NonNull},
+};
 use kernel::{
     iov::{IovIterDest, IovIterSource},
     prelude::*,
@@ -15,9 +18,11 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `msg` is valid and ours alone for `'a`; its iterator is a source.
+/// `msg` is valid and ours alone for `'a`; its iterator is a source, and had `total` bytes. Its
+/// `msg_ubuf`, if there is one, has a reference of the caller's for `'a`.
 pub struct SendMsg<'a> {
     msg: *mut bindings::msghdr,
+    total: usize,
     _msg: PhantomData<&'a mut bindings::msghdr>,
 }
 
@@ -30,9 +35,12 @@ impl<'a> SendMsg<'a> {
         if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_SOURCE {
             return Err(EINVAL);
         }
+        // SAFETY: the caller's promise; only reads.
+        let total = unsafe { bindings::iov_iter_count(ptr::addr_of!((*msg).msg_iter)) };
         // INVARIANT: the caller's promise, and checked.
         Ok(Self {
             msg,
+            total,
             _msg: PhantomData,
         })
     }
@@ -55,6 +63,15 @@ impl<'a> SendMsg<'a> {
         self.len() == 0
     }
 
+    /// Goes back to where `taken` bytes had been taken, if it is further than that.
+    pub fn rewind(&mut self, taken: usize) {
+        let gone = self.total - self.len();
+        if gone > taken {
+            // SAFETY: not before the beginning, where `total` were left (type invariant).
+            unsafe { self.iter().revert(gone - taken) };
+        }
+    }
+
     /// `MSG_*` as the caller gave them, and what the socket layer added.
     pub fn flags(&self) -> u32 {
         // SAFETY: the message is valid (type invariant).
@@ -69,6 +86,12 @@ impl<'a> SendMsg<'a> {
     /// Whether `MSG_ZEROCOPY` is set.
     pub fn zerocopy(&self) -> bool {
         self.flags() & bindings::MSG_ZEROCOPY != 0
+    }
+
+    /// The caller's own notification for `MSG_ZEROCOPY`; good while the message is.
+    pub(super) fn ubuf(&self) -> Option<NonNull<bindings::ubuf_info>> {
+        // SAFETY: the message is valid (type invariant).
+        NonNull::new(unsafe { (*self.msg).msg_ubuf })
     }
 
     /// Whether out-of-band data is meant.

@@ -31,6 +31,7 @@ mod stress;
 #[allow(unsafe_code)]
 mod wild;
 mod xfer;
+mod zerocopy;
 
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ enum Command {
     Hostile(hostile::Args),
     Bystander(bystander::Args),
     Stress(stress::Args),
+    Zerocopy(zerocopy::Args),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Bystander(args) => bystander::run(&args, &mut checks),
         Command::Stress(args) => stress::run(&args, &mut checks),
         Command::Hostile(args) => hostile::run(&args, &mut checks),
+        Command::Zerocopy(args) => zerocopy::run(&args, &mut checks),
     }
     checks.exit()
 }

@@ -213,8 +213,14 @@ pub fn send(fd: &impl AsFd, buf: &[u8], flags: c_int) -> Result<usize> {
 
 /// send() of a byte at an address where there is nothing.
 pub fn send_bad_pointer(fd: &impl AsFd) -> Result<usize> {
-    // SAFETY: nothing is mapped at BAD, and the kernel only reads there.
-    check_len(unsafe { libc::send(raw(fd), BAD.cast_const(), 1, libc::MSG_NOSIGNAL) })
+    send_bad(fd, 1, libc::MSG_NOSIGNAL)
+}
+
+/// send() of `len` bytes, at most a page, at an address where there is nothing.
+pub fn send_bad(fd: &impl AsFd, len: usize, flags: c_int) -> Result<usize> {
+    assert!(len <= 4096);
+    // SAFETY: nothing is mapped from BAD on, and the kernel only reads there.
+    check_len(unsafe { libc::send(raw(fd), BAD.cast_const(), len, flags) })
 }
 
 pub fn recv(fd: &impl AsFd, buf: &mut [u8], flags: c_int) -> Result<usize> {
@@ -627,6 +633,23 @@ pub fn doorbell(fd: &impl AsFd) -> Result<()> {
 pub fn set_network(ns: &impl AsFd) -> Result<()> {
     // SAFETY: no pointers.
     check(unsafe { libc::setns(raw(ns), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Sets how much memory may be locked, as far as the limit of that limit allows.
+pub fn limit_locked(bytes: u64) -> Result<()> {
+    // SAFETY: zeroes are a limit; it is filled, then only read.
+    unsafe {
+        let mut limit: libc::rlimit = zeroed();
+        check(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit))?;
+        limit.rlim_cur = bytes.min(limit.rlim_max);
+        check(libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit)).map(drop)
+    }
+}
+
+/// Becomes an ordinary user, for good, and loses all capabilities by that.
+pub fn become_nobody() -> Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::setresuid(65534, 65534, 65534) }).map(drop)
 }
 
 /// Keeps all memory of the process, also of later, where it is.

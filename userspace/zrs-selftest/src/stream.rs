@@ -12,6 +12,7 @@ use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::size;
+use crate::zerocopy::Zerocopy;
 
 /// How a stream may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,6 +59,9 @@ pub struct SendArgs {
     /// Keep the connection after the last byte, and wait for its end
     #[arg(long)]
     linger: bool,
+    /// Send with MSG_ZEROCOPY, each piece from memory of its own
+    #[arg(long)]
+    zerocopy: bool,
 }
 
 /// The connection: to `connect`, or the first one at `listen`.
@@ -87,6 +91,10 @@ pub fn send(args: &SendArgs, checks: &mut Checks) {
     else {
         return;
     };
+    let mut out = Zerocopy::default();
+    if args.zerocopy && checks.need("SO_ZEROCOPY", out.open(&fd)).is_none() {
+        return;
+    }
     let mut sent = 0;
     let end = loop {
         let len = args.chunk.min(args.bytes - sent);
@@ -97,7 +105,11 @@ pub fn send(args: &SendArgs, checks: &mut Checks) {
             break raw::shutdown(&fd, libc::SHUT_WR);
         }
         pattern.fill(sent as u64, &mut piece[..len]);
-        match raw::send_all(&fd, &piece[..len]) {
+        let done = match args.zerocopy {
+            false => raw::send_all(&fd, &piece[..len]),
+            true => out.send_all(&fd, &piece[..len]),
+        };
+        match done {
             Ok(()) if sent == 0 => say("sending"),
             Ok(()) => {}
             Err(e) => break Err(e),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a ZRS socket has beyond the socket calls: its two options and the doorbell; and one option that
-//! every socket has.
+//! What a ZRS socket has beyond the socket calls: its two options and the doorbell; and of what every
+//! socket has, busy polling and MSG_ZEROCOPY.
 
 use std::io;
 use std::mem::size_of;
@@ -68,6 +68,96 @@ pub fn set_busy_poll(fd: BorrowedFd<'_>, us: u32) -> io::Result<()> {
             size_of::<u32>() as libc::socklen_t,
         )
     })
+}
+
+/// setsockopt(SO_ZEROCOPY).
+pub fn set_zerocopy(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let value = libc::c_int::from(on);
+    // SAFETY: the value is as long as it is said to be; setsockopt only reads it.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ZEROCOPY,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+}
+
+/// send() with MSG_ZEROCOPY and MSG_NOSIGNAL. With SO_ZEROCOPY the kernel reads the bytes until the
+/// call's [`completion`]: what is written over them meanwhile may be sent instead.
+///
+/// Errors: those of send(), and ENOBUFS: RLIMIT_MEMLOCK, or too many calls without a completion.
+pub fn send_zerocopy(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
+    // SAFETY: the buffer is of its length. The kernel only reads it, and holds its pages for as long.
+    let n = unsafe { libc::send(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len(), flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Calls of [`send_zerocopy`] whose bytes the kernel is done with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The number of the first one; the calls of a socket that sent something are numbered from 0 on,
+    /// modulo 2^32.
+    pub first: u32,
+    /// The number of the last one.
+    pub last: u32,
+    /// Something of them was copied.
+    pub copied: bool,
+}
+
+/// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED of <linux/errqueue.h>.
+const ORIGIN_ZEROCOPY: u8 = 5;
+const CODE_COPIED: u8 = 1;
+
+/// The next completion on the socket's error queue, if there is one. InvalidData: something else was
+/// there, and has been thrown away.
+pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
+    let mut control = [0_u64; 32];
+    // SAFETY: zeroes are a message without anything.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_control = control.as_mut_ptr().cast();
+    msg.msg_controllen = size_of_val(&control) as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the message has no room but that for control messages, which outlives the call.
+    if unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut msg, flags) } < 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(None),
+            _ => Err(error),
+        };
+    }
+    // SAFETY: the kernel has filled the control buffer, and said in the message how far.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const msg) };
+    while !header.is_null() {
+        // SAFETY: a header that the macros found is in the buffer, with as many bytes as it says.
+        let (level, kind, len) = unsafe {
+            let h = header.read_unaligned();
+            (h.cmsg_level, h.cmsg_type, h.cmsg_len as usize)
+        };
+        // SAFETY: no memory is touched.
+        let whole = unsafe { libc::CMSG_LEN(size_of::<libc::sock_extended_err>() as u32) } as usize;
+        if (level, kind) == (libc::SOL_IP, libc::IP_RECVERR) && len >= whole {
+            // SAFETY: as above, and long enough.
+            let err = unsafe {
+                libc::CMSG_DATA(header)
+                    .cast::<libc::sock_extended_err>()
+                    .read_unaligned()
+            };
+            if err.ee_errno == 0 && err.ee_origin == ORIGIN_ZEROCOPY {
+                return Ok(Some(Completion {
+                    first: err.ee_info,
+                    last: err.ee_data,
+                    copied: err.ee_code & CODE_COPIED != 0,
+                }));
+            }
+        }
+        // SAFETY: as above.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const msg, header) };
+    }
+    Err(io::ErrorKind::InvalidData.into())
 }
 
 /// ZRS_IOC_DOORBELL: the kernel looks for descriptors given back.

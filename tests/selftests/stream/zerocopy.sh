@@ -1,0 +1,53 @@
+#!/bin/bash
+# MSG_ZEROCOPY: which calls are told of and how, that nothing is copied, and that no page stays pinned.
+# rows: B2 Z4
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+port=7000
+for how in "" --ring; do
+	port=$((port + 1))
+	start server B "listening on" zrs-selftest zerocopy ${how:+$how} --server "$ADDR_B:$port" || ktap_bail "server"
+	ktap_say "received ${how:-plain}"
+	check_lines A zrs-selftest zerocopy --client "$ADDR_B:$port"
+	check_ended "the server got every byte" server
+done
+
+# unpinned TEXT: no page is pinned any more, or will be in a moment.
+unpinned() {
+	local _ n
+	for _ in $(seq 1 $((100 * SCALE))); do
+		n=$(counter pages_pinned)
+		[ "$n" != 0 ] || break
+		nap 0.1
+	done
+	check_eq "$1" 0 "$n"
+}
+unpinned "no page is pinned after that"
+
+# The sender is killed while it sends, and while it waits for room.
+for how in "" --stop; do
+	port=$((port + 1))
+	start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect eof --at-least 256k &&
+		start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect eof --zerocopy &&
+		says receiver receiving || ktap_bail "traffic"
+	[ -z "$how" ] || kill -STOP "${PID[receiver]}"
+	nap 0.5
+	stop sender
+	[ -z "$how" ] || kill -CONT "${PID[receiver]}"
+	check_ended "sender killed${how:+ while it waits for room}: the receiver gets what arrived" receiver
+	unpinned "and no page stays pinned"
+done
+
+# The receiver is killed: the sender is told of what it sent, and of the end.
+port=$((port + 1))
+start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect eof &&
+	start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect epipe,reset --zerocopy &&
+	says receiver receiving || ktap_bail "traffic"
+nap 0.3
+stop receiver
+check_ended "receiver killed: EPIPE or ECONNRESET for the sender" sender
+unpinned "and no page stays pinned"
+ktap_done
