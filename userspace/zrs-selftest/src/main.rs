@@ -29,6 +29,8 @@ mod sockerr;
 mod stream;
 mod stress;
 #[allow(unsafe_code)]
+mod uring;
+#[allow(unsafe_code)]
 mod wild;
 mod xfer;
 mod zerocopy;

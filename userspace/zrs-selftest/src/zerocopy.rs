@@ -15,6 +15,7 @@ use crate::pattern::{Pattern, Verifier};
 use crate::poll::Bits;
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
+use crate::uring::Uring;
 use crate::End;
 
 /// Send with MSG_ZEROCOPY and look at the notifications; the server verifies every byte
@@ -77,7 +78,16 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
 fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
     type Test = fn(&mut Conn, &mut Checks) -> Option<()>;
     // The last one gives up its rights.
-    let tests: [Test; 7] = [off, ids, copied, contents, nonblocking, polled, locked];
+    let tests: [Test; 8] = [
+        off,
+        ids,
+        copied,
+        contents,
+        nonblocking,
+        polled,
+        uring,
+        locked,
+    ];
     for (index, test) in tests.into_iter().enumerate() {
         let pattern = Pattern::new(args.seed, 0, index as u64);
         let Some(mut conn) = Conn::new(addr, pattern, checks) else {
@@ -423,6 +433,36 @@ fn polled(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
         Ok(Bits(0)),
     );
     Some(())
+}
+
+fn uring(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut ring = match Uring::new() {
+        Ok(ring) => ring,
+        Err(e) => {
+            say(&format!("# there is no io_uring here: {e}"));
+            checks.need("send", conn.call(CALL, 0))?;
+            return Some(());
+        }
+    };
+    for len in [100, CALL, 3 << 20] {
+        let name = format!("io_uring: {len} bytes");
+        let memory = checks.need(&name, conn.next(len, 3))?;
+        let flags = MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let sent = checks.need(&name, ring.send_zc(&conn.fd, &memory[3..], flags))?;
+        checks.eq(&name, sent, len);
+        conn.pos += sent as u64;
+    }
+    if raw::is_zrs() {
+        // It goes on after a short count, and what is left then may be small.
+        let copied = checks.need("ZRS_INFO", conn.copied())?;
+        let detail = format!("{copied} bytes");
+        checks.yes(
+            "io_uring: hardly copied",
+            copied <= (100 + SMALL) as u64,
+            &detail,
+        );
+    }
+    conn.none("io_uring: nothing on the error queue", checks)
 }
 
 fn locked(conn: &mut Conn, checks: &mut Checks) -> Option<()> {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! As much of io_uring as a send without a copy needs: one request at a time.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use zrs_sys::Map;
+
+use crate::raw::{Errno, Result};
+
+/// The structures of <linux/io_uring.h>, by offsets in words of 32 bits.
+const PARAMS_WORDS: usize = 30;
+const SQ_TAIL: usize = 11;
+const SQ_ARRAY: usize = 16;
+const CQ_HEAD: usize = 20;
+const CQ_TAIL: usize = 21;
+const CQ_MASK: usize = 22;
+const CQ_CQES: usize = 25;
+
+const OFF_SQES: u64 = 0x1000_0000;
+const OP_SEND_ZC: u32 = 47;
+const ENTER_GETEVENTS: u32 = 1;
+const ENTRIES: u32 = 4;
+const CQE_MORE: u32 = 2;
+const CQE_NOTIF: u32 = 8;
+/// Of one of the two rings, which are in one mapping; they are far smaller.
+const RING_BYTES: usize = 4096;
+
+/// A ring.
+pub struct Uring {
+    fd: OwnedFd,
+    rings: Map,
+    sqes: Map,
+    params: [u32; PARAMS_WORDS],
+}
+
+impl Uring {
+    /// EPERM, ENOSYS: there is none here.
+    pub fn new() -> Result<Self> {
+        let mut params = [0_u32; PARAMS_WORDS];
+        // SAFETY: `params` is as long as the structure.
+        let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, ENTRIES, params.as_mut_ptr()) };
+        let fd = i32::try_from(fd).map_err(|_| Errno(libc::EOVERFLOW))?;
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        // SAFETY: the descriptor is new.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let rings = Map::shared_write(fd.as_fd(), 0, RING_BYTES)?;
+        let sqes = Map::shared_write(fd.as_fd(), OFF_SQES, ENTRIES as usize * 64)?;
+        Ok(Self {
+            fd,
+            rings,
+            sqes,
+            params,
+        })
+    }
+
+    /// A word that the kernel shares, `bytes` behind where field `field` of the parameters says.
+    fn word(&self, field: usize, bytes: u32) -> &AtomicU32 {
+        let at = (self.params[field] + bytes) as usize;
+        assert!(at + 4 <= RING_BYTES && at % 4 == 0);
+        // SAFETY: a word within the mapping, which stays while `self` does; whoever else uses it does so
+        // as an atomic.
+        unsafe { AtomicU32::from_ptr(self.rings.base().as_ptr().add(at).cast()) }
+    }
+
+    fn enter(&self, submit: u32, wait: u32) -> Result<()> {
+        // SAFETY: no signal mask is given.
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                self.fd.as_raw_fd(),
+                submit,
+                wait,
+                ENTER_GETEVENTS,
+                0_usize,
+                0_usize,
+            )
+        };
+        match n {
+            0.. => Ok(()),
+            _ => Err(std::io::Error::last_os_error().into()),
+        }
+    }
+
+    /// The next completion: result and flags.
+    fn next(&self) -> Result<(i32, u32)> {
+        let head = self.word(CQ_HEAD, 0).load(Ordering::Relaxed);
+        while self.word(CQ_TAIL, 0).load(Ordering::Acquire) == head {
+            self.enter(0, 1)?;
+        }
+        let mask = self.word(CQ_MASK, 0).load(Ordering::Relaxed);
+        let at = (head & mask) * 16;
+        let result = self.word(CQ_CQES, at + 8).load(Ordering::Relaxed);
+        let flags = self.word(CQ_CQES, at + 12).load(Ordering::Relaxed);
+        self.word(CQ_HEAD, 0)
+            .store(head.wrapping_add(1), Ordering::Release);
+        Ok((result as i32, flags))
+    }
+
+    /// IORING_OP_SEND_ZC with the flags of send(). Waits for its result, then for the word that the
+    /// memory is free again. EPROTO: they did not come like that.
+    pub fn send_zc(&mut self, fd: &impl AsFd, buf: &[u8], flags: i32) -> Result<usize> {
+        let addr = buf.as_ptr().expose_provenance() as u64;
+        let len = u32::try_from(buf.len()).map_err(|_| Errno(libc::EOVERFLOW))?;
+        let mut sqe = [0_u32; 16];
+        sqe[0] = OP_SEND_ZC;
+        sqe[1] = fd.as_fd().as_raw_fd() as u32;
+        (sqe[4], sqe[5]) = (addr as u32, (addr >> 32) as u32);
+        (sqe[6], sqe[7]) = (len, flags as u32);
+        // SAFETY: the first entry; the kernel reads it in enter() only. What it names is there until this
+        // returns, and only read.
+        unsafe { self.sqes.base().cast::<[u32; 16]>().write(sqe) };
+        let tail = self.word(SQ_TAIL, 0);
+        // Each request is in the first entry, which each slot of the ring that is used names.
+        let slot = tail.load(Ordering::Relaxed) % ENTRIES;
+        self.word(SQ_ARRAY, slot * 4).store(0, Ordering::Relaxed);
+        tail.fetch_add(1, Ordering::Release);
+        self.enter(1, 1)?;
+        let (result, flags) = self.next()?;
+        if flags & CQE_MORE != 0 {
+            let (_, flags) = self.next()?;
+            if flags & CQE_NOTIF == 0 {
+                return Err(Errno(libc::EPROTO));
+            }
+        }
+        match usize::try_from(result) {
+            Ok(_) if flags & CQE_MORE == 0 => Err(Errno(libc::EPROTO)),
+            Ok(n) => Ok(n),
+            Err(_) => Err(Errno(-result)),
+        }
+    }
+}
