@@ -137,6 +137,7 @@ fn colour(carrier: Carrier) -> RGBColor {
         Carrier::VerbsEvents => RGBColor(130, 130, 130),
         Carrier::Zrs => RGBColor(0, 114, 178),
         Carrier::ZrsRing => RGBColor(86, 180, 233),
+        Carrier::ZrsZerocopy => RGBColor(190, 170, 0),
         Carrier::ZrsSpin => RGBColor(0, 158, 115),
         Carrier::Rsockets => RGBColor(213, 94, 0),
         Carrier::RsocketsSpin => RGBColor(230, 159, 0),

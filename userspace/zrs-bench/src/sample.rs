@@ -18,6 +18,8 @@ pub enum Carrier {
     Zrs,
     /// ZRS by `send()` and the receive ring.
     ZrsRing,
+    /// ZRS by `send()` with MSG_ZEROCOPY and the receive ring.
+    ZrsZerocopy,
     /// ZRS with a receiver that asks again and again instead of sleeping.
     ZrsSpin,
     /// rsockets of librdmacm, which poll for 10 us and then sleep.
@@ -32,11 +34,12 @@ pub enum Carrier {
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Verbs,
         Self::VerbsEvents,
         Self::Zrs,
         Self::ZrsRing,
+        Self::ZrsZerocopy,
         Self::ZrsSpin,
         Self::Rsockets,
         Self::RsocketsSpin,
@@ -51,6 +54,7 @@ impl Carrier {
             Self::VerbsEvents => "verbs-events",
             Self::Zrs => "zrs",
             Self::ZrsRing => "zrs-ring",
+            Self::ZrsZerocopy => "zrs-zerocopy",
             Self::ZrsSpin => "zrs-spin",
             Self::Rsockets => "rsockets",
             Self::RsocketsSpin => "rsockets-spin",
@@ -66,7 +70,15 @@ impl Carrier {
 
     /// ZRS, which has counters.
     pub fn is_zrs(self) -> bool {
-        matches!(self, Self::Zrs | Self::ZrsRing | Self::ZrsSpin)
+        matches!(
+            self,
+            Self::Zrs | Self::ZrsRing | Self::ZrsZerocopy | Self::ZrsSpin
+        )
+    }
+
+    /// Whether ZRS receives by the ring.
+    pub fn by_ring(self) -> bool {
+        matches!(self, Self::ZrsRing | Self::ZrsZerocopy)
     }
 
     /// Whether a waiting receiver asks again and again.

@@ -6,6 +6,8 @@
 //!
 //! - sends of at least 16 KiB go out from the caller's pages; [`PageBuf`] makes such buffers of
 //!   few, long physical runs;
+//! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, does not wait for the device, and
+//!   says by a [`Completion`] when it is done;
 //! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s, each of which
 //!   gives its room back to the peer when it is dropped.
 //!
@@ -39,6 +41,7 @@ pub use info::{Info, State};
 pub use listener::{Incoming, Listener};
 pub use ring::{RxRing, Segment};
 pub use stream::Stream;
+pub use zrs_sys::sock::Completion;
 pub use zrs_sys::PageBuf;
 
 /// The protocol number of ZRS sockets, for `socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)`.

@@ -13,7 +13,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::socket::Socket;
-use crate::{addr, error, Info, RxRing};
+use crate::{addr, error, Completion, Info, RxRing};
 
 /// A stream to a peer, used as [`std::net::TcpStream`] is.
 ///
@@ -141,6 +141,41 @@ impl Stream {
     /// Reads without taking: the next read gives the same bytes again.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::net::recv(self, buf, RecvFlags::PEEK)?.0)
+    }
+
+    /// Allows [`Stream::send_zero_copy`] (SO_ZEROCOPY).
+    pub fn set_zero_copy(&self, on: bool) -> io::Result<()> {
+        zrs_sys::sock::set_zerocopy(self.as_fd(), on)
+    }
+
+    /// Sends from the caller's pages and does not wait until the device is done with them (MSG_ZEROCOPY):
+    /// a [`Completion`] tells. Until then the bytes must stay as they are, else what is written over them
+    /// may be sent. Without [`Stream::set_zero_copy`] as a write.
+    ///
+    /// Errors: those of a write, and ENOBUFS (`RLIMIT_MEMLOCK`, or too many completions outstanding).
+    pub fn send_zero_copy(&self, buf: &[u8]) -> io::Result<usize> {
+        zrs_sys::sock::send_zerocopy(self.as_fd(), buf)
+    }
+
+    /// The next completion of [`Stream::send_zero_copy`], if one has come. Does not wait.
+    pub fn completion(&self) -> io::Result<Option<Completion>> {
+        zrs_sys::sock::completion(self.as_fd())
+    }
+
+    /// Waits for the next completion. One must be outstanding; if the connection ends, it comes too.
+    pub fn wait_completion(&self) -> io::Result<Completion> {
+        let mut woken = false;
+        loop {
+            if let Some(completion) = self.completion()? {
+                return Ok(completion);
+            }
+            if woken {
+                // The connection is over, which poll() goes on saying; the completion is on its way.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            wait(self.as_fd(), PollFlags::empty(), None)?;
+            woken = true;
+        }
     }
 
     /// State, counters and window of this socket (ZRS_INFO).

@@ -3,8 +3,8 @@
 //!
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
-//! `latency` over a connection with a receiver of `rx`, `connect`, `memory`, or `verbs`, which
-//! starts perftest's programs. `meter` says what it cost.
+//! `latency` over a connection with a receiver of `rx` and a sender of `tx`, `connect`, `memory`, or
+//! `verbs`, which starts perftest's programs. `meter` says what it cost.
 
 mod client;
 mod connect;
@@ -16,6 +16,7 @@ mod plan;
 mod rx;
 mod server;
 mod stream;
+mod tx;
 mod verbs;
 
 use std::path::PathBuf;

@@ -53,11 +53,11 @@ const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
         Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsRing, ZrsSpin,
+        ZrsZerocopy,
     };
     match measure {
-        Measure::Throughput | Measure::BothWays | Measure::Cost => {
-            &[Verbs, ZrsRing, Zrs, Rsockets, Tcp]
-        }
+        Measure::Throughput | Measure::Cost => &[Verbs, ZrsRing, ZrsZerocopy, Zrs, Rsockets, Tcp],
+        Measure::BothWays => &[Verbs, ZrsRing, Zrs, Rsockets, Tcp],
         Measure::Latency => &[
             Verbs,
             ZrsSpin,
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        assert_eq!(all.len(), 5 * (8 + 4 + 2) + 8 * 6 + 3 + 3);
+        assert_eq!(all.len(), 6 * (8 + 2) + 5 * 4 + 8 * 6 + 3 + 3);
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 5 * 3 + 8 + 3 + 3);
+        assert_eq!(quick.len(), 6 * 2 + 5 + 8 + 3 + 3);
         let some = plan(&Choice {
             measures: &[Measure::Latency, Measure::Memory],
             carriers: &[Carrier::Rsockets],
@@ -179,13 +179,13 @@ mod tests {
             sizes: &[64, 128],
             ..ALL
         });
-        for round in 0..5 {
+        for round in 0..6 {
             let ordered = order(&items, round);
             assert_eq!(ordered[0].carrier, items[round as usize].carrier);
-            assert!(ordered[..5].iter().all(|i| i.size == 64));
-            assert!(ordered[5..].iter().all(|i| i.size == 128));
+            assert!(ordered[..6].iter().all(|i| i.size == 64));
+            assert!(ordered[6..].iter().all(|i| i.size == 128));
         }
-        assert_eq!(order(&items, 5), items);
+        assert_eq!(order(&items, 6), items);
         let memory = plan(&Choice {
             measures: &[Measure::Memory],
             ..ALL

@@ -38,7 +38,7 @@ impl<'a> Rx<'a> {
     /// For messages of `size` bytes as `carrier` wants it.
     pub fn new(conn: &'a Conn, carrier: Carrier, size: u64) -> Result<Self> {
         let how = match (conn, carrier) {
-            (Conn::Zrs(stream), Carrier::ZrsRing) => How::Ring {
+            (Conn::Zrs(stream), carrier) if carrier.by_ring() => How::Ring {
                 ring: stream.rx_ring().map_err(|e| e.to_string())?,
                 rest: None,
             },

@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Instant;
 
-use zrs::PageBuf;
 use zrs_bench::{Carrier, Measure};
 
 use super::client::Marks;
 use super::control::{Job, Values};
 use super::meter::Meter;
 use super::rx::Rx;
+use super::tx::Tx;
 use crate::transport::Conn;
 use crate::{said, Result};
 
@@ -21,24 +21,11 @@ use crate::{said, Result};
 /// are copied, as all small messages are.
 pub const FRAMING: u64 = 16;
 
-/// The message, written again and again.
-fn message(size: u64) -> Result<PageBuf> {
-    let mut buf = said(PageBuf::new(size as usize), || {
-        "no memory for a message".into()
-    })?;
-    buf.fill(0x5a);
-    Ok(buf)
-}
-
-fn send(mut conn: &Conn, message: &[u8], count: u64) -> io::Result<()> {
-    (0..count).try_for_each(|_| conn.write_all(message))
-}
-
 /// Sends while receiving as much, or one after the other's header.
-fn exchange(conn: &Conn, rx: &mut Rx, message: &[u8], count: u64) -> io::Result<()> {
+fn exchange(tx: &mut Tx, rx: &mut Rx, size: u64, count: u64) -> io::Result<()> {
     thread::scope(|scope| {
-        let sender = scope.spawn(|| send(conn, message, count));
-        let received = rx.skip(count * message.len() as u64);
+        let sender = scope.spawn(|| tx.send(count));
+        let received = rx.skip(count * size);
         let sent = sender
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the sending thread died")));
@@ -60,16 +47,20 @@ pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
     let both = job.measure == Measure::BothWays;
     // What only takes answers needs no window.
     let carrier = match job.carrier {
-        Carrier::ZrsRing if !both => Carrier::Zrs,
+        ring if ring.by_ring() && !both => Carrier::Zrs,
         other => other,
     };
     let mut rx = Rx::new(conn, carrier, job.size)?;
-    let message = message(job.size)?;
-    broken(phase(conn, &mut rx, &message, warm(job.size), both))?;
+    let mut tx = Tx::new(conn, job.carrier, job.size)?;
+    let warm = Job {
+        count: warm(job.size),
+        ..*job
+    };
+    broken(phase(conn, &mut rx, &mut tx, &warm))?;
     let meter = (job.measure == Measure::Cost).then(|| Meter::start(job.carrier.is_zrs()));
     marks.put("start");
     let start = Instant::now();
-    broken(phase(conn, &mut rx, &message, job.count, both))?;
+    broken(phase(conn, &mut rx, &mut tx, job))?;
     let seconds = start.elapsed().as_secs_f64();
     marks.put("end");
     let mut values = meter.map(Meter::stop).unwrap_or_default();
@@ -82,11 +73,12 @@ pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
     Ok(values)
 }
 
-fn phase(mut conn: &Conn, rx: &mut Rx, message: &[u8], count: u64, both: bool) -> io::Result<()> {
+fn phase(mut conn: &Conn, rx: &mut Rx, tx: &mut Tx, job: &Job) -> io::Result<()> {
+    let count = job.count;
     conn.write_all(&count.to_be_bytes())?;
-    match both {
-        true => exchange(conn, rx, message, count)?,
-        false => send(conn, message, count)?,
+    match job.measure {
+        Measure::BothWays => exchange(tx, rx, job.size, count)?,
+        _ => tx.send(count)?,
     }
     match rx.number()? {
         answer if answer == count => Ok(()),
@@ -101,7 +93,7 @@ fn phase(mut conn: &Conn, rx: &mut Rx, message: &[u8], count: u64, both: bool) -
 pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
     let both = job.measure == Measure::BothWays;
     let mut rx = Rx::new(conn, job.carrier, job.size)?;
-    let message = message(job.size)?;
+    let mut tx = Tx::new(conn, job.carrier, job.size)?;
     let mut values = Values::new();
     loop {
         let count = said(rx.number(), || "the connection broke off".into())?;
@@ -113,7 +105,7 @@ pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
             .ok_or("the client asks for too much")?;
         let meter = (job.measure == Measure::Cost).then(|| Meter::start(job.carrier.is_zrs()));
         broken(match both {
-            true => exchange(conn, &mut rx, &message, count),
+            true => exchange(&mut tx, &mut rx, job.size, count),
             false => rx.skip(bytes),
         })?;
         broken((&mut &*conn).write_all(&count.to_be_bytes()))?;
