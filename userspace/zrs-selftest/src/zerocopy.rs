@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::{MSG_NOSIGNAL, MSG_ZEROCOPY, POLLERR, POLLIN, POLLOUT, SOL_SOCKET, SO_ZEROCOPY};
-use zrs::PageBuf;
+use zrs::{PageBuf, Stream};
 use zrs_sys::sock::Completion;
 
 use crate::checks::{say, Checks};
@@ -35,6 +35,9 @@ pub struct Args {
 const SMALL: usize = 4096;
 /// Bytes of one call, where the size does not matter.
 const CALL: usize = 20_000;
+/// In this one of the client's tests the server sends so many bytes first.
+const WINDOW_TEST: u64 = 3;
+const WINDOW_BYTES: usize = 300_000;
 /// What is waited for comes within this.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -63,6 +66,11 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         }
         let mut rx = checks.need("receiver", Rx::new(&conn, args.ring, 0))?;
         let mut verifier = Verifier::new(Pattern::new(args.seed, 0, index));
+        if index == WINDOW_TEST {
+            let mut bytes = vec![0; WINDOW_BYTES];
+            verifier.pattern().fill(0, &mut bytes);
+            checks.need("send what comes back", raw::send_all(&conn, &bytes))?;
+        }
         checks.need("receive", rx.all(|bytes| verifier.take(bytes)))?;
         if verifier.pos == 0 {
             break;
@@ -78,10 +86,11 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
 fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
     type Test = fn(&mut Conn, &mut Checks) -> Option<()>;
     // The last one gives up its rights.
-    let tests: [Test; 8] = [
+    let tests: [Test; 9] = [
         off,
         ids,
         copied,
+        window,
         contents,
         nonblocking,
         polled,
@@ -340,6 +349,38 @@ fn copied(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
             );
         }
     }
+    Some(())
+}
+
+/// The window of a ring is memory that cannot be pinned.
+fn window(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    conn.enable(checks)?;
+    if !raw::is_zrs() {
+        let mut bytes = vec![0; WINDOW_BYTES];
+        checks.need("recv", raw::recv_all(&conn.fd, &mut bytes))?;
+        checks.need("send", conn.call(WINDOW_BYTES, 0))?;
+        return checks.need("notification", conn.out.reap_all(&conn.fd));
+    }
+    let fd = checks.need("dup", conn.fd.try_clone().map_err(Into::into))?;
+    let ring = checks.need("ring", Stream::from(fd).rx_ring().map_err(Into::into))?;
+    let mut large = 0;
+    while conn.pos < WINDOW_BYTES as u64 {
+        let segment = checks.need("segment", ring.recv().map_err(Into::into))?;
+        let segment = checks.need("segment", segment.ok_or(Errno(libc::EPIPE)))?;
+        let sent = checks.need("send it back", conn.out.send(&conn.fd, &segment))?;
+        conn.pos += sent as u64;
+        large += u32::from(sent > SMALL);
+        checks.need("notification", conn.out.reap_all(&conn.fd))?;
+        let said = conn.out.last.map(|c| c.copied);
+        if (sent, said) != (segment.len(), Some(true)) {
+            let expected = (segment.len(), Some(true));
+            checks.eq("a segment of the window", (sent, said), expected);
+        }
+    }
+    checks.yes("large segments sent from the window", large > 0, "none");
+    checks.eq("all of them copied", conn.copied(), Ok(WINDOW_BYTES as u64));
+    // The end of the ring would shut the socket down; the end of the process is soon enough.
+    std::mem::forget(ring);
     Some(())
 }
 
