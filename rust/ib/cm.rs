@@ -12,6 +12,13 @@
 //! Lock order: handler mutex of the core → whatever a handler takes → `Ctx::state`, held for a few
 //! instructions. So: no lock that a handler takes is held while its [`CmId`] is dropped.
 
+mod addr;
+mod ctx;
+mod event;
+
+use addr::Storage;
+use ctx::{Ctx, Dispatch, Holder, NO_ROUTE, ROUTE_LOST, ROUTE_MS, ROUTING};
+
 use super::{
     cq::Cq,
     device::Device,
@@ -21,31 +28,21 @@ use super::{
 };
 use crate::{
     bindings,
-    kern::{
-        fault::{self, points},
-        net::Net,
-        task,
-        wait::{WaitMode, WaitQueue},
-    },
+    kern::{fault::points, net::Net, task, wait::WaitMode},
 };
 use core::{
-    cell::Cell,
-    ffi::c_void,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    net::SocketAddr,
     ops::Deref,
-    ptr::{addr_of, addr_of_mut, null, null_mut, NonNull},
+    ptr::{addr_of, null_mut, NonNull},
 };
 use kernel::{
     error::{from_err_ptr, to_result},
-    new_mutex,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        atomic::{Acquire, Full, Relaxed, Release},
         Arc,
-        ArcBorrow,
-        Mutex, //
+        ArcBorrow, //
     },
-    task::Task,
     time::msecs_to_jiffies,
 };
 
@@ -130,162 +127,6 @@ pub(crate) trait CmHandler: Send + Sync + Sized + 'static {
     ///
     /// All methods of `id` may be called from here, those of the [`CmId`] as well.
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>);
-}
-
-/// [`CmHandler`] without the type.
-trait Dispatch: Send + Sync {
-    fn dispatch(&self, id: &Id, event: CmEvent<'_>);
-}
-
-struct Holder<T: CmHandler>(Arc<T>);
-
-impl<T: CmHandler> Dispatch for Holder<T> {
-    fn dispatch(&self, id: &Id, event: CmEvent<'_>) {
-        T::event(self.0.as_arc_borrow(), id, event);
-    }
-}
-
-/// A handler that is running, on its thread's stack.
-struct Frame {
-    task: *mut bindings::task_struct,
-    next: Cell<*const Frame>,
-    /// The id was given up meanwhile: the core is to destroy it.
-    doomed: Cell<bool>,
-}
-
-impl Frame {
-    fn new() -> Self {
-        Self {
-            task: Task::current_raw(),
-            next: Cell::new(null()),
-            doomed: Cell::new(false),
-        }
-    }
-}
-
-/// What changes in a context.
-struct State {
-    handler: Option<Arc<dyn Dispatch>>,
-    /// The handlers that are running: frames on stacks of threads that have not left [`event`].
-    frames: *const Frame,
-}
-
-// SAFETY: The frames are only followed under the lock, while they are in the list, hence alive;
-// `doomed` is only used by the frame's own thread.
-unsafe impl Send for State {}
-
-/// What the core's id points to. Lives until the core has destroyed the id, or is about to on our
-/// word.
-#[pin_data]
-struct Ctx {
-    raw: Atomic<usize>,
-    /// Whether it was ever told to listen.
-    listening: Atomic<bool>,
-    has_qp: Atomic<bool>,
-    /// Whether a route is being resolved: [`NO_ROUTE`] and the like.
-    route: Atomic<u32>,
-    /// Who waits for the end of that.
-    #[pin]
-    routed: WaitQueue,
-    #[pin]
-    state: Mutex<State>,
-}
-
-/// No route is being resolved.
-const NO_ROUTE: u32 = 0;
-/// One is; its event will come.
-const ROUTING: u32 = 1;
-/// The device was taken away meanwhile: no event will come.
-const ROUTE_LOST: u32 = 2;
-/// How long an event may take that must come, in milliseconds.
-const ROUTE_MS: u32 = 30_000;
-
-impl Ctx {
-    /// Makes one; to be freed by [`Ctx::free`].
-    fn new(raw: *mut bindings::rdma_cm_id) -> Result<NonNull<Self>> {
-        let ctx = KBox::pin_init(
-            try_pin_init!(Self {
-                raw: Atomic::new(raw as usize),
-                listening: Atomic::new(false),
-                has_qp: Atomic::new(false),
-                route: Atomic::new(NO_ROUTE),
-                routed <- crate::new_wait_queue!("zrs_cm_id::routed"),
-                state <- new_mutex!(State { handler: None, frames: null() }, "zrs_cm_id"),
-            }),
-            GFP_KERNEL,
-        )?;
-        // SAFETY: The pointer is only given back to `Pin<KBox>`, in `free`; nothing moves it.
-        let ctx = KBox::into_raw(unsafe { Pin::into_inner_unchecked(ctx) });
-        // SAFETY: `KBox::into_raw` gives no null pointer.
-        Ok(unsafe { NonNull::new_unchecked(ctx) })
-    }
-
-    /// # Safety
-    ///
-    /// `ctx` must come from [`Ctx::new`], and nobody may use it any more.
-    unsafe fn free(ctx: NonNull<Self>) {
-        // SAFETY: The caller's promise; it was pinned when it was given to us.
-        drop(unsafe { Pin::new_unchecked(KBox::from_raw(ctx.as_ptr())) });
-    }
-
-    fn raw(&self) -> *mut bindings::rdma_cm_id {
-        self.raw.load(Relaxed) as *mut bindings::rdma_cm_id
-    }
-
-    /// A handler begins. `None`: there is nobody to call.
-    fn enter(&self, frame: &Frame) -> Option<Arc<dyn Dispatch>> {
-        let mut state = self.state.lock();
-        frame.next.set(state.frames);
-        state.frames = frame;
-        state.handler.clone()
-    }
-
-    /// A handler ends.
-    fn leave(&self, frame: &Frame) {
-        let mut state = self.state.lock();
-        if core::ptr::eq(state.frames, frame) {
-            state.frames = frame.next.get();
-            return;
-        }
-        let mut at = state.frames;
-        while !at.is_null() {
-            // SAFETY: Frames in the list are alive, and we hold the lock that guards it.
-            let f = unsafe { &*at };
-            if core::ptr::eq(f.next.get(), frame) {
-                f.next.set(frame.next.get());
-                return;
-            }
-            at = f.next.get();
-        }
-    }
-
-    /// An event came that may be the end of resolving a route.
-    fn note_route(&self, event: u32) {
-        let now = match event {
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED
-            | bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => NO_ROUTE,
-            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => ROUTE_LOST,
-            _ => return,
-        };
-        let _ = self.route.cmpxchg(ROUTING, now, Full);
-        self.routed.wake_all();
-    }
-
-    /// The running thread's own frame, if it is in a handler of this id.
-    fn own_frame(&self) -> Option<*const Frame> {
-        let task = Task::current_raw();
-        let state = self.state.lock();
-        let mut at = state.frames;
-        while !at.is_null() {
-            // SAFETY: Frames in the list are alive, and we hold the lock that guards it.
-            let f = unsafe { &*at };
-            if f.task == task {
-                return Some(at);
-            }
-            at = f.next.get();
-        }
-        None
-    }
 }
 
 /// A connection id as its handler sees it, and what a [`CmId`] can do.
@@ -657,7 +498,7 @@ impl CmId {
         let raw = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
                 net.as_ptr(),
-                Some(event),
+                Some(event::event),
                 ctx.as_ptr().cast(),
                 bindings::rdma_ucm_port_space_RDMA_PS_TCP,
                 bindings::ib_qp_type_IB_QPT_RC,
@@ -738,285 +579,5 @@ impl Drop for CmId {
         // but listeners have no queue pair: they are destroyed right below, which waits for all.)
         self.locked(|_, _| ());
         drop(handler);
-    }
-}
-
-/// The handler of all our ids.
-///
-/// # Safety
-///
-/// Called by the core with a valid id, made with a [`Ctx`] as context, and event.
-unsafe extern "C" fn event(
-    raw: *mut bindings::rdma_cm_id,
-    ev: *mut bindings::rdma_cm_event,
-) -> i32 {
-    // SAFETY: The core's pointers are valid during the call, and contexts live longer than handlers.
-    let (ev, ctx) = unsafe { (&*ev, NonNull::new((*raw).context.cast::<Ctx>())) };
-    let Some(ctx) = ctx else { return 0 };
-    fault::asynchronous(|| {
-        if ev.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-            // SAFETY: As above; for this event the context is the listener's.
-            unsafe { connect_request(raw, ctx, ev) }
-        } else {
-            // SAFETY: As above.
-            unsafe { own_event(raw, ctx, ev) }
-        }
-    })
-}
-
-/// Something happened to `raw` itself.
-///
-/// # Safety
-///
-/// As for [`event`], with the id's context.
-unsafe fn own_event(
-    raw: *mut bindings::rdma_cm_id,
-    ctx: NonNull<Ctx>,
-    ev: &bindings::rdma_cm_event,
-) -> i32 {
-    // INVARIANT: The handler mutex keeps the id, and with it the context, for the call.
-    let id = Id { ctx };
-    let frame = Frame::new();
-    id.ctx().note_route(ev.event);
-    if let Some(handler) = id.ctx().enter(&frame) {
-        // SAFETY: The core's pointers are valid during the call.
-        handler.dispatch(&id, inject(unsafe { convert(raw, ev) }));
-    }
-    if frame.doomed.get() {
-        // SAFETY: The owner is gone, and left it to us; after our answer the core calls no more.
-        unsafe { Ctx::free(ctx) };
-        return -(bindings::ECONNABORTED as i32);
-    }
-    id.ctx().leave(&frame);
-    0
-}
-
-/// Fault injection: an event that says the contrary of what happened. Whoever is told that
-/// connecting failed ends what there is.
-fn inject(event: CmEvent<'_>) -> CmEvent<'_> {
-    match event {
-        CmEvent::AddrResolved => match points::ADDR.check() {
-            Ok(()) => event,
-            Err(e) => CmEvent::AddrError(e.to_errno()),
-        },
-        CmEvent::RouteResolved => match points::ROUTE.check() {
-            Ok(()) => event,
-            Err(e) => CmEvent::RouteError(e.to_errno()),
-        },
-        CmEvent::Established { .. } => {
-            if let Err(e) = points::CONNECT.check() {
-                return CmEvent::ConnectError(e.to_errno());
-            }
-            if let Err(e) = points::UNREACHABLE.check() {
-                return CmEvent::Unreachable(e.to_errno());
-            }
-            if points::REJECTED.check().is_err() {
-                return CmEvent::Rejected {
-                    reason: bindings::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES as i32,
-                    private_data: None,
-                };
-            }
-            event
-        }
-        _ => event,
-    }
-}
-
-/// A listener is being connected to: `raw` is the new id.
-///
-/// # Safety
-///
-/// As for [`event`], with the listener's context.
-unsafe fn connect_request(
-    raw: *mut bindings::rdma_cm_id,
-    listener: NonNull<Ctx>,
-    ev: &bindings::rdma_cm_event,
-) -> i32 {
-    // INVARIANT: The core keeps the listener while it calls for it.
-    let listener = Id { ctx: listener };
-    let Ok(ctx) = Ctx::new(raw) else {
-        return ENOMEM.to_errno();
-    };
-    // SAFETY: The handler mutex of the new id is held for us, and it knows no other context than the
-    // listener's as yet.
-    unsafe { *addr_of_mut!((*raw).context) = ctx.as_ptr().cast::<c_void>() };
-    // From here on `frame` tells whether the new id is still wanted.
-    let (frame, listener_frame) = (Frame::new(), Frame::new());
-    // SAFETY: Just made; lives at least as long as the new id has an owner or `frame` is there.
-    let _ = unsafe { ctx.as_ref() }.enter(&frame);
-    match (CmId::own(ctx), listener.ctx().enter(&listener_frame)) {
-        (Ok(id), Some(handler)) => {
-            // SAFETY: The event is one with connection parameters.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            handler.dispatch(
-                &listener,
-                CmEvent::ConnectRequest {
-                    id,
-                    peer,
-                    private_data,
-                },
-            );
-        }
-        // Nobody listens any more, or no memory: dropping the id has doomed it.
-        (id, _) => drop(id),
-    }
-    listener.ctx().leave(&listener_frame);
-    if frame.doomed.get() {
-        // SAFETY: The owner is gone, and left it to us; after our answer the core calls no more.
-        unsafe { Ctx::free(ctx) };
-        return -(bindings::ECONNREFUSED as i32);
-    }
-    // SAFETY: The id has an owner. If that is giving it up just now, on another thread, it waits for
-    // the handler mutex until the core has our answer.
-    unsafe { ctx.as_ref() }.leave(&frame);
-    0
-}
-
-/// # Safety
-///
-/// The event must be one with connection parameters, and valid for `'a`.
-unsafe fn conn_param(ev: &bindings::rdma_cm_event) -> (PeerParams, &[u8]) {
-    // SAFETY: The caller's promise.
-    let conn = unsafe { &*ev.param.conn };
-    let data = if conn.private_data.is_null() {
-        &[]
-    } else {
-        // SAFETY: The core gives that many bytes, valid during the handler.
-        unsafe {
-            core::slice::from_raw_parts(
-                conn.private_data.cast::<u8>(),
-                conn.private_data_len.into(),
-            )
-        }
-    };
-    let peer = PeerParams {
-        responder_resources: conn.responder_resources,
-        initiator_depth: conn.initiator_depth,
-        retry_count: conn.retry_count,
-        rnr_retry_count: conn.rnr_retry_count,
-        qp_num: conn.qp_num,
-    };
-    (peer, data)
-}
-
-/// An event in our terms.
-///
-/// # Safety
-///
-/// Both must be valid, as the core gave them to the handler.
-unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) -> CmEvent<'_> {
-    match ev.event {
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => CmEvent::AddrResolved,
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => CmEvent::AddrError(ev.status),
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => CmEvent::RouteError(ev.status),
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_RESPONSE => {
-            // SAFETY: This event has connection parameters.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            CmEvent::ConnectResponse { peer, private_data }
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => {
-            CmEvent::ConnectError(ev.status)
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable(ev.status),
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
-            let mut len = 0u8;
-            // SAFETY: Both are as the core gave them, which is what this asks for.
-            let data = unsafe {
-                bindings::rdma_consumer_reject_data(
-                    raw,
-                    core::ptr::from_ref(ev).cast_mut(),
-                    &mut len,
-                )
-            };
-            let private_data = (!data.is_null()).then(|| {
-                // SAFETY: The core gives that many bytes, valid during the handler.
-                unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
-            });
-            CmEvent::Rejected {
-                reason: ev.status,
-                private_data,
-            }
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
-            // SAFETY: This event has connection parameters, or zeroes for them.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            CmEvent::Established { peer, private_data }
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected(ev.status),
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => CmEvent::AddrChange,
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::TimewaitExit,
-        other => CmEvent::Other(other, ev.status),
-    }
-}
-
-/// An address as the core takes it.
-#[repr(C)]
-union Storage {
-    all: core::mem::ManuallyDrop<bindings::__kernel_sockaddr_storage>,
-    v4: core::mem::ManuallyDrop<bindings::sockaddr_in>,
-    v6: core::mem::ManuallyDrop<bindings::sockaddr_in6>,
-}
-
-impl Storage {
-    fn new(addr: SocketAddr) -> Self {
-        let mut this = Self {
-            all: Default::default(),
-        };
-        match addr.ip() {
-            IpAddr::V4(ip) => {
-                let mut v4 = bindings::sockaddr_in {
-                    sin_family: bindings::AF_INET as u16,
-                    sin_port: addr.port().to_be(),
-                    ..Default::default()
-                };
-                v4.sin_addr.s_addr = u32::from(ip).to_be();
-                this.v4 = core::mem::ManuallyDrop::new(v4);
-            }
-            IpAddr::V6(ip) => {
-                let mut v6 = bindings::sockaddr_in6 {
-                    sin6_family: bindings::AF_INET6 as u16,
-                    sin6_port: addr.port().to_be(),
-                    ..Default::default()
-                };
-                v6.sin6_addr.in6_u.u6_addr8 = ip.octets();
-                if let SocketAddr::V6(full) = addr {
-                    v6.sin6_flowinfo = full.flowinfo().to_be();
-                    v6.sin6_scope_id = full.scope_id();
-                }
-                this.v6 = core::mem::ManuallyDrop::new(v6);
-            }
-        }
-        this
-    }
-
-    fn as_mut_ptr(&mut self) -> *mut bindings::sockaddr {
-        core::ptr::from_mut(self).cast()
-    }
-
-    fn read(from: *const bindings::__kernel_sockaddr_storage) -> Option<SocketAddr> {
-        // SAFETY: The callers give valid storage of ids; any bits are valid, and all variants are
-        // prefixes of it that begin with the family.
-        let this = unsafe { from.cast::<Storage>().read_volatile() };
-        // SAFETY: As above.
-        let (v4, v6) = unsafe { (&*this.v4, &*this.v6) };
-        match u32::from(v4.sin_family) {
-            bindings::AF_INET => Some(SocketAddr::V4(SocketAddrV4::new(
-                Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)),
-                u16::from_be(v4.sin_port),
-            ))),
-            bindings::AF_INET6 => {
-                // SAFETY: Any bits are an address.
-                let ip = Ipv6Addr::from(unsafe { v6.sin6_addr.in6_u.u6_addr8 });
-                Some(SocketAddr::V6(SocketAddrV6::new(
-                    ip,
-                    u16::from_be(v6.sin6_port),
-                    u32::from_be(v6.sin6_flowinfo),
-                    v6.sin6_scope_id,
-                )))
-            }
-            _ => None,
-        }
     }
 }
