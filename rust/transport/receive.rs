@@ -114,10 +114,11 @@ impl Link {
             if self.look() {
                 self.transmit();
                 self.feed_starved();
-                found = cond();
             } else if !last {
                 task::relax();
             }
+            // Others take completions, too.
+            found = cond();
             if last {
                 break;
             }

@@ -7,6 +7,7 @@
 //! not say otherwise; so the tests are tested without the module.
 #![deny(unsafe_code)]
 
+mod busypoll;
 mod bystander;
 mod checks;
 mod epoll;
@@ -62,6 +63,7 @@ enum Command {
     Sockerr(sockerr::Args),
     Poll(poll::Args),
     Epoll(epoll::Args),
+    Busypoll(busypoll::Args),
     Faults(faults::Args),
     Share(share::Args),
     Pingpong(pingpong::Args),
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::Epoll(args) => epoll::run(&args, &mut checks),
+        Command::Busypoll(args) => busypoll::run(&args, &mut checks),
         Command::Faults(args) => faults::run(&args, &mut checks),
         Command::Share(args) => share::run(&args, &mut checks),
         Command::Pingpong(args) => pingpong::run(&args, &mut checks),
