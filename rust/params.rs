@@ -66,6 +66,10 @@ uint_param!(
     "channels that the host can have (default 16384)"
 );
 
+/// For how long a call polls at most, in microseconds: SO_BUSY_POLL needs no privilege, and a thread is
+/// not throttled while it polls.
+pub(crate) const MOST_BUSY_POLL_US: u32 = 100_000;
+
 /// What a receiver lets its peer have outstanding on a channel.
 pub(crate) const LIMITS: channel::Limits = channel::Limits {
     msgs: 64,
@@ -99,7 +103,7 @@ pub(crate) fn check() -> Result {
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
-        ("busy_poll_us", &BUSY_POLL_US, 0, 1_000_000),
+        ("busy_poll_us", &BUSY_POLL_US, 0, MOST_BUSY_POLL_US),
         ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
         // Not 7, though a queue pair could: to Soft-RoCE that means without end.
         ("retry_count", &RETRY_COUNT, 1, 6),

@@ -136,13 +136,16 @@ pub(crate) struct Inner {
     /// Somebody found the channel without room to send.
     pub(crate) wants_room: bool,
     /// Position in the stream up to which the device is done with our memory.
-    tx_done: u64,
+    pub(crate) tx_done: u64,
     /// Position up to which chunks were posted.
     pub(crate) tx_posted: u64,
     /// Of it, up to where the last one ends that was sent from the program's pages.
     pub(crate) tx_pinned: u64,
     /// The last one's number on the link.
     pub(crate) tx_seq: u64,
+    /// Number and end of one of them: when the device is known to be done with it, so it is with what
+    /// was before.
+    pub(crate) tx_mark: (u64, u64),
     /// Listening: connections that wait for accept().
     queue: KVec<Arc<Sock>>,
     backlog: usize,
@@ -150,6 +153,8 @@ pub(crate) struct Inner {
     pub(crate) deadline: Option<u64>,
     /// No connect() has said yet that the connection is open.
     untold: bool,
+    /// Which of the program's connects this is.
+    attempt: u32,
     /// How often CONNECT has been tried again because its link went down.
     retries: u8,
 }
@@ -198,10 +203,12 @@ impl Sock {
                     tx_posted: 0,
                     tx_pinned: 0,
                     tx_seq: 0,
+                    tx_mark: (0, 0),
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
                     untold: false,
+                    attempt: 0,
                     retries: 0,
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
@@ -265,6 +272,9 @@ impl Sock {
             0 => params::BUSY_POLL_US.get(),
             us => us,
         };
+        let polls = polls.min(params::MOST_BUSY_POLL_US);
+        // Nobody else is to wait for a thread that gets no processor.
+        let link = link.filter(|_| task::eager());
         if let (Some(link), 1..) = (&link, polls) {
             let begin = task::jiffies();
             let end = now_ns().saturating_add(u64::from(polls) * 1000);
@@ -345,11 +355,6 @@ impl Sock {
             inner.tx_done = inner.tx_done.max(pos);
         }
         self.wait.wake_all();
-    }
-
-    /// The device will never touch the channel's memory again: its queue pair is gone.
-    pub(crate) fn tx_abandoned(&self) {
-        self.tx_complete(u64::MAX);
     }
 }
 

@@ -146,8 +146,21 @@ bool zrs_helper_current_exiting(void)
 void zrs_helper_relax(void)
 {
 	cpu_relax();
+	cond_resched_tasks_rcu_qs();
 	if (tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY))
 		schedule();
+}
+
+bool zrs_helper_current_eager(void)
+{
+	return rt_or_dl_task(current) ||
+	       (current->policy == SCHED_NORMAL && task_nice(current) <= 0);
+}
+
+/* On some kernels a macro. */
+void zrs_helper_synchronize_rcu_tasks(void)
+{
+	synchronize_rcu_tasks();
 }
 
 unsigned long zrs_helper_jiffies(void)

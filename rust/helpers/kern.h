@@ -44,6 +44,8 @@ size_t zrs_helper_sizeof_proto_ops(void);
 void zrs_helper_send_sigpipe(void);
 bool zrs_helper_current_exiting(void);
 void zrs_helper_relax(void);
+bool zrs_helper_current_eager(void);
+void zrs_helper_synchronize_rcu_tasks(void);
 unsigned long zrs_helper_jiffies(void);
 pid_t zrs_helper_current_tgid(void);
 

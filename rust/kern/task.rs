@@ -41,10 +41,17 @@ pub fn cond_resched() {
 }
 
 /// A turn of a loop that waits for something to change in memory: lets others have the CPU if there
-/// are any, also those that a preemption would make wait for the next tick. Context: may sleep.
+/// are any, also those that a preemption would make wait for the next tick, and counts as a rest
+/// for [`synchronize_rcu_tasks`]. Context: may sleep.
 pub fn relax() {
     // SAFETY: callers may sleep, which is all this needs.
     unsafe { bindings::relax() };
+}
+
+/// Whether the calling task gets a CPU as soon as an ordinary one: neither nice nor of a lower class.
+pub fn eager() -> bool {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::current_eager() }
 }
 
 /// Nanoseconds of the monotonic clock. Any context.

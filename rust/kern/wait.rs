@@ -166,8 +166,8 @@ impl WaitQueue {
             };
             if let Some(help) = help {
                 let queue = help.queue().head.get();
-                // SAFETY: as above. After a signal the other queue has set no state, and neither does
-                // this: the result is looked at before anything sleeps.
+                // SAFETY: as above. It sets the task's state after a signal, too, which the end of the
+                // wait undoes.
                 unsafe {
                     bindings::prepare_to_wait_exclusive(queue, helper.get(), mode.task_state())
                 };

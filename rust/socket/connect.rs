@@ -176,16 +176,17 @@ impl Sock {
             let mut inner = this.inner.lock();
             inner.remote = addr;
             inner.untold = true;
+            inner.attempt = inner.attempt.wrapping_add(1);
         }
-        Sock::open_channel(this, false)
+        Sock::open_channel(this, None)
     }
 
-    /// Makes the channel and asks for it to be opened on a link to `remote`; `again` when an attempt
-    /// is made anew that the program knows as one.
-    fn open_channel(this: &Arc<Self>, again: bool) -> Result {
-        let (local, remote) = {
+    /// Makes the channel and asks for it to be opened on a link to `remote`; `again`: as another try of
+    /// this one of the program's connects.
+    fn open_channel(this: &Arc<Self>, again: Option<u32>) -> Result {
+        let (local, remote, attempt) = {
             let inner = this.inner.lock();
-            (inner.local, inner.remote)
+            (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
         let id = Sock::enter_table(this)?;
         let chan = Channel::connect(id, local.port(), remote.port(), params::LIMITS);
@@ -201,8 +202,8 @@ impl Sock {
         };
         let released = {
             let mut inner = this.inner.lock();
-            let given_up = again && !matches!(inner.phase, Phase::Connecting);
-            if inner.released || given_up {
+            let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);
+            if inner.released || given_up || inner.attempt != attempt {
                 true
             } else {
                 inner.chan = Some(chan);
@@ -213,6 +214,7 @@ impl Sock {
                 inner.tx_posted = 0;
                 inner.tx_pinned = 0;
                 inner.tx_seq = 0;
+                inner.tx_mark = (0, 0);
                 inner.link = Some(link.clone());
                 if inner.deadline.is_none() {
                     inner.deadline = Some(now_ns().saturating_add(timeout));
@@ -227,7 +229,7 @@ impl Sock {
             return Ok(());
         }
         if let Err(e) = link.attach(this, id) {
-            Sock::fail_attempt(this, Failure::NoResources);
+            Sock::fail_attempt(this, attempt, Failure::NoResources);
             return Err(e);
         }
         if this.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
@@ -246,9 +248,12 @@ impl Sock {
         this.host.table.lock().insert(|_| entry).ok_or(ENOBUFS())
     }
 
-    fn fail_attempt(this: &Arc<Self>, why: Failure) {
+    fn fail_attempt(this: &Arc<Self>, attempt: u32, why: Failure) {
         {
             let mut inner = this.inner.lock();
+            if inner.attempt != attempt {
+                return;
+            }
             if let Some(c) = &mut inner.chan {
                 c.abort(why);
             }
@@ -295,7 +300,7 @@ impl Sock {
     /// The link is down, for the reason `why`. `chances`: how often a connect may be tried again on a new
     /// one after that. Sleeps.
     pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, chances: u8) {
-        let again = {
+        let (again, attempt) = {
             let mut inner = this.inner.lock();
             if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
                 // The channel is not on that link any more.
@@ -311,16 +316,18 @@ impl Sock {
             if let Some(c) = &mut inner.chan {
                 c.abort(why);
             }
+            // The device will never touch the channel's memory again: its queue pair is gone.
+            inner.tx_done = u64::MAX;
             if !again {
                 report_failure(&mut inner);
             }
-            again
+            (again, inner.attempt)
         };
-        this.tx_abandoned();
+        this.wait.wake_all();
         Sock::settle(this);
         if again {
-            if Sock::open_channel(this, true).is_err() {
-                Sock::fail_attempt(this, Failure::NoResources);
+            if Sock::open_channel(this, Some(attempt)).is_err() {
+                Sock::fail_attempt(this, attempt, Failure::NoResources);
             }
             return;
         }

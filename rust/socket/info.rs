@@ -84,7 +84,12 @@ impl Sock {
     fn tx_in_flight(&self) -> u64 {
         let (bytes, seq, link) = {
             let inner = self.inner.lock();
-            let bytes = inner.tx_posted.saturating_sub(inner.tx_done);
+            // Without a link the channel has ended, and only pages may still be under way.
+            let posted = match inner.link {
+                Some(_) => inner.tx_posted,
+                None => inner.tx_pinned,
+            };
+            let bytes = posted.saturating_sub(inner.tx_done);
             (bytes, inner.tx_seq, inner.link.clone())
         };
         match link {

@@ -18,7 +18,7 @@ use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
-use kernel::time::Jiffies;
+use kernel::time::{msecs_to_jiffies, Jiffies};
 use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
@@ -76,6 +76,10 @@ pub(crate) struct Link {
     pub(super) event: Atomic<bool>,
     /// Threads that look at the completion queue again and again, and need not be told.
     pub(super) spinning: Atomic<u32>,
+    /// When one of them last did, in jiffies.
+    pub(super) looked: Atomic<usize>,
+    /// Until when the worker is asked in any case, in jiffies: a thread has kept others waiting.
+    barred: Atomic<usize>,
     /// The completion queue has failed, or the queue pair.
     pub(super) broken: Atomic<bool>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -114,6 +118,9 @@ impl_has_work! {
 /// How long a thread that was woken to take completions may let them wait, in jiffies; then the worker
 /// takes them.
 const HELP_WITHIN: Jiffies = 2;
+
+/// How long threads are not asked after one of them was late, in milliseconds.
+const BAR_MS: u32 = 1000;
 
 /// How many links of a former life of this host a peer may have; each of them can cost a connect an
 /// attempt.
@@ -221,6 +228,8 @@ impl Link {
                 promised: Atomic::new(false),
                 event: Atomic::new(false),
                 spinning: Atomic::new(0),
+                looked: Atomic::new(0),
+                barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -462,6 +471,17 @@ impl Link {
         self.fail(Failure::Protocol);
     }
 
+    /// A thread that was to take completions did not: for a while the worker does.
+    fn bar(&self) {
+        let until = task::jiffies().wrapping_add(msecs_to_jiffies(BAR_MS));
+        self.barred.store(until as usize, Relaxed);
+    }
+
+    fn is_barred(&self) -> bool {
+        let left = (self.barred.load(Relaxed) as Jiffies).wrapping_sub(task::jiffies());
+        (1..=msecs_to_jiffies(BAR_MS)).contains(&left)
+    }
+
     /// Lets the worker look at the completion queue. Any context.
     pub(super) fn poke(self: &Arc<Self>) {
         let _ = self.host.queue.enqueue::<Arc<Self>, 0>(self.clone());
@@ -579,7 +599,8 @@ impl CompHandler for Link {
         // Against `Link::spin`: either it sees the event when it stops, or it is still counted here.
         this.event.xchg(true, Full);
         let link = Arc::from(this);
-        if link.spinning.load(Relaxed) == 0 && !link.helpers.wake_helper() {
+        let spinning = link.spinning.load(Relaxed) != 0;
+        if link.is_barred() || !spinning && !link.helpers.wake_helper() {
             link.poke();
             return;
         }
@@ -607,9 +628,17 @@ impl WorkItem<3> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
-        if link.event.load(Relaxed) {
-            fault::asynchronous(|| link.run_completions());
+        if !link.event.load(Relaxed) {
+            return;
         }
+        let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
+        if link.spinning.load(Relaxed) != 0 && idle <= HELP_WITHIN {
+            let queue = &link.host.queue;
+            let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+            return;
+        }
+        link.bar();
+        fault::asynchronous(|| link.run_completions());
     }
 }
 

@@ -111,10 +111,12 @@ impl Link {
         let mut found = cond();
         while found.is_none() {
             let last = task::signal_pending() || over();
+            self.looked.store(task::jiffies() as usize, Relaxed);
             if self.look() {
                 self.transmit();
                 self.feed_starved();
-            } else if !last {
+            }
+            if !last {
                 task::relax();
             }
             // Others take completions, too.

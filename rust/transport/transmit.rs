@@ -182,6 +182,11 @@ impl Reservation {
             let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
             inner.tx_posted = end;
             inner.tx_seq = tx.seq + 1;
+            let (seq, pos) = inner.tx_mark;
+            if tx.done >= seq {
+                inner.tx_done = inner.tx_done.max(pos);
+                inner.tx_mark = (inner.tx_seq, end);
+            }
             if matches!(payload, Payload::Pinned(..)) {
                 inner.tx_pinned = end;
             }
@@ -300,6 +305,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
         true => (None, 0),
         false => (Some(slot), tx.quiet + 1),
     };
+    tx.asked &= !signaled;
     Ok(())
 }
 
@@ -439,7 +445,9 @@ impl Link {
         {
             let tx = &mut *self.tx.lock();
             let mut inner = sock.inner.lock();
-            let talks = inner.chan.as_ref().filter(|c| c.has_control());
+            // It may have another channel by now, on another link.
+            let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
+            let talks = inner.chan.as_ref().filter(|c| ours && c.has_control());
             if let Some(id) = talks.map(|c| c.local()) {
                 if !inner.queued && tx.state != LinkState::Down {
                     let sock = sock.clone();
@@ -524,11 +532,11 @@ impl Link {
         let flow = tx.flow.as_ref()?;
         let talk = flow.available(true) > tx.reserved;
         // The end of what has no completion of its own is told by that of a later message.
-        let loud = talk && tx.quiet > 0 && (settle || tx.asked);
+        let due = flow.credit_due() && flow.left_to_us() > tx.reserved;
+        let loud = tx.quiet > 0 && (talk && (settle || tx.asked) || due && settle);
         if settle && !loud {
             return None;
         }
-        tx.asked &= !loud;
         let mut said = Said::default();
         let mut window = None;
         // Answers are for different channels, so their order does not matter.
@@ -537,7 +545,7 @@ impl Link {
         } else {
             None
         };
-        let header = if loud {
+        let header = if loud && talk {
             Header::new(Type::Heartbeat, Default::default(), Default::default())
         } else if let Some(reply) = reply {
             reply
@@ -572,8 +580,9 @@ impl Link {
                 Some(header) => header,
                 None => return Some(said),
             }
-        } else if flow.credit_due() && flow.left_to_us() > tx.reserved {
-            // The last credit is for this: without it both sides could wait for the other's.
+        } else if due {
+            // The last credit is for this: without it both sides could wait for the other's, while they
+            // settle, too.
             Header::new(Type::LinkCredit, Default::default(), Default::default())
         } else {
             return None;

@@ -11,7 +11,7 @@ ktap_start
 # insmod's "Invalid parameters" is EINVAL.
 for bad in pool_mib=0 window_kib=63 window_kib=65 window_kib=1048577 blocks=31 blocks=32769 link_credit=31 \
 	link_credit=513 "blocks=64 link_credit=65" connect_timeout_ms=0 connect_timeout_ms=600001 ack_timeout_ms=0 \
-	ack_timeout_ms=60001 busy_poll_us=1000001 retry_count=0 retry_count=7 service_port=0 service_port=512 max_channels=0 max_channels=16777217 pool_mib=-1 pool_mib=x pool_mib=4294967296; do
+	ack_timeout_ms=60001 busy_poll_us=100001 retry_count=0 retry_count=7 service_port=0 service_port=512 max_channels=0 max_channels=16777217 pool_mib=-1 pool_mib=x pool_mib=4294967296; do
 	# shellcheck disable=SC2086 # a list
 	check_fails "insmod with $bad: EINVAL" "Invalid parameters|Numerical result out of range" zrs_load $bad
 	! zrs_loaded || { ktap_fail "not loaded with $bad"; zrs_unload; }

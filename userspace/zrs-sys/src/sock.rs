@@ -55,8 +55,8 @@ pub fn rx_ring(fd: BorrowedFd<'_>) -> io::Result<zrs_rx_ring> {
     Ok(value)
 }
 
-/// setsockopt(SO_BUSY_POLL), microseconds. EPERM: more than it was, without CAP_NET_ADMIN; EINVAL: more
-/// than `i32::MAX`.
+/// setsockopt(SO_BUSY_POLL), microseconds. EINVAL: more than `i32::MAX`; EPERM: some kernels want
+/// CAP_NET_ADMIN for more than it was.
 pub fn set_busy_poll(fd: BorrowedFd<'_>, us: u32) -> io::Result<()> {
     // SAFETY: the value is as long as it is said to be; setsockopt only reads it.
     check(unsafe {

@@ -109,8 +109,8 @@ impl Stream {
     }
 
     /// For how long a call that waits looks for what it waits for, using the processor, before it
-    /// sleeps (SO_BUSY_POLL). Zero: as the module's parameter `busy_poll_us` says. PermissionDenied: more
-    /// than it was, without the right to administer the network.
+    /// sleeps (SO_BUSY_POLL), a tenth of a second at most. Zero: as the module's parameter `busy_poll_us`
+    /// says.
     pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
         let us = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         zrs_sys::sock::set_busy_poll(self.as_fd(), us)

@@ -28,8 +28,8 @@ enum How {
     },
 }
 
-/// How long a ZRS socket polls in one call: until what it waits for is there.
-const SPIN: Duration = Duration::from_secs(1);
+/// How long a ZRS socket polls in one call: mostly until what it waits for is there.
+const SPIN: Duration = Duration::from_millis(100);
 
 /// The least buffer for recv(): small messages may be taken several at a time, over every carrier.
 const LEAST: usize = 64 * 1024;
