@@ -72,7 +72,8 @@ fn limits(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = raw::recv(&fd, &mut [0], 0);
     checks.errno("nothing there, SO_RCVTIMEO", seen, &[libc::EAGAIN]);
     let (waited, all) = (wait.elapsed(), begin.elapsed());
-    let fine = waited >= Duration::from_millis(90) && all < PATIENCE;
+    // The kernel counts ticks, of which a slow machine catches up some at once.
+    let fine = waited >= Duration::from_millis(50) && all < PATIENCE;
     checks.yes("it took its time and no more", fine, &format!("{waited:?}"));
     checks.eq("and data comes as ever", echo(&fd, 64, 1), Ok(true));
     Some(())
