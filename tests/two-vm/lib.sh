@@ -39,8 +39,9 @@ vm_boot() {
 	mkdir -p "$dir/jobs"
 	rm -f "$dir/qemu.pid" "$dir"/{,qmp.}ready "$dir"/jobs/* "$dir"/{ctl,qmp}.{in,out}
 	mkfifo "$dir"/{ctl,qmp}.{in,out}
+	# Without mergeable buffers the NIC has no page pools (Documentation/testing.rst, finding 8).
 	for q in -netdev "$wire" -netdev hubport,id=inner,hubid=0,netdev=wire -netdev hubport,id=net,hubid=0 \
-		-device "virtio-net-pci,netdev=net,mac=$mac,host_mtu=9000,romfile=" \
+		-device "virtio-net-pci,netdev=net,mac=$mac,host_mtu=9000,${ZRS_PAIR_NIC:-mrg_rxbuf=off},romfile=" \
 		-chardev pipe,id=ctl,path=/results/ctl -device virtserialport,chardev=ctl,name=zrs \
 		-chardev pipe,id=qmp,path=/results/qmp -mon chardev=qmp,mode=control -pidfile /results/qemu.pid; do
 		opts+=(--qemu "$q")
