@@ -5,8 +5,8 @@
 
 use crate::bindings;
 pub use crate::bindings::{
-    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats,
-    zrs_ioc_version, zrs_ring, zrs_rx_ring,
+    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_ring_wait, zrs_ioc_sock,
+    zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_version, zrs_ring, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -30,6 +30,7 @@ plain!(
     zrs_info,
     zrs_ioc_link,
     zrs_ioc_pool,
+    zrs_ioc_ring_wait,
     zrs_ioc_sock,
     zrs_ioc_socket,
     zrs_ioc_stats,
@@ -92,3 +93,5 @@ pub const ZRS_IOC_LINK: u32 = _IOWR::<zrs_ioc_link>(MAGIC, 0x04);
 pub const ZRS_IOC_SOCK: u32 = _IOWR::<zrs_ioc_sock>(MAGIC, 0x05);
 /// See the header.
 pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);
+/// See the header.
+pub const ZRS_IOC_RING_WAIT: u32 = _IOW::<zrs_ioc_ring_wait>(MAGIC, 0x41);

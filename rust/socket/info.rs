@@ -67,6 +67,12 @@ impl Sock {
                 Sock::doorbell(this);
                 Ok(0)
             }
+            uapi::ZRS_IOC_RING_WAIT => {
+                let ptr = UserPtr::from_addr(arg);
+                let mut reader = UserSlice::new(ptr, size_of::<uapi::zrs_ioc_ring_wait>()).reader();
+                Sock::await_ring(this, &reader.read()?)?;
+                Ok(0)
+            }
             FIONREAD => {
                 let bytes = this.inner.lock().rx.bytes();
                 put_int(arg, bytes)

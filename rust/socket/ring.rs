@@ -9,12 +9,15 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use kernel::time::msecs_to_jiffies;
 
 use super::Sock;
 use crate::kern::errno::*;
 use crate::kern::shared::SharedPages;
 use crate::kern::vma::{MappedOwner, NewVma};
+use crate::kern::wait::WaitMode;
 use crate::params;
+use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Descriptors, Segment};
 use crate::transport::link::offer_window_of;
@@ -246,6 +249,37 @@ impl Sock {
         this.reap();
         Sock::ask_for_doorbell(this);
         Sock::talk(this);
+    }
+
+    /// ZRS_IOC_RING_WAIT. See the UAPI for what ends it. Sleeps.
+    pub(super) fn await_ring(this: &Arc<Self>, wait: &uapi::zrs_ioc_ring_wait) -> Result {
+        if wait.reserved != [0; 2] {
+            return Err(EINVAL);
+        }
+        if this.reap() {
+            Sock::talk(this);
+        }
+        // Too long for the clock is for ever.
+        let ms = wait.timeout_ns.div_ceil(1_000_000);
+        let mut timeout = match u32::try_from(ms) {
+            Ok(ms @ 1..) => Some(msecs_to_jiffies(ms)),
+            _ => None,
+        };
+        this.await_link(WaitMode::Interruptible, &mut timeout, || {
+            this.ring_ready(wait.head)
+        })
+        .unwrap_or_else(|e| Err(e.to_errno(timeout)))
+    }
+
+    /// Whether the ring's reader has something to look at; `None` if not yet.
+    fn ring_ready(&self, head: u64) -> Option<Result> {
+        let inner = self.inner.lock();
+        if inner.ring.is_none() {
+            return Some(Err(EINVAL));
+        }
+        let failed = inner.sk.as_ref().is_none_or(|sk| sk.err().is_some());
+        let ended = inner.chan.as_ref().is_none_or(Channel::read_ended) || inner.shut_read;
+        (inner.arrived >= head || failed || ended).then_some(Ok(()))
     }
 
     /// While the peer may soon be out of room, the program is asked to tell when it gives some

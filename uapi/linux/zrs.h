@@ -249,4 +249,21 @@ struct zrs_ring {
 /* ioctl() on the socket: look for DONE descriptors now. No argument. */
 #define ZRS_IOC_DOORBELL	_IO(ZRS_IOC_MAGIC, 0x40)
 
+/*
+ * ioctl() on a socket with a ring: wait until the ring's head is at least
+ * "head", until the stream has ended or failed (then recv() says which), or for
+ * timeout_ns; 0 waits for ever, whatever O_NONBLOCK and SO_RCVTIMEO say. As
+ * poll(), it looks for DONE descriptors; unlike poll() it takes what the link
+ * brings itself, and polls before it sleeps if the socket may (SO_BUSY_POLL).
+ *
+ * Errors: EINVAL (no ring, reserved), EAGAIN (the time is over), EINTR.
+ */
+struct zrs_ioc_ring_wait {
+	__u64 head;		/* in: segments */
+	__u64 timeout_ns;	/* in: nanoseconds */
+	__u64 reserved[2];
+};
+
+#define ZRS_IOC_RING_WAIT	_IOW(ZRS_IOC_MAGIC, 0x41, struct zrs_ioc_ring_wait)
+
 #endif /* _UAPI_LINUX_ZRS_H */

@@ -109,6 +109,12 @@ pub const SOCKET: &[Field] = &[
 pub const STATS: &[Field] = &[pad(17 * 8), field(8, ODD), pad(6 * 8)];
 pub const POOL: &[Field] = &[field(8, CURSOR), pad(64 + 5 * 8), field(8, ODD), pad(24)];
 pub const LINK: &[Field] = &[field(8, CURSOR), pad(64 + 32), field(8, ODD), pad(24)];
+pub const RING_WAIT: &[Field] = &[
+    field(8, Num(&[0, 1, 2, 5, u64::MAX])),
+    field(8, Num(&[1, 1, 1_000_000, 10_000_000, 0])),
+    field(8, ODD),
+    field(8, ODD),
+];
 pub const SOCK: &[Field] = &[field(8, CURSOR), pad(104), field(8, ODD), pad(24)];
 pub const RX_RING: &[Field] = &[
     field(4, ODD),
@@ -193,6 +199,12 @@ pub static CALLS: &[Desc] = &[
         "ioctl_doorbell",
         IOCTL,
         &[Fd(Conn), ioc(abi::ZRS_IOC_DOORBELL), Mem],
+    )
+    .weight(6),
+    Desc::call(
+        "ioctl_ring_wait",
+        IOCTL,
+        &[Fd(Conn), ioc(abi::ZRS_IOC_RING_WAIT), Struct(RING_WAIT)],
     )
     .weight(6),
     Desc::call(

@@ -23,6 +23,7 @@ mod poll;
 #[allow(unsafe_code)]
 mod raw;
 mod refused;
+mod ringwait;
 mod rx;
 mod serve;
 mod share;
@@ -64,6 +65,7 @@ enum Command {
     Poll(poll::Args),
     Epoll(epoll::Args),
     Busypoll(busypoll::Args),
+    Ringwait(ringwait::Args),
     Faults(faults::Args),
     Share(share::Args),
     Pingpong(pingpong::Args),
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::Epoll(args) => epoll::run(&args, &mut checks),
         Command::Busypoll(args) => busypoll::run(&args, &mut checks),
+        Command::Ringwait(args) => ringwait::run(&args, &mut checks),
         Command::Faults(args) => faults::run(&args, &mut checks),
         Command::Share(args) => share::run(&args, &mut checks),
         Command::Pingpong(args) => pingpong::run(&args, &mut checks),

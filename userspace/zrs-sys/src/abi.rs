@@ -36,6 +36,7 @@ pub const ZRS_IOC_POOL: u32 = iowr::<zrs_ioc_pool>(0x03);
 pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
 pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
 pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
+pub const ZRS_IOC_RING_WAIT: u32 = iow::<zrs_ioc_ring_wait>(0x41);
 
 pub const ZRS_LINK_CONNECTING: u32 = 1;
 pub const ZRS_LINK_UP: u32 = 2;
@@ -192,6 +193,14 @@ pub struct zrs_ring {
     pub reserved2: [u64; 7],
     pub need_credit: u32,
     pub reserved3: [u32; 15],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_ring_wait {
+    pub head: u64,
+    pub timeout_ns: u64,
+    pub reserved: [u64; 2],
 }
 
 impl Default for zrs_ioc_pool {

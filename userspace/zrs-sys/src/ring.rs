@@ -12,19 +12,28 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::abi::*;
 use crate::{sock, Map};
 
-/// Tells the kernel that descriptors were given back while it waited for room.
+/// What a ring asks of the kernel.
 pub trait Doorbell: Send + Sync {
-    /// Looks now. A failure is ignored: the kernel looks again by itself, later.
+    /// Descriptors were given back while the kernel waited for room: it looks now. A failure is
+    /// ignored: the kernel looks again by itself, later.
     fn ring(&self);
+
+    /// Waits for segments: [`sock::ring_wait`].
+    fn wait(&self, head: u64, timeout: Option<Duration>) -> io::Result<()>;
 }
 
 impl Doorbell for Arc<OwnedFd> {
     fn ring(&self) {
         let _ = sock::doorbell(self.as_fd());
+    }
+
+    fn wait(&self, head: u64, timeout: Option<Duration>) -> io::Result<()> {
+        sock::ring_wait(self.as_fd(), head, timeout)
     }
 }
 
@@ -114,6 +123,12 @@ impl Ring {
     /// Number of the first segment in this ring.
     pub fn first(&self) -> u64 {
         self.first
+    }
+
+    /// Waits until the ring has had `head` segments, for the end of the stream or its failure, or for
+    /// `timeout`; errors as [`sock::ring_wait`].
+    pub fn wait(&self, head: u64, timeout: Option<Duration>) -> io::Result<()> {
+        self.bell.wait(head, timeout)
     }
 
     /// Bytes in the window.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a ZRS socket has beyond the socket calls: its two options and the doorbell; and of what every
-//! socket has, busy polling and MSG_ZEROCOPY.
+//! What a ZRS socket has beyond the socket calls: its two options, the doorbell and the wait for the ring;
+//! and of what every socket has, busy polling and MSG_ZEROCOPY.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use crate::abi::*;
 
@@ -164,6 +165,21 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
 pub fn doorbell(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes no argument.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), ZRS_IOC_DOORBELL as _) })
+}
+
+/// ZRS_IOC_RING_WAIT: waits until the ring has had `head` segments, for the end of the stream or its
+/// failure, or for `timeout`; `None` waits for ever.
+///
+/// EAGAIN: the time is over. EINTR, after a signal. EINVAL: no ring.
+pub fn ring_wait(fd: BorrowedFd<'_>, head: u64, timeout: Option<Duration>) -> io::Result<()> {
+    let wait = zrs_ioc_ring_wait {
+        head,
+        // Zero is for ever, and so is what does not fit.
+        timeout_ns: timeout.map_or(0, |t| u64::try_from(t.as_nanos()).map_or(0, |ns| ns.max(1))),
+        reserved: [0; 2],
+    };
+    // SAFETY: the request reads one `zrs_ioc_ring_wait`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), ZRS_IOC_RING_WAIT as _, &raw const wait) })
 }
 
 fn check(r: libc::c_int) -> io::Result<()> {

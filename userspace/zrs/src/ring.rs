@@ -80,10 +80,6 @@ enum Found {
     Nothing,
 }
 
-/// A reader that is told of readable data this often without finding any in the ring fetches it
-/// by recv().
-const PATIENCE: u32 = 3;
-
 /// What one recv() fetches when the ring does not say how much there is.
 const FETCH: usize = 64 * 1024;
 
@@ -111,7 +107,7 @@ impl RxRing {
         self.ring.window_len()
     }
 
-    /// The next segment; waits for it by poll(), for ever. None: the end of the stream.
+    /// The next segment; waits for it, for ever. None: the end of the stream.
     ///
     /// Errors: ECONNRESET and others as recv(); what had arrived before is delivered first.
     pub fn recv(&self) -> io::Result<Option<Segment>> {
@@ -125,37 +121,51 @@ impl RxRing {
 
     /// As [`RxRing::recv`], with WouldBlock instead of waiting.
     pub fn try_recv(&self) -> io::Result<Option<Segment>> {
-        match self.recv_until(Some(Instant::now())) {
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(Errno::WOULDBLOCK.into()),
-            other => other,
+        let mut cursor = self.lock();
+        if let Found::Segment(segment) = self.look(&mut cursor)? {
+            return Ok(Some(segment));
+        }
+        let wanted = PollFlags::IN | PollFlags::RDHUP;
+        let ready = stream::wait(self.as_fd(), wanted, Some(Instant::now()))?;
+        if ready.is_empty() {
+            return Err(Errno::WOULDBLOCK.into());
+        }
+        // What came before the end is in the ring by now.
+        match self.look_or_fetch(&mut cursor)? {
+            Found::Segment(segment) => Ok(Some(segment)),
+            Found::End => Ok(None),
+            Found::Nothing => Err(Errno::WOULDBLOCK.into()),
         }
     }
 
     fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Segment>> {
-        let mut idle = 0;
+        let mut woken = false;
         loop {
-            match self.look(&mut self.lock())? {
-                Found::Segment(segment) => return Ok(Some(segment)),
-                Found::End => return Ok(None),
-                Found::Nothing => {}
-            }
-            // Not under the lock: another thread may take what comes.
-            let wanted = PollFlags::IN | PollFlags::RDHUP;
-            let ready = stream::wait(self.as_fd(), wanted, deadline)?;
-            let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-            idle += 1;
-            if ready.intersects(ended) || (ready.contains(PollFlags::IN) && idle > PATIENCE) {
-                // What came before the end is in the ring by now.
-                match self.look_or_fetch(&mut self.lock())? {
+            let next = {
+                let mut cursor = self.lock();
+                let found = match woken {
+                    // The end and errors are not in the ring.
+                    true => self.look_or_fetch(&mut cursor)?,
+                    false => self.look(&mut cursor)?,
+                };
+                match found {
                     Found::Segment(segment) => return Ok(Some(segment)),
                     Found::End => return Ok(None),
-                    Found::Nothing => {}
+                    Found::Nothing => cursor.next,
                 }
-            }
-            let expired = deadline.is_some_and(|d| Instant::now() >= d);
-            if expired && (ready.is_empty() || idle > PATIENCE) {
+            };
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Err(Errno::TIMEDOUT.into());
             }
+            // Not under the lock: another thread may take what comes.
+            woken = match self.ring.wait(next + 1, left) {
+                Ok(()) => true,
+                Err(e) => match e.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => false,
+                    _ => return Err(e),
+                },
+            };
         }
     }
 
