@@ -140,6 +140,15 @@ bool zrs_helper_current_exiting(void)
 }
 
 /*
+ * Every copy of payload by the module that is none of _copy_{to,from}_iter():
+ * a function of its own, so that it can be traced.
+ */
+void zrs_helper_copy_payload(void *to, const void *from, size_t bytes)
+{
+	memcpy(to, from, bytes);
+}
+
+/*
  * cond_resched() does nothing in a kernel that preempts, and with
  * CONFIG_PREEMPT_LAZY a loop in the kernel is preempted at the next tick only.
  */

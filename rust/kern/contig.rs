@@ -198,22 +198,31 @@ impl ContigPages {
         }
     }
 
-    /// Copies from `off` on into `out`. `EINVAL` if that is not all inside.
-    pub fn copy_out(&self, off: usize, out: &mut [u8]) -> Result {
-        let src = self.at(off, out.len())?;
-        // SAFETY: `src` is good for `out.len()` bytes (see `at`); `out` is exclusively ours and so
-        // does not overlap. The device may write at the same time: the bytes are then a mixture,
-        // any of which is a valid `u8`.
-        unsafe { core::ptr::copy_nonoverlapping(src, out.as_mut_ptr(), out.len()) };
+    /// The `N` bytes at `off`, a header. `EINVAL` if they are not all inside.
+    pub fn read<const N: usize>(&self, off: usize) -> Result<[u8; N]> {
+        let src = self.at(off, N)?;
+        let mut out = [0; N];
+        // SAFETY: `src` is good for `N` bytes (see `at`); `out` is exclusively ours and so does not
+        // overlap. The device may write at the same time: the bytes are then a mixture, any of
+        // which is a valid `u8`.
+        unsafe { core::ptr::copy_nonoverlapping(src, out.as_mut_ptr(), N) };
+        Ok(out)
+    }
+
+    /// Writes `data`, a header, to `off`. `EINVAL` if that does not all fit.
+    pub fn write<const N: usize>(&self, off: usize, data: &[u8; N]) -> Result {
+        let dst = self.at(off, N)?;
+        // SAFETY: `dst` is good for `N` bytes (see `at`), and no Rust reference to the pool's memory
+        // exists, so `data` does not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), dst, N) };
         Ok(())
     }
 
-    /// Copies `data` to `off`. `EINVAL` if that does not all fit.
-    pub fn copy_in(&self, off: usize, data: &[u8]) -> Result {
-        let dst = self.at(off, data.len())?;
-        // SAFETY: `dst` is good for `data.len()` bytes (see `at`), and no Rust reference to the
-        // pool's memory exists, so `data` does not overlap.
-        unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), dst, data.len()) };
+    /// Copies payload from `off` on into `out`. `EINVAL` if that is not all inside.
+    pub fn copy_payload(&self, off: usize, out: &mut [u8]) -> Result {
+        let src = self.at(off, out.len())?;
+        // SAFETY: as in `read`, for `out.len()` bytes.
+        unsafe { bindings::copy_payload(out.as_mut_ptr().cast(), src.cast(), out.len()) };
         Ok(())
     }
 
@@ -243,7 +252,7 @@ impl ContigPages {
             return Ok(0);
         }
         // SAFETY: `src` is good for `len` bytes (see `at`) and the iterator is valid, both for the
-        // whole call; copying bytes that change meanwhile is as in `copy_out`.
+        // whole call; copying bytes that change meanwhile is as in `read`.
         let n = unsafe { bindings::_copy_to_iter(src.cast(), len, iter.as_raw()) };
         if n == 0 {
             return Err(EFAULT);
@@ -251,35 +260,11 @@ impl ContigPages {
         Ok(n)
     }
 
-    /// Copies `len` bytes from the program to `off`. Returns how many came: fewer than `len` if
-    /// the iterator has no more or its memory faults.
+    /// Copies `len` bytes from the program to `off`, as far as its memory is present: what is not ends
+    /// the copy. Returns how many came, also none.
     ///
-    /// Context and errors as [`copy_to_iter`](Self::copy_to_iter).
-    pub fn copy_from_iter(
-        &self,
-        off: usize,
-        len: usize,
-        iter: &mut IovIterSource<'_>,
-    ) -> Result<usize> {
-        let dst = self.at(off, len)?;
-        if len == 0 || iter.is_empty() {
-            return Ok(0);
-        }
-        // SAFETY: `dst` is good for `len` bytes (see `at`), the iterator is valid, and no Rust
-        // reference to the memory exists that this write could invalidate.
-        let n = unsafe { bindings::_copy_from_iter(dst.cast(), len, iter.as_raw()) };
-        if n == 0 {
-            return Err(EFAULT);
-        }
-        Ok(n)
-    }
-}
-
-impl ContigPages {
-    /// As [`copy_from_iter`](Self::copy_from_iter), of memory that is present: what is not ends the
-    /// copy. Returns how many came, also none.
-    ///
-    /// Context: any in which the program's memory is the current one; does not sleep.
+    /// Context: any in which the program's memory is the current one; does not sleep. Errors: `EINVAL`
+    /// if the range is not all inside.
     pub fn copy_from_iter_nofault(
         &self,
         off: usize,
@@ -287,7 +272,8 @@ impl ContigPages {
         iter: &mut IovIterSource<'_>,
     ) -> Result<usize> {
         let dst = self.at(off, len)?;
-        // SAFETY: as in `copy_from_iter`; faults are refused between the two calls.
+        // SAFETY: `dst` is good for `len` bytes (see `at`), the iterator is valid, and no Rust reference
+        // to the memory exists that this write could invalidate; faults are refused between the two calls.
         let n = unsafe {
             bindings::pagefault_disable();
             let n = bindings::_copy_from_iter(dst.cast(), len, iter.as_raw());

@@ -176,21 +176,19 @@ impl Pool {
         block: u32,
         payload: usize,
     ) -> Result<[u8; HEADER_LEN]> {
-        let mut out = [0; HEADER_LEN];
         verbs
             .region
             .sync_for_cpu(Self::header_at(block), HEADER_LEN)?;
         if payload > 0 {
             verbs.region.sync_for_cpu(self.block_at(block), payload)?;
         }
-        self.mem.copy_out(Self::header_at(block), &mut out)?;
-        Ok(out)
+        self.mem.read(Self::header_at(block))
     }
 
     /// Copies the payload of a block out of it, so that the block can be used again.
     pub(super) fn copy_payload(&self, block: u32, len: usize) -> Result<KVec<u8>> {
         let mut bytes = KVec::from_elem(0_u8, len, GFP_KERNEL)?;
-        self.mem.copy_out(self.block_at(block), &mut bytes)?;
+        self.mem.copy_payload(self.block_at(block), &mut bytes)?;
         Ok(bytes)
     }
 

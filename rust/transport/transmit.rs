@@ -81,7 +81,7 @@ impl TxBuffers {
 
     fn put_header(&self, slot: u16, h: &Header) -> Result<Sge> {
         let at = Self::header_at(slot);
-        self.mem.copy_in(at, &h.encode())?;
+        self.mem.write(at, &h.encode())?;
         self.region.sync_for_device(at, HEADER_LEN)?;
         self.region.sge(at, HEADER_LEN)
     }
