@@ -159,19 +159,21 @@ impl WaitQueue {
             bindings::init_wait_entry(helper.get(), 0);
         }
         let out = loop {
-            // SAFETY: queue and entry are initialised. From here until `finish_wait` this task may
-            // be on the queue, and `entry` lives on its stack all that time.
-            let signal = unsafe {
-                bindings::prepare_to_wait_event(self.head.get(), entry.get(), mode.task_state())
-            };
             if let Some(help) = help {
                 let queue = help.queue().head.get();
-                // SAFETY: as above. It sets the task's state after a signal, too, which the end of the
-                // wait undoes.
+                // SAFETY: queue and entry are initialised; from here until `finish_wait` this task may be
+                // on the queue, and `helper` lives on its stack all that time.
                 unsafe {
                     bindings::prepare_to_wait_exclusive(queue, helper.get(), mode.task_state())
                 };
             }
+            // The queue that must not be missed comes last. Whoever is woken leaves the queue, and what
+            // comes after it makes him sleep all the same: on the other queue that costs an offer of
+            // help, which somebody else then gets.
+            // SAFETY: as above, with `entry`.
+            let signal = unsafe {
+                bindings::prepare_to_wait_event(self.head.get(), entry.get(), mode.task_state())
+            };
             if let Some(r) = cond() {
                 break Ok(r);
             }
@@ -206,7 +208,7 @@ impl WaitQueue {
                 }
             }
         };
-        // SAFETY: as for `prepare_to_wait_event`; after this the queue no longer knows `entry`.
+        // SAFETY: as above; after this the queue no longer knows `entry`.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
         if let Some(help) = help {
             // SAFETY: as above.
