@@ -4,7 +4,7 @@
 # device copies in place of hardware is not among them, nor what a library copies (rsockets: each byte twice).
 # rows: Z3 Z4 Z5 Z6 B2 B3
 # debug: no
-# module: tests/lib/copycount
+# test-module: tests/lib/copycount
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -21,14 +21,17 @@ transfer() {
 }
 
 ktap_start
-check "the counter is there" insmod /zrs/build/tests/lib/copycount/copycount.ko || ktap_bail "nothing to count with"
+insmod /zrs/build/tests/lib/copycount/copycount.ko || ktap_bail "nothing to count with"
 at_end "rmmod copycount"
 start server B "listening on" zrs bench --server "$ADDR_B:7400" || ktap_bail "the server"
 # carrier CARRIER LEAST MOST: thousandths of a copy for each byte.
 carrier() {
 	local before after got
 	before=$(copied)
-	check "$1: $MIB messages of 1 MiB" transfer "$1" || return
+	transfer "$1" || {
+		ktap_fail "$1: $MIB messages of 1 MiB"
+		return
+	}
 	after=$(copied)
 	# Two messages go before, to warm up.
 	got=$(((after - before) * 1000 / ((MIB + 2) << 20)))
