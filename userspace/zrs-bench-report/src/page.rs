@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The part of the documentation that is made from the results: tables, and where the plots are.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use zrs_bench::{number, size, Carrier, Interval, Measure, Samples, Table};
+use zrs_bench::{median, number, size, Carrier, Interval, Measure, Samples, Table};
 
 use crate::plot::{limit, Picture};
 use crate::rows::values;
@@ -44,13 +45,13 @@ fn heading(text: &str) -> String {
 pub fn page(samples: &Samples, pictures: &[Picture], about: &str) -> String {
     let mut text = format!("{about}\n");
     text += &heading("Targets");
-    let mut table = Table::new(["target", "bound", "ratio (interval)", "to", "result"]);
+    let mut table = Table::new(["target", "bound", "figure (interval)", "to", "result"]);
     for target in &TARGETS {
         let row = match target.ratio(samples) {
             None => [String::new(), String::new(), "not measured".into()],
             Some((ratio, theirs)) => [
                 with_interval(&ratio),
-                theirs.to_string(),
+                theirs.map_or("\\-".into(), |c| c.to_string()),
                 if target.met(&ratio) { "met" } else { "missed" }.into(),
             ],
         };
@@ -66,6 +67,7 @@ pub fn page(samples: &Samples, pictures: &[Picture], about: &str) -> String {
             text += &figures(samples, measure, value, unit);
         }
     }
+    text += &tasks(samples);
     for picture in pictures {
         text += &heading(picture.title);
         let _ = writeln!(
@@ -119,6 +121,64 @@ fn figures(samples: &Samples, measure: Measure, value: &str, unit: &str) -> Stri
         table.row(std::iter::once(label).chain(carriers.iter().map(cell)));
     }
     heading(&format!("{measure}: {value}, {unit}")) + &table.rst()
+}
+
+/// Processor time of programs and kernel threads for each GiB, in messages of 1 MiB: those that take
+/// most of it.
+fn tasks(samples: &Samples) -> String {
+    const SIZE: u64 = 1 << 20;
+    const MOST: usize = 12;
+    let of_it = |s: &&zrs_bench::Sample| s.measure == Measure::Cost && s.size == SIZE;
+    // Seconds a GiB of each task, by carrier and round.
+    let mut spent: BTreeMap<&str, BTreeMap<Carrier, Vec<f64>>> = BTreeMap::new();
+    for sample in samples.0.iter().filter(of_it) {
+        let Some(bytes) = sample.values.get("bytes").filter(|b| **b > 0.0) else {
+            continue;
+        };
+        for (name, seconds) in &sample.values {
+            if let Some(task) = name.strip_prefix("task:") {
+                let per_gib = seconds / bytes * f64::from(1 << 30);
+                let by_carrier = spent.entry(task).or_default();
+                by_carrier.entry(sample.carrier).or_default().push(per_gib);
+            }
+        }
+    }
+    // A task that a round has not seen has taken nothing there.
+    for (carrier, times) in spent.values_mut().flatten() {
+        let rounds = samples
+            .0
+            .iter()
+            .filter(|s| of_it(s) && s.carrier == *carrier)
+            .count();
+        times.resize(rounds.max(times.len()), 0.0);
+    }
+    let most = |by_carrier: &BTreeMap<Carrier, Vec<f64>>| {
+        let medians = by_carrier.values().map(|v| median(v));
+        medians.fold(0.0, f64::max)
+    };
+    let mut tasks: Vec<_> = spent
+        .iter()
+        .map(|(task, by)| (*task, by, most(by)))
+        .collect();
+    tasks.sort_by(|a, b| b.2.total_cmp(&a.2));
+    tasks.truncate(MOST);
+    let mut carriers: Vec<Carrier> = tasks.iter().flat_map(|t| t.1.keys().copied()).collect();
+    carriers.sort();
+    carriers.dedup();
+    if carriers.is_empty() {
+        return String::new();
+    }
+    let names = carriers.iter().map(|c| c.name().to_string());
+    let mut table = Table::new(std::iter::once("task".to_string()).chain(names));
+    for (task, by_carrier, _) in tasks {
+        let cell = |c: &Carrier| {
+            by_carrier
+                .get(c)
+                .map_or("\\-".into(), |v| number(median(v)))
+        };
+        table.row(std::iter::once(task.to_string()).chain(carriers.iter().map(cell)));
+    }
+    heading("cost, 1 Mi: processor time of programs and kernel threads, s/GiB") + &table.rst()
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
             ("work_requests_per_mib", "1/MiB"),
             ("recv_requests_per_mib", "1/MiB"),
             ("completions_per_mib", "1/MiB"),
+            ("signaled_per_mib", "1/MiB"),
             ("calls_per_mib", "1/MiB"),
             ("calls_per_message", "1"),
             ("switches_per_mib", "1/MiB"),
@@ -68,10 +69,10 @@ pub fn rows(samples: &Samples, kernel: &str) -> Vec<Value> {
         let ratio = target.ratio(samples);
         let mut row = row(target.name, ratio.as_ref().map(|(ratio, _)| ratio));
         row["rows"] = words(target.rows);
-        row["unit"] = "ratio".into();
+        row["unit"] = target.unit().into();
         row["reference"] = match &ratio {
-            Some((_, theirs)) => theirs.name().into(),
-            None => Value::Null,
+            Some((_, Some(theirs))) => theirs.name().into(),
+            _ => Value::Null,
         };
         row["target"] = target.bound().into();
         row["met"] = ratio.is_some_and(|(ratio, _)| target.met(&ratio)).into();

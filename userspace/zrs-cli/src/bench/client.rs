@@ -257,6 +257,7 @@ fn derive(values: &mut Values, base: &Values) {
         ("kernel_work_requests", "work_requests"),
         ("kernel_recv_requests", "recv_requests"),
         ("kernel_completions", "completions"),
+        ("kernel_signaled", "signaled"),
     ] {
         if let Some(count) = get(from) {
             more.insert(format!("{to}_per_mib"), count / bytes * mib);

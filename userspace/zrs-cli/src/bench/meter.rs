@@ -20,7 +20,7 @@ pub struct Meter {
 }
 
 /// Counters of the module that mean something as a difference.
-const GROWING: [&str; 8] = [
+const GROWING: [&str; 9] = [
     "tx_bytes",
     "rx_bytes",
     "tx_copied",
@@ -28,6 +28,7 @@ const GROWING: [&str; 8] = [
     "work_requests",
     "recv_requests",
     "completions",
+    "signaled",
     "empty_events",
 ];
 
