@@ -75,7 +75,7 @@ constants!(
 pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1;
+pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

@@ -146,6 +146,14 @@ impl Descriptors for Option<Arc<Ring>> {
 const WINDOW_OFFSET: u64 = 1 << 32;
 
 impl super::Inner {
+    /// Whether the peer may soon be out of room.
+    fn is_crowded(&self) -> bool {
+        let window = self.window.as_ref().map_or(0, |w| w.bytes());
+        self.rx.bytes() >= (window / 2) as u64
+            || self.rx.bytes() >= u64::from(params::LIMITS.small / 2)
+            || self.rx.len() >= params::LIMITS.msgs / 2
+    }
+
     /// Shows the segment that has just arrived to the program, if it has a ring.
     pub(crate) fn publish(&mut self, index: u32) {
         if let (Some(ring), Some(seg)) = (&self.ring, self.rx.get_mut(index)) {
@@ -259,10 +267,10 @@ impl Sock {
         if this.reap() {
             Sock::talk(this);
         }
-        // Too long for the clock is for ever.
+        // Too long for the clock is for ever. The tick that has begun does not count.
         let ms = wait.timeout_ns.div_ceil(1_000_000);
         let mut timeout = match u32::try_from(ms) {
-            Ok(ms @ 1..) => Some(msecs_to_jiffies(ms)),
+            Ok(ms @ 1..) => Some(msecs_to_jiffies(ms).saturating_add(1)),
             _ => None,
         };
         this.await_link(WaitMode::Interruptible, &mut timeout, || {
@@ -273,29 +281,28 @@ impl Sock {
 
     /// Whether the ring's reader has something to look at; `None` if not yet.
     fn ring_ready(&self, head: u64) -> Option<Result> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
         if inner.ring.is_none() {
             return Some(Err(EINVAL));
         }
         let failed = inner.sk.as_ref().is_none_or(|sk| sk.err().is_some());
         let ended = inner.chan.as_ref().is_none_or(Channel::read_ended) || inner.shut_read;
-        (inner.arrived >= head || failed || ended).then_some(Ok(()))
+        // What has arrived may be all that the peer can send before some of it is given back.
+        let full = inner.is_crowded() && inner.rx.readable(&inner.ring);
+        (inner.arrived >= head || failed || ended || full).then_some(Ok(()))
     }
 
     /// While the peer may soon be out of room, the program is asked to tell when it gives some
     /// back; then we look again, for it may just have done so.
     pub(crate) fn ask_for_doorbell(this: &Arc<Self>) {
         let crowded = {
-            let mut inner = this.inner.lock();
-            let inner = &mut *inner;
-            let Some(ring) = &inner.ring else {
+            let inner = this.inner.lock();
+            if inner.ring.is_none() {
                 return;
-            };
-            let window = inner.window.as_ref().map_or(0, |w| w.bytes());
-            let crowded = inner.rx.bytes() >= (window / 2) as u64
-                || inner.rx.bytes() >= u64::from(params::LIMITS.small / 2)
-                || inner.rx.len() >= params::LIMITS.msgs / 2;
-            if crowded {
+            }
+            let crowded = inner.is_crowded();
+            if let (true, Some(ring)) = (crowded, &inner.ring) {
                 ring.need_credit();
             }
             crowded

@@ -30,6 +30,7 @@
 /* Feature bits in struct zrs_ioc_version. */
 #define ZRS_FEATURE_STREAM	(1ULL << 0)	/* SOCK_STREAM over IPv4 */
 #define ZRS_FEATURE_RX_RING	(1ULL << 1)	/* ZRS_RX_RING and mmap() */
+#define ZRS_FEATURE_RING_WAIT	(1ULL << 2)	/* ZRS_IOC_RING_WAIT */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -251,12 +252,14 @@ struct zrs_ring {
 
 /*
  * ioctl() on a socket with a ring: wait until the ring's head is at least
- * "head", until the stream has ended or failed (then recv() says which), or for
- * timeout_ns; 0 waits for ever, whatever O_NONBLOCK and SO_RCVTIMEO say. As
- * poll(), it looks for DONE descriptors; unlike poll() it takes what the link
- * brings itself, and polls before it sleeps if the socket may (SO_BUSY_POLL).
+ * "head", until the stream has ended or failed (then recv() says which), until
+ * there is something to take and the peer may soon be out of room, or for
+ * timeout_ns, rounded up to the kernel's ticks; 0, and more than 49 days, is for
+ * ever, whatever O_NONBLOCK and SO_RCVTIMEO say. As poll(), it looks for DONE
+ * descriptors; unlike poll() it takes what the link brings itself, and polls
+ * before it sleeps if the socket may (SO_BUSY_POLL).
  *
- * Errors: EINVAL (no ring, reserved), EAGAIN (the time is over), EINTR.
+ * Errors: EINVAL (no ring, reserved), EFAULT, EAGAIN (the time is over), EINTR.
  */
 struct zrs_ioc_ring_wait {
 	__u64 head;		/* in: segments */

@@ -29,8 +29,8 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let tests: [fn(&Args, &mut Checks) -> Option<()>; 5] =
-        [refused, data, several, interrupted, ended];
+    let tests: [fn(&Args, &mut Checks) -> Option<()>; 6] =
+        [refused, data, several, full, interrupted, ended];
     for test in tests {
         test(args, checks);
     }
@@ -148,6 +148,23 @@ fn several(args: &Args, checks: &mut Checks) -> Option<()> {
     });
     checks.eq("three are sent", sent, Ok(()));
     checks.eq("and waited for", seen, Ok(3));
+    Some(())
+}
+
+/// When the peer can send no more before something is taken, a wait for more than there is ends.
+fn full(args: &Args, checks: &mut Checks) -> Option<()> {
+    const BYTES: usize = 2 << 20;
+    let end = checks.need("a ring", End::new(args))?;
+    let (sent, seen, got) = thread::scope(|s| {
+        let sender = s.spawn(|| raw::send_all(&*end.fd, &vec![1; BYTES]));
+        let seen = end.wait(u64::MAX, Some(PATIENCE));
+        let mut all = vec![0; BYTES];
+        let got = raw::recv_all(&*end.fd, &mut all);
+        (sender.join().expect("the sender"), seen, got)
+    });
+    checks.eq("a wait for more than can come", seen, Ok(()));
+    checks.eq("all is sent", sent, Ok(()));
+    checks.eq("and comes", got, Ok(()));
     Some(())
 }
 

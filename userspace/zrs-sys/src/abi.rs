@@ -11,6 +11,7 @@ pub const ZRS_UAPI_VERSION: u32 = 1;
 
 pub const ZRS_FEATURE_STREAM: u64 = 1 << 0;
 pub const ZRS_FEATURE_RX_RING: u64 = 1 << 1;
+pub const ZRS_FEATURE_RING_WAIT: u64 = 1 << 2;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;

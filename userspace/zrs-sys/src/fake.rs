@@ -9,7 +9,7 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -33,9 +33,12 @@ pub struct Kernel {
     rooms: VecDeque<usize>,
 }
 
-/// Counts doorbells.
+/// Counts doorbells, and keeps what was waited for.
 #[derive(Clone, Debug, Default)]
-pub struct Bell(pub Arc<AtomicU64>);
+pub struct Bell(pub Arc<AtomicU64>, pub Arc<Mutex<Vec<Wait>>>);
+
+/// The head that was waited for, and for how long.
+pub type Wait = (u64, Option<Duration>);
 
 impl Doorbell for Bell {
     fn ring(&self) {
@@ -43,7 +46,10 @@ impl Doorbell for Bell {
     }
 
     /// A while, whatever comes.
-    fn wait(&self, _head: u64, _timeout: Option<Duration>) -> io::Result<()> {
+    fn wait(&self, head: u64, timeout: Option<Duration>) -> io::Result<()> {
+        let mut waits = self.1.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.push((head, timeout));
+        drop(waits);
         thread::sleep(Duration::from_millis(1));
         Ok(())
     }

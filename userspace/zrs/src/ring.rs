@@ -131,7 +131,11 @@ impl RxRing {
             return Err(Errno::WOULDBLOCK.into());
         }
         // What came before the end is in the ring by now.
-        match self.look_or_fetch(&mut cursor)? {
+        let found = match self.look(&mut cursor)? {
+            Found::Nothing => self.ask(&mut cursor)?,
+            found => found,
+        };
+        match found {
             Found::Segment(segment) => Ok(Some(segment)),
             Found::End => Ok(None),
             Found::Nothing => Err(Errno::WOULDBLOCK.into()),
@@ -139,14 +143,16 @@ impl RxRing {
     }
 
     fn recv_until(&self, deadline: Option<Instant>) -> io::Result<Option<Segment>> {
-        let mut woken = false;
+        // Of the segment that was waited for.
+        let mut awaited = None;
         loop {
             let next = {
                 let mut cursor = self.lock();
-                let found = match woken {
-                    // The end and errors are not in the ring.
-                    true => self.look_or_fetch(&mut cursor)?,
-                    false => self.look(&mut cursor)?,
+                let found = match self.look(&mut cursor)? {
+                    // The end and errors are not in the ring. If another thread has taken what was
+                    // waited for, there need be none.
+                    Found::Nothing if awaited == Some(cursor.next) => self.ask(&mut cursor)?,
+                    found => found,
                 };
                 match found {
                     Found::Segment(segment) => return Ok(Some(segment)),
@@ -156,13 +162,16 @@ impl RxRing {
             };
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(Errno::TIMEDOUT.into());
+                return match self.try_recv() {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Errno::TIMEDOUT.into()),
+                    result => result,
+                };
             }
             // Not under the lock: another thread may take what comes.
-            woken = match self.ring.wait(next + 1, left) {
-                Ok(()) => true,
+            awaited = match self.ring.wait(next + 1, left) {
+                Ok(()) => Some(next),
                 Err(e) => match e.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => false,
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => None,
                     _ => return Err(e),
                 },
             };
@@ -220,15 +229,13 @@ impl RxRing {
         }
     }
 
-    /// Looks, and when the ring is empty asks the socket: it knows of the end and of errors.
-    fn look_or_fetch(&self, cursor: &mut Cursor) -> io::Result<Found> {
-        match self.look(cursor)? {
-            Found::Nothing => Ok(match self.fetch(FETCH)? {
-                None => Found::Nothing,
-                Some(bytes) if bytes.is_empty() => Found::End,
-                Some(bytes) => Found::Segment(Segment(Bytes::Copied(bytes))),
-            }),
-            found => Ok(found),
+    /// Asks the socket, which knows of the end and of errors; the ring is empty.
+    fn ask(&self, cursor: &mut Cursor) -> io::Result<Found> {
+        match self.fetch(FETCH)? {
+            // Bytes that have come meanwhile have a place in the ring, which was taken with them.
+            Some(bytes) if !bytes.is_empty() => Ok(Found::Segment(Segment(Bytes::Copied(bytes)))),
+            Some(_) => Ok(Found::End),
+            None => self.look(cursor),
         }
     }
 

@@ -15,6 +15,7 @@ use super::*;
 
 struct Fake {
     kernel: Kernel,
+    bell: Bell,
     /// The far end of the socket: its bytes wait "in the kernel", its shutdown is the end.
     peer: UnixStream,
     rx: RxRing,
@@ -25,11 +26,13 @@ fn fake(entries: u32) -> Fake {
 }
 
 fn fake_from(first: u64, entries: u32) -> Fake {
-    let (kernel, ring) = pair_from(first, entries, 4096, Bell::default()).unwrap();
+    let bell = Bell::default();
+    let (kernel, ring) = pair_from(first, entries, 4096, bell.clone()).unwrap();
     let (peer, ours) = UnixStream::pair().unwrap();
     let socket = Socket::from(OwnedFd::from(ours));
     Fake {
         kernel,
+        bell,
         peer,
         rx: RxRing::new(ring, Arc::new(socket)),
     }
@@ -181,4 +184,31 @@ fn the_last_handle_shuts_down_despite_segments() {
     drop(f.rx);
     assert_eq!(f.peer.read(&mut [0]).unwrap(), 0, "the peer sees the end");
     drop((held, extra_reference));
+}
+
+#[test]
+fn it_waits_for_the_next_segment_and_no_longer_than_it_may() {
+    let mut f = fake_from(7, 4);
+    assert!(f.kernel.put(b"x"));
+    f.rx.recv().unwrap();
+    let limit = Duration::from_millis(20);
+    assert_eq!(kind(f.rx.recv_timeout(limit)), io::ErrorKind::TimedOut);
+    let waits = f.bell.1.lock().unwrap();
+    assert!(!waits.is_empty());
+    for (head, timeout) in waits.iter() {
+        assert_eq!(*head, 9);
+        assert!(timeout.is_some_and(|t| t <= limit && !t.is_zero()));
+    }
+}
+
+#[test]
+fn the_end_is_seen_without_time() {
+    let f = fake(4);
+    assert_eq!(
+        kind(f.rx.recv_timeout(Duration::ZERO)),
+        io::ErrorKind::TimedOut
+    );
+    f.peer.shutdown(Shutdown::Write).unwrap();
+    assert!(f.rx.recv_timeout(Duration::ZERO).unwrap().is_none());
+    assert!(f.bell.1.lock().unwrap().is_empty());
 }
