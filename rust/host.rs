@@ -221,7 +221,7 @@ impl Host {
         };
         if links.iter().filter(theirs).count() >= ACCEPTED_MAX {
             if let Some(oldest) = links.iter().find(theirs) {
-                oldest.fail(Failure::LinkLost);
+                oldest.lost("its peer has made too many");
             }
         }
         Ok(links.push(link.clone(), GFP_KERNEL)?)
@@ -255,7 +255,7 @@ impl Host {
             let Some(link) = self.links.lock().iter().find(on_it).cloned() else {
                 break;
             };
-            link.fail(Failure::NoDevice);
+            link.fail_loud(Failure::NoDevice, "its device goes");
             self.queue.flush();
         }
     }
@@ -410,7 +410,7 @@ impl Host {
                 continue;
             }
             if link.channels() == 0 || now.saturating_sub(since) > ORPHAN_NS {
-                link.fail(Failure::LinkLost);
+                link.lost("channels do not end");
             } else {
                 again = true;
             }

@@ -148,6 +148,11 @@ void zrs_helper_copy_payload(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
+bool zrs_helper_need_resched(void)
+{
+	return tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY);
+}
+
 /*
  * cond_resched() does nothing in a kernel that preempts, and with
  * CONFIG_PREEMPT_LAZY a loop in the kernel is preempted at the next tick only.
@@ -156,7 +161,7 @@ void zrs_helper_relax(void)
 {
 	cpu_relax();
 	cond_resched_tasks_rcu_qs();
-	if (tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY))
+	if (zrs_helper_need_resched())
 		schedule();
 }
 

@@ -48,6 +48,18 @@ pub fn relax() {
     unsafe { bindings::relax() };
 }
 
+/// A hint between two looks at memory. Any context.
+pub fn cpu_relax() {
+    core::hint::spin_loop();
+}
+
+/// Whether somebody else needs this CPU, also one whom a preemption would make wait for the next
+/// tick: [`relax`] gives it to him. Any context.
+pub fn need_resched() -> bool {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::need_resched() }
+}
+
 /// Whether the calling task gets a CPU as soon as an ordinary one: neither nice nor of a lower class.
 pub fn eager() -> bool {
     // SAFETY: looks at the calling task only.

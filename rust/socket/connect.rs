@@ -283,7 +283,7 @@ impl Sock {
                 let link = inner.link.clone().filter(|_| silent);
                 drop(inner);
                 if let Some(link) = link {
-                    link.fail(Failure::LinkLost);
+                    link.lost("a channel does not end");
                 }
                 return None;
             }

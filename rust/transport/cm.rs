@@ -234,9 +234,19 @@ impl Link {
     }
 }
 
+/// An event that ends a link, for the log.
+fn name_of(event: &CmEvent<'_>) -> &'static str {
+    match event {
+        CmEvent::Disconnected(_) => "the peer has ended it",
+        CmEvent::AddrChange => "its address has changed",
+        _ => "the connection manager has ended it",
+    }
+}
+
 impl CmHandler for Link {
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
         let link: Arc<Link> = this.into();
+        let name = name_of(&event);
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
@@ -269,7 +279,7 @@ impl CmHandler for Link {
             | CmEvent::Other(..) => Err(EPROTO()),
         };
         if let Err(e) = result {
-            link.fail(failure_of(e));
+            link.fail_loud(failure_of(e), name);
         }
     }
 }

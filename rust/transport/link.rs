@@ -324,7 +324,8 @@ impl Link {
         writeln!(
             f,
             "{:?} -> {:?}: {:?} accepted={} channels={} pending={} replies={} credit={} slots={}/{} \
-             sq_free={} reserved={} starved={} held={}",
+             sq_free={} reserved={} starved={} held={} stuck={} sent={} done={} quiet={} asked={} event={} \
+             polled={} barred={}",
             tx.local,
             self.remote,
             tx.state,
@@ -339,6 +340,14 @@ impl Link {
             tx.reserved,
             tx.starved,
             self.held.load(Relaxed),
+            tx.stuck,
+            tx.seq,
+            tx.done,
+            tx.quiet,
+            tx.asked,
+            self.event.load(Relaxed),
+            self.spinning.load(Relaxed),
+            self.is_barred(),
         )
     }
 
@@ -441,15 +450,35 @@ impl Link {
 
     /// Ends the link. The first reason counts. Does not sleep; not in interrupts.
     pub(crate) fn fail(self: &Arc<Self>, why: Failure) {
-        {
+        self.end(why);
+    }
+
+    /// As [`Self::fail`], of a link that was at work: the log tells the `cause` if it carried channels.
+    pub(crate) fn lost(self: &Arc<Self>, cause: impl fmt::Display) {
+        self.fail_loud(Failure::LinkLost, cause);
+    }
+
+    /// As [`Self::fail`]; if the link was at work and carried channels, the log tells the `cause`.
+    pub(crate) fn fail_loud(self: &Arc<Self>, why: Failure, cause: impl fmt::Display) {
+        if let Some((true, local)) = self.end(why) {
+            pr_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
+        }
+    }
+
+    /// Ends the link; whether it was at work and carried channels, and our address, if it has ended
+    /// just now.
+    fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ipv4Addr)> {
+        let ended = {
             let mut tx = self.tx.lock();
             if tx.state == LinkState::Down {
-                return;
+                return None;
             }
             tx.state = LinkState::Down;
             tx.why = if tx.was_up { Failure::LinkLost } else { why };
-        }
+            (tx.was_up && !tx.channels.is_empty(), tx.local)
+        };
         let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());
+        Some(ended)
     }
 
     /// Ends a link that the peer takes for one of a former life of this host, which it ends thereby:

@@ -23,7 +23,7 @@ use crate::ib::cq::{Wc, WcOpcode};
 use crate::kern::wait::{Help, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
-use crate::proto::channel::{Event, Failure, State};
+use crate::proto::channel::{Event, State};
 use crate::proto::rx_queue::Segment;
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
@@ -34,6 +34,12 @@ use crate::stats::STATS;
 const BUDGET: usize = 512;
 /// Those taken by a thread that waits for some of them.
 const HELP_BUDGET: usize = 64;
+/// After so many looks at the completion queue, a thread that polls looks at everything else.
+const LOOKS: u32 = 16;
+
+fn new_wcs<const N: usize>() -> [Wc; N] {
+    core::array::from_fn(|_| Wc::default())
+}
 
 /// A block of the shared receive queue with a message in it. Posted again when it is dropped
 /// without having been held.
@@ -79,11 +85,12 @@ impl Link {
     }
 
     fn take_completions(self: &Arc<Self>, budget: usize) {
-        // While it is being made, the connection manager says why it fails.
+        let taken = self.drain_and_send(budget);
+        // While it is being made, the connection manager says why it fails; later a completion may.
         if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
-            self.fail(Failure::LinkLost);
+            self.lost("its queue pair has failed");
         }
-        if self.drain_and_send(budget) == 0 {
+        if taken == 0 {
             STATS.empty_events.add(1);
         }
     }
@@ -111,8 +118,7 @@ impl Link {
         let mut found = cond();
         while found.is_none() {
             let last = task::signal_pending() || over();
-            self.looked.store(task::jiffies() as usize, Relaxed);
-            if self.look() {
+            if self.look(if last { 1 } else { LOOKS }) {
                 self.transmit();
                 self.feed_starved();
             }
@@ -132,15 +138,31 @@ impl Link {
         found
     }
 
-    /// Takes completions if there are some and nobody else does; does not arm the queue.
-    fn look(self: &Arc<Self>) -> bool {
+    /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
+    /// arm the queue. Others get the processor at once if they need it. Returns whether there were any.
+    fn look(self: &Arc<Self>, times: u32) -> bool {
         let Some(_one) = self.drain.try_lock() else {
             return false;
         };
-        let Some(queues) = self.tx.lock().queues.clone() else {
-            return false;
+        let queues = {
+            let tx = self.tx.lock();
+            match (&tx.queues, tx.state) {
+                (_, LinkState::Connecting) | (None, _) => return false,
+                (Some(queues), _) => queues.clone(),
+            }
         };
-        self.state() != LinkState::Connecting && fault::asynchronous(|| self.take_some(&queues)) > 0
+        let mut wcs = new_wcs::<4>();
+        self.looked.store(task::jiffies() as usize, Relaxed);
+        for turn in 1.. {
+            if fault::asynchronous(|| self.take_some(&queues, &mut wcs)) > 0 {
+                return true;
+            }
+            if turn >= times || task::need_resched() {
+                break;
+            }
+            task::cpu_relax();
+        }
+        false
     }
 
     /// Takes up to about `budget` completions; returns how many. Arms the queue when it has
@@ -155,9 +177,10 @@ impl Link {
             // The peer was faster than the connection manager: its messages wait for the terms.
             return 0;
         }
+        let mut wcs = new_wcs::<16>();
         let mut taken = 0;
         while taken < budget {
-            let n = self.take_some(&queues);
+            let n = self.take_some(&queues, &mut wcs);
             taken += n;
             if n > 0 {
                 continue;
@@ -168,7 +191,7 @@ impl Link {
                 Ok(false) => break,
                 Err(_) => {
                     // Nobody would tell us of the next completion.
-                    self.fail(Failure::LinkLost);
+                    self.lost("its completion queue cannot be armed");
                     break;
                 }
             }
@@ -176,9 +199,8 @@ impl Link {
         taken
     }
 
-    fn take_some(self: &Arc<Self>, queues: &Queues) -> usize {
-        let mut wcs: [Wc; 16] = core::array::from_fn(|_| Wc::default());
-        let n = queues.cq.poll(&mut wcs);
+    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> usize {
+        let n = queues.cq.poll(wcs);
         for wc in wcs.iter().take(n) {
             self.completed(queues, wc);
         }
@@ -190,7 +212,7 @@ impl Link {
         let id = wc.wr_id();
         if id & SENT != 0 {
             if !wc.is_ok() {
-                self.fail(Failure::LinkLost);
+                self.lost(format_args!("a request: {:?}", wc.status()));
             }
             // What goes before a message's SEND completes only when it fails.
             if id & PART == 0 {
@@ -207,7 +229,7 @@ impl Link {
             payload: (wc.byte_len() as usize).saturating_sub(HEADER_LEN),
         };
         if !wc.is_ok() {
-            self.fail(Failure::LinkLost);
+            self.lost(format_args!("a receive: {:?}", wc.status()));
             return;
         }
         // From a peer that broke the rules nothing more is taken.

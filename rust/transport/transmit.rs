@@ -32,7 +32,7 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
-use crate::proto::channel::{Channel, Failure, Plan, State};
+use crate::proto::channel::{Channel, Plan, State};
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::socket::Sock;
 use crate::stats::STATS;
@@ -210,7 +210,7 @@ impl Reservation {
         };
         if post(tx, self.slot, message).is_err() {
             drop(guard);
-            link.fail(Failure::LinkLost);
+            link.lost("its send queue takes nothing");
         }
         Ok(end)
     }
@@ -598,7 +598,7 @@ impl Link {
         };
         if post(tx, slot, message).is_err() {
             drop(guard);
-            self.fail(Failure::LinkLost);
+            self.lost("its send queue takes nothing");
         }
         Some(said)
     }

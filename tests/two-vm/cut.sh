@@ -52,6 +52,9 @@ for name in fromA fromB inA inB; do
 	check_ended "and for a receiver ($name)" "$name" $BOUND
 done
 ktap_say "all of them after $((SECONDS - t0)) s"
+says_why() { on "$1" dmesg | grep -q " lost: "; }
+check "A's log says why" says_why A
+check "B's, too" says_why B
 check_within "A has no link left" 15 no_links A
 check_within "B has none" 15 no_links B
 start listenA A holding zrs-selftest hold --what listen --addr "$ADDR_A:7900" || ktap_bail "listener"

@@ -22,6 +22,7 @@ for which in "B vb" "A va"; do
 	start listener "$host" holding zrs-selftest hold --what listen --addr 0.0.0.0:7800 || ktap_bail "listener"
 	sleep 0.5
 	check "rdma link delete rxe$host under traffic" timeout 30 rdma link delete "rxe$host"
+	check "the log says why" sh -c 'dmesg | grep -q "lost: its device goes"'
 	for i in 1 2 3; do
 		check_ended "an error for sender $i" "sender$i"
 		check_ended "what arrived, then an error for receiver $i" "receiver$i"
