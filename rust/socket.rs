@@ -155,8 +155,10 @@ pub(crate) struct Inner {
     untold: bool,
     /// Which of the program's connects this is.
     attempt: u32,
-    /// How often CONNECT has been tried again because its link went down.
+    /// How often CONNECT has been tried again because its link went down,
     retries: u8,
+    /// and because the peer took the link for one of a former life of this host.
+    stale_tries: u8,
 }
 
 /// How long the peer may take to end a closed socket's channel, in nanoseconds.
@@ -210,6 +212,7 @@ impl Sock {
                     untold: false,
                     attempt: 0,
                     retries: 0,
+                    stale_tries: 0,
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),

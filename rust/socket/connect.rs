@@ -20,7 +20,7 @@ use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
-use crate::transport::link::Link;
+use crate::transport::link::{Chance, Link};
 
 impl Sock {
     /// bind(): EINVAL when bound or connected, EADDRINUSE, EADDRNOTAVAIL (not an address of
@@ -144,6 +144,7 @@ impl Sock {
             inner.phase = Phase::Fresh;
             inner.reported = false;
             inner.retries = 0;
+            inner.stale_tries = 0;
         }
     }
 
@@ -297,9 +298,9 @@ impl Sock {
         None
     }
 
-    /// The link is down, for the reason `why`. `chances`: how often a connect may be tried again on a new
-    /// one after that. Sleeps.
-    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, chances: u8) {
+    /// The link is down, for the reason `why`. `chance`: whether a connect may be tried again on a new one.
+    /// Sleeps.
+    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, chance: Chance) {
         let (again, attempt) = {
             let mut inner = this.inner.lock();
             if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
@@ -311,15 +312,20 @@ impl Sock {
                 .as_ref()
                 .is_some_and(|c| c.state() == State::Opening);
             // A link that goes down just now says nothing about whether the peer listens.
-            let again = opening && inner.retries < chances && !inner.released;
-            inner.retries += u8::from(again);
+            let inner = &mut *inner;
+            let tries = match chance {
+                Chance::Stale => &mut inner.stale_tries,
+                _ => &mut inner.retries,
+            };
+            let again = opening && *tries < chance.most() && !inner.released;
+            *tries += u8::from(again);
             if let Some(c) = &mut inner.chan {
                 c.abort(why);
             }
             // The device will never touch the channel's memory again: its queue pair is gone.
             inner.tx_done = u64::MAX;
             if !again {
-                report_failure(&mut inner);
+                report_failure(inner);
             }
             (again, inner.attempt)
         };

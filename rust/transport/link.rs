@@ -122,9 +122,28 @@ const HELP_WITHIN: Jiffies = 2;
 /// How long threads are not asked after one of them was late, in milliseconds.
 const BAR_MS: u32 = 1000;
 
-/// How many links of a former life of this host a peer may have; each of them can cost a connect an
-/// attempt.
-const MOST_STALE: u8 = 4;
+/// Whether a connect may be tried again on another link when its own is down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chance {
+    /// No.
+    None,
+    /// It had been up: that says nothing about the peer as it is now.
+    Lost,
+    /// The peer took it for one of a former life of this host, and has ended that one.
+    Stale,
+}
+
+impl Chance {
+    /// How often.
+    pub(crate) fn most(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Lost => 1,
+            // As many links of a former life the peer may have.
+            Self::Stale => 4,
+        }
+    }
+}
 
 /// What the link's spinlock guards.
 pub(super) struct Tx {
@@ -385,8 +404,8 @@ impl Link {
                 }
             }
         }
-        let (why, chances) = self.reason();
-        Sock::link_lost(sock, self, why, chances);
+        let (why, chance) = self.reason();
+        Sock::link_lost(sock, self, why, chance);
         Ok(())
     }
 
@@ -406,15 +425,15 @@ impl Link {
         }
     }
 
-    /// Why the link is down, and how often a connect may be tried again after that: once if it had been
-    /// up, for then it says nothing about the peer as it is now.
-    fn reason(&self) -> (Failure, u8) {
+    /// Why the link is down, and what that means for a connect that has waited for it.
+    fn reason(&self) -> (Failure, Chance) {
         let tx = self.tx.lock();
-        let chances = match tx.stale {
-            true => MOST_STALE,
-            false => tx.was_up.into(),
+        let chance = match (tx.stale, tx.was_up) {
+            (true, _) => Chance::Stale,
+            (false, true) => Chance::Lost,
+            (false, false) => Chance::None,
         };
-        (tx.why, chances)
+        (tx.why, chance)
     }
 
     /// The link can carry channels from now on.
@@ -552,7 +571,7 @@ impl Link {
                 task::msleep(5);
             }
         }
-        let (why, chances) = self.reason();
+        let (why, chance) = self.reason();
         let (slots, channels, pending, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
@@ -585,7 +604,7 @@ impl Link {
         self.host.forget_link(self);
         self.host.probe_links(&self.net, self.remote);
         for entry in channels {
-            Sock::link_lost(&entry.sock, self, why, chances);
+            Sock::link_lost(&entry.sock, self, why, chance);
         }
     }
 }
