@@ -211,7 +211,7 @@ fn stress(port: u16, more: &[&str], until: Option<&Path>) -> [Output; 2] {
             "--most",
             "100k",
             "--patience",
-            "100",
+            "50",
         ]);
         command
             .args(["--peers", &peers, "--local", local])
