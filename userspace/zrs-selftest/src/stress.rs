@@ -243,20 +243,35 @@ impl<'a> Watch<'a> {
             .collect()
     }
 
-    /// What an actor does, and what its thread waits in.
+    /// What an actor does, and what its thread waits in; of a keeper, who has more than one, all of
+    /// the process.
     fn picture(&self, slot: usize, processes: &[Process]) -> String {
         let per = self.shared.args.threads + 1;
         let (op, tid) = self.shared.table.doing(slot);
-        let task = format!("/proc/{}/task/{tid}", processes[slot / per].pid);
-        let read = |what| std::fs::read_to_string(format!("{task}/{what}")).unwrap_or_default();
-        let (wchan, stack) = (read("wchan"), read("stack"));
-        let stack: Vec<_> = stack
-            .lines()
-            .map(|l| l.split_whitespace().last().unwrap_or(""))
+        let tasks = PathBuf::from(format!("/proc/{}/task", processes[slot / per].pid));
+        let mut threads = vec![tid.to_string()];
+        if slot % per == 0 {
+            threads = std::fs::read_dir(&tasks)
+                .map(|dir| {
+                    dir.flatten()
+                        .map(|e| e.file_name().into_string().unwrap_or_default())
+                })
+                .map_or(threads, Iterator::collect);
+        }
+        let waits: Vec<_> = threads
+            .iter()
+            .map(|thread| {
+                let read = |what| {
+                    std::fs::read_to_string(tasks.join(thread).join(what)).unwrap_or_default()
+                };
+                let (wchan, stack) = (read("wchan"), read("stack"));
+                let stack: Vec<_> = stack
+                    .lines()
+                    .map(|l| l.split_whitespace().last().unwrap_or(""))
+                    .collect();
+                format!("thread {thread} waits in {wchan} [{}]", stack.join(" "))
+            })
             .collect();
-        format!(
-            "actor {slot} in {op:?}, thread {tid}, waits in {wchan} [{}]",
-            stack.join(" ")
-        )
+        format!("actor {slot} in {op:?}, {}", waits.join(", "))
     }
 }

@@ -98,7 +98,7 @@ impl Actor<'_> {
         result
     }
 
-    /// For a second thread of this actor; both show what they do in one place.
+    /// For one more thread of this actor; all show what they do in one place.
     pub fn helper(&mut self) -> Self {
         Actor {
             shared: self.shared,
@@ -157,34 +157,39 @@ fn keep(actor: &mut Actor<'_>, index: usize, listener: &Listener) {
         actor.shared.args.local.port(),
     );
     let addr = SocketAddrV4::new(ip, port + index as u16);
-    while !table.stopped() {
-        if listener.lock().unwrap().is_none() {
-            // A child of ours may still have the one before.
-            match open(actor, addr) {
-                Ok(fd) => *listener.lock().unwrap() = Some(Arc::new(fd)),
-                Err(_) => thread::sleep(Duration::from_millis(20)),
+    thread::scope(|clients| {
+        while !table.stopped() {
+            if listener.lock().unwrap().is_none() {
+                // A child of ours may still have the one before.
+                match open(actor, addr) {
+                    Ok(fd) => *listener.lock().unwrap() = Some(Arc::new(fd)),
+                    Err(_) => thread::sleep(Duration::from_millis(20)),
+                }
             }
-        }
-        let inbox = &actor.shared.inboxes[index].1;
-        let mail = actor.call(Op::Poll, || raw::poll(inbox, libc::POLLIN, 100));
-        if mail.is_ok_and(|n| n != 0) {
-            // Whoever was killed in the middle may have left nothing.
-            if let Ok(fd) = actor.call(Op::Pass, || raw::recv_fd(inbox)) {
-                actor.count(Count::Passed, 1);
-                client(actor, fd);
+            let inbox = &actor.shared.inboxes[index].1;
+            let mail = actor.call(Op::Poll, || raw::poll(inbox, libc::POLLIN, 100));
+            if mail.is_ok_and(|n| n != 0) {
+                // Whoever was killed in the middle may have left nothing.
+                if let Ok(fd) = actor.call(Op::Pass, || raw::recv_fd(inbox)) {
+                    actor.count(Count::Passed, 1);
+                    // Not here: those who are to accept may all wait for what is behind it in the
+                    // inbox, and nobody but us closes the listener.
+                    let mut other = actor.helper();
+                    clients.spawn(move || client(&mut other, fd));
+                }
             }
-        }
-        // A listener that goes resets what waits for accept(): not where no connection may break.
-        if actor.rng.one_in(40) && actor.shared.args.rough() {
-            let old = listener.lock().unwrap().take();
-            if let Some(old) = old {
-                if actor.rng.one_in(2) {
-                    let _ = actor.call(Op::Shutdown, || raw::shutdown(&old, libc::SHUT_RD));
+            // A listener that goes resets what waits for accept(): not where no connection may break.
+            if actor.rng.one_in(40) && actor.shared.args.rough() {
+                let old = listener.lock().unwrap().take();
+                if let Some(old) = old {
+                    if actor.rng.one_in(2) {
+                        let _ = actor.call(Op::Shutdown, || raw::shutdown(&old, libc::SHUT_RD));
+                    }
                 }
             }
         }
-    }
-    *listener.lock().unwrap() = None;
+        *listener.lock().unwrap() = None;
+    });
 }
 
 fn open(actor: &mut Actor<'_>, addr: SocketAddrV4) -> Result<OwnedFd> {
