@@ -5,6 +5,7 @@
 //! A blocking send of at least `pin_threshold` bytes pins its pages, chunk by chunk, and returns
 //! when the device has read the last of them (row Z4). With MSG_ZEROCOPY it returns when they are
 //! posted, the socket may be non-blocking, and a notification follows on the error queue (row B2).
+//! Pages that sendfile() and splice() bring are sent in the same way, without a notification.
 //! Anything else is copied into the link's transmit buffers and returns at once. In any case the
 //! chunk is posted by the caller itself: there is no queue behind a socket.
 
@@ -122,9 +123,11 @@ impl Sock {
         let bulk = total > SMALL_MAX as usize;
         let large = total >= (params::PIN_THRESHOLD.get() as usize).max(1);
         let zerocopy = Notification::wanted(&sk, msg);
+        // The caller does not wait for the device.
+        let detached = zerocopy || msg.splice_pages();
         let mut style = Style {
             bulk,
-            pin: if zerocopy {
+            pin: if detached {
                 bulk || large
             } else {
                 large && !nonblock
@@ -156,7 +159,7 @@ impl Sock {
             // What was looked at and not sent is still to be sent.
             msg.rewind(sent);
         }
-        if pinned && !zerocopy {
+        if pinned && !detached {
             this.await_device();
         }
         if sent > 0 {

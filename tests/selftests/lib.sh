@@ -122,3 +122,15 @@ check_lines() {
 
 # counter NAME: a counter of the module.
 counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
+
+# unpinned: no page of a program's is held any more, or will be in a moment.
+unpinned() {
+	local _ n
+	for _ in $(seq 1 $((100 * SCALE))); do
+		n=$(counter pages_pinned)
+		[ "$n" != 0 ] || return 0
+		nap 0.1
+	done
+	echo "$n pages"
+	return 1
+}

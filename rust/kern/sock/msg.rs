@@ -88,6 +88,12 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_ZEROCOPY != 0
     }
 
+    /// Whether the bytes are pages that the caller lets go of, as sendfile() and splice() do: whoever
+    /// needs them longer takes references, and what changes in them meanwhile may be sent.
+    pub fn splice_pages(&self) -> bool {
+        self.flags() & bindings::MSG_SPLICE_PAGES != 0
+    }
+
     /// The caller's own notification for `MSG_ZEROCOPY`; good while the message is.
     pub(super) fn ubuf(&self) -> Option<NonNull<bindings::ubuf_info>> {
         // SAFETY: the message is valid (type invariant).

@@ -15,17 +15,7 @@ for how in "" --ring; do
 	check_ended "the server got every byte" server
 done
 
-# unpinned TEXT: no page is pinned any more, or will be in a moment.
-unpinned() {
-	local _ n
-	for _ in $(seq 1 $((100 * SCALE))); do
-		n=$(counter pages_pinned)
-		[ "$n" != 0 ] || break
-		nap 0.1
-	done
-	check_eq "$1" 0 "$n"
-}
-unpinned "no page is pinned after that"
+check "no page is pinned after that" unpinned
 
 # The sender is killed while it sends, and while it waits for room.
 for how in "" --stop; do
@@ -38,7 +28,7 @@ for how in "" --stop; do
 	stop sender
 	[ -z "$how" ] || kill -CONT "${PID[receiver]}"
 	check_ended "sender killed${how:+ while it waits for room}: the receiver gets what arrived" receiver
-	unpinned "and no page stays pinned"
+	check "and no page stays pinned" unpinned
 done
 
 # The receiver is killed: the sender is told of what it sent, and of the end.
@@ -49,5 +39,5 @@ start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port
 nap 0.3
 stop receiver
 check_ended "receiver killed: EPIPE or ECONNRESET for the sender" sender
-unpinned "and no page stays pinned"
+check "and no page stays pinned" unpinned
 ktap_done

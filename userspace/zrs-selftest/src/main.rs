@@ -28,10 +28,12 @@ mod rx;
 mod serve;
 mod share;
 mod sockerr;
+mod splice;
 mod stream;
 mod stress;
 #[allow(unsafe_code)]
 mod uring;
+mod verified;
 #[allow(unsafe_code)]
 mod wild;
 mod xfer;
@@ -78,6 +80,7 @@ enum Command {
     Bystander(bystander::Args),
     Stress(stress::Args),
     Zerocopy(zerocopy::Args),
+    Splice(splice::Args),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Stress(args) => stress::run(&args, &mut checks),
         Command::Hostile(args) => hostile::run(&args, &mut checks),
         Command::Zerocopy(args) => zerocopy::run(&args, &mut checks),
+        Command::Splice(args) => splice::run(&args, &mut checks),
     }
     checks.exit()
 }

@@ -13,6 +13,7 @@ mod table;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::checks::{say, Checks};
@@ -60,6 +61,9 @@ pub struct Args {
     /// An actor that makes no progress for so many seconds hangs
     #[arg(long, default_value_t = 30)]
     patience: u64,
+    /// What to run while it hangs, for its output
+    #[arg(long, value_name = "SHELL COMMAND")]
+    when_hung: Option<String>,
 }
 
 /// What every actor knows.
@@ -171,6 +175,10 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
     }
     if hung.is_empty() && ended.len() < processes.len() {
         hung = watch.all(&processes);
+    }
+    if let (Some(command), false) = (&args.when_hung, hung.is_empty()) {
+        // Its own exit status would tell nothing more.
+        let _ = Command::new("sh").args(["-c", command]).status();
     }
     checks.yes(
         "every actor makes progress, and ends",

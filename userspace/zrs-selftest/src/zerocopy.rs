@@ -16,6 +16,7 @@ use crate::poll::Bits;
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::uring::Uring;
+use crate::verified;
 use crate::End;
 
 /// Send with MSG_ZEROCOPY and look at the notifications; the server verifies every byte
@@ -75,10 +76,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         if verifier.pos == 0 {
             break;
         }
-        let answer = [verifier.pos, verifier.wrong.unwrap_or(u64::MAX)];
-        let answer: Vec<u8> = answer.iter().flat_map(|n| n.to_le_bytes()).collect();
-        checks.need("answer", raw::send_all(&conn, &answer))?;
-        checks.need("shutdown", raw::shutdown(&conn, libc::SHUT_WR))?;
+        checks.need("answer", verified::answer(&conn, &verifier))?;
     }
     Some(())
 }
@@ -240,21 +238,7 @@ impl Conn {
 
     /// The server has all of it, and it is right.
     fn end(self, checks: &mut Checks) -> Option<()> {
-        checks.need("shutdown", raw::shutdown(&self.fd, libc::SHUT_WR))?;
-        let mut answer = [0; 16];
-        checks.need("the server's answer", raw::recv_all(&self.fd, &mut answer))?;
-        let number = |at: usize| {
-            answer[at..at + 8]
-                .iter()
-                .rev()
-                .fold(0, |n, &b| (n << 8) | u64::from(b))
-        };
-        checks.eq(
-            "what arrived, and the first wrong byte",
-            (number(0), number(8)),
-            (self.pos, u64::MAX),
-        );
-        Some(())
+        verified::end(&self.fd, self.pos, checks)
     }
 }
 
