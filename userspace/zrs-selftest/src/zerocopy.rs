@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! MSG_ZEROCOPY, as TCP has it: when there is a notification, of which calls, and what it says.
 
+use std::io::IoSlice;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -84,12 +85,13 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
 fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
     type Test = fn(&mut Conn, &mut Checks) -> Option<()>;
     // The last one gives up its rights.
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         off,
         ids,
         copied,
         window,
         contents,
+        vectored,
         nonblocking,
         polled,
         uring,
@@ -398,6 +400,31 @@ fn contents(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
         checks.eq("all sizes: copied", conn.copied(), Ok(small as u64));
     }
     Some(())
+}
+
+/// Several buffers in one call: one id, and nothing is copied, however small some of them are.
+fn vectored(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    conn.enable(checks)?;
+    let lens = [1, 4095, 0, 20_000, 100, 300_001];
+    let total = lens.iter().sum();
+    let memory = checks.need("several buffers", conn.next(total, 7))?;
+    let mut left = &memory[7..];
+    let mut parts = Vec::new();
+    for len in lens {
+        let (part, rest) = left.split_at(len);
+        parts.push(IoSlice::new(part));
+        left = rest;
+    }
+    let sent = zrs_sys::sock::send_zerocopy_vectored(conn.fd.as_fd(), &parts);
+    let sent = checks.need("several buffers", sent.map_err(Into::into))?;
+    checks.eq("several buffers", sent, total);
+    conn.pos += sent as u64;
+    conn.out.calls += 1;
+    checks.need("several buffers have one id", conn.out.reap_all(&conn.fd))?;
+    if raw::is_zrs() {
+        checks.eq("several buffers: copied", conn.copied(), Ok(0));
+    }
+    conn.none("no more than that", checks)
 }
 
 fn nonblocking(conn: &mut Conn, checks: &mut Checks) -> Option<()> {

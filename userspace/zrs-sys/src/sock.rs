@@ -2,7 +2,7 @@
 //! What a ZRS socket has beyond the socket calls: its two options, the doorbell and the wait for the ring;
 //! and of what every socket has, busy polling and MSG_ZEROCOPY.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -94,6 +94,24 @@ pub fn send_zerocopy(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
     // SAFETY: the buffer is of its length. The kernel only reads it, and holds its pages for as long.
     let n = unsafe { libc::send(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len(), flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// The most buffers that one call takes (UIO_MAXIOV).
+pub const MOST_SLICES: usize = libc::UIO_MAXIOV as usize;
+
+/// As [`send_zerocopy`], of several buffers, which are sent as if they were one. EMSGSIZE: more than
+/// [`MOST_SLICES`].
+pub fn send_zerocopy_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: zeroes are a message without anything.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    // An IoSlice is an iovec, and the kernel only reads it.
+    msg.msg_iov = bufs.as_ptr().cast_mut().cast();
+    msg.msg_iovlen = bufs.len() as _;
+    let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
+    // SAFETY: the message names `bufs` alone, each of them of its length. The kernel only reads them, and
+    // holds their pages for as long.
+    let n = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const msg, flags) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 

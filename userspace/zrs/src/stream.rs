@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A connected ZRS stream socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use zrs_sys::sock::MOST_SLICES;
 
 use crate::socket::Socket;
 use crate::{addr, error, Completion, Info, RxRing};
@@ -157,6 +158,12 @@ impl Stream {
         zrs_sys::sock::send_zerocopy(self.as_fd(), buf)
     }
 
+    /// As [`Stream::send_zero_copy`], of several buffers; what is sent of all of them is one call. Takes no
+    /// more than 1024 buffers at once.
+    pub fn send_zero_copy_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        zrs_sys::sock::send_zerocopy_vectored(self.as_fd(), most(bufs))
+    }
+
     /// The next completion of [`Stream::send_zero_copy`], if one has come. Does not wait.
     pub fn completion(&self) -> io::Result<Option<Completion>> {
         zrs_sys::sock::completion(self.as_fd())
@@ -219,15 +226,35 @@ pub(crate) fn wait(
     }
 }
 
+/// As many as one call takes: more are for the next one, as a short count is.
+fn most<'a, 'b>(bufs: &'a [IoSlice<'b>]) -> &'a [IoSlice<'b>] {
+    &bufs[..bufs.len().min(MOST_SLICES)]
+}
+
 impl Read for &Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::net::recv(self, buf, RecvFlags::empty())?.0)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::readv(self, bufs)?)
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         Ok(rustix::net::send(self, buf, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        // Not writev(), which would raise SIGPIPE.
+        let mut none = SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(
+            self,
+            most(bufs),
+            &mut none,
+            SendFlags::NOSIGNAL,
+        )?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -239,11 +266,19 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         (&mut &*self).read(buf)
     }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut &*self).read_vectored(bufs)
+    }
 }
 
 impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         (&mut &*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&mut &*self).write_vectored(bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -287,3 +322,6 @@ impl AsRawFd for Stream {
         self.as_fd().as_raw_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;
