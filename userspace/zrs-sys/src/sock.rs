@@ -5,7 +5,8 @@
 use std::io::{self, IoSlice};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::abi::*;
 
@@ -84,6 +85,23 @@ pub fn set_zerocopy(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     })
+}
+
+/// getsockopt(SO_ZEROCOPY).
+pub fn zerocopy(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` has room for `len` bytes.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ZEROCOPY,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(value != 0)
 }
 
 /// send() with MSG_ZEROCOPY and MSG_NOSIGNAL. With SO_ZEROCOPY the kernel reads the bytes until the
@@ -177,6 +195,51 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
         header = unsafe { libc::CMSG_NXTHDR(&raw const msg, header) };
     }
     Err(io::ErrorKind::InvalidData.into())
+}
+
+/// Waits for the next [`completion`], for ever without a `timeout`. `None`: none has come in that time.
+/// Signals do not end it.
+///
+/// One must be outstanding, else a wait without end never ends. When the connection ends they come, too.
+pub fn wait_completion(
+    fd: BorrowedFd<'_>,
+    timeout: Option<Duration>,
+) -> io::Result<Option<Completion>> {
+    // Too far away to be said is for ever.
+    let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+    let mut woken = false;
+    loop {
+        if let Some(completion) = completion(fd)? {
+            return Ok(Some(completion));
+        }
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(None);
+        }
+        if woken {
+            // The connection is over, which poll() goes on saying; the completion is on its way.
+            thread::sleep(Duration::from_millis(1));
+        }
+        woken = poll_error(fd, left)?;
+    }
+}
+
+/// Waits for POLLERR or POLLHUP, at most for about `timeout`. False: neither is there.
+fn poll_error(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    };
+    let ms = timeout.map_or(-1, |t| {
+        i32::try_from(t.as_millis()).map_or(i32::MAX, |ms| ms.saturating_add(1))
+    });
+    // SAFETY: there is one `pollfd`, which outlives the call.
+    match check(unsafe { libc::poll(&raw mut poll, 1, ms) }) {
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Err(e) => Err(e),
+        Ok(()) => Ok(poll.revents != 0),
+    }
 }
 
 /// ZRS_IOC_DOORBELL: the kernel looks for descriptors given back.

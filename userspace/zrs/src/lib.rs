@@ -7,7 +7,7 @@
 //! - sends of at least 16 KiB go out from the caller's pages; [`PageBuf`] makes such buffers of
 //!   few, long physical runs;
 //! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, does not wait for the device, and
-//!   says by a [`Completion`] when it is done;
+//!   says by a [`Completion`] when it is done; an [`Outgoing`] owns its buffer until then;
 //! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s, each of which
 //!   gives its room back to the peer when it is dropped.
 //!
@@ -27,10 +27,12 @@
 #![deny(unsafe_code)]
 
 mod addr;
+mod calls;
 mod device;
 mod error;
 mod info;
 mod listener;
+mod outgoing;
 mod ring;
 mod socket;
 mod stream;
@@ -39,6 +41,7 @@ pub use device::{Link, LinkState, Pool, Stats, Version, Zrs};
 pub use error::{os_error, reason, Error};
 pub use info::{Info, State};
 pub use listener::{Incoming, Listener};
+pub use outgoing::Outgoing;
 pub use ring::{RxRing, Segment};
 pub use stream::Stream;
 pub use zrs_sys::sock::Completion;

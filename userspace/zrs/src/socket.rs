@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::net::{AddressFamily, Protocol, Shutdown, SocketFlags, SocketType};
 
+use crate::calls::Calls;
 use crate::{addr, error};
 
 const PROTOCOL: Protocol = Protocol::from_raw(match NonZeroU32::new(crate::IPPROTO_ZRS) {
@@ -24,6 +25,7 @@ pub(crate) struct Socket {
     fd: Arc<OwnedFd>,
     /// Shut down at the end: a ring was mapped.
     shut: AtomicBool,
+    calls: Calls,
 }
 
 impl Socket {
@@ -40,6 +42,11 @@ impl Socket {
 
     pub(crate) fn shared_fd(&self) -> &Arc<OwnedFd> {
         &self.fd
+    }
+
+    /// Its sends without a copy.
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// A ring was mapped.
@@ -100,6 +107,7 @@ impl From<OwnedFd> for Socket {
         Self {
             fd: Arc::new(fd),
             shut: AtomicBool::new(false),
+            calls: Calls::default(),
         }
     }
 }

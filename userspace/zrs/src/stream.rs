@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use zrs_sys::sock::MOST_SLICES;
 
 use crate::socket::Socket;
-use crate::{addr, error, Completion, Info, RxRing};
+use crate::{addr, error, Completion, Info, Outgoing, PageBuf, RxRing};
 
 /// A stream to a peer, used as [`std::net::TcpStream`] is.
 ///
@@ -146,43 +146,43 @@ impl Stream {
 
     /// Allows [`Stream::send_zero_copy`] (SO_ZEROCOPY).
     pub fn set_zero_copy(&self, on: bool) -> io::Result<()> {
-        zrs_sys::sock::set_zerocopy(self.as_fd(), on)
+        self.socket.calls().enable(self.as_fd(), on)
     }
 
     /// Sends from the caller's pages and does not wait until the device is done with them (MSG_ZEROCOPY):
     /// a [`Completion`] tells. Until then the bytes must stay as they are, else what is written over them
-    /// may be sent. Without [`Stream::set_zero_copy`] as a write.
+    /// may be sent; [`Stream::outgoing`] sees to that. Without [`Stream::set_zero_copy`] as a write.
     ///
     /// Errors: those of a write, and ENOBUFS (`RLIMIT_MEMLOCK`, or too many completions outstanding).
     pub fn send_zero_copy(&self, buf: &[u8]) -> io::Result<usize> {
-        zrs_sys::sock::send_zerocopy(self.as_fd(), buf)
+        self.send_zero_copy_vectored(&[IoSlice::new(buf)])
     }
 
     /// As [`Stream::send_zero_copy`], of several buffers; what is sent of all of them is one call. Takes no
     /// more than 1024 buffers at once.
     pub fn send_zero_copy_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        zrs_sys::sock::send_zerocopy_vectored(self.as_fd(), most(bufs))
+        Ok(self.socket.calls().send(self.as_fd(), most(bufs))?.0)
     }
 
-    /// The next completion of [`Stream::send_zero_copy`], if one has come. Does not wait.
+    /// The next completion of [`Stream::send_zero_copy`], if one has come and no other thread waits for
+    /// it. Does not wait.
     pub fn completion(&self) -> io::Result<Option<Completion>> {
-        zrs_sys::sock::completion(self.as_fd())
+        self.socket.calls().completion(self.as_fd())
     }
 
     /// Waits for the next completion. One must be outstanding; if the connection ends, it comes too.
     pub fn wait_completion(&self) -> io::Result<Completion> {
-        let mut woken = false;
-        loop {
-            if let Some(completion) = self.completion()? {
-                return Ok(completion);
-            }
-            if woken {
-                // The connection is over, which poll() goes on saying; the completion is on its way.
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            wait(self.as_fd(), PollFlags::empty(), None)?;
-            woken = true;
-        }
+        self.socket.calls().wait_completion(self.as_fd())
+    }
+
+    /// The first `len` bytes of `pages`, to be sent without a copy; the pages come back when the device
+    /// is done with them. Panics if there are fewer.
+    ///
+    /// The numbers of the calls are counted by the stream, its clones and these together: nobody else may
+    /// send by MSG_ZEROCOPY on the socket, or read its error queue. Waiting for one takes completions of
+    /// others, so use these or [`Stream::completion`] on a stream, not both.
+    pub fn outgoing(&self, pages: PageBuf, len: usize) -> Outgoing {
+        Outgoing::new(self.socket.clone(), pages, len)
     }
 
     /// State, counters and window of this socket (ZRS_INFO).
