@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+//! ZRS in tokio: what comes by the ring goes back.
+//!
+//! ```text
+//! hostB$ tokio_echo server 10.77.0.2:7000
+//! hostA$ tokio_echo client 10.77.0.2:7000 16          # MiB
+//! ```
+//!
+//! The ring has no descriptor of its own. The socket is readable while the ring has something, at the
+//! end of the stream and after an error, so `try_recv()` is to it what `recv()` is to other sockets: it is called
+//! until it would block, which it says only when the socket is not readable.
+//!
+//! What a non-blocking `write()` takes is copied. MSG_ZEROCOPY does not go well with tokio: its notifications
+//! are EPOLLERR, which tokio takes for the end of the writing side, and never waits for room again.
+
+use std::env;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::net::Shutdown;
+use std::process::ExitCode;
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use zrs::{Listener, RxRing, Segment, Stream};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args: Vec<_> = env::args().skip(1).collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let result = match args[..] {
+        ["server", addr] => server(addr).await,
+        ["client", addr, mib] => match mib.parse() {
+            Ok(mib) => client(addr, mib).await,
+            Err(_) => return usage(),
+        },
+        _ => return usage(),
+    };
+    if let Err(e) = result {
+        eprintln!("tokio_echo: {e}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: tokio_echo server ADDRESS:PORT\n       tokio_echo client ADDRESS:PORT MIB");
+    ExitCode::from(2)
+}
+
+/// A stream that is received by its ring.
+struct Conn {
+    stream: AsyncFd<Stream>,
+    ring: RxRing,
+}
+
+impl Conn {
+    fn new(stream: Stream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let ring = stream.rx_ring()?;
+        // SAFETY: a Stream has one descriptor, which is open as long as it lives; nobody replaces this one.
+        let stream = unsafe { AsyncFd::register(stream)? };
+        Ok(Self { stream, ring })
+    }
+
+    /// The next segment. None: the end of the stream.
+    async fn recv(&self) -> io::Result<Option<Segment>> {
+        self.stream
+            .async_io(Interest::READABLE, |_| self.ring.try_recv())
+            .await
+    }
+
+    /// Sends all parts, as if they were one.
+    async fn send(&self, parts: &[impl AsRef<[u8]>]) -> io::Result<()> {
+        let mut slices: Vec<_> = parts.iter().map(|p| IoSlice::new(p.as_ref())).collect();
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            let sent = self
+                .stream
+                .async_io(Interest::WRITABLE, |mut stream| stream.write_vectored(left))
+                .await?;
+            IoSlice::advance_slices(&mut left, sent);
+        }
+        Ok(())
+    }
+
+    /// The peer gets the end of the stream; it may still send.
+    fn end(&self) -> io::Result<()> {
+        self.stream.get_ref().shutdown(Shutdown::Write)
+    }
+}
+
+async fn server(addr: &str) -> io::Result<()> {
+    let listener = Listener::bind(addr)?;
+    println!("listening on {}", listener.local_addr()?);
+    listener.set_nonblocking(true)?;
+    // SAFETY: as with a Stream, in Conn::new().
+    let listener = unsafe { AsyncFd::register(listener)? };
+    loop {
+        let accept = listener.async_io(Interest::READABLE, Listener::accept);
+        let (stream, peer) = accept.await?;
+        tokio::spawn(async move {
+            match echo(stream).await {
+                Ok(counts) => println!("{peer}: {counts}"),
+                Err(e) => println!("{peer}: {e}"),
+            }
+        });
+    }
+}
+
+/// Segments that go back in one call. As long as they are held, the peer has their room no more.
+const BATCH: usize = 16;
+
+async fn echo(stream: Stream) -> io::Result<Counts> {
+    let conn = Conn::new(stream)?;
+    let mut counts = Counts::default();
+    while let Some(first) = conn.recv().await? {
+        let mut batch = vec![first];
+        while batch.len() < BATCH {
+            match conn.ring.try_recv() {
+                Ok(Some(segment)) => batch.push(segment),
+                Ok(None) => break,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        batch.iter().for_each(|segment| counts.add(segment));
+        conn.send(&batch).await?;
+    }
+    conn.end()?;
+    Ok(counts)
+}
+
+/// Bytes that one `send()` of the client is given.
+const PIECE: usize = 64 * 1024;
+
+async fn client(addr: &str, mib: usize) -> io::Result<()> {
+    // Connecting is short and has a limit of time, so that it may as well block.
+    let conn = Conn::new(Stream::connect(addr)?)?;
+    // What is sent repeats itself at no power of two.
+    let pattern = || (0..=250_u8).cycle();
+    let period: Vec<_> = pattern().take(251 + PIECE).collect();
+    let len = mib << 20;
+    let sender = async {
+        for at in (0..len).step_by(PIECE) {
+            let piece = &period[at % 251..][..PIECE.min(len - at)];
+            conn.send(&[piece]).await?;
+        }
+        conn.end()
+    };
+    let receiver = async {
+        let mut counts = Counts::default();
+        while let Some(segment) = conn.recv().await? {
+            let expected = pattern().skip(counts.bytes % 251);
+            if !segment.iter().copied().eq(expected.take(segment.len())) {
+                let text = format!("not what was sent, from byte {} on", counts.bytes);
+                return Err(io::Error::other(text));
+            }
+            counts.add(&segment);
+        }
+        Ok(counts)
+    };
+    // Both at once: an echo that nobody takes ends in nobody taking what is sent.
+    let ((), counts) = tokio::try_join!(sender, receiver)?;
+    if counts.bytes != len {
+        let text = format!("{} of {len} bytes came back", counts.bytes);
+        return Err(io::Error::other(text));
+    }
+    println!("came back as it was: {counts}");
+    Ok(())
+}
+
+/// What was received.
+#[derive(Default)]
+struct Counts {
+    bytes: usize,
+    zero_copy: usize,
+}
+
+impl Counts {
+    fn add(&mut self, segment: &Segment) {
+        self.bytes += segment.len();
+        if segment.is_zero_copy() {
+            self.zero_copy += segment.len();
+        }
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes, {} without a copy", self.bytes, self.zero_copy)
+    }
+}
