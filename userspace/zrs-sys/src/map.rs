@@ -81,6 +81,21 @@ impl Map {
         Ok((one, Self { base, len, forever }))
     }
 
+    /// A mapping that somebody has let go of with [`std::mem::forget`].
+    ///
+    /// # Safety
+    ///
+    /// `base` and `len` are those of such a mapping, and nobody else uses it.
+    pub(crate) unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
+        // INVARIANT: the caller's promise.
+        Self {
+            base,
+            len,
+            #[cfg(miri)]
+            forever: false,
+        }
+    }
+
     /// Its first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.base

@@ -3,7 +3,9 @@
 //! a send needs few work requests.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::slice;
 
 use crate::Map;
@@ -21,6 +23,22 @@ impl PageBuf {
         let map = Map::anonymous(len.max(1))?;
         map.advise_huge();
         Ok(Self { map, len })
+    }
+
+    /// Its first byte. It is not unmapped any more, but for [`PageBuf::from_raw`].
+    pub fn into_raw(self) -> NonNull<u8> {
+        ManuallyDrop::new(self).map.base()
+    }
+
+    /// The buffer that [`PageBuf::into_raw`] has made a pointer of.
+    ///
+    /// # Safety
+    ///
+    /// It had `len` bytes, and nobody else uses it.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
+        // SAFETY: it was let go of with that length, and is nobody else's.
+        let map = unsafe { Map::from_raw(base, len.max(1)) };
+        Self { map, len }
     }
 }
 
@@ -54,5 +72,15 @@ mod tests {
         buf[9_999] = 7;
         assert_eq!(buf[9_999], 7);
         assert!(PageBuf::new(0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_pointer_and_back() {
+        for len in [0, 10_000] {
+            let base = PageBuf::new(len).unwrap().into_raw();
+            // SAFETY: it was one of that length.
+            let buf = unsafe { PageBuf::from_raw(base, len) };
+            assert_eq!((buf.len(), buf.as_ptr()), (len, base.as_ptr().cast_const()));
+        }
     }
 }

@@ -90,6 +90,12 @@ impl RxRing {
         Ok(Self::new(Arc::new(ring), socket))
     }
 
+    /// Of a ring that a test has made; `fd` stands in for the socket.
+    #[cfg(feature = "fake")]
+    pub fn fake(ring: Arc<Ring>, fd: std::os::fd::OwnedFd) -> Self {
+        Self::new(ring, Arc::new(fd.into()))
+    }
+
     fn new(ring: Arc<Ring>, socket: Arc<Socket>) -> Self {
         let cursor = Cursor {
             next: ring.first(),

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * libzrs: what ZRS sockets have beyond the socket calls.
+ *
+ * A ZRS socket is an ordinary one, made by
+ *	socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)
+ * of which <linux/zrs.h> has the number, and the option ZRS_INFO with what the
+ * socket counts. Here is what takes more than a call: receiving without a copy,
+ * by a ring, and sending without a copy or a wait, by MSG_ZEROCOPY. Sockets
+ * stay the caller's: nothing here closes one, or shuts it down.
+ *
+ * Errors are told as libc tells them: by -1 or NULL, and errno. Beside what
+ * each function names:
+ *	EBADF, ENOTSOCK		not a socket
+ *	ENOPROTOOPT, EOPNOTSUPP	a socket of another protocol
+ *	EFAULT			a pointer is NULL, or leads nowhere
+ *	EPROTO			the module is of another version
+ *	EIO			what has no other number
+ * What a bug in the library would break ends the process by abort().
+ *
+ * Threads may call all of this at the same time, for the same socket and the
+ * same ring; but what one of them closes or releases, no other one may use.
+ * Signals do not end waits, but that of a sender for room. None of it may be
+ * called from a signal's handler.
+ *
+ * A child of fork() has its parent's sockets, but not the mappings of a ring:
+ * it must not touch rings and segments, not even to close or release them.
+ */
+#ifndef _ZRS_ZRS_H
+#define _ZRS_ZRS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- receiving by the ring --------------------------------------------- */
+
+/* The receive ring of a socket, and the window that the peer writes into. */
+struct zrs_rx;
+
+/* Bytes of the stream, where the device put them if it could. */
+struct zrs_segment {
+	const void *data;
+	size_t len;
+	struct zrs_held *held;	/* the library's own */
+	uint32_t copied;	/* 0: they lie in the window, 1: they are a copy */
+	uint32_t reserved;
+};
+
+/*
+ * Makes the ring of a connected socket, and maps it. From then on receive by
+ * it; recv() may alternate with zrs_rx_recv(), not run at the same time. A
+ * socket has one ring: open it once.
+ *
+ * ENOTCONN; ENOBUFS: the pool has no window to lease; EBUSY: a recv() is at
+ * work, try again; ENOMEM, EMFILE.
+ */
+struct zrs_rx *zrs_rx_open(int fd);
+
+/*
+ * The next segment of the stream. Waits for it for timeout_ms milliseconds, if
+ * that is negative for ever, whether the socket is non-blocking or not.
+ *
+ * Returns 1: there is one, and its room is the peer's no more until
+ * zrs_segment_release(). Several may be held, but who keeps all stops the peer.
+ * Returns 0: the end of the stream, now and ever after. Unless it returns 1 it
+ * sets *segment to zeroes, which need not be released.
+ *
+ * With poll() and its like: the socket is readable while there is something for
+ * this function to say. Call it with a timeout of 0 until it is EAGAIN.
+ *
+ * EAGAIN: nothing is there, and timeout_ms is 0; ETIMEDOUT: nothing has come in
+ * that time; ECONNRESET and others as recv(), after what had arrived.
+ */
+int zrs_rx_recv(struct zrs_rx *rx, struct zrs_segment *segment, int timeout_ms);
+
+/*
+ * Gives the room of a segment back to the peer, in any order and in any thread,
+ * also after zrs_rx_close(). Then *segment is zeroes, and to release it again
+ * does nothing; but there must be no second copy of it. NULL does nothing.
+ */
+void zrs_segment_release(struct zrs_segment *segment);
+
+/* Bytes in the window: what the peer can have sent and not got back. */
+size_t zrs_rx_window(const struct zrs_rx *rx);
+
+/*
+ * Unmaps the ring. The socket can be used further. Held segments stay valid, and
+ * with them the connection stays open beyond close(): shutdown() ends it at
+ * once. NULL does nothing.
+ */
+void zrs_rx_close(struct zrs_rx *rx);
+
+/* ---- sending without a copy -------------------------------------------- */
+
+/* Calls with which the device is done. */
+struct zrs_completion {
+	uint32_t first;		/* the number of the first one */
+	uint32_t last;		/* and of the last one, modulo 2^32 */
+	uint32_t copied;	/* 1: something of them was copied */
+	uint32_t reserved;
+};
+
+/*
+ * send() with MSG_ZEROCOPY and MSG_NOSIGNAL, which the program allows first:
+ *	int one = 1;
+ *	setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one));
+ * Sends from the caller's memory and does not wait until the device is done with
+ * it. Until then the bytes must stay as they are, else what is written over them
+ * may be sent; they may be unmapped, but free() lets others write over them.
+ * Without SO_ZEROCOPY it is a plain send().
+ *
+ * Returns how much was sent. On a blocking socket that is less than asked for
+ * only after a signal or a timeout. The calls of a socket that sent something
+ * are numbered from 0 on, modulo 2^32.
+ *
+ * Those of send(): EAGAIN, EINTR, EPIPE, ECONNRESET; ENOBUFS: RLIMIT_MEMLOCK, or
+ * too many completions not read.
+ */
+ssize_t zrs_send_zero_copy(int fd, const void *buf, size_t len);
+
+/*
+ * The same of several buffers, which are sent as if they were one: it is one
+ * call. EMSGSIZE: count is more than 1024; EINVAL: less than 0.
+ */
+ssize_t zrs_sendv_zero_copy(int fd, const struct iovec *iov, int count);
+
+/*
+ * Waits until the device is done with further calls, for timeout_ms
+ * milliseconds, if that is negative for ever; some must be outstanding. If the
+ * connection ends they are told of, too.
+ *
+ * Returns 1: *completion has them; 0: none in that time.
+ *
+ * With poll(): it says POLLERR while there is one, asked for or not.
+ *
+ * They come in the order of the calls, except for copied ones (of up to 4 KiB,
+ * and memory that cannot be held), which are complete at once. Several that
+ * follow each other may be told of together. Each is told once: where several
+ * threads send, one of them is to read for all.
+ */
+int zrs_completion_wait(int fd, struct zrs_completion *completion, int timeout_ms);
+
+/*
+ * len bytes in whole pages, zeroed, huge ones if there are any: few, long
+ * physical runs, of which a device likes to send. ENOMEM.
+ */
+void *zrs_pages_alloc(size_t len);
+
+/*
+ * Unmaps them; len is what they were made with. What is on its way from them is
+ * sent all the same. NULL does nothing.
+ */
+void zrs_pages_free(void *pages, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _ZRS_ZRS_H */
