@@ -1,0 +1,34 @@
+#!/bin/bash
+# The examples of the C and of the Rust library move a file from host to host, each to each: every byte
+# arrives, and none is copied.
+# rows: B2 B3 B13 Z4 Z6
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+EXAMPLES=/zrs/build/userspace/release/examples
+mib=$(less 32)
+port=7000
+# moves SENDER RECEIVER: a file.
+moves() {
+	local text="$1 to $2"
+	port=$((port + 1))
+	start receiver B "listening on" sh -c "exec $EXAMPLES/$2 recv $ADDR_B:$port >$TMP/copy" || {
+		ktap_fail "$text: the receiver"
+		return
+	}
+	check "$text: $mib MiB are sent" A "$EXAMPLES/$1" send "$ADDR_B:$port" <"$TMP/file"
+	check_eq "$text: the sender copied nothing" "sent $((mib << 20)) bytes, copied 0" "$(tail -1 "$TMP/out")"
+	check_ended "$text: the receiver has the end" receiver
+	check_eq "$text: it copied nothing" "received $((mib << 20)) bytes, copied 0" "$(tail -1 "$TMP/receiver")"
+	check "$text: the same bytes" cmp "$TMP/file" "$TMP/copy"
+}
+
+ktap_start
+head -c "${mib}M" /dev/urandom >"$TMP/file"
+moves ring ring
+moves ring zero_copy
+moves zero_copy ring
+moves zero_copy zero_copy
+check_eq "bytes that the module copied, sending and receiving" "0 0" "$(counter tx_copied) $(counter rx_copied)"
+ktap_done
