@@ -140,7 +140,7 @@ impl Sock {
             made: None,
         };
         if total == 0 {
-            return this.sendable().map(|()| 0);
+            return this.sendable(false).map(|()| 0);
         }
         this.await_connection(&mut timeout)?;
         let mut sent = 0;
@@ -199,11 +199,11 @@ impl Sock {
                 // The channel is told in a moment that its link is down, and why.
                 let some = style.some;
                 let told = this.await_link(WaitMode::Interruptible, timeout, || {
-                    sendable(&mut this.inner.lock(), some).err()
+                    this.sendable(some).err()
                 });
                 return Piece::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
             }
-            Err(e) => return Piece::none(Err(this.sendable().err().unwrap_or(e))),
+            Err(e) => return Piece::none(Err(this.sendable(style.some).err().unwrap_or(e))),
         };
         let mut sent = 0;
         while sent < total {
@@ -235,7 +235,7 @@ impl Sock {
             drop(turn);
             if !posted {
                 // The channel has ended, or the plan was overtaken by a revoked window: look anew.
-                match this.sendable() {
+                match this.sendable(style.some) {
                     Ok(()) => continue,
                     Err(e) => {
                         return Piece {
@@ -287,7 +287,8 @@ impl Sock {
             if first {
                 notify.abort();
             }
-            return Piece::none(Err(this.sendable().err().unwrap_or(ECONNRESET())));
+            let told = this.sendable(style.some).err();
+            return Piece::none(Err(told.unwrap_or(ECONNRESET())));
         }
         drop(turn);
         if let Some(made) = &notify.made {
@@ -384,9 +385,10 @@ impl Sock {
         plan.len().max(SMALL_MAX as usize)
     }
 
-    /// Whether sending makes sense: the pending error, or EPIPE.
-    fn sendable(&self) -> Result {
-        sendable(&mut self.inner.lock(), false)
+    /// Whether sending makes sense: the pending error, or EPIPE. The error stays if the call has sent
+    /// `some` already, and so does not report it.
+    fn sendable(&self, some: bool) -> Result {
+        sendable(&mut self.inner.lock(), some)
     }
 
     /// Waits while connect() is under way: until then it is not known which device will send.

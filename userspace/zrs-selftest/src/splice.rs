@@ -156,7 +156,10 @@ fn send_file(conn: &OwnedFd, source: &Source) -> Result<()> {
 /// All that is in the pipe, `len` bytes.
 fn drain(from: &OwnedFd, conn: &OwnedFd, mut len: usize) -> Result<()> {
     while len > 0 {
-        len -= patiently(conn, || wild::splice(from, conn, len))?;
+        match patiently(conn, || wild::splice(from, conn, len))? {
+            0 => return Err(Errno(libc::EPIPE)),
+            n => len -= n,
+        }
     }
     Ok(())
 }
