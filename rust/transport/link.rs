@@ -78,6 +78,10 @@ pub(crate) struct Link {
     pub(super) spinning: Atomic<u32>,
     /// When one of them last did, in jiffies.
     pub(super) looked: Atomic<usize>,
+    /// How many times the completion queue was emptied and armed, and how many it had been when somebody
+    /// was last asked to.
+    pub(super) drained: Atomic<usize>,
+    watched: Atomic<usize>,
     /// Until when the worker is asked in any case, in jiffies: a thread has kept others waiting.
     barred: Atomic<usize>,
     /// The completion queue has failed, or the queue pair.
@@ -248,6 +252,8 @@ impl Link {
                 event: Atomic::new(false),
                 spinning: Atomic::new(0),
                 looked: Atomic::new(0),
+                drained: Atomic::new(0),
+                watched: Atomic::new(0),
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
                 patience: Atomic::new(0),
@@ -654,7 +660,11 @@ impl CompHandler for Link {
         }
         // It may be long before that thread gets a processor.
         let queue = &link.host.queue;
-        let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+        let watch = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+        if watch.is_ok() {
+            let drained = link.drained.load(Relaxed);
+            link.watched.store(drained, Relaxed);
+        }
     }
 
     fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
@@ -679,8 +689,11 @@ impl WorkItem<3> for Link {
         if !link.event.load(Relaxed) {
             return;
         }
+        // What is there now may have come a moment ago.
+        let drained = link.drained.load(Relaxed);
+        let others = link.watched.xchg(drained, Relaxed) != drained;
         let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
-        if link.spinning.load(Relaxed) != 0 && idle <= HELP_WITHIN {
+        if others || link.spinning.load(Relaxed) != 0 && idle <= HELP_WITHIN {
             let queue = &link.host.queue;
             let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
             return;

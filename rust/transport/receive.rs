@@ -170,6 +170,7 @@ impl Link {
     pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
         let _one = self.drain.lock();
         self.event.xchg(false, Full);
+        self.drained.fetch_add(1, Relaxed);
         let Some(queues) = self.tx.lock().queues.clone() else {
             return 0;
         };
