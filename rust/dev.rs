@@ -116,7 +116,8 @@ fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
         pool_used: used,
         protocol_errors: STATS.protocol_errors.get(),
         signaled: STATS.signaled.get(),
-        reserved: [0; 6],
+        windows_revoked: STATS.windows_revoked.get(),
+        reserved: [0; 5],
     };
     Ok(())
 }

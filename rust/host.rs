@@ -47,6 +47,12 @@ const UNUSED_MS: u32 = 5000;
 /// How long channels without sockets may take to end in good order, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
+/// How often deadlines are looked at, at least, while there are some.
+const DEADLINES_MS: u32 = 1000;
+
+/// How often those who wait for a window are looked at.
+const WISHES_MS: u32 = 50;
+
 /// Links that one peer may make.
 const ACCEPTED_MAX: usize = 2;
 
@@ -72,6 +78,8 @@ pub(crate) struct Host {
     deadlines: DelayedWork<Host, 0>,
     #[pin]
     idle: DelayedWork<Host, 1>,
+    #[pin]
+    wishes: DelayedWork<Host, 2>,
 }
 
 /// A network namespace with sockets, or that had some a moment ago.
@@ -119,6 +127,7 @@ impl Host {
                 table <- new_spinlock!(SlotTable::new(slots), "zrs_host::table"),
                 deadlines <- new_delayed_work!("zrs_host::deadlines"),
                 idle <- new_delayed_work!("zrs_host::idle"),
+                wishes <- new_delayed_work!("zrs_host::wishes"),
             }),
             GFP_KERNEL,
         )?;
@@ -139,6 +148,7 @@ impl Host {
         }
         work::cancel_delayed::<Host, 0>(this);
         work::cancel_delayed::<Host, 1>(this);
+        work::cancel_delayed::<Host, 2>(this);
         this.queue.flush();
         HOST.clear();
     }
@@ -330,10 +340,17 @@ impl Host {
 
     /// A connect() has a deadline from now on.
     pub(crate) fn watch_deadlines(self: &Arc<Self>) {
-        let delay = msecs_to_jiffies(params::CONNECT_TIMEOUT_MS.get());
+        let delay = msecs_to_jiffies(params::CONNECT_TIMEOUT_MS.get().min(DEADLINES_MS));
         let _ = self
             .queue
             .enqueue_delayed::<Arc<Host>, 0>(self.clone(), delay);
+    }
+
+    /// Somebody waits for a window from now on.
+    pub(crate) fn watch_wishes(self: &Arc<Self>) {
+        let _ = self
+            .queue
+            .enqueue_delayed::<Arc<Host>, 2>(self.clone(), msecs_to_jiffies(WISHES_MS));
     }
 
     /// What the first socket of `net` from `cursor` on tells of itself, and where to go on: those
@@ -378,7 +395,9 @@ impl Host {
         }
         if next != u64::MAX {
             let ms = next.saturating_sub(now) / 1_000_000 + 1;
-            let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
+            // One that comes meanwhile may be earlier.
+            let most = params::CONNECT_TIMEOUT_MS.get().min(DEADLINES_MS);
+            let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX).min(most));
             self.queue.enqueue_or_move::<Host, 0>(self.clone(), delay);
         }
     }
@@ -469,7 +488,25 @@ impl WorkItem<1> for Host {
     }
 }
 
+impl WorkItem<2> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        let mut waiting = false;
+        for dev in host.devices.lock().iter() {
+            if let Some(pool) = dev.existing_pool().filter(|pool| pool.has_wishes()) {
+                pool.look_after();
+                waiting = true;
+            }
+        }
+        if waiting {
+            host.watch_wishes();
+        }
+    }
+}
+
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 0> for Host { self.deadlines }
     impl HasDelayedWork<Self, 1> for Host { self.idle }
+    impl HasDelayedWork<Self, 2> for Host { self.wishes }
 }

@@ -19,6 +19,17 @@ uint_param!(
     "window of a channel with bulk data, KiB (default 1024)"
 );
 uint_param!(
+    /// For how long nothing must have come into a window before another channel may have it, in
+    /// milliseconds.
+    WINDOW_IDLE_MS, "window_idle_ms", 100,
+    "time without data after which a window may go to another channel, milliseconds (default 100)"
+);
+uint_param!(
+    /// Of the windows of a pool, those that receive rings may have, in percent; one in any case.
+    RING_PERCENT, "ring_percent", 80,
+    "part of a pool's windows that rings may have, percent (default 80)"
+);
+uint_param!(
     /// Blocks of the shared receive queue of each device, a page each.
     BLOCKS, "blocks", 512,
     "blocks of the shared receive queue of each device (default 512)"
@@ -91,7 +102,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 11] = [
+    let checks: [(&str, &Uint, u32, u32); 13] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -99,6 +110,8 @@ pub(crate) fn check() -> Result {
             channel::WINDOW_MIN >> 10,
             channel::WINDOW_MAX >> 10,
         ),
+        ("window_idle_ms", &WINDOW_IDLE_MS, 0, 3_600_000),
+        ("ring_percent", &RING_PERCENT, 0, 100),
         ("blocks", &BLOCKS, link_flow::MIN_CREDIT, 1 << 15),
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),

@@ -26,6 +26,7 @@ mod ports;
 mod recv;
 mod ring;
 mod send;
+mod window;
 
 pub(crate) use ports::Ports;
 pub(crate) use recv::Held;
@@ -53,7 +54,7 @@ use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
 use crate::transport::link::Link;
-use crate::transport::pool::Window;
+use crate::transport::window::Window;
 use crate::uapi;
 
 use ring::Ring;
@@ -333,22 +334,6 @@ impl Sock {
             drop(entry);
         }
         this.settle_window();
-    }
-
-    /// Gives the window back when no WRITE can come and nothing of it is unread.
-    fn settle_window(&self) {
-        let window = {
-            let mut inner = self.inner.lock();
-            let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
-            if quiet && inner.rx.is_empty() && (inner.released || inner.ring.is_none()) {
-                inner.window.take()
-            } else {
-                None
-            }
-        };
-        if let Some(window) = window {
-            window.retire();
-        }
     }
 
     /// The device is done with the channel's memory up to `pos`.

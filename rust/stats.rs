@@ -48,6 +48,7 @@ pub(crate) struct Stats {
     pub(crate) resources_made: Counter,
     pub(crate) sockets: Counter,
     pub(crate) protocol_errors: Counter,
+    pub(crate) windows_revoked: Counter,
 }
 
 /// The counters since the module was loaded.
@@ -65,4 +66,5 @@ pub(crate) static STATS: Stats = Stats {
     resources_made: Counter::new(),
     sockets: Counter::new(),
     protocol_errors: Counter::new(),
+    windows_revoked: Counter::new(),
 };

@@ -2,7 +2,7 @@
 
 //! Links: queue pairs between hosts, and what travels on them.
 //!
-//! `device` knows the RDMA devices, `pool` their receive memory, `link` the life of a queue pair,
+//! `device` knows the RDMA devices, `pool` their receive memory, `lease` who has a `window` of it, `link` the life of a queue pair,
 //! `cm` what the connection manager says of it, `transmit` posts, `receive` takes completions.
 //! Nothing here knows what a program is: it serves `socket`.
 
@@ -10,7 +10,9 @@
 
 pub(crate) mod cm;
 pub(crate) mod device;
+pub(crate) mod lease;
 pub(crate) mod link;
 pub(crate) mod pool;
 mod receive;
 pub(crate) mod transmit;
+pub(crate) mod window;

@@ -388,6 +388,11 @@ impl Channel {
         self.fin_heard || self.end_heard || self.state == State::Closed || self.window.is_none()
     }
 
+    /// Nothing that came into our windows is unread.
+    pub fn window_read(&self) -> bool {
+        self.window_unread == 0
+    }
+
     fn fail(&mut self, why: Failure) {
         if self.failure.is_none() {
             self.failure = Some(why);

@@ -264,8 +264,8 @@ impl Sock {
         this.wake_state();
     }
 
-    /// The deadline of connect(), or of a closed socket's channel, has passed at `now`, in nanoseconds of the monotonic clock?
-    /// Then gives up. Returns the deadline while there is one.
+    /// Has the deadline passed at `now`, in nanoseconds of the monotonic clock: of connect(), of a window
+    /// that the peer is to give back, or of a closed socket's channel? Then gives up. Returns the deadline while there is one.
     pub(crate) fn check_deadline(this: &Arc<Self>, now: u64) -> Option<u64> {
         {
             let mut inner = this.inner.lock();
@@ -285,6 +285,15 @@ impl Sock {
                 drop(inner);
                 if let Some(link) = link {
                     link.lost("a channel does not end");
+                }
+                return None;
+            }
+            if matches!(inner.phase, Phase::Connected) {
+                let kept = inner.chan.as_ref().is_some_and(Channel::revoking);
+                let link = inner.link.clone().filter(|_| kept);
+                drop(inner);
+                if let Some(link) = link {
+                    link.lost("a window is not given back");
                 }
                 return None;
             }

@@ -14,7 +14,8 @@ use crate::kern::wait::WaitMode;
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
 use crate::stats::STATS;
-use crate::transport::pool::{HeldBlock, Window};
+use crate::transport::pool::HeldBlock;
+use crate::transport::window::Window;
 
 /// What holds a segment that is not in the window.
 pub(crate) enum Held {

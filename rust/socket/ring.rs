@@ -11,17 +11,19 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 
+use super::window::has_lasting;
 use super::Sock;
 use crate::kern::errno::*;
 use crate::kern::shared::SharedPages;
+use crate::kern::task::now_ns;
 use crate::kern::vma::{MappedOwner, NewVma};
 use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Descriptors, Segment};
-use crate::transport::link::offer_window_of;
-use crate::transport::pool::{Pool, Window};
+use crate::transport::pool::Pool;
+use crate::transport::window::Window;
 use crate::uapi;
 
 /// The shared descriptors of a socket.
@@ -31,6 +33,9 @@ pub(super) struct Ring {
 }
 
 impl MappedOwner for Ring {}
+
+/// How long making a ring waits for a window that another channel is to give back, in nanoseconds.
+const PATIENCE_NS: u64 = 500_000_000;
 
 /// Descriptors begin behind the head, at a multiple of their size.
 const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
@@ -165,7 +170,7 @@ impl super::Inner {
 impl Sock {
     /// ZRS_RX_RING: makes the ring and leases the window. See the UAPI for errors. Sleeps.
     pub(super) fn make_ring(this: &Arc<Self>) -> Result {
-        let link = {
+        {
             let inner = this.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
                 return Err(ENOTCONN());
@@ -173,49 +178,68 @@ impl Sock {
             if inner.ring.is_some() {
                 return Ok(());
             }
-            inner.link.clone()
-        };
+        }
         let ring = Ring::new(params::LIMITS.msgs)?;
-        loop {
-            if this.inner.lock().window.is_none() {
-                let pool = link.as_ref().and_then(|link| link.pool());
-                let pool = pool.or_else(|| this.any_pool()).ok_or(ENOTCONN())?;
-                if !offer_window_of(&pool, this) {
-                    return Err(ENOBUFS());
-                }
+        let until = now_ns().saturating_add(PATIENCE_NS);
+        let made = loop {
+            match Sock::need_window(this, until).and_then(|()| this.attach_ring(&ring)) {
+                Ok(false) => continue,
+                made => break made.map(|_| ()),
             }
-            let mut inner = this.inner.lock();
-            let inner = &mut *inner;
-            if inner.ring.is_some() {
-                return Ok(());
-            }
-            if inner.window.is_none() {
-                // The stream has just ended, and the window with it, as there was no ring yet.
-                continue;
-            }
-            if inner.rx_turn {
-                // recv() in another thread holds a segment just now.
-                return Err(EBUSY);
-            }
-            let mut n = inner.arrived - u64::from(inner.rx.len());
-            ring.set_first(n);
-            for index in inner.rx.indices() {
-                if let Some(seg) = inner.rx.get_mut(index) {
-                    seg.claimed |= seg.window_off.is_none() || seg.taken > 0;
-                    n += 1;
-                    ring.publish(index, n, seg);
-                }
-            }
-            inner.ring = Some(ring);
-            break;
+        };
+        if made.is_err() {
+            Sock::withdraw_ring(this);
         }
         Sock::kick(this);
-        Ok(())
+        made
+    }
+
+    /// Shows what is unread in the ring, and all that comes. False if the window has gone meanwhile.
+    fn attach_ring(&self, ring: &Arc<Ring>) -> Result<bool> {
+        let Some(window) = self.inner.lock().window.clone() else {
+            return Ok(false);
+        };
+        if !window.admit_ring() {
+            return Err(ENOBUFS());
+        }
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        if inner.ring.is_some() {
+            return Ok(true);
+        }
+        let same = inner
+            .window
+            .as_ref()
+            .is_some_and(|w| Arc::ptr_eq(w, &window));
+        if !same || !has_lasting(inner) {
+            // The stream has just ended, and the window with it, as there was no ring yet; or
+            // somebody else wants it.
+            window.set_ring(false);
+            return Ok(false);
+        }
+        if inner.rx_turn {
+            // recv() in another thread holds a segment just now.
+            window.set_ring(false);
+            return Err(EBUSY);
+        }
+        let mut n = inner.arrived - u64::from(inner.rx.len());
+        ring.set_first(n);
+        for index in inner.rx.indices() {
+            if let Some(seg) = inner.rx.get_mut(index) {
+                seg.claimed |= seg.window_off.is_none() || seg.taken > 0;
+                n += 1;
+                ring.publish(index, n, seg);
+            }
+        }
+        // Another thread that tried at the same time may have cleared the mark.
+        window.set_ring(true);
+        inner.ring = Some(ring.clone());
+        Ok(true)
     }
 
     /// Some pool, for a channel that has left its link: what it has received is to be read by the
     /// ring all the same, and no WRITE will come.
-    fn any_pool(&self) -> Option<Arc<Pool>> {
+    pub(super) fn any_pool(&self) -> Option<Arc<Pool>> {
         let devices = self.host.devices.lock();
         devices.iter().find_map(|dev| dev.existing_pool())
     }

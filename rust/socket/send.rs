@@ -287,8 +287,8 @@ impl Sock {
             if first {
                 notify.abort();
             }
-            let told = this.sendable(style.some).err();
-            return Piece::none(Err(told.unwrap_or(ECONNRESET())));
+            // The channel has ended, or the plan was overtaken by a revoked window: look anew.
+            return Piece::none(this.sendable(style.some));
         }
         drop(turn);
         if let Some(made) = &notify.made {

@@ -24,7 +24,7 @@ use kernel::workqueue::{
 };
 
 use super::device::Verbs;
-use super::pool::{Pool, WindowUse};
+use super::pool::Pool;
 use super::transmit::{TxBuffers, TxSlot};
 use crate::host::Host;
 use crate::ib::cm::CmId;
@@ -541,12 +541,6 @@ impl Link {
         let _ = self.host.queue.enqueue::<Arc<Self>, 0>(self.clone());
     }
 
-    /// Leases a window for the socket's channel and offers it to the peer; true if there is one
-    /// now. Sleeps.
-    pub(crate) fn offer_window(self: &Arc<Self>, sock: &Arc<Sock>) -> bool {
-        self.pool().is_some_and(|pool| offer_window_of(&pool, sock))
-    }
-
     /// The blocks that the link was promised are free for others once the link is down and none
     /// of its data is in them any more.
     pub(super) fn keep_promise(&self, pool: &Pool) {
@@ -613,39 +607,6 @@ impl Link {
             Sock::link_lost(&entry.sock, self, why, chance);
         }
     }
-}
-
-/// Leases a window of `pool` for the socket's channel and offers it to the peer; true if there is
-/// one now. Once the peer sends no more, the window is the program's alone: a ring has one in any
-/// case. Sleeps.
-pub(crate) fn offer_window_of(pool: &Arc<Pool>, sock: &Arc<Sock>) -> bool {
-    let Ok(window) = pool.lease() else {
-        return false;
-    };
-    let Some(terms) = WindowUse::new(&window) else {
-        window.retire();
-        return false;
-    };
-    let (size, addr, key) = terms.terms();
-    let (kept, has) = {
-        let mut inner = sock.inner.lock();
-        let inner = &mut *inner;
-        let free = inner.window.is_none() && !inner.released;
-        let kept = free
-            && inner
-                .chan
-                .as_mut()
-                .is_some_and(|c| c.grant(size, addr, key) || c.read_ended());
-        if kept {
-            inner.window = Some(window.clone());
-        }
-        (kept, inner.window.is_some())
-    };
-    drop(terms);
-    if !kept {
-        window.retire();
-    }
-    has
 }
 
 impl CompHandler for Link {

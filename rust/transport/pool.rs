@@ -12,25 +12,20 @@
 
 #![deny(unsafe_code)]
 
-use core::ops::Range;
-
 use kernel::iov::IovIterDest;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+use kernel::workqueue::{impl_has_work, new_work, Work};
 
 use super::device::Verbs;
+use super::lease::Wish;
 use super::link::Link;
-use crate::host::Host;
+use super::window::Window;
 use crate::ib::dma::Sge;
-use crate::ib::mr::Mr;
 use crate::kern::contig::ContigPages;
-use crate::kern::fault;
-use crate::kern::task::random_u64;
-use crate::kern::vma;
 use crate::params;
 use crate::proto::page_pool::PagePool;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
@@ -45,7 +40,7 @@ pub(crate) struct Layout {
     pub(crate) pages: usize,
     pub(crate) blocks: u32,
     first_block: usize,
-    first_window: usize,
+    pub(super) first_window: usize,
 }
 
 impl Layout {
@@ -77,9 +72,12 @@ pub(crate) struct Pool {
     #[pin]
     verbs: SpinLock<Option<Arc<Verbs>>>,
     #[pin]
-    pages: SpinLock<PagePool<KVec<u64>>>,
+    pub(super) pages: SpinLock<PagePool<KVec<u64>>>,
     #[pin]
-    windows: Mutex<KVec<Arc<Window>>>,
+    pub(super) windows: Mutex<KVec<Arc<Window>>>,
+    /// Who waits for a window, in the order in which they came.
+    #[pin]
+    pub(super) wishes: Mutex<KVec<Wish>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
     /// Blocks that hold data nobody has read.
@@ -112,6 +110,7 @@ impl Pool {
                 verbs <- new_spinlock!(Some(mine), "zrs_pool::verbs"),
                 pages <- new_spinlock!(PagePool::new(words, leasable), "zrs_pool::pages"),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
+                wishes <- new_mutex!(KVec::new(), "zrs_pool::wishes"),
                 promised: Atomic::new(0),
                 held: Atomic::new(0),
                 unposted <- new_spinlock!(unposted, "zrs_pool::unposted"),
@@ -123,6 +122,11 @@ impl Pool {
             pool.post(&verbs, block)?;
         }
         Ok(pool)
+    }
+
+    /// All of the pool.
+    pub(super) fn memory(&self) -> &ContigPages {
+        &self.mem
     }
 
     /// What the pool has of its device, while that is there.
@@ -209,61 +213,6 @@ impl Pool {
         self.promised.fetch_sub(params::LINK_CREDIT.get(), Full);
     }
 
-    /// Leases a window. Sleeps. ENOMEM when none is left, EIO when the device is gone, and what
-    /// registration says.
-    pub(crate) fn lease(self: &Arc<Self>) -> Result<Arc<Window>> {
-        let verbs = self.verbs().ok_or(EIO)?;
-        let count = params::window_bytes() >> PAGE_SHIFT;
-        let start = self.pages.lock().alloc(count).ok_or(ENOMEM)?;
-        let window = self.register(&verbs, start, count);
-        if window.is_err() {
-            self.pages.lock().free(start, count);
-        }
-        window
-    }
-
-    fn register(
-        self: &Arc<Self>,
-        verbs: &Verbs,
-        start: usize,
-        count: usize,
-    ) -> Result<Arc<Window>> {
-        let page = self.layout.first_window + start;
-        // Larger windows than the device can register page by page take larger pages.
-        let most = verbs.pd.device().attrs().max_fast_reg_pages;
-        let mut mr = Mr::new(&verbs.pd, (count as u32).min(most))?;
-        // The peer's addresses begin anywhere: they tell nothing of where our memory is, and
-        // whoever guesses another peer's key has to guess this too.
-        let origin = random_u64() >> 2;
-        mr.map(
-            &verbs.region,
-            page << PAGE_SHIFT,
-            count << PAGE_SHIFT,
-            origin,
-        )?;
-        STATS.resources_made.add(1);
-        let mr = Arc::new(mr, GFP_KERNEL)?;
-        let window = Arc::pin_init(
-            try_pin_init!(Window {
-                pool: self.clone(),
-                start,
-                pages: page..page + count,
-                leased: Atomic::new(true),
-                mapped: Atomic::new(0),
-                mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
-            }),
-            GFP_KERNEL,
-        )?;
-        self.windows.lock().push(window.clone(), GFP_KERNEL)?;
-        if self.verbs().is_none() {
-            // The device went, and did not see this registration. The caller frees the pages.
-            self.windows.lock().retain(|w| !Arc::ptr_eq(w, &window));
-            window.deregister();
-            return Err(EIO);
-        }
-        Ok(window)
-    }
-
     /// The device goes: registrations and queues go with it, the memory stays. Sleeps.
     pub(super) fn device_gone(&self) {
         let verbs = self.verbs.lock().take();
@@ -271,6 +220,7 @@ impl Pool {
             window.deregister();
         }
         drop(verbs);
+        self.forget_wishes();
     }
 
     /// Bytes of the pool, bytes in blocks, bytes leased, leases, blocks held.
@@ -284,42 +234,6 @@ impl Pool {
             held: self.held.load(Relaxed),
         }
     }
-
-    fn look_after(self: &Arc<Self>) {
-        if let Some(host) = Host::get() {
-            let _ = host.queue.enqueue(self.clone());
-        }
-    }
-
-    /// Takes back the windows that nobody uses any more. Sleeps.
-    pub(crate) fn reap(&self) {
-        loop {
-            let window = {
-                let mut windows = self.windows.lock();
-                match windows.iter().position(|w| w.is_unused()) {
-                    Some(i) => windows.remove(i),
-                    None => return,
-                }
-            };
-            let Ok(window) = window else { return };
-            // In this order: nobody can write, nothing is left to read, somebody else may have it.
-            window.deregister();
-            let at = window.pages.start << PAGE_SHIFT;
-            let _ = self.mem.zero(at, window.bytes());
-            if let Some(verbs) = self.verbs() {
-                let _ = verbs.region.sync_for_device(at, window.bytes());
-            }
-            self.pages.lock().free(window.start, window.pages.len());
-        }
-    }
-}
-
-impl WorkItem for Pool {
-    type Pointer = Arc<Pool>;
-
-    fn run(pool: Arc<Pool>) {
-        fault::asynchronous(|| pool.reap());
-    }
 }
 
 /// What a pool is used for now.
@@ -329,126 +243,6 @@ pub(crate) struct Usage {
     pub(crate) leased: usize,
     pub(crate) windows: usize,
     pub(crate) held: u32,
-}
-
-/// A lease of a part of a pool to a channel, and its registration.
-#[pin_data]
-pub(crate) struct Window {
-    pool: Arc<Pool>,
-    /// First page, as the pool's allocator counts.
-    start: usize,
-    /// Pages of the pool's memory.
-    pages: Range<usize>,
-    leased: Atomic<bool>,
-    mapped: Atomic<i32>,
-    #[pin]
-    mr: SpinLock<Option<Arc<Mr>>>,
-}
-
-impl Window {
-    /// Length in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.pages.len() << PAGE_SHIFT
-    }
-
-    /// The registration, while the device is there. Any context.
-    pub(crate) fn mr(&self) -> Option<Arc<Mr>> {
-        self.mr.lock().clone()
-    }
-
-    /// The channel needs it no more; when no program maps it either, it goes back to the pool.
-    pub(crate) fn retire(&self) {
-        self.leased.store(false, kernel::sync::atomic::Release);
-        self.pool.look_after();
-    }
-
-    fn is_unused(&self) -> bool {
-        !self.leased.load(kernel::sync::atomic::Acquire)
-            && self.mapped.load(kernel::sync::atomic::Acquire) == 0
-    }
-
-    fn deregister(&self) {
-        // Dropping sleeps, so not under the lock.
-        let mr = self.mr.lock().take();
-        drop(mr);
-    }
-
-    /// Makes what the device wrote at `off` visible to the CPU, before anybody is told of it.
-    pub(super) fn arrived(&self, verbs: &Verbs, off: usize, len: usize) {
-        let at = (self.pages.start << PAGE_SHIFT) + off;
-        // Cannot fail: the channel has checked the range.
-        let _ = verbs.region.sync_for_cpu(at, len);
-    }
-
-    /// Copies `len` bytes at `off` to the program: the one copy of a plain receive. Sleeps.
-    pub(crate) fn copy_to_iter(
-        &self,
-        off: usize,
-        len: usize,
-        iter: &mut IovIterDest<'_>,
-    ) -> Result<usize> {
-        if off.checked_add(len).is_none_or(|end| end > self.bytes()) {
-            return Err(EINVAL);
-        }
-        let at = (self.pages.start << PAGE_SHIFT) + off;
-        self.pool.mem.copy_to_iter(at, len, iter)
-    }
-}
-
-impl vma::MappedOwner for Window {
-    fn mapped(&self) {
-        self.mapped.fetch_add(1, Full);
-    }
-
-    fn unmapped(&self) {
-        if self.mapped.fetch_sub(1, Full) == 1 {
-            self.pool.look_after();
-        }
-    }
-}
-
-impl vma::Window for Window {
-    fn memory(&self) -> &ContigPages {
-        &self.pool.mem
-    }
-
-    fn range(&self) -> Range<usize> {
-        self.pages.clone()
-    }
-}
-
-/// Keeps a window from going back to the pool while a work request names its registration.
-pub(super) struct WindowUse {
-    window: Arc<Window>,
-    mr: Arc<Mr>,
-}
-
-impl WindowUse {
-    /// `None` when the device is gone.
-    pub(super) fn new(window: &Arc<Window>) -> Option<Self> {
-        let mr = window.mr()?;
-        vma::MappedOwner::mapped(&**window);
-        Some(Self {
-            window: window.clone(),
-            mr,
-        })
-    }
-
-    /// The registration.
-    pub(super) fn mr(&self) -> &Mr {
-        &self.mr
-    }
-
-    /// What the peer has to know of it: size, address, key.
-    pub(super) fn terms(&self) -> (u32, u64, u32) {
-        (self.window.bytes() as u32, self.mr.iova(), self.mr.rkey())
-    }
-}
-
-impl Drop for WindowUse {
-    fn drop(&mut self) {
-        vma::MappedOwner::unmapped(&*self.window);
-    }
 }
 
 /// A block of the shared receive queue whose payload waits to be read. Given back by

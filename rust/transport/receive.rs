@@ -16,6 +16,7 @@ use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::device::Verbs;
+use super::lease::{peer_waits_until, Wants};
 use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
 use super::transmit::{PART, SENT};
@@ -322,7 +323,11 @@ impl Link {
                 sock.wake_read();
             }
             Event::WindowWanted => {
-                if !self.offer_window(&sock) {
+                if !arrival
+                    .queues
+                    .pool
+                    .want_window(&sock, Wants::PEER, peer_waits_until())
+                {
                     if let Some(c) = &mut sock.inner.lock().chan {
                         c.deny();
                     }
@@ -407,6 +412,7 @@ fn deliver(
             }
             push(inner, h, Some(off), None)?;
         }
+        Event::Revoked => sock.given_back(inner),
         _ => {}
     }
     Ok(Some((event, room)))

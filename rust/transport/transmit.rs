@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::link::{Entry, Link, LinkState, Queues, Tx};
-use super::pool::WindowUse;
+use super::window::WindowUse;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
 use crate::ib::memory::PinnedRuns;
 use crate::ib::mr::Access;

@@ -78,7 +78,8 @@ struct zrs_ioc_stats {
 	__u64 pool_used;	/* of pool_bytes: leased, or blocks not yet read */
 	__u64 protocol_errors;	/* links closed because of what a peer sent */
 	__u64 signaled;		/* of work_requests: with a completion */
-	__u64 reserved[6];
+	__u64 windows_revoked;	/* windows asked back for another channel */
+	__u64 reserved[5];
 };
 
 #define ZRS_IOC_STATS		_IOWR(ZRS_IOC_MAGIC, 0x02, struct zrs_ioc_stats)
@@ -182,8 +183,9 @@ struct zrs_ioc_sock {
  * A private or writable mapping of the window is EINVAL or EACCES. The address
  * is the kernel's choice; MAP_FIXED is honoured as for any file.
  *
- * Errors: ENOTCONN, EBUSY (another thread's recv() is at work), ENOMEM,
- * ENOBUFS (the pool has no window to lease).
+ * Errors: ENOTCONN, EBUSY (another thread's recv() is at work, or data in a
+ * window that has gone back to the pool is unread), ENOMEM, EINTR, ENOBUFS (the
+ * pool has no window to lease, or rings have their part of them).
  *
  * The mappings keep the socket alive: the program shuts the socket down before
  * it closes it, else the peer learns of the end only after munmap().

@@ -46,12 +46,22 @@ impl Channel {
         }
     }
 
-    /// Asks the peer to stop writing into our window; [`Event::Revoked`] tells when it has.
-    /// Asking again while it has not changes nothing.
-    pub fn revoke(&mut self) {
-        if self.window.is_some_and(|w| !w.revoking) && !self.read_ended() {
+    /// Asks the peer to stop writing into our window; [`Event::Revoked`] tells when it has. False
+    /// when there is none, or the peer does not know of it yet, was asked already, or writes no more in
+    /// any case.
+    pub fn revoke(&mut self) -> bool {
+        let known = self.window.is_some() && self.want & WANT_GRANT == 0;
+        let asks = known && !self.revoking() && !self.read_ended();
+        if asks {
             self.say(WANT_REVOKE);
         }
+        asks && self.revoking()
+    }
+
+    /// Whether the peer is to give our window back, and has not done so.
+    pub fn revoking(&self) -> bool {
+        let asked = |w: OwnWindow| w.revoking || self.want & WANT_REVOKE != 0;
+        !self.read_ended() && self.window.is_some_and(asked)
     }
 
     /// A segment was consumed: one message, `window` bytes of the window or `small` bytes of

@@ -74,7 +74,7 @@ fn arguments(dev: &File, checks: &mut Checks) {
     };
     refuse("VERSION", ZRS_IOC_VERSION, bytes_of(&version));
     let stats = zrs_ioc_stats {
-        reserved: [0, 0, 0, 0, 0, 1],
+        reserved: [0, 0, 0, 0, 1],
         ..Default::default()
     };
     refuse("STATS", ZRS_IOC_STATS, bytes_of(&stats));

@@ -36,6 +36,7 @@ mod uring;
 mod verified;
 #[allow(unsafe_code)]
 mod wild;
+mod windows;
 mod xfer;
 mod zerocopy;
 
@@ -81,6 +82,7 @@ enum Command {
     Stress(stress::Args),
     Zerocopy(zerocopy::Args),
     Splice(splice::Args),
+    Windows(windows::Args),
 }
 
 fn main() -> ExitCode {
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
         Command::Hostile(args) => hostile::run(&args, &mut checks),
         Command::Zerocopy(args) => zerocopy::run(&args, &mut checks),
         Command::Splice(args) => splice::run(&args, &mut checks),
+        Command::Windows(args) => windows::run(&args, &mut checks),
     }
     checks.exit()
 }

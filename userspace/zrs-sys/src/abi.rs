@@ -97,7 +97,8 @@ pub struct zrs_ioc_stats {
     pub pool_used: u64,
     pub protocol_errors: u64,
     pub signaled: u64,
-    pub reserved: [u64; 6],
+    pub windows_revoked: u64,
+    pub reserved: [u64; 5],
 }
 
 #[repr(C)]

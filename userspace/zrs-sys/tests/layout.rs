@@ -73,7 +73,7 @@ fn rust_side() -> Table {
         zrs_ioc_stats {
             tx_bytes rx_bytes tx_copied rx_copied rx_spilled work_requests recv_requests
             completions empty_events resources_made pages_pinned sockets channels links
-            pool_bytes pool_used protocol_errors signaled reserved
+            pool_bytes pool_used protocol_errors signaled windows_revoked reserved
         }
         zrs_ioc_pool {
             cursor device bytes block_bytes window_bytes windows blocks_held reserved

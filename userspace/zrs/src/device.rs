@@ -100,6 +100,8 @@ stats! {
     protocol_errors,
     /// Of `work_requests`: with a completion.
     signaled,
+    /// Windows that were asked back for another channel.
+    windows_revoked,
 }
 
 /// The receive pool of one RDMA device. Sizes in bytes.

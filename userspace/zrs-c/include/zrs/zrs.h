@@ -57,8 +57,8 @@ struct zrs_segment {
  * it; recv() may alternate with zrs_rx_recv(), not run at the same time. A
  * socket has one ring: open it once.
  *
- * ENOTCONN; ENOBUFS: the pool has no window to lease; EBUSY: a recv() is at
- * work, try again; ENOMEM, EMFILE.
+ * ENOTCONN; ENOBUFS: there is no window to lease for a ring; EBUSY: a recv()
+ * is at work, or has to read something first: try again; ENOMEM, EMFILE.
  */
 struct zrs_rx *zrs_rx_open(int fd);
 

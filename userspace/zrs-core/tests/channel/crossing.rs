@@ -149,7 +149,7 @@ impl Pair {
                 end.unread.clear();
             }
             TimeOut => end.gave_up |= ch.time_out(),
-            Revoke => ch.revoke(),
+            Revoke => _ = ch.revoke(),
         }
         true
     }

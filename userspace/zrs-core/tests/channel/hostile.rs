@@ -219,7 +219,7 @@ impl Books {
                 }
             }
             Step::Deny => c.deny(),
-            Step::Revoke => c.revoke(),
+            Step::Revoke => _ = c.revoke(),
             Step::Say => {
                 let had = c.has_control();
                 let said = say(c);

@@ -307,18 +307,18 @@ fn nothing_of_a_lease_before_its_grant() {
 #[test]
 fn revocation() {
     let (mut a, mut b) = pair();
-    b.revoke();
+    assert!(!b.revoke() && !b.revoking());
     assert!(!b.has_control(), "there is nothing to revoke");
     lease(&mut b, &mut a, 65536, 0, 1);
     let (_, first) = bulk(&mut a, 65536);
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
     assert_eq!(b.on_message(&first), Ok(Event::Written { off: 0 }));
-    b.revoke();
-    b.revoke();
+    assert!(b.revoke() && b.revoking());
+    assert!(!b.revoke());
     let revoke = say_a(&mut b, Type::WindowRevoke);
     assert_eq!(revoke.lease, 1);
     // Once, however often it is asked for.
-    b.revoke();
+    assert!(!b.revoke() && b.revoking());
     assert!(!b.has_control());
     assert!(!b.window_quiet() && !b.grant(65536, 0, 1));
     // The peer's sender waits for room that will never come: it must look again.
@@ -338,8 +338,9 @@ fn revocation() {
     let request = say_a(&mut a, Type::WindowRequest);
     assert_eq!(b.on_message(&request), Ok(Event::WindowWanted));
     // Not while something of the old one is unread: it would be counted to the new one.
-    assert!(!b.grant(65536, 0, 2));
+    assert!(!b.window_read() && !b.grant(65536, 0, 2));
     b.freed(65536, 0);
+    assert!(b.window_read());
     lease(&mut b, &mut a, 70000, 0x7000, 2);
     let ((to, key), h) = bulk(&mut a, 10);
     assert_eq!((to, key, h.woff, h.arg0, h.pos), (0x7000, 2, 0, 2, 65536));
@@ -368,15 +369,32 @@ fn each_lease_counts_from_nothing() {
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 }
 
-/// Revoked before the grant has even left.
+/// The peer is not asked for what it has not heard of; and for what it has not used, it is.
 // rows: Z3
 #[test]
 fn revoked_at_once() {
     let (mut a, mut b) = pair();
     assert!(b.grant(65536, 0, 1));
-    b.revoke();
-    assert_eq!(tell(&mut b, &mut a), [Event::Room, Event::Room]);
+    assert!(!b.revoke() && !b.revoking());
+    assert_eq!(tell(&mut b, &mut a), [Event::Room]);
+    assert!(b.revoke() && b.revoking());
+    assert_eq!(tell(&mut b, &mut a), [Event::Room]);
     assert_eq!(tell(&mut a, &mut b), [Event::Revoked]);
+}
+
+/// A peer that sends no more gives nothing back: nobody waits for that.
+// rows: Z3 E4
+#[test]
+fn not_revoking_after_the_end() {
+    let (mut a, mut b) = pair();
+    lease(&mut b, &mut a, 65536, 0, 1);
+    assert!(b.revoke());
+    let fin = {
+        a.shut_write();
+        say_a(&mut a, Type::Fin)
+    };
+    assert!(b.on_message(&fin).is_ok());
+    assert!(!b.revoking() && b.window_quiet());
 }
 
 // rows: Z3 B11

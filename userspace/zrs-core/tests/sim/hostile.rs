@@ -150,7 +150,7 @@ impl World {
             80..84 => {
                 t.ch.grant(size, addr, key);
             }
-            84..86 => t.ch.revoke(),
+            84..86 => _ = t.ch.revoke(),
             86 => t.ch.shut_write(),
             87 => t.ch.shut(self.rng.chance(50)),
             88..90 => t.ch.deny(),

@@ -9,6 +9,7 @@ mod rdma;
 mod resource;
 mod server;
 mod state;
+mod windows;
 
 use zrs_core::wire::{Header, HEADER_LEN};
 
@@ -97,6 +98,7 @@ pub fn all() -> Vec<Case> {
         state::CASES,
         rdma::CASES,
         resource::CASES,
+        windows::CASES,
         server::CASES,
         random::CASES,
     ]

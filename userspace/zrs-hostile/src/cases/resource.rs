@@ -163,7 +163,7 @@ fn no_channel_credit(w: &mut World) -> Outcome {
 }
 
 /// A connection between two honest hosts carries bulk data.
-fn honest(w: &World, from: &str, port: u16) -> Outcome {
+pub(super) fn honest(w: &World, from: &str, port: u16) -> Outcome {
     let addr = SocketAddrV4::new(w.victim, port);
     let listener = in_net(&w.net, || Listener::bind(addr))?;
     let mut client = in_net(from, || Stream::connect(addr))?;
@@ -182,28 +182,6 @@ fn honest(w: &World, from: &str, port: u16) -> Outcome {
         )
     })?;
     ensure(got == sent, "other bytes arrived")
-}
-
-/// All windows of the device are ours: others get none, and go the small way.
-fn all_windows(w: &mut World) -> Outcome {
-    let (mut peer, first, _stream, victim) = w.channel()?;
-    let before = w.stats()?;
-    let mut chans = vec![first];
-    loop {
-        let last = chans.last_mut().expect("one");
-        peer.send(last.header(Type::WindowRequest), &[])?;
-        let (h, _) = peer.expect(Type::WindowGrant, w.limit(10))?;
-        if h.arg1 == 0 {
-            break;
-        }
-        ensure(chans.len() < 100, "the pool has no end")?;
-        chans.push(peer.open(victim.port, w.limit(10))?);
-    }
-    ensure(chans.len() > 1, "there was none at all")?;
-    let bystander = w.bystander.as_ref();
-    bystander.map_or(Ok(()), |b| b.goes_on(w.limit(10), 3))?;
-    honest(w, "zrsA", 9997)?;
-    w.expect_alive(&mut peer, &before)
 }
 
 /// Data for many channels that nobody reads: beyond its share of the blocks it is moved away, and
@@ -309,7 +287,6 @@ pub const CASES: &[Case] = &[
     whole("resource/no-receives", no_receives),
     whole("resource/no-link-credit", no_link_credit),
     whole("resource/no-channel-credit", no_channel_credit),
-    whole("resource/all-windows", all_windows),
     whole("resource/unread", unread),
     whole("resource/links", links),
     slow("resource/no-end", no_end),

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The window that a socket's peer writes into: when it goes back to the pool.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::{msecs_to_jiffies, Jiffies};
+
+use super::{Inner, Sock};
+use crate::kern::errno::*;
+use crate::kern::task::now_ns;
+use crate::kern::wait::{WaitError, WaitMode};
+use crate::proto::channel::Channel;
+use crate::transport::lease::Wants;
+use crate::transport::window::Window;
+
+/// How long a peer may take to give a window back, in nanoseconds. There is no other way to take the
+/// key from it than to end its link.
+const GIVE_BACK_NS: u64 = 10_000_000_000;
+
+/// How long whoever makes a ring waits before he looks anew at what has changed, in milliseconds.
+const SLICE_MS: u64 = 50;
+
+/// Whether the socket has a window that is to stay.
+pub(super) fn has_lasting(inner: &Inner) -> bool {
+    let lasts = |c: &Channel| c.read_ended() || c.window_size().is_some() && !c.revoking();
+    inner.window.is_some() && inner.chan.as_ref().is_some_and(lasts)
+}
+
+impl Sock {
+    /// Whether the socket has a channel and no window, not even one that it lets go of.
+    pub(crate) fn lacks_window(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.chan.is_some() && inner.window.is_none()
+    }
+
+    /// Asks the peer to give `window` back, if nothing is unread, no ring shows it, and nothing came into it
+    /// for `least` jiffies. False when it was not asked just now. Takes the link's and the socket's lock.
+    pub(crate) fn ask_back(this: &Arc<Self>, window: &Arc<Window>, least: Jiffies) -> bool {
+        {
+            let mut inner = this.inner.lock();
+            let inner = &mut *inner;
+            let ours = inner
+                .window
+                .as_ref()
+                .is_some_and(|w| Arc::ptr_eq(w, window));
+            let idle = window.idle_user(least).is_some();
+            if !ours || !idle || !inner.rx.is_empty() || inner.ring.is_some() || inner.released {
+                return false;
+            }
+            if !inner.chan.as_mut().is_some_and(Channel::revoke) {
+                return false;
+            }
+            inner.deadline = Some(now_ns().saturating_add(GIVE_BACK_NS));
+        }
+        Sock::kick(this);
+        this.host.watch_deadlines();
+        true
+    }
+
+    /// The peer has given the window back; there may still be something in it to be read.
+    pub(crate) fn given_back(&self, inner: &mut Inner) {
+        if !inner.released {
+            inner.deadline = None;
+        }
+        // Whoever makes a ring may have waited for it.
+        self.wait.wake_all();
+    }
+
+    /// Sees to it that the socket has a window that is to stay, for a ring. Sleeps, until `until` at most, in
+    /// nanoseconds of the monotonic clock.
+    ///
+    /// Errors: ENOTCONN without a pool, ENOBUFS if there is no window, EBUSY while there is unread data
+    /// in one that the peer has given back, EINTR.
+    pub(super) fn need_window(this: &Arc<Self>, until: u64) -> Result {
+        loop {
+            let (has, lasts, unread, link) = {
+                let inner = this.inner.lock();
+                let revoking = inner.chan.as_ref().is_some_and(Channel::revoking);
+                let unread = !revoking && !inner.rx.is_empty();
+                let lasts = has_lasting(&inner);
+                (inner.window.is_some(), lasts, unread, inner.link.clone())
+            };
+            if lasts {
+                return Ok(());
+            }
+            if has && unread {
+                return Err(EBUSY);
+            }
+            if !has {
+                let pool = link
+                    .and_then(|link| link.pool())
+                    .or_else(|| this.any_pool());
+                let pool = pool.ok_or(ENOTCONN())?;
+                let wishes = pool.admit_ring(None) && pool.want_window(this, Wants::RING, until);
+                if !wishes && this.lacks_window() {
+                    return Err(ENOBUFS());
+                }
+            }
+            let left = until.saturating_sub(now_ns()) / 1_000_000;
+            let mut timeout = Some(msecs_to_jiffies(left.min(SLICE_MS) as u32));
+            let waited = this.await_link(WaitMode::Interruptible, &mut timeout, || {
+                let inner = this.inner.lock();
+                // Or the one that was going is gone.
+                (has_lasting(&inner) || has && inner.window.is_none()).then_some(())
+            });
+            match waited {
+                // The wish may have been answered, and the window gone again.
+                Err(WaitError::TimedOut) if left > SLICE_MS => {}
+                Err(WaitError::TimedOut) => return Err(ENOBUFS()),
+                Err(e) => return Err(e.to_errno(timeout)),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Whether the channel got the window that `wants` waited for.
+    pub(crate) fn window_answered(this: &Arc<Self>, granted: bool, wants: Wants) {
+        if !granted && wants.peer {
+            if let Some(c) = &mut this.inner.lock().chan {
+                c.deny();
+            }
+        }
+        this.wait.wake_all();
+        Sock::kick(this);
+    }
+
+    /// No ring is made after all. Sleeps.
+    pub(super) fn withdraw_ring(this: &Arc<Self>) {
+        for dev in this.host.devices.lock().iter() {
+            if let Some(pool) = dev.existing_pool() {
+                pool.withdraw_ring(this);
+            }
+        }
+        // One that was leased for the ring, after the stream has ended, is of no use to anybody.
+        this.settle_window();
+    }
+
+    /// Gives the window back when no WRITE can come and nothing of it is unread.
+    pub(crate) fn settle_window(&self) {
+        let window = {
+            let mut inner = self.inner.lock();
+            let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
+            let read = inner.rx.is_empty() || inner.chan.as_ref().is_some_and(Channel::window_read);
+            if quiet && read && (inner.released || inner.ring.is_none()) {
+                inner.window.take()
+            } else {
+                None
+            }
+        };
+        if let Some(window) = window {
+            window.retire();
+            // Whoever makes a ring may have waited for it to go.
+            self.wait.wake_all();
+        }
+    }
+}

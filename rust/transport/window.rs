@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A window: pages of a pool that one channel's peer may write into, and their registration.
+//!
+//! A program may map it; then it is its until the mapping goes, whatever becomes of the channel.
+//! Any context, where not said otherwise.
+
+#![deny(unsafe_code)]
+
+use core::ops::Range;
+
+use kernel::iov::IovIterDest;
+use kernel::page::PAGE_SHIFT;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::time::{msecs_to_jiffies, Jiffies};
+
+use super::device::Verbs;
+use super::pool::Pool;
+use crate::ib::mr::Mr;
+use crate::kern::contig::ContigPages;
+use crate::kern::{task, vma};
+use crate::proto::ChanId;
+
+/// A window that nothing was written into yet is not asked back for so long.
+const FRESH_MS: u32 = 1000;
+
+/// A lease of a part of a pool to a channel, and its registration.
+#[pin_data]
+pub(crate) struct Window {
+    pool: Arc<Pool>,
+    /// First page, as the pool's allocator counts.
+    start: usize,
+    /// Pages of the pool's memory.
+    pages: Range<usize>,
+    leased: Atomic<bool>,
+    /// Programs that map it, and work requests that name its registration.
+    mapped: Atomic<i32>,
+    /// A ring shows what is in it.
+    ring: Atomic<bool>,
+    /// When something was written into it last, or the peer heard of it, in jiffies.
+    written: Atomic<usize>,
+    /// Nothing was written into it yet.
+    fresh: Atomic<bool>,
+    /// Whose it is.
+    #[pin]
+    user: SpinLock<ChanId>,
+    #[pin]
+    mr: SpinLock<Option<Arc<Mr>>>,
+}
+
+impl Window {
+    /// `pages` of the pool's memory, which begin at `start` of those that are leased, under `mr`.
+    pub(super) fn new(
+        pool: &Arc<Pool>,
+        start: usize,
+        pages: Range<usize>,
+        mr: Arc<Mr>,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                pool: pool.clone(),
+                start,
+                pages,
+                leased: Atomic::new(true),
+                mapped: Atomic::new(0),
+                ring: Atomic::new(false),
+                written: Atomic::new(task::jiffies() as usize),
+                fresh: Atomic::new(true),
+                user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
+                mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.len() << PAGE_SHIFT
+    }
+
+    /// The pages, as the pool's allocator counts them: the first, and how many.
+    pub(super) fn pool_pages(&self) -> (usize, usize) {
+        (self.start, self.pages.len())
+    }
+
+    /// Where it begins in the pool's memory, in bytes.
+    pub(super) fn at(&self) -> usize {
+        self.pages.start << PAGE_SHIFT
+    }
+
+    /// The registration, while the device is there.
+    pub(crate) fn mr(&self) -> Option<Arc<Mr>> {
+        self.mr.lock().clone()
+    }
+
+    /// It is channel `user`'s from now on.
+    pub(super) fn set_user(&self, user: ChanId) {
+        *self.user.lock() = user;
+    }
+
+    /// Whose it is, if nothing was written into it for `least` jiffies, and no program maps it.
+    pub(crate) fn idle_user(&self, least: Jiffies) -> Option<ChanId> {
+        // In this order: whoever lets go of it writes down when, and something may come meanwhile.
+        let free = self.leased.load(Relaxed) && self.mapped.load(Acquire) == 0;
+        let written = self.written.load(Acquire) as Jiffies;
+        let idle = task::jiffies().wrapping_sub(written);
+        // Whoever has asked for one gets to use it, on a slow link too.
+        let least = match self.fresh.load(Relaxed) {
+            true => least.max(msecs_to_jiffies(FRESH_MS)),
+            false => least,
+        };
+        (free && !self.has_ring() && idle >= least).then(|| *self.user.lock())
+    }
+
+    /// Whether a ring shows what is in it from now on.
+    pub(crate) fn set_ring(&self, ring: bool) {
+        self.ring.store(ring, Relaxed);
+    }
+
+    /// Whether a ring shows what is in it.
+    pub(super) fn has_ring(&self) -> bool {
+        self.ring.load(Relaxed)
+    }
+
+    /// A ring is to show what is in it: false if rings have their share of the pool already. Sleeps.
+    pub(crate) fn admit_ring(self: &Arc<Self>) -> bool {
+        self.pool.admit_ring(Some(self))
+    }
+
+    /// The channel needs it no more; when no program maps it either, it goes back to the pool.
+    pub(crate) fn retire(&self) {
+        self.leased.store(false, Release);
+        self.pool.look_after();
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        !self.leased.load(Acquire) && self.mapped.load(Acquire) == 0
+    }
+
+    /// Takes the access from the peer. Sleeps.
+    pub(super) fn deregister(&self) {
+        // Dropping sleeps, so not under the lock.
+        let mr = self.mr.lock().take();
+        drop(mr);
+    }
+
+    /// Makes what the device wrote at `off` visible to the CPU, before anybody is told of it.
+    pub(super) fn arrived(&self, verbs: &Verbs, off: usize, len: usize) {
+        self.written.store(task::jiffies() as usize, Release);
+        self.fresh.store(false, Relaxed);
+        // Cannot fail: the channel has checked the range.
+        let _ = verbs.region.sync_for_cpu(self.at() + off, len);
+    }
+
+    /// Copies `len` bytes at `off` to the program: the one copy of a plain receive. Sleeps.
+    pub(crate) fn copy_to_iter(
+        &self,
+        off: usize,
+        len: usize,
+        iter: &mut IovIterDest<'_>,
+    ) -> Result<usize> {
+        if off.checked_add(len).is_none_or(|end| end > self.bytes()) {
+            return Err(EINVAL);
+        }
+        self.pool.memory().copy_to_iter(self.at() + off, len, iter)
+    }
+}
+
+impl vma::MappedOwner for Window {
+    fn mapped(&self) {
+        self.mapped.fetch_add(1, Full);
+    }
+
+    fn unmapped(&self) {
+        if self.mapped.fetch_sub(1, Full) == 1 {
+            self.pool.look_after();
+        }
+    }
+}
+
+impl vma::Window for Window {
+    fn memory(&self) -> &ContigPages {
+        self.pool.memory()
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.pages.clone()
+    }
+}
+
+/// Keeps a window from going back to the pool while a work request names its registration.
+pub(super) struct WindowUse {
+    window: Arc<Window>,
+    mr: Arc<Mr>,
+}
+
+impl WindowUse {
+    /// `None` when the device is gone.
+    pub(super) fn new(window: &Arc<Window>) -> Option<Self> {
+        let mr = window.mr()?;
+        vma::MappedOwner::mapped(&**window);
+        Some(Self {
+            window: window.clone(),
+            mr,
+        })
+    }
+
+    /// The registration.
+    pub(super) fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    /// What the peer has to know of it: size, address, key.
+    pub(super) fn terms(&self) -> (u32, u64, u32) {
+        (self.window.bytes() as u32, self.mr.iova(), self.mr.rkey())
+    }
+}
+
+impl Drop for WindowUse {
+    fn drop(&mut self) {
+        let now = task::jiffies() as usize;
+        self.window.written.store(now, Release);
+        vma::MappedOwner::unmapped(&*self.window);
+    }
+}

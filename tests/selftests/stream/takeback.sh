@@ -1,0 +1,18 @@
+#!/bin/bash
+# Windows go from one connection to another in the middle of data, and become rings meanwhile.
+# rows: Z2 Z3 Z5 B3 C3
+# params: window_idle_ms=0
+# timeout: 90
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+before=$(counter windows_revoked)
+for seed in 1 2; do
+	check_pair "12 connections at once, seed $seed" windows --at-once --seed "$seed"
+done
+after=$(counter windows_revoked)
+ktap_say "$((after - before)) windows were asked back"
+check "windows were asked back" [ "$((after - before))" -gt 0 ]
+check "no window is leaked" zrs_idle
+ktap_done

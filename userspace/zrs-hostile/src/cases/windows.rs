@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Taking all windows, and what becomes of one that is asked back.
+
+use std::io;
+use std::thread::sleep;
+use std::time::Duration;
+
+use zrs_core::wire::Type;
+
+use super::resource::honest;
+use super::{ensure, slow, whole, Case};
+use crate::peer::{said, Chan, Peer, Window};
+use crate::verbs::Op;
+use crate::world::{expect_end, Outcome, Victim, World};
+
+/// Opens channels and takes windows until one of them is asked back: all channels, the last of which
+/// waits for a window, and which one is to give up its own.
+fn take_all(
+    w: &World,
+    peer: &mut Peer,
+    victim: &Victim,
+    first: Chan,
+) -> io::Result<(Vec<Chan>, usize)> {
+    let mut chans = vec![first];
+    loop {
+        let last = chans.last_mut().expect("one");
+        peer.send(last.header(Type::WindowRequest), &[])?;
+        let (h, _) = peer.recv(w.limit(10))?;
+        match h.kind {
+            Type::WindowGrant if h.arg1 != 0 => {
+                last.window = Some(Window {
+                    lease: h.lease,
+                    addr: h.arg2,
+                    key: h.arg0,
+                    size: h.arg1,
+                    written: 0,
+                });
+                ensure(chans.len() < 100, "the pool has no end")?;
+                chans.push(peer.open(victim.port, w.limit(10))?);
+            }
+            // None of them is idle yet.
+            Type::WindowGrant => sleep(Duration::from_millis(50)),
+            Type::WindowRevoke => {
+                let asked = chans.iter().position(|c| c.local == h.dst);
+                let asked = asked.ok_or_else(|| said("a window of no channel is asked back"))?;
+                let lease = chans[asked].window.map(|window| window.lease);
+                ensure(lease == Some(h.lease), "another lease is asked back")?;
+                return Ok((chans, asked));
+            }
+            kind => return Err(said(&format!("{kind:?} to a WindowRequest"))),
+        }
+    }
+}
+
+/// Others get none, and go the small way.
+fn all(w: &mut World) -> Outcome {
+    let (mut peer, first, _stream, victim) = w.channel()?;
+    let before = w.stats()?;
+    take_all(w, &mut peer, &victim, first)?;
+    let bystander = w.bystander.as_ref();
+    bystander.map_or(Ok(()), |b| b.goes_on(w.limit(10), 3))?;
+    honest(w, "zrsA", 9997)?;
+    ensure(
+        w.stats()?.protocol_errors == before.protocol_errors,
+        "a violation was counted",
+    )
+}
+
+/// Gives it back, and writes into it all the same.
+fn stale_key(w: &mut World) -> Outcome {
+    let (mut peer, first, mut stream, victim) = w.channel()?;
+    let (mut chans, asked) = take_all(w, &mut peer, &victim, first)?;
+    let old = chans[asked].window.take().expect("a window");
+    let mut revoked = chans[asked].header(Type::Revoked);
+    revoked.arg0 = old.lease;
+    peer.send(revoked, &[])?;
+    // Whoever waited for it has it now: perhaps the same pages.
+    let (h, _) = peer.expect(Type::WindowGrant, w.limit(10))?;
+    let last = chans.last().expect("one");
+    ensure(h.dst == last.local && h.arg1 != 0, "nobody got the window")?;
+    ensure(h.arg0 != old.key, "the same key again")?;
+    let before = w.stats()?;
+    peer.post(Op::Write, &[b'o'; 5000], old.addr, old.key)?;
+    w.expect_closed(&mut peer, &before)?;
+    expect_end(&mut stream, &[], &[libc::ECONNRESET])
+}
+
+/// Never gives it back: after 10 seconds the link goes.
+fn kept(w: &mut World) -> Outcome {
+    let (mut peer, first, mut stream, victim) = w.channel()?;
+    let (chans, _) = take_all(w, &mut peer, &victim, first)?;
+    let before = w.stats()?;
+    // Who waited for it hears soon that there is none.
+    let (h, _) = peer.expect(Type::WindowGrant, w.limit(5))?;
+    let last = chans.last().expect("one");
+    ensure(
+        h.dst == last.local && h.arg1 == 0,
+        "somebody got the window",
+    )?;
+    ensure(
+        peer.closed(Duration::from_secs(5)).is_none(),
+        "closed too early",
+    )?;
+    peer.closed(w.limit(20))
+        .ok_or_else(|| said("the link was not closed"))?;
+    w.expect_closed(&mut peer, &before)?;
+    expect_end(&mut stream, &[], &[libc::ECONNRESET])
+}
+
+pub const CASES: &[Case] = &[
+    whole("windows/all", all),
+    whole("windows/stale-key", stale_key),
+    slow("windows/kept", kept),
+];
