@@ -16,6 +16,7 @@ mod fullwindow;
 mod hold;
 mod hostile;
 mod ioctl;
+mod isolation;
 mod lost;
 mod pattern;
 mod pingpong;
@@ -83,6 +84,7 @@ enum Command {
     Zerocopy(zerocopy::Args),
     Splice(splice::Args),
     Windows(windows::Args),
+    Isolation(isolation::Args),
 }
 
 fn main() -> ExitCode {
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Command::Zerocopy(args) => zerocopy::run(&args, &mut checks),
         Command::Splice(args) => splice::run(&args, &mut checks),
         Command::Windows(args) => windows::run(&args, &mut checks),
+        Command::Isolation(args) => isolation::run(&args, &mut checks),
     }
     checks.exit()
 }

@@ -41,6 +41,16 @@ fn raw(fd: &impl AsFd) -> c_int {
     fd.as_fd().as_raw_fd()
 }
 
+/// What is in a mapping that others may be writing to.
+pub fn snapshot(map: &zrs_sys::Map) -> Vec<u8> {
+    let base = map.base().as_ptr();
+    let byte = |at| {
+        // SAFETY: all of the mapping is readable as long as it lives; volatile, for others may write.
+        unsafe { base.add(at).read_volatile() }
+    };
+    (0..map.len()).map(byte).collect()
+}
+
 /// A part of the address space.
 pub struct Area {
     base: usize,
