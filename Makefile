@@ -49,6 +49,10 @@ fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a
 bench: modules userspace ## beside plain verbs, rsockets and TCP, in rounds (ROUNDS=7 SCALE=1 QUICK=1 ONLY=latency,...)
 	@tests/bench/run
 
+.PHONY: bench-trace
+bench-trace: modules userspace ## where half a round trip goes, from the kernel's events (CARRIERS=zrs,verbs-events,...)
+	@tests/bench/trace
+
 .PHONY: bench-check
 bench-check: userspace ## the newest results of make bench against the targets
 	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json
