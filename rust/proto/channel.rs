@@ -388,9 +388,9 @@ impl Channel {
         self.fin_heard || self.end_heard || self.state == State::Closed || self.window.is_none()
     }
 
-    /// Nothing that came into our windows is unread.
-    pub fn window_read(&self) -> bool {
-        self.window_unread == 0
+    /// Bytes that came into our windows and were not given back yet.
+    pub fn window_unread(&self) -> u64 {
+        self.window_unread
     }
 
     fn fail(&mut self, why: Failure) {

@@ -153,9 +153,12 @@ const WINDOW_OFFSET: u64 = 1 << 32;
 impl super::Inner {
     /// Whether the peer may soon be out of room.
     fn is_crowded(&self) -> bool {
-        let window = self.window.as_ref().map_or(0, |w| w.bytes());
-        self.rx.bytes() >= (window / 2) as u64
-            || self.rx.bytes() >= u64::from(params::LIMITS.small / 2)
+        let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
+        let in_window = self.chan.as_ref().map_or(0, Channel::window_unread);
+        // The rest lies elsewhere, and has a limit of its own.
+        let small = self.rx.bytes().saturating_sub(in_window);
+        room > 0 && in_window >= room / 2
+            || small >= u64::from(params::LIMITS.small / 2)
             || self.rx.len() >= params::LIMITS.msgs / 2
     }
 
@@ -317,21 +320,22 @@ impl Sock {
         (inner.arrived >= head || failed || ended || full).then_some(Ok(()))
     }
 
-    /// While the peer may soon be out of room, the program is asked to tell when it gives some
-    /// back; then we look again, for it may just have done so.
+    /// While the peer may soon be out of room, takes back what the program is done with. Is it still so
+    /// then, the program is asked to tell when it gives some back; then we look again, for it may just
+    /// have done so.
     pub(crate) fn ask_for_doorbell(this: &Arc<Self>) {
-        let crowded = {
-            let inner = this.inner.lock();
-            if inner.ring.is_none() {
-                return;
+        for asks in [false, true] {
+            {
+                let inner = this.inner.lock();
+                match &inner.ring {
+                    Some(ring) if inner.is_crowded() => {
+                        if asks {
+                            ring.need_credit();
+                        }
+                    }
+                    _ => return,
+                }
             }
-            let crowded = inner.is_crowded();
-            if let (true, Some(ring)) = (crowded, &inner.ring) {
-                ring.need_credit();
-            }
-            crowded
-        };
-        if crowded {
             this.reap();
         }
     }

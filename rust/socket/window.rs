@@ -143,7 +143,8 @@ impl Sock {
         let window = {
             let mut inner = self.inner.lock();
             let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
-            let read = inner.rx.is_empty() || inner.chan.as_ref().is_some_and(Channel::window_read);
+            let read =
+                inner.rx.is_empty() || inner.chan.as_ref().is_some_and(|c| c.window_unread() == 0);
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 inner.window.take()
             } else {

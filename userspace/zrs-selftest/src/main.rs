@@ -24,6 +24,7 @@ mod poll;
 #[allow(unsafe_code)]
 mod raw;
 mod refused;
+mod ringspin;
 mod ringwait;
 mod rx;
 mod serve;
@@ -85,6 +86,7 @@ enum Command {
     Splice(splice::Args),
     Windows(windows::Args),
     Isolation(isolation::Args),
+    Ringspin(ringspin::Args),
 }
 
 fn main() -> ExitCode {
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         Command::Splice(args) => splice::run(&args, &mut checks),
         Command::Windows(args) => windows::run(&args, &mut checks),
         Command::Isolation(args) => isolation::run(&args, &mut checks),
+        Command::Ringspin(args) => ringspin::run(&args, &mut checks),
     }
     checks.exit()
 }
