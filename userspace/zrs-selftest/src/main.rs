@@ -54,7 +54,7 @@ struct Args {
     #[arg(long, global = true, default_value_t = raw::IPPROTO_ZRS)]
     protocol: i32,
     /// Give up after this many seconds (SIGALRM), so that nothing hangs
-    #[arg(long, global = true, default_value_t = 120)]
+    #[arg(long, global = true, default_value_t = 300)]
     limit: u32,
     #[command(subcommand)]
     command: Command,
