@@ -9,6 +9,7 @@
 // The wrappers are offered whole, whatever of them is used at present.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod area;
 pub mod chardev;
 pub mod contig;
 pub mod errno;

@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+mod area;
 mod connect;
 mod info;
 mod listen;
@@ -38,6 +39,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use crate::host::Host;
+use crate::kern::area::Area;
 use crate::kern::errno::*;
 use crate::kern::net::Net;
 use crate::kern::sock::family::SocketOps;
@@ -129,7 +131,13 @@ pub(crate) struct Inner {
     /// Segments that ever arrived.
     pub(crate) arrived: u64,
     ring: Option<Arc<Ring>>,
+    /// Where the program wants what is mapped.
+    area: Option<Arc<Area>>,
+    /// The host looks for pages that were lent.
+    lender: bool,
     pub(crate) window: Option<Arc<Window>>,
+    /// A former window that the program may have pages of.
+    kept: Option<Arc<Window>>,
     rx_turn: bool,
     tx_turn: bool,
     /// Somebody found `tx_turn` taken.
@@ -197,7 +205,10 @@ impl Sock {
                     rx: RxQueue::new(KVec::new()),
                     arrived: 0,
                     ring: None,
+                    area: None,
+                    lender: false,
                     window: None,
+                    kept: None,
                     rx_turn: false,
                     tx_turn: false,
                     tx_wanted: false,
@@ -567,13 +578,15 @@ impl Sock {
             let mut inner = this.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
-            let unread = !inner.rx.is_empty();
+            // What was lent is read.
+            let unread = inner.rx.bytes() > 0;
             if let Some(c) = &mut inner.chan {
                 c.shut(unread);
             }
             (inner.sk.take(), inner.ring.take())
         };
         this.discard_received();
+        this.host.forget_lender(this);
         drop(ring);
         Sock::kick(this);
         Sock::settle(this);

@@ -10,12 +10,15 @@
 //! out by copying through raw pointers, and what was copied out is as untrusted as any input.
 
 use crate::bindings;
-use core::ptr::NonNull;
+use core::{ops::Range, ptr::NonNull};
 use kernel::{
     iov::{IovIterDest, IovIterSource},
     page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        barrier::smp_mb,
+    },
 };
 
 kernel::sync::global_lock! {
@@ -188,8 +191,25 @@ impl ContigPages {
         NonNull::new(page).map(PagePtr::new)
     }
 
+    /// Whether nobody but this object has any of `pages`: no program maps one, no device reads one for
+    /// a program. What they did to them before is over then. False if they are not all inside.
+    ///
+    /// Context: any. Who looks at a page only to find out what it is may make it false for a moment.
+    pub fn is_sole_owner(&self, mut pages: Range<usize>) -> bool {
+        let sole = pages.all(|index| {
+            self.page(index).is_some_and(|page| {
+                // SAFETY: the page is one of ours, so its `struct page` is there; reads a counter.
+                unsafe { bindings::page_ref_count(page.as_ptr()) == 1 }
+            })
+        });
+        // Whoever dropped a reference did so after using the page; and nothing of what we do with it
+        // comes before we have looked.
+        smp_mb();
+        sole
+    }
+
     /// The address of byte `off`, if `len` bytes from there on are all inside.
-    fn at(&self, off: usize, len: usize) -> Result<*mut u8> {
+    pub(super) fn at(&self, off: usize, len: usize) -> Result<*mut u8> {
         match off.checked_add(len) {
             // SAFETY: `off <= bytes()`, and by the type invariant the direct map covers that many
             // bytes from `base` on.

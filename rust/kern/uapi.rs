@@ -5,7 +5,7 @@
 
 use crate::bindings;
 pub use crate::bindings::{
-    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_ring_wait, zrs_ioc_sock,
+    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_sock,
     zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_version, zrs_ring, zrs_rx_ring,
 };
 use kernel::{
@@ -30,6 +30,7 @@ plain!(
     zrs_info,
     zrs_ioc_link,
     zrs_ioc_pool,
+    zrs_ioc_recv_map,
     zrs_ioc_ring_wait,
     zrs_ioc_sock,
     zrs_ioc_socket,
@@ -69,13 +70,16 @@ constants!(
     ZRS_LINK_DOWN: u32,
     IPPROTO_ZRS: u16,
     AF_INET: u32,
+    ZRS_AREA_OFFSET: u64,
+    ZRS_RECV_MAP_DONTWAIT: u32,
+    ZRS_RECV_MAP_SHIFT: u32,
 );
 
 /// As `sock_type` has it.
 pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2;
+pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -95,3 +99,5 @@ pub const ZRS_IOC_SOCK: u32 = _IOWR::<zrs_ioc_sock>(MAGIC, 0x05);
 pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);
 /// See the header.
 pub const ZRS_IOC_RING_WAIT: u32 = _IOW::<zrs_ioc_ring_wait>(MAGIC, 0x41);
+/// See the header.
+pub const ZRS_IOC_RECV_MAP: u32 = _IOWR::<zrs_ioc_recv_map>(MAGIC, 0x42);

@@ -11,7 +11,7 @@
 //! The operations here run under the `mmap_lock`: they and the owners' callbacks must not take
 //! `lock_sock` nor touch program memory.
 
-use super::{contig::ContigPages, shared::SharedPages};
+use super::{area::Area, contig::ContigPages, shared::SharedPages};
 use crate::bindings;
 use core::{marker::PhantomData, ops::Range};
 use kernel::{
@@ -148,30 +148,72 @@ impl<'a> NewVma<'a> {
         Ok(())
     }
 
+    /// Reserves addresses, read-only, in which pages come and go; see [`Area`].
+    ///
+    /// Errors: `EINVAL` for a private mapping, `EACCES` for a writable one.
+    pub fn map_area(self, area: Arc<Area>) -> Result {
+        if !self.is_shared() {
+            return Err(EINVAL);
+        }
+        if self.wants_write() {
+            return Err(EACCES);
+        }
+        self.0.try_clear_maywrite()?;
+        self.0.set_mixedmap();
+        self.0.set_dontcopy();
+        self.0.set_dontexpand();
+        self.0.set_dontdump();
+        self.own_by(area, Area::ops());
+        Ok(())
+    }
+
+    fn own<W: MappedOwner>(self, owner: Arc<W>) {
+        self.own_by(owner, &Ops::<W>::TABLE);
+    }
+
     /// The last step, which cannot fail: the area owns `owner` from now on. (An area whose `mmap`
     /// fails is taken down without its operations.)
-    fn own<W: MappedOwner>(self, owner: Arc<W>) {
+    fn own_by<W: MappedOwner>(self, owner: Arc<W>, ops: &'static Table<W>) {
         owner.mapped();
         let vma = self.0.as_ptr();
         // SAFETY: the area is being set up by this thread alone (type invariant). The operations
         // are 'static and made for a private pointer that came from `Arc<W>`.
         unsafe {
             (*vma).vm_private_data = Arc::into_raw(owner).cast_mut().cast();
-            (*vma).vm_ops = &Ops::<W>::TABLE;
+            (*vma).vm_ops = ops.as_ptr();
         }
     }
 }
 
+/// The operations of areas that a `W` owns.
+pub(super) struct Table<W> {
+    ops: bindings::vm_operations_struct,
+    owner: PhantomData<fn(W)>,
+}
+
+// SAFETY: it consists of functions and null pointers, and is never written.
+unsafe impl<W> Sync for Table<W> {}
+
+impl<W> Table<W> {
+    /// The C pointer.
+    pub(super) fn as_ptr(&'static self) -> *const bindings::vm_operations_struct {
+        &self.ops
+    }
+}
+
 /// The operations of an area that [`NewVma::own`] set up for a `W`.
-struct Ops<W>(PhantomData<W>);
+pub(super) struct Ops<W>(PhantomData<W>);
 
 impl<W: MappedOwner> Ops<W> {
-    const TABLE: bindings::vm_operations_struct = bindings::vm_operations_struct {
-        open: Some(Self::open),
-        close: Some(Self::close),
-        may_split: Some(Self::may_split),
-        mremap: Some(Self::mremap),
-        ..pin_init::zeroed()
+    pub(super) const TABLE: Table<W> = Table {
+        ops: bindings::vm_operations_struct {
+            open: Some(Self::open),
+            close: Some(Self::close),
+            may_split: Some(Self::may_split),
+            mremap: Some(Self::mremap),
+            ..pin_init::zeroed()
+        },
+        owner: PhantomData,
     };
 
     /// The owner behind an area.

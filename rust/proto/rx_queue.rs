@@ -5,7 +5,8 @@
 //! A segment lies in the channel's window or in something that is held for it (a block of the
 //! shared receive queue, or a copy of one). It is consumed by recv(), or by the program itself
 //! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back
-//! in the stream's order ([`RxQueue::reap`]).
+//! in the stream's order ([`RxQueue::reap`]). Pages of the window may be lent: then the segment is
+//! done with when they have come back as well.
 
 use core::ops::DerefMut;
 
@@ -57,6 +58,8 @@ pub struct Segment<T> {
     pub taken: u32,
     /// recv() consumes it; the program's descriptor does not count any more.
     pub claimed: bool,
+    /// Of what was consumed: bytes in pages that were lent, and not copied.
+    pub lent: u32,
 }
 
 /// What leaves the queue.
@@ -80,6 +83,8 @@ pub struct RxQueue<S> {
     tail: u32,
     /// Bytes that wait.
     bytes: u64,
+    /// Bytes in pages that are lent.
+    lent: u64,
 }
 
 impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
@@ -95,6 +100,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             head: first,
             tail: first,
             bytes: 0,
+            lent: 0,
         }
     }
 
@@ -119,6 +125,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     /// Bytes that nobody has consumed yet.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes in pages that were lent and have not come back, as far as [`RxQueue::reap`] has seen.
+    pub fn lent(&self) -> u64 {
+        self.lent
     }
 
     /// Indices of the segments, oldest first.
@@ -192,15 +203,33 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// Removes the oldest segment if it is consumed.
-    pub fn reap(&mut self, ring: &impl Descriptors) -> Option<Freed<T>> {
+    /// The pages of `n` bytes of segment `index` are lent to whoever reads them.
+    pub fn lend(&mut self, index: u32, n: u32) {
+        if let Some(seg) = self.get_mut(index) {
+            let n = n.min(seg.len.saturating_sub(seg.lent));
+            seg.lent = seg.lent.saturating_add(n);
+            self.lent = self.lent.saturating_add(u64::from(n));
+        }
+    }
+
+    /// Removes the oldest segment if it is consumed. `is_back` says of a segment that is lent whether
+    /// nobody has its pages any more.
+    pub fn reap(
+        &mut self,
+        ring: &impl Descriptors,
+        is_back: impl FnOnce(&Segment<T>) -> bool,
+    ) -> Option<Freed<T>> {
         let index = self.head;
         let seg = self.get_mut(index)?;
         let by_recv = seg.taken == seg.len;
         if !by_recv && (seg.claimed || !ring.is_done(index)) {
             return None;
         }
+        if seg.lent > 0 && !is_back(seg) {
+            return None;
+        }
         let left = seg.len.saturating_sub(seg.taken);
+        let lent = u64::from(seg.lent);
         let in_window = seg.window_off.is_some();
         let freed = Freed {
             window: if in_window { seg.len } else { 0 },
@@ -210,6 +239,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         };
         self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
+        self.lent = self.lent.saturating_sub(lent);
         Some(freed)
     }
 
@@ -218,9 +248,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     pub fn discard(&mut self, ring: &impl Descriptors) -> Option<Option<T>> {
         let seg = self.get_mut(self.head)?;
         let left = seg.len.saturating_sub(seg.taken);
+        let lent = u64::from(seg.lent);
         let held = seg.held.take();
         self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
+        self.lent = self.lent.saturating_sub(lent);
         Some(held)
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receiving into a program's buffer: one copy, straight from where the device put the bytes.
+//! Receiving: what has arrived, piece by piece ([`Receive`]), and recv() into a program's buffer: one
+//! copy, straight from where the device put the bytes.
 
 #![deny(unsafe_code)]
 
@@ -10,9 +11,10 @@ use kernel::sync::Arc;
 use super::{take_turn, Sock};
 use crate::kern::errno::*;
 use crate::kern::sock::msg::RecvMsg;
-use crate::kern::wait::WaitMode;
+use crate::kern::wait::{Timeout, WaitMode};
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
+use crate::proto::rx_queue::Segment;
 use crate::stats::STATS;
 use crate::transport::pool::HeldBlock;
 use crate::transport::window::Window;
@@ -48,9 +50,117 @@ enum Next {
     End,
 }
 
-enum Source {
+pub(super) enum Source {
     Window(Arc<Window>, u32),
     Held(Held),
+}
+
+/// One receive call: takes what has arrived piece by piece.
+pub(super) struct Receive<'a> {
+    sock: &'a Arc<Sock>,
+    timeout: Timeout,
+    /// Bytes to wait for.
+    target: usize,
+    /// Bytes that fit.
+    want: usize,
+    got: usize,
+    /// MSG_PEEK: the segment to go on with.
+    peeked: Option<u32>,
+}
+
+/// A piece of what has arrived. Nobody else receives until [`Receive::consume`].
+pub(super) struct Piece<'a> {
+    turn: Turn<'a>,
+    index: u32,
+    pub(super) source: Source,
+    /// Where in the source it begins.
+    pub(super) from: usize,
+    pub(super) len: usize,
+}
+
+impl<'a> Receive<'a> {
+    /// Waits for `target` bytes, and takes up to `want`.
+    pub(super) fn new(sock: &'a Arc<Sock>, timeout: Timeout, target: usize, want: usize) -> Self {
+        Self {
+            sock,
+            timeout,
+            target,
+            want,
+            got: 0,
+            peeked: None,
+        }
+    }
+
+    /// Bytes that were taken.
+    pub(super) fn got(&self) -> usize {
+        self.got
+    }
+
+    /// No more than `want` bytes are taken in all; `piece` is the first.
+    pub(super) fn limit(&mut self, want: usize, piece: &mut Piece<'_>) {
+        self.want = self.want.min(want);
+        piece.len = piece.len.min(self.want);
+    }
+
+    /// The next piece; `None` at the end of the stream, and when there is enough. Errors as of
+    /// [`Sock::recv`], if nothing was taken. Sleeps.
+    pub(super) fn next(&mut self) -> Result<Option<Piece<'a>>> {
+        if self.got >= self.want {
+            return Ok(None);
+        }
+        let this = self.sock;
+        let (peeked, some) = (self.peeked, self.got > 0);
+        let found = if self.got >= self.target {
+            // More is taken if it is there, but nobody waits for it.
+            this.next(peeked, some).ok_or(EAGAIN).and_then(|r| r)
+        } else {
+            let waited = this.await_link(WaitMode::Interruptible, &mut self.timeout, || {
+                this.next(peeked, some)
+            });
+            match waited {
+                Ok(r) => r,
+                Err(e) => Err(e.to_errno(self.timeout)),
+            }
+        };
+        match found {
+            Ok(Next::Data {
+                index,
+                taken,
+                len,
+                source,
+            }) => Ok(Some(Piece {
+                turn: Turn(this),
+                index,
+                from: taken as usize,
+                len: (len.saturating_sub(taken) as usize).min(self.want - self.got),
+                source,
+            })),
+            Ok(Next::End) => Ok(None),
+            Err(_) if some => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// `n` bytes of the piece were delivered; `lent` of them in pages that the program has now.
+    pub(super) fn consume(&mut self, piece: Piece<'_>, n: usize, lent: usize) {
+        let Piece {
+            turn,
+            index,
+            source,
+            ..
+        } = piece;
+        self.got += n;
+        Sock::give_back(self.sock, index, source, n, lent);
+        drop(turn);
+    }
+
+    /// As [`Self::consume`], but the bytes are still there for the next call.
+    fn peek(&mut self, piece: Piece<'_>, n: usize) {
+        let index = piece.index;
+        self.consume(piece, 0, 0);
+        self.got += n;
+        self.peeked = Some(index.wrapping_add(1));
+    }
 }
 
 impl Sock {
@@ -63,73 +173,36 @@ impl Sock {
         if msg.oob() {
             return Err(EOPNOTSUPP());
         }
-        let peek = msg.peek();
         let want = msg.len();
         if want == 0 {
             return this.require_connected().map(|()| 0);
         }
         let sk = this.sk().ok_or(ENOTCONN())?;
-        let mut timeout = sk.rcvtimeo(msg.nonblock());
+        let timeout = sk.rcvtimeo(msg.nonblock());
         let target = sk.rcvlowat(msg.waitall(), want);
         drop(sk);
-        let mut got = 0;
-        let mut peeked = None;
-        loop {
-            let enough = got >= target || got == want;
-            let found = if enough {
-                // More is taken if it is there, but nobody waits for it.
-                this.next(peeked, got > 0).ok_or(EAGAIN).and_then(|r| r)
-            } else {
-                let waited = this.await_link(WaitMode::Interruptible, &mut timeout, || {
-                    this.next(peeked, got > 0)
-                });
-                match waited {
-                    Ok(r) => r,
-                    Err(e) => Err(e.to_errno(timeout)),
-                }
-            };
-            let next = match found {
-                Ok(next) => next,
-                Err(_) if got > 0 => break,
-                Err(e) => return Err(e),
-            };
-            let Next::Data {
-                index,
-                taken,
-                len,
-                source,
-            } = next
-            else {
-                break;
-            };
-            let turn = Turn(this);
-            let n = (len.saturating_sub(taken) as usize).min(want - got);
-            let copied = copy_out(&source, taken, n, msg);
-            let done = match &copied {
-                Ok(n) if !peek => *n,
-                _ => 0,
-            };
-            Sock::give_back(this, index, source, done);
-            drop(turn);
-            match copied {
+        let mut recv = Receive::new(this, timeout, target, want);
+        while let Some(piece) = recv.next()? {
+            match copy_out(&piece, msg) {
                 Ok(n) => {
-                    got += n;
                     this.counters.rx_copied.add(&STATS.rx_copied, n);
-                    if !peek {
+                    if msg.peek() {
+                        recv.peek(piece, n);
+                    } else {
                         this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                        recv.consume(piece, n, 0);
                     }
                 }
-                Err(_) if got > 0 => break,
-                Err(e) => return Err(e),
-            }
-            if peek {
-                peeked = Some(index.wrapping_add(1));
-            }
-            if got == want {
-                break;
+                Err(e) => {
+                    recv.consume(piece, 0, 0);
+                    if recv.got() == 0 {
+                        return Err(e);
+                    }
+                    break;
+                }
             }
         }
-        Ok(got)
+        Ok(recv.got())
     }
 
     fn require_connected(&self) -> Result {
@@ -183,29 +256,47 @@ impl Sock {
         (ended || inner.shut_read).then_some(Ok(Next::End))
     }
 
-    /// Puts a borrowed segment back, `n` bytes of it consumed, and gives room back to the peer.
-    fn give_back(this: &Arc<Self>, index: u32, source: Source, n: usize) {
-        {
+    /// Puts a borrowed segment back, `n` bytes of it consumed, `lent` of them in pages that are the
+    /// program's now, and gives room back to the peer.
+    fn give_back(this: &Arc<Self>, index: u32, source: Source, n: usize, lent: usize) {
+        let emptied = {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
-            if let (Source::Held(held), Some(seg)) = (source, inner.rx.get_mut(index)) {
-                seg.held = Some(held);
-            }
             inner.rx.advance(&inner.ring, index, n as u32);
+            inner.rx.lend(index, lent as u32);
+            let mut source = Some(source);
+            if let Some(seg) = inner.rx.get_mut(index).filter(|seg| seg.taken < seg.len) {
+                if let Some(Source::Held(held)) = source.take() {
+                    seg.held = Some(held);
+                }
+            }
+            source
+        };
+        // A block is of use to others while the segments before this one are lent or held.
+        if let Some(Source::Held(held)) = emptied {
+            release_held(Some(held));
         }
         this.reap();
+        Sock::let_go_of_lent(this);
         Sock::talk(this);
     }
 
     /// Gives back what has been consumed, in the order of the stream. Returns whether there was
     /// any; then [`Self::talk`] is due.
-    pub(super) fn reap(&self) -> bool {
+    pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         loop {
             let freed = {
                 let mut inner = self.inner.lock();
                 let inner = &mut *inner;
-                let Some(freed) = inner.rx.reap(&inner.ring) else {
+                let window = &inner.window;
+                // Nobody waits for room in a window that no WRITE can come into.
+                let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
+                let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
+                    (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
+                    _ => true,
+                };
+                let Some(freed) = inner.rx.reap(&inner.ring, is_back) else {
                     break;
                 };
                 if let Some(c) = &mut inner.chan {
@@ -247,13 +338,14 @@ pub(super) fn release_held(held: Option<Held>) {
     }
 }
 
-fn copy_out(source: &Source, taken: u32, n: usize, msg: &mut RecvMsg<'_>) -> Result<usize> {
-    let taken = taken as usize;
-    match source {
-        Source::Window(window, off) => window.copy_to_iter(*off as usize + taken, n, msg.iter()),
-        Source::Held(Held::Block(block)) => block.copy_to_iter(taken, n, msg.iter()),
+/// Copies the piece, and returns how much of it.
+fn copy_out(piece: &Piece<'_>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    let (from, n) = (piece.from, piece.len);
+    match &piece.source {
+        Source::Window(window, off) => window.copy_to_iter(*off as usize + from, n, msg.iter()),
+        Source::Held(Held::Block(block)) => block.copy_to_iter(from, n, msg.iter()),
         Source::Held(Held::Spilled(bytes)) => {
-            let bytes = bytes.get(taken..taken + n).ok_or(EINVAL)?;
+            let bytes = bytes.get(from..from + n).ok_or(EINVAL)?;
             match msg.iter().copy_to_iter(bytes) {
                 0 if n > 0 => Err(EFAULT),
                 n => Ok(n),

@@ -11,6 +11,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 
+use super::area::AREA_OFFSET;
 use super::window::has_lasting;
 use super::Sock;
 use crate::kern::errno::*;
@@ -220,8 +221,8 @@ impl Sock {
             window.set_ring(false);
             return Ok(false);
         }
-        if inner.rx_turn {
-            // recv() in another thread holds a segment just now.
+        if inner.rx_turn || inner.rx.lent() > 0 {
+            // recv() in another thread holds a segment just now, or the program has pages of some.
             window.set_ring(false);
             return Err(EBUSY);
         }
@@ -267,6 +268,9 @@ impl Sock {
 
     /// mmap() on the socket. EINVAL where there is nothing to map.
     pub(super) fn map(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        if vma.offset() == AREA_OFFSET {
+            return Sock::map_area(this, vma);
+        }
         let (ring, window): (Option<Arc<Ring>>, Option<Arc<Window>>) = {
             let inner = this.inner.lock();
             (inner.ring.clone(), inner.window.clone())

@@ -50,14 +50,22 @@ impl Sock {
             if !ours || !idle || !inner.rx.is_empty() || inner.ring.is_some() || inner.released {
                 return false;
             }
-            if !inner.chan.as_mut().is_some_and(Channel::revoke) {
+            if !this.take_window_back(inner) {
                 return false;
             }
-            inner.deadline = Some(now_ns().saturating_add(GIVE_BACK_NS));
         }
         Sock::kick(this);
         this.host.watch_deadlines();
         true
+    }
+
+    /// Asks the peer to give the window back, in time. False when it was not asked just now.
+    pub(super) fn take_window_back(&self, inner: &mut Inner) -> bool {
+        let asked = inner.chan.as_mut().is_some_and(Channel::revoke);
+        if asked {
+            inner.deadline = Some(now_ns().saturating_add(GIVE_BACK_NS));
+        }
+        asked
     }
 
     /// The peer has given the window back; there may still be something in it to be read.
@@ -152,6 +160,9 @@ impl Sock {
             }
         };
         if let Some(window) = window {
+            if !window.is_whole() {
+                self.inner.lock().kept = Some(window.clone());
+            }
             window.retire();
             // Whoever makes a ring may have waited for it to go.
             self.wait.wake_all();

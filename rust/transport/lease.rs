@@ -301,6 +301,11 @@ impl Pool {
         fits
     }
 
+    /// Whether a window would be free if a program had given back what it was lent.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.windows.lock().iter().any(|w| w.is_unused())
+    }
+
     /// Nobody waits for a window of a device that goes. Sleeps.
     pub(super) fn forget_wishes(&self) {
         let wishes = core::mem::take(&mut *self.wishes.lock());
@@ -316,12 +321,15 @@ impl Pool {
         }
     }
 
-    /// Takes back the windows that nobody uses any more. Sleeps.
+    /// Takes back the windows that nobody uses any more. Pages that were lent come back by themselves,
+    /// and are looked for again; once the device is gone nobody else can get them. Sleeps.
     pub(super) fn reap(&self) {
         loop {
+            let gone = self.verbs().is_none();
             let window = {
                 let mut windows = self.windows.lock();
-                match windows.iter().position(|w| w.is_unused()) {
+                let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_whole());
+                match windows.iter().position(free) {
                     Some(i) => windows.remove(i),
                     None => return,
                 }
@@ -329,6 +337,10 @@ impl Pool {
             let Ok(window) = window else { return };
             // In this order: nobody can write, nothing is left to read, somebody else may have it.
             window.deregister();
+            window.set_gone();
+            if gone {
+                continue;
+            }
             let at = window.at();
             let _ = self.memory().zero(at, window.bytes());
             if let Some(verbs) = self.verbs() {
@@ -347,6 +359,9 @@ impl WorkItem for Pool {
         fault::asynchronous(|| {
             pool.reap();
             pool.serve_wishes();
+            if let (true, Some(host)) = (pool.has_lent(), Host::get()) {
+                let _ = host.watch_lent(None);
+            }
         });
     }
 }

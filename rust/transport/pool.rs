@@ -25,6 +25,7 @@ use super::lease::Wish;
 use super::link::Link;
 use super::window::Window;
 use crate::ib::dma::Sge;
+use crate::kern::area::{Area, Payload};
 use crate::kern::contig::ContigPages;
 use crate::params;
 use crate::proto::page_pool::PagePool;
@@ -221,6 +222,7 @@ impl Pool {
         }
         drop(verbs);
         self.forget_wishes();
+        self.reap();
     }
 
     /// Bytes of the pool, bytes in blocks, bytes leased, leases, blocks held.
@@ -275,6 +277,21 @@ impl HeldBlock {
         }
         let at = self.pool.block_at(self.block) + off;
         self.pool.mem.copy_to_iter(at, len, iter)
+    }
+
+    /// Copies `len` bytes at `off` of the payload to `addr` in `area`. Sleeps. Errors: as [`Area::copy`].
+    pub(crate) fn copy_to_area(
+        &self,
+        off: usize,
+        len: usize,
+        area: &Arc<Area>,
+        addr: usize,
+    ) -> Result<usize> {
+        if off.checked_add(len).is_none_or(|end| end > SMALL_MAX as usize) {
+            return Err(EINVAL);
+        }
+        let at = self.pool.block_at(self.block) + off;
+        area.copy(addr, len, &Payload::Pool(&self.pool.mem, at))
     }
 
     /// Posts the block again and lets the peer know in time. Takes the link's lock.

@@ -335,7 +335,9 @@ impl Link {
             }
             Event::Fin => sock.wake_state(),
             // Room is looked at after every message, above.
-            Event::Room | Event::Revoked => {}
+            Event::Room => {}
+            // What was lent of it is nobody's room.
+            Event::Revoked => drop(sock.reap()),
         }
         self.kick(&sock);
         Sock::settle(&sock);
@@ -433,6 +435,7 @@ fn push(
         claimed: window_off.is_none(),
         held,
         taken: 0,
+        lent: 0,
     };
     let index = inner.rx.push(segment)?;
     inner.arrived += 1;

@@ -2,7 +2,8 @@
 
 //! A window: pages of a pool that one channel's peer may write into, and their registration.
 //!
-//! A program may map it; then it is its until the mapping goes, whatever becomes of the channel.
+//! A program may map it; then it is its until the mapping goes, whatever becomes of the channel. Or it
+//! is lent single pages: these are its until nobody has a reference to them.
 //! Any context, where not said otherwise.
 
 #![deny(unsafe_code)]
@@ -10,7 +11,7 @@
 use core::ops::Range;
 
 use kernel::iov::IovIterDest;
-use kernel::page::PAGE_SHIFT;
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -19,6 +20,7 @@ use kernel::time::{msecs_to_jiffies, Jiffies};
 use super::device::Verbs;
 use super::pool::Pool;
 use crate::ib::mr::Mr;
+use crate::kern::area::{Area, Payload};
 use crate::kern::contig::ContigPages;
 use crate::kern::{task, vma};
 use crate::proto::ChanId;
@@ -43,6 +45,10 @@ pub(crate) struct Window {
     written: Atomic<usize>,
     /// Nothing was written into it yet.
     fresh: Atomic<bool>,
+    /// Pages of it were lent to a program, which may have some of them still.
+    lent: Atomic<bool>,
+    /// Its pages are the pool's again.
+    gone: Atomic<bool>,
     /// Whose it is.
     #[pin]
     user: SpinLock<ChanId>,
@@ -68,6 +74,8 @@ impl Window {
                 ring: Atomic::new(false),
                 written: Atomic::new(task::jiffies() as usize),
                 fresh: Atomic::new(true),
+                lent: Atomic::new(false),
+                gone: Atomic::new(false),
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
                 mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
             }),
@@ -139,6 +147,21 @@ impl Window {
         !self.leased.load(Acquire) && self.mapped.load(Acquire) == 0
     }
 
+    /// Whether nobody has a page of it that was lent.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.lent.load(Acquire) || self.pool.memory().is_sole_owner(self.pages.clone())
+    }
+
+    /// Whether its pages are the pool's again.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Acquire)
+    }
+
+    /// The pool takes its pages.
+    pub(super) fn set_gone(&self) {
+        self.gone.store(true, Release);
+    }
+
     /// Takes the access from the peer. Sleeps.
     pub(super) fn deregister(&self) {
         // Dropping sleeps, so not under the lock.
@@ -152,6 +175,47 @@ impl Window {
         self.fresh.store(false, Relaxed);
         // Cannot fail: the channel has checked the range.
         let _ = verbs.region.sync_for_cpu(self.at() + off, len);
+    }
+
+    /// The pages that the `len` bytes at `off` touch, as the pool's memory counts them.
+    fn touched(&self, off: usize, len: usize) -> Option<Range<usize>> {
+        let end = off.checked_add(len).filter(|end| *end <= self.bytes())?;
+        let first = self.pages.start;
+        Some(first + (off >> PAGE_SHIFT)..first + end.div_ceil(PAGE_SIZE))
+    }
+
+    /// Lends the pages of `len` bytes at `off`, both multiples of the page size, to the program, which
+    /// finds them at `addr` in `area`. Returns how many bytes. Sleeps. Errors: as [`Area::lend`].
+    pub(crate) fn lend(
+        &self,
+        off: usize,
+        len: usize,
+        area: &Arc<Area>,
+        addr: usize,
+    ) -> Result<usize> {
+        let pages = self.touched(off, len).ok_or(EINVAL)?;
+        self.lent.store(true, Release);
+        let n = area.lend(addr, self.pool.memory(), pages)?;
+        Ok(n << PAGE_SHIFT)
+    }
+
+    /// Whether nobody has a page any more of the `len` bytes at `off`.
+    pub(crate) fn is_back(&self, off: u32, len: u32) -> bool {
+        let pages = self.touched(off as usize, len as usize);
+        pages.is_some_and(|pages| self.pool.memory().is_sole_owner(pages))
+    }
+
+    /// Copies `len` bytes at `off` to `addr` in `area`. Sleeps. Errors: as [`Area::copy`].
+    pub(crate) fn copy_to_area(
+        &self,
+        off: usize,
+        len: usize,
+        area: &Arc<Area>,
+        addr: usize,
+    ) -> Result<usize> {
+        self.touched(off, len).ok_or(EINVAL)?;
+        let payload = Payload::Pool(self.pool.memory(), self.at() + off);
+        area.copy(addr, len, &payload)
     }
 
     /// Copies `len` bytes at `off` to the program: the one copy of a plain receive. Sleeps.

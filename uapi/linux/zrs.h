@@ -31,6 +31,7 @@
 #define ZRS_FEATURE_STREAM	(1ULL << 0)	/* SOCK_STREAM over IPv4 */
 #define ZRS_FEATURE_RX_RING	(1ULL << 1)	/* ZRS_RX_RING and mmap() */
 #define ZRS_FEATURE_RING_WAIT	(1ULL << 2)	/* ZRS_IOC_RING_WAIT */
+#define ZRS_FEATURE_RECV_MAP	(1ULL << 3)	/* ZRS_IOC_RECV_MAP */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -270,5 +271,53 @@ struct zrs_ioc_ring_wait {
 };
 
 #define ZRS_IOC_RING_WAIT	_IOW(ZRS_IOC_MAGIC, 0x41, struct zrs_ioc_ring_wait)
+
+/*
+ * Mapped receives (row Z6): what arrives is shown to the program at addresses
+ * of its choice, by pages of the pool where that saves a copy.
+ *
+ *	area = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, ZRS_AREA_OFFSET)
+ *
+ * reserves addresses, on any socket; a socket may have many areas. Then
+ * ZRS_IOC_RECV_MAP is a recv() to addr, inside an area: it waits for the first
+ * byte, and delivers what has arrived, at most len bytes, which begin at addr.
+ *
+ * More than 16 KiB are lent by whole pages, if they lie at the same place in
+ * their page as in the area; a message of more than 16 KiB begins at the
+ * beginning of one. What is on the first and the last page in part is copied,
+ * and all of what is smaller, or lies elsewhere in its page, or is above the
+ * half of the window that a program may have. The program need not care: the
+ * bytes are there in any case. All of it can be used as other memory, for
+ * O_DIRECT and for sending too, but it cannot be written to.
+ *
+ * Pages that begin in the addr .. addr + len of a call are given back by it
+ * before it waits; others by MADV_DONTNEED or munmap() of a whole area. An
+ * access to an address where nothing was received, or not any more, is SIGBUS.
+ * What was given back and is still being written to a file or sent, or is in a
+ * pipe, is reused when that is over.
+ *
+ * An area keeps the socket alive, as other mappings do; it is not inherited by
+ * fork().
+ *
+ * Errors: EFAULT (addr is not in an area of this socket; the structure cannot
+ * be read or written), EINVAL (flags, reserved, len 0; the socket has a ring),
+ * ENOMEM, and those of recv().
+ */
+#define ZRS_AREA_OFFSET		0x200000000ULL
+
+#define ZRS_RECV_MAP_DONTWAIT	1	/* EAGAIN instead of waiting */
+/* The first byte may be up to a page less a byte behind addr: where most of what comes can be lent. */
+#define ZRS_RECV_MAP_SHIFT	2
+
+struct zrs_ioc_recv_map {
+	__u64 addr;		/* in: where to; out: where the first byte is */
+	__u64 len;		/* in: at most; out: bytes, 0: end of the stream */
+	__u64 copied;		/* out: of len: copied by the CPU */
+	__u32 flags;		/* in: ZRS_RECV_MAP_* */
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_IOC_RECV_MAP	_IOWR(ZRS_IOC_MAGIC, 0x42, struct zrs_ioc_recv_map)
 
 #endif /* _UAPI_LINUX_ZRS_H */

@@ -67,6 +67,7 @@ fn seg(pos: u64, len: u32, window_off: Option<u32>) -> Segment<u64> {
         held: window_off.is_none().then_some(pos),
         taken: 0,
         claimed: window_off.is_none(),
+        lent: 0,
     }
 }
 
@@ -102,7 +103,11 @@ fn capacity_is_a_power_of_two() {
             assert_eq!(q.discard(&NoRing), Some(Some(n)));
             assert_eq!(q.bytes(), capacity - n - 1);
         }
-        assert!(q.discard(&NoRing).is_none() && q.reap(&NoRing).is_none() && q.is_empty());
+        assert!(
+            q.discard(&NoRing).is_none()
+                && q.reap(&NoRing, |_| unreachable!()).is_none()
+                && q.is_empty()
+        );
     }
 }
 
@@ -120,15 +125,18 @@ fn room_goes_back_in_order() {
     ring.cell(0).set(HELD);
     ring.cell(2).set(HELD);
     ring.cell(2).set(DONE);
-    assert!(q.reap(&ring).is_none(), "the oldest is held");
+    assert!(
+        q.reap(&ring, |_| unreachable!()).is_none(),
+        "the oldest is held"
+    );
     assert!(q.readable(&ring));
     assert_eq!(recv(&mut q, &ring, 100), [(100, 20)]);
     assert!(!q.readable(&ring));
     assert_eq!(ring.cell(1).get(), DONE);
-    assert!(q.reap(&ring).is_none());
+    assert!(q.reap(&ring, |_| unreachable!()).is_none());
     assert_eq!(q.bytes(), 40, "what is held counts until it is given back");
     ring.cell(0).set(DONE);
-    let freed: Vec<_> = std::iter::from_fn(|| q.reap(&ring))
+    let freed: Vec<_> = std::iter::from_fn(|| q.reap(&ring, |_| unreachable!()))
         .map(|f| (f.window, f.small, f.by_program, f.held))
         .collect();
     assert_eq!(
@@ -146,10 +154,10 @@ fn small_segments() {
     let mut q = queue(2, 0);
     let index = q.push(seg(7, 100, None)).expect("room");
     assert_eq!(recv(&mut q, &NoRing, 99), [(7, 99)]);
-    assert!(q.reap(&NoRing).is_none() && q.bytes() == 1 && q.readable(&NoRing));
+    assert!(q.reap(&NoRing, |_| unreachable!()).is_none() && q.bytes() == 1 && q.readable(&NoRing));
     // More than there is does not count.
     q.advance(&NoRing, index, 50);
-    let f = q.reap(&NoRing).expect("consumed");
+    let f = q.reap(&NoRing, |_| unreachable!()).expect("consumed");
     assert_eq!(
         (f.window, f.small, f.by_program, f.held),
         (0, 100, 0, Some(7))
@@ -174,7 +182,7 @@ fn peeking() {
     assert_eq!(q.bytes(), 3);
     // An index that has left the queue in between: from the beginning.
     assert_eq!(recv(&mut q, &NoRing, 1), [(0, 1)]);
-    assert!(q.reap(&NoRing).is_some());
+    assert!(q.reap(&NoRing, |_| unreachable!()).is_some());
     assert_eq!(q.claim_next(&NoRing, Some(u32::MAX)), Some(0));
     // Consumed but still behind something: passed over.
     q.advance(&NoRing, 1, 1);
@@ -194,33 +202,39 @@ fn hostile_states() {
     assert_eq!(recv(&mut q, &ring, 40), [(0, 40)]);
     for state in [DONE, FREE, READY, HELD, 77] {
         ring.cell(window).set(state);
-        assert!(q.reap(&ring).is_none(), "state {state}");
+        assert!(q.reap(&ring, |_| unreachable!()).is_none(), "state {state}");
         assert!(q.readable(&ring));
         assert_eq!(q.bytes(), 60);
     }
     assert_eq!(recv(&mut q, &ring, 100), [(40, 60)]);
     ring.cell(window).set(HELD);
-    let f = q.reap(&ring).expect("consumed by recv()");
+    let f = q
+        .reap(&ring, |_| unreachable!())
+        .expect("consumed by recv()");
     assert_eq!((f.window, f.by_program), (100, 0));
 
     // A block that a reader may have borrowed.
     let block = q.push(seg(100, 10, None)).expect("room");
     ring.cell(block).set(DONE);
-    assert!(q.reap(&ring).is_none());
+    assert!(q.reap(&ring, |_| unreachable!()).is_none());
     assert_eq!(recv(&mut q, &ring, 10), [(100, 10)]);
-    assert_eq!(q.reap(&ring).map(|f| f.held), Some(Some(100)));
+    assert_eq!(
+        q.reap(&ring, |_| unreachable!()).map(|f| f.held),
+        Some(Some(100))
+    );
 
     // Garbage keeps the program from its own data, and nothing else.
     let lost = q.push(seg(110, 10, Some(0))).expect("room");
     for state in [FREE, 5, u32::MAX] {
         ring.cell(lost).set(state);
-        assert!(q.claim_next(&ring, None).is_none() && q.reap(&ring).is_none());
+        assert!(q.claim_next(&ring, None).is_none() && q.reap(&ring, |_| unreachable!()).is_none());
         assert!(!q.readable(&ring));
     }
     // Done without having been taken: given up.
     ring.cell(lost).set(DONE);
     assert_eq!(
-        q.reap(&ring).map(|f| (f.window, f.by_program)),
+        q.reap(&ring, |_| unreachable!())
+            .map(|f| (f.window, f.by_program)),
         Some((10, 10))
     );
     assert_eq!((q.bytes(), q.len()), (0, 0));
@@ -233,6 +247,7 @@ struct ModelSeg {
     window: bool,
     taken: u32,
     claimed: bool,
+    lent: u32,
 }
 
 impl ModelSeg {
@@ -287,6 +302,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                     window,
                     taken: 0,
                     claimed: !window,
+                    lent: 0,
                 });
                 pos += u64::from(len);
                 next = next.wrapping_add(1);
@@ -309,6 +325,12 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                     let n = most.min(m.len - m.taken);
                     want.push((m.pos + u64::from(m.taken), n));
                     m.taken += n;
+                    if m.window && rng.chance(20) {
+                        // More than there is counts as all of it.
+                        let lent = rng.range(1, 60) as u32;
+                        q.lend(m.index, lent);
+                        m.lent = m.len.min(m.lent + lent);
+                    }
                     most -= n;
                     if with_ring && m.taken == m.len {
                         m.state(&shadow).set(DONE);
@@ -317,14 +339,16 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                 assert_eq!(got, want, "seed {seed}");
             }
             3 => {
+                let back = rng.chance(50);
+                let is_back = |seg: &Segment<u64>| seg.lent > 0 && back;
                 let freed = if with_ring {
-                    q.reap(&ring)
+                    q.reap(&ring, is_back)
                 } else {
-                    q.reap(&NoRing)
+                    q.reap(&NoRing, is_back)
                 };
                 let goes = model.front().is_some_and(|m| {
                     let done = with_ring && !m.claimed && m.state(&shadow).get() == DONE;
-                    m.taken == m.len || done
+                    (m.taken == m.len || done) && (m.lent == 0 || back)
                 });
                 assert_eq!(freed.is_some(), goes, "seed {seed}");
                 if let (Some(f), Some(m)) = (freed, goes.then(|| model.pop_front()).flatten()) {
@@ -403,6 +427,8 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
         }
         assert_eq!(q.len() as usize, model.len());
         assert_eq!(q.is_empty(), model.is_empty());
+        let lent = |m: &ModelSeg| u64::from(m.lent);
+        assert_eq!(q.lent(), model.iter().map(lent).sum::<u64>(), "seed {seed}");
         let left = |m: &ModelSeg| u64::from(m.len - m.taken);
         assert_eq!(
             q.bytes(),

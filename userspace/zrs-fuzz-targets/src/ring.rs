@@ -250,6 +250,7 @@ struct Kept {
     taken: u32,
     claimed: bool,
     in_window: bool,
+    lent: u32,
 }
 
 fn queue(input: &mut Input<'_>) {
@@ -275,6 +276,7 @@ fn queue(input: &mut Input<'_>) {
                     held: claimed.then_some(next),
                     taken: 0,
                     claimed,
+                    lent: 0,
                 });
                 assert_eq!(pushed.is_ok(), model.len() < entries);
                 if let Ok(index) = pushed {
@@ -291,6 +293,7 @@ fn queue(input: &mut Input<'_>) {
                         taken: 0,
                         claimed,
                         in_window,
+                        lent: 0,
                     });
                     next = next.wrapping_add(1);
                     pos += u64::from(len);
@@ -322,15 +325,19 @@ fn queue(input: &mut Input<'_>) {
                     q.advance(&words, index, n);
                     if let Some(s) = model.iter_mut().find(|s| s.index == index) {
                         s.taken = s.len.min(s.taken + n);
+                        if what & 32 != 0 && s.in_window {
+                            q.lend(index, n);
+                            s.lent = s.len.min(s.lent + n);
+                        }
                     }
                 }
             }
             4 => {
                 let done = model.front().is_some_and(|s| {
                     let by_program = words.is_done(s.index) && !s.claimed;
-                    s.taken == s.len || by_program
+                    (s.taken == s.len || by_program) && (s.lent == 0 || what & 8 != 0)
                 });
-                let freed = q.reap(&words);
+                let freed = q.reap(&words, |_| what & 8 != 0);
                 assert_eq!(freed.is_some(), done);
                 if let Some(freed) = freed {
                     let s = model.pop_front().expect("it was at the head");
@@ -360,6 +367,8 @@ fn queue(input: &mut Input<'_>) {
         assert!(q.indices().eq(model.iter().map(|s| s.index)));
         let waits: u64 = model.iter().map(|s| u64::from(s.len - s.taken)).sum();
         assert_eq!(q.bytes(), waits);
+        let lent: u64 = model.iter().map(|s| u64::from(s.lent)).sum();
+        assert_eq!(q.lent(), lent);
     }
 }
 

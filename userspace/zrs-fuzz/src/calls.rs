@@ -115,6 +115,15 @@ pub const RING_WAIT: &[Field] = &[
     field(8, ODD),
     field(8, ODD),
 ];
+pub const RECV_MAP: &[Field] = &[
+    field(8, Mem),
+    field(8, Len),
+    pad(8),
+    field(4, Num(&[1, 3, 0, 2, 4])),
+    field(4, ODD),
+    field(8, ODD),
+    field(8, ODD),
+];
 pub const SOCK: &[Field] = &[field(8, CURSOR), pad(104), field(8, ODD), pad(24)];
 pub const RX_RING: &[Field] = &[
     field(4, ODD),
@@ -146,6 +155,7 @@ const MAP_OFFSET: Kind = Num(&[
     0,
     0x10_0000,
     1 << 32,
+    2 << 32,
     4096,
     1,
     1 << 31,
@@ -207,6 +217,12 @@ pub static CALLS: &[Desc] = &[
         &[Fd(Conn), ioc(abi::ZRS_IOC_RING_WAIT), Struct(RING_WAIT)],
     )
     .weight(6),
+    Desc::call(
+        "ioctl_recv_map",
+        IOCTL,
+        &[Fd(Conn), ioc(abi::ZRS_IOC_RECV_MAP), Struct(RECV_MAP)],
+    )
+    .weight(8),
     Desc::call(
         "ioctl_fionread",
         IOCTL,

@@ -76,6 +76,7 @@ pub const IOCTLS: Set = &[
     ("ZRS_IOC_SOCK", abi::ZRS_IOC_SOCK as u64),
     ("ZRS_IOC_DOORBELL", abi::ZRS_IOC_DOORBELL as u64),
     ("ZRS_IOC_RING_WAIT", abi::ZRS_IOC_RING_WAIT as u64),
+    ("ZRS_IOC_RECV_MAP", abi::ZRS_IOC_RECV_MAP as u64),
     ("FIOASYNC", 0x5452),
     ("FIOSETOWN", 0x8901),
     ("FIOGETOWN", 0x8903),

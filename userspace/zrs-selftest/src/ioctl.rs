@@ -123,7 +123,8 @@ fn answers(dev: &File, checks: &mut Checks) {
         checks.eq("version", version, ZRS_UAPI_VERSION);
         checks.eq("reserved after VERSION", &arg[4..8], &[0; 4]);
         let features = u64::from_ne_bytes(arg[8..].try_into().expect("eight bytes"));
-        let known = ZRS_FEATURE_STREAM | ZRS_FEATURE_RX_RING | ZRS_FEATURE_RING_WAIT;
+        let known =
+            ZRS_FEATURE_STREAM | ZRS_FEATURE_RX_RING | ZRS_FEATURE_RING_WAIT | ZRS_FEATURE_RECV_MAP;
         checks.eq("features", features & known, known);
     }
     let mut arg = [0; size_of::<zrs_ioc_stats>()];

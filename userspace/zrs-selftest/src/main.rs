@@ -18,6 +18,7 @@ mod hostile;
 mod ioctl;
 mod isolation;
 mod lost;
+mod mapped;
 mod pattern;
 mod pingpong;
 mod poll;
@@ -86,6 +87,7 @@ enum Command {
     Splice(splice::Args),
     Windows(windows::Args),
     Isolation(isolation::Args),
+    Mapped(mapped::Args),
     Ringspin(ringspin::Args),
 }
 
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Splice(args) => splice::run(&args, &mut checks),
         Command::Windows(args) => windows::run(&args, &mut checks),
         Command::Isolation(args) => isolation::run(&args, &mut checks),
+        Command::Mapped(args) => mapped::run(&args, &mut checks),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),
     }
     checks.exit()

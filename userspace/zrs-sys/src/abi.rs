@@ -12,6 +12,7 @@ pub const ZRS_UAPI_VERSION: u32 = 1;
 pub const ZRS_FEATURE_STREAM: u64 = 1 << 0;
 pub const ZRS_FEATURE_RX_RING: u64 = 1 << 1;
 pub const ZRS_FEATURE_RING_WAIT: u64 = 1 << 2;
+pub const ZRS_FEATURE_RECV_MAP: u64 = 1 << 3;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -38,6 +39,11 @@ pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
 pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
 pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
 pub const ZRS_IOC_RING_WAIT: u32 = iow::<zrs_ioc_ring_wait>(0x41);
+pub const ZRS_IOC_RECV_MAP: u32 = iowr::<zrs_ioc_recv_map>(0x42);
+
+pub const ZRS_AREA_OFFSET: u64 = 0x2_0000_0000;
+pub const ZRS_RECV_MAP_DONTWAIT: u32 = 1;
+pub const ZRS_RECV_MAP_SHIFT: u32 = 2;
 
 pub const ZRS_LINK_CONNECTING: u32 = 1;
 pub const ZRS_LINK_UP: u32 = 2;
@@ -202,6 +208,17 @@ pub struct zrs_ring {
 pub struct zrs_ioc_ring_wait {
     pub head: u64,
     pub timeout_ns: u64,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_recv_map {
+    pub addr: u64,
+    pub len: u64,
+    pub copied: u64,
+    pub flags: u32,
+    pub reserved0: u32,
     pub reserved: [u64; 2],
 }
 

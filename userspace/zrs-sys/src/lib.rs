@@ -4,9 +4,11 @@
 //! [`abi`] repeats `uapi/linux/zrs.h` and is tested equal to it. The other modules are what the
 //! rest of userspace needs to stay free of `unsafe`, one kind of descriptor or mapping each:
 //! [`Device`] for `/dev/zrs`, [`sock`] for the socket's options and the doorbell, [`Map`] for a
-//! mapping, [`Ring`] for the receive ring and [`PageBuf`] for page-aligned memory.
+//! mapping, [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for page-aligned
+//! memory.
 
 pub mod abi;
+mod area;
 mod device;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -15,6 +17,7 @@ mod pages;
 mod ring;
 pub mod sock;
 
+pub use area::{Area, Received};
 pub use device::Device;
 pub use map::Map;
 pub use pages::PageBuf;

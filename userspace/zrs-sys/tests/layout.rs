@@ -58,9 +58,11 @@ fn rust_side() -> Table {
     let mut t = Table::default();
     constants!(t:
         IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
+        ZRS_FEATURE_RECV_MAP
         ZRS_IOC_MAGIC ZRS_NAME_LEN
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
-        ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT
+        ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
+        ZRS_AREA_OFFSET ZRS_RECV_MAP_DONTWAIT ZRS_RECV_MAP_SHIFT
         ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN
         ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
         ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
@@ -90,6 +92,7 @@ fn rust_side() -> Table {
         zrs_rx_ring { flags entries ring_offset ring_bytes window_offset window_bytes reserved }
         zrs_desc { pos off len state reserved0 reserved1 }
         zrs_ioc_ring_wait { head timeout_ns reserved }
+        zrs_ioc_recv_map { addr len copied flags reserved0 reserved }
         zrs_ring {
             version entries desc_offset reserved0 first reserved1 head reserved2 need_credit reserved3
         }

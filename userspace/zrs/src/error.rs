@@ -113,6 +113,15 @@ pub(crate) fn rx_ring(source: io::Error) -> io::Error {
     context("cannot make the receive ring".into(), hint, source)
 }
 
+pub(crate) fn area(source: io::Error) -> io::Error {
+    let hint = match errno(&source) {
+        Some(Errno::NODEV) => "this is not a ZRS socket",
+        Some(Errno::INVAL) => "the length has to be a multiple of the page size",
+        _ => "",
+    };
+    context("cannot reserve addresses".into(), hint, source)
+}
+
 pub(crate) fn device(source: io::Error) -> io::Error {
     let hint = match errno(&source) {
         Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) => NOT_LOADED,

@@ -9,7 +9,9 @@
 //! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, does not wait for the device, and
 //!   says by a [`Completion`] when it is done; an [`Outgoing`] owns its buffer until then;
 //! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s, each of which
-//!   gives its room back to the peer when it is dropped.
+//!   gives its room back to the peer when it is dropped;
+//! - [`Stream::area`] reserves addresses at which what arrives is mapped: for programs that want it at
+//!   a place of their choice, write it to files by `O_DIRECT`, or send it on.
 //!
 //! [`Zrs`] is `/dev/zrs`: versions, counters, pools, links and sockets.
 //!
@@ -27,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod addr;
+mod area;
 mod calls;
 mod device;
 mod error;
@@ -37,6 +40,7 @@ mod ring;
 mod socket;
 mod stream;
 
+pub use area::{Area, Mapped};
 pub use device::{Link, LinkState, Pool, Stats, Version, Zrs};
 pub use error::{os_error, reason, Error};
 pub use info::{Info, State};
@@ -45,7 +49,7 @@ pub use outgoing::Outgoing;
 pub use ring::{RxRing, Segment};
 pub use stream::Stream;
 pub use zrs_sys::sock::Completion;
-pub use zrs_sys::PageBuf;
+pub use zrs_sys::{PageBuf, Received};
 
 /// The protocol number of ZRS sockets, for `socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)`.
 pub const IPPROTO_ZRS: u32 = zrs_sys::abi::IPPROTO_ZRS;

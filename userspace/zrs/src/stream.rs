@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use zrs_sys::sock::MOST_SLICES;
 
 use crate::socket::Socket;
-use crate::{addr, error, Completion, Info, Outgoing, PageBuf, RxRing};
+use crate::{addr, error, Area, Completion, Info, Outgoing, PageBuf, RxRing};
 
 /// A stream to a peer, used as [`std::net::TcpStream`] is.
 ///
@@ -195,6 +195,14 @@ impl Stream {
     /// Errors: ENOBUFS the pool has no window to lease, ENOMEM, ENOTCONN, EBUSY.
     pub fn rx_ring(&self) -> io::Result<RxRing> {
         RxRing::open(self.socket.clone())
+    }
+
+    /// Reserves `len` bytes, a multiple of the page size, at which this stream can receive. It is shut
+    /// down when its last clone and its last area are gone.
+    ///
+    /// Errors: ENOMEM, EINVAL.
+    pub fn area(&self, len: usize) -> io::Result<Area> {
+        Area::reserve(self.socket.clone(), len)
     }
 }
 

@@ -453,6 +453,7 @@ impl World {
             claimed: held.is_some(),
             held,
             taken: 0,
+            lent: 0,
         };
         let Ok(index) = s.rx.push(seg) else {
             self.fail(&format!("sock {sid}: more segments than were granted"));

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Addresses that a program has reserved for pages that come and go: lent to it, or made for it.
+//!
+//! C: `include/linux/mm.h` (`VM_MIXEDMAP`, `vm_insert_pages`, `zap_vma_range`). The pages are ordinary
+//! ones, each mapping of which is counted: what they hold can be written to files by `O_DIRECT`, and
+//! sent on, where it lies. Who lends pages knows by their count when they are back, whatever was done
+//! to the mapping meanwhile. Where there is no page, an access is SIGBUS.
+
+use super::{
+    contig::ContigPages,
+    fault::points,
+    vma::{MappedOwner, Ops, Table},
+};
+use crate::bindings;
+use core::ops::Range;
+use kernel::{
+    alloc::flags::{GFP_KERNEL_ACCOUNT, __GFP_ZERO},
+    error::to_result,
+    ffi::c_ulong,
+    mm::virt::VmaMixedMap,
+    page::{Page, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE},
+    prelude::*,
+    sync::{new_mutex, Arc, Mutex},
+};
+
+/// Pages that are handed to the memory manager at once.
+const BATCH: usize = 32;
+
+/// What a program shows received bytes in. Any of its mappings is of the same area; each is in one
+/// program, as forks do not get it.
+///
+/// Its lock is taken before the program's `mmap_lock`.
+#[pin_data]
+pub struct Area {
+    /// The page that was made last, which may not be full yet.
+    #[pin]
+    last: Mutex<Option<Last>>,
+}
+
+struct Last {
+    addr: usize,
+    page: Page,
+}
+
+/// Where the bytes are that are to be copied into an area.
+pub enum Payload<'a> {
+    /// In this memory, from this byte on.
+    Pool(&'a ContigPages, usize),
+    /// In these.
+    Bytes(&'a [u8]),
+}
+
+impl Payload<'_> {
+    /// The address of `len` bytes, `done` from its first.
+    fn at(&self, done: usize, len: usize) -> Result<*const u8> {
+        match self {
+            Self::Pool(mem, off) => Ok(mem.at(off.checked_add(done).ok_or(EINVAL)?, len)?),
+            Self::Bytes(bytes) => {
+                let bytes = bytes.get(done..).and_then(|b| b.get(..len));
+                Ok(bytes.ok_or(EINVAL)?.as_ptr())
+            }
+        }
+    }
+}
+
+impl MappedOwner for Area {}
+
+impl Area {
+    /// An area that no program has mapped yet.
+    pub fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self { last <- new_mutex!(None, "zrs_area::last") }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The operations by which a mapping is known to be one of an area.
+    pub(super) fn ops() -> &'static Table<Self> {
+        static TABLE: Table<Area> = Ops::<Area>::TABLE;
+        &TABLE
+    }
+
+    /// Calls `f` with the mapping that all of `range` is in. `EFAULT` if it is in none of this area's.
+    fn with<R>(
+        self: &Arc<Self>,
+        range: Range<usize>,
+        f: impl FnOnce(&VmaMixedMap) -> Result<R>,
+    ) -> Result<R> {
+        let task = kernel::current!();
+        let mm = task.mm().ok_or(EFAULT)?.mmap_read_lock();
+        let vma = mm.vma_lookup(range.start).ok_or(EFAULT)?;
+        // SAFETY: the mapping is there while `mm` holds the lock, and these fields never change.
+        let ours = unsafe {
+            core::ptr::eq((*vma.as_ptr()).vm_ops, Self::ops().as_ptr())
+                && core::ptr::eq((*vma.as_ptr()).vm_private_data.cast(), &raw const **self)
+        };
+        if !ours || range.end > vma.end() || range.start > range.end {
+            return Err(EFAULT);
+        }
+        f(vma.as_mixedmap_vma().ok_or(EFAULT)?)
+    }
+
+    /// The end of the mapping that `addr` is in. `EFAULT` if it is in none. Sleeps.
+    pub fn end_of(self: &Arc<Self>, addr: usize) -> Result<usize> {
+        self.with(addr..addr, |vma| Ok(vma.end()))
+    }
+
+    /// The pages that begin in `range` go from the calling program: those lent to it may be back then.
+    /// Sleeps. `EFAULT` if they are in no mapping.
+    pub fn take_back(self: &Arc<Self>, range: Range<usize>) -> Result {
+        let first = range.start.checked_next_multiple_of(PAGE_SIZE);
+        let end = range.end.checked_next_multiple_of(PAGE_SIZE);
+        let (Some(first), Some(end)) = (first, end) else {
+            return Err(EFAULT);
+        };
+        if first >= end {
+            return Ok(());
+        }
+        self.last
+            .lock()
+            .take_if(|last| (first..end).contains(&last.addr));
+        self.with(first..end, |vma| {
+            vma.zap_vma_range(first, end - first);
+            Ok(())
+        })
+    }
+
+    /// Shows `pages` of `mem` to the calling program, from the page at `addr` on, instead of what is
+    /// there. They are lent until [`ContigPages::is_sole_owner`]. Returns how many, which is less
+    /// where memory for page tables is short. Sleeps.
+    ///
+    /// Errors: `EINVAL` if `addr` is within a page or a page is not inside of `mem`, `EFAULT` if that is
+    /// in no mapping, `ENOMEM`.
+    pub fn lend(
+        self: &Arc<Self>,
+        addr: usize,
+        mem: &ContigPages,
+        pages: Range<usize>,
+    ) -> Result<usize> {
+        let bytes = pages.len() << PAGE_SHIFT;
+        let end = addr.checked_add(bytes).ok_or(EFAULT)?;
+        if addr & !PAGE_MASK != 0 || pages.end > mem.pages() {
+            return Err(EINVAL);
+        }
+        points::SHARE.check()?;
+        let mut last = self.last.lock();
+        let _ = last.take_if(|last| (addr..end).contains(&last.addr));
+        self.with(addr..end, |vma| {
+            vma.zap_vma_range(addr, bytes);
+            let mut done = 0;
+            while done < pages.len() {
+                let mut batch = [core::ptr::null_mut(); BATCH];
+                let n = BATCH.min(pages.len() - done);
+                for (at, slot) in batch.iter_mut().take(n).enumerate() {
+                    *slot = mem.page(pages.start + done + at).ok_or(EINVAL)?.as_ptr();
+                }
+                let mut left = n as c_ulong;
+                let at = (addr + (done << PAGE_SHIFT)) as c_ulong;
+                // SAFETY: the mapping is ours and locked for reading, MIXEDMAP, and all addresses are
+                // inside (`with`); `batch` has `left` pages, none of which is anonymous or of a
+                // special kind, and which `mem` holds.
+                let inserted = to_result(unsafe {
+                    bindings::vm_insert_pages(vma.as_ptr(), at, batch.as_mut_ptr(), &mut left)
+                });
+                done += n.saturating_sub(left as usize);
+                match inserted {
+                    Ok(()) => {}
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => break,
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    /// Copies `len` bytes to `addr` in the calling program, into pages made for it. What is before
+    /// `addr` in its page stays if that was copied by the call before. Returns how many bytes were
+    /// copied, also fewer. Sleeps.
+    ///
+    /// Errors: `EFAULT` if that is in no mapping, `EINVAL` if the payload is shorter, `ENOMEM`.
+    pub fn copy(
+        self: &Arc<Self>,
+        addr: usize,
+        len: usize,
+        payload: &Payload<'_>,
+    ) -> Result<usize> {
+        let mut last = self.last.lock();
+        let mut done = 0;
+        while done < len {
+            let at = addr.checked_add(done).ok_or(EFAULT)?;
+            let n = (PAGE_SIZE - (at & !PAGE_MASK)).min(len - done);
+            match self.copy_one(&mut last, at, n, payload, done) {
+                Ok(()) => done += n,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies the `len` bytes of the payload behind `done`, as far as the end of the page at `addr`.
+    fn copy_one(
+        self: &Arc<Self>,
+        last: &mut Option<Last>,
+        addr: usize,
+        len: usize,
+        payload: &Payload<'_>,
+        done: usize,
+    ) -> Result {
+        let page_at = addr & PAGE_MASK;
+        let len = len.min(PAGE_SIZE - (addr - page_at));
+        let src = payload.at(done, len)?;
+        let goes_on = addr != page_at && last.as_ref().is_some_and(|l| l.addr == page_at);
+        if !goes_on {
+            points::SHARE.check()?;
+            let page = Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?;
+            *last = Some(Last {
+                addr: page_at,
+                page,
+            });
+        }
+        let page = &last.as_ref().ok_or(ENOMEM)?.page;
+        // SAFETY: the page is not from high memory, which GFP_KERNEL excludes, so it has an address.
+        let base = unsafe { bindings::page_address(page.as_ptr()) }.cast::<u8>();
+        // SAFETY: `src` is good for `len` bytes, and so is the page from `addr` on, by the above; it is
+        // ours and not the source. A program that maps it may read meanwhile what becomes of bytes
+        // that it was not told of yet.
+        unsafe { bindings::copy_payload(base.add(addr - page_at).cast(), src.cast(), len) };
+        self.with(page_at..page_at + PAGE_SIZE, |vma| {
+            if !goes_on {
+                vma.zap_vma_range(page_at, PAGE_SIZE);
+            }
+            match vma.vm_insert_page(page_at, page) {
+                // It is still there.
+                Err(e) if e == EBUSY && goes_on => Ok(()),
+                inserted => inserted,
+            }
+        })
+    }
+}

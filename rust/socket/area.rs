@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Mapped receives (row Z6): the pool's pages are lent to the program, at addresses of its choice.
+//!
+//! More than 16 KiB whose place in their page fits is lent page by page; the rest of the first and of
+//! the last page, and everything smaller, is copied. What is lent is the peer's again when nobody has a
+//! reference to the pages: the program takes them out of its address space, and neither a file, nor a
+//! device, nor a pipe is using them. A program that keeps them gets copies of what comes next; when that
+//! leaves its peer too little room, the peer gets another window.
+
+#![deny(unsafe_code)]
+
+use kernel::page::{PAGE_MASK, PAGE_SIZE};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::uaccess::{UserPtr, UserSlice};
+
+use super::recv::{Piece, Receive, Source};
+use super::{Held, Sock};
+use crate::kern::area::{Area, Payload};
+use crate::kern::errno::*;
+use crate::kern::vma::NewVma;
+use crate::proto::channel::Channel;
+use crate::stats::STATS;
+use crate::uapi;
+
+/// Where areas begin in the socket's address space for mmap().
+pub(super) const AREA_OFFSET: u64 = uapi::ZRS_AREA_OFFSET;
+
+/// Up to so many bytes one copy is cheaper than the work of the memory manager.
+const COPY_MAX: usize = 16 << 10;
+
+/// Where a receive goes to.
+struct Target<'a> {
+    area: &'a Arc<Area>,
+    /// Of the first byte.
+    addr: usize,
+    /// What comes now is worth being lent, as far as whole pages go.
+    lends: bool,
+}
+
+impl Sock {
+    /// mmap() at [`AREA_OFFSET`]: EINVAL, EACCES or ENOMEM.
+    pub(super) fn map_area(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        let area = this.inner.lock().area.clone();
+        let area = match area {
+            Some(area) => area,
+            None => {
+                let made = Area::new()?;
+                // Another thread may have been quicker.
+                this.inner.lock().area.get_or_insert(made).clone()
+            }
+        };
+        vma.map_area(area)
+    }
+
+    /// ZRS_IOC_RECV_MAP. See the UAPI. Sleeps.
+    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize) -> Result {
+        let user = || UserSlice::new(UserPtr::from_addr(arg), size_of::<uapi::zrs_ioc_recv_map>());
+        let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
+        // Nothing is taken if the answer cannot be told.
+        user().writer().write(&call)?;
+        Sock::recv_map(this, &mut call)?;
+        user().writer().write(&call)
+    }
+
+    fn recv_map(this: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map) -> Result {
+        const FLAGS: u32 = uapi::ZRS_RECV_MAP_DONTWAIT | uapi::ZRS_RECV_MAP_SHIFT;
+        let reserved = call.reserved0 != 0 || call.reserved != [0; 2];
+        if reserved || call.flags & !FLAGS != 0 || call.len == 0 {
+            return Err(EINVAL);
+        }
+        let addr = usize::try_from(call.addr).map_err(|_| EFAULT)?;
+        let (area, has_ring, sk) = {
+            let inner = this.inner.lock();
+            (inner.area.clone(), inner.ring.is_some(), inner.sk.clone())
+        };
+        if has_ring {
+            return Err(EINVAL);
+        }
+        let area = area.ok_or(EFAULT)?;
+        let room = area.end_of(addr)? - addr;
+        let want = usize::try_from(call.len).map_or(room, |len| len.min(room));
+        let timeout = sk.map(|sk| sk.rcvtimeo(call.flags & uapi::ZRS_RECV_MAP_DONTWAIT != 0));
+        let timeout = timeout.ok_or(ENOTCONN())?;
+        // What the program had there is done with.
+        area.take_back(addr..addr + want)?;
+        if this.reap() {
+            Sock::talk(this);
+        }
+        let mut target = Target {
+            area: &area,
+            addr,
+            lends: false,
+        };
+        let mut copied = 0;
+        let mut recv = Receive::new(this, timeout, 1, want);
+        while let Some(mut piece) = recv.next()? {
+            if recv.got() == 0 && call.flags & uapi::ZRS_RECV_MAP_SHIFT != 0 {
+                let by = Some(shift(addr, &piece)).filter(|by| *by < room);
+                let by = by.unwrap_or(0);
+                target.addr += by;
+                recv.limit(room - by, &mut piece);
+            }
+            match this.deliver(&mut target, recv.got(), &piece) {
+                Ok((n, lent)) => {
+                    this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                    if lent == 0 {
+                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                        copied += n;
+                    }
+                    recv.consume(piece, n, lent);
+                }
+                Err(e) => {
+                    recv.consume(piece, 0, 0);
+                    if recv.got() == 0 {
+                        return Err(e);
+                    }
+                    break;
+                }
+            }
+        }
+        call.addr = target.addr as u64;
+        call.len = recv.got() as u64;
+        call.copied = copied as u64;
+        Ok(())
+    }
+
+    /// Delivers the beginning of `piece`, behind the `got` bytes before it. Returns how many bytes, and
+    /// how many of them were lent: all, or none. Sleeps.
+    fn deliver(
+        self: &Arc<Self>,
+        target: &mut Target<'_>,
+        got: usize,
+        piece: &Piece<'_>,
+    ) -> Result<(usize, usize)> {
+        let (area, at, len) = (target.area, target.addr + got, piece.len);
+        let (window, off) = match &piece.source {
+            Source::Window(window, off) => (window, *off as usize + piece.from),
+            Source::Held(Held::Block(block)) => {
+                return Ok((block.copy_to_area(piece.from, len, area, at)?, 0));
+            }
+            Source::Held(Held::Spilled(bytes)) => {
+                let bytes = bytes.get(piece.from..).ok_or(EINVAL)?;
+                return Ok((area.copy(at, len, &Payload::Bytes(bytes))?, 0));
+            }
+        };
+        target.lends = (off ^ at) & !PAGE_MASK == 0 && (target.lends || len > COPY_MAX);
+        if !target.lends {
+            return Ok((window.copy_to_area(off, len, area, at)?, 0));
+        }
+        let head = at.next_multiple_of(PAGE_SIZE) - at;
+        if head > 0 {
+            return Ok((window.copy_to_area(off, len.min(head), area, at)?, 0));
+        }
+        // A part of the window stays for the peer: over its share the program gets copies.
+        let share = {
+            let inner = self.inner.lock();
+            // Of a window that the peer writes into no more, nobody counts what is lent.
+            let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
+            let kept = inner.kept.as_ref().is_some_and(|w| !w.is_gone());
+            let all = if kept || quiet && !window.is_whole() {
+                0
+            } else {
+                window.bytes() / 2
+            };
+            all.saturating_sub(inner.rx.lent() as usize)
+        };
+        let whole = len.min(share) & PAGE_MASK;
+        if whole == 0 || self.will_lend().is_err() {
+            return Ok((window.copy_to_area(off, len, area, at)?, 0));
+        }
+        let n = window.lend(off, whole, area, at)?;
+        Ok((n, n))
+    }
+
+    /// Somebody is to look whether pages are back. ENOMEM. Sleeps; the caller has the turn to receive.
+    fn will_lend(self: &Arc<Self>) -> Result {
+        if core::mem::replace(&mut self.inner.lock().lender, true) {
+            return Ok(());
+        }
+        let watched = self.host.watch_lent(Some(self));
+        if watched.is_err() {
+            self.inner.lock().lender = false;
+        }
+        watched
+    }
+
+    /// When what the program was lent keeps the peer out of most of the window, the window is the
+    /// program's: the peer gives it back, and may have another. Takes the link's and the socket's lock.
+    pub(super) fn let_go_of_lent(this: &Arc<Self>) {
+        let asked = {
+            let mut inner = this.inner.lock();
+            let inner = &mut *inner;
+            let room = inner.window.as_ref().map_or(0, |w| w.bytes()) as u64;
+            let in_window = inner.chan.as_ref().map_or(0, Channel::window_unread);
+            let held = in_window.saturating_sub(inner.rx.bytes());
+            inner.rx.lent() > 0 && held >= room / 4 * 3 && this.take_window_back(inner)
+        };
+        if asked {
+            Sock::kick(this);
+            this.host.watch_deadlines();
+        }
+    }
+
+    /// Takes what has come back. False if nothing is lent, and nothing is being lent now. Then whoever
+    /// lends says so again.
+    pub(crate) fn lends(this: &Arc<Self>) -> bool {
+        if this.reap() {
+            Sock::talk(this);
+        }
+        let mut inner = this.inner.lock();
+        inner.lender = inner.rx_turn || inner.rx.lent() > 0;
+        inner.lender
+    }
+}
+
+/// How far behind `addr` the piece is to begin, so that its whole pages can be lent.
+fn shift(addr: usize, piece: &Piece<'_>) -> usize {
+    match &piece.source {
+        Source::Window(_, off) => {
+            let off = *off as usize + piece.from;
+            off.wrapping_sub(addr) & !PAGE_MASK
+        }
+        Source::Held(_) => 0,
+    }
+}

@@ -1,0 +1,24 @@
+#!/bin/bash
+# Mapped receives (ZRS_IOC_RECV_MAP): what arrives is at the addresses that the program chose, and not
+# copied above 16 KiB; it can be written to a block device by O_DIRECT and sent on; and the peer gets pages
+# back when nobody has them any more.
+# rows: Z3 Z5 Z6 B2 B11
+# timeout: 60
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+device=()
+# 8 MiB of memory that is a block device.
+if modprobe brd rd_nr=1 rd_size=8192 2>/dev/null; then
+	at_end "rmmod brd"
+	device=(--device /dev/ram0)
+else
+	ktap_skip "to a device by O_DIRECT" "this kernel has no block device of memory"
+fi
+for seed in ${SEED:-1 2}; do
+	check_pair "8 ways to receive, seed $seed" mapped --seed "$seed" "${device[@]}"
+done
+check "no page is pinned any more" unpinned
+check "no window is leaked" zrs_idle
+ktap_done

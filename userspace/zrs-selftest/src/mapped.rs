@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mapped receives: what arrives is at the addresses that the program chose, in the pool's pages; they are
+//! fit for files and for sending on; and the peer gets them back when nobody has them any more.
+
+mod kept;
+mod misuse;
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use zrs::{Area, Stream};
+
+use crate::checks::{say, Checks};
+use crate::pattern::{Pattern, Rng, Verifier};
+use crate::raw::{self, Errno, Result};
+use crate::verified;
+use crate::End;
+
+/// Receive by ZRS_IOC_RECV_MAP in many ways; all bytes are verified
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    end: End,
+    /// Of the data and the sizes
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A block device to write to by O_DIRECT
+    #[arg(long)]
+    device: Option<PathBuf>,
+}
+
+pub fn run(args: &Args, checks: &mut Checks) {
+    match (args.end.server, args.end.client) {
+        (Some(addr), _) => drop(server(args, addr, checks)),
+        (None, Some(addr)) => drop(client(args, addr, checks)),
+        (None, None) => {}
+    }
+}
+
+/// What one connection is about.
+struct Case {
+    name: &'static str,
+    /// Bytes that the client sends.
+    bytes: usize,
+    /// Of one send(); 0: any.
+    chunk: usize,
+    receive: fn(&Args, &mut Conn, &mut Checks) -> Option<()>,
+    /// The server sends all of it back.
+    echo: bool,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "any sizes",
+        bytes: 6_000_001,
+        chunk: 0,
+        receive: anywhere,
+        echo: false,
+    },
+    Case {
+        name: "any sizes, one behind the other",
+        bytes: 6_000_002,
+        chunk: 0,
+        receive: exactly,
+        echo: false,
+    },
+    Case {
+        name: "64 KiB each",
+        bytes: 8 << 20,
+        chunk: CHUNK,
+        receive: uncopied,
+        echo: false,
+    },
+    Case {
+        name: "to a device by O_DIRECT",
+        bytes: 2 << 20,
+        chunk: CHUNK,
+        receive: to_device,
+        echo: false,
+    },
+    Case {
+        name: "sent on",
+        bytes: 4 << 20,
+        chunk: CHUNK,
+        receive: sent_on,
+        echo: true,
+    },
+    Case {
+        name: "a lot at once",
+        bytes: 6 << 20,
+        chunk: CHUNK,
+        receive: hoarded,
+        echo: false,
+    },
+    Case {
+        name: "kept in a pipe",
+        bytes: 4 << 20,
+        chunk: CHUNK,
+        receive: kept::in_pipe,
+        echo: false,
+    },
+    Case {
+        name: "misused",
+        bytes: 2 << 20,
+        chunk: CHUNK,
+        receive: misuse::all,
+        echo: false,
+    },
+];
+
+const CHUNK: usize = 64 << 10;
+
+/// The server's end of a connection.
+struct Conn {
+    fd: OwnedFd,
+    stream: Stream,
+    seen: Verifier,
+    rng: Rng,
+}
+
+impl Conn {
+    /// Takes and verifies what has been received.
+    fn take(&mut self, bytes: &[u8]) -> Result<()> {
+        self.seen.take(bytes)
+    }
+
+    /// Bytes that were copied to this end.
+    fn copied(&self) -> Result<u64> {
+        Ok(zrs_sys::sock::info(self.fd.as_fd())?.rx_copied)
+    }
+}
+
+fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
+    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
+    say(&format!("listening on {addr}"));
+    let mut kept = None;
+    for (index, case) in (0..).zip(CASES) {
+        let fd = checks.need("accept", raw::accept(&listener))?;
+        let dup = checks.need("dup", fd.try_clone().map_err(Errno::from))?;
+        let mut conn = Conn {
+            fd,
+            stream: Stream::from(dup),
+            seen: Verifier::new(Pattern::new(args.seed, 0, index)),
+            rng: Rng::new(args.seed, index),
+        };
+        let before = kept.take();
+        (case.receive)(args, &mut conn, checks)?;
+        checks.need("answer", verified::answer(&conn.fd, &conn.seen))?;
+        checks.yes(case.name, true, "");
+        drop(before);
+        kept = Some(conn);
+    }
+    Some(())
+}
+
+fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
+    for (index, case) in (0..).zip(CASES) {
+        let conn = checks.need("connect", raw::connected(addr))?;
+        let pattern = Pattern::new(args.seed, 0, index);
+        let mut rng = Rng::new(args.seed, !index);
+        let mut bytes = zrs::PageBuf::new(case.bytes).ok()?;
+        pattern.fill(0, &mut bytes);
+        let mut back = vec![0; CHUNK];
+        let mut at = 0;
+        while at < bytes.len() {
+            let n = match case.chunk {
+                0 => some_size(&mut rng),
+                n => n,
+            };
+            let n = n.min(bytes.len() - at);
+            checks.need("send", raw::send_all(&conn, &bytes[at..at + n]))?;
+            if case.echo {
+                checks.need("echo", raw::recv_all(&conn, &mut back[..n]))?;
+                if pattern.mismatch(at as u64, &back[..n]).is_some() {
+                    checks.fail("echo", &format!("wrong at {at}"));
+                }
+            }
+            at += n;
+        }
+        verified::end(&conn, case.bytes as u64, checks)?;
+    }
+    Some(())
+}
+
+/// Around all that matters: small messages, pages, what is copied, chunks, the window.
+fn some_size(rng: &mut Rng) -> usize {
+    let near = rng.pick(&[1, 4096, 16_384, 65_536, 262_144, 300_000]);
+    let size = match rng.below(4) {
+        0 => near,
+        1 => near + 1 + rng.below(4096),
+        2 => near - rng.below(near.min(4096)),
+        _ => 1 + rng.below(near),
+    };
+    size.max(1)
+}
+
+fn area(conn: &Conn, len: usize, checks: &mut Checks) -> Option<Area> {
+    checks.need("an area", conn.stream.area(len).map_err(Errno::from))
+}
+
+/// At whatever place in the first page.
+fn anywhere(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut area = area(conn, 1 << 20, checks)?;
+    loop {
+        let most = some_size(&mut conn.rng) + conn.rng.below(100_000);
+        let got = area.recv(most).map_err(Errno::from);
+        let Some(got) = checks.need("receive", got)? else {
+            return Some(());
+        };
+        let fits = got.len() <= most && got.copied() <= got.len();
+        if !fits {
+            checks.fail("receive", &format!("{} of {most} bytes", got.len()));
+        }
+        checks.need("verify", conn.take(&got))?;
+    }
+}
+
+/// The stream lies in the area as in a file, from page to page, until that is full.
+fn exactly(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let len = 512 << 10;
+    let mut area = area(conn, len, checks)?;
+    let (mut at, mut begin) = (0, 0);
+    loop {
+        if at == len {
+            // Somewhere else each time.
+            (at, begin) = (conn.rng.below(5000), conn.seen.pos);
+            area.give_back(0..len);
+        }
+        let most = some_size(&mut conn.rng).min(len - at);
+        let got = checks.need("receive", area.recv_at(at, most).map_err(Errno::from))?;
+        if got.range.is_empty() {
+            return Some(());
+        }
+        if got.range.start != at || got.range.end > at + most {
+            let detail = format!("{:?}, not {most} from {at}", got.range);
+            checks.fail("receive", &detail);
+        }
+        let bytes = area.bytes(got.range.clone());
+        checks.need("verify", conn.take(bytes))?;
+        // What was in the page before is there still.
+        let first = got.range.start & !4095;
+        let before = got.range.start - first;
+        let known = before.min((conn.seen.pos - begin) as usize - got.range.len());
+        let from = conn.seen.pos - (got.range.len() + known) as u64;
+        let bytes = area.bytes(got.range.start - known..got.range.end);
+        if conn.seen.pattern().mismatch(from, bytes).is_some() {
+            checks.fail("the page's beginning", &format!("lost at {at}"));
+        }
+        at = got.range.end;
+    }
+}
+
+/// Nothing at all is copied.
+fn uncopied(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut area = area(conn, CHUNK, checks)?;
+    while let Some(got) = checks.need("receive", area.recv(CHUNK).map_err(Errno::from))? {
+        checks.need("verify", conn.take(&got))?;
+    }
+    let copied = checks.need("ZRS_INFO", conn.copied())?;
+    checks.eq("bytes copied", copied, 0);
+    Some(())
+}
+
+/// From the pool to a file, by the file system's own zero-copy writes.
+fn to_device(args: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut area = area(conn, CHUNK, checks)?;
+    let Some(path) = &args.device else {
+        while let Some(got) = checks.need("receive", area.recv(CHUNK).map_err(Errno::from))? {
+            checks.need("verify", conn.take(&got))?;
+        }
+        return Some(());
+    };
+    let open = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path);
+    let file = checks.need("open the device", open.map_err(Errno::from))?;
+    let mut at = 0;
+    while let Some(got) = checks.need("receive", area.recv(CHUNK).map_err(Errno::from))? {
+        let written = file.write_all_at(&got, at).map_err(Errno::from);
+        checks.need("write by O_DIRECT", written)?;
+        at += got.len() as u64;
+    }
+    checks.need("sync", file.sync_all().map_err(Errno::from))?;
+    let copied = checks.need("ZRS_INFO", conn.copied())?;
+    checks.eq("bytes copied", copied, 0);
+    let mut file = checks.need("open", File::open(path).map_err(Errno::from))?;
+    let mut part = vec![0; CHUNK];
+    for _ in 0..at / CHUNK as u64 {
+        checks.need("read back", file.read_exact(&mut part).map_err(Errno::from))?;
+        checks.need("verify", conn.take(&part))?;
+    }
+    Some(())
+}
+
+/// From the pool to the peer.
+fn sent_on(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut area = area(conn, CHUNK, checks)?;
+    while let Some(got) = checks.need("receive", area.recv(CHUNK).map_err(Errno::from))? {
+        checks.need("send on", raw::send_all(&conn.fd, &got))?;
+        checks.need("verify", conn.take(&got))?;
+    }
+    let info = zrs_sys::sock::info(conn.fd.as_fd()).map_err(Errno::from);
+    let info = checks.need("ZRS_INFO", info)?;
+    checks.eq("bytes copied", (info.rx_copied, info.tx_copied), (0, 0));
+    Some(())
+}
+
+/// Nothing is given back: above its share the program gets copies, and the stream does not stop. Once it
+/// has given back what it had, it gets pages again.
+fn hoarded(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let len = 2 << 20;
+    let mut area = area(conn, len, checks)?;
+    let (mut at, mut copied) = (0, 0);
+    while at < len {
+        let got = area.recv_at(at, CHUNK.min(len - at)).map_err(Errno::from);
+        let got = checks.need("receive", got)?;
+        (at, copied) = (got.range.end, copied + got.copied);
+    }
+    checks.need("verify", conn.take(area.bytes(0..at)))?;
+    let info = zrs_sys::sock::info(conn.fd.as_fd()).map_err(Errno::from);
+    let share = checks.need("ZRS_INFO", info)?.window as usize / 2;
+    let detail = format!("{copied} of {len} bytes");
+    let some = copied >= len - share && copied < len;
+    checks.yes("what is above the share is copied", some, &detail);
+
+    area.give_back(0..len);
+    let mut rest = 0;
+    while let Some(got) = checks.need("receive", area.recv(CHUNK).map_err(Errno::from))? {
+        checks.need("verify", conn.take(&got))?;
+        rest = got.copied();
+    }
+    checks.eq("copied of the last", rest, 0);
+    Some(())
+}
