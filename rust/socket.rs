@@ -22,11 +22,13 @@
 mod area;
 mod connect;
 mod info;
+mod lend;
 mod listen;
 mod ports;
 mod recv;
 mod ring;
 mod send;
+mod splice;
 mod window;
 
 pub(crate) use ports::Ports;
@@ -45,6 +47,7 @@ use crate::kern::net::Net;
 use crate::kern::sock::family::SocketOps;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::kern::sock::pipe::Pipe;
 use crate::kern::sock::{Shutdown, Sk, SkRef};
 use crate::kern::task::{self, now_ns};
 use crate::kern::vma::NewVma;
@@ -479,6 +482,15 @@ impl SocketOps for Sock {
 
     fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         Sock::recv(this, msg)
+    }
+
+    fn splice_read(
+        this: &Arc<Self>,
+        pipe: &mut Pipe<'_>,
+        len: usize,
+        nonblock: bool,
+    ) -> Result<usize> {
+        Sock::splice(this, pipe, len, nonblock)
     }
 
     fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {

@@ -8,6 +8,8 @@
 #include "helpers.h"
 
 #include <linux/fault-inject.h>
+#include <linux/pipe_fs_i.h>
+#include <linux/splice.h>
 
 /* memory */
 int zrs_helper_numa_mem_id(void);

@@ -53,7 +53,7 @@ pub enum Payload<'a> {
 
 impl Payload<'_> {
     /// The address of `len` bytes, `done` from its first.
-    fn at(&self, done: usize, len: usize) -> Result<*const u8> {
+    pub(super) fn at(&self, done: usize, len: usize) -> Result<*const u8> {
         match self {
             Self::Pool(mem, off) => Ok(mem.at(off.checked_add(done).ok_or(EINVAL)?, len)?),
             Self::Bytes(bytes) => {

@@ -14,6 +14,7 @@ mod callbacks;
 pub mod family;
 pub mod msg;
 pub mod opt;
+pub mod pipe;
 pub mod zerocopy;
 
 use super::{

@@ -20,7 +20,6 @@ use super::{Held, Sock};
 use crate::kern::area::{Area, Payload};
 use crate::kern::errno::*;
 use crate::kern::vma::NewVma;
-use crate::proto::channel::Channel;
 use crate::stats::STATS;
 use crate::uapi;
 
@@ -153,65 +152,13 @@ impl Sock {
         if head > 0 {
             return Ok((window.copy_to_area(off, len.min(head), area, at)?, 0));
         }
-        // A part of the window stays for the peer: over its share the program gets copies.
-        let share = {
-            let inner = self.inner.lock();
-            // Of a window that the peer writes into no more, nobody counts what is lent.
-            let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
-            let kept = inner.kept.as_ref().is_some_and(|w| !w.is_gone());
-            let all = if kept || quiet && !window.is_whole() {
-                0
-            } else {
-                window.bytes() / 2
-            };
-            all.saturating_sub(inner.rx.lent() as usize)
-        };
+        let share = self.lending_share(window);
         let whole = len.min(share) & PAGE_MASK;
         if whole == 0 || self.will_lend().is_err() {
             return Ok((window.copy_to_area(off, len, area, at)?, 0));
         }
         let n = window.lend(off, whole, area, at)?;
         Ok((n, n))
-    }
-
-    /// Somebody is to look whether pages are back. ENOMEM. Sleeps; the caller has the turn to receive.
-    fn will_lend(self: &Arc<Self>) -> Result {
-        if core::mem::replace(&mut self.inner.lock().lender, true) {
-            return Ok(());
-        }
-        let watched = self.host.watch_lent(Some(self));
-        if watched.is_err() {
-            self.inner.lock().lender = false;
-        }
-        watched
-    }
-
-    /// When what the program was lent keeps the peer out of most of the window, the window is the
-    /// program's: the peer gives it back, and may have another. Takes the link's and the socket's lock.
-    pub(super) fn let_go_of_lent(this: &Arc<Self>) {
-        let asked = {
-            let mut inner = this.inner.lock();
-            let inner = &mut *inner;
-            let room = inner.window.as_ref().map_or(0, |w| w.bytes()) as u64;
-            let in_window = inner.chan.as_ref().map_or(0, Channel::window_unread);
-            let held = in_window.saturating_sub(inner.rx.bytes());
-            inner.rx.lent() > 0 && held >= room / 4 * 3 && this.take_window_back(inner)
-        };
-        if asked {
-            Sock::kick(this);
-            this.host.watch_deadlines();
-        }
-    }
-
-    /// Takes what has come back. False if nothing is lent, and nothing is being lent now. Then whoever
-    /// lends says so again.
-    pub(crate) fn lends(this: &Arc<Self>) -> bool {
-        if this.reap() {
-            Sock::talk(this);
-        }
-        let mut inner = this.inner.lock();
-        inner.lender = inner.rx_turn || inner.rx.lent() > 0;
-        inner.lender
     }
 }
 

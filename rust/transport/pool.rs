@@ -27,6 +27,7 @@ use super::window::Window;
 use crate::ib::dma::Sge;
 use crate::kern::area::{Area, Payload};
 use crate::kern::contig::ContigPages;
+use crate::kern::sock::pipe::Pipe;
 use crate::params;
 use crate::proto::page_pool::PagePool;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
@@ -292,6 +293,20 @@ impl HeldBlock {
         }
         let at = self.pool.block_at(self.block) + off;
         area.copy(addr, len, &Payload::Pool(&self.pool.mem, at))
+    }
+
+    /// Copies `len` bytes at `off` of the payload into a pipe. Sleeps. Errors: as [`Pipe::copy`].
+    pub(crate) fn copy_to_pipe(
+        &self,
+        off: usize,
+        len: usize,
+        pipe: &mut Pipe<'_>,
+    ) -> Result<usize> {
+        if off.checked_add(len).is_none_or(|end| end > SMALL_MAX as usize) {
+            return Err(EINVAL);
+        }
+        let at = self.pool.block_at(self.block) + off;
+        pipe.copy(&Payload::Pool(&self.pool.mem, at), len)
     }
 
     /// Posts the block again and lets the peer know in time. Takes the link's lock.

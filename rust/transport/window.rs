@@ -22,6 +22,7 @@ use super::pool::Pool;
 use crate::ib::mr::Mr;
 use crate::kern::area::{Area, Payload};
 use crate::kern::contig::ContigPages;
+use crate::kern::sock::pipe::Pipe;
 use crate::kern::{task, vma};
 use crate::proto::ChanId;
 
@@ -197,6 +198,20 @@ impl Window {
         self.lent.store(true, Release);
         let n = area.lend(addr, self.pool.memory(), pages)?;
         Ok(n << PAGE_SHIFT)
+    }
+
+    /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it. Returns how many
+    /// bytes. Errors: as [`Pipe::lend`].
+    pub(crate) fn lend_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
+        self.touched(off, len).ok_or(EINVAL)?;
+        self.lent.store(true, Release);
+        pipe.lend(self.pool.memory(), self.at() + off, len)
+    }
+
+    /// Copies `len` bytes at `off` into a pipe. Sleeps. Errors: as [`Pipe::copy`].
+    pub(crate) fn copy_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
+        self.touched(off, len).ok_or(EINVAL)?;
+        pipe.copy(&Payload::Pool(self.pool.memory(), self.at() + off), len)
     }
 
     /// Whether nobody has a page any more of the `len` bytes at `off`.

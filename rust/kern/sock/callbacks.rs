@@ -12,6 +12,7 @@ use super::{
     family::{SocketOps, ALIVE, OBJECT_SIZE},
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
+    pipe::Pipe,
     sockaddr_in, socket_addr, Object, Shutdown, Sk, SkRef,
 };
 use crate::{
@@ -119,7 +120,7 @@ impl<T: SocketOps> Callbacks<T> {
         sendmsg: Some(Self::sendmsg),
         recvmsg: Some(Self::recvmsg),
         mmap: Some(Self::mmap),
-        // No splice_read: the socket layer reads by recvmsg then.
+        splice_read: Some(Self::splice_read),
         ..pin_init::zeroed()
     };
 
@@ -607,6 +608,32 @@ impl<T: SocketOps> Callbacks<T> {
             let n = T::recvmsg(&this, &mut msg)?;
             Ok(c_int::try_from(n).unwrap_or(c_int::MAX))
         })
+    }
+
+    /// # Safety
+    ///
+    /// Only the socket layer may call this, with a live socket that has a file, and a pipe that it has
+    /// locked.
+    unsafe extern "C" fn splice_read(
+        sock: *mut bindings::socket,
+        _pos: *mut bindings::loff_t,
+        pipe: *mut bindings::pipe_inode_info,
+        len: usize,
+        _flags: c_uint,
+    ) -> isize {
+        let read = || {
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let this = unsafe { Self::borrow(sock)? };
+            // SAFETY: a splice is by the socket's file, which stays while it runs.
+            let nonblock = unsafe { (*(*sock).file).f_flags } & bindings::O_NONBLOCK != 0;
+            // SAFETY: the caller has locked the pipe for this call.
+            let mut pipe = unsafe { Pipe::from_raw(pipe)? };
+            T::splice_read(&this, &mut pipe, len, nonblock)
+        };
+        match read() {
+            Ok(n) => n as isize,
+            Err(e) => e.to_errno() as isize,
+        }
     }
 
     /// # Safety

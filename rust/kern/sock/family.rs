@@ -10,6 +10,7 @@ use super::{
     callbacks::{Callbacks, PROTO, PROTO_SW},
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
+    pipe::Pipe,
     Object, Shutdown, Sk, SkRef,
 };
 use crate::{
@@ -89,6 +90,15 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 
     /// Receives; how many bytes were given. `MSG_ERRQUEUE` does not come here.
     fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
+
+    /// `splice()` and `sendfile()` from the socket; how many bytes are in the pipe now. Without room in
+    /// it none. The pipe is locked: who waits keeps others from it, as over TCP.
+    fn splice_read(
+        this: &Arc<Self>,
+        pipe: &mut Pipe<'_>,
+        len: usize,
+        nonblock: bool,
+    ) -> Result<usize>;
 
     /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
     /// socket layer goes on with it. What is returned must not be negative.

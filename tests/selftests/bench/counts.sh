@@ -11,7 +11,7 @@ ktap_start
 traced='mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
 start server B "listening on" bash -c "$traced" - zrs bench --server "$ADDR_B:7400" || ktap_bail "the server"
 measure() { # measure SIZE MESSAGES
-	A bash -c "$traced" - zrs bench --client "$ADDR_B" --only cost --carriers zrs,zrs-ring,zrs-zerocopy --rounds 3 \
+	A bash -c "$traced" - zrs bench --client "$ADDR_B" --only cost --carriers zrs,zrs-ring,zrs-zerocopy,zrs-mapped --rounds 3 \
 		--sizes "$1" --messages "$2" --samples "$TMP/samples"
 }
 check "messages of 1 MiB" measure 1M 24

@@ -40,6 +40,7 @@ carrier() {
 # Connections, figures and the tests' own doing are in it as well: some KiB of 64 MiB.
 carrier zrs-zerocopy 0 1
 carrier zrs-ring 0 1
+carrier zrs-mapped 0 1
 carrier zrs 1000 1005
 carrier rsockets 0 10
 carrier tcp 2000 2010

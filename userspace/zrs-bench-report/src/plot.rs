@@ -138,6 +138,7 @@ fn colour(carrier: Carrier) -> RGBColor {
         Carrier::Zrs => RGBColor(0, 114, 178),
         Carrier::ZrsRing => RGBColor(86, 180, 233),
         Carrier::ZrsZerocopy => RGBColor(190, 170, 0),
+        Carrier::ZrsMapped => RGBColor(0, 90, 60),
         Carrier::ZrsSpin => RGBColor(0, 158, 115),
         Carrier::Rsockets => RGBColor(213, 94, 0),
         Carrier::RsocketsSpin => RGBColor(230, 159, 0),

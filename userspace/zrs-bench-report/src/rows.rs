@@ -42,6 +42,7 @@ fn ids(measure: Measure, carrier: Carrier) -> &'static str {
         (Measure::Memory, _) => "B5",
         (_, Carrier::ZrsRing) => "B3 Z4 Z6",
         (_, Carrier::ZrsZerocopy) => "B2 B3 Z4 Z6",
+        (_, Carrier::ZrsMapped) => "Z4 Z6",
         _ => "Z4 Z6",
     }
 }

@@ -20,6 +20,8 @@ pub enum Carrier {
     ZrsRing,
     /// ZRS by `send()` with MSG_ZEROCOPY and the receive ring.
     ZrsZerocopy,
+    /// ZRS by `send()` and mapped receives.
+    ZrsMapped,
     /// ZRS with a receiver that asks again and again instead of sleeping.
     ZrsSpin,
     /// rsockets of librdmacm, which poll for 10 us and then sleep.
@@ -34,12 +36,13 @@ pub enum Carrier {
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Verbs,
         Self::VerbsEvents,
         Self::Zrs,
         Self::ZrsRing,
         Self::ZrsZerocopy,
+        Self::ZrsMapped,
         Self::ZrsSpin,
         Self::Rsockets,
         Self::RsocketsSpin,
@@ -55,6 +58,7 @@ impl Carrier {
             Self::Zrs => "zrs",
             Self::ZrsRing => "zrs-ring",
             Self::ZrsZerocopy => "zrs-zerocopy",
+            Self::ZrsMapped => "zrs-mapped",
             Self::ZrsSpin => "zrs-spin",
             Self::Rsockets => "rsockets",
             Self::RsocketsSpin => "rsockets-spin",
@@ -72,7 +76,7 @@ impl Carrier {
     pub fn is_zrs(self) -> bool {
         matches!(
             self,
-            Self::Zrs | Self::ZrsRing | Self::ZrsZerocopy | Self::ZrsSpin
+            Self::Zrs | Self::ZrsRing | Self::ZrsZerocopy | Self::ZrsMapped | Self::ZrsSpin
         )
     }
 

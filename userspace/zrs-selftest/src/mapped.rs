@@ -310,8 +310,8 @@ fn sent_on(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Nothing is given back: above its share the program gets copies, and the stream does not stop. Once it
-/// has given back what it had, it gets pages again.
+/// Nothing is given back: when a window is full of what the program keeps, the program gets copies, and the
+/// stream does not stop. Once it has given back what it had, it gets pages again.
 fn hoarded(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     let len = 2 << 20;
     let mut area = area(conn, len, checks)?;
@@ -323,9 +323,9 @@ fn hoarded(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     }
     checks.need("verify", conn.take(area.bytes(0..at)))?;
     let info = zrs_sys::sock::info(conn.fd.as_fd()).map_err(Errno::from);
-    let share = checks.need("ZRS_INFO", info)?.window as usize / 2;
+    let window = checks.need("ZRS_INFO", info)?.window as usize;
     let detail = format!("{copied} of {len} bytes");
-    let some = copied >= len - share && copied < len;
+    let some = copied >= len - window && copied < len;
     checks.yes("what is above the share is copied", some, &detail);
 
     area.give_back(0..len);

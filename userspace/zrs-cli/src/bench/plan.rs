@@ -49,14 +49,19 @@ const COST_SIZES: [u64; 2] = [64, 1 << 20];
 /// The size that the targets are about; measured for longer.
 const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 
+/// Bytes from which mapped receives are measured.
+const MAPPED_LEAST: u64 = 64 << 10;
+
 /// Over what this makes sense.
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
-        Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsRing, ZrsSpin,
+        Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped, ZrsRing, ZrsSpin,
         ZrsZerocopy,
     };
     match measure {
-        Measure::Throughput | Measure::Cost => &[Verbs, ZrsRing, ZrsZerocopy, Zrs, Rsockets, Tcp],
+        Measure::Throughput | Measure::Cost => {
+            &[Verbs, ZrsRing, ZrsZerocopy, ZrsMapped, Zrs, Rsockets, Tcp]
+        }
         Measure::BothWays => &[Verbs, ZrsRing, Zrs, Rsockets, Tcp],
         Measure::Latency => &[
             Verbs,
@@ -98,7 +103,9 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
         };
         for &size in chosen {
             for &carrier in carriers(measure) {
-                if choice.carriers.is_empty() || choice.carriers.contains(&carrier) {
+                let chosen = choice.carriers.is_empty() || choice.carriers.contains(&carrier);
+                // Less is not mapped.
+                if chosen && (carrier != Carrier::ZrsMapped || size >= MAPPED_LEAST) {
                     items.push(item(measure, carrier, size, choice));
                 }
             }

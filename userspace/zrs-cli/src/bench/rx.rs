@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receiving end of a measurement: by recv() into a buffer, asking or sleeping, or by the ring.
+//! The receiving end of a measurement: by recv() into a buffer, asking or sleeping, by the ring, or mapped.
 
 use std::io::{self, Read};
 use std::thread;
 use std::time::Duration;
 
-use zrs::{PageBuf, RxRing, Segment};
+use zrs::{Area, PageBuf, RxRing, Segment};
 use zrs_bench::Carrier;
 
 use crate::transport::Conn;
@@ -21,6 +21,7 @@ pub struct Rx<'a> {
 
 enum How {
     Copy(PageBuf),
+    Mapped(Area),
     Ring {
         ring: RxRing,
         /// A segment that was taken in part, and how much of it.
@@ -42,6 +43,10 @@ impl<'a> Rx<'a> {
                 ring: stream.rx_ring().map_err(|e| e.to_string())?,
                 rest: None,
             },
+            (Conn::Zrs(stream), Carrier::ZrsMapped) => {
+                let area = stream.area((size as usize).max(LEAST).next_multiple_of(LEAST));
+                How::Mapped(area.map_err(|e| e.to_string())?)
+            }
             _ => {
                 let buffer = PageBuf::new((size as usize).max(LEAST));
                 How::Copy(said(buffer, || "no memory for a message".into())?)
@@ -97,6 +102,13 @@ impl<'a> Rx<'a> {
                     each(&buf[..got]);
                     got
                 }
+                How::Mapped(area) => match area.recv(most)? {
+                    Some(got) => {
+                        each(&got);
+                        got.len()
+                    }
+                    None => 0,
+                },
                 How::Ring { ring, rest } => {
                     let next = match rest.take() {
                         Some(rest) => Some(rest),

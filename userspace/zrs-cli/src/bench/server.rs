@@ -47,9 +47,9 @@ pub fn serve(stream: TcpStream) -> Result<()> {
 /// What the carrier is to a program.
 pub fn transport(carrier: Carrier) -> Transport {
     match carrier {
-        Carrier::Zrs | Carrier::ZrsRing | Carrier::ZrsZerocopy | Carrier::ZrsSpin => Transport::Zrs,
         Carrier::Rsockets | Carrier::RsocketsSpin => Transport::Rsockets,
         Carrier::Tcp | Carrier::TcpSpin | Carrier::Verbs | Carrier::VerbsEvents => Transport::Tcp,
+        _ => Transport::Zrs,
     }
 }
 

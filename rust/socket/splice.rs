@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! splice() from a socket: what lies in the window goes into the pipe by its pages, the rest is copied.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::recv::{Piece, Receive, Source};
+use super::{Held, Sock};
+use crate::kern::area::Payload;
+use crate::kern::errno::*;
+use crate::kern::sock::pipe::Pipe;
+use crate::stats::STATS;
+
+impl Sock {
+    /// Fills the pipe with what has arrived, at most `len` bytes; waits for the first. 0 at the end of
+    /// the stream. Errors as of [`Sock::recv`], and EPIPE when nobody reads the pipe. Sleeps.
+    pub(super) fn splice(
+        this: &Arc<Self>,
+        pipe: &mut Pipe<'_>,
+        len: usize,
+        nonblock: bool,
+    ) -> Result<usize> {
+        let timeout = this.sk().ok_or(ENOTCONN())?.rcvtimeo(nonblock);
+        let mut recv = Receive::new(this, timeout, 1, len);
+        while let Some(piece) = recv.next()? {
+            let all = piece.len;
+            match this.pipe_in(pipe, &piece) {
+                Ok((n, lent)) => {
+                    this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                    if lent == 0 {
+                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                    }
+                    recv.consume(piece, n, lent);
+                    if n < all {
+                        // The pipe is full.
+                        break;
+                    }
+                }
+                Err(e) => {
+                    recv.consume(piece, 0, 0);
+                    if recv.got() == 0 {
+                        return Err(e);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(recv.got())
+    }
+
+    /// Puts the beginning of `piece` into the pipe. Returns how many bytes, and how many of them were
+    /// lent: all, or none. Sleeps.
+    fn pipe_in(self: &Arc<Self>, pipe: &mut Pipe<'_>, piece: &Piece<'_>) -> Result<(usize, usize)> {
+        let (window, off) = match &piece.source {
+            Source::Window(window, off) => (window, *off as usize + piece.from),
+            Source::Held(Held::Block(block)) => {
+                return Ok((block.copy_to_pipe(piece.from, piece.len, pipe)?, 0));
+            }
+            Source::Held(Held::Spilled(bytes)) => {
+                let bytes = bytes.get(piece.from..).ok_or(EINVAL)?;
+                return Ok((pipe.copy(&Payload::Bytes(bytes), piece.len)?, 0));
+            }
+        };
+        if self.lending_share(window) < piece.len || self.will_lend().is_err() {
+            return Ok((window.copy_to_pipe(off, piece.len, pipe)?, 0));
+        }
+        let n = window.lend_to_pipe(off, piece.len, pipe)?;
+        Ok((n, n))
+    }
+}
