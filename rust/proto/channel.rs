@@ -19,7 +19,7 @@ mod hear;
 mod room;
 mod say;
 
-use super::wire::{Credit, Header, Refusal, SMALL_MAX};
+use super::wire::{Credit, Header, Refusal, CHUNK_MAX, SMALL_MAX};
 use super::{ChanId, Violation};
 
 /// Where a channel is in its life.
@@ -95,6 +95,12 @@ pub const WINDOW_MAX: u32 = 1 << 30;
 /// After a denied window, this many bytes go the small way before we ask again.
 const ASK_AGAIN: u64 = 1 << 20;
 
+/// More than this in one call begins at a multiple of [`ALIGN`] in the window, so that whole pages of it
+/// can be mapped; what is left out before it counts as written.
+const ALIGNED_MIN: u32 = 16 * 1024;
+/// See [`ALIGNED_MIN`]. Windows of another size than a multiple of it are not aligned in.
+const ALIGN: u64 = 4096;
+
 /// Bulk data waits for at least this much room, if it has as much to send.
 const BULK_MIN: u64 = 16 * 1024;
 
@@ -120,6 +126,44 @@ struct PeerWindow {
     freed: u64,
 }
 
+impl PeerWindow {
+    /// What is left out before a chunk that begins at a multiple of [`ALIGN`].
+    fn pad(&self) -> u64 {
+        pad(self.size, self.written)
+    }
+
+    /// How the next `want` bytes go.
+    fn plan(&self, want: u32) -> Plan {
+        let size = u64::from(self.size);
+        let aligned = want > ALIGNED_MIN;
+        let pad = if aligned { self.pad() } else { 0 };
+        let from = self.written.wrapping_add(pad);
+        let room = size.saturating_sub(from.wrapping_sub(self.freed));
+        let to_wrap = size.saturating_sub(from.checked_rem(size).unwrap_or(0));
+        if room < BULK_MIN.min(u64::from(want)) {
+            return Plan::Wait;
+        }
+        let mut n = room.min(to_wrap).min(u64::from(want.min(CHUNK_MAX)));
+        if aligned && n < u64::from(want) && size % ALIGN == 0 {
+            // The rest goes on at the beginning of a page.
+            n = n.saturating_sub(from.wrapping_add(n) % ALIGN);
+        }
+        match pad {
+            0 => Plan::Bulk(n as u32),
+            _ => Plan::Aligned(n as u32),
+        }
+    }
+}
+
+/// The bytes from position `at` in a window of `size` bytes to the next multiple of [`ALIGN`].
+fn pad(size: u32, at: u64) -> u64 {
+    if u64::from(size) % ALIGN == 0 {
+        at.wrapping_neg() % ALIGN
+    } else {
+        0
+    }
+}
+
 /// Our window, as the peer writes into it.
 #[derive(Clone, Copy, Debug)]
 struct OwnWindow {
@@ -143,6 +187,8 @@ pub enum Plan {
     Small(u32),
     /// This many bytes as WRITE and WRITTEN.
     Bulk(u32),
+    /// The same, from the next multiple of 4 KiB in the window on.
+    Aligned(u32),
 }
 
 impl Plan {
@@ -150,7 +196,7 @@ impl Plan {
     pub fn len(self) -> usize {
         match self {
             Self::Wait => 0,
-            Self::Small(n) | Self::Bulk(n) => n as usize,
+            Self::Small(n) | Self::Bulk(n) | Self::Aligned(n) => n as usize,
         }
     }
 
@@ -165,6 +211,7 @@ impl Plan {
             Self::Wait => Self::Wait,
             Self::Small(len) => Self::Small(len.min(n)),
             Self::Bulk(len) => Self::Bulk(len.min(n)),
+            Self::Aligned(len) => Self::Aligned(len.min(n)),
         }
     }
 }
@@ -193,6 +240,8 @@ pub enum Event {
     Written {
         /// Offset in the window.
         off: u32,
+        /// Bytes left out before it, which are given back with it.
+        pad: u32,
     },
     /// Payload that nobody will read.
     Unwanted,

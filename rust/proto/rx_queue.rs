@@ -52,6 +52,8 @@ pub struct Segment<T> {
     pub len: u32,
     /// Where it lies in the window, if it does.
     pub window_off: Option<u32>,
+    /// Bytes of the window that were left out before it.
+    pub pad: u32,
     /// What holds it, if it is not in the window. A reader may borrow it by taking it out.
     pub held: Option<T>,
     /// Bytes that recv() has consumed.
@@ -232,7 +234,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         let lent = u64::from(seg.lent);
         let in_window = seg.window_off.is_some();
         let freed = Freed {
-            window: if in_window { seg.len } else { 0 },
+            window: if in_window {
+                seg.len.saturating_add(seg.pad)
+            } else {
+                0
+            },
             small: if in_window { 0 } else { seg.len },
             by_program: left,
             held: seg.held.take(),

@@ -407,12 +407,12 @@ fn deliver(
             report_failure(inner);
             sock.wake_state_in(inner);
         }
-        Event::Data => push(inner, h, None, held.take())?,
-        Event::Written { off } => {
+        Event::Data => push(inner, h, None, 0, held.take())?,
+        Event::Written { off, pad } => {
             if let Some(window) = &inner.window {
                 window.arrived(verbs, off as usize, h.len as usize);
             }
-            push(inner, h, Some(off), None)?;
+            push(inner, h, Some(off), pad, None)?;
         }
         Event::Revoked => sock.given_back(inner),
         _ => {}
@@ -425,12 +425,14 @@ fn push(
     inner: &mut Inner,
     h: &Header,
     window_off: Option<u32>,
+    pad: u32,
     held: Option<Held>,
 ) -> Result<(), Violation> {
     let segment = Segment {
         pos: h.pos,
         len: h.len,
         window_off,
+        pad,
         // Blocks are never mapped: what lies in one is read by recv().
         claimed: window_off.is_none(),
         held,

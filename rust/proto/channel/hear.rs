@@ -5,7 +5,7 @@
 use super::super::wire::{Header, Refusal, Type};
 use super::super::{ChanId, Violation};
 use super::{
-    Channel, Event, Failure, Limits, PeerWindow, State, ASK_AGAIN, WANT_ACCEPT, WANT_CONNECT,
+    pad, Channel, Event, Failure, Limits, PeerWindow, State, ASK_AGAIN, WANT_ACCEPT, WANT_CONNECT,
     WANT_END, WANT_GRANT, WANT_REQUEST, WANT_REVOKED, WINDOW_MAX, WINDOW_MIN,
 };
 
@@ -136,6 +136,7 @@ impl Channel {
             return Err(Violation::Credit);
         }
         let len = u64::from(h.len);
+        let mut room = len;
         let mut event = Event::Data;
         if h.kind == Type::Data {
             let small = self.rx_small.wrapping_add(len);
@@ -149,17 +150,23 @@ impl Channel {
             let w = self.window.as_mut().filter(|_| granted);
             let w = w.ok_or(Violation::State)?;
             let size = u64::from(w.size);
-            let off = w.arrived.checked_rem(size).ok_or(Violation::State)?;
-            let arrived = w.arrived.wrapping_add(len);
-            if h.arg0 != w.lease || h.woff != w.arrived || off.saturating_add(len) > size {
+            let off = h.woff.checked_rem(size).ok_or(Violation::State)?;
+            let arrived = h.woff.wrapping_add(len);
+            let skipped = h.woff.wrapping_sub(w.arrived);
+            let fits = skipped == 0 || skipped == pad(w.size, w.arrived);
+            if h.arg0 != w.lease || !fits || off.saturating_add(len) > size {
                 return Err(Violation::Position);
             }
             if arrived.wrapping_sub(w.freed) > size {
                 return Err(Violation::Credit);
             }
             w.arrived = arrived;
-            self.window_unread = self.window_unread.saturating_add(len);
-            event = Event::Written { off: off as u32 };
+            room = len.saturating_add(skipped);
+            self.window_unread = self.window_unread.saturating_add(room);
+            event = Event::Written {
+                off: off as u32,
+                pad: skipped as u32,
+            };
         }
         self.rx_pos = self.rx_pos.wrapping_add(len);
         self.rx_msgs = self.rx_msgs.wrapping_add(1);
@@ -172,7 +179,7 @@ impl Channel {
                 Event::Written { .. } => &mut self.unwanted.window,
                 _ => &mut self.unwanted.small,
             };
-            *sum = sum.wrapping_add(len);
+            *sum = sum.wrapping_add(room);
             self.free_unwanted();
             event = Event::Unwanted;
         }

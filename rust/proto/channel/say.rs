@@ -5,8 +5,8 @@
 use super::super::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
 use super::super::ChanId;
 use super::{
-    Channel, Chunk, Plan, State, BULK_MIN, WANT_ACCEPT, WANT_CONNECT, WANT_CREDIT, WANT_END,
-    WANT_FIN, WANT_GRANT, WANT_REQUEST, WANT_RESET, WANT_REVOKE, WANT_REVOKED,
+    Channel, Chunk, Plan, State, WANT_ACCEPT, WANT_CONNECT, WANT_CREDIT, WANT_END, WANT_FIN,
+    WANT_GRANT, WANT_REQUEST, WANT_RESET, WANT_REVOKE, WANT_REVOKED,
 };
 
 impl Channel {
@@ -21,14 +21,7 @@ impl Channel {
         }
         if bulk {
             if let Some(w) = &self.peer_window {
-                let size = u64::from(w.size);
-                let room = size.saturating_sub(w.written.wrapping_sub(w.freed));
-                let to_wrap = size.saturating_sub(w.written.checked_rem(size).unwrap_or(0));
-                if room < BULK_MIN.min(u64::from(want)) {
-                    return Plan::Wait;
-                }
-                let n = room.min(to_wrap).min(u64::from(want.min(CHUNK_MAX)));
-                return Plan::Bulk(n as u32);
+                return w.plan(want);
             }
             if self.asked {
                 return Plan::Wait;
@@ -66,7 +59,7 @@ impl Channel {
         let (kind, len) = match plan {
             Plan::Wait => return None,
             Plan::Small(n) => (Type::Data, n),
-            Plan::Bulk(n) => (Type::Written, n),
+            Plan::Bulk(n) | Plan::Aligned(n) => (Type::Written, n),
         };
         if len == 0 {
             return None;
@@ -86,15 +79,17 @@ impl Channel {
         } else {
             let w = self.peer_window.as_mut()?;
             let size = u64::from(w.size);
-            let off = w.written.checked_rem(size)?;
-            let written = w.written.wrapping_add(n);
+            let aligned = matches!(plan, Plan::Aligned(_));
+            let from = w.written.wrapping_add(if aligned { w.pad() } else { 0 });
+            let off = from.checked_rem(size)?;
+            let written = from.wrapping_add(n);
             if len > CHUNK_MAX
                 || off.saturating_add(n) > size
                 || written.wrapping_sub(w.freed) > size
             {
                 return None;
             }
-            header.woff = w.written;
+            header.woff = from;
             header.arg0 = w.lease;
             write_to = Some((w.addr.checked_add(off)?, w.key));
             w.written = written;

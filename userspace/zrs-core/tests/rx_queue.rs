@@ -68,6 +68,7 @@ fn seg(pos: u64, len: u32, window_off: Option<u32>) -> Segment<u64> {
         taken: 0,
         claimed: window_off.is_none(),
         lent: 0,
+        pad: window_off.map_or(0, |off| off % 3),
     }
 }
 
@@ -141,7 +142,8 @@ fn room_goes_back_in_order() {
         .collect();
     assert_eq!(
         freed,
-        [(10, 0, 10, None), (20, 0, 0, None), (30, 0, 30, None)]
+        [(10, 0, 10, None), (21, 0, 0, None), (32, 0, 30, None)],
+        "with what was left out before them"
     );
     assert!(q.is_empty() && q.bytes() == 0);
     assert!(ring.0.iter().all(|c| c.get() == FREE));
@@ -352,7 +354,11 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                 });
                 assert_eq!(freed.is_some(), goes, "seed {seed}");
                 if let (Some(f), Some(m)) = (freed, goes.then(|| model.pop_front()).flatten()) {
-                    let (window, small) = if m.window { (m.len, 0) } else { (0, m.len) };
+                    let (window, small) = if m.window {
+                        (m.len + m.pos as u32 % 3, 0)
+                    } else {
+                        (0, m.len)
+                    };
                     assert_eq!(
                         (f.window, f.small, f.by_program),
                         (window, small, m.len - m.taken)

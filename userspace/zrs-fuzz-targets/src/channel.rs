@@ -7,7 +7,7 @@ use zrs_core::channel::{Channel, Event, Failure, Limits, Plan, State};
 use zrs_core::wire::{Credit, Header, Type, CHUNK_MAX, SMALL_MAX};
 use zrs_core::ChanId;
 
-use crate::channel_model::{sane, Model, Own, Phase, Theirs};
+use crate::channel_model::{sane, skip, Model, Own, Phase, Theirs};
 use crate::Input;
 
 const LOCAL: ChanId = ChanId { q: 20, gen: 2 };
@@ -106,8 +106,11 @@ impl Course {
                 h.len = 1 + (u32::from(some) << 2) % CHUNK_MAX;
                 if let Some(w) = &m.own {
                     (h.arg0, h.woff) = (w.lease, w.arrived);
+                    if h.len % 3 == 0 {
+                        h.woff += skip(w.size, w.arrived);
+                    }
                     if some % 16 != 0 {
-                        h.len = h.len.min((w.size - w.arrived % w.size) as u32);
+                        h.len = h.len.min((w.size - h.woff % w.size) as u32);
                     }
                 }
             }
@@ -208,10 +211,11 @@ impl Course {
                 let mut event = Event::Data;
                 let mut sizes = (0, len);
                 if let (Type::Written, Some(w)) = (h.kind, &mut m.own) {
-                    let off = (w.arrived % w.size) as u32;
-                    w.arrived += len;
-                    sizes = (len, 0);
-                    event = Event::Written { off };
+                    let pad = (h.woff - w.arrived) as u32;
+                    w.arrived = h.woff + len;
+                    sizes = (u64::from(pad) + len, 0);
+                    let off = (h.woff % w.size) as u32;
+                    event = Event::Written { off, pad };
                 }
                 m.rx_pos += len;
                 if !m.no_reader {
@@ -374,12 +378,13 @@ impl Course {
         m.tx_msgs += 1;
         if let Some((addr, key)) = chunk.write_to {
             let w = m.peer.as_mut().expect("the peer's window");
-            assert_eq!(
-                (h.kind, h.arg0, h.woff),
-                (Type::Written, w.lease, w.written)
-            );
-            assert_eq!((addr, key), (w.addr + w.written % w.size, w.key));
-            w.written += len;
+            let from = match plan {
+                Plan::Aligned(_) => w.written + skip(w.size, w.written),
+                _ => w.written,
+            };
+            assert_eq!((h.kind, h.arg0, h.woff), (Type::Written, w.lease, from));
+            assert_eq!((addr, key), (w.addr + from % w.size, w.key));
+            w.written = from + len;
             assert!(addr + len <= w.addr + w.size, "beyond the window");
             assert!(w.written - w.freed <= w.size, "onto what is unread");
         } else {

@@ -178,11 +178,11 @@ impl Model {
             }
             Type::Written => {
                 let fits = self.own.filter(|w| w.granted).is_some_and(|w| {
-                    let off = w.arrived % w.size;
+                    let off = h.woff % w.size;
                     h.arg0 == w.lease
-                        && h.woff == w.arrived
+                        && (h.woff == w.arrived || h.woff == w.arrived + skip(w.size, w.arrived))
                         && off + u64::from(h.len) <= w.size
-                        && w.arrived + u64::from(h.len) <= w.freed + w.size
+                        && h.woff + u64::from(h.len) <= w.freed + w.size
                 });
                 !ended && pos_good && self.message_room() && fits
             }
@@ -278,13 +278,23 @@ impl Model {
         }
         if bulk {
             if let Some(w) = self.peer {
-                let room = w.size - (w.written - w.freed);
-                if room < u64::from(want.min(16384)) {
+                let aligned = want > 16384;
+                let skipped = if aligned { skip(w.size, w.written) } else { 0 };
+                let from = w.written + skipped;
+                if from + u64::from(want.min(16384)) > w.freed + w.size {
                     return Plan::Wait;
                 }
-                let to_wrap = w.size - w.written % w.size;
+                let room = w.freed + w.size - from;
+                let to_wrap = w.size - from % w.size;
                 let most = u64::from(want.min(CHUNK_MAX));
-                return Plan::Bulk(most.min(room).min(to_wrap) as u32);
+                let mut n = most.min(room).min(to_wrap);
+                if aligned && w.size % 4096 == 0 && n < u64::from(want) {
+                    n -= (from + n) % 4096;
+                }
+                return match skipped {
+                    0 => Plan::Bulk(n as u32),
+                    _ => Plan::Aligned(n as u32),
+                };
             }
             if self.asked {
                 return Plan::Wait;
@@ -311,5 +321,13 @@ impl Model {
             && !self.no_reader
             && live
             && (65536..=1 << 30).contains(&size)
+    }
+}
+
+/// What may be left out at position `at` of a window, so that what follows begins with a page.
+pub fn skip(size: u64, at: u64) -> u64 {
+    match size % 4096 {
+        0 => at.next_multiple_of(4096) - at,
+        _ => 0,
     }
 }

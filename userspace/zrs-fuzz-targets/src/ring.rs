@@ -277,6 +277,7 @@ fn queue(input: &mut Input<'_>) {
                     taken: 0,
                     claimed,
                     lent: 0,
+                    pad: len % 3,
                 });
                 assert_eq!(pushed.is_ok(), model.len() < entries);
                 if let Ok(index) = pushed {
@@ -341,7 +342,11 @@ fn queue(input: &mut Input<'_>) {
                 assert_eq!(freed.is_some(), done);
                 if let Some(freed) = freed {
                     let s = model.pop_front().expect("it was at the head");
-                    let (window, small) = if s.in_window { (s.len, 0) } else { (0, s.len) };
+                    let (window, small) = if s.in_window {
+                        (s.len + s.len % 3, 0)
+                    } else {
+                        (0, s.len)
+                    };
                     assert_eq!((freed.window, freed.small), (window, small));
                     assert_eq!(freed.by_program, s.len - s.taken);
                     assert_eq!(freed.held, (!s.in_window).then_some(s.index));

@@ -76,6 +76,13 @@ const CASES: &[Case] = &[
         echo: false,
     },
     Case {
+        name: "messages of uneven length, each from the beginning of the area",
+        bytes: 60 * UNEVEN,
+        chunk: UNEVEN,
+        receive: uneven,
+        echo: false,
+    },
+    Case {
         name: "to a device by O_DIRECT",
         bytes: 2 << 20,
         chunk: CHUNK,
@@ -113,6 +120,8 @@ const CASES: &[Case] = &[
 ];
 
 const CHUNK: usize = 64 << 10;
+/// Not much more than whole pages.
+const UNEVEN: usize = 70_001;
 
 /// The server's end of a connection.
 struct Conn {
@@ -262,6 +271,28 @@ fn uncopied(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     }
     let copied = checks.need("ZRS_INFO", conn.copied())?;
     checks.eq("bytes copied", copied, 0);
+    Some(())
+}
+
+/// Each message begins at a page of the window, though the one before ended within one.
+fn uneven(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut area = area(conn, UNEVEN.next_multiple_of(4096), checks)?;
+    let mut at = 0;
+    loop {
+        let got = area.recv_at(at, UNEVEN - at).map_err(Errno::from);
+        let got = checks.need("receive", got)?;
+        if got.range.is_empty() {
+            break;
+        }
+        at = got.range.end;
+        if at == UNEVEN {
+            checks.need("verify", conn.take(area.bytes(0..at)))?;
+            at = 0;
+        }
+    }
+    let copied = checks.need("ZRS_INFO", conn.copied())?;
+    let detail = format!("{copied} bytes");
+    checks.yes("hardly copied", copied < 6 * UNEVEN as u64, &detail);
     Some(())
 }
 

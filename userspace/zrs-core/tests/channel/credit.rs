@@ -271,7 +271,7 @@ fn no_reader() {
     let (mut a, mut b) = pair();
     lease(&mut b, &mut a, 65536, 0, 1);
     let (_, unread) = bulk(&mut a, 30000);
-    assert_eq!(b.on_message(&unread), Ok(Event::Written { off: 0 }));
+    assert_eq!(b.on_message(&unread), Ok(Event::Written { off: 0, pad: 0 }));
     let unread = small(&mut a, 4096);
     assert_eq!(b.on_message(&unread), Ok(Event::Data));
     b.shut_read();

@@ -175,7 +175,7 @@ impl Pair {
         let event = ch.on_message(h).unwrap_or_else(|e| panic!("{e:?}: {h:?}"));
         match event {
             Event::Data => end.unread.push_back((0, h.len)),
-            Event::Written { .. } => end.unread.push_back((h.len, 0)),
+            Event::Written { pad, .. } => end.unread.push_back((h.len + pad, 0)),
             Event::Unwanted => end.broke = true,
             // While something of the old one is unread, there is none to give.
             Event::WindowWanted if !ch.grant(WINDOW, 0, 1) => ch.deny(),

@@ -142,7 +142,7 @@ impl Books {
                 self.small += u64::from(h.len);
                 self.unread.push_back((0, h.len));
             }
-            Event::Written { off } => {
+            Event::Written { off, .. } => {
                 prop_assert_eq!(u64::from(off), self.written % self.size);
                 prop_assert!(u64::from(off) + u64::from(h.len) <= self.size);
                 self.written += u64::from(h.len);

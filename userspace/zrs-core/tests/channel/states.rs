@@ -57,7 +57,7 @@ fn after(f: impl FnOnce(&mut Channel, &mut Channel)) -> Channel {
 fn every_message_in_every_state() {
     use Event::*;
     const S: Result<Event, Violation> = STATE;
-    const OFF: Result<Event, Violation> = Ok(Written { off: 0 });
+    const OFF: Result<Event, Violation> = Ok(Written { off: 0, pad: 0 });
     // Connect Accept Reject | Data Written | Fin End Reset | Credit |
     // WindowRequest WindowGrant WindowRevoke Revoked | LinkCredit Heartbeat
     #[rustfmt::skip]

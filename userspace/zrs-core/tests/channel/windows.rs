@@ -24,17 +24,25 @@ fn exact_positions() {
         let mut rng = Rng::new(u64::from(size));
         let (mut a, mut b) = pair();
         lease(&mut b, &mut a, size, addr, 77);
-        let (mut pos, mut written) = (0, 0);
+        let (mut pos, mut written) = (0, 0_u64);
         let mut unread = std::collections::VecDeque::new();
         for _ in 0..2000 {
             let want = rng.range(1, 30000) as u32;
-            if let Plan::Bulk(n) = a.plan(want, true) {
-                let n = if rng.chance(30) {
-                    rng.range(1, u64::from(n)) as u32
-                } else {
-                    n
+            let mut plan = a.plan(want, true);
+            if plan != Plan::Wait {
+                if rng.chance(30) {
+                    plan = plan.shortened(rng.range(1, plan.len() as u64) as u32);
+                }
+                let n = plan.len() as u32;
+                let aligned = matches!(plan, Plan::Aligned(_));
+                assert!(!aligned || want > 16 * KIB && size % 4096 == 0);
+                let chunk = a.commit(plan).expect("room");
+                let (h, (to, key)) = (chunk.header, chunk.write_to.expect("a WRITE"));
+                let pad = match aligned {
+                    true => written.next_multiple_of(4096) - written,
+                    false => 0,
                 };
-                let ((to, key), h) = bulk(&mut a, n);
+                written += pad;
                 let off = written % u64::from(size);
                 assert_eq!((to, key), (addr + off, 77));
                 assert!(off + u64::from(n) <= u64::from(size));
@@ -42,10 +50,16 @@ fn exact_positions() {
                     (h.kind, h.len, h.pos, h.woff, h.arg0),
                     (Type::Written, n, pos, written, 1)
                 );
-                assert_eq!(b.on_message(&h), Ok(Event::Written { off: off as u32 }));
+                assert_eq!(
+                    b.on_message(&h),
+                    Ok(Event::Written {
+                        off: off as u32,
+                        pad: pad as u32
+                    })
+                );
                 pos += u64::from(n);
                 written += u64::from(n);
-                unread.push_back(n);
+                unread.push_back(pad as u32 + n);
             } else {
                 assert!(!unread.is_empty());
                 for n in unread.drain(..) {
@@ -124,12 +138,12 @@ fn written_wrongly() {
         let (mut a, mut b) = pair();
         lease(&mut b, &mut a, 65536, 0, 1);
         let (_, first) = bulk(&mut a, 60000);
-        assert_eq!(b.on_message(&first), Ok(Event::Written { off: 0 }));
+        assert_eq!(b.on_message(&first), Ok(Event::Written { off: 0, pad: 0 }));
         let (_, h) = bulk(&mut a, 5536);
         (b, h)
     };
     let (mut b, h) = next();
-    assert_eq!(b.on_message(&h), Ok(Event::Written { off: 60000 }));
+    assert_eq!(b.on_message(&h), Ok(Event::Written { off: 60000, pad: 0 }));
     type Change = fn(&mut Header);
     let bad: [(Violation, Change); 9] = [
         (Violation::Position, |h| h.woff -= 1),
@@ -159,7 +173,7 @@ fn written_wrongly() {
     over.len = 60001;
     assert_eq!(b.on_message(&over), Err(Violation::Credit));
     over.len = 60000;
-    assert_eq!(b.on_message(&over), Ok(Event::Written { off: 0 }));
+    assert_eq!(b.on_message(&over), Ok(Event::Written { off: 0, pad: 0 }));
 }
 
 // rows: Z3 B11
@@ -312,7 +326,7 @@ fn revocation() {
     lease(&mut b, &mut a, 65536, 0, 1);
     let (_, first) = bulk(&mut a, 65536);
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
-    assert_eq!(b.on_message(&first), Ok(Event::Written { off: 0 }));
+    assert_eq!(b.on_message(&first), Ok(Event::Written { off: 0, pad: 0 }));
     assert!(b.revoke() && b.revoking());
     assert!(!b.revoke());
     let revoke = say_a(&mut b, Type::WindowRevoke);
@@ -344,7 +358,7 @@ fn revocation() {
     lease(&mut b, &mut a, 70000, 0x7000, 2);
     let ((to, key), h) = bulk(&mut a, 10);
     assert_eq!((to, key, h.woff, h.arg0, h.pos), (0x7000, 2, 0, 2, 65536));
-    assert_eq!(b.on_message(&h), Ok(Event::Written { off: 0 }));
+    assert_eq!(b.on_message(&h), Ok(Event::Written { off: 0, pad: 0 }));
     // The credit of the old lease says nothing about the new one.
     let mut old = small(&mut b, 1);
     (old.lease, old.credit.window) = (1, 65536);
@@ -483,4 +497,53 @@ fn quiet_after_the_end() {
     );
     assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
     assert!(b.window_quiet());
+}
+
+/// More than 16 KiB begin at a page, wherever the bytes before them ended; what is left out is given back
+/// with them, and may be no more than it takes to get there.
+// rows: Z5 Z6 C1
+#[test]
+fn large_chunks_begin_at_pages() {
+    let (mut a, mut b) = pair();
+    lease(&mut b, &mut a, 128 * KIB, 0, 77);
+    let (_, h) = bulk(&mut a, 5000);
+    b.on_message(&h).expect("the next bytes");
+    // No more than 16 KiB go on where the last bytes ended.
+    assert_eq!(a.plan(16 * KIB, true), Plan::Bulk(16 * KIB));
+    assert_eq!(a.plan(16 * KIB + 1, true), Plan::Aligned(16 * KIB + 1));
+    // What does not fit is cut at the end of a page: the rest goes on at the beginning of the next.
+    assert_eq!(a.plan(u32::MAX, true), Plan::Aligned(120 * KIB));
+    let chunk = a.commit(Plan::Aligned(30_001)).expect("room");
+    let h = chunk.header;
+    assert_eq!((h.woff, h.len, h.pos), (8192, 30_001, 5000));
+    assert_eq!(chunk.write_to, Some((8192, 77)));
+    for (woff, seen) in [
+        (8192 + 4096, Err(Violation::Position)),
+        (8191, Err(Violation::Position)),
+        (4096, Err(Violation::Position)),
+        (
+            8192,
+            Ok(Event::Written {
+                off: 8192,
+                pad: 3192,
+            }),
+        ),
+    ] {
+        assert_eq!(b.on_message(&Header { woff, ..h }), seen);
+    }
+    // The room of both comes back.
+    b.freed(5000, 0);
+    b.freed(3192 + 30_001, 0);
+    assert_eq!(tell(&mut b, &mut a), [Event::Room]);
+    assert_eq!(b.window_unread(), 0);
+    assert_eq!(
+        a.plan(u32::MAX, true),
+        Plan::Aligned(88 * KIB),
+        "to the end"
+    );
+    let chunk = a.commit(Plan::Aligned(88 * KIB)).expect("room");
+    assert_eq!(chunk.header.woff, 40 * u64::from(KIB));
+    b.on_message(&chunk.header).expect("the next bytes");
+    // At the end the window begins again.
+    assert_eq!(a.plan(u32::MAX, true), Plan::Bulk(36 * KIB));
 }

@@ -373,7 +373,7 @@ impl World {
         if let Some(t) = hostile.chans.iter_mut().find(|t| t.ch.local() == h.dst) {
             match t.ch.on_message(&h) {
                 Ok(Event::Data) => t.unread.push_back((0, h.len)),
-                Ok(Event::Written { .. }) => t.unread.push_back((h.len, 0)),
+                Ok(Event::Written { pad, .. }) => t.unread.push_back((h.len + pad, 0)),
                 _ => {}
             }
         }

@@ -158,6 +158,7 @@ impl World {
         match plan {
             Plan::Small(n) => Plan::Small(self.rng.range(1, u64::from(n)) as u32),
             Plan::Bulk(n) => Plan::Bulk(self.rng.range(1, u64::from(n)) as u32),
+            Plan::Aligned(n) => Plan::Aligned(self.rng.range(1, u64::from(n)) as u32),
             Plan::Wait => Plan::Wait,
         }
     }

@@ -371,11 +371,11 @@ impl World {
                 } else {
                     Held::Block(data)
                 };
-                self.push(sid, h, None, Some(held));
+                self.push(sid, h, (None, 0), Some(held));
             }
-            Event::Written { off } => {
+            Event::Written { off, pad } => {
                 self.written(sid, h, off);
-                self.push(sid, h, Some(off), None);
+                self.push(sid, h, (Some(off), pad), None);
             }
             Event::Unwanted => {
                 self.stats.unwanted_bytes += u64::from(h.len);
@@ -444,7 +444,13 @@ impl World {
         self.stats.windows_wrapped += u64::from(h.woff == u64::from(size));
     }
 
-    fn push(&mut self, sid: SockId, h: &Header, window_off: Option<u32>, held: Option<Held>) {
+    fn push(
+        &mut self,
+        sid: SockId,
+        h: &Header,
+        (window_off, pad): (Option<u32>, u32),
+        held: Option<Held>,
+    ) {
         let s = &mut self.socks[sid];
         let seg = Segment {
             pos: h.pos,
@@ -454,6 +460,7 @@ impl World {
             held,
             taken: 0,
             lent: 0,
+            pad,
         };
         let Ok(index) = s.rx.push(seg) else {
             self.fail(&format!("sock {sid}: more segments than were granted"));
