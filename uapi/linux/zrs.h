@@ -170,7 +170,7 @@ struct zrs_ioc_sock {
 /* Options at level SOL_ZRS. */
 #define ZRS_RX_RING		1	/* struct zrs_rx_ring; set once, get */
 #define ZRS_INFO		2	/* struct zrs_info; get */
-/* 3 to 15: zero-copy send and mapped receive. 16 to 31: datagrams. */
+/* 16 to 31: datagrams. */
 
 /*
  * The receive ring (row B3): the program maps the window that the peer's RDMA
