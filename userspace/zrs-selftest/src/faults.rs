@@ -5,6 +5,7 @@
 mod calls;
 mod errnos;
 mod knobs;
+mod lending;
 mod pair;
 mod session;
 

@@ -344,6 +344,7 @@ impl Calls<'_> {
             self.receiving(name, sent, want, flags, pieces);
         }
         self.options();
+        self.lending();
         self.ring();
         self.ending();
     }
@@ -406,7 +407,7 @@ impl Calls<'_> {
     }
 
     /// A path on a connection. `call` gets it; `after` looks at what it did.
-    fn on_pair<R>(
+    pub fn on_pair<R>(
         &mut self,
         name: &str,
         errnos: &[i32],
@@ -479,18 +480,7 @@ impl Calls<'_> {
         self.on_pair(
             name,
             errnos::RECV,
-            |pair| {
-                pair.send(0, sent)?;
-                // All of it is there before the call.
-                for _ in 0..20_000 {
-                    let there = raw::ioctl_int(&pair.ends[1], libc::FIONREAD);
-                    if there == Ok(sent as i32) {
-                        return Ok(());
-                    }
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-                Err("it does not arrive".into())
-            },
+            |pair| pair.arrive(sent),
             |pair| {
                 let buf = &mut *buf.borrow_mut();
                 if pieces {

@@ -188,6 +188,18 @@ impl Pair {
         Ok(())
     }
 
+    /// Sends `len` bytes out of the client's end, all of which are there then.
+    pub fn arrive(&mut self, len: usize) -> std::result::Result<(), String> {
+        self.send(0, len)?;
+        for _ in 0..20_000 {
+            if raw::ioctl_int(&self.ends[1], libc::FIONREAD) == Ok(len as i32) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err("it does not arrive".into())
+    }
+
     /// Receives all that was sent to end `at`.
     pub fn drain(&mut self, at: usize) -> std::result::Result<(), String> {
         let lane = &mut self.lanes[1 - at];
