@@ -164,6 +164,7 @@ impl Host {
             link.fail(Failure::LinkLost);
             this.queue.flush();
         }
+        this.queue.flush();
         work::cancel_delayed::<Host, 0>(this);
         work::cancel_delayed::<Host, 1>(this);
         work::cancel_delayed::<Host, 2>(this);
@@ -387,9 +388,7 @@ impl Host {
 
     fn look_for_lent(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(self.lent_ms.load(Relaxed));
-        let _ = self
-            .queue
-            .enqueue_delayed::<Arc<Host>, 3>(self.clone(), delay);
+        self.queue.enqueue_or_move::<Host, 3>(self.clone(), delay);
     }
 
     /// The socket lends no more.
@@ -409,11 +408,12 @@ impl Host {
             let Some(sock) = self.lenders.lock().get(n).cloned() else {
                 break;
             };
-            if Sock::lends(&sock) {
+            let (came, more) = Sock::look_for_lent(&sock);
+            any |= came;
+            if more {
                 again = true;
                 n += 1;
             } else {
-                any = true;
                 self.forget_lender(&sock);
             }
         }
@@ -424,7 +424,11 @@ impl Host {
             }
         }
         let ms = self.lent_ms.load(Relaxed);
-        let next = if any { LENT_MS } else { (ms * 2).min(LENT_MOST_MS) };
+        let next = if any {
+            LENT_MS
+        } else {
+            (ms * 2).min(LENT_MOST_MS)
+        };
         self.lent_ms.store(next, Relaxed);
         if again {
             self.look_for_lent();

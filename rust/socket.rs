@@ -59,7 +59,7 @@ use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
 use crate::transport::link::Link;
-use crate::transport::window::Window;
+use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
 use ring::Ring;
@@ -140,7 +140,7 @@ pub(crate) struct Inner {
     lender: bool,
     pub(crate) window: Option<Arc<Window>>,
     /// A former window that the program may have pages of.
-    kept: Option<Arc<Window>>,
+    kept: Option<Arc<Gone>>,
     rx_turn: bool,
     tx_turn: bool,
     /// Somebody found `tx_turn` taken.
@@ -493,8 +493,8 @@ impl SocketOps for Sock {
         Sock::splice(this, pipe, len, nonblock)
     }
 
-    fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {
-        Sock::ioctl(this, cmd, arg)
+    fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
+        Sock::ioctl(this, cmd, arg, nonblock)
     }
 
     fn setsockopt(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {

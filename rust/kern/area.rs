@@ -13,7 +13,7 @@ use super::{
     vma::{MappedOwner, Ops, Table},
 };
 use crate::bindings;
-use core::ops::Range;
+use core::{ops::Range, ptr::NonNull};
 use kernel::{
     alloc::flags::{GFP_KERNEL_ACCOUNT, __GFP_ZERO},
     error::to_result,
@@ -35,12 +35,38 @@ const BATCH: usize = 32;
 pub struct Area {
     /// The page that was made last, which may not be full yet.
     #[pin]
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<Page>>,
 }
 
-struct Last {
-    addr: usize,
-    page: Page,
+/// The page that the calling program finds at an address, pinned.
+///
+/// # Invariants
+///
+/// It is pinned once by this object, and in the direct map.
+struct Found(NonNull<bindings::page>);
+
+impl Found {
+    /// The page at `addr`, if there is one. Sleeps; not under the `mmap_lock`.
+    fn at(addr: usize) -> Option<Self> {
+        let mut page = core::ptr::null_mut();
+        // SAFETY: takes any address of the program, and has room for the one page.
+        let n = unsafe { bindings::pin_user_pages_fast(addr as c_ulong, 1, 0, &mut page) };
+        // INVARIANT: pages of programs are in the direct map on 64-bit machines, which this needs.
+        NonNull::new(page).filter(|_| n == 1).map(Self)
+    }
+
+    /// The address of its first byte.
+    fn address(&self) -> *const u8 {
+        // SAFETY: the page is there and in the direct map (type invariant).
+        unsafe { bindings::page_address(self.0.as_ptr()) }.cast::<u8>()
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        // SAFETY: pinned by this object (type invariant).
+        unsafe { bindings::unpin_user_page(self.0.as_ptr()) };
+    }
 }
 
 /// Where the bytes are that are to be copied into an area.
@@ -117,9 +143,6 @@ impl Area {
         if first >= end {
             return Ok(());
         }
-        self.last
-            .lock()
-            .take_if(|last| (first..end).contains(&last.addr));
         self.with(first..end, |vma| {
             vma.zap_vma_range(first, end - first);
             Ok(())
@@ -144,8 +167,7 @@ impl Area {
             return Err(EINVAL);
         }
         points::SHARE.check()?;
-        let mut last = self.last.lock();
-        let _ = last.take_if(|last| (addr..end).contains(&last.addr));
+        let _alone = self.last.lock();
         self.with(addr..end, |vma| {
             vma.zap_vma_range(addr, bytes);
             let mut done = 0;
@@ -175,16 +197,10 @@ impl Area {
     }
 
     /// Copies `len` bytes to `addr` in the calling program, into pages made for it. What is before
-    /// `addr` in its page stays if that was copied by the call before. Returns how many bytes were
-    /// copied, also fewer. Sleeps.
+    /// `addr` in its page stays. Returns how many bytes were copied, also fewer. Sleeps.
     ///
     /// Errors: `EFAULT` if that is in no mapping, `EINVAL` if the payload is shorter, `ENOMEM`.
-    pub fn copy(
-        self: &Arc<Self>,
-        addr: usize,
-        len: usize,
-        payload: &Payload<'_>,
-    ) -> Result<usize> {
+    pub fn copy(self: &Arc<Self>, addr: usize, len: usize, payload: &Payload<'_>) -> Result<usize> {
         let mut last = self.last.lock();
         let mut done = 0;
         while done < len {
@@ -202,7 +218,7 @@ impl Area {
     /// Copies the `len` bytes of the payload behind `done`, as far as the end of the page at `addr`.
     fn copy_one(
         self: &Arc<Self>,
-        last: &mut Option<Last>,
+        last: &mut Option<Page>,
         addr: usize,
         len: usize,
         payload: &Payload<'_>,
@@ -211,31 +227,49 @@ impl Area {
         let page_at = addr & PAGE_MASK;
         let len = len.min(PAGE_SIZE - (addr - page_at));
         let src = payload.at(done, len)?;
-        let goes_on = addr != page_at && last.as_ref().is_some_and(|l| l.addr == page_at);
+        // A part of a page goes where the rest of it is: that may be a page made before, which nobody
+        // else writes to; else what is there is copied as well.
+        let found = match addr == page_at {
+            true => None,
+            false => {
+                self.with(page_at..page_at + PAGE_SIZE, |_| Ok(()))?;
+                Found::at(page_at)
+            }
+        };
+        let same = |page: &Page| {
+            found
+                .as_ref()
+                .is_some_and(|f| f.0.as_ptr() == page.as_ptr())
+        };
+        let goes_on = last.as_ref().is_some_and(same);
         if !goes_on {
             points::SHARE.check()?;
             let page = Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?;
-            *last = Some(Last {
-                addr: page_at,
-                page,
-            });
+            if let Some(found) = &found {
+                // SAFETY: both are whole pages, and the new one is ours alone.
+                unsafe {
+                    bindings::copy_payload(base(&page).cast(), found.address().cast(), PAGE_SIZE)
+                };
+            }
+            *last = Some(page);
         }
-        let page = &last.as_ref().ok_or(ENOMEM)?.page;
-        // SAFETY: the page is not from high memory, which GFP_KERNEL excludes, so it has an address.
-        let base = unsafe { bindings::page_address(page.as_ptr()) }.cast::<u8>();
+        let page = last.as_ref().ok_or(ENOMEM)?;
         // SAFETY: `src` is good for `len` bytes, and so is the page from `addr` on, by the above; it is
         // ours and not the source. A program that maps it may read meanwhile what becomes of bytes
         // that it was not told of yet.
-        unsafe { bindings::copy_payload(base.add(addr - page_at).cast(), src.cast(), len) };
+        unsafe { bindings::copy_payload(base(page).add(addr - page_at).cast(), src.cast(), len) };
+        if goes_on {
+            return Ok(());
+        }
         self.with(page_at..page_at + PAGE_SIZE, |vma| {
-            if !goes_on {
-                vma.zap_vma_range(page_at, PAGE_SIZE);
-            }
-            match vma.vm_insert_page(page_at, page) {
-                // It is still there.
-                Err(e) if e == EBUSY && goes_on => Ok(()),
-                inserted => inserted,
-            }
+            vma.zap_vma_range(page_at, PAGE_SIZE);
+            vma.vm_insert_page(page_at, page)
         })
     }
+}
+
+/// The address of the first byte of a page of `GFP_KERNEL` memory.
+fn base(page: &Page) -> *mut u8 {
+    // SAFETY: the page is not from high memory, so it has an address.
+    unsafe { bindings::page_address(page.as_ptr()) }.cast::<u8>()
 }

@@ -5,8 +5,8 @@
 
 use crate::bindings;
 pub use crate::bindings::{
-    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_sock,
-    zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_version, zrs_ring, zrs_rx_ring,
+    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait,
+    zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_version, zrs_ring, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},

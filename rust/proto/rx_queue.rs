@@ -76,6 +76,17 @@ pub struct Freed<T> {
     pub held: Option<T>,
 }
 
+/// What recv() has consumed and the peer does not have back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spent {
+    /// Segments.
+    pub segments: u32,
+    /// Bytes of the window.
+    pub window: u64,
+    /// Bytes of DATA payload.
+    pub small: u64,
+}
+
 /// The queue. The capacity is the storage's length, rounded down to a power of two.
 pub struct RxQueue<S> {
     slots: S,
@@ -132,6 +143,24 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     /// Bytes in pages that were lent and have not come back, as far as [`RxQueue::reap`] has seen.
     pub fn lent(&self) -> u64 {
         self.lent
+    }
+
+    /// What is consumed but not given back yet, for the sake of something before it that is lent.
+    pub fn spent(&mut self) -> Spent {
+        let mut spent = Spent::default();
+        for index in self.indices() {
+            let Some(seg) = self.get_mut(index).filter(|seg| seg.taken == seg.len) else {
+                continue;
+            };
+            let room = u64::from(seg.len).saturating_add(u64::from(seg.pad));
+            spent.segments = spent.segments.saturating_add(1);
+            let sum = match seg.window_off {
+                Some(_) => &mut spent.window,
+                None => &mut spent.small,
+            };
+            *sum = sum.saturating_add(room);
+        }
+        spent
     }
 
     /// Indices of the segments, oldest first.

@@ -19,6 +19,7 @@ use super::recv::{Piece, Receive, Source};
 use super::{Held, Sock};
 use crate::kern::area::{Area, Payload};
 use crate::kern::errno::*;
+use crate::kern::task;
 use crate::kern::vma::NewVma;
 use crate::stats::STATS;
 use crate::uapi;
@@ -28,6 +29,9 @@ pub(super) const AREA_OFFSET: u64 = uapi::ZRS_AREA_OFFSET;
 
 /// Up to so many bytes one copy is cheaper than the work of the memory manager.
 const COPY_MAX: usize = 16 << 10;
+
+/// Most bytes of one call, as of every read.
+const MOST: usize = (i32::MAX as usize) & PAGE_MASK;
 
 /// Where a receive goes to.
 struct Target<'a> {
@@ -54,16 +58,16 @@ impl Sock {
     }
 
     /// ZRS_IOC_RECV_MAP. See the UAPI. Sleeps.
-    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize) -> Result {
+    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize, nonblock: bool) -> Result {
         let user = || UserSlice::new(UserPtr::from_addr(arg), size_of::<uapi::zrs_ioc_recv_map>());
         let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
         // Nothing is taken if the answer cannot be told.
         user().writer().write(&call)?;
-        Sock::recv_map(this, &mut call)?;
+        Sock::recv_map(this, &mut call, nonblock)?;
         user().writer().write(&call)
     }
 
-    fn recv_map(this: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map) -> Result {
+    fn recv_map(this: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map, nonblock: bool) -> Result {
         const FLAGS: u32 = uapi::ZRS_RECV_MAP_DONTWAIT | uapi::ZRS_RECV_MAP_SHIFT;
         let reserved = call.reserved0 != 0 || call.reserved != [0; 2];
         if reserved || call.flags & !FLAGS != 0 || call.len == 0 {
@@ -79,8 +83,11 @@ impl Sock {
         }
         let area = area.ok_or(EFAULT)?;
         let room = area.end_of(addr)? - addr;
-        let want = usize::try_from(call.len).map_or(room, |len| len.min(room));
-        let timeout = sk.map(|sk| sk.rcvtimeo(call.flags & uapi::ZRS_RECV_MAP_DONTWAIT != 0));
+        let want = usize::try_from(call.len)
+            .map_or(room, |len| len.min(room))
+            .min(MOST);
+        let nonblock = nonblock || call.flags & uapi::ZRS_RECV_MAP_DONTWAIT != 0;
+        let timeout = sk.map(|sk| sk.rcvtimeo(nonblock));
         let timeout = timeout.ok_or(ENOTCONN())?;
         // What the program had there is done with.
         area.take_back(addr..addr + want)?;
@@ -96,10 +103,10 @@ impl Sock {
         let mut recv = Receive::new(this, timeout, 1, want);
         while let Some(mut piece) = recv.next()? {
             if recv.got() == 0 && call.flags & uapi::ZRS_RECV_MAP_SHIFT != 0 {
-                let by = Some(shift(addr, &piece)).filter(|by| *by < room);
+                let by = Some(shift(addr, &piece)).filter(|by| *by < want);
                 let by = by.unwrap_or(0);
                 target.addr += by;
-                recv.limit(room - by, &mut piece);
+                recv.limit(want - by, &mut piece);
             }
             match this.deliver(&mut target, recv.got(), &piece) {
                 Ok((n, lent)) => {
@@ -109,6 +116,9 @@ impl Sock {
                         copied += n;
                     }
                     recv.consume(piece, n, lent);
+                    if task::signal_pending() {
+                        break;
+                    }
                 }
                 Err(e) => {
                     recv.consume(piece, 0, 0);

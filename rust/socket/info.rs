@@ -61,7 +61,7 @@ impl Sock {
     }
 
     /// ioctl() on the socket.
-    pub(super) fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {
+    pub(super) fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         match cmd {
             uapi::ZRS_IOC_DOORBELL => {
                 Sock::doorbell(this);
@@ -74,7 +74,7 @@ impl Sock {
                 Ok(0)
             }
             uapi::ZRS_IOC_RECV_MAP => {
-                Sock::recv_map_user(this, arg)?;
+                Sock::recv_map_user(this, arg, nonblock)?;
                 Ok(0)
             }
             FIONREAD => {

@@ -12,15 +12,23 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::Sock;
+use crate::params;
 use crate::proto::channel::Channel;
 use crate::transport::window::Window;
 
+/// A sender with less room in a window than this may wait for more.
+const LEAST_ROOM: u64 = 20 << 10;
+
 impl Sock {
     /// How many bytes of `window` may be lent now. A part of it stays for the peer: over its share the
-    /// program gets copies, also while it has pages of a former window. What a ring shows is not lent.
-    pub(super) fn lending_share(&self, window: &Window) -> usize {
+    /// program gets copies, also while it has pages of a former window, and if others have their part of the
+    /// pool already. What a ring shows is not lent. Sleeps.
+    pub(super) fn lending_share(&self, window: &Arc<Window>) -> usize {
+        if !window.may_lend() {
+            return 0;
+        }
         let inner = self.inner.lock();
-        let kept = inner.kept.as_ref().is_some_and(|w| !w.is_gone());
+        let kept = inner.kept.as_ref().is_some_and(|gone| !gone.is_set());
         if kept || inner.ring.is_some() {
             return 0;
         }
@@ -43,16 +51,24 @@ impl Sock {
         watched
     }
 
-    /// When what the program was lent keeps the peer out of most of the window, the window is the
-    /// program's: the peer gives it back, and may have another. Takes the link's and the socket's lock.
+    /// When what the program was lent keeps the peer out of most of the window, or from sending small
+    /// messages, the window is the program's: the peer gives it back, and may have another. Takes the
+    /// link's and the socket's lock.
     pub(super) fn let_go_of_lent(this: &Arc<Self>) {
         let asked = {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
-            let room = inner.window.as_ref().map_or(0, |w| w.bytes()) as u64;
-            let in_window = inner.chan.as_ref().map_or(0, Channel::window_unread);
-            let held = in_window.saturating_sub(inner.rx.bytes());
-            inner.rx.lent() > 0 && held >= room / 4 * 3 && this.take_window_back(inner)
+            let Some(window) = inner.window.clone().filter(|_| inner.rx.lent() > 0) else {
+                return;
+            };
+            let spent = inner.rx.spent();
+            let limits = &params::LIMITS;
+            // The peer does not hear of the last quarter, and waits for room for a large chunk.
+            let most = (window.bytes() as u64 / 4 * 3).saturating_sub(LEAST_ROOM);
+            let stuck = spent.window >= most
+                || spent.segments >= limits.msgs / 2
+                || spent.small >= u64::from(limits.small / 2);
+            stuck && this.take_window_back(inner)
         };
         if asked {
             Sock::kick(this);
@@ -60,14 +76,15 @@ impl Sock {
         }
     }
 
-    /// Takes what has come back. False if nothing is lent, and nothing is being lent now. Then whoever
-    /// lends says so again.
-    pub(crate) fn lends(this: &Arc<Self>) -> bool {
-        if this.reap() {
+    /// Takes what has come back. Returns whether there was something, and whether something is lent still,
+    /// or is being lent now; if not, whoever lends says so again.
+    pub(crate) fn look_for_lent(this: &Arc<Self>) -> (bool, bool) {
+        let came = this.reap();
+        if came {
             Sock::talk(this);
         }
         let mut inner = this.inner.lock();
         inner.lender = inner.rx_turn || inner.rx.lent() > 0;
-        inner.lender
+        (came, inner.lender)
     }
 }

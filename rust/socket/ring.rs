@@ -22,7 +22,7 @@ use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Descriptors, Segment};
+use crate::proto::rx_queue::{Descriptors, Segment, Spent};
 use crate::transport::pool::Pool;
 use crate::transport::window::Window;
 use crate::uapi;
@@ -221,7 +221,7 @@ impl Sock {
             window.set_ring(false);
             return Ok(false);
         }
-        if inner.rx_turn || inner.rx.lent() > 0 {
+        if inner.rx_turn || inner.rx.spent() != Spent::default() {
             // recv() in another thread holds a segment just now, or the program has pages of some.
             window.set_ring(false);
             return Err(EBUSY);

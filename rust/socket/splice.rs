@@ -24,6 +24,9 @@ impl Sock {
         nonblock: bool,
     ) -> Result<usize> {
         let timeout = this.sk().ok_or(ENOTCONN())?.rcvtimeo(nonblock);
+        if this.reap() {
+            Sock::talk(this);
+        }
         let mut recv = Receive::new(this, timeout, 1, len);
         while let Some(piece) = recv.next()? {
             let all = piece.len;

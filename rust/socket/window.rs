@@ -154,15 +154,17 @@ impl Sock {
             let read =
                 inner.rx.is_empty() || inner.chan.as_ref().is_some_and(|c| c.window_unread() == 0);
             if quiet && read && (inner.released || inner.ring.is_none()) {
-                inner.window.take()
+                let window = inner.window.take();
+                let lent = window.as_ref().filter(|window| !window.is_whole());
+                if let Some(gone) = lent.map(|window| window.gone()) {
+                    inner.kept = Some(gone);
+                }
+                window
             } else {
                 None
             }
         };
         if let Some(window) = window {
-            if !window.is_whole() {
-                self.inner.lock().kept = Some(window.clone());
-            }
             window.retire();
             // Whoever makes a ring may have waited for it to go.
             self.wait.wake_all();

@@ -287,16 +287,27 @@ impl Pool {
     /// A ring is to be made, of `window` if that is there already: false if rings have their share
     /// of the windows. Sleeps.
     pub(crate) fn admit_ring(&self, window: Option<&Arc<Window>>) -> bool {
+        self.admit(window, |window| window.set_ring(true))
+    }
+
+    /// Pages of `window` are to be lent: false if programs have their share of the windows already. Sleeps.
+    pub(crate) fn admit_lender(&self, window: &Arc<Window>) -> bool {
+        self.admit(Some(window), |window| window.set_lent())
+    }
+
+    /// Whether there may be one more window that is not asked back for others; then it is marked. A window
+    /// of which pages were lent counts until all of them are back and it is the pool's again.
+    fn admit(&self, window: Option<&Arc<Window>>, mark: impl FnOnce(&Window)) -> bool {
         let all = self.pages.lock().pages() / (params::window_bytes() >> PAGE_SHIFT).max(1);
         let most = all * params::RING_PERCENT.get() as usize / 100;
         let windows = self.windows.lock();
         let others = |w: &&Arc<Window>| {
             let own = window.is_some_and(|own| Arc::ptr_eq(w, own));
-            w.has_ring() && !own && !w.is_unused()
+            !own && (w.has_lent() || w.has_ring() && !w.is_unused())
         };
         let fits = windows.iter().filter(others).count() < most.max(1);
         if let (true, Some(window)) = (fits, window) {
-            window.set_ring(true);
+            mark(window);
         }
         fits
     }
@@ -321,13 +332,17 @@ impl Pool {
         }
     }
 
-    /// Takes back the windows that nobody uses any more. Pages that were lent come back by themselves,
-    /// and are looked for again; once the device is gone nobody else can get them. Sleeps.
+    /// Takes back the windows that nobody uses any more: at once from the peer. Pages that were lent come
+    /// back by themselves, and are looked for again; once the device is gone nobody else can get them. Sleeps.
     pub(super) fn reap(&self) {
         loop {
             let gone = self.verbs().is_none();
             let window = {
                 let mut windows = self.windows.lock();
+                windows
+                    .iter()
+                    .filter(|w| w.is_unused())
+                    .for_each(|w| w.deregister());
                 let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_whole());
                 match windows.iter().position(free) {
                     Some(i) => windows.remove(i),
@@ -336,7 +351,6 @@ impl Pool {
             };
             let Ok(window) = window else { return };
             // In this order: nobody can write, nothing is left to read, somebody else may have it.
-            window.deregister();
             window.set_gone();
             if gone {
                 continue;

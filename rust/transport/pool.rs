@@ -288,7 +288,10 @@ impl HeldBlock {
         area: &Arc<Area>,
         addr: usize,
     ) -> Result<usize> {
-        if off.checked_add(len).is_none_or(|end| end > SMALL_MAX as usize) {
+        if off
+            .checked_add(len)
+            .is_none_or(|end| end > SMALL_MAX as usize)
+        {
             return Err(EINVAL);
         }
         let at = self.pool.block_at(self.block) + off;
@@ -302,7 +305,10 @@ impl HeldBlock {
         len: usize,
         pipe: &mut Pipe<'_>,
     ) -> Result<usize> {
-        if off.checked_add(len).is_none_or(|end| end > SMALL_MAX as usize) {
+        if off
+            .checked_add(len)
+            .is_none_or(|end| end > SMALL_MAX as usize)
+        {
             return Err(EINVAL);
         }
         let at = self.pool.block_at(self.block) + off;

@@ -29,6 +29,16 @@ use crate::proto::ChanId;
 /// A window that nothing was written into yet is not asked back for so long.
 const FRESH_MS: u32 = 1000;
 
+/// Says when the pages of a window are the pool's again, without keeping the window.
+pub(crate) struct Gone(Atomic<bool>);
+
+impl Gone {
+    /// Whether they are.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Acquire)
+    }
+}
+
 /// A lease of a part of a pool to a channel, and its registration.
 #[pin_data]
 pub(crate) struct Window {
@@ -48,8 +58,7 @@ pub(crate) struct Window {
     fresh: Atomic<bool>,
     /// Pages of it were lent to a program, which may have some of them still.
     lent: Atomic<bool>,
-    /// Its pages are the pool's again.
-    gone: Atomic<bool>,
+    gone: Arc<Gone>,
     /// Whose it is.
     #[pin]
     user: SpinLock<ChanId>,
@@ -65,6 +74,7 @@ impl Window {
         pages: Range<usize>,
         mr: Arc<Mr>,
     ) -> Result<Arc<Self>> {
+        let gone = Arc::new(Gone(Atomic::new(false)), GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 pool: pool.clone(),
@@ -76,7 +86,7 @@ impl Window {
                 written: Atomic::new(task::jiffies() as usize),
                 fresh: Atomic::new(true),
                 lent: Atomic::new(false),
-                gone: Atomic::new(false),
+                gone,
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
                 mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
             }),
@@ -153,14 +163,29 @@ impl Window {
         !self.lent.load(Acquire) || self.pool.memory().is_sole_owner(self.pages.clone())
     }
 
-    /// Whether its pages are the pool's again.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Acquire)
+    /// Tells when its pages are the pool's again.
+    pub(crate) fn gone(&self) -> Arc<Gone> {
+        self.gone.clone()
     }
 
     /// The pool takes its pages.
     pub(super) fn set_gone(&self) {
-        self.gone.store(true, Release);
+        self.gone.0.store(true, Release);
+    }
+
+    /// Whether pages of it may be lent, which is false if others have their part of the pool. Sleeps.
+    pub(crate) fn may_lend(self: &Arc<Self>) -> bool {
+        self.lent.load(Relaxed) || self.pool.admit_lender(self)
+    }
+
+    /// Pages of it are lent from now on.
+    pub(super) fn set_lent(&self) {
+        self.lent.store(true, Release);
+    }
+
+    /// Whether pages of it were lent.
+    pub(super) fn has_lent(&self) -> bool {
+        self.lent.load(Acquire)
     }
 
     /// Takes the access from the peer. Sleeps.
@@ -186,7 +211,7 @@ impl Window {
     }
 
     /// Lends the pages of `len` bytes at `off`, both multiples of the page size, to the program, which
-    /// finds them at `addr` in `area`. Returns how many bytes. Sleeps. Errors: as [`Area::lend`].
+    /// finds them at `addr` in `area`. Only after [`Self::may_lend`]. Returns how many bytes. Sleeps. Errors: as [`Area::lend`].
     pub(crate) fn lend(
         &self,
         off: usize,
@@ -195,21 +220,30 @@ impl Window {
         addr: usize,
     ) -> Result<usize> {
         let pages = self.touched(off, len).ok_or(EINVAL)?;
-        self.lent.store(true, Release);
         let n = area.lend(addr, self.pool.memory(), pages)?;
         Ok(n << PAGE_SHIFT)
     }
 
-    /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it. Returns how many
+    /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it, after
+    /// [`Self::may_lend`]. Returns how many
     /// bytes. Errors: as [`Pipe::lend`].
-    pub(crate) fn lend_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
+    pub(crate) fn lend_to_pipe(
+        &self,
+        off: usize,
+        len: usize,
+        pipe: &mut Pipe<'_>,
+    ) -> Result<usize> {
         self.touched(off, len).ok_or(EINVAL)?;
-        self.lent.store(true, Release);
         pipe.lend(self.pool.memory(), self.at() + off, len)
     }
 
     /// Copies `len` bytes at `off` into a pipe. Sleeps. Errors: as [`Pipe::copy`].
-    pub(crate) fn copy_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
+    pub(crate) fn copy_to_pipe(
+        &self,
+        off: usize,
+        len: usize,
+        pipe: &mut Pipe<'_>,
+    ) -> Result<usize> {
         self.touched(off, len).ok_or(EINVAL)?;
         pipe.copy(&Payload::Pool(self.pool.memory(), self.at() + off), len)
     }

@@ -124,6 +124,18 @@ impl<T: SocketOps> Callbacks<T> {
         ..pin_init::zeroed()
     };
 
+    /// Whether a socket's file is non-blocking; one without a file is not.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a live socket, whose file stays while this runs, if it has one.
+    unsafe fn nonblock(sock: *mut bindings::socket) -> bool {
+        // SAFETY: the caller's promise.
+        let file = unsafe { (*sock).file };
+        // SAFETY: as above. The flags may change at any time.
+        !file.is_null() && unsafe { (*file).f_flags } & bindings::O_NONBLOCK != 0
+    }
+
     /// The sock of a socket.
     ///
     /// # Safety
@@ -452,7 +464,9 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            T::ioctl(&this, cmd, arg)
+            // SAFETY: the socket is live; its file, if it has one, stays while a call on it runs.
+            let nonblock = unsafe { Self::nonblock(sock) };
+            T::ioctl(&this, cmd, arg, nonblock)
         })
     }
 
@@ -624,8 +638,8 @@ impl<T: SocketOps> Callbacks<T> {
         let read = || {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: a splice is by the socket's file, which stays while it runs.
-            let nonblock = unsafe { (*(*sock).file).f_flags } & bindings::O_NONBLOCK != 0;
+            // SAFETY: the socket is live, and a splice is by its file, which stays while it runs.
+            let nonblock = unsafe { Self::nonblock(sock) };
             // SAFETY: the caller has locked the pipe for this call.
             let mut pipe = unsafe { Pipe::from_raw(pipe)? };
             T::splice_read(&this, &mut pipe, len, nonblock)

@@ -102,7 +102,8 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 
     /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
     /// socket layer goes on with it. What is returned must not be negative.
-    fn ioctl(_this: &Arc<Self>, _cmd: u32, _arg: usize) -> Result<i32> {
+    /// `nonblock`: the descriptor is.
+    fn ioctl(_this: &Arc<Self>, _cmd: u32, _arg: usize, _nonblock: bool) -> Result<i32> {
         Err(ENOIOCTLCMD)
     }
 

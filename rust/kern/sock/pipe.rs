@@ -127,7 +127,10 @@ impl Pipe<'_> {
             while at < end && batch.len < BATCH {
                 let within = at & (PAGE_SIZE - 1);
                 let n = (PAGE_SIZE - within).min(end - at);
-                let page = mem.page(at >> PAGE_SHIFT).map(PagePtr::as_ptr).ok_or(EINVAL)?;
+                let page = mem
+                    .page(at >> PAGE_SHIFT)
+                    .map(PagePtr::as_ptr)
+                    .ok_or(EINVAL)?;
                 // SAFETY: the page is one of `mem`'s, which has a reference to it.
                 unsafe { bindings::get_page(page) };
                 batch.push(page, within, n);

@@ -19,7 +19,7 @@ fi
 seeds=${SEED:-1 2}
 if [ "$SCALE" != 1 ] && [ "${TIER:-ci}" = ci ]; then seeds=${SEED:-1}; fi
 for seed in $seeds; do
-	check_pair "9 ways to receive, seed $seed" mapped --seed "$seed" "${device[@]}"
+	check_pair "10 ways to receive, seed $seed" mapped --seed "$seed" "${device[@]}"
 done
 check "no page is pinned any more" unpinned
 check "no window is leaked" zrs_idle

@@ -433,6 +433,16 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
         }
         assert_eq!(q.len() as usize, model.len());
         assert_eq!(q.is_empty(), model.is_empty());
+        let spent = q.spent();
+        let done = || model.iter().filter(|m| m.taken == m.len);
+        let room = |m: &ModelSeg| u64::from(m.len) + m.pos % 3;
+        let window: u64 = done().filter(|m| m.window).map(room).sum();
+        let small: u64 = done().filter(|m| !m.window).map(|m| u64::from(m.len)).sum();
+        let segments = done().count() as u32;
+        assert_eq!(
+            (spent.segments, spent.window, spent.small),
+            (segments, window, small)
+        );
         let lent = |m: &ModelSeg| u64::from(m.lent);
         assert_eq!(q.lent(), model.iter().map(lent).sum::<u64>(), "seed {seed}");
         let left = |m: &ModelSeg| u64::from(m.len - m.taken);

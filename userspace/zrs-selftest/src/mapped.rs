@@ -46,6 +46,8 @@ struct Case {
     name: &'static str,
     /// Bytes that the client sends.
     bytes: usize,
+    /// Of the first send(); 0: as the others.
+    first: usize,
     /// Of one send(); 0: any.
     chunk: usize,
     receive: fn(&Args, &mut Conn, &mut Checks) -> Option<()>,
@@ -57,6 +59,7 @@ const CASES: &[Case] = &[
     Case {
         name: "any sizes",
         bytes: 6_000_001,
+        first: 0,
         chunk: 0,
         receive: anywhere,
         echo: false,
@@ -64,6 +67,7 @@ const CASES: &[Case] = &[
     Case {
         name: "any sizes, one behind the other",
         bytes: 6_000_002,
+        first: 0,
         chunk: 0,
         receive: exactly,
         echo: false,
@@ -71,6 +75,7 @@ const CASES: &[Case] = &[
     Case {
         name: "64 KiB each",
         bytes: 8 << 20,
+        first: 0,
         chunk: CHUNK,
         receive: uncopied,
         echo: false,
@@ -78,6 +83,7 @@ const CASES: &[Case] = &[
     Case {
         name: "messages of uneven length, each from the beginning of the area",
         bytes: 60 * UNEVEN,
+        first: 0,
         chunk: UNEVEN,
         receive: uneven,
         echo: false,
@@ -85,6 +91,7 @@ const CASES: &[Case] = &[
     Case {
         name: "to a device by O_DIRECT",
         bytes: 2 << 20,
+        first: 0,
         chunk: CHUNK,
         receive: to_device,
         echo: false,
@@ -92,6 +99,7 @@ const CASES: &[Case] = &[
     Case {
         name: "sent on",
         bytes: 4 << 20,
+        first: 0,
         chunk: CHUNK,
         receive: sent_on,
         echo: true,
@@ -99,6 +107,7 @@ const CASES: &[Case] = &[
     Case {
         name: "a lot at once",
         bytes: 6 << 20,
+        first: 0,
         chunk: CHUNK,
         receive: hoarded,
         echo: false,
@@ -106,13 +115,23 @@ const CASES: &[Case] = &[
     Case {
         name: "kept in a pipe",
         bytes: 4 << 20,
+        first: 0,
         chunk: CHUNK,
         receive: kept::in_pipe,
         echo: false,
     },
     Case {
+        name: "small messages behind a page that is kept",
+        bytes: CHUNK + 300 * 1000,
+        first: CHUNK,
+        chunk: 1000,
+        receive: kept::before_small,
+        echo: false,
+    },
+    Case {
         name: "misused",
         bytes: 2 << 20,
+        first: 0,
         chunk: CHUNK,
         receive: misuse::all,
         echo: false,
@@ -176,9 +195,10 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         let mut back = vec![0; CHUNK];
         let mut at = 0;
         while at < bytes.len() {
-            let n = match case.chunk {
-                0 => some_size(&mut rng),
-                n => n,
+            let n = match (case.first, case.chunk) {
+                (first @ 1.., _) if at == 0 => first,
+                (_, 0) => some_size(&mut rng),
+                (_, n) => n,
             };
             let n = n.min(bytes.len() - at);
             checks.need("send", raw::send_all(&conn, &bytes[at..at + n]))?;

@@ -78,3 +78,26 @@ pub fn in_pipe(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     conn.seen.pos = rest.pos;
     Some(())
 }
+
+/// The first chunk stays mapped while small messages are received: they do not wait for it.
+pub fn before_small(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
+    let mut area = super::area(conn, CHUNK, checks)?;
+    let mut at = 0;
+    while at < CHUNK {
+        let got = area.recv_at(at, CHUNK - at).map_err(Errno::from);
+        at = checks.need("receive", got)?.range.end;
+    }
+    let mut rest = Verifier::new(conn.seen.pattern());
+    rest.pos = CHUNK as u64;
+    let mut bytes = vec![0; 700];
+    loop {
+        match checks.need("receive", raw::recv(&conn.fd, &mut bytes, 0))? {
+            0 => break,
+            n => checks.need("verify", rest.take(&bytes[..n]))?,
+        }
+    }
+    checks.need("verify", conn.take(area.bytes(0..CHUNK)))?;
+    conn.seen.wrong = conn.seen.wrong.or(rest.wrong);
+    conn.seen.pos = rest.pos;
+    Some(())
+}

@@ -40,9 +40,16 @@ pub fn all(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     );
     checks.eq("a child has no area", signal_of_touch(&area), Ok(SIGSEGV));
     verify(conn, &area, 0, n, checks)?;
-    // Over a page of the pool's that is in part elsewhere: the rest of that page is lost, no more.
+    // What is before the address in its page stays, be that a page of the pool's or a copied one.
+    let before = bytes(&area, 0, 100);
     let m = checks.need("receive", receive(&conn.fd, &area, 100, 5000))?;
     verify(conn, &area, 100, m, checks)?;
+    let k = checks.need("receive", receive(&conn.fd, &area, 2 * CHUNK, 50))?;
+    verify(conn, &area, 2 * CHUNK, k, checks)?;
+    let n = checks.need("receive", receive(&conn.fd, &area, 100 + m, 50))?;
+    verify(conn, &area, 100 + m, n, checks)?;
+    let after = bytes(&area, 0, 100);
+    checks.yes("what was there stays", before == after, "changed");
     // Nothing is lost by a receive that fails.
     checks.errno(
         "no address",
@@ -142,8 +149,11 @@ fn arguments(conn: &Conn, area: &Area, checks: &mut Checks) {
 
 /// What was received is right.
 fn verify(conn: &mut Conn, area: &Area, off: usize, len: usize, checks: &mut Checks) -> Option<()> {
-    let bytes: Vec<u8> = (off..off + len)
+    checks.need("verify", conn.take(&bytes(area, off, len)))
+}
+
+fn bytes(area: &Area, off: usize, len: usize) -> Vec<u8> {
+    (off..off + len)
         .map(|at| area.byte(at).load(std::sync::atomic::Ordering::Relaxed))
-        .collect();
-    checks.need("verify", conn.take(&bytes))
+        .collect()
 }
