@@ -25,9 +25,9 @@ uint_param!(
     "time without data after which a window may go to another channel, milliseconds (default 100)"
 );
 uint_param!(
-    /// Of the windows of a pool, those that receive rings may have, in percent; one in any case.
+    /// Of the windows of a pool, those that rings show or of which pages are lent, in percent; one in any case.
     RING_PERCENT, "ring_percent", 80,
-    "part of a pool's windows that rings may have, percent (default 80)"
+    "part of a pool's windows that programs may have pages of, percent (default 80)"
 );
 uint_param!(
     /// Blocks of the shared receive queue of each device, a page each.

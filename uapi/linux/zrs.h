@@ -286,15 +286,16 @@ struct zrs_ioc_ring_wait {
  * their page as in the area; a message of more than 16 KiB begins at the
  * beginning of one. What is on the first and the last page in part is copied,
  * and all of what is smaller, or lies elsewhere in its page, or is above the
- * half of the window that a program may have. The program need not care: the
+ * share of the windows that programs may have. The program need not care: the
  * bytes are there in any case. All of it can be used as other memory, for
  * O_DIRECT and for sending too, but it cannot be written to.
  *
  * Pages that begin in the addr .. addr + len of a call are given back by it
- * before it waits; others by MADV_DONTNEED or munmap() of a whole area. An
- * access to an address where nothing was received, or not any more, is SIGBUS.
- * What was given back and is still being written to a file or sent, or is in a
- * pipe, is reused when that is over.
+ * before it waits; what is before addr in its page stays. Others are given back
+ * by MADV_DONTNEED or munmap() of a whole area. An access to an address where
+ * nothing was received, or not any more, is SIGBUS. What was given back and is
+ * still being written to a file or sent, or is in a pipe, is reused when that is
+ * over.
  *
  * An area keeps the socket alive, as other mappings do; it is not inherited by
  * fork().
