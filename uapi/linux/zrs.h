@@ -307,7 +307,7 @@ struct zrs_ioc_ring_wait {
 #define ZRS_AREA_OFFSET		0x200000000ULL
 
 #define ZRS_RECV_MAP_DONTWAIT	1	/* EAGAIN instead of waiting */
-/* The first byte may be up to a page less a byte behind addr: where most of what comes can be lent. */
+/* The first byte may be up to 4095 bytes behind addr: where most can be lent. */
 #define ZRS_RECV_MAP_SHIFT	2
 
 struct zrs_ioc_recv_map {
