@@ -8,11 +8,13 @@
 
 #![deny(unsafe_code)]
 
+mod lent;
+
 use core::net::Ipv4Addr;
 
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
@@ -54,12 +56,6 @@ const DEADLINES_MS: u32 = 1000;
 
 /// How often those who wait for a window are looked at.
 const WISHES_MS: u32 = 50;
-
-/// How soon pages that were lent are looked for, in milliseconds: nothing tells when they are back.
-const LENT_MS: u32 = 4;
-
-/// How often they are looked for when none has come back for long.
-const LENT_MOST_MS: u32 = 256;
 
 /// Links that one peer may make.
 const ACCEPTED_MAX: usize = 2;
@@ -145,7 +141,7 @@ impl Host {
                 wishes <- new_delayed_work!("zrs_host::wishes"),
                 lenders <- new_mutex!(KVec::new(), "zrs_host::lenders"),
                 lent <- new_delayed_work!("zrs_host::lent"),
-                lent_ms: Atomic::new(LENT_MS),
+                lent_ms: Atomic::new(lent::LENT_MS),
             }),
             GFP_KERNEL,
         )?;
@@ -375,66 +371,6 @@ impl Host {
             .enqueue_delayed::<Arc<Host>, 2>(self.clone(), msecs_to_jiffies(WISHES_MS));
     }
 
-    /// Programs have pages that were lent to them: `lender`'s, or of windows that nobody else has.
-    /// ENOMEM, with a lender only.
-    pub(crate) fn watch_lent(self: &Arc<Self>, lender: Option<&Arc<Sock>>) -> Result {
-        if let Some(sock) = lender {
-            self.lenders.lock().push(sock.clone(), GFP_KERNEL)?;
-            self.lent_ms.store(LENT_MS, Relaxed);
-        }
-        self.look_for_lent();
-        Ok(())
-    }
-
-    fn look_for_lent(self: &Arc<Self>) {
-        let delay = msecs_to_jiffies(self.lent_ms.load(Relaxed));
-        self.queue.enqueue_or_move::<Host, 3>(self.clone(), delay);
-    }
-
-    /// The socket lends no more.
-    pub(crate) fn forget_lender(&self, sock: &Arc<Sock>) {
-        let gone = {
-            let mut lenders = self.lenders.lock();
-            let at = lenders.iter().position(|s| Arc::ptr_eq(s, sock));
-            at.and_then(|i| lenders.remove(i).ok())
-        };
-        drop(gone);
-    }
-
-    /// Takes what has come back of what was lent; looks less often while nothing does. Sleeps.
-    fn take_lent(self: &Arc<Self>) {
-        let (mut again, mut any, mut n) = (false, false, 0);
-        loop {
-            let Some(sock) = self.lenders.lock().get(n).cloned() else {
-                break;
-            };
-            let (came, more) = Sock::look_for_lent(&sock);
-            any |= came;
-            if more {
-                again = true;
-                n += 1;
-            } else {
-                self.forget_lender(&sock);
-            }
-        }
-        for dev in self.devices.lock().iter() {
-            if let Some(pool) = dev.existing_pool().filter(|pool| pool.has_lent()) {
-                pool.look_after();
-                again = true;
-            }
-        }
-        let ms = self.lent_ms.load(Relaxed);
-        let next = if any {
-            LENT_MS
-        } else {
-            (ms * 2).min(LENT_MOST_MS)
-        };
-        self.lent_ms.store(next, Relaxed);
-        if again {
-            self.look_for_lent();
-        }
-    }
-
     /// What the first socket of `net` from `cursor` on tells of itself, and where to go on: those
     /// with a channel first, then those that listen.
     pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
@@ -584,14 +520,6 @@ impl WorkItem<2> for Host {
         if waiting {
             host.watch_wishes();
         }
-    }
-}
-
-impl WorkItem<3> for Host {
-    type Pointer = Arc<Host>;
-
-    fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.take_lent());
     }
 }
 

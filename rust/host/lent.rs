@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages that were lent to programs: nothing tells when one is back, so somebody has to look.
+//!
+//! Locks: `lenders` (mutex), alone.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::WorkItem;
+
+use super::Host;
+use crate::kern::fault;
+use crate::socket::Sock;
+
+/// How soon pages that were lent are looked for, in milliseconds: nothing tells when they are back.
+pub(super) const LENT_MS: u32 = 4;
+
+/// How often they are looked for when none has come back for long.
+const LENT_MOST_MS: u32 = 256;
+
+impl Host {
+    /// Programs have pages that were lent to them: `lender`'s, or of windows that nobody else has.
+    /// ENOMEM, with a lender only.
+    pub(crate) fn watch_lent(self: &Arc<Self>, lender: Option<&Arc<Sock>>) -> Result {
+        if let Some(sock) = lender {
+            self.lenders.lock().push(sock.clone(), GFP_KERNEL)?;
+            self.lent_ms.store(LENT_MS, Relaxed);
+        }
+        self.look_for_lent();
+        Ok(())
+    }
+
+    fn look_for_lent(self: &Arc<Self>) {
+        let delay = msecs_to_jiffies(self.lent_ms.load(Relaxed));
+        self.queue.enqueue_or_move::<Host, 3>(self.clone(), delay);
+    }
+
+    /// The socket lends no more.
+    pub(crate) fn forget_lender(&self, sock: &Arc<Sock>) {
+        let gone = {
+            let mut lenders = self.lenders.lock();
+            let at = lenders.iter().position(|s| Arc::ptr_eq(s, sock));
+            at.and_then(|i| lenders.remove(i).ok())
+        };
+        drop(gone);
+    }
+
+    /// Takes what has come back of what was lent; looks less often while nothing does. Sleeps.
+    fn take_lent(self: &Arc<Self>) {
+        let (mut again, mut any, mut n) = (false, false, 0);
+        loop {
+            let Some(sock) = self.lenders.lock().get(n).cloned() else {
+                break;
+            };
+            let (came, more) = Sock::look_for_lent(&sock);
+            any |= came;
+            if more {
+                again = true;
+                n += 1;
+            } else {
+                self.forget_lender(&sock);
+            }
+        }
+        for dev in self.devices.lock().iter() {
+            if let Some(pool) = dev.existing_pool().filter(|pool| pool.has_lent()) {
+                pool.look_after();
+                again = true;
+            }
+        }
+        let ms = self.lent_ms.load(Relaxed);
+        let next = if any {
+            LENT_MS
+        } else {
+            (ms * 2).min(LENT_MOST_MS)
+        };
+        self.lent_ms.store(next, Relaxed);
+        if again {
+            self.look_for_lent();
+        }
+    }
+}
+
+impl WorkItem<3> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        fault::asynchronous(|| host.take_lent());
+    }
+}
