@@ -21,6 +21,7 @@ if [ "$SCALE" != 1 ] && [ "${TIER:-ci}" = ci ]; then seeds=${SEED:-1}; fi
 for seed in $seeds; do
 	check_pair "10 ways to receive, seed $seed" mapped --seed "$seed" "${device[@]}"
 done
+check_pair "a pipe with pages of 10 connections" hoard
 check "no page is pinned any more" unpinned
 check "no window is leaked" zrs_idle
 ktap_done

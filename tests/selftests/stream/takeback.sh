@@ -3,6 +3,7 @@
 # rows: Z2 Z3 Z5 B3 C3
 # params: window_idle_ms=0
 # timeout: 90
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -13,6 +13,7 @@ mod checks;
 mod epoll;
 mod faults;
 mod fullwindow;
+mod hoard;
 mod hold;
 mod hostile;
 mod ioctl;
@@ -88,6 +89,7 @@ enum Command {
     Windows(windows::Args),
     Isolation(isolation::Args),
     Mapped(mapped::Args),
+    Hoard(hoard::Args),
     Ringspin(ringspin::Args),
 }
 
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
         Command::Windows(args) => windows::run(&args, &mut checks),
         Command::Isolation(args) => isolation::run(&args, &mut checks),
         Command::Mapped(args) => mapped::run(&args, &mut checks),
+        Command::Hoard(args) => hoard::run(&args, &mut checks),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),
     }
     checks.exit()
