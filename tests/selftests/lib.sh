@@ -76,12 +76,12 @@ check_ended() {
 	fi
 }
 
-# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments.
+# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments, and LIMIT seconds.
 PORT=7000
 check_pair() {
 	local text=$1 rc=0 rc2=0
 	shift
-	set -- "$@" --limit "$((60 * SCALE))"
+	set -- "$@" --limit "$((${LIMIT:-60} * SCALE))"
 	PORT=$((PORT + 1))
 	start server B "listening on" zrs-selftest "$@" --server "$ADDR_B:$PORT" || {
 		ktap_fail "$text: the server"

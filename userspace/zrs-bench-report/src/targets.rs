@@ -46,7 +46,7 @@ const RING: &[Carrier] = &[Carrier::ZrsRing, Carrier::ZrsZerocopy];
 const CPU: &[&str] = &["emulator_s_per_gib", "busy_s_per_gib"];
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 14] = [
     Target {
         name: "ring, 1 MiB messages, of ib_write_bw",
         rows: "B3 Z6",
@@ -156,6 +156,36 @@ pub const TARGETS: [Target; 11] = [
         ours: &[Carrier::ZrsRing],
         theirs: &[],
         bound: Bound::AtMost(5.0),
+    },
+    Target {
+        name: "bytes the receiver copies a byte, ring, 1 MiB messages",
+        rows: "B3 Z6",
+        measure: Measure::Cost,
+        size: MIB,
+        values: &["rx_copied_per_byte"],
+        ours: &[Carrier::ZrsRing],
+        theirs: &[],
+        bound: Bound::AtMost(0.001),
+    },
+    Target {
+        name: "bytes the receiver copies a byte, mapped, 1 MiB messages",
+        rows: "Z6",
+        measure: Measure::Cost,
+        size: MIB,
+        values: &["rx_copied_per_byte"],
+        ours: &[Carrier::ZrsMapped],
+        theirs: &[],
+        bound: Bound::AtMost(0.001),
+    },
+    Target {
+        name: "bytes the sender copies a byte, MSG_ZEROCOPY, 1 MiB messages",
+        rows: "B2 Z4",
+        measure: Measure::Cost,
+        size: MIB,
+        values: &["tx_copied_per_byte"],
+        ours: &[Carrier::ZrsZerocopy],
+        theirs: &[],
+        bound: Bound::AtMost(0.001),
     },
 ];
 

@@ -10,6 +10,7 @@
 mod busypoll;
 mod bystander;
 mod checks;
+mod contents;
 mod epoll;
 mod faults;
 mod fullwindow;
@@ -89,6 +90,7 @@ enum Command {
     Windows(windows::Args),
     Isolation(isolation::Args),
     Mapped(mapped::Args),
+    Contents(contents::Args),
     Hoard(hoard::Args),
     Ringspin(ringspin::Args),
 }
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Windows(args) => windows::run(&args, &mut checks),
         Command::Isolation(args) => isolation::run(&args, &mut checks),
         Command::Mapped(args) => mapped::run(&args, &mut checks),
+        Command::Contents(args) => contents::run(&args, &mut checks),
         Command::Hoard(args) => hoard::run(&args, &mut checks),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),
     }
