@@ -58,13 +58,15 @@ impl Sock {
     }
 
     /// ZRS_IOC_RECV_MAP. See the UAPI. Sleeps.
-    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize, nonblock: bool) -> Result {
+    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize, nonblock: bool) -> Result<i32> {
         let user = || UserSlice::new(UserPtr::from_addr(arg), size_of::<uapi::zrs_ioc_recv_map>());
         let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
         // Nothing is taken if the answer cannot be told.
         user().writer().write(&call)?;
         Sock::recv_map(this, &mut call, nonblock)?;
-        user().writer().write(&call)
+        // If it cannot any more, what was taken is not lost: the call returns it as well.
+        let _ = user().writer().write(&call);
+        Ok(i32::try_from(call.len).unwrap_or(i32::MAX))
     }
 
     fn recv_map(this: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map, nonblock: bool) -> Result {

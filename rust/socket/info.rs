@@ -73,10 +73,7 @@ impl Sock {
                 Sock::await_ring(this, &reader.read()?)?;
                 Ok(0)
             }
-            uapi::ZRS_IOC_RECV_MAP => {
-                Sock::recv_map_user(this, arg, nonblock)?;
-                Ok(0)
-            }
+            uapi::ZRS_IOC_RECV_MAP => Sock::recv_map_user(this, arg, nonblock),
             FIONREAD => {
                 let bytes = this.inner.lock().rx.bytes();
                 put_int(arg, bytes)

@@ -281,6 +281,7 @@ struct zrs_ioc_ring_wait {
  * reserves addresses, on any socket; a socket may have many areas. Then
  * ZRS_IOC_RECV_MAP is a recv() to addr, inside an area: it waits for the first
  * byte, and delivers what has arrived, at most len bytes, which begin at addr.
+ * It returns how many, 0 at the end of the stream.
  *
  * More than 16 KiB are lent by whole pages, if they lie at the same place in
  * their page as in the area; a message of more than 16 KiB begins at the
@@ -312,7 +313,7 @@ struct zrs_ioc_ring_wait {
 
 struct zrs_ioc_recv_map {
 	__u64 addr;		/* in: where to; out: where the first byte is */
-	__u64 len;		/* in: at most; out: bytes, 0: end of the stream */
+	__u64 len;		/* in: at most; out: bytes, as returned */
 	__u64 copied;		/* out: of len: copied by the CPU */
 	__u32 flags;		/* in: ZRS_RECV_MAP_* */
 	__u32 reserved0;

@@ -69,7 +69,7 @@ impl Area {
         }
         let start = call.addr as usize - base;
         Ok(Received {
-            range: start..start + call.len as usize,
+            range: start..start + r as usize,
             copied: call.copied as usize,
         })
     }

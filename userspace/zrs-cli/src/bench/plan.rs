@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        assert_eq!(all.len(), 6 * (8 + 2) + 5 * 4 + 8 * 6 + 3 + 3);
+        assert_eq!(all.len(), 6 * (8 + 2) + 5 + 5 * 4 + 8 * 6 + 3 + 3);
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 6 * 2 + 5 + 8 + 3 + 3);
+        assert_eq!(quick.len(), 6 * 2 + 2 + 5 + 8 + 3 + 3);
         let some = plan(&Choice {
             measures: &[Measure::Latency, Measure::Memory],
             carriers: &[Carrier::Rsockets],

@@ -74,7 +74,12 @@ impl Calls<'_> {
             };
             self.on_pair(
                 &format!("splice() from a socket of {name} bytes"),
-                errnos::RECV,
+                // Where pages are lent nothing needs memory.
+                if size > PIPE {
+                    errnos::NONE
+                } else {
+                    errnos::RECV
+                },
                 |pair| pair.arrive(size),
                 |pair| wild::splice(&pair.ends[1], &pipe.1, size.min(PIPE)),
                 |pair, result: raw::Result<usize>| {
