@@ -127,7 +127,8 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         let conn = checks.need(&name, raw::accept(&listener))?;
         let mut seen = Verifier::new(Pattern::new(args.seed, 0, index));
         let mut rng = Rng::new(args.seed, 1 + index);
-        checks.need(&name, receive(&conn, case, &mut seen, &mut rng))?;
+        let received = receive(&conn, case, &mut seen, &mut rng);
+        let _open = checks.need(&name, received)?;
         if let Some(wrong) = seen.wrong {
             checks.fail(&name, &format!("wrong at {wrong}"));
         }
@@ -136,14 +137,26 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn receive(conn: &OwnedFd, case: Case, seen: &mut Verifier, rng: &mut Rng) -> Result<()> {
+/// What the connection was received by: it is shut down when that goes.
+struct Open {
+    _stream: Stream,
+    _rx: Rx,
+}
+
+fn receive(conn: &OwnedFd, case: Case, seen: &mut Verifier, rng: &mut Rng) -> Result<Open> {
     let mut plain = Rx::new(conn, false, case.align)?;
-    let mut area = Stream::from(conn.try_clone()?).area(256 << 10)?;
+    let stream = Stream::from(conn.try_clone()?);
+    let mut area = stream.area(256 << 10)?;
     let (from, to) = wild::pipe()?;
     let mut from = File::from(from);
     let mut how = case.receiver;
     if let Receiver::Ring = how {
-        return Rx::new(conn, true, 0)?.all(|bytes| seen.take(bytes));
+        let mut rx = Rx::new(conn, true, 0)?;
+        rx.all(|bytes| seen.take(bytes))?;
+        return Ok(Open {
+            _stream: stream,
+            _rx: rx,
+        });
     }
     loop {
         if let Receiver::Mixed = case.receiver {
@@ -164,7 +177,10 @@ fn receive(conn: &OwnedFd, case: Case, seen: &mut Verifier, rng: &mut Rng) -> Re
             _ => plain.next_upto(most, |bytes| seen.take(bytes))?,
         };
         if !more {
-            return Ok(());
+            return Ok(Open {
+                _stream: stream,
+                _rx: plain,
+            });
         }
     }
 }
