@@ -111,6 +111,10 @@ impl Sock {
                 recv.limit(want - by, &mut piece);
             }
             match this.deliver(&mut target, recv.got(), &piece) {
+                Ok((0, _)) => {
+                    recv.consume(piece, 0, 0);
+                    break;
+                }
                 Ok((n, lent)) => {
                     this.counters.rx_bytes.add(&STATS.rx_bytes, n);
                     if lent == 0 {
@@ -138,7 +142,8 @@ impl Sock {
     }
 
     /// Delivers the beginning of `piece`, behind the `got` bytes before it. Returns how many bytes, and
-    /// how many of them were lent: all, or none. Sleeps.
+    /// how many of them were lent: all, or none. No bytes: the call is to end, so that the program can give
+    /// back what it has. Sleeps.
     fn deliver(
         self: &Arc<Self>,
         target: &mut Target<'_>,
@@ -166,6 +171,10 @@ impl Sock {
         }
         let share = self.lending_share(window);
         let whole = len.min(share) & PAGE_MASK;
+        if whole == 0 && len >= PAGE_SIZE && got > 0 {
+            // It may give back what it has before it comes again.
+            return Ok((0, 0));
+        }
         if whole == 0 || self.will_lend().is_err() {
             return Ok((window.copy_to_area(off, len, area, at)?, 0));
         }
