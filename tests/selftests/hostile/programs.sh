@@ -47,7 +47,7 @@ nothing_left() {
 	done
 }
 
-for what in ${CASES:-fetch ring unmap memory mapping close signals kill exhaust}; do
+for what in ${CASES:-fetch ring unmap memory mapping lent close signals kill exhaust}; do
 	: >"$TMP/bystander"
 	echo >&"$turns"
 	check_lines timeout -k 5 $((60 * SCALE + ms / 200)) ip netns exec zrsA zrs-selftest --limit $((55 * SCALE + ms / 200)) \

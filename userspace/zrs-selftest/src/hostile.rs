@@ -5,6 +5,7 @@ mod close;
 mod exhaust;
 mod fetch;
 mod kill;
+mod lent;
 mod mapping;
 mod memory;
 mod ring;
@@ -60,6 +61,8 @@ enum What {
     Memory,
     /// The mappings of ring and window are unmapped, moved, protected and inherited
     Mapping,
+    /// Lent pages are given back, kept and spliced under those who receive them
+    Lent,
     /// Sockets are closed and shut down under those who use them
     Close,
     /// Signals in every call that waits
@@ -92,6 +95,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
             What::Unmap => unmap::run(&ctx, checks),
             What::Memory => memory::run(&ctx, checks),
             What::Mapping => mapping::run(&ctx, checks),
+            What::Lent => lent::run(&ctx, checks),
             What::Close => close::run(&ctx, checks),
             What::Signals => signals::run(&ctx, checks),
             What::Kill => kill::run(&ctx, checks),
