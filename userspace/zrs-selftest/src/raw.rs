@@ -666,6 +666,15 @@ pub fn close(fd: OwnedFd) -> Result<()> {
 
 /// Receives a descriptor through the AF_UNIX socket `unix`; EPROTO if none came.
 pub fn recv_fd(unix: &OwnedFd) -> Result<OwnedFd> {
+    recv_fd_flags(unix, 0)
+}
+
+/// As [`recv_fd`]; EAGAIN if nothing is there.
+pub fn recv_fd_now(unix: &OwnedFd) -> Result<OwnedFd> {
+    recv_fd_flags(unix, libc::MSG_DONTWAIT)
+}
+
+fn recv_fd_flags(unix: &OwnedFd, flags: c_int) -> Result<OwnedFd> {
     let (mut byte, mut control) = (0, [0; CONTROL / 8]);
     let mut iov = libc::iovec {
         iov_base: ptr::null_mut(),
@@ -673,7 +682,7 @@ pub fn recv_fd(unix: &OwnedFd) -> Result<OwnedFd> {
     };
     let mut msg = fd_message(&mut byte, &mut iov, &mut control);
     // SAFETY: the message's parts outlive the call.
-    check_len(unsafe { libc::recvmsg(raw(unix), &raw mut msg, libc::MSG_CMSG_CLOEXEC) })?;
+    check_len(unsafe { libc::recvmsg(raw(unix), &raw mut msg, libc::MSG_CMSG_CLOEXEC | flags) })?;
     // SAFETY: the kernel has filled the control buffer; what it says is a descriptor is new.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const msg);

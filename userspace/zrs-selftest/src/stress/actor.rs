@@ -169,8 +169,8 @@ fn keep(actor: &mut Actor<'_>, index: usize, listener: &Listener) {
             let inbox = &actor.shared.inboxes[index].1;
             let mail = actor.call(Op::Poll, || raw::poll(inbox, libc::POLLIN, 100));
             if mail.is_ok_and(|n| n != 0) {
-                // Whoever was killed in the middle may have left nothing.
-                if let Ok(fd) = actor.call(Op::Pass, || raw::recv_fd(inbox)) {
+                // Whoever was killed in the middle may have left nothing, or taken it.
+                if let Ok(fd) = actor.call(Op::Pass, || raw::recv_fd_now(inbox)) {
                     actor.count(Count::Passed, 1);
                     // Not here: those who are to accept may all wait for what is behind it in the
                     // inbox, and nobody but us closes the listener.
