@@ -586,7 +586,7 @@ impl Sock {
         Sock::stop_listening(this);
         // What the program has given back is not unread.
         this.reap();
-        let (sk, ring) = {
+        let (sk, ring, lender) = {
             let mut inner = this.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
@@ -595,10 +595,12 @@ impl Sock {
             if let Some(c) = &mut inner.chan {
                 c.shut(unread);
             }
-            (inner.sk.take(), inner.ring.take())
+            (inner.sk.take(), inner.ring.take(), inner.lender)
         };
         this.discard_received();
-        this.host.forget_lender(this);
+        if lender {
+            this.host.forget_lender(this);
+        }
         drop(ring);
         Sock::kick(this);
         Sock::settle(this);

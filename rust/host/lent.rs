@@ -7,7 +7,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
@@ -23,20 +23,25 @@ pub(super) const LENT_MS: u32 = 4;
 const LENT_MOST_MS: u32 = 256;
 
 impl Host {
-    /// Programs have pages that were lent to them: `lender`'s, or of windows that nobody else has.
-    /// ENOMEM, with a lender only.
-    pub(crate) fn watch_lent(self: &Arc<Self>, lender: Option<&Arc<Sock>>) -> Result {
-        if let Some(sock) = lender {
-            self.lenders.lock().push(sock.clone(), GFP_KERNEL)?;
-            self.lent_ms.store(LENT_MS, Relaxed);
+    /// The socket is about to lend pages to its program. ENOMEM.
+    pub(crate) fn watch_lender(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
+        self.lenders.lock().push(sock.clone(), GFP_KERNEL)?;
+        // Sooner, if the others have not been looked at for long; never later.
+        if self.lent_ms.xchg(LENT_MS, Full) > LENT_MS {
+            let delay = msecs_to_jiffies(LENT_MS);
+            self.queue.enqueue_or_move::<Host, 3>(self.clone(), delay);
+        } else {
+            self.look_for_lent();
         }
-        self.look_for_lent();
         Ok(())
     }
 
-    fn look_for_lent(self: &Arc<Self>) {
+    /// Pages are lent that somebody has to look for, if nobody is going to already.
+    pub(crate) fn look_for_lent(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(self.lent_ms.load(Relaxed));
-        self.queue.enqueue_or_move::<Host, 3>(self.clone(), delay);
+        let _ = self
+            .queue
+            .enqueue_delayed::<Arc<Host>, 3>(self.clone(), delay);
     }
 
     /// The socket lends no more.
@@ -66,7 +71,7 @@ impl Host {
             }
         }
         for dev in self.devices.lock().iter() {
-            if let Some(pool) = dev.existing_pool().filter(|pool| pool.has_lent()) {
+            if let Some(pool) = dev.existing_pool().filter(|pool| pool.keeps_windows()) {
                 pool.look_after();
                 again = true;
             }

@@ -44,7 +44,7 @@ impl Sock {
         if core::mem::replace(&mut self.inner.lock().lender, true) {
             return Ok(());
         }
-        let watched = self.host.watch_lent(Some(self));
+        let watched = self.host.watch_lender(self);
         if watched.is_err() {
             self.inner.lock().lender = false;
         }
@@ -58,13 +58,14 @@ impl Sock {
         let asked = {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
-            let Some(window) = inner.window.clone().filter(|_| inner.rx.lent() > 0) else {
+            if inner.rx.lent() == 0 {
                 return;
-            };
+            }
+            let room = inner.window.as_ref().map_or(0, |window| window.bytes());
             let spent = inner.rx.spent();
             let limits = &params::LIMITS;
             // The peer does not hear of the last quarter, and waits for room for a large chunk.
-            let most = (window.bytes() as u64 / 4 * 3).saturating_sub(LEAST_ROOM);
+            let most = (room as u64 / 4 * 3).saturating_sub(LEAST_ROOM);
             let stuck = spent.window >= most
                 || spent.segments >= limits.msgs / 2
                 || spent.small >= u64::from(limits.small / 2);

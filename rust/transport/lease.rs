@@ -313,7 +313,7 @@ impl Pool {
     }
 
     /// Whether a window would be free if a program had given back what it was lent.
-    pub(crate) fn has_lent(&self) -> bool {
+    pub(crate) fn keeps_windows(&self) -> bool {
         self.windows.lock().iter().any(|w| w.is_unused())
     }
 
@@ -373,8 +373,8 @@ impl WorkItem for Pool {
         fault::asynchronous(|| {
             pool.reap();
             pool.serve_wishes();
-            if let (true, Some(host)) = (pool.has_lent(), Host::get()) {
-                let _ = host.watch_lent(None);
+            if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {
+                host.look_for_lent();
             }
         });
     }

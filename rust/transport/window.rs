@@ -211,7 +211,8 @@ impl Window {
     }
 
     /// Lends the pages of `len` bytes at `off`, both multiples of the page size, to the program, which
-    /// finds them at `addr` in `area`. Only after [`Self::may_lend`]. Returns how many bytes. Sleeps. Errors: as [`Area::lend`].
+    /// finds them at `addr` in `area`. Only after [`Self::may_lend`]. Returns how many bytes. Sleeps.
+    /// Errors: as [`Area::lend`].
     pub(crate) fn lend(
         &self,
         off: usize,
@@ -225,8 +226,7 @@ impl Window {
     }
 
     /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it, after
-    /// [`Self::may_lend`]. Returns how many
-    /// bytes. Errors: as [`Pipe::lend`].
+    /// [`Self::may_lend`]. Returns how many bytes. Errors: as [`Pipe::lend`].
     pub(crate) fn lend_to_pipe(
         &self,
         off: usize,
