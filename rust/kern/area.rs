@@ -8,7 +8,7 @@
 //! to the mapping meanwhile. Where there is no page, an access is SIGBUS.
 
 use super::{
-    contig::ContigPages,
+    contig::{ContigPages, Payload},
     fault::points,
     vma::{MappedOwner, Ops, Table},
 };
@@ -66,27 +66,6 @@ impl Drop for Found {
     fn drop(&mut self) {
         // SAFETY: pinned by this object (type invariant).
         unsafe { bindings::unpin_user_page(self.0.as_ptr()) };
-    }
-}
-
-/// Where the bytes are that are to be copied into an area.
-pub enum Payload<'a> {
-    /// In this memory, from this byte on.
-    Pool(&'a ContigPages, usize),
-    /// In these.
-    Bytes(&'a [u8]),
-}
-
-impl Payload<'_> {
-    /// The address of `len` bytes, `done` from its first.
-    pub(super) fn at(&self, done: usize, len: usize) -> Result<*const u8> {
-        match self {
-            Self::Pool(mem, off) => Ok(mem.at(off.checked_add(done).ok_or(EINVAL)?, len)?),
-            Self::Bytes(bytes) => {
-                let bytes = bytes.get(done..).and_then(|b| b.get(..len));
-                Ok(bytes.ok_or(EINVAL)?.as_ptr())
-            }
-        }
     }
 }
 

@@ -254,32 +254,6 @@ impl ContigPages {
         Ok(())
     }
 
-    /// Copies `len` bytes from `off` on to the program, straight out of this memory. Returns how
-    /// many went: fewer than `len` if the iterator is full or its memory faults.
-    ///
-    /// Context: may sleep (page faults) unless the iterator is the kernel's.
-    ///
-    /// Errors: `EINVAL` if the range is not all inside, `EFAULT` if not one byte went though there
-    /// was room for one.
-    pub fn copy_to_iter(
-        &self,
-        off: usize,
-        len: usize,
-        iter: &mut IovIterDest<'_>,
-    ) -> Result<usize> {
-        let src = self.at(off, len)?;
-        if len == 0 || iter.is_empty() {
-            return Ok(0);
-        }
-        // SAFETY: `src` is good for `len` bytes (see `at`) and the iterator is valid, both for the
-        // whole call; copying bytes that change meanwhile is as in `read`.
-        let n = unsafe { bindings::_copy_to_iter(src.cast(), len, iter.as_raw()) };
-        if n == 0 {
-            return Err(EFAULT);
-        }
-        Ok(n)
-    }
-
     /// Copies `len` bytes from the program to `off`, as far as its memory is present: what is not ends
     /// the copy. Returns how many came, also none.
     ///
@@ -310,6 +284,56 @@ impl Drop for ContigPages {
         // SAFETY: by the type invariant each page holds one reference of ours, which goes here;
         // pages that others hold stay theirs.
         unsafe { bindings::free_contig_range(self.pfn, self.pages) };
+    }
+}
+
+/// Bytes that are to be copied, and where they are.
+pub enum Payload<'a> {
+    /// In this memory, so many from this byte on.
+    Pool(&'a ContigPages, usize, usize),
+    /// These.
+    Bytes(&'a [u8]),
+}
+
+impl Payload<'_> {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Pool(_, _, len) => *len,
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// The address of `len` bytes, `done` from the first. `EINVAL` if they are not all inside.
+    pub(super) fn at(&self, done: usize, len: usize) -> Result<*const u8> {
+        if done.checked_add(len).is_none_or(|end| end > self.len()) {
+            return Err(EINVAL);
+        }
+        match self {
+            Self::Pool(mem, off, _) => Ok(mem.at(off.checked_add(done).ok_or(EINVAL)?, len)?),
+            Self::Bytes(bytes) => Ok(bytes.get(done..).ok_or(EINVAL)?.as_ptr()),
+        }
+    }
+
+    /// Copies them to the program, straight from where they are. Returns how many went: fewer if the
+    /// iterator is full or its memory faults.
+    ///
+    /// Context: may sleep (page faults) unless the iterator is the kernel's.
+    ///
+    /// Errors: `EINVAL` if the range is not all inside, `EFAULT` if not one byte went though there
+    /// was room for one.
+    pub fn copy_to_iter(&self, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        let src = self.at(0, self.len())?;
+        if self.len() == 0 || iter.is_empty() {
+            return Ok(0);
+        }
+        // SAFETY: `src` is good for so many bytes (see `at`) and the iterator is valid, both for the
+        // whole call; copying bytes that change meanwhile is as in `ContigPages::read`.
+        let n = unsafe { bindings::_copy_to_iter(src.cast(), self.len(), iter.as_raw()) };
+        if n == 0 {
+            return Err(EFAULT);
+        }
+        Ok(n)
     }
 }
 

@@ -16,8 +16,8 @@ use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::recv::{Piece, Receive, Source};
-use super::{Held, Sock};
-use crate::kern::area::{Area, Payload};
+use super::Sock;
+use crate::kern::area::Area;
 use crate::kern::errno::*;
 use crate::kern::task;
 use crate::kern::vma::NewVma;
@@ -151,23 +151,19 @@ impl Sock {
         piece: &Piece<'_>,
     ) -> Result<(usize, usize)> {
         let (area, at, len) = (target.area, target.addr + got, piece.len);
-        let (window, off) = match &piece.source {
-            Source::Window(window, off) => (window, *off as usize + piece.from),
-            Source::Held(Held::Block(block)) => {
-                return Ok((block.copy_to_area(piece.from, len, area, at)?, 0));
-            }
-            Source::Held(Held::Spilled(bytes)) => {
-                let bytes = bytes.get(piece.from..).ok_or(EINVAL)?;
-                return Ok((area.copy(at, len, &Payload::Bytes(bytes))?, 0));
-            }
+        let payload = piece.payload()?;
+        let copy = |len| Ok((area.copy(at, len, &payload)?, 0));
+        let Source::Window(window, off) = &piece.source else {
+            return copy(len);
         };
+        let off = *off as usize + piece.from;
         target.lends = (off ^ at) & !PAGE_MASK == 0 && (target.lends || len > COPY_MAX);
         if !target.lends {
-            return Ok((window.copy_to_area(off, len, area, at)?, 0));
+            return copy(len);
         }
         let head = at.next_multiple_of(PAGE_SIZE) - at;
         if head > 0 {
-            return Ok((window.copy_to_area(off, len.min(head), area, at)?, 0));
+            return copy(len.min(head));
         }
         let share = self.lending_share(window);
         let whole = len.min(share) & PAGE_MASK;
@@ -176,7 +172,7 @@ impl Sock {
             return Ok((0, 0));
         }
         if whole == 0 || self.will_lend().is_err() {
-            return Ok((window.copy_to_area(off, len, area, at)?, 0));
+            return copy(len);
         }
         let n = window.lend(off, whole, area, at)?;
         Ok((n, n))

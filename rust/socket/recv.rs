@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{take_turn, Sock};
+use crate::kern::contig::Payload;
 use crate::kern::errno::*;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::wait::{Timeout, WaitMode};
@@ -76,6 +77,20 @@ pub(super) struct Piece<'a> {
     /// Where in the source it begins.
     pub(super) from: usize,
     pub(super) len: usize,
+}
+
+impl Piece<'_> {
+    /// Its bytes. `EINVAL` if the source has fewer.
+    pub(super) fn payload(&self) -> Result<Payload<'_>> {
+        match &self.source {
+            Source::Window(window, off) => window.payload(*off as usize + self.from, self.len),
+            Source::Held(Held::Block(block)) => block.payload(self.from, self.len),
+            Source::Held(Held::Spilled(bytes)) => {
+                let bytes = bytes.get(self.from..).and_then(|b| b.get(..self.len));
+                Ok(Payload::Bytes(bytes.ok_or(EINVAL)?))
+            }
+        }
+    }
 }
 
 impl<'a> Receive<'a> {
@@ -183,7 +198,7 @@ impl Sock {
         drop(sk);
         let mut recv = Receive::new(this, timeout, target, want);
         while let Some(piece) = recv.next()? {
-            match copy_out(&piece, msg) {
+            match piece.payload().and_then(|p| p.copy_to_iter(msg.iter())) {
                 Ok(n) => {
                     this.counters.rx_copied.add(&STATS.rx_copied, n);
                     if msg.peek() {
@@ -335,21 +350,5 @@ impl Sock {
 pub(super) fn release_held(held: Option<Held>) {
     if let Some(Held::Block(block)) = held {
         block.repost();
-    }
-}
-
-/// Copies the piece, and returns how much of it.
-fn copy_out(piece: &Piece<'_>, msg: &mut RecvMsg<'_>) -> Result<usize> {
-    let (from, n) = (piece.from, piece.len);
-    match &piece.source {
-        Source::Window(window, off) => window.copy_to_iter(*off as usize + from, n, msg.iter()),
-        Source::Held(Held::Block(block)) => block.copy_to_iter(from, n, msg.iter()),
-        Source::Held(Held::Spilled(bytes)) => {
-            let bytes = bytes.get(from..from + n).ok_or(EINVAL)?;
-            match msg.iter().copy_to_iter(bytes) {
-                0 if n > 0 => Err(EFAULT),
-                n => Ok(n),
-            }
-        }
     }
 }

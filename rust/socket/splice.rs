@@ -8,8 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::recv::{Piece, Receive, Source};
-use super::{Held, Sock};
-use crate::kern::area::Payload;
+use super::Sock;
 use crate::kern::errno::*;
 use crate::kern::sock::pipe::Pipe;
 use crate::stats::STATS;
@@ -57,20 +56,12 @@ impl Sock {
     /// Puts the beginning of `piece` into the pipe. Returns how many bytes, and how many of them were
     /// lent: all, or none. Sleeps.
     fn pipe_in(self: &Arc<Self>, pipe: &mut Pipe<'_>, piece: &Piece<'_>) -> Result<(usize, usize)> {
-        let (window, off) = match &piece.source {
-            Source::Window(window, off) => (window, *off as usize + piece.from),
-            Source::Held(Held::Block(block)) => {
-                return Ok((block.copy_to_pipe(piece.from, piece.len, pipe)?, 0));
+        if let Source::Window(window, off) = &piece.source {
+            if self.lending_share(window) >= piece.len && self.will_lend().is_ok() {
+                let n = window.lend_to_pipe(*off as usize + piece.from, piece.len, pipe)?;
+                return Ok((n, n));
             }
-            Source::Held(Held::Spilled(bytes)) => {
-                let bytes = bytes.get(piece.from..).ok_or(EINVAL)?;
-                return Ok((pipe.copy(&Payload::Bytes(bytes), piece.len)?, 0));
-            }
-        };
-        if self.lending_share(window) < piece.len || self.will_lend().is_err() {
-            return Ok((window.copy_to_pipe(off, piece.len, pipe)?, 0));
         }
-        let n = window.lend_to_pipe(off, piece.len, pipe)?;
-        Ok((n, n))
+        Ok((pipe.copy(&piece.payload()?)?, 0))
     }
 }

@@ -12,7 +12,6 @@
 
 #![deny(unsafe_code)]
 
-use kernel::iov::IovIterDest;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
@@ -25,9 +24,7 @@ use super::lease::Wish;
 use super::link::Link;
 use super::window::Window;
 use crate::ib::dma::Sge;
-use crate::kern::area::{Area, Payload};
-use crate::kern::contig::ContigPages;
-use crate::kern::sock::pipe::Pipe;
+use crate::kern::contig::{ContigPages, Payload};
 use crate::params;
 use crate::proto::page_pool::PagePool;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
@@ -263,56 +260,15 @@ impl HeldBlock {
         Self { link, pool, block }
     }
 
-    /// Copies `len` bytes at `off` of the payload to the program. Sleeps.
-    pub(crate) fn copy_to_iter(
-        &self,
-        off: usize,
-        len: usize,
-        iter: &mut IovIterDest<'_>,
-    ) -> Result<usize> {
-        if off
-            .checked_add(len)
-            .is_none_or(|end| end > SMALL_MAX as usize)
-        {
-            return Err(EINVAL);
+    /// The `len` bytes at `off` of the payload. `EINVAL` if they are not all in the block.
+    pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
+        match off.checked_add(len) {
+            Some(end) if end <= SMALL_MAX as usize => {
+                let at = self.pool.block_at(self.block) + off;
+                Ok(Payload::Pool(&self.pool.mem, at, len))
+            }
+            _ => Err(EINVAL),
         }
-        let at = self.pool.block_at(self.block) + off;
-        self.pool.mem.copy_to_iter(at, len, iter)
-    }
-
-    /// Copies `len` bytes at `off` of the payload to `addr` in `area`. Sleeps. Errors: as [`Area::copy`].
-    pub(crate) fn copy_to_area(
-        &self,
-        off: usize,
-        len: usize,
-        area: &Arc<Area>,
-        addr: usize,
-    ) -> Result<usize> {
-        if off
-            .checked_add(len)
-            .is_none_or(|end| end > SMALL_MAX as usize)
-        {
-            return Err(EINVAL);
-        }
-        let at = self.pool.block_at(self.block) + off;
-        area.copy(addr, len, &Payload::Pool(&self.pool.mem, at))
-    }
-
-    /// Copies `len` bytes at `off` of the payload into a pipe. Sleeps. Errors: as [`Pipe::copy`].
-    pub(crate) fn copy_to_pipe(
-        &self,
-        off: usize,
-        len: usize,
-        pipe: &mut Pipe<'_>,
-    ) -> Result<usize> {
-        if off
-            .checked_add(len)
-            .is_none_or(|end| end > SMALL_MAX as usize)
-        {
-            return Err(EINVAL);
-        }
-        let at = self.pool.block_at(self.block) + off;
-        pipe.copy(&Payload::Pool(&self.pool.mem, at), len)
     }
 
     /// Posts the block again and lets the peer know in time. Takes the link's lock.

@@ -10,7 +10,6 @@
 
 use core::ops::Range;
 
-use kernel::iov::IovIterDest;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
@@ -20,8 +19,8 @@ use kernel::time::{msecs_to_jiffies, Jiffies};
 use super::device::Verbs;
 use super::pool::Pool;
 use crate::ib::mr::Mr;
-use crate::kern::area::{Area, Payload};
-use crate::kern::contig::ContigPages;
+use crate::kern::area::Area;
+use crate::kern::contig::{ContigPages, Payload};
 use crate::kern::sock::pipe::Pipe;
 use crate::kern::{task, vma};
 use crate::proto::ChanId;
@@ -237,47 +236,16 @@ impl Window {
         pipe.lend(self.pool.memory(), self.at() + off, len)
     }
 
-    /// Copies `len` bytes at `off` into a pipe. Sleeps. Errors: as [`Pipe::copy`].
-    pub(crate) fn copy_to_pipe(
-        &self,
-        off: usize,
-        len: usize,
-        pipe: &mut Pipe<'_>,
-    ) -> Result<usize> {
-        self.touched(off, len).ok_or(EINVAL)?;
-        pipe.copy(&Payload::Pool(self.pool.memory(), self.at() + off), len)
-    }
-
     /// Whether nobody has a page any more of the `len` bytes at `off`.
     pub(crate) fn is_back(&self, off: u32, len: u32) -> bool {
         let pages = self.touched(off as usize, len as usize);
         pages.is_some_and(|pages| self.pool.memory().is_sole_owner(pages))
     }
 
-    /// Copies `len` bytes at `off` to `addr` in `area`. Sleeps. Errors: as [`Area::copy`].
-    pub(crate) fn copy_to_area(
-        &self,
-        off: usize,
-        len: usize,
-        area: &Arc<Area>,
-        addr: usize,
-    ) -> Result<usize> {
+    /// The `len` bytes at `off`. `EINVAL` if they are not all inside.
+    pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
         self.touched(off, len).ok_or(EINVAL)?;
-        let payload = Payload::Pool(self.pool.memory(), self.at() + off);
-        area.copy(addr, len, &payload)
-    }
-
-    /// Copies `len` bytes at `off` to the program: the one copy of a plain receive. Sleeps.
-    pub(crate) fn copy_to_iter(
-        &self,
-        off: usize,
-        len: usize,
-        iter: &mut IovIterDest<'_>,
-    ) -> Result<usize> {
-        if off.checked_add(len).is_none_or(|end| end > self.bytes()) {
-            return Err(EINVAL);
-        }
-        self.pool.memory().copy_to_iter(self.at() + off, len, iter)
+        Ok(Payload::Pool(self.pool.memory(), self.at() + off, len))
     }
 }
 

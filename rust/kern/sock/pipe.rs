@@ -9,8 +9,7 @@
 use crate::{
     bindings,
     kern::{
-        area::Payload,
-        contig::{ContigPages, PagePtr},
+        contig::{ContigPages, PagePtr, Payload},
         fault::points,
     },
 };
@@ -146,10 +145,10 @@ impl Pipe<'_> {
         Ok(done - off)
     }
 
-    /// Copies `len` bytes of `payload` into pages that are made for it, as far as there is room in the
-    /// pipe. Returns how many bytes. Sleeps. Errors: `EINVAL` if the payload is shorter, `ENOMEM`, `EPIPE`.
-    pub fn copy(&mut self, payload: &Payload<'_>, len: usize) -> Result<usize> {
-        let mut done = 0;
+    /// Copies `payload` into pages that are made for it, as far as there is room in the pipe. Returns
+    /// how many bytes. Sleeps. Errors: `EINVAL` if the payload's range is none, `ENOMEM`, `EPIPE`.
+    pub fn copy(&mut self, payload: &Payload<'_>) -> Result<usize> {
+        let (mut done, len) = (0, payload.len());
         while done < len {
             let n = PAGE_SIZE.min(len - done);
             match self.copy_one(payload, done, n) {
