@@ -7,6 +7,7 @@
 
 #include <linux/dcache.h>
 #include <linux/nodemask.h>
+#include <linux/sched/stat.h>
 #include <linux/skbuff.h>
 #include <linux/topology.h>
 #include <linux/uaccess.h>
@@ -148,21 +149,30 @@ void zrs_helper_copy_payload(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
-bool zrs_helper_need_resched(void)
+static bool is_due(void)
 {
 	return tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY);
+}
+
+bool zrs_helper_cpu_wanted(void)
+{
+	return is_due() || !single_task_running();
 }
 
 /*
  * cond_resched() does nothing in a kernel that preempts, and with
  * CONFIG_PREEMPT_LAZY a loop in the kernel is preempted at the next tick only.
+ * Who was woken on this processor may have to wait as long, too: the loop goes
+ * on with its slice. yield() is for loops that others must end.
  */
 void zrs_helper_relax(void)
 {
 	cpu_relax();
 	cond_resched_tasks_rcu_qs();
-	if (zrs_helper_need_resched())
+	if (is_due())
 		schedule();
+	else if (!single_task_running())
+		yield();
 }
 
 bool zrs_helper_current_eager(void)

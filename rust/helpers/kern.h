@@ -45,7 +45,7 @@ size_t zrs_helper_sizeof_proto_ops(void);
 /* tasks */
 void zrs_helper_send_sigpipe(void);
 bool zrs_helper_current_exiting(void);
-bool zrs_helper_need_resched(void);
+bool zrs_helper_cpu_wanted(void);
 void zrs_helper_relax(void);
 void zrs_helper_copy_payload(void *to, const void *from, size_t bytes);
 bool zrs_helper_current_eager(void);

@@ -54,10 +54,10 @@ pub fn cpu_relax() {
 }
 
 /// Whether somebody else needs this CPU, also one whom a preemption would make wait for the next
-/// tick: [`relax`] gives it to him. Any context.
-pub fn need_resched() -> bool {
-    // SAFETY: looks at the calling task only.
-    unsafe { bindings::need_resched() }
+/// tick or for the end of our slice: [`relax`] gives it to him. Any context.
+pub fn cpu_wanted() -> bool {
+    // SAFETY: looks at the calling task and its CPU only.
+    unsafe { bindings::cpu_wanted() }
 }
 
 /// Whether the calling task gets a CPU as soon as an ordinary one: neither nice nor of a lower class.

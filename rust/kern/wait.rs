@@ -159,6 +159,22 @@ impl WaitQueue {
             bindings::init_wait_entry(helper.get(), 0);
         }
         let out = loop {
+            if let Some(work) = help.filter(|h| h.wanted()) {
+                // SAFETY: both are initialised; takes them off if they are on their queues.
+                unsafe {
+                    bindings::finish_wait(self.head.get(), entry.get());
+                    bindings::finish_wait(work.queue().head.get(), helper.get());
+                }
+                work.help();
+                patience -= 1;
+                if patience == 0 {
+                    help = None;
+                }
+                match cond() {
+                    Some(r) => break Ok(r),
+                    None => continue,
+                }
+            }
             if let Some(help) = help {
                 let queue = help.queue().head.get();
                 // SAFETY: queue and entry are initialised; from here until `finish_wait` this task may be
@@ -180,17 +196,7 @@ impl WaitQueue {
             if signal != 0 {
                 break Err(WaitError::Interrupted);
             }
-            if let Some(work) = help.filter(|h| h.wanted()) {
-                // SAFETY: as below.
-                unsafe {
-                    bindings::finish_wait(self.head.get(), entry.get());
-                    bindings::finish_wait(work.queue().head.get(), helper.get());
-                }
-                work.help();
-                patience -= 1;
-                if patience == 0 {
-                    help = None;
-                }
+            if help.is_some_and(H::wanted) {
                 continue;
             }
             match timeout {

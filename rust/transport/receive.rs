@@ -123,20 +123,28 @@ impl Link {
                 self.transmit();
                 self.feed_starved();
             }
-            if !last {
-                task::relax();
-            }
             // Others take completions, too.
             found = cond();
-            if last {
+            if last || found.is_some() {
                 break;
             }
+            task::relax();
         }
         self.spinning.fetch_sub(1, Full);
         if self.event.load(Relaxed) {
-            fault::asynchronous(|| self.drain_and_send(HELP_BUDGET));
+            fault::asynchronous(|| self.stop_looking());
         }
         found
+    }
+
+    /// The queue tells of completions again. Sleeps.
+    fn stop_looking(self: &Arc<Self>) {
+        let queues = self.tx.lock().queues.clone();
+        self.event.xchg(false, Full);
+        // Taken by now, most likely. What a driver cannot say, or has found, is looked into.
+        if queues.is_none_or(|q| !matches!(q.cq.arm(), Ok(false))) {
+            self.drain_and_send(HELP_BUDGET);
+        }
     }
 
     /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
@@ -158,7 +166,7 @@ impl Link {
             if fault::asynchronous(|| self.take_some(&queues, &mut wcs)) > 0 {
                 return true;
             }
-            if turn >= times || task::need_resched() {
+            if turn >= times || task::cpu_wanted() {
                 break;
             }
             task::cpu_relax();
@@ -184,7 +192,7 @@ impl Link {
         while taken < budget {
             let n = self.take_some(&queues, &mut wcs);
             taken += n;
-            if n > 0 {
+            if n == wcs.len() {
                 continue;
             }
             match queues.cq.arm() {
