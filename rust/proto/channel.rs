@@ -8,9 +8,9 @@
 //! leave. Data is planned ([`Channel::plan`]) and committed ([`Channel::commit`]) by the sender's
 //! own call; nothing is queued here.
 //!
-//! End of life: each side says once that it neither sends nor reads any more (End, or Reset on
-//! error) and lets the channel number go when it has said so and heard so. Whoever has heard it
-//! knows that no WRITE into its window can follow.
+//! End of life: one side says that it neither sends nor reads any more (End, or Reset on error), and
+//! both let the channel number go; but if it has leased a window to the other, it waits for the other's
+//! word, which that one then owes it: whoever has heard it knows that no WRITE into its window can follow.
 //!
 //! This file has the states and the ends; `hear.rs` what the peer's messages do, `say.rs` what
 //! the channel says, `room.rs` windows and what is given back to the peer.
@@ -513,8 +513,9 @@ impl Channel {
         self.no_reader = true;
     }
 
+    /// Whoever has leased a window must hear that no WRITE into it follows; nobody else waits.
     fn maybe_close(&mut self) {
-        if self.end_said && self.end_heard {
+        if self.end_said && (self.end_heard || self.window.is_none()) {
             self.close();
         }
     }

@@ -76,7 +76,8 @@ impl Sock {
         let mut slots: KVec<Option<Segment<super::Held>>> =
             KVec::with_capacity(params::LIMITS.msgs as usize, GFP_KERNEL)?;
         for _ in 0..params::LIMITS.msgs {
-            slots.push(None, GFP_KERNEL)?;
+            // Within capacity, so this cannot fail.
+            let _ = slots.push_within_capacity(None);
         }
         let old = core::mem::replace(&mut self.inner.lock().rx, RxQueue::new(slots));
         drop(old);

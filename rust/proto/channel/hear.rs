@@ -66,6 +66,7 @@ impl Channel {
             Type::Revoked => match self.window {
                 Some(w) if w.lease == h.arg0 && w.revoking => {
                     self.window = None;
+                    self.maybe_close();
                     Event::Revoked
                 }
                 _ => return Err(Violation::State),
@@ -202,15 +203,17 @@ impl Channel {
             return Ok(Event::Fin);
         }
         self.end_heard = true;
+        let owed = self.peer_window.is_some() || self.want & WANT_REVOKED != 0;
         self.peer_window = None;
         if h.kind == Type::Reset {
             self.fail(Failure::Reset);
         }
-        if !self.end_said {
-            // Let the peer let go of the channel.
+        if owed && !self.end_said {
+            // Let the peer let go of its window.
             self.want = WANT_END;
+        } else {
+            self.close();
         }
-        self.maybe_close();
         Ok(if h.kind == Type::Reset {
             Event::Failed
         } else {

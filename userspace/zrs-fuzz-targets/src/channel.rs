@@ -236,9 +236,10 @@ impl Course {
             }
             Type::End | Type::Reset => {
                 (m.fin_heard, m.end_heard) = (true, true);
-                m.peer = None;
+                // The peer waits for a word if it has leased a window that we have not given back.
+                let owed = m.peer.take().is_some() || m.revoked.is_some();
                 m.due = false;
-                if m.end_said {
+                if m.end_said || !owed {
                     m.phase = Phase::Closed;
                 }
                 m.end_called = true;
@@ -271,6 +272,9 @@ impl Course {
             }
             Type::Revoked => {
                 m.own = None;
+                if m.end_said {
+                    m.phase = Phase::Closed;
+                }
                 Event::Revoked
             }
             _ => Event::None,
@@ -321,7 +325,7 @@ impl Course {
                 assert!(m.end_called && h.pos == m.tx_pos);
                 (m.fin_said, m.end_said) = (true, true);
                 m.due = false;
-                if m.end_heard {
+                if m.end_heard || m.own.is_none() {
                     m.phase = Phase::Closed;
                 }
             }

@@ -45,6 +45,8 @@ struct End {
     /// It was closed with data unread, or data came after it.
     broke: bool,
     gave_up: bool,
+    /// It has said its last word.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl Pair {
             got: 0,
             broke: false,
             gave_up: false,
+            ended: false,
         };
         Self {
             end: [end(Some(connecting(LIMITS))), end(None)],
@@ -99,6 +102,9 @@ impl Pair {
             }
             Move::Say(side) => {
                 let said = self.end[side].ch.as_mut().and_then(say);
+                self.end[side].ended |= said
+                    .as_ref()
+                    .is_some_and(|h| matches!(h.kind, Type::End | Type::Reset));
                 self.pipe[1 - side].extend(said);
                 said.is_some()
             }
@@ -162,11 +168,13 @@ impl Pair {
             return;
         };
         if ch.state() == State::Closed {
-            // The host knows of no such channel, which happens only when connecting was given up.
+            // The host knows of no such channel: this side had its last word, or what comes is the
+            // answer of a host that knows of none either.
             assert!(
-                self.end.iter().any(|e| e.gave_up),
+                end.gave_up || end.ended || h.kind == Type::Reset,
                 "{h:?} for a channel that has ended"
             );
+            end.got += u64::from(h.len);
             if !matches!(h.kind, Type::Fin | Type::End | Type::Reset | Type::Credit) {
                 self.pipe[1 - side].push_back(Header::new(Type::Reset, h.src, h.dst));
             }

@@ -61,7 +61,7 @@ fn every_message_in_every_state() {
     // Connect Accept Reject | Data Written | Fin End Reset | Credit |
     // WindowRequest WindowGrant WindowRevoke Revoked | LinkCredit Heartbeat
     #[rustfmt::skip]
-    let table: [Case; 18] = [
+    let table: [Case; 20] = [
         ("CONNECT not sent yet", || connecting(LIMITS),
             [S; 15]),
         ("connecting", sent,
@@ -96,15 +96,30 @@ fn every_message_in_every_state() {
             a.shut(false);
             say_a(a, Type::End);
         }),
-            [S, S, S, Ok(Unwanted), S, Ok(Fin), Ok(Fin), Ok(Failed), Ok(None),
+            [Ok(None); 15]),
+        ("END said, window leased", || after(|a, b| {
+            lease(a, b, 65536, 0, 1);
+            a.shut(false);
+            say_a(a, Type::End);
+        }),
+            [S, S, S, Ok(Unwanted), Ok(Unwanted), Ok(Fin), Ok(Fin), Ok(Failed), Ok(None),
              Ok(None), Ok(Room), S, S, S, S]),
-        ("RESET said", || after(|a, _| {
+        ("RESET said, revoking", || after(|a, b| {
+            lease(a, b, 65536, 0, 1);
+            a.revoke();
+            say_a(a, Type::WindowRevoke);
             a.shut(true);
             say_a(a, Type::Reset);
         }),
-            [S, S, S, Ok(Unwanted), S, Ok(Fin), Ok(Fin), Ok(Failed), Ok(None),
-             Ok(None), Ok(Room), S, S, S, S]),
+            [S, S, S, Ok(Unwanted), Ok(Unwanted), Ok(Fin), Ok(Fin), Ok(Failed), Ok(None),
+             Ok(None), Ok(Room), S, Ok(Revoked), S, S]),
         ("END heard", || after(|a, b| {
+            b.shut(false);
+            tell(b, a);
+        }),
+            [Ok(None); 15]),
+        ("END heard, peer's window", || after(|a, b| {
+            lease(b, a, 65536, 0, 1);
             b.shut(false);
             tell(b, a);
         }),
@@ -305,7 +320,7 @@ fn accepted_too_late() {
     let nobody = over_the_wire(&Header::new(Type::Reset, b.local(), id(10, 1)));
     assert_eq!(b.on_message(&nobody), Ok(Event::Failed));
     assert_eq!(b.on_message(&nobody), Ok(Event::None));
-    say_a(&mut b, Type::End);
+    assert!(!b.has_control());
     assert_eq!(
         (b.state(), b.failure()),
         (State::Closed, Some(Failure::Reset))

@@ -61,6 +61,8 @@ pub struct Sock {
     pub closed: bool,
     /// It was closed while it was connecting: its channel is given up.
     pub gave_up: bool,
+    /// It has said its last word.
+    pub ended: bool,
     pub shut_read: bool,
     /// Bytes that had arrived, read or not.
     pub arrived: u64,
@@ -115,6 +117,7 @@ impl Sock {
             starved: false,
             closed: false,
             gave_up: false,
+            ended: false,
             shut_read: false,
             arrived: 0,
             closed_at: None,
@@ -157,6 +160,7 @@ impl Sock {
             }
             Type::WindowGrant if h.arg1 == 0 => stats.window_denials += 1,
             Type::WindowGrant => stats.window_grants += 1,
+            Type::End | Type::Reset => self.ended = true,
             _ => {}
         }
     }
@@ -219,14 +223,18 @@ impl World {
     }
 
     /// A message for a channel that is not there, or on another link, is answered with a Reset
-    /// (row L2), but for one that may cross with the channel's last. Only a host that gives a
-    /// channel up, while it is connecting or as an orphan, makes that happen.
+    /// (row L2), but for one that may cross with the channel's last. Only a host that has said the
+    /// last word, or gives a channel up, while it is connecting or as an orphan, makes that happen.
     fn on_unknown(&mut self, link: usize, side: usize, h: &Header) {
         if self.links[link].hostile.is_none() {
             let was = |s: &&Sock| s.host == side && s.link == link && s.id == h.dst;
             let given_up = self.socks.iter().rfind(was).is_some_and(|s| {
                 let c = &self.conns[s.conn];
-                c.dropped || c.timed_out || c.socks.iter().flatten().any(|s| self.socks[*s].gave_up)
+                s.ended
+                    || h.kind == Type::Reset
+                    || c.dropped
+                    || c.timed_out
+                    || c.socks.iter().flatten().any(|s| self.socks[*s].gave_up)
             });
             if !given_up {
                 self.fail(&format!("a message for a channel that has ended: {h:?}"));

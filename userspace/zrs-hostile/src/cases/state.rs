@@ -108,8 +108,7 @@ fn after_the_end(w: &mut World) -> Outcome {
     let before = w.stats()?;
     peer.data(&mut chan, b"all")?;
     say(&mut peer, &chan, Type::End)?;
-    let (end, _) = peer.expect(Type::End, w.limit(10))?;
-    ensure(end.src == chan.remote, "End of another channel")?;
+    // Not answered: no window of ours was the victim's.
     nobody(w, &mut peer, &chan)?;
     expect_end(&mut stream, b"all", &[0])?;
     w.expect_alive(&mut peer, &before)
@@ -124,7 +123,6 @@ fn reset_with_anything(w: &mut World) -> Outcome {
     h.credit.msgs = u32::MAX;
     h.credit.small = u64::MAX;
     peer.send(h, &[])?;
-    peer.expect(Type::End, w.limit(10))?;
     expect_end(&mut stream, &[], &[libc::ECONNRESET])?;
     peer.send(h, &[])?;
     peer.send(h, &[])?;

@@ -21,13 +21,15 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "signals", checks)
 }
 
-/// Runs `main` on this thread while it gets signals all the time.
+/// Runs `main` on this thread while it gets signals all the time: in between it has `every_us`, for a
+/// thread that has the next one waiting when its handler returns would never come to anything else.
 fn storm<T>(restart: bool, every_us: u64, dwell_us: u32, main: impl FnOnce() -> T) -> Result<T> {
     wild::handle_signal(restart, dwell_us)?;
     let thread = wild::this_thread();
+    let pause = Duration::from_micros(every_us + u64::from(dwell_us));
     let signal = |_| {
         let _ = wild::signal_thread(thread);
-        thread::sleep(Duration::from_micros(every_us));
+        thread::sleep(pause);
     };
     Ok(beside(1, signal, main))
 }
