@@ -139,6 +139,7 @@ fn colour(carrier: Carrier) -> RGBColor {
         Carrier::ZrsRing => RGBColor(86, 180, 233),
         Carrier::ZrsZerocopy => RGBColor(190, 170, 0),
         Carrier::ZrsMapped => RGBColor(0, 90, 60),
+        Carrier::ZrsRingSpin => RGBColor(120, 170, 60),
         Carrier::ZrsSpin => RGBColor(0, 158, 115),
         Carrier::Rsockets => RGBColor(213, 94, 0),
         Carrier::RsocketsSpin => RGBColor(230, 159, 0),

@@ -29,6 +29,7 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
             ("signaled_per_mib", "1/MiB"),
             ("calls_per_mib", "1/MiB"),
             ("calls_per_message", "1"),
+            ("recv_calls_per_mib", "1/MiB"),
             ("switches_per_mib", "1/MiB"),
         ],
     }
@@ -40,7 +41,7 @@ fn ids(measure: Measure, carrier: Carrier) -> &'static str {
         (_, c) if !c.is_zrs() => "",
         (Measure::Connect, _) => "B4",
         (Measure::Memory, _) => "B5",
-        (_, Carrier::ZrsRing) => "B3 Z4 Z6",
+        (_, Carrier::ZrsRing | Carrier::ZrsRingSpin) => "B3 Z4 Z6",
         (_, Carrier::ZrsZerocopy) => "B2 B3 Z4 Z6",
         (_, Carrier::ZrsMapped) => "Z4 Z6",
         _ => "Z4 Z6",

@@ -18,6 +18,8 @@ pub enum Carrier {
     Zrs,
     /// ZRS by `send()` and the receive ring.
     ZrsRing,
+    /// ZRS by `send()` and the receive ring, which is looked at again and again.
+    ZrsRingSpin,
     /// ZRS by `send()` with MSG_ZEROCOPY and the receive ring.
     ZrsZerocopy,
     /// ZRS by `send()` and mapped receives.
@@ -36,11 +38,12 @@ pub enum Carrier {
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Verbs,
         Self::VerbsEvents,
         Self::Zrs,
         Self::ZrsRing,
+        Self::ZrsRingSpin,
         Self::ZrsZerocopy,
         Self::ZrsMapped,
         Self::ZrsSpin,
@@ -57,6 +60,7 @@ impl Carrier {
             Self::VerbsEvents => "verbs-events",
             Self::Zrs => "zrs",
             Self::ZrsRing => "zrs-ring",
+            Self::ZrsRingSpin => "zrs-ring-spin",
             Self::ZrsZerocopy => "zrs-zerocopy",
             Self::ZrsMapped => "zrs-mapped",
             Self::ZrsSpin => "zrs-spin",
@@ -76,18 +80,26 @@ impl Carrier {
     pub fn is_zrs(self) -> bool {
         matches!(
             self,
-            Self::Zrs | Self::ZrsRing | Self::ZrsZerocopy | Self::ZrsMapped | Self::ZrsSpin
+            Self::Zrs
+                | Self::ZrsRing
+                | Self::ZrsRingSpin
+                | Self::ZrsZerocopy
+                | Self::ZrsMapped
+                | Self::ZrsSpin
         )
     }
 
     /// Whether ZRS receives by the ring.
     pub fn by_ring(self) -> bool {
-        matches!(self, Self::ZrsRing | Self::ZrsZerocopy)
+        matches!(self, Self::ZrsRing | Self::ZrsRingSpin | Self::ZrsZerocopy)
     }
 
     /// Whether a waiting receiver asks again and again.
     pub fn spins(self) -> bool {
-        matches!(self, Self::ZrsSpin | Self::RsocketsSpin | Self::TcpSpin)
+        matches!(
+            self,
+            Self::ZrsSpin | Self::ZrsRingSpin | Self::RsocketsSpin | Self::TcpSpin
+        )
     }
 }
 

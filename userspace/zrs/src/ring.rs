@@ -125,6 +125,13 @@ impl RxRing {
         self.recv_until(Some(Instant::now() + timeout))
     }
 
+    /// Whether a segment is in the ring, by a look at memory and no system call: for programs that poll.
+    /// Neither the end of the stream nor an error makes it true; ask [`RxRing::try_recv`] now and then.
+    pub fn has_segment(&self) -> bool {
+        let next = self.lock().next;
+        self.ring.head() > next
+    }
+
     /// As [`RxRing::recv`], with WouldBlock instead of waiting.
     pub fn try_recv(&self) -> io::Result<Option<Segment>> {
         let mut cursor = self.lock();

@@ -253,6 +253,7 @@ fn derive(values: &mut Values, base: &Values) {
     let mut more = Values::new();
     for (from, to) in [
         ("calls", "calls"),
+        ("recv_calls", "recv_calls"),
         ("switches", "switches"),
         ("kernel_work_requests", "work_requests"),
         ("kernel_recv_requests", "recv_requests"),

@@ -49,19 +49,27 @@ const COST_SIZES: [u64; 2] = [64, 1 << 20];
 /// The size that the targets are about; measured for longer.
 const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 
-/// Bytes from which mapped receives are measured.
-const MAPPED_LEAST: u64 = 64 << 10;
+/// Bytes from which mapped receives are measured, and a ring that is polled.
+const LARGE_LEAST: u64 = 64 << 10;
 
 /// Over what this makes sense.
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
-        Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped, ZrsRing, ZrsSpin,
-        ZrsZerocopy,
+        Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped, ZrsRing,
+        ZrsRingSpin, ZrsSpin, ZrsZerocopy,
     };
     match measure {
-        Measure::Throughput | Measure::Cost => {
-            &[Verbs, ZrsRing, ZrsZerocopy, ZrsMapped, Zrs, Rsockets, Tcp]
-        }
+        Measure::Throughput => &[Verbs, ZrsRing, ZrsZerocopy, ZrsMapped, Zrs, Rsockets, Tcp],
+        Measure::Cost => &[
+            Verbs,
+            ZrsRing,
+            ZrsRingSpin,
+            ZrsZerocopy,
+            ZrsMapped,
+            Zrs,
+            Rsockets,
+            Tcp,
+        ],
         Measure::BothWays => &[Verbs, ZrsRing, Zrs, Rsockets, Tcp],
         Measure::Latency => &[
             Verbs,
@@ -104,8 +112,9 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
         for &size in chosen {
             for &carrier in carriers(measure) {
                 let chosen = choice.carriers.is_empty() || choice.carriers.contains(&carrier);
-                // Less is not mapped.
-                if chosen && (carrier != Carrier::ZrsMapped || size >= MAPPED_LEAST) {
+                // Less is not mapped, and comes by the ring in part only.
+                let large = matches!(carrier, Carrier::ZrsMapped | Carrier::ZrsRingSpin);
+                if chosen && (!large || size >= LARGE_LEAST) {
                     items.push(item(measure, carrier, size, choice));
                 }
             }
@@ -165,9 +174,9 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        assert_eq!(all.len(), 6 * (8 + 2) + 5 + 5 * 4 + 8 * 6 + 3 + 3);
+        assert_eq!(all.len(), 6 * (8 + 2) + 6 + 5 * 4 + 8 * 6 + 3 + 3);
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 6 * 2 + 2 + 5 + 8 + 3 + 3);
+        assert_eq!(quick.len(), 6 * 2 + 3 + 5 + 8 + 3 + 3);
         let some = plan(&Choice {
             measures: &[Measure::Latency, Measure::Memory],
             carriers: &[Carrier::Rsockets],

@@ -2,8 +2,8 @@
 //! The receiving end of a measurement: by recv() into a buffer, asking or sleeping, by the ring, or mapped.
 
 use std::io::{self, Read};
-use std::thread;
 use std::time::Duration;
+use std::{hint, thread};
 
 use zrs::{Area, PageBuf, RxRing, Segment};
 use zrs_bench::Carrier;
@@ -54,7 +54,7 @@ impl<'a> Rx<'a> {
         };
         let spins = match conn {
             // The kernel does it for us.
-            Conn::Zrs(stream) if carrier.spins() => {
+            Conn::Zrs(stream) if carrier.spins() && !carrier.by_ring() => {
                 said(stream.set_busy_poll(SPIN), || "cannot poll".into())?;
                 false
             }
@@ -112,6 +112,7 @@ impl<'a> Rx<'a> {
                 How::Ring { ring, rest } => {
                     let next = match rest.take() {
                         Some(rest) => Some(rest),
+                        None if self.spins => poll(ring)?.map(|segment| (segment, 0)),
                         None => ring.recv()?.map(|segment| (segment, 0)),
                     };
                     match next {
@@ -134,6 +135,25 @@ impl<'a> Rx<'a> {
             }
         }
         Ok(true)
+    }
+}
+
+/// So many looks at a ring for one question of the kernel whether the stream has ended.
+const LOOKS: u32 = 10_000_000;
+
+/// The next segment, without a system call as long as the stream goes on.
+fn poll(ring: &RxRing) -> io::Result<Option<Segment>> {
+    loop {
+        for _ in 0..LOOKS {
+            if ring.has_segment() {
+                return ring.recv();
+            }
+            hint::spin_loop();
+        }
+        match ring.try_recv() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            found => return found,
+        }
     }
 }
 

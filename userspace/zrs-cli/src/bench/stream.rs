@@ -110,5 +110,9 @@ pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
         })?;
         broken((&mut &*conn).write_all(&count.to_be_bytes()))?;
         values = meter.map(Meter::stop).unwrap_or_default();
+        // Those of the receiver alone.
+        if let Some(&calls) = values.get("calls") {
+            values.insert("recv_calls".into(), calls);
+        }
     }
 }
