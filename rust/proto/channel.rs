@@ -489,6 +489,16 @@ impl Channel {
         }
     }
 
+    /// What arrives cannot be kept: the stream is broken, and the peer is told so. What had arrived before
+    /// can be read.
+    pub fn break_off(&mut self, why: Failure) {
+        if self.state != State::Closed {
+            self.fail(why);
+            self.no_reader = true;
+            self.say_reset();
+        }
+    }
+
     /// The program waits no longer for the answer to its CONNECT. The channel's number is given up
     /// with it; an answer that comes late finds no channel and is answered by a Reset.
     fn give_up(&mut self) {

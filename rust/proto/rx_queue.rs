@@ -87,6 +87,14 @@ pub struct Spent {
     pub small: u64,
 }
 
+/// Where a segment is in storage of which a power of two is used.
+fn slot<T>(slots: &[Option<Segment<T>>], index: u32) -> usize {
+    match slots.len().checked_ilog2() {
+        Some(log) => index as usize & (1_usize << log).wrapping_sub(1),
+        None => 0,
+    }
+}
+
 /// The queue. The capacity is the storage's length, rounded down to a power of two.
 pub struct RxQueue<S> {
     slots: S,
@@ -118,11 +126,31 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     fn slot(&self, index: u32) -> usize {
-        let capacity = self.slots.len();
-        match capacity.checked_ilog2() {
-            Some(log) => index as usize & (1_usize << log).wrapping_sub(1),
-            None => 0,
+        slot(&self.slots, index)
+    }
+
+    /// Whether the storage has no room for one more segment.
+    pub fn is_full(&self) -> bool {
+        match self.slots.get(self.slot(self.tail)) {
+            Some(slot) => slot.is_some(),
+            None => true,
         }
+    }
+
+    /// Takes larger storage, and returns what is not needed any more: that, if it is not larger. The
+    /// segments keep their indices.
+    pub fn move_to(&mut self, slots: S) -> S {
+        if slots.len() <= self.slots.len() {
+            return slots;
+        }
+        let mut old = core::mem::replace(&mut self.slots, slots);
+        for index in self.indices() {
+            let (from, to) = (slot(&old, index), self.slot(index));
+            if let (Some(from), Some(to)) = (old.get_mut(from), self.slots.get_mut(to)) {
+                core::mem::swap(from, to);
+            }
+        }
+        old
     }
 
     /// Segments in the queue.

@@ -18,7 +18,6 @@ use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
 use crate::transport::link::{Chance, Link};
 
@@ -69,19 +68,6 @@ impl Sock {
             inner.bound_addr
         };
         self.host.ports.lock().unbind(&self.net, addr);
-    }
-
-    /// Room for what may arrive on a channel.
-    pub(super) fn make_rx(&self) -> Result {
-        let mut slots: KVec<Option<Segment<super::Held>>> =
-            KVec::with_capacity(params::LIMITS.msgs as usize, GFP_KERNEL)?;
-        for _ in 0..params::LIMITS.msgs {
-            // Within capacity, so this cannot fail.
-            let _ = slots.push_within_capacity(None);
-        }
-        let old = core::mem::replace(&mut self.inner.lock().rx, RxQueue::new(slots));
-        drop(old);
-        Ok(())
     }
 
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
@@ -173,7 +159,6 @@ impl Sock {
         // A former attempt may have failed just now, and whoever failed it be about to do this.
         Sock::settle(this);
         this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
-        this.make_rx()?;
         {
             let mut inner = this.inner.lock();
             inner.remote = addr;

@@ -163,9 +163,6 @@ impl Sock {
         let Ok(child) = Sock::new(host.clone(), link.net.clone()) else {
             return Ok(Err(Refusal::NoResources));
         };
-        if child.make_rx().is_err() {
-            return Ok(Err(Refusal::NoResources));
-        }
         let Ok(id) = Sock::enter_table(&child) else {
             return Ok(Err(Refusal::NoResources));
         };

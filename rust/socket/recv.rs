@@ -8,17 +8,22 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{take_turn, Sock};
+use super::{report_failure, take_turn, Sock};
 use crate::kern::contig::Payload;
 use crate::kern::errno::*;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::wait::{Timeout, WaitMode};
-use crate::proto::channel::Channel;
+use crate::params;
+use crate::proto::channel::{Channel, Failure};
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::Segment;
+use crate::proto::ChanId;
 use crate::stats::STATS;
 use crate::transport::pool::HeldBlock;
 use crate::transport::window::Window;
+
+/// Messages that a queue has room for at first.
+const RX_FIRST: u32 = 4;
 
 /// What holds a segment that is not in the window.
 pub(crate) enum Held {
@@ -344,6 +349,44 @@ impl Sock {
             this.settle_window();
         }
     }
+}
+
+impl Sock {
+    /// There is room in the queue for one more message on channel `id`, or the channel is broken off for
+    /// want of memory. Only for the receiving party, one thread at a time. Sleeps; without locks.
+    ///
+    /// A channel that carries nothing needs no queue, and one whose program reads in time a short one.
+    pub(crate) fn make_room(&self, id: ChanId) {
+        let have = {
+            let inner = self.inner.lock();
+            // More than its limit the peer may not send.
+            if !inner.rx.is_full() || inner.rx.len() >= params::LIMITS.msgs {
+                return;
+            }
+            inner.rx.len()
+        };
+        let want = (have * 4).clamp(RX_FIRST, params::LIMITS.msgs);
+        let Ok(slots) = new_slots(want as usize) else {
+            let inner = &mut *self.inner.lock();
+            if let Some(c) = inner.chan.as_mut().filter(|c| c.local() == id) {
+                c.break_off(Failure::NoResources);
+                report_failure(inner);
+                self.wake_state_in(inner);
+            }
+            return;
+        };
+        let old = self.inner.lock().rx.move_to(slots);
+        drop(old);
+    }
+}
+
+fn new_slots(n: usize) -> Result<KVec<Option<Segment<Held>>>> {
+    let mut slots = KVec::with_capacity(n, GFP_KERNEL)?;
+    for _ in 0..n {
+        // Within capacity, so this cannot fail.
+        let _ = slots.push_within_capacity(None);
+    }
+    Ok(slots)
 }
 
 /// Frees what a segment was held in. Not under a socket's or link's lock.

@@ -109,7 +109,8 @@ impl Link {
     }
 
     /// Looks at the completion queue once, or again and again, without being told by it, until `cond`
-    /// gives something, the time is `over`, or a signal comes. Sleeps.
+    /// gives something, the time is `over`, a signal comes, or somebody else wants the processor: as KVM's
+    /// halt polling has it, who sleeps then is woken on a free one, or at once. Sleeps.
     pub(crate) fn spin<R>(
         self: &Arc<Self>,
         over: impl Fn() -> bool,
@@ -129,6 +130,13 @@ impl Link {
                 break;
             }
             task::relax();
+            if task::cpu_wanted() {
+                // That may be a thread without which nothing comes.
+                if !self.is_software() {
+                    break;
+                }
+                task::give_way();
+            }
         }
         self.spinning.fetch_sub(1, Full);
         if self.event.load(Relaxed) {
@@ -139,12 +147,25 @@ impl Link {
 
     /// The queue tells of completions again. Sleeps.
     fn stop_looking(self: &Arc<Self>) {
-        let queues = self.tx.lock().queues.clone();
-        self.event.xchg(false, Full);
-        // Taken by now, most likely. What a driver cannot say, or has found, is looked into.
-        if queues.is_none_or(|q| !matches!(q.cq.arm(), Ok(false))) {
+        let armed = {
+            // Also against the end of the link, which takes the queues when this is free.
+            let _one = self.drain.lock();
+            let queues = self.tx.lock().queues.clone();
+            self.event.xchg(false, Full);
+            self.drained.fetch_add(1, Relaxed);
+            queues.is_some_and(|q| matches!(q.cq.arm(), Ok(false)))
+        };
+        // What came was taken, most likely. What a driver cannot say, or has found, is looked into.
+        if !armed {
             self.drain_and_send(HELP_BUDGET);
         }
+    }
+
+    /// Whether threads do the work of the link's device.
+    fn is_software(&self) -> bool {
+        let tx = self.tx.lock();
+        let queues = tx.queues.as_ref();
+        queues.is_some_and(|q| q.verbs.pd.device().is_software())
     }
 
     /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
@@ -306,6 +327,9 @@ impl Link {
             self.no_channel(h);
             return Ok(());
         };
+        if matches!(h.kind, Type::Data | Type::Written) {
+            sock.make_room(h.dst);
+        }
         let mut held = match h.kind {
             Type::Data => arrival.hold(),
             _ => None,

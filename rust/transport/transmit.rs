@@ -508,11 +508,16 @@ impl Link {
             let Said {
                 sock,
                 closed,
+                failed,
                 accepted,
             } = said;
             if let Some(sock) = sock {
                 if accepted {
                     sock.wake_write();
+                }
+                if failed {
+                    // Whoever waited for what comes next is told that nothing does.
+                    sock.wake_state();
                 }
                 if closed {
                     Sock::settle(&sock);
@@ -568,6 +573,7 @@ impl Link {
                 }
                 if let Some(c) = &inner.chan {
                     said.closed = c.state() == State::Closed;
+                    said.failed = said.closed && c.failure().is_some();
                     if c.has_control() && header.is_some() {
                         let sock = sock.clone();
                         inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
@@ -631,6 +637,13 @@ impl Link {
         done
     }
 
+    /// Whether all that was posted has been acknowledged by the peer's device: what channels said before
+    /// they left the link may still be on its way. As [`Self::done_with`].
+    pub(crate) fn has_delivered(self: &Arc<Self>) -> bool {
+        let seq = self.tx.lock().seq;
+        self.done_with(seq)
+    }
+
     /// Whether the device is done with all messages up to number `seq`. If that cannot be known, it will
     /// be soon.
     pub(crate) fn done_with(self: &Arc<Self>, seq: u64) -> bool {
@@ -667,6 +680,8 @@ struct Said {
     sock: Option<Arc<Sock>>,
     /// It has nothing more to say, ever.
     closed: bool,
+    /// And that is a failure.
+    failed: bool,
     /// It is open now.
     accepted: bool,
 }

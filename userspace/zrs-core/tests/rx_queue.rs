@@ -112,6 +112,39 @@ fn capacity_is_a_power_of_two() {
     }
 }
 
+/// Segments keep their indices when the storage grows, wherever in it they are, and smaller storage is
+/// not taken.
+// rows: B5 Z6
+#[test]
+fn storage_grows() {
+    for first in [0, 1, 3, u32::MAX - 1] {
+        let mut q = queue(0, first);
+        assert!(q.is_full());
+        let (mut next, mut had) = (0, 0);
+        for storage in [2, 2, 1, 7, 16] {
+            let old = q.move_to((0..storage).map(|_| None).collect());
+            assert_eq!(old.len(), storage.min(had), "the smaller one comes back");
+            assert!(old.iter().all(Option::is_none));
+            if storage <= had {
+                continue;
+            }
+            had = storage;
+            while !q.is_full() {
+                let index = first.wrapping_add(next);
+                assert_eq!(q.push(seg(next.into(), 1, None)), Ok(index));
+                next += 1;
+            }
+            // The oldest stays: what is moved begins somewhere.
+            while q.len() > 1 {
+                assert!(q.discard(&NoRing).is_some());
+            }
+            let index = first.wrapping_add(next - 1);
+            assert_eq!(q.get_mut(index).map(|s| s.pos), Some(u64::from(next - 1)));
+        }
+        assert_eq!((q.len(), q.bytes()), (1, 1));
+    }
+}
+
 // rows: Z5 Z6
 #[test]
 fn room_goes_back_in_order() {

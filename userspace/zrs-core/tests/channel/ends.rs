@@ -139,6 +139,23 @@ fn reset() {
     }
 }
 
+/// Who cannot keep what arrives breaks the stream off: nothing of it is kept, and the peer hears.
+// rows: B9 E4
+#[test]
+fn broken_off() {
+    let (mut a, mut b) = pair();
+    let data = small(&mut a, 10);
+    b.break_off(Failure::NoResources);
+    b.break_off(Failure::LinkLost);
+    assert_eq!(b.failure(), Some(Failure::NoResources));
+    assert_eq!(b.on_message(&data), Ok(Event::Unwanted));
+    assert!(b.write_ended() && b.plan(1, false) == Plan::Wait);
+    assert_eq!(say_a(&mut b, Type::Reset).kind, Type::Reset);
+    b.shut(false);
+    assert!(!b.has_control());
+    assert_eq!(b.state(), State::Closed);
+}
+
 /// END and RESET are the last word: nothing that happens later is said any more.
 // rows: L2 B9
 #[test]
