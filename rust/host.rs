@@ -2,7 +2,7 @@
 
 //! What the module has once: devices, links, channels, ports, and the network namespaces in use.
 //!
-//! Locks: `nets`, then `links`, then `devices` (mutexes; `lenders` is alone); `table` is a spinlock
+//! Locks: `nets`, then `links`, then `devices` (mutexes; `lenders` comes after a link's `drain`); `table` is a spinlock
 //! below all others.
 //! See `socket.rs` for the whole order.
 
@@ -38,6 +38,8 @@ use crate::uapi::zrs_info;
 
 /// How long a link without channels lives on in a namespace without sockets.
 const IDLE_MS: u32 = 1000;
+/// When a link without channels is looked at again whose last words are not acknowledged, in milliseconds.
+const DELIVERED_MS: u32 = 20;
 
 /// How long a link without channels lives on in a namespace with sockets, in nanoseconds.
 const UNUSED_NS: u64 = 60_000_000_000;
@@ -323,9 +325,14 @@ impl Host {
 
     /// A link has lost its last channel, or a namespace its last socket.
     pub(crate) fn look_for_idle(self: &Arc<Self>) {
+        self.look_for_idle_in(IDLE_MS);
+    }
+
+    fn look_for_idle_in(self: &Arc<Self>, ms: u32) {
+        let delay = msecs_to_jiffies(ms);
         let _ = self
             .queue
-            .enqueue_delayed::<Arc<Host>, 1>(self.clone(), msecs_to_jiffies(IDLE_MS));
+            .enqueue_delayed::<Arc<Host>, 1>(self.clone(), delay);
     }
 
     /// Somebody listens in `net`: connections are taken. Sleeps.
@@ -424,7 +431,7 @@ impl Host {
     /// go away.
     fn end_idle(self: &Arc<Self>) {
         let now = now_ns();
-        let (mut again, mut unused) = (false, false);
+        let (mut again, mut unused) = (None, false);
         let Ok(links) = self.snapshot() else {
             // No memory just now.
             self.look_for_idle();
@@ -440,20 +447,26 @@ impl Host {
             drop(nets);
             if sockets > 0 {
                 match link.idle_for(now) {
-                    Some(idle) if idle > UNUSED_NS => link.fail(Failure::LinkLost),
+                    Some(idle) if idle > UNUSED_NS && link.has_delivered() => {
+                        link.fail(Failure::LinkLost)
+                    }
                     Some(_) => unused = true,
                     None => {}
                 }
                 continue;
             }
-            if link.channels() == 0 || now.saturating_sub(since) > ORPHAN_NS {
+            let ended = link.channels() == 0;
+            if ended && link.has_delivered() || now.saturating_sub(since) > ORPHAN_NS {
                 link.lost("channels do not end");
             } else {
-                again = true;
+                again = Some(match (again, ended) {
+                    (None | Some(DELIVERED_MS), true) => DELIVERED_MS,
+                    _ => IDLE_MS,
+                });
             }
         }
-        if again {
-            self.look_for_idle();
+        if let Some(ms) = again {
+            self.look_for_idle_in(ms);
             return;
         }
         // The reference to the namespace goes outside of the lock.
@@ -483,6 +496,7 @@ impl Host {
             .into_iter()
             .filter(|l| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)))
             .filter_map(|l| Some((l.idle_for(now)?, l)))
+            .filter(|(_, l)| l.has_delivered())
             .max_by_key(|(idle, _)| *idle);
         if let Some((_, link)) = unused {
             link.fail(Failure::LinkLost);

@@ -149,30 +149,16 @@ void zrs_helper_copy_payload(void *to, const void *from, size_t bytes)
 	memcpy(to, from, bytes);
 }
 
-static bool is_due(void)
-{
-	return tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY);
-}
-
 bool zrs_helper_cpu_wanted(void)
 {
-	return is_due() || !single_task_running();
+	return tif_test_bit(TIF_NEED_RESCHED) || tif_test_bit(TIF_NEED_RESCHED_LAZY) ||
+	       !single_task_running();
 }
 
-/*
- * cond_resched() does nothing in a kernel that preempts, and with
- * CONFIG_PREEMPT_LAZY a loop in the kernel is preempted at the next tick only.
- * Who was woken on this processor may have to wait as long, too: the loop goes
- * on with its slice. yield() is for loops that others must end.
- */
 void zrs_helper_relax(void)
 {
 	cpu_relax();
 	cond_resched_tasks_rcu_qs();
-	if (is_due())
-		schedule();
-	else if (!single_task_running())
-		yield();
 }
 
 bool zrs_helper_current_eager(void)

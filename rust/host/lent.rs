@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages that were lent to programs: nothing tells when one is back, so somebody has to look.
+//! Pages that were lent to programs: nothing tells when one is back, so somebody has to look. Likewise when
+//! a program holds much in its ring, and does not tell when it has given it back.
 //!
-//! Locks: `lenders` (mutex), alone.
+//! Locks: `lenders` (mutex), behind a link's `drain`; nothing is taken under it.
 
 #![deny(unsafe_code)]
 
@@ -23,7 +24,7 @@ pub(super) const LENT_MS: u32 = 4;
 const LENT_MOST_MS: u32 = 256;
 
 impl Host {
-    /// The socket is about to lend pages to its program. ENOMEM.
+    /// The socket is about to lend pages to its program, or its ring is crowded. ENOMEM.
     pub(crate) fn watch_lender(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
         self.lenders.lock().push(sock.clone(), GFP_KERNEL)?;
         // Sooner, if the others have not been looked at for long; never later.

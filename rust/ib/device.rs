@@ -106,6 +106,12 @@ impl Device {
         unsafe { bindings::ib_uses_virt_dma(self.as_ptr()) }
     }
 
+    /// Whether threads of this machine's do the device's work (Soft-RoCE, siw).
+    pub(crate) fn is_software(&self) -> bool {
+        // No other ones have such addresses.
+        self.uses_virt_dma()
+    }
+
     /// Whether the device speaks iWARP: no WRITE with immediate, CM by TCP.
     pub(crate) fn is_iwarp(&self) -> bool {
         // SAFETY: By the type invariants the device is valid, and port 1 exists on every device.

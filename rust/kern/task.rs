@@ -40,9 +40,9 @@ pub fn cond_resched() {
     unsafe { bindings::cond_resched() };
 }
 
-/// A turn of a loop that waits for something to change in memory: lets others have the CPU if there
-/// are any, also those that a preemption would make wait for the next tick, and counts as a rest
-/// for [`synchronize_rcu_tasks`]. Context: may sleep.
+/// A turn of a loop that waits for something to change in memory: counts as a rest for
+/// [`synchronize_rcu_tasks`]. Who is wanted elsewhere ([`cpu_wanted`]) is to end the loop, or to
+/// [`give_way`]. Context: may sleep.
 pub fn relax() {
     // SAFETY: callers may sleep, which is all this needs.
     unsafe { bindings::relax() };
@@ -53,8 +53,15 @@ pub fn cpu_relax() {
     core::hint::spin_loop();
 }
 
+/// Lets others have the CPU, for as long as their slices last. Only for a loop that cannot end before one
+/// of them has run. Context: may sleep.
+pub fn give_way() {
+    // SAFETY: callers may sleep, which is all this needs.
+    unsafe { bindings::yield_() };
+}
+
 /// Whether somebody else needs this CPU, also one whom a preemption would make wait for the next
-/// tick or for the end of our slice: [`relax`] gives it to him. Any context.
+/// tick (a loop in the kernel, with `CONFIG_PREEMPT_LAZY`) or for the end of our slice. Any context.
 pub fn cpu_wanted() -> bool {
     // SAFETY: looks at the calling task and its CPU only.
     unsafe { bindings::cpu_wanted() }

@@ -4,7 +4,7 @@
 //! they come back.
 //!
 //! Nothing tells when a page is back: its reference count does. Whoever receives looks at it, and the host
-//! now and then.
+//! now and then. So it does for programs that hold much in their ring, should they not tell.
 
 #![deny(unsafe_code)]
 
@@ -39,7 +39,8 @@ impl Sock {
         }
     }
 
-    /// Somebody is to look whether pages are back. ENOMEM. Sleeps; the caller has the turn to receive.
+    /// Somebody is to look whether pages are back, or segments. ENOMEM. Sleeps; the caller has the turn to
+    /// receive, or has found the ring crowded.
     pub(super) fn will_lend(self: &Arc<Self>) -> Result {
         if core::mem::replace(&mut self.inner.lock().lender, true) {
             return Ok(());
@@ -78,14 +79,17 @@ impl Sock {
     }
 
     /// Takes what has come back. Returns whether there was something, and whether something is lent still,
-    /// or is being lent now; if not, whoever lends says so again.
+    /// or is being lent now, or held in a ring that is crowded; if not, whoever needs it says so again.
     pub(crate) fn look_for_lent(this: &Arc<Self>) -> (bool, bool) {
         let came = this.reap();
         if came {
             Sock::talk(this);
         }
         let mut inner = this.inner.lock();
-        inner.lender = inner.rx_turn || inner.rx.lent() > 0;
+        // Who has nothing to come needs no room.
+        let goes_on = inner.chan.as_ref().is_some_and(|c| !c.read_ended());
+        let holds = goes_on && inner.ring.is_some() && inner.is_crowded();
+        inner.lender = inner.rx_turn || inner.rx.lent() > 0 || holds;
         (came, inner.lender)
     }
 }

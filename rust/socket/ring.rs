@@ -153,7 +153,7 @@ const WINDOW_OFFSET: u64 = 1 << 32;
 
 impl super::Inner {
     /// Whether the peer may soon be out of room.
-    fn is_crowded(&self) -> bool {
+    pub(super) fn is_crowded(&self) -> bool {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
         let in_window = self.chan.as_ref().map_or(0, Channel::window_unread);
         // The rest lies elsewhere, and has a limit of its own.
@@ -195,6 +195,8 @@ impl Sock {
             Sock::withdraw_ring(this);
         }
         Sock::kick(this);
+        // It may show a window that is full already.
+        Sock::ask_for_doorbell(this);
         made
     }
 
@@ -342,5 +344,7 @@ impl Sock {
             }
             this.reap();
         }
+        // Should it not tell, its peer does not wait for ever. Without memory it may.
+        let _ = this.will_lend();
     }
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # rdma link delete under traffic: errors on both sides, no hang; a new device works.
-# rows: B9 E5 Z2
+# rows: B9 E5 Z2 Z6
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -18,12 +18,13 @@ traffic() {
 }
 for which in "B vb" "A va"; do
 	read -r host netdev <<<"$which"
-	traffic 1 "" "" && traffic 2 "" --ring && traffic 3 "--chunk 500" "" || ktap_bail "traffic"
+	traffic 1 "" "" && traffic 2 "" --ring && traffic 3 "--chunk 500" "" &&
+		traffic 4 "" --mapped || ktap_bail "traffic"
 	start listener "$host" holding zrs-selftest hold --what listen --addr 0.0.0.0:7800 || ktap_bail "listener"
 	sleep 0.5
 	check "rdma link delete rxe$host under traffic" timeout 30 rdma link delete "rxe$host"
 	check "the log says why" sh -c 'dmesg | grep -q "lost: its device goes"'
-	for i in 1 2 3; do
+	for i in 1 2 3 4; do
 		check_ended "an error for sender $i" "sender$i"
 		check_ended "what arrived, then an error for receiver $i" "receiver$i"
 	done
@@ -42,5 +43,18 @@ check "rdma link delete rxeA with a mapped window" timeout 30 rdma link delete r
 check "the mapping's holder lives" kill -0 "${PID[map]}"
 stop map
 check "a new device" up A va
+# Pages of the window that a program has mapped, and others in its pipe, are its own.
+mkfifo "$TMP/go"
+exec {go}<>"$TMP/go"
+A zrs-selftest hold --what lent --addr "$ADDR_B:7900" <"$TMP/go" >"$TMP/lent" 2>&1 {go}>&- &
+# shellcheck disable=SC2154 # a key
+PID[lent]=$!
+at_end "kill -9 $!; wait $!"
+says lent holding || ktap_bail "lent pages"
+check "rdma link delete rxeA with lent pages" timeout 30 rdma link delete rxeA
+check "a new device" up A va
+check_pair "a connection over it" xfer --sizes 5000,300000
+exec {go}>&-
+check_ended "the lent pages have what was received" lent
 check_pair "a connection over it" xfer --sizes 5000,300000
 ktap_done

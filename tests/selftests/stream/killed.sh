@@ -1,6 +1,6 @@
 #!/bin/bash
 # One side is killed: the other one gets what had arrived, then the end or an error; nothing hangs.
-# rows: B9 E4 E5 Z4
+# rows: B9 E4 E5 Z4 Z6
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -15,7 +15,7 @@ pair() {
 		start sender A sending zrs-selftest stream-send "$ADDR_B:$port" $2 &&
 		says receiver receiving
 }
-for how in "" --ring; do
+for how in "" --ring --mapped; do
 	pair "--expect eof --at-least 256k $how" "--expect eof" || ktap_bail "traffic"
 	sleep 0.3
 	stop sender

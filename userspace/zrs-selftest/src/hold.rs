@@ -11,7 +11,8 @@ use zrs_sys::Map;
 
 use crate::checks::{say, Checks};
 use crate::raw::{self, Result};
-use crate::serve::{ask, DISCARD};
+use crate::serve::{ask, DISCARD, FLOOD};
+use crate::wild;
 
 /// Hold something open until stdin ends; prints "holding" when it does
 #[derive(clap::Args)]
@@ -20,7 +21,7 @@ pub struct Args {
     what: What,
     /// listen: where; conn, ring, map: where `serve` runs
     #[arg(long, value_name = "ADDR:PORT", required_if_eq_any([
-        ("what", "listen"), ("what", "conn"), ("what", "ring"), ("what", "map")]))]
+        ("what", "listen"), ("what", "conn"), ("what", "ring"), ("what", "map"), ("what", "lent")]))]
     addr: Option<SocketAddrV4>,
 }
 
@@ -38,7 +39,24 @@ enum What {
     Ring,
     /// Only the mappings of a ring: the socket is closed, and not shut down before
     Map,
+    /// Pages that were received mapped, and others in a pipe; their bytes are looked at in the end
+    Lent,
 }
+
+/// What is held, and whether it is what it was.
+type Held = Box<dyn FnOnce() -> bool>;
+
+fn keep(it: impl Sized + 'static) -> Held {
+    Box::new(move || {
+        drop(it);
+        true
+    })
+}
+
+/// Bytes that are received mapped, and that go into a pipe.
+const LENT: usize = 300_000;
+const PIPED: usize = 64 << 10;
+const TAG: u8 = 21;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     raw::alarm(0);
@@ -47,24 +65,47 @@ pub fn run(args: &Args, checks: &mut Checks) {
     };
     say("holding");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    drop(held);
+    checks.yes("what was held", held(), "other bytes");
 }
 
-fn hold(args: &Args) -> Result<Box<dyn std::any::Any>> {
+/// Receives as much into an area and into a pipe.
+fn lend(addr: SocketAddrV4) -> Result<Held> {
+    let mut command = vec![FLOOD, TAG];
+    command.extend((1_u64 << 40).to_be_bytes());
+    let fd = ask(addr, &command)?;
+    let mut area = zrs::Stream::from(fd.try_clone()?).area(LENT)?;
+    let mut got = 0..0;
+    while got.len() < LENT / 2 {
+        // As far as whole pages are lent.
+        got = area.recv_at(0, LENT)?.range;
+    }
+    let (from, to) = wild::pipe()?;
+    let piped = wild::splice(&fd, &to, PIPED)?;
+    Ok(Box::new(move || {
+        let mut bytes = vec![0; piped];
+        let read = File::from(from).read_exact(&mut bytes).is_ok();
+        drop((fd, to));
+        let all = area.bytes(got).iter().chain(&bytes);
+        read && all.copied().all(|b| b == TAG)
+    }))
+}
+
+fn hold(args: &Args) -> Result<Held> {
     let addr = args
         .addr
         .unwrap_or(SocketAddrV4::new([127, 0, 0, 1].into(), 0));
     Ok(match args.what {
-        What::Dev => Box::new(File::options().read(true).write(true).open("/dev/zrs")?),
-        What::Socket => Box::new(raw::stream()?),
-        What::Listen => Box::new(raw::listener(addr)?),
-        What::Conn => Box::new(ask(addr, &[DISCARD])?),
-        What::Ring => Box::new(zrs::Stream::from(ask(addr, &[DISCARD])?).rx_ring()?),
+        What::Dev => keep(File::options().read(true).write(true).open("/dev/zrs")?),
+        What::Socket => keep(raw::stream()?),
+        What::Listen => keep(raw::listener(addr)?),
+        What::Conn => keep(ask(addr, &[DISCARD])?),
+        What::Ring => keep(zrs::Stream::from(ask(addr, &[DISCARD])?).rx_ring()?),
+        What::Lent => lend(addr)?,
         What::Map => {
             let fd = ask(addr, &[DISCARD])?;
             let ring = zrs_sys::sock::rx_ring(fd.as_fd())?;
             let (ring_len, window_len) = (ring.ring_bytes as usize, ring.window_bytes as usize);
-            Box::new((
+            keep((
                 Map::shared_write(fd.as_fd(), ring.ring_offset, ring_len)?,
                 Map::shared_read(fd.as_fd(), ring.window_offset, window_len)?,
             ))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! ZRS_IOC_RING_WAIT: what ends it, and what it refuses.
 
+use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use libc::{SOL_SOCKET, SO_BUSY_POLL};
 use zrs_sys::abi::{zrs_ioc_ring_wait, ZRS_IOC_RING_WAIT};
-use zrs_sys::{Look, Ring};
+use zrs_sys::{Doorbell, Look, Ring};
 
 use crate::checks::Checks;
 use crate::raw::{self, bytes_of, Result};
@@ -27,10 +28,12 @@ pub struct Args {
 
 /// Nothing that has an end of its own takes as long.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Nothing comes any more after that; a busy machine makes it no more than a smaller part of the same.
+const QUIET: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let tests: [fn(&Args, &mut Checks) -> Option<()>; 6] =
-        [refused, data, several, full, interrupted, ended];
+    let tests: [fn(&Args, &mut Checks) -> Option<()>; 7] =
+        [refused, data, several, full, interrupted, ended, silent];
     for test in tests {
         test(args, checks);
     }
@@ -208,5 +211,55 @@ fn ended(args: &Args, checks: &mut Checks) -> Option<()> {
         let seen = end.wait(u64::MAX, None);
         checks.eq("nor does it wait afterwards", seen, Ok(()));
     }
+    Some(())
+}
+
+/// A doorbell that nobody hears.
+struct Mute(Arc<OwnedFd>);
+
+impl Doorbell for Mute {
+    fn ring(&self) {}
+
+    fn wait(&self, head: u64, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.wait(head, timeout)
+    }
+}
+
+/// A program that holds all it can, gives it back and does not tell: it gets more all the same, without
+/// a system call.
+fn silent(args: &Args, checks: &mut Checks) -> Option<()> {
+    const BYTES: usize = 32 << 20;
+    let fd = Arc::new(checks.need("connect", ask(args.peer, &[ECHO]))?);
+    let bell = Box::new(Mute(fd.clone()));
+    let ring = Ring::open_with(&fd, bell).map_err(Into::into);
+    let ring = Arc::new(checks.need("a ring", ring)?);
+    let more_than = |n: u64, patience: Duration| {
+        let begin = Instant::now();
+        while ring.head() <= n && begin.elapsed() < patience {
+            thread::sleep(Duration::from_millis(1));
+        }
+        ring.head() > n
+    };
+    let (mut n, mut turns) = (ring.first(), 0);
+    let seen = thread::scope(|s| -> Result<()> {
+        s.spawn(|| raw::send_all(&*fd, &vec![1; BYTES]));
+        for _ in 0..3 {
+            let mut held = Vec::new();
+            while more_than(n, if held.is_empty() { PATIENCE } else { QUIET }) {
+                match ring.look(n)? {
+                    Look::Held(segment) => held.push(segment),
+                    Look::Kernel(len) => {
+                        _ = raw::recv(&*fd, &mut vec![0; len], libc::MSG_DONTWAIT)?
+                    }
+                    Look::Taken => {}
+                }
+                n += 1;
+            }
+            turns += u32::from(!held.is_empty());
+        }
+        raw::shutdown(&*fd, libc::SHUT_RDWR)
+    });
+    checks.eq("all of it held, three times", seen, Ok(()));
+    checks.eq("given back without a word, and more came", turns, 3);
     Some(())
 }

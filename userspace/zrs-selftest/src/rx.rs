@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receiving to the end, by recv() or by the ring.
+//! Receiving to the end: by recv(), by the ring, or mapped.
 
 use std::os::fd::OwnedFd;
 
-use zrs::{PageBuf, RxRing, Stream};
+use zrs::{Area, PageBuf, RxRing, Stream};
 
 use crate::raw::{self, Errno, Result};
 
@@ -11,6 +11,7 @@ use crate::raw::{self, Errno, Result};
 pub enum Rx {
     Plain(OwnedFd, PageBuf, usize),
     Ring(RxRing),
+    Mapped(Area),
 }
 
 /// Bytes of one recv().
@@ -26,12 +27,17 @@ impl Rx {
         Ok(Self::Plain(fd, PageBuf::new(BUFFER + align)?, align))
     }
 
+    /// By mapped receives.
+    pub fn mapped(fd: &OwnedFd) -> Result<Self> {
+        Ok(Self::Mapped(Stream::from(fd.try_clone()?).area(BUFFER)?))
+    }
+
     /// Gives the next bytes to `take`; false at the end.
     pub fn next(&mut self, take: impl FnOnce(&[u8]) -> Result<()>) -> Result<bool> {
         self.next_upto(BUFFER, take)
     }
 
-    /// As [`Rx::next`]; by recv() at most `most` bytes, by the ring what is in a segment.
+    /// As [`Rx::next`]; at most `most` bytes, but by the ring what is in a segment.
     pub fn next_upto(
         &mut self,
         most: usize,
@@ -50,6 +56,10 @@ impl Rx {
             },
             Self::Ring(ring) => match ring.recv()? {
                 Some(segment) => take(&segment).map(|()| true),
+                None => Ok(false),
+            },
+            Self::Mapped(area) => match area.recv(most)? {
+                Some(bytes) => take(&bytes).map(|()| true),
                 None => Ok(false),
             },
         }

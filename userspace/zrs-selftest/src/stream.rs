@@ -146,6 +146,9 @@ pub struct RecvArgs {
     /// Receive by the ring
     #[arg(long)]
     ring: bool,
+    /// Receive mapped
+    #[arg(long, conflicts_with = "ring")]
+    mapped: bool,
     /// Stop reading after the first bytes, until killed
     #[arg(long)]
     stall: bool,
@@ -155,7 +158,11 @@ pub fn recv(args: &RecvArgs, checks: &mut Checks) {
     let Some(fd) = connection(args.connect, args.listen, checks) else {
         return;
     };
-    let Some(mut rx) = checks.need("receiver", Rx::new(&fd, args.ring, 0)) else {
+    let rx = match args.mapped {
+        true => Rx::mapped(&fd),
+        false => Rx::new(&fd, args.ring, 0),
+    };
+    let Some(mut rx) = checks.need("receiver", rx) else {
         return;
     };
     let mut verifier = Verifier::new(Pattern::new(args.seed, 0, 0));

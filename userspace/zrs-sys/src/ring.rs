@@ -68,12 +68,17 @@ impl Ring {
     /// Asks the connected ZRS socket `fd` for its ring and maps it. Errors as
     /// [`sock::rx_ring`] and mmap(2); InvalidData for a ring this program does not understand.
     pub fn open(fd: &Arc<OwnedFd>) -> io::Result<Self> {
+        Self::open_with(fd, Box::new(fd.clone()))
+    }
+
+    /// The same, with another way to the kernel.
+    pub fn open_with(fd: &Arc<OwnedFd>, bell: Box<dyn Doorbell>) -> io::Result<Self> {
         let params = sock::rx_ring(fd.as_fd())?;
         let len = |bytes: u64| usize::try_from(bytes).map_err(|_| bad("too large"));
         let ring = Map::shared_write(fd.as_fd(), params.ring_offset, len(params.ring_bytes)?)?;
         let window = Map::shared_read(fd.as_fd(), params.window_offset, len(params.window_bytes)?)?;
         // SAFETY: only ZRS sockets know SOL_ZRS, and these are the mappings it named.
-        unsafe { Self::new(ring, window, Box::new(fd.clone())) }
+        unsafe { Self::new(ring, window, bell) }
     }
 
     /// # Safety
