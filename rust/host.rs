@@ -2,8 +2,8 @@
 
 //! What the module has once: devices, links, channels, ports, and the network namespaces in use.
 //!
-//! Locks: `nets`, then `links`, then `devices` (mutexes; `lenders` comes after a link's `drain`); `table` is a spinlock
-//! below all others.
+//! Locks: `nets`, then `links`, then `devices` (mutexes; `lenders` comes after a link's `drain`); `table` is
+//! a spinlock below all others.
 //! See `socket.rs` for the whole order.
 
 #![deny(unsafe_code)]
@@ -459,10 +459,8 @@ impl Host {
             if ended && link.has_delivered() || now.saturating_sub(since) > ORPHAN_NS {
                 link.lost("channels do not end");
             } else {
-                again = Some(match (again, ended) {
-                    (None | Some(DELIVERED_MS), true) => DELIVERED_MS,
-                    _ => IDLE_MS,
-                });
+                let ms = if ended { DELIVERED_MS } else { IDLE_MS };
+                again = Some(ms.min(again.unwrap_or(IDLE_MS)));
             }
         }
         if let Some(ms) = again {
