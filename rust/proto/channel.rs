@@ -13,13 +13,17 @@
 //! word, which that one then owes it: whoever has heard it knows that no WRITE into its window can follow.
 //!
 //! This file has the states and the ends; `hear.rs` what the peer's messages do, `say.rs` what
-//! the channel says, `room.rs` windows and what is given back to the peer.
+//! the channel says, `room.rs` windows and what is given back to the peer, `park.rs` how a channel is
+//! kept that nothing happens to.
 
 mod hear;
+mod park;
 mod room;
 mod say;
 
-use super::wire::{Credit, Header, Refusal, CHUNK_MAX, SMALL_MAX};
+pub use park::Parked;
+
+use super::wire::{Header, Refusal, CHUNK_MAX, SMALL_MAX};
 use super::{ChanId, Violation};
 
 /// Where a channel is in its life.
@@ -115,8 +119,16 @@ const WANT_FIN: u16 = 1 << 7;
 const WANT_END: u16 = 1 << 8;
 const WANT_RESET: u16 = 1 << 9;
 
+/// Data and Written messages, and bytes of Data, since the channel was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Count {
+    small: u64,
+    /// Wraps.
+    msgs: u32,
+}
+
 /// The peer's window, as we write into it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PeerWindow {
     lease: u32,
     addr: u64,
@@ -165,7 +177,7 @@ fn pad(size: u32, at: u64) -> u64 {
 }
 
 /// Our window, as the peer writes into it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnWindow {
     lease: u32,
     addr: u64,
@@ -256,7 +268,7 @@ pub enum Event {
 }
 
 /// One channel.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct Channel {
     state: State,
     local: ChanId,
@@ -267,12 +279,12 @@ pub struct Channel {
 
     ours: Limits,
     rx_pos: u64,
-    rx_msgs: u32,
-    rx_small: u64,
-    freed: Credit,
-    told: Credit,
+    rx: Count,
+    freed: Count,
+    told: Count,
     /// What arrived for no reader behind something that is not freed yet.
-    unwanted: Credit,
+    unwanted: Count,
+    unwanted_window: u64,
     window: Option<OwnWindow>,
     /// Bytes of this window or former ones that are not freed yet.
     window_unread: u64,
@@ -286,9 +298,8 @@ pub struct Channel {
 
     theirs: Limits,
     tx_pos: u64,
-    tx_msgs: u32,
-    tx_small: u64,
-    acked: Credit,
+    tx: Count,
+    acked: Count,
     peer_window: Option<PeerWindow>,
     revoked: u32,
     asked: bool,
@@ -310,11 +321,11 @@ impl Channel {
             ports: 0,
             ours,
             rx_pos: 0,
-            rx_msgs: 0,
-            rx_small: 0,
-            freed: Credit::default(),
-            told: Credit::default(),
-            unwanted: Credit::default(),
+            rx: Count::default(),
+            freed: Count::default(),
+            told: Count::default(),
+            unwanted: Count::default(),
+            unwanted_window: 0,
             window: None,
             window_unread: 0,
             leases: 0,
@@ -324,9 +335,8 @@ impl Channel {
             gone: false,
             theirs: Limits { msgs: 0, small: 0 },
             tx_pos: 0,
-            tx_msgs: 0,
-            tx_small: 0,
-            acked: Credit::default(),
+            tx: Count::default(),
+            acked: Count::default(),
             peer_window: None,
             revoked: 0,
             asked: false,

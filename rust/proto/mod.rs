@@ -18,6 +18,7 @@
 
 pub mod channel;
 pub mod link_flow;
+pub mod link_table;
 pub mod page_pool;
 pub mod readiness;
 pub mod runs;

@@ -92,7 +92,7 @@ impl Type {
 
 /// Why a CONNECT was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Refusal {
     /// Nobody listens at that port, or the backlog is full.
     NoListener = 1,

@@ -105,8 +105,8 @@ impl Channel {
     fn on_credit(&mut self, h: &Header) -> Result<bool, Violation> {
         let c = h.credit;
         let msgs_gain = c.msgs.wrapping_sub(self.acked.msgs);
-        let msgs_out = self.tx_msgs.wrapping_sub(self.acked.msgs);
-        if msgs_gain > msgs_out || c.small < self.acked.small || c.small > self.tx_small {
+        let msgs_out = self.tx.msgs.wrapping_sub(self.acked.msgs);
+        if msgs_gain > msgs_out || c.small < self.acked.small || c.small > self.tx.small {
             return Err(Violation::Credit);
         }
         let mut gain = msgs_gain != 0 || c.small != self.acked.small;
@@ -132,7 +132,7 @@ impl Channel {
         if h.pos != self.rx_pos {
             return Err(Violation::Position);
         }
-        let outstanding = self.rx_msgs.wrapping_sub(self.freed.msgs);
+        let outstanding = self.rx.msgs.wrapping_sub(self.freed.msgs);
         if outstanding >= self.ours.msgs {
             return Err(Violation::Credit);
         }
@@ -140,11 +140,11 @@ impl Channel {
         let mut room = len;
         let mut event = Event::Data;
         if h.kind == Type::Data {
-            let small = self.rx_small.wrapping_add(len);
+            let small = self.rx.small.wrapping_add(len);
             if small.wrapping_sub(self.freed.small) > u64::from(self.ours.small) {
                 return Err(Violation::Credit);
             }
-            self.rx_small = small;
+            self.rx.small = small;
         } else {
             // The peer cannot know of a window before the grant has left.
             let granted = self.want & WANT_GRANT == 0;
@@ -170,14 +170,14 @@ impl Channel {
             };
         }
         self.rx_pos = self.rx_pos.wrapping_add(len);
-        self.rx_msgs = self.rx_msgs.wrapping_add(1);
+        self.rx.msgs = self.rx.msgs.wrapping_add(1);
         if self.no_reader {
             if self.gone {
                 self.say_reset();
             }
             self.unwanted.msgs = self.unwanted.msgs.wrapping_add(1);
             let sum = match event {
-                Event::Written { .. } => &mut self.unwanted.window,
+                Event::Written { .. } => &mut self.unwanted_window,
                 _ => &mut self.unwanted.small,
             };
             *sum = sum.wrapping_add(room);

@@ -2,9 +2,8 @@
 
 //! Room for the peer: windows that are leased to it, and what is given back when it was read.
 
-use super::super::wire::Credit;
 use super::{
-    Channel, OwnWindow, State, WANT_CREDIT, WANT_GRANT, WANT_REVOKE, WINDOW_MAX, WINDOW_MIN,
+    Channel, Count, OwnWindow, State, WANT_CREDIT, WANT_GRANT, WANT_REVOKE, WINDOW_MAX, WINDOW_MIN,
 };
 
 impl Channel {
@@ -33,8 +32,6 @@ impl Channel {
             told: 0,
             revoking: false,
         });
-        self.freed.window = 0;
-        self.told.window = 0;
         self.say(WANT_GRANT);
         true
     }
@@ -67,22 +64,21 @@ impl Channel {
     /// A segment was consumed: one message, `window` bytes of the window or `small` bytes of
     /// DATA. Wants to tell the peer when a quarter of anything has gathered.
     pub fn freed(&mut self, window: u32, small: u32) {
-        self.count_freed(Credit {
-            window: u64::from(window),
+        let sum = Count {
             small: u64::from(small),
             msgs: 1,
-        });
+        };
+        self.count_freed(sum, u64::from(window));
         self.free_unwanted();
     }
 
-    fn count_freed(&mut self, sum: Credit) {
+    fn count_freed(&mut self, sum: Count, window: u64) {
         self.freed.msgs = self.freed.msgs.wrapping_add(sum.msgs);
         self.freed.small = self.freed.small.wrapping_add(sum.small);
-        self.window_unread = self.window_unread.saturating_sub(sum.window);
+        self.window_unread = self.window_unread.saturating_sub(window);
         let mut due = false;
         if let Some(w) = &mut self.window {
-            w.freed = w.freed.wrapping_add(sum.window);
-            self.freed.window = w.freed;
+            w.freed = w.freed.wrapping_add(window);
             due = w.freed.wrapping_sub(w.told) >= u64::from(w.size >> 2);
         }
         due |= self.freed.msgs.wrapping_sub(self.told.msgs) >= self.ours.msgs >> 2;
@@ -95,10 +91,11 @@ impl Channel {
     /// Gives back the room of what nobody will read, so that the peer does not wait; in the
     /// order of the stream, for the peer would write over what is still unread before it.
     pub(super) fn free_unwanted(&mut self) {
-        if self.rx_msgs.wrapping_sub(self.freed.msgs) == self.unwanted.msgs {
+        if self.rx.msgs.wrapping_sub(self.freed.msgs) == self.unwanted.msgs {
             let sum = core::mem::take(&mut self.unwanted);
+            let window = core::mem::take(&mut self.unwanted_window);
             if sum.msgs != 0 {
-                self.count_freed(sum);
+                self.count_freed(sum, window);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 //! What a channel says: data as it is planned and committed, and control messages.
 
-use super::super::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
+use super::super::wire::{Credit, Header, Type, CHUNK_MAX, SMALL_MAX};
 use super::super::ChanId;
 use super::{
     Channel, Chunk, Plan, State, WANT_ACCEPT, WANT_CONNECT, WANT_CREDIT, WANT_END, WANT_FIN,
@@ -16,7 +16,7 @@ impl Channel {
         if self.state != State::Open || self.write_ended() || want == 0 {
             return Plan::Wait;
         }
-        if self.tx_msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
+        if self.tx.msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
             return Plan::Wait;
         }
         if bulk {
@@ -32,7 +32,7 @@ impl Channel {
                 return Plan::Wait;
             }
         }
-        let out = self.tx_small.wrapping_sub(self.acked.small);
+        let out = self.tx.small.wrapping_sub(self.acked.small);
         let room = u64::from(self.theirs.small).saturating_sub(out);
         let n = want.min(SMALL_MAX);
         if room < u64::from(n) {
@@ -53,7 +53,7 @@ impl Channel {
         if self.state != State::Open || self.write_ended() {
             return None;
         }
-        if self.tx_msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
+        if self.tx.msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
             return None;
         }
         let (kind, len) = match plan {
@@ -70,12 +70,12 @@ impl Channel {
         let mut write_to = None;
         let n = u64::from(len);
         if kind == Type::Data {
-            let small = self.tx_small.wrapping_add(n);
+            let small = self.tx.small.wrapping_add(n);
             let over = small.wrapping_sub(self.acked.small) > u64::from(self.theirs.small);
             if len > SMALL_MAX || over {
                 return None;
             }
-            self.tx_small = small;
+            self.tx.small = small;
         } else {
             let w = self.peer_window.as_mut()?;
             let size = u64::from(w.size);
@@ -95,7 +95,7 @@ impl Channel {
             w.written = written;
         }
         self.tx_pos = self.tx_pos.wrapping_add(n);
-        self.tx_msgs = self.tx_msgs.wrapping_add(1);
+        self.tx.msgs = self.tx.msgs.wrapping_add(1);
         self.fill_credit(&mut header);
         Some(Chunk { header, write_to })
     }
@@ -167,11 +167,16 @@ impl Channel {
     }
 
     fn fill_credit(&mut self, h: &mut Header) {
-        h.credit = self.freed;
+        h.credit = Credit {
+            window: 0,
+            small: self.freed.small,
+            msgs: self.freed.msgs,
+        };
         if let Some(w) = &mut self.window {
             // Until the grant has left, the peer knows nothing of this lease.
             if self.want & WANT_GRANT == 0 {
                 h.lease = w.lease;
+                h.credit.window = w.freed;
                 w.told = w.freed;
             }
         }

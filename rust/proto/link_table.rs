@@ -1,0 +1,681 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The link table: the state of every channel of a host, found by its number Q (rows L1 to L3).
+//!
+//! The parties that work on a channel (the program's calls submit, the link transmits and receives,
+//! completion reports, the sweep parks) have no state of a channel of their own. Each asks for the entry, is
+//! granted it, and writes it back. A grant moves the registers out of the table, so that nobody else can
+//! have them: an entry whose registers are out is *locked* (bit L). The table waits on nobody; who finds an entry
+//! locked asks again.
+//!
+//! Where the registers of an entry are, from near to far:
+//!
+//! - *hot*: a slot with the registers as they are worked on. What is granted comes from here.
+//! - *near*: the second tier, sets of a few ways, with parked registers.
+//! - *home*: the entry's place in bulk memory, which it has as long as it lives. There is room for its parked
+//!   registers, so that parking never fails for want of it.
+//!
+//! An entry that is asked for comes back into a hot slot; when there is no free one, another entry goes out:
+//! one of a few picked at random, better one that was not used lately. It goes to its set in the second tier, and
+//! from there somebody goes home. [`LinkTable::sweep`] parks what was not used since it came by last.
+//!
+//! Numbers start at 1. A number is handed out again only after its entry was removed, and with the next
+//! generation, so that a late message for the old channel finds nothing.
+
+use core::ops::{BitAnd, BitOr, DerefMut};
+
+use super::ChanId;
+
+/// What the table keeps of a channel.
+pub trait Registers: Sized {
+    /// The same, as the lower tiers keep it.
+    type Parked;
+
+    /// Parks; `None`: stays hot.
+    fn park(&self) -> Option<Self::Parked>;
+    /// Brings back what was parked of entry `id`.
+    fn unpark(parked: &Self::Parked, id: ChanId) -> Self;
+    /// What is to be done about it: any of [`Work::T`], [`Work::R`] and [`Work::C`].
+    fn work(&self) -> Work;
+}
+
+/// Work bits of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work(u8);
+
+impl Work {
+    /// Nothing is to be done.
+    pub const NONE: Self = Self(0);
+    /// Submitted: the entry is somebody's.
+    pub const W: Self = Self(1);
+    /// It has something to transmit.
+    pub const T: Self = Self(2);
+    /// Something was received that nobody has consumed.
+    pub const R: Self = Self(4);
+    /// It is complete: its owner is to be told, then it can be freed.
+    pub const C: Self = Self(8);
+
+    /// Whether all bits of `other` are set.
+    pub fn has(self, other: Self) -> bool {
+        self & other == other
+    }
+}
+
+impl BitOr for Work {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitAnd for Work {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// The memory of a table, which whoever makes it brings along.
+pub trait Storage {
+    /// What an entry keeps.
+    type Regs: Registers;
+    /// Where hot registers lie: they are worked on in place, also while they are granted.
+    type Cell: DerefMut<Target = Self::Regs>;
+    /// Whose entry it is.
+    type Owner;
+    /// Hot slots.
+    type Hot: DerefMut<Target = [Slot<Self::Cell>]>;
+    /// The second tier.
+    type Near: DerefMut<Target = [Way<Parked<Self>>]>;
+    /// Homes, [`CHUNK`] at a time.
+    type Chunk: DerefMut<Target = [Home<Parked<Self>, Self::Owner>]>;
+    /// All chunks that there can be.
+    type Bulk: DerefMut<Target = [Option<Self::Chunk>]>;
+}
+
+/// Parked registers in storage `S`.
+pub type Parked<S> = <<S as Storage>::Regs as Registers>::Parked;
+
+/// Homes in a chunk of bulk memory.
+pub const CHUNK: usize = 64;
+
+/// How many slots are looked at for one that was not used lately.
+const TRIES: u32 = 8;
+
+/// A hot slot.
+pub struct Slot<B> {
+    /// Whose; 0: nobody's.
+    q: u32,
+    /// Its registers, or free ones; absent while they are granted.
+    cell: Option<B>,
+    /// Used since the sweep came by.
+    used: bool,
+    next_free: u32,
+}
+
+impl<B> Slot<B> {
+    /// A free slot with a place for registers, of any content.
+    pub fn new(cell: B) -> Self {
+        Self {
+            q: 0,
+            cell: Some(cell),
+            used: false,
+            next_free: 0,
+        }
+    }
+}
+
+/// A place in the second tier.
+pub struct Way<P>(Option<(u32, P)>);
+
+impl<P> Way<P> {
+    /// A free one.
+    pub const fn new() -> Self {
+        Self(None)
+    }
+}
+
+impl<P> Default for Way<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where the registers of an entry are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nowhere: the number is free.
+    Free { next: u32 },
+    /// In this hot slot, or granted from there.
+    Hot(u32),
+    /// In this place of the second tier.
+    Near(u32),
+    /// At home.
+    Home,
+}
+
+/// An entry's place in bulk memory.
+pub struct Home<P, C> {
+    gen: u32,
+    place: Place,
+    work: Work,
+    owner: Option<C>,
+    parked: Option<P>,
+}
+
+impl<P, C> Home<P, C> {
+    /// One that has never been used; chunks are filled with these.
+    pub const fn new() -> Self {
+        Self {
+            gen: 0,
+            place: Place::Free { next: 0 },
+            work: Work::NONE,
+            owner: None,
+            parked: None,
+        }
+    }
+}
+
+impl<P, C> Default for Home<P, C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why an entry is not granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// There is none of that number and generation.
+    Unknown,
+    /// It has no such work.
+    Idle,
+    /// Somebody has it. Ask again.
+    Locked,
+    /// All hot slots are locked, each by a party that is about to write back. Ask again.
+    Crowded,
+}
+
+/// An entry that is granted. Must be given to [`LinkTable::write_back`].
+#[must_use = "an entry is locked until it is written back"]
+pub struct Grant<B> {
+    id: ChanId,
+    slot: u32,
+    cell: B,
+}
+
+impl<B> Grant<B> {
+    /// Which.
+    pub fn id(&self) -> ChanId {
+        self.id
+    }
+
+    /// Its registers.
+    pub fn regs(&self) -> &B {
+        &self.cell
+    }
+
+    /// Its registers.
+    pub fn regs_mut(&mut self) -> &mut B {
+        &mut self.cell
+    }
+}
+
+/// What has happened in a table, and what is in it now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableStats {
+    /// Entries that there are.
+    pub entries: u32,
+    /// Of them in hot slots,
+    pub hot: u32,
+    /// and in the second tier.
+    pub near: u32,
+    /// Grants of entries that were hot,
+    pub hits: u64,
+    /// that came back from the second tier,
+    pub near_hits: u64,
+    /// and that came back from home.
+    pub faults: u64,
+    /// Entries that were parked by the sweep,
+    pub parked: u64,
+    /// and because slots ran short.
+    pub evicted: u64,
+    /// Requests that were denied because the entry, or every slot, was locked.
+    pub contended: u64,
+}
+
+/// The table.
+pub struct LinkTable<S: Storage> {
+    hot: S::Hot,
+    near: S::Near,
+    ways: u32,
+    bulk: S::Bulk,
+    /// 1 + index of the first free slot, 0: none.
+    free_slot: u32,
+    /// The first free number that was used before, 0: none.
+    free: u32,
+    /// Numbers up to here have been used.
+    fresh: u32,
+    /// Numbers that have a home.
+    homes: u32,
+    hand: u32,
+    random: u64,
+    stats: TableStats,
+}
+
+impl<S: Storage> LinkTable<S> {
+    /// An empty table. `ways`: places in each set of the second tier, of which `near` holds a whole number;
+    /// `seed`: for the random placement. `None` without a hot slot, or with a set that is not whole.
+    pub fn new(
+        mut hot: S::Hot,
+        near: S::Near,
+        ways: u32,
+        bulk: S::Bulk,
+        seed: u64,
+    ) -> Option<Self> {
+        let whole = u32::try_from(near.len()).ok()?.checked_rem(ways)? == 0;
+        if hot.is_empty() || !whole || u32::try_from(hot.len()).is_err() {
+            return None;
+        }
+        let mut free_slot = 0;
+        for (slot, number) in hot.iter_mut().zip(1..) {
+            slot.next_free = free_slot;
+            free_slot = number;
+        }
+        Some(Self {
+            hot,
+            near,
+            ways,
+            bulk,
+            free_slot,
+            free: 0,
+            fresh: 0,
+            homes: 0,
+            hand: 0,
+            random: seed | 1,
+            stats: TableStats::default(),
+        })
+    }
+
+    /// What has happened.
+    pub fn stats(&self) -> TableStats {
+        self.stats
+    }
+
+    /// Entries.
+    pub fn len(&self) -> u32 {
+        self.stats.entries
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the next entry needs a further chunk, and may have one.
+    pub fn wants_chunk(&self) -> bool {
+        let full = self.free == 0 && self.fresh >= self.homes;
+        full && self.bulk.iter().any(Option::is_none)
+    }
+
+    /// Takes a chunk of [`CHUNK`] new homes; gives it back if no more may be had.
+    pub fn add_chunk(&mut self, chunk: S::Chunk) -> Option<S::Chunk> {
+        let place = self.bulk.iter_mut().find(|place| place.is_none());
+        match place {
+            Some(place) if chunk.len() == CHUNK => {
+                *place = Some(chunk);
+                self.homes = self.homes.wrapping_add(CHUNK as u32);
+                None
+            }
+            _ => Some(chunk),
+        }
+    }
+
+    /// Takes a free entry for `owner`, with the registers that `make` gives it: W and what they want.
+    /// Gives the owner back when there is no home for it (see [`Self::wants_chunk`]).
+    pub fn submit(
+        &mut self,
+        owner: S::Owner,
+        make: impl FnOnce(ChanId) -> S::Regs,
+    ) -> Result<ChanId, S::Owner> {
+        let q = match self.free {
+            0 => self.fresh.wrapping_add(1),
+            q => q,
+        };
+        let Some(home) = self.home(q) else {
+            return Err(owner);
+        };
+        let next = match home.place {
+            Place::Free { next } => next,
+            _ => 0,
+        };
+        let id = ChanId {
+            q,
+            gen: home.gen.wrapping_add(1),
+        };
+        let regs = make(id);
+        let work = Work::W | regs.work();
+        let (place, parked) = match self.room() {
+            Some(index) => {
+                self.fill(index, q, regs);
+                (Place::Hot(index), None)
+            }
+            None => match regs.park() {
+                Some(parked) => (Place::Home, Some(parked)),
+                None => return Err(owner),
+            },
+        };
+        if let Some(home) = self.home_mut(q) {
+            home.gen = id.gen;
+            home.owner = Some(owner);
+            home.work = work;
+            home.parked = parked;
+            home.place = place;
+        }
+        if self.free == 0 {
+            self.fresh = q;
+        } else {
+            self.free = next;
+        }
+        self.stats.entries = self.stats.entries.wrapping_add(1);
+        Ok(id)
+    }
+
+    /// Whose entry `id` is.
+    pub fn owner(&self, id: ChanId) -> Option<&S::Owner> {
+        self.home(id.q)?.of(id)?.owner.as_ref()
+    }
+
+    /// The work bits of entry `id`, as they were last written back.
+    pub fn work(&self, id: ChanId) -> Work {
+        let home = self.home(id.q).and_then(|home| home.of(id));
+        home.map_or(Work::NONE, |home| home.work)
+    }
+
+    /// The first entry whose number is at least `q`: its number, and whose it is.
+    pub fn next_from(&self, q: u32) -> Option<(u32, &S::Owner)> {
+        (q.max(1)..=self.fresh).find_map(|q| Some((q, self.home(q)?.owner.as_ref()?)))
+    }
+
+    /// Asks for entry `id`.
+    pub fn grant(&mut self, id: ChanId) -> Result<Grant<S::Cell>, Denied> {
+        let home = self.home(id.q).and_then(|home| home.of(id));
+        let place = home.ok_or(Denied::Unknown)?.place;
+        let index = match place {
+            Place::Free { .. } => return Err(Denied::Unknown),
+            Place::Hot(index) => index,
+            Place::Near(_) | Place::Home => self.fault_in(id, place).ok_or_else(|| {
+                self.count(|stats| &mut stats.contended);
+                Denied::Crowded
+            })?,
+        };
+        let hit = matches!(place, Place::Hot(_));
+        let slot = self.hot.get_mut(index as usize).ok_or(Denied::Unknown)?;
+        slot.used = true;
+        let cell = slot.cell.take();
+        if hit && cell.is_some() {
+            self.count(|stats| &mut stats.hits);
+        } else if hit {
+            self.count(|stats| &mut stats.contended);
+        }
+        Ok(Grant {
+            id,
+            slot: index,
+            cell: cell.ok_or(Denied::Locked)?,
+        })
+    }
+
+    /// Asks for entry `id` if it has all of `work`.
+    pub fn grant_for(&mut self, id: ChanId, work: Work) -> Result<Grant<S::Cell>, Denied> {
+        if self.owner(id).is_some() && !self.work(id).has(work) {
+            return Err(Denied::Idle);
+        }
+        self.grant(id)
+    }
+
+    /// Ends a grant: what the registers say now is the entry's state.
+    pub fn write_back(&mut self, grant: Grant<S::Cell>) {
+        let work = Work::W | grant.cell.work();
+        if let Some(home) = self.home_mut(grant.id.q) {
+            home.work = work;
+        }
+        if let Some(slot) = self.hot.get_mut(grant.slot as usize) {
+            slot.cell = Some(grant.cell);
+        }
+    }
+
+    /// Frees entry `id` and gives back whose it was. [`Denied::Locked`] while somebody has it.
+    pub fn remove(&mut self, id: ChanId) -> Result<S::Owner, Denied> {
+        let home = self.home(id.q).and_then(|home| home.of(id));
+        match home.ok_or(Denied::Unknown)?.place {
+            Place::Free { .. } => return Err(Denied::Unknown),
+            Place::Hot(index) => {
+                let slot = self.hot.get(index as usize).ok_or(Denied::Unknown)?;
+                if slot.cell.is_none() {
+                    self.count(|stats| &mut stats.contended);
+                    return Err(Denied::Locked);
+                }
+                self.free_slot(index);
+            }
+            Place::Near(index) => drop(self.take_near(index)),
+            Place::Home => {}
+        }
+        let next = self.free;
+        let home = self.home_mut(id.q).ok_or(Denied::Unknown)?;
+        home.place = Place::Free { next };
+        home.parked = None;
+        home.work = Work::NONE;
+        let owner = home.owner.take().ok_or(Denied::Unknown);
+        self.free = id.q;
+        self.stats.entries = self.stats.entries.wrapping_sub(1);
+        owner
+    }
+
+    /// Looks at the next `slots` hot slots, and parks what was neither used since the last time nor is
+    /// locked; `parked` is told whose.
+    pub fn sweep(&mut self, slots: u32, mut parked: impl FnMut(ChanId, &S::Owner)) {
+        let all = self.hot.len() as u32;
+        for _ in 0..slots.min(all) {
+            let index = self.hand;
+            self.hand = index.wrapping_add(1).checked_rem(all).unwrap_or(0);
+            let Some(slot) = self.hot.get_mut(index as usize) else {
+                return;
+            };
+            let q = slot.q;
+            if core::mem::take(&mut slot.used) || q == 0 || slot.cell.is_none() {
+                continue;
+            }
+            if self.park(index) {
+                self.count(|stats| &mut stats.parked);
+                if let Some(home) = self.home(q) {
+                    let id = ChanId { q, gen: home.gen };
+                    if let Some(owner) = &home.owner {
+                        parked(id, owner);
+                    }
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, what: impl FnOnce(&mut TableStats) -> &mut u64) {
+        let counter = what(&mut self.stats);
+        *counter = counter.wrapping_add(1);
+    }
+
+    fn home(&self, q: u32) -> Option<&Home<Parked<S>, S::Owner>> {
+        let index = usize::try_from(q.checked_sub(1)?).ok()?;
+        let chunk = self.bulk.get(index / CHUNK)?.as_ref()?;
+        chunk.get(index % CHUNK)
+    }
+
+    fn home_mut(&mut self, q: u32) -> Option<&mut Home<Parked<S>, S::Owner>> {
+        let index = usize::try_from(q.checked_sub(1)?).ok()?;
+        let chunk = self.bulk.get_mut(index / CHUNK)?.as_mut()?;
+        chunk.get_mut(index % CHUNK)
+    }
+
+    /// xorshift64: which slot makes room is nobody's to foresee who does not know the seed.
+    fn below(&mut self, n: usize) -> u32 {
+        let mut x = self.random;
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random = x;
+        (x >> 32).checked_rem(n as u64).unwrap_or(0) as u32
+    }
+
+    /// Brings entry `id` into a hot slot from `place`; the slot. `None` when all are locked.
+    fn fault_in(&mut self, id: ChanId, place: Place) -> Option<u32> {
+        let near = match place {
+            Place::Near(index) => Some(index),
+            _ => None,
+        };
+        // What is put into the second tier for it may need the place of this one.
+        let parked = match near {
+            Some(index) => self.take_near(index)?.1,
+            None => self.home_mut(id.q)?.parked.take()?,
+        };
+        let Some(index) = self.room() else {
+            let home = self.home_mut(id.q)?;
+            home.parked = Some(parked);
+            home.place = Place::Home;
+            return None;
+        };
+        self.fill(index, id.q, S::Regs::unpark(&parked, id));
+        self.home_mut(id.q)?.place = Place::Hot(index);
+        match near {
+            Some(_) => self.count(|stats| &mut stats.near_hits),
+            None => self.count(|stats| &mut stats.faults),
+        }
+        Some(index)
+    }
+
+    /// Puts registers into a slot from [`Self::room`].
+    fn fill(&mut self, index: u32, q: u32, regs: S::Regs) {
+        if let Some(slot) = self.hot.get_mut(index as usize) {
+            slot.q = q;
+            slot.used = true;
+            if let Some(cell) = &mut slot.cell {
+                **cell = regs;
+            }
+            self.stats.hot = self.stats.hot.wrapping_add(1);
+        }
+    }
+
+    /// A slot that is free, or made free.
+    fn room(&mut self) -> Option<u32> {
+        if self.free_slot == 0 {
+            self.evict()?;
+        }
+        let index = self.free_slot.checked_sub(1)?;
+        let slot = self.hot.get_mut(index as usize)?;
+        self.free_slot = slot.next_free;
+        Some(index)
+    }
+
+    /// Parks an entry that is not locked: the first of a few at random that was not used lately, or else the
+    /// next one behind the last of them.
+    fn evict(&mut self) -> Option<()> {
+        let slots = self.hot.len();
+        let mut at = 0;
+        for _ in 0..TRIES {
+            at = self.below(slots);
+            let slot = self.hot.get(at as usize)?;
+            if !slot.used && slot.cell.is_some() && self.park(at) {
+                self.count(|stats| &mut stats.evicted);
+                return Some(());
+            }
+        }
+        for _ in 0..slots {
+            at = at.wrapping_add(1).checked_rem(slots as u32)?;
+            let slot = self.hot.get(at as usize)?;
+            if slot.cell.is_some() && self.park(at) {
+                self.count(|stats| &mut stats.evicted);
+                return Some(());
+            }
+        }
+        None
+    }
+
+    /// Parks what is in hot slot `index`, which is not locked; frees the slot.
+    fn park(&mut self, index: u32) -> bool {
+        let Some(slot) = self.hot.get(index as usize) else {
+            return false;
+        };
+        let (q, parked) = match &slot.cell {
+            Some(cell) if slot.q != 0 => (slot.q, cell.park()),
+            _ => return false,
+        };
+        let Some(parked) = parked else { return false };
+        self.free_slot(index);
+        self.put_near(q, parked);
+        true
+    }
+
+    fn free_slot(&mut self, index: u32) {
+        let next = self.free_slot;
+        if let Some(slot) = self.hot.get_mut(index as usize) {
+            slot.q = 0;
+            slot.used = false;
+            slot.next_free = next;
+            self.free_slot = index.wrapping_add(1);
+            self.stats.hot = self.stats.hot.wrapping_sub(1);
+        }
+    }
+
+    /// Puts parked registers into their set of the second tier; who is in the way goes home.
+    fn put_near(&mut self, q: u32, parked: Parked<S>) {
+        let sets = (self.near.len() as u32).checked_div(self.ways).unwrap_or(0);
+        let Some(set) = spread(q).checked_rem(sets) else {
+            self.put_home(q, parked);
+            return;
+        };
+        let first = set.wrapping_mul(self.ways);
+        let mut set = self.near.iter().skip(first as usize);
+        let free = set
+            .by_ref()
+            .take(self.ways as usize)
+            .position(|way| way.0.is_none());
+        let index = match free {
+            Some(way) => first.wrapping_add(way as u32),
+            None => first.wrapping_add(self.below(self.ways as usize)),
+        };
+        if let Some((other, parked)) = self.take_near(index) {
+            self.put_home(other, parked);
+        }
+        if let Some(way) = self.near.get_mut(index as usize) {
+            way.0 = Some((q, parked));
+            self.stats.near = self.stats.near.wrapping_add(1);
+        }
+        if let Some(home) = self.home_mut(q) {
+            home.place = Place::Near(index);
+        }
+    }
+
+    fn put_home(&mut self, q: u32, parked: Parked<S>) {
+        if let Some(home) = self.home_mut(q) {
+            home.parked = Some(parked);
+            home.place = Place::Home;
+        }
+    }
+
+    fn take_near(&mut self, index: u32) -> Option<(u32, Parked<S>)> {
+        let taken = self.near.get_mut(index as usize)?.0.take()?;
+        self.stats.near = self.stats.near.wrapping_sub(1);
+        Some(taken)
+    }
+}
+
+impl<P, C> Home<P, C> {
+    /// This home, if it is that of a live entry of this generation.
+    fn of(&self, id: ChanId) -> Option<&Self> {
+        (self.gen == id.gen && self.owner.is_some()).then_some(self)
+    }
+}
+
+/// Numbers that follow each other are in different sets, and so are those with a stride between them.
+fn spread(q: u32) -> u32 {
+    let x = q.wrapping_mul(0x9e37_79b1);
+    x ^ (x >> 15)
+}
