@@ -9,13 +9,15 @@
 #![deny(unsafe_code)]
 
 mod lent;
+mod table;
+
+pub(crate) use table::{Chan, Table};
 
 use core::net::Ipv4Addr;
 
-use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
-use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
@@ -28,7 +30,6 @@ use crate::kern::task::{now_ns, random_u64};
 use crate::kern::work::{self, Queue};
 use crate::params;
 use crate::proto::channel::Failure;
-use crate::proto::slot_table::{Slot, SlotTable};
 use crate::socket::{Ports, Sock};
 use crate::transport::cm::Listener;
 use crate::transport::device::RdmaDev;
@@ -79,7 +80,7 @@ pub(crate) struct Host {
     #[pin]
     pub(crate) ports: Mutex<Ports>,
     #[pin]
-    pub(crate) table: SpinLock<SlotTable<KVVec<Slot<Arc<Sock>>>>>,
+    pub(crate) table: Table,
     #[pin]
     deadlines: DelayedWork<Host, 0>,
     #[pin]
@@ -116,11 +117,7 @@ impl Host {
 
     /// Makes the host. Sleeps.
     pub(crate) fn start() -> Result<Arc<Self>> {
-        let channels = params::MAX_CHANNELS.get() as usize;
-        let mut slots = KVVec::with_capacity(channels, GFP_KERNEL)?;
-        for _ in 0..channels {
-            slots.push(Slot::empty(), GFP_KERNEL)?;
-        }
+        let table = Table::new()?;
         let queue = Queue::new(
             kernel::c_str!("zrs"),
             work::Flags {
@@ -137,7 +134,7 @@ impl Host {
                 links <- new_mutex!(KVec::new(), "zrs_host::links"),
                 devices <- new_mutex!(KVec::new(), "zrs_host::devices"),
                 ports <- new_mutex!(Ports::new(), "zrs_host::ports"),
-                table <- new_spinlock!(SlotTable::new(slots), "zrs_host::table"),
+                table <- table,
                 deadlines <- new_delayed_work!("zrs_host::deadlines"),
                 idle <- new_delayed_work!("zrs_host::idle"),
                 wishes <- new_delayed_work!("zrs_host::wishes"),
@@ -383,12 +380,7 @@ impl Host {
     pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
         let mut cursor = cursor;
         while let Ok(q) = u32::try_from(cursor) {
-            let found = self
-                .table
-                .lock()
-                .next_from(q)
-                .map(|(at, sock)| (at, sock.clone()));
-            let Some((at, sock)) = found else {
+            let Some((at, sock)) = self.table.next_from(q) else {
                 cursor = LISTENERS;
                 break;
             };
@@ -407,12 +399,9 @@ impl Host {
         let mut next = u64::MAX;
         let mut q = 0;
         loop {
-            let found = self
-                .table
-                .lock()
-                .next_from(q)
-                .map(|(q, sock)| (q, sock.clone()));
-            let Some((at, sock)) = found else { break };
+            let Some((at, sock)) = self.table.next_from(q) else {
+                break;
+            };
             if let Some(deadline) = Sock::check_deadline(&sock, now) {
                 next = next.min(deadline);
             }

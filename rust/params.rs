@@ -77,6 +77,27 @@ uint_param!(
     "channels that the host can have (default 16384)"
 );
 
+uint_param!(
+    /// Hot slots of the link table: channels that can be worked on without being fetched first.
+    TABLE_HOT, "table_hot", 256,
+    "hot slots of the link table (default 256)"
+);
+uint_param!(
+    /// Places in the second tier of the link table.
+    TABLE_NEAR, "table_near", 1024,
+    "places in the second tier of the link table (default 1024)"
+);
+uint_param!(
+    /// Places in each of its sets.
+    TABLE_WAYS, "table_ways", 4,
+    "places in each set of the second tier (default 4)"
+);
+uint_param!(
+    /// How often channels that nothing happens to are parked, in milliseconds.
+    TABLE_SWEEP_MS, "table_sweep_ms", 1000,
+    "time after which a channel that nothing happens to is parked, milliseconds (default 1000)"
+);
+
 /// For how long a call polls at most, in microseconds: SO_BUSY_POLL needs no privilege, and a thread is
 /// not throttled while it polls.
 pub(crate) const MOST_BUSY_POLL_US: u32 = 100_000;
@@ -102,7 +123,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 13] = [
+    let checks: [(&str, &Uint, u32, u32); 17] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -122,6 +143,10 @@ pub(crate) fn check() -> Result {
         ("retry_count", &RETRY_COUNT, 1, 6),
         ("service_port", &SERVICE_PORT, 1, 511),
         ("max_channels", &MAX_CHANNELS, 1, 1 << 24),
+        ("table_hot", &TABLE_HOT, 1, 1 << 16),
+        ("table_near", &TABLE_NEAR, 0, 1 << 20),
+        ("table_ways", &TABLE_WAYS, 1, 64),
+        ("table_sweep_ms", &TABLE_SWEEP_MS, 10, 3_600_000),
     ];
     for (name, param, min, max) in checks {
         let value = param.get();

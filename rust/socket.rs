@@ -40,7 +40,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
-use crate::host::Host;
+use crate::host::{Chan, Host};
 use crate::kern::area::Area;
 use crate::kern::errno::*;
 use crate::kern::net::Net;
@@ -54,9 +54,9 @@ use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::link_table::Work;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
-use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
 use crate::transport::link::Link;
 use crate::transport::window::{Gone, Window};
@@ -125,7 +125,7 @@ pub(crate) struct Inner {
     /// The program has shut its writing direction.
     shut_write: bool,
     pub(crate) link: Option<Arc<Link>>,
-    pub(crate) chan: Option<Channel>,
+    pub(crate) chan: Chan,
     /// The channel is in its link's list of those with something to say.
     pub(crate) queued: bool,
     /// The failure of the channel has been put into SO_ERROR.
@@ -202,7 +202,7 @@ impl Sock {
                     shut_read: false,
                     shut_write: false,
                     link: None,
-                    chan: None,
+                    chan: Chan::none(),
                     queued: false,
                     reported: false,
                     rx: RxQueue::new(KVec::new()),
@@ -332,22 +332,19 @@ impl Sock {
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn settle(this: &Arc<Self>) {
-        let (link, id) = {
-            let mut inner = this.inner.lock();
-            match &inner.chan {
-                Some(c) if c.state() == State::Closed => {
-                    let id = c.local();
-                    (inner.link.take(), id)
-                }
-                _ => (None, ChanId::default()),
-            }
+        let (link, id, entry) = {
+            let inner = &mut *this.inner.lock();
+            let id = inner.chan.id().filter(|_| inner.chan.work().has(Work::C));
+            let link = id.and_then(|_| inner.link.take());
+            // A program that is there may still ask what has become of it.
+            let entry = inner.released.then(|| inner.chan.take_ended());
+            (link, id, entry.flatten())
         };
-        if let Some(link) = link {
+        if let (Some(link), Some(id)) = (link, id) {
             link.detach(id);
-            let entry = this.host.table.lock().remove(id);
-            drop(entry);
         }
         this.settle_window();
+        drop(entry);
     }
 
     /// The device is done with the channel's memory up to `pos`.
@@ -362,7 +359,7 @@ impl Sock {
 
 /// Puts the channel's failure into SO_ERROR, once. Returns whether it was new.
 pub(crate) fn report_failure(inner: &mut Inner) -> bool {
-    let Some(failure) = inner.chan.as_ref().and_then(Channel::failure) else {
+    let Some(failure) = inner.chan.with(|c| c.failure()).flatten() else {
         return false;
     };
     if core::mem::replace(&mut inner.reported, true) {
@@ -414,7 +411,7 @@ impl SocketOps for Sock {
         sk.set_remote(inner.remote);
         if inner.reported {
             // A connection that failed before it was accepted.
-            if let Some(failure) = inner.chan.as_ref().and_then(Channel::failure) {
+            if let Some(failure) = inner.chan.with(|c| c.failure()).flatten() {
                 sk.set_err(errno_of(failure));
             }
         }
@@ -462,7 +459,7 @@ impl SocketOps for Sock {
         }
         let (room, link) = {
             let mut inner = this.inner.lock();
-            let room = inner.chan.as_mut().is_some_and(Channel::writable);
+            let room = inner.chan.with(Channel::writable).unwrap_or(false);
             inner.wants_room |= !room;
             (room, inner.link.clone())
         };
@@ -522,14 +519,11 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         .sk
         .as_ref()
         .is_some_and(|sk| sk.err().is_some() || sk.has_notifications());
-    let (read_ended, write_ended) = match &inner.chan {
-        Some(c) => (c.read_ended(), c.write_ended()),
-        None => (false, false),
+    let ended = |c: &mut Channel| {
+        let closed = c.state() == State::Closed;
+        (c.read_ended(), c.write_ended(), closed)
     };
-    let closed = inner
-        .chan
-        .as_ref()
-        .is_some_and(|c| c.state() == State::Closed);
+    let (read_ended, write_ended, closed) = inner.chan.with(ended).unwrap_or_default();
     View {
         phase,
         readable: inner.rx.readable(&inner.ring),
@@ -562,15 +556,11 @@ impl Sock {
             }
             if read {
                 inner.shut_read = true;
-                if let Some(c) = &mut inner.chan {
-                    c.shut_read();
-                }
+                inner.chan.with(Channel::shut_read);
             }
             if write {
                 inner.shut_write = true;
-                if let Some(c) = &mut inner.chan {
-                    c.shut_write();
-                }
+                inner.chan.with(Channel::shut_write);
             }
             if let Some(sk) = &inner.sk {
                 sk.set_shutdown(how);
@@ -592,9 +582,7 @@ impl Sock {
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             // What was lent is read.
             let unread = inner.rx.bytes() > 0;
-            if let Some(c) = &mut inner.chan {
-                c.shut(unread);
-            }
+            inner.chan.with(|c| c.shut(unread));
             (inner.sk.take(), inner.ring.take(), inner.lender)
         };
         this.discard_received();

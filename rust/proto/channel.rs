@@ -357,11 +357,16 @@ impl Channel {
 
     /// A channel that the peer opens by the CONNECT `h`.
     pub fn accept(local: ChanId, h: &Header, ours: Limits) -> Result<Self, Violation> {
+        Ok(Self::accepting(local, h.src, Limits::of(h)?, ours))
+    }
+
+    /// The same, for the peer's channel `remote` and its limits.
+    pub fn accepting(local: ChanId, remote: ChanId, theirs: Limits, ours: Limits) -> Self {
         let mut c = Self::new(State::Accepting, local, ours);
-        c.remote = h.src;
-        c.theirs = Limits::of(h)?;
+        c.remote = remote;
+        c.theirs = theirs;
         c.want = WANT_ACCEPT;
-        Ok(c)
+        c
     }
 
     /// Destination and source port of a CONNECT.

@@ -23,7 +23,6 @@ pub mod page_pool;
 pub mod readiness;
 pub mod runs;
 pub mod rx_queue;
-pub mod slot_table;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{report_failure, Sock};
-use crate::host::Host;
+use crate::host::{Chan, Host};
 use crate::kern::errno::*;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
@@ -18,7 +18,6 @@ use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::readiness::Phase;
-use crate::proto::ChanId;
 use crate::transport::link::{Chance, Link};
 
 impl Sock {
@@ -175,25 +174,21 @@ impl Sock {
             let inner = this.inner.lock();
             (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
-        let id = Sock::enter_table(this)?;
-        let chan = Channel::connect(id, local.port(), remote.port(), params::LIMITS);
+        Sock::forget_channel(this);
+        let chan = Chan::submit(&this.host, this, |id| {
+            Channel::connect(id, local.port(), remote.port(), params::LIMITS)
+        })?;
+        let id = chan.id().unwrap_or_default();
         let timeout = u64::from(params::CONNECT_TIMEOUT_MS.get()) * 1_000_000;
         let bind_to = (!local.ip().is_unspecified()).then(|| *local.ip());
-        let link = match Host::link_to(&this.host, &this.net, bind_to, *remote.ip()) {
-            Ok(link) => link,
-            Err(e) => {
-                let entry = this.host.table.lock().remove(id);
-                drop(entry);
-                return Err(e);
-            }
-        };
+        let link = Host::link_to(&this.host, &this.net, bind_to, *remote.ip())?;
         let released = {
             let mut inner = this.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);
             if inner.released || given_up || inner.attempt != attempt {
                 true
             } else {
-                inner.chan = Some(chan);
+                inner.chan = chan;
                 inner.queued = false;
                 inner.phase = Phase::Connecting;
                 inner.reported = false;
@@ -211,8 +206,6 @@ impl Sock {
         };
         if released {
             // Closed, or given up, while it was being connected anew.
-            let entry = this.host.table.lock().remove(id);
-            drop(entry);
             return Ok(());
         }
         if let Err(e) = link.attach(this, id) {
@@ -229,10 +222,10 @@ impl Sock {
         Ok(())
     }
 
-    /// Gives the socket a channel number.
-    pub(super) fn enter_table(this: &Arc<Self>) -> Result<ChanId> {
-        let entry = this.clone();
-        this.host.table.lock().insert(|_| entry).ok_or(ENOBUFS())
+    /// The channel of an attempt that has failed is of no use to the next one.
+    fn forget_channel(this: &Arc<Self>) {
+        let entry = this.inner.lock().chan.take_ended();
+        drop(entry);
     }
 
     fn fail_attempt(this: &Arc<Self>, attempt: u32, why: Failure) {
@@ -241,9 +234,7 @@ impl Sock {
             if inner.attempt != attempt {
                 return;
             }
-            if let Some(c) = &mut inner.chan {
-                c.abort(why);
-            }
+            inner.chan.with(|c| c.abort(why));
             report_failure(&mut inner);
         }
         Sock::settle(this);
@@ -263,10 +254,7 @@ impl Sock {
             if inner.released {
                 // The peer has not said End in all this time; its key cannot be taken from it in
                 // another way.
-                let silent = inner
-                    .chan
-                    .as_ref()
-                    .is_some_and(|c| c.state() != State::Closed);
+                let silent = inner.chan.is_some_and(|c| c.state() != State::Closed);
                 let link = inner.link.clone().filter(|_| silent);
                 drop(inner);
                 if let Some(link) = link {
@@ -275,7 +263,7 @@ impl Sock {
                 return None;
             }
             if matches!(inner.phase, Phase::Connected) {
-                let kept = inner.chan.as_ref().is_some_and(Channel::revoking);
+                let kept = inner.chan.is_some_and(Channel::revoking);
                 let link = inner.link.clone().filter(|_| kept);
                 drop(inner);
                 if let Some(link) = link {
@@ -283,9 +271,7 @@ impl Sock {
                 }
                 return None;
             }
-            if let Some(c) = &mut inner.chan {
-                c.time_out();
-            }
+            inner.chan.with(Channel::time_out);
             report_failure(&mut inner);
         }
         Sock::settle(this);
@@ -302,10 +288,7 @@ impl Sock {
                 // The channel is not on that link any more.
                 return;
             }
-            let opening = inner
-                .chan
-                .as_ref()
-                .is_some_and(|c| c.state() == State::Opening);
+            let opening = inner.chan.is_some_and(|c| c.state() == State::Opening);
             // A link that goes down just now says nothing about whether the peer listens.
             let inner = &mut *inner;
             let tries = match chance {
@@ -314,9 +297,7 @@ impl Sock {
             };
             let again = opening && *tries < chance.most() && !inner.released;
             *tries += u8::from(again);
-            if let Some(c) = &mut inner.chan {
-                c.abort(why);
-            }
+            inner.chan.with(|c| c.abort(why));
             // The device will never touch the channel's memory again: its queue pair is gone.
             inner.tx_done = u64::MAX;
             if !again {

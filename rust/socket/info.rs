@@ -110,12 +110,15 @@ impl Sock {
         let sk = self.sk();
         let tx_queued = self.tx_in_flight();
         let inner = self.inner.lock();
-        let chan = inner.chan.as_ref();
+        let of_channel = |c: &mut Channel| {
+            let live = c.state() != State::Closed;
+            let q = if live { c.local().q } else { 0 };
+            (q, c.window_size(), c.peer_window_size())
+        };
+        let (channel, window, peer_window) = inner.chan.with(of_channel).unwrap_or_default();
         uapi::zrs_info {
             state: state_of(&inner),
-            channel: chan
-                .filter(|c| c.state() != State::Closed)
-                .map_or(0, |c| c.local().q),
+            channel,
             local_addr: u32::from_ne_bytes(inner.local.ip().octets()),
             remote_addr: u32::from_ne_bytes(inner.remote.ip().octets()),
             local_port: inner.local.port().to_be(),
@@ -128,8 +131,8 @@ impl Sock {
             rx_copied: self.counters.rx_copied.get(),
             tx_queued,
             rx_queued: inner.rx.bytes(),
-            window: u64::from(chan.and_then(Channel::window_size).unwrap_or(0)),
-            peer_window: u64::from(chan.and_then(Channel::peer_window_size).unwrap_or(0)),
+            window: u64::from(window.unwrap_or(0)),
+            peer_window: u64::from(peer_window.unwrap_or(0)),
             backlog: inner.queue.len() as u32,
             error: sk
                 .as_ref()
@@ -155,10 +158,13 @@ fn state_of(inner: &super::Inner) -> u32 {
         Phase::Fresh | Phase::Failed => uapi::ZRS_STATE_CLOSED,
         Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
         Phase::Connecting => uapi::ZRS_STATE_CONNECTING,
-        Phase::Connected => match &inner.chan {
-            Some(c) if c.state() == State::Closed => uapi::ZRS_STATE_CLOSED,
-            Some(c) if c.read_ended() || c.write_ended() => uapi::ZRS_STATE_CLOSING,
-            _ => uapi::ZRS_STATE_ESTABLISHED,
-        },
+        Phase::Connected => {
+            let state = inner.chan.with(|c| match c.state() {
+                State::Closed => uapi::ZRS_STATE_CLOSED,
+                _ if c.read_ended() || c.write_ended() => uapi::ZRS_STATE_CLOSING,
+                _ => uapi::ZRS_STATE_ESTABLISHED,
+            });
+            state.unwrap_or(uapi::ZRS_STATE_ESTABLISHED)
+        }
     }
 }

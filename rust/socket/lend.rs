@@ -32,7 +32,7 @@ impl Sock {
         if kept || inner.ring.is_some() {
             return 0;
         }
-        match inner.chan.as_ref().is_none_or(Channel::window_quiet) {
+        match inner.chan.is_none_or(Channel::window_quiet) {
             // The peer has no use for it any more, and one page of it is as good as all.
             true => window.bytes(),
             false => (window.bytes() / 2).saturating_sub(inner.rx.lent() as usize),
@@ -87,7 +87,7 @@ impl Sock {
         }
         let mut inner = this.inner.lock();
         // Who has nothing to come needs no room.
-        let goes_on = inner.chan.as_ref().is_some_and(|c| !c.read_ended());
+        let goes_on = inner.chan.is_some_and(|c| !c.read_ended());
         let holds = goes_on && inner.ring.is_some() && inner.is_crowded();
         inner.lender = inner.rx_turn || inner.rx.lent() > 0 || holds;
         (came, inner.lender)

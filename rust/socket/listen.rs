@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{Sock, ORPHAN_NS};
-use crate::host::Host;
+use crate::host::{Chan, Host};
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
 use crate::kern::wait::WaitMode;
@@ -98,9 +98,7 @@ impl Sock {
             let mut inner = child.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
-            if let Some(c) = &mut inner.chan {
-                c.shut(true);
-            }
+            inner.chan.with(|c| c.shut(true));
         }
         child.discard_received();
         Sock::kick(child);
@@ -154,7 +152,7 @@ impl Sock {
     ) -> Result<core::result::Result<(), Refusal>, Violation> {
         let host = &link.host;
         // Whether somebody listens or not.
-        Limits::of(h)?;
+        let theirs = Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
         let listener = host.ports.lock().listener(&link.net, link.local_ip(), dst);
         let Some(listener) = listener else {
@@ -163,21 +161,18 @@ impl Sock {
         let Ok(child) = Sock::new(host.clone(), link.net.clone()) else {
             return Ok(Err(Refusal::NoResources));
         };
-        let Ok(id) = Sock::enter_table(&child) else {
+        let chan = Chan::submit(host, &child, |id| {
+            Channel::accepting(id, h.src, theirs, params::LIMITS)
+        });
+        let Ok(chan) = chan else {
             return Ok(Err(Refusal::NoResources));
         };
-        let chan = match Channel::accept(id, h, params::LIMITS) {
-            Ok(chan) => chan,
-            Err(violation) => {
-                drop(host.table.lock().remove(id));
-                return Err(violation);
-            }
-        };
+        let id = chan.id().unwrap_or_default();
         // Takes the link's lock, which comes before a socket's.
         let local = SocketAddrV4::new(link.local_ip(), dst);
         {
             let mut inner = child.inner.lock();
-            inner.chan = Some(chan);
+            inner.chan = chan;
             inner.phase = Phase::Connected;
             inner.local = local;
             inner.remote = SocketAddrV4::new(link.remote_ip(), src);
@@ -196,8 +191,9 @@ impl Sock {
         }
         if let Some(why) = refused {
             link.detach(id);
-            child.inner.lock().link = None;
-            drop(host.table.lock().remove(id));
+            let mut inner = child.inner.lock();
+            inner.link = None;
+            inner.chan = Chan::none();
             return Ok(Err(why));
         }
         link.kick(&child);

@@ -272,7 +272,7 @@ impl Sock {
                 return Some(Err(e));
             }
         }
-        let ended = inner.chan.as_ref().is_none_or(Channel::read_ended);
+        let ended = inner.chan.is_none_or(Channel::read_ended);
         (ended || inner.shut_read).then_some(Ok(Next::End))
     }
 
@@ -311,7 +311,7 @@ impl Sock {
                 let inner = &mut *inner;
                 let window = &inner.window;
                 // Nobody waits for room in a window that no WRITE can come into.
-                let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
+                let quiet = inner.chan.is_none_or(Channel::window_quiet);
                 let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
                     (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
                     _ => true,
@@ -319,9 +319,7 @@ impl Sock {
                 let Some(freed) = inner.rx.reap(&inner.ring, is_back) else {
                     break;
                 };
-                if let Some(c) = &mut inner.chan {
-                    c.freed(freed.window, freed.small);
-                }
+                inner.chan.with(|c| c.freed(freed.window, freed.small));
                 freed
             };
             any = true;
@@ -337,10 +335,9 @@ impl Sock {
     pub(super) fn talk(this: &Arc<Self>) {
         let (control, ended) = {
             let inner = this.inner.lock();
-            match &inner.chan {
-                Some(c) => (c.has_control() && !inner.queued, c.window_quiet()),
-                None => (false, false),
-            }
+            let state = inner.chan.with(|c| (c.has_control(), c.window_quiet()));
+            let (control, quiet) = state.unwrap_or_default();
+            (control && !inner.queued, quiet)
         };
         if control {
             Sock::kick(this);
@@ -368,8 +365,8 @@ impl Sock {
         let want = (have * 4).clamp(RX_FIRST, params::LIMITS.msgs);
         let Ok(slots) = new_slots(want as usize) else {
             let inner = &mut *self.inner.lock();
-            if let Some(c) = inner.chan.as_mut().filter(|c| c.local() == id) {
-                c.break_off(Failure::NoResources);
+            if inner.chan.id() == Some(id) {
+                inner.chan.with(|c| c.break_off(Failure::NoResources));
                 report_failure(inner);
                 self.wake_state_in(inner);
             }

@@ -155,7 +155,7 @@ impl super::Inner {
     /// Whether the peer may soon be out of room.
     pub(super) fn is_crowded(&self) -> bool {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
-        let in_window = self.chan.as_ref().map_or(0, Channel::window_unread);
+        let in_window = self.chan.with(|c| c.window_unread()).unwrap_or(0);
         // The rest lies elsewhere, and has a limit of its own.
         let small = self.rx.bytes().saturating_sub(in_window);
         room > 0 && in_window >= room / 2
@@ -320,7 +320,7 @@ impl Sock {
             return Some(Err(EINVAL));
         }
         let failed = inner.sk.as_ref().is_none_or(|sk| sk.err().is_some());
-        let ended = inner.chan.as_ref().is_none_or(Channel::read_ended) || inner.shut_read;
+        let ended = inner.chan.is_none_or(Channel::read_ended) || inner.shut_read;
         // What has arrived may be all that the peer can send before some of it is given back.
         let full = inner.is_crowded() && inner.rx.readable(&inner.ring);
         (inner.arrived >= head || failed || ended || full).then_some(Ok(()))

@@ -335,19 +335,25 @@ impl Sock {
             if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
-            let (Some(c), Some(link)) = (&mut inner.chan, &inner.link) else {
+            let Some(link) = &inner.link else {
                 return Some(Err(EPIPE));
             };
             if inner.tx_turn {
                 inner.tx_wanted = true;
                 return None;
             }
-            let mut plan = c.plan(want, style.bulk);
-            if plan == Plan::Wait && style.bulk && style.nonblock {
-                // What poll() promises is room for a small message.
-                plan = c.plan(want, false);
-            }
-            let ask = c.has_control() && !inner.queued;
+            let planned = inner.chan.with(|c| {
+                let mut plan = c.plan(want, style.bulk);
+                if plan == Plan::Wait && style.bulk && style.nonblock {
+                    // What poll() promises is room for a small message.
+                    plan = c.plan(want, false);
+                }
+                (plan, c.has_control())
+            });
+            let Some((plan, talks)) = planned else {
+                return Some(Err(EPIPE));
+            };
+            let ask = talks && !inner.queued;
             match plan {
                 Plan::Wait => inner.wants_room = true,
                 _ => _ = take_turn(&mut inner.tx_turn),
@@ -377,12 +383,9 @@ impl Sock {
     /// How many of the next `want` bytes, more than a small message, could go now; that of a small
     /// message at least.
     fn room(&self, want: usize) -> usize {
-        let mut inner = self.inner.lock();
-        let plan = match &mut inner.chan {
-            Some(c) => c.plan(want.min(CHUNK_MAX as usize) as u32, true),
-            None => Plan::Wait,
-        };
-        plan.len().max(SMALL_MAX as usize)
+        let want = want.min(CHUNK_MAX as usize) as u32;
+        let plan = self.inner.lock().chan.with(|c| c.plan(want, true));
+        plan.map_or(0, Plan::len).max(SMALL_MAX as usize)
     }
 
     /// Whether sending makes sense: the pending error, or EPIPE. The error stays if the call has sent
@@ -421,7 +424,7 @@ fn sendable(inner: &mut super::Inner, some: bool) -> Result {
         Phase::Connected | Phase::Connecting => {}
         _ => return Err(EPIPE),
     }
-    if inner.chan.as_ref().is_none_or(Channel::write_ended) {
+    if inner.chan.is_none_or(Channel::write_ended) {
         return Err(EPIPE);
     }
     Ok(())

@@ -26,7 +26,7 @@ const SLICE_MS: u64 = 50;
 /// Whether the socket has a window that is to stay.
 pub(super) fn has_lasting(inner: &Inner) -> bool {
     let lasts = |c: &Channel| c.read_ended() || c.window_size().is_some() && !c.revoking();
-    inner.window.is_some() && inner.chan.as_ref().is_some_and(lasts)
+    inner.window.is_some() && inner.chan.is_some_and(lasts)
 }
 
 impl Sock {
@@ -61,7 +61,7 @@ impl Sock {
 
     /// Asks the peer to give the window back, in time. False when it was not asked just now.
     pub(super) fn take_window_back(&self, inner: &mut Inner) -> bool {
-        let asked = inner.chan.as_mut().is_some_and(Channel::revoke);
+        let asked = inner.chan.with(Channel::revoke).unwrap_or(false);
         if asked {
             inner.deadline = Some(now_ns().saturating_add(GIVE_BACK_NS));
         }
@@ -86,7 +86,7 @@ impl Sock {
         loop {
             let (has, lasts, unread, link) = {
                 let inner = this.inner.lock();
-                let revoking = inner.chan.as_ref().is_some_and(Channel::revoking);
+                let revoking = inner.chan.is_some_and(Channel::revoking);
                 let unread = !revoking && !inner.rx.is_empty();
                 let lasts = has_lasting(&inner);
                 (inner.window.is_some(), lasts, unread, inner.link.clone())
@@ -127,9 +127,7 @@ impl Sock {
     /// Whether the channel got the window that `wants` waited for.
     pub(crate) fn window_answered(this: &Arc<Self>, granted: bool, wants: Wants) {
         if !granted && wants.peer {
-            if let Some(c) = &mut this.inner.lock().chan {
-                c.deny();
-            }
+            this.inner.lock().chan.with(Channel::deny);
         }
         this.wait.wake_all();
         Sock::kick(this);
@@ -150,9 +148,8 @@ impl Sock {
     pub(crate) fn settle_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
-            let quiet = inner.chan.as_ref().is_none_or(Channel::window_quiet);
-            let read =
-                inner.rx.is_empty() || inner.chan.as_ref().is_some_and(|c| c.window_unread() == 0);
+            let quiet = inner.chan.is_none_or(Channel::window_quiet);
+            let read = inner.rx.is_empty() || inner.chan.is_some_and(|c| c.window_unread() == 0);
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();
                 let lent = window.as_ref().filter(|window| !window.is_whole());

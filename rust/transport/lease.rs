@@ -27,7 +27,6 @@ use crate::kern::fault;
 use crate::kern::task::{now_ns, random_u64};
 use crate::params;
 use crate::proto::channel::Channel;
-use crate::proto::ChanId;
 use crate::socket::Sock;
 use crate::stats::STATS;
 
@@ -151,18 +150,10 @@ impl Pool {
             let mut inner = sock.inner.lock();
             let inner = &mut *inner;
             let free = inner.window.is_none() && !inner.released;
-            let kept = free
-                && inner
-                    .chan
-                    .as_mut()
-                    .is_some_and(|c| c.grant(size, addr, key) || wants.ring && c.read_ended());
+            let takes = |c: &mut Channel| c.grant(size, addr, key) || wants.ring && c.read_ended();
+            let kept = free && inner.chan.with(takes).unwrap_or(false);
             if kept {
-                window.set_user(
-                    inner
-                        .chan
-                        .as_ref()
-                        .map_or(ChanId::default(), Channel::local),
-                );
+                window.set_user(inner.chan.id().unwrap_or_default());
                 inner.window = Some(window.clone());
             }
             kept
@@ -243,7 +234,7 @@ impl Pool {
             let Some(user) = window.idle_user(least) else {
                 continue;
             };
-            let sock = host.table.lock().get(user).cloned();
+            let sock = host.table.owner(user);
             if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, least)) {
                 STATS.windows_revoked.add(1);
                 return true;

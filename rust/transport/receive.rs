@@ -24,7 +24,7 @@ use crate::ib::cq::{Wc, WcOpcode};
 use crate::kern::wait::{Help, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
-use crate::proto::channel::{Event, State};
+use crate::proto::channel::{Channel, Event, State};
 use crate::proto::rx_queue::Segment;
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
@@ -321,7 +321,7 @@ impl Link {
         arrival: &mut Arrival<'_>,
         h: &Header,
     ) -> Result<(), Violation> {
-        let sock = self.host.table.lock().get(h.dst).cloned();
+        let sock = self.host.table.owner(h.dst);
         let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
         let Some(sock) = sock else {
             self.no_channel(h);
@@ -360,9 +360,7 @@ impl Link {
                     .pool
                     .want_window(&sock, Wants::PEER, peer_waits_until())
                 {
-                    if let Some(c) = &mut sock.inner.lock().chan {
-                        c.deny();
-                    }
+                    sock.inner.lock().chan.with(Channel::deny);
                 }
             }
             Event::Fin => sock.wake_state(),
@@ -421,13 +419,19 @@ fn deliver(
     let local = link.local_ip();
     let mut inner = sock.inner.lock();
     let inner = &mut *inner;
-    let chan = inner.chan.as_mut().ok_or(Violation::Channel)?;
-    if chan.local() != h.dst || chan.state() == State::Closed {
+    if inner.chan.id() != Some(h.dst) {
         return Ok(None);
     }
-    let event = chan.on_message(h)?;
+    let heard = inner.chan.with(|chan| {
+        let closed = chan.state() == State::Closed;
+        (!closed).then(|| (chan.on_message(h), chan.take_room()))
+    });
+    let Some((event, room)) = heard.flatten() else {
+        return Ok(None);
+    };
+    let event = event?;
     // As TCP: who has not found the channel without room does not hear of more.
-    let room = chan.take_room() && mem::take(&mut inner.wants_room);
+    let room = room && mem::take(&mut inner.wants_room);
     match event {
         // Woken at once: who finds the connection open and asks for new events is not to hear of this
         // one afterwards.

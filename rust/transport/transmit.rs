@@ -32,7 +32,8 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
-use crate::proto::channel::{Channel, Plan, State};
+use crate::proto::channel::{Plan, State};
+use crate::proto::link_table::Work;
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::socket::Sock;
 use crate::stats::STATS;
@@ -176,7 +177,7 @@ impl Reservation {
         }
         let (chunk, end) = {
             let mut inner = sock.inner.lock();
-            let Some(chunk) = inner.chan.as_mut().and_then(|c| c.commit(plan)) else {
+            let Some(chunk) = inner.chan.with(|c| c.commit(plan)).flatten() else {
                 return Err(payload);
             };
             let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
@@ -376,7 +377,7 @@ impl Tx {
         self.settling = under_way
             && self.pending.first().is_some_and(|entry| {
                 let inner = entry.sock.inner.lock();
-                inner.chan.as_ref().is_some_and(|c| c.grant_waits())
+                inner.chan.is_some_and(|c| c.grant_waits())
             });
         self.settling
     }
@@ -447,8 +448,8 @@ impl Link {
             let mut inner = sock.inner.lock();
             // It may have another channel by now, on another link.
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-            let talks = inner.chan.as_ref().filter(|c| ours && c.has_control());
-            if let Some(id) = talks.map(|c| c.local()) {
+            let talks = ours && inner.chan.work().has(Work::T);
+            if let Some(id) = inner.chan.id().filter(|_| talks) {
                 if !inner.queued && tx.state != LinkState::Down {
                     let sock = sock.clone();
                     inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
@@ -562,22 +563,26 @@ impl Link {
                 let mut inner = sock.inner.lock();
                 let inner = &mut *inner;
                 // The socket may have another channel by now.
-                let chan = inner.chan.as_mut().filter(|c| c.local() == id);
-                inner.queued &= chan.is_none();
-                let header = chan.and_then(Channel::next_control);
+                let same = inner.chan.id() == Some(id);
+                inner.queued &= !same;
+                let (mut header, mut talks) = (None, false);
+                if same {
+                    inner.chan.with(|c| {
+                        header = c.next_control();
+                        talks = c.has_control();
+                        said.closed = c.state() == State::Closed;
+                        said.failed = said.closed && c.failure().is_some();
+                    });
+                }
                 if let Some(h) = &header {
                     if h.kind == Type::WindowGrant && h.arg1 != 0 {
                         window = inner.window.as_ref().and_then(WindowUse::new);
                     }
                     said.accepted = h.kind == Type::Accept;
                 }
-                if let Some(c) = &inner.chan {
-                    said.closed = c.state() == State::Closed;
-                    said.failed = said.closed && c.failure().is_some();
-                    if c.has_control() && header.is_some() {
-                        let sock = sock.clone();
-                        inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
-                    }
+                if talks && header.is_some() {
+                    let sock = sock.clone();
+                    inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
                 }
                 header
             };

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The host's link table: the memory of [`LinkTable`], its lock, and the parties' way to an entry.
+//!
+//! The lock is a leaf: it is held for the steps of the table alone, never while a party works on what it was
+//! granted. A party holds its socket's `inner` meanwhile and does not sleep, so whoever finds an entry locked has
+//! it in a moment.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+use super::Host;
+use crate::kern::errno::ENOBUFS;
+use crate::kern::task::{cpu_relax, random_u64};
+use crate::params;
+use crate::proto::channel::{self, Channel};
+use crate::proto::link_table::{
+    Denied, Home, LinkTable, Slot, Storage, TableStats, Way, Work, CHUNK,
+};
+use crate::proto::ChanId;
+use crate::socket::Sock;
+
+/// Where the table lies.
+struct Memory;
+
+impl Storage for Memory {
+    type Regs = Channel;
+    type Cell = KBox<Channel>;
+    type Owner = Arc<Sock>;
+    type Hot = KVVec<Slot<KBox<Channel>>>;
+    type Near = KVVec<Way<channel::Parked>>;
+    type Chunk = KVVec<Home<channel::Parked, Arc<Sock>>>;
+    type Bulk = KVVec<Option<Self::Chunk>>;
+}
+
+/// `n` of what `make` makes. Sleeps. ENOMEM.
+fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> {
+    let mut all = KVVec::with_capacity(n, GFP_KERNEL)?;
+    for _ in 0..n {
+        all.push(make()?, GFP_KERNEL)?;
+    }
+    Ok(all)
+}
+
+/// The table of all channels.
+#[pin_data]
+pub(crate) struct Table {
+    #[pin]
+    table: SpinLock<LinkTable<Memory>>,
+    /// Most entries.
+    most: u32,
+}
+
+impl Table {
+    /// A table of the sizes that the parameters say. Sleeps. ENOMEM.
+    pub(super) fn new() -> Result<impl PinInit<Self>> {
+        let most = params::MAX_CHANNELS.get();
+        let vacant = || Channel::connect(ChanId::default(), 0, 0, params::LIMITS);
+        let hot = filled(params::TABLE_HOT.get() as usize, || {
+            Ok(Slot::new(KBox::new(vacant(), GFP_KERNEL)?))
+        })?;
+        let ways = params::TABLE_WAYS.get();
+        let near = params::TABLE_NEAR.get().next_multiple_of(ways);
+        let near = filled(near as usize, || Ok(Way::new()))?;
+        let bulk = filled((most as usize).div_ceil(CHUNK), || Ok(None))?;
+        let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
+        Ok(pin_init!(Self {
+            table <- new_spinlock!(table, "zrs_host::table"),
+            most,
+        }))
+    }
+
+    /// Takes an entry for `sock`, with the channel that `make` makes.
+    fn submit(&self, sock: &Arc<Sock>, make: impl FnOnce(ChanId) -> Channel) -> Result<ChanId> {
+        loop {
+            let chunk = {
+                let mut table = self.table.lock();
+                if table.len() >= self.most {
+                    return Err(ENOBUFS());
+                }
+                if !table.wants_chunk() {
+                    return table.submit(sock.clone(), make).map_err(|_| ENOBUFS());
+                }
+                drop(table);
+                filled(CHUNK, || Ok(Home::new()))?
+            };
+            // Somebody else may have brought one as well; then there is one more than needed.
+            let spare = self.table.lock().add_chunk(chunk);
+            drop(spare);
+        }
+    }
+
+    /// Works on channel `id`, which nobody else can meanwhile. `None` if there is no such channel. The caller
+    /// holds the `inner` of the channel's socket, and works on one channel at a time.
+    fn with<R>(&self, id: ChanId, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
+        let mut grant = loop {
+            match self.table.lock().grant(id) {
+                Ok(grant) => break grant,
+                Err(Denied::Unknown | Denied::Idle) => return None,
+                Err(Denied::Locked | Denied::Crowded) => {}
+            }
+            cpu_relax();
+        };
+        let result = work(grant.regs_mut());
+        self.table.lock().write_back(grant);
+        Some(result)
+    }
+
+    /// The socket of channel `id`.
+    pub(crate) fn owner(&self, id: ChanId) -> Option<Arc<Sock>> {
+        self.table.lock().owner(id).cloned()
+    }
+
+    /// The first channel whose number is at least `q`: the number, and its socket.
+    pub(crate) fn next_from(&self, q: u32) -> Option<(u32, Arc<Sock>)> {
+        let table = self.table.lock();
+        table.next_from(q).map(|(q, sock)| (q, sock.clone()))
+    }
+
+    /// What has happened in it.
+    pub(crate) fn stats(&self) -> TableStats {
+        self.table.lock().stats()
+    }
+
+    /// Channels.
+    pub(crate) fn len(&self) -> u32 {
+        self.table.lock().len()
+    }
+
+    /// Parks channels that nothing has happened to since the last sweep.
+    pub(crate) fn sweep(&self) {
+        // In steps, so that nobody waits long for the lock.
+        for _ in 0..params::TABLE_HOT.get().div_ceil(SWEEP) {
+            self.table.lock().sweep(SWEEP, |_, _| {});
+        }
+    }
+}
+
+/// Slots that the sweep looks at in one go.
+const SWEEP: u32 = 32;
+
+/// The channel of a socket, if it has one: the socket's way to its entry, which is freed with it. Under the
+/// socket's `inner`; what is given to work on it may neither sleep nor ask for a channel again.
+pub(crate) struct Chan(Option<(Arc<Host>, ChanId)>);
+
+impl Chan {
+    /// None.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// A channel for `sock`, which `make` makes. Sleeps. ENOBUFS when there are as many as there may be, ENOMEM.
+    pub(crate) fn submit(
+        host: &Arc<Host>,
+        sock: &Arc<Sock>,
+        make: impl FnOnce(ChanId) -> Channel,
+    ) -> Result<Self> {
+        let id = host.table.submit(sock, make)?;
+        Ok(Self(Some((host.clone(), id))))
+    }
+
+    /// Which.
+    pub(crate) fn id(&self) -> Option<ChanId> {
+        self.0.as_ref().map(|(_, id)| *id)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Works on it; `None` if there is none.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
+        let (host, id) = self.0.as_ref()?;
+        host.table.with(*id, work)
+    }
+
+    /// Whether there is one of which that is true.
+    pub(crate) fn is_some_and(&self, what: impl FnOnce(&Channel) -> bool) -> bool {
+        self.with(|chan| what(chan)).unwrap_or(false)
+    }
+
+    /// Whether there is none, or that is true of it.
+    pub(crate) fn is_none_or(&self, what: impl FnOnce(&Channel) -> bool) -> bool {
+        self.with(|chan| what(chan)).unwrap_or(true)
+    }
+
+    /// What is to be done about it, as it was last written back.
+    pub(crate) fn work(&self) -> Work {
+        let entry = self.0.as_ref();
+        entry.map_or(Work::NONE, |(host, id)| host.table.table.lock().work(*id))
+    }
+
+    /// Frees its entry, if it has come to its end. What is returned is to be dropped without locks.
+    pub(crate) fn take_ended(&mut self) -> Option<Arc<Sock>> {
+        if !self.work().has(Work::C) {
+            return None;
+        }
+        self.free()
+    }
+
+    fn free(&mut self) -> Option<Arc<Sock>> {
+        let (host, id) = self.0.take()?;
+        let owner = host.table.table.lock().remove(id);
+        owner.ok()
+    }
+}
+
+impl Drop for Chan {
+    /// Whoever drops it has a reference to the socket as well, so that this is not the last one.
+    fn drop(&mut self) {
+        drop(self.free());
+    }
+}
