@@ -21,6 +21,7 @@ pub mod link_flow;
 pub mod link_table;
 pub mod page_pool;
 pub mod readiness;
+pub mod roster;
 pub mod runs;
 pub mod rx_queue;
 pub mod wire;
