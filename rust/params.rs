@@ -56,6 +56,11 @@ uint_param!(
     "time for which a blocking call polls before it sleeps, microseconds (default 0)"
 );
 uint_param!(
+    /// How much bulk data may be on its way on a link: what the device sends in so many microseconds.
+    BULK_US, "bulk_us", 500,
+    "bulk data on its way on a link, in microseconds at the device's rate (default 500)"
+);
+uint_param!(
     /// How long a peer may not acknowledge what was sent before it is sent again, in milliseconds.
     ACK_TIMEOUT_MS, "ack_timeout_ms", 500,
     "time without an acknowledgement after which a link sends again, milliseconds (default 500)"
@@ -123,7 +128,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 17] = [
+    let checks: [(&str, &Uint, u32, u32); 18] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -138,6 +143,7 @@ pub(crate) fn check() -> Result {
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
         ("busy_poll_us", &BUSY_POLL_US, 0, MOST_BUSY_POLL_US),
+        ("bulk_us", &BULK_US, 0, 1_000_000),
         ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
         // Not 7, though a queue pair could: to Soft-RoCE that means without end.
         ("retry_count", &RETRY_COUNT, 1, 6),

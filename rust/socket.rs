@@ -332,16 +332,17 @@ impl Sock {
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn settle(this: &Arc<Self>) {
-        let (link, id, entry) = {
+        let (link, place, entry) = {
             let inner = &mut *this.inner.lock();
-            let id = inner.chan.id().filter(|_| inner.chan.work().has(Work::C));
-            let link = id.and_then(|_| inner.link.take());
+            let over = inner.chan.work().has(Work::C);
+            let link = if over { inner.link.take() } else { None };
+            let place = inner.chan.place();
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
-            (link, id, entry.flatten())
+            (link, place, entry.flatten())
         };
-        if let (Some(link), Some(id)) = (link, id) {
-            link.detach(id);
+        if let (Some(link), Some(place)) = (link, place) {
+            link.detach(place);
         }
         this.settle_window();
         drop(entry);
@@ -457,14 +458,18 @@ impl SocketOps for Sock {
         if this.reap() {
             Sock::talk(this);
         }
-        let (room, link) = {
+        let (room, link, place) = {
             let mut inner = this.inner.lock();
             let room = inner.chan.with(Channel::writable).unwrap_or(false);
             inner.wants_room |= !room;
-            (room, inner.link.clone())
+            (room, inner.link.clone(), inner.chan.place())
         };
         // The link's lock comes before the socket's, so the link's room is looked at between.
-        let writable = room && link.is_none_or(|link| link.has_room_or_starve(this));
+        let writable = room
+            && match (link, place) {
+                (Some(link), Some(place)) => link.has_room_or_starve(this, place),
+                _ => true,
+            };
         let mut inner = this.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }

@@ -3,7 +3,8 @@
 //! Links: queue pairs between hosts, and what travels on them.
 //!
 //! `device` knows the RDMA devices, `pool` their receive memory, `lease` who has a `window` of it, `link` the life of a queue pair,
-//! `cm` what the connection manager says of it, `transmit` posts, `receive` takes completions.
+//! `cm` what the connection manager says of it, `turn` whose turn it is to send, `transmit` posts, `receive` takes
+//! completions.
 //! Nothing here knows what a program is: it serves `socket`.
 
 #![deny(unsafe_code)]
@@ -15,4 +16,5 @@ pub(crate) mod link;
 pub(crate) mod pool;
 mod receive;
 pub(crate) mod transmit;
+pub(crate) mod turn;
 pub(crate) mod window;

@@ -22,6 +22,7 @@ use crate::proto::link_table::{
 };
 use crate::proto::ChanId;
 use crate::socket::Sock;
+use crate::transport::turn::Place;
 
 /// Where the table lies.
 struct Memory;
@@ -144,7 +145,14 @@ const SWEEP: u32 = 32;
 
 /// The channel of a socket, if it has one: the socket's way to its entry, which is freed with it. Under the
 /// socket's `inner`; what is given to work on it may neither sleep nor ask for a channel again.
-pub(crate) struct Chan(Option<(Arc<Host>, ChanId)>);
+pub(crate) struct Chan(Option<Entry>);
+
+struct Entry {
+    host: Arc<Host>,
+    id: ChanId,
+    /// On its link, once it is there.
+    place: Option<Place>,
+}
 
 impl Chan {
     /// None.
@@ -159,12 +167,28 @@ impl Chan {
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
         let id = host.table.submit(sock, make)?;
-        Ok(Self(Some((host.clone(), id))))
+        Ok(Self(Some(Entry {
+            host: host.clone(),
+            id,
+            place: None,
+        })))
     }
 
     /// Which.
     pub(crate) fn id(&self) -> Option<ChanId> {
-        self.0.as_ref().map(|(_, id)| *id)
+        self.0.as_ref().map(|entry| entry.id)
+    }
+
+    /// Its place on its link.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.0.as_ref()?.place
+    }
+
+    /// It is on its link, if it is still this one. Under the link's lock.
+    pub(crate) fn set_place(&mut self, place: Place) {
+        if let Some(entry) = self.0.as_mut().filter(|entry| entry.id == place.id) {
+            entry.place = Some(place);
+        }
     }
 
     /// Whether there is one.
@@ -174,8 +198,8 @@ impl Chan {
 
     /// Works on it; `None` if there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
-        let (host, id) = self.0.as_ref()?;
-        host.table.with(*id, work)
+        let entry = self.0.as_ref()?;
+        entry.host.table.with(entry.id, work)
     }
 
     /// Whether there is one of which that is true.
@@ -190,8 +214,8 @@ impl Chan {
 
     /// What is to be done about it, as it was last written back.
     pub(crate) fn work(&self) -> Work {
-        let entry = self.0.as_ref();
-        entry.map_or(Work::NONE, |(host, id)| host.table.table.lock().work(*id))
+        let work = |entry: &Entry| entry.host.table.table.lock().work(entry.id);
+        self.0.as_ref().map_or(Work::NONE, work)
     }
 
     /// Frees its entry, if it has come to its end. What is returned is to be dropped without locks.
@@ -203,8 +227,8 @@ impl Chan {
     }
 
     fn free(&mut self) -> Option<Arc<Sock>> {
-        let (host, id) = self.0.take()?;
-        let owner = host.table.table.lock().remove(id);
+        let entry = self.0.take()?;
+        let owner = entry.host.table.table.lock().remove(entry.id);
         owner.ok()
     }
 }

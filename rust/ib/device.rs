@@ -118,6 +118,18 @@ impl Device {
         unsafe { bindings::rdma_cap_iw_cm(self.as_ptr(), 1) }
     }
 
+    /// What the device's first port sends at best, in bytes a microsecond; 0 if it does not say. Sleeps.
+    pub(crate) fn rate(&self) -> u32 {
+        let mut attr = bindings::ib_port_attr::default();
+        // SAFETY: By the type invariants the device is registered; every device has a port 1, and the call fills
+        // `attr`, which lives until it returns.
+        let found = to_result(unsafe { bindings::ib_query_port(self.as_ptr(), 1, &mut attr) });
+        match found {
+            Ok(()) => port_rate(attr.active_speed.into(), attr.active_width.into()),
+            Err(_) => 0,
+        }
+    }
+
     /// The limits of the device.
     pub(crate) fn attrs(&self) -> Attrs {
         // SAFETY: By the type invariants the device is valid; its attributes are constant from
@@ -171,6 +183,31 @@ impl PartialEq for Device {
 }
 
 impl Eq for Device {}
+
+/// Bytes a microsecond of a port, from the codes of `enum ib_port_speed` and `enum ib_port_width`.
+fn port_rate(speed: u32, width: u32) -> u32 {
+    // Signalling, in Mbit/s of a lane.
+    let lane = match speed {
+        1 => 2_500,
+        2 => 5_000,
+        4 | 8 => 10_000,
+        16 => 14_000,
+        32 => 25_000,
+        64 => 50_000,
+        128 => 100_000,
+        256 => 200_000,
+        _ => 0,
+    };
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    lane * lanes / 8
+}
 
 /// A device's name, copied.
 pub(crate) struct DeviceName([u8; 64]);

@@ -208,13 +208,18 @@ impl Sock {
             // Closed, or given up, while it was being connected anew.
             return Ok(());
         }
-        if let Err(e) = link.attach(this, id) {
-            Sock::fail_attempt(this, attempt, Failure::NoResources);
-            return Err(e);
-        }
+        let place = match link.attach(this, id) {
+            Ok(place) => place,
+            Err(e) => {
+                Sock::fail_attempt(this, attempt, Failure::NoResources);
+                return Err(e);
+            }
+        };
         if this.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
             // It failed, or its time ran out, before it was on the link.
-            link.detach(id);
+            if let Some(place) = place {
+                link.detach(place);
+            }
             return Ok(());
         }
         this.host.watch_deadlines();

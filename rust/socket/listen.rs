@@ -178,7 +178,8 @@ impl Sock {
             inner.remote = SocketAddrV4::new(link.remote_ip(), src);
             inner.link = Some(link.clone());
         }
-        let mut refused = link.attach(&child, id).err().map(|_| Refusal::NoResources);
+        let place = link.attach(&child, id);
+        let mut refused = place.is_err().then_some(Refusal::NoResources);
         if refused.is_none() {
             let mut inner = listener.inner.lock();
             let full = inner.queue.len() >= inner.backlog;
@@ -190,7 +191,9 @@ impl Sock {
             }
         }
         if let Some(why) = refused {
-            link.detach(id);
+            if let Ok(Some(place)) = place {
+                link.detach(place);
+            }
             let mut inner = child.inner.lock();
             inner.link = None;
             inner.chan = Chan::none();

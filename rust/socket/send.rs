@@ -27,6 +27,7 @@ use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Plan};
 use crate::proto::readiness::Phase;
+use crate::proto::roster::Line;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::stats::STATS;
 use crate::transport::link::Link;
@@ -326,7 +327,7 @@ impl Sock {
         want: u32,
         style: Style,
     ) -> Option<Result<(Plan, Reservation)>> {
-        let (plan, link, ask) = {
+        let (plan, link, place, ask) = {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
             if matches!(inner.phase, Phase::Connecting) {
@@ -335,7 +336,7 @@ impl Sock {
             if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
-            let Some(link) = &inner.link else {
+            let (Some(link), Some(place)) = (&inner.link, inner.chan.place()) else {
                 return Some(Err(EPIPE));
             };
             if inner.tx_turn {
@@ -358,7 +359,7 @@ impl Sock {
                 Plan::Wait => inner.wants_room = true,
                 _ => _ = take_turn(&mut inner.tx_turn),
             }
-            (plan, link.clone(), ask)
+            (plan, link.clone(), place, ask)
         };
         if ask {
             link.kick(this);
@@ -366,8 +367,12 @@ impl Sock {
         if plan == Plan::Wait {
             return None;
         }
-        match Link::reserve(&link, this, style.pin) {
-            Some(reservation) => Some(Ok((plan, reservation))),
+        let line = match plan {
+            Plan::Bulk(_) | Plan::Aligned(_) => Line::Bulk,
+            _ => Line::Small,
+        };
+        match Link::reserve(&link, this, place, line, plan.len() as u32, style.pin) {
+            Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
                 this.inner.lock().tx_turn = false;
                 // Whoever waits for the turn finds the link without room as well, and all are woken

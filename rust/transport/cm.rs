@@ -119,6 +119,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let cq = Cq::new(&device, entries, 0, link.clone())?;
     cq.arm()?;
     let max_sge = attrs.max_send_sge.min(32);
+    let rate = device.rate();
     let qp = id.create_qp(
         &verbs.pd,
         &cq,
@@ -160,6 +161,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     tx.slots = slots;
     tx.free = free;
     tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
+    tx.bound_bulk(rate, params::BULK_US.get());
     if let Some((ip, _)) = ipv4(id.local_addr()) {
         tx.local = ip;
     }

@@ -14,6 +14,7 @@
 
 use core::net::Ipv4Addr;
 
+use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
@@ -26,6 +27,7 @@ use kernel::workqueue::{
 use super::device::Verbs;
 use super::pool::Pool;
 use super::transmit::{TxBuffers, TxSlot};
+use super::turn::Channels;
 use crate::host::Host;
 use crate::ib::cm::CmId;
 use crate::ib::cq::{CompHandler, Cq};
@@ -39,8 +41,9 @@ use crate::params;
 use crate::pr_warn_ratelimited;
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
+use crate::proto::roster::Line;
 use crate::proto::wire::Header;
-use crate::proto::{ChanId, Violation};
+use crate::proto::Violation;
 use crate::socket::Sock;
 use crate::stats::{Counter, STATS};
 
@@ -69,7 +72,7 @@ pub(crate) struct Link {
     /// The peer has broken the protocol: nothing more of it is taken.
     pub(super) distrusted: Atomic<bool>,
     /// When the last channel left, in nanoseconds of the monotonic clock.
-    empty_since: Atomic<u64>,
+    pub(super) empty_since: Atomic<u64>,
     /// The link is down, and the pool's promise to it is still to be taken back.
     promised: Atomic<bool>,
     /// The completion queue has something, and is not armed.
@@ -107,10 +110,13 @@ pub(crate) struct Link {
     down: Work<Link, 2>,
     #[pin]
     backstop: DelayedWork<Link, 3>,
+    #[pin]
+    again: DelayedWork<Link, 4>,
 }
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 3> for Link { self.backstop }
+    impl HasDelayedWork<Self, 4> for Link { self.again }
 }
 
 impl_has_work! {
@@ -179,30 +185,18 @@ pub(super) struct Tx {
     pub(super) sq_free: u32,
     /// SENDs that reservations may still post.
     pub(super) reserved: u32,
-    pub(super) channels: KVec<Entry>,
-    /// Channels with something to say; each at most once.
-    pub(super) pending: KVec<Entry>,
+    /// The channels, and who of them waits for what.
+    pub(super) channels: Channels,
+    /// Bytes of bulk data that are on their way, that may be, and that one message may have.
+    pub(super) bulk: u32,
+    pub(super) bulk_most: u32,
+    pub(super) bulk_chunk: u32,
     /// Answers to messages for channels that are not there.
     pub(super) replies: KVec<Header>,
     /// A sign of life is asked of the peer.
     pub(super) probing: bool,
-    pub(super) starved: bool,
     /// A registration waits until nothing is under way; see [`Tx::settle_first`].
     pub(super) settling: bool,
-}
-
-/// A channel on a link: its number, which is never used again, and its socket, which may have another
-/// channel already while this one is taken off.
-pub(super) struct Entry {
-    pub(super) id: ChanId,
-    pub(super) sock: Arc<Sock>,
-}
-
-impl Entry {
-    fn remove(from: &mut KVec<Self>, id: ChanId) -> Option<Self> {
-        let at = from.iter().position(|e| e.id == id)?;
-        from.remove(at).ok()
-    }
 }
 
 /// What a link has of its device.
@@ -279,17 +273,19 @@ impl Link {
                     asked: false,
                     sq_free: 0,
                     reserved: 0,
-                    channels: KVec::new(),
-                    pending: KVec::new(),
+                    channels: Channels::new(KVVec::new()),
+                    bulk: 0,
+                    bulk_most: 0,
+                    bulk_chunk: 0,
                     replies: KVec::new(),
                     probing: false,
-                    starved: false,
                     settling: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
                 drain <- new_mutex!((), "zrs_link::drain"),
                 helpers <- crate::new_wait_queue!("zrs_link::helpers"),
                 backstop <- new_delayed_work!("zrs_link::backstop"),
+                again <- new_delayed_work!("zrs_link::again"),
                 work <- new_work!("zrs_link::work"),
                 start <- new_work!("zrs_link::start"),
                 down <- new_work!("zrs_link::down"),
@@ -349,21 +345,24 @@ impl Link {
         writeln!(
             f,
             "{:?} -> {:?}: {:?} accepted={} channels={} pending={} replies={} credit={} slots={}/{} \
-             sq_free={} reserved={} starved={} held={} stuck={} sent={} done={} quiet={} asked={} event={} \
+             sq_free={} reserved={} waiting={}+{} bulk={}/{} held={} stuck={} sent={} done={} quiet={} asked={} event={} \
              polled={} barred={}",
             tx.local,
             self.remote,
             tx.state,
             self.accepted,
             tx.channels.len(),
-            tx.pending.len(),
+            tx.channels.waiting(Line::Talk),
             tx.replies.len(),
             credit,
             tx.free.len(),
             tx.slots.len(),
             tx.sq_free,
             tx.reserved,
-            tx.starved,
+            tx.channels.waiting(Line::Small),
+            tx.channels.waiting(Line::Bulk),
+            tx.bulk,
+            tx.bulk_most,
             self.held.load(Relaxed),
             tx.stuck,
             tx.seq,
@@ -376,63 +375,8 @@ impl Link {
         )
     }
 
-    /// Puts channel `id` of a socket on the link. Sleeps. ENOMEM. On a link that is down already, the
-    /// channel is told so.
-    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result {
-        loop {
-            let want = {
-                let tx = &mut *self.tx.lock();
-                if tx.state == LinkState::Down {
-                    break;
-                }
-                let have = tx.channels.len() + 1;
-                if tx.channels.capacity() >= have && tx.pending.capacity() >= have {
-                    // Within capacity, so these cannot fail.
-                    let sock = sock.clone();
-                    let _ = tx.channels.push_within_capacity(Entry { id, sock });
-                    return Ok(());
-                }
-                (have * 2).max(16)
-            };
-            // The lists grow outside of the lock. `pending` holds each channel at most once, so
-            // that room for all of them is always enough.
-            let mut channels = KVec::with_capacity(want, GFP_KERNEL)?;
-            let mut pending = KVec::with_capacity(want, GFP_KERNEL)?;
-            let tx = &mut *self.tx.lock();
-            if tx.channels.len() < want {
-                core::mem::swap(&mut tx.channels, &mut channels);
-                core::mem::swap(&mut tx.pending, &mut pending);
-                for entry in channels.drain_all() {
-                    let _ = tx.channels.push_within_capacity(entry);
-                }
-                for entry in pending.drain_all() {
-                    let _ = tx.pending.push_within_capacity(entry);
-                }
-            }
-        }
-        let (why, chance) = self.reason();
-        Sock::link_lost(sock, self, why, chance);
-        Ok(())
-    }
-
-    /// Takes a channel off the link.
-    pub(crate) fn detach(self: &Arc<Self>, id: ChanId) {
-        let (gone, waiting, empty) = {
-            let tx = &mut *self.tx.lock();
-            let gone = Entry::remove(&mut tx.channels, id);
-            let waiting = Entry::remove(&mut tx.pending, id);
-            (gone, waiting, tx.channels.is_empty())
-        };
-        drop(gone);
-        drop(waiting);
-        if empty {
-            self.empty_since.store(task::now_ns(), Relaxed);
-            self.host.look_for_idle();
-        }
-    }
-
     /// Why the link is down, and what that means for a connect that has waited for it.
-    fn reason(&self) -> (Failure, Chance) {
+    pub(super) fn reason(&self) -> (Failure, Chance) {
         let tx = self.tx.lock();
         let chance = match (tx.stale, tx.was_up) {
             (true, _) => Chance::Stale,
@@ -572,13 +516,12 @@ impl Link {
             }
         }
         let (why, chance) = self.reason();
-        let (slots, channels, pending, buffers) = {
+        let (slots, mut channels, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
             (
                 core::mem::take(&mut tx.slots),
-                core::mem::take(&mut tx.channels),
-                core::mem::take(&mut tx.pending),
+                core::mem::replace(&mut tx.channels, Channels::new(KVVec::new())),
                 tx.buffers.take(),
             )
         };
@@ -593,6 +536,7 @@ impl Link {
         let pool = queues.as_ref().map(|q| q.pool.clone());
         drop(queues);
         cancel_delayed::<Self, 3>(self);
+        cancel_delayed::<Self, 4>(self);
         drop(id);
         drop(slots);
         drop(buffers);
@@ -600,11 +544,10 @@ impl Link {
             self.promised.store(true, Release);
             self.keep_promise(&pool);
         }
-        drop(pending);
         self.host.forget_link(self);
         self.host.probe_links(&self.net, self.remote);
-        for entry in channels {
-            Sock::link_lost(&entry.sock, self, why, chance);
+        for (_, sock) in channels.drain() {
+            Sock::link_lost(&sock, self, why, chance);
         }
     }
 }

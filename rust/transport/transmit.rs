@@ -20,7 +20,8 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::link::{Entry, Link, LinkState, Queues, Tx};
+use super::link::{Link, LinkState, Queues, Tx};
+use super::turn::Place;
 use super::window::WindowUse;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
 use crate::ib::memory::PinnedRuns;
@@ -34,6 +35,7 @@ use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::proto::channel::{Plan, State};
 use crate::proto::link_table::Work;
+use crate::proto::roster::Line;
 use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
 use crate::socket::Sock;
 use crate::stats::STATS;
@@ -41,11 +43,11 @@ use crate::stats::STATS;
 /// Messages that may be under way on a link.
 pub(super) const SLOTS: u16 = 128;
 /// Slots that only control messages use.
-const CONTROL_SLOTS: usize = 8;
+pub(super) const CONTROL_SLOTS: usize = 8;
 /// Work requests in a link's send queue.
 pub(super) const SQ_DEPTH: u32 = 512;
 /// Work requests of one message at most: WRITEs of a scattered chunk, a registration, the SEND.
-const MAX_WRS: usize = 6;
+pub(super) const MAX_WRS: usize = 6;
 /// Elements of one chunk at most: a chunk of 4 KiB pages that begins within one, and the header.
 const MAX_SGES: usize = 66;
 /// Messages in a row that may go without a completion.
@@ -99,6 +101,8 @@ impl TxBuffers {
 pub(super) struct TxSlot {
     /// Work requests it takes in the send queue; 0: nothing is under way here.
     wrs: u32,
+    /// Bytes that it writes into the peer's window.
+    bulk: u32,
     /// Its place in the order of the link's messages.
     seq: u64,
     /// The message before it, if that has no completion of its own.
@@ -144,12 +148,29 @@ pub(crate) enum Payload {
 pub(crate) struct Reservation {
     link: Arc<Link>,
     buffers: Arc<TxBuffers>,
+    place: Place,
     slot: u16,
     wrs: u32,
     used: bool,
 }
 
 impl Reservation {
+    /// Takes a slot and `wrs` work requests, for which there is room.
+    pub(super) fn take(link: &Arc<Link>, tx: &mut Tx, place: Place, wrs: u32) -> Option<Self> {
+        let buffers = tx.buffers.clone()?;
+        let slot = tx.free.pop()?;
+        tx.reserved += 1;
+        tx.sq_free -= wrs;
+        Some(Self {
+            link: link.clone(),
+            buffers,
+            place,
+            slot,
+            wrs,
+            used: false,
+        })
+    }
+
     /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot, as far as
     /// they are present. Does not sleep.
     pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> usize {
@@ -197,6 +218,8 @@ impl Reservation {
         tx.reserved = tx.reserved.saturating_sub(1);
         tx.sq_free += self.wrs;
         link.tx_bytes.add(u64::from(chunk.header.len));
+        let bytes = chunk.header.len.saturating_add(HEADER_LEN as u32);
+        tx.channels.sent(self.place.id, self.place.seat, bytes);
         let message = Message {
             header: chunk.header,
             write_to: chunk.write_to,
@@ -225,7 +248,8 @@ impl Drop for Reservation {
                 tx.reserved = tx.reserved.saturating_sub(1);
                 tx.sq_free += self.wrs;
                 let _ = tx.free.push_within_capacity(self.slot);
-                tx.starved || tx.settling || !tx.pending.is_empty()
+                let waits = |line| tx.channels.waiting(line) > 0;
+                tx.settling || [Line::Talk, Line::Small, Line::Bulk].into_iter().any(waits)
             };
             if waited {
                 // Somebody found no room while this held some.
@@ -271,12 +295,17 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     header.link_credit = flow.sending();
     let len = header.len as usize;
     let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
+    let bulk = if m.write_to.is_some() { header.len } else { 0 };
     let waited_for =
         m.sock.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
-    let signaled = waited_for || m.loud || tx.quiet >= QUIET;
+    // Those who wait for their turn hear of it by the completion.
+    let crowded = bulk > 0 && tx.bulk >= tx.bulk_most / 2;
+    let signaled = waited_for || m.loud || crowded || tx.quiet >= QUIET;
+    tx.bulk = tx.bulk.saturating_add(bulk);
     tx.seq += 1;
     *place = TxSlot {
         wrs: 0,
+        bulk,
         seq: tx.seq,
         quiet: tx.last_quiet,
         sock: m.sock,
@@ -375,8 +404,8 @@ impl Tx {
     fn settle_first(&mut self) -> bool {
         let under_way = self.free.len() < self.slots.len() && self.seq != self.done;
         self.settling = under_way
-            && self.pending.first().is_some_and(|entry| {
-                let inner = entry.sock.inner.lock();
+            && self.channels.first(Line::Talk).is_some_and(|(_, sock)| {
+                let inner = sock.inner.lock();
                 inner.chan.is_some_and(|c| c.grant_waits())
             });
         self.settling
@@ -402,45 +431,6 @@ impl Link {
         Ok(Arc::new(runs, GFP_KERNEL)?)
     }
 
-    /// Reserves what a chunk needs. `None` when the link has no room; then `sock` is woken when
-    /// it has.
-    pub(crate) fn reserve(link: &Arc<Self>, sock: &Arc<Sock>, pinned: bool) -> Option<Reservation> {
-        let wrs = if pinned { MAX_WRS as u32 } else { 2 };
-        let mut guard = link.tx.lock();
-        let tx = &mut *guard;
-        if !has_room(tx, wrs) {
-            tx.starved = true;
-            sock.set_starved();
-            return None;
-        }
-        let slot = tx.free.pop()?;
-        let Some(buffers) = tx.buffers.clone() else {
-            let _ = tx.free.push_within_capacity(slot);
-            return None;
-        };
-        tx.reserved += 1;
-        tx.sq_free -= wrs;
-        drop(guard);
-        Some(Reservation {
-            link: link.clone(),
-            buffers,
-            slot,
-            wrs,
-            used: false,
-        })
-    }
-
-    /// Whether there is room for a chunk; if not, `sock` is woken when there is.
-    pub(crate) fn has_room_or_starve(&self, sock: &Sock) -> bool {
-        let mut tx = self.tx.lock();
-        let room = has_room(&tx, MAX_WRS as u32);
-        if !room {
-            tx.starved = true;
-            sock.set_starved();
-        }
-        room
-    }
-
     /// Puts the socket's channel into the list of those with something to say, and says it.
     pub(crate) fn kick(self: &Arc<Self>, sock: &Arc<Sock>) {
         {
@@ -448,12 +438,9 @@ impl Link {
             let mut inner = sock.inner.lock();
             // It may have another channel by now, on another link.
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-            let talks = ours && inner.chan.work().has(Work::T);
-            if let Some(id) = inner.chan.id().filter(|_| talks) {
-                if !inner.queued && tx.state != LinkState::Down {
-                    let sock = sock.clone();
-                    inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
-                }
+            let talks = ours && inner.chan.work().has(Work::T) && tx.state != LinkState::Down;
+            if let Some(Place { id, seat }) = inner.chan.place().filter(|_| talks) {
+                inner.queued = tx.channels.join(Line::Talk, id, seat);
             }
         }
         self.transmit();
@@ -557,8 +544,9 @@ impl Link {
             reply
         } else if talk && mem::take(&mut tx.probing) {
             Header::new(Type::Heartbeat, Default::default(), Default::default())
-        } else if talk && !tx.pending.is_empty() {
-            let Entry { id, sock } = tx.pending.remove(0).ok()?;
+        } else if talk && tx.channels.waiting(Line::Talk) > 0 {
+            let (id, seat, sock) = tx.channels.next(Line::Talk)?;
+            let sock = sock.clone();
             let header = {
                 let mut inner = sock.inner.lock();
                 let inner = &mut *inner;
@@ -581,8 +569,7 @@ impl Link {
                     said.accepted = h.kind == Type::Accept;
                 }
                 if talks && header.is_some() {
-                    let sock = sock.clone();
-                    inner.queued = tx.pending.push_within_capacity(Entry { id, sock }).is_ok();
+                    inner.queued = tx.channels.join(Line::Talk, id, seat);
                 }
                 header
             };
@@ -629,6 +616,7 @@ impl Link {
             let message = mem::take(place);
             tx.done = tx.done.max(message.seq);
             tx.sq_free += message.wrs;
+            tx.bulk = tx.bulk.saturating_sub(message.bulk);
             let _ = tx.free.push_within_capacity(slot);
             next = message.quiet;
             // What holds something has a completion of its own.
@@ -662,20 +650,6 @@ impl Link {
         self.transmit();
         false
     }
-
-    /// Wakes the sockets that waited for room on the link, if there is some.
-    pub(super) fn feed_starved(&self) {
-        let tx = &mut *self.tx.lock();
-        if !tx.starved || !has_room(tx, MAX_WRS as u32) {
-            return;
-        }
-        tx.starved = false;
-        for entry in tx.channels.iter() {
-            if entry.sock.take_starved() {
-                entry.sock.wake_write();
-            }
-        }
-    }
 }
 
 /// What [`Link::say_one`] did.
@@ -689,16 +663,4 @@ struct Said {
     failed: bool,
     /// It is open now.
     accepted: bool,
-}
-
-/// Whether a data message of up to `wrs` work requests fits.
-fn has_room(tx: &Tx, wrs: u32) -> bool {
-    tx.state == LinkState::Up
-        && !tx.settling
-        && tx.free.len() > CONTROL_SLOTS
-        && tx.sq_free >= wrs + 2 * CONTROL_SLOTS as u32
-        && tx
-            .flow
-            .as_ref()
-            .is_some_and(|f| f.available(false) > tx.reserved)
 }

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The channels on a link, and whose turn it is to send: joining and leaving the link, what a data
+//! message needs of it, and who is woken when there is room. The order is [`Roster`]'s.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+use kernel::time::Jiffies;
+use kernel::workqueue::WorkItem;
+
+use super::link::{Link, LinkState, Tx};
+use super::transmit::{Reservation, CONTROL_SLOTS, MAX_WRS};
+use crate::kern::{fault, task};
+use crate::proto::roster::{Line, Roster, Seat};
+use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
+use crate::proto::ChanId;
+use crate::socket::Sock;
+
+/// The channels on a link.
+pub(super) type Channels = Roster<KVVec<Seat<Arc<Sock>>>>;
+
+/// A channel's seat on its link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) id: ChanId,
+    pub(crate) seat: u32,
+}
+
+/// When those who wait are looked at again though nothing has completed, in jiffies: others were called before
+/// them, and did not come.
+const CALL_AGAIN: Jiffies = 2;
+
+/// Bytes of bulk data that one message is counted as when others are called.
+const USUAL: u32 = 64 * 1024;
+
+/// Chunks are cut at multiples of this, so that the next one begins at a page.
+const PAGE: u32 = 4096;
+
+impl Link {
+    /// Puts channel `id` of a socket on the link. Sleeps. ENOMEM. On a link that is down already, the
+    /// channel is told so, and has no place.
+    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<Place>> {
+        loop {
+            let want = {
+                let tx = &mut *self.tx.lock();
+                if tx.state == LinkState::Down {
+                    break;
+                }
+                if let Ok(seat) = tx.channels.sit(id, sock.clone()) {
+                    let place = Place { id, seat };
+                    sock.inner.lock().chan.set_place(place);
+                    return Ok(Some(place));
+                }
+                (tx.channels.seats() * 2).max(16)
+            };
+            // More seats are made outside of the lock.
+            let mut seats = KVVec::with_capacity(want, GFP_KERNEL)?;
+            for _ in 0..want {
+                seats.push(Seat::new(), GFP_KERNEL)?;
+            }
+            let old = self.tx.lock().channels.move_to(seats);
+            drop(old);
+        }
+        let (why, chance) = self.reason();
+        Sock::link_lost(sock, self, why, chance);
+        Ok(None)
+    }
+
+    /// Takes a channel off the link.
+    pub(crate) fn detach(self: &Arc<Self>, place: Place) {
+        let (gone, empty) = {
+            let tx = &mut *self.tx.lock();
+            let gone = tx.channels.leave(place.id, place.seat);
+            (gone, tx.channels.is_empty())
+        };
+        drop(gone);
+        if empty {
+            self.empty_since.store(task::now_ns(), Relaxed);
+            self.host.look_for_idle();
+        }
+    }
+
+    /// Reserves what a chunk of up to `want` bytes needs, and says how many it may have. `None` when the link has
+    /// no room, or it is not the channel's turn; then `sock` is woken when it is.
+    pub(crate) fn reserve(
+        link: &Arc<Self>,
+        sock: &Arc<Sock>,
+        place: Place,
+        line: Line,
+        want: u32,
+        pinned: bool,
+    ) -> Option<(Reservation, u32)> {
+        let wrs = if pinned { MAX_WRS as u32 } else { 2 };
+        let mut guard = link.tx.lock();
+        let tx = &mut *guard;
+        let room = has_room(tx, wrs) && (line == Line::Small || tx.bulk_room() > 0);
+        let Some(may) = tx.channels.ask(line, place.id, place.seat, want, room) else {
+            sock.set_starved();
+            tx.asked |= room || line == Line::Bulk;
+            drop(guard);
+            if room {
+                // Others wait longer.
+                link.call_again();
+            }
+            return None;
+        };
+        let most = match line {
+            Line::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
+            _ => may,
+        };
+        // What is cut is cut at a page.
+        let most = match most {
+            n if n < want && n > PAGE => n / PAGE * PAGE,
+            n => n,
+        };
+        let reservation = Reservation::take(link, tx, place, wrs)?;
+        Some((reservation, most))
+    }
+
+    /// Whether a small message can go, as far as the link is concerned; if not, `sock` is woken when it can. Who
+    /// waits with bulk data is not told of room for less: what poll() says is true of what the program sends next.
+    pub(crate) fn has_room_or_starve(&self, sock: &Sock, place: Place) -> bool {
+        let tx = &mut *self.tx.lock();
+        if tx.channels.waits(Line::Bulk, place.seat) {
+            sock.set_starved();
+            return false;
+        }
+        let room = has_room(tx, MAX_WRS as u32);
+        let may = tx
+            .channels
+            .ask(Line::Small, place.id, place.seat, SMALL_MAX, room);
+        if may.is_none() {
+            sock.set_starved();
+        }
+        may.is_some()
+    }
+
+    /// Wakes those whose turn it is to send, as many as there is room for.
+    pub(super) fn feed_starved(self: &Arc<Self>) {
+        let left = {
+            let tx = &mut *self.tx.lock();
+            let mut left = false;
+            for line in [Line::Small, Line::Bulk] {
+                for _ in 0..tx.room_in(line) {
+                    let Some(sock) = tx.channels.call(line) else {
+                        break;
+                    };
+                    if sock.take_starved() {
+                        sock.wake_write();
+                    }
+                }
+                left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;
+            }
+            left
+        };
+        if left {
+            self.call_again();
+        }
+    }
+
+    /// Looks soon whether those who were called have come.
+    fn call_again(self: &Arc<Self>) {
+        let queue = &self.host.queue;
+        let _ = queue.enqueue_delayed::<Arc<Self>, 4>(self.clone(), CALL_AGAIN);
+    }
+}
+
+impl WorkItem<4> for Link {
+    type Pointer = Arc<Link>;
+
+    fn run(link: Arc<Link>) {
+        fault::asynchronous(|| {
+            link.transmit();
+            link.feed_starved();
+        });
+    }
+}
+
+impl Tx {
+    /// Bytes of bulk data that may be posted now: what is on its way is bounded, so that a small message never
+    /// waits behind much of it.
+    fn bulk_room(&self) -> u32 {
+        match self.bulk_most.saturating_sub(self.bulk) {
+            // The rest would be cut into small pieces.
+            n if n < self.bulk_chunk / 2 => 0,
+            n => n,
+        }
+    }
+
+    /// How many data messages of a line there is room for, about.
+    fn room_in(&self, line: Line) -> u32 {
+        if !has_room(self, MAX_WRS as u32) {
+            return 0;
+        }
+        let slots = self.free.len().saturating_sub(CONTROL_SLOTS) as u32;
+        let credit = self.flow.as_ref().map_or(0, |flow| flow.available(false));
+        let messages = slots.min(credit.saturating_sub(self.reserved));
+        match line {
+            Line::Bulk => messages.min(self.bulk_room().div_ceil(USUAL)),
+            _ => messages,
+        }
+    }
+
+    /// Sets how much bulk data may be on its way, in bytes: what the device sends in so many microseconds, but
+    /// enough for two chunks of a size that is worth its message.
+    pub(super) fn bound_bulk(&mut self, bytes_per_us: u32, us: u32) {
+        let most = bytes_per_us.saturating_mul(us) / PAGE * PAGE;
+        self.bulk_most = most.clamp(4 * USUAL, 64 * CHUNK_MAX);
+        self.bulk_chunk = (self.bulk_most / 2 / PAGE * PAGE).min(CHUNK_MAX);
+    }
+}
+
+/// Whether a data message of up to `wrs` work requests fits.
+fn has_room(tx: &Tx, wrs: u32) -> bool {
+    tx.state == LinkState::Up
+        && !tx.settling
+        && tx.free.len() > CONTROL_SLOTS
+        && tx.sq_free >= wrs + 2 * CONTROL_SLOTS as u32
+        && tx
+            .flow
+            .as_ref()
+            .is_some_and(|f| f.available(false) > tx.reserved)
+}
