@@ -66,6 +66,36 @@ uint_param!(
     "time without an acknowledgement after which a link sends again, milliseconds (default 500)"
 );
 uint_param!(
+    /// Links to one peer that carry our connections, at most; and links that a peer may make to us.
+    LINKS_PER_PEER, "links_per_peer", 2,
+    "links to one peer, and links that a peer may make (default 2)"
+);
+uint_param!(
+    /// From so many channels on each of its links on, a group grows by a link.
+    LINK_CHANNELS, "link_channels", 8192,
+    "channels on each link to a peer from which another link is made (default 8192)"
+);
+uint_param!(
+    /// A group grows as well when senders on each link have found it without room so often.
+    LINK_WAITS, "link_waits", 10000,
+    "how often senders find each link to a peer without room until another link is made (default 10000)"
+);
+uint_param!(
+    /// How long a link without channels lives on, in milliseconds, while there are sockets.
+    LINK_IDLE_MS, "link_idle_ms", 60000,
+    "time after which a link without connections ends, milliseconds (default 60000)"
+);
+uint_param!(
+    /// How often a peer that was not heard of is asked whether it is there, in milliseconds; 0: never.
+    HEARTBEAT_MS, "heartbeat_ms", 10000,
+    "time without a message after which a peer is asked whether it is there, milliseconds, 0: never (default 10000)"
+);
+uint_param!(
+    /// How long a peer may not answer before its link is ended, in milliseconds.
+    DEAD_MS, "dead_ms", 30000,
+    "time without an answer after which a peer is taken for dead, milliseconds (default 30000)"
+);
+uint_param!(
     /// How often a link sends again before it takes its peer for gone.
     RETRY_COUNT, "retry_count", 6,
     "how often a link sends again before its peer is taken for gone (default 6)"
@@ -99,8 +129,8 @@ uint_param!(
 );
 uint_param!(
     /// How often channels that nothing happens to are parked, in milliseconds.
-    TABLE_SWEEP_MS, "table_sweep_ms", 1000,
-    "time after which a channel that nothing happens to is parked, milliseconds (default 1000)"
+    TABLE_SWEEP_MS, "table_sweep_ms", 5000,
+    "time after which a channel that nothing happens to is parked, milliseconds (default 5000)"
 );
 
 /// For how long a call polls at most, in microseconds: SO_BUSY_POLL needs no privilege, and a thread is
@@ -128,7 +158,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 18] = [
+    let checks: [(&str, &Uint, u32, u32); 24] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -143,6 +173,12 @@ pub(crate) fn check() -> Result {
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
         ("busy_poll_us", &BUSY_POLL_US, 0, MOST_BUSY_POLL_US),
+        ("links_per_peer", &LINKS_PER_PEER, 1, 64),
+        ("link_channels", &LINK_CHANNELS, 1, 1 << 24),
+        ("link_waits", &LINK_WAITS, 1, u32::MAX),
+        ("link_idle_ms", &LINK_IDLE_MS, 1, 86_400_000),
+        ("heartbeat_ms", &HEARTBEAT_MS, 0, 3_600_000),
+        ("dead_ms", &DEAD_MS, 1, 86_400_000),
         ("bulk_us", &BULK_US, 0, 1_000_000),
         ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
         // Not 7, though a queue pair could: to Soft-RoCE that means without end.

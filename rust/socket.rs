@@ -57,6 +57,7 @@ use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::link_table::Work;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
+use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
 use crate::transport::link::Link;
 use crate::transport::window::{Gone, Window};
@@ -163,6 +164,8 @@ pub(crate) struct Inner {
     backlog: usize,
     /// When connect() gives up, in nanoseconds of the monotonic clock.
     pub(crate) deadline: Option<u64>,
+    /// The channel of which the host watches the deadline.
+    pub(crate) watched: Option<ChanId>,
     /// No connect() has said yet that the connection is open.
     untold: bool,
     /// Which of the program's connects this is.
@@ -224,6 +227,7 @@ impl Sock {
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
+                    watched: None,
                     untold: false,
                     attempt: 0,
                     retries: 0,
@@ -610,7 +614,7 @@ impl Sock {
     /// Sees to it that a closed socket's channel ends in time.
     fn watch_orphan(&self) {
         if self.link().is_some() {
-            self.host.watch_deadlines();
+            self.host.watch_deadline(self);
         }
     }
 

@@ -11,9 +11,12 @@
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::WorkItem;
 
 use super::Host;
 use crate::kern::errno::ENOBUFS;
+use crate::kern::fault;
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
 use crate::proto::channel::{self, Channel};
@@ -131,17 +134,54 @@ impl Table {
         self.table.lock().len()
     }
 
-    /// Parks channels that nothing has happened to since the last sweep.
-    pub(crate) fn sweep(&self) {
-        // In steps, so that nobody waits long for the lock.
-        for _ in 0..params::TABLE_HOT.get().div_ceil(SWEEP) {
-            self.table.lock().sweep(SWEEP, |_, _| {});
+    /// Looks at the next [`SWEEP`] hot slots; who was parked is in the first places of what is returned.
+    fn sweep(&self) -> [ChanId; SWEEP] {
+        let mut parked = [ChanId::default(); SWEEP];
+        let mut places = parked.iter_mut();
+        self.table.lock().sweep(SWEEP as u32, |id, _| {
+            if let Some(place) = places.next() {
+                *place = id;
+            }
+        });
+        parked
+    }
+}
+
+/// Slots that the sweep looks at in one go, so that nobody waits long for the lock.
+const SWEEP: usize = 32;
+
+impl Host {
+    /// There are channels, so that there may be some to park.
+    pub(super) fn watch_table(self: &Arc<Self>) {
+        let delay = msecs_to_jiffies(params::TABLE_SWEEP_MS.get());
+        let queue = &self.queue;
+        let _ = queue.enqueue_delayed::<Arc<Host>, 5>(self.clone(), delay);
+    }
+
+    /// Parks the channels that nothing has happened to since the last time, and asks for the windows that they
+    /// have leased.
+    fn sweep_table(self: &Arc<Self>) {
+        for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP) {
+            let parked = self.table.sweep();
+            for id in parked.into_iter().take_while(|id| id.q != 0) {
+                if let Some(sock) = self.table.owner(id) {
+                    Sock::on_parked(&sock);
+                }
+            }
+        }
+        if self.table.len() > 0 {
+            self.watch_table();
         }
     }
 }
 
-/// Slots that the sweep looks at in one go.
-const SWEEP: u32 = 32;
+impl WorkItem<5> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        fault::asynchronous(|| host.sweep_table());
+    }
+}
 
 /// The channel of a socket, if it has one: the socket's way to its entry, which is freed with it. Under the
 /// socket's `inner`; what is given to work on it may neither sleep nor ask for a channel again.
@@ -167,6 +207,7 @@ impl Chan {
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
         let id = host.table.submit(sock, make)?;
+        host.watch_table();
         Ok(Self(Some(Entry {
             host: host.clone(),
             id,

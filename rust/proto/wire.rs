@@ -90,6 +90,9 @@ impl Type {
     }
 }
 
+/// `arg0` of a Heartbeat that wants another one as its answer.
+pub const HEARTBEAT_ASKS: u32 = 1;
+
 /// Why a CONNECT was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -259,6 +262,8 @@ pub struct Hello {
     pub features: u64,
     /// SENDs that the peer may send before it hears more.
     pub link_credit: u32,
+    /// Links that the peer may make and use at a time; 0 counts as 1.
+    pub links: u32,
 }
 
 impl Hello {
@@ -273,6 +278,7 @@ impl Hello {
         w.put(self.link_credit.to_le_bytes());
         w.put(SMALL_MAX.to_le_bytes());
         w.put(CHUNK_MAX.to_le_bytes());
+        w.put(self.links.to_le_bytes());
         out
     }
 
@@ -295,14 +301,16 @@ impl Hello {
         if version != VERSION || usize::from(len) != HELLO_LEN {
             return Err(Violation::Version);
         }
-        let hello = Self {
+        let mut hello = Self {
             nonce: r.u64(),
             features: r.u64(),
             link_credit: r.u32(),
+            links: 0,
         };
         if r.u32() != SMALL_MAX || r.u32() != CHUNK_MAX {
             return Err(Violation::Version);
         }
+        hello.links = r.u32();
         if reserved0 != 0 || reserved1 != 0 || r.0.iter().any(|b| *b != 0) {
             return Err(Violation::Reserved);
         }

@@ -18,6 +18,7 @@ use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::readiness::Phase;
+use crate::proto::ChanId;
 use crate::transport::link::{Chance, Link};
 
 impl Sock {
@@ -222,7 +223,7 @@ impl Sock {
             }
             return Ok(());
         }
-        this.host.watch_deadlines();
+        this.host.watch_deadline(this);
         link.kick(this);
         Ok(())
     }
@@ -246,16 +247,20 @@ impl Sock {
         this.wake_state();
     }
 
-    /// Has the deadline passed at `now`, in nanoseconds of the monotonic clock: of connect(), of a window
-    /// that the peer is to give back, or of a closed socket's channel? Then gives up. Returns the deadline while there is one.
-    pub(crate) fn check_deadline(this: &Arc<Self>, now: u64) -> Option<u64> {
+    /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
+    /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. Returns the deadline
+    /// while there is one; who finds none does not watch it any more.
+    pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
         {
             let mut inner = this.inner.lock();
-            let deadline = inner.deadline?;
-            if now < deadline {
-                return Some(deadline);
+            if inner.chan.id() != Some(id) {
+                return None;
             }
-            inner.deadline = None;
+            match inner.deadline {
+                Some(deadline) if now < deadline => return Some(deadline),
+                _ => inner.watched = None,
+            }
+            inner.deadline.take()?;
             if inner.released {
                 // The peer has not said End in all this time; its key cannot be taken from it in
                 // another way.

@@ -74,7 +74,7 @@ impl Sock {
         };
         if asked {
             Sock::kick(this);
-            this.host.watch_deadlines();
+            this.host.watch_deadline(this);
         }
     }
 

@@ -12,7 +12,9 @@ use super::{Inner, Sock};
 use crate::kern::errno::*;
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
+use crate::params;
 use crate::proto::channel::Channel;
+use crate::stats::STATS;
 use crate::transport::lease::Wants;
 use crate::transport::window::Window;
 
@@ -55,8 +57,17 @@ impl Sock {
             }
         }
         Sock::kick(this);
-        this.host.watch_deadlines();
+        this.host.watch_deadline(this);
         true
+    }
+
+    /// Nothing has happened to the channel for a while: others may have its window, if nobody needs it here.
+    pub(crate) fn on_parked(this: &Arc<Self>) {
+        let window = this.inner.lock().window.clone();
+        let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
+        if window.is_some_and(|window| Sock::ask_back(this, &window, least)) {
+            STATS.windows_revoked.add(1);
+        }
     }
 
     /// Asks the peer to give the window back, in time. False when it was not asked just now.

@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, ArcBorrow};
 
-use super::link::{hello, Link, LinkState, Queues};
+use super::link::{hello, Link, LinkState, Queues, Terms};
 use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
 use crate::host::Host;
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
@@ -180,9 +180,11 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
     }
 }
 
-fn flow_of(private_data: &[u8]) -> Result<LinkFlow> {
+fn terms_of(private_data: &[u8]) -> Result<Terms> {
     let theirs = Hello::decode(private_data).map_err(|_| EPROTO())?;
-    LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO())
+    let flow = LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO())?;
+    let links = theirs.links.max(1);
+    Ok(Terms { flow, links })
 }
 
 impl Link {
@@ -290,7 +292,7 @@ impl Link {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
-            self.up(flow_of(private_data)?);
+            self.up(terms_of(private_data)?);
         }
         Ok(())
     }
@@ -324,8 +326,8 @@ impl Listener {
             pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
         }
-        let flow = match flow_of(private_data) {
-            Ok(flow) => flow,
+        let terms = match terms_of(private_data) {
+            Ok(terms) => terms,
             Err(e) => {
                 let _ = id.reject(&hello(&self.host).encode());
                 return Err(e);
@@ -344,7 +346,7 @@ impl Listener {
             link.fail(failure_of(e));
             return Err(e);
         }
-        link.set_terms(flow);
+        link.set_terms(terms);
         let result = self.admit(&link, Arc::new(id, GFP_KERNEL), &ours);
         if result.is_err() {
             link.fail(Failure::LinkLost);

@@ -89,6 +89,12 @@ pub(crate) struct Link {
     barred: Atomic<usize>,
     /// The completion queue has failed, or the queue pair.
     pub(super) broken: Atomic<bool>,
+    /// Something has arrived since the last beat.
+    pub(super) heard: Atomic<bool>,
+    /// Beats since something has.
+    silent: Atomic<u32>,
+    /// How often a sender found no room.
+    pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
     pub(super) patience: Atomic<u32>,
     pub(crate) tx_bytes: Counter,
@@ -166,7 +172,7 @@ pub(super) struct Tx {
     pub(super) queues: Option<Queues>,
     pub(super) flow: Option<LinkFlow>,
     /// The side that accepts knows the peer's terms before the link is up.
-    terms: Option<LinkFlow>,
+    terms: Option<Terms>,
     pub(super) buffers: Option<Arc<TxBuffers>>,
     pub(super) slots: KVec<TxSlot>,
     pub(super) free: KVec<u16>,
@@ -193,10 +199,23 @@ pub(super) struct Tx {
     pub(super) bulk_chunk: u32,
     /// Answers to messages for channels that are not there.
     pub(super) replies: KVec<Header>,
-    /// A sign of life is asked of the peer.
+    /// How many links of ours the peer takes.
+    peer_takes: u32,
+    /// A sign of life is asked of the peer: of its device,
     pub(super) probing: bool,
+    /// of itself,
+    pub(super) asking: bool,
+    /// and by the peer of us.
+    pub(super) answering: bool,
     /// A registration waits until nothing is under way; see [`Tx::settle_first`].
     pub(super) settling: bool,
+}
+
+/// What the peer says of itself when a link is made.
+pub(super) struct Terms {
+    pub(super) flow: LinkFlow,
+    /// Links that it takes from us.
+    pub(super) links: u32,
 }
 
 /// What a link has of its device.
@@ -212,12 +231,13 @@ pub(super) struct Queues {
 
 impl Tx {
     /// From Connecting to Up; false when the link is in another state.
-    fn go_up(&mut self, flow: LinkFlow) -> bool {
+    fn go_up(&mut self, terms: Terms) -> bool {
         let connecting = self.state == LinkState::Connecting;
         if connecting {
             self.state = LinkState::Up;
             self.was_up = true;
-            self.flow = Some(flow);
+            self.flow = Some(terms.flow);
+            self.peer_takes = terms.links;
         }
         connecting
     }
@@ -250,6 +270,9 @@ impl Link {
                 watched: Atomic::new(0),
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
+                heard: Atomic::new(true),
+                silent: Atomic::new(0),
+                short: Atomic::new(0),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
@@ -278,7 +301,10 @@ impl Link {
                     bulk_most: 0,
                     bulk_chunk: 0,
                     replies: KVec::new(),
+                    peer_takes: 1,
                     probing: false,
+                    asking: false,
+                    answering: false,
                     settling: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
@@ -387,17 +413,59 @@ impl Link {
     }
 
     /// The link can carry channels from now on.
-    pub(super) fn up(self: &Arc<Self>, flow: LinkFlow) {
-        let changed = self.tx.lock().go_up(flow);
+    pub(super) fn up(self: &Arc<Self>, terms: Terms) {
+        let changed = self.tx.lock().go_up(terms);
         if changed {
-            // What arrived before we knew the peer's terms has waited.
-            self.poke();
+            self.is_up();
         }
     }
 
+    fn is_up(self: &Arc<Self>) {
+        // What arrived before we knew the peer's terms has waited.
+        self.poke();
+        self.host.watch_links();
+    }
+
+    /// How many links of ours the peer takes, as far as it has said so.
+    pub(crate) fn peer_takes(&self) -> u32 {
+        self.tx.lock().peer_takes
+    }
+
+    /// Whether senders have waited for room so often that a further link may help; asked anew after that.
+    pub(crate) fn is_short(&self) -> bool {
+        let short = self.short.load(Relaxed) >= params::LINK_WAITS.get();
+        if short {
+            self.short.store(0, Relaxed);
+        }
+        short
+    }
+
+    /// Looks whether the peer is there: asks it if nothing has arrived since the last time, and ends the link if
+    /// it has not answered for long. Whether to look again.
+    pub(crate) fn beat(self: &Arc<Self>) -> bool {
+        match self.state() {
+            LinkState::Up => {}
+            LinkState::Connecting => return true,
+            LinkState::Down => return false,
+        }
+        let every = params::HEARTBEAT_MS.get();
+        if self.heard.xchg(false, Full) {
+            self.silent.store(0, Relaxed);
+            return true;
+        }
+        let silent = self.silent.fetch_add(1, Relaxed);
+        if silent > 0 && u64::from(silent) * u64::from(every) >= u64::from(params::DEAD_MS.get()) {
+            self.lost("its peer does not answer");
+            return false;
+        }
+        self.tx.lock().asking = true;
+        self.transmit();
+        true
+    }
+
     /// The peer's terms, on the side that accepts.
-    pub(super) fn set_terms(&self, flow: LinkFlow) {
-        self.tx.lock().terms = Some(flow);
+    pub(super) fn set_terms(&self, terms: Terms) {
+        self.tx.lock().terms = Some(terms);
     }
 
     /// Goes up on the terms known before; false when there were none. The first message of the
@@ -407,12 +475,12 @@ impl Link {
         let changed = {
             let mut tx = self.tx.lock();
             match tx.terms.take() {
-                Some(flow) => tx.go_up(flow),
+                Some(terms) => tx.go_up(terms),
                 None => return tx.state != LinkState::Connecting,
             }
         };
         if changed {
-            self.poke();
+            self.is_up();
         }
         true
     }
@@ -629,5 +697,6 @@ pub(super) fn hello(host: &Host) -> crate::proto::wire::Hello {
         nonce: host.nonce,
         features: 0,
         link_credit: params::LINK_CREDIT.get(),
+        links: params::LINKS_PER_PEER.get(),
     }
 }

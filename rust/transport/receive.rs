@@ -26,7 +26,7 @@ use crate::kern::{fault, task};
 use crate::params;
 use crate::proto::channel::{Channel, Event, State};
 use crate::proto::rx_queue::Segment;
-use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
+use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
 use crate::socket::{report_failure, Held, Inner, Sock};
 use crate::stats::STATS;
@@ -299,7 +299,9 @@ impl Link {
                 return Ok(());
             };
             flow.arrived(h.link_credit)?;
+            tx.answering |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
         }
+        self.heard.store(true, Relaxed);
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => Ok(()),
             // A link carries what its maker opens.

@@ -36,7 +36,7 @@ use crate::params;
 use crate::proto::channel::{Plan, State};
 use crate::proto::link_table::Work;
 use crate::proto::roster::Line;
-use crate::proto::wire::{Header, Type, HEADER_LEN, SMALL_MAX};
+use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::socket::Sock;
 use crate::stats::STATS;
 
@@ -542,8 +542,14 @@ impl Link {
             Header::new(Type::Heartbeat, Default::default(), Default::default())
         } else if let Some(reply) = reply {
             reply
-        } else if talk && mem::take(&mut tx.probing) {
-            Header::new(Type::Heartbeat, Default::default(), Default::default())
+        } else if talk && (tx.probing || tx.asking || tx.answering) {
+            let mut beat = Header::new(Type::Heartbeat, Default::default(), Default::default());
+            if mem::take(&mut tx.asking) {
+                beat.arg0 = HEARTBEAT_ASKS;
+            }
+            tx.probing = false;
+            tx.answering = false;
+            beat
         } else if talk && tx.channels.waiting(Line::Talk) > 0 {
             let (id, seat, sock) = tx.channels.next(Line::Talk)?;
             let sock = sock.clone();

@@ -100,8 +100,9 @@ impl Link {
         let room = has_room(tx, wrs) && (line == Line::Small || tx.bulk_room() > 0);
         let Some(may) = tx.channels.ask(line, place.id, place.seat, want, room) else {
             sock.set_starved();
-            tx.asked |= room || line == Line::Bulk;
+            tx.asked |= line == Line::Bulk;
             drop(guard);
+            link.short.fetch_add(u32::from(!room), Relaxed);
             if room {
                 // Others wait longer.
                 link.call_again();

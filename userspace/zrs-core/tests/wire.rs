@@ -88,6 +88,7 @@ fn hello_layout() {
         nonce: 0x0f0e_0d0c_0b0a_0908,
         features: 0x1716_1514_1312_1110,
         link_credit: 0x1b1a_1918,
+        links: 0x2726_2524,
     };
     let mut want = [0; HELLO_LEN];
     want[..4].copy_from_slice(b"ZRS1");
@@ -97,6 +98,7 @@ fn hello_layout() {
     }
     want[28..32].copy_from_slice(&[0x00, 0x10, 0x00, 0x00]); // SMALL_MAX
     want[32..36].copy_from_slice(&[0x00, 0x00, 0x04, 0x00]); // CHUNK_MAX
+    want[36..40].copy_from_slice(&[0x24, 0x25, 0x26, 0x27]);
     assert_eq!(hello.encode(), want);
     assert_eq!(Hello::decode(&want), Ok(hello));
     // Padded, as the connection manager delivers it.
@@ -112,6 +114,7 @@ fn hello_refused() {
         nonce: 1,
         features: 0,
         link_credit: 64,
+        links: 2,
     }
     .encode();
     assert_eq!(Hello::decode(&[]), Err(Violation::Length));
@@ -122,8 +125,8 @@ fn hello_refused() {
         let want = match at {
             // Magic, version, length, and the two limits that are part of the version.
             0..=5 | 28..=35 => Err(Violation::Version),
-            6 | 7 | 36.. => Err(Violation::Reserved),
-            8..=27 => {
+            6 | 7 | 40.. => Err(Violation::Reserved),
+            8..=27 | 36..=39 => {
                 assert!(Hello::decode(&bad).is_ok(), "byte {at}");
                 continue;
             }
@@ -244,8 +247,8 @@ proptest! {
 
     // rows: Z3
     #[test]
-    fn hello_round_trip(nonce: u64, features: u64, link_credit: u32, padding in 0_usize..200) {
-        let hello = Hello { nonce, features, link_credit };
+    fn hello_round_trip(nonce: u64, features: u64, link_credit: u32, links: u32, padding in 0_usize..200) {
+        let hello = Hello { nonce, features, link_credit, links };
         let mut bytes = hello.encode().to_vec();
         bytes.resize(HELLO_LEN + padding, 0);
         prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
@@ -298,7 +301,7 @@ proptest! {
         if tame && bytes.len() >= HELLO_LEN {
             bytes[..8].copy_from_slice(b"ZRS1\x01\x30\0\0");
             bytes[28..36].copy_from_slice(&[0, 0x10, 0, 0, 0, 0, 4, 0]);
-            bytes[36..48].fill(0);
+            bytes[40..48].fill(0);
             prop_assert!(Hello::decode(&bytes).is_ok());
         }
         if let Ok(hello) = Hello::decode(&bytes) {

@@ -30,6 +30,7 @@ pub fn hello() -> Hello {
         nonce: 0x6c69_7473_6f68,
         features: 0,
         link_credit: CREDIT,
+        links: 1,
     }
 }
 
