@@ -2,7 +2,7 @@
 
 //! Credit: what may be outstanding, how it comes back, and what a peer must not claim.
 
-use zrs_core::channel::{Channel, Event, Limits, Plan};
+use zrs_core::channel::{Event, Limits, Plan};
 use zrs_core::wire::{Header, Type, SMALL_MAX};
 use zrs_core::Violation;
 

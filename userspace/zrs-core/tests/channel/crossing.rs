@@ -5,7 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use zrs_core::channel::{Channel, Event, Failure, Plan, State};
+use zrs_core::channel::{Event, Failure, Plan, State};
 use zrs_core::wire::{Header, Type};
 
 use super::*;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The channel: its states, credit, windows and ends.
+//! The channel: its states, credit, windows and ends; each channel is parked and brought back before anything
+//! is done to it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,7 +13,8 @@ mod states;
 mod windows;
 
 use common::headers::{id, over_the_wire};
-use zrs_core::channel::{Channel, Event, Limits, Plan, State};
+use common::parking::Channel;
+use zrs_core::channel::{Event, Limits, Plan, State};
 use zrs_core::wire::{Header, Type};
 use zrs_core::Violation;
 

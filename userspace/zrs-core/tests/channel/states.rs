@@ -2,7 +2,7 @@
 
 //! Every type of message in every state, and opening.
 
-use zrs_core::channel::{Channel, Event, Failure, Limits, Plan, State};
+use zrs_core::channel::{Event, Failure, Limits, Plan, State};
 use zrs_core::wire::{Header, Refusal, Type};
 use zrs_core::{ChanId, Violation};
 
@@ -179,7 +179,8 @@ fn only_from_the_peer() {
     for kind in TYPES {
         for from in [id(21, 2), id(20, 1), id(20, 3), ChanId::default()] {
             let mut c = open();
-            let got = c.on_message(&plain(kind, c.local(), from));
+            let h = plain(kind, c.local(), from);
+            let got = c.on_message(&h);
             match kind {
                 Type::Accept | Type::Reject => assert_eq!(got, STATE),
                 // An answer of a host that does not know the channel.

@@ -6,6 +6,7 @@
 #![allow(dead_code)] // No test uses all of it.
 
 pub mod headers;
+pub mod parking;
 
 /// splitmix64's output function.
 pub fn mix(x: u64) -> u64 {
