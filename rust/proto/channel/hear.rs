@@ -132,7 +132,8 @@ impl Channel {
         if h.pos != self.rx_pos {
             return Err(Violation::Position);
         }
-        let outstanding = self.rx.msgs.wrapping_sub(self.freed.msgs);
+        // Room that the peer was not told of is not its own yet.
+        let outstanding = self.rx.msgs.wrapping_sub(self.told.msgs);
         if outstanding >= self.ours.msgs {
             return Err(Violation::Credit);
         }
@@ -141,7 +142,7 @@ impl Channel {
         let mut event = Event::Data;
         if h.kind == Type::Data {
             let small = self.rx.small.wrapping_add(len);
-            if small.wrapping_sub(self.freed.small) > u64::from(self.ours.small) {
+            if small.wrapping_sub(self.told.small) > u64::from(self.ours.small) {
                 return Err(Violation::Credit);
             }
             self.rx.small = small;
@@ -158,7 +159,7 @@ impl Channel {
             if h.arg0 != w.lease || !fits || off.saturating_add(len) > size {
                 return Err(Violation::Position);
             }
-            if arrived.wrapping_sub(w.freed) > size {
+            if arrived.wrapping_sub(w.told) > size {
                 return Err(Violation::Credit);
             }
             w.arrived = arrived;

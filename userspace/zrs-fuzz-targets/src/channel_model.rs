@@ -173,7 +173,8 @@ impl Model {
         match h.kind {
             Type::Data => {
                 let small: u64 = self.outstanding().map(|s| s.1).sum();
-                let room = small + u64::from(h.len) <= u64::from(self.ours.small);
+                let taken = small + self.freed_small - self.told_small;
+                let room = taken + u64::from(h.len) <= u64::from(self.ours.small);
                 !ended && pos_good && room && self.message_room()
             }
             Type::Written => {
@@ -182,7 +183,7 @@ impl Model {
                     h.arg0 == w.lease
                         && (h.woff == w.arrived || h.woff == w.arrived + skip(w.size, w.arrived))
                         && off + u64::from(h.len) <= w.size
-                        && h.woff + u64::from(h.len) <= w.freed + w.size
+                        && h.woff + u64::from(h.len) <= w.told + w.size
                 });
                 !ended && pos_good && self.message_room() && fits
             }
@@ -203,8 +204,10 @@ impl Model {
         }
     }
 
+    /// What is free is the peer's again when it is told.
     fn message_room(&self) -> bool {
-        (self.outstanding().count() as u64) < u64::from(self.ours.msgs)
+        let untold = self.freed_msgs - self.told_msgs;
+        (self.outstanding().count() as u64) + untold < u64::from(self.ours.msgs)
     }
 
     /// The messages that `h` says are freed beyond those we know of.

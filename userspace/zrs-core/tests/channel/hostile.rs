@@ -240,6 +240,55 @@ impl Books {
     }
 }
 
+/// What was given back counts for the peer when it is told, not before: who takes room that it was not told
+/// of knows more than it can. Else what is freed and not told of could grow beyond all bounds.
+// rows: B11 L3 Z5
+#[test]
+fn more_than_it_was_told() {
+    let data = |n: u64| {
+        let mut h = Header::new(Type::Data, id(20, 2), id(10, 1));
+        (h.pos, h.len) = (n * u64::from(SMALL_MAX), SMALL_MAX);
+        h
+    };
+    let (_, mut c) = pair_with(LIMITS, TIGHT);
+    for n in 0..4 {
+        assert_eq!(c.on_message(&data(n)), Ok(Event::Data));
+        c.freed(0, SMALL_MAX);
+    }
+    assert_eq!(c.on_message(&data(4)), Err(Violation::Credit));
+    assert_eq!(say_a(&mut c, Type::Credit).credit.msgs, 4);
+    assert_eq!(c.on_message(&data(4)), Ok(Event::Data));
+
+    let (_, mut c) = pair_with(LIMITS, TIGHT);
+    let one = |n: u32| {
+        let mut h = Header::new(Type::Data, id(20, 2), id(10, 1));
+        (h.pos, h.len) = (n.into(), 1);
+        h
+    };
+    for n in 0..TIGHT.msgs {
+        assert_eq!(c.on_message(&one(n)), Ok(Event::Data));
+        c.freed(0, 1);
+    }
+    assert_eq!(c.on_message(&one(TIGHT.msgs)), Err(Violation::Credit));
+
+    let (mut a, mut c) = pair();
+    lease(&mut c, &mut a, 65536, 0, 1);
+    let written = |n: u32| {
+        let mut h = Header::new(Type::Written, id(20, 2), id(10, 1));
+        (h.len, h.arg0, h.lease) = (32768, 1, 1);
+        h.pos = u64::from(n) * 32768;
+        h.woff = h.pos;
+        h
+    };
+    for n in 0..2 {
+        assert!(c.on_message(&written(n)).is_ok());
+        c.freed(32768, 0);
+    }
+    assert_eq!(c.on_message(&written(2)), Err(Violation::Credit));
+    say_a(&mut c, Type::Credit);
+    assert!(c.on_message(&written(2)).is_ok());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 

@@ -170,6 +170,7 @@ fn written_wrongly() {
     let (mut b, h) = next();
     assert!(b.on_message(&h).is_ok());
     b.freed(60000, 0);
+    say_a(&mut b, Type::Credit);
     over.len = 60001;
     assert_eq!(b.on_message(&over), Err(Violation::Credit));
     over.len = 60000;
