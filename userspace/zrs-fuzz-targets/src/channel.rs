@@ -4,6 +4,7 @@
 //! model: what is taken, what it means, what is planned, committed and said.
 
 use zrs_core::channel::{Channel, Event, Failure, Limits, Plan, State};
+use zrs_core::link_table::Registers;
 use zrs_core::wire::{Credit, Header, Type, CHUNK_MAX, SMALL_MAX};
 use zrs_core::ChanId;
 
@@ -494,6 +495,9 @@ impl Course {
     }
 
     fn check(&mut self) {
+        // From here on it is another one, which was parked and brought back.
+        let parked = self.c.park().expect("within the limits");
+        self.c = Channel::unpark(&parked, LOCAL);
         let (c, m) = (&mut self.c, &mut self.m);
         let state = match m.phase {
             Phase::Opening { .. } => State::Opening,

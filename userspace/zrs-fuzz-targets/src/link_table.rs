@@ -1,71 +1,261 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a host has of a link: the table of channels against a map, and the credit of both sides of
+//! What a host has of a link: the link table, with several parties that hold entries, against a map, and the credit of both sides of
 //! a link against counters that do not wrap.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
-use zrs_core::slot_table::{Slot, SlotTable};
+use zrs_core::link_table::{
+    Denied, Grant, Home, LinkTable, Registers, Slot, Storage, Way, Work, CHUNK,
+};
 use zrs_core::ChanId;
 
 use crate::Input;
 
+/// Registers that say which entry's they are and how often it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Regs {
+    id: ChanId,
+    writes: u32,
+    work: Work,
+}
+
+impl Registers for Regs {
+    type Parked = (u32, Work, ChanId);
+
+    fn park(&self) -> Option<Self::Parked> {
+        Some((self.writes, self.work, self.id))
+    }
+
+    fn unpark(parked: &Self::Parked, id: ChanId) -> Self {
+        assert_eq!(parked.2, id, "somebody else's registers");
+        let (writes, work, id) = *parked;
+        Self { id, writes, work }
+    }
+
+    fn work(&self) -> Work {
+        self.work
+    }
+}
+
+struct Mem;
+
+impl Storage for Mem {
+    type Regs = Regs;
+    type Cell = Box<Regs>;
+    type Owner = u16;
+    type Hot = Vec<Slot<Box<Regs>>>;
+    type Near = Vec<Way<<Regs as Registers>::Parked>>;
+    type Chunk = Vec<Home<<Regs as Registers>::Parked, u16>>;
+    type Bulk = Vec<Option<Self::Chunk>>;
+}
+
+fn work_of(bits: u16) -> Work {
+    let all = [Work::T, Work::R, Work::C].into_iter().enumerate();
+    all.filter(|(n, _)| bits >> n & 1 != 0)
+        .fold(Work::NONE, |sum, (_, bit)| sum | bit)
+}
+
+struct Course {
+    t: LinkTable<Mem>,
+    /// Generation, owner and registers as they were written last, by number.
+    live: BTreeMap<u32, (u32, u16, Regs)>,
+    gens: BTreeMap<u32, u32>,
+    former: Vec<ChanId>,
+    held: Vec<Grant<Box<Regs>>>,
+    slots: usize,
+    homes: usize,
+    chunks: usize,
+    granted: u64,
+    contended: u64,
+}
+
+impl Course {
+    fn new(input: &mut Input<'_>) -> Self {
+        let (slots, ways) = (1 + input.below(4), 1 + input.below(4));
+        let (sets, chunks) = (input.below(4), input.below(3));
+        let seed = input.u64();
+        let blank = || {
+            let id = ChanId::default();
+            let (writes, work) = (0, Work::NONE);
+            Slot::new(Box::new(Regs { id, writes, work }))
+        };
+        let t = LinkTable::new(
+            (0..slots).map(|_| blank()).collect(),
+            (0..sets * ways).map(|_| Way::new()).collect(),
+            ways as u32,
+            (0..chunks).map(|_| None).collect(),
+            seed,
+        );
+        Self {
+            t: t.expect("whole sets"),
+            live: BTreeMap::new(),
+            gens: BTreeMap::new(),
+            former: Vec::new(),
+            held: Vec::new(),
+            slots,
+            homes: 0,
+            chunks,
+            granted: 0,
+            contended: 0,
+        }
+    }
+
+    fn locked(&self, id: ChanId) -> bool {
+        self.held.iter().any(|g| g.id() == id)
+    }
+
+    fn submit(&mut self, owner: u16) {
+        let full = self.live.len() == self.homes;
+        assert_eq!(self.t.wants_chunk(), full && self.homes < CHUNK * self.chunks);
+        if self.t.wants_chunk() {
+            let chunk = (0..CHUNK).map(|_| Home::new()).collect();
+            assert!(self.t.add_chunk(chunk).is_none());
+            self.homes += CHUNK;
+        }
+        let mut made = None;
+        let got = self.t.submit(owner, |id| {
+            let (writes, work) = (0, work_of(owner));
+            *made.insert(Regs { id, writes, work })
+        });
+        assert_eq!(got.is_ok(), self.live.len() < self.homes);
+        let (Ok(id), Some(regs)) = (got, made) else {
+            assert_eq!(got, Err(owner));
+            return;
+        };
+        assert_eq!(regs.id, id);
+        assert!((1..=self.homes as u32).contains(&id.q));
+        let gen = self.gens.entry(id.q).or_default();
+        *gen += 1;
+        assert_eq!(id.gen, *gen, "each life has the next generation");
+        assert!(self.live.insert(id.q, (id.gen, owner, regs)).is_none());
+        self.former.push(id);
+    }
+
+    fn ask(&mut self, id: ChanId, work: Option<Work>) {
+        let known = self.live.get(&id.q).filter(|e| e.0 == id.gen).map(|e| e.2);
+        let got = match work {
+            None => self.t.grant(id),
+            Some(work) => self.t.grant_for(id, work),
+        };
+        let idle = known.zip(work).is_some_and(|(r, w)| !(r.work | Work::W).has(w));
+        match got {
+            Ok(grant) => {
+                assert!(!idle && !self.locked(id), "granted to two");
+                assert_eq!((grant.id(), Some(**grant.regs())), (id, known));
+                self.granted += 1;
+                self.held.push(grant);
+            }
+            Err(why) => {
+                let crowded = self.held.len() == self.slots;
+                match why {
+                    Denied::Unknown => assert_eq!(known, None),
+                    Denied::Idle => assert!(idle),
+                    Denied::Locked => assert!(!idle && self.locked(id)),
+                    Denied::Crowded => assert!(!idle && crowded && !self.locked(id)),
+                }
+                self.contended += u64::from(matches!(why, Denied::Locked | Denied::Crowded));
+            }
+        }
+    }
+
+    fn write_back(&mut self, which: usize, value: u16) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut grant = self.held.swap_remove(which % self.held.len());
+        let regs = grant.regs_mut();
+        regs.writes += 1;
+        regs.work = work_of(value);
+        let regs = **regs;
+        if let Some(entry) = self.live.get_mut(&regs.id.q) {
+            entry.2 = regs;
+        }
+        self.t.write_back(grant);
+        assert_eq!(self.t.work(regs.id), regs.work | Work::W);
+    }
+
+    fn remove(&mut self, id: ChanId) {
+        let known = self.live.get(&id.q).filter(|e| e.0 == id.gen);
+        let expected = match known {
+            None => Err(Denied::Unknown),
+            Some(_) if self.locked(id) => Err(Denied::Locked),
+            Some(entry) => Ok(entry.1),
+        };
+        assert_eq!(self.t.remove(id), expected);
+        self.contended += u64::from(expected == Err(Denied::Locked));
+        if expected.is_ok() {
+            self.live.remove(&id.q);
+        }
+    }
+
+    fn check(&self) {
+        let stats = self.t.stats();
+        assert_eq!(stats.entries as usize, self.live.len());
+        assert_eq!(self.t.len() as usize, self.live.len());
+        assert_eq!(self.t.is_empty(), self.live.is_empty());
+        assert!(stats.hot as usize <= self.slots && stats.hot as usize >= self.held.len());
+        assert!(stats.hot + stats.near <= stats.entries);
+        let came = stats.hits + stats.near_hits + stats.faults;
+        assert_eq!(came, self.granted);
+        assert_eq!(stats.contended, self.contended);
+    }
+}
+
 fn table(input: &mut Input<'_>) {
-    let slots = 1 + input.below(9);
-    let mut t = SlotTable::new((0..slots).map(|_| Slot::empty()).collect::<Vec<_>>());
-    let mut live: BTreeMap<u32, (u32, u16)> = BTreeMap::new();
-    let mut gens = vec![0_u32; slots + 1];
-    let mut former = Vec::new();
+    let mut c = Course::new(input);
     while !input.is_empty() {
         let what = input.u8();
         let value = input.u16();
+        let which = usize::from(value);
         // A number that is there, that was there, or any.
-        let id = match (value % 3, live.iter().nth(usize::from(value) % slots)) {
-            (0, Some((&q, &(gen, _)))) => ChanId { q, gen },
-            (1, _) if !former.is_empty() => former[usize::from(value) % former.len()],
+        let id = match (value % 3, c.live.iter().nth(which / 3 % 70)) {
+            (0, Some((&q, &(gen, ..)))) => ChanId { q, gen },
+            (1, _) if !c.former.is_empty() => c.former[which % c.former.len()],
             _ => ChanId {
                 q: u32::from(value % 12).wrapping_sub(1),
                 gen: u32::from(value >> 8) % 4,
             },
         };
-        let known = live
-            .get(&id.q)
-            .filter(|(gen, _)| *gen == id.gen)
-            .map(|v| v.1);
-        match what % 4 {
-            0 => {
-                let mut told = None;
-                let got = t.insert(|id| {
-                    told = Some(id);
-                    value
+        match what % 8 {
+            0 | 1 => c.submit(value),
+            2 => c.ask(id, None),
+            3 => c.ask(id, Some(work_of(value >> 4))),
+            4 | 5 => c.write_back(which, value),
+            6 => c.remove(id),
+            _ if value & 1 == 0 => {
+                let held: Vec<ChanId> = c.held.iter().map(Grant::id).collect();
+                let before = c.t.stats();
+                let mut parked = 0;
+                c.t.sweep(u32::from(value >> 1) % 6, |id, owner| {
+                    assert!(!held.contains(&id), "parked while it was locked");
+                    assert_eq!(c.live[&id.q].0, id.gen);
+                    assert_eq!(c.live[&id.q].1, *owner);
+                    parked += 1;
                 });
-                assert_eq!(got, told);
-                assert_eq!(got.is_some(), live.len() < slots);
-                if let Some(id) = got {
-                    assert!((1..=slots as u32).contains(&id.q));
-                    let gen = &mut gens[id.q as usize];
-                    *gen += 1;
-                    assert_eq!(id.gen, *gen, "each life has the next generation");
-                    assert_eq!(live.insert(id.q, (id.gen, value)), None);
-                    former.push(id);
-                }
-            }
-            1 => assert_eq!(t.get(id).copied(), known),
-            2 => {
-                assert_eq!(t.remove(id), known);
-                if known.is_some() {
-                    live.remove(&id.q);
-                }
+                let after = c.t.stats();
+                assert_eq!(after.parked - before.parked, parked);
+                assert_eq!(u64::from(before.hot - after.hot), parked);
             }
             _ => {
                 let from = u32::from(value % 12);
-                let next = live.range(from..).next().map(|(q, v)| (*q, v.1));
-                assert_eq!(t.next_from(from).map(|(q, v)| (q, *v)), next);
+                let next = c.live.range(from..).next().map(|(q, e)| (*q, e.1));
+                assert_eq!(c.t.next_from(from).map(|(q, o)| (q, *o)), next);
+                let known = c.live.get(&id.q).filter(|e| e.0 == id.gen);
+                assert_eq!(c.t.owner(id), known.map(|e| &e.1));
             }
         }
-        assert_eq!(t.len() as usize, live.len());
-        assert_eq!(t.is_empty(), live.is_empty());
+        c.check();
+    }
+    while !c.held.is_empty() {
+        c.write_back(0, 0);
+    }
+    // Nothing is lost, wherever it is.
+    for (q, (gen, ..)) in c.live.clone() {
+        c.ask(ChanId { q, gen }, None);
+        assert_eq!(c.held.len(), 1);
+        c.write_back(0, 0);
     }
 }
 
@@ -277,7 +467,7 @@ fn flow(input: &mut Input<'_>) {
     p.settle(true);
 }
 
-/// The table of channels, or both sides of a link.
+/// The link table, or both sides of a link.
 pub fn link_table(data: &[u8]) {
     let mut input = Input(data);
     match input.u8() % 2 {

@@ -7,6 +7,7 @@
 
 pub mod headers;
 pub mod parking;
+pub mod table;
 
 /// splitmix64's output function.
 pub fn mix(x: u64) -> u64 {
