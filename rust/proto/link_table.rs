@@ -627,11 +627,11 @@ impl<S: Storage> LinkTable<S> {
     /// Puts parked registers into their set of the second tier; who is in the way goes home.
     fn put_near(&mut self, q: u32, parked: Parked<S>) {
         let sets = (self.near.len() as u32).checked_div(self.ways).unwrap_or(0);
-        let Some(set) = spread(q).checked_rem(sets) else {
+        if sets == 0 {
             self.put_home(q, parked);
             return;
-        };
-        let first = set.wrapping_mul(self.ways);
+        }
+        let first = spread(q, sets).wrapping_mul(self.ways);
         let mut set = self.near.iter().skip(first as usize);
         let free = set
             .by_ref()
@@ -674,8 +674,9 @@ impl<P, C> Home<P, C> {
     }
 }
 
-/// Numbers that follow each other are in different sets, and so are those with a stride between them.
-fn spread(q: u32) -> u32 {
-    let x = q.wrapping_mul(0x9e37_79b1);
-    x ^ (x >> 15)
+/// Which of `sets` is that of number `q`. Numbers that follow each other are in different sets, and so are mostly
+/// those with a stride between them: the high bits of a product with the golden ratio.
+fn spread(q: u32, sets: u32) -> u32 {
+    let part = u64::from(q.wrapping_mul(0x9e37_79b1));
+    (part.wrapping_mul(u64::from(sets)) >> 32) as u32
 }
