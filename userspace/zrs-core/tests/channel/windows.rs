@@ -2,7 +2,7 @@
 
 //! Windows: exact positions, leases that come and go, and what a peer must not do with them.
 
-use zrs_core::channel::{Event, Plan, WINDOW_MAX, WINDOW_MIN};
+use zrs_core::channel::{Event, Limits, Plan, WINDOW_MAX, WINDOW_MIN};
 use zrs_core::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
 use zrs_core::Violation;
 
@@ -547,4 +547,32 @@ fn large_chunks_begin_at_pages() {
     b.on_message(&chunk.header).expect("the next bytes");
     // At the end the window begins again.
     assert_eq!(a.plan(u32::MAX, true), Plan::Bulk(36 * KIB));
+}
+
+/// The largest limits and the largest window, all of it unread, and then all of it freed and not told: the
+/// counters are as far apart as they may be, and the channel can be parked all the same.
+// rows: L3 Z5
+#[test]
+fn the_most_that_can_be_under_way() {
+    let most = Limits {
+        msgs: 1 << 16,
+        small: 1 << 24,
+    };
+    let (mut a, mut b) = pair_with(most, most);
+    lease(&mut b, &mut a, WINDOW_MAX, 0, 1);
+    let (chunks, smalls) = (WINDOW_MAX / CHUNK_MAX, most.small / SMALL_MAX);
+    for _ in 0..chunks {
+        let (_, h) = bulk(&mut a, CHUNK_MAX);
+        assert!(b.on_message(&h).is_ok());
+    }
+    for _ in 0..smalls {
+        let h = small(&mut a, SMALL_MAX);
+        assert_eq!(b.on_message(&h), Ok(Event::Data));
+    }
+    assert_eq!((a.plan(1, false), a.plan(1, true)), (Plan::Wait, Plan::Wait));
+    assert_eq!(b.window_unread(), u64::from(WINDOW_MAX));
+    (0..chunks).for_each(|_| b.freed(CHUNK_MAX, 0));
+    (0..smalls).for_each(|_| b.freed(0, SMALL_MAX));
+    assert_eq!(tell(&mut b, &mut a), [Event::Room]);
+    assert_eq!(a.plan(CHUNK_MAX, true), Plan::Bulk(CHUNK_MAX));
 }
