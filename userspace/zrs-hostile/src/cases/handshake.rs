@@ -113,14 +113,18 @@ fn flood_beside_another(w: &mut World) -> Outcome {
     peer.alive(w.limit(10))
 }
 
-/// One address may have two links; a third one ends the oldest.
-fn third_link(w: &mut World) -> Outcome {
+/// One address may have three links, as `links_per_peer` is 2; a fourth one ends the oldest.
+fn fourth_link(w: &mut World) -> Outcome {
     let _victim = w.listen()?;
-    let (mut one, mut two, mut three) = (w.link()?, w.link()?, w.link()?);
-    one.closed(w.limit(10))
+    let mut oldest = w.link()?;
+    let others = [w.link()?, w.link()?, w.link()?];
+    oldest
+        .closed(w.limit(10))
         .ok_or_else(|| said("the oldest was not closed"))?;
-    two.alive(w.limit(10))?;
-    three.alive(w.limit(10))
+    for mut peer in others {
+        peer.alive(w.limit(10))?;
+    }
+    Ok(())
 }
 
 /// The queue pair is broken in silence; the module learns of it when we go.
@@ -224,7 +228,7 @@ pub const CASES: &[Case] = &[
     whole("handshake/one-half-open", |w| half_opens(w, 1)),
     whole("handshake/many-half-open", |w| half_opens(w, 20)),
     whole("handshake/flood-beside-another", flood_beside_another),
-    whole("handshake/third-link", third_link),
+    whole("handshake/fourth-link", fourth_link),
     whole("handshake/broken-in-silence", broken_in_silence),
     whole("handshake/disconnected-at-once", |w| disconnected(w, 0)),
     whole("handshake/disconnected-later", |w| disconnected(w, 20)),
