@@ -53,7 +53,7 @@ impl Storage for Mem {
 
 fn work_of(bits: u16) -> Work {
     let all = [Work::T, Work::R, Work::C].into_iter().enumerate();
-    all.filter(|(n, _)| bits >> n & 1 != 0)
+    all.filter(|(n, _)| (bits >> n) & 1 != 0)
         .fold(Work::NONE, |sum, (_, bit)| sum | bit)
 }
 
@@ -108,7 +108,10 @@ impl Course {
 
     fn submit(&mut self, owner: u16) {
         let full = self.live.len() == self.homes;
-        assert_eq!(self.t.wants_chunk(), full && self.homes < CHUNK * self.chunks);
+        assert_eq!(
+            self.t.wants_chunk(),
+            full && self.homes < CHUNK * self.chunks
+        );
         if self.t.wants_chunk() {
             let chunk = (0..CHUNK).map(|_| Home::new()).collect();
             assert!(self.t.add_chunk(chunk).is_none());
@@ -139,7 +142,9 @@ impl Course {
             None => self.t.grant(id),
             Some(work) => self.t.grant_for(id, work),
         };
-        let idle = known.zip(work).is_some_and(|(r, w)| !(r.work | Work::W).has(w));
+        let idle = known
+            .zip(work)
+            .is_some_and(|(r, w)| !(r.work | Work::W).has(w));
         match got {
             Ok(grant) => {
                 assert!(!idle && !self.locked(id), "granted to two");

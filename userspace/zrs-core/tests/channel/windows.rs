@@ -569,7 +569,10 @@ fn the_most_that_can_be_under_way() {
         let h = small(&mut a, SMALL_MAX);
         assert_eq!(b.on_message(&h), Ok(Event::Data));
     }
-    assert_eq!((a.plan(1, false), a.plan(1, true)), (Plan::Wait, Plan::Wait));
+    assert_eq!(
+        (a.plan(1, false), a.plan(1, true)),
+        (Plan::Wait, Plan::Wait)
+    );
     assert_eq!(b.window_unread(), u64::from(WINDOW_MAX));
     (0..chunks).for_each(|_| b.freed(CHUNK_MAX, 0));
     (0..smalls).for_each(|_| b.freed(0, SMALL_MAX));

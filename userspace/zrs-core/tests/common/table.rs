@@ -35,7 +35,9 @@ impl Tiers {
     /// An empty table; free slots hold what `blank` makes.
     pub fn table<R: Registers, O>(self, seed: u64, mut blank: impl FnMut() -> R) -> Table<R, O> {
         let table = LinkTable::new(
-            (0..self.hot).map(|_| Slot::new(Box::new(blank()))).collect(),
+            (0..self.hot)
+                .map(|_| Slot::new(Box::new(blank())))
+                .collect(),
             (0..self.sets * self.ways).map(|_| Way::new()).collect(),
             self.ways as u32,
             (0..self.chunks).map(|_| None).collect(),

@@ -256,7 +256,10 @@ impl Hosts {
             for n in 0..pairs {
                 let ends = [0, 1].map(|side| self.host[side].ends[n].as_ref().expect("open"));
                 assert_eq!((ends[0].sent, ends[1].sent), (ends[1].got, ends[0].got));
-                assert_eq!((ends[0].twin.failure(), ends[1].twin.failure()), (None, None));
+                assert_eq!(
+                    (ends[0].twin.failure(), ends[1].twin.failure()),
+                    (None, None)
+                );
             }
         }
         for n in 0..pairs {
@@ -267,7 +270,9 @@ impl Hosts {
         let [a, b] = self.host;
         let mut sum = TableStats::default();
         for mut host in [a, b] {
-            host.held.into_iter().for_each(|(_, g)| host.t.write_back(g));
+            host.held
+                .into_iter()
+                .for_each(|(_, g)| host.t.write_back(g));
             let stats = host.t.stats();
             sum.hits += stats.hits;
             sum.near_hits += stats.near_hits;

@@ -175,7 +175,9 @@ fn one_at_a_time() {
     let third = t.grant(ids[2]).expect("there is a slot again");
     assert_eq!(t.grant_for(ids[0], Work::T).err(), Some(Denied::Crowded));
     t.write_back(other);
-    let again = t.grant_for(ids[0], Work::T).expect("it was asked for again");
+    let again = t
+        .grant_for(ids[0], Work::T)
+        .expect("it was asked for again");
     t.write_back(again);
     t.write_back(third);
 }

@@ -16,14 +16,34 @@ use crate::regs::{table, work_of, Count, Regs};
 
 #[derive(Clone, Debug)]
 enum Op {
-    Submit { value: u64, work: u8, stay: bool },
-    Chunk { whole: bool },
-    Ask { which: Index, what: Option<u8> },
+    Submit {
+        value: u64,
+        work: u8,
+        stay: bool,
+    },
+    Chunk {
+        whole: bool,
+    },
+    Ask {
+        which: Index,
+        what: Option<u8>,
+    },
     /// Ends one of the grants with these registers.
-    Back { which: Index, value: u64, work: u8, stay: bool },
-    Remove { which: Index },
-    Sweep { slots: u32 },
-    Look { from: u32 },
+    Back {
+        which: Index,
+        value: u64,
+        work: u8,
+        stay: bool,
+    },
+    Remove {
+        which: Index,
+    },
+    Sweep {
+        slots: u32,
+    },
+    Look {
+        from: u32,
+    },
 }
 
 /// `staying`: in percent, registers that cannot be parked.
@@ -129,7 +149,8 @@ impl Course {
         prop_assert!(self.ever.insert((id.q, id.gen)), "a pair twice: {:?}", id);
         prop_assert!(id.gen == 1 || self.ever.contains(&(id.q, id.gen - 1)));
         prop_assert!(self.live.keys().all(|k| k.0 != id.q), "a number twice");
-        self.live.insert((id.q, id.gen), Entry { owner: value, regs });
+        self.live
+            .insert((id.q, id.gen), Entry { owner: value, regs });
         Ok(())
     }
 
@@ -152,7 +173,11 @@ impl Course {
         prop_assert_eq!(said.map_err(|e| *e), expected);
         match got {
             Ok(grant) => {
-                *(if hot { &mut self.hits } else { &mut self.misses }) += 1;
+                *(if hot {
+                    &mut self.hits
+                } else {
+                    &mut self.misses
+                }) += 1;
                 self.held.push(grant);
             }
             Err(Denied::Locked | Denied::Crowded) => self.contended += 1,
@@ -218,7 +243,12 @@ impl Course {
                 self.chunks += usize::from(taken);
             }
             Op::Ask { which, what } => self.ask(any(which), what)?,
-            Op::Back { which, value, work, stay } if !self.held.is_empty() => {
+            Op::Back {
+                which,
+                value,
+                work,
+                stay,
+            } if !self.held.is_empty() => {
                 self.back(which.index(self.held.len()), |r| {
                     (r.value, r.work, r.stay) = (value, work_of(work), stay);
                 });
@@ -241,7 +271,10 @@ impl Course {
         prop_assert_eq!(stats.entries as usize, self.live.len());
         prop_assert_eq!(self.t.is_empty(), self.live.is_empty());
         let full = self.live.len() == CHUNK * self.chunks;
-        prop_assert_eq!(self.t.wants_chunk(), full && self.chunks < self.tiers.chunks);
+        prop_assert_eq!(
+            self.t.wants_chunk(),
+            full && self.chunks < self.tiers.chunks
+        );
         for &(q, gen) in &self.ever {
             let (id, entry) = (id(q, gen), self.live.get(&(q, gen)));
             prop_assert_eq!(self.t.owner(id), entry.map(|e| &e.owner));

@@ -107,6 +107,6 @@ pub fn table<O>(tiers: Tiers, seed: u64) -> Table<Regs, O> {
 /// Any of T, R and C.
 pub fn work_of(bits: u8) -> Work {
     let all = [Work::T, Work::R, Work::C].into_iter().enumerate();
-    all.filter(|(n, _)| bits >> n & 1 != 0)
+    all.filter(|(n, _)| (bits >> n) & 1 != 0)
         .fold(Work::NONE, |sum, (_, bit)| sum | bit)
 }

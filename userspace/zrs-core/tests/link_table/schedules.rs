@@ -257,7 +257,10 @@ impl Parties {
             let Some(id) = *id else { continue };
             let parked = self.count.of(id);
             let may = !self.gone[e] && self.holder(id).is_none();
-            assert!(parked <= u32::from(may), "parked while it is locked, or twice");
+            assert!(
+                parked <= u32::from(may),
+                "parked while it is locked, or twice"
+            );
             if parked != 0 || self.gone[e] {
                 self.used[e] = false;
             }
@@ -266,9 +269,7 @@ impl Parties {
 
     fn done(&self) -> bool {
         let free = self.held.iter().all(Option::is_none);
-        free && self.at == self.script.len()
-            && self.gone.iter().all(|g| *g)
-            && self.pipe.is_empty()
+        free && self.at == self.script.len() && self.gone.iter().all(|g| *g) && self.pipe.is_empty()
     }
 
     /// What anybody can know of the state. Which slot makes room follows from the seed and what happened.
@@ -379,7 +380,12 @@ fn explore(script: &'static [usize], sizes: &[(usize, usize)], seed: u64) {
     let mut denials = 0;
     for &(hot, sets) in sizes {
         let tiers = tiers(hot, sets);
-        let (states, denied) = Case { tiers, seed, script }.explore();
+        let (states, denied) = Case {
+            tiers,
+            seed,
+            script,
+        }
+        .explore();
         println!("{script:?} {hot} {sets}: {states} states, {denied} denied");
         denials += denied;
     }

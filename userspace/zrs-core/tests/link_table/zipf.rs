@@ -59,7 +59,9 @@ impl Zipf {
     fn draw(&self, rng: &mut Rng) -> usize {
         let unit = (rng.next() >> 11) as f64 / (1_u64 << 53) as f64;
         let at = unit * self.0.last().expect("not empty");
-        self.0.partition_point(|sum| *sum <= at).min(self.0.len() - 1)
+        self.0
+            .partition_point(|sum| *sum <= at)
+            .min(self.0.len() - 1)
     }
 }
 
@@ -224,7 +226,11 @@ impl World {
         }
         for party in &self.host[h].party {
             self.longest = self.longest.max(party.waits);
-            assert!(party.waits <= PATIENCE, "asked {} times in vain", party.waits);
+            assert!(
+                party.waits <= PATIENCE,
+                "asked {} times in vain",
+                party.waits
+            );
         }
         if let Some(n) = sent {
             self.sent += 1;
@@ -319,7 +325,10 @@ fn hit_rates() {
         // The second tier takes nothing from the first, and a larger one finds more.
         let same = |n: usize| rows.iter().find(|r| (r.0, r.1) == (*hot, n)).map(|r| &r.2);
         let without = same(0).expect("it was run");
-        assert!((found.hit_rate - without.hit_rate).abs() < 0.02, "{hot} {near}");
+        assert!(
+            (found.hit_rate - without.hit_rate).abs() < 0.02,
+            "{hot} {near}"
+        );
         if *near == 2048 {
             let smaller = same(512).expect("it was run");
             let sum = |f: &Found| f.hit_rate + f.near_hit_rate;
@@ -352,7 +361,11 @@ fn few_slots() {
             let found = World::new(seed, hot, near).run(0, 1500);
             println!("{hot} {near}: {found:?}");
             assert!(found.sent > 1000);
-            assert_eq!(found, World::new(seed, hot, near).run(0, 1500), "the same seed");
+            assert_eq!(
+                found,
+                World::new(seed, hot, near).run(0, 1500),
+                "the same seed"
+            );
         }
     }
 }

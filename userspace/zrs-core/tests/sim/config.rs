@@ -11,6 +11,8 @@ pub struct Config {
     /// Blocks of the shared receive queue per link, by side.
     pub link_credit: [u32; 2],
     pub table_slots: usize,
+    /// Slots, and sets and ways of the second tier of each host's link table.
+    pub table_tiers: (usize, usize, usize),
     /// Pages in each host's pool.
     pub pool_pages: [usize; 2],
     /// Windows that are not a whole number of pages.
@@ -84,6 +86,14 @@ impl Config {
             links: if storm { 1 } else { rng.range(1, 3) as usize },
             link_credit: [0; 2].map(|_| rng.pick(credit)),
             table_slots: rng.pick(slots),
+            table_tiers: rng.pick(&[
+                (1, 0, 1),
+                (1, 1, 1),
+                (2, 1, 2),
+                (3, 0, 1),
+                (8, 2, 2),
+                (400, 0, 1),
+            ]),
             pool_pages: [0; 2].map(|_| rng.pick(&[0, 15, 16, 33, 64, 64, 100, 300])),
             odd_windows: rng.chance(30),
             connections,

@@ -10,7 +10,7 @@ use crate::world::World;
 impl World {
     pub fn check_end(&mut self) {
         for host in 0..2 {
-            if !self.hosts[host].table.is_empty() {
+            if self.hosts[host].table_stats().entries != 0 {
                 self.fail(&format!("channels left in the table of host {host}"));
             }
             if self.hosts[host].pool.used() != 0 || self.hosts[host].valid_mrs() != 0 {
@@ -161,7 +161,7 @@ impl World {
             text += &format!(
                 "host {n}: up {} {} channels, {}/{} pages leased\n",
                 h.up,
-                h.table.len(),
+                h.table_stats().entries,
                 h.pool.used(),
                 h.pool.pages()
             );

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A host: its channel table, its receive pool with the memory in it, and its registrations.
+//! A host: its link table, its receive pool with the memory in it, and its registrations.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use zrs_core::channel::{Channel, Limits};
+use zrs_core::link_table::{TableStats, CHUNK};
 use zrs_core::page_pool::PagePool;
-use zrs_core::slot_table::{Slot, SlotTable};
+use zrs_core::ChanId;
 
+use crate::common::table::{submit, Tiers};
+use crate::config::Config;
+use crate::entry::{ChannelTable, Entry};
 use crate::world::{ActorId, SockId};
 
 pub const PAGE: usize = 4096;
@@ -22,7 +29,9 @@ pub struct Mr {
 }
 
 pub struct Host {
-    pub table: SlotTable<Vec<Slot<SockId>>>,
+    table: Rc<RefCell<ChannelTable>>,
+    /// Entries that it may have.
+    slots: u32,
     pub pool: PagePool<Vec<u64>>,
     pub mem: Vec<u8>,
     pub base: u64,
@@ -38,10 +47,19 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(slots: usize, pages: usize, base: u64) -> Self {
+    pub fn new(cfg: &Config, pages: usize, base: u64) -> Self {
+        let (hot, sets, ways) = cfg.table_tiers;
+        let tiers = Tiers {
+            hot,
+            sets,
+            ways,
+            chunks: cfg.table_slots.div_ceil(CHUNK),
+        };
+        let blank = || Channel::connect(ChanId::default(), 0, 0, Limits { msgs: 0, small: 0 });
         let map = vec![u64::MAX; PagePool::<Vec<u64>>::words(pages)];
         Self {
-            table: SlotTable::new((0..slots).map(|_| Slot::empty()).collect()),
+            table: Rc::new(RefCell::new(tiers.table(base, blank))),
+            slots: cfg.table_slots as u32,
             pool: PagePool::new(map, pages),
             mem: vec![0; pages * PAGE],
             base,
@@ -51,6 +69,30 @@ impl Host {
             paused_until: 0,
             short: false,
         }
+    }
+
+    /// Takes an entry for a socket; `None` when the table is full.
+    pub fn submit(&mut self, sid: SockId, make: impl FnOnce(ChanId) -> Channel) -> Option<Entry> {
+        let mut t = self.table.borrow_mut();
+        if t.len() == self.slots {
+            return None;
+        }
+        let id = submit(&mut t, sid, make).ok()?;
+        Some(Entry::new(&self.table, id))
+    }
+
+    /// Whose channel it is.
+    pub fn owner(&self, id: ChanId) -> Option<SockId> {
+        self.table.borrow().owner(id).copied()
+    }
+
+    /// Parks channels that nobody has asked for lately.
+    pub fn sweep(&mut self, slots: u32) {
+        self.table.borrow_mut().sweep(slots, |_, _| {});
+    }
+
+    pub fn table_stats(&self) -> TableStats {
+        self.table.borrow().stats()
     }
 
     /// Registers `size` bytes from page `page` on; the key is never used again.

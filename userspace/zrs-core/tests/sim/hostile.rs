@@ -7,10 +7,11 @@
 
 use std::collections::VecDeque;
 
-use zrs_core::channel::{Channel, Event, Limits, Plan};
+use zrs_core::channel::{Event, Limits, Plan};
 use zrs_core::wire::{Header, Type, CHUNK_MAX, HEADER_LEN, SMALL_MAX};
 use zrs_core::ChanId;
 
+use crate::common::parking::Channel;
 use crate::link::{Item, Link, Message, Source};
 use crate::world::{trace, Ev, World};
 

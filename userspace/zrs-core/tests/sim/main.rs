@@ -2,7 +2,7 @@
 
 //! A deterministic simulation of two hosts that speak the protocol to each other.
 //!
-//! The core is the real one; what the module, the network, the device, the programs and an
+//! The core is the real one, and all channels are in its link tables; what the module, the network, the device, the programs and an
 //! adversary do around it is played here ([`world::World`]). One seed decides everything. Every
 //! byte that a program receives is checked, and so is every place a WRITE goes to. When nothing can
 //! happen any more, everybody must have finished, everything must be back where it was, and both
@@ -12,6 +12,7 @@
 mod common;
 mod config;
 mod end;
+mod entry;
 mod host;
 mod hostile;
 mod link;

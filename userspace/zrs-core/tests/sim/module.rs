@@ -29,10 +29,9 @@ impl World {
     /// Lets go of whatever the wire does not need any more.
     pub fn settle(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
-        let host = &mut self.hosts[s.host];
         if s.ch.state() == State::Closed && s.in_table {
             s.in_table = false;
-            if host.table.remove(s.id) != Some(sid) {
+            if s.ch.free() != Some(sid) {
                 self.fail("the table lost a channel");
             }
             let side = &mut self.links[s.link].side[s.host];

@@ -294,6 +294,10 @@ impl World {
         if !self.links[link].side[side].alive {
             return;
         }
+        if self.rng.chance(20) {
+            let slots = self.rng.range(1, 4) as u32;
+            self.hosts[side].sweep(slots);
+        }
         let mut budget = self.rng.range(1, 8);
         while budget > 0 && self.links[link].side[side].may_talk() {
             budget -= 1;

@@ -260,9 +260,10 @@ impl World {
         }
         let ours = Sock::limits(self);
         let sid = self.socks.len();
-        let id = self.hosts[host].table.insert(|_| sid)?;
+        let connect = |id| Channel::connect(id, 50000, port, ours);
+        let mut ch = self.hosts[host].submit(sid, connect)?;
         let Some(link) = self.link_for(host) else {
-            self.hosts[host].table.remove(id);
+            ch.free();
             return None;
         };
         let key = self.rng.next();
@@ -270,7 +271,6 @@ impl World {
         let conn = self.conns.len();
         self.conns
             .push(Conn::new(key, link, [Some(sid), None], hostile));
-        let ch = Channel::connect(id, 50000, port, ours);
         let mut s = Sock::new(host, conn, 0, link, ch, ours);
         s.opener = Some(actor);
         s.port = port;
@@ -308,17 +308,18 @@ impl World {
         let (host, port, old) = (s.host, s.port, s.conn);
         self.conns[old].socks[0] = None;
         let ours = Sock::limits(self);
-        let id = self.hosts[host].table.insert(|_| sid);
-        let link = match id {
+        let connect = |id| Channel::connect(id, 50000, port, ours);
+        let mut entry = self.hosts[host].submit(sid, connect);
+        let link = match entry {
             Some(_) => self.link_for(host),
             None => None,
         };
-        let (Some(id), Some(link)) = (id, link) else {
-            if let Some(id) = id {
-                self.hosts[host].table.remove(id);
+        let (Some(_), Some(link)) = (&entry, link) else {
+            if let Some(mut entry) = entry.take() {
+                entry.free();
             }
             let s = &mut self.socks[sid];
-            s.ch = Channel::connect(s.id, 50000, port, ours);
+            s.ch = s.ch.without(connect(s.id));
             self.conns[old].socks[0] = Some(sid);
             self.no_resources(sid);
             return;
@@ -329,8 +330,11 @@ impl World {
         self.conns
             .push(Conn::new(key, link, [Some(sid), None], hostile));
         let s = &mut self.socks[sid];
-        (s.conn, s.link, s.id) = (conn, link, id);
-        s.ch = Channel::connect(id, 50000, port, ours);
+        (s.conn, s.link) = (conn, link);
+        if let Some(entry) = entry {
+            s.id = entry.local();
+            s.ch = entry;
+        }
         s.new_rx(ours);
         s.in_table = true;
         self.attach(sid);

@@ -10,6 +10,7 @@ use zrs_core::wire::{Header, Refusal, Type};
 use zrs_core::{ChanId, Violation};
 
 use crate::common::{fill_stream, is_stream};
+use crate::entry::Entry;
 use crate::link::{Link, Source};
 use crate::net::overlap;
 use crate::ring::MaybeRing;
@@ -44,7 +45,7 @@ pub struct Sock {
     /// 0: it connected, 1: it was accepted.
     pub side: usize,
     pub link: usize,
-    pub ch: Channel,
+    pub ch: Entry,
     pub id: ChanId,
     pub rx: RxQueue<Vec<Option<Segment<Held>>>>,
     pub ring: MaybeRing,
@@ -96,7 +97,7 @@ impl Sock {
         conn: usize,
         side: usize,
         link: usize,
-        ch: Channel,
+        ch: Entry,
         limits: Limits,
     ) -> Self {
         let entries = limits.msgs.next_power_of_two() as usize;
@@ -209,8 +210,8 @@ impl World {
                 self.repost(link, side);
                 taken?.ok();
             }
-            _ => match self.hosts[side].table.get(h.dst) {
-                Some(&sid) if self.socks[sid].link == link => {
+            _ => match self.hosts[side].owner(h.dst) {
+                Some(sid) if self.socks[sid].link == link => {
                     return self.on_message(sid, h, payload);
                 }
                 _ => {
@@ -295,16 +296,12 @@ impl World {
         }
         let ours = Sock::limits(self);
         let sid = self.socks.len();
-        let Some(id) = self.hosts[side].table.insert(|_| sid) else {
+        let accept = |id| Channel::accept(id, h, ours);
+        accept(ChanId::default())?;
+        let entry = self.hosts[side].submit(sid, |id| accept(id).expect("as before"));
+        let Some(mut ch) = entry else {
             self.stats.table_full += 1;
             return Ok(Err(Refusal::NoResources));
-        };
-        let ch = match Channel::accept(id, h, ours) {
-            Ok(ch) => ch,
-            Err(violation) => {
-                self.hosts[side].table.remove(id);
-                return Err(violation);
-            }
         };
         // The link's lists.
         let mut refused = self.no_memory(side).then_some(Refusal::NoResources);
@@ -313,7 +310,7 @@ impl World {
             refused = Some(Refusal::NoListener);
         }
         if let Some(why) = refused {
-            self.hosts[side].table.remove(id);
+            ch.free();
             return Ok(Err(why));
         }
         self.conns[conn].socks[1] = Some(sid);

@@ -47,6 +47,7 @@ impl World {
         }
         trace!(self, "host {host}: dies");
         self.stats.crashes += 1;
+        self.count_table(host);
         self.hosts[host] = self.fresh_host(host);
         self.hosts[host].up = false;
         for s in self.socks.iter_mut().filter(|s| s.host == host) {

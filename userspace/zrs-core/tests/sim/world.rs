@@ -143,7 +143,7 @@ impl World {
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::new(seed);
         let cfg = Config::new(&mut rng);
-        let hosts = [0, 1].map(|h| Host::new(cfg.table_slots, cfg.pool_pages[h], base(&mut rng)));
+        let hosts = [0, 1].map(|h| Host::new(&cfg, cfg.pool_pages[h], base(&mut rng)));
         let links = (0..cfg.links).map(|_| Link::new(&cfg, &mut rng)).collect();
         let mut w = Self {
             seed,
@@ -176,7 +176,7 @@ impl World {
     /// A host's receive memory begins anywhere.
     pub fn fresh_host(&mut self, host: usize) -> Host {
         let base = base(&mut self.rng);
-        Host::new(self.cfg.table_slots, self.cfg.pool_pages[host], base)
+        Host::new(&self.cfg, self.cfg.pool_pages[host], base)
     }
 
     /// Lets `ev` happen `delay` from now.
@@ -208,7 +208,18 @@ impl World {
         }
         self.run_to_the_end();
         self.check_whole(first);
+        (0..2).for_each(|host| self.count_table(host));
         self.stats.clone()
+    }
+
+    /// Adds what happened in a host's table.
+    pub fn count_table(&mut self, host: usize) {
+        let stats = self.hosts[host].table_stats();
+        self.stats.table_hits += stats.hits;
+        self.stats.table_near_hits += stats.near_hits;
+        self.stats.table_faults += stats.faults;
+        self.stats.table_evicted += stats.evicted;
+        self.stats.table_swept += stats.parked;
     }
 
     fn run_to_the_end(&mut self) {
