@@ -256,9 +256,9 @@ impl Host {
                 return Some((cursor, sock.info()));
             }
         }
-        let index = usize::try_from(cursor.checked_sub(LISTENERS)?).ok()?;
-        let (index, sock) = self.ports.lock().listener_from(net, index)?;
-        Some((LISTENERS + index as u64 + 1, sock.info()))
+        let serial = cursor.checked_sub(LISTENERS)?;
+        let (serial, sock) = self.ports.lock().listener_from(net, serial)?;
+        Some((LISTENERS + serial + 1, sock.info()))
     }
 
     fn take_unused_net(&self) -> Option<NetUse> {

@@ -55,6 +55,7 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::link_table::Work;
+use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
@@ -116,9 +117,9 @@ pub(crate) struct Inner {
     pub(crate) phase: Phase,
     pub(crate) local: SocketAddrV4,
     pub(crate) remote: SocketAddrV4,
-    /// The port is ours in [`Ports`], as `bound_addr`, and must be given back.
-    bound: bool,
-    bound_addr: SocketAddrV4,
+    /// The port that is ours in [`Ports`], and must be given back. Changes under `config`, and when the
+    /// socket is closed.
+    binding: Option<Binding>,
     pub(crate) sk: Option<SkRef>,
     /// The last file descriptor is closed.
     pub(crate) released: bool,
@@ -198,8 +199,7 @@ impl Sock {
                     phase: Phase::Fresh,
                     local: ANY,
                     remote: ANY,
-                    bound: false,
-                    bound_addr: ANY,
+                    binding: None,
                     sk: None,
                     released: false,
                     shut_read: false,

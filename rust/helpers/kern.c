@@ -79,6 +79,12 @@ bool zrs_helper_inet_port_requires_bind_service(struct net *net,
 	return inet_port_requires_bind_service(net, port);
 }
 
+bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
+					    unsigned short port)
+{
+	return inet_is_local_reserved_port(net, port);
+}
+
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value)
 {

@@ -27,6 +27,8 @@ struct inode *zrs_helper_SOCK_INODE(struct socket *sock);
 void zrs_helper_sock_reclassify(struct sock *sk);
 bool zrs_helper_inet_port_requires_bind_service(struct net *net,
 						unsigned short port);
+bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
+					    unsigned short port);
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value);
 bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);

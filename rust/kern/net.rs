@@ -60,6 +60,18 @@ impl Net {
         kind == bindings::RTN_LOCAL
     }
 
+    /// Whether `port` is one of `ip_local_reserved_ports`, which are never chosen for a program. Any
+    /// context.
+    pub(crate) fn reserves(&self, port: u16) -> bool {
+        // SAFETY: We hold the namespace; looks at one bit of a map that it has for all its life.
+        unsafe { bindings::inet_is_local_reserved_port(self.as_ptr(), port) }
+    }
+
+    /// A number that no other namespace has while this one is held.
+    pub(crate) fn id(&self) -> usize {
+        self.as_ptr().addr()
+    }
+
     /// The raw namespace.
     pub(crate) fn as_ptr(&self) -> *mut bindings::net {
         self.ptr.as_ptr()

@@ -173,6 +173,12 @@ impl Sk {
         Kuid::from_raw(uid).into_uid_in_current_ns()
     }
 
+    /// The owner's user, the same number in all user namespaces.
+    pub fn owner(&self) -> u32 {
+        // SAFETY: as in `ino`.
+        unsafe { ptr::addr_of!((*self.as_ptr()).sk_uid).read_volatile() }.val
+    }
+
     /// The error that waits, without taking it.
     pub fn err(&self) -> Option<Error> {
         // SAFETY: as in `ino`.
@@ -339,6 +345,16 @@ impl Sk {
                     bindings::CAP_NET_BIND_SERVICE as c_int,
                 )
         }
+    }
+
+    /// First and last port that may be chosen for the program: the namespace's `ip_local_port_range`.
+    pub fn port_range(&self) -> (u16, u16) {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: our socks begin with an inet_sock (type invariant), of which it reads one word, and
+        // another one of the namespace that the sock holds; writes two numbers.
+        unsafe { bindings::inet_sk_get_local_port_range(self.as_ptr(), &mut low, &mut high) };
+        // The kernel lets nobody set other numbers than of ports.
+        (low as u16, high as u16)
     }
 
     /// Wakes pollers for reading, and sends `SIGIO` where asked for. Any context.

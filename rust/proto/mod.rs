@@ -20,6 +20,7 @@ pub mod channel;
 pub mod link_flow;
 pub mod link_table;
 pub mod page_pool;
+pub mod ports;
 pub mod readiness;
 pub mod roster;
 pub mod runs;

@@ -9,14 +9,15 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{report_failure, Sock};
+use super::{ports, report_failure, Sock};
 use crate::host::{Chan, Host};
 use crate::kern::errno::*;
-use crate::kern::sock::State as SkState;
+use crate::kern::sock::{Sk, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
 use crate::transport::link::{Chance, Link};
@@ -28,7 +29,7 @@ impl Sock {
         let _config = this.config.lock();
         {
             let inner = this.inner.lock();
-            if inner.bound || !matches!(inner.phase, Phase::Fresh) {
+            if inner.binding.is_some() || !matches!(inner.phase, Phase::Fresh) {
                 return Err(EINVAL);
             }
         }
@@ -44,30 +45,58 @@ impl Sock {
 
     /// Binds a port if none is bound yet. Under `config`.
     pub(super) fn bind_port(&self, addr: SocketAddrV4) -> Result {
-        if self.inner.lock().bound {
+        if self.inner.lock().binding.is_some() {
             return Ok(());
         }
-        let addr = self.host.ports.lock().bind(&self.net, addr)?;
-        let mut inner = self.inner.lock();
-        inner.bound = true;
-        inner.bound_addr = addr;
-        inner.local = addr;
-        if let Some(sk) = &inner.sk {
-            sk.set_local(addr);
-        }
+        let sk = self.sk().ok_or(EINVAL)?;
+        let binding = ports::bind(&self.host.ports, &self.net, addr, &sk)?;
+        self.set_binding(&sk, binding);
         Ok(())
+    }
+
+    fn set_binding(&self, sk: &Sk, binding: Binding) {
+        let addr = binding.addr();
+        let mut inner = self.inner.lock();
+        inner.binding = Some(binding);
+        inner.local = addr;
+        sk.set_local(addr);
+    }
+
+    /// Takes the connection to `remote` for the port that is bound, or chooses a port for it. Under
+    /// `config`.
+    fn take_connection(&self, remote: SocketAddrV4) -> Result {
+        let sk = self.sk().ok_or(EINVAL)?;
+        let bound = self.inner.lock().binding;
+        let binding = match bound {
+            Some(mut binding) => {
+                self.host.ports.lock().reconnect(&mut binding, remote)?;
+                binding
+            }
+            None => ports::connect(&self.host.ports, &self.net, remote, &sk)?,
+        };
+        self.set_binding(&sk, binding);
+        Ok(())
+    }
+
+    /// Gives the connection back, and the port if it was chosen for it. Under `config`.
+    fn leave_connection(&self) {
+        let bound = self.inner.lock().binding.take();
+        let Some(mut binding) = bound else { return };
+        let mut ports = self.host.ports.lock();
+        if binding.chosen() {
+            ports.unbind(binding);
+            return;
+        }
+        ports.disconnect(&mut binding);
+        self.inner.lock().binding = Some(binding);
     }
 
     /// Gives the port back. Sleeps.
     pub(super) fn unbind(&self) {
-        let addr = {
-            let mut inner = self.inner.lock();
-            if !core::mem::replace(&mut inner.bound, false) {
-                return;
-            }
-            inner.bound_addr
-        };
-        self.host.ports.lock().unbind(&self.net, addr);
+        let bound = self.inner.lock().binding.take();
+        if let Some(binding) = bound {
+            self.host.ports.lock().unbind(binding);
+        }
     }
 
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
@@ -116,6 +145,7 @@ impl Sock {
             }
             Ok(_) => {
                 let error = this.take_error();
+                let _config = this.config.lock();
                 Sock::forget_attempt(this);
                 Err(error.err().unwrap_or(ECONNREFUSED()))
             }
@@ -124,15 +154,19 @@ impl Sock {
         }
     }
 
-    /// After a failed attempt the socket is as it was before it, with its port.
+    /// After a failed attempt the socket is as it was before it. Under `config`.
     fn forget_attempt(this: &Arc<Self>) {
-        let mut inner = this.inner.lock();
-        if matches!(inner.phase, Phase::Failed) {
+        {
+            let mut inner = this.inner.lock();
+            if !matches!(inner.phase, Phase::Failed) {
+                return;
+            }
             inner.phase = Phase::Fresh;
             inner.reported = false;
             inner.retries = 0;
             inner.stale_tries = 0;
         }
+        this.leave_connection();
     }
 
     /// Starts an attempt. What fails at once is told here, and leaves nothing for SO_ERROR.
@@ -158,14 +192,18 @@ impl Sock {
         }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
         Sock::settle(this);
-        this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        this.take_connection(addr)?;
         {
             let mut inner = this.inner.lock();
             inner.remote = addr;
             inner.untold = true;
             inner.attempt = inner.attempt.wrapping_add(1);
         }
-        Sock::open_channel(this, None)
+        let opened = Sock::open_channel(this, None);
+        if opened.is_err() && matches!(this.inner.lock().phase, Phase::Fresh) {
+            this.leave_connection();
+        }
+        opened
     }
 
     /// Makes the channel and asks for it to be opened on a link to `remote`; `again`: as another try of

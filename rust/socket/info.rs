@@ -154,7 +154,7 @@ fn put_int(arg: usize, value: u64) -> Result<i32> {
 
 fn state_of(inner: &super::Inner) -> u32 {
     match inner.phase {
-        Phase::Fresh if inner.bound => uapi::ZRS_STATE_BOUND,
+        Phase::Fresh if inner.binding.is_some() => uapi::ZRS_STATE_BOUND,
         Phase::Fresh | Phase::Failed => uapi::ZRS_STATE_CLOSED,
         Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
         Phase::Connecting => uapi::ZRS_STATE_CONNECTING,

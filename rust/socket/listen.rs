@@ -23,7 +23,7 @@ use crate::transport::link::Link;
 
 impl Sock {
     /// listen(): binds a port if none is bound, and takes connections from then on. A second
-    /// call changes the backlog. EINVAL on a connected socket. Sleeps.
+    /// call changes the backlog. EINVAL on a connected socket, EADDRINUSE where another one listens. Sleeps.
     pub(super) fn listen(this: &Arc<Self>, backlog: usize) -> Result {
         let _config = this.config.lock();
         let phase = this.inner.lock().phase;
@@ -34,19 +34,24 @@ impl Sock {
         }
         this.set_backlog(backlog)?;
         this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
-        Host::start_listening(&this.host, &this.net)?;
-        let addr = {
-            let mut inner = this.inner.lock();
-            inner.phase = Phase::Listening { queued: false };
-            if let Some(sk) = &inner.sk {
-                sk.set_state(SkState::Listen);
-            }
-            inner.bound_addr
+        let (sk, mut binding) = {
+            let inner = this.inner.lock();
+            (
+                inner.sk.clone().ok_or(EINVAL)?,
+                inner.binding.ok_or(EINVAL)?,
+            )
         };
-        this.host
-            .ports
-            .lock()
-            .listen(&this.net, addr, Some(this.clone()));
+        this.host.ports.lock().listen(this, &mut binding, &sk)?;
+        // Found already, but not listening yet.
+        let started = Host::start_listening(&this.host, &this.net);
+        if started.is_err() {
+            this.host.ports.lock().unlisten(this, &mut binding);
+        }
+        let mut inner = this.inner.lock();
+        inner.binding = Some(binding);
+        started?;
+        inner.phase = Phase::Listening { queued: false };
+        sk.set_state(SkState::Listen);
         Ok(())
     }
 
@@ -75,15 +80,18 @@ impl Sock {
 
     /// Takes no more connections; those that wait are reset. Sleeps.
     pub(super) fn stop_listening(this: &Arc<Self>) {
-        let addr = {
+        let binding = {
             let mut inner = this.inner.lock();
             if !matches!(inner.phase, Phase::Listening { .. }) {
                 return;
             }
             inner.phase = Phase::Fresh;
-            inner.bound_addr
+            inner.binding
         };
-        this.host.ports.lock().listen(&this.net, addr, None);
+        if let Some(mut binding) = binding {
+            this.host.ports.lock().unlisten(this, &mut binding);
+            this.inner.lock().binding = Some(binding);
+        }
         Host::stop_listening(&this.host, &this.net);
         let queue = core::mem::take(&mut this.inner.lock().queue);
         for child in queue {
@@ -154,7 +162,10 @@ impl Sock {
         // Whether somebody listens or not.
         let theirs = Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
-        let listener = host.ports.lock().listener(&link.net, link.local_ip(), dst);
+        // Takes the link's lock, which comes before a socket's.
+        let local = SocketAddrV4::new(link.local_ip(), dst);
+        let remote = SocketAddrV4::new(link.remote_ip(), src);
+        let listener = host.ports.lock().listener(&link.net, local, remote);
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };
@@ -168,14 +179,12 @@ impl Sock {
             return Ok(Err(Refusal::NoResources));
         };
         let id = chan.id().unwrap_or_default();
-        // Takes the link's lock, which comes before a socket's.
-        let local = SocketAddrV4::new(link.local_ip(), dst);
         {
             let mut inner = child.inner.lock();
             inner.chan = chan;
             inner.phase = Phase::Connected;
             inner.local = local;
-            inner.remote = SocketAddrV4::new(link.remote_ip(), src);
+            inner.remote = remote;
             inner.link = Some(link.clone());
         }
         let place = link.attach(&child, id);

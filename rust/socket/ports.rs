@@ -2,125 +2,272 @@
 
 //! Which ports are bound, in each network namespace, and who listens at them.
 //!
-//! Ports of ZRS sockets are a space of their own, apart from TCP's.
+//! Ports of ZRS sockets are a space of their own, apart from TCP's; `proto/ports.rs` has its rules. A
+//! namespace is a number here: the sockets whose ports these are hold it.
+//!
+//! Locks: [`Ports`] is behind `Host::ports`, a mutex after `config`, under which none of the others is
+//! taken. A long search for a free port lets go of it between.
 
 #![deny(unsafe_code)]
 
 use core::net::{Ipv4Addr, SocketAddrV4};
+use core::ops::Bound;
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::rbtree::RBTree;
+use kernel::sync::{Arc, Mutex};
 
 use super::Sock;
 use crate::kern::errno::*;
 use crate::kern::net::Net;
+use crate::kern::sock::Sk;
+use crate::kern::task::{cond_resched, random_u64};
+use crate::proto::ports::{
+    hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
+};
 
-/// First and last port that is chosen when the program leaves the choice to us.
-const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
+/// Ports that are tried before others may have the lock.
+const TRIES: usize = 256;
 
-struct Entry {
-    net: Net,
-    addr: SocketAddrV4,
-    /// Set while the socket listens.
-    listener: Option<Arc<Sock>>,
+/// Counters of connections, each for a share of the destinations (RFC 6056, algorithm 4).
+const COUNTERS: usize = 256;
+
+impl<K: Ord + Copy, V: Copy> Map<K, V> for RBTree<K, V> {
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        RBTree::get_mut(self, key)
+    }
+
+    fn first(&self, from: Bound<&K>) -> Option<(K, V)> {
+        let (key, excluded) = match from {
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+            Bound::Unbounded => return self.iter().next().map(|(k, v)| (*k, *v)),
+        };
+        let cursor = self.cursor_lower_bound(key)?;
+        let (k, v) = match cursor.current() {
+            (k, _) if excluded && k == key => cursor.peek_next()?,
+            found => found,
+        };
+        Some((*k, *v))
+    }
+
+    fn insert(&mut self, key: K, value: V) -> core::result::Result<(), NoMemory> {
+        match self.try_create_and_insert(key, value, GFP_KERNEL) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(NoMemory),
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        let _ = RBTree::remove(self, key);
+    }
 }
+
+/// Where sockets listen: namespace, port, address (0: all).
+type Place = (usize, u16, u32);
 
 /// The bound ports of the host.
 pub(crate) struct Ports {
-    entries: KVec<Entry>,
-    next: u16,
+    space: PortSpace<RBTree<Group, Users>, RBTree<Tuple, ()>>,
+    /// Who listens at an address, with the number of the listen().
+    listeners: RBTree<Place, KVec<(u64, Arc<Sock>)>>,
+    /// The same by namespace and number.
+    in_order: RBTree<(usize, u64), Arc<Sock>>,
+    /// The last number.
+    serial: u64,
+    secret: u64,
+    counters: [u32; COUNTERS],
+}
+
+fn place(net: &Net, addr: SocketAddrV4) -> Place {
+    (net.id(), addr.port(), u32::from(*addr.ip()))
+}
+
+fn sharing(sk: &Sk) -> Sharing {
+    Sharing {
+        reuse_addr: sk.reuse_addr(),
+        reuse_port: sk.reuse_port().then(|| sk.owner()),
+    }
+}
+
+fn errno_of(refused: Refused) -> Error {
+    match refused {
+        Refused::InUse => EADDRINUSE(),
+        Refused::Connected => EADDRNOTAVAIL(),
+        Refused::NoMemory => ENOMEM,
+    }
+}
+
+/// Binds `addr`, or a free port at its address when its port is 0. EADDRINUSE (also when no port is
+/// free), ENOMEM. Sleeps.
+pub(super) fn bind(
+    ports: &Mutex<Ports>,
+    net: &Net,
+    addr: SocketAddrV4,
+    sk: &Sk,
+) -> Result<Binding> {
+    let sharing = sharing(sk);
+    if addr.port() != 0 {
+        let bound = ports.lock().space.bind(net.id(), addr, sharing);
+        return bound.map_err(errno_of);
+    }
+    let (low, high) = sk.port_range();
+    let search = Search::new(low, high, true, random_u64() as u32);
+    let found = find(ports, net, search, |ports, port, _| {
+        let addr = SocketAddrV4::new(*addr.ip(), port);
+        ports.space.bind_free(net.id(), addr, sharing)
+    });
+    found?.ok_or(EADDRINUSE())
+}
+
+/// A port for a connection to `remote`, shared with connections to others: as `proto/ports.rs` says.
+/// EADDRNOTAVAIL (none is free), ENOMEM. Sleeps.
+pub(super) fn connect(
+    ports: &Mutex<Ports>,
+    net: &Net,
+    remote: SocketAddrV4,
+    sk: &Sk,
+) -> Result<Binding> {
+    let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    let (low, high) = sk.port_range();
+    let (start, counter) = {
+        let ports = ports.lock();
+        let hash = hash(ports.secret, net.id(), any, remote);
+        let counter = (hash >> 32) as usize % COUNTERS;
+        let start = (hash as u32 / 2).wrapping_add(ports.counters[counter]);
+        (start, counter)
+    };
+    let search = Search::new(low, high, false, start);
+    let found = find(ports, net, search, |ports, port, tried| {
+        let addr = SocketAddrV4::new(*any.ip(), port);
+        let found = ports
+            .space
+            .connect_from(net.id(), addr, sharing(sk), remote)?;
+        ports.counters[counter] = ports.counters[counter].wrapping_add(tried);
+        Ok(found)
+    });
+    found?.ok_or(EADDRNOTAVAIL())
+}
+
+/// The first port of `search` that `take` can take; it is also told how many were tried.
+fn find(
+    ports: &Mutex<Ports>,
+    net: &Net,
+    mut search: Search,
+    mut take: impl FnMut(&mut Ports, u16, u32) -> core::result::Result<Binding, Refused>,
+) -> Result<Option<Binding>> {
+    loop {
+        {
+            let mut ports = ports.lock();
+            for _ in 0..TRIES {
+                let Some(port) = search.next() else {
+                    return Ok(None);
+                };
+                if net.reserves(port) {
+                    continue;
+                }
+                match take(&mut ports, port, search.tried()) {
+                    Ok(binding) => return Ok(Some(binding)),
+                    Err(Refused::NoMemory) => return Err(ENOMEM),
+                    Err(_) => {}
+                }
+            }
+        }
+        cond_resched();
+    }
 }
 
 impl Ports {
     /// No port is bound.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            entries: KVec::new(),
-            next: *EPHEMERAL.start(),
+            space: PortSpace::new(RBTree::new(), RBTree::new()),
+            listeners: RBTree::new(),
+            in_order: RBTree::new(),
+            serial: 0,
+            secret: random_u64(),
+            counters: [0; COUNTERS],
         }
     }
 
-    fn conflicts(&self, net: &Net, addr: SocketAddrV4) -> bool {
-        self.entries.iter().any(|e| {
-            e.net == *net
-                && e.addr.port() == addr.port()
-                && (e.addr.ip() == addr.ip()
-                    || e.addr.ip().is_unspecified()
-                    || addr.ip().is_unspecified())
-        })
+    /// A socket with a port connects to `remote`. EADDRNOTAVAIL (another one is), ENOMEM.
+    pub(super) fn reconnect(&mut self, binding: &mut Binding, remote: SocketAddrV4) -> Result {
+        self.space.connect(binding, remote).map_err(errno_of)
     }
 
-    /// Binds `addr`, or a free port at its address when its port is 0. EADDRINUSE,
-    /// EADDRNOTAVAIL (no port is free), ENOMEM.
-    pub(super) fn bind(&mut self, net: &Net, mut addr: SocketAddrV4) -> Result<SocketAddrV4> {
-        if addr.port() == 0 {
-            let port = (0..EPHEMERAL.len()).find_map(|_| {
-                let port = self.next;
-                self.next = match port {
-                    p if p == *EPHEMERAL.end() => *EPHEMERAL.start(),
-                    p => p.wrapping_add(1),
-                };
-                addr.set_port(port);
-                (!self.conflicts(net, addr)).then_some(port)
-            });
-            addr.set_port(port.ok_or(EADDRNOTAVAIL())?);
-        } else if self.conflicts(net, addr) {
-            return Err(EADDRINUSE());
-        }
-        self.entries.push(
-            Entry {
-                net: net.clone(),
-                addr,
-                listener: None,
-            },
-            GFP_KERNEL,
-        )?;
-        Ok(addr)
-    }
-
-    fn find(&mut self, net: &Net, addr: SocketAddrV4) -> Option<&mut Entry> {
-        self.entries
-            .iter_mut()
-            .find(|e| e.net == *net && e.addr == addr)
+    /// It is not connected any more.
+    pub(super) fn disconnect(&mut self, binding: &mut Binding) {
+        self.space.disconnect(binding);
     }
 
     /// Gives a port back.
-    pub(super) fn unbind(&mut self, net: &Net, addr: SocketAddrV4) {
-        if let Some(i) = self
-            .entries
-            .iter()
-            .position(|e| e.net == *net && e.addr == addr)
-        {
-            let _ = self.entries.remove(i);
+    pub(super) fn unbind(&mut self, binding: Binding) {
+        self.space.unbind(binding);
+    }
+
+    /// `sock` listens at the port it has bound. EADDRINUSE (it is shared with others), ENOMEM.
+    pub(super) fn listen(&mut self, sock: &Arc<Sock>, binding: &mut Binding, sk: &Sk) -> Result {
+        self.space.listen(binding, sharing(sk)).map_err(errno_of)?;
+        let entered = self.enter(sock, binding.addr());
+        if entered.is_err() {
+            self.unlisten(sock, binding);
+        }
+        entered
+    }
+
+    fn enter(&mut self, sock: &Arc<Sock>, addr: SocketAddrV4) -> Result {
+        let place = place(&sock.net, addr);
+        if self.listeners.get(&place).is_none() {
+            self.listeners
+                .try_create_and_insert(place, KVec::new(), GFP_KERNEL)?;
+        }
+        self.serial += 1;
+        if let Some(here) = self.listeners.get_mut(&place) {
+            here.push((self.serial, sock.clone()), GFP_KERNEL)?;
+        }
+        let numbered = (sock.net.id(), self.serial);
+        self.in_order
+            .try_create_and_insert(numbered, sock.clone(), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// `sock` listens no more.
+    pub(super) fn unlisten(&mut self, sock: &Arc<Sock>, binding: &mut Binding) {
+        self.space.unlisten(binding);
+        let place = place(&sock.net, binding.addr());
+        let Some(here) = self.listeners.get_mut(&place) else {
+            return;
+        };
+        let at = here.iter().position(|(_, s)| Arc::ptr_eq(s, sock));
+        let left = at.and_then(|i| here.remove(i).ok());
+        if here.is_empty() {
+            let _ = self.listeners.remove(&place);
+        }
+        if let Some((serial, _)) = left {
+            let _ = self.in_order.remove(&(sock.net.id(), serial));
         }
     }
 
-    /// `sock` listens at the port it has bound.
-    pub(super) fn listen(&mut self, net: &Net, addr: SocketAddrV4, sock: Option<Arc<Sock>>) {
-        if let Some(e) = self.find(net, addr) {
-            e.listener = sock;
-        }
+    /// The first that listens in `net`, from number `serial` on, and its number. Numbers only grow.
+    pub(crate) fn listener_from(&self, net: &Net, serial: u64) -> Option<(u64, Arc<Sock>)> {
+        let cursor = self.in_order.cursor_lower_bound(&(net.id(), serial))?;
+        let ((of, serial), sock) = cursor.current();
+        (*of == net.id()).then(|| (*serial, sock.clone()))
     }
 
-    /// The first that listens in `net`, from entry `index` on, and its entry.
-    pub(crate) fn listener_from(&self, net: &Net, index: usize) -> Option<(usize, Arc<Sock>)> {
-        let entries = self.entries.iter().enumerate().skip(index);
-        entries
-            .filter(|(_, e)| e.net == *net)
-            .find_map(|(i, e)| Some((i, e.listener.clone()?)))
-    }
-
-    /// Who listens at `ip`:`port`.
-    pub(crate) fn listener(&self, net: &Net, ip: Ipv4Addr, port: u16) -> Option<Arc<Sock>> {
-        self.entries
-            .iter()
-            .find(|e| {
-                e.net == *net
-                    && e.addr.port() == port
-                    && (*e.addr.ip() == ip || e.addr.ip().is_unspecified())
-                    && e.listener.is_some()
-            })?
-            .listener
-            .clone()
+    /// Who listens at `local`, for a connection from `remote`: at this address if somebody does, else
+    /// at all; of several always the same one for the same remote address.
+    pub(crate) fn listener(
+        &self,
+        net: &Net,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+    ) -> Option<Arc<Sock>> {
+        let all = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
+        let at = |addr| self.listeners.get(&place(net, addr));
+        let here = at(local).or_else(|| at(all))?;
+        let hash = hash(self.secret, net.id(), local, remote) >> 32;
+        let index = (hash * here.len() as u64) >> 32;
+        here.get(index as usize).map(|(_, sock)| sock.clone())
     }
 }

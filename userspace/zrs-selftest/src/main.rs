@@ -24,6 +24,7 @@ mod mapped;
 mod pattern;
 mod pingpong;
 mod poll;
+mod ports;
 #[allow(unsafe_code)]
 mod raw;
 mod refused;
@@ -71,6 +72,7 @@ enum Command {
     Ioctl(ioctl::Args),
     Sockerr(sockerr::Args),
     Poll(poll::Args),
+    Ports(ports::Args),
     Epoll(epoll::Args),
     Busypoll(busypoll::Args),
     Ringwait(ringwait::Args),
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
+        Command::Ports(args) => ports::run(&args, &mut checks),
         Command::Epoll(args) => epoll::run(&args, &mut checks),
         Command::Busypoll(args) => busypoll::run(&args, &mut checks),
         Command::Ringwait(args) => ringwait::run(&args, &mut checks),

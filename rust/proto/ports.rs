@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who may have which port: TCP's rules, without TIME_WAIT.
+//!
+//! Sockets that are alike for these rules are counted together, so that a decision costs the same
+//! however many sockets there are: it looks at the kinds of sockets at one port, and at one connection.
+//! The sorted maps that hold all this are passed in.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::ops::Bound;
+
+/// No memory for another entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
+/// A sorted map.
+pub trait Map<K, V> {
+    /// The value at `key`, to be changed.
+    fn get_mut(&mut self, key: &K) -> Option<&mut V>;
+    /// The first entry at or after `from`; after it if it is excluded.
+    fn first(&self, from: Bound<&K>) -> Option<(K, V)>;
+    /// Adds an entry that is not there yet.
+    fn insert(&mut self, key: K, value: V) -> Result<(), NoMemory>;
+    /// Removes an entry, if it is there.
+    fn remove(&mut self, key: &K);
+}
+
+/// Why a port cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Somebody has the port and does not share it.
+    InUse,
+    /// There is such a connection already.
+    Connected,
+    /// No memory.
+    NoMemory,
+}
+
+impl From<NoMemory> for Refused {
+    fn from(_: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+/// What a socket's program allows to others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sharing {
+    /// SO_REUSEADDR: others may have the port who say the same, while nobody listens there.
+    pub reuse_addr: bool,
+    /// SO_REUSEPORT: others of this user may have the port who say the same.
+    pub reuse_port: Option<u32>,
+}
+
+/// Sockets that are alike: bound in namespace `net` to the same address, and sharing it in the same way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Group {
+    net: usize,
+    port: u16,
+    /// connect() chose the port.
+    chosen: bool,
+    /// 0: all addresses.
+    ip: u32,
+    reuse_addr: bool,
+    reuse_port: Option<u32>,
+}
+
+impl Group {
+    fn new(net: usize, addr: SocketAddrV4, sharing: Sharing, chosen: bool) -> Self {
+        Self {
+            net,
+            port: addr.port(),
+            chosen,
+            ip: u32::from(*addr.ip()),
+            reuse_addr: sharing.reuse_addr,
+            reuse_port: sharing.reuse_port,
+        }
+    }
+
+    /// The first one at an address.
+    fn lowest(net: usize, port: u16, chosen: bool, ip: u32) -> Self {
+        let addr = SocketAddrV4::new(Ipv4Addr::from(ip), port);
+        Self::new(net, addr, Sharing::default(), chosen)
+    }
+}
+
+/// How many sockets of a group there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Users {
+    idle: u32,
+    listening: u32,
+}
+
+impl Users {
+    fn total(self) -> u32 {
+        self.idle.saturating_add(self.listening)
+    }
+}
+
+/// A connection that was made here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Tuple {
+    net: usize,
+    port: u16,
+    remote_ip: u32,
+    remote_port: u16,
+    /// 0: not known.
+    ip: u32,
+}
+
+/// The port that a socket has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    group: Group,
+    listening: bool,
+    remote: Option<SocketAddrV4>,
+}
+
+impl Binding {
+    /// The address and the port.
+    pub fn addr(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(Ipv4Addr::from(self.group.ip), self.group.port)
+    }
+
+    /// Whether connect() chose the port, not the program.
+    pub fn chosen(&self) -> bool {
+        self.group.chosen
+    }
+
+    fn tuple(&self, remote: SocketAddrV4) -> Tuple {
+        Tuple {
+            net: self.group.net,
+            port: self.group.port,
+            remote_ip: u32::from(*remote.ip()),
+            remote_port: remote.port(),
+            ip: self.group.ip,
+        }
+    }
+}
+
+/// The ports of all namespaces.
+pub struct PortSpace<G, T> {
+    groups: G,
+    tuples: T,
+}
+
+impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
+    /// Nobody has a port. Both maps are empty.
+    pub const fn new(groups: G, tuples: T) -> Self {
+        Self { groups, tuples }
+    }
+
+    /// Whether there is a group at an address that overlaps `addr`, one that `refuses`.
+    fn refuses(
+        &self,
+        net: usize,
+        addr: SocketAddrV4,
+        refuses: impl Fn(&Group, Users) -> bool,
+    ) -> bool {
+        let ip = u32::from(*addr.ip());
+        // All addresses overlap each other; an address overlaps itself and "all".
+        let places = [Some(0), Some(ip).filter(|&ip| ip != 0)];
+        [false, true].into_iter().any(|chosen| {
+            places.into_iter().flatten().any(|place| {
+                let lowest = Group::lowest(net, addr.port(), chosen, place);
+                let mut next = self.groups.first(Bound::Included(&lowest));
+                while let Some((group, users)) = next {
+                    let here = (group.net, group.port, group.chosen) == (net, addr.port(), chosen);
+                    if !here || (ip != 0 && group.ip != place) {
+                        return false;
+                    }
+                    if refuses(&group, users) {
+                        return true;
+                    }
+                    next = self.groups.first(Bound::Excluded(&group));
+                }
+                false
+            })
+        })
+    }
+
+    /// Whether one who has a port at an address that overlaps `addr` does not share it; `but`: one
+    /// socket of that group is the one that asks.
+    fn conflicts(
+        &self,
+        net: usize,
+        addr: SocketAddrV4,
+        sharing: Sharing,
+        but: Option<Group>,
+    ) -> bool {
+        self.refuses(net, addr, |group, users| {
+            if but == Some(*group) && users.total() == 1 {
+                return false;
+            }
+            let by_addr = sharing.reuse_addr && group.reuse_addr && users.listening == 0;
+            let by_port = sharing.reuse_port.is_some() && sharing.reuse_port == group.reuse_port;
+            !by_addr && !by_port
+        })
+    }
+
+    fn join(&mut self, group: Group) -> Result<Binding, Refused> {
+        match self.groups.get_mut(&group) {
+            Some(users) => users.idle = users.idle.saturating_add(1),
+            None => self.groups.insert(
+                group,
+                Users {
+                    idle: 1,
+                    listening: 0,
+                },
+            )?,
+        }
+        Ok(Binding {
+            group,
+            listening: false,
+            remote: None,
+        })
+    }
+
+    fn leave(&mut self, group: Group) {
+        let left = self.groups.get_mut(&group).map(|users| {
+            users.idle = users.idle.saturating_sub(1);
+            users.total()
+        });
+        if left == Some(0) {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// bind() to `addr`, with its port.
+    pub fn bind(
+        &mut self,
+        net: usize,
+        addr: SocketAddrV4,
+        sharing: Sharing,
+    ) -> Result<Binding, Refused> {
+        if self.conflicts(net, addr, sharing, None) {
+            return Err(Refused::InUse);
+        }
+        self.join(Group::new(net, addr, sharing, false))
+    }
+
+    /// bind() to `addr` if nobody has its port, whether they would share it or not: the port is one of
+    /// those that are tried for bind() to port 0.
+    pub fn bind_free(
+        &mut self,
+        net: usize,
+        addr: SocketAddrV4,
+        sharing: Sharing,
+    ) -> Result<Binding, Refused> {
+        if self.refuses(net, addr, |_, _| true) {
+            return Err(Refused::InUse);
+        }
+        self.join(Group::new(net, addr, sharing, false))
+    }
+
+    /// listen(): from now on the port is shared by SO_REUSEPORT only, as `sharing` says.
+    pub fn listen(&mut self, binding: &mut Binding, sharing: Sharing) -> Result<(), Refused> {
+        let (old, addr) = (binding.group, binding.addr());
+        if self.conflicts(old.net, addr, sharing, Some(old)) {
+            return Err(Refused::InUse);
+        }
+        let new = Group::new(old.net, addr, sharing, old.chosen);
+        if new != old {
+            self.join(new)?;
+            self.leave(old);
+            binding.group = new;
+        }
+        if let Some(users) = self.groups.get_mut(&new) {
+            users.idle = users.idle.saturating_sub(1);
+            users.listening = users.listening.saturating_add(1);
+        }
+        binding.listening = true;
+        Ok(())
+    }
+
+    /// Listens no more.
+    pub fn unlisten(&mut self, binding: &mut Binding) {
+        if !core::mem::replace(&mut binding.listening, false) {
+            return;
+        }
+        if let Some(users) = self.groups.get_mut(&binding.group) {
+            users.listening = users.listening.saturating_sub(1);
+            users.idle = users.idle.saturating_add(1);
+        }
+    }
+
+    /// Whether there is such a connection, or may be one: where an address is not known it may be any.
+    fn connected(&self, tuple: Tuple) -> bool {
+        let is = |ip| {
+            let wanted = Tuple { ip, ..tuple };
+            let first = self.tuples.first(Bound::Included(&wanted));
+            first.is_some_and(|(found, ())| match tuple.ip {
+                0 => Tuple { ip: 0, ..found } == wanted,
+                _ => found == wanted,
+            })
+        };
+        is(0) || is(tuple.ip)
+    }
+
+    /// connect() of a socket that has a port.
+    pub fn connect(&mut self, binding: &mut Binding, remote: SocketAddrV4) -> Result<(), Refused> {
+        self.disconnect(binding);
+        let tuple = binding.tuple(remote);
+        if self.connected(tuple) {
+            return Err(Refused::Connected);
+        }
+        self.tuples.insert(tuple, ())?;
+        binding.remote = Some(remote);
+        Ok(())
+    }
+
+    /// connect() of a socket without a port, from `addr` with one of those that are tried: one that no
+    /// program has bound.
+    pub fn connect_from(
+        &mut self,
+        net: usize,
+        addr: SocketAddrV4,
+        sharing: Sharing,
+        remote: SocketAddrV4,
+    ) -> Result<Binding, Refused> {
+        let lowest = Group::lowest(net, addr.port(), false, 0);
+        let first = self.groups.first(Bound::Included(&lowest));
+        if first.is_some_and(|(g, _)| (g.net, g.port, g.chosen) == (net, addr.port(), false)) {
+            return Err(Refused::InUse);
+        }
+        let group = Group::new(net, addr, sharing, true);
+        let mut binding = Binding {
+            group,
+            listening: false,
+            remote: None,
+        };
+        self.connect(&mut binding, remote)?;
+        if let Err(e) = self.join(group) {
+            self.disconnect(&mut binding);
+            return Err(e);
+        }
+        Ok(binding)
+    }
+
+    /// The connection is over, or was never made. The port stays.
+    pub fn disconnect(&mut self, binding: &mut Binding) {
+        if let Some(remote) = binding.remote.take() {
+            self.tuples.remove(&binding.tuple(remote));
+        }
+    }
+
+    /// Gives the port back.
+    pub fn unbind(&mut self, mut binding: Binding) {
+        self.unlisten(&mut binding);
+        self.disconnect(&mut binding);
+        self.leave(binding.group);
+    }
+}
+
+/// The ports of a range, each once, in the order in which they are tried: every second one, from some place
+/// on, then those between.
+pub struct Search {
+    low: u16,
+    /// Ports with the parity of the first one, and the others.
+    counts: [u32; 2],
+    odd_first: bool,
+    start: u32,
+    at: u32,
+}
+
+impl Search {
+    /// Through `low` to `high`. connect() begins with ports of the parity of `low` and bind() with the
+    /// others (`odd_first`), so that one does not take what the other needs. `start` says where.
+    pub fn new(low: u16, high: u16, odd_first: bool, start: u32) -> Self {
+        let odd = u32::from(high.saturating_sub(low)).wrapping_add(1) / 2;
+        let even = u32::from(high.saturating_sub(low)) / 2;
+        Self {
+            low,
+            counts: [even.wrapping_add(1), odd],
+            odd_first,
+            start,
+            at: 0,
+        }
+    }
+
+    /// How many have been tried.
+    pub fn tried(&self) -> u32 {
+        self.at
+    }
+}
+
+impl Iterator for Search {
+    type Item = u16;
+
+    fn next(&mut self) -> Option<u16> {
+        let [even, odd] = self.counts;
+        let (first, second) = if self.odd_first {
+            (odd, even)
+        } else {
+            (even, odd)
+        };
+        let (count, at, is_odd) = match self.at.checked_sub(first) {
+            None => (first, self.at, self.odd_first),
+            Some(at) if at < second => (second, at, !self.odd_first),
+            Some(_) => return None,
+        };
+        self.at = self.at.saturating_add(1);
+        let index = self.start.wrapping_add(at).checked_rem(count)?;
+        let offset = index.wrapping_mul(2).wrapping_add(u32::from(is_odd));
+        u16::try_from(u32::from(self.low).checked_add(offset)?).ok()
+    }
+}
+
+/// A number that depends on both ends of a connection and that nobody can guess who does not know `secret`.
+pub fn hash(secret: u64, net: usize, local: SocketAddrV4, remote: SocketAddrV4) -> u64 {
+    let ips = (u64::from(u32::from(*local.ip())) << 32) | u64::from(u32::from(*remote.ip()));
+    let ports = (u64::from(local.port()) << 16) | u64::from(remote.port());
+    // splitmix64's output function.
+    let mix = |x: u64| {
+        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    };
+    [ips, ports, net as u64]
+        .into_iter()
+        .fold(mix(secret), |h, word| {
+            mix((h ^ word).wrapping_add(secret.rotate_left(32)))
+        })
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rules of ports against TCP's, socket by socket.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Bound;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use zrs_core::ports::{
+    hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
+};
+
+/// A map that has memory for as many entries as `room` says.
+struct Sorted<K, V> {
+    map: BTreeMap<K, V>,
+    room: Rc<Cell<usize>>,
+}
+
+impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.map.get_mut(key)
+    }
+
+    fn first(&self, from: Bound<&K>) -> Option<(K, V)> {
+        let mut from = self.map.range((from, Bound::Unbounded));
+        from.next().map(|(k, v)| (*k, *v))
+    }
+
+    fn insert(&mut self, key: K, value: V) -> Result<(), NoMemory> {
+        self.room.set(self.room.get().checked_sub(1).ok_or(NoMemory)?);
+        assert!(self.map.insert(key, value).is_none(), "was there already");
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &K) {
+        self.map.remove(key);
+    }
+}
+
+type Space = PortSpace<Sorted<Group, Users>, Sorted<Tuple, ()>>;
+
+fn space(room: usize) -> (Space, Rc<Cell<usize>>) {
+    let room = Rc::new(Cell::new(room));
+    let groups = Sorted {
+        map: BTreeMap::new(),
+        room: room.clone(),
+    };
+    let tuples = Sorted {
+        map: BTreeMap::new(),
+        room: room.clone(),
+    };
+    (PortSpace::new(groups, tuples), room)
+}
+
+fn addr(ip: u8, port: u16) -> SocketAddrV4 {
+    let ip = match ip {
+        0 => Ipv4Addr::UNSPECIFIED,
+        ip => Ipv4Addr::new(10, 0, 0, ip),
+    };
+    SocketAddrV4::new(ip, port)
+}
+
+const NOT: Sharing = Sharing {
+    reuse_addr: false,
+    reuse_port: None,
+};
+const ADDR: Sharing = Sharing {
+    reuse_addr: true,
+    reuse_port: None,
+};
+
+fn by_port(user: u32) -> Sharing {
+    Sharing {
+        reuse_addr: false,
+        reuse_port: Some(user),
+    }
+}
+
+// rows: Z1 B6
+#[test]
+fn addresses_overlap() {
+    let (mut s, _) = space(100);
+    let one = s.bind(1, addr(1, 80), NOT).unwrap();
+    assert_eq!(s.bind(1, addr(1, 80), NOT), Err(Refused::InUse));
+    assert_eq!(s.bind(1, addr(0, 80), NOT), Err(Refused::InUse));
+    s.bind(1, addr(2, 80), NOT).unwrap();
+    s.bind(1, addr(0, 81), NOT).unwrap();
+    assert_eq!(s.bind(1, addr(3, 81), NOT), Err(Refused::InUse));
+    s.bind(2, addr(0, 80), NOT).unwrap();
+    s.unbind(one);
+    s.bind(1, addr(1, 80), NOT).unwrap();
+}
+
+// rows: Z1
+#[test]
+fn address_is_reused_until_somebody_listens() {
+    let (mut s, _) = space(100);
+    let mut a = s.bind(1, addr(1, 80), ADDR).unwrap();
+    let mut b = s.bind(1, addr(0, 80), ADDR).unwrap();
+    assert_eq!(s.bind(1, addr(1, 80), NOT), Err(Refused::InUse));
+    s.listen(&mut a, ADDR).unwrap();
+    assert_eq!(s.listen(&mut b, ADDR), Err(Refused::InUse));
+    assert_eq!(s.bind(1, addr(1, 80), ADDR), Err(Refused::InUse));
+    s.unlisten(&mut a);
+    s.listen(&mut b, ADDR).unwrap();
+    assert_eq!(s.listen(&mut a, ADDR), Err(Refused::InUse));
+    // The options count as they are at listen().
+    s.unlisten(&mut b);
+    assert_eq!(s.listen(&mut a, NOT), Err(Refused::InUse));
+    s.unbind(b);
+    s.listen(&mut a, NOT).unwrap();
+    s.unlisten(&mut a);
+    assert_eq!(s.bind(1, addr(1, 80), ADDR), Err(Refused::InUse));
+}
+
+// rows: Z1
+#[test]
+fn port_is_reused_by_its_user() {
+    let (mut s, _) = space(100);
+    let mut a = s.bind(1, addr(1, 80), by_port(7)).unwrap();
+    let mut b = s.bind(1, addr(1, 80), by_port(7)).unwrap();
+    s.listen(&mut a, by_port(7)).unwrap();
+    s.listen(&mut b, by_port(7)).unwrap();
+    let c = s.bind(1, addr(0, 80), by_port(7)).unwrap();
+    for other in [NOT, ADDR, by_port(8)] {
+        assert_eq!(s.bind(1, addr(1, 80), other), Err(Refused::InUse));
+    }
+    assert_eq!(s.bind_free(1, addr(1, 80), by_port(7)), Err(Refused::InUse));
+    for b in [a, b, c] {
+        s.unbind(b);
+    }
+    s.bind_free(1, addr(1, 80), by_port(7)).unwrap();
+}
+
+// rows: Z1 B5
+#[test]
+fn a_port_serves_many_destinations() {
+    let (mut s, _) = space(1000);
+    let many: Vec<_> = (1..=200)
+        .map(|r| {
+            s.connect_from(1, addr(0, 40000), NOT, addr(r, 80))
+                .unwrap()
+        })
+        .collect();
+    let again = s.connect_from(1, addr(0, 40000), NOT, addr(7, 80));
+    assert_eq!(again, Err(Refused::Connected));
+    s.connect_from(1, addr(0, 40000), NOT, addr(7, 81)).unwrap();
+    s.connect_from(2, addr(0, 40000), NOT, addr(7, 80)).unwrap();
+    // Nobody binds it meanwhile, and nobody else's port is chosen.
+    assert_eq!(s.bind(1, addr(1, 40000), NOT), Err(Refused::InUse));
+    assert_eq!(s.bind_free(1, addr(1, 40000), NOT), Err(Refused::InUse));
+    s.bind(1, addr(1, 40001), ADDR).unwrap();
+    let theirs = s.connect_from(1, addr(0, 40001), ADDR, addr(7, 80));
+    assert_eq!(theirs, Err(Refused::InUse));
+    for b in many {
+        assert!(b.chosen());
+        s.unbind(b);
+    }
+    s.connect_from(1, addr(0, 40000), NOT, addr(9, 80)).unwrap();
+}
+
+// rows: Z1
+#[test]
+fn a_connection_is_there_once() {
+    let (mut s, _) = space(100);
+    let mut a = s.bind(1, addr(1, 80), ADDR).unwrap();
+    let mut b = s.bind(1, addr(1, 80), ADDR).unwrap();
+    let mut all = s.bind(1, addr(0, 80), ADDR).unwrap();
+    let mut other = s.bind(1, addr(2, 80), ADDR).unwrap();
+    s.connect(&mut a, addr(9, 1)).unwrap();
+    assert_eq!(s.connect(&mut b, addr(9, 1)), Err(Refused::Connected));
+    // From which address "all" would be is not known.
+    assert_eq!(s.connect(&mut all, addr(9, 1)), Err(Refused::Connected));
+    s.connect(&mut other, addr(9, 1)).unwrap();
+    s.connect(&mut all, addr(9, 2)).unwrap();
+    assert_eq!(s.connect(&mut b, addr(9, 2)), Err(Refused::Connected));
+    s.connect(&mut b, addr(9, 3)).unwrap();
+    s.disconnect(&mut a);
+    // Another try, elsewhere.
+    s.connect(&mut b, addr(9, 1)).unwrap();
+    s.connect(&mut a, addr(9, 3)).unwrap();
+}
+
+// rows: B9
+#[test]
+fn without_memory_nothing_is_kept() {
+    let (mut s, room) = space(0);
+    let none = Err(Refused::NoMemory);
+    assert_eq!(s.bind(1, addr(1, 80), NOT), none);
+    assert_eq!(s.connect_from(1, addr(0, 40000), NOT, addr(9, 1)), none);
+    room.set(1);
+    // Enough for the connection, not for the port.
+    assert_eq!(s.connect_from(1, addr(0, 40000), NOT, addr(9, 1)), none);
+    room.set(2);
+    s.connect_from(1, addr(0, 40000), NOT, addr(9, 1)).unwrap();
+    room.set(1);
+    let mut b = s.bind(1, addr(1, 80), NOT).unwrap();
+    assert_eq!(s.connect(&mut b, addr(9, 1)), Err(Refused::NoMemory));
+    assert_eq!(s.listen(&mut b, ADDR), Err(Refused::NoMemory));
+    s.listen(&mut b, NOT).unwrap();
+    s.unbind(b);
+    room.set(1);
+    s.bind(1, addr(1, 80), NOT).unwrap();
+}
+
+/// A socket of the model.
+#[derive(Clone, Copy, Debug)]
+struct Model {
+    net: usize,
+    addr: SocketAddrV4,
+    sharing: Sharing,
+    listening: bool,
+    chosen: bool,
+    remote: Option<SocketAddrV4>,
+}
+
+fn overlap(a: SocketAddrV4, b: SocketAddrV4) -> bool {
+    let any = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && (any || a.ip() == b.ip())
+}
+
+/// inet_bind_conflict() in the kernel.
+fn conflict(new: &Model, old: &Model) -> bool {
+    let by_addr = new.sharing.reuse_addr && old.sharing.reuse_addr && !old.listening;
+    let by_port =
+        new.sharing.reuse_port.is_some() && new.sharing.reuse_port == old.sharing.reuse_port;
+    new.net == old.net && overlap(new.addr, old.addr) && !by_addr && !by_port
+}
+
+fn twice(a: &Model, remote: SocketAddrV4, b: &Model) -> bool {
+    a.net == b.net && overlap(a.addr, b.addr) && b.remote == Some(remote)
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Bind(Model),
+    BindFree(Model),
+    Choose(Model, SocketAddrV4),
+    Listen(prop::sample::Index, Sharing),
+    Unlisten(prop::sample::Index),
+    Connect(prop::sample::Index, SocketAddrV4),
+    Disconnect(prop::sample::Index),
+    Unbind(prop::sample::Index),
+}
+
+fn sharings() -> impl Strategy<Value = Sharing> {
+    (any::<bool>(), prop::option::of(0_u32..2)).prop_map(|(reuse_addr, reuse_port)| Sharing {
+        reuse_addr,
+        reuse_port,
+    })
+}
+
+fn sockets() -> impl Strategy<Value = Model> {
+    (0_usize..2, 0_u8..3, 1_u16..3, sharings()).prop_map(|(net, ip, port, sharing)| Model {
+        net,
+        addr: addr(ip, port),
+        sharing,
+        listening: false,
+        chosen: false,
+        remote: None,
+    })
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let remotes = || (1_u8..3, 1_u16..3).prop_map(|(ip, port)| addr(ip, port));
+    let which = any::<prop::sample::Index>;
+    prop_oneof![
+        4 => sockets().prop_map(Op::Bind),
+        1 => sockets().prop_map(Op::BindFree),
+        3 => (sockets(), remotes()).prop_map(|(s, r)| Op::Choose(s, r)),
+        2 => (which(), sharings()).prop_map(|(i, s)| Op::Listen(i, s)),
+        1 => which().prop_map(Op::Unlisten),
+        3 => (which(), remotes()).prop_map(|(i, r)| Op::Connect(i, r)),
+        1 => which().prop_map(Op::Disconnect),
+        2 => which().prop_map(Op::Unbind),
+    ]
+}
+
+fn refused_if(no: bool, why: Refused) -> Result<(), Refused> {
+    if no {
+        return Err(why);
+    }
+    Ok(())
+}
+
+/// What the model says to `op` on the sockets `all`; it has done it then.
+fn model(all: &mut Vec<Model>, op: &Op) -> Result<(), Refused> {
+    let other = |all: &[Model], i: usize, f: &dyn Fn(&Model) -> bool| {
+        all.iter().enumerate().any(|(j, m)| j != i && f(m))
+    };
+    match *op {
+        Op::Bind(new) => {
+            refused_if(all.iter().any(|m| conflict(&new, m)), Refused::InUse)?;
+            all.push(new);
+        }
+        Op::BindFree(new) => {
+            let used = |m: &Model| m.net == new.net && overlap(m.addr, new.addr);
+            refused_if(all.iter().any(used), Refused::InUse)?;
+            all.push(new);
+        }
+        Op::Choose(mut new, remote) => {
+            let bound =
+                |m: &Model| m.net == new.net && m.addr.port() == new.addr.port() && !m.chosen;
+            refused_if(all.iter().any(bound), Refused::InUse)?;
+            let connected = all.iter().any(|m| twice(&new, remote, m));
+            refused_if(connected, Refused::Connected)?;
+            (new.chosen, new.remote) = (true, Some(remote));
+            all.push(new);
+        }
+        Op::Listen(i, sharing) => {
+            let i = i.index(all.len());
+            let mut new = all[i];
+            new.sharing = sharing;
+            refused_if(other(all, i, &|m| conflict(&new, m)), Refused::InUse)?;
+            new.listening = true;
+            all[i] = new;
+        }
+        Op::Unlisten(i) => {
+            let i = i.index(all.len());
+            all[i].listening = false;
+        }
+        Op::Connect(i, remote) => {
+            let i = i.index(all.len());
+            all[i].remote = None;
+            let new = all[i];
+            refused_if(other(all, i, &|m| twice(&new, remote, m)), Refused::Connected)?;
+            all[i].remote = Some(remote);
+        }
+        Op::Disconnect(i) => {
+            let i = i.index(all.len());
+            all[i].remote = None;
+        }
+        Op::Unbind(i) => {
+            let i = i.index(all.len());
+            all.swap_remove(i);
+        }
+    }
+    Ok(())
+}
+
+/// The same on the real thing.
+fn real(s: &mut Space, all: &mut Vec<Binding>, op: &Op) -> Result<(), Refused> {
+    let at = |i: &prop::sample::Index, n| i.index(n);
+    let n = all.len();
+    match op {
+        Op::Bind(m) => all.push(s.bind(m.net, m.addr, m.sharing)?),
+        Op::BindFree(m) => all.push(s.bind_free(m.net, m.addr, m.sharing)?),
+        Op::Choose(m, r) => all.push(s.connect_from(m.net, m.addr, m.sharing, *r)?),
+        Op::Listen(i, sharing) => s.listen(&mut all[at(i, n)], *sharing)?,
+        Op::Unlisten(i) => s.unlisten(&mut all[at(i, n)]),
+        Op::Connect(i, r) => s.connect(&mut all[at(i, n)], *r)?,
+        Op::Disconnect(i) => s.disconnect(&mut all[at(i, n)]),
+        Op::Unbind(i) => {
+            let gone = all.swap_remove(at(i, n));
+            s.unbind(gone);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    // rows: Z1 B5 B6
+    #[test]
+    fn as_tcp(ops in prop::collection::vec(ops(), 0..60)) {
+        let (mut space, _) = space(usize::MAX);
+        let (mut sockets, mut bindings) = (Vec::new(), Vec::new());
+        for op in ops {
+            // A listening socket neither listens anew nor connects, and a connected one does not listen.
+            let fits = match &op {
+                Op::Bind(_) | Op::BindFree(_) | Op::Choose(..) => true,
+                _ if sockets.is_empty() => false,
+                Op::Listen(i, _) => {
+                    let m: &Model = &sockets[i.index(sockets.len())];
+                    !m.listening && m.remote.is_none() && !m.chosen
+                }
+                Op::Connect(i, _) => {
+                    let m = &sockets[i.index(sockets.len())];
+                    !m.listening && !m.chosen
+                }
+                _ => true,
+            };
+            if fits {
+                let expected = model(&mut sockets, &op);
+                prop_assert_eq!(real(&mut space, &mut bindings, &op), expected, "{:?}", op);
+                for (m, b) in sockets.iter().zip(&bindings) {
+                    prop_assert_eq!((m.addr, m.chosen), (b.addr(), b.chosen()));
+                }
+            }
+        }
+        // Nothing is left of those that are closed.
+        for b in bindings {
+            space.unbind(b);
+        }
+        for (net, ip, port) in [(0, 0, 1), (0, 0, 2), (1, 0, 1), (1, 0, 2)] {
+            prop_assert!(space.bind_free(net, addr(ip, port), NOT).is_ok());
+        }
+    }
+
+    // rows: Z1
+    #[test]
+    fn every_port_once(low: u16, span in 0_u16..300, odd: bool, start: u32) {
+        let high = low.saturating_add(span);
+        let search = Search::new(low, high, odd, start);
+        let tried: Vec<_> = search.collect();
+        let first_half = tried.len() / 2;
+        let parity = (low & 1) ^ u16::from(odd && low != high);
+        prop_assert!(tried.iter().take(first_half).all(|p| p & 1 == parity));
+        let mut sorted = tried;
+        sorted.sort_unstable();
+        prop_assert_eq!(sorted, (low..=high).collect::<Vec<_>>());
+    }
+
+    /// All bits of the ends count.
+    // rows: Z1
+    #[test]
+    fn hashes_differ(secret: u64, net: usize, ip: u32, port: u16, bit in 0_u32..48) {
+        let at = |bits: u64| SocketAddrV4::new(Ipv4Addr::from((bits >> 16) as u32), bits as u16);
+        let ends = (u64::from(ip) << 16) | u64::from(port);
+        let other = ends ^ (1 << bit);
+        let h = |local, remote| hash(secret, net, at(local), at(remote));
+        prop_assert_ne!(h(ends, ends), h(other, ends));
+        prop_assert_ne!(h(ends, ends), h(ends, other));
+        prop_assert_ne!(hash(!secret, net, at(ends), at(ends)), h(ends, ends));
+    }
+}
+
+// rows: Z1
+#[test]
+fn the_whole_range() {
+    assert_eq!(Search::new(1, 65535, false, 77).count(), 65535);
+    assert_eq!(Search::new(65535, 65535, true, 5).collect::<Vec<_>>(), [65535]);
+    let mut search = Search::new(10, 13, false, 1);
+    let order: Vec<_> = search.by_ref().collect();
+    assert_eq!(order, [12, 10, 13, 11]);
+    assert_eq!((search.tried(), search.next()), (4, None));
+    assert_eq!(Search::new(10, 13, true, 0).collect::<Vec<_>>(), [11, 13, 10, 12]);
+}
