@@ -30,7 +30,8 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
     }
 
     fn insert(&mut self, key: K, value: V) -> Result<(), NoMemory> {
-        self.room.set(self.room.get().checked_sub(1).ok_or(NoMemory)?);
+        self.room
+            .set(self.room.get().checked_sub(1).ok_or(NoMemory)?);
         assert!(self.map.insert(key, value).is_none(), "was there already");
         Ok(())
     }
@@ -140,10 +141,7 @@ fn port_is_reused_by_its_user() {
 fn a_port_serves_many_destinations() {
     let (mut s, _) = space(1000);
     let many: Vec<_> = (1..=200)
-        .map(|r| {
-            s.connect_from(1, addr(0, 40000), NOT, addr(r, 80))
-                .unwrap()
-        })
+        .map(|r| s.connect_from(1, addr(0, 40000), NOT, addr(r, 80)).unwrap())
         .collect();
     let again = s.connect_from(1, addr(0, 40000), NOT, addr(7, 80));
     assert_eq!(again, Err(Refused::Connected));
@@ -326,7 +324,10 @@ fn model(all: &mut Vec<Model>, op: &Op) -> Result<(), Refused> {
             let i = i.index(all.len());
             all[i].remote = None;
             let new = all[i];
-            refused_if(other(all, i, &|m| twice(&new, remote, m)), Refused::Connected)?;
+            refused_if(
+                other(all, i, &|m| twice(&new, remote, m)),
+                Refused::Connected,
+            )?;
             all[i].remote = Some(remote);
         }
         Op::Disconnect(i) => {
@@ -431,10 +432,16 @@ proptest! {
 #[test]
 fn the_whole_range() {
     assert_eq!(Search::new(1, 65535, false, 77).count(), 65535);
-    assert_eq!(Search::new(65535, 65535, true, 5).collect::<Vec<_>>(), [65535]);
+    assert_eq!(
+        Search::new(65535, 65535, true, 5).collect::<Vec<_>>(),
+        [65535]
+    );
     let mut search = Search::new(10, 13, false, 1);
     let order: Vec<_> = search.by_ref().collect();
     assert_eq!(order, [12, 10, 13, 11]);
     assert_eq!((search.tried(), search.next()), (4, None));
-    assert_eq!(Search::new(10, 13, true, 0).collect::<Vec<_>>(), [11, 13, 10, 12]);
+    assert_eq!(
+        Search::new(10, 13, true, 0).collect::<Vec<_>>(),
+        [11, 13, 10, 12]
+    );
 }
