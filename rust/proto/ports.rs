@@ -293,7 +293,7 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
                 _ => found == wanted,
             })
         };
-        is(0) || is(tuple.ip)
+        is(0) || (tuple.ip != 0 && is(tuple.ip))
     }
 
     /// connect() of a socket that has a port.
@@ -351,30 +351,46 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
     }
 }
 
-/// The ports of a range, each once, in the order in which they are tried: every second one, from some place
-/// on, then those between.
+/// The ports of a range, each once, in the order in which they are tried: every second one and then those
+/// between, round and round, from some place on.
 pub struct Search {
     low: u16,
-    /// Ports with the parity of the first one, and the others.
-    counts: [u32; 2],
-    odd_first: bool,
+    /// How many are an even number above `low`, and all.
+    even: u32,
+    all: u32,
     start: u32,
     at: u32,
 }
 
 impl Search {
-    /// Through `low` to `high`. connect() begins with ports of the parity of `low` and bind() with the
-    /// others (`odd_first`), so that one does not take what the other needs. `start` says where.
-    pub fn new(low: u16, high: u16, odd_first: bool, start: u32) -> Self {
-        let odd = u32::from(high.saturating_sub(low)).wrapping_add(1) / 2;
-        let even = u32::from(high.saturating_sub(low)) / 2;
+    fn new(low: u16, high: u16) -> Self {
+        let above = u32::from(high.saturating_sub(low));
         Self {
             low,
-            counts: [even.wrapping_add(1), odd],
-            odd_first,
-            start,
+            even: (above / 2).wrapping_add(1),
+            all: above.wrapping_add(1),
+            start: 0,
             at: 0,
         }
+    }
+
+    /// For connect(), through `low` to `high`, from the even ones on. `hash` says from which, and `tried` is
+    /// what was tried in all searches before with that hash: this one goes on there, beyond the
+    /// connections that they have made.
+    pub fn for_connect(low: u16, high: u16, hash: u32, tried: u32) -> Self {
+        let mut new = Self::new(low, high);
+        let start = hash.checked_rem(new.even).unwrap_or(0);
+        new.start = start.wrapping_add(tried);
+        new
+    }
+
+    /// For bind(), through `low` to `high`, from the odd ones on, so that it does not take first what
+    /// connect() takes first.
+    pub fn for_bind(low: u16, high: u16, random: u32) -> Self {
+        let mut new = Self::new(low, high);
+        let odd = new.all.wrapping_sub(new.even);
+        new.start = new.even.wrapping_add(random.checked_rem(odd).unwrap_or(0));
+        new
     }
 
     /// How many have been tried.
@@ -387,20 +403,15 @@ impl Iterator for Search {
     type Item = u16;
 
     fn next(&mut self) -> Option<u16> {
-        let [even, odd] = self.counts;
-        let (first, second) = if self.odd_first {
-            (odd, even)
-        } else {
-            (even, odd)
+        if self.at >= self.all {
+            return None;
+        }
+        let index = self.start.wrapping_add(self.at).checked_rem(self.all)?;
+        self.at = self.at.wrapping_add(1);
+        let offset = match index.checked_sub(self.even) {
+            None => index.wrapping_mul(2),
+            Some(odd) => odd.wrapping_mul(2).wrapping_add(1),
         };
-        let (count, at, is_odd) = match self.at.checked_sub(first) {
-            None => (first, self.at, self.odd_first),
-            Some(at) if at < second => (second, at, !self.odd_first),
-            Some(_) => return None,
-        };
-        self.at = self.at.saturating_add(1);
-        let index = self.start.wrapping_add(at).checked_rem(count)?;
-        let offset = index.wrapping_mul(2).wrapping_add(u32::from(is_odd));
         u16::try_from(u32::from(self.low).checked_add(offset)?).ok()
     }
 }

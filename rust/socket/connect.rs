@@ -82,12 +82,11 @@ impl Sock {
     fn leave_connection(&self) {
         let bound = self.inner.lock().binding.take();
         let Some(mut binding) = bound else { return };
-        let mut ports = self.host.ports.lock();
         if binding.chosen() {
-            ports.unbind(binding);
+            self.host.ports.lock().unbind(binding);
             return;
         }
-        ports.disconnect(&mut binding);
+        self.host.ports.lock().disconnect(&mut binding);
         self.inner.lock().binding = Some(binding);
     }
 

@@ -29,7 +29,7 @@ use crate::proto::ports::{
 /// Ports that are tried before others may have the lock.
 const TRIES: usize = 256;
 
-/// Counters of connections, each for a share of the destinations (RFC 6056, algorithm 4).
+/// Counters of tries, each for a share of the destinations (RFC 6056, algorithm 4).
 const COUNTERS: usize = 256;
 
 impl<K: Ord + Copy, V: Copy> Map<K, V> for RBTree<K, V> {
@@ -112,7 +112,7 @@ pub(super) fn bind(
         return bound.map_err(errno_of);
     }
     let (low, high) = sk.port_range();
-    let search = Search::new(low, high, true, random_u64() as u32);
+    let search = Search::for_bind(low, high, random_u64() as u32);
     let found = find(ports, net, search, |ports, port, _| {
         let addr = SocketAddrV4::new(*addr.ip(), port);
         ports.space.bind_free(net.id(), addr, sharing)
@@ -128,21 +128,20 @@ pub(super) fn connect(
     remote: SocketAddrV4,
     sk: &Sk,
 ) -> Result<Binding> {
+    let sharing = sharing(sk);
     let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
     let (low, high) = sk.port_range();
-    let (start, counter) = {
+    let (search, counter) = {
         let ports = ports.lock();
         let hash = hash(ports.secret, net.id(), any, remote);
         let counter = (hash >> 32) as usize % COUNTERS;
-        let start = (hash as u32 / 2).wrapping_add(ports.counters[counter]);
-        (start, counter)
+        let tried = ports.counters[counter];
+        let search = Search::for_connect(low, high, hash as u32, tried);
+        (search, counter)
     };
-    let search = Search::new(low, high, false, start);
     let found = find(ports, net, search, |ports, port, tried| {
         let addr = SocketAddrV4::new(*any.ip(), port);
-        let found = ports
-            .space
-            .connect_from(net.id(), addr, sharing(sk), remote)?;
+        let found = ports.space.connect_from(net.id(), addr, sharing, remote)?;
         ports.counters[counter] = ports.counters[counter].wrapping_add(tried);
         Ok(found)
     });

@@ -13,10 +13,11 @@ use zrs_core::ports::{
     hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
 };
 
-/// A map that has memory for as many entries as `room` says.
+/// A map that has memory for as many entries as `room` says, and counts its searches.
 struct Sorted<K, V> {
     map: BTreeMap<K, V>,
     room: Rc<Cell<usize>>,
+    searches: Rc<Cell<usize>>,
 }
 
 impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
@@ -25,6 +26,7 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
     }
 
     fn first(&self, from: Bound<&K>) -> Option<(K, V)> {
+        self.searches.set(self.searches.get() + 1);
         let mut from = self.map.range((from, Bound::Unbounded));
         from.next().map(|(k, v)| (*k, *v))
     }
@@ -44,16 +46,24 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
 type Space = PortSpace<Sorted<Group, Users>, Sorted<Tuple, ()>>;
 
 fn space(room: usize) -> (Space, Rc<Cell<usize>>) {
-    let room = Rc::new(Cell::new(room));
+    let (space, room, _) = counted(room);
+    (space, room)
+}
+
+/// A space, its memory and how many searches it took.
+fn counted(room: usize) -> (Space, Rc<Cell<usize>>, Rc<Cell<usize>>) {
+    let (room, searches) = (Rc::new(Cell::new(room)), Rc::new(Cell::new(0)));
     let groups = Sorted {
         map: BTreeMap::new(),
         room: room.clone(),
+        searches: searches.clone(),
     };
     let tuples = Sorted {
         map: BTreeMap::new(),
         room: room.clone(),
+        searches: searches.clone(),
     };
-    (PortSpace::new(groups, tuples), room)
+    (PortSpace::new(groups, tuples), room, searches)
 }
 
 fn addr(ip: u8, port: u16) -> SocketAddrV4 {
@@ -180,6 +190,50 @@ fn a_connection_is_there_once() {
     // Another try, elsewhere.
     s.connect(&mut b, addr(9, 1)).unwrap();
     s.connect(&mut a, addr(9, 3)).unwrap();
+}
+
+/// All connections that the default range has room for, to two destinations: each costs as much as the
+/// first one, and so does what is decided beside them.
+// rows: B5
+#[test]
+fn cost_does_not_grow() {
+    const LOW: u16 = 32768;
+    const HIGH: u16 = 60999;
+    let (mut s, _, searches) = counted(usize::MAX);
+    let cost = |f: &mut dyn FnMut()| {
+        let before = searches.get();
+        f();
+        searches.get() - before
+    };
+    let dearest = 4;
+    let mut bindings = Vec::new();
+    for remote in [addr(1, 80), addr(2, 80)] {
+        let (hash, mut tried) = (hash(7, 1, addr(0, 0), remote) as u32, 0_u32);
+        for _ in LOW..=HIGH {
+            let mut search = Search::for_connect(LOW, HIGH, hash, tried);
+            let spent = cost(&mut || {
+                let port = search.next().unwrap();
+                bindings.push(s.connect_from(1, addr(0, port), NOT, remote).unwrap());
+            });
+            assert!(spent <= dearest, "{spent}");
+            tried = tried.wrapping_add(search.tried());
+        }
+        let full = Err(Refused::Connected);
+        let mut search = Search::for_connect(LOW, HIGH, hash, tried);
+        assert!(search.all(|port| s.connect_from(1, addr(0, port), NOT, remote) == full));
+    }
+    assert_eq!(bindings.len(), 2 * 28232);
+
+    let spent = cost(&mut || bindings.push(s.bind(1, addr(1, 80), ADDR).unwrap()));
+    for _ in 0..10_000 {
+        let again = cost(&mut || bindings.push(s.bind(1, addr(1, 80), ADDR).unwrap()));
+        assert!(again <= spent + 2, "{again} after {spent}");
+    }
+    let more = cost(&mut || assert!(s.bind(1, addr(0, LOW), ADDR).is_err()));
+    assert!(more <= dearest, "{more}");
+    for binding in bindings {
+        assert_eq!(cost(&mut || s.unbind(binding)), 0);
+    }
 }
 
 // rows: B9
@@ -402,16 +456,26 @@ proptest! {
 
     // rows: Z1
     #[test]
-    fn every_port_once(low: u16, span in 0_u16..300, odd: bool, start: u32) {
+    fn every_port_once(low: u16, span in 0_u16..300, bind: bool, hash: u32, tried: u16) {
         let high = low.saturating_add(span);
-        let search = Search::new(low, high, odd, start);
-        let tried: Vec<_> = search.collect();
-        let first_half = tried.len() / 2;
-        let parity = (low & 1) ^ u16::from(odd && low != high);
-        prop_assert!(tried.iter().take(first_half).all(|p| p & 1 == parity));
-        let mut sorted = tried;
+        let search = || match bind {
+            true => Search::for_bind(low, high, hash),
+            false => Search::for_connect(low, high, hash, tried.into()),
+        };
+        let mut sorted: Vec<_> = search().collect();
         sorted.sort_unstable();
         prop_assert_eq!(sorted, (low..=high).collect::<Vec<_>>());
+        let first = search().next();
+        if bind {
+            prop_assert!(low == high || first.is_some_and(|p| (p - low) % 2 == 1));
+        } else {
+            let begin = Search::for_connect(low, high, hash, 0).next();
+            prop_assert!(begin.is_some_and(|p| (p - low) % 2 == 0));
+            // The next search goes on where one has ended.
+            let all = u32::from(high - low) + 1;
+            let mut before = Search::for_connect(low, high, hash, 0);
+            prop_assert_eq!(before.nth((u32::from(tried) % all) as usize), first);
+        }
     }
 
     /// All bits of the ends count.
@@ -431,17 +495,13 @@ proptest! {
 // rows: Z1
 #[test]
 fn the_whole_range() {
-    assert_eq!(Search::new(1, 65535, false, 77).count(), 65535);
-    assert_eq!(
-        Search::new(65535, 65535, true, 5).collect::<Vec<_>>(),
-        [65535]
-    );
-    let mut search = Search::new(10, 13, false, 1);
+    assert_eq!(Search::for_connect(1, 65535, 77, 99).count(), 65535);
+    let one: Vec<_> = Search::for_bind(65535, 65535, 5).collect();
+    assert_eq!(one, [65535]);
+    let mut search = Search::for_connect(10, 13, 1, 0);
     let order: Vec<_> = search.by_ref().collect();
-    assert_eq!(order, [12, 10, 13, 11]);
+    assert_eq!(order, [12, 11, 13, 10]);
     assert_eq!((search.tried(), search.next()), (4, None));
-    assert_eq!(
-        Search::new(10, 13, true, 0).collect::<Vec<_>>(),
-        [11, 13, 10, 12]
-    );
+    let order: Vec<_> = Search::for_bind(10, 13, 0).collect();
+    assert_eq!(order, [11, 13, 10, 12]);
 }
