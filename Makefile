@@ -61,6 +61,13 @@ bench-check: userspace ## the newest results of make bench against the targets
 performance: userspace ## tables and plots of Documentation/performance.rst, from the newest results
 	@tests/bench/pages
 
+.PHONY: table-hits
+table-hits: userspace ## the plot of the link table's tiers, from a longer run of its host test
+	@mkdir -p results
+	@ZRS_TABLE_OUT=/zrs/results/table.json $(IN) -C /zrs/userspace \
+		cargo test --release --locked -p zrs-core --test link_table hit_rates
+	@$(IN) build/userspace/release/zrs-bench-report table results/table.json --out Documentation/table-hits.svg
+
 .PHONY: shell
 shell: modules userspace ## a VM with the two hosts ready, on this terminal
 	@$(VM)/run --shell --mem 3072

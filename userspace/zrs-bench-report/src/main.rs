@@ -8,6 +8,7 @@ mod marks;
 mod page;
 mod plot;
 mod rows;
+mod table;
 mod targets;
 
 use std::fs;
@@ -56,6 +57,14 @@ enum Command {
         /// A sentence on where and when this was measured
         #[arg(long)]
         about: String,
+    },
+    /// Draw how often entries of the link table are found in which tier
+    Table {
+        /// What the host test wrote (ZRS_TABLE_OUT)
+        results: PathBuf,
+        /// The plot to write
+        #[arg(long)]
+        out: PathBuf,
     },
     /// Compare deterministic counts with a baseline; a line each, "ok - " or "not ok - "
     Counts {
@@ -138,6 +147,10 @@ fn run(args: &Args) -> Result<bool> {
             let pictures = plot::all(&samples, plots)?;
             let text = page::page(&samples, &pictures, about);
             write(document, &page::insert(&read(document)?, &text)?)?;
+            Ok(true)
+        }
+        Command::Table { results, out } => {
+            table::draw(&json(results)?, out)?;
             Ok(true)
         }
         Command::Counts {

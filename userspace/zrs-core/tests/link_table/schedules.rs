@@ -272,7 +272,7 @@ impl Parties {
         free && self.at == self.script.len() && self.gone.iter().all(|g| *g) && self.pipe.is_empty()
     }
 
-    /// What anybody can know of the state. Which slot makes room follows from the seed and what happened.
+    /// What anybody can know of the state: all but the table's random numbers to come.
     fn picture(&self) -> String {
         let held: Vec<_> = self.held.iter().flatten().map(|g| **g.regs()).collect();
         let holders = self.ids.iter().map(|id| id.and_then(|id| self.holder(id)));
