@@ -2,9 +2,12 @@
 
 //! debugfs: what an engineer wants to see beyond the counters of `/dev/zrs`, for root only.
 //! `zrs/links` has a line a link: what it waits for. The format is for people and may change. In
-//! kernels with fault injection the knobs of the module's points are beside it.
+//! kernels with fault injection the knobs of the module's points are beside it, and `cm_event`.
 
 #![deny(unsafe_code)]
+
+#[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
+mod cm_event;
 
 use kernel::debugfs::{Dir, File};
 use kernel::fmt;
@@ -22,6 +25,8 @@ pub(crate) struct Debug {
     #[pin]
     links: File<Arc<Host>>,
     faults: fault::Knobs,
+    #[pin]
+    cm_event: cm_event::Knob,
     dir: Dir,
 }
 
@@ -30,8 +35,9 @@ impl Debug {
     pub(crate) fn new(host: Arc<Host>) -> impl PinInit<Self, Error> {
         let dir = Dir::new(NAME);
         try_pin_init!(Self {
-            links <- dir.read_callback_file(c"links", host, &links),
+            links <- dir.read_callback_file(c"links", host.clone(), &links),
             faults: fault::Knobs::new(NAME),
+            cm_event <- cm_event::Knob::new(&dir, host),
             dir: dir,
         })
     }
@@ -42,4 +48,19 @@ fn links(host: &Arc<Host>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         link.describe(f)?;
     }
     Ok(())
+}
+
+/// The same without fault injection: there is none.
+#[cfg(not(CONFIG_FAULT_INJECTION_DEBUG_FS))]
+mod cm_event {
+    use super::*;
+
+    /// Nothing.
+    pub(super) struct Knob(());
+
+    impl Knob {
+        pub(super) fn new(_dir: &Dir, _host: Arc<Host>) -> impl PinInit<Self, Error> {
+            Ok(Self(()))
+        }
+    }
 }

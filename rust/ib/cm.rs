@@ -15,6 +15,8 @@
 mod addr;
 mod ctx;
 mod event;
+#[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
+pub(crate) mod inject;
 
 use addr::Storage;
 use ctx::{Ctx, Dispatch, Holder, NO_ROUTE, ROUTE_LOST, ROUTE_MS, ROUTING};

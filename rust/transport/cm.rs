@@ -198,6 +198,15 @@ impl Link {
         Ok(())
     }
 
+    /// Fault injection: tells the link of an event that nothing has caused. Sleeps.
+    #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
+    pub(crate) fn tell(&self, event: u32, status: i32) {
+        let id = self.cm.lock().clone();
+        if let Some(id) = id {
+            id.tell(event, status);
+        }
+    }
+
     fn service(&self) -> SocketAddr {
         SocketAddr::new(
             IpAddr::V4(self.remote_ip()),

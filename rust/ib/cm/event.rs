@@ -2,14 +2,13 @@
 
 //! What the core calls when something happens to an id, and the event in our terms.
 
+#[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
+use super::inject::instead;
 use super::{
     ctx::{Ctx, Frame},
     CmEvent, CmId, Id, PeerParams,
 };
-use crate::{
-    bindings,
-    kern::fault::{self, points},
-};
+use crate::{bindings, kern::fault};
 use core::{
     ffi::c_void,
     ptr::{addr_of_mut, NonNull},
@@ -44,7 +43,7 @@ pub(super) unsafe extern "C" fn event(
 /// # Safety
 ///
 /// As for [`event`], with the id's context.
-unsafe fn own_event(
+pub(super) unsafe fn own_event(
     raw: *mut bindings::rdma_cm_id,
     ctx: NonNull<Ctx>,
     ev: &bindings::rdma_cm_event,
@@ -54,8 +53,10 @@ unsafe fn own_event(
     let frame = Frame::new();
     id.ctx().note_route(ev.event);
     if let Some(handler) = id.ctx().enter(&frame) {
-        // SAFETY: The core's pointers are valid during the call.
-        handler.dispatch(&id, inject(unsafe { convert(raw, ev) }));
+        instead(ev, |ev| {
+            // SAFETY: The core's pointers are valid during the call.
+            handler.dispatch(&id, unsafe { convert(raw, ev) });
+        });
     }
     if frame.doomed.get() {
         // SAFETY: The owner is gone, and left it to us; after our answer the core calls no more.
@@ -66,35 +67,11 @@ unsafe fn own_event(
     0
 }
 
-/// Fault injection: an event that says the contrary of what happened. Whoever is told that
-/// connecting failed ends what there is.
-fn inject(event: CmEvent<'_>) -> CmEvent<'_> {
-    match event {
-        CmEvent::AddrResolved => match points::ADDR.check() {
-            Ok(()) => event,
-            Err(e) => CmEvent::AddrError(e.to_errno()),
-        },
-        CmEvent::RouteResolved => match points::ROUTE.check() {
-            Ok(()) => event,
-            Err(e) => CmEvent::RouteError(e.to_errno()),
-        },
-        CmEvent::Established { .. } => {
-            if let Err(e) = points::CONNECT.check() {
-                return CmEvent::ConnectError(e.to_errno());
-            }
-            if let Err(e) = points::UNREACHABLE.check() {
-                return CmEvent::Unreachable(e.to_errno());
-            }
-            if points::REJECTED.check().is_err() {
-                return CmEvent::Rejected {
-                    reason: bindings::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES as i32,
-                    private_data: None,
-                };
-            }
-            event
-        }
-        _ => event,
-    }
+/// Without fault injection: calls `tell` with the event.
+#[cfg(not(CONFIG_FAULT_INJECTION_DEBUG_FS))]
+#[inline(always)]
+fn instead(ev: &bindings::rdma_cm_event, tell: impl FnOnce(&bindings::rdma_cm_event)) {
+    tell(ev);
 }
 
 /// A listener is being connected to: `raw` is the new id.

@@ -3,7 +3,7 @@
 //! The places where this module's wrappers can be told to fail, and with which errno.
 
 use super::Point;
-use crate::bindings::{ECONNREFUSED, ECONNRESET, EHOSTUNREACH, EIO, ENOMEM, ETIMEDOUT};
+use crate::bindings::{EIO, ENOMEM};
 
 macro_rules! points {
     ($($(#[doc = $doc:literal])* $static:ident = $name:literal, $errno:expr;)*) => {
@@ -43,14 +43,4 @@ points! {
     MODIFY = c"fail_modify", EIO;
     /// A call of the connection manager.
     CM = c"fail_cm", ENOMEM;
-    /// The event that an address is resolved says that it is not.
-    ADDR = c"fail_addr", EHOSTUNREACH;
-    /// The event that a route is resolved says that it is not.
-    ROUTE = c"fail_route", EHOSTUNREACH;
-    /// The event that a connection is up says that connecting failed.
-    CONNECT = c"fail_connect", ECONNRESET;
-    /// The event that a connection is up says that the peer does not answer.
-    UNREACHABLE = c"fail_unreachable", ETIMEDOUT;
-    /// The event that a connection is up says that the peer refused.
-    REJECTED = c"fail_rejected", ECONNREFUSED;
 }
