@@ -63,6 +63,8 @@ fn failure_of(e: Error) -> Failure {
         Failure::Refused(Refusal::NoListener)
     } else if e == EPROTO() {
         Failure::Protocol
+    } else if e == ECONNRESET() {
+        Failure::LinkLost
     } else {
         Failure::Unreachable
     }
@@ -280,6 +282,11 @@ impl CmHandler for Link {
                 private_data,
             } => {
                 link.fail(link.rejected(reason, private_data));
+                Ok(())
+            }
+            // Whoever waits for the link has not been told anything: it is made anew.
+            CmEvent::AddrChange if link.state() == LinkState::Connecting => {
+                link.fail_stale();
                 Ok(())
             }
             // The peer takes the link down, or the route to it has changed.
