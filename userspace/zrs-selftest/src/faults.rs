@@ -4,6 +4,7 @@
 
 mod calls;
 mod errnos;
+mod events;
 mod knobs;
 mod lending;
 mod pair;
@@ -18,8 +19,9 @@ use crate::raw;
 #[derive(clap::Args)]
 pub struct Args {
     /// calls: each call with its Nth allocation failing; points: the module's points, each at its Nth
-    /// use in a connection's life; async: allocations in work items and handlers
-    #[arg(long, value_parser = ["calls", "points", "async"])]
+    /// use in a connection's life; async: allocations in work items and handlers; events: those of the
+    /// connection manager, each to links in all their states
+    #[arg(long, value_parser = ["calls", "points", "async", "events"])]
     what: String,
     /// Host B
     #[arg(long, default_value = "10.77.0.2")]
@@ -30,7 +32,7 @@ pub struct Args {
     /// Every N, not some of them
     #[arg(long)]
     full: bool,
-    /// Only paths or points with this in their name
+    /// Only paths, points or events with this in their name
     #[arg(long, default_value = "")]
     only: String,
     /// Only this N of points and async
@@ -72,6 +74,7 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
                 }
             }
         }
+        "events" => events::all(&world, &args.only, checks),
         _ => sessions(args, &world, &knobs::asynchronous(), checks),
     }
     Ok(())

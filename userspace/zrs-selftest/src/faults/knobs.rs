@@ -163,3 +163,26 @@ impl Knob {
         Ok(number(self.dir.join("times"))? == 0)
     }
 }
+
+const CM_EVENT: &str = "/sys/kernel/debug/zrs/cm_event";
+
+fn order(text: &str) -> Result<(), String> {
+    fs::write(CM_EVENT, text).map_err(|e| format!("{text} to {CM_EVENT}: {e}"))
+}
+
+/// The links of `side` that are up, "connecting" or "accepting", are told of an event.
+pub fn cm_event_now(side: &str, event: u32, status: i32) -> Result<(), String> {
+    order(&format!("{side} now {event} {status}"))
+}
+
+/// The next `times` that the event `at` comes to a link of `side`, it is told of `event` instead; "none":
+/// of nothing.
+pub fn cm_events(side: &str, at: u32, event: &str, status: i32, times: u32) -> Result<(), String> {
+    order(&format!("{side} {at} {event} {status} {times}"))
+}
+
+/// How many of those times are still to come.
+pub fn cm_events_left() -> Result<u32, String> {
+    let text = fs::read_to_string(CM_EVENT).map_err(|e| format!("{CM_EVENT}: {e}"))?;
+    text.trim().parse().map_err(|e| format!("{CM_EVENT}: {e}"))
+}
