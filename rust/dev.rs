@@ -40,6 +40,7 @@ impl DeviceOps for Control {
             ZRS_IOC_POOL => answer(arg, |p| pool(host, p)),
             ZRS_IOC_LINK => answer(arg, |l| link(host, l)),
             ZRS_IOC_SOCK => answer(arg, |s| sock(host, s)),
+            ZRS_IOC_TABLE => answer(arg, |t| table(host, t)),
             _ => Err(ENOTTY),
         }
     }
@@ -167,6 +168,7 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
         .skip(first)
         .find(|(_, link)| link.net == net)
         .ok_or(ENOENT)?;
+    let sending = link.sending();
     *l = zrs_ioc_link {
         cursor: index as u64 + 1,
         local_addr: u32::from_ne_bytes(link.local_ip().octets()),
@@ -179,6 +181,15 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
         channels: link.channels() as u32,
         tx_bytes: link.tx_bytes.get(),
         rx_bytes: link.rx_bytes.get(),
+        flags: if link.accepted {
+            ZRS_LINK_F_ACCEPTED
+        } else {
+            0
+        },
+        waiting: sending.waiting,
+        bulk: sending.bulk,
+        bulk_max: sending.bulk_most,
+        waits: link.waits.get(),
         ..Default::default()
     };
     if let Some(name) = link.device_name() {
@@ -193,5 +204,29 @@ fn sock(host: &Arc<Host>, s: &mut zrs_ioc_sock) -> Result {
     let (cursor, info) = host.next_socket(&net, s.cursor).ok_or(ENOENT)?;
     s.cursor = cursor;
     s.info = info;
+    Ok(())
+}
+
+fn table(host: &Arc<Host>, t: &mut zrs_ioc_table) -> Result {
+    zero(&[u64::from(t.reserved0)])?;
+    zero(&t.reserved)?;
+    let sizes = host.table.sizes();
+    let stats = host.table.stats();
+    *t = zrs_ioc_table {
+        hot_slots: sizes.hot,
+        near_places: sizes.near,
+        ways: sizes.ways,
+        most: sizes.most,
+        entries: stats.entries,
+        hot: stats.hot,
+        near: stats.near,
+        hits: stats.hits,
+        near_hits: stats.near_hits,
+        faults: stats.faults,
+        parked: stats.parked,
+        evicted: stats.evicted,
+        contended: stats.contended,
+        ..Default::default()
+    };
     Ok(())
 }

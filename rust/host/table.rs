@@ -49,31 +49,46 @@ fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> 
     Ok(all)
 }
 
+/// Sizes of the tiers, in entries.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) hot: u32,
+    /// Of the second tier, a whole number of sets,
+    pub(crate) near: u32,
+    /// and of each set.
+    pub(crate) ways: u32,
+    /// Most entries.
+    pub(crate) most: u32,
+}
+
 /// The table of all channels.
 #[pin_data]
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
-    /// Most entries.
-    most: u32,
+    sizes: Sizes,
 }
 
 impl Table {
     /// A table of the sizes that the parameters say. Sleeps. ENOMEM.
     pub(super) fn new() -> Result<impl PinInit<Self>> {
-        let most = params::MAX_CHANNELS.get();
+        let ways = params::TABLE_WAYS.get();
+        let sizes = Sizes {
+            hot: params::TABLE_HOT.get(),
+            near: params::TABLE_NEAR.get().next_multiple_of(ways),
+            ways,
+            most: params::MAX_CHANNELS.get(),
+        };
         let vacant = || Channel::connect(ChanId::default(), 0, 0, params::LIMITS);
-        let hot = filled(params::TABLE_HOT.get() as usize, || {
+        let hot = filled(sizes.hot as usize, || {
             Ok(Slot::new(KBox::new(vacant(), GFP_KERNEL)?))
         })?;
-        let ways = params::TABLE_WAYS.get();
-        let near = params::TABLE_NEAR.get().next_multiple_of(ways);
-        let near = filled(near as usize, || Ok(Way::new()))?;
-        let bulk = filled((most as usize).div_ceil(CHUNK), || Ok(None))?;
+        let near = filled(sizes.near as usize, || Ok(Way::new()))?;
+        let bulk = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(None))?;
         let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
         Ok(pin_init!(Self {
             table <- new_spinlock!(table, "zrs_host::table"),
-            most,
+            sizes,
         }))
     }
 
@@ -82,7 +97,7 @@ impl Table {
         loop {
             let chunk = {
                 let mut table = self.table.lock();
-                if table.len() >= self.most {
+                if table.len() >= self.sizes.most {
                     return Err(ENOBUFS());
                 }
                 if !table.wants_chunk() {
@@ -122,6 +137,11 @@ impl Table {
     pub(crate) fn next_from(&self, q: u32) -> Option<(u32, Arc<Sock>)> {
         let table = self.table.lock();
         table.next_from(q).map(|(q, sock)| (q, sock.clone()))
+    }
+
+    /// How large it is.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// What has happened in it.

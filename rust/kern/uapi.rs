@@ -6,7 +6,8 @@
 use crate::bindings;
 pub use crate::bindings::{
     zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait,
-    zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_version, zrs_ring, zrs_rx_ring,
+    zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_ring,
+    zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -35,6 +36,7 @@ plain!(
     zrs_ioc_sock,
     zrs_ioc_socket,
     zrs_ioc_stats,
+    zrs_ioc_table,
     zrs_ioc_version,
     zrs_rx_ring,
 );
@@ -68,6 +70,7 @@ constants!(
     ZRS_LINK_CONNECTING: u32,
     ZRS_LINK_UP: u32,
     ZRS_LINK_DOWN: u32,
+    ZRS_LINK_F_ACCEPTED: u32,
     IPPROTO_ZRS: u16,
     AF_INET: u32,
     ZRS_AREA_OFFSET: u64,
@@ -95,6 +98,8 @@ pub const ZRS_IOC_POOL: u32 = _IOWR::<zrs_ioc_pool>(MAGIC, 0x03);
 pub const ZRS_IOC_LINK: u32 = _IOWR::<zrs_ioc_link>(MAGIC, 0x04);
 /// See the header.
 pub const ZRS_IOC_SOCK: u32 = _IOWR::<zrs_ioc_sock>(MAGIC, 0x05);
+/// See the header.
+pub const ZRS_IOC_TABLE: u32 = _IOWR::<zrs_ioc_table>(MAGIC, 0x06);
 /// See the header.
 pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);
 /// See the header.

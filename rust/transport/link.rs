@@ -93,12 +93,14 @@ pub(crate) struct Link {
     pub(super) heard: Atomic<bool>,
     /// Beats since something has.
     silent: Atomic<u32>,
-    /// How often a sender found no room.
+    /// How often a sender found no room since a further link was last thought of.
     pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
     pub(super) patience: Atomic<u32>,
     pub(crate) tx_bytes: Counter,
     pub(crate) rx_bytes: Counter,
+    /// How often a sender found no room.
+    pub(crate) waits: Counter,
     #[pin]
     pub(super) tx: SpinLock<Tx>,
     #[pin]
@@ -211,6 +213,16 @@ pub(super) struct Tx {
     pub(super) settling: bool,
 }
 
+/// How much a link has to send.
+pub(crate) struct Sending {
+    /// Channels that wait until they may send data.
+    pub(crate) waiting: u32,
+    /// Bytes of bulk data that are on their way,
+    pub(crate) bulk: u32,
+    /// and that may be; 0 before the device is known.
+    pub(crate) bulk_most: u32,
+}
+
 /// What the peer says of itself when a link is made.
 pub(super) struct Terms {
     pub(super) flow: LinkFlow,
@@ -276,6 +288,7 @@ impl Link {
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
+                waits: Counter::new(),
                 tx <- new_spinlock!(Tx {
                     state: LinkState::Connecting,
                     was_up: false,
@@ -351,6 +364,17 @@ impl Link {
     /// How many channels are on the link.
     pub(crate) fn channels(&self) -> usize {
         self.tx.lock().channels.len()
+    }
+
+    /// How much it has to send now.
+    pub(crate) fn sending(&self) -> Sending {
+        let tx = self.tx.lock();
+        Sending {
+            waiting: tx.channels.waiting(Line::Small) as u32
+                + tx.channels.waiting(Line::Bulk) as u32,
+            bulk: tx.bulk,
+            bulk_most: tx.bulk_most,
+        }
     }
 
     /// The pool that the link's receives go to.

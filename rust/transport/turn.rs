@@ -103,6 +103,7 @@ impl Link {
             tx.asked |= line == Line::Bulk;
             drop(guard);
             link.short.fetch_add(u32::from(!room), Relaxed);
+            link.waits.add(u64::from(!room));
             if room {
                 // Others wait longer.
                 link.call_again();

@@ -117,12 +117,19 @@ struct zrs_ioc_link {
 	__u32 channels;		/* channels on it now */
 	__u64 tx_bytes;		/* payload */
 	__u64 rx_bytes;
-	__u64 reserved[4];
+	__u32 flags;		/* ZRS_LINK_F_* */
+	__u32 waiting;		/* channels that wait for their turn to send */
+	__u32 bulk;		/* data on its way into the peer's windows */
+	__u32 bulk_max;		/* as much may be; 0: not known yet */
+	__u64 waits;		/* how often a sender found the link without room */
+	__u64 reserved[1];
 };
 
 #define ZRS_LINK_CONNECTING	1
 #define ZRS_LINK_UP		2
 #define ZRS_LINK_DOWN		3
+
+#define ZRS_LINK_F_ACCEPTED	1	/* the peer made it: its connects are on it */
 
 #define ZRS_IOC_LINK		_IOWR(ZRS_IOC_MAGIC, 0x04, struct zrs_ioc_link)
 
@@ -162,6 +169,32 @@ struct zrs_ioc_sock {
 };
 
 #define ZRS_IOC_SOCK		_IOWR(ZRS_IOC_MAGIC, 0x05, struct zrs_ioc_sock)
+
+/*
+ * The link table: the state of each channel, in one of three tiers. One table
+ * for the machine: the numbers are those of all network namespaces. All is
+ * counted in channels, and in requests for one, from loading on. Needs no
+ * privilege.
+ */
+struct zrs_ioc_table {
+	__u32 hot_slots;	/* places in the first tier */
+	__u32 near_places;	/* places in the second tier */
+	__u32 ways;		/* of these, in each set */
+	__u32 most;		/* channels that there may be: places in the third */
+	__u32 entries;		/* channels now */
+	__u32 hot;		/* of them: in the first tier */
+	__u32 near;		/* of them: in the second */
+	__u32 reserved0;
+	__u64 hits;		/* requests that found the channel in the first tier */
+	__u64 near_hits;	/* that brought it back from the second */
+	__u64 faults;		/* that brought it back from the third */
+	__u64 parked;		/* moved out of the first: nothing happened to them */
+	__u64 evicted;		/* moved out of it: others needed the place */
+	__u64 contended;	/* requests that had to be made again */
+	__u64 reserved[6];
+};
+
+#define ZRS_IOC_TABLE		_IOWR(ZRS_IOC_MAGIC, 0x06, struct zrs_ioc_table)
 
 /* 0x10 to 0x1f: memory nodes. 0x20 to 0x2f: datagram sockets. */
 

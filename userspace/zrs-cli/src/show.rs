@@ -30,10 +30,16 @@ pub struct Pool {
     json: bool,
 }
 
-/// List the links: queue pairs between this host and others
+/// List the links: queue pairs between this host and others; and show the link table
+///
+/// Made: by us or by the peer; it carries the connections that this host has asked for. Waiting: connections
+/// that wait until they may send data; Waits: how often a sender found no room. Bulk: bytes on their way into
+/// the peer's windows, and BulkMax how many there may be. The link table has the state of each connection, of all
+/// network namespaces, in one of three tiers; Found is how often it was there when it was needed, since the
+/// module was loaded.
 #[derive(clap::Args)]
 pub struct Links {
-    /// Print a JSON array
+    /// Print a JSON object: the array "links" and the object "table"
     #[arg(long)]
     json: bool,
 }
@@ -155,16 +161,30 @@ impl Pool {
 
 impl Links {
     pub fn run(&self) -> Result<()> {
-        let links = collect(open()?.links(), "links")?;
+        let zrs = open()?;
+        let links = collect(zrs.links(), "links")?;
+        let tiers = said(zrs.table(), || "cannot read the link table".into())?;
         if self.json {
             let list = links.iter().map(|l| {
                 json!({
                     "device": l.device, "local": l.local.to_string(),
                     "remote": l.remote.to_string(), "state": l.state.to_string(),
                     "channels": l.channels, "tx_bytes": l.tx_bytes, "rx_bytes": l.rx_bytes,
+                    "accepted": l.accepted, "waiting": l.waiting, "waits": l.waits,
+                    "bulk": l.bulk, "bulk_max": l.bulk_max,
                 })
             });
-            json_line(&Value::Array(list.collect()));
+            json_line(&json!({
+                "links": Value::Array(list.collect()),
+                "table": {
+                    "hot_slots": tiers.hot_slots, "near_places": tiers.near_places,
+                    "ways": tiers.ways, "most": tiers.most, "entries": tiers.entries,
+                    "hot": tiers.hot, "near": tiers.near, "hits": tiers.hits,
+                    "near_hits": tiers.near_hits, "faults": tiers.faults,
+                    "parked": tiers.parked, "evicted": tiers.evicted,
+                    "contended": tiers.contended,
+                },
+            }));
             return Ok(());
         }
         let mut table = Table::new(&[
@@ -172,9 +192,14 @@ impl Links {
             "Local",
             "Peer",
             "State",
+            "Made",
             "<Channels",
             "<TxBytes",
             "<RxBytes",
+            "<Waiting",
+            "<Waits",
+            "<Bulk",
+            "<BulkMax",
         ]);
         for l in links {
             table.row(vec![
@@ -182,13 +207,53 @@ impl Links {
                 l.local.to_string(),
                 l.remote.to_string(),
                 l.state.to_string(),
+                if l.accepted { "peer" } else { "us" }.into(),
                 l.channels.to_string(),
                 l.tx_bytes.to_string(),
                 l.rx_bytes.to_string(),
+                l.waiting.to_string(),
+                l.waits.to_string(),
+                l.bulk.to_string(),
+                l.bulk_max.to_string(),
             ]);
         }
-        out(&table.text());
+        out(&format!("{}\n{}", table.text(), tiers_text(&tiers)));
         Ok(())
+    }
+}
+
+/// The link table: a row for each tier, and what has moved between them.
+fn tiers_text(t: &zrs::LinkTable) -> String {
+    let asked = t.hits + t.near_hits + t.faults;
+    let mut table = Table::new(&["Tier", "<Places", "<Channels", "<Found", "<Rate"]);
+    for (name, places, channels, found) in [
+        ("hot", t.hot_slots, t.hot, t.hits),
+        ("near", t.near_places, t.near, t.near_hits),
+        ("home", t.most, t.home(), t.faults),
+    ] {
+        table.row(vec![
+            name.into(),
+            places.to_string(),
+            channels.to_string(),
+            found.to_string(),
+            percent(found, asked),
+        ]);
+    }
+    format!(
+        "{}{} in each set of near; {} parked, {} evicted; {} asked again\n",
+        table.text(),
+        t.ways,
+        t.parked,
+        t.evicted,
+        t.contended
+    )
+}
+
+/// `part` of `all`, or a dash of nothing.
+fn percent(part: u64, all: u64) -> String {
+    match all {
+        0 => "-".into(),
+        _ => format!("{:.2}%", part as f64 * 100.0 / all as f64),
     }
 }
 
@@ -265,7 +330,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::Table;
+    use super::{tiers_text, Table};
 
     #[test]
     fn columns_line_up() {
@@ -273,5 +338,34 @@ mod tests {
         table.row(vec!["x".into(), "1000".into()]);
         table.row(vec!["longer".into(), "7".into()]);
         assert_eq!(table.text(), "Name       N\nx       1000\nlonger     7\n");
+    }
+
+    #[test]
+    fn the_tiers_of_the_link_table() {
+        let mut tiers = zrs::LinkTable {
+            hot_slots: 2,
+            near_places: 4,
+            ways: 2,
+            most: 100,
+            entries: 9,
+            hot: 2,
+            near: 3,
+            ..Default::default()
+        };
+        let text = tiers_text(&tiers);
+        assert!(
+            text.contains("home     100         4      0     -\n"),
+            "{text}"
+        );
+        (tiers.hits, tiers.near_hits, tiers.faults) = (985, 10, 5);
+        (tiers.parked, tiers.evicted, tiers.contended) = (11, 12, 13);
+        assert_eq!(
+            tiers_text(&tiers),
+            "Tier  Places  Channels  Found    Rate\n\
+             hot        2         2    985  98.50%\n\
+             near       4         3     10   1.00%\n\
+             home     100         4      5   0.50%\n\
+             2 in each set of near; 11 parked, 12 evicted; 13 asked again\n"
+        );
     }
 }

@@ -108,7 +108,8 @@ pub const SOCKET: &[Field] = &[
 ];
 pub const STATS: &[Field] = &[pad(17 * 8), field(8, ODD), pad(6 * 8)];
 pub const POOL: &[Field] = &[field(8, CURSOR), pad(64 + 5 * 8), field(8, ODD), pad(24)];
-pub const LINK: &[Field] = &[field(8, CURSOR), pad(64 + 32), field(8, ODD), pad(24)];
+pub const LINK: &[Field] = &[field(8, CURSOR), pad(64 + 32 + 24), field(8, ODD)];
+pub const TABLE: &[Field] = &[pad(28), field(4, ODD), pad(48), field(8, ODD), pad(40)];
 pub const RING_WAIT: &[Field] = &[
     field(8, Num(&[0, 1, 2, 5, u64::MAX])),
     field(8, Num(&[1, 1, 1_000_000, 10_000_000, 0])),
@@ -203,6 +204,11 @@ pub static CALLS: &[Desc] = &[
         "ioctl_sock",
         IOCTL,
         &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_SOCK), Struct(SOCK)],
+    ),
+    Desc::call(
+        "ioctl_table",
+        IOCTL,
+        &[Fd(Dev), ioc(abi::ZRS_IOC_TABLE), Struct(TABLE)],
     ),
     // The socket's own
     Desc::call(
@@ -611,6 +617,7 @@ mod tests {
         assert_eq!(size(POOL), size_of::<abi::zrs_ioc_pool>());
         assert_eq!(size(LINK), size_of::<abi::zrs_ioc_link>());
         assert_eq!(size(SOCK), size_of::<abi::zrs_ioc_sock>());
+        assert_eq!(size(TABLE), size_of::<abi::zrs_ioc_table>());
         assert_eq!(size(RX_RING), size_of::<abi::zrs_rx_ring>());
         assert_eq!(size(SOCKADDR), size_of::<libc::sockaddr_in>());
         assert_eq!(size(IOVEC), size_of::<libc::iovec>());

@@ -74,6 +74,7 @@ pub const IOCTLS: Set = &[
     ("ZRS_IOC_POOL", abi::ZRS_IOC_POOL as u64),
     ("ZRS_IOC_LINK", abi::ZRS_IOC_LINK as u64),
     ("ZRS_IOC_SOCK", abi::ZRS_IOC_SOCK as u64),
+    ("ZRS_IOC_TABLE", abi::ZRS_IOC_TABLE as u64),
     ("ZRS_IOC_DOORBELL", abi::ZRS_IOC_DOORBELL as u64),
     ("ZRS_IOC_RING_WAIT", abi::ZRS_IOC_RING_WAIT as u64),
     ("ZRS_IOC_RECV_MAP", abi::ZRS_IOC_RECV_MAP as u64),

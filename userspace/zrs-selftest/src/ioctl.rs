@@ -46,13 +46,14 @@ fn unknown(dev: &File, checks: &mut Checks) {
     }
 }
 
-const ALL: [(&str, u32); 6] = [
+const ALL: [(&str, u32); 7] = [
     ("VERSION", ZRS_IOC_VERSION),
     ("SOCKET", ZRS_IOC_SOCKET),
     ("STATS", ZRS_IOC_STATS),
     ("POOL", ZRS_IOC_POOL),
     ("LINK", ZRS_IOC_LINK),
     ("SOCK", ZRS_IOC_SOCK),
+    ("TABLE", ZRS_IOC_TABLE),
 ];
 
 fn arguments(dev: &File, checks: &mut Checks) {
@@ -84,7 +85,7 @@ fn arguments(dev: &File, checks: &mut Checks) {
     };
     refuse("POOL", ZRS_IOC_POOL, bytes_of(&pool));
     let link = zrs_ioc_link {
-        reserved: [1, 0, 0, 0],
+        reserved: [1],
         ..Default::default()
     };
     refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));
@@ -97,6 +98,14 @@ fn arguments(dev: &File, checks: &mut Checks) {
         ZRS_IOC_SOCK,
         bytes_of(&zrs_ioc_sock { cursor: 0, info }),
     );
+    for (reserved0, last) in [(1, 0), (0, 1)] {
+        let table = zrs_ioc_table {
+            reserved0,
+            reserved: [0, 0, 0, 0, 0, last],
+            ..Default::default()
+        };
+        refuse("TABLE", ZRS_IOC_TABLE, bytes_of(&table));
+    }
     let socket = zrs_ioc_socket {
         reserved: 1,
         ..stream_socket()
@@ -136,6 +145,24 @@ fn answers(dev: &File, checks: &mut Checks) {
             "reserved after STATS",
             arg[18 * 8..].iter().all(|&b| b == 0),
             "not zero",
+        );
+    }
+    let seen = zrs_sys::Device::open().and_then(|device| device.table());
+    if let Some(t) = checks.need("TABLE", seen.map_err(Into::into)) {
+        checks.yes(
+            "TABLE: the tiers are there, the second is a whole number of sets",
+            t.hot_slots > 0 && t.most > 0 && t.ways > 0 && t.near_places % t.ways == 0,
+            &format!("{t:?}"),
+        );
+        checks.yes(
+            "TABLE: no channel is in two tiers",
+            t.hot <= t.hot_slots && t.near <= t.near_places && t.hot + t.near <= t.entries,
+            &format!("{t:?}"),
+        );
+        checks.eq(
+            "reserved after TABLE",
+            (t.reserved0, t.reserved),
+            (0, [0; 6]),
         );
     }
     for (name, request) in [ALL[3], ALL[4], ALL[5]] {

@@ -37,6 +37,7 @@ pub const ZRS_IOC_STATS: u32 = iowr::<zrs_ioc_stats>(0x02);
 pub const ZRS_IOC_POOL: u32 = iowr::<zrs_ioc_pool>(0x03);
 pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
 pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
+pub const ZRS_IOC_TABLE: u32 = iowr::<zrs_ioc_table>(0x06);
 pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
 pub const ZRS_IOC_RING_WAIT: u32 = iow::<zrs_ioc_ring_wait>(0x41);
 pub const ZRS_IOC_RECV_MAP: u32 = iowr::<zrs_ioc_recv_map>(0x42);
@@ -48,6 +49,7 @@ pub const ZRS_RECV_MAP_SHIFT: u32 = 2;
 pub const ZRS_LINK_CONNECTING: u32 = 1;
 pub const ZRS_LINK_UP: u32 = 2;
 pub const ZRS_LINK_DOWN: u32 = 3;
+pub const ZRS_LINK_F_ACCEPTED: u32 = 1;
 
 pub const ZRS_STATE_CLOSED: u32 = 0;
 pub const ZRS_STATE_BOUND: u32 = 1;
@@ -131,7 +133,12 @@ pub struct zrs_ioc_link {
     pub channels: u32,
     pub tx_bytes: u64,
     pub rx_bytes: u64,
-    pub reserved: [u64; 4],
+    pub flags: u32,
+    pub waiting: u32,
+    pub bulk: u32,
+    pub bulk_max: u32,
+    pub waits: u64,
+    pub reserved: [u64; 1],
 }
 
 #[repr(C)]
@@ -163,6 +170,26 @@ pub struct zrs_info {
 pub struct zrs_ioc_sock {
     pub cursor: u64,
     pub info: zrs_info,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_table {
+    pub hot_slots: u32,
+    pub near_places: u32,
+    pub ways: u32,
+    pub most: u32,
+    pub entries: u32,
+    pub hot: u32,
+    pub near: u32,
+    pub reserved0: u32,
+    pub hits: u64,
+    pub near_hits: u64,
+    pub faults: u64,
+    pub parked: u64,
+    pub evicted: u64,
+    pub contended: u64,
+    pub reserved: [u64; 6],
 }
 
 #[repr(C)]
@@ -248,7 +275,12 @@ impl Default for zrs_ioc_link {
             channels: 0,
             tx_bytes: 0,
             rx_bytes: 0,
-            reserved: [0; 4],
+            flags: 0,
+            waiting: 0,
+            bulk: 0,
+            bulk_max: 0,
+            waits: 0,
+            reserved: [0; 1],
         }
     }
 }

@@ -45,6 +45,10 @@ unsafe impl Argument for zrs_ioc_link {
 unsafe impl Argument for zrs_ioc_sock {
     const REQUEST: u32 = ZRS_IOC_SOCK;
 }
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_table {
+    const REQUEST: u32 = ZRS_IOC_TABLE;
+}
 
 impl Device {
     /// Where the module puts its device.
@@ -117,6 +121,13 @@ impl Device {
             cursor,
             ..Default::default()
         })
+    }
+
+    /// ZRS_IOC_TABLE.
+    pub fn table(&self) -> io::Result<zrs_ioc_table> {
+        let mut arg = zrs_ioc_table::default();
+        self.call(&mut arg)?;
+        Ok(arg)
     }
 
     fn entry<T: Argument>(&self, mut arg: T) -> io::Result<Option<T>> {

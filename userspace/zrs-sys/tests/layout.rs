@@ -61,9 +61,9 @@ fn rust_side() -> Table {
         ZRS_FEATURE_RECV_MAP
         ZRS_IOC_MAGIC ZRS_NAME_LEN
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
-        ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
+        ZRS_IOC_TABLE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
         ZRS_AREA_OFFSET ZRS_RECV_MAP_DONTWAIT ZRS_RECV_MAP_SHIFT
-        ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN
+        ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN ZRS_LINK_F_ACCEPTED
         ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
         ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
         ZRS_RX_RING ZRS_INFO
@@ -81,7 +81,8 @@ fn rust_side() -> Table {
             cursor device bytes block_bytes window_bytes windows blocks_held reserved
         }
         zrs_ioc_link {
-            cursor device local_addr remote_addr state channels tx_bytes rx_bytes reserved
+            cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk
+            bulk_max waits reserved
         }
         zrs_info {
             state channel local_addr remote_addr local_port remote_port uid inode tx_bytes
@@ -89,6 +90,10 @@ fn rust_side() -> Table {
             reserved
         }
         zrs_ioc_sock { cursor info }
+        zrs_ioc_table {
+            hot_slots near_places ways most entries hot near reserved0 hits near_hits faults parked
+            evicted contended reserved
+        }
         zrs_rx_ring { flags entries ring_offset ring_bytes window_offset window_bytes reserved }
         zrs_desc { pos off len state reserved0 reserved1 }
         zrs_ioc_ring_wait { head timeout_ns reserved }

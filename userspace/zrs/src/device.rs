@@ -138,6 +138,77 @@ pub struct Link {
     pub tx_bytes: u64,
     /// Payload received, bytes.
     pub rx_bytes: u64,
+    /// The peer has made it: it carries the connections that come from there. Ours go by links that we make.
+    pub accepted: bool,
+    /// Channels that wait until they may send data.
+    pub waiting: u32,
+    /// Bytes on their way into the peer's windows.
+    pub bulk: u32,
+    /// How many there may be, 0: not known yet.
+    pub bulk_max: u32,
+    /// How often a sender found the link without room.
+    pub waits: u64,
+}
+
+/// The link table: the state of each channel of the machine, whatever its network namespace, in one of three
+/// tiers. Sizes are in channels; what is counted is counted from loading on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTable {
+    /// Places in the first tier, where a channel can be worked on.
+    pub hot_slots: u32,
+    /// Places in the second tier.
+    pub near_places: u32,
+    /// Of these, in each set.
+    pub ways: u32,
+    /// Channels that there may be: places in the third tier.
+    pub most: u32,
+    /// Channels now.
+    pub entries: u32,
+    /// Of them: in the first tier.
+    pub hot: u32,
+    /// Of them: in the second.
+    pub near: u32,
+    /// Requests that found the channel in the first tier.
+    pub hits: u64,
+    /// Requests that brought it back from the second.
+    pub near_hits: u64,
+    /// Requests that brought it back from the third.
+    pub faults: u64,
+    /// Channels that left the first tier because nothing happened to them.
+    pub parked: u64,
+    /// Channels that left it because others needed the place.
+    pub evicted: u64,
+    /// Requests that had to be made again.
+    pub contended: u64,
+}
+
+impl LinkTable {
+    /// Channels in the third tier. The three numbers of the table are of one moment.
+    pub fn home(&self) -> u32 {
+        self.entries
+            .saturating_sub(self.hot)
+            .saturating_sub(self.near)
+    }
+}
+
+impl From<abi::zrs_ioc_table> for LinkTable {
+    fn from(t: abi::zrs_ioc_table) -> Self {
+        Self {
+            hot_slots: t.hot_slots,
+            near_places: t.near_places,
+            ways: t.ways,
+            most: t.most,
+            entries: t.entries,
+            hot: t.hot,
+            near: t.near,
+            hits: t.hits,
+            near_hits: t.near_hits,
+            faults: t.faults,
+            parked: t.parked,
+            evicted: t.evicted,
+            contended: t.contended,
+        }
+    }
 }
 
 /// What a link is doing.
@@ -186,6 +257,11 @@ impl Zrs {
         Ok(self.device.stats()?.into())
     }
 
+    /// The link table. ENOTTY: the module is older than this call.
+    pub fn table(&self) -> io::Result<LinkTable> {
+        Ok(self.device.table()?.into())
+    }
+
     /// The receive pools, one for each RDMA device in use.
     pub fn pools(&self) -> impl Iterator<Item = io::Result<Pool>> + '_ {
         list(|cursor| {
@@ -220,6 +296,11 @@ impl Zrs {
                     channels: l.channels,
                     tx_bytes: l.tx_bytes,
                     rx_bytes: l.rx_bytes,
+                    accepted: l.flags & abi::ZRS_LINK_F_ACCEPTED != 0,
+                    waiting: l.waiting,
+                    bulk: l.bulk,
+                    bulk_max: l.bulk_max,
+                    waits: l.waits,
                 };
                 (l.cursor, link)
             }))

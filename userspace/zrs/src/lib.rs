@@ -41,7 +41,7 @@ mod socket;
 mod stream;
 
 pub use area::{Area, Mapped};
-pub use device::{Link, LinkState, Pool, Stats, Version, Zrs};
+pub use device::{Link, LinkState, LinkTable, Pool, Stats, Version, Zrs};
 pub use error::{os_error, reason, Error};
 pub use info::{Info, State};
 pub use listener::{Incoming, Listener};

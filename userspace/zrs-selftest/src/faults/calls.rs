@@ -186,6 +186,7 @@ impl Calls<'_> {
             ("POOL", ZRS_IOC_POOL),
             ("LINK", ZRS_IOC_LINK),
             ("SOCK", ZRS_IOC_SOCK),
+            ("TABLE", ZRS_IOC_TABLE),
         ] {
             // With sockets there is something in each list.
             self.sweep(
