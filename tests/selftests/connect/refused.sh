@@ -40,7 +40,7 @@ refused "no RDMA device, loopback: ENODEV" C zrs-selftest refused 127.0.0.1:7000
 refused "no RDMA device, a route: ENODEV" C zrs-selftest refused 10.78.0.2:7000 --errno ENODEV --within-ms "$((5000 * SCALE))"
 refused "no RDMA device, no route: ENETUNREACH" C zrs-selftest refused 192.0.2.1:7000 --errno ENETUNREACH --within-ms "$((5000 * SCALE))"
 refused "device on another interface: ENODEV" B zrs-selftest refused 10.78.0.1:7000 --errno ENODEV --within-ms "$((5000 * SCALE))"
-check_eq "A is not seen from C: no links" "[]" "$(C zrs links --json)"
+check_eq "A is not seen from C: no links" '{"links":[]' "$(C zrs links --json | sed 's/,"table":.*//')"
 
 # The listener's interface of B is another host's business.
 check_pair "and after all that a connection works" xfer --sizes 1,100000 --both

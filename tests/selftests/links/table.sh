@@ -1,0 +1,96 @@
+#!/bin/bash
+# The link table with hardly a place in its tiers: channels move in and out under traffic, and every byte is
+# right. Groups of links to a peer: a second one is made where the first has many channels, and carries some.
+# rows: L1 L2 L3 L4 B8
+# module: none
+# timeout: 150
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+at_end zrs_unload
+# loaded PARAM=VALUE...: the module anew.
+loaded() {
+	! zrs_loaded || zrs_unload || ktap_bail "zrs.ko does not unload"
+	zrs_load "$@" || ktap_bail "zrs.ko does not load with $*"
+}
+# table FIELD: a number of the link table.
+table() { zrs links --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
+# made FIELD: that of each link that A has made.
+made() { A zrs links --json | tr '{}' '\n' | grep '"accepted":false' | tr ',' '\n' | sed -n "s/^\"$1\"://p" | tr -d '"'; }
+# within TEXT CMD...: it succeeds in the end.
+within() {
+	local text=$1 end=$((SECONDS + 20 * SCALE))
+	shift
+	until "$@" || [ "$SECONDS" -ge "$end" ]; do nap 0.05; done
+	check "$text" "$@"
+}
+traffic() {
+	local sizes
+	sizes=$(printf '1,5000,300k,%.0s' $(seq 1 "$(less 8)"))
+	check_pair "$1: questions and answers on $(less 24) connections" pingpong --conns "$(less 24)" --rounds 20
+	check_pair "$1: bulk data and messages both ways, at once" xfer --sizes "${sizes%,}" --parallel --both
+	ktap_say "$(zrs links | tail -n 5 | tr '\n' ';')"
+}
+# idle: connections to which nothing happens, N of them, and two channels for each.
+N=6
+idle() {
+	local i
+	start idle B listening zrs-selftest serve "$ADDR_B:7900" || ktap_bail "serve"
+	for i in $(seq 1 "$N"); do
+		start "idle$i" A holding zrs-selftest hold --what conn --addr "$ADDR_B:7900" || ktap_bail "connection $i"
+	done
+}
+over() {
+	local i
+	for i in $(seq 1 "$N"); do stop "idle$i"; done
+	stop idle
+}
+
+# Both ends are in the same table, as there is one for the machine.
+loaded table_hot=1 table_near=2 table_ways=1 table_sweep_ms=10
+check_eq "the sizes" "1 2 1" "$(table hot_slots) $(table near_places) $(table ways)"
+traffic "one hot slot"
+check "channels made room for others" [ "$(table evicted)" -gt "$N" ]
+check "some came back from the second tier" [ "$(table near_hits)" -gt 0 ]
+check "and many from home" [ "$(table faults)" -gt "$N" ]
+check "all are gone" zrs_idle
+parked=$(table parked)
+idle
+check_eq "channels of idle connections" $((2 * N)) "$(table entries)"
+none_hot() { [ "$(table hot)" = 0 ]; }
+within "they are parked" none_hot
+check "by the sweep" [ "$(table parked)" -gt "$parked" ]
+over
+
+# Hot slots for all and nothing between them and home: only the sweep moves channels.
+loaded table_hot=1024 table_near=0 table_sweep_ms=10
+check_pair "with pauses: questions and answers" pingpong --conns 8 --rounds 20 --pause-us 60000
+check "the sweep parked channels" [ "$(table parked)" -gt 0 ]
+check "they came back" [ "$(table faults)" -gt 0 ]
+check_eq "nobody was in the way, and there is no second tier" "0 0" "$(table evicted) $(table near_hits)"
+
+# A second tier for all, and few hot slots: nobody goes home.
+loaded table_hot=8 table_near=64 table_ways=64
+check_pair "a second tier for all: questions and answers" pingpong --conns 16 --rounds 20
+check "channels made room for others" [ "$(table evicted)" -gt 0 ]
+check "all came back from the second tier" [ "$(table near_hits)" -gt 0 ]
+check_eq "none from home" 0 "$(table faults)"
+
+# group N: what A's links to B look like after more connections than one of them is to have.
+group() {
+	loaded "links_per_peer=$1" link_channels=4
+	# A socket that stays, so that the links do.
+	start hold A holding zrs-selftest hold --what socket || ktap_bail "hold"
+	check_pair "up to $1 links: 12 connections" pingpong --conns 12 --rounds 5
+	is_up() { [ "$(made state | grep -c UP)" = "$1" ] && [ "$(made state | wc -l)" = "$1" ]; }
+	within "links made: $1" is_up "$1"
+	# Now that all are there.
+	check_pair "up to $1 links: 12 more" pingpong --conns 12 --rounds 5
+	check "links made: $1" is_up "$1"
+	check_eq "all carried data" "$1" "$(made tx_bytes | awk '$1 > 0' | wc -l)"
+	stop hold
+}
+group 1
+group 2
+ktap_done
