@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 VM := tests/vm
 IN := $(VM)/in-root
-export KSERIES TIER ONLY SEED SCALE ROUNDS QUICK V CLIPPY FUZZ_SECONDS FUZZ_RUN
+export KSERIES TIER ONLY SEED SCALE ROUNDS QUICK V CLIPPY FUZZ_SECONDS FUZZ_RUN CONNS CHURN
 # Elapsed times in the progress lines count from here.
 ifndef ZRS_T0
 export ZRS_T0 := $(shell date +%s)
@@ -40,6 +40,10 @@ selftests: modules userspace ## only the selftests in QEMU (ONLY=area/name for s
 .PHONY: test-debug
 test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kmemleak (TIER=ci or full)
 	@tests/test-debug
+
+.PHONY: test-scale
+test-scale: modules userspace ## the selftests of many connections with CONNS=50000 CHURN=200000, in a VM of 4 GiB
+	@tests/test-scale
 
 .PHONY: fuzz
 fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring

@@ -134,3 +134,11 @@ unpinned() {
 	echo "$n pages"
 	return 1
 }
+
+# kernel_kb: kernel memory that no cache will give back, caches being emptied before. Pages of the pools are not
+# in it.
+kernel_kb() {
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	awk '/^(SUnreclaim|VmallocUsed|PageTables|Percpu):/ { s += $2 } END { print s }' /proc/meminfo
+}

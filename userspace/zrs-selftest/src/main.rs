@@ -31,6 +31,7 @@ mod refused;
 mod ringspin;
 mod ringwait;
 mod rx;
+mod scale;
 mod serve;
 mod share;
 mod sockerr;
@@ -95,6 +96,9 @@ enum Command {
     Contents(contents::Args),
     Hoard(hoard::Args),
     Ringspin(ringspin::Args),
+    Crowd(scale::crowd::Args),
+    Churn(scale::churn::Args),
+    Fair(scale::fair::Args),
 }
 
 fn main() -> ExitCode {
@@ -132,6 +136,9 @@ fn main() -> ExitCode {
         Command::Contents(args) => contents::run(&args, &mut checks),
         Command::Hoard(args) => hoard::run(&args, &mut checks),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),
+        Command::Crowd(args) => scale::crowd::run(&args, &mut checks),
+        Command::Churn(args) => scale::churn::run(&args, &mut checks),
+        Command::Fair(args) => scale::fair::run(&args, &mut checks),
     }
     checks.exit()
 }

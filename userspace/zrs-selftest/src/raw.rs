@@ -477,9 +477,18 @@ pub fn epoll_ctl(epoll: &OwnedFd, op: c_int, fd: &impl AsFd, events: c_int) -> R
 
 /// epoll_wait() for at most four events: descriptors and bits.
 pub fn epoll_wait(epoll: &OwnedFd, timeout: c_int) -> Result<Vec<(c_int, c_int)>> {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
-    // SAFETY: there is room for four.
-    let n = check(unsafe { libc::epoll_wait(raw(epoll), events.as_mut_ptr(), 4, timeout) })?;
+    epoll_wait_upto::<4>(epoll, timeout)
+}
+
+/// epoll_wait() for at most `N` events: descriptors and bits.
+pub fn epoll_wait_upto<const N: usize>(
+    epoll: &OwnedFd,
+    timeout: c_int,
+) -> Result<Vec<(c_int, c_int)>> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; N];
+    let (room, most) = (events.as_mut_ptr(), N as c_int);
+    // SAFETY: there is room for N.
+    let n = check(unsafe { libc::epoll_wait(raw(epoll), room, most, timeout) })?;
     let seen = events[..n as usize].iter();
     Ok(seen.map(|e| (e.u64 as c_int, e.events as c_int)).collect())
 }

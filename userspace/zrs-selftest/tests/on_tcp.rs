@@ -113,6 +113,32 @@ fn a_wrong_byte_is_noticed() {
 }
 
 #[test]
+fn crowds() {
+    for (command, args) in [
+        ("crowd", &["--conns", "203"][..]),
+        ("churn", &["--conns", "203"]),
+        ("fair", &["--conns", "20"]),
+    ] {
+        let (client, fine, text) = pair(command, args, args);
+        passes(&client);
+        assert!(fine, "{command}: {text}");
+    }
+    // The server waits for one more.
+    let server = server(&[
+        "churn",
+        "--server",
+        "127.0.0.1:0",
+        "--conns",
+        "11",
+        "--limit",
+        "2",
+    ]);
+    let client = run(&["churn", "--client", &server.addr, "--conns", "10"]);
+    assert_eq!(client.status.code(), Some(1));
+    assert!(!server.done().0);
+}
+
+#[test]
 fn full_windows() {
     let (client, fine, text) = pair("fullwindow", &[], &["--more", "2M"]);
     passes(&client);

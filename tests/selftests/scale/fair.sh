@@ -1,0 +1,15 @@
+#!/bin/bash
+# Connections that ask and are answered beside one that sends as much as it can, on one link: both get on,
+# and each byte arrives. How long answers take is said, and not judged.
+# rows: B4 L3 L4 C3
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+rounds=$(less 100)
+start server B "listening on" zrs-selftest --limit $((100 * SCALE)) fair --server "$ADDR_B:7000" || ktap_bail "the server"
+check_lines A zrs-selftest --limit $((100 * SCALE)) fair --client "$ADDR_B:7000" --rounds "$rounds"
+check_ended "the server" server
+check "nothing is left of them" zrs_idle
+ktap_done

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Many connections open at once, CONNS of them (both ends are in this kernel): few links carry them, each
+# answers, an idle endpoint takes little memory, and all of it comes back.
+# rows: B4 B5 L1 L2 L3 L4
+# params: max_channels=131072
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+conns=$(less "${CONNS:-5000}")
+more=()
+# The debug kernel's objects are larger.
+[ "${ZRS_KERNEL:-stock}" != stock ] || more=(--most-bytes 6144)
+# Each end has a descriptor for each connection.
+ulimit -n $((conns + 1000)) || ktap_bail "ulimit -n"
+limit=$(((100 + conns / 100) * SCALE))
+
+# crowd N ARGS...: N connections, from being made to being ended.
+crowd() {
+	local n=$1
+	shift
+	start server B "listening on" zrs-selftest --limit "$limit" crowd --server "$ADDR_B:7000" --conns "$n" ||
+		ktap_bail "the server"
+	check_lines A zrs-selftest --limit "$limit" crowd --client "$ADDR_B:7000" --conns "$n" "$@"
+	check_ended "the server of $n connections" server
+}
+kernel_kb_at_rest() {
+	check "nothing is left of them" zrs_idle
+	kernel=$(kernel_kb)
+}
+
+# What is made once is no connection's.
+crowd 100
+kernel_kb_at_rest
+before=$kernel
+crowd "$conns" "${more[@]}"
+kernel_kb_at_rest
+ktap_say "$conns connections that have ended leave $((kernel - before)) KiB of kernel memory behind"
+# Slabs with few objects in them stay for a while: a tenth of what one KiB an endpoint would be.
+[ "${ZRS_KERNEL:-stock}" != stock ] ||
+	check "kernel memory is where it was" [ $((kernel - before)) -lt $((1024 + conns / 5)) ]
+ktap_done
