@@ -135,10 +135,12 @@ unpinned() {
 	return 1
 }
 
-# kernel_kb: kernel memory that no cache will give back, caches being emptied before. Pages of the pools are not
-# in it.
+# kernel_kb: kernel memory that no cache will give back, caches and slabs without objects being emptied before. Pages
+# of the pools are not in it.
 kernel_kb() {
+	local slab
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
+	for slab in /sys/kernel/slab/*/shrink; do echo 1 >"$slab"; done
 	awk '/^(SUnreclaim|VmallocUsed|PageTables|Percpu):/ { s += $2 } END { print s }' /proc/meminfo
 }

@@ -37,7 +37,7 @@ before=$kernel
 crowd "$conns" "${more[@]}"
 kernel_kb_at_rest
 ktap_say "$conns connections that have ended leave $((kernel - before)) KiB of kernel memory behind"
-# Slabs with few objects in them stay for a while: a tenth of what one KiB an endpoint would be.
+# Slabs with few objects in them stay: a tenth of a KiB an endpoint is much less than it had.
 [ "${ZRS_KERNEL:-stock}" != stock ] ||
 	check "kernel memory is where it was" [ $((kernel - before)) -lt $((1024 + conns / 5)) ]
 ktap_done

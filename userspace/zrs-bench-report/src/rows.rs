@@ -16,6 +16,17 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
             ("bytes_per_endpoint", "bytes"),
             ("slab_bytes_per_endpoint", "bytes"),
         ],
+        Measure::Hold => &[
+            ("alone_mib_s", "MiB/s"),
+            ("held_mib_s", "MiB/s"),
+            ("held_ratio", "ratio"),
+        ],
+        Measure::Fair => &[
+            ("alone_p99_us", "us"),
+            ("beside_p99_us", "us"),
+            ("bulk_mib_s", "MiB/s"),
+            ("p99_ratio", "ratio"),
+        ],
         Measure::Cost => &[
             ("emulator_s_per_gib", "s/GiB"),
             ("busy_s_per_gib", "s/GiB"),
@@ -41,6 +52,8 @@ fn ids(measure: Measure, carrier: Carrier) -> &'static str {
         (_, c) if !c.is_zrs() => "",
         (Measure::Connect, _) => "B4",
         (Measure::Memory, _) => "B5",
+        (Measure::Hold, _) => "B5 L3",
+        (Measure::Fair, _) => "B4 L3 L4",
         (_, Carrier::ZrsRing | Carrier::ZrsRingSpin) => "B3 Z4 Z6",
         (_, Carrier::ZrsZerocopy) => "B2 B3 Z4 Z6",
         (_, Carrier::ZrsMapped) => "Z4 Z6",

@@ -60,6 +60,16 @@ impl Used {
         }
         Ok(last)
     }
+
+    /// How much more is used than `before`. The kernel gives free pages that it keeps for each processor back
+    /// meanwhile, which may hide some of all that is used, but nothing of the slab: that much it is in any case.
+    pub fn since(self, before: Self) -> Self {
+        let slab = self.slab - before.slab;
+        Self {
+            all: (self.all - before.all).max(slab),
+            slab,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +84,16 @@ mod tests {
         assert_eq!(used.all, 520.0 * 1024.0);
         assert_eq!(used.slab, 50.0 * 1024.0);
         assert!(Used::of("MemTotal: 1 kB\n").is_none());
+        let with = |all, slab| Used { all, slab };
+        let grown = |all, slab| with(all, slab).since(with(100.0, 10.0));
+        assert_eq!(
+            (grown(150.0, 30.0).all, grown(150.0, 30.0).slab),
+            (50.0, 20.0)
+        );
+        assert_eq!(
+            (grown(90.0, 30.0).all, grown(90.0, 30.0).slab),
+            (20.0, 20.0)
+        );
         assert!(Used::now().is_ok());
     }
 }

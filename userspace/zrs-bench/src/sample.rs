@@ -125,16 +125,22 @@ pub enum Measure {
     Memory,
     /// As throughput, for longer: processor time and counters.
     Cost,
+    /// Throughput of some connections alone, and while many others are open.
+    Hold,
+    /// Round trips on many connections at once alone, and beside one that sends as much as it can.
+    Fair,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Throughput,
         Self::BothWays,
         Self::Latency,
         Self::Connect,
         Self::Cost,
+        Self::Fair,
+        Self::Hold,
         Self::Memory,
     ];
 
@@ -147,6 +153,8 @@ impl Measure {
             Self::Connect => "connect",
             Self::Memory => "memory",
             Self::Cost => "cost",
+            Self::Hold => "hold",
+            Self::Fair => "fair",
         }
     }
 
@@ -158,6 +166,11 @@ impl Measure {
             Self::Connect => ("per_s", "connections/s"),
             Self::Memory => ("bytes_per_endpoint", "bytes"),
             Self::Cost => ("busy_s_per_gib", "s/GiB"),
+            Self::Hold => ("held_ratio", "throughput with idle ones by that without"),
+            Self::Fair => (
+                "p99_ratio",
+                "99th percentile beside bulk data by that without",
+            ),
         }
     }
 }

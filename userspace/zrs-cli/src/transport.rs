@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use clap::ValueEnum;
 use rustix::net::{recv, RecvFlags};
@@ -140,6 +141,15 @@ impl Conn {
             Self::Zrs(s) => Ok(recv(s, buf, RecvFlags::DONTWAIT)?.0),
             Self::Tcp(s) => Ok(recv(s, buf, RecvFlags::DONTWAIT)?.0),
             Self::Rsockets(s) => s.recv_now(buf),
+        }
+    }
+
+    /// What says when there is something to read; None for rsockets, whose descriptors are none of the kernel's.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Zrs(s) => Some(s.as_fd()),
+            Self::Tcp(s) => Some(s.as_fd()),
+            Self::Rsockets(_) => None,
         }
     }
 

@@ -66,14 +66,16 @@ fn every_measure_over_tcp() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let samples = samples(&output);
-    // Three measures of streams and two modes of round trips, of two sizes; connections, memory.
-    assert_eq!(samples.len(), 2 * (2 * (3 + 2) + 2), "{stderr}");
+    // Three measures of streams and two modes of round trips, of two sizes; four of connections.
+    assert_eq!(samples.len(), 2 * (2 * (3 + 2) + 4), "{stderr}");
     for sample in &samples {
         let values = sample["values"].as_object().unwrap();
         let name = match sample["measure"].as_str().unwrap() {
             "throughput" | "both-ways" | "cost" => "mib_s",
             "latency" => "median_us",
             "connect" => "per_s",
+            "hold" => "held_ratio",
+            "fair" => "p99_ratio",
             // Other programs of this machine take and give memory, too.
             "memory" => continue,
             other => panic!("{other}"),
@@ -133,7 +135,7 @@ fn a_server_survives_nonsense() {
     let server = Server::start();
     for bad in [
         "hello\n",
-        "{\"measure\":\"latency\",\"carrier\":\"tcp\",\"size\":0,\"count\":1}\n",
+        "{\"measure\":\"latency\",\"carrier\":\"tcp\",\"size\":0,\"count\":1,\"connections\":1}\n",
     ] {
         let mut stream = TcpStream::connect(&server.1).unwrap();
         stream.write_all(bad.as_bytes()).unwrap();

@@ -12,7 +12,7 @@ use zrs_bench::{number, size, Measure, Sample, Samples, Table};
 use super::control::{boot_id, Answer, Control, Job, Values};
 use super::plan::{self, Item};
 use super::server::transport;
-use super::{connect, latency, memory, meter, stream, verbs, Args};
+use super::{connect, fair, hold, latency, memory, meter, stream, verbs, Args};
 use crate::progress::Progress;
 use crate::report::{json_line, out};
 use crate::{said, Result};
@@ -139,6 +139,7 @@ fn least(item: &Item) -> u64 {
     match item.measure {
         Measure::Connect => 10,
         Measure::Latency => 20,
+        Measure::Hold | Measure::Fair => 10,
         Measure::Cost => (96 * 1024 * 1024 / item.size.max(1)).clamp(8, 8192),
         _ => (128 * 1024 / item.size.max(1)).clamp(5, 1024),
     }
@@ -153,6 +154,7 @@ impl Client {
             carrier: item.carrier,
             size: item.size,
             count,
+            connections: item.connections,
         };
         let least = least(item);
         let count = match (item.count, self.rates.get(&key)) {
@@ -221,6 +223,8 @@ fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
         match job.measure {
             Measure::Connect => connect::near(transport, &addr, job),
             Measure::Memory => return memory::near(transport, &addr, job, control, same),
+            Measure::Hold => hold::near(transport, &addr, job, marks, control),
+            Measure::Fair => fair::near(transport, &addr, job),
             measure => {
                 let conn = transport.connect(&addr)?;
                 said(conn.set_nodelay(), || "cannot switch delays off".into())?;

@@ -24,6 +24,8 @@ pub struct Job {
     pub size: u64,
     /// Messages, round trips or connections.
     pub count: u64,
+    /// Connections, all told, where they are many and not what is counted.
+    pub connections: u64,
 }
 
 /// What the server answers.
@@ -128,6 +130,7 @@ mod tests {
             carrier: Carrier::ZrsSpin,
             size: 64,
             count: 1000,
+            connections: 1,
         };
         here.say(&job).unwrap();
         assert_eq!(there.must_hear::<Job>().unwrap(), job);

@@ -8,10 +8,10 @@ use super::control::{Answer, Control, Go, Job, Values};
 use crate::transport::{Listener, Transport};
 use crate::{said, Result};
 
-fn since(now: Used, before: Used) -> Values {
+fn values(more: Used) -> Values {
     [
-        ("used_bytes".to_string(), now.all - before.all),
-        ("slab_bytes".to_string(), now.slab - before.slab),
+        ("used_bytes".to_string(), more.all),
+        ("slab_bytes".to_string(), more.slab),
     ]
     .into()
 }
@@ -35,7 +35,7 @@ pub fn near(
         held.push(conn.map_err(|e| format!("after {n} connections: {e}"))?);
     }
     expect_held(control)?;
-    let near = since(Used::now()?, before);
+    let near = values(Used::now()?.since(before));
     talk(control.say(&Go))?;
     let far = match talk(control.must_hear())? {
         Answer::Done(values) => values,
@@ -69,16 +69,16 @@ pub fn far(listener: &Listener, job: &Job, control: &mut Control) -> Result<Valu
         .collect::<Result<Vec<_>>>()?;
     talk(control.say(&Answer::Held))?;
     talk(control.must_hear::<Go>())?;
-    let values = since(Used::now()?, before);
+    let more = Used::now()?.since(before);
     drop((first, held));
-    Ok(values)
+    Ok(values(more))
 }
 
-fn talk<T>(result: std::io::Result<T>) -> Result<T> {
+pub fn talk<T>(result: std::io::Result<T>) -> Result<T> {
     said(result, || "the other side is gone".into())
 }
 
-fn expect_held(control: &mut Control) -> Result<()> {
+pub fn expect_held(control: &mut Control) -> Result<()> {
     match talk(control.must_hear())? {
         Answer::Held => Ok(()),
         other => Err(unexpected(&other)),

@@ -3,12 +3,14 @@
 //!
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
-//! `latency` over a connection with a receiver of `rx` and a sender of `tx`, `connect`, `memory`, or
-//! `verbs`, which starts perftest's programs. `meter` says what it cost.
+//! `latency` over a connection with a receiver of `rx` and a sender of `tx`, `connect`, `memory`, `hold` and `fair` over
+//! many, or `verbs`, which starts perftest's programs. `meter` says what it cost.
 
 mod client;
 mod connect;
 mod control;
+mod fair;
+mod hold;
 mod latency;
 mod memory;
 mod meter;
@@ -64,7 +66,8 @@ pub struct Args {
     /// comparable
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     messages: Option<u64>,
-    /// Idle connections whose memory is measured; a tenth of it for rsockets
+    /// Idle connections whose memory is measured; a tenth of it for rsockets; five times as many are held open beside
+    /// busy ones, with --quick as many
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     connections: u64,
     /// Write every measurement of every round into this file, a JSON object a line

@@ -27,6 +27,8 @@ pub struct Item {
     /// How often its messages, trips or connections are to be done, if that does not follow from
     /// the time.
     pub count: Option<u64>,
+    /// Connections, where they are many and not what is counted.
+    pub connections: u64,
 }
 
 /// Bytes in the messages of a throughput.
@@ -48,6 +50,16 @@ const TRIP_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 const COST_SIZES: [u64; 2] = [64, 1 << 20];
 /// The size that the targets are about; measured for longer.
 const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
+
+/// Bytes in the messages of busy connections beside idle ones: small, so that most of the work is finding out what
+/// belongs where.
+const HOLD_SIZE: u64 = 4 << 10;
+/// Bytes in the messages of round trips beside bulk data.
+const FAIR_SIZE: u64 = 64;
+/// So many times as many connections as those whose memory is measured are held.
+const HELD: u64 = 5;
+/// Connections with round trips beside bulk data.
+const ASKING: u64 = 100;
 
 /// Bytes from which mapped receives are measured, and a ring that is polled.
 const LARGE_LEAST: u64 = 64 << 10;
@@ -82,6 +94,7 @@ fn carriers(measure: Measure) -> &'static [Carrier] {
             Tcp,
         ],
         Measure::Connect | Measure::Memory => &[Zrs, Rsockets, Tcp],
+        Measure::Hold | Measure::Fair => &[Zrs, Tcp],
     }
 }
 
@@ -93,6 +106,8 @@ fn sizes(measure: Measure, quick: bool) -> &'static [u64] {
         Measure::BothWays => &BOTH_SIZES,
         Measure::Latency => &TRIP_SIZES,
         Measure::Cost => &COST_SIZES,
+        Measure::Hold => &[HOLD_SIZE],
+        Measure::Fair => &[FAIR_SIZE],
         Measure::Connect | Measure::Memory => &[0],
     }
 }
@@ -106,6 +121,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
         }
         let chosen = match sizes(measure, choice.quick) {
             &[0] => &[0],
+            own if matches!(measure, Measure::Hold | Measure::Fair) => own,
             own if choice.sizes.is_empty() => own,
             _ => choice.sizes,
         };
@@ -135,12 +151,19 @@ fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item 
         (Measure::Connect, _) => None,
         _ => choice.messages,
     };
+    let connections = match measure {
+        Measure::Hold if choice.quick => choice.connections,
+        Measure::Hold => HELD * choice.connections,
+        Measure::Fair => ASKING,
+        _ => 1,
+    };
     Item {
         measure,
         carrier,
         size,
         seconds: choice.seconds * longer,
         count,
+        connections,
     }
 }
 
@@ -174,9 +197,17 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        assert_eq!(all.len(), 6 * (8 + 2) + 6 + 5 * 4 + 8 * 6 + 3 + 3);
+        assert_eq!(all.len(), 6 * (8 + 2) + 6 + 5 * 4 + 8 * 6 + 3 + 3 + 2 + 2);
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 6 * 2 + 3 + 5 + 8 + 3 + 3);
+        assert_eq!(quick.len(), 6 * 2 + 3 + 5 + 8 + 3 + 3 + 2 + 2);
+        let held = |items: &[Item]| {
+            let hold = items.iter().find(|i| i.measure == Measure::Hold);
+            hold.map(|i| (i.size, i.connections))
+        };
+        assert_eq!(
+            (held(&all), held(&quick)),
+            (Some((4096, 5000)), Some((4096, 1000)))
+        );
         let some = plan(&Choice {
             measures: &[Measure::Latency, Measure::Memory],
             carriers: &[Carrier::Rsockets],

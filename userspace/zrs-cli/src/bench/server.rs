@@ -7,7 +7,7 @@ use std::thread;
 use zrs_bench::{Carrier, Measure};
 
 use super::control::{boot_id, Answer, Control, Job, Values};
-use super::{connect, latency, memory, stream, verbs};
+use super::{connect, fair, hold, latency, memory, stream, verbs};
 use crate::transport::{Listener, Transport};
 use crate::{said, Result};
 
@@ -72,6 +72,8 @@ fn play(job: &Job, control: &mut Control) -> Result<Values> {
     match job.measure {
         Measure::Connect => connect::far(&listener, job),
         Measure::Memory => memory::far(&listener, job, control),
+        Measure::Hold => hold::far(&listener, job, control),
+        Measure::Fair => fair::far(&listener, job),
         Measure::Throughput | Measure::BothWays | Measure::Cost | Measure::Latency => {
             let conn = said(listener.accept(), || "cannot accept".into())?;
             said(conn.set_nodelay(), || "cannot switch delays off".into())?;

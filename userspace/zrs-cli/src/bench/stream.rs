@@ -73,7 +73,8 @@ pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
     Ok(values)
 }
 
-fn phase(mut conn: &Conn, rx: &mut Rx, tx: &mut Tx, job: &Job) -> io::Result<()> {
+/// One phase, the client's part.
+pub fn phase(mut conn: &Conn, rx: &mut Rx, tx: &mut Tx, job: &Job) -> io::Result<()> {
     let count = job.count;
     conn.write_all(&count.to_be_bytes())?;
     match job.measure {

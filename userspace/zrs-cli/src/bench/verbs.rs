@@ -280,6 +280,7 @@ mod tests {
             carrier: Carrier::Verbs,
             size: 64,
             count: 1000,
+            connections: 1,
         }
     }
 

@@ -107,7 +107,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     })?;
     let rate = args.conns as f64 / start.elapsed().as_secs_f64();
     say(&format!(
-        "# {rate:.0} connections/s made, used and ended, {} at a time",
+        "{rate:.0} connections/s made, used and ended, {} at a time",
         DEPTH * addrs.len() as u64
     ));
     few_links(checks, args.most_links);

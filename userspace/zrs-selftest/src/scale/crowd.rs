@@ -122,11 +122,11 @@ fn memory(checks: &mut Checks) -> Option<Used> {
 
 /// What each of the endpoints takes more than `before`, all told: both ends are in one kernel.
 fn memory_check(args: &Args, which: &str, before: Used, checks: &mut Checks) -> Option<()> {
-    let now = memory(checks)?;
-    let each = |now: f64, before: f64| (now - before) / (2 * args.conns) as f64;
-    let (all, slab) = (each(now.all, before.all), each(now.slab, before.slab));
+    let more = memory(checks)?.since(before);
+    let each = |bytes: f64| bytes / (2 * args.conns) as f64;
+    let (all, slab) = (each(more.all), each(more.slab));
     say(&format!(
-        "# an idle endpoint {which}: {all:.0} bytes, {slab:.0} of them slab"
+        "an idle endpoint {which}: {all:.0} bytes, {slab:.0} of them slab"
     ));
     if let Some(most) = args.most_bytes {
         let detail = format!("{all:.0} bytes");
@@ -159,12 +159,12 @@ fn connect_all(conns: u64, addrs: &[SocketAddrV4], checks: &mut Checks) -> Optio
         });
         // How far it came tells more than how it ended.
         if more.is_none() {
-            say(&format!("# between {open} and {wanted} connections"));
+            say(&format!("between {open} and {wanted} connections"));
         }
         all.extend(more?.into_iter().flatten());
         let rate = (wanted - open) as f64 / start.elapsed().as_secs_f64();
         say(&format!(
-            "# from {open} to {wanted} open: {rate:.0} connections/s"
+            "from {open} to {wanted} open: {rate:.0} connections/s"
         ));
     }
     Some(all)
@@ -191,7 +191,7 @@ fn use_all(args: &Args, conns: &[OwnedFd], checks: &mut Checks) -> Option<u64> {
     });
     let rate = conns.len() as f64 / start.elapsed().as_secs_f64();
     say(&format!(
-        "# {rate:.0} bytes/s to and fro, over all connections in turn"
+        "{rate:.0} bytes/s to and fro, over all connections in turn"
     ));
     checks.eq("all connections answer", together, Ok(()));
     Some(sample + conns.len() as u64)
@@ -211,7 +211,7 @@ fn end_all(conns: Vec<OwnedFd>, control: &Control, used: u64, checks: &mut Check
     drop(conns);
     let seen = checks.need("hear", control.hear())?;
     let rate = count as f64 / start.elapsed().as_secs_f64();
-    say(&format!("# {rate:.0} connections/s ended"));
+    say(&format!("{rate:.0} connections/s ended"));
     checks.eq("bytes that the server has answered", seen, used);
     // Those of the control.
     channels_end(checks, 2);

@@ -187,7 +187,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     let least = args.conns * args.rounds;
 
     let alone = checks.need("alone", ask(&all, args.rounds, || true))?;
-    say(&format!("# alone: {}", said(&alone)));
+    say(&format!("alone: {}", said(&alone)));
     checks.eq("answers without the bulk sender", alone.len() as u64, least);
 
     let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -203,7 +203,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         });
         let bytes = moved();
         let rate = bytes as f64 / f64::from(1 << 20) / start.elapsed().as_secs_f64();
-        say(&format!("# beside them {rate:.0} MiB/s of bulk data"));
+        say(&format!("beside them {rate:.0} MiB/s of bulk data"));
         stop.store(true, Relaxed);
         (
             beside,
@@ -212,7 +212,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         )
     });
     let beside = checks.need("beside the bulk sender", beside)?;
-    say(&format!("# beside the bulk sender: {}", said(&beside)));
+    say(&format!("beside the bulk sender: {}", said(&beside)));
     let fine = beside.len() as u64 >= least;
     checks.yes("answers beside the bulk sender", fine, "too few");
     checks.yes("bulk data beside the answers", bytes >= BULK, "too little");
