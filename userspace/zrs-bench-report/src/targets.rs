@@ -159,7 +159,7 @@ pub const TARGETS: [Target; 18] = [
         bound: Bound::AtMost(6144.0),
     },
     Target {
-        name: "16 busy connections with 5,000 open, of the same alone",
+        name: "16 busy connections beside many idle ones, of the same alone",
         rows: "B5 L3",
         measure: Measure::Hold,
         size: 4 << 10,
