@@ -14,7 +14,7 @@ more=()
 [ "${ZRS_KERNEL:-stock}" != stock ] || more=(--most-bytes 6144)
 # Each end has a descriptor for each connection.
 ulimit -n $((conns + 1000)) || ktap_bail "ulimit -n"
-limit=$(((100 + conns / 100) * SCALE))
+limit=$(((100 + conns / 25) * SCALE))
 
 # crowd N ARGS...: N connections, from being made to being ended.
 crowd() {
