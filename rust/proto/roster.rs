@@ -7,7 +7,7 @@
 //! programs found the link without room for data. When there is room, the first ones are *called*: who was called
 //! goes before everybody else until it has sent [`QUANTUM`] bytes, then it waits again, behind the others. Debts are
 //! kept: that is surplus round robin, fair in bytes whatever the size of the messages. Who does not come when he is
-//! called keeps nobody waiting. While nobody waits, nobody is counted.
+//! called keeps nobody waiting. While nobody waits, nobody is counted. A small message never waits behind bulk data.
 
 use core::ops::DerefMut;
 
@@ -238,10 +238,7 @@ impl<T: 'static, S: DerefMut<Target = [Seat<T>]>> Roster<S> {
     /// `None`: it waits in `line` until it is called.
     pub fn ask(&mut self, line: Line, id: ChanId, seat: u32, want: u32, room: bool) -> Option<u32> {
         self.get(id, seat)?;
-        let data = [Line::Small, Line::Bulk];
-        let own = data.into_iter().filter(|line| self.waits(*line, seat));
-        let all = data.into_iter().map(|line| self.waiting(line));
-        let others = all.sum::<usize>() > own.count();
+        let others = self.waiting(line) > usize::from(self.waits(line, seat));
         let first = self.ends(line).first == seat.wrapping_add(1);
         let place = self.seats.get_mut(seat as usize)?;
         if !others {

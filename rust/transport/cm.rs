@@ -12,7 +12,8 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use kernel::alloc::AllocError;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, ArcBorrow};
+use kernel::sync::{new_mutex, Arc, ArcBorrow, Completion, Mutex};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::link::{hello, Link, LinkState, Queues, Terms};
 use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
@@ -21,6 +22,7 @@ use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::QpCaps;
 use crate::kern::errno::*;
+use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::params;
 use crate::pr_warn_ratelimited;
@@ -321,8 +323,26 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens in `net`; the id ends it when it is dropped. Sleeps. EADDRINUSE and others.
+    /// Listens in `net`; the id ends it when it is dropped. In a kernel thread: the port needs its privilege,
+    /// and any program may be the first to listen. Sleeps. EADDRINUSE and others.
     pub(crate) fn start(host: &Arc<Host>, net: &Net) -> Result<CmId> {
+        let opening = Arc::pin_init(
+            try_pin_init!(Opening {
+                host: host.clone(),
+                net: net.clone(),
+                id <- new_mutex!(None, "zrs_opening::id"),
+                done <- Completion::new(),
+                work <- new_work!("zrs_opening::work"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let _ = host.queue.enqueue(opening.clone());
+        opening.done.wait_for_completion();
+        let id = opening.id.lock().take();
+        id.unwrap_or(Err(ENOMEM))
+    }
+
+    fn open(host: &Arc<Host>, net: &Net) -> Result<CmId> {
         let listener = Self {
             host: host.clone(),
             net: net.clone(),
@@ -381,6 +401,33 @@ impl Listener {
         self.host.add_link(link)?;
         self.host.probe_links(&self.net, link.remote_ip());
         id.accept(&conn_params(ours))
+    }
+}
+
+/// A listener that is being made.
+#[pin_data]
+struct Opening {
+    host: Arc<Host>,
+    net: Net,
+    #[pin]
+    id: Mutex<Option<Result<CmId>>>,
+    #[pin]
+    done: Completion,
+    #[pin]
+    work: Work<Opening>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Opening { self.work }
+}
+
+impl WorkItem for Opening {
+    type Pointer = Arc<Opening>;
+
+    fn run(this: Arc<Opening>) {
+        let id = fault::asynchronous(|| Listener::open(&this.host, &this.net));
+        *this.id.lock() = Some(id);
+        this.done.complete_all();
     }
 }
 

@@ -146,6 +146,7 @@ impl Link {
         let left = {
             let tx = &mut *self.tx.lock();
             let mut left = false;
+            // Both lines are told of the same room: whoever comes first has it.
             for line in [Line::Small, Line::Bulk] {
                 for _ in 0..tx.room_in(line) {
                     let Some(sock) = tx.channels.call(line) else {

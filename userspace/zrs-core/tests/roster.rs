@@ -223,8 +223,8 @@ fn alone_nobody_is_counted() {
     );
     assert_eq!(
         roster.ask(Line::Small, b, at_b, 100, true),
-        None,
-        "b is not called for this"
+        Some(100),
+        "small messages pass those who wait with bulk"
     );
     assert_eq!(roster.call(Line::Bulk), Some(&2));
     assert_eq!(
