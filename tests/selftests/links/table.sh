@@ -3,7 +3,7 @@
 # right. Groups of links to a peer: a second one is made where the first has many channels, and carries some.
 # rows: L1 L2 L3 L4 B8
 # module: none
-# timeout: 150
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -36,7 +36,7 @@ traffic() {
 N=6
 idle() {
 	local i
-	start idle B listening zrs-selftest serve "$ADDR_B:7900" || ktap_bail "serve"
+	start idle B "listening on" zrs-selftest serve "$ADDR_B:7900" || ktap_bail "serve"
 	for i in $(seq 1 "$N"); do
 		start "idle$i" A holding zrs-selftest hold --what conn --addr "$ADDR_B:7900" || ktap_bail "connection $i"
 	done
@@ -80,8 +80,9 @@ check_eq "none from home" 0 "$(table faults)"
 # group N: what A's links to B look like after more connections than one of them is to have.
 group() {
 	loaded "links_per_peer=$1" link_channels=4
-	# A socket that stays, so that the links do.
-	start hold A holding zrs-selftest hold --what socket || ktap_bail "hold"
+	# A socket in each host that stays, so that the links do.
+	start holdA A holding zrs-selftest hold --what socket || ktap_bail "hold"
+	start holdB B holding zrs-selftest hold --what socket || ktap_bail "hold"
 	check_pair "up to $1 links: 12 connections" pingpong --conns 12 --rounds 5
 	is_up() { [ "$(made state | grep -c UP)" = "$1" ] && [ "$(made state | wc -l)" = "$1" ]; }
 	within "links made: $1" is_up "$1"
@@ -89,7 +90,8 @@ group() {
 	check_pair "up to $1 links: 12 more" pingpong --conns 12 --rounds 5
 	check "links made: $1" is_up "$1"
 	check_eq "all carried data" "$1" "$(made tx_bytes | awk '$1 > 0' | wc -l)"
-	stop hold
+	stop holdA
+	stop holdB
 }
 group 1
 group 2
