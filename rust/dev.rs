@@ -158,7 +158,7 @@ fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
 }
 
 fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
-    zero(&l.reserved)?;
+    zero(&[l.reserved])?;
     let net = Net::current();
     let links = host.snapshot()?;
     let first = usize::try_from(l.cursor).map_err(|_| ENOENT)?;

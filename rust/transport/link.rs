@@ -215,7 +215,7 @@ pub(super) struct Tx {
 
 /// How much a link has to send.
 pub(crate) struct Sending {
-    /// Channels that wait until they may send data.
+    /// Channels that wait for their turn to send.
     pub(crate) waiting: u32,
     /// Bytes of bulk data that are on their way,
     pub(crate) bulk: u32,

@@ -122,7 +122,7 @@ struct zrs_ioc_link {
 	__u32 bulk;		/* data on its way into the peer's windows */
 	__u32 bulk_max;		/* as much may be; 0: not known yet */
 	__u64 waits;		/* how often a sender found the link without room */
-	__u64 reserved[1];
+	__u64 reserved;
 };
 
 #define ZRS_LINK_CONNECTING	1

@@ -32,9 +32,9 @@ pub struct Pool {
 
 /// List the links: queue pairs between this host and others; and show the link table
 ///
-/// Made: by us or by the peer; it carries the connections that this host has asked for. Waiting: connections
-/// that wait until they may send data; Waits: how often a sender found no room. Bulk: bytes on their way into
-/// the peer's windows, and BulkMax how many there may be. The link table has the state of each connection, of all
+/// Made: by us, for the connections that we ask for, or by the peer for its own. Waiting: connections that wait for
+/// their turn to send; Waits: how often a sender found no room. Bulk: bytes on their way into the peer's windows;
+/// BulkMax: how many there may be. The link table has the state of each connection, of all
 /// network namespaces, in one of three tiers; Found is how often it was there when it was needed, since the
 /// module was loaded.
 #[derive(clap::Args)]

@@ -85,7 +85,7 @@ fn arguments(dev: &File, checks: &mut Checks) {
     };
     refuse("POOL", ZRS_IOC_POOL, bytes_of(&pool));
     let link = zrs_ioc_link {
-        reserved: [1],
+        reserved: 1,
         ..Default::default()
     };
     refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));

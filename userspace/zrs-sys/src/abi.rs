@@ -138,7 +138,7 @@ pub struct zrs_ioc_link {
     pub bulk: u32,
     pub bulk_max: u32,
     pub waits: u64,
-    pub reserved: [u64; 1],
+    pub reserved: u64,
 }
 
 #[repr(C)]
@@ -280,7 +280,7 @@ impl Default for zrs_ioc_link {
             bulk: 0,
             bulk_max: 0,
             waits: 0,
-            reserved: [0; 1],
+            reserved: 0,
         }
     }
 }

@@ -140,7 +140,7 @@ pub struct Link {
     pub rx_bytes: u64,
     /// The peer has made it: it carries the connections that come from there. Ours go by links that we make.
     pub accepted: bool,
-    /// Channels that wait until they may send data.
+    /// Channels that wait for their turn to send.
     pub waiting: u32,
     /// Bytes on their way into the peer's windows.
     pub bulk: u32,
