@@ -17,7 +17,6 @@ pub(crate) use table::{Chan, Table};
 
 use deadlines::Watched;
 
-
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, Arc, Mutex};
