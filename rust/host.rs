@@ -2,7 +2,7 @@
 
 //! What the module has once: devices, links, channels, ports, and the network namespaces in use.
 //!
-//! Locks: `nets`, then `links`, then `devices` (mutexes; `lenders` comes after a link's `drain`); `table` is
+//! Locks: `opening`, then `nets`, then `links`, then `devices` (mutexes; `lenders` comes after a link's `drain`); `table` is
 //! a spinlock below all others.
 //! See `socket.rs` for the whole order.
 
@@ -48,7 +48,11 @@ pub(crate) struct Host {
     pub(crate) nonce: u64,
     pub(crate) queue: Queue,
     #[pin]
+    opening: Mutex<()>,
+    #[pin]
     nets: Mutex<KVec<NetUse>>,
+    /// When a group of links grew last, in nanoseconds of the monotonic clock.
+    grown: Atomic<u64>,
     #[pin]
     links: Mutex<KVec<Arc<Link>>>,
     #[pin]
@@ -112,7 +116,9 @@ impl Host {
             try_pin_init!(Self {
                 nonce: random_u64(),
                 queue,
+                opening <- new_mutex!((), "zrs_host::opening"),
                 nets <- new_mutex!(KVec::new(), "zrs_host::nets"),
+                grown: Atomic::new(0),
                 links <- new_mutex!(KVec::new(), "zrs_host::links"),
                 devices <- new_mutex!(KVec::new(), "zrs_host::devices"),
                 ports <- new_mutex!(Ports::new(), "zrs_host::ports"),
@@ -208,17 +214,25 @@ impl Host {
 
     /// Somebody listens in `net`: connections are taken. Sleeps.
     pub(crate) fn start_listening(this: &Arc<Self>, net: &Net) -> Result {
-        let mut nets = this.nets.lock();
-        let n = nets.iter_mut().find(|n| n.net == *net).ok_or(ENOMEM)?;
-        if n.listener.is_none() {
-            n.listener = Some(Listener::start(this, net)?);
+        let _one = this.opening.lock();
+        let listens = |made: Option<CmId>| -> Result<bool> {
+            let mut nets = this.nets.lock();
+            let n = nets.iter_mut().find(|n| n.net == *net).ok_or(ENOMEM)?;
+            let has = n.listener.is_some() || made.is_some();
+            n.listener = made.or(n.listener.take());
+            n.listeners += usize::from(has);
+            Ok(has)
+        };
+        // The work that makes one does not wait for those that need `nets`.
+        if !listens(None)? {
+            listens(Some(Listener::start(this, net)?))?;
         }
-        n.listeners += 1;
         Ok(())
     }
 
     /// One less listens in `net`. Sleeps.
     pub(crate) fn stop_listening(this: &Arc<Self>, net: &Net) {
+        let _one = this.opening.lock();
         let id = {
             let mut nets = this.nets.lock();
             let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
@@ -230,7 +244,7 @@ impl Host {
             }
             n.listener.take()
         };
-        // Waits for its handler, which takes `links`: not under a lock.
+        // Waits for its handler, which takes `links`.
         drop(id);
     }
 

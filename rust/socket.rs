@@ -458,9 +458,13 @@ impl SocketOps for Sock {
         }
     }
 
-    fn poll(this: &Arc<Self>) -> u32 {
+    fn poll(this: &Arc<Self>, writable: bool) -> u32 {
         if this.reap() {
             Sock::talk(this);
+        }
+        if !writable {
+            // Who does not want to send does not wait for room.
+            return readiness::events(&view(&mut this.inner.lock(), false));
         }
         let (room, link, place) = {
             let mut inner = this.inner.lock();

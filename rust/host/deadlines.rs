@@ -65,8 +65,15 @@ impl Host {
     fn note_all(self: &Arc<Self>) {
         let mut q = 0;
         while let Some((at, sock)) = self.table.next_from(q) {
-            if sock.inner.lock().deadline.is_some() {
-                self.watch_deadline(&sock);
+            let id = {
+                let mut inner = sock.inner.lock();
+                let id = inner.deadline.and_then(|_| inner.chan.id());
+                inner.watched = id.or(inner.watched);
+                id
+            };
+            if let Some(id) = id {
+                // Once too often does no harm.
+                self.watched.lock().add(id);
             }
             q = at + 1;
         }
@@ -99,6 +106,7 @@ impl Host {
         }
         if all {
             self.note_all();
+            next = next.min(now.saturating_add(u64::from(DEADLINES_MS) * 1_000_000));
         }
         if next != u64::MAX {
             let ms = next.saturating_sub(now) / 1_000_000 + 1;

@@ -10,6 +10,7 @@
 use core::net::Ipv4Addr;
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
@@ -31,6 +32,9 @@ const DELIVERED_MS: u32 = 20;
 const UNUSED_MS: u32 = 5000;
 /// How long channels without sockets may take to end in good order, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
+
+/// How long after a group has grown none grows again, in nanoseconds: it may not get the link.
+const GROW_NS: u64 = 100_000_000;
 
 /// Links that one address may have made: a group, and one more, as its host may have been restarted. Twice
 /// as many at a time, with those that are being taken down, which still have their blocks.
@@ -90,7 +94,10 @@ impl Host {
         };
         let most = params::LINKS_PER_PEER.get().min(best.peer_takes());
         let crowded = channels >= params::LINK_CHANNELS.get() as usize || best.is_short();
-        if crowded && !growing && group < most {
+        let now = now_ns();
+        let lately = now.saturating_sub(this.grown.load(Relaxed)) < GROW_NS;
+        if crowded && !growing && group < most && !lately {
+            this.grown.store(now, Relaxed);
             // Without memory for it the others go on as they are.
             if let Ok(link) = Link::new(this, net, local, remote, false) {
                 if links.push(link.clone(), GFP_KERNEL).is_ok() {

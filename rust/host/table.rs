@@ -135,8 +135,18 @@ impl Table {
 
     /// The first channel whose number is at least `q`: the number, and its socket.
     pub(crate) fn next_from(&self, q: u32) -> Option<(u32, Arc<Sock>)> {
-        let table = self.table.lock();
-        table.next_from(q).map(|(q, sock)| (q, sock.clone()))
+        let mut from = q;
+        loop {
+            let (at, owner) = {
+                let table = self.table.lock();
+                let (at, owner) = table.look_from(from, LOOK)?;
+                (at, owner.cloned())
+            };
+            if let Some(sock) = owner {
+                return Some((at, sock));
+            }
+            from = at;
+        }
     }
 
     /// How large it is.
@@ -166,6 +176,9 @@ impl Table {
         parked
     }
 }
+
+/// Numbers that are looked at in one go.
+const LOOK: u32 = 256;
 
 /// Slots that the sweep looks at in one go, so that nobody waits long for the lock.
 const SWEEP: usize = 32;
@@ -245,11 +258,10 @@ impl Chan {
         self.0.as_ref()?.place
     }
 
-    /// It is on its link, if it is still this one. Under the link's lock.
-    pub(crate) fn set_place(&mut self, place: Place) {
-        if let Some(entry) = self.0.as_mut().filter(|entry| entry.id == place.id) {
-            entry.place = Some(place);
-        }
+    /// It is on its link, if it is still this one; false if not. Under the link's lock.
+    pub(crate) fn set_place(&mut self, place: Place) -> bool {
+        let entry = self.0.as_mut().filter(|entry| entry.id == place.id);
+        entry.map(|entry| entry.place = Some(place)).is_some()
     }
 
     /// Whether there is one.

@@ -395,7 +395,20 @@ impl<S: Storage> LinkTable<S> {
 
     /// The first entry whose number is at least `q`: its number, and whose it is.
     pub fn next_from(&self, q: u32) -> Option<(u32, &S::Owner)> {
-        (q.max(1)..=self.fresh).find_map(|q| Some((q, self.home(q)?.owner.as_ref()?)))
+        let (at, owner) = self.look_from(q, u32::MAX)?;
+        owner.map(|owner| (at, owner))
+    }
+
+    /// The same, but looks at `most` numbers only, so that the lock is not held for long: without an owner,
+    /// there is none before the number that is returned. `None` at the end.
+    pub fn look_from(&self, q: u32, most: u32) -> Option<(u32, Option<&S::Owner>)> {
+        let first = q.max(1);
+        let end = first.saturating_add(most).min(self.fresh.saturating_add(1));
+        if first >= end {
+            return None;
+        }
+        let owner = |q| Some((q, Some(self.home(q)?.owner.as_ref()?)));
+        (first..end).find_map(owner).or(Some((end, None)))
     }
 
     /// Asks for entry `id`.

@@ -45,10 +45,32 @@ pub struct Seat<T> {
     taken: Option<(ChanId, T)>,
     next_free: u32,
     hooks: [Hook; LINES],
+    turns: [Turn; LINES],
+}
+
+/// What a call in a line is worth.
+#[derive(Clone, Copy, Default)]
+struct Turn {
     /// Was called, and may still send.
     called: bool,
     /// How much; less than 0: debt.
     left: i32,
+}
+
+impl Turn {
+    const NONE: Self = Self {
+        called: false,
+        left: 0,
+    };
+
+    /// It is called, or called again before it has had its turn; false if it still has debt.
+    fn call(&mut self) -> bool {
+        if !self.called {
+            self.left = self.left.saturating_add(QUANTUM).min(QUANTUM);
+        }
+        self.called = self.left > 0;
+        self.called
+    }
 }
 
 impl<T> Seat<T> {
@@ -62,18 +84,8 @@ impl<T> Seat<T> {
                 behind: 0,
                 waits: false,
             }; LINES],
-            called: false,
-            left: 0,
+            turns: [Turn::NONE; LINES],
         }
-    }
-
-    /// It is called, or called again before it has had its turn; false if it still has debt.
-    fn call(&mut self) -> bool {
-        if !self.called {
-            self.left = self.left.saturating_add(QUANTUM).min(QUANTUM);
-        }
-        self.called = self.left > 0;
-        self.called
     }
 }
 
@@ -240,38 +252,35 @@ impl<T: 'static, S: DerefMut<Target = [Seat<T>]>> Roster<S> {
         self.get(id, seat)?;
         let others = self.waiting(line) > usize::from(self.waits(line, seat));
         let first = self.ends(line).first == seat.wrapping_add(1);
-        let place = self.seats.get_mut(seat as usize)?;
+        let turn = self.turn_mut(line, seat)?;
         if !others {
-            place.called = false;
-            place.left = 0;
-        } else if room && first && !place.called {
+            *turn = Turn::NONE;
+        } else if room && first && !turn.called {
             // It would be called next.
-            place.call();
+            turn.call();
         }
-        if !room || others && !place.called {
-            let called = place.called;
+        let Turn { called, left } = *turn;
+        if !room || others && !called {
             self.join_line(line, seat, called);
             return None;
         }
         let most = match others {
-            true => u32::try_from(place.left).unwrap_or(0).max(LEAST),
+            true => u32::try_from(left).unwrap_or(0).max(LEAST),
             false => want,
         };
         self.leave_line(line, seat);
         Some(want.min(most))
     }
 
-    /// It has sent so many, header and all.
-    pub fn sent(&mut self, id: ChanId, seat: u32, bytes: u32) {
+    /// It has sent so many of what it asked for in a line, header and all.
+    pub fn sent(&mut self, line: Line, id: ChanId, seat: u32, bytes: u32) {
         if self.get(id, seat).is_none() {
             return;
         }
-        if let Some(place) = self.seats.get_mut(seat as usize) {
-            if place.called {
-                let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-                place.left = place.left.saturating_sub(bytes);
-                place.called = place.left > 0;
-            }
+        if let Some(turn) = self.turn_mut(line, seat).filter(|turn| turn.called) {
+            let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+            turn.left = turn.left.saturating_sub(bytes);
+            turn.called = turn.left > 0;
         }
     }
 
@@ -281,14 +290,18 @@ impl<T: 'static, S: DerefMut<Target = [Seat<T>]>> Roster<S> {
         for _ in 0..self.waiting(line).saturating_mul(4) {
             let seat = self.ends(line).first.checked_sub(1)?;
             self.leave_line(line, seat);
-            let place = self.seats.get_mut(seat as usize)?;
-            if place.call() {
+            if self.turn_mut(line, seat)?.call() {
                 let taken = self.seats.get(seat as usize)?.taken.as_ref();
                 return taken.map(|(_, value)| value);
             }
             self.join_line(line, seat, false);
         }
         None
+    }
+
+    fn turn_mut(&mut self, line: Line, seat: u32) -> Option<&mut Turn> {
+        let place = self.seats.get_mut(seat as usize)?;
+        place.turns.get_mut(line as usize)
     }
 
     fn ends(&self, line: Line) -> Ends {

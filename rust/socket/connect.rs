@@ -212,7 +212,6 @@ impl Sock {
             let inner = this.inner.lock();
             (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
-        Sock::forget_channel(this);
         let chan = Chan::submit(&this.host, this, |id| {
             Channel::connect(id, local.port(), remote.port(), params::LIMITS)
         })?;
@@ -226,6 +225,7 @@ impl Sock {
             if inner.released || given_up || inner.attempt != attempt {
                 true
             } else {
+                // That of an attempt that has failed goes.
                 inner.chan = chan;
                 inner.queued = false;
                 inner.phase = Phase::Connecting;
@@ -263,12 +263,6 @@ impl Sock {
         this.host.watch_deadline(this);
         link.kick(this);
         Ok(())
-    }
-
-    /// The channel of an attempt that has failed is of no use to the next one.
-    fn forget_channel(this: &Arc<Self>) {
-        let entry = this.inner.lock().chan.take_ended();
-        drop(entry);
     }
 
     fn fail_attempt(this: &Arc<Self>, attempt: u32, why: Failure) {

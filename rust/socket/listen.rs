@@ -41,11 +41,13 @@ impl Sock {
                 inner.binding.ok_or(EINVAL)?,
             )
         };
-        this.host.ports.lock().listen(this, &mut binding, &sk)?;
-        // Found already, but not listening yet.
-        let started = Host::start_listening(&this.host, &this.net);
-        if started.is_err() {
-            this.host.ports.lock().unlisten(this, &mut binding);
+        let mut started = this.host.ports.lock().listen(this, &mut binding, &sk);
+        if started.is_ok() {
+            // Found already, but not listening yet.
+            started = Host::start_listening(&this.host, &this.net);
+            if started.is_err() {
+                this.host.ports.lock().unlisten(this, &mut binding);
+            }
         }
         let mut inner = this.inner.lock();
         inner.binding = Some(binding);

@@ -149,6 +149,7 @@ pub(crate) struct Reservation {
     link: Arc<Link>,
     buffers: Arc<TxBuffers>,
     place: Place,
+    line: Line,
     slot: u16,
     wrs: u32,
     used: bool,
@@ -156,7 +157,13 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// Takes a slot and `wrs` work requests, for which there is room.
-    pub(super) fn take(link: &Arc<Link>, tx: &mut Tx, place: Place, wrs: u32) -> Option<Self> {
+    pub(super) fn take(
+        link: &Arc<Link>,
+        tx: &mut Tx,
+        place: Place,
+        line: Line,
+        wrs: u32,
+    ) -> Option<Self> {
         let buffers = tx.buffers.clone()?;
         let slot = tx.free.pop()?;
         tx.reserved += 1;
@@ -165,6 +172,7 @@ impl Reservation {
             link: link.clone(),
             buffers,
             place,
+            line,
             slot,
             wrs,
             used: false,
@@ -219,7 +227,8 @@ impl Reservation {
         tx.sq_free += self.wrs;
         link.tx_bytes.add(u64::from(chunk.header.len));
         let bytes = chunk.header.len.saturating_add(HEADER_LEN as u32);
-        tx.channels.sent(self.place.id, self.place.seat, bytes);
+        let Place { id, seat } = self.place;
+        tx.channels.sent(self.line, id, seat, bytes);
         let message = Message {
             header: chunk.header,
             write_to: chunk.write_to,

@@ -42,7 +42,7 @@ const PAGE: u32 = 4096;
 
 impl Link {
     /// Puts channel `id` of a socket on the link. Sleeps. ENOMEM. On a link that is down already, the
-    /// channel is told so, and has no place.
+    /// channel is told so, and has no place; nor has one that has ended.
     pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<Place>> {
         loop {
             let want = {
@@ -52,8 +52,14 @@ impl Link {
                 }
                 if let Ok(seat) = tx.channels.sit(id, sock.clone()) {
                     let place = Place { id, seat };
-                    sock.inner.lock().chan.set_place(place);
-                    return Ok(Some(place));
+                    let inner = &mut *sock.inner.lock();
+                    let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
+                    if ours && inner.chan.set_place(place) {
+                        return Ok(Some(place));
+                    }
+                    // It has ended meanwhile. The caller has a reference as well.
+                    drop(tx.channels.leave(id, seat));
+                    return Ok(None);
                 }
                 (tx.channels.seats() * 2).max(16)
             };
@@ -101,7 +107,6 @@ impl Link {
         let Some(may) = tx.channels.ask(line, place.id, place.seat, want, room) else {
             sock.set_starved();
             tx.asked |= line == Line::Bulk;
-            drop(guard);
             link.short.fetch_add(u32::from(!room), Relaxed);
             link.waits.add(u64::from(!room));
             if room {
@@ -119,7 +124,7 @@ impl Link {
             n if n < want && n > PAGE => n / PAGE * PAGE,
             n => n,
         };
-        let reservation = Reservation::take(link, tx, place, wrs)?;
+        let reservation = Reservation::take(link, tx, place, line, wrs)?;
         Some((reservation, most))
     }
 
@@ -143,29 +148,27 @@ impl Link {
 
     /// Wakes those whose turn it is to send, as many as there is room for.
     pub(super) fn feed_starved(self: &Arc<Self>) {
-        let left = {
-            let tx = &mut *self.tx.lock();
-            let mut left = false;
-            // Both lines are told of the same room: whoever comes first has it.
-            for line in [Line::Small, Line::Bulk] {
-                for _ in 0..tx.room_in(line) {
-                    let Some(sock) = tx.channels.call(line) else {
-                        break;
-                    };
-                    if sock.take_starved() {
-                        sock.wake_write();
-                    }
+        let tx = &mut *self.tx.lock();
+        let mut left = false;
+        // Both lines are told of the same room: whoever comes first has it.
+        for line in [Line::Small, Line::Bulk] {
+            for _ in 0..tx.room_in(line) {
+                let Some(sock) = tx.channels.call(line) else {
+                    break;
+                };
+                if sock.take_starved() {
+                    sock.wake_write();
                 }
-                left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;
             }
-            left
-        };
+            left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;
+        }
         if left {
             self.call_again();
         }
     }
 
-    /// Looks soon whether those who were called have come.
+    /// Looks soon whether those who were called have come. Under `tx`, while the link is up: whoever takes it down
+    /// cancels this afterwards.
     fn call_again(self: &Arc<Self>) {
         let queue = &self.host.queue;
         let _ = queue.enqueue_delayed::<Arc<Self>, 4>(self.clone(), CALL_AGAIN);

@@ -452,7 +452,14 @@ impl<T: SocketOps> Callbacks<T> {
         unsafe { bindings::sock_poll_wait(file, sock, wait) };
         // SAFETY: the socket is live, and not released while a call on it runs.
         match unsafe { Self::borrow(sock) } {
-            Ok(this) => T::poll(&this),
+            Ok(this) => {
+                // SAFETY: as above; it may be null, and then everything is asked for.
+                let asked = unsafe { wait.as_ref() }.map_or(!0, |wait| wait._key);
+                T::poll(
+                    &this,
+                    asked & (bindings::POLLOUT | bindings::POLLWRNORM) != 0,
+                )
+            }
             Err(_) => bindings::POLLERR,
         }
     }

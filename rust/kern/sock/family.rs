@@ -79,8 +79,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `getsockname()`, or `getpeername()` for `peer`.
     fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4>;
 
-    /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already.
-    fn poll(this: &Arc<Self>) -> u32;
+    /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already. Whether it is `writable` need
+    /// not be said if that is not asked.
+    fn poll(this: &Arc<Self>, writable: bool) -> u32;
 
     /// `shutdown()`.
     fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result;

@@ -122,7 +122,7 @@ fn share(sizes: &[u32], room: u32, rounds: u32, lazy: &[usize]) -> Vec<u64> {
             match roster.ask(Line::Bulk, ids[n], places[n], sizes[n], fits) {
                 Some(bytes) => {
                     assert!((1..=sizes[n]).contains(&bytes));
-                    roster.sent(ids[n], places[n], bytes);
+                    roster.sent(Line::Bulk, ids[n], places[n], bytes);
                     sent[n] += u64::from(bytes);
                     flying.push_back(bytes);
                     awake.push_back(n);
@@ -201,7 +201,7 @@ fn alone_nobody_is_counted() {
             roster.ask(Line::Bulk, a, at_a, 1 << 18, true),
             Some(1 << 18)
         );
-        roster.sent(a, at_a, 1 << 18);
+        roster.sent(Line::Bulk, a, at_a, 1 << 18);
     }
     // Without room both wait, in the order in which they came; the first needs no call.
     assert_eq!(roster.ask(Line::Bulk, a, at_a, 1 << 18, false), None);
@@ -215,7 +215,7 @@ fn alone_nobody_is_counted() {
         roster.ask(Line::Bulk, a, at_a, 1 << 18, true),
         Some(QUANTUM as u32)
     );
-    roster.sent(a, at_a, QUANTUM as u32);
+    roster.sent(Line::Bulk, a, at_a, QUANTUM as u32);
     assert_eq!(
         roster.ask(Line::Bulk, a, at_a, 1 << 18, true),
         None,
@@ -227,6 +227,11 @@ fn alone_nobody_is_counted() {
         "small messages pass those who wait with bulk"
     );
     assert_eq!(roster.call(Line::Bulk), Some(&2));
+    assert_eq!(
+        roster.ask(Line::Small, b, at_b, 100, true),
+        Some(100),
+        "as poll() asks before the program sends"
+    );
     assert_eq!(
         roster.ask(Line::Bulk, b, at_b, 1 << 18, true),
         Some(QUANTUM as u32)
