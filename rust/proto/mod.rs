@@ -25,6 +25,7 @@ pub mod readiness;
 pub mod roster;
 pub mod runs;
 pub mod rx_queue;
+pub mod shares;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32
