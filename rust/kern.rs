@@ -15,6 +15,7 @@ pub mod contig;
 pub mod errno;
 pub mod fault;
 pub mod global;
+pub mod memcg;
 pub mod net;
 pub mod param;
 pub mod pin;

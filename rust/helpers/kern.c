@@ -6,7 +6,9 @@
 #include "kern.h"
 
 #include <linux/dcache.h>
+#include <linux/memcontrol.h>
 #include <linux/nodemask.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/stat.h>
 #include <linux/skbuff.h>
 #include <linux/topology.h>
@@ -29,9 +31,41 @@ unsigned long zrs_helper_totalram_pages(void)
 	return totalram_pages();
 }
 
-void *zrs_helper_vmalloc_user(unsigned long bytes)
+/* Zeroed, and the cgroup of the caller pays. */
+void *zrs_helper_vmalloc_account(unsigned long bytes)
 {
-	return vmalloc_user(bytes);
+	return __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+}
+
+/* The sock's memory cgroup, or the root, with a reference. */
+struct mem_cgroup *zrs_helper_sk_memcg_get(const struct sock *sk)
+{
+	struct mem_cgroup *memcg = mem_cgroup_from_sk(sk);
+
+#ifdef CONFIG_MEMCG
+	if (!memcg)
+		memcg = root_mem_cgroup;
+#endif
+	zrs_helper_mem_cgroup_get(memcg);
+	return memcg;
+}
+
+void zrs_helper_mem_cgroup_get(struct mem_cgroup *memcg)
+{
+#ifdef CONFIG_MEMCG
+	if (memcg)
+		css_get(&memcg->css);
+#endif
+}
+
+void zrs_helper_mem_cgroup_put(struct mem_cgroup *memcg)
+{
+	mem_cgroup_put(memcg);
+}
+
+struct mem_cgroup *zrs_helper_set_active_memcg(struct mem_cgroup *memcg)
+{
+	return set_active_memcg(memcg);
 }
 
 void zrs_helper_pagefault_disable(void)

@@ -15,7 +15,12 @@
 int zrs_helper_numa_mem_id(void);
 bool zrs_helper_node_online(int nid);
 unsigned long zrs_helper_totalram_pages(void);
-void *zrs_helper_vmalloc_user(unsigned long bytes);
+void *zrs_helper_vmalloc_account(unsigned long bytes);
+
+struct mem_cgroup *zrs_helper_sk_memcg_get(const struct sock *sk);
+void zrs_helper_mem_cgroup_get(struct mem_cgroup *memcg);
+void zrs_helper_mem_cgroup_put(struct mem_cgroup *memcg);
+struct mem_cgroup *zrs_helper_set_active_memcg(struct mem_cgroup *memcg);
 
 void zrs_helper_pagefault_disable(void);
 void zrs_helper_pagefault_enable(void);

@@ -35,4 +35,5 @@ declare! {
     EHOSTUNREACH: "No route to host.",
     EALREADY: "Operation already in progress.",
     EINPROGRESS: "Operation now in progress.",
+    EDQUOT: "Quota exceeded.",
 }

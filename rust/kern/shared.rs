@@ -2,7 +2,7 @@
 
 //! Kernel memory shared with a program: the pages that a descriptor ring lives in.
 //!
-//! C: `include/linux/vmalloc.h` (`vmalloc_user`, `remap_vmalloc_range`). The program maps it by
+//! C: `include/linux/vmalloc.h` (`__vmalloc`, `vmalloc_to_page`). The program maps it by
 //! [`NewVma::map_shared`](super::vma::NewVma::map_shared) and may write anything to it at any time:
 //! every access is one atomic load or store at a checked place, and what is loaded is untrusted.
 
@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 64 << 20;
 ///
 /// # Invariants
 ///
-/// `base` points to `bytes` bytes of memory from `vmalloc_user`, page aligned; `bytes` is a
+/// `base` points to `bytes` bytes of memory from `__vmalloc`, page aligned; `bytes` is a
 /// multiple of the page size.
 pub struct SharedPages {
     base: NonNull<u8>,
@@ -34,7 +34,7 @@ unsafe impl Send for SharedPages {}
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
-    /// At least `bytes` bytes, zeroed: rounded up to whole pages.
+    /// At least `bytes` bytes, zeroed: rounded up to whole pages. The calling task's memory cgroup pays for them.
     ///
     /// Context: may sleep. Errors: `EINVAL` for no bytes, `ENOMEM` also for too many.
     pub fn new(bytes: usize) -> Result<Self> {
@@ -46,7 +46,7 @@ impl SharedPages {
             .ok_or(ENOMEM)?;
         points::SHARE.check()?;
         // SAFETY: takes any size.
-        let base = unsafe { bindings::vmalloc_user(bytes) };
+        let base = unsafe { bindings::vmalloc_account(bytes) };
         let base = NonNull::new(base.cast::<u8>()).ok_or(ENOMEM)?;
         // INVARIANT: just allocated, and vmalloc's areas are whole pages.
         Ok(Self { base, bytes })

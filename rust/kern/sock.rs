@@ -144,7 +144,7 @@ impl Sk {
         unsafe { &*sk.cast::<Self>() }
     }
 
-    fn as_ptr(&self) -> *mut bindings::sock {
+    pub(super) fn as_ptr(&self) -> *mut bindings::sock {
         self.0.get()
     }
 

@@ -17,6 +17,18 @@ pub fn pid() -> i32 {
     unsafe { bindings::current_tgid() }
 }
 
+/// Whether the calling task may administer the network of the whole machine: `CAP_NET_ADMIN` in the first user
+/// namespace. That it was asked leaves no trace in the audit log.
+pub fn may_administer_net() -> bool {
+    // SAFETY: the first user namespace is always there; looks at the calling task only.
+    unsafe {
+        bindings::ns_capable_noaudit(
+            &raw mut bindings::init_user_ns,
+            bindings::CAP_NET_ADMIN as i32,
+        )
+    }
+}
+
 /// Whether a signal waits for the calling task.
 pub fn signal_pending() -> bool {
     current!().signal_pending()

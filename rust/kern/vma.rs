@@ -18,7 +18,7 @@ use kernel::{
     error::to_result,
     ffi::{c_int, c_ulong},
     mm::virt::{flags, VmaNew},
-    page::PAGE_SHIFT,
+    page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
     sync::Arc,
 };
@@ -141,9 +141,16 @@ impl<'a> NewVma<'a> {
         self.0.set_dontcopy();
         self.0.set_dontexpand();
         self.0.set_dontdump();
-        // SAFETY: the area is being set up under the mmap_lock (type invariant), the memory is a
-        // live area of vmalloc_user's as long as its length, and counted page by page.
-        to_result(unsafe { bindings::remap_vmalloc_range(self.0.as_ptr(), pages.as_ptr(), 0) })?;
+        // What `remap_vmalloc_range` does; it takes memory of `vmalloc_user` only, which no cgroup pays for.
+        self.0.set_mixedmap();
+        for at in (0..pages.bytes()).step_by(PAGE_SIZE) {
+            // SAFETY: the memory is a live area of vmalloc's, and `at` inside of it.
+            let page = unsafe { bindings::vmalloc_to_page(pages.as_ptr().byte_add(at)) };
+            let addr = self.0.start() + at;
+            // SAFETY: the area is being set up under the mmap_lock (type invariant) and as long as the memory, whose
+            // pages are ordinary ones, each counted by its mapping.
+            to_result(unsafe { bindings::vm_insert_page(self.0.as_ptr(), addr, page) })?;
+        }
         self.own(owner);
         Ok(())
     }
