@@ -111,6 +111,16 @@ uint_param!(
     MAX_CHANNELS, "max_channels", 16384,
     "channels that the host can have (default 16384)"
 );
+uint_param!(
+    /// Of these, those that one user can have, in percent; one in any case. Root has no such limit.
+    USER_PERCENT, "user_percent", 80,
+    "part of the channels that one user can have, percent (default 80)"
+);
+uint_param!(
+    /// As `user_percent`, for a network namespace; the first one has no such limit.
+    NET_PERCENT, "net_percent", 80,
+    "part of the channels that one network namespace can have, percent (default 80)"
+);
 
 uint_param!(
     /// Hot slots of the link table: channels that can be worked on without being fetched first.
@@ -158,7 +168,7 @@ pub(crate) fn window_bytes() -> usize {
 /// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
 /// too large is not refused here: it fails with ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 24] = [
+    let checks: [(&str, &Uint, u32, u32); 26] = [
         ("pool_mib", &POOL_MIB, 1, u32::MAX),
         (
             "window_kib",
@@ -185,6 +195,8 @@ pub(crate) fn check() -> Result {
         ("retry_count", &RETRY_COUNT, 1, 6),
         ("service_port", &SERVICE_PORT, 1, 511),
         ("max_channels", &MAX_CHANNELS, 1, 1 << 24),
+        ("user_percent", &USER_PERCENT, 1, 100),
+        ("net_percent", &NET_PERCENT, 1, 100),
         ("table_hot", &TABLE_HOT, 1, 1 << 16),
         ("table_near", &TABLE_NEAR, 0, 1 << 20),
         ("table_ways", &TABLE_WAYS, 1, 64),

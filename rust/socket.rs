@@ -24,6 +24,7 @@ mod connect;
 mod info;
 mod lend;
 mod listen;
+mod owner;
 mod ports;
 mod recv;
 mod ring;
@@ -43,6 +44,7 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use crate::host::{Chan, Host};
 use crate::kern::area::Area;
 use crate::kern::errno::*;
+use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
 use crate::kern::sock::family::SocketOps;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
@@ -64,6 +66,7 @@ use crate::transport::link::Link;
 use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
+use owner::Owner;
 use ring::Ring;
 
 /// Bytes and their copies, for one socket.
@@ -121,6 +124,8 @@ pub(crate) struct Inner {
     /// socket is closed.
     binding: Option<Binding>,
     pub(crate) sk: Option<SkRef>,
+    /// Who pays for it.
+    owner: Owner,
     /// The last file descriptor is closed.
     pub(crate) released: bool,
     shut_read: bool,
@@ -186,8 +191,8 @@ const MAX_BACKLOG: usize = 4096;
 const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 impl Sock {
-    /// A socket in network namespace `net`. May sleep.
-    pub(crate) fn new(host: Arc<Host>, net: Net) -> Result<Arc<Self>> {
+    /// A socket of `owner`'s in network namespace `net`; the caller pays, or whom it charges. May sleep. ENOMEM.
+    fn new(host: Arc<Host>, net: Net, owner: Owner) -> Result<Arc<Self>> {
         let sock = Arc::pin_init(
             try_pin_init!(Self {
                 host,
@@ -201,6 +206,7 @@ impl Sock {
                     remote: ANY,
                     binding: None,
                     sk: None,
+                    owner,
                     released: false,
                     shut_read: false,
                     shut_write: false,
@@ -235,7 +241,7 @@ impl Sock {
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),
-            GFP_KERNEL,
+            CHARGED,
         )?;
         Ok(sock)
     }
@@ -404,14 +410,18 @@ impl SocketOps for Sock {
     fn init(sk: &Sk) -> Result<Arc<Self>> {
         let host = Host::get().ok_or(ENODEV)?;
         host.make_pools()?;
-        let sock = Sock::new(host, sk.net())?;
+        let net = sk.net();
+        let owner = Owner::of(sk, &net);
+        let sock = Sock::new(host, net, owner)?;
         sock.host.socket_opened(&sock.net)?;
         Ok(sock)
     }
 
     fn attach(this: &Arc<Self>, sk: SkRef) {
         STATS.sockets.add(1);
+        let owner = Owner::of(&sk, &this.net);
         let mut inner = this.inner.lock();
+        inner.owner = owner;
         sk.set_local(inner.local);
         sk.set_remote(inner.remote);
         if inner.reported {

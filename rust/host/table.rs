@@ -4,7 +4,7 @@
 //!
 //! The lock is a leaf: it is held for the steps of the table alone, never while a party works on what it was
 //! granted. A party holds its socket's `inner` meanwhile and does not sleep, so whoever finds an entry locked has
-//! it in a moment.
+//! it in a moment. Nothing else is taken under the lock of the [`Shares`] either.
 
 #![deny(unsafe_code)]
 
@@ -15,7 +15,7 @@ use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
 use super::Host;
-use crate::kern::errno::ENOBUFS;
+use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
@@ -23,6 +23,7 @@ use crate::proto::channel::{self, Channel};
 use crate::proto::link_table::{
     Denied, Home, LinkTable, Slot, Storage, TableStats, Way, Work, CHUNK,
 };
+use crate::proto::shares::{self, Count, Holder, Shares};
 use crate::proto::ChanId;
 use crate::socket::Sock;
 use crate::transport::turn::Place;
@@ -66,6 +67,9 @@ pub(crate) struct Sizes {
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
+    /// Who has how much of it.
+    #[pin]
+    shares: SpinLock<Shares<KVVec<Count>>>,
     sizes: Sizes,
 }
 
@@ -86,10 +90,31 @@ impl Table {
         let near = filled(sizes.near as usize, || Ok(Way::new()))?;
         let bulk = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(None))?;
         let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
+        let part = |percent: u32| (u64::from(sizes.most) * u64::from(percent) / 100).max(1) as u32;
+        let user = part(params::USER_PERCENT.get());
+        let net = part(params::NET_PERCENT.get());
         Ok(pin_init!(Self {
             table <- new_spinlock!(table, "zrs_host::table"),
+            shares <- new_spinlock!(Shares::new(KVVec::new(), user, net), "zrs_host::shares"),
             sizes,
         }))
+    }
+
+    /// Counts a channel for `holder`.
+    fn take_share(&self, holder: Holder) -> Result {
+        loop {
+            let wanted = {
+                let mut shares = self.shares.lock();
+                match shares.take(holder) {
+                    Ok(()) => return Ok(()),
+                    Err(shares::Denied::User | shares::Denied::Net) => return Err(EDQUOT()),
+                    Err(shares::Denied::Crowded) => shares.wanted(),
+                }
+            };
+            let more = filled(wanted, || Ok(Count::NONE))?;
+            let spare = self.shares.lock().move_to(more);
+            drop(spare);
+        }
     }
 
     /// Takes an entry for `sock`, with the channel that `make` makes.
@@ -223,6 +248,8 @@ pub(crate) struct Chan(Option<Entry>);
 struct Entry {
     host: Arc<Host>,
     id: ChanId,
+    /// Who it is counted for.
+    holder: Holder,
     /// On its link, once it is there.
     place: Option<Place>,
 }
@@ -233,17 +260,23 @@ impl Chan {
         Self(None)
     }
 
-    /// A channel for `sock`, which `make` makes. Sleeps. ENOBUFS when there are as many as there may be, ENOMEM.
+    /// A channel for `sock`, which `make` makes. Sleeps; without the socket's lock. EDQUOT when the owner of the
+    /// socket or its network namespace has its share, ENOBUFS when there are as many as there may be, ENOMEM.
     pub(crate) fn submit(
         host: &Arc<Host>,
         sock: &Arc<Sock>,
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
-        let id = host.table.submit(sock, make)?;
+        let holder = sock.holder();
+        host.table.take_share(holder)?;
+        let id = host.table.submit(sock, make).inspect_err(|_| {
+            host.table.shares.lock().give(holder);
+        })?;
         host.watch_table();
         Ok(Self(Some(Entry {
             host: host.clone(),
             id,
+            holder,
             place: None,
         })))
     }
@@ -302,6 +335,7 @@ impl Chan {
     fn free(&mut self) -> Option<Arc<Sock>> {
         let entry = self.0.take()?;
         let owner = entry.host.table.table.lock().remove(entry.id);
+        entry.host.table.shares.lock().give(entry.holder);
         owner.ok()
     }
 }

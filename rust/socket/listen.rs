@@ -11,6 +11,7 @@ use kernel::sync::Arc;
 
 use super::{Sock, ORPHAN_NS};
 use crate::host::{Chan, Host};
+use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
 use crate::kern::wait::WaitMode;
@@ -62,7 +63,7 @@ impl Sock {
         let backlog = backlog.max(1);
         let mut room = backlog;
         loop {
-            let mut queue = KVec::with_capacity(room, GFP_KERNEL)?;
+            let mut queue = KVec::with_capacity(room, CHARGED)?;
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
             if inner.queue.len() > queue.capacity() {
@@ -171,7 +172,9 @@ impl Sock {
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };
-        let Ok(child) = Sock::new(host.clone(), link.net.clone()) else {
+        let owner = listener.inner.lock().owner.clone();
+        let child = listener.charge(|| Sock::new(host.clone(), link.net.clone(), owner));
+        let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
         let chan = Chan::submit(host, &child, |id| {

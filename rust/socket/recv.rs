@@ -11,6 +11,7 @@ use kernel::sync::Arc;
 use super::{report_failure, take_turn, Sock};
 use crate::kern::contig::Payload;
 use crate::kern::errno::*;
+use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
@@ -363,7 +364,7 @@ impl Sock {
             inner.rx.len()
         };
         let want = (have * 4).clamp(RX_FIRST, params::LIMITS.msgs);
-        let Ok(slots) = new_slots(want as usize) else {
+        let Ok(slots) = self.charge(|| new_slots(want as usize)) else {
             let inner = &mut *self.inner.lock();
             if inner.chan.id() == Some(id) {
                 inner.chan.with(|c| c.break_off(Failure::NoResources));
@@ -378,7 +379,7 @@ impl Sock {
 }
 
 fn new_slots(n: usize) -> Result<KVec<Option<Segment<Held>>>> {
-    let mut slots = KVec::with_capacity(n, GFP_KERNEL)?;
+    let mut slots = KVec::with_capacity(n, CHARGED)?;
     for _ in 0..n {
         // Within capacity, so this cannot fail.
         let _ = slots.push_within_capacity(None);

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
@@ -55,7 +56,7 @@ impl Ring {
             core::mem::offset_of!(uapi::zrs_ring, desc_offset),
             DESC_OFFSET as u32,
         )?;
-        Ok(Arc::new(Self { pages, entries }, GFP_KERNEL)?)
+        Ok(Arc::new(Self { pages, entries }, GFP_KERNEL_ACCOUNT)?)
     }
 
     fn set_first(&self, n: u64) {

@@ -25,6 +25,7 @@ use super::link::Link;
 use super::window::Window;
 use crate::ib::dma::Sge;
 use crate::kern::contig::{ContigPages, Payload};
+use crate::kern::memcg::CHARGED;
 use crate::params;
 use crate::proto::page_pool::PagePool;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
@@ -188,9 +189,9 @@ impl Pool {
         self.mem.read(Self::header_at(block))
     }
 
-    /// Copies the payload of a block out of it, so that the block can be used again.
+    /// Copies the payload of a block out of it, so that the block can be used again; for whoever is charged.
     pub(super) fn copy_payload(&self, block: u32, len: usize) -> Result<KVec<u8>> {
-        let mut bytes = KVec::from_elem(0_u8, len, GFP_KERNEL)?;
+        let mut bytes = KVec::from_elem(0_u8, len, CHARGED)?;
         self.mem.copy_payload(self.block_at(block), &mut bytes)?;
         Ok(bytes)
     }

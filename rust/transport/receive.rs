@@ -53,13 +53,14 @@ struct Arrival<'a> {
 
 impl Arrival<'_> {
     /// Keeps the payload until it is read: in its block, or in a copy when the link's peer has
-    /// filled so many blocks that others would run dry. Sleeps.
-    fn hold(&mut self) -> Option<Held> {
+    /// filled so many blocks that others would run dry. The owner of `sock` pays for that. Sleeps.
+    fn hold(&mut self, sock: &Sock) -> Option<Held> {
         let block = self.block?;
         let crowded = self.link.held.load(Relaxed) >= params::LINK_CREDIT.get() / 2;
         if crowded {
             // Without memory for a copy the block itself has to do.
-            if let Ok(bytes) = self.queues.pool.copy_payload(block, self.payload) {
+            let pool = &self.queues.pool;
+            if let Ok(bytes) = sock.charge(|| pool.copy_payload(block, self.payload)) {
                 STATS.rx_spilled.add(self.payload as u64);
                 return Some(Held::Spilled(bytes));
             }
@@ -333,7 +334,7 @@ impl Link {
             sock.make_room(h.dst);
         }
         let mut held = match h.kind {
-            Type::Data => arrival.hold(),
+            Type::Data => arrival.hold(&sock),
             _ => None,
         };
         let result = deliver(self, &arrival.queues.verbs, &sock, h, &mut held);
