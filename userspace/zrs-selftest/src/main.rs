@@ -13,6 +13,7 @@ mod checks;
 mod contents;
 mod epoll;
 mod faults;
+mod fill;
 mod fullwindow;
 mod hoard;
 mod hold;
@@ -95,6 +96,7 @@ enum Command {
     Mapped(mapped::Args),
     Contents(contents::Args),
     Hoard(hoard::Args),
+    Fill(fill::Args),
     Ringspin(ringspin::Args),
     Crowd(scale::crowd::Args),
     Churn(scale::churn::Args),
@@ -135,6 +137,7 @@ fn main() -> ExitCode {
         Command::Mapped(args) => mapped::run(&args, &mut checks),
         Command::Contents(args) => contents::run(&args, &mut checks),
         Command::Hoard(args) => hoard::run(&args, &mut checks),
+        Command::Fill(args) => fill::run(&args, &mut checks),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),
         Command::Crowd(args) => scale::crowd::run(&args, &mut checks),
         Command::Churn(args) => scale::churn::run(&args, &mut checks),

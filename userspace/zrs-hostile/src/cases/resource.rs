@@ -64,7 +64,7 @@ fn all_channels(w: &mut World) -> Outcome {
         }
         if opened > 4000 {
             return Err(said(
-                "the table does not fill: load the module with max_channels=384",
+                "the table does not fill: load the module with max_channels=384 net_percent=100",
             ));
         }
     };

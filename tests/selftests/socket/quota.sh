@@ -1,0 +1,60 @@
+#!/bin/bash
+# Shares of the table of channels: a user's, a network namespace's; who has none; what is given back.
+# rows: B11
+# params: max_channels=64 user_percent=25 net_percent=50
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+
+# fill NAME HOST UID TEXT ARGS...: checks that it says just that.
+fill() {
+	local name=$1 host=$2 uid=$3 text=$4
+	shift 4
+	start "$name" "$host" "" setpriv --reuid "$uid" --clear-groups zrs-selftest fill "$@"
+	says "$name" opened && { grep -x "$text" "$TMP/$name" || { cat "$TMP/$name"; return 1; }; }
+}
+# left N: there are N channels, or will be in a moment.
+left() {
+	local _ now
+	for _ in $(seq 1 $((150 * SCALE))); do
+		now=$(counter channels)
+		[ "$now" != "$1" ] || return 0
+		nap 0.1
+	done
+	echo "$now channels"
+	return 1
+}
+
+start listener B "opened 0" zrs-selftest fill --listen "$ADDR_B:7000" || ktap_bail "a listener"
+check "a user gets a quarter of the table, then EDQUOT" fill nobody A 65534 "opened 16, then connect: EDQUOT" \
+	--connect "$ADDR_B:7000" --conns 20
+check "another user gets what it asks for" fill other A 1234 "opened 4" --connect "$ADDR_B:7000" --conns 4
+check "root as well" fill root A 0 "opened 4" --connect "$ADDR_B:7000" --conns 4
+stop nobody
+stop listener
+stop other
+stop root
+check "all is given back" left 0
+
+start listener B "opened 0" zrs-selftest fill --listen "$ADDR_B:7001" || ktap_bail "a listener"
+check "the user has its share again" fill nobody A 65534 "opened 16, then connect: EDQUOT" \
+	--connect "$ADDR_B:7001" --conns 20
+check "root gets what is left of half the table for the namespace" fill root A 0 "opened 16, then connect: EDQUOT" \
+	--connect "$ADDR_B:7001" --conns 20
+stop nobody
+stop root
+stop listener
+check "given back" left 0
+
+start roots B "opened 0" zrs-selftest fill --listen "$ADDR_B:7003" || ktap_bail "root's listener"
+check "a user's listener" fill listener B 65534 "opened 0" --listen "$ADDR_B:7002"
+check "over its owner's share a listener takes none: ENOBUFS" fill many A 0 "opened 16, then connect: ENOBUFS" \
+	--connect "$ADDR_B:7002" --conns 20
+check "another one does" fill few A 0 "opened 4" --connect "$ADDR_B:7003" --conns 4
+stop many
+stop listener
+stop few
+stop roots
+check "given back at the end" left 0
+ktap_done
