@@ -153,9 +153,9 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
             Err(at) => {
                 // Those behind it move up, into the free place that follows them.
                 if let Some(behind) = self.counts.get_mut(at..=self.len) {
-                    behind.rotate_right(1);
-                    if let Some(c) = behind.first_mut() {
-                        *c = Count { key, n: 1 };
+                    let mut moving = Count { key, n: 1 };
+                    for count in behind {
+                        mem::swap(count, &mut moving);
                     }
                     self.len = self.len.saturating_add(1);
                 }
@@ -173,8 +173,12 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
                 return;
             }
         }
+        // Those behind it move down.
         if let Some(behind) = self.counts.get_mut(at..self.len) {
-            behind.rotate_left(1);
+            let mut moving = Count::NONE;
+            for count in behind.iter_mut().rev() {
+                mem::swap(count, &mut moving);
+            }
             self.len = self.len.saturating_sub(1);
         }
     }

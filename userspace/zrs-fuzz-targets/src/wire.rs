@@ -64,7 +64,7 @@ fn hello_is_good(b: &[u8]) -> bool {
         && b[4..8] == [1, 48, 0, 0]
         && le32(b, 28) == 4096
         && le32(b, 32) == 262_144
-        && b[36..48] == [0; 12]
+        && b[40..48] == [0; 8]
 }
 
 fn hello(b: &[u8]) {
@@ -74,7 +74,7 @@ fn hello(b: &[u8]) {
     if let Ok(hello) = decoded {
         assert_eq!(hello.encode(), b[..HELLO_LEN]);
         assert_eq!((hello.nonce, hello.features), (le64(b, 8), le64(b, 16)));
-        assert_eq!(hello.link_credit, le32(b, 24));
+        assert_eq!((hello.link_credit, hello.links), (le32(b, 24), le32(b, 36)));
     }
 }
 
