@@ -542,8 +542,8 @@ impl Link {
         Some(ended)
     }
 
-    /// Ends a link that the peer takes for one of a former life of this host, which it ends thereby:
-    /// whoever connects by it makes another attempt.
+    /// Ends a link that is to be made anew: the peer takes it for one of a former life of this host, which it ends
+    /// thereby, or the address has changed. Whoever connects by it makes another attempt.
     pub(super) fn fail_stale(self: &Arc<Self>) {
         self.tx.lock().stale = true;
         self.fail(Failure::LinkLost);
