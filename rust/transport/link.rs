@@ -473,7 +473,8 @@ impl Link {
             LinkState::Down => return false,
         }
         let every = params::HEARTBEAT_MS.get();
-        if self.heard.xchg(false, Full) {
+        // Nobody needs a peer on a link without channels, which is about to end.
+        if self.heard.xchg(false, Full) || self.channels() == 0 {
             self.silent.store(0, Relaxed);
             return true;
         }

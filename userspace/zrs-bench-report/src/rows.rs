@@ -15,6 +15,7 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
         Measure::Memory => &[
             ("bytes_per_endpoint", "bytes"),
             ("slab_bytes_per_endpoint", "bytes"),
+            ("opened_per_s", "1/s"),
         ],
         Measure::Hold => &[
             ("alone_mib_s", "MiB/s"),

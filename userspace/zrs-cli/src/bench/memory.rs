@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What connections that do nothing cost: the memory that the whole machine uses, programs, slab
-//! and pages together, before and after so many have been made.
+//! and pages together, before and after so many have been made; and how fast they are made.
+
+use std::time::Instant;
 
 use zrs_bench::Used;
 
@@ -29,12 +31,14 @@ pub fn near(
     expect_held(control)?;
     let before = Used::at_rest()?;
     talk(control.say(&Go))?;
+    let begin = Instant::now();
     let mut held = Vec::with_capacity(job.count as usize);
     for n in 0..job.count {
         let conn = transport.connect(addr);
         held.push(conn.map_err(|e| format!("after {n} connections: {e}"))?);
     }
     expect_held(control)?;
+    let took = begin.elapsed();
     let near = values(Used::now()?.since(before));
     talk(control.say(&Go))?;
     let far = match talk(control.must_hear())? {
@@ -54,6 +58,7 @@ pub fn near(
         );
     }
     values.insert("connections".into(), job.count as f64);
+    values.insert("opened_per_s".into(), job.count as f64 / took.as_secs_f64());
     Ok(values)
 }
 
