@@ -2,12 +2,13 @@
 //! What connections that do nothing cost: the memory that the whole machine uses, programs, slab
 //! and pages together, before and after so many have been made; and how fast they are made.
 
+use std::thread;
 use std::time::Instant;
 
 use zrs_bench::Used;
 
 use super::control::{Answer, Control, Go, Job, Values};
-use crate::transport::{Listener, Transport};
+use crate::transport::{Conn, Listener, Transport};
 use crate::{said, Result};
 
 fn values(more: Used) -> Values {
@@ -16,6 +17,26 @@ fn values(more: Used) -> Values {
         ("slab_bytes".to_string(), more.slab),
     ]
     .into()
+}
+
+/// Threads that open connections at the same time.
+const OPENERS: u64 = 8;
+
+/// Opens `count` connections, several at a time.
+fn open(transport: Transport, addr: &str, count: u64) -> Result<Vec<Conn>> {
+    let part = |n: u64| count / OPENERS + u64::from(n < count % OPENERS);
+    thread::scope(|scope| {
+        let some = |n| move || (0..part(n)).map(|_| transport.connect(addr)).collect();
+        let openers: Vec<_> = (0..OPENERS).map(|n| scope.spawn(some(n))).collect();
+        let mut held = Vec::with_capacity(count as usize);
+        for opener in openers {
+            let opened: Result<Vec<Conn>> = opener
+                .join()
+                .unwrap_or_else(|_| Err("a thread that connects died".into()));
+            held.extend(opened?);
+        }
+        Ok(held)
+    })
 }
 
 /// The client's part: `same` if the server runs on the same kernel.
@@ -32,11 +53,7 @@ pub fn near(
     let before = Used::at_rest()?;
     talk(control.say(&Go))?;
     let begin = Instant::now();
-    let mut held = Vec::with_capacity(job.count as usize);
-    for n in 0..job.count {
-        let conn = transport.connect(addr);
-        held.push(conn.map_err(|e| format!("after {n} connections: {e}"))?);
-    }
+    let held = open(transport, addr, job.count)?;
     expect_held(control)?;
     let took = begin.elapsed();
     let near = values(Used::now()?.since(before));
