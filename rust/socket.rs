@@ -56,7 +56,6 @@ use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
-use crate::proto::link_table::Work;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
@@ -344,7 +343,7 @@ impl Sock {
     pub(crate) fn settle(this: &Arc<Self>) {
         let (link, place, entry) = {
             let inner = &mut *this.inner.lock();
-            let over = inner.chan.work().has(Work::C);
+            let over = inner.chan.is_over();
             let link = if over { inner.link.take() } else { None };
             let place = inner.chan.place();
             // A program that is there may still ask what has become of it.

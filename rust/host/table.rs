@@ -8,6 +8,8 @@
 
 #![deny(unsafe_code)]
 
+use core::cell::Cell;
+
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -19,10 +21,8 @@ use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
-use crate::proto::channel::{self, Channel};
-use crate::proto::link_table::{
-    Denied, Home, LinkTable, Slot, Storage, TableStats, Way, Work, CHUNK,
-};
+use crate::proto::channel::{self, Channel, State};
+use crate::proto::link_table::{Denied, Home, LinkTable, Slot, Storage, TableStats, Way, CHUNK};
 use crate::proto::shares::{self, Count, Holder, Shares};
 use crate::proto::ChanId;
 use crate::socket::Sock;
@@ -252,6 +252,30 @@ struct Entry {
     holder: Holder,
     /// On its link, once it is there.
     place: Option<Place>,
+    /// What is only asked about it, as it was last written back: nobody changes a channel but by its socket's `Chan`.
+    seen: Cell<Seen>,
+}
+
+/// What calls ask about a channel at every look, and need no grant for.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    read_ended: bool,
+    write_ended: bool,
+    window_quiet: bool,
+    talks: bool,
+    over: bool,
+}
+
+impl Seen {
+    fn of(chan: &Channel) -> Self {
+        Self {
+            read_ended: chan.read_ended(),
+            write_ended: chan.write_ended(),
+            window_quiet: chan.window_quiet(),
+            talks: chan.has_control(),
+            over: chan.state() == State::Closed,
+        }
+    }
 }
 
 impl Chan {
@@ -273,12 +297,15 @@ impl Chan {
             host.table.shares.lock().give(holder);
         })?;
         host.watch_table();
-        Ok(Self(Some(Entry {
+        let chan = Self(Some(Entry {
             host: host.clone(),
             id,
             holder,
             place: None,
-        })))
+            seen: Cell::default(),
+        }));
+        chan.with(|_| ());
+        Ok(chan)
     }
 
     /// Which.
@@ -305,7 +332,11 @@ impl Chan {
     /// Works on it; `None` if there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let entry = self.0.as_ref()?;
-        entry.host.table.with(entry.id, work)
+        entry.host.table.with(entry.id, |chan| {
+            let result = work(chan);
+            entry.seen.set(Seen::of(chan));
+            result
+        })
     }
 
     /// Whether there is one of which that is true.
@@ -313,20 +344,38 @@ impl Chan {
         self.with(|chan| what(chan)).unwrap_or(false)
     }
 
-    /// Whether there is none, or that is true of it.
-    pub(crate) fn is_none_or(&self, what: impl FnOnce(&Channel) -> bool) -> bool {
-        self.with(|chan| what(chan)).unwrap_or(true)
+    fn seen(&self) -> Option<Seen> {
+        self.0.as_ref().map(|entry| entry.seen.get())
     }
 
-    /// What is to be done about it, as it was last written back.
-    pub(crate) fn work(&self) -> Work {
-        let work = |entry: &Entry| entry.host.table.table.lock().work(entry.id);
-        self.0.as_ref().map_or(Work::NONE, work)
+    /// Whether the peer sends no more, or there is none. Without a grant, as those below.
+    pub(crate) fn read_ended(&self) -> bool {
+        self.seen().is_none_or(|seen| seen.read_ended)
+    }
+
+    /// Whether nothing can be sent any more, or there is none.
+    pub(crate) fn write_ended(&self) -> bool {
+        self.seen().is_none_or(|seen| seen.write_ended)
+    }
+
+    /// Whether no WRITE of the peer can come any more, or there is none.
+    pub(crate) fn window_quiet(&self) -> bool {
+        self.seen().is_none_or(|seen| seen.window_quiet)
+    }
+
+    /// Whether it has something to say.
+    pub(crate) fn talks(&self) -> bool {
+        self.seen().is_some_and(|seen| seen.talks)
+    }
+
+    /// Whether it has ended, and its owner is to be told.
+    pub(crate) fn is_over(&self) -> bool {
+        self.seen().is_some_and(|seen| seen.over)
     }
 
     /// Frees its entry, if it has come to its end. What is returned is to be dropped without locks.
     pub(crate) fn take_ended(&mut self) -> Option<Arc<Sock>> {
-        if !self.work().has(Work::C) {
+        if !self.is_over() {
             return None;
         }
         self.free()

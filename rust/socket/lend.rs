@@ -13,7 +13,6 @@ use kernel::sync::Arc;
 
 use super::Sock;
 use crate::params;
-use crate::proto::channel::Channel;
 use crate::transport::window::Window;
 
 /// A sender with less room in a window than this may wait for more.
@@ -32,7 +31,7 @@ impl Sock {
         if kept || inner.ring.is_some() {
             return 0;
         }
-        match inner.chan.is_none_or(Channel::window_quiet) {
+        match inner.chan.window_quiet() {
             // The peer has no use for it any more, and one page of it is as good as all.
             true => window.bytes(),
             false => (window.bytes() / 2).saturating_sub(inner.rx.lent() as usize),

@@ -15,7 +15,7 @@ use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
-use crate::proto::channel::{Channel, Failure};
+use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::Segment;
 use crate::proto::ChanId;
@@ -273,7 +273,7 @@ impl Sock {
                 return Some(Err(e));
             }
         }
-        let ended = inner.chan.is_none_or(Channel::read_ended);
+        let ended = inner.chan.read_ended();
         (ended || inner.shut_read).then_some(Ok(Next::End))
     }
 
@@ -312,7 +312,7 @@ impl Sock {
                 let inner = &mut *inner;
                 let window = &inner.window;
                 // Nobody waits for room in a window that no WRITE can come into.
-                let quiet = inner.chan.is_none_or(Channel::window_quiet);
+                let quiet = inner.chan.window_quiet();
                 let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
                     (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
                     _ => true,
@@ -336,9 +336,8 @@ impl Sock {
     pub(super) fn talk(this: &Arc<Self>) {
         let (control, ended) = {
             let inner = this.inner.lock();
-            let state = inner.chan.with(|c| (c.has_control(), c.window_quiet()));
-            let (control, quiet) = state.unwrap_or_default();
-            (control && !inner.queued, quiet)
+            let quiet = inner.chan.is_some() && inner.chan.window_quiet();
+            (inner.chan.talks() && !inner.queued, quiet)
         };
         if control {
             Sock::kick(this);

@@ -21,7 +21,6 @@ use crate::kern::task::now_ns;
 use crate::kern::vma::{MappedOwner, NewVma};
 use crate::kern::wait::WaitMode;
 use crate::params;
-use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Descriptors, Segment, Spent};
 use crate::transport::pool::Pool;
@@ -321,7 +320,7 @@ impl Sock {
             return Some(Err(EINVAL));
         }
         let failed = inner.sk.as_ref().is_none_or(|sk| sk.err().is_some());
-        let ended = inner.chan.is_none_or(Channel::read_ended) || inner.shut_read;
+        let ended = inner.chan.read_ended() || inner.shut_read;
         // What has arrived may be all that the peer can send before some of it is given back.
         let full = inner.is_crowded() && inner.rx.readable(&inner.ring);
         (inner.arrived >= head || failed || ended || full).then_some(Ok(()))

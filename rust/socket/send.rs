@@ -25,7 +25,7 @@ use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
-use crate::proto::channel::{Channel, Plan};
+use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
 use crate::proto::roster::Line;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
@@ -429,7 +429,7 @@ fn sendable(inner: &mut super::Inner, some: bool) -> Result {
         Phase::Connected | Phase::Connecting => {}
         _ => return Err(EPIPE),
     }
-    if inner.chan.is_none_or(Channel::write_ended) {
+    if inner.chan.write_ended() {
         return Err(EPIPE);
     }
     Ok(())

@@ -159,7 +159,7 @@ impl Sock {
     pub(crate) fn settle_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
-            let quiet = inner.chan.is_none_or(Channel::window_quiet);
+            let quiet = inner.chan.window_quiet();
             let read = inner.rx.is_empty() || inner.chan.is_some_and(|c| c.window_unread() == 0);
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();

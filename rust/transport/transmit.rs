@@ -34,7 +34,6 @@ use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::proto::channel::{Plan, State};
-use crate::proto::link_table::Work;
 use crate::proto::roster::Line;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::socket::Sock;
@@ -447,7 +446,7 @@ impl Link {
             let mut inner = sock.inner.lock();
             // It may have another channel by now, on another link.
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-            let talks = ours && inner.chan.work().has(Work::T) && tx.state != LinkState::Down;
+            let talks = ours && inner.chan.talks() && tx.state != LinkState::Down;
             if let Some(Place { id, seat }) = inner.chan.place().filter(|_| talks) {
                 inner.queued = tx.channels.join(Line::Talk, id, seat);
             }
