@@ -24,7 +24,7 @@ PID[bystander]=$!
 at_end "kill -9 $!; wait $!"
 says bystander ready || ktap_bail "the bystander"
 
-# left: what there is of everything while the bystander rests.
+# left: what there is of everything while the bystander rests. Its windows may be asked back meanwhile.
 left() {
 	zrs stats --json | tr ',{}' '\n' |
 		sed -nE 's/^"(pages_pinned|sockets|channels|pool_used|protocol_errors)":/\1=/p' | tr '\n' ' '
@@ -32,10 +32,16 @@ left() {
 before=$(left)
 ktap_say "at rest: $before"
 
+# no_more NOW: everything is as before, and no more of the pool is used than then.
+no_more() {
+	local used=${1#*pool_used=} was=${before#*pool_used=}
+	[ "${1/pool_used=${used%% *}/}" = "${before/pool_used=${was%% *}/}" ] && [ "${used%% *}" -le "${was%% *}" ]
+}
+
 # nothing_left: waits until there is no more than before; closed connections have 10 s to end.
 nothing_left() {
 	local now end=$((SECONDS + 15 * SCALE))
-	while now=$(left); [ "$now" != "$before" ]; do
+	while now=$(left); ! no_more "$now"; do
 		[ "$SECONDS" -lt "$end" ] || {
 			echo "$now"
 			mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
