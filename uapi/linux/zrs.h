@@ -32,6 +32,7 @@
 #define ZRS_FEATURE_RX_RING	(1ULL << 1)	/* ZRS_RX_RING and mmap() */
 #define ZRS_FEATURE_RING_WAIT	(1ULL << 2)	/* ZRS_IOC_RING_WAIT */
 #define ZRS_FEATURE_RECV_MAP	(1ULL << 3)	/* ZRS_IOC_RECV_MAP */
+#define ZRS_FEATURE_ESCAPE	(1ULL << 4)	/* ZRS_RX_RING_ESCAPE, ZRS_IOC_CACHE */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -102,7 +103,11 @@ struct zrs_ioc_pool {
 	__u64 window_bytes;	/* of it: leased to channels as windows now */
 	__u64 windows;		/* leases now */
 	__u64 blocks_held;	/* shared blocks with data nobody has read */
-	__u64 reserved[4];
+	__u32 cache;		/* cursor of its cache in ZRS_IOC_CACHE */
+	__u32 blocks;		/* blocks of the shared receive queue now */
+	__u32 blocks_low;	/* fewest of them that were free since loading */
+	__u32 reserved0;
+	__u64 reserved[2];
 };
 
 #define ZRS_IOC_POOL		_IOWR(ZRS_IOC_MAGIC, 0x03, struct zrs_ioc_pool)
@@ -196,6 +201,53 @@ struct zrs_ioc_table {
 
 #define ZRS_IOC_TABLE		_IOWR(ZRS_IOC_MAGIC, 0x06, struct zrs_ioc_table)
 
+/*
+ * A cache, and the receive pools of the devices that write into it: together
+ * they use no more of it than "bytes". Counters are since loading. A list, as
+ * those above. Needs no privilege.
+ */
+#define ZRS_RESIDENCY_BUCKETS	24
+
+struct zrs_ioc_cache {
+	__u64 cursor;		/* in, out */
+	__s32 node;		/* NUMA node, -1: the machine has no nodes */
+	__u32 policy;		/* ZRS_ESCAPE_* */
+	__u32 devices;		/* devices whose pools share it */
+	__u32 residency_us;	/* data older than this may escape */
+	__u64 cache_bytes;	/* the last-level cache's size, 0: not known */
+	__u64 rate;		/* of these devices together, bytes a microsecond */
+	__u64 bytes;		/* the pools' size now */
+	__u64 small_bytes;	/* in use: blocks of the shared receive queues */
+	__u64 large_bytes;	/* in use: windows */
+	__u64 small_high;	/* the most that was in use of each */
+	__u64 large_high;
+	__u64 small_share;	/* what of the size is the small class's own */
+	__u64 unread;		/* data in the pools that nobody has read */
+	__u64 unread_high;
+	__u64 escapes;		/* messages that were moved to main memory */
+	__u64 escaped_bytes;
+	__u64 escaped;		/* data in main memory now */
+	__u64 escape_failures;	/* messages that were to be moved, without memory */
+	__u64 escape_reserved;	/* main memory promised to connections; all caches */
+	__u64 escape_max;	/* as much may be */
+	__u64 waits;		/* wishes for a window that had to wait */
+	__u64 denied;		/* wishes that were not fulfilled */
+	__u64 refused;		/* connects refused for want of escape memory */
+	__u64 dry;		/* how often a shared receive queue was empty */
+	/*
+	 * How long data stayed, messages: [0] less than a microsecond, [n]
+	 * less than 2^n, the last one all that stayed longer.
+	 */
+	__u64 residency[ZRS_RESIDENCY_BUCKETS];
+	__u64 reserved[8];
+};
+
+#define ZRS_ESCAPE_NEVER	0
+#define ZRS_ESCAPE_PRESSURE	1	/* where others want the room */
+#define ZRS_ESCAPE_ALWAYS	2
+
+#define ZRS_IOC_CACHE		_IOWR(ZRS_IOC_MAGIC, 0x07, struct zrs_ioc_cache)
+
 /* 0x10 to 0x1f: memory nodes. 0x20 to 0x2f: datagram sockets. */
 
 /* ---- the socket -------------------------------------------------------- */
@@ -225,14 +277,21 @@ struct zrs_ioc_table {
  * it closes it, else the peer learns of the end only after munmap().
  */
 struct zrs_rx_ring {
-	__u32 flags;		/* in: 0 */
+	__u32 flags;		/* in: ZRS_RX_RING_*; out: the same */
 	__u32 entries;		/* out: descriptors, a power of two */
 	__u64 ring_offset;	/* out: offset for mmap() */
 	__u64 ring_bytes;	/* out: length for mmap() */
 	__u64 window_offset;	/* out: offset for mmap() */
 	__u64 window_bytes;	/* out: length for mmap() */
-	__u64 reserved[2];
+	__u64 escape_offset;	/* out: offset for mmap(); with ZRS_RX_RING_ESCAPE */
+	__u64 escape_bytes;	/* out: length for mmap(), 0 without */
 };
+
+/*
+ * The program maps the escape area as well (PROT_READ, MAP_SHARED), and knows
+ * ZRS_DESC_ESCAPED. Without this flag what is in the window stays there.
+ */
+#define ZRS_RX_RING_ESCAPE	1
 
 /*
  * A descriptor. The n-th segment of the stream is described by
@@ -245,6 +304,9 @@ struct zrs_rx_ring {
  * READY -> HELD (program, compare-and-swap): the program reads the bytes; the
  *	kernel never moves or reuses what is HELD.
  * READY -> KERNEL (kernel, compare-and-swap): recv() has begun to take it.
+ * READY -> ESCAPED (kernel, compare-and-swap): it was not read for long, and
+ *	now lies in the escape area at escape_off; what is in the window at off
+ *	is not it any more. From ESCAPED it goes on as from READY.
  * HELD -> DONE (program): given back, in any order.
  * DONE -> FREE (kernel): the room is the peer's again, in the stream's order.
  */
@@ -253,13 +315,14 @@ struct zrs_rx_ring {
 #define ZRS_DESC_HELD		2
 #define ZRS_DESC_DONE		3
 #define ZRS_DESC_KERNEL		4
+#define ZRS_DESC_ESCAPED	5
 
 struct zrs_desc {
 	__u64 pos;		/* position in the stream of the first byte */
 	__u32 off;		/* offset in the window */
 	__u32 len;
 	__u32 state;		/* ZRS_DESC_*; atomic */
-	__u32 reserved0;
+	__u32 escape_off;	/* ESCAPED: offset in the escape area */
 	__u64 reserved1;
 };
 
