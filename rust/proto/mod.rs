@@ -16,6 +16,8 @@
     clippy::arithmetic_side_effects
 )]
 
+pub mod ageing;
+pub mod area_ring;
 pub mod channel;
 pub mod link_flow;
 pub mod link_table;
