@@ -12,6 +12,7 @@
 pub mod area;
 pub mod chardev;
 pub mod contig;
+pub mod cpu;
 pub mod errno;
 pub mod fault;
 pub mod global;
