@@ -23,6 +23,7 @@ pub mod pin;
 pub mod shared;
 pub mod sock;
 pub mod task;
+pub mod timer;
 pub mod uapi;
 pub mod vma;
 pub mod wait;
