@@ -179,6 +179,15 @@ impl Host {
         Ok(())
     }
 
+    /// A parameter of the pools was written: each pool sees to it. Sleeps.
+    pub(crate) fn pool_changed(&self) {
+        for dev in self.devices.lock().iter() {
+            if let Some(pool) = dev.existing_pool() {
+                pool.look_after();
+            }
+        }
+    }
+
     /// A socket is made in `net`. ENOMEM, but not while there is another one.
     pub(crate) fn socket_opened(&self, net: &Net) -> Result {
         let mut nets = self.nets.lock();

@@ -47,7 +47,11 @@ impl Layout {
     /// As the parameters say, with at most a quarter of the pool in blocks. EINVAL when the pool
     /// is too small for one link; ENOMEM when no machine could have it.
     pub(crate) fn new(max_srq_wr: u32) -> Result<Self> {
-        let pages = (params::POOL_MIB.get() as usize) << (20 - PAGE_SHIFT);
+        let mib = match params::POOL_MIB.get() {
+            0 => 8,
+            mib => mib as usize,
+        };
+        let pages = mib << (20 - PAGE_SHIFT);
         let blocks = (params::BLOCKS.get() as usize)
             .min(pages / 4)
             .min(max_srq_wr as usize);
