@@ -51,9 +51,9 @@ uint_param!(
     "part of a pool that small messages have for themselves, percent (default 25)"
 );
 uint_param!(
-    /// Size of a window leased to a channel with bulk data, in KiB.
-    WINDOW_KIB, "window_kib", 1024,
-    "window of a channel with bulk data, KiB (default 1024)"
+    /// Size of the largest window leased to a channel with bulk data, in KiB; 0: four chunks.
+    WINDOW_KIB, "window_kib", 0,
+    "largest window of a channel with bulk data, KiB, 0: four chunks (default 0)"
 );
 uint_param!(
     /// For how long nothing must have come into a window before another channel may have it, in
@@ -204,11 +204,6 @@ fn pool_changed() {
     }
 }
 
-/// Bytes in a window.
-pub(crate) fn window_bytes() -> usize {
-    (WINDOW_KIB.get() as usize) << 10
-}
-
 /// Refuses values that cannot work, with a line in the log that says which; those that can be written
 /// are checked whenever they are. A pool that is merely too large is not refused here: it fails with
 /// ENOMEM when it is made.
@@ -220,7 +215,10 @@ pub(crate) fn check() -> Result {
         (
             "window_kib",
             &WINDOW_KIB,
-            channel::WINDOW_MIN >> 10,
+            match WINDOW_KIB.get() {
+                0 => 0,
+                _ => channel::WINDOW_MIN >> 10,
+            },
             channel::WINDOW_MAX >> 10,
         ),
         ("window_idle_ms", &WINDOW_IDLE_MS, 0, 3_600_000),
@@ -256,7 +254,7 @@ pub(crate) fn check() -> Result {
             return Err(EINVAL);
         }
     }
-    if window_bytes() % kernel::page::PAGE_SIZE != 0 {
+    if WINDOW_KIB.get() % (kernel::page::PAGE_SIZE as u32 >> 10) != 0 {
         pr_err!("window_kib is not a whole number of pages\n");
         return Err(EINVAL);
     }

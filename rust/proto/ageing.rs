@@ -21,6 +21,8 @@ pub struct Node {
     /// When to look at it, in nanoseconds: `u64::MAX` if it is not in the list.
     since: u64,
     user: ChanId,
+    /// Bytes.
+    len: u32,
 }
 
 impl Node {
@@ -30,6 +32,7 @@ impl Node {
         prev: NONE,
         since: u64::MAX,
         user: ChanId { q: 0, gen: 0 },
+        len: 0,
     };
 }
 
@@ -55,9 +58,9 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
         self.nodes.get_mut(page as usize)
     }
 
-    /// Something for channel `user` has arrived that begins in `page`, at `now`, which is not before what was
+    /// `len` bytes for channel `user` have arrived that begin in `page`, at `now`, which is not before what was
     /// added before. Returns whether the list was empty.
-    pub fn add(&mut self, page: usize, user: ChanId, now: u64) -> bool {
+    pub fn add(&mut self, page: usize, user: ChanId, len: u32, now: u64) -> bool {
         self.remove(page);
         let page = page as u32;
         let last = self.last;
@@ -69,6 +72,7 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
             prev: last,
             since: now.min(u64::MAX - 1),
             user,
+            len,
         };
         match self.node(last) {
             Some(before) => before.next = page,
@@ -78,12 +82,14 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
         last == NONE
     }
 
-    /// What begins in `page` is not there any more, or is to stay; nothing if there was nothing.
-    pub fn remove(&mut self, page: usize) {
+    /// What begins in `page` is not there any more. Returns how many bytes it were, 0 if there was nothing.
+    pub fn remove(&mut self, page: usize) -> u32 {
         let Some(node) = self.node(page as u32).filter(|n| n.since != u64::MAX) else {
-            return;
+            return 0;
         };
-        let Node { next, prev, .. } = core::mem::replace(node, Node::FREE);
+        let Node {
+            next, prev, len, ..
+        } = core::mem::replace(node, Node::FREE);
         match self.node(prev) {
             Some(before) => before.next = next,
             None => self.first = next,
@@ -92,6 +98,7 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
             Some(after) => after.prev = prev,
             None => self.last = prev,
         }
+        len
     }
 
     /// The oldest: its page, whose it is, and since when.
@@ -102,9 +109,9 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
 
     /// What is in `page` is looked at again when all that has arrived until `now` was.
     pub fn postpone(&mut self, page: usize, now: u64) {
-        let user = self.node(page as u32).map(|n| (n.since, n.user));
-        if let Some((since, user)) = user.filter(|(since, _)| *since != u64::MAX) {
-            self.add(page, user, now.max(since));
+        let node = self.node(page as u32).map(|n| *n);
+        if let Some(node) = node.filter(|n| n.since != u64::MAX) {
+            self.add(page, node.user, node.len, now.max(node.since));
         }
     }
 }

@@ -42,7 +42,7 @@ proptest! {
                 Age::Add(page) => {
                     let user = chan(now as u32 + 1);
                     let was = model.is_empty() || model.len() == 1 && model[0].0 == page;
-                    let first = list.add(page, user, now);
+                    let first = list.add(page, user, page as u32 + 1, now);
                     if page < 8 {
                         model.retain(|m| m.0 != page);
                         model.push_back((page, user, now));
@@ -50,7 +50,8 @@ proptest! {
                     }
                 }
                 Age::Remove(page) => {
-                    list.remove(page);
+                    let len = if model.iter().any(|m| m.0 == page) { page as u32 + 1 } else { 0 };
+                    prop_assert_eq!(list.remove(page), len);
                     model.retain(|m| m.0 != page);
                 }
                 Age::Postpone => {
@@ -64,7 +65,7 @@ proptest! {
         }
         while let Some(m) = model.pop_front() {
             prop_assert_eq!(list.oldest(), Some(m));
-            list.remove(m.0);
+            prop_assert_eq!(list.remove(m.0), m.0 as u32 + 1);
         }
         prop_assert_eq!(list.oldest(), None);
     }
