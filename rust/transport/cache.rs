@@ -7,14 +7,14 @@
 //! usually stays. Who finds no room makes the cache *pressed*; then, or always, as the policy says,
 //! its worker moves what nobody has read for `residency_us` to main memory, oldest first.
 //!
-//! Locks: the spinlocks `budget` and `alarm`, below all others.
+//! Locks: `pools` (mutex), held by itself; the spinlocks `budget` and `alarm`, below all others.
 
 #![deny(unsafe_code)]
 
 use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::pool::Pool;
@@ -61,8 +61,12 @@ pub(crate) struct Cache {
     devices: Atomic<u32>,
     #[pin]
     budget: SpinLock<Budget>,
-    /// The oldest is to be moved when it is old enough.
-    moves: Atomic<bool>,
+    #[pin]
+    pools: Mutex<KVec<Arc<Pool>>>,
+    /// How old the oldest is to be moved, in nanoseconds; 0: it is not.
+    moves: Atomic<u64>,
+    /// When what could not be moved is looked at again, in nanoseconds of the monotonic clock.
+    again_at: Atomic<u64>,
     unread: Counter,
     unread_high: Atomic<u64>,
     pub(crate) counts: Counts,
@@ -104,7 +108,9 @@ impl Cache {
                 rate: Atomic::new(0),
                 devices: Atomic::new(0),
                 budget <- new_spinlock!(budget, "zrs_cache::budget"),
-                moves: Atomic::new(false),
+                pools <- new_mutex!(KVec::new(), "zrs_cache::pools"),
+                moves: Atomic::new(0),
+                again_at: Atomic::new(0),
                 unread: Counter::new(),
                 unread_high: Atomic::new(0),
                 counts: Counts::default(),
@@ -145,8 +151,16 @@ impl Cache {
         self.resize();
     }
 
-    /// The device is gone, or got no pool.
-    pub(super) fn leave(self: &Arc<Self>, rate: u32) {
+    /// The pool of such a device is ready. Sleeps. ENOMEM.
+    pub(super) fn add(&self, pool: &Arc<Pool>) -> Result {
+        Ok(self.pools.lock().push(pool.clone(), GFP_KERNEL)?)
+    }
+
+    /// The device is gone, or got no pool. Sleeps.
+    pub(super) fn leave(self: &Arc<Self>, pool: Option<&Pool>, rate: u32) {
+        if let Some(gone) = pool {
+            self.pools.lock().retain(|p| !core::ptr::eq(&**p, gone));
+        }
         self.rate.fetch_sub(u64::from(rate), Full);
         self.devices.fetch_sub(1, Full);
         self.resize();
@@ -232,8 +246,9 @@ impl Cache {
         if unread > self.unread_high.load(Relaxed) {
             self.unread_high.store(unread, Relaxed);
         }
-        if first && self.moves.load(Relaxed) {
-            self.look_in(residency_ns());
+        let age = self.moves.load(Relaxed);
+        if first && age > 0 {
+            self.look_in(age);
         }
     }
 
@@ -267,63 +282,73 @@ impl Cache {
         }
     }
 
+    /// Whether more than one device writes into it.
+    pub(super) fn has_others(&self) -> bool {
+        self.devices.load(Relaxed) > 1
+    }
+
     /// The pools on it. Sleeps. ENOMEM.
-    fn pools(self: &Arc<Self>, host: &Host) -> Result<KVec<Arc<Pool>>> {
+    pub(super) fn pools(&self) -> Result<KVec<Arc<Pool>>> {
         let mut pools = KVec::new();
-        for dev in host.devices.lock().iter() {
-            if let Some(pool) = dev.existing_pool() {
-                if Arc::ptr_eq(&pool.cache, self) {
-                    pools.push(pool, GFP_KERNEL)?;
-                }
-            }
+        for pool in self.pools.lock().iter() {
+            pools.push(pool.clone(), GFP_KERNEL)?;
         }
         Ok(pools)
     }
 
-    /// Whether what is old is to be moved now.
-    fn is_to_move(&self, pools: &[Arc<Pool>]) -> bool {
+    /// Whether little is left for windows. Any context.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.budget.lock().crowded()
+    }
+
+    /// How old what is moved now has to be, in nanoseconds; `None` if nothing is moved. Before anybody
+    /// waits for room, what is surely not being read is moved already.
+    fn age_to_move(&self, pools: &[Arc<Pool>]) -> Option<u64> {
+        let residency = u64::from(params::RESIDENCY_US.get()) * 1000;
         match params::ESCAPE.get() {
-            ZRS_ESCAPE_NEVER => false,
-            ZRS_ESCAPE_ALWAYS => true,
-            _ => {
-                let budget = { self.budget.lock().crowded() };
-                budget || pools.iter().any(|pool| pool.is_pressed())
+            ZRS_ESCAPE_NEVER => None,
+            ZRS_ESCAPE_ALWAYS => Some(residency),
+            _ if self.over() > 0 || pools.iter().any(|pool| pool.is_pressed()) => Some(residency),
+            _ if self.is_crowded() => {
+                let idle = u64::from(params::WINDOW_IDLE_MS.get()) * 1_000_000;
+                Some(idle.max(residency))
             }
+            _ => None,
         }
     }
 
     /// Moves what is old, oldest first, as long as it is to be moved. Sleeps.
     fn move_old(self: &Arc<Self>, pools: &[Arc<Pool>]) {
-        let mut futile = 0;
+        let now = now_ns();
+        if now >= self.again_at.load(Relaxed) {
+            self.again_at.store(now.saturating_add(STUCK_NS), Relaxed);
+            pools.iter().for_each(|pool| pool.try_again());
+        }
         for turn in 0.. {
-            let moves = self.is_to_move(pools);
-            self.moves.store(moves, Relaxed);
-            if !moves {
-                return;
-            }
+            let age = self.age_to_move(pools);
+            // Before looking: who adds something afterwards sees it.
+            self.moves.xchg(age.unwrap_or(0), Full);
+            let Some(age) = age else { return };
             if turn >= BATCH {
                 self.press();
                 return;
             }
+            let now = now_ns();
             let oldest = pools.iter().flat_map(|pool| pool.oldest());
             let Some((extent, page, user, since)) = oldest.min_by_key(|(.., since)| *since) else {
-                return;
+                break;
             };
-            let now = now_ns();
-            let due = since.saturating_add(residency_ns());
+            let due = since.saturating_add(age);
             if now < due {
                 self.look_in(due - now);
-                return;
+                break;
             }
-            if Sock::escape(user, now.saturating_sub(residency_ns())) {
-                continue;
+            if !Sock::escape(user, now.saturating_sub(age).saturating_add(1)) {
+                extent.set_aside(page);
             }
-            extent.postpone(page);
-            futile += 1;
-            if futile >= BATCH / 4 {
-                self.look_in(STUCK_NS);
-                return;
-            }
+        }
+        if pools.iter().any(|pool| pool.has_aside()) {
+            self.look_in(STUCK_NS);
         }
     }
 
@@ -361,23 +386,20 @@ impl Cache {
     }
 }
 
-/// What nobody has read for so long may be moved, in nanoseconds.
-fn residency_ns() -> u64 {
-    u64::from(params::RESIDENCY_US.get()) * 1000
-}
-
 impl WorkItem for Cache {
     type Pointer = Arc<Cache>;
 
     fn run(cache: Arc<Cache>) {
         let Some(host) = Host::get() else { return };
         fault::asynchronous(|| {
-            let Ok(pools) = cache.pools(&host) else {
+            let Ok(pools) = cache.pools() else {
                 // Whoever waits asks again.
                 return;
             };
-            if cache.over() > 0 {
-                pools.iter().for_each(|pool| pool.look_after());
+            // What one device gives back another one may have.
+            let crowded = cache.over() > 0 || cache.is_crowded();
+            for pool in pools.iter().filter(|pool| crowded || pool.wants_room()) {
+                pool.look_after();
                 host.watch_wishes();
             }
             cache.move_old(&pools);

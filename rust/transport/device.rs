@@ -105,9 +105,12 @@ fn make_pool(host: &Arc<Host>, device: &Device) -> Result<Arc<Pool>> {
     let cache = Cache::of(host, device.numa_node())?;
     let rate = device.rate();
     cache.join(rate);
-    let pool = fill_pool(device, &cache, rate);
+    let pool = fill_pool(device, &cache, rate).and_then(|pool| {
+        cache.add(&pool)?;
+        Ok(pool)
+    });
     if pool.is_err() {
-        cache.leave(rate);
+        cache.leave(None, rate);
     }
     pool
 }

@@ -125,7 +125,17 @@ impl Extent {
     }
 
     /// What begins in `page` cannot be moved now.
-    pub(super) fn postpone(&self, page: usize) {
-        self.unread.lock().postpone(page, now_ns());
+    pub(super) fn set_aside(&self, page: usize) {
+        self.unread.lock().set_aside(page);
+    }
+
+    /// What could not be moved may be now.
+    pub(super) fn try_again(&self) {
+        self.unread.lock().try_again(now_ns());
+    }
+
+    /// Whether something could not be moved.
+    pub(super) fn has_aside(&self) -> bool {
+        self.unread.lock().has_aside()
     }
 }

@@ -115,6 +115,9 @@ impl Pool {
         let window = self.place(&verbs, taken);
         let used = window.as_ref().map_or(0, |window| window.pages());
         self.cache.give_window(taken - used);
+        if self.cache.is_crowded() {
+            self.cache.press();
+        }
         window
     }
 
@@ -265,8 +268,8 @@ impl Pool {
         wants: Wants,
         until: u64,
     ) -> bool {
-        // One that the peer has given back may still have something to be read.
-        if !sock.lacks_window() {
+        // One that the peer has given back may still have something to be read, here or in main memory.
+        if !sock.lacks_window() || sock.inner.lock().rx.moved() > 0 {
             return false;
         }
         let others = {
@@ -282,7 +285,9 @@ impl Pool {
                 return kept;
             }
         }
-        if !self.ask_one_back() && !self.may_empty_one() {
+        let pools = self.cache.pools().unwrap_or_default();
+        let asked = pools.iter().any(|pool| pool.ask_one_back());
+        if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
             self.cache.counts.denied.add(1);
             return false;
         }
@@ -364,7 +369,8 @@ impl Pool {
             };
             let granted = match self.grant(&wish.sock, wish.wants) {
                 None if now_ns() < wish.until => {
-                    self.ask_one_back();
+                    let pools = self.cache.pools().unwrap_or_default();
+                    let _ = pools.iter().any(|pool| pool.ask_one_back());
                     return;
                 }
                 granted => granted == Some(true),
@@ -466,6 +472,9 @@ impl Pool {
             }
             window.free();
             self.cache.give_window(window.pages());
+            if self.cache.has_others() {
+                self.cache.press();
+            }
         }
     }
 }
@@ -477,7 +486,7 @@ impl WorkItem for Pool {
         fault::asynchronous(|| {
             pool.reap();
             pool.serve_wishes();
-            if pool.cache.over() > 0 {
+            if pool.cache.over() > 0 || pool.cache.is_crowded() {
                 pool.ask_one_back();
             }
             pool.trim();

@@ -343,7 +343,7 @@ impl Pool {
         self.forget_wishes();
         self.reap();
         self.give_blocks();
-        self.cache.leave(self.rate);
+        self.cache.leave(Some(self), self.rate);
     }
 
     /// Whether a link is out of blocks soon for what nobody reads, or somebody waits for a window.
@@ -361,6 +361,16 @@ impl Pool {
         });
         let (extent, page, user, since) = all.min_by_key(|(.., since)| *since)?;
         Some((extent.clone(), page, user, since))
+    }
+
+    /// What could not be moved may be now. Sleeps.
+    pub(super) fn try_again(&self) {
+        self.extents.lock().iter().for_each(|e| e.try_again());
+    }
+
+    /// Whether something could not be moved. Sleeps.
+    pub(super) fn has_aside(&self) -> bool {
+        self.extents.lock().iter().any(|e| e.has_aside())
     }
 
     /// What it is used for.
