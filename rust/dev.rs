@@ -154,8 +154,8 @@ fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
             windows: u.windows as u64,
             blocks_held: u64::from(u.held),
             cache: host.cache_index(&pool.cache),
-            blocks: u.ready,
-            blocks_low: u.ready_low,
+            blocks: u.blocks_used,
+            blocks_low: u.blocks_low,
             ..Default::default()
         };
         put_name(&mut p.device, &dev.name);

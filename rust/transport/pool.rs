@@ -382,14 +382,15 @@ impl Pool {
             pages += all;
             leased += used;
         }
+        let used = self.blocks_used();
         Usage {
             bytes: pages << PAGE_SHIFT,
             blocks: self.layout.first_window << PAGE_SHIFT,
             leased: leased << PAGE_SHIFT,
             windows: self.windows.lock().len(),
             held: self.held.load(Relaxed),
-            ready: self.blocks_used(),
-            ready_low: self.ready_low.load(Relaxed).max(0) as u32,
+            blocks_used: used,
+            blocks_low: (self.ready_low.load(Relaxed).max(0) as u32).min(used),
         }
     }
 }
@@ -402,8 +403,8 @@ pub(crate) struct Usage {
     pub(crate) windows: usize,
     pub(crate) held: u32,
     /// Blocks in use, and the fewest that were ever left in the shared receive queue.
-    pub(crate) ready: u32,
-    pub(crate) ready_low: u32,
+    pub(crate) blocks_used: u32,
+    pub(crate) blocks_low: u32,
 }
 
 /// A block of the shared receive queue whose payload waits to be read. Given back by
