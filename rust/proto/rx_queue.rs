@@ -7,6 +7,12 @@
 //! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back
 //! in the stream's order ([`RxQueue::reap`]). Pages of the window may be lent: then the segment is
 //! done with when they have come back as well.
+//!
+//! What nobody reads may escape from the window to main memory, oldest first (row C5):
+//! [`RxQueue::next_to_move`] says what, the caller copies it without holding the queue, and
+//! [`RxQueue::move_held`] or [`RxQueue::move_to_area`] says that it has moved, unless somebody has begun to
+//! read it meanwhile. Its room is the peer's again as far as [`RxQueue::give`] allows; what was moved is
+//! always older than what is in the window.
 
 use core::ops::DerefMut;
 
@@ -25,6 +31,21 @@ pub trait Descriptors {
     fn set_done(&self, index: u32);
     /// Segment `index` is out of the queue.
     fn clear(&self, index: u32);
+    /// Where segments that the program has not taken may be moved to.
+    fn refuge(&self) -> Refuge;
+    /// Segment `index` now lies in the escape area at `off`; false when the program has it already.
+    fn escape(&self, index: u32, off: u32) -> bool;
+}
+
+/// Where what the program has not taken may be moved to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refuge {
+    /// Anywhere: it is read by recv().
+    Anywhere,
+    /// The escape area of the ring.
+    Area,
+    /// Nowhere: the program finds it in the window.
+    Nowhere,
 }
 
 /// No ring: everything is the kernel's.
@@ -42,6 +63,41 @@ impl Descriptors for NoRing {
     }
     fn set_done(&self, _: u32) {}
     fn clear(&self, _: u32) {}
+    fn refuge(&self) -> Refuge {
+        Refuge::Anywhere
+    }
+    fn escape(&self, _: u32, _: u32) -> bool {
+        false
+    }
+}
+
+/// Where a segment that came into the window is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Moved {
+    /// Still there, or it never was in the window.
+    #[default]
+    No,
+    /// In main memory: `held` has it.
+    Copy,
+    /// In the ring's escape area, at this offset.
+    Area(u32),
+}
+
+/// A segment that may be moved to main memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ToMove {
+    /// Its index.
+    pub index: u32,
+    /// Position of its first byte in the stream, by which it is known again.
+    pub pos: u64,
+    /// Bytes.
+    pub len: u32,
+    /// When it arrived.
+    pub born: u64,
+    /// Where it lies in the window, if it does.
+    pub window_off: Option<u32>,
+    /// Whether the program is to find it in the escape area of its ring.
+    pub to_area: bool,
 }
 
 /// A piece of the stream that arrived at once.
@@ -62,6 +118,20 @@ pub struct Segment<T> {
     pub claimed: bool,
     /// Of what was consumed: bytes in pages that were lent, and not copied.
     pub lent: u32,
+    /// When it arrived, in nanoseconds of any clock.
+    pub born: u64,
+    /// Where it is now, if it was moved out of the window.
+    pub moved: Moved,
+}
+
+impl<T> Segment<T> {
+    /// Bytes of the window that it takes, or took before it was moved.
+    fn room(&self) -> u64 {
+        match (self.window_off, self.moved) {
+            (None, Moved::No) => 0,
+            _ => u64::from(self.len).saturating_add(u64::from(self.pad)),
+        }
+    }
 }
 
 /// What leaves the queue.
@@ -74,6 +144,14 @@ pub struct Freed<T> {
     pub by_program: u32,
     /// What held the data.
     pub held: Option<T>,
+    /// When it had arrived.
+    pub born: u64,
+    /// Where it lay in the window, until now.
+    pub window_off: Option<u32>,
+    /// Where it was moved to.
+    pub moved: Moved,
+    /// Bytes.
+    pub len: u32,
 }
 
 /// What recv() has consumed and the peer does not have back.
@@ -106,6 +184,12 @@ pub struct RxQueue<S> {
     bytes: u64,
     /// Bytes in pages that are lent.
     lent: u64,
+    /// Bytes of the window that segments take which are still in it.
+    in_window: u64,
+    /// Bytes of the window that segments took which were moved and are in the queue still.
+    moved: u64,
+    /// Of `moved`: what the peer has got back.
+    given: u64,
 }
 
 impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
@@ -122,6 +206,9 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             tail: first,
             bytes: 0,
             lent: 0,
+            in_window: 0,
+            moved: 0,
+            given: 0,
         }
     }
 
@@ -182,11 +269,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             };
             let room = u64::from(seg.len).saturating_add(u64::from(seg.pad));
             spent.segments = spent.segments.saturating_add(1);
-            let sum = match seg.window_off {
-                Some(_) => &mut spent.window,
-                None => &mut spent.small,
-            };
-            *sum = sum.saturating_add(room);
+            match (seg.window_off, seg.moved) {
+                (Some(_), _) => spent.window = spent.window.saturating_add(room),
+                (None, Moved::No) => spent.small = spent.small.saturating_add(room),
+                _ => {}
+            }
         }
         spent
     }
@@ -202,11 +289,13 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     pub fn push(&mut self, seg: Segment<T>) -> Result<u32, Violation> {
         let index = self.tail;
         let len = seg.len;
+        let room = seg.room();
         let at = self.slot(index);
         match self.slots.get_mut(at) {
             Some(slot @ None) => *slot = Some(seg),
             _ => return Err(Violation::Credit),
         }
+        self.in_window = self.in_window.saturating_add(room);
         self.tail = index.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(u64::from(len));
         Ok(index)
@@ -289,18 +378,17 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
         let left = seg.len.saturating_sub(seg.taken);
         let lent = u64::from(seg.lent);
-        let in_window = seg.window_off.is_some();
-        let freed = Freed {
-            window: if in_window {
-                seg.len.saturating_add(seg.pad)
-            } else {
-                0
-            },
-            small: if in_window { 0 } else { seg.len },
+        let mut freed = Freed {
+            window: 0,
+            small: if seg.room() > 0 { 0 } else { seg.len },
             by_program: left,
             held: seg.held.take(),
+            born: seg.born,
+            window_off: seg.window_off,
+            moved: seg.moved,
+            len: seg.len,
         };
-        self.drop_head(ring);
+        freed.window = self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
         self.lent = self.lent.saturating_sub(lent);
         Some(freed)
@@ -319,13 +407,144 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Some(held)
     }
 
-    fn drop_head(&mut self, ring: &impl Descriptors) {
+    /// Removes the oldest segment; returns the bytes of the window that the peer does not have back yet.
+    fn drop_head(&mut self, ring: &impl Descriptors) -> u32 {
         let index = self.head;
         ring.clear(index);
         let at = self.slot(index);
-        if let Some(slot) = self.slots.get_mut(at) {
-            *slot = None;
-        }
+        let seg = self.slots.get_mut(at).and_then(Option::take);
         self.head = index.wrapping_add(1);
+        let (room, in_window) = seg.map_or((0, true), |s| (s.room(), s.window_off.is_some()));
+        if in_window {
+            self.in_window = self.in_window.saturating_sub(room);
+            return room as u32;
+        }
+        // Room is given in the order of the stream, so that of the oldest first.
+        let given = self.given.min(room);
+        self.given = self.given.saturating_sub(given);
+        self.moved = self.moved.saturating_sub(room);
+        room.saturating_sub(given) as u32
+    }
+
+    /// Bytes of the window that segments take which are still in it.
+    pub fn in_window(&self) -> u64 {
+        self.in_window
+    }
+
+    /// Bytes of the window that segments took which were moved, and nobody has consumed.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// The next segment that may be moved to main memory: of those that arrived before `before`, the oldest
+    /// one, if nobody has it or reads it, and nothing that is older keeps its room in the window. `in_place` says of
+    /// what holds a segment that did not come into the window whether that is to be moved.
+    pub fn next_to_move(
+        &mut self,
+        ring: &impl Descriptors,
+        before: u64,
+        in_place: impl Fn(&T) -> bool,
+    ) -> Option<ToMove> {
+        let mut stuck = false;
+        for index in self.indices() {
+            let seg = self.get_mut(index)?;
+            if seg.born >= before {
+                return None;
+            }
+            let done = seg.taken == seg.len;
+            let to = match (seg.window_off, seg.claimed) {
+                (Some(_), false) => ring.refuge(),
+                _ => Refuge::Anywhere,
+            };
+            let free = match seg.window_off {
+                None => !done && seg.held.as_ref().is_some_and(&in_place),
+                Some(_) => {
+                    let waits = seg.claimed || ring.is_waiting(index);
+                    stuck |= done || seg.lent > 0 || !waits || to == Refuge::Nowhere;
+                    !stuck
+                }
+            };
+            if free {
+                return Some(ToMove {
+                    index,
+                    pos: seg.pos,
+                    len: seg.len,
+                    born: seg.born,
+                    window_off: seg.window_off,
+                    to_area: to == Refuge::Area,
+                });
+            }
+        }
+        None
+    }
+
+    /// The segment of `what`, if it is where it was.
+    fn still(&mut self, what: &ToMove) -> Option<&mut Segment<T>> {
+        let seg = self.get_mut(what.index)?;
+        let same = seg.pos == what.pos && seg.window_off == what.window_off;
+        (same && seg.taken < seg.len && seg.lent == 0).then_some(seg)
+    }
+
+    fn note_moved(&mut self, room: u64) {
+        self.in_window = self.in_window.saturating_sub(room);
+        self.moved = self.moved.saturating_add(room);
+    }
+
+    /// `copy` has the bytes of `what`, and holds them from now on; only while nobody reads by recv(). Returns
+    /// what is not needed any more: what held them before, or the copy if it came too late.
+    pub fn move_held(
+        &mut self,
+        ring: &impl Descriptors,
+        what: &ToMove,
+        copy: T,
+    ) -> Result<Option<T>, T> {
+        let index = what.index;
+        let Some(seg) = self.still(what) else {
+            return Err(copy);
+        };
+        if seg.window_off.is_none() {
+            return match &mut seg.held {
+                Some(held) => Ok(Some(core::mem::replace(held, copy))),
+                None => Err(copy),
+            };
+        }
+        // What the program may take from its ring is not for recv() alone.
+        let free = seg.claimed || ring.refuge() == Refuge::Anywhere && ring.claim(index);
+        if !free {
+            return Err(copy);
+        }
+        seg.claimed = true;
+        seg.held = Some(copy);
+        seg.window_off = None;
+        seg.moved = Moved::Copy;
+        let room = seg.room();
+        self.note_moved(room);
+        Ok(None)
+    }
+
+    /// The bytes of `what` are in the ring's escape area at `off`, where the program finds them from now on;
+    /// false if it has begun to read them where they were.
+    pub fn move_to_area(&mut self, ring: &impl Descriptors, what: &ToMove, off: u32) -> bool {
+        let index = what.index;
+        let Some(seg) = self.still(what) else {
+            return false;
+        };
+        if seg.claimed || seg.window_off.is_none() || !ring.escape(index, off) {
+            return false;
+        }
+        seg.window_off = None;
+        seg.moved = Moved::Area(off);
+        let room = seg.room();
+        self.note_moved(room);
+        true
+    }
+
+    /// How much of the room of what was moved is to be given to the peer, so that it never has more than
+    /// `most` of it; it counts as given.
+    pub fn give(&mut self, most: u64) -> u64 {
+        let owed = self.moved.saturating_sub(self.given);
+        let now = owed.min(most.saturating_sub(self.given));
+        self.given = self.given.saturating_add(now);
+        now
     }
 }

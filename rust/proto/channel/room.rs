@@ -72,6 +72,13 @@ impl Channel {
         self.free_unwanted();
     }
 
+    /// `window` bytes of what is unread are in the window no more, though nobody has read them: their room is the
+    /// peer's again, or the pool's if the window goes back. In the order of the stream, before what is in
+    /// the window still.
+    pub fn moved(&mut self, window: u64) {
+        self.count_freed(Count::default(), window);
+    }
+
     fn count_freed(&mut self, sum: Count, window: u64) {
         self.freed.msgs = self.freed.msgs.wrapping_add(sum.msgs);
         self.freed.small = self.freed.small.wrapping_add(sum.small);

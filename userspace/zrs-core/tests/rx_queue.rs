@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use common::{cases, Rng};
-use zrs_core::rx_queue::{Descriptors, NoRing, RxQueue, Segment};
+use zrs_core::rx_queue::{Descriptors, Moved, NoRing, Refuge, RxQueue, Segment};
 use zrs_core::Violation;
 
 const FREE: u32 = 0;
@@ -51,6 +51,12 @@ impl Descriptors for Ring {
     fn clear(&self, index: u32) {
         self.cell(index).set(FREE);
     }
+    fn refuge(&self) -> Refuge {
+        Refuge::Nowhere
+    }
+    fn escape(&self, _: u32, _: u32) -> bool {
+        false
+    }
 }
 
 type Queue = RxQueue<Vec<Option<Segment<u64>>>>;
@@ -68,6 +74,8 @@ fn seg(pos: u64, len: u32, window_off: Option<u32>) -> Segment<u64> {
         taken: 0,
         claimed: window_off.is_none(),
         lent: 0,
+        born: pos,
+        moved: Moved::No,
         pad: window_off.map_or(0, |off| off % 3),
     }
 }

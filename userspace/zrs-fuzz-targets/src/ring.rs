@@ -9,7 +9,7 @@ use std::mem::{align_of, size_of};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use zrs_core::rx_queue::{Descriptors, RxQueue, Segment};
+use zrs_core::rx_queue::{Descriptors, Moved, Refuge, RxQueue, Segment};
 use zrs_sys::abi::*;
 use zrs_sys::fake::{from_head, pair_from, Bell, Kernel};
 use zrs_sys::{Held, Look, Ring};
@@ -266,6 +266,12 @@ impl Descriptors for Words {
     fn clear(&self, index: u32) {
         self.at(index).set(ZRS_DESC_FREE);
     }
+    fn refuge(&self) -> Refuge {
+        Refuge::Nowhere
+    }
+    fn escape(&self, _: u32, _: u32) -> bool {
+        false
+    }
 }
 
 /// A segment as the kernel alone knows it.
@@ -302,6 +308,8 @@ fn queue(input: &mut Input<'_>) {
                     taken: 0,
                     claimed,
                     lent: 0,
+                    born: pos,
+                    moved: Moved::No,
                     pad: len % 3,
                 });
                 assert_eq!(pushed.is_ok(), model.len() < entries);

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use zrs_core::rx_queue::{Descriptors, Segment};
+use zrs_core::rx_queue::{Descriptors, Refuge, Segment};
 
 pub const FREE: u32 = 0;
 pub const READY: u32 = 1;
@@ -94,5 +94,16 @@ impl Descriptors for MaybeRing {
         if let Some(r) = &self.0 {
             r.cell(index).set(FREE);
         }
+    }
+
+    fn refuge(&self) -> Refuge {
+        match self.0 {
+            None => Refuge::Anywhere,
+            Some(_) => Refuge::Nowhere,
+        }
+    }
+
+    fn escape(&self, _: u32, _: u32) -> bool {
+        false
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use zrs_core::channel::{Channel, Event, Failure, Limits, State};
-use zrs_core::rx_queue::{RxQueue, Segment};
+use zrs_core::rx_queue::{Moved, RxQueue, Segment};
 use zrs_core::wire::{Header, Refusal, Type};
 use zrs_core::{ChanId, Violation};
 
@@ -465,6 +465,8 @@ impl World {
             held,
             taken: 0,
             lent: 0,
+            born: 0,
+            moved: Moved::No,
             pad,
         };
         let Ok(index) = s.rx.push(seg) else {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where what has escaped lies in the escape area of a ring: pieces in a row, which are freed in the order in
+//! which they were made.
+
+/// Pieces begin at multiples of this.
+const ALIGN: u32 = 64;
+
+/// What of an area is in use: from `head` to `tail`, around its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AreaRing {
+    size: u32,
+    head: u32,
+    tail: u32,
+    pieces: u32,
+}
+
+impl AreaRing {
+    /// An area of `size` bytes, empty.
+    pub fn new(size: u32) -> Self {
+        Self {
+            size,
+            ..Self::default()
+        }
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.pieces == 0
+    }
+
+    /// Room for `len` bytes, or `None`.
+    pub fn alloc(&mut self, len: u32) -> Option<u32> {
+        if self.pieces == 0 {
+            (self.head, self.tail) = (0, 0);
+        }
+        let len = len.max(1).checked_next_multiple_of(ALIGN)?;
+        // Up to the end, or up to what is oldest; full and empty look alike.
+        let wraps = self.tail < self.head || self.tail == self.head && self.pieces > 0;
+        let until = if wraps { self.head } else { self.size };
+        let at = if until.saturating_sub(self.tail) >= len {
+            self.tail
+        } else if !wraps && self.head >= len {
+            0
+        } else {
+            return None;
+        };
+        self.tail = at.saturating_add(len);
+        self.pieces = self.pieces.saturating_add(1);
+        Some(at)
+    }
+
+    /// The last piece that was made is not needed after all.
+    pub fn undo(&mut self, at: u32) {
+        self.tail = at;
+        self.pieces = self.pieces.saturating_sub(1);
+    }
+
+    /// The oldest piece, `len` bytes at `at`, is free again.
+    pub fn free(&mut self, at: u32, len: u32) {
+        self.head = at.saturating_add(len.max(1).next_multiple_of(ALIGN));
+        self.pieces = self.pieces.saturating_sub(1);
+    }
+}
