@@ -20,7 +20,7 @@ use crate::Result;
 /// devices that share it (or what the parameter pool_mib says). Blocks hold small messages, windows large ones.
 /// Unread: data that no program has taken; what stays longer than the residency may escape to main memory, as the
 /// policy says. Residency: how many messages stayed for so long. Pools: Blocks and Leased are bytes,
-/// LowBlocks the fewest blocks of the shared receive queue that were ever free.
+/// BlocksUsed those in the shared receive queue and with data, LeastReady the fewest that were ever left in the queue.
 #[derive(clap::Args)]
 pub struct Pool {
     /// Print a JSON object: the arrays "caches" and "pools"; with --watch one on each line
@@ -133,7 +133,8 @@ impl Seen {
             "<Leased",
             "<Windows",
             "<BlocksHeld",
-            "<LowBlocks",
+            "<LeastReady",
+            "<BlocksUsed",
         ]);
         for p in &self.pools {
             table.row(vec![
@@ -144,7 +145,8 @@ impl Seen {
                 p.window_bytes.to_string(),
                 p.windows.to_string(),
                 p.blocks_held.to_string(),
-                format!("{}/{}", p.blocks_low, p.blocks),
+                p.blocks_low.to_string(),
+                p.blocks.to_string(),
             ]);
         }
         table.text()

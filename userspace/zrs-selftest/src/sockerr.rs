@@ -438,6 +438,18 @@ fn options(args: &Args, checks: &mut Checks) -> Option<()> {
         let seen = raw::setsockopt(&fd, LEVEL, RX_RING, &bytes_of(&value));
         checks.errno(&format!("ring with {name}"), seen, &[libc::EINVAL]);
     }
+    for (name, escape_offset, escape_bytes) in
+        [("escape_offset", 4096, 0), ("escape_bytes", 0, 4096)]
+    {
+        let value = zrs_rx_ring {
+            flags: abi::ZRS_RX_RING_ESCAPE,
+            escape_offset,
+            escape_bytes,
+            ..Default::default()
+        };
+        let seen = raw::setsockopt(&fd, LEVEL, RX_RING, &bytes_of(&value));
+        checks.errno(&format!("ring with {name} not zero"), seen, &[libc::EINVAL]);
+    }
     let short = raw::setsockopt(&fd, LEVEL, RX_RING, &fresh[..len - 1]);
     checks.errno("ring with a short value", short, &[libc::EINVAL]);
     let seen = raw::setsockopt_bad_pointer(&fd, LEVEL, RX_RING, len);

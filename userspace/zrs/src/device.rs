@@ -126,9 +126,9 @@ pub struct Pool {
     pub blocks_held: u64,
     /// Number of the cache that it shares with others: [`Cache::number`].
     pub cache: u32,
-    /// Blocks of the shared receive queue.
+    /// Blocks in the shared receive queue, and with data.
     pub blocks: u32,
-    /// The fewest of them that were free since the module was loaded.
+    /// The fewest that were left in the queue since the module was loaded.
     pub blocks_low: u32,
 }
 
