@@ -81,7 +81,7 @@ impl RdmaDev {
             Err(e) => {
                 pr_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
                 // What the device lacks it will always lack; the rest may be better next time.
-                state.unfit = e == EOPNOTSUPP() || e == EINVAL;
+                state.unfit = e == EOPNOTSUPP();
                 Err(ENODEV)
             }
         }
