@@ -372,14 +372,16 @@ impl Pool {
             pages += all;
             leased += used;
         }
+        let ready = self.blocks_used();
         Usage {
             bytes: pages << PAGE_SHIFT,
             blocks: self.layout.first_window << PAGE_SHIFT,
             leased: leased << PAGE_SHIFT,
             windows: self.windows.lock().len(),
             held: self.held.load(Relaxed),
-            ready: self.blocks_used(),
-            ready_low: self.ready_low.load(Relaxed).max(0) as u32,
+            ready,
+            // Before the first has come out of the queue: all of them.
+            ready_low: (self.ready_low.load(Relaxed).max(0) as u32).min(ready),
         }
     }
 }
