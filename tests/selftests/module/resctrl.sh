@@ -5,6 +5,7 @@
 # module: none
 # hosts: none
 # debug: no
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 
 SCRIPT=$(cd "$(dirname "$0")/../../.." && pwd)/userspace/tools/zrs-resctrl
