@@ -108,7 +108,7 @@ debug-kernel: kernel ## stage: the debug kernel (10 to 25 minutes on 2 cores, on
 	@ZRS_KERNEL=debug $(VM)/stage-initramfs
 
 .PHONY: install
-install: ## install a module built with KDIR (default: the running kernel's tree), the command and the C library
+install: ## install a module built with KDIR (default: the running kernel's tree), the command, the C library and zrs-resctrl
 	@tests/vm/install "$(KDIR)"
 
 .PHONY: clean

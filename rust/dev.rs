@@ -20,6 +20,7 @@ use crate::kern::sock::family::SocketFamily;
 use crate::socket::Sock;
 use crate::stats::STATS;
 use crate::transport::link::LinkState;
+use crate::transport::reserve;
 use crate::uapi::*;
 
 /// The device.
@@ -41,6 +42,7 @@ impl DeviceOps for Control {
             ZRS_IOC_LINK => answer(arg, |l| link(host, l)),
             ZRS_IOC_SOCK => answer(arg, |s| sock(host, s)),
             ZRS_IOC_TABLE => answer(arg, |t| table(host, t)),
+            ZRS_IOC_CACHE => answer(arg, |c| cache(host, c)),
             _ => Err(ENOTTY),
         }
     }
@@ -133,6 +135,7 @@ fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
 }
 
 fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
+    zero(&[u64::from(p.reserved0)])?;
     zero(&p.reserved)?;
     let mut index = usize::try_from(p.cursor).map_err(|_| ENOENT)?;
     let devices = host.devices.lock();
@@ -150,11 +153,29 @@ fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
             window_bytes: u.leased as u64,
             windows: u.windows as u64,
             blocks_held: u64::from(u.held),
+            cache: host.cache_index(&pool.cache),
+            blocks: u.blocks_used,
+            blocks_low: u.blocks_low,
             ..Default::default()
         };
         put_name(&mut p.device, &dev.name);
         return Ok(());
     }
+}
+
+fn cache(host: &Arc<Host>, c: &mut zrs_ioc_cache) -> Result {
+    zero(&c.reserved)?;
+    let index = usize::try_from(c.cursor).map_err(|_| ENOENT)?;
+    let cache = host.caches.lock().get(index).cloned().ok_or(ENOENT)?;
+    *c = zrs_ioc_cache {
+        cursor: index as u64 + 1,
+        escape_reserved: reserve::promised(),
+        escape_max: reserve::most(),
+        refused: reserve::REFUSED.get(),
+        ..Default::default()
+    };
+    cache.tell(c);
+    Ok(())
 }
 
 fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {

@@ -2,7 +2,7 @@
 
 //! What the module has once: devices, links, channels, ports, and the network namespaces in use.
 //!
-//! Locks: `opening`, then `nets`, then `links`, then `devices` (mutexes; `lenders` comes after a link's `drain`); `table` is
+//! Locks: `opening`, then `nets`, then `links`, then `devices`, then `caches` (mutexes; `lenders` comes after a link's `drain`); `table` is
 //! a spinlock below all others.
 //! See `socket.rs` for the whole order.
 
@@ -31,6 +31,7 @@ use crate::kern::task::{now_ns, random_u64};
 use crate::kern::work::{self, Queue};
 use crate::proto::channel::Failure;
 use crate::socket::{Ports, Sock};
+use crate::transport::cache::Cache;
 use crate::transport::cm::Listener;
 use crate::transport::device::RdmaDev;
 use crate::transport::link::Link;
@@ -57,6 +58,8 @@ pub(crate) struct Host {
     links: Mutex<KVec<Arc<Link>>>,
     #[pin]
     pub(crate) devices: Mutex<KVec<Arc<RdmaDev>>>,
+    #[pin]
+    pub(crate) caches: Mutex<KVec<Arc<Cache>>>,
     #[pin]
     pub(crate) ports: Mutex<Ports>,
     #[pin]
@@ -121,6 +124,7 @@ impl Host {
                 grown: Atomic::new(0),
                 links <- new_mutex!(KVec::new(), "zrs_host::links"),
                 devices <- new_mutex!(KVec::new(), "zrs_host::devices"),
+                caches <- new_mutex!(KVec::new(), "zrs_host::caches"),
                 ports <- new_mutex!(Ports::new(), "zrs_host::ports"),
                 table <- table,
                 watched <- new_mutex!(Watched::new(), "zrs_host::watched"),
@@ -159,6 +163,9 @@ impl Host {
         work::cancel_delayed::<Host, 5>(this);
         let lenders = core::mem::take(&mut *this.lenders.lock());
         drop(lenders);
+        let caches = core::mem::take(&mut *this.caches.lock());
+        caches.iter().for_each(|cache| cache.stop());
+        drop(caches);
         this.queue.flush();
         HOST.clear();
     }
@@ -177,6 +184,20 @@ impl Host {
             }
         }
         Ok(())
+    }
+
+    /// A parameter of the pools was written: each pool sees to it. Sleeps.
+    pub(crate) fn pool_changed(&self) {
+        for cache in self.caches.lock().iter() {
+            cache.resize();
+        }
+    }
+
+    /// The cursor by which ZRS_IOC_CACHE finds a cache.
+    pub(crate) fn cache_index(&self, cache: &Arc<Cache>) -> u32 {
+        let caches = self.caches.lock();
+        let at = caches.iter().position(|c| Arc::ptr_eq(c, cache));
+        at.unwrap_or(caches.len()) as u32
     }
 
     /// A socket is made in `net`. ENOMEM, but not while there is another one.
@@ -287,7 +308,7 @@ impl WorkItem<2> for Host {
     fn run(host: Arc<Host>) {
         let mut waiting = false;
         for dev in host.devices.lock().iter() {
-            if let Some(pool) = dev.existing_pool().filter(|pool| pool.has_wishes()) {
+            if let Some(pool) = dev.existing_pool().filter(|pool| pool.wants_room()) {
                 pool.look_after();
                 waiting = true;
             }

@@ -12,6 +12,7 @@
 pub mod area;
 pub mod chardev;
 pub mod contig;
+pub mod cpu;
 pub mod errno;
 pub mod fault;
 pub mod global;
@@ -22,6 +23,7 @@ pub mod pin;
 pub mod shared;
 pub mod sock;
 pub mod task;
+pub mod timer;
 pub mod uapi;
 pub mod vma;
 pub mod wait;

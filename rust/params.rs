@@ -1,22 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's parameters: units, defaults, and which values make sense. Read-only after load;
-//! sysfs shows them under /sys/module/zrs/parameters.
+//! The module's parameters: units, defaults, and which values make sense. Sysfs shows them under
+//! /sys/module/zrs/parameters, where some can be written; the others are read-only after load.
 
 use kernel::prelude::*;
 
-use crate::kern::param::{uint_param, Uint};
+use crate::host::Host;
+use crate::kern::param::{names_param, uint_param, writable_uint_param, Uint};
 use crate::proto::{channel, link_flow, wire};
 
-uint_param!(
-    /// Size of the receive pool of each RDMA device, in MiB.
-    POOL_MIB, "pool_mib", 8,
-    "receive pool of each RDMA device, MiB (default 8)"
+writable_uint_param!(
+    /// Size of the receive pool of each cache, in MiB; 0: as rate, residency and cache say.
+    POOL_MIB, "pool_mib", 0, 0, 1 << 22,
+    "receive pool of each cache, MiB, 0: by rate, residency and cache (default 0)",
+    pool_changed
+);
+writable_uint_param!(
+    /// For how long data stays in the pool before it may go to main memory, in microseconds.
+    RESIDENCY_US, "residency_us", 200, 1, 1_000_000,
+    "time for which data stays in the pool unread, microseconds (default 200)",
+    pool_changed
+);
+writable_uint_param!(
+    /// How much of what arrives in that time the pool is made for, in percent.
+    RESIDENT_PERCENT, "resident_percent", 100, 1, 100,
+    "part of what arrives in that time that the pool has room for, percent (default 100)",
+    pool_changed
 );
 uint_param!(
-    /// Size of a window leased to a channel with bulk data, in KiB.
-    WINDOW_KIB, "window_kib", 1024,
-    "window of a channel with bulk data, KiB (default 1024)"
+    /// Size of a last-level cache, in KiB; 0: as the CPU says.
+    CACHE_KIB, "cache_kib", 0,
+    "last-level cache, KiB, 0: as the CPU says (default 0)"
+);
+names_param!(
+    /// When data that nobody has read for `residency_us` goes to main memory: never (0), while somebody else
+    /// wants the room (1), in any case (2).
+    ESCAPE, "escape", &[c"never", c"under-pressure", c"always"], 1,
+    "when unread data goes to main memory: never, under-pressure, always (default under-pressure)",
+    pool_changed
+);
+writable_uint_param!(
+    /// Main memory for data that left the pools, in MiB; 0: a quarter of all.
+    ESCAPE_MIB, "escape_mib", 0, 0, 1 << 24,
+    "main memory for data that left the pools, MiB, 0: a quarter of all (default 0)",
+    pool_changed
+);
+uint_param!(
+    /// Of a pool, what small messages have for themselves, in percent.
+    SMALL_PERCENT, "small_percent", 25,
+    "part of a pool that small messages have for themselves, percent (default 25)"
+);
+uint_param!(
+    /// Size of the largest window leased to a channel with bulk data, in KiB; 0: four chunks.
+    WINDOW_KIB, "window_kib", 0,
+    "largest window of a channel with bulk data, KiB, 0: four chunks (default 0)"
 );
 uint_param!(
     /// For how long nothing must have come into a window before another channel may have it, in
@@ -160,20 +197,28 @@ pub(crate) fn ack_timeout() -> u8 {
     ns.div_ceil(4096).next_power_of_two().trailing_zeros() as u8
 }
 
-/// Bytes in a window.
-pub(crate) fn window_bytes() -> usize {
-    (WINDOW_KIB.get() as usize) << 10
+/// A parameter of the pools was written.
+fn pool_changed() {
+    if let Some(host) = Host::get() {
+        host.pool_changed();
+    }
 }
 
-/// Refuses values that cannot work, with a line in the log that says which. A pool that is merely
-/// too large is not refused here: it fails with ENOMEM when it is made.
+/// Refuses values that cannot work, with a line in the log that says which; those that can be written
+/// are checked whenever they are. A pool that is merely too large is not refused here: it fails with
+/// ENOMEM when it is made.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 26] = [
-        ("pool_mib", &POOL_MIB, 1, u32::MAX),
+    let checks: [(&str, &Uint, u32, u32); 27] = [
+        // Far above any, and its bytes can still be counted.
+        ("cache_kib", &CACHE_KIB, 0, 1 << 24),
+        ("small_percent", &SMALL_PERCENT, 1, 75),
         (
             "window_kib",
             &WINDOW_KIB,
-            channel::WINDOW_MIN >> 10,
+            match WINDOW_KIB.get() {
+                0 => 0,
+                _ => channel::WINDOW_MIN >> 10,
+            },
             channel::WINDOW_MAX >> 10,
         ),
         ("window_idle_ms", &WINDOW_IDLE_MS, 0, 3_600_000),
@@ -209,7 +254,7 @@ pub(crate) fn check() -> Result {
             return Err(EINVAL);
         }
     }
-    if window_bytes() % kernel::page::PAGE_SIZE != 0 {
+    if WINDOW_KIB.get() % (kernel::page::PAGE_SIZE as u32 >> 10) != 0 {
         pr_err!("window_kib is not a whole number of pages\n");
         return Err(EINVAL);
     }

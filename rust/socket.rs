@@ -21,6 +21,7 @@
 
 mod area;
 mod connect;
+mod escape;
 mod info;
 mod lend;
 mod listen;
@@ -32,6 +33,7 @@ mod send;
 mod splice;
 mod window;
 
+pub(crate) use escape::Copied;
 pub(crate) use ports::Ports;
 pub(crate) use recv::Held;
 
@@ -55,6 +57,7 @@ use crate::kern::task::{self, now_ns};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
+use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
@@ -62,6 +65,7 @@ use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
 use crate::transport::link::Link;
+use crate::transport::reserve::{Reserved, REFUSED};
 use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
@@ -140,6 +144,12 @@ pub(crate) struct Inner {
     /// Segments that ever arrived.
     pub(crate) arrived: u64,
     ring: Option<Arc<Ring>>,
+    /// What of its escape area is in use.
+    refuge: AreaRing,
+    /// Main memory that is promised to what small messages the peer may send,
+    small_promise: Option<Reserved>,
+    /// and to what has been moved out of a window.
+    promise: Option<Arc<Reserved>>,
     /// Where the program wants what is mapped.
     area: Option<Arc<Area>>,
     /// The host looks for pages that were lent.
@@ -216,6 +226,9 @@ impl Sock {
                     rx: RxQueue::new(KVec::new()),
                     arrived: 0,
                     ring: None,
+                    refuge: AreaRing::default(),
+                    small_promise: None,
+                    promise: None,
                     area: None,
                     lender: false,
                     window: None,
@@ -276,6 +289,18 @@ impl Sock {
         if let Some(sk) = &inner.sk {
             sk.wake_state();
         }
+    }
+
+    /// What small messages the peer may send can be kept whatever happens. ENOBUFS if that cannot be promised.
+    fn promise_small(&self) -> Result {
+        if self.inner.lock().small_promise.is_some() {
+            return Ok(());
+        }
+        let promise = Reserved::new(u64::from(params::LIMITS.small)).inspect_err(|_| {
+            REFUSED.add(1);
+        })?;
+        self.inner.lock().small_promise = Some(promise);
+        Ok(())
     }
 
     fn sk(&self) -> Option<SkRef> {

@@ -10,6 +10,12 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 /// A counter, or a gauge when it also goes down.
 pub(crate) struct Counter(Atomic<i64>);
 
+impl Default for Counter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Counter {
     /// A counter at zero.
     pub(crate) const fn new() -> Self {

@@ -20,7 +20,7 @@ mod uapi;
 use kernel::{prelude::*, sync::Arc};
 
 use host::Host;
-use kern::{chardev, contig, sock::family::SocketFamily};
+use kern::{chardev, contig, param, sock::family::SocketFamily};
 use socket::Sock;
 use transport::device::Devices;
 
@@ -32,10 +32,12 @@ module! {
     license: "GPL",
 }
 
-/// What the module holds while it is loaded. The fields end in this order: no new sockets, no new
-/// calls, no devices and so no links on them, then the host with whatever is left.
+/// What the module holds while it is loaded. The fields end in this order: nothing that follows from
+/// writing a parameter, no new sockets, no new calls, no devices and so no links on them, then the
+/// host with whatever is left.
 #[pin_data]
 struct Zrs {
+    live: param::Live,
     family: SocketFamily<Sock>,
     #[pin]
     debug: debug::Debug,
@@ -67,6 +69,7 @@ impl kernel::InPlaceModule for Zrs {
             debug <- debug::Debug::new(host.0.clone()),
             control <- chardev::Registration::register(c"zrs"),
             family: SocketFamily::register()?,
+            live: param::Live::new(),
         })
     }
 }

@@ -14,6 +14,10 @@
 #include <linux/topology.h>
 #include <linux/uaccess.h>
 
+#ifdef CONFIG_X86
+#include <asm/cpuid/api.h>
+#endif
+
 /* memory */
 
 int zrs_helper_numa_mem_id(void)
@@ -167,6 +171,15 @@ size_t zrs_helper_sizeof_proto_ops(void)
 
 	return sizeof(*ops);
 }
+
+/* processors */
+
+#ifdef CONFIG_X86
+void zrs_helper_cpuid_count(u32 leaf, u32 index, u32 regs[4])
+{
+	cpuid_count(leaf, index, &regs[0], &regs[1], &regs[2], &regs[3]);
+}
+#endif
 
 /* tasks */
 

@@ -49,6 +49,11 @@ size_t zrs_helper_sizeof_inet_sock(void);
 size_t zrs_helper_sizeof_proto(void);
 size_t zrs_helper_sizeof_proto_ops(void);
 
+/* processors */
+#ifdef CONFIG_X86
+void zrs_helper_cpuid_count(u32 leaf, u32 index, u32 regs[4]);
+#endif
+
 /* tasks */
 void zrs_helper_send_sigpipe(void);
 bool zrs_helper_current_exiting(void);

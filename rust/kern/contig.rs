@@ -9,9 +9,11 @@
 //! A NIC may write any byte at any time. No reference to the memory is ever made: bytes go in and
 //! out by copying through raw pointers, and what was copied out is as untrusted as any input.
 
+use super::shared::SharedPages;
 use crate::bindings;
 use core::{ops::Range, ptr::NonNull};
 use kernel::{
+    alloc::Flags,
     iov::{IovIterDest, IovIterSource},
     page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
@@ -291,6 +293,8 @@ impl Drop for ContigPages {
 pub enum Payload<'a> {
     /// In this memory, so many from this byte on.
     Pool(&'a ContigPages, usize, usize),
+    /// In these pages, so many from this byte on. A program may write them at any time.
+    Shared(&'a SharedPages, usize, usize),
     /// These.
     Bytes(&'a [u8]),
 }
@@ -299,7 +303,7 @@ impl Payload<'_> {
     /// How many bytes.
     pub fn len(&self) -> usize {
         match self {
-            Self::Pool(_, _, len) => *len,
+            Self::Pool(_, _, len) | Self::Shared(_, _, len) => *len,
             Self::Bytes(bytes) => bytes.len(),
         }
     }
@@ -311,6 +315,9 @@ impl Payload<'_> {
         }
         match self {
             Self::Pool(mem, off, _) => Ok(mem.at(off.checked_add(done).ok_or(EINVAL)?, len)?),
+            Self::Shared(pages, off, _) => {
+                Ok(pages.bytes_at(off.checked_add(done).ok_or(EINVAL)?, len)?)
+            }
             Self::Bytes(bytes) => Ok(bytes.get(done..).ok_or(EINVAL)?.as_ptr()),
         }
     }
@@ -334,6 +341,36 @@ impl Payload<'_> {
             return Err(EFAULT);
         }
         Ok(n)
+    }
+
+    /// Copies them to `dst`. `EINVAL` if they are not all inside; then nothing is copied. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `dst` must be good for writing so many bytes, of which nobody has a reference and none is one of
+    /// these.
+    pub(super) unsafe fn copy_to_raw(&self, dst: *mut u8) -> Result {
+        let src = self.at(0, self.len())?;
+        // SAFETY: `src` is good for so many bytes (see `at`), `dst` by the caller's promise; copying bytes
+        // that change meanwhile is as in `ContigPages::read`.
+        unsafe { bindings::copy_payload(dst.cast(), src.cast(), self.len()) };
+        Ok(())
+    }
+
+    /// Copies them to memory of their own, which need not be contiguous. [`CHARGED`](super::memcg::CHARGED)
+    /// as `flags` has whoever is charged pay for it.
+    ///
+    /// Context: as `flags` say; may sleep in any case where there is more than a few pages.
+    ///
+    /// Errors: `EINVAL` if they are not all inside, `ENOMEM`.
+    pub fn copy_to_vec(&self, flags: Flags) -> Result<KVVec<u8>> {
+        let len = self.len();
+        let mut bytes = KVVec::with_capacity(len, flags)?;
+        // SAFETY: there is room for so many, and the new memory is ours alone.
+        unsafe { self.copy_to_raw(bytes.spare_capacity_mut().as_mut_ptr().cast()) }?;
+        // SAFETY: within the capacity, and written just now.
+        unsafe { bytes.inc_len(len) };
+        Ok(bytes)
     }
 }
 

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unsigned module parameters that sysfs shows, read-only after load.
+//! Module parameters that sysfs shows: numbers that are read-only after load, and numbers and names
+//! that can be written while the module is loaded.
 //!
-//! The kernel crate's `module!` makes parameters that sysfs does not show.
+//! The kernel crate's `module!` makes parameters that sysfs does not show, and none that can be written.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
 use crate::bindings;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use core::ptr::addr_of_mut;
+use kernel::{
+    error::to_result,
+    ffi::{c_char, c_int},
+    prelude::*,
+    str::CStr,
+    sync::atomic::{Atomic, Relaxed},
+};
 
 /// A parameter's value: the default, or what was given at load time.
 #[repr(transparent)]
@@ -30,13 +38,231 @@ impl Uint {
     }
 }
 
+/// What is called after a parameter was written while the module is live.
+///
+/// Context: may sleep. The lock of the module's parameters is held: one hook at a time, and it must not
+/// make or end a [`Live`].
+pub(crate) type Hook = fn();
+
+/// A number that can be written at any time, within a range.
+pub(crate) struct WritableUint {
+    value: Atomic<u32>,
+    min: u32,
+    max: u32,
+    hook: Option<Hook>,
+}
+
+impl WritableUint {
+    /// A parameter with its default, and the least and the most it can be.
+    pub(crate) const fn new(default: u32, min: u32, max: u32, hook: Option<Hook>) -> Self {
+        assert!(min <= default && default <= max);
+        Self {
+            value: Atomic::new(default),
+            min,
+            max,
+            hook,
+        }
+    }
+
+    /// The value, which is within the range. Any context; it may be another one the next time.
+    pub(crate) fn get(&self) -> u32 {
+        self.value.load(Relaxed)
+    }
+}
+
+impl Writable for WritableUint {
+    fn set(&self, text: &CStr) -> Result {
+        let mut value = 0;
+        // SAFETY: a C string, and a place for the number.
+        to_result(unsafe { bindings::kstrtouint(text.as_char_ptr(), 0, &mut value) })
+            .map_err(|_| EINVAL)?;
+        if value < self.min || value > self.max {
+            return Err(EINVAL);
+        }
+        self.value.store(value, Relaxed);
+        Ok(())
+    }
+
+    unsafe fn show(&self, page: *mut c_char) -> c_int {
+        // SAFETY: the caller's promise, and the format takes an `unsigned int`.
+        unsafe {
+            bindings::scnprintf(
+                page,
+                kernel::page::PAGE_SIZE,
+                c"%u\n".as_char_ptr(),
+                self.get(),
+            )
+        }
+    }
+
+    fn hook(&self) -> Option<Hook> {
+        self.hook
+    }
+}
+
+/// One of some names, which can be written at any time.
+pub(crate) struct Names {
+    index: Atomic<u32>,
+    names: &'static [&'static CStr],
+    hook: Option<Hook>,
+}
+
+impl Names {
+    /// A parameter with its names, and which of them is the default.
+    pub(crate) const fn new(
+        names: &'static [&'static CStr],
+        default: u32,
+        hook: Option<Hook>,
+    ) -> Self {
+        assert!((default as usize) < names.len());
+        Self {
+            index: Atomic::new(default),
+            names,
+            hook,
+        }
+    }
+
+    /// Which of the names it is, from 0. Any context; it may be another one the next time.
+    pub(crate) fn get(&self) -> u32 {
+        self.index.load(Relaxed)
+    }
+}
+
+impl Writable for Names {
+    fn set(&self, text: &CStr) -> Result {
+        let text = text.to_bytes();
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        let index = self.names.iter().position(|name| name.to_bytes() == text);
+        self.index.store(index.ok_or(EINVAL)? as u32, Relaxed);
+        Ok(())
+    }
+
+    unsafe fn show(&self, page: *mut c_char) -> c_int {
+        let name = self.names.get(self.get() as usize).unwrap_or(&c"");
+        // SAFETY: the caller's promise, and the format takes a C string.
+        unsafe {
+            bindings::scnprintf(
+                page,
+                kernel::page::PAGE_SIZE,
+                c"%s\n".as_char_ptr(),
+                name.as_char_ptr(),
+            )
+        }
+    }
+
+    fn hook(&self) -> Option<Hook> {
+        self.hook
+    }
+}
+
+/// A parameter that can be written.
+#[doc(hidden)]
+pub(crate) trait Writable: Sync + 'static {
+    /// Takes over a value. `EINVAL` for what is none; the old one stays then.
+    fn set(&self, text: &CStr) -> Result;
+
+    /// Writes the value as a line of text. Returns its length.
+    ///
+    /// # Safety
+    ///
+    /// `page` must be good for writing a page.
+    unsafe fn show(&self, page: *mut c_char) -> c_int;
+
+    /// What is called then.
+    fn hook(&self) -> Option<Hook>;
+}
+
+/// The operations of a parameter whose argument points to a `W`.
+#[doc(hidden)]
+pub(crate) struct Ops<W>(core::marker::PhantomData<W>);
+
+impl<W: Writable> Ops<W> {
+    pub(crate) const TABLE: bindings::kernel_param_ops = bindings::kernel_param_ops {
+        flags: 0,
+        set: Some(Self::set),
+        get: Some(Self::get),
+        free: None,
+    };
+
+    /// The parameter behind an entry.
+    ///
+    /// # Safety
+    ///
+    /// `kp` must be an entry with these operations.
+    unsafe fn param(kp: *const bindings::kernel_param) -> &'static W {
+        // SAFETY: the argument of such an entry points to a static `W` (`writable_param!`).
+        unsafe { &*(*kp).__bindgen_anon_1.arg.cast::<W>() }
+    }
+
+    /// # Safety
+    ///
+    /// Only the kernel may call this, with an entry that has these operations, a C string or null, and
+    /// the lock of the module's parameters held.
+    unsafe extern "C" fn set(val: *const c_char, kp: *const bindings::kernel_param) -> c_int {
+        if val.is_null() {
+            return EINVAL.to_errno();
+        }
+        // SAFETY: the caller's promise.
+        let (param, text) = unsafe { (Self::param(kp), CStr::from_char_ptr(val)) };
+        if let Err(e) = param.set(text) {
+            return e.to_errno();
+        }
+        // A load of its own is enough: the flag is written under the lock that is held here.
+        if LIVE.load(Relaxed) {
+            if let Some(hook) = param.hook() {
+                hook();
+            }
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Only the kernel may call this, with an entry that has these operations and a page to write.
+    unsafe extern "C" fn get(page: *mut c_char, kp: *const bindings::kernel_param) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { Self::param(kp).show(page) }
+    }
+}
+
+/// Whether hooks are called. Written under the lock of the module's parameters.
+static LIVE: Atomic<bool> = Atomic::new(false);
+
+/// While there is one, hooks are called; before and after, writing a parameter only stores the value.
+/// The module has one from the end of its start to the beginning of its end.
+pub(crate) struct Live(());
+
+impl Live {
+    /// From now on. Context: may sleep.
+    pub(crate) fn new() -> Self {
+        set_live(true);
+        Self(())
+    }
+}
+
+impl Drop for Live {
+    /// No hook runs when this returns. Context: may sleep; not from a hook.
+    fn drop(&mut self) {
+        set_live(false);
+    }
+}
+
+fn set_live(live: bool) {
+    let module = addr_of_mut!(kernel::bindings::__this_module);
+    // SAFETY: this very module, whose code runs.
+    unsafe { bindings::kernel_param_lock(module) };
+    LIVE.store(live, Relaxed);
+    // SAFETY: locked above.
+    unsafe { bindings::kernel_param_unlock(module) };
+}
+
 /// `struct kernel_param` as a static.
 #[doc(hidden)]
 #[repr(transparent)]
 pub(crate) struct Entry(pub(crate) bindings::kernel_param);
 
 // SAFETY: The C side serialises access to parameters, and Rust code only reads their values
-// through the atomic in `Uint`.
+// through the atomics in `Uint`, `WritableUint` and `Names`.
 unsafe impl Sync for Entry {}
 
 /// Declares `static NAME: Uint`, a module parameter `name` with a default and a description.
@@ -46,6 +272,95 @@ macro_rules! uint_param {
         pub(crate) static $static: $crate::kern::param::Uint =
             $crate::kern::param::Uint::new($default);
 
+        $crate::kern::param::entry!(
+            $name,
+            "uint",
+            $desc,
+            0o444,
+            ::core::ptr::addr_of!($crate::bindings::param_ops_uint),
+            // `param_ops_uint` writes an `unsigned int`, at load time only.
+            $static.as_ptr().cast()
+        );
+    };
+}
+pub(crate) use uint_param;
+
+/// Declares `static NAME: WritableUint`, a module parameter `name` with a default, a range (`EINVAL`
+/// outside of it) and a description; with a [`Hook`] or without.
+macro_rules! writable_uint_param {
+    (
+        $(#[doc = $doc:literal])* $static:ident, $name:literal, $default:expr,
+        $min:expr, $max:expr, $desc:literal $(, $hook:path)?
+    ) => {
+        $(#[doc = $doc])*
+        pub(crate) static $static: $crate::kern::param::WritableUint =
+            $crate::kern::param::WritableUint::new(
+                $default,
+                $min,
+                $max,
+                $crate::kern::param::hook!($($hook)?),
+            );
+
+        $crate::kern::param::writable_entry!(WritableUint, $static, $name, "uint", $desc);
+    };
+}
+pub(crate) use writable_uint_param;
+
+/// Declares `static NAME: Names`, a module parameter `name` that is one of some names (`EINVAL` for
+/// others), with the index of its default and a description; with a [`Hook`] or without.
+macro_rules! names_param {
+    (
+        $(#[doc = $doc:literal])* $static:ident, $name:literal, $names:expr, $default:expr,
+        $desc:literal $(, $hook:path)?
+    ) => {
+        $(#[doc = $doc])*
+        pub(crate) static $static: $crate::kern::param::Names = $crate::kern::param::Names::new(
+            $names,
+            $default,
+            $crate::kern::param::hook!($($hook)?),
+        );
+
+        $crate::kern::param::writable_entry!(Names, $static, $name, "string", $desc);
+    };
+}
+pub(crate) use names_param;
+
+#[doc(hidden)]
+macro_rules! hook {
+    () => {
+        None
+    };
+    ($hook:path) => {
+        Some($hook)
+    };
+}
+pub(crate) use hook;
+
+/// The entry of a parameter that can be written.
+#[doc(hidden)]
+macro_rules! writable_entry {
+    ($type:ident, $static:ident, $name:literal, $parmtype:literal, $desc:literal) => {
+        $crate::kern::param::entry!(
+            $name,
+            $parmtype,
+            $desc,
+            0o644,
+            {
+                static OPS: $crate::bindings::kernel_param_ops =
+                    $crate::kern::param::Ops::<$crate::kern::param::$type>::TABLE;
+                ::core::ptr::addr_of!(OPS)
+            },
+            // These operations take a pointer to such a static.
+            ::core::ptr::addr_of!($static).cast_mut().cast()
+        );
+    };
+}
+pub(crate) use writable_entry;
+
+/// What a parameter has in the module's sections.
+#[doc(hidden)]
+macro_rules! entry {
+    ($name:literal, $parmtype:literal, $desc:literal, $perm:literal, $ops:expr, $arg:expr) => {
         const _: () = {
             const NAME: &::core::ffi::CStr =
                 match ::core::ffi::CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
@@ -60,20 +375,17 @@ macro_rules! uint_param {
                     name: ::kernel::str::as_char_ptr_in_const_context(NAME),
                     // Only the address is taken.
                     mod_: ::core::ptr::addr_of_mut!(::kernel::bindings::__this_module),
-                    ops: ::core::ptr::addr_of!($crate::bindings::param_ops_uint),
-                    perm: 0o444,
+                    ops: $ops,
+                    perm: $perm,
                     level: -1,
                     flags: 0,
-                    __bindgen_anon_1: $crate::bindings::kernel_param__bindgen_ty_1 {
-                        // `param_ops_uint` writes an `unsigned int`, at load time only.
-                        arg: $static.as_ptr().cast(),
-                    },
+                    __bindgen_anon_1: $crate::bindings::kernel_param__bindgen_ty_1 { arg: $arg },
                 });
 
             #[link_section = ".modinfo"]
             #[used(compiler)]
-            static TYPE: [u8; concat!("parmtype=", $name, ":uint\0").len()] =
-                $crate::kern::param::bytes(concat!("parmtype=", $name, ":uint\0"));
+            static TYPE: [u8; concat!("parmtype=", $name, ":", $parmtype, "\0").len()] =
+                $crate::kern::param::bytes(concat!("parmtype=", $name, ":", $parmtype, "\0"));
 
             #[link_section = ".modinfo"]
             #[used(compiler)]
@@ -82,7 +394,7 @@ macro_rules! uint_param {
         };
     };
 }
-pub(crate) use uint_param;
+pub(crate) use entry;
 
 #[doc(hidden)]
 pub(crate) const fn bytes<const N: usize>(s: &str) -> [u8; N] {

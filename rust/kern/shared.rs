@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kernel memory shared with a program: the pages that a descriptor ring lives in.
+//! Kernel memory shared with a program: the pages that a descriptor ring or copied payload lives in.
 //!
 //! C: `include/linux/vmalloc.h` (`__vmalloc`, `vmalloc_to_page`). The program maps it by
 //! [`NewVma::map_shared`](super::vma::NewVma::map_shared) and may write anything to it at any time:
-//! every access is one atomic load or store at a checked place, and what is loaded is untrusted.
+//! an access is one atomic load or store at a checked place, and what is loaded is untrusted; or a copy
+//! of raw bytes, of which no reference is ever made. What is mapped by
+//! [`NewVma::map_shared_read_only`](super::vma::NewVma::map_shared_read_only) only the kernel writes.
 
-use crate::{bindings, kern::fault::points};
+use crate::{
+    bindings,
+    kern::{contig::Payload, fault::points},
+};
 use core::ptr::NonNull;
 use kernel::{
     page::{page_align, PAGE_SHIFT},
@@ -30,7 +35,7 @@ pub struct SharedPages {
 
 // SAFETY: the memory belongs to no task, and the address is the same in all of them.
 unsafe impl Send for SharedPages {}
-// SAFETY: all access is by atomic operations.
+// SAFETY: all access is by atomic operations, or copies raw bytes that may change at any time anyway.
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
@@ -67,16 +72,36 @@ impl SharedPages {
         self.base.as_ptr().cast()
     }
 
-    /// The place of a `T` at `off`; `EINVAL` if it is not all inside or not aligned.
-    fn at<T>(&self, off: usize) -> Result<*mut T> {
-        let inside = off
-            .checked_add(size_of::<T>())
-            .is_some_and(|end| end <= self.bytes);
-        if !inside || off % align_of::<T>() != 0 {
+    /// The address of byte `off`, if `len` bytes from there on are all inside; else `EINVAL`.
+    pub(super) fn bytes_at(&self, off: usize, len: usize) -> Result<*mut u8> {
+        match off.checked_add(len) {
+            // SAFETY: `off` is inside, or just behind, by the check and the type invariant.
+            Some(end) if end <= self.bytes => Ok(unsafe { self.base.as_ptr().add(off) }),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Copies all of `payload` to `off`. The CPU does it; no order with other accesses is implied, so
+    /// what announces the bytes is stored with release ordering.
+    ///
+    /// Context: any. Errors: `EINVAL` if it does not all fit, or is not all where it says; nothing is
+    /// copied then. Also if it is in these same pages.
+    pub fn write_from(&self, off: usize, payload: &Payload<'_>) -> Result {
+        if matches!(payload, Payload::Shared(from, ..) if core::ptr::eq(*from, self)) {
             return Err(EINVAL);
         }
-        // SAFETY: `off` is inside by the check above and the type invariant.
-        Ok(unsafe { self.base.as_ptr().add(off) }.cast())
+        let dst = self.bytes_at(off, payload.len())?;
+        // SAFETY: `dst` is good for so many bytes, of which no reference is ever made; the payload is not
+        // in these pages (above), and a slice is memory of its own.
+        unsafe { payload.copy_to_raw(dst) }
+    }
+
+    /// The place of a `T` at `off`; `EINVAL` if it is not all inside or not aligned.
+    fn at<T>(&self, off: usize) -> Result<*mut T> {
+        if off % align_of::<T>() != 0 {
+            return Err(EINVAL);
+        }
+        Ok(self.bytes_at(off, size_of::<T>())?.cast())
     }
 
     fn u32_at(&self, off: usize) -> Result<&Atomic<u32>> {

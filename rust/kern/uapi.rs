@@ -5,9 +5,9 @@
 
 use crate::bindings;
 pub use crate::bindings::{
-    zrs_desc, zrs_info, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait,
-    zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_ring,
-    zrs_rx_ring,
+    zrs_desc, zrs_info, zrs_ioc_cache, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map,
+    zrs_ioc_ring_wait, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version,
+    zrs_ring, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -29,6 +29,7 @@ macro_rules! plain {
 
 plain!(
     zrs_info,
+    zrs_ioc_cache,
     zrs_ioc_link,
     zrs_ioc_pool,
     zrs_ioc_recv_map,
@@ -61,6 +62,11 @@ constants!(
     ZRS_DESC_HELD: u32,
     ZRS_DESC_DONE: u32,
     ZRS_DESC_KERNEL: u32,
+    ZRS_DESC_ESCAPED: u32,
+    ZRS_RX_RING_ESCAPE: u32,
+    ZRS_ESCAPE_NEVER: u32,
+    ZRS_ESCAPE_ALWAYS: u32,
+    ZRS_RESIDENCY_BUCKETS: usize,
     ZRS_STATE_CLOSED: u32,
     ZRS_STATE_BOUND: u32,
     ZRS_STATE_LISTEN: u32,
@@ -82,7 +88,7 @@ constants!(
 pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3;
+pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -100,6 +106,8 @@ pub const ZRS_IOC_LINK: u32 = _IOWR::<zrs_ioc_link>(MAGIC, 0x04);
 pub const ZRS_IOC_SOCK: u32 = _IOWR::<zrs_ioc_sock>(MAGIC, 0x05);
 /// See the header.
 pub const ZRS_IOC_TABLE: u32 = _IOWR::<zrs_ioc_table>(MAGIC, 0x06);
+/// See the header.
+pub const ZRS_IOC_CACHE: u32 = _IOWR::<zrs_ioc_cache>(MAGIC, 0x07);
 /// See the header.
 pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);
 /// See the header.

@@ -138,6 +138,37 @@ impl<'a> NewVma<'a> {
         if !self.is_shared() || self.len() != pages.bytes() {
             return Err(EINVAL);
         }
+        self.insert(pages)?;
+        self.own(owner);
+        Ok(())
+    }
+
+    /// As [`map_shared`](Self::map_shared), but the program can only read, for good.
+    ///
+    /// Errors: `EINVAL` for a private mapping or a length that is not exactly that of `pages`,
+    /// `EACCES` for a writable one, `ENOMEM` (page tables).
+    pub fn map_shared_read_only<W: MappedOwner>(
+        self,
+        pages: &SharedPages,
+        owner: Arc<W>,
+    ) -> Result {
+        if !self.is_shared() {
+            return Err(EINVAL);
+        }
+        if self.wants_write() {
+            return Err(EACCES);
+        }
+        if self.len() != pages.bytes() {
+            return Err(EINVAL);
+        }
+        self.0.try_clear_maywrite()?;
+        self.insert(pages)?;
+        self.own(owner);
+        Ok(())
+    }
+
+    /// Puts `pages`, which are as long as the area, into it.
+    fn insert(&self, pages: &SharedPages) -> Result {
         self.0.set_dontcopy();
         self.0.set_dontexpand();
         self.0.set_dontdump();
@@ -147,11 +178,10 @@ impl<'a> NewVma<'a> {
             // SAFETY: the memory is a live area of vmalloc's, and `at` inside of it.
             let page = unsafe { bindings::vmalloc_to_page(pages.as_ptr().byte_add(at)) };
             let addr = self.0.start() + at;
-            // SAFETY: the area is being set up under the mmap_lock (type invariant) and as long as the memory, whose
-            // pages are ordinary ones, each counted by its mapping.
+            // SAFETY: the area is being set up under the mmap_lock (type invariant), and an address outside of it
+            // would be refused; the pages are ordinary ones, each counted by its mapping.
             to_result(unsafe { bindings::vm_insert_page(self.0.as_ptr(), addr, page) })?;
         }
-        self.own(owner);
         Ok(())
     }
 

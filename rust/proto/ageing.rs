@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What lies in a receive pool and was not read yet, in the order in which it arrived (row C5): one list,
-//! so that whoever looks for the oldest finds it at once.
+//! so that whoever looks for the oldest finds it at once. What could not be moved is set aside for a while.
 //!
 //! A message is known by the page of the pool in which it begins. No other one begins there: what is smaller
 //! than a page lies in a block of its own, and what lies in a window is larger.
@@ -13,41 +13,66 @@ use super::ChanId;
 /// No page.
 const NONE: u32 = u32::MAX;
 
-/// A page's place in the list.
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum In {
+    Nothing,
+    /// In the list by age.
+    Line,
+    /// In the list of those that could not be moved.
+    Aside,
+}
+
+/// A page's place.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     next: u32,
     prev: u32,
-    /// When to look at it, in nanoseconds: `u64::MAX` if it is not in the list.
     since: u64,
     user: ChanId,
+    /// Bytes.
+    len: u32,
+    place: In,
 }
 
 impl Node {
-    /// Not in the list.
+    /// In no list.
     pub const FREE: Self = Self {
         next: NONE,
         prev: NONE,
-        since: u64::MAX,
+        since: 0,
         user: ChanId { q: 0, gen: 0 },
+        len: 0,
+        place: In::Nothing,
     };
 }
 
-/// The list; `S` holds a node for each page.
-pub struct Ageing<S> {
-    nodes: S,
+/// The ends of a list.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
     first: u32,
     last: u32,
 }
 
+/// The lists; `S` holds a node for each page.
+pub struct Ageing<S> {
+    nodes: S,
+    line: Ends,
+    aside: Ends,
+}
+
 impl<S: DerefMut<Target = [Node]>> Ageing<S> {
-    /// An empty list over as many pages as there are nodes.
+    /// Nothing, over as many pages as there are nodes.
     pub fn new(mut nodes: S) -> Self {
         nodes.iter_mut().for_each(|node| *node = Node::FREE);
-        Self {
-            nodes,
+        let empty = Ends {
             first: NONE,
             last: NONE,
+        };
+        Self {
+            nodes,
+            line: empty,
+            aside: empty,
         }
     }
 
@@ -55,56 +80,103 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
         self.nodes.get_mut(page as usize)
     }
 
-    /// Something for channel `user` has arrived that begins in `page`, at `now`, which is not before what was
-    /// added before. Returns whether the list was empty.
-    pub fn add(&mut self, page: usize, user: ChanId, now: u64) -> bool {
-        self.remove(page);
-        let page = page as u32;
-        let last = self.last;
-        let Some(node) = self.node(page) else {
-            return false;
-        };
-        *node = Node {
-            next: NONE,
-            prev: last,
-            since: now.min(u64::MAX - 1),
-            user,
-        };
+    fn ends(&mut self, place: In) -> &mut Ends {
+        match place {
+            In::Aside => &mut self.aside,
+            _ => &mut self.line,
+        }
+    }
+
+    /// Puts `node` at the end of its list, as that of `page`.
+    fn link(&mut self, page: u32, mut node: Node) {
+        let last = self.ends(node.place).last;
+        node.next = NONE;
+        node.prev = last;
+        let Some(to) = self.node(page) else { return };
+        *to = node;
         match self.node(last) {
             Some(before) => before.next = page,
-            None => self.first = page,
+            None => self.ends(node.place).first = page,
         }
-        self.last = page;
-        last == NONE
+        self.ends(node.place).last = page;
     }
 
-    /// What begins in `page` is not there any more, or is to stay; nothing if there was nothing.
-    pub fn remove(&mut self, page: usize) {
-        let Some(node) = self.node(page as u32).filter(|n| n.since != u64::MAX) else {
-            return;
+    /// Takes `page` out of its list.
+    fn unlink(&mut self, page: u32) -> Option<Node> {
+        let node = self.node(page).filter(|n| n.place != In::Nothing)?;
+        let node = core::mem::replace(node, Node::FREE);
+        match self.node(node.prev) {
+            Some(before) => before.next = node.next,
+            None => self.ends(node.place).first = node.next,
+        }
+        match self.node(node.next) {
+            Some(after) => after.prev = node.prev,
+            None => self.ends(node.place).last = node.prev,
+        }
+        Some(node)
+    }
+
+    /// `len` bytes for channel `user` have arrived that begin in `page`, at `now`, which is not before what was
+    /// added before. Returns whether nothing was in line.
+    pub fn add(&mut self, page: usize, user: ChanId, len: u32, now: u64) -> bool {
+        let page = page as u32;
+        let _ = self.unlink(page);
+        let first = self.line.first == NONE;
+        let node = Node {
+            since: now,
+            user,
+            len,
+            place: In::Line,
+            ..Node::FREE
         };
-        let Node { next, prev, .. } = core::mem::replace(node, Node::FREE);
-        match self.node(prev) {
-            Some(before) => before.next = next,
-            None => self.first = next,
-        }
-        match self.node(next) {
-            Some(after) => after.prev = prev,
-            None => self.last = prev,
-        }
+        self.link(page, node);
+        first && self.line.first != NONE
     }
 
-    /// The oldest: its page, whose it is, and since when.
+    /// What begins in `page` is not there any more. Returns how many bytes it were, 0 if there was nothing.
+    pub fn remove(&mut self, page: usize) -> u32 {
+        self.unlink(page as u32).map_or(0, |node| node.len)
+    }
+
+    /// The oldest in line: its page, whose it is, and since when.
     pub fn oldest(&mut self) -> Option<(usize, ChanId, u64)> {
-        let page = self.first;
+        let page = self.line.first;
         self.node(page).map(|n| (page as usize, n.user, n.since))
     }
 
-    /// What is in `page` is looked at again when all that has arrived until `now` was.
-    pub fn postpone(&mut self, page: usize, now: u64) {
-        let user = self.node(page as u32).map(|n| (n.since, n.user));
-        if let Some((since, user)) = user.filter(|(since, _)| *since != u64::MAX) {
-            self.add(page, user, now.max(since));
+    /// What is in `page` cannot be moved now, and is set aside.
+    pub fn set_aside(&mut self, page: usize) {
+        if let Some(node) = self.unlink(page as u32) {
+            let place = In::Aside;
+            self.link(page as u32, Node { place, ..node });
         }
+    }
+
+    /// Puts all that was set aside back in line, as if it had arrived at `now`, which is not before what was added
+    /// before. Returns whether there was anything.
+    pub fn try_again(&mut self, now: u64) -> bool {
+        let mut any = false;
+        // As often as there are nodes at most.
+        for _ in 0..self.nodes.len() {
+            let page = self.aside.first;
+            let Some(node) = self.unlink(page) else { break };
+            any = true;
+            let place = In::Line;
+            let since = now;
+            self.link(
+                page,
+                Node {
+                    place,
+                    since,
+                    ..node
+                },
+            );
+        }
+        any
+    }
+
+    /// Whether something is set aside.
+    pub fn has_aside(&self) -> bool {
+        self.aside.first != NONE
     }
 }

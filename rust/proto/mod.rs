@@ -18,6 +18,7 @@
 
 pub mod ageing;
 pub mod area_ring;
+pub mod budget;
 pub mod channel;
 pub mod link_flow;
 pub mod link_table;
@@ -28,6 +29,7 @@ pub mod roster;
 pub mod runs;
 pub mod rx_queue;
 pub mod shares;
+pub mod sizing;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32

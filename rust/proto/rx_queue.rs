@@ -92,6 +92,8 @@ pub struct ToMove {
     pub pos: u64,
     /// Bytes.
     pub len: u32,
+    /// When it arrived.
+    pub born: u64,
     /// Where it lies in the window, if it does.
     pub window_off: Option<u32>,
     /// Whether the program is to find it in the escape area of its ring.
@@ -467,6 +469,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
                     index,
                     pos: seg.pos,
                     len: seg.len,
+                    born: seg.born,
                     window_off: seg.window_off,
                     to_area: to == Refuge::Area,
                 });

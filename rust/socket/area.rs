@@ -186,6 +186,6 @@ fn shift(addr: usize, piece: &Piece<'_>) -> usize {
             let off = *off as usize + piece.from;
             off.wrapping_sub(addr) & !PAGE_MASK
         }
-        Source::Held(_) => 0,
+        Source::Held(_) | Source::Area(..) => 0,
     }
 }

@@ -212,6 +212,7 @@ impl Sock {
             let inner = this.inner.lock();
             (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
+        this.promise_small()?;
         let chan = Chan::submit(&this.host, this, |id| {
             Channel::connect(id, local.port(), remote.port(), params::LIMITS)
         })?;

@@ -30,10 +30,11 @@ impl Sock {
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
                 let ring: uapi::zrs_rx_ring = val.read()?;
-                if ring.flags != 0 || ring.reserved != [0; 2] {
+                let zero = ring.escape_offset == 0 && ring.escape_bytes == 0;
+                if ring.flags & !uapi::ZRS_RX_RING_ESCAPE != 0 || !zero {
                     return Err(EINVAL);
                 }
-                Sock::make_ring(this)
+                Sock::make_ring(this, ring.flags)
             }
             (SOL_TCP, TCP_NODELAY) => val.read::<i32>().map(|_| ()),
             _ => Err(ENOPROTOOPT()),

@@ -177,6 +177,9 @@ impl Sock {
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
+        if child.promise_small().is_err() {
+            return Ok(Err(Refusal::NoResources));
+        }
         let chan = Chan::submit(host, &child, |id| {
             Channel::accepting(id, h.src, theirs, params::LIMITS)
         });

@@ -8,6 +8,8 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::escape::Copied;
+use super::ring::Ring;
 use super::{report_failure, take_turn, Sock};
 use crate::kern::contig::Payload;
 use crate::kern::errno::*;
@@ -17,7 +19,7 @@ use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::Segment;
+use crate::proto::rx_queue::{Moved, Segment};
 use crate::proto::ChanId;
 use crate::stats::STATS;
 use crate::transport::pool::HeldBlock;
@@ -30,8 +32,8 @@ const RX_FIRST: u32 = 4;
 pub(crate) enum Held {
     /// A block of the shared receive queue.
     Block(HeldBlock),
-    /// A copy, made so that the block could be used again.
-    Spilled(KVec<u8>),
+    /// A copy in main memory, made so that the pool could be used again.
+    Copy(Copied),
 }
 
 /// The right to consume what has arrived.
@@ -60,6 +62,8 @@ enum Next {
 pub(super) enum Source {
     Window(Arc<Window>, u32),
     Held(Held),
+    /// The escape area of the ring.
+    Area(Arc<Ring>, u32),
 }
 
 /// One receive call: takes what has arrived piece by piece.
@@ -91,8 +95,12 @@ impl Piece<'_> {
         match &self.source {
             Source::Window(window, off) => window.payload(*off as usize + self.from, self.len),
             Source::Held(Held::Block(block)) => block.payload(self.from, self.len),
-            Source::Held(Held::Spilled(bytes)) => {
-                let bytes = bytes.get(self.from..).and_then(|b| b.get(..self.len));
+            Source::Area(ring, off) => ring.area(*off as usize + self.from, self.len),
+            Source::Held(Held::Copy(copy)) => {
+                let bytes = copy
+                    .bytes()
+                    .get(self.from..)
+                    .and_then(|b| b.get(..self.len));
                 Ok(Payload::Bytes(bytes.ok_or(EINVAL)?))
             }
         }
@@ -253,10 +261,11 @@ impl Sock {
         if let Some(index) = inner.rx.claim_next(&inner.ring, from) {
             let window = inner.window.clone();
             let seg = inner.rx.get_mut(index)?;
-            let source = match (seg.window_off, window) {
-                (Some(off), Some(window)) => Source::Window(window, off),
-                (None, _) => Source::Held(seg.held.take()?),
-                (Some(_), None) => return Some(Err(EIO)),
+            let source = match (seg.window_off, seg.moved, window) {
+                (Some(off), _, Some(window)) => Source::Window(window, off),
+                (None, Moved::Area(off), _) => Source::Area(inner.ring.clone()?, off),
+                (None, _, _) => Source::Held(seg.held.take()?),
+                (Some(_), _, None) => return Some(Err(EIO)),
             };
             let next = Next::Data {
                 index,
@@ -307,7 +316,7 @@ impl Sock {
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         loop {
-            let freed = {
+            let (freed, window) = {
                 let mut inner = self.inner.lock();
                 let inner = &mut *inner;
                 let window = &inner.window;
@@ -321,8 +330,18 @@ impl Sock {
                     break;
                 };
                 inner.chan.with(|c| c.freed(freed.window, freed.small));
-                freed
+                if let (Moved::Area(off), Some(ring)) = (freed.moved, &inner.ring) {
+                    inner.refuge.free(off, freed.len);
+                    ring.holds_no_more(freed.len);
+                }
+                if inner.rx.moved() == 0 {
+                    inner.promise = None;
+                }
+                (freed, inner.window.clone())
             };
+            if let (Some(window), Some(off)) = (window, freed.window_off) {
+                window.left(off, freed.born);
+            }
             any = true;
             let n = freed.by_program as usize;
             self.counters.rx_bytes.add(&STATS.rx_bytes, n);

@@ -9,20 +9,24 @@
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 
 use super::area::AREA_OFFSET;
 use super::window::has_lasting;
 use super::Sock;
+use crate::kern::contig::Payload;
 use crate::kern::errno::*;
 use crate::kern::shared::SharedPages;
 use crate::kern::task::now_ns;
 use crate::kern::vma::{MappedOwner, NewVma};
 use crate::kern::wait::WaitMode;
 use crate::params;
+use crate::proto::area_ring::AreaRing;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Descriptors, Segment, Spent};
+use crate::proto::rx_queue::{Descriptors, Refuge, Segment, Spent};
+use crate::transport::cache::Cache;
 use crate::transport::pool::Pool;
 use crate::transport::window::Window;
 use crate::uapi;
@@ -31,6 +35,22 @@ use crate::uapi;
 pub(super) struct Ring {
     pages: SharedPages,
     entries: u32,
+    /// Where the program finds what has escaped, if it knows of it.
+    escape: Option<Escape>,
+}
+
+/// The escape area of a ring.
+struct Escape {
+    pages: SharedPages,
+    cache: Arc<Cache>,
+    /// Bytes in it.
+    holds: Atomic<u64>,
+}
+
+impl Drop for Escape {
+    fn drop(&mut self) {
+        self.cache.read_escaped(self.holds.load(Relaxed) as usize);
+    }
 }
 
 impl MappedOwner for Ring {}
@@ -43,7 +63,8 @@ const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
 const DESC_SIZE: usize = core::mem::size_of::<uapi::zrs_desc>();
 
 impl Ring {
-    fn new(entries: u32) -> Result<Arc<Self>> {
+    /// With an escape area for what comes into `window`, if `escapes`. ENOMEM.
+    fn new(entries: u32, window: Option<&Window>) -> Result<Arc<Self>> {
         let bytes = DESC_OFFSET + entries as usize * DESC_SIZE;
         let pages = SharedPages::new(bytes.next_multiple_of(kernel::page::PAGE_SIZE))?;
         pages.store_u32(
@@ -55,7 +76,48 @@ impl Ring {
             core::mem::offset_of!(uapi::zrs_ring, desc_offset),
             DESC_OFFSET as u32,
         )?;
-        Ok(Arc::new(Self { pages, entries }, GFP_KERNEL_ACCOUNT)?)
+        let escape = match window {
+            Some(window) => Some(Escape {
+                pages: SharedPages::new(2 * window.bytes())?,
+                cache: window.cache().clone(),
+                holds: Atomic::new(0),
+            }),
+            None => None,
+        };
+        let ring = Self {
+            pages,
+            entries,
+            escape,
+        };
+        Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Copies `payload` to the escape area, from `off` on.
+    pub(super) fn write_area(&self, off: u32, payload: &Payload<'_>) -> Result {
+        let escape = self.escape.as_ref().ok_or(EINVAL)?;
+        escape.pages.write_from(off as usize, payload)
+    }
+
+    /// `len` bytes of the escape area, from `off` on.
+    pub(super) fn area(&self, off: usize, len: usize) -> Result<Payload<'_>> {
+        let escape = self.escape.as_ref().ok_or(EINVAL)?;
+        Ok(Payload::Shared(&escape.pages, off, len))
+    }
+
+    /// `len` bytes are in the escape area now.
+    pub(super) fn holds(&self, len: u32) {
+        if let Some(escape) = &self.escape {
+            escape.holds.fetch_add(u64::from(len), Relaxed);
+            escape.cache.escaped(len as usize);
+        }
+    }
+
+    /// They are not any more.
+    pub(super) fn holds_no_more(&self, len: u32) {
+        if let Some(escape) = &self.escape {
+            escape.holds.fetch_sub(u64::from(len), Relaxed);
+            escape.cache.read_escaped(len as usize);
+        }
     }
 
     fn set_first(&self, n: u64) {
@@ -78,6 +140,12 @@ impl Ring {
         self.pages
             .load_u32_acquire(self.state_at(index))
             .unwrap_or(uapi::ZRS_DESC_HELD)
+    }
+
+    /// From one state to another, if it is in that.
+    fn swap(&self, index: u32, from: u32, to: u32) -> bool {
+        let swapped = self.pages.cmpxchg_u32(self.state_at(index), from, to);
+        matches!(swapped, Ok(Ok(_)))
     }
 
     fn set_state(&self, index: u32, state: u32) {
@@ -119,9 +187,9 @@ impl Ring {
 impl Descriptors for Option<Arc<Ring>> {
     fn claim(&self, index: u32) -> bool {
         self.as_ref().is_none_or(|ring| {
-            let (ready, kernel) = (uapi::ZRS_DESC_READY, uapi::ZRS_DESC_KERNEL);
-            let swapped = ring.pages.cmpxchg_u32(ring.state_at(index), ready, kernel);
-            matches!(swapped, Ok(Ok(_)))
+            let kernel = uapi::ZRS_DESC_KERNEL;
+            ring.swap(index, uapi::ZRS_DESC_READY, kernel)
+                || ring.swap(index, uapi::ZRS_DESC_ESCAPED, kernel)
         })
     }
 
@@ -131,8 +199,12 @@ impl Descriptors for Option<Arc<Ring>> {
     }
 
     fn is_waiting(&self, index: u32) -> bool {
-        self.as_ref()
-            .is_none_or(|ring| ring.state(index) == uapi::ZRS_DESC_READY)
+        self.as_ref().is_none_or(|ring| {
+            matches!(
+                ring.state(index),
+                uapi::ZRS_DESC_READY | uapi::ZRS_DESC_ESCAPED
+            )
+        })
     }
 
     fn set_done(&self, index: u32) {
@@ -146,18 +218,39 @@ impl Descriptors for Option<Arc<Ring>> {
             ring.set_state(index, uapi::ZRS_DESC_FREE);
         }
     }
+
+    fn refuge(&self) -> Refuge {
+        match self {
+            None => Refuge::Anywhere,
+            Some(ring) if ring.escape.is_some() => Refuge::Area,
+            Some(_) => Refuge::Nowhere,
+        }
+    }
+
+    fn escape(&self, index: u32, off: u32) -> bool {
+        self.as_ref().is_some_and(|ring| {
+            let at = ring.at(index) + core::mem::offset_of!(uapi::zrs_desc, escape_off);
+            // Before the state that says that it counts.
+            let _ = ring.pages.store_u32(at, off);
+            ring.swap(index, uapi::ZRS_DESC_READY, uapi::ZRS_DESC_ESCAPED)
+        })
+    }
 }
 
 /// Where the window's mapping begins in the socket's address space for mmap().
 const WINDOW_OFFSET: u64 = 1 << 32;
+
+/// And that of the escape area.
+const ESCAPE_OFFSET: u64 = 3 << 32;
 
 impl super::Inner {
     /// Whether the peer may soon be out of room.
     pub(super) fn is_crowded(&self) -> bool {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
         let in_window = self.chan.with(|c| c.window_unread()).unwrap_or(0);
-        // The rest lies elsewhere, and has a limit of its own.
-        let small = self.rx.bytes().saturating_sub(in_window);
+        // The rest lies elsewhere, and has a limit of its own; what was moved has another.
+        let elsewhere = in_window.saturating_add(self.rx.moved());
+        let small = self.rx.bytes().saturating_sub(elsewhere);
         room > 0 && in_window >= room / 2
             || small >= u64::from(params::LIMITS.small / 2)
             || self.rx.len() >= params::LIMITS.msgs / 2
@@ -173,7 +266,7 @@ impl super::Inner {
 
 impl Sock {
     /// ZRS_RX_RING: makes the ring and leases the window. See the UAPI for errors. Sleeps.
-    pub(super) fn make_ring(this: &Arc<Self>) -> Result {
+    pub(super) fn make_ring(this: &Arc<Self>, flags: u32) -> Result {
         {
             let inner = this.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
@@ -183,10 +276,9 @@ impl Sock {
                 return Ok(());
             }
         }
-        let ring = Ring::new(params::LIMITS.msgs)?;
         let until = now_ns().saturating_add(PATIENCE_NS);
         let made = loop {
-            match Sock::need_window(this, until).and_then(|()| this.attach_ring(&ring)) {
+            match Sock::need_window(this, until).and_then(|()| this.attach_ring(flags)) {
                 Ok(false) => continue,
                 made => break made.map(|_| ()),
             }
@@ -201,10 +293,12 @@ impl Sock {
     }
 
     /// Shows what is unread in the ring, and all that comes. False if the window has gone meanwhile.
-    fn attach_ring(&self, ring: &Arc<Ring>) -> Result<bool> {
+    fn attach_ring(&self, flags: u32) -> Result<bool> {
         let Some(window) = self.inner.lock().window.clone() else {
             return Ok(false);
         };
+        let escapes = (flags & uapi::ZRS_RX_RING_ESCAPE != 0).then_some(&*window);
+        let ring = Ring::new(params::LIMITS.msgs, escapes)?;
         if !window.admit_ring() {
             return Err(ENOBUFS());
         }
@@ -239,7 +333,9 @@ impl Sock {
         }
         // Another thread that tried at the same time may have cleared the mark.
         window.set_ring(true);
-        inner.ring = Some(ring.clone());
+        let area = ring.escape.as_ref().map_or(0, |e| e.pages.bytes());
+        inner.refuge = AreaRing::new(area as u32);
+        inner.ring = Some(ring);
         Ok(true)
     }
 
@@ -257,14 +353,16 @@ impl Sock {
             (Some(ring), Some(window)) => (ring, window),
             _ => return Err(ENOTCONN()),
         };
+        let escape = ring.escape.as_ref();
         Ok(uapi::zrs_rx_ring {
-            flags: 0,
+            flags: escape.map_or(0, |_| uapi::ZRS_RX_RING_ESCAPE),
             entries: ring.entries,
             ring_offset: 0,
             ring_bytes: ring.pages.bytes() as u64,
             window_offset: WINDOW_OFFSET,
             window_bytes: window.bytes() as u64,
-            reserved: [0; 2],
+            escape_offset: escape.map_or(0, |_| ESCAPE_OFFSET),
+            escape_bytes: escape.map_or(0, |e| e.pages.bytes() as u64),
         })
     }
 
@@ -281,6 +379,10 @@ impl Sock {
         match vma.offset() {
             0 => vma.map_shared(&ring.pages, ring.clone()),
             WINDOW_OFFSET => vma.map_window(window.ok_or(EINVAL)?),
+            ESCAPE_OFFSET => {
+                let escape = ring.escape.as_ref().ok_or(EINVAL)?;
+                vma.map_shared_read_only(&escape.pages, ring.clone())
+            }
             _ => Err(EINVAL),
         }
     }

@@ -49,7 +49,9 @@ impl Sock {
                 .as_ref()
                 .is_some_and(|w| Arc::ptr_eq(w, window));
             let idle = window.idle_user(least).is_some();
-            if !ours || !idle || !inner.rx.is_empty() || inner.ring.is_some() || inner.released {
+            // What was moved out of it needs it no more.
+            let unread = inner.rx.in_window() > 0;
+            if !ours || !idle || unread || inner.ring.is_some() || inner.released {
                 return false;
             }
             if !this.take_window_back(inner) {
@@ -98,14 +100,15 @@ impl Sock {
             let (has, lasts, unread, link) = {
                 let inner = this.inner.lock();
                 let revoking = inner.chan.is_some_and(Channel::revoking);
-                let unread = !revoking && !inner.rx.is_empty();
+                let moved = inner.rx.moved() > 0 && inner.window.is_none();
+                let unread = !revoking && inner.rx.in_window() > 0 || moved;
                 let lasts = has_lasting(&inner);
                 (inner.window.is_some(), lasts, unread, inner.link.clone())
             };
             if lasts {
                 return Ok(());
             }
-            if has && unread {
+            if unread {
                 return Err(EBUSY);
             }
             if !has {
@@ -160,9 +163,12 @@ impl Sock {
         let window = {
             let mut inner = self.inner.lock();
             let quiet = inner.chan.window_quiet();
-            let read = inner.rx.is_empty() || inner.chan.is_some_and(|c| c.window_unread() == 0);
+            let read = inner.rx.in_window() == 0;
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();
+                // The room of what was moved is nobody's in this window any more.
+                let room = inner.rx.give(u64::MAX);
+                inner.chan.with(|c| c.moved(room));
                 let lent = window.as_ref().filter(|window| !window.is_whole());
                 if let Some(gone) = lent.map(|window| window.gone()) {
                     inner.kept = Some(gone);

@@ -15,6 +15,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, Arc, ArcBorrow, Completion, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
+use super::cache::Cache;
 use super::link::{hello, Link, LinkState, Queues, Terms};
 use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
 use crate::host::Host;
@@ -165,7 +166,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     tx.slots = slots;
     tx.free = free;
     tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
-    tx.bound_bulk(rate, params::BULK_US.get());
+    tx.bound_bulk(rate, params::BULK_US.get(), Cache::chunk(rate));
     if let Some((ip, _)) = ipv4(id.local_addr()) {
         tx.local = ip;
     }

@@ -17,6 +17,8 @@ use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
 use crate::pr_warn_ratelimited;
 use crate::stats::STATS;
+use crate::transport::cache::Cache;
+use crate::transport::extent::Extent;
 use crate::transport::pool::{Layout, Pool};
 
 /// A device, from its appearance to its removal.
@@ -39,6 +41,7 @@ struct State {
 pub(crate) struct Verbs {
     // The queue goes before the memory that it names.
     pub(crate) srq: Arc<Srq>,
+    /// Of the memory that the blocks are in.
     pub(crate) region: Arc<DmaRegion>,
     pub(crate) pd: Arc<Pd>,
 }
@@ -62,7 +65,8 @@ impl RdmaDev {
             return Err(ENODEV);
         }
         let device = state.device.clone().ok_or(ENODEV)?;
-        match make_pool(&device) {
+        let host = Host::get().ok_or(ENODEV)?;
+        match make_pool(&host, &device) {
             Ok(pool) => {
                 state.pool = Some(pool.clone());
                 Ok(pool)
@@ -93,12 +97,26 @@ impl RdmaDev {
 /// work requests.
 const MIN_SGE: u32 = 14;
 
-fn make_pool(device: &Device) -> Result<Arc<Pool>> {
+fn make_pool(host: &Arc<Host>, device: &Device) -> Result<Arc<Pool>> {
     let attrs = device.attrs();
     if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < MIN_SGE {
         return Err(EOPNOTSUPP());
     }
-    let layout = Layout::new(attrs.max_srq_wr)?;
+    let cache = Cache::of(host, device.numa_node())?;
+    let rate = device.rate();
+    cache.join(rate);
+    let pool = fill_pool(device, &cache, rate).and_then(|pool| {
+        cache.add(&pool)?;
+        Ok(pool)
+    });
+    if pool.is_err() {
+        cache.leave(None, rate);
+    }
+    pool
+}
+
+fn fill_pool(device: &Device, cache: &Arc<Cache>, rate: u32) -> Result<Arc<Pool>> {
+    let layout = Layout::new(cache.pages(), device.attrs().max_srq_wr)?;
     let mem = Arc::new(
         ContigPages::new(layout.pages, device.numa_node())?,
         GFP_KERNEL,
@@ -110,8 +128,9 @@ fn make_pool(device: &Device) -> Result<Arc<Pool>> {
         GFP_KERNEL,
     )?;
     STATS.resources_made.add(2);
+    let base = Extent::new(mem, region.clone(), layout.first_window, cache)?;
     let verbs = Arc::new(Verbs { region, srq, pd }, GFP_KERNEL)?;
-    Pool::new(layout, mem, verbs)
+    Pool::new(layout, base, verbs, cache, rate)
 }
 
 /// The module as a client of the RDMA core.

@@ -6,11 +6,14 @@
 //! it. When another one wants a window and there is none, a channel that has not used its own for a
 //! while (`window_idle_ms`), with nothing unread in it, is asked to give it back; the wish waits for
 //! that, for a moment. When nobody can be asked, the peer sends without a window and asks again later.
-//! Windows that rings show are not asked for; rings may have a part of the pool only.
+//! Windows that rings show are not asked for; rings may have a part of the pool only. While somebody waits, what
+//! nobody reads may escape to main memory (`cache.rs`), so that a window with nothing else in it can be asked back.
 //!
 //! Locks: see `pool.rs`. `wishes` is a mutex like `windows`, never held together with it.
 
 #![deny(unsafe_code)]
+
+use core::ops::Range;
 
 use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
@@ -18,20 +21,32 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
+use super::cache::Cache;
 use super::device::Verbs;
+use super::extent::Extent;
 use super::pool::Pool;
+use super::reserve::Reserved;
 use super::window::{Window, WindowUse};
 use crate::host::Host;
+use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::mr::Mr;
+use crate::kern::contig::ContigPages;
 use crate::kern::fault;
 use crate::kern::task::{now_ns, random_u64};
 use crate::params;
-use crate::proto::channel::Channel;
+use crate::proto::channel::{self, Channel};
 use crate::socket::Sock;
 use crate::stats::STATS;
+use crate::uapi::ZRS_ESCAPE_NEVER;
 
 /// How long a peer waits for a window that another is to give back, in nanoseconds.
 const PEER_WAIT_NS: u64 = 200_000_000;
+
+/// The smallest window, in pages.
+const LEAST_PAGES: usize = channel::WINDOW_MIN as usize >> PAGE_SHIFT;
+
+/// A pool grows by no more than this at once, in pages.
+const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
 
 /// Until when a peer that asks now waits.
 pub(super) fn peer_waits_until() -> u64 {
@@ -89,28 +104,106 @@ impl Pool {
     /// registration says.
     fn lease(self: &Arc<Self>) -> Result<Arc<Window>> {
         let verbs = self.verbs().ok_or(EIO)?;
-        let count = params::window_bytes() >> PAGE_SHIFT;
-        let mut start = self.pages.lock().alloc(count);
-        if start.is_none() {
+        let most = (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES);
+        let mut count = self.cache.take_window(LEAST_PAGES, most);
+        if count.is_none() {
             // The worker may not have come to it yet.
             self.reap();
-            start = self.pages.lock().alloc(count);
+            count = self.cache.take_window(LEAST_PAGES, most);
         }
-        let start = start.ok_or(ENOMEM)?;
-        let window = self.register(&verbs, start, count);
-        if window.is_err() {
-            self.pages.lock().free(start, count);
+        let taken = count.ok_or(ENOMEM)?;
+        let window = self.place(&verbs, taken);
+        let used = window.as_ref().map_or(0, |window| window.pages());
+        self.cache.give_window(taken - used);
+        if self.cache.is_crowded() {
+            self.cache.press();
         }
         window
+    }
+
+    /// A window of `count` pages, or fewer if there are not so many in a row. Sleeps. ENOMEM.
+    fn place(self: &Arc<Self>, verbs: &Verbs, count: usize) -> Result<Arc<Window>> {
+        let mut count = count;
+        let (extent, page) = loop {
+            if let Some(found) = self.find(count) {
+                break found;
+            }
+            if count / 2 < LEAST_PAGES {
+                break self.grow(verbs, count).ok_or(ENOMEM)?;
+            }
+            count /= 2;
+        };
+        // It may be filled once more while what was in it is in main memory.
+        let promise = Reserved::new((2 * count << PAGE_SHIFT) as u64);
+        let window = promise
+            .and_then(|promise| self.register(verbs, extent.clone(), page..page + count, promise));
+        if window.is_err() {
+            extent.free(page, count);
+        }
+        window
+    }
+
+    /// `count` pages in a row.
+    fn find(&self, count: usize) -> Option<(Arc<Extent>, usize)> {
+        let extents = self.extents.lock();
+        extents
+            .iter()
+            .find_map(|extent| Some((extent.clone(), extent.lease(count)?)))
+    }
+
+    /// Makes another extent if the pool has less memory than it may use, and leases `count` pages of it. Sleeps.
+    fn grow(&self, verbs: &Verbs, count: usize) -> Option<(Arc<Extent>, usize)> {
+        let _one = self.growing.lock();
+        let have: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
+        let all = have + self.layout.first_window;
+        let pages = self.cache.pages().saturating_sub(all).min(GROW_PAGES);
+        if pages < count {
+            return None;
+        }
+        let numa_node = verbs.pd.device().numa_node();
+        let mem = Arc::new(ContigPages::new(pages, numa_node).ok()?, GFP_KERNEL).ok()?;
+        let region = DmaRegion::map(&verbs.pd, mem.clone(), Direction::FromDevice).ok()?;
+        let region = Arc::new(region, GFP_KERNEL).ok()?;
+        let extent = Extent::new(mem, region, 0, &self.cache).ok()?;
+        let page = extent.lease(count)?;
+        self.extents.lock().push(extent.clone(), GFP_KERNEL).ok()?;
+        if self.verbs().is_none() {
+            // The device went, and did not see it.
+            extent.device_gone();
+            return None;
+        }
+        Some((extent, page))
+    }
+
+    /// Gives back the memory of extents of which nothing is leased, if the pool has more than it may use. The first
+    /// one stays, for the blocks. Sleeps.
+    fn trim(&self) {
+        loop {
+            let extent = {
+                let mut extents = self.extents.lock();
+                let have: usize = extents.iter().map(|e| e.leasable().0).sum();
+                if have + self.layout.first_window <= self.cache.pages() {
+                    return;
+                }
+                let unused = extents.iter().skip(1).position(|e| e.leasable().1 == 0);
+                match unused {
+                    Some(at) => extents.remove(at + 1),
+                    None => return,
+                }
+            };
+            drop(extent);
+        }
     }
 
     fn register(
         self: &Arc<Self>,
         verbs: &Verbs,
-        start: usize,
-        count: usize,
+        extent: Arc<Extent>,
+        pages: Range<usize>,
+        promise: Reserved,
     ) -> Result<Arc<Window>> {
-        let page = self.layout.first_window + start;
+        let region = extent.region().ok_or(EIO)?;
+        let count = pages.len();
         // Larger windows than the device can register page by page take larger pages.
         let most = verbs.pd.device().attrs().max_fast_reg_pages;
         let mut mr = Mr::new(&verbs.pd, (count as u32).min(most))?;
@@ -118,13 +211,14 @@ impl Pool {
         // whoever guesses another peer's key has to guess this too.
         let origin = random_u64() >> 2;
         mr.map(
-            &verbs.region,
-            page << PAGE_SHIFT,
+            &region,
+            pages.start << PAGE_SHIFT,
             count << PAGE_SHIFT,
             origin,
         )?;
         STATS.resources_made.add(1);
-        let window = Window::new(self, start, page..page + count, Arc::new(mr, GFP_KERNEL)?)?;
+        let mr = Arc::new(mr, GFP_KERNEL)?;
+        let window = Window::new(self, extent, pages, mr, promise)?;
         self.windows.lock().push(window.clone(), GFP_KERNEL)?;
         if self.verbs().is_none() {
             // The device went, and did not see this registration. The caller frees the pages.
@@ -149,7 +243,8 @@ impl Pool {
         let kept = {
             let mut inner = sock.inner.lock();
             let inner = &mut *inner;
-            let free = inner.window.is_none() && !inner.released;
+            // Of what was moved out of a former one its promise is still needed.
+            let free = inner.window.is_none() && inner.rx.moved() == 0 && !inner.released;
             let takes = |c: &mut Channel| c.grant(size, addr, key) || wants.ring && c.read_ended();
             let kept = free && inner.chan.with(takes).unwrap_or(false);
             if kept {
@@ -173,8 +268,8 @@ impl Pool {
         wants: Wants,
         until: u64,
     ) -> bool {
-        // One that the peer has given back may still have something to be read.
-        if !sock.lacks_window() {
+        // One that the peer has given back may still have something to be read, here or in main memory.
+        if !sock.lacks_window() || sock.inner.lock().rx.moved() > 0 {
             return false;
         }
         let others = {
@@ -190,9 +285,13 @@ impl Pool {
                 return kept;
             }
         }
-        if !self.ask_one_back() {
+        let pools = self.cache.pools().unwrap_or_default();
+        let asked = pools.iter().any(|pool| pool.ask_one_back());
+        if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
+            self.cache.counts.denied.add(1);
             return false;
         }
+        self.cache.counts.waits.add(1);
         let wish = Wish {
             sock: sock.clone(),
             wants,
@@ -208,8 +307,16 @@ impl Pool {
             self.forget_wishes();
         } else if let (true, Some(host)) = (waits, Host::get()) {
             host.watch_wishes();
+            self.cache.press();
         }
         waits
+    }
+
+    /// Whether a window that cannot be asked back now may be soon, when what is in it has escaped.
+    fn may_empty_one(&self) -> bool {
+        let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
+        let idle = |window: &Arc<Window>| window.idle_user(least).is_some();
+        params::ESCAPE.get() != ZRS_ESCAPE_NEVER && self.windows.lock().iter().any(idle)
     }
 
     /// The socket wants no window for a ring any more. Sleeps.
@@ -243,6 +350,11 @@ impl Pool {
         false
     }
 
+    /// Whether somebody waits for a window, or more is in use than may be.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.has_wishes() || self.cache.over() > 0 && !self.windows.lock().is_empty()
+    }
+
     /// Whether somebody waits for a window.
     pub(crate) fn has_wishes(&self) -> bool {
         !self.wishes.lock().is_empty()
@@ -256,9 +368,16 @@ impl Pool {
                 return;
             };
             let granted = match self.grant(&wish.sock, wish.wants) {
-                None if now_ns() < wish.until => return,
+                None if now_ns() < wish.until => {
+                    let pools = self.cache.pools().unwrap_or_default();
+                    let _ = pools.iter().any(|pool| pool.ask_one_back());
+                    return;
+                }
                 granted => granted == Some(true),
             };
+            if !granted {
+                self.cache.counts.denied.add(1);
+            }
             let mut wants = None;
             self.wishes.lock().retain(|w| {
                 let this = w.is_of(&wish.sock);
@@ -289,14 +408,17 @@ impl Pool {
     /// Whether there may be one more window that is not asked back for others; then it is marked. A window
     /// of which pages were lent counts until all of them are back and it is the pool's again.
     fn admit(&self, window: Option<&Arc<Window>>, mark: impl FnOnce(&Window)) -> bool {
-        let all = self.pages.lock().pages() / (params::window_bytes() >> PAGE_SHIFT).max(1);
-        let most = all * params::RING_PERCENT.get() as usize / 100;
+        let all: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
+        let most = all.min(self.cache.pages()) * params::RING_PERCENT.get() as usize / 100;
+        let own = window.map_or(LEAST_PAGES, |own| own.pages());
         let windows = self.windows.lock();
         let others = |w: &&Arc<Window>| {
             let own = window.is_some_and(|own| Arc::ptr_eq(w, own));
             !own && (w.has_lent() || w.has_ring() && !w.is_unused())
         };
-        let fits = windows.iter().filter(others).count() < most.max(1);
+        let used: usize = windows.iter().filter(others).map(|w| w.pages()).sum();
+        // One in any case.
+        let fits = used == 0 || used + own <= most;
         if let (true, Some(window)) = (fits, window) {
             mark(window);
         }
@@ -343,16 +465,16 @@ impl Pool {
             let Ok(window) = window else { return };
             // In this order: nobody can write, nothing is left to read, somebody else may have it.
             window.set_gone();
+            window.forget();
             if gone {
+                self.cache.give_window(window.pages());
                 continue;
             }
-            let at = window.at();
-            let _ = self.memory().zero(at, window.bytes());
-            if let Some(verbs) = self.verbs() {
-                let _ = verbs.region.sync_for_device(at, window.bytes());
+            window.free();
+            self.cache.give_window(window.pages());
+            if self.cache.has_others() {
+                self.cache.press();
             }
-            let (start, count) = window.pool_pages();
-            self.pages.lock().free(start, count);
         }
     }
 }
@@ -364,6 +486,10 @@ impl WorkItem for Pool {
         fault::asynchronous(|| {
             pool.reap();
             pool.serve_wishes();
+            if pool.cache.over() > 0 || pool.cache.is_crowded() {
+                pool.ask_one_back();
+            }
+            pool.trim();
             if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {
                 host.look_for_lent();
             }

@@ -2,16 +2,20 @@
 
 //! The receive pool of a device: one physically contiguous area (row Z2).
 //!
-//! It begins with the headers and the blocks of the shared receive queue; the rest is leased, in
+//! It begins with the headers and the blocks of the shared receive queue, which are posted ahead of need: as
+//! many as are promised to the peers of links, and some more. The rest is leased, in
 //! windows, to channels with bulk data. Each lease has a registration of exactly its extent; on
 //! its return the registration goes, then the pages are zeroed, then they are free. The memory
-//! outlives the device for as long as a program maps some of it.
+//! outlives the device for as long as a program maps some of it. How much of the memory may be in use the
+//! devices of a cache share ([`Cache`]); a pool that may use more than it has grows by another extent.
 //!
-//! Locks: `windows` (mutex), then the spinlocks `pages`, `verbs`, `unposted` and `Window::mr`,
-//! never two of these at once.
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `verbs`, `blocks`, those of
+//! [`Extent`] and `Window::mr`, never two of these at once.
 
 #![deny(unsafe_code)]
 
+use kernel::alloc::kvec::KVVec;
+use kernel::alloc::Flags;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
@@ -19,17 +23,22 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work};
 
+use super::cache::Cache;
 use super::device::Verbs;
+use super::extent::Extent;
 use super::lease::Wish;
 use super::link::Link;
 use super::window::Window;
 use crate::ib::dma::Sge;
 use crate::kern::contig::{ContigPages, Payload};
-use crate::kern::memcg::CHARGED;
 use crate::params;
-use crate::proto::page_pool::PagePool;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
+use crate::proto::ChanId;
+use crate::socket::Copied;
 use crate::stats::STATS;
+
+/// Blocks that are posted beyond those that are promised.
+const SPARE: u32 = 32;
 
 /// Each header has this much room, so that it never shares a cache line with another.
 const HEADER_ROOM: usize = 128;
@@ -44,10 +53,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// As the parameters say, with at most a quarter of the pool in blocks. EINVAL when the pool
-    /// is too small for one link; ENOMEM when no machine could have it.
-    pub(crate) fn new(max_srq_wr: u32) -> Result<Self> {
-        let pages = (params::POOL_MIB.get() as usize) << (20 - PAGE_SHIFT);
+    /// Of `pages` pages, as the parameters say, with at most a quarter in blocks. EINVAL when the pool
+    /// is too small for one link.
+    pub(crate) fn new(pages: usize, max_srq_wr: u32) -> Result<Self> {
         let blocks = (params::BLOCKS.get() as usize)
             .min(pages / 4)
             .min(max_srq_wr as usize);
@@ -64,15 +72,33 @@ impl Layout {
     }
 }
 
+/// The blocks of a pool.
+struct Blocks {
+    /// Those that are not in use.
+    idle: KVec<u32>,
+    /// How many are: in the shared receive queue, or with data.
+    used: u32,
+    /// The device is gone.
+    gone: bool,
+}
+
 /// A receive pool.
 #[pin_data]
 pub(crate) struct Pool {
     pub(crate) layout: Layout,
-    mem: Arc<ContigPages>,
+    pub(crate) cache: Arc<Cache>,
+    /// What the device can send, in bytes a microsecond.
+    pub(super) rate: u32,
+    /// The extent with the blocks.
+    base: Arc<Extent>,
+    /// All of them.
+    #[pin]
+    pub(super) extents: Mutex<KVec<Arc<Extent>>>,
+    /// One at a time makes another one.
+    #[pin]
+    pub(super) growing: Mutex<()>,
     #[pin]
     verbs: SpinLock<Option<Arc<Verbs>>>,
-    #[pin]
-    pub(super) pages: SpinLock<PagePool<KVec<u64>>>,
     #[pin]
     pub(super) windows: Mutex<KVec<Arc<Window>>>,
     /// Who waits for a window, in the order in which they came.
@@ -82,9 +108,11 @@ pub(crate) struct Pool {
     promised: Atomic<u32>,
     /// Blocks that hold data nobody has read.
     held: Atomic<u32>,
-    /// Blocks that the shared receive queue did not take.
+    /// Blocks in the shared receive queue, and the fewest there were.
+    ready: Atomic<i32>,
+    ready_low: Atomic<i32>,
     #[pin]
-    unposted: SpinLock<KVec<u32>>,
+    blocks: SpinLock<Blocks>,
     #[pin]
     work: Work<Pool>,
 }
@@ -94,39 +122,57 @@ impl_has_work! {
 }
 
 impl Pool {
+    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond. ENOMEM. Sleeps.
     pub(super) fn new(
         layout: Layout,
-        mem: Arc<ContigPages>,
+        base: Arc<Extent>,
         verbs: Arc<Verbs>,
+        cache: &Arc<Cache>,
+        rate: u32,
     ) -> Result<Arc<Self>> {
-        let leasable = layout.pages.saturating_sub(layout.first_window);
-        let words = KVec::from_elem(0_u64, PagePool::<KVec<u64>>::words(leasable), GFP_KERNEL)?;
-        let unposted = KVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?;
+        let mut idle = KVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?;
+        for block in (0..layout.blocks).rev() {
+            idle.push(block, GFP_KERNEL)?;
+        }
+        let blocks = Blocks {
+            idle,
+            used: 0,
+            gone: false,
+        };
+        let mut extents = KVec::new();
+        extents.push(base.clone(), GFP_KERNEL)?;
         let mine = verbs.clone();
         let pool = Arc::pin_init(
             try_pin_init!(Self {
                 layout,
-                mem,
+                cache: cache.clone(),
+                rate,
+                base,
+                extents <- new_mutex!(extents, "zrs_pool::extents"),
+                growing <- new_mutex!((), "zrs_pool::growing"),
                 verbs <- new_spinlock!(Some(mine), "zrs_pool::verbs"),
-                pages <- new_spinlock!(PagePool::new(words, leasable), "zrs_pool::pages"),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 wishes <- new_mutex!(KVec::new(), "zrs_pool::wishes"),
                 promised: Atomic::new(0),
                 held: Atomic::new(0),
-                unposted <- new_spinlock!(unposted, "zrs_pool::unposted"),
+                ready: Atomic::new(0),
+                ready_low: Atomic::new(i32::MAX),
+                blocks <- new_spinlock!(blocks, "zrs_pool::blocks"),
                 work <- new_work!("zrs_pool::work"),
             }),
             GFP_KERNEL,
         )?;
-        for block in 0..layout.blocks {
-            pool.post(&verbs, block)?;
+        // ENOMEM also where the other devices of the cache leave no room.
+        if !pool.carve(&verbs, params::LINK_CREDIT.get()) {
+            pool.give_blocks();
+            return Err(ENOMEM);
         }
         Ok(pool)
     }
 
-    /// All of the pool.
-    pub(super) fn memory(&self) -> &ContigPages {
-        &self.mem
+    /// The memory that the blocks are in.
+    fn memory(&self) -> &ContigPages {
+        self.base.memory()
     }
 
     /// What the pool has of its device, while that is there.
@@ -153,24 +199,93 @@ impl Pool {
             verbs.region.sge(Self::header_at(block), HEADER_LEN)?,
             verbs.region.sge(self.block_at(block), SMALL_MAX as usize)?,
         ];
-        verbs.srq.post(u64::from(block), &sges)?;
+        // Before the device can use it.
+        self.ready.fetch_add(1, Relaxed);
+        if let Err(e) = verbs.srq.post(u64::from(block), &sges) {
+            self.ready.fetch_sub(1, Relaxed);
+            return Err(e);
+        }
         STATS.recv_requests.add(1);
         Ok(())
     }
 
-    /// Puts a block back into the shared receive queue, if the device is still there.
+    /// Puts more blocks into the shared receive queue, until `least` are in use, and some more if there is room;
+    /// false if there are not as many. Sleeps not.
+    fn carve(&self, verbs: &Verbs, least: u32) -> bool {
+        let want = least.saturating_add(SPARE).min(self.layout.blocks);
+        while let Some(block) = self.take_idle(want) {
+            if self.post(verbs, block).is_err() {
+                pr_warn_once!("the shared receive queue does not take a block\n");
+                // It is tried again with the next one.
+                self.put_idle(block);
+                break;
+            }
+        }
+        self.blocks_used() >= least
+    }
+
+    /// Takes a block that is not in use, unless `want` are, or the budget has none.
+    fn take_idle(&self, want: u32) -> Option<u32> {
+        let mut blocks = self.blocks.lock();
+        if blocks.gone || blocks.used >= want || !self.cache.take_block() {
+            return None;
+        }
+        let block = blocks.idle.pop();
+        match block {
+            Some(_) => blocks.used += 1,
+            None => self.cache.give_block(),
+        }
+        block
+    }
+
+    /// A block is not in use any more.
+    fn put_idle(&self, block: u32) {
+        let mut blocks = self.blocks.lock();
+        if !blocks.gone {
+            // Within capacity.
+            let _ = blocks.idle.push_within_capacity(block);
+            blocks.used -= 1;
+            self.cache.give_block();
+        }
+    }
+
+    /// No block is in use any more, nor will be.
+    fn give_blocks(&self) {
+        let mut blocks = self.blocks.lock();
+        blocks.gone = true;
+        for _ in 0..core::mem::take(&mut blocks.used) {
+            self.cache.give_block();
+        }
+    }
+
+    /// Blocks that are in use, in the shared receive queue or with data.
+    fn blocks_used(&self) -> u32 {
+        self.blocks.lock().used
+    }
+
+    /// A block has come out of the shared receive queue.
+    pub(super) fn taken(&self) {
+        let left = self.ready.fetch_sub(1, Relaxed) - 1;
+        if left < self.ready_low.load(Relaxed) {
+            self.ready_low.store(left, Relaxed);
+        }
+        if left <= 0 {
+            self.cache.counts.dry.add(1);
+        }
+    }
+
+    /// Puts a block back into the shared receive queue, if the device is still there, unless more are in use than
+    /// are needed.
     pub(crate) fn repost(&self, block: u32) {
         let Some(verbs) = self.verbs() else { return };
-        let mut next = Some(block);
-        while let Some(block) = next {
-            if self.post(&verbs, block).is_err() {
-                pr_warn_once!("the shared receive queue does not take a block\n");
-                // Within capacity. It is tried again with the next one.
-                let _ = self.unposted.lock().push_within_capacity(block);
-                return;
-            }
-            next = self.unposted.lock().pop();
+        let promised = self.promised.load(Relaxed);
+        let surplus = self.blocks_used() > promised.saturating_add(SPARE);
+        if !surplus && self.post(&verbs, block).is_ok() {
+            return;
         }
+        self.put_idle(block);
+        // One that was not taken is tried again.
+        self.carve(&verbs, promised);
     }
 
     /// The header of a block that has arrived, with `payload` bytes behind it.
@@ -186,22 +301,24 @@ impl Pool {
         if payload > 0 {
             verbs.region.sync_for_cpu(self.block_at(block), payload)?;
         }
-        self.mem.read(Self::header_at(block))
+        self.memory().read(Self::header_at(block))
     }
 
-    /// Copies the payload of a block out of it, so that the block can be used again; for whoever is charged.
-    pub(super) fn copy_payload(&self, block: u32, len: usize) -> Result<KVec<u8>> {
-        let mut bytes = KVec::from_elem(0_u8, len, CHARGED)?;
-        self.mem.copy_payload(self.block_at(block), &mut bytes)?;
-        Ok(bytes)
+    /// Copies the payload of a block out of it, so that the block can be used again.
+    pub(super) fn copy_payload(&self, block: u32, len: usize, flags: Flags) -> Result<Copied> {
+        let mut bytes = KVVec::from_elem(0_u8, len, flags)?;
+        self.memory()
+            .copy_payload(self.block_at(block), &mut bytes)?;
+        Ok(Copied::new(bytes, self.cache.clone()))
     }
 
     /// Promises blocks to a link, as many as `params::LINK_CREDIT`; false when they are all
-    /// promised.
+    /// promised, or there is no room for more.
     pub(super) fn promise(&self) -> bool {
         let credit = params::LINK_CREDIT.get();
-        let before = self.promised.fetch_add(credit, Full);
-        let fits = before.saturating_add(credit) <= self.layout.blocks;
+        let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
+        let verbs = self.verbs();
+        let fits = all <= self.layout.blocks && verbs.is_some_and(|verbs| self.carve(&verbs, all));
         if !fits {
             self.promised.fetch_sub(credit, Full);
         }
@@ -219,20 +336,61 @@ impl Pool {
         for window in self.windows.lock().iter() {
             window.deregister();
         }
+        for extent in self.extents.lock().iter() {
+            extent.device_gone();
+        }
         drop(verbs);
         self.forget_wishes();
         self.reap();
+        self.give_blocks();
+        self.cache.leave(Some(self), self.rate);
     }
 
-    /// Bytes of the pool, bytes in blocks, bytes leased, leases, blocks held.
+    /// Whether a link is out of blocks soon for what nobody reads, or somebody waits for a window.
+    pub(super) fn is_pressed(&self) -> bool {
+        let held = self.held.load(Relaxed);
+        held >= self.blocks_used() / 2 && held > 0 || self.has_wishes()
+    }
+
+    /// What is oldest in each of its extents: the page, whose it is, and when it is to be looked at. Sleeps.
+    pub(super) fn oldest(&self) -> Option<(Arc<Extent>, usize, ChanId, u64)> {
+        let extents = self.extents.lock();
+        let all = extents.iter().filter_map(|extent| {
+            let (page, user, since) = extent.oldest()?;
+            Some((extent, page, user, since))
+        });
+        let (extent, page, user, since) = all.min_by_key(|(.., since)| *since)?;
+        Some((extent.clone(), page, user, since))
+    }
+
+    /// What could not be moved may be now. Sleeps.
+    pub(super) fn try_again(&self) {
+        self.extents.lock().iter().for_each(|e| e.try_again());
+    }
+
+    /// Whether something could not be moved. Sleeps.
+    pub(super) fn has_aside(&self) -> bool {
+        self.extents.lock().iter().any(|e| e.has_aside())
+    }
+
+    /// What it is used for.
     pub(crate) fn usage(&self) -> Usage {
-        let leased = self.pages.lock().used() << PAGE_SHIFT;
+        let mut pages = self.layout.first_window;
+        let mut leased = 0;
+        for extent in self.extents.lock().iter() {
+            let (all, used) = extent.leasable();
+            pages += all;
+            leased += used;
+        }
+        let used = self.blocks_used();
         Usage {
-            bytes: self.layout.pages << PAGE_SHIFT,
+            bytes: pages << PAGE_SHIFT,
             blocks: self.layout.first_window << PAGE_SHIFT,
-            leased,
+            leased: leased << PAGE_SHIFT,
             windows: self.windows.lock().len(),
             held: self.held.load(Relaxed),
+            blocks_used: used,
+            blocks_low: (self.ready_low.load(Relaxed).max(0) as u32).min(used),
         }
     }
 }
@@ -244,6 +402,9 @@ pub(crate) struct Usage {
     pub(crate) leased: usize,
     pub(crate) windows: usize,
     pub(crate) held: u32,
+    /// Blocks in use, and the fewest that were ever left in the shared receive queue.
+    pub(crate) blocks_used: u32,
+    pub(crate) blocks_low: u32,
 }
 
 /// A block of the shared receive queue whose payload waits to be read. Given back by
@@ -252,13 +413,45 @@ pub(crate) struct HeldBlock {
     link: Arc<Link>,
     pool: Arc<Pool>,
     block: u32,
+    /// When it arrived, in nanoseconds of the monotonic clock.
+    born: u64,
 }
 
 impl HeldBlock {
-    pub(super) fn new(link: Arc<Link>, pool: Arc<Pool>, block: u32) -> Self {
+    /// `len` bytes for channel `user`.
+    pub(super) fn new(
+        link: Arc<Link>,
+        pool: Arc<Pool>,
+        block: u32,
+        len: usize,
+        user: ChanId,
+    ) -> Self {
         pool.held.fetch_add(1, Relaxed);
         link.held.fetch_add(1, Relaxed);
-        Self { link, pool, block }
+        let born = pool.base.arrived(pool.block_at(block), len, user);
+        Self {
+            link,
+            pool,
+            block,
+            born,
+        }
+    }
+
+    /// When it arrived, in nanoseconds of the monotonic clock.
+    pub(crate) fn born(&self) -> u64 {
+        self.born
+    }
+
+    /// Copies its bytes to `room`, which is as long as they are.
+    pub(crate) fn copy(&self, mut room: KVVec<u8>) -> Result<Copied> {
+        let at = self.pool.block_at(self.block);
+        self.pool.memory().copy_payload(at, &mut room)?;
+        Ok(Copied::new(room, self.pool.cache.clone()))
+    }
+
+    /// The cache that it lies in.
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.pool.cache
     }
 
     /// The `len` bytes at `off` of the payload. `EINVAL` if they are not all in the block.
@@ -266,7 +459,7 @@ impl HeldBlock {
         match off.checked_add(len) {
             Some(end) if end <= SMALL_MAX as usize => {
                 let at = self.pool.block_at(self.block) + off;
-                Ok(Payload::Pool(&self.pool.mem, at, len))
+                Ok(Payload::Pool(self.pool.memory(), at, len))
             }
             _ => Err(EINVAL),
         }
@@ -274,6 +467,8 @@ impl HeldBlock {
 
     /// Posts the block again and lets the peer know in time. Takes the link's lock.
     pub(crate) fn repost(self) {
+        let at = self.pool.block_at(self.block);
+        self.pool.base.left(at, self.born);
         self.pool.held.fetch_sub(1, Relaxed);
         self.pool.repost(self.block);
         self.link.held.fetch_sub(1, Full);

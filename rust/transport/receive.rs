@@ -15,7 +15,6 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
-use super::device::Verbs;
 use super::lease::{peer_waits_until, Wants};
 use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
@@ -25,7 +24,7 @@ use crate::kern::wait::{Help, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
 use crate::proto::channel::{Channel, Event, State};
-use crate::proto::rx_queue::Segment;
+use crate::proto::rx_queue::{Moved, Segment};
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
 use crate::socket::{report_failure, Held, Inner, Sock};
@@ -54,20 +53,31 @@ struct Arrival<'a> {
 impl Arrival<'_> {
     /// Keeps the payload until it is read: in its block, or in a copy when the link's peer has
     /// filled so many blocks that others would run dry. The owner of `sock` pays for that. Sleeps.
-    fn hold(&mut self, sock: &Sock) -> Option<Held> {
+    fn hold(&mut self, sock: &Sock, user: ChanId) -> Option<Held> {
         let block = self.block?;
         let crowded = self.link.held.load(Relaxed) >= params::LINK_CREDIT.get() / 2;
         if crowded {
             // Without memory for a copy the block itself has to do.
             let pool = &self.queues.pool;
-            if let Ok(bytes) = sock.charge(|| pool.copy_payload(block, self.payload)) {
-                STATS.rx_spilled.add(self.payload as u64);
-                return Some(Held::Spilled(bytes));
+            let copy = sock.promised(|flags| pool.copy_payload(block, self.payload, flags));
+            match copy {
+                Ok(copy) => {
+                    STATS.rx_spilled.add(self.payload as u64);
+                    pool.cache.counts.escapes.add(1);
+                    return Some(Held::Copy(copy));
+                }
+                Err(_) => pool.cache.counts.failures.add(1),
             }
         }
         self.block = None;
         let (link, pool) = (self.link.clone(), self.queues.pool.clone());
-        Some(Held::Block(HeldBlock::new(link, pool, block)))
+        Some(Held::Block(HeldBlock::new(
+            link,
+            pool,
+            block,
+            self.payload,
+            user,
+        )))
     }
 }
 
@@ -260,6 +270,7 @@ impl Link {
             block: Some(id as u32),
             payload: (wc.byte_len() as usize).saturating_sub(HEADER_LEN),
         };
+        queues.pool.taken();
         if !wc.is_ok() {
             self.lost(format_args!("a receive: {:?}", wc.status()));
             return;
@@ -334,10 +345,10 @@ impl Link {
             sock.make_room(h.dst);
         }
         let mut held = match h.kind {
-            Type::Data => arrival.hold(&sock),
+            Type::Data => arrival.hold(&sock, h.dst),
             _ => None,
         };
-        let result = deliver(self, &arrival.queues.verbs, &sock, h, &mut held);
+        let result = deliver(self, &sock, h, &mut held);
         if let Some(Held::Block(block)) = held {
             block.repost();
         }
@@ -414,7 +425,6 @@ impl Help for Arc<Link> {
 /// to leave the table.
 fn deliver(
     link: &Arc<Link>,
-    verbs: &Verbs,
     sock: &Arc<Sock>,
     h: &Header,
     held: &mut Option<Held>,
@@ -446,12 +456,17 @@ fn deliver(
             report_failure(inner);
             sock.wake_state_in(inner);
         }
-        Event::Data => push(inner, h, None, 0, held.take())?,
+        Event::Data => {
+            let born = match held {
+                Some(Held::Block(block)) => block.born(),
+                _ => task::now_ns(),
+            };
+            push(inner, h, None, 0, held.take(), born)?;
+        }
         Event::Written { off, pad } => {
-            if let Some(window) = &inner.window {
-                window.arrived(verbs, off as usize, h.len as usize);
-            }
-            push(inner, h, Some(off), pad, None)?;
+            let window = inner.window.as_ref();
+            let born = window.map(|w| w.arrived(off as usize, h.len as usize, h.dst));
+            push(inner, h, Some(off), pad, None, born.unwrap_or(0))?;
         }
         Event::Revoked => sock.given_back(inner),
         _ => {}
@@ -466,6 +481,7 @@ fn push(
     window_off: Option<u32>,
     pad: u32,
     held: Option<Held>,
+    born: u64,
 ) -> Result<(), Violation> {
     let segment = Segment {
         pos: h.pos,
@@ -477,6 +493,8 @@ fn push(
         held,
         taken: 0,
         lent: 0,
+        born,
+        moved: Moved::No,
     };
     let index = inner.rx.push(segment)?;
     inner.arrived += 1;

@@ -212,11 +212,11 @@ impl Tx {
     }
 
     /// Sets how much bulk data may be on its way, in bytes: what the device sends in so many microseconds, but
-    /// enough for two chunks of a size that is worth its message.
-    pub(super) fn bound_bulk(&mut self, bytes_per_us: u32, us: u32) {
+    /// enough for two chunks of a size that is worth its message. A chunk is no more than `chunk` bytes.
+    pub(super) fn bound_bulk(&mut self, bytes_per_us: u32, us: u32, chunk: u32) {
         let most = bytes_per_us.saturating_mul(us) / PAGE * PAGE;
         self.bulk_most = most.clamp(4 * USUAL, 64 * CHUNK_MAX);
-        self.bulk_chunk = (self.bulk_most / 2 / PAGE * PAGE).min(CHUNK_MAX);
+        self.bulk_chunk = (self.bulk_most / 2 / PAGE * PAGE).min(chunk);
     }
 }
 

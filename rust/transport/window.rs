@@ -16,8 +16,10 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::{msecs_to_jiffies, Jiffies};
 
-use super::device::Verbs;
+use super::cache::Cache;
+use super::extent::Extent;
 use super::pool::Pool;
+use super::reserve::Reserved;
 use crate::ib::mr::Mr;
 use crate::kern::area::Area;
 use crate::kern::contig::{ContigPages, Payload};
@@ -42,9 +44,8 @@ impl Gone {
 #[pin_data]
 pub(crate) struct Window {
     pool: Arc<Pool>,
-    /// First page, as the pool's allocator counts.
-    start: usize,
-    /// Pages of the pool's memory.
+    extent: Arc<Extent>,
+    /// Pages of the extent's memory.
     pages: Range<usize>,
     leased: Atomic<bool>,
     /// Programs that map it, and work requests that name its registration.
@@ -58,6 +59,8 @@ pub(crate) struct Window {
     /// Pages of it were lent to a program, which may have some of them still.
     lent: Atomic<bool>,
     gone: Arc<Gone>,
+    /// Main memory that is promised to what comes into it: also after it has left it.
+    promise: Arc<Reserved>,
     /// Whose it is.
     #[pin]
     user: SpinLock<ChanId>,
@@ -66,18 +69,20 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// `pages` of the pool's memory, which begin at `start` of those that are leased, under `mr`.
+    /// `pages` of the extent's memory, under `mr`.
     pub(super) fn new(
         pool: &Arc<Pool>,
-        start: usize,
+        extent: Arc<Extent>,
         pages: Range<usize>,
         mr: Arc<Mr>,
+        promise: Reserved,
     ) -> Result<Arc<Self>> {
         let gone = Arc::new(Gone(Atomic::new(false)), GFP_KERNEL)?;
+        let promise = Arc::new(promise, GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 pool: pool.clone(),
-                start,
+                extent,
                 pages,
                 leased: Atomic::new(true),
                 mapped: Atomic::new(0),
@@ -86,6 +91,7 @@ impl Window {
                 fresh: Atomic::new(true),
                 lent: Atomic::new(false),
                 gone,
+                promise,
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
                 mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
             }),
@@ -98,9 +104,44 @@ impl Window {
         self.pages.len() << PAGE_SHIFT
     }
 
-    /// The pages, as the pool's allocator counts them: the first, and how many.
-    pub(super) fn pool_pages(&self) -> (usize, usize) {
-        (self.start, self.pages.len())
+    /// Nobody reads what is in it.
+    pub(super) fn forget(&self) {
+        self.extent.forget(self.pages.clone());
+    }
+
+    /// Its pages are the pool's again. Sleeps.
+    pub(super) fn free(&self) {
+        let (at, len) = (self.at(), self.bytes());
+        let _ = self.extent.memory().zero(at, len);
+        if let Some(region) = self.extent.region() {
+            let _ = region.sync_for_device(at, len);
+        }
+        self.extent.free(self.pages.start, self.pages.len());
+    }
+
+    /// Pages.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The promise of main memory for what came into it.
+    pub(crate) fn promise(&self) -> Arc<Reserved> {
+        self.promise.clone()
+    }
+
+    /// The cache that it lies in.
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.pool.cache
+    }
+
+    /// What arrived at `off`, at the time `born`, was read or moved.
+    pub(crate) fn left(&self, off: u32, born: u64) {
+        self.extent.left(self.at() + off as usize, born);
+    }
+
+    /// Something was moved out of it: others may get it now.
+    pub(crate) fn emptied(&self) {
+        self.pool.look_after();
     }
 
     /// Where it begins in the pool's memory, in bytes.
@@ -159,7 +200,7 @@ impl Window {
 
     /// Whether nobody has a page of it that was lent.
     pub(crate) fn is_whole(&self) -> bool {
-        !self.lent.load(Acquire) || self.pool.memory().is_sole_owner(self.pages.clone())
+        !self.lent.load(Acquire) || self.extent.memory().is_sole_owner(self.pages.clone())
     }
 
     /// Tells when its pages are the pool's again.
@@ -194,12 +235,16 @@ impl Window {
         drop(mr);
     }
 
-    /// Makes what the device wrote at `off` visible to the CPU, before anybody is told of it.
-    pub(super) fn arrived(&self, verbs: &Verbs, off: usize, len: usize) {
+    /// Makes what the device wrote at `off` for channel `user` visible to the CPU, before anybody is told of it.
+    /// Returns when that was, in nanoseconds of the monotonic clock.
+    pub(super) fn arrived(&self, off: usize, len: usize, user: ChanId) -> u64 {
         self.written.store(task::jiffies() as usize, Release);
         self.fresh.store(false, Relaxed);
-        // Cannot fail: the channel has checked the range.
-        let _ = verbs.region.sync_for_cpu(self.at() + off, len);
+        if let Some(region) = self.extent.region() {
+            // Cannot fail: the channel has checked the range.
+            let _ = region.sync_for_cpu(self.at() + off, len);
+        }
+        self.extent.arrived(self.at() + off, len, user)
     }
 
     /// The pages that the `len` bytes at `off` touch, as the pool's memory counts them.
@@ -220,7 +265,7 @@ impl Window {
         addr: usize,
     ) -> Result<usize> {
         let pages = self.touched(off, len).ok_or(EINVAL)?;
-        let n = area.lend(addr, self.pool.memory(), pages)?;
+        let n = area.lend(addr, self.extent.memory(), pages)?;
         Ok(n << PAGE_SHIFT)
     }
 
@@ -233,19 +278,19 @@ impl Window {
         pipe: &mut Pipe<'_>,
     ) -> Result<usize> {
         self.touched(off, len).ok_or(EINVAL)?;
-        pipe.lend(self.pool.memory(), self.at() + off, len)
+        pipe.lend(self.extent.memory(), self.at() + off, len)
     }
 
     /// Whether nobody has a page any more of the `len` bytes at `off`.
     pub(crate) fn is_back(&self, off: u32, len: u32) -> bool {
         let pages = self.touched(off as usize, len as usize);
-        pages.is_some_and(|pages| self.pool.memory().is_sole_owner(pages))
+        pages.is_some_and(|pages| self.extent.memory().is_sole_owner(pages))
     }
 
     /// The `len` bytes at `off`. `EINVAL` if they are not all inside.
     pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
         self.touched(off, len).ok_or(EINVAL)?;
-        Ok(Payload::Pool(self.pool.memory(), self.at() + off, len))
+        Ok(Payload::Pool(self.extent.memory(), self.at() + off, len))
     }
 }
 
@@ -263,7 +308,7 @@ impl vma::MappedOwner for Window {
 
 impl vma::Window for Window {
     fn memory(&self) -> &ContigPages {
-        self.pool.memory()
+        self.extent.memory()
     }
 
     fn range(&self) -> Range<usize> {

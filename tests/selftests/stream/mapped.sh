@@ -4,6 +4,7 @@
 # back when nobody has them any more.
 # rows: Z3 Z5 Z6 B2 B11
 # timeout: 60
+# params: escape=never
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -4,6 +4,7 @@
 
 mod bench;
 mod ping;
+mod pool;
 mod progress;
 mod recv;
 mod report;
@@ -33,7 +34,7 @@ enum Command {
     Ping(ping::Args),
     Bench(bench::Args),
     Ss(show::Ss),
-    Pool(show::Pool),
+    Pool(pool::Pool),
     Links(show::Links),
     Stats(show::Stats),
 }

@@ -11,10 +11,14 @@ use sha2::Sha256;
 
 /// Prints to stdout; a reader that has gone away is no error.
 pub fn out(text: &str) {
+    let _ = shown(text);
+}
+
+/// The same; whether anybody reads it.
+pub fn shown(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
+    let written = stdout.write_all(text.as_bytes());
+    written.and_then(|()| stdout.flush()).is_ok()
 }
 
 /// Prints one JSON value as one line.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `zrs ss`, `pool`, `links`, `stats`: what `/dev/zrs` tells, as tables or JSON.
+//! `zrs ss`, `links`, `stats`: what `/dev/zrs` tells, as tables or JSON.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,14 +17,6 @@ use crate::{said, Result};
 /// copied of RxBytes and TxBytes.
 #[derive(clap::Args)]
 pub struct Ss {
-    /// Print a JSON array
-    #[arg(long)]
-    json: bool,
-}
-
-/// Show the receive pools, one for each RDMA device in use
-#[derive(clap::Args)]
-pub struct Pool {
     /// Print a JSON array
     #[arg(long)]
     json: bool,
@@ -52,11 +44,11 @@ pub struct Stats {
     json: bool,
 }
 
-fn open() -> Result<Zrs> {
+pub fn open() -> Result<Zrs> {
     Zrs::open().map_err(|e| e.to_string())
 }
 
-fn collect<T>(list: impl Iterator<Item = io::Result<T>>, what: &str) -> Result<Vec<T>> {
+pub fn collect<T>(list: impl Iterator<Item = io::Result<T>>, what: &str) -> Result<Vec<T>> {
     said(list.collect(), || format!("cannot list the {what}"))
 }
 
@@ -115,44 +107,6 @@ impl Ss {
                 i.rx_copied.to_string(),
                 i.window.to_string(),
             ]);
-        }
-        out(&table.text());
-        Ok(())
-    }
-}
-
-impl Pool {
-    pub fn run(&self) -> Result<()> {
-        let pools = collect(open()?.pools(), "receive pools")?;
-        if self.json {
-            let list = pools.iter().map(|p| {
-                json!({
-                    "device": p.device, "bytes": p.bytes, "block_bytes": p.block_bytes,
-                    "window_bytes": p.window_bytes, "windows": p.windows,
-                    "blocks_held": p.blocks_held,
-                })
-            });
-            json_line(&Value::Array(list.collect()));
-            return Ok(());
-        }
-        let mut table = Table::new(&[
-            "Device",
-            "<Bytes",
-            "<Blocks",
-            "<Leased",
-            "<Windows",
-            "<BlocksHeld",
-        ]);
-        for p in pools {
-            let numbers = [
-                p.bytes,
-                p.block_bytes,
-                p.window_bytes,
-                p.windows,
-                p.blocks_held,
-            ];
-            let numbers = numbers.iter().map(u64::to_string);
-            table.row(std::iter::once(p.device).chain(numbers).collect());
         }
         out(&table.text());
         Ok(())
@@ -250,7 +204,7 @@ fn tiers_text(t: &zrs::LinkTable) -> String {
 }
 
 /// `part` of `all`, or a dash of nothing.
-fn percent(part: u64, all: u64) -> String {
+pub fn percent(part: u64, all: u64) -> String {
     match all {
         0 => "-".into(),
         _ => format!("{:.2}%", part as f64 * 100.0 / all as f64),
@@ -282,13 +236,13 @@ impl Stats {
 }
 
 /// Columns as wide as their widest cell; a header that begins with `<` aligns to the right.
-struct Table {
+pub struct Table {
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(header: &[&str]) -> Self {
+    pub fn new(header: &[&str]) -> Self {
         Self {
             right: header.iter().map(|h| h.starts_with('<')).collect(),
             rows: vec![header
@@ -298,12 +252,12 @@ impl Table {
         }
     }
 
-    fn row(&mut self, row: Vec<String>) {
+    pub fn row(&mut self, row: Vec<String>) {
         debug_assert_eq!(row.len(), self.right.len());
         self.rows.push(row);
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let width = |column: usize| {
             self.rows
                 .iter()

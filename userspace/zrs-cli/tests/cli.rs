@@ -75,6 +75,8 @@ fn wrong_arguments_exit_2() {
         &["ping", "127.0.0.1:1", "--listen", "127.0.0.1:1"],
         &["ping", "127.0.0.1:1", "-s", "0"],
         &["ping", "127.0.0.1:1", "-i", "-1"],
+        &["pool", "--watch", "0"],
+        &["pool", "--watch", "soon"],
     ] {
         assert_eq!(run(args).status.code(), Some(2), "zrs {args:?}");
     }
@@ -133,7 +135,13 @@ fn without_the_module_it_says_so() {
     if Path::new("/dev/zrs").exists() {
         return;
     }
-    for args in [&["ss"][..], &["pool"], &["links"], &["stats", "--json"]] {
+    for args in [
+        &["ss"][..],
+        &["pool"],
+        &["pool", "--watch"],
+        &["links"],
+        &["stats", "--json"],
+    ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(1));
         assert!(

@@ -18,14 +18,16 @@ fn chan(q: u32) -> ChanId {
 enum Age {
     Add(usize),
     Remove(usize),
-    Postpone,
+    SetAside,
+    TryAgain,
 }
 
 fn age() -> impl Strategy<Value = Age> {
     prop_oneof![
         3 => (0_usize..9).prop_map(Age::Add),
         2 => (0_usize..9).prop_map(Age::Remove),
-        1 => Just(Age::Postpone),
+        2 => Just(Age::SetAside),
+        1 => Just(Age::TryAgain),
     ]
 }
 
@@ -36,35 +38,44 @@ proptest! {
     fn the_oldest_is_first(ops in prop::collection::vec(age(), 0..200)) {
         let mut list = Ageing::new(vec![Node::FREE; 8]);
         let mut model: VecDeque<(usize, ChanId, u64)> = VecDeque::new();
+        let mut aside: VecDeque<(usize, ChanId, u64)> = VecDeque::new();
         for (now, op) in ops.into_iter().enumerate() {
             let now = now as u64;
             match op {
                 Age::Add(page) => {
                     let user = chan(now as u32 + 1);
                     let was = model.is_empty() || model.len() == 1 && model[0].0 == page;
-                    let first = list.add(page, user, now);
+                    let first = list.add(page, user, page as u32 + 1, now);
                     if page < 8 {
                         model.retain(|m| m.0 != page);
+                        aside.retain(|m| m.0 != page);
                         model.push_back((page, user, now));
                         prop_assert_eq!(first, was);
                     }
                 }
                 Age::Remove(page) => {
-                    list.remove(page);
+                    let there = model.iter().chain(&aside).any(|m| m.0 == page);
+                    prop_assert_eq!(list.remove(page), if there { page as u32 + 1 } else { 0 });
                     model.retain(|m| m.0 != page);
+                    aside.retain(|m| m.0 != page);
                 }
-                Age::Postpone => {
-                    if let Some((page, user, since)) = model.pop_front() {
-                        list.postpone(page, now);
-                        model.push_back((page, user, now.max(since)));
+                Age::SetAside => {
+                    if let Some(oldest) = model.pop_front() {
+                        list.set_aside(oldest.0);
+                        aside.push_back(oldest);
                     }
+                }
+                Age::TryAgain => {
+                    prop_assert_eq!(list.try_again(now), !aside.is_empty());
+                    model.extend(aside.drain(..).map(|(page, user, _)| (page, user, now)));
                 }
             }
             prop_assert_eq!(list.oldest(), model.front().copied());
+            prop_assert_eq!(list.has_aside(), !aside.is_empty());
         }
         while let Some(m) = model.pop_front() {
             prop_assert_eq!(list.oldest(), Some(m));
-            list.remove(m.0);
+            prop_assert_eq!(list.remove(m.0), m.0 as u32 + 1);
         }
         prop_assert_eq!(list.oldest(), None);
     }

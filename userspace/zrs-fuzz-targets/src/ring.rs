@@ -60,6 +60,8 @@ fn head(input: &mut Input<'_>) {
 struct Desc {
     off: usize,
     len: usize,
+    /// What it is filled with, where the kernel keeps its rules.
+    byte: Option<u8>,
 }
 
 struct Consumer {
@@ -89,7 +91,12 @@ impl Consumer {
         let (kernel, ring) =
             pair_from(first, entries, window, bell.clone()).expect("memory for a ring");
         assert_eq!(ring.window_len(), window);
-        let desc = vec![Desc { off: 0, len: 0 }; entries as usize];
+        let nothing = Desc {
+            off: 0,
+            len: 0,
+            byte: None,
+        };
+        let desc = vec![nothing; entries as usize];
         Self {
             kernel,
             ring,
@@ -107,31 +114,42 @@ impl Consumer {
     }
 
     /// The kernel has published what it holds of the place `off`.
-    fn published(&mut self, off: usize, len: usize) {
+    fn published(&mut self, off: usize, len: usize, byte: Option<u8>) {
         let at = self.at(self.head);
-        self.desc[at] = Desc { off, len };
+        self.desc[at] = Desc { off, len, byte };
         self.head += 1;
         assert_eq!(self.ring.head(), self.head);
     }
 
     fn look(&mut self, n: u64) {
         let state = self.kernel.state_of(n);
-        let Desc { off, len } = self.desc[self.at(n)];
+        let Desc { off, len, byte } = self.desc[self.at(n)];
+        let escaped = state == ZRS_DESC_ESCAPED;
+        let off = match escaped {
+            true => self.kernel.escape_off_of(n) as usize,
+            false => off,
+        };
+        // The escape area is as long as the window.
         let inside = off + len <= self.window;
         match (state, self.ring.look(n)) {
-            (ZRS_DESC_READY, Ok(Look::Held(held))) => {
+            (ZRS_DESC_READY | ZRS_DESC_ESCAPED, Ok(Look::Held(held))) => {
                 assert!(inside);
-                assert_eq!(held.len(), len);
+                assert_eq!((held.len(), held.has_escaped()), (len, escaped));
                 assert_eq!(self.kernel.state_of(n), ZRS_DESC_HELD);
                 let bytes = held.to_vec();
+                if let (false, Some(byte)) = (self.broken, byte) {
+                    assert!(bytes.iter().all(|b| *b == byte), "other bytes");
+                }
                 self.held.push((n, held, bytes));
             }
-            (ZRS_DESC_READY, Err(e)) => {
+            (ZRS_DESC_READY | ZRS_DESC_ESCAPED, Err(e)) => {
                 assert!(!inside, "{e}");
                 assert_eq!(self.kernel.state_of(n), ZRS_DESC_DONE, "given back at once");
             }
             (ZRS_DESC_KERNEL, Ok(Look::Kernel(n))) => assert_eq!(n, len),
-            (ZRS_DESC_READY | ZRS_DESC_KERNEL, other) => panic!("{state}: {other:?}"),
+            (ZRS_DESC_READY | ZRS_DESC_ESCAPED | ZRS_DESC_KERNEL, other) => {
+                panic!("{state}: {other:?}")
+            }
             (_, Ok(Look::Taken)) => {}
             (_, other) => panic!("{state}: {other:?}"),
         }
@@ -151,12 +169,12 @@ impl Consumer {
             0..=2 => {
                 let data = vec![what; usize::from(some) % 300 + 1];
                 if let Some(off) = self.kernel.put_at(&data) {
-                    self.published(off, data.len());
+                    self.published(off, data.len(), Some(what));
                 }
             }
             3 => {
                 if self.kernel.put_kernel(some.into()) {
-                    self.published(0, some.into());
+                    self.published(0, some.into(), None);
                 }
             }
             4 if what > 128 => {
@@ -166,7 +184,7 @@ impl Consumer {
                 let len = usize::from(input.u16()) + far[input.below(6)];
                 let (off, len) = (off & u32::MAX as usize, len & u32::MAX as usize);
                 self.kernel.publish(off, len, u32::from(input.u8() % 7));
-                self.published(off, len);
+                self.published(off, len, None);
             }
             5 if what > 128 => {
                 self.broken = true;
@@ -175,7 +193,8 @@ impl Consumer {
             4..=7 => {
                 let before = self.kernel.state_of(n);
                 self.look(n);
-                given_back = before == ZRS_DESC_READY && self.kernel.state_of(n) == ZRS_DESC_DONE;
+                given_back = matches!(before, ZRS_DESC_READY | ZRS_DESC_ESCAPED)
+                    && self.kernel.state_of(n) == ZRS_DESC_DONE;
             }
             8 | 9 => {
                 if !self.held.is_empty() {
@@ -192,6 +211,12 @@ impl Consumer {
             10 => {
                 self.kernel.want_credit();
                 return;
+            }
+            _ if some % 4 == 0 => {
+                if let Some((n, to)) = self.kernel.escape() {
+                    assert_eq!(self.kernel.state_of(n), ZRS_DESC_ESCAPED);
+                    assert_eq!(self.kernel.escape_off_of(n) as usize, to);
+                }
             }
             _ => {
                 self.kernel.reclaim();

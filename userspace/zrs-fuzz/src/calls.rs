@@ -107,7 +107,19 @@ pub const SOCKET: &[Field] = &[
     field(4, ODD),
 ];
 pub const STATS: &[Field] = &[pad(17 * 8), field(8, ODD), pad(6 * 8)];
-pub const POOL: &[Field] = &[field(8, CURSOR), pad(64 + 5 * 8), field(8, ODD), pad(24)];
+pub const POOL: &[Field] = &[
+    field(8, CURSOR),
+    pad(64 + 5 * 8 + 12),
+    field(4, ODD),
+    field(8, ODD),
+    pad(8),
+];
+pub const CACHE: &[Field] = &[
+    field(8, CURSOR),
+    pad(16 + 20 * 8 + 24 * 8),
+    field(8, ODD),
+    pad(7 * 8),
+];
 pub const LINK: &[Field] = &[field(8, CURSOR), pad(64 + 32 + 24), field(8, ODD)];
 pub const TABLE: &[Field] = &[pad(28), field(4, ODD), pad(48), field(8, ODD), pad(40)];
 pub const RING_WAIT: &[Field] = &[
@@ -127,7 +139,7 @@ pub const RECV_MAP: &[Field] = &[
 ];
 pub const SOCK: &[Field] = &[field(8, CURSOR), pad(104), field(8, ODD), pad(24)];
 pub const RX_RING: &[Field] = &[
-    field(4, ODD),
+    field(4, Flags(RX_RING_FLAGS)),
     field(4, ODD),
     pad(4 * 8),
     field(8, ODD),
@@ -157,6 +169,7 @@ const MAP_OFFSET: Kind = Num(&[
     0x10_0000,
     1 << 32,
     2 << 32,
+    3 << 32,
     4096,
     1,
     1 << 31,
@@ -209,6 +222,11 @@ pub static CALLS: &[Desc] = &[
         "ioctl_table",
         IOCTL,
         &[Fd(Dev), ioc(abi::ZRS_IOC_TABLE), Struct(TABLE)],
+    ),
+    Desc::call(
+        "ioctl_cache",
+        IOCTL,
+        &[Fd(Dev), ioc(abi::ZRS_IOC_CACHE), Struct(CACHE)],
     ),
     // The socket's own
     Desc::call(
@@ -475,6 +493,9 @@ pub static CALLS: &[Desc] = &[
     Desc::special("map_ring", Special::MapRing, &[Fd(Conn)])
         .makes_two(0, Map)
         .weight(14),
+    Desc::special("map_escape", Special::MapEscape, &[Fd(Conn)])
+        .makes_two(0, Map)
+        .weight(10),
     Desc::special(
         "ring",
         Special::Ring,
@@ -618,6 +639,7 @@ mod tests {
         assert_eq!(size(LINK), size_of::<abi::zrs_ioc_link>());
         assert_eq!(size(SOCK), size_of::<abi::zrs_ioc_sock>());
         assert_eq!(size(TABLE), size_of::<abi::zrs_ioc_table>());
+        assert_eq!(size(CACHE), size_of::<abi::zrs_ioc_cache>());
         assert_eq!(size(RX_RING), size_of::<abi::zrs_rx_ring>());
         assert_eq!(size(SOCKADDR), size_of::<libc::sockaddr_in>());
         assert_eq!(size(IOVEC), size_of::<libc::iovec>());

@@ -75,6 +75,7 @@ pub const IOCTLS: Set = &[
     ("ZRS_IOC_LINK", abi::ZRS_IOC_LINK as u64),
     ("ZRS_IOC_SOCK", abi::ZRS_IOC_SOCK as u64),
     ("ZRS_IOC_TABLE", abi::ZRS_IOC_TABLE as u64),
+    ("ZRS_IOC_CACHE", abi::ZRS_IOC_CACHE as u64),
     ("ZRS_IOC_DOORBELL", abi::ZRS_IOC_DOORBELL as u64),
     ("ZRS_IOC_RING_WAIT", abi::ZRS_IOC_RING_WAIT as u64),
     ("ZRS_IOC_RECV_MAP", abi::ZRS_IOC_RECV_MAP as u64),
@@ -183,7 +184,11 @@ pub const RING_OPS: Set = &[
     ("RING_FREE", 4),
     ("RING_READY", 5),
     ("RING_GARBAGE", 6),
+    ("RING_ESCAPED", 7),
 ];
+
+/// What a program asks for with ZRS_RX_RING.
+pub const RX_RING_FLAGS: Set = &[("ZRS_RX_RING_ESCAPE", abi::ZRS_RX_RING_ESCAPE as u64)];
 
 /// What the child of `fork` does.
 pub const FORKS: Set = &[
@@ -213,9 +218,31 @@ pub const URING_OPS: Set = &[
 
 /// All names, for reading programs.
 pub const ALL: &[Set] = &[
-    NAMESPACES, FAMILIES, TYPES, UNIX_TYPES, SOCK_FLAGS, PROTOCOLS, ADDRESSES, MSG, LEVELS,
-    OPTIONS, TIMEOUTS, IOCTLS, PROTS, MAPS, ADVICE, POLL, EPOLL, FCNTLS, SPLICE, PATHS, OPEN,
-    RING_OPS, FORKS, URING_OPS,
+    NAMESPACES,
+    FAMILIES,
+    TYPES,
+    UNIX_TYPES,
+    SOCK_FLAGS,
+    PROTOCOLS,
+    ADDRESSES,
+    MSG,
+    LEVELS,
+    OPTIONS,
+    TIMEOUTS,
+    IOCTLS,
+    PROTS,
+    MAPS,
+    ADVICE,
+    POLL,
+    EPOLL,
+    FCNTLS,
+    SPLICE,
+    PATHS,
+    OPEN,
+    RING_OPS,
+    RX_RING_FLAGS,
+    FORKS,
+    URING_OPS,
 ];
 
 /// The number of that name.

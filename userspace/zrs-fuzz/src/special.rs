@@ -16,6 +16,8 @@ pub enum Special {
     Listener,
     /// ZRS_RX_RING, asked for, made and mapped: ring and window.
     MapRing,
+    /// The same with ZRS_RX_RING_ESCAPE: ring and escape area.
+    MapEscape,
     /// A program's turn in the ring at that address.
     Ring,
     /// Writes to memory by way of the kernel: a fault is an error, not a signal.
@@ -64,7 +66,8 @@ pub fn run(special: Special, w: &mut Worker, words: &[u64]) -> Ran {
         Special::Open => one(open(w, a as usize, b)),
         Special::Pair => pair(w, a as usize, b),
         Special::Listener => one(listener(w, a, b)),
-        Special::MapRing => map_ring(w, a),
+        Special::MapRing => map_ring(w, a, 0),
+        Special::MapEscape => map_ring(w, a, zrs_sys::abi::ZRS_RX_RING_ESCAPE),
         Special::Ring => one(ring(w, a, b, c)),
         Special::Store => {
             let bytes = c.to_le_bytes();
@@ -178,8 +181,11 @@ fn pair(w: &mut Worker, ns: usize, flags: u64) -> Ran {
     }
 }
 
-fn map_ring(w: &mut Worker, fd: u64) -> Ran {
-    let (ring, len) = (w.put(&[0; 56]), w.put(&56_u32.to_le_bytes()));
+/// ZRS_RX_RING with these flags: the ring, and of window and escape area what the flags are about.
+fn map_ring(w: &mut Worker, fd: u64, flags: u32) -> Ran {
+    let mut asked = [0; 56];
+    asked[..4].copy_from_slice(&flags.to_le_bytes());
+    let (ring, len) = (w.put(&asked), w.put(&56_u32.to_le_bytes()));
     let set = sys::call(libc::SYS_setsockopt, &[fd, SOL_ZRS, RX_RING, ring, 56]);
     let got = sys::call(libc::SYS_getsockopt, &[fd, SOL_ZRS, RX_RING, ring, len]);
     if set < 0 || got < 0 {
@@ -197,11 +203,15 @@ fn map_ring(w: &mut Worker, fd: u64) -> Ran {
             &[0, len, prot as u64, libc::MAP_SHARED as u64, fd, off],
         )
     };
+    let (offset, bytes) = match flags {
+        0 => (at(24), at(32)),
+        _ => (at(40), at(48)),
+    };
     Ran {
         result: 0,
         outs: [
             map(libc::PROT_READ | libc::PROT_WRITE, at(16), at(8)),
-            map(libc::PROT_READ, at(32), at(24)),
+            map(libc::PROT_READ, bytes, offset),
         ],
     }
 }
@@ -235,7 +245,7 @@ fn ring(w: &mut Worker, base: u64, op: u64, most: u64) -> i64 {
         let Some(state) = w.peek(state_at, 4) else {
             return fault;
         };
-        let (ready, held) = (state[0] == 1, state[0] == 2);
+        let (ready, held) = (matches!(state[0], 1 | 5), state[0] == 2);
         let states: &[u32] = match op {
             0 if ready => &[2, 3],
             1 if ready => &[2],
@@ -244,6 +254,7 @@ fn ring(w: &mut Worker, base: u64, op: u64, most: u64) -> i64 {
             3 => &[4],
             4 => &[0],
             5 => &[1],
+            7 => &[5],
             _ => &[0xffff_fffe],
         };
         for state in states {

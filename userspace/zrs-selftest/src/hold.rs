@@ -105,7 +105,7 @@ fn hold(args: &Args) -> Result<Held> {
         What::Lent => lend(addr)?,
         What::Map => {
             let fd = ask(addr, &[DISCARD])?;
-            let ring = zrs_sys::sock::rx_ring(fd.as_fd())?;
+            let ring = zrs_sys::sock::rx_ring(fd.as_fd(), 0)?;
             let (ring_len, window_len) = (ring.ring_bytes as usize, ring.window_bytes as usize);
             keep((
                 Map::shared_write(fd.as_fd(), ring.ring_offset, ring_len)?,

@@ -46,7 +46,7 @@ fn unknown(dev: &File, checks: &mut Checks) {
     }
 }
 
-const ALL: [(&str, u32); 7] = [
+const ALL: [(&str, u32); 8] = [
     ("VERSION", ZRS_IOC_VERSION),
     ("SOCKET", ZRS_IOC_SOCKET),
     ("STATS", ZRS_IOC_STATS),
@@ -54,6 +54,7 @@ const ALL: [(&str, u32); 7] = [
     ("LINK", ZRS_IOC_LINK),
     ("SOCK", ZRS_IOC_SOCK),
     ("TABLE", ZRS_IOC_TABLE),
+    ("CACHE", ZRS_IOC_CACHE),
 ];
 
 fn arguments(dev: &File, checks: &mut Checks) {
@@ -79,11 +80,19 @@ fn arguments(dev: &File, checks: &mut Checks) {
         ..Default::default()
     };
     refuse("STATS", ZRS_IOC_STATS, bytes_of(&stats));
-    let pool = zrs_ioc_pool {
-        reserved: [0, 0, 0, 1],
+    for (reserved0, last) in [(1, 0), (0, 1)] {
+        let pool = zrs_ioc_pool {
+            reserved0,
+            reserved: [0, last],
+            ..Default::default()
+        };
+        refuse("POOL", ZRS_IOC_POOL, bytes_of(&pool));
+    }
+    let cache = zrs_ioc_cache {
+        reserved: [0, 0, 0, 0, 0, 0, 0, 1],
         ..Default::default()
     };
-    refuse("POOL", ZRS_IOC_POOL, bytes_of(&pool));
+    refuse("CACHE", ZRS_IOC_CACHE, bytes_of(&cache));
     let link = zrs_ioc_link {
         reserved: 1,
         ..Default::default()
@@ -132,8 +141,11 @@ fn answers(dev: &File, checks: &mut Checks) {
         checks.eq("version", version, ZRS_UAPI_VERSION);
         checks.eq("reserved after VERSION", &arg[4..8], &[0; 4]);
         let features = u64::from_ne_bytes(arg[8..].try_into().expect("eight bytes"));
-        let known =
-            ZRS_FEATURE_STREAM | ZRS_FEATURE_RX_RING | ZRS_FEATURE_RING_WAIT | ZRS_FEATURE_RECV_MAP;
+        let known = ZRS_FEATURE_STREAM
+            | ZRS_FEATURE_RX_RING
+            | ZRS_FEATURE_RING_WAIT
+            | ZRS_FEATURE_RECV_MAP
+            | ZRS_FEATURE_ESCAPE;
         checks.eq("features", features & known, known);
     }
     let mut arg = [0; size_of::<zrs_ioc_stats>()];
@@ -165,12 +177,71 @@ fn answers(dev: &File, checks: &mut Checks) {
             (0, [0; 6]),
         );
     }
-    for (name, request) in [ALL[3], ALL[4], ALL[5]] {
+    caches(checks);
+    for (name, request) in [ALL[3], ALL[4], ALL[5], ALL[7]] {
         let mut arg = [0xff; 512];
         arg[8..].fill(0);
         let seen = raw::ioctl(dev, request, &mut arg);
         checks.errno(&format!("{name} behind the last"), seen, &[libc::ENOENT]);
     }
+}
+
+/// What a cache and the pools that share it say of each other. Pools are made by sockets, so here is one.
+fn caches(checks: &mut Checks) -> Option<()> {
+    let _socket = checks.need("a socket", raw::stream())?;
+    let device = checks.need("device", zrs_sys::Device::open().map_err(Into::into))?;
+    let mut cursor = 0;
+    let mut pools = Vec::new();
+    while let Some(pool) = checks.need("POOL", device.pool(cursor).map_err(Into::into))? {
+        cursor = pool.cursor;
+        pools.push(pool);
+    }
+    cursor = 0;
+    let mut devices = 0;
+    while let Some(c) = checks.need("CACHE", device.cache(cursor).map_err(Into::into))? {
+        cursor = c.cursor;
+        devices += c.devices as usize;
+        let seen = &format!("{c:?}");
+        let mine = pools.iter().filter(|p| u64::from(p.cache) + 1 == c.cursor);
+        checks.eq(
+            "CACHE: devices that say it is theirs",
+            mine.count(),
+            c.devices as usize,
+        );
+        checks.yes(
+            "CACHE: a policy, and times and sizes that are not 0",
+            c.policy <= ZRS_ESCAPE_ALWAYS && c.residency_us > 0 && c.rate > 0 && c.bytes > 0,
+            seen,
+        );
+        checks.yes(
+            "CACHE: use is within the size, and below its high-water marks",
+            c.small_bytes + c.large_bytes <= c.bytes
+                && c.small_bytes <= c.small_high
+                && c.large_bytes <= c.large_high
+                && c.unread <= c.unread_high,
+            seen,
+        );
+        checks.yes(
+            "CACHE: what is in main memory was moved there, and promised before",
+            c.escaped <= c.escaped_bytes && c.escape_reserved <= c.escape_max,
+            seen,
+        );
+        checks.eq("reserved after CACHE", c.reserved, [0; 8]);
+    }
+    checks.eq("CACHE: each device has one", devices, pools.len());
+    for p in &pools {
+        checks.yes(
+            "POOL: not more blocks are free than there are",
+            p.blocks > 0 && p.blocks_low <= p.blocks,
+            &format!("{p:?}"),
+        );
+        checks.eq(
+            "reserved after POOL",
+            (p.reserved0, p.reserved),
+            (0, [0; 2]),
+        );
+    }
+    Some(())
 }
 
 fn sockets(dev: &File, checks: &mut Checks) {

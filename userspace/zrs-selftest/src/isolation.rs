@@ -41,7 +41,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
 
 /// A second mapping of the window of a socket's ring.
 fn window(conn: &OwnedFd) -> Result<Map> {
-    let layout = zrs_sys::sock::rx_ring(conn.as_fd())?;
+    let layout = zrs_sys::sock::rx_ring(conn.as_fd(), 0)?;
     let len = layout.window_bytes as usize;
     Ok(Map::shared_read(conn.as_fd(), layout.window_offset, len)?)
 }

@@ -628,7 +628,7 @@ pub fn ioctl_int(fd: &impl AsFd, request: u64) -> Result<c_int> {
 
 /// setsockopt(ZRS_RX_RING).
 pub fn make_ring(fd: &impl AsFd) -> Result<()> {
-    zrs_sys::sock::rx_ring(fd.as_fd())
+    zrs_sys::sock::rx_ring(fd.as_fd(), 0)
         .map(drop)
         .map_err(Into::into)
 }

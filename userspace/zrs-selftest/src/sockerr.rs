@@ -41,6 +41,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
             ring,
             late_ring,
             mappings,
+            escape_area,
         ]);
     }
     for test in tests {
@@ -423,22 +424,29 @@ fn options(args: &Args, checks: &mut Checks) -> Option<()> {
 
     let fd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
     let len = fresh.len();
-    for (name, value) in [
+    for (name, flags) in [
+        ("an unknown flag", 2),
         (
-            "flags",
-            zrs_rx_ring {
-                flags: 1,
-                ..Default::default()
-            },
-        ),
-        (
-            "reserved",
-            zrs_rx_ring {
-                reserved: [0, 1],
-                ..Default::default()
-            },
+            "an unknown flag beside a known one",
+            (1 << 31) | abi::ZRS_RX_RING_ESCAPE,
         ),
     ] {
+        let value = zrs_rx_ring {
+            flags,
+            ..Default::default()
+        };
+        let seen = raw::setsockopt(&fd, LEVEL, RX_RING, &bytes_of(&value));
+        checks.errno(&format!("ring with {name}"), seen, &[libc::EINVAL]);
+    }
+    for (name, escape_offset, escape_bytes) in
+        [("escape_offset", 4096, 0), ("escape_bytes", 0, 4096)]
+    {
+        let value = zrs_rx_ring {
+            flags: abi::ZRS_RX_RING_ESCAPE,
+            escape_offset,
+            escape_bytes,
+            ..Default::default()
+        };
         let seen = raw::setsockopt(&fd, LEVEL, RX_RING, &bytes_of(&value));
         checks.errno(&format!("ring with {name} not zero"), seen, &[libc::EINVAL]);
     }
@@ -451,7 +459,7 @@ fn options(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn ring(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;
-    let first = zrs_sys::sock::rx_ring(fd.as_fd()).map_err(Into::into);
+    let first = zrs_sys::sock::rx_ring(fd.as_fd(), 0).map_err(Into::into);
     let first = checks.need("ring", first)?;
     checks.yes(
         "entries are a power of two",
@@ -463,8 +471,15 @@ fn ring(args: &Args, checks: &mut Checks) -> Option<()> {
         (first.ring_bytes % 4096, first.window_bytes % 4096),
         (0, 0),
     );
-    let again = zrs_sys::sock::rx_ring(fd.as_fd()).map_err(Into::into);
+    checks.eq(
+        "without an escape area, which was not asked for",
+        (first.flags, first.escape_bytes),
+        (0, 0),
+    );
+    let flags = abi::ZRS_RX_RING_ESCAPE;
+    let again = zrs_sys::sock::rx_ring(fd.as_fd(), flags).map_err(Into::into);
     let again = checks.need("ring a second time", again)?;
+    // It stays as it was made.
     checks.eq("it is the same ring", bytes_of(&again), bytes_of(&first));
 
     let data: Vec<u8> = (0..100_000u32).map(|i| (i * 7) as u8).collect();
@@ -526,7 +541,7 @@ fn mappings(args: &Args, checks: &mut Checks) -> Option<()> {
 
     let r = checks.need(
         "ring",
-        zrs_sys::sock::rx_ring(fd.as_fd()).map_err(Into::into),
+        zrs_sys::sock::rx_ring(fd.as_fd(), 0).map_err(Into::into),
     )?;
     let (ring, window) = (r.ring_bytes as usize, r.window_bytes as usize);
     let map = |offset, len, prot, flags, then| raw::try_mmap(&fd, offset, len, prot, flags, then);
@@ -571,6 +586,45 @@ fn mappings(args: &Args, checks: &mut Checks) -> Option<()> {
         ),
     ] {
         checks.errno(&format!("mmap refused: {name}"), seen, &refused);
+    }
+    Some(())
+}
+
+/// The escape area of a ring that asks for it.
+fn escape_area(args: &Args, checks: &mut Checks) -> Option<()> {
+    use libc::{MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+    let both = PROT_READ | PROT_WRITE;
+    let fd: OwnedFd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
+    let flags = abi::ZRS_RX_RING_ESCAPE;
+    let r = zrs_sys::sock::rx_ring(fd.as_fd(), flags).map_err(Into::into);
+    let r = checks.need("ring with an escape area", r)?;
+    checks.eq("it says that it has one", r.flags, flags);
+    checks.yes(
+        "the escape area is whole pages, and has room for what the window has",
+        r.escape_bytes % 4096 == 0 && r.escape_bytes >= r.window_bytes,
+        &format!("{r:?}"),
+    );
+    let (at, len) = (r.escape_offset, r.escape_bytes as usize);
+    let map = |len, prot, flags, then| raw::try_mmap(&fd, at, len, prot, flags, then);
+    checks.eq(
+        "the escape area is mapped",
+        map(len, PROT_READ, MAP_SHARED, None),
+        Ok(()),
+    );
+    for (name, seen) in [
+        ("private", map(len, PROT_READ, MAP_PRIVATE, None)),
+        ("writable", map(len, both, MAP_SHARED, None)),
+        (
+            "writable later",
+            map(len, PROT_READ, MAP_SHARED, Some(both)),
+        ),
+        ("too long", map(len + 4096, PROT_READ, MAP_SHARED, None)),
+    ] {
+        checks.errno(
+            &format!("mmap of the escape area refused: {name}"),
+            seen,
+            &[libc::EINVAL, libc::EACCES],
+        );
     }
     Some(())
 }

@@ -13,9 +13,11 @@ pub const ZRS_FEATURE_STREAM: u64 = 1 << 0;
 pub const ZRS_FEATURE_RX_RING: u64 = 1 << 1;
 pub const ZRS_FEATURE_RING_WAIT: u64 = 1 << 2;
 pub const ZRS_FEATURE_RECV_MAP: u64 = 1 << 3;
+pub const ZRS_FEATURE_ESCAPE: u64 = 1 << 4;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
+pub const ZRS_RESIDENCY_BUCKETS: usize = 24;
 
 /// An ioctl number as `_IOC()` of asm-generic makes it.
 const fn ioc(dir: u32, nr: u32, size: usize) -> u32 {
@@ -38,6 +40,7 @@ pub const ZRS_IOC_POOL: u32 = iowr::<zrs_ioc_pool>(0x03);
 pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
 pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
 pub const ZRS_IOC_TABLE: u32 = iowr::<zrs_ioc_table>(0x06);
+pub const ZRS_IOC_CACHE: u32 = iowr::<zrs_ioc_cache>(0x07);
 pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
 pub const ZRS_IOC_RING_WAIT: u32 = iow::<zrs_ioc_ring_wait>(0x41);
 pub const ZRS_IOC_RECV_MAP: u32 = iowr::<zrs_ioc_recv_map>(0x42);
@@ -45,6 +48,10 @@ pub const ZRS_IOC_RECV_MAP: u32 = iowr::<zrs_ioc_recv_map>(0x42);
 pub const ZRS_AREA_OFFSET: u64 = 0x2_0000_0000;
 pub const ZRS_RECV_MAP_DONTWAIT: u32 = 1;
 pub const ZRS_RECV_MAP_SHIFT: u32 = 2;
+
+pub const ZRS_ESCAPE_NEVER: u32 = 0;
+pub const ZRS_ESCAPE_PRESSURE: u32 = 1;
+pub const ZRS_ESCAPE_ALWAYS: u32 = 2;
 
 pub const ZRS_LINK_CONNECTING: u32 = 1;
 pub const ZRS_LINK_UP: u32 = 2;
@@ -61,11 +68,14 @@ pub const ZRS_STATE_CLOSING: u32 = 5;
 pub const ZRS_RX_RING: u32 = 1;
 pub const ZRS_INFO: u32 = 2;
 
+pub const ZRS_RX_RING_ESCAPE: u32 = 1;
+
 pub const ZRS_DESC_FREE: u32 = 0;
 pub const ZRS_DESC_READY: u32 = 1;
 pub const ZRS_DESC_HELD: u32 = 2;
 pub const ZRS_DESC_DONE: u32 = 3;
 pub const ZRS_DESC_KERNEL: u32 = 4;
+pub const ZRS_DESC_ESCAPED: u32 = 5;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,7 +129,11 @@ pub struct zrs_ioc_pool {
     pub window_bytes: u64,
     pub windows: u64,
     pub blocks_held: u64,
-    pub reserved: [u64; 4],
+    pub cache: u32,
+    pub blocks: u32,
+    pub blocks_low: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
 }
 
 #[repr(C)]
@@ -194,6 +208,38 @@ pub struct zrs_ioc_table {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_cache {
+    pub cursor: u64,
+    pub node: i32,
+    pub policy: u32,
+    pub devices: u32,
+    pub residency_us: u32,
+    pub cache_bytes: u64,
+    pub rate: u64,
+    pub bytes: u64,
+    pub small_bytes: u64,
+    pub large_bytes: u64,
+    pub small_high: u64,
+    pub large_high: u64,
+    pub small_share: u64,
+    pub unread: u64,
+    pub unread_high: u64,
+    pub escapes: u64,
+    pub escaped_bytes: u64,
+    pub escaped: u64,
+    pub escape_failures: u64,
+    pub escape_reserved: u64,
+    pub escape_max: u64,
+    pub waits: u64,
+    pub denied: u64,
+    pub refused: u64,
+    pub dry: u64,
+    pub residency: [u64; ZRS_RESIDENCY_BUCKETS],
+    pub reserved: [u64; 8],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct zrs_rx_ring {
     pub flags: u32,
     pub entries: u32,
@@ -201,7 +247,8 @@ pub struct zrs_rx_ring {
     pub ring_bytes: u64,
     pub window_offset: u64,
     pub window_bytes: u64,
-    pub reserved: [u64; 2],
+    pub escape_offset: u64,
+    pub escape_bytes: u64,
 }
 
 #[repr(C)]
@@ -211,7 +258,7 @@ pub struct zrs_desc {
     pub off: u32,
     pub len: u32,
     pub state: u32,
-    pub reserved0: u32,
+    pub escape_off: u32,
     pub reserved1: u64,
 }
 
@@ -259,7 +306,11 @@ impl Default for zrs_ioc_pool {
             window_bytes: 0,
             windows: 0,
             blocks_held: 0,
-            reserved: [0; 4],
+            cache: 0,
+            blocks: 0,
+            blocks_low: 0,
+            reserved0: 0,
+            reserved: [0; 2],
         }
     }
 }

@@ -49,6 +49,10 @@ unsafe impl Argument for zrs_ioc_sock {
 unsafe impl Argument for zrs_ioc_table {
     const REQUEST: u32 = ZRS_IOC_TABLE;
 }
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_cache {
+    const REQUEST: u32 = ZRS_IOC_CACHE;
+}
 
 impl Device {
     /// Where the module puts its device.
@@ -102,6 +106,14 @@ impl Device {
     /// ZRS_IOC_POOL: the pool at or after `cursor`; its own cursor is the next. None at the end.
     pub fn pool(&self, cursor: u64) -> io::Result<Option<zrs_ioc_pool>> {
         self.entry(zrs_ioc_pool {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    /// ZRS_IOC_CACHE, as [`Device::pool`].
+    pub fn cache(&self, cursor: u64) -> io::Result<Option<zrs_ioc_cache>> {
+        self.entry(zrs_ioc_cache {
             cursor,
             ..Default::default()
         })

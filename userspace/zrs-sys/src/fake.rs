@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A ring in memory and the kernel's side of it, so that the program's side can be tested without
-//! the module.
+//! the module. Its escape area is as long as its window, and used in the same way, round and round.
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::size_of;
+use std::mem::{self, size_of};
 #[cfg(not(miri))]
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,20 +18,58 @@ use crate::abi::*;
 use crate::ring::{Doorbell, Ring};
 use crate::Map;
 
-/// The kernel's side: publishes segments as the peer's bytes come in, reclaims what is DONE.
+/// The kernel's side: publishes segments as the peer's bytes come in, moves them out of the window, reclaims
+/// what is DONE.
 #[derive(Debug)]
 pub struct Kernel {
     ring: Map,
-    window: Map,
+    window: Area,
+    escape: Area,
     entries: u32,
     head: u64,
     tail: u64,
     pos: u64,
-    /// Where in the window the next bytes go, and how many are free.
+    /// What each published segment takes of the window and of the escape area, by order.
+    rooms: VecDeque<[usize; 2]>,
+}
+
+/// Memory that is used in order, round and round.
+#[derive(Debug)]
+struct Area {
+    map: Map,
+    /// Where the next bytes go, and how many are free.
     put: usize,
     free: usize,
-    /// Room each published segment takes in the window, by order.
-    rooms: VecDeque<usize>,
+}
+
+impl Area {
+    fn new(map: Map) -> Self {
+        let free = map.len();
+        Self { map, put: 0, free }
+    }
+
+    /// Copies `data` in, in one piece. Returns where it is, and the room it takes with what was skipped at the
+    /// end. None: no room.
+    fn put(&mut self, data: &[u8]) -> Option<(usize, usize)> {
+        let len = self.map.len();
+        let skip = match self.put + data.len() > len {
+            true => len - self.put,
+            false => 0,
+        };
+        let room = skip + data.len();
+        if self.free < room {
+            return None;
+        }
+        let off = if skip > 0 { 0 } else { self.put };
+        // SAFETY: the range is in the mapping and free: no descriptor in use names it.
+        unsafe {
+            let to = self.map.base().as_ptr().add(off);
+            ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
+        }
+        self.put = (off + data.len()) % len;
+        self.free -= room;
+        Some((off, room))
+    }
 }
 
 /// Counts doorbells, and keeps what was waited for.
@@ -71,15 +110,15 @@ pub fn pair_from(
     let ring_len = desc_offset + entries as usize * size_of::<zrs_desc>();
     let (kernel_ring, ring) = twins(ring_len, true)?;
     let (kernel_window, window_map) = twins(window, false)?;
+    let (kernel_escape, escape_map) = twins(window, false)?;
     let kernel = Kernel {
         ring: kernel_ring,
-        window: kernel_window,
+        window: Area::new(kernel_window),
+        escape: Area::new(kernel_escape),
         entries,
         head: first,
         tail: first,
         pos: 0,
-        put: 0,
-        free: window,
         rooms: VecDeque::new(),
     };
     let start = zrs_ring {
@@ -94,12 +133,12 @@ pub fn pair_from(
     unsafe { kernel.head_ptr().write(start) };
 
     // SAFETY: `Kernel` keeps the protocol.
-    let ring = unsafe { Ring::new(ring, window_map, Box::new(bell))? };
+    let ring = unsafe { Ring::new(ring, window_map, Some(escape_map), Box::new(bell))? };
     Ok((kernel, Arc::new(ring)))
 }
 
-/// The program's side alone, of a ring of `bytes` bytes that begins with `head`, all else zero.
-/// Errors as [`Ring::open`].
+/// The program's side alone, of a ring of `bytes` bytes that begins with `head`, all else zero, without an
+/// escape area. Errors as [`Ring::open`].
 pub fn from_head(head: zrs_ring, bytes: usize, window: usize) -> io::Result<Arc<Ring>> {
     let map = Map::anonymous(bytes)?;
     if bytes >= size_of::<zrs_ring>() {
@@ -107,7 +146,14 @@ pub fn from_head(head: zrs_ring, bytes: usize, window: usize) -> io::Result<Arc<
         unsafe { map.base().cast::<zrs_ring>().write(head) };
     }
     // SAFETY: nobody is at the other side.
-    let ring = unsafe { Ring::new(map, Map::anonymous(window)?, Box::new(Bell::default()))? };
+    let ring = unsafe {
+        Ring::new(
+            map,
+            Map::anonymous(window)?,
+            None,
+            Box::new(Bell::default()),
+        )?
+    };
     Ok(Arc::new(ring))
 }
 
@@ -177,26 +223,11 @@ impl Kernel {
 
     /// As [`Kernel::put`]; returns where in the window it is.
     pub fn put_at(&mut self, data: &[u8]) -> Option<usize> {
-        // A segment is contiguous: what is left at the end of the window is skipped.
-        let len = self.window.len();
-        let skip = if self.put + data.len() > len {
-            len - self.put
-        } else {
-            0
-        };
-        if self.free < skip + data.len() || self.full() {
+        if self.full() {
             return None;
         }
-        let off = if skip > 0 { 0 } else { self.put };
-        // SAFETY: the range is in the window and free: no descriptor in use names it.
-        unsafe {
-            let to = self.window.base().as_ptr().add(off);
-            ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
-        }
-        self.put = (off + data.len()) % len;
-        self.free -= skip + data.len();
-        self.rooms.push_back(skip + data.len());
-        self.publish(off, data.len(), ZRS_DESC_READY);
+        let (off, room) = self.window.put(data)?;
+        self.announce(room, off, data.len(), ZRS_DESC_READY);
         Some(off)
     }
 
@@ -205,13 +236,17 @@ impl Kernel {
         if self.full() {
             return false;
         }
-        self.rooms.push_back(0);
         self.publish(0, len, ZRS_DESC_KERNEL);
         true
     }
 
-    /// Publishes a segment as it is told, sound or not.
+    /// Publishes a segment as it is told, sound or not, that takes no room.
     pub fn publish(&mut self, off: usize, len: usize, state: u32) {
+        self.announce(0, off, len, state);
+    }
+
+    fn announce(&mut self, room: usize, off: usize, len: usize, state: u32) {
+        self.rooms.push_back([room, 0]);
         let desc = self.desc_ptr(self.head);
         // SAFETY: the descriptor is FREE, so ours; the state is written atomically after.
         unsafe {
@@ -229,6 +264,59 @@ impl Kernel {
 
     fn full(&self) -> bool {
         self.head - self.tail == u64::from(self.entries)
+    }
+
+    /// Moves the oldest segment that has room of the window to the escape area, if it is READY: its bytes in the
+    /// window are others soon. Returns its number, and where it is. None: there is none, the program has it,
+    /// or the escape area has no room.
+    pub fn escape(&mut self) -> Option<(u64, usize)> {
+        let at = self.rooms.iter().position(|[room, _]| *room > 0)?;
+        let n = self.tail + at as u64;
+        let desc = self.desc_ptr(n);
+        // SAFETY: the fields lie in the mapping, and only this side writes them.
+        let (off, len) = unsafe {
+            (
+                (&raw const (*desc).off).read_volatile() as usize,
+                (&raw const (*desc).len).read_volatile() as usize,
+            )
+        };
+        if off.checked_add(len)? > self.window.map.len() {
+            return None;
+        }
+        // SAFETY: the range is in the mapping, which only this side writes.
+        let data = unsafe { slice::from_raw_parts(self.window.map.base().as_ptr().add(off), len) }
+            .to_vec();
+        let before = (self.escape.put, self.escape.free);
+        let (to, room) = self.escape.put(&data)?;
+        // SAFETY: in the mapping; the program reads it after it has seen ESCAPED.
+        unsafe { (&raw mut (*desc).escape_off).write_volatile(to as u32) };
+        let moved = self.state(n).compare_exchange(
+            ZRS_DESC_READY,
+            ZRS_DESC_ESCAPED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if moved.is_err() {
+            (self.escape.put, self.escape.free) = before;
+            return None;
+        }
+        // In the stream's order: what lay before it in the window is free already.
+        self.window.free += mem::replace(&mut self.rooms[at], [0, room])[0];
+        Some((n, to))
+    }
+
+    /// Where segment `n`'s descriptor says that it is in the escape area, if it is there.
+    pub fn escape_off_of(&self, n: u64) -> u32 {
+        let desc = self.desc_ptr(n);
+        // SAFETY: in the mapping; only this side writes it.
+        unsafe { (&raw const (*desc).escape_off).read_volatile() }
+    }
+
+    /// Puts anything where segment `n`'s descriptor says where in the escape area it is.
+    pub fn set_escape_off(&self, n: u64, off: u32) {
+        let desc = self.desc_ptr(n);
+        // SAFETY: in the mapping; only this side writes it.
+        unsafe { (&raw mut (*desc).escape_off).write_volatile(off) };
     }
 
     /// The program's recv() takes segment `n`, wholly (DONE) or in part.
@@ -258,7 +346,9 @@ impl Kernel {
             self.state(self.tail)
                 .store(ZRS_DESC_FREE, Ordering::Release);
             self.tail += 1;
-            self.free += self.rooms.pop_front().unwrap_or(0);
+            let [window, escape] = self.rooms.pop_front().unwrap_or_default();
+            self.window.free += window;
+            self.escape.free += escape;
             count += 1;
         }
         count

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receive ring: descriptors shared with the kernel, each with a state word, and the window
-//! they point into. `uapi/linux/zrs.h` states the protocol; [`Ring::look`] and the drop of
-//! [`Held`] are the program's two steps in it.
+//! The receive ring: descriptors shared with the kernel, each with a state word, the window they point
+//! into, and the escape area where the kernel puts what nobody has read for long. `uapi/linux/zrs.h`
+//! states the protocol; [`Ring::look`] and the drop of [`Held`] are the program's two steps in it.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abi::*;
-use crate::{sock, Map};
+use crate::{sock, Device, Map};
 
 /// What a ring asks of the kernel.
 pub trait Doorbell: Send + Sync {
@@ -37,7 +37,7 @@ impl Doorbell for Arc<OwnedFd> {
     }
 }
 
-/// The two mappings of a receive ring.
+/// The mappings of a receive ring.
 ///
 /// # Invariants
 ///
@@ -47,6 +47,8 @@ impl Doorbell for Arc<OwnedFd> {
 pub struct Ring {
     ring: Map,
     window: Map,
+    /// None: the kernel leaves everything in the window.
+    escape: Option<Map>,
     entries: u32,
     first: u64,
     desc_offset: usize,
@@ -56,7 +58,7 @@ pub struct Ring {
 /// What is at a place of the ring.
 #[derive(Debug)]
 pub enum Look {
-    /// A segment in the window; it is ours until dropped.
+    /// A segment; it is ours until dropped.
     Held(Held),
     /// This many bytes wait in the kernel, for recv().
     Kernel(usize),
@@ -65,26 +67,40 @@ pub enum Look {
 }
 
 impl Ring {
-    /// Asks the connected ZRS socket `fd` for its ring and maps it. Errors as
-    /// [`sock::rx_ring`] and mmap(2); InvalidData for a ring this program does not understand.
+    /// Asks the connected ZRS socket `fd` for its ring and maps it, with an escape area where the module
+    /// knows such (and `/dev/zrs` can be opened, to ask it). Errors as [`sock::rx_ring`] and mmap(2);
+    /// InvalidData for a ring this program does not understand.
     pub fn open(fd: &Arc<OwnedFd>) -> io::Result<Self> {
         Self::open_with(fd, Box::new(fd.clone()))
     }
 
     /// The same, with another way to the kernel.
     pub fn open_with(fd: &Arc<OwnedFd>, bell: Box<dyn Doorbell>) -> io::Result<Self> {
-        let params = sock::rx_ring(fd.as_fd())?;
+        let params = sock::rx_ring(fd.as_fd(), known_flags())?;
         let len = |bytes: u64| usize::try_from(bytes).map_err(|_| bad("too large"));
         let ring = Map::shared_write(fd.as_fd(), params.ring_offset, len(params.ring_bytes)?)?;
         let window = Map::shared_read(fd.as_fd(), params.window_offset, len(params.window_bytes)?)?;
+        // A ring that was there already may have been made without it, or with it.
+        let escape = match params.flags & ZRS_RX_RING_ESCAPE {
+            0 => None,
+            _ => {
+                let bytes = len(params.escape_bytes)?;
+                Some(Map::shared_read(fd.as_fd(), params.escape_offset, bytes)?)
+            }
+        };
         // SAFETY: only ZRS sockets know SOL_ZRS, and these are the mappings it named.
-        unsafe { Self::new(ring, window, bell) }
+        unsafe { Self::new(ring, window, escape, bell) }
     }
 
     /// # Safety
     ///
     /// The other side of the mappings keeps the protocol of the header.
-    pub(crate) unsafe fn new(ring: Map, window: Map, bell: Box<dyn Doorbell>) -> io::Result<Self> {
+    pub(crate) unsafe fn new(
+        ring: Map,
+        window: Map,
+        escape: Option<Map>,
+        bell: Box<dyn Doorbell>,
+    ) -> io::Result<Self> {
         if ring.len() < size_of::<zrs_ring>() {
             return Err(bad("too small"));
         }
@@ -113,6 +129,7 @@ impl Ring {
         Ok(Self {
             ring,
             window,
+            escape,
             entries,
             first,
             desc_offset,
@@ -168,57 +185,81 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(&raw mut (*desc).state) }
     }
 
-    /// Takes segment `n`, which must be below [`Ring::head`]. A segment outside the window is
-    /// InvalidData.
+    /// Takes segment `n`, which must be below [`Ring::head`]. A segment outside the window, or the escape
+    /// area, is InvalidData.
     pub fn look(self: &Arc<Self>, n: u64) -> io::Result<Look> {
-        loop {
+        let place = loop {
             let state = self.state(n);
-            match state.load(Ordering::Acquire) {
-                ZRS_DESC_READY => {}
-                ZRS_DESC_KERNEL => return Ok(Look::Kernel(self.place(n).1)),
+            let (from, place) = match state.load(Ordering::Acquire) {
+                ZRS_DESC_READY => (ZRS_DESC_READY, Place::Window),
+                ZRS_DESC_ESCAPED => (ZRS_DESC_ESCAPED, Place::Escape),
+                ZRS_DESC_KERNEL => return Ok(Look::Kernel(self.len_of(n))),
                 _ => return Ok(Look::Taken),
+            };
+            // The kernel may be faster, with recv() or by moving it; then look again. Acquire: the bytes, and
+            // where they are, come after.
+            let taken =
+                state.compare_exchange(from, ZRS_DESC_HELD, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                break place;
             }
-            // recv() in the kernel may be faster; then look again. Acquire: the bytes come after.
-            if state
-                .compare_exchange(
-                    ZRS_DESC_READY,
-                    ZRS_DESC_HELD,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-            {
-                break;
-            }
-        }
-        let (off, len) = self.place(n);
-        // INVARIANT: this thread has just made the descriptor HELD.
+        };
+        let (off, len) = (self.offset_of(n, place), self.len_of(n));
+        // INVARIANT: this thread has just made the descriptor HELD; empty until the range is checked.
         let mut held = Held {
             ring: self.clone(),
             n,
-            off,
-            len,
+            place,
+            off: 0,
+            len: 0,
         };
-        if off
-            .checked_add(len)
-            .is_none_or(|end| end > self.window.len())
-        {
-            held.len = 0;
-            return Err(bad("pointing outside its window"));
+        let end = off.checked_add(len);
+        if end.is_none_or(|end| end > self.bytes_at(place)) {
+            return Err(bad(match place {
+                Place::Window => "pointing outside its window",
+                Place::Escape => "pointing outside its escape area",
+            }));
         }
+        // INVARIANT: it is inside.
+        (held.off, held.len) = (off, len);
         Ok(Look::Held(held))
     }
 
-    /// Offset and length of segment `n`.
-    fn place(&self, n: u64) -> (usize, usize) {
+    /// Length of segment `n`.
+    fn len_of(&self, n: u64) -> usize {
         let desc = self.desc(n).as_ptr();
-        // SAFETY: the fields lie in the mapping; the kernel writes them before the state that our
+        // SAFETY: the field lies in the mapping; the kernel writes it before the state that our
         // caller has seen, and not again until the state is FREE.
-        unsafe {
-            (
-                (&raw const (*desc).off).read_volatile() as usize,
-                (&raw const (*desc).len).read_volatile() as usize,
-            )
+        unsafe { (&raw const (*desc).len).read_volatile() as usize }
+    }
+
+    /// Where segment `n`, which is HELD and was in this place, begins in it.
+    fn offset_of(&self, n: u64, place: Place) -> usize {
+        let desc = self.desc(n).as_ptr();
+        // SAFETY: the fields lie in the mapping; the kernel writes `off` before READY and `escape_off` before
+        // ESCAPED, and neither again until the state is FREE.
+        let off = unsafe {
+            match place {
+                Place::Window => (&raw const (*desc).off).read_volatile(),
+                Place::Escape => (&raw const (*desc).escape_off).read_volatile(),
+            }
+        };
+        off as usize
+    }
+
+    /// Bytes that can be in that place.
+    fn bytes_at(&self, place: Place) -> usize {
+        match place {
+            Place::Window => self.window.len(),
+            Place::Escape => self.escape.as_ref().map_or(0, Map::len),
+        }
+    }
+
+    /// Where that place begins; a dangling address of one that is not there, where nothing can be.
+    fn base_of(&self, place: Place) -> NonNull<u8> {
+        match place {
+            Place::Window => self.window.base(),
+            Place::Escape => self.escape.as_ref().map_or(NonNull::dangling(), Map::base),
         }
     }
 
@@ -241,7 +282,16 @@ impl fmt::Debug for Ring {
         f.debug_struct("Ring")
             .field("entries", &self.entries)
             .field("window", &self.window.len())
+            .field("escape", &self.bytes_at(Place::Escape))
             .finish_non_exhaustive()
+    }
+}
+
+/// What this library asks of the module that is loaded: nothing that it does not know.
+fn known_flags() -> u32 {
+    match Device::open().and_then(|device| device.version()) {
+        Ok(version) if version.features & ZRS_FEATURE_ESCAPE != 0 => ZRS_RX_RING_ESCAPE,
+        _ => 0,
     }
 }
 
@@ -250,17 +300,32 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Bytes in the window that are ours until drop, which gives them back. Order is free.
+/// The mapping that a segment lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Window,
+    Escape,
+}
+
+/// Bytes that are ours until drop, which gives them back. Order is free.
 ///
 /// # Invariants
 ///
 /// Descriptor `n` is in state HELD, put there by this value's maker; `off + len` is within the
-/// window.
+/// mapping of `place`.
 pub struct Held {
     ring: Arc<Ring>,
     n: u64,
+    place: Place,
     off: usize,
     len: usize,
+}
+
+impl Held {
+    /// Whether the kernel has moved the bytes out of the window, by one copy, before they were taken.
+    pub fn has_escaped(&self) -> bool {
+        self.place == Place::Escape
+    }
 }
 
 impl Deref for Held {
@@ -269,7 +334,10 @@ impl Deref for Held {
     fn deref(&self) -> &[u8] {
         // SAFETY: by the invariant the range is in the mapping, which `ring` keeps, and the kernel
         // does not touch it while the descriptor is HELD.
-        unsafe { slice::from_raw_parts(self.ring.window.base().as_ptr().add(self.off), self.len) }
+        unsafe {
+            let base = self.ring.base_of(self.place).as_ptr();
+            slice::from_raw_parts(base.add(self.off), self.len)
+        }
     }
 }
 
@@ -277,6 +345,7 @@ impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
             .field("n", &self.n)
+            .field("place", &self.place)
             .field("len", &self.len)
             .finish_non_exhaustive()
     }

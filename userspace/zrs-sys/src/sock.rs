@@ -28,11 +28,16 @@ pub fn info(fd: BorrowedFd<'_>) -> io::Result<zrs_info> {
     Ok(value)
 }
 
-/// setsockopt(ZRS_RX_RING), then getsockopt: makes the ring, or finds the one that is there.
+/// setsockopt(ZRS_RX_RING), then getsockopt: makes the ring, or finds the one that is there, which need not
+/// have these `flags` (ZRS_RX_RING_*).
 ///
-/// ENOTCONN, EBUSY, ENOMEM, ENOBUFS as the header says; ENOPROTOOPT: not a ZRS socket.
-pub fn rx_ring(fd: BorrowedFd<'_>) -> io::Result<zrs_rx_ring> {
-    let mut value = zrs_rx_ring::default();
+/// ENOTCONN, EBUSY, ENOMEM, ENOBUFS as the header says; EINVAL: the module does not know one of the flags;
+/// ENOPROTOOPT: not a ZRS socket.
+pub fn rx_ring(fd: BorrowedFd<'_>, flags: u32) -> io::Result<zrs_rx_ring> {
+    let mut value = zrs_rx_ring {
+        flags,
+        ..Default::default()
+    };
     let mut len = size_of::<zrs_rx_ring>() as libc::socklen_t;
     // SAFETY: `value` is `len` bytes long; setsockopt only reads it.
     check(unsafe {

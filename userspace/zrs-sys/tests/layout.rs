@@ -58,16 +58,18 @@ fn rust_side() -> Table {
     let mut t = Table::default();
     constants!(t:
         IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
-        ZRS_FEATURE_RECV_MAP
-        ZRS_IOC_MAGIC ZRS_NAME_LEN
+        ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE
+        ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
-        ZRS_IOC_TABLE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
+        ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
         ZRS_AREA_OFFSET ZRS_RECV_MAP_DONTWAIT ZRS_RECV_MAP_SHIFT
+        ZRS_ESCAPE_NEVER ZRS_ESCAPE_PRESSURE ZRS_ESCAPE_ALWAYS
         ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN ZRS_LINK_F_ACCEPTED
         ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
         ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
-        ZRS_RX_RING ZRS_INFO
+        ZRS_RX_RING ZRS_INFO ZRS_RX_RING_ESCAPE
         ZRS_DESC_FREE ZRS_DESC_READY ZRS_DESC_HELD ZRS_DESC_DONE ZRS_DESC_KERNEL
+        ZRS_DESC_ESCAPED
     );
     layout!(t:
         zrs_ioc_version { version reserved features }
@@ -78,7 +80,8 @@ fn rust_side() -> Table {
             pool_bytes pool_used protocol_errors signaled windows_revoked reserved
         }
         zrs_ioc_pool {
-            cursor device bytes block_bytes window_bytes windows blocks_held reserved
+            cursor device bytes block_bytes window_bytes windows blocks_held cache blocks blocks_low
+            reserved0 reserved
         }
         zrs_ioc_link {
             cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk
@@ -94,8 +97,15 @@ fn rust_side() -> Table {
             hot_slots near_places ways most entries hot near reserved0 hits near_hits faults parked
             evicted contended reserved
         }
-        zrs_rx_ring { flags entries ring_offset ring_bytes window_offset window_bytes reserved }
-        zrs_desc { pos off len state reserved0 reserved1 }
+        zrs_ioc_cache {
+            cursor node policy devices residency_us cache_bytes rate bytes small_bytes large_bytes
+            small_high large_high small_share unread unread_high escapes escaped_bytes escaped
+            escape_failures escape_reserved escape_max waits denied refused dry residency reserved
+        }
+        zrs_rx_ring {
+            flags entries ring_offset ring_bytes window_offset window_bytes escape_offset escape_bytes
+        }
+        zrs_desc { pos off len state escape_off reserved1 }
         zrs_ioc_ring_wait { head timeout_ns reserved }
         zrs_ioc_recv_map { addr len copied flags reserved0 reserved }
         zrs_ring {

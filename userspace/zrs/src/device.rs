@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use zrs_sys::{abi, Device};
 
-use crate::{error, info, Info};
+use crate::{error, info, Cache, Info};
 
 /// An open `/dev/zrs`. Needs no privilege.
 #[derive(Debug)]
@@ -37,6 +37,11 @@ impl Version {
     /// The receive ring.
     pub fn has_rx_ring(&self) -> bool {
         self.features & abi::ZRS_FEATURE_RX_RING != 0
+    }
+
+    /// What is not read for long moves to main memory, for rings that ask for it too; [`Zrs::caches`].
+    pub fn has_escape(&self) -> bool {
+        self.features & abi::ZRS_FEATURE_ESCAPE != 0
     }
 }
 
@@ -119,6 +124,12 @@ pub struct Pool {
     pub windows: u64,
     /// Shared blocks with data nobody has read.
     pub blocks_held: u64,
+    /// Number of the cache that it shares with others: [`Cache::number`].
+    pub cache: u32,
+    /// Blocks in the shared receive queue, and with data.
+    pub blocks: u32,
+    /// The fewest that were left in the queue since the module was loaded.
+    pub blocks_low: u32,
 }
 
 /// One queue pair between two hosts.
@@ -273,10 +284,18 @@ impl Zrs {
                     window_bytes: p.window_bytes,
                     windows: p.windows,
                     blocks_held: p.blocks_held,
+                    cache: p.cache,
+                    blocks: p.blocks,
+                    blocks_low: p.blocks_low,
                 };
                 (p.cursor, pool)
             }))
         })
+    }
+
+    /// The caches, each with what its devices' pools use of it. ENOTTY: the module is older than this call.
+    pub fn caches(&self) -> impl Iterator<Item = io::Result<Cache>> + '_ {
+        list(|cursor| Ok(self.device.cache(cursor)?.map(|c| (c.cursor, c.into()))))
     }
 
     /// The links to other hosts.

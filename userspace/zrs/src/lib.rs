@@ -30,6 +30,7 @@
 
 mod addr;
 mod area;
+mod cache;
 mod calls;
 mod device;
 mod error;
@@ -41,6 +42,7 @@ mod socket;
 mod stream;
 
 pub use area::{Area, Mapped};
+pub use cache::{Cache, Escape};
 pub use device::{Link, LinkState, LinkTable, Pool, Stats, Version, Zrs};
 pub use error::{os_error, reason, Error};
 pub use info::{Info, State};

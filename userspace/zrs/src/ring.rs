@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receiving by the ring: bytes where the device put them.
+//! Receiving by the ring: bytes where the device put them, or where the kernel moved them that nobody read
+//! for long.
 
 use std::io;
 use std::ops::Deref;
@@ -43,16 +44,16 @@ pub struct Segment(Bytes);
 
 #[derive(Debug)]
 enum Bytes {
-    /// In the window.
-    Window(Held),
-    /// Fetched by recv(): they were small, or had been moved out of the window.
+    /// In the window, or in the escape area.
+    Mapped(Held),
+    /// Fetched by recv(): they were small, or recv() had begun with them.
     Copied(Vec<u8>),
 }
 
 impl Segment {
     /// Whether the bytes lie where the device put them. If not, they were copied once.
     pub fn is_zero_copy(&self) -> bool {
-        matches!(self.0, Bytes::Window(_))
+        matches!(&self.0, Bytes::Mapped(held) if !held.has_escaped())
     }
 }
 
@@ -61,7 +62,7 @@ impl Deref for Segment {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Bytes::Window(held) => held,
+            Bytes::Mapped(held) => held,
             Bytes::Copied(bytes) => bytes,
         }
     }
@@ -217,7 +218,7 @@ impl RxRing {
             let bytes = match self.ring.look(cursor.next)? {
                 Look::Held(held) => {
                     *cursor = taken;
-                    Bytes::Window(held)
+                    Bytes::Mapped(held)
                 }
                 Look::Taken => {
                     *cursor = taken;

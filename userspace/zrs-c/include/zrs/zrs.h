@@ -48,7 +48,9 @@ struct zrs_segment {
 	const void *data;
 	size_t len;
 	struct zrs_held *held;	/* the library's own */
-	uint32_t copied;	/* 0: they lie in the window, 1: they are a copy */
+	uint32_t copied;	/* 0: they lie in the window, 1: they are a copy,
+				 * as they were small or not read for long
+				 */
 	uint32_t reserved;
 };
 

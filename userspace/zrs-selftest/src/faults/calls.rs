@@ -614,10 +614,10 @@ impl Calls<'_> {
         );
         let ring_of = |pair: &mut Pair| {
             let fd = std::os::fd::AsFd::as_fd(&pair.ends[1]);
-            zrs_sys::sock::rx_ring(fd).map_err(|e| format!("ring: {e}"))
+            zrs_sys::sock::rx_ring(fd, ZRS_RX_RING_ESCAPE).map_err(|e| format!("ring: {e}"))
         };
         let layout = std::cell::Cell::new(zrs_rx_ring::default());
-        for (name, window) in [("the ring", false), ("the window", true)] {
+        for (name, which) in [("the ring", 0), ("the window", 1), ("the escape area", 2)] {
             self.on_pair(
                 &format!("mmap() of {name}"),
                 errnos::MMAP,
@@ -629,12 +629,15 @@ impl Calls<'_> {
                     let ring = layout.get();
                     let fd = std::os::fd::AsFd::as_fd(&pair.ends[1]);
                     // Unmapped when nothing fails any more.
-                    let map = if window {
-                        let bytes = ring.window_bytes as usize;
-                        zrs_sys::Map::shared_read(fd, ring.window_offset, bytes)
-                    } else {
-                        let bytes = ring.ring_bytes as usize;
-                        zrs_sys::Map::shared_write(fd, ring.ring_offset, bytes)
+                    let read =
+                        |offset, bytes| zrs_sys::Map::shared_read(fd, offset, bytes as usize);
+                    let map = match which {
+                        0 => {
+                            let bytes = ring.ring_bytes as usize;
+                            zrs_sys::Map::shared_write(fd, ring.ring_offset, bytes)
+                        }
+                        1 => read(ring.window_offset, ring.window_bytes),
+                        _ => read(ring.escape_offset, ring.escape_bytes),
                     };
                     map.map_err(Into::into)
                 },

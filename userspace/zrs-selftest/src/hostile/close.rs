@@ -293,7 +293,7 @@ fn shared(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
             pause(wait);
             if raw::is_zrs() {
                 for _ in 0..5 {
-                    let result = sock::rx_ring(inp.as_fd());
+                    let result = sock::rx_ring(inp.as_fd(), 0);
                     rings.add(&result.map_err(Errno::from));
                 }
             }

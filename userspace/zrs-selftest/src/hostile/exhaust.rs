@@ -113,7 +113,7 @@ fn backlog(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
 fn windows(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let ring = || {
         let fd = ask(ctx.peer, &[STALL])?;
-        sock::rx_ring(fd.as_fd())?;
+        sock::rx_ring(fd.as_fd(), 0)?;
         Ok(fd)
     };
     let mut counts = Vec::new();

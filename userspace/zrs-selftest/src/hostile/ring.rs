@@ -20,15 +20,26 @@ use crate::wild::Area;
 pub struct Maps {
     pub ring: Area,
     pub window: Area,
+    /// Where it has one.
+    pub escape: Option<Area>,
 }
 
 pub fn maps(fd: &OwnedFd) -> Result<Maps> {
-    let layout = sock::rx_ring(fd.as_fd())?;
+    maps_with(fd, 0)
+}
+
+/// With flags (ZRS_RX_RING_*), if there is no ring yet.
+fn maps_with(fd: &OwnedFd, flags: u32) -> Result<Maps> {
+    let layout = sock::rx_ring(fd.as_fd(), flags)?;
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let map = |len, prot, off| Area::map(len as usize, prot, libc::MAP_SHARED, Some(fd), off);
     Ok(Maps {
         ring: map(layout.ring_bytes, both, layout.ring_offset)?,
         window: map(layout.window_bytes, libc::PROT_READ, layout.window_offset)?,
+        escape: match layout.escape_bytes {
+            0 => None,
+            bytes => Some(map(bytes, libc::PROT_READ, layout.escape_offset)?),
+        },
     })
 }
 
@@ -45,7 +56,8 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         rounds += 1;
         let tag = 1 + rng.below(255) as u8;
         let fd = ctx.flood(tag, 1 << 30)?;
-        let maps = maps(&fd)?;
+        let flags = rng.below(2) as u32 * ZRS_RX_RING_ESCAPE;
+        let maps = maps_with(&fd, flags)?;
         let rngs = [
             Mutex::new(ctx.rng(1000 + rounds)),
             Mutex::new(ctx.rng(2000 + rounds)),
@@ -102,12 +114,21 @@ fn use_socket(
         0 => tally.add(&sock::doorbell(fd.as_fd()).map_err(Into::into)),
         1 => tally.add(&raw::poll(fd, libc::POLLIN | libc::POLLOUT, 1)),
         2 => tally.add(&sock::info(fd.as_fd()).map_err(Into::into)),
-        3 => tally.add(&sock::rx_ring(fd.as_fd()).map_err(Into::into)),
+        3 => {
+            let flags = rng.below(2) as u32 * ZRS_RX_RING_ESCAPE;
+            tally.add(&sock::rx_ring(fd.as_fd(), flags).map_err(Into::into));
+        }
         4 => {
-            // The kernel has zeroed it before, and only the peer writes into it.
-            let at = rng.below(maps.window.len() / 4096) * 4096;
-            if !maps.window.holds_only(at, 4096, 0, tag) {
-                *foreign = Some(format!("the window at {at}"));
+            // The kernel has zeroed both before, and only the peer's bytes come into them.
+            let mut look = |name: &str, area: &Area| {
+                let at = rng.below(area.len() / 4096) * 4096;
+                if !area.holds_only(at, 4096, 0, tag) {
+                    *foreign = Some(format!("the {name} at {at}"));
+                }
+            };
+            look("window", &maps.window);
+            if let Some(escape) = &maps.escape {
+                look("escape area", escape);
             }
         }
         n => {
@@ -136,10 +157,10 @@ fn scribble(ring: &Area, rng: &mut Rng) {
     let any = rng.word();
     match rng.below(20) {
         // States: any, in any order; the same one many times.
-        0..=7 => state.store(rng.below(6) as u32, Relaxed),
+        0..=7 => state.store(rng.below(7) as u32, Relaxed),
         8 => state.store(rng.pick(&[u32::MAX, 0x8000_0000, any as u32]), Relaxed),
         9 | 10 => {
-            let value = rng.pick(&[ZRS_DESC_READY, ZRS_DESC_DONE]);
+            let value = rng.pick(&[ZRS_DESC_READY, ZRS_DESC_DONE, ZRS_DESC_ESCAPED]);
             for n in 0..64 {
                 let at = DESC + n * size_of::<zrs_desc>();
                 ring.word32(at + offset_of!(zrs_desc, state))
@@ -148,13 +169,14 @@ fn scribble(ring: &Area, rng: &mut Rng) {
         }
         // What a program that follows the rules does.
         11 | 12 => {
-            let swap = state.compare_exchange(ZRS_DESC_READY, ZRS_DESC_HELD, Relaxed, Relaxed);
+            let from = rng.pick(&[ZRS_DESC_READY, ZRS_DESC_ESCAPED]);
+            let swap = state.compare_exchange(from, ZRS_DESC_HELD, Relaxed, Relaxed);
             if swap.is_ok() {
                 state.store(ZRS_DESC_DONE, Relaxed);
             }
         }
         13 => ring
-            .word32(at + offset_of!(zrs_desc, off))
+            .word32(at + rng.pick(&[offset_of!(zrs_desc, off), offset_of!(zrs_desc, escape_off)]))
             .store(rng.pick(&[0, u32::MAX, any as u32]), Relaxed),
         14 => ring
             .word32(at + offset_of!(zrs_desc, len))

@@ -88,6 +88,72 @@ fn segment_outside_the_window_is_refused() {
 }
 
 #[test]
+fn escaped_segments_are_read_where_they_went() {
+    let (mut kernel, ring) = pair(4, 64, Bell::default()).unwrap();
+    assert!(kernel.put(&[1; 40]) && !kernel.put(&[2; 40]), "it is full");
+    assert_eq!(kernel.escape(), Some((0, 0)));
+    assert_eq!(kernel.state_of(0), ZRS_DESC_ESCAPED);
+    assert!(kernel.put(&[2; 40]), "the room is free");
+    let first = held(ring.look(0));
+    assert_eq!(kernel.state_of(0), ZRS_DESC_HELD);
+    assert!(first.has_escaped());
+    assert_eq!(*first, [1; 40]);
+    let second = held(ring.look(1));
+    assert!(!second.has_escaped());
+    assert_eq!(*second, [2; 40]);
+    assert_eq!(kernel.escape(), None, "what is held stays");
+    drop((first, second));
+    assert_eq!(kernel.reclaim(), 2);
+    assert!(matches!(ring.look(0), Ok(Look::Taken)));
+}
+
+#[test]
+fn nothing_is_escaped_before_what_is_older() {
+    let (mut kernel, ring) = pair(4, 64, Bell::default()).unwrap();
+    assert!(kernel.put(b"held") && kernel.put(b"behind it"));
+    let first = held(ring.look(0));
+    assert_eq!(kernel.escape(), None);
+    assert_eq!(kernel.state_of(1), ZRS_DESC_READY);
+    drop(first);
+    assert_eq!(kernel.reclaim(), 1);
+    assert_eq!(kernel.escape(), Some((1, 0)));
+    assert_eq!(*held(ring.look(1)), *b"behind it");
+}
+
+#[test]
+fn segment_outside_the_escape_area_is_refused() {
+    let (mut kernel, ring) = pair(4, 64, Bell::default()).unwrap();
+    for (n, off) in [(0, 61), (1, u32::MAX)] {
+        assert!(kernel.put(b"data"));
+        assert!(kernel.escape().is_some());
+        kernel.set_escape_off(n, off);
+        assert_eq!(ring.look(n).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(kernel.state_of(n), ZRS_DESC_DONE, "given back at once");
+    }
+}
+
+#[test]
+fn a_ring_without_escape_area_has_no_escaped_segments() {
+    let entries = 4_u32;
+    let head = zrs_ring {
+        version: ZRS_UAPI_VERSION,
+        entries,
+        desc_offset: size_of::<zrs_ring>() as u32,
+        ..Default::default()
+    };
+    let ring = crate::fake::from_head(head, 4096, 4096).unwrap();
+    for (len, refused) in [(1, true), (0, false)] {
+        let desc = ring.desc(0).as_ptr();
+        // SAFETY: nobody is at the other side.
+        unsafe {
+            (&raw mut (*desc).len).write_volatile(len);
+            (&raw mut (*desc).state).write_volatile(ZRS_DESC_ESCAPED);
+        }
+        assert_eq!(ring.look(0).is_err(), refused);
+    }
+}
+
+#[test]
 fn malformed_rings_are_refused() {
     let make = |version, entries, desc_offset: u32| {
         let map = Map::anonymous(4096).unwrap();
@@ -103,6 +169,7 @@ fn malformed_rings_are_refused() {
             Ring::new(
                 map,
                 Map::anonymous(4096).unwrap(),
+                None,
                 Box::new(Bell::default()),
             )
         }
@@ -138,6 +205,42 @@ fn same_place_again_and_again() {
             }
             assert_eq!(*held(ring.look(n)), [n as u8; 40]);
         }
+    });
+}
+
+/// The kernel moves segments while the program takes them: whoever is first has it, and the bytes are right
+/// either way.
+#[test]
+fn escapes_while_it_is_read() {
+    const SEGMENTS: u64 = if cfg!(miri) { 60 } else { 20_000 };
+    let (mut kernel, ring) = pair(4, 200, Bell::default()).unwrap();
+    assert!(kernel.put(&[0; 60]) && kernel.escape().is_some());
+    thread::scope(|s| {
+        let escaped = s.spawn(move || {
+            let mut escaped = 1;
+            for n in 1..SEGMENTS {
+                while !kernel.put(&[n as u8; 60]) {
+                    escaped += u64::from(kernel.escape().is_some());
+                    if kernel.reclaim() == 0 {
+                        thread::yield_now();
+                    }
+                }
+                if n % 3 == 0 {
+                    escaped += u64::from(kernel.escape().is_some());
+                }
+            }
+            escaped
+        });
+        let mut seen = 0;
+        for n in 0..SEGMENTS {
+            while ring.head() <= n {
+                thread::yield_now();
+            }
+            let seg = held(ring.look(n));
+            assert_eq!(*seg, [n as u8; 60], "segment {n}");
+            seen += u64::from(seg.has_escaped());
+        }
+        assert_eq!(escaped.join().unwrap(), seen);
     });
 }
 

@@ -97,6 +97,32 @@ fn small_segments_are_fetched_in_order() {
 }
 
 #[test]
+fn what_is_read_late_has_been_moved_and_is_the_same() {
+    let mut f = fake(4);
+    assert!(f.kernel.put(b"moved") && f.kernel.put(b"stayed"));
+    assert!(f.kernel.escape().is_some());
+    for (bytes, zero_copy) in [(&b"moved"[..], false), (b"stayed", true)] {
+        let seg = f.rx.recv().unwrap().unwrap();
+        assert_eq!((&seg[..], seg.is_zero_copy()), (bytes, zero_copy));
+    }
+    assert_eq!(f.kernel.reclaim(), 2);
+}
+
+#[test]
+fn plain_reads_take_what_was_moved() {
+    let mut f = fake(4);
+    assert!(f.kernel.put(b"abcdef") && f.kernel.put(b"wholly") && f.kernel.put(b"next"));
+    assert!(f.kernel.escape().is_some() && f.kernel.escape().is_some());
+    // recv() took "ab", and then the ring is asked.
+    f.kernel.recv(0, false);
+    f.peer.write_all(b"cdef").unwrap();
+    assert_eq!(&f.rx.recv().unwrap().unwrap()[..], b"cdef");
+    f.kernel.recv(0, true);
+    f.kernel.recv(1, true);
+    assert_eq!(&f.rx.recv().unwrap().unwrap()[..], b"next");
+}
+
+#[test]
 fn a_kernel_segment_may_come_in_parts() {
     let mut f = fake(4);
     assert!(f.kernel.put_kernel(6) && f.kernel.put(b"next"));

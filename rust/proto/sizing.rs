@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How large the receive pools of a cache, their windows and a sender's chunks are (rows C2, C3), and how long data
+//! stayed in them.
+//!
+//! What arrives within the time in which it should be read is what has to fit. All arithmetic saturates: whatever
+//! somebody writes into a parameter, a size within the bounds comes out.
+
+use super::channel::{WINDOW_MAX, WINDOW_MIN};
+
+/// The least that the pools of a cache have, in bytes.
+pub const FLOOR: u64 = 8 << 20;
+
+/// Sizes of pools are multiples of this, in bytes: the smallest window.
+const UNIT: u64 = WINDOW_MIN as u64;
+
+/// The smallest and the largest chunk, in bytes.
+const CHUNK_MIN: u32 = 16 * 1024;
+const CHUNK_MAX: u32 = 256 * 1024;
+
+/// Chunks in a window.
+const CHUNKS: u32 = 4;
+
+/// How many classes of time [`residency_bucket`] tells apart; as many as `struct zrs_ioc_cache` has.
+pub const BUCKETS: usize = 24;
+
+/// A last-level cache, and what writes into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// What all its devices together can receive, bytes a microsecond.
+    pub rate: u64,
+    /// How long data may wait until it is read, microseconds.
+    pub residency_us: u32,
+    /// How much of what arrives meanwhile is to fit, in percent.
+    pub percent: u32,
+    /// Its size in bytes, 0: not known.
+    pub cache_bytes: u64,
+}
+
+/// The size of all pools of a cache together, in bytes, a multiple of 64 KiB: rate x time x percent, no more than half
+/// of the cache, and no less than [`FLOOR`], whatever the cache has. Where its size is not known it is [`FLOOR`].
+pub fn pool_bytes(machine: &Machine) -> u64 {
+    let arrives = machine.rate.saturating_mul(machine.residency_us.into());
+    let fits = arrives.saturating_mul(machine.percent.into()) / 100;
+    let bytes = fits.div_ceil(UNIT).saturating_mul(UNIT);
+    let half = (machine.cache_bytes / 2 / UNIT).saturating_mul(UNIT);
+    bytes.min(half).max(FLOOR)
+}
+
+/// How many bytes a sender should write at once to a device that receives `rate` bytes a microsecond (0: not known): what
+/// arrives in `residency_us` microseconds, as a power of two between 16 and 256 KiB.
+pub fn chunk(rate: u64, residency_us: u32) -> u32 {
+    if rate == 0 {
+        return CHUNK_MAX;
+    }
+    let arrives = rate.saturating_mul(residency_us.into());
+    let most = u32::try_from(arrives).unwrap_or(CHUNK_MAX);
+    most.clamp(CHUNK_MIN, CHUNK_MAX).next_power_of_two()
+}
+
+/// The size of a window for chunks of this size, in bytes: four of them, within what a window may have.
+pub fn window(chunk: u32) -> u32 {
+    chunk.saturating_mul(CHUNKS).clamp(WINDOW_MIN, WINDOW_MAX)
+}
+
+/// Where data that stayed for `ns` nanoseconds is counted: 0 is less than a microsecond, n less than 2^n, and the last
+/// of the [`BUCKETS`] all that stayed longer.
+pub fn residency_bucket(ns: u64) -> usize {
+    let us = ns / 1000;
+    let bits = u64::BITS.saturating_sub(us.leading_zeros());
+    (bits as usize).min(BUCKETS.saturating_sub(1))
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Data that the program has not read for long: it is moved from the receive pool to main memory (row C5). The
+//! bytes are copied without a lock, while recv() or the program may begin to read them where they were; then the
+//! copy is thrown away.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::alloc::Flags;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::recv::{release_held, Held};
+use super::{Inner, Sock};
+use crate::host::Host;
+use crate::kern::memcg::CHARGED;
+use crate::proto::rx_queue::ToMove;
+use crate::proto::ChanId;
+use crate::stats::STATS;
+use crate::transport::cache::Cache;
+use crate::transport::window::Window;
+
+/// Bytes in main memory that came from a pool.
+pub(crate) struct Copied {
+    bytes: KVVec<u8>,
+    cache: Arc<Cache>,
+}
+
+impl Copied {
+    /// `bytes`, of a pool of `cache`.
+    pub(crate) fn new(bytes: KVVec<u8>, cache: Arc<Cache>) -> Self {
+        cache.escaped(bytes.len());
+        Self { bytes, cache }
+    }
+
+    /// The bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.cache.read_escaped(self.bytes.len());
+    }
+}
+
+impl Inner {
+    /// The room of what was moved out of `window` is the peer's again, as far as it may be filled once more.
+    fn give_room(&mut self, window: &Window) {
+        self.promise = Some(window.promise());
+        let room = self.rx.give(window.bytes() as u64);
+        self.chan.with(|c| c.moved(room));
+    }
+}
+
+impl Sock {
+    /// Moves one message of channel `id` to main memory, the oldest that may be moved of those that arrived before
+    /// `before`, in nanoseconds of the monotonic clock. False if there was none, or it was just being read, or there
+    /// is no memory. Sleeps.
+    pub(crate) fn escape(id: ChanId, before: u64) -> bool {
+        let owner = Host::get().and_then(|host| host.table.owner(id));
+        let Some(sock) = owner else { return false };
+        let (what, window) = {
+            let mut inner = sock.inner.lock();
+            let inner = &mut *inner;
+            let block = |held: &Held| matches!(held, Held::Block(_));
+            match inner.rx.next_to_move(&inner.ring, before, block) {
+                Some(what) => (what, inner.window.clone()),
+                None => return false,
+            }
+        };
+        let moved = match (what.window_off, window) {
+            (Some(off), Some(window)) => {
+                let moved = match what.to_area {
+                    true => sock.move_to_area(&what, &window, off),
+                    false => sock.move_to_memory(&what, &window, off),
+                };
+                if moved {
+                    Sock::talk(&sock);
+                    window.emptied();
+                }
+                moved
+            }
+            _ => sock.move_block(&what),
+        };
+        moved
+    }
+
+    /// `f` makes memory: of the socket's owner, or else anybody's, for it is promised.
+    pub(crate) fn promised<R>(&self, f: impl Fn(Flags) -> Result<R>) -> Result<R> {
+        self.charge(|| f(CHARGED)).or_else(|_| f(GFP_KERNEL))
+    }
+
+    /// To main memory that recv() reads.
+    fn move_to_memory(&self, what: &ToMove, window: &Arc<Window>, off: u32) -> bool {
+        let bytes = self.promised(|flags| {
+            let payload = window.payload(off as usize, what.len as usize)?;
+            payload.copy_to_vec(flags)
+        });
+        let Ok(bytes) = bytes else {
+            window.cache().counts.failures.add(1);
+            return false;
+        };
+        let copy = Held::Copy(Copied::new(bytes, window.cache().clone()));
+        let result = {
+            let mut inner = self.inner.lock();
+            let inner = &mut *inner;
+            // Whoever has the turn may be reading in the window.
+            match inner.rx_turn {
+                true => Err(copy),
+                false => inner.rx.move_held(&inner.ring, what, copy).inspect(|_| {
+                    inner.give_room(window);
+                }),
+            }
+        };
+        has_moved(what, Some((window, off)), result)
+    }
+
+    /// To the escape area of the ring.
+    fn move_to_area(&self, what: &ToMove, window: &Arc<Window>, off: u32) -> bool {
+        let (ring, at) = {
+            let mut inner = self.inner.lock();
+            let inner = &mut *inner;
+            let Some(ring) = inner.ring.clone() else {
+                return false;
+            };
+            match inner.refuge.alloc(what.len) {
+                Some(at) => (ring, at),
+                None => return false,
+            }
+        };
+        let copied = window
+            .payload(off as usize, what.len as usize)
+            .and_then(|payload| ring.write_area(at, &payload));
+        {
+            let mut inner = self.inner.lock();
+            let inner = &mut *inner;
+            let moved =
+                copied.is_ok() && !inner.rx_turn && inner.rx.move_to_area(&inner.ring, what, at);
+            if !moved {
+                inner.refuge.undo(at);
+                return false;
+            }
+            ring.holds(what.len);
+            inner.give_room(window);
+        }
+        window.left(off, what.born);
+        window.cache().counts.escapes.add(1);
+        true
+    }
+
+    /// Out of a block of the shared receive queue.
+    fn move_block(&self, what: &ToMove) -> bool {
+        let room = self.promised(|flags| Ok(KVVec::from_elem(0_u8, what.len as usize, flags)?));
+        let Ok(room) = room else { return false };
+        let result = {
+            let mut inner = self.inner.lock();
+            let inner = &mut *inner;
+            let held = inner
+                .rx
+                .get_mut(what.index)
+                .and_then(|seg| seg.held.as_mut());
+            // A page at most, so under the lock: whoever reads takes it out of the queue.
+            let copy = match held {
+                Some(Held::Block(block)) => block.copy(room),
+                _ => Err(EAGAIN),
+            };
+            match copy {
+                Ok(copy) => {
+                    let copy = Held::Copy(copy);
+                    inner.rx.move_held(&inner.ring, what, copy)
+                }
+                Err(_) => return false,
+            }
+        };
+        let moved = has_moved(what, None, result);
+        if moved {
+            STATS.rx_spilled.add(u64::from(what.len));
+        }
+        moved
+    }
+}
+
+/// Lets go of what is not needed any more, and counts what has moved.
+fn has_moved(
+    what: &ToMove,
+    window: Option<(&Arc<Window>, u32)>,
+    result: core::result::Result<Option<Held>, Held>,
+) -> bool {
+    let Ok(before) = result else { return false };
+    if let Some((window, off)) = window {
+        window.left(off, what.born);
+        window.cache().counts.escapes.add(1);
+    } else if let Some(Held::Block(block)) = &before {
+        block.cache().counts.escapes.add(1);
+    }
+    release_held(before);
+    true
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Main memory that is promised to what may have to leave the receive pools: nobody may be sent more than can be
+//! kept if its program does not read (row C5). A promise is a number; memory is taken when something is moved.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+
+use crate::kern::cpu;
+use crate::kern::errno::ENOBUFS;
+use crate::params;
+use crate::stats::Counter;
+
+static PROMISED: Atomic<u64> = Atomic::new(0);
+
+/// Connects that were refused because nothing could be promised to them.
+pub(crate) static REFUSED: Counter = Counter::new();
+
+/// A promise of so many bytes, until it is dropped.
+pub(crate) struct Reserved(u64);
+
+impl Reserved {
+    /// Promises `bytes`. ENOBUFS if that is more than `escape_mib` allows. Any context.
+    pub(crate) fn new(bytes: u64) -> Result<Self> {
+        let reserved = Self(bytes);
+        if PROMISED.fetch_add(bytes, Full).saturating_add(bytes) > most() {
+            // Dropping takes it back.
+            return Err(ENOBUFS());
+        }
+        Ok(reserved)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.0, Full);
+    }
+}
+
+/// As much may be promised, in bytes.
+pub(crate) fn most() -> u64 {
+    match params::ESCAPE_MIB.get() {
+        0 => cpu::total_ram_bytes() as u64 / 4,
+        mib => u64::from(mib) << 20,
+    }
+}
+
+/// As much is.
+pub(crate) fn promised() -> u64 {
+    PROMISED.load(Relaxed)
+}
