@@ -18,6 +18,7 @@ impl World {
                 index: m.index,
                 pos: m.pos,
                 len: m.len,
+                born: m.born,
                 window_off: None,
                 to_area: false,
             };

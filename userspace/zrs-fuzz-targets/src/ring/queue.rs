@@ -10,8 +10,6 @@ use zrs_sys::abi::*;
 
 use crate::Input;
 
-const ZRS_DESC_ESCAPED: u32 = 5;
-
 /// The state words, where a program writes what it likes.
 struct Words {
     state: Vec<Cell<u32>>,
