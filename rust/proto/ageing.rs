@@ -3,8 +3,9 @@
 //! What lies in a receive pool and was not read yet, in the order in which it arrived (row C5): one list,
 //! so that whoever looks for the oldest finds it at once. What could not be moved is set aside for a while.
 //!
-//! A message is known by the page of the pool in which it begins. No other one begins there: what is smaller
-//! than a page lies in a block of its own, and what lies in a window is larger.
+//! A message is known by the page of the pool in which it begins. In a block that is the only one. In a window
+//! several may begin in one page, for the end of a call goes there however short it is: they have one place,
+//! that of the oldest.
 
 use core::ops::DerefMut;
 
@@ -30,7 +31,7 @@ pub struct Node {
     prev: u32,
     since: u64,
     user: ChanId,
-    /// Bytes.
+    /// Bytes of all that begin in it.
     len: u32,
     place: In,
 }
@@ -117,9 +118,14 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
     }
 
     /// `len` bytes for channel `user` have arrived that begin in `page`, at `now`, which is not before what was
-    /// added before. Returns whether nothing was in line.
+    /// added before. What another channel had there is forgotten. Returns whether nothing was in line.
     pub fn add(&mut self, page: usize, user: ChanId, len: u32, now: u64) -> bool {
         let page = page as u32;
+        let same = |n: &&mut Node| n.place != In::Nothing && n.user == user;
+        if let Some(node) = self.node(page).filter(same) {
+            node.len = node.len.saturating_add(len);
+            return false;
+        }
         let _ = self.unlink(page);
         let first = self.line.first == NONE;
         let node = Node {
@@ -133,7 +139,20 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
         first && self.line.first != NONE
     }
 
-    /// What begins in `page` is not there any more. Returns how many bytes it were, 0 if there was nothing.
+    /// `len` bytes that began in `page` are not there any more. Returns how many of them were known.
+    pub fn left(&mut self, page: usize, len: u32) -> u32 {
+        let Some(node) = self.node(page as u32) else {
+            return 0;
+        };
+        let len = len.min(node.len);
+        node.len = node.len.saturating_sub(len);
+        if node.len == 0 {
+            let _ = self.unlink(page as u32);
+        }
+        len
+    }
+
+    /// Nothing that begins in `page` is there any more. Returns how many bytes it were, 0 if there was nothing.
     pub fn remove(&mut self, page: usize) -> u32 {
         self.unlink(page as u32).map_or(0, |node| node.len)
     }

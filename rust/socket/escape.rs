@@ -146,7 +146,7 @@ impl Sock {
             ring.holds(what.len);
             inner.give_room(window);
         }
-        window.left(off, what.born);
+        window.left(off, what.len, what.born);
         window.cache().counts.escapes.add(1);
         true
     }
@@ -191,7 +191,7 @@ fn has_moved(
 ) -> bool {
     let Ok(before) = result else { return false };
     if let Some((window, off)) = window {
-        window.left(off, what.born);
+        window.left(off, what.len, what.born);
         window.cache().counts.escapes.add(1);
     } else if let Some(Held::Block(block)) = &before {
         block.cache().counts.escapes.add(1);

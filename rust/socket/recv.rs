@@ -340,7 +340,7 @@ impl Sock {
                 (freed, inner.window.clone())
             };
             if let (Some(window), Some(off)) = (window, freed.window_off) {
-                window.left(off, freed.born);
+                window.left(off, freed.len, freed.born);
             }
             any = true;
             let n = freed.by_program as usize;

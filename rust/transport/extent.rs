@@ -104,9 +104,9 @@ impl Extent {
         now
     }
 
-    /// What arrived at `at`, at the time `born`, was read or moved. Any context.
-    pub(super) fn left(&self, at: usize, born: u64) {
-        let len = self.unread.lock().remove(at >> PAGE_SHIFT);
+    /// `len` bytes that arrived at `at`, at the time `born`, were read or moved. Any context.
+    pub(super) fn left(&self, at: usize, len: u32, born: u64) {
+        let len = self.unread.lock().left(at >> PAGE_SHIFT, len);
         self.cache.left(len as usize);
         self.cache.stayed(now_ns().saturating_sub(born));
     }

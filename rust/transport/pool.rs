@@ -468,7 +468,8 @@ impl HeldBlock {
     /// Posts the block again and lets the peer know in time. Takes the link's lock.
     pub(crate) fn repost(self) {
         let at = self.pool.block_at(self.block);
-        self.pool.base.left(at, self.born);
+        // It is the only message in it.
+        self.pool.base.left(at, u32::MAX, self.born);
         self.pool.held.fetch_sub(1, Relaxed);
         self.pool.repost(self.block);
         self.link.held.fetch_sub(1, Full);

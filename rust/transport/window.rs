@@ -134,9 +134,9 @@ impl Window {
         &self.pool.cache
     }
 
-    /// What arrived at `off`, at the time `born`, was read or moved.
-    pub(crate) fn left(&self, off: u32, born: u64) {
-        self.extent.left(self.at() + off as usize, born);
+    /// `len` bytes that arrived at `off`, at the time `born`, were read or moved.
+    pub(crate) fn left(&self, off: u32, len: u32, born: u64) {
+        self.extent.left(self.at() + off as usize, len, born);
     }
 
     /// Something was moved out of it: others may get it now.

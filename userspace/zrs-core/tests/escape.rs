@@ -14,9 +14,24 @@ fn chan(q: u32) -> ChanId {
     ChanId { q, gen: 1 }
 }
 
+/// A page in which `count` messages begin.
+struct Place {
+    page: usize,
+    user: ChanId,
+    since: u64,
+    count: u32,
+}
+
+impl Place {
+    fn told(&self) -> (usize, ChanId, u64) {
+        (self.page, self.user, self.since)
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Age {
-    Add(usize),
+    Add(usize, u32),
+    Left(usize),
     Remove(usize),
     SetAside,
     TryAgain,
@@ -24,7 +39,8 @@ enum Age {
 
 fn age() -> impl Strategy<Value = Age> {
     prop_oneof![
-        3 => (0_usize..9).prop_map(Age::Add),
+        3 => (0_usize..9, 1_u32..3).prop_map(|(page, user)| Age::Add(page, user)),
+        2 => (0_usize..9).prop_map(Age::Left),
         2 => (0_usize..9).prop_map(Age::Remove),
         2 => Just(Age::SetAside),
         1 => Just(Age::TryAgain),
@@ -32,50 +48,67 @@ fn age() -> impl Strategy<Value = Age> {
 }
 
 proptest! {
-    /// The oldest is always found first, whatever came and went; pages that are not there are nothing.
+    /// The oldest is always found first, whatever came and went; what begins where another one of its channel
+    /// does is still known when that has left; pages that are not there are nothing.
     // rows: C5
     #[test]
     fn the_oldest_is_first(ops in prop::collection::vec(age(), 0..200)) {
         let mut list = Ageing::new(vec![Node::FREE; 8]);
-        let mut model: VecDeque<(usize, ChanId, u64)> = VecDeque::new();
-        let mut aside: VecDeque<(usize, ChanId, u64)> = VecDeque::new();
+        let mut line: VecDeque<Place> = VecDeque::new();
+        let mut aside: VecDeque<Place> = VecDeque::new();
         for (now, op) in ops.into_iter().enumerate() {
             let now = now as u64;
+            let at = |page: usize| move |p: &&mut Place| p.page == page;
             match op {
-                Age::Add(page) => {
-                    let user = chan(now as u32 + 1);
-                    let was = model.is_empty() || model.len() == 1 && model[0].0 == page;
-                    let first = list.add(page, user, page as u32 + 1, now);
-                    if page < 8 {
-                        model.retain(|m| m.0 != page);
-                        aside.retain(|m| m.0 != page);
-                        model.push_back((page, user, now));
-                        prop_assert_eq!(first, was);
+                Age::Add(page, user) => {
+                    let user = chan(user);
+                    let len = page as u32 + 1;
+                    let first = list.add(page, user, len, now);
+                    let mut known = line.iter_mut().chain(&mut aside).filter(at(page));
+                    if let Some(place) = known.find(|p| p.user == user) {
+                        place.count += 1;
+                        prop_assert!(!first);
+                    } else if page < 8 {
+                        line.retain(|p| p.page != page);
+                        aside.retain(|p| p.page != page);
+                        prop_assert_eq!(first, line.is_empty());
+                        line.push_back(Place { page, user, since: now, count: 1 });
                     }
                 }
+                Age::Left(page) => {
+                    let place = line.iter_mut().chain(&mut aside).find(at(page));
+                    let there = place.is_some();
+                    if let Some(place) = place {
+                        place.count -= 1;
+                    }
+                    let len = page as u32 + 1;
+                    prop_assert_eq!(list.left(page, len), if there { len } else { 0 });
+                    line.retain(|p| p.count > 0);
+                    aside.retain(|p| p.count > 0);
+                }
                 Age::Remove(page) => {
-                    let there = model.iter().chain(&aside).any(|m| m.0 == page);
-                    prop_assert_eq!(list.remove(page), if there { page as u32 + 1 } else { 0 });
-                    model.retain(|m| m.0 != page);
-                    aside.retain(|m| m.0 != page);
+                    let count = line.iter_mut().chain(&mut aside).find(at(page)).map_or(0, |p| p.count);
+                    prop_assert_eq!(list.remove(page), count * (page as u32 + 1));
+                    line.retain(|p| p.page != page);
+                    aside.retain(|p| p.page != page);
                 }
                 Age::SetAside => {
-                    if let Some(oldest) = model.pop_front() {
-                        list.set_aside(oldest.0);
+                    if let Some(oldest) = line.pop_front() {
+                        list.set_aside(oldest.page);
                         aside.push_back(oldest);
                     }
                 }
                 Age::TryAgain => {
                     prop_assert_eq!(list.try_again(now), !aside.is_empty());
-                    model.extend(aside.drain(..).map(|(page, user, _)| (page, user, now)));
+                    line.extend(aside.drain(..).map(|p| Place { since: now, ..p }));
                 }
             }
-            prop_assert_eq!(list.oldest(), model.front().copied());
+            prop_assert_eq!(list.oldest(), line.front().map(Place::told));
             prop_assert_eq!(list.has_aside(), !aside.is_empty());
         }
-        while let Some(m) = model.pop_front() {
-            prop_assert_eq!(list.oldest(), Some(m));
-            prop_assert_eq!(list.remove(m.0), m.0 as u32 + 1);
+        while let Some(p) = line.pop_front() {
+            prop_assert_eq!(list.oldest(), Some(p.told()));
+            prop_assert_eq!(list.left(p.page, u32::MAX), p.count * (p.page as u32 + 1));
         }
         prop_assert_eq!(list.oldest(), None);
     }

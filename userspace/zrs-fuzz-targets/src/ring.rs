@@ -3,13 +3,12 @@
 //! The receive ring, from both ends: the program's side against a kernel that writes what it likes
 //! into descriptors, and the core's queue against a program that does so with the state words.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
+mod queue;
+
 use std::mem::{align_of, size_of};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use zrs_core::rx_queue::{Descriptors, Moved, Refuge, RxQueue, Segment};
 use zrs_sys::abi::*;
 use zrs_sys::fake::{from_head, pair_from, Bell, Kernel};
 use zrs_sys::{Held, Look, Ring};
@@ -237,185 +236,12 @@ fn consumer(input: &mut Input<'_>) {
     }
 }
 
-/// The state words, where a program writes what it likes.
-struct Words(Vec<Cell<u32>>);
-
-impl Words {
-    fn at(&self, index: u32) -> &Cell<u32> {
-        &self.0[index as usize % self.0.len()]
-    }
-}
-
-impl Descriptors for Words {
-    fn claim(&self, index: u32) -> bool {
-        let ready = self.at(index).get() == ZRS_DESC_READY;
-        if ready {
-            self.at(index).set(ZRS_DESC_KERNEL);
-        }
-        ready
-    }
-    fn is_done(&self, index: u32) -> bool {
-        self.at(index).get() == ZRS_DESC_DONE
-    }
-    fn is_waiting(&self, index: u32) -> bool {
-        self.at(index).get() == ZRS_DESC_READY
-    }
-    fn set_done(&self, index: u32) {
-        self.at(index).set(ZRS_DESC_DONE);
-    }
-    fn clear(&self, index: u32) {
-        self.at(index).set(ZRS_DESC_FREE);
-    }
-    fn refuge(&self) -> Refuge {
-        Refuge::Nowhere
-    }
-    fn escape(&self, _: u32, _: u32) -> bool {
-        false
-    }
-}
-
-/// A segment as the kernel alone knows it.
-struct Kept {
-    index: u32,
-    len: u32,
-    taken: u32,
-    claimed: bool,
-    in_window: bool,
-    lent: u32,
-}
-
-fn queue(input: &mut Input<'_>) {
-    let entries = 1_usize << (input.u8() % 5);
-    let first = input.u32();
-    let words = Words(vec![Cell::new(ZRS_DESC_FREE); entries]);
-    let slots: Vec<Option<Segment<u32>>> = (0..entries).map(|_| None).collect();
-    let mut q = RxQueue::starting_at(slots, first);
-    let mut model: VecDeque<Kept> = VecDeque::new();
-    let (mut next, mut pos) = (first, 0);
-    while !input.is_empty() {
-        let what = input.u8();
-        let some = input.u16();
-        match what % 8 {
-            0 | 1 => {
-                let len = 1 + u32::from(some % 50);
-                let in_window = what & 8 != 0;
-                let claimed = !in_window;
-                let pushed = q.push(Segment {
-                    pos,
-                    len,
-                    window_off: in_window.then_some(0),
-                    held: claimed.then_some(next),
-                    taken: 0,
-                    claimed,
-                    lent: 0,
-                    born: pos,
-                    moved: Moved::No,
-                    pad: len % 3,
-                });
-                assert_eq!(pushed.is_ok(), model.len() < entries);
-                if let Ok(index) = pushed {
-                    assert_eq!(index, next);
-                    let state = if claimed {
-                        ZRS_DESC_KERNEL
-                    } else {
-                        ZRS_DESC_READY
-                    };
-                    words.at(index).set(state);
-                    model.push_back(Kept {
-                        index,
-                        len,
-                        taken: 0,
-                        claimed,
-                        in_window,
-                        lent: 0,
-                    });
-                    next = next.wrapping_add(1);
-                    pos += u64::from(len);
-                }
-            }
-            2 | 3 => {
-                let from = match what & 8 {
-                    0 => None,
-                    _ => Some(first.wrapping_add(u32::from(some))),
-                };
-                let head = next.wrapping_sub(model.len() as u32);
-                let skip = from.map_or(0, |f| f.wrapping_sub(head) as usize);
-                let skip = if skip <= model.len() { skip } else { 0 };
-                let expected = model
-                    .iter_mut()
-                    .skip(skip)
-                    .find(|s| {
-                        let ready = words.at(s.index).get() == ZRS_DESC_READY;
-                        s.taken < s.len && (s.claimed || ready)
-                    })
-                    .map(|s| {
-                        s.claimed = true;
-                        s.index
-                    });
-                let got = q.claim_next(&words, from);
-                assert_eq!(got, expected);
-                if let (Some(index), true) = (got, what & 16 != 0) {
-                    let n = u32::from(some) % 60;
-                    q.advance(&words, index, n);
-                    if let Some(s) = model.iter_mut().find(|s| s.index == index) {
-                        s.taken = s.len.min(s.taken + n);
-                        if what & 32 != 0 && s.in_window {
-                            q.lend(index, n);
-                            s.lent = s.len.min(s.lent + n);
-                        }
-                    }
-                }
-            }
-            4 => {
-                let done = model.front().is_some_and(|s| {
-                    let by_program = words.is_done(s.index) && !s.claimed;
-                    (s.taken == s.len || by_program) && (s.lent == 0 || what & 8 != 0)
-                });
-                let freed = q.reap(&words, |_| what & 8 != 0);
-                assert_eq!(freed.is_some(), done);
-                if let Some(freed) = freed {
-                    let s = model.pop_front().expect("it was at the head");
-                    let (window, small) = if s.in_window {
-                        (s.len + s.len % 3, 0)
-                    } else {
-                        (0, s.len)
-                    };
-                    assert_eq!((freed.window, freed.small), (window, small));
-                    assert_eq!(freed.by_program, s.len - s.taken);
-                    assert_eq!(freed.held, (!s.in_window).then_some(s.index));
-                }
-            }
-            5 => words.at(u32::from(some)).set(u32::from(some >> 8) % 6),
-            6 if what > 200 => {
-                let held = q.discard(&words);
-                assert_eq!(held.is_some(), !model.is_empty());
-                model.pop_front();
-            }
-            _ => {
-                let readable = model.iter().any(|s| {
-                    s.taken < s.len && (s.claimed || words.at(s.index).get() == ZRS_DESC_READY)
-                });
-                assert_eq!(q.readable(&words), readable);
-                let index = first.wrapping_add(u32::from(some));
-                let known = model.iter().any(|s| s.index == index);
-                assert_eq!(q.get_mut(index).is_some(), known);
-            }
-        }
-        assert_eq!(q.len() as usize, model.len());
-        assert!(q.indices().eq(model.iter().map(|s| s.index)));
-        let waits: u64 = model.iter().map(|s| u64::from(s.len - s.taken)).sum();
-        assert_eq!(q.bytes(), waits);
-        let lent: u64 = model.iter().map(|s| u64::from(s.lent)).sum();
-        assert_eq!(q.lent(), lent);
-    }
-}
-
 /// A ring's head, the program's side of a ring, or the core's.
 pub fn ring(data: &[u8]) {
     let mut input = Input(data);
     match input.u8() % 8 {
         0 => head(&mut input),
         1..=4 => consumer(&mut input),
-        _ => queue(&mut input),
+        _ => queue::queue(&mut input),
     }
 }

@@ -4,6 +4,7 @@
 //! everything and others of nothing.
 
 use crate::common::Rng;
+use crate::escape::Policy;
 use crate::link::CONTROL_SLOTS;
 
 pub struct Config {
@@ -57,10 +58,26 @@ pub struct Config {
     pub malice: u64,
     pub hostile_steps: u32,
     pub hostile_lives: u32,
+    /// Answers that may wait on a link, which are more than an honest peer has channels.
+    pub most_answers: usize,
     /// Data in shared blocks is copied out when they run short.
     pub spill: bool,
     /// Channels whose program is gone are dropped after a while.
     pub drop_orphans: bool,
+    /// What is older than this may move to main memory; when each host lets it, and how often that changes.
+    pub residency: u64,
+    pub policy: [Policy; 2],
+    pub policy_switches: u32,
+    /// Longest time that a copy takes.
+    pub move_delay: u64,
+    /// Rings with an escape area, in percent of all rings, and the areas' size.
+    pub areas: u64,
+    pub area_bytes: u32,
+    /// Programs that stop reading until everybody else has finished, and that read slowly, in percent.
+    pub stoppers: u64,
+    pub dawdlers: u64,
+    /// How long a wish for a window waits for one; 0: it is denied at once.
+    pub wish_time: u64,
 }
 
 impl Config {
@@ -126,8 +143,19 @@ impl Config {
             malice: rng.pick(&[1, 1, 5, 30]),
             hostile_steps: rng.range(50, 500) as u32,
             hostile_lives: rng.pick(&[0, 3, 10]),
+            most_answers: if storm { 300 } else { 64 },
             spill: rng.chance(60),
             drop_orphans: rng.chance(20),
+            residency: rng.pick(&[0, 5, 50, 500, 5000]),
+            policy: [0; 2]
+                .map(|_| rng.pick(&[Policy::Never, Policy::UnderPressure, Policy::Always])),
+            policy_switches: rng.pick(&[0, 0, 2, 10]),
+            move_delay: rng.pick(&[0, 3, 30, 300]),
+            areas: rng.pick(&[0, 70, 100]),
+            area_bytes: rng.pick(&[8 << 10, 64 << 10, 1 << 20]),
+            stoppers: rng.pick(&[0, 0, 10, 50]),
+            dawdlers: rng.pick(&[0, 20]),
+            wish_time: rng.pick(&[0, 100, 10_000]),
         }
     }
 
@@ -142,6 +170,7 @@ impl Config {
             &mut self.scribblers,
             &mut self.nobody,
             &mut self.listener_closes,
+            &mut self.stoppers,
         ] {
             *percent = 0;
         }

@@ -23,6 +23,7 @@ impl World {
         for conn in 0..self.conns.len() {
             self.check_conn(conn);
         }
+        self.check_never();
     }
 
     fn check_link(&mut self, link: usize) {

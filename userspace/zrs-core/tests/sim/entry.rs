@@ -107,6 +107,8 @@ by_grant! {
     fn peer_window_size() -> Option<u32>;
     fn window_quiet() -> bool;
     fn freed(window: u32, small: u32);
+    fn moved(window: u64);
+    fn window_unread() -> u64;
     fn grant(size: u32, addr: u64, key: u32) -> bool;
     fn deny();
     fn revoke() -> bool;

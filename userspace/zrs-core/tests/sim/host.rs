@@ -3,7 +3,7 @@
 //! A host: its link table, its receive pool with the memory in it, and its registrations.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use zrs_core::channel::{Channel, Limits};
@@ -14,6 +14,7 @@ use zrs_core::ChanId;
 use crate::common::table::{submit, Tiers};
 use crate::config::Config;
 use crate::entry::{ChannelTable, Entry};
+use crate::escape::Policy;
 use crate::world::{ActorId, SockId};
 
 pub const PAGE: usize = 4096;
@@ -44,10 +45,16 @@ pub struct Host {
     pub paused_until: u64,
     /// Allocations may fail.
     pub short: bool,
+    /// When data moves to main memory; whether the mover is going to look.
+    pub policy: Policy,
+    pub watching: bool,
+    /// Who waits for a window.
+    pub wishes: VecDeque<SockId>,
 }
 
 impl Host {
-    pub fn new(cfg: &Config, pages: usize, base: u64) -> Self {
+    pub fn new(cfg: &Config, host: usize, base: u64) -> Self {
+        let pages = cfg.pool_pages[host];
         let (hot, sets, ways) = cfg.table_tiers;
         let tiers = Tiers {
             hot,
@@ -68,6 +75,9 @@ impl Host {
             up: true,
             paused_until: 0,
             short: false,
+            policy: cfg.policy[host],
+            watching: false,
+            wishes: VecDeque::new(),
         }
     }
 

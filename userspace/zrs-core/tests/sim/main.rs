@@ -13,6 +13,7 @@ mod common;
 mod config;
 mod end;
 mod entry;
+mod escape;
 mod host;
 mod hostile;
 mod link;
@@ -32,7 +33,7 @@ mod world;
 use seeds::Plan;
 use world::World;
 
-// rows: Z3 Z5 Z6 E4 L2 C1 C3 C4 C6 B3 B4 B9 B11
+// rows: Z3 Z5 Z6 E4 L2 C1 C3 C4 C5 C6 B3 B4 B9 B11
 #[test]
 fn two_hosts() {
     let plan = Plan::from_env();

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use zrs_core::channel::{Failure, State, WINDOW_MIN};
+use zrs_core::rx_queue::Moved;
 
 use crate::host::PAGE;
 use crate::program::Wait;
@@ -49,13 +50,20 @@ impl World {
                 if let Some(mr) = host.mr(window.key) {
                     mr.valid = false;
                 }
-                if window.unread.is_empty() || s.closed {
+                let empty = window.unread.is_empty() || s.closed;
+                if empty {
+                    self.give_all_room(sid);
+                    let s = &mut self.socks[sid];
+                    let host = &mut self.hosts[s.host];
+                    let Some(window) = s.window.take() else {
+                        return;
+                    };
                     // A former owner's bytes must not be taken for anything.
                     let bytes = window.pages * PAGE;
                     host.mem[window.start..window.start + bytes].fill(0xa5);
                     let freed = host.pool.free(window.page, window.pages);
                     assert!(freed, "pages that were not leased");
-                    s.window = None;
+                    self.serve_wish(sid);
                 }
             }
         }
@@ -65,15 +73,23 @@ impl World {
     pub fn reap(&mut self, sid: SockId) {
         loop {
             let s = &mut self.socks[sid];
+            let moved = s.rx.moved();
             let Some(freed) = s.rx.reap(&s.ring, |_| true) else {
                 break;
             };
             s.ch.freed(freed.window, freed.small);
-            if freed.window != 0 {
+            if let Some(off) = freed.window_off {
                 let first = s.window.as_mut().and_then(|w| w.unread.pop_front());
-                let (off, len) = first.expect("it was unread");
-                let pad = freed.window - len;
+                assert_eq!(first, Some((off, freed.len)));
+                let pad = freed.window - freed.len;
                 assert!(pad == 0 || pad < 4096 && off % 4096 == 0);
+            } else {
+                // The peer has all of it now.
+                s.given -= moved - s.rx.moved() - u64::from(freed.window);
+            }
+            if let (Moved::Area(off), Some(ring)) = (freed.moved, &mut s.ring.0) {
+                ring.area.free(off, freed.len);
+                ring.area_full = false;
             }
             if let Some(Held::Block(_)) = freed.held {
                 let (link, host) = (s.link, s.host);
@@ -82,6 +98,9 @@ impl World {
         }
         let s = &mut self.socks[sid];
         assert_eq!(s.rx.bytes(), s.count_bytes());
+        self.give_room(sid);
+        // What was behind it may move.
+        self.watch(self.socks[sid].host);
         self.kick(sid);
         self.settle(sid);
     }
@@ -99,6 +118,11 @@ impl World {
         let host = &mut self.hosts[s.host];
         // While something of a former window is unread, its pages are not ours to give.
         if s.window.is_some() {
+            return false;
+        }
+        // Nor is main memory reserved for another one while what has moved is unread.
+        if s.rx.moved() > 0 {
+            self.stats.no_lease_for_moved += 1;
             return false;
         }
         let Some(page) = host.pool.alloc(pages) else {
@@ -139,7 +163,12 @@ impl World {
         if !self.socks[sid].in_table {
             return;
         }
-        if !self.lease(sid) {
+        if self.lease(sid) {
+            self.socks[sid].wish_until = 0;
+        } else {
+            if self.wishes(sid) {
+                return;
+            }
             self.socks[sid].ch.deny();
             if self.rng.chance(30) {
                 // Somebody else has it: the next one who asks shall fare better.
@@ -147,6 +176,54 @@ impl World {
             }
         }
         self.kick(sid);
+    }
+
+    /// Who finds no window waits for one if it may. False if it is to be told that there is none.
+    fn wishes(&mut self, sid: SockId) -> bool {
+        let s = &mut self.socks[sid];
+        let host = s.host;
+        if s.wish_until == 0 {
+            s.wish_until = self.now + self.cfg.wish_time;
+            self.at(self.cfg.wish_time, Ev::WishOver(sid));
+        }
+        let s = &self.socks[sid];
+        if s.wish_until <= self.now || s.window.is_some() || s.rx.moved() > 0 {
+            self.socks[sid].wish_until = 0;
+            return false;
+        }
+        self.stats.wishes_wait += 1;
+        self.hosts[host].wishes.push_back(sid);
+        // Windows that nothing is in, whoever is to read what was.
+        for s in self.socks.iter().filter(|s| s.host == host && s.in_table) {
+            if s.window.is_some() && s.rx.in_window() == 0 && s.ch.revoke() {
+                self.stats.windows_asked_back += 1;
+            }
+        }
+        let all = self.socks.len();
+        (0..all).for_each(|sid| self.kick(sid));
+        self.watch(host);
+        true
+    }
+
+    /// A window of `sid` has gone back: who waits first looks again.
+    fn serve_wish(&mut self, sid: SockId) {
+        let host = &mut self.hosts[self.socks[sid].host];
+        if let Some(sid) = host.wishes.pop_front() {
+            self.stats.wishes_served += 1;
+            self.at(0, Ev::AnswerWindow(sid));
+        }
+    }
+
+    pub fn wish_over(&mut self, sid: SockId) {
+        let host = &mut self.hosts[self.socks[sid].host];
+        if let Some(at) = host.wishes.iter().position(|w| *w == sid) {
+            host.wishes.remove(at);
+            self.socks[sid].wish_until = 0;
+            if self.socks[sid].in_table {
+                self.socks[sid].ch.deny();
+                self.kick(sid);
+            }
+        }
     }
 
     /// Leases a window that nobody asked for.
@@ -213,6 +290,7 @@ impl World {
         s.closed_at = Some(s.arrived);
         s.closed_unread = unread;
         s.ch.shut(unread);
+        s.moving = None;
         loop {
             let s = &mut self.socks[sid];
             let Some(held) = s.rx.discard(&s.ring) else {
@@ -225,6 +303,7 @@ impl World {
         }
         let s = &mut self.socks[sid];
         assert_eq!(s.rx.bytes(), 0);
+        s.given = 0;
         s.ring = MaybeRing(None);
         if self.cfg.drop_orphans {
             self.within(20, Ev::DropOrphan(sid));

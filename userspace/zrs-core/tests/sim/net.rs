@@ -12,9 +12,6 @@ use crate::world::{trace, Ev, World};
 /// No world makes more links than this.
 const MOST_LINKS: usize = 20;
 
-/// Answers that may wait on a link.
-const MOST_ANSWERS: usize = 300;
-
 impl World {
     // ---- making -----------------------------------------------------------------------------
 
@@ -137,6 +134,11 @@ impl World {
                         self.fail("the shared receive queue is overrun");
                     }
                     self.stats.hostile_overruns += 1;
+                }
+                if self.links[link].side[side].posted
+                    < i64::from(self.links[link].side[side].blocks) / 2
+                {
+                    self.watch(side);
                 }
                 let s = &mut self.links[link].side[side];
                 s.cq.push_back(message);
@@ -335,7 +337,7 @@ impl World {
     /// them than it has channels; beyond that they are dropped.
     pub fn answer(&mut self, link: usize, side: usize, h: Header) {
         let s = &mut self.links[link].side[side];
-        if s.answers.len() < MOST_ANSWERS {
+        if s.answers.len() < self.cfg.most_answers {
             s.answers.push_back(h);
         } else if self.links[link].hostile.is_none() {
             self.fail("more answers than channels");

@@ -19,6 +19,8 @@ pub enum Wait {
     Accept,
     Read,
     Write,
+    /// To go on at all.
+    Resume,
 }
 
 #[derive(Debug)]

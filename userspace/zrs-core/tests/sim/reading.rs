@@ -3,6 +3,8 @@
 //! What programs do with what has arrived: recv(), with and without MSG_PEEK, and the ring.
 //! Every byte is checked.
 
+use zrs_core::rx_queue::Moved;
+
 use crate::common::is_stream;
 use crate::ring::{MaybeRing, Ring};
 use crate::sock::Held;
@@ -32,6 +34,7 @@ impl World {
             self.stats.recv_beside_ring += u64::from(s.ring.0.is_some());
             s.rx.advance(&s.ring, index, n as u32);
             c.read[s.side] += n;
+            self.release_emptied(sid, index);
             got += n;
             from = Some(index);
             if self.rng.chance(50) {
@@ -40,6 +43,16 @@ impl World {
         }
         self.reap(sid);
         got
+    }
+
+    /// A block is of use to others while the segments before this one are held.
+    fn release_emptied(&mut self, sid: SockId, index: u32) {
+        let s = &mut self.socks[sid];
+        let emptied = s.rx.get_mut(index).filter(|seg| seg.taken == seg.len);
+        if let Some(Held::Block(_)) = emptied.and_then(|seg| seg.held.take()) {
+            let (link, host) = (s.link, s.host);
+            self.repost(link, host);
+        }
     }
 
     /// recv() with MSG_PEEK.
@@ -68,9 +81,10 @@ impl World {
         let seg = s.rx.get_mut(index)?;
         let n = u64::from(seg.len - seg.taken).min(most);
         let pos = seg.pos + u64::from(seg.taken);
-        let bytes = match (&seg.held, seg.window_off, &s.window) {
-            (Some(Held::Block(b) | Held::Spilled(b)), None, _) => &b[seg.taken as usize..],
-            (None, Some(off), Some(w)) => &mem[w.start + (off + seg.taken) as usize..],
+        let bytes = match (&seg.held, seg.window_off, seg.moved, &s.window, &s.ring.0) {
+            (Some(Held::Block(b) | Held::Spilled(b)), None, ..) => &b[seg.taken as usize..],
+            (None, Some(off), _, Some(w), _) => &mem[w.start + (off + seg.taken) as usize..],
+            (None, None, Moved::Area(off), _, Some(r)) => &r.area_mem[(off + seg.taken) as usize..],
             _ => self.fail(&format!("sock {sid}: a segment without a place")),
         };
         let bytes = &bytes[..n as usize];
@@ -81,14 +95,18 @@ impl World {
     }
 
     /// Checks what a descriptor shows to the program.
-    pub fn check_desc(&self, sid: SockId, index: u32) {
+    pub fn check_desc(&self, sid: SockId, index: u32, escaped: bool) {
         let s = &self.socks[sid];
-        let (Some(ring), Some(w)) = (&s.ring.0, &s.window) else {
-            self.fail(&format!("sock {sid}: a ring without a window"));
+        let Some(ring) = &s.ring.0 else {
+            self.fail(&format!("sock {sid}: no ring"));
         };
         let d = ring.desc(index);
-        let start = w.start + d.off as usize;
-        let bytes = &self.hosts[s.host].mem[start..start + d.len as usize];
+        let from = match (&s.window, escaped) {
+            (_, true) => &ring.area_mem[d.escape_off.get() as usize..],
+            (Some(w), false) => &self.hosts[s.host].mem[w.start + d.off as usize..],
+            _ => self.fail(&format!("sock {sid}: a ring without a window")),
+        };
+        let bytes = &from[..d.len as usize];
         let c = &self.conns[s.conn];
         if !c.hostile && !is_stream(c.stream(1 - s.side), d.pos, bytes) {
             self.fail(&format!("sock {sid}: wrong bytes in the ring at {}", d.pos));
@@ -104,8 +122,12 @@ impl World {
         if self.socks[sid].window.is_none() {
             self.offer_window(sid);
         }
+        let area = match self.rng.chance(self.cfg.areas) {
+            true => self.cfg.area_bytes,
+            false => 0,
+        };
         let s = &mut self.socks[sid];
-        let mut ring = Ring::new(s.entries);
+        let mut ring = Ring::new(s.entries, area);
         self.stats.ring_made_in_mid_stream += u64::from(!s.rx.is_empty());
         for index in s.rx.indices() {
             if let Some(seg) = s.rx.get_mut(index) {

@@ -3,7 +3,7 @@
 //! The thread of a program that receives, by recv(), by the ring, or both.
 
 use crate::program::{Next, Wait};
-use crate::ring::{DONE, HELD, READY};
+use crate::ring::{DONE, ESCAPED, HELD};
 use crate::world::{SockId, World};
 
 #[derive(Debug)]
@@ -12,11 +12,17 @@ pub struct Reader {
     most: u64,
     /// Steps until it makes a ring.
     ring_in: Option<u64>,
-    /// Segments that it holds, and until when.
-    held: Vec<(u32, u64)>,
+    /// Segments that it holds, until when, and whether it found them in the escape area.
+    held: Vec<(u32, u64, bool)>,
     hold_most: usize,
     /// After the reading direction was shut, what had arrived is read late.
     lazy_until: Option<u64>,
+    /// Steps until it stops reading.
+    stops_in: Option<u64>,
+    /// Longest time that it takes before it goes on.
+    dawdles: Option<u64>,
+    /// It goes on then.
+    next: u64,
 }
 
 impl Reader {
@@ -30,6 +36,8 @@ impl World {
     pub fn new_reader(&mut self, sid: SockId) -> Reader {
         let ring = self.rng.chance(self.cfg.rings);
         let ring_in = ring.then(|| self.rng.pick(&[0, 0, 3]));
+        let stops = self.rng.chance(self.cfg.stoppers);
+        let dawdles = self.rng.chance(self.cfg.dawdlers);
         Reader {
             sid,
             most: self.rng.pick(&[1000, 4096, 65536, 1 << 20]),
@@ -37,6 +45,9 @@ impl World {
             held: Vec::new(),
             hold_most: self.rng.range(1, 12) as usize,
             lazy_until: None,
+            stops_in: stops.then(|| self.rng.pick(&[0, 1, 3, 10, 40])),
+            dawdles: dawdles.then(|| 10 * (self.cfg.think + 1)),
+            next: 0,
         }
     }
 
@@ -45,10 +56,26 @@ impl World {
         if self.socks[sid].closed {
             return self.thread_done(sid, true);
         }
+        if self.socks[sid].stopped {
+            return Next::Wait(Wait::Resume);
+        }
+        if r.next > self.now {
+            return Next::Until(r.next, Wait::Resume);
+        }
         match &mut r.ring_in {
             Some(0) => {
                 r.ring_in = None;
                 self.make_ring(sid);
+            }
+            Some(n) => *n -= 1,
+            None => {}
+        }
+        match &mut r.stops_in {
+            Some(0) => {
+                r.stops_in = None;
+                self.stats.readers_stopped += 1;
+                self.socks[sid].stopped = true;
+                return Next::Wait(Wait::Resume);
             }
             Some(n) => *n -= 1,
             None => {}
@@ -76,12 +103,15 @@ impl World {
         let ring_waits = s.ring.0.is_some()
             && s.rx.indices().any(|i| {
                 let ring = s.ring.0.as_ref();
-                ring.is_some_and(|ring| ring.cell(i).get() == READY)
+                ring.is_some_and(|ring| ring.waits(i))
             });
         // A program with a ring calls recv() for what the ring does not show, or just so.
         if !ring_waits || self.rng.chance(10) {
             let want = self.rng.range(1, r.most);
             progress |= self.recv(sid, want) > 0;
+        }
+        if let Some(most) = r.dawdles {
+            r.next = self.now + self.rng.below(most);
         }
         if progress {
             return Next::Think;
@@ -111,18 +141,20 @@ impl World {
         };
         let ready: Vec<u32> =
             s.rx.indices()
-                .filter(|i| ring.cell(*i).get() == READY)
+                .filter(|i| ring.waits(*i))
                 .take(r.hold_most.saturating_sub(r.held.len()))
                 .collect();
-        for index in &ready {
-            ring.cell(*index).set(HELD);
+        let taken: Vec<(u32, bool)> = ready
+            .iter()
+            .map(|i| (*i, ring.cell(*i).replace(HELD) == ESCAPED))
+            .collect();
+        for (index, escaped) in taken {
             self.stats.ring_segments += 1;
-        }
-        for index in &ready {
+            self.stats.ring_escaped += u64::from(escaped && !self.socks[r.sid].scribbler);
             let until = self.now + self.rng.below(3 * self.cfg.think + 2);
-            r.held.push((*index, until));
+            r.held.push((index, until, escaped));
             if !self.socks[r.sid].scribbler {
-                self.check_desc(r.sid, *index);
+                self.check_desc(r.sid, index, escaped);
             }
         }
         !ready.is_empty()
@@ -132,12 +164,12 @@ impl World {
     fn give_back(&mut self, r: &mut Reader) -> bool {
         let mut any = false;
         while let Some(at) = r.held.iter().rposition(|h| h.1 <= self.now) {
-            let (index, _) = r.held.remove(at);
+            let (index, _, escaped) = r.held.remove(at);
             self.stats.ring_released_out_of_order += u64::from(at != 0);
             let scribbler = self.socks[r.sid].scribbler;
             if !scribbler {
                 // Nobody has touched it while it was held.
-                self.check_desc(r.sid, index);
+                self.check_desc(r.sid, index, escaped);
             }
             let s = &mut self.socks[r.sid];
             if let Some(ring) = &s.ring.0 {
@@ -160,7 +192,7 @@ impl World {
         if let Some(ring) = &self.socks[sid].ring.0 {
             for cell in &ring.state {
                 if self.rng.chance(30) {
-                    cell.set(self.rng.below(6) as u32);
+                    cell.set(self.rng.below(7) as u32);
                 }
             }
         }

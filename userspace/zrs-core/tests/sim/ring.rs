@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 
+use zrs_core::area_ring::AreaRing;
 use zrs_core::rx_queue::{Descriptors, Refuge, Segment};
 
 pub const FREE: u32 = 0;
@@ -11,29 +12,41 @@ pub const READY: u32 = 1;
 pub const HELD: u32 = 2;
 pub const DONE: u32 = 3;
 pub const KERNEL: u32 = 4;
+pub const ESCAPED: u32 = 5;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Desc {
     pub pos: u64,
     pub off: u32,
     pub len: u32,
+    pub escape_off: Cell<u32>,
 }
 
 pub struct Ring {
     desc: Vec<Desc>,
     pub state: Vec<Cell<u32>>,
+    /// The escape area, if it has one, and what of it is in use.
+    pub area: AreaRing,
+    pub area_mem: Vec<u8>,
+    /// There was no room in it, and nothing has become free since.
+    pub area_full: bool,
 }
 
 impl Ring {
-    pub fn new(entries: usize) -> Self {
+    /// A ring with an escape area of `area` bytes, or none.
+    pub fn new(entries: usize, area: u32) -> Self {
         let none = Desc {
             pos: 0,
             off: 0,
             len: 0,
+            escape_off: Cell::new(0),
         };
         Self {
             desc: vec![none; entries],
             state: vec![Cell::new(FREE); entries],
+            area: AreaRing::new(area),
+            area_mem: vec![0; area as usize],
+            area_full: false,
         }
     }
 
@@ -41,12 +54,22 @@ impl Ring {
         index as usize % self.desc.len()
     }
 
-    pub fn desc(&self, index: u32) -> Desc {
-        self.desc[self.at(index)]
+    pub fn desc(&self, index: u32) -> &Desc {
+        &self.desc[self.at(index)]
     }
 
     pub fn cell(&self, index: u32) -> &Cell<u32> {
         &self.state[self.at(index)]
+    }
+
+    /// Whether nobody has taken what it shows there.
+    pub fn waits(&self, index: u32) -> bool {
+        matches!(self.cell(index).get(), READY | ESCAPED)
+    }
+
+    /// Whether anything may move to its escape area.
+    pub fn has_room(&self) -> bool {
+        !self.area_mem.is_empty() && !self.area_full
     }
 
     /// Shows a segment to the program.
@@ -56,6 +79,7 @@ impl Ring {
             pos: seg.pos + u64::from(seg.taken),
             off: seg.window_off.unwrap_or(0) + seg.taken,
             len: seg.len - seg.taken,
+            escape_off: Cell::new(0),
         };
         self.state[at].set(if seg.claimed { KERNEL } else { READY });
     }
@@ -67,12 +91,11 @@ pub struct MaybeRing(pub Option<Ring>);
 impl Descriptors for MaybeRing {
     fn claim(&self, index: u32) -> bool {
         self.0.as_ref().is_none_or(|r| {
-            let cell = r.cell(index);
-            let ready = cell.get() == READY;
-            if ready {
-                cell.set(KERNEL);
+            let waits = r.waits(index);
+            if waits {
+                r.cell(index).set(KERNEL);
             }
-            ready
+            waits
         })
     }
 
@@ -81,7 +104,7 @@ impl Descriptors for MaybeRing {
     }
 
     fn is_waiting(&self, index: u32) -> bool {
-        self.0.as_ref().is_none_or(|r| r.cell(index).get() == READY)
+        self.0.as_ref().is_none_or(|r| r.waits(index))
     }
 
     fn set_done(&self, index: u32) {
@@ -97,13 +120,21 @@ impl Descriptors for MaybeRing {
     }
 
     fn refuge(&self) -> Refuge {
-        match self.0 {
+        match &self.0 {
             None => Refuge::Anywhere,
+            Some(r) if r.has_room() => Refuge::Area,
             Some(_) => Refuge::Nowhere,
         }
     }
 
-    fn escape(&self, _: u32, _: u32) -> bool {
-        false
+    fn escape(&self, index: u32, off: u32) -> bool {
+        self.0.as_ref().is_some_and(|r| {
+            let ready = r.cell(index).get() == READY;
+            if ready {
+                r.desc(index).escape_off.set(off);
+                r.cell(index).set(ESCAPED);
+            }
+            ready
+        })
     }
 }

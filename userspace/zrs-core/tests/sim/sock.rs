@@ -11,6 +11,7 @@ use zrs_core::{ChanId, Violation};
 
 use crate::common::{fill_stream, is_stream};
 use crate::entry::Entry;
+use crate::escape::Moving;
 use crate::link::{Link, Source};
 use crate::net::overlap;
 use crate::ring::MaybeRing;
@@ -21,7 +22,7 @@ use crate::world::{trace, ActorId, Conn, Ev, SockId, World};
 pub enum Held {
     /// A block of the shared receive queue.
     Block(Vec<u8>),
-    /// A copy of one.
+    /// A copy of one, or of what was in the window.
     Spilled(Vec<u8>),
 }
 
@@ -33,7 +34,7 @@ pub struct Window {
     /// Offset in the pool's memory.
     pub start: usize,
     pub key: u32,
-    /// Offset and length of what was announced and is not given back, in the stream's order.
+    /// Offset and length of what was announced and is in it still, in the stream's order.
     pub unread: VecDeque<(u32, u32)>,
     /// Offset and length of what was written and is not announced yet.
     pub landed: VecDeque<(u32, u32)>,
@@ -82,6 +83,16 @@ pub struct Sock {
     /// Its host has died.
     pub dead: bool,
     denied: bool,
+    /// Its program has stopped reading.
+    pub stopped: bool,
+    /// When the last segment arrived.
+    pub newest: u64,
+    /// What is being moved to main memory.
+    pub moving: Option<Moving>,
+    /// Of what was moved and is in the queue: what the peer has got back.
+    pub given: u64,
+    /// Until when it waits for a window.
+    pub wish_until: u64,
 }
 
 impl Sock {
@@ -131,6 +142,11 @@ impl Sock {
             retried: false,
             dead: false,
             denied: false,
+            stopped: false,
+            newest: 0,
+            moving: None,
+            given: 0,
+            wish_until: 0,
         }
     }
 
@@ -147,6 +163,7 @@ impl Sock {
         self.closed = true;
         self.in_table = false;
         self.window = None;
+        self.moving = None;
         self.ring = MaybeRing(None);
         while self.rx.discard(&self.ring).is_some() {}
         (self.opener, self.reader, self.writer) = (None, None, None);
@@ -170,9 +187,9 @@ impl Sock {
     fn within_limits(&mut self) -> bool {
         let mut small = 0;
         for index in self.rx.indices().collect::<Vec<u32>>() {
-            if let Some(seg) = self.rx.get_mut(index).filter(|s| s.window_off.is_none()) {
-                small += u64::from(seg.len);
-            }
+            let seg = self.rx.get_mut(index);
+            let data = |s: &&mut Segment<Held>| s.window_off.is_none() && s.moved == Moved::No;
+            small += seg.filter(data).map_or(0, |seg| u64::from(seg.len));
         }
         self.rx.len() <= self.limits.msgs && small <= u64::from(self.limits.small)
     }
@@ -465,10 +482,11 @@ impl World {
             held,
             taken: 0,
             lent: 0,
-            born: 0,
+            born: self.now,
             moved: Moved::No,
             pad,
         };
+        s.newest = self.now;
         let Ok(index) = s.rx.push(seg) else {
             self.fail(&format!("sock {sid}: more segments than were granted"));
         };
@@ -479,6 +497,7 @@ impl World {
         if let (Some(ring), Some(seg)) = (&mut s.ring.0, s.rx.get_mut(index)) {
             ring.publish(index, seg);
         }
+        self.watch(self.socks[sid].host);
         self.wake_reader(sid);
     }
 }

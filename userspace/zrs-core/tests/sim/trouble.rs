@@ -9,6 +9,8 @@ impl World {
     pub fn plan_troubles(&mut self) {
         for host in 0..2 {
             self.at(self.cfg.revoke_every, Ev::Revoke(host));
+            let most = 50 * (self.cfg.residency + self.cfg.think + 1);
+            self.within(most, Ev::SwitchPolicy(host));
         }
         let scale = self.cfg.net_delay + self.cfg.think + 10;
         if self.cfg.link_failure {

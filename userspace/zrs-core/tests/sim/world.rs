@@ -39,6 +39,12 @@ pub enum Ev {
     ShutRead(SockId),
     /// A worker answers the peer's wish for a window.
     AnswerWindow(SockId),
+    /// Nobody waits for a window any longer than this.
+    WishOver(SockId),
+    /// A host's mover looks at what has become old, and a copy that it made is done.
+    Age(usize),
+    Moved(SockId),
+    SwitchPolicy(usize),
     /// A host takes a window away.
     Revoke(usize),
     LinkFails(usize),
@@ -143,7 +149,7 @@ impl World {
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::new(seed);
         let cfg = Config::new(&mut rng);
-        let hosts = [0, 1].map(|h| Host::new(&cfg, cfg.pool_pages[h], base(&mut rng)));
+        let hosts = [0, 1].map(|h| Host::new(&cfg, h, base(&mut rng)));
         let links = (0..cfg.links).map(|_| Link::new(&cfg, &mut rng)).collect();
         let mut w = Self {
             seed,
@@ -176,7 +182,7 @@ impl World {
     /// A host's receive memory begins anywhere.
     pub fn fresh_host(&mut self, host: usize) -> Host {
         let base = base(&mut self.rng);
-        Host::new(&self.cfg, self.cfg.pool_pages[host], base)
+        Host::new(&self.cfg, host, base)
     }
 
     /// Lets `ev` happen `delay` from now.
@@ -224,6 +230,9 @@ impl World {
 
     fn run_to_the_end(&mut self) {
         self.run_until_quiet();
+        while self.resume() {
+            self.run_until_quiet();
+        }
         if let Some(a) = self.actors.iter().position(|a| !a.finished()) {
             self.fail(&format!("deadlock: actor {a} waits for ever"));
         }
@@ -263,6 +272,10 @@ impl World {
             Ev::Close(sid) => self.close(sid),
             Ev::ShutRead(sid) => self.shut_read(sid),
             Ev::AnswerWindow(sid) => self.answer_window(sid),
+            Ev::WishOver(sid) => self.wish_over(sid),
+            Ev::Age(host) => self.age(host),
+            Ev::Moved(sid) => self.moved(sid),
+            Ev::SwitchPolicy(host) => self.switch_policy(host),
             Ev::Revoke(host) => self.revoke_some(host),
             Ev::LinkFails(link) => self.link_fails(link),
             Ev::LinkLost(link, side) => self.link_lost(link, side),
@@ -285,12 +298,16 @@ impl World {
             | Ev::Transmit(_, host)
             | Ev::LinkLost(_, host)
             | Ev::Revoke(host)
+            | Ev::Age(host)
+            | Ev::SwitchPolicy(host)
             | Ev::StopListening(host, _) => Some(host),
             Ev::Step(actor) => Some(self.actors[actor].host),
             Ev::ConnectTimer(sid)
             | Ev::Close(sid)
             | Ev::ShutRead(sid)
             | Ev::AnswerWindow(sid)
+            | Ev::WishOver(sid)
+            | Ev::Moved(sid)
             | Ev::DropOrphan(sid) => Some(self.socks[sid].host),
             _ => None,
         }
