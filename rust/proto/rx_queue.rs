@@ -437,15 +437,16 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     /// The next segment that may be moved to main memory: of those that arrived before `before`, the oldest
-    /// one, if nobody has it or reads it, and nothing that is older keeps its room in the window. `in_place` says of
-    /// what holds a segment that did not come into the window whether that is to be moved.
+    /// one, if nobody has it or reads it, and nothing that is older keeps its room in the window; with `window` false,
+    /// of those that are not in the window. `in_place` says of what holds a segment that did not come into the window whether that is to be moved.
     pub fn next_to_move(
         &mut self,
         ring: &impl Descriptors,
         before: u64,
+        window: bool,
         in_place: impl Fn(&T) -> bool,
     ) -> Option<ToMove> {
-        let mut stuck = false;
+        let mut stuck = !window;
         for index in self.indices() {
             let seg = self.get_mut(index)?;
             if seg.born >= before {

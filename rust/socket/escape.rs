@@ -62,29 +62,32 @@ impl Sock {
     pub(crate) fn escape(id: ChanId, before: u64) -> bool {
         let owner = Host::get().and_then(|host| host.table.owner(id));
         let Some(sock) = owner else { return false };
+        // What is in blocks does not wait for a window that nothing can be moved out of.
+        Sock::escape_one(&sock, before, true) || Sock::escape_one(&sock, before, false)
+    }
+
+    /// As [`Self::escape`]; with `window` false, nothing from the window.
+    fn escape_one(this: &Arc<Self>, before: u64, window: bool) -> bool {
         let (what, window) = {
-            let mut inner = sock.inner.lock();
+            let mut inner = this.inner.lock();
             let inner = &mut *inner;
             let block = |held: &Held| matches!(held, Held::Block(_));
-            match inner.rx.next_to_move(&inner.ring, before, block) {
+            match inner.rx.next_to_move(&inner.ring, before, window, block) {
                 Some(what) => (what, inner.window.clone()),
                 None => return false,
             }
         };
-        let moved = match (what.window_off, window) {
-            (Some(off), Some(window)) => {
-                let moved = match what.to_area {
-                    true => sock.move_to_area(&what, &window, off),
-                    false => sock.move_to_memory(&what, &window, off),
-                };
-                if moved {
-                    Sock::talk(&sock);
-                    window.emptied();
-                }
-                moved
-            }
-            _ => sock.move_block(&what),
+        let (Some(off), Some(window)) = (what.window_off, window) else {
+            return this.move_block(&what);
         };
+        let moved = match what.to_area {
+            true => this.move_to_area(&what, &window, off),
+            false => this.move_to_memory(&what, &window, off),
+        };
+        if moved {
+            Sock::talk(this);
+            window.emptied();
+        }
         moved
     }
 

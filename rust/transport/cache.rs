@@ -35,7 +35,7 @@ const BATCH: usize = 64;
 /// When what could not be moved is looked at again, in nanoseconds.
 const STUCK_NS: u64 = 10_000_000;
 
-const BUCKETS: usize = crate::uapi::ZRS_RESIDENCY_BUCKETS as usize;
+const BUCKETS: usize = crate::uapi::ZRS_RESIDENCY_BUCKETS;
 const _: () = assert!(BUCKETS == sizing::BUCKETS);
 
 /// Counters, as `struct zrs_ioc_cache` has them.

@@ -286,7 +286,7 @@ impl Pool {
             }
         }
         let pools = self.cache.pools().unwrap_or_default();
-        let asked = pools.iter().any(|pool| pool.ask_one_back());
+        let asked = pools.iter().any(|pool| pool.ask_one_back(false));
         if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
             self.cache.counts.denied.add(1);
             return false;
@@ -328,8 +328,9 @@ impl Pool {
         wishes.retain(|w| w.wants.peer || w.wants.ring);
     }
 
-    /// Asks a channel that does not use its window to give it back: the one that has had it longest.
-    fn ask_one_back(&self) -> bool {
+    /// Asks a channel that does not use its window to give it back: the one that has had it longest; with `stopped`,
+    /// of those of which something had to be moved to main memory. Sleeps.
+    fn ask_one_back(&self, stopped: bool) -> bool {
         let Some(host) = Host::get() else {
             return false;
         };
@@ -342,6 +343,7 @@ impl Pool {
                 continue;
             };
             let sock = host.table.owner(user);
+            let sock = sock.filter(|sock| !stopped || sock.inner.lock().rx.moved() > 0);
             if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, least)) {
                 STATS.windows_revoked.add(1);
                 return true;
@@ -370,7 +372,7 @@ impl Pool {
             let granted = match self.grant(&wish.sock, wish.wants) {
                 None if now_ns() < wish.until => {
                     let pools = self.cache.pools().unwrap_or_default();
-                    let _ = pools.iter().any(|pool| pool.ask_one_back());
+                    let _ = pools.iter().any(|pool| pool.ask_one_back(false));
                     return;
                 }
                 granted => granted == Some(true),
@@ -486,8 +488,10 @@ impl WorkItem for Pool {
         fault::asynchronous(|| {
             pool.reap();
             pool.serve_wishes();
-            if pool.cache.over() > 0 || pool.cache.is_crowded() {
-                pool.ask_one_back();
+            if pool.cache.over() > 0 {
+                pool.ask_one_back(false);
+            } else if pool.cache.is_crowded() {
+                pool.ask_one_back(true);
             }
             pool.trim();
             if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {

@@ -42,7 +42,7 @@ impl Drop for Reserved {
 /// As much may be promised, in bytes.
 pub(crate) fn most() -> u64 {
     match params::ESCAPE_MIB.get() {
-        0 => cpu::total_ram_bytes() as u64 / 4,
+        0 => cpu::total_ram_bytes() / 4,
         mib => u64::from(mib) << 20,
     }
 }

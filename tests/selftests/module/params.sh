@@ -73,5 +73,5 @@ check_eq "the defaults" "ack_timeout_ms:500 blocks:512 bulk_us:500 busy_poll_us:
  connect_timeout_ms:1000 dead_ms:30000 escape:under-pressure escape_mib:0 heartbeat_ms:10000 link_channels:8192 link_credit:64 link_idle_ms:60000 link_waits:10000 links_per_peer:2\
  max_channels:16384 net_percent:80 pin_threshold:16384 pool_mib:0 residency_us:200 resident_percent:100 retry_count:6\
  ring_percent:80 service_port:340 small_percent:25 table_hot:256 table_near:1024\
- table_sweep_ms:5000 table_ways:4 user_percent:80 window_idle_ms:100 window_kib:1024 " "$(params)"
+ table_sweep_ms:5000 table_ways:4 user_percent:80 window_idle_ms:100 window_kib:0 " "$(params)"
 ktap_done

@@ -10,8 +10,8 @@ use crate::world::{Flying, Held, Place, Seg, World, STREAM};
 
 impl World {
     /// What the plain list says is to be moved next.
-    pub fn expected(&self, before: u64, blocks: bool) -> Option<ToMove> {
-        let mut behind = false;
+    pub fn expected(&self, before: u64, window: bool, blocks: bool) -> Option<ToMove> {
+        let mut behind = !window;
         for m in self.model.iter().take_while(|m| m.born < before) {
             let to_area = !m.claimed && self.ring.refuge() == Refuge::Area;
             let what = ToMove {
@@ -51,8 +51,9 @@ impl World {
         };
         let blocks = self.rng.chance(70);
         let is_block = |held: &Held| blocks && matches!(held, Held::Block(_));
-        let what = self.q.next_to_move(&self.ring, before, is_block);
-        assert_eq!(what, self.expected(before, blocks));
+        let window = self.rng.chance(80);
+        let what = self.q.next_to_move(&self.ring, before, window, is_block);
+        assert_eq!(what, self.expected(before, window, blocks));
         let Some(what) = what.filter(|_| self.flying.is_none()) else {
             return;
         };

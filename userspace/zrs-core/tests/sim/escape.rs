@@ -86,7 +86,7 @@ impl World {
             young |= s.newest >= before;
             if s.moving.is_none() {
                 let block = |held: &Held| matches!(held, Held::Block(_));
-                if let Some(what) = s.rx.next_to_move(&s.ring, before, block) {
+                if let Some(what) = s.rx.next_to_move(&s.ring, before, true, block) {
                     let born = s.rx.get_mut(what.index).map(|seg| seg.born);
                     old.push((born, sid, what));
                 }

@@ -246,7 +246,7 @@ impl Core {
     fn choose(&mut self, before: u64, blocks: bool) {
         let what = self
             .q
-            .next_to_move(&self.words, before, |held| blocks && *held < COPY);
+            .next_to_move(&self.words, before, true, |held| blocks && *held < COPY);
         if let Some(what) = what {
             let at = self.model.iter().position(|s| s.pos == what.pos);
             let at = at.expect("it is there");
