@@ -249,7 +249,8 @@ fn allowed(op: Op, args: &Args) -> Vec<i32> {
         ],
         Op::Send => vec![libc::EAGAIN, libc::EPIPE, libc::ECONNRESET],
         Op::Recv => vec![libc::EAGAIN, libc::ECONNRESET],
-        Op::Ring => vec![libc::ENOBUFS],
+        // What nobody has read has left the pool, and its window with it.
+        Op::Ring => vec![libc::ENOBUFS, libc::EBUSY],
         Op::Pass => vec![libc::EAGAIN],
         Op::RingRecv => vec![libc::EAGAIN, libc::ECONNRESET],
         _ => vec![],
