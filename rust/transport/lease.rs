@@ -124,15 +124,12 @@ impl Pool {
     /// A window of `count` pages, or fewer if there are not so many in a row. Sleeps. ENOMEM.
     fn place(self: &Arc<Self>, verbs: &Verbs, count: usize) -> Result<Arc<Window>> {
         let mut count = count;
-        let (extent, page) = loop {
-            if let Some(found) = self.find(count) {
-                break found;
-            }
-            if count / 2 < LEAST_PAGES {
-                break self.grow(verbs, count).ok_or(ENOMEM)?;
-            }
+        let mut found = self.find(count).or_else(|| self.grow(verbs, count));
+        while found.is_none() && count / 2 >= LEAST_PAGES {
             count /= 2;
-        };
+            found = self.find(count);
+        }
+        let (extent, page) = found.ok_or(ENOMEM)?;
         // It may be filled once more while what was in it is in main memory.
         let promise = Reserved::new((2 * count << PAGE_SHIFT) as u64);
         let window = promise
