@@ -38,9 +38,10 @@ impl Sock {
         inner.chan.is_some() && inner.window.is_none()
     }
 
-    /// Asks the peer to give `window` back, if nothing is unread, no ring shows it, and nothing came into it
-    /// for `least` jiffies. False when it was not asked just now. Takes the link's and the socket's lock.
-    pub(crate) fn ask_back(this: &Arc<Self>, window: &Arc<Window>, least: Jiffies) -> bool {
+    /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
+    /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
+    /// socket's lock.
+    pub(crate) fn ask_back(this: &Arc<Self>, window: &Arc<Window>, least: Option<Jiffies>) -> bool {
         {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
@@ -48,9 +49,9 @@ impl Sock {
                 .window
                 .as_ref()
                 .is_some_and(|w| Arc::ptr_eq(w, window));
-            let idle = window.idle_user(least).is_some();
+            let idle = window.idle_user(least.unwrap_or(0)).is_some();
             // What was moved out of it needs it no more.
-            let unread = inner.rx.in_window() > 0;
+            let unread = least.is_some() && inner.rx.in_window() > 0;
             if !ours || !idle || unread || inner.ring.is_some() || inner.released {
                 return false;
             }
@@ -67,7 +68,7 @@ impl Sock {
     pub(crate) fn on_parked(this: &Arc<Self>) {
         let window = this.inner.lock().window.clone();
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
-        if window.is_some_and(|window| Sock::ask_back(this, &window, least)) {
+        if window.is_some_and(|window| Sock::ask_back(this, &window, Some(least))) {
             STATS.windows_revoked.add(1);
         }
     }

@@ -73,6 +73,17 @@ impl Wants {
     };
 }
 
+/// Which windows are asked back.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    /// Those that are not used, with nothing in them that is unread.
+    Unused,
+    /// Of these, those of which something had to be moved to main memory.
+    Stopped,
+    /// Those that are used, too: they go when what is in them was read.
+    Any,
+}
+
 /// A socket that wants a window while there is none.
 #[derive(Clone)]
 pub(super) struct Wish {
@@ -283,7 +294,7 @@ impl Pool {
             }
         }
         let pools = self.cache.pools().unwrap_or_default();
-        let asked = pools.iter().any(|pool| pool.ask_one_back(false));
+        let asked = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
         if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
             self.cache.counts.denied.add(1);
             return false;
@@ -325,22 +336,25 @@ impl Pool {
         wishes.retain(|w| w.wants.peer || w.wants.ring);
     }
 
-    /// Asks a channel that does not use its window to give it back: the one that has had it longest; with `stopped`,
-    /// of those of which something had to be moved to main memory. Sleeps.
-    fn ask_one_back(&self, stopped: bool) -> bool {
+    /// Asks a channel to give its window back: of these, the one that has had it longest. Sleeps.
+    fn ask_one_back(&self, which: Which) -> bool {
         let Some(host) = Host::get() else {
             return false;
         };
-        let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
+        let least = match which {
+            Which::Any => None,
+            _ => Some(msecs_to_jiffies(params::WINDOW_IDLE_MS.get())),
+        };
         for n in 0.. {
             let Some(window) = self.windows.lock().get(n).cloned() else {
                 break;
             };
-            let Some(user) = window.idle_user(least) else {
+            let Some(user) = window.idle_user(least.unwrap_or(0)) else {
                 continue;
             };
             let sock = host.table.owner(user);
-            let sock = sock.filter(|sock| !stopped || sock.inner.lock().rx.moved() > 0);
+            let all = which != Which::Stopped;
+            let sock = sock.filter(|sock| all || sock.inner.lock().rx.moved() > 0);
             if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, least)) {
                 STATS.windows_revoked.add(1);
                 return true;
@@ -369,7 +383,7 @@ impl Pool {
             let granted = match self.grant(&wish.sock, wish.wants) {
                 None if now_ns() < wish.until => {
                     let pools = self.cache.pools().unwrap_or_default();
-                    let _ = pools.iter().any(|pool| pool.ask_one_back(false));
+                    let _ = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
                     return;
                 }
                 granted => granted == Some(true),
@@ -486,9 +500,9 @@ impl WorkItem for Pool {
             pool.reap();
             pool.serve_wishes();
             if pool.cache.over() > 0 {
-                pool.ask_one_back(false);
+                let _ = pool.ask_one_back(Which::Unused) || pool.ask_one_back(Which::Any);
             } else if pool.cache.is_crowded() {
-                pool.ask_one_back(true);
+                pool.ask_one_back(Which::Stopped);
             }
             pool.trim();
             if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {
