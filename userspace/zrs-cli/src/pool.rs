@@ -64,11 +64,12 @@ impl Pool {
                 (false, true) => format!("\n{text}"),
                 (false, false) => text,
             };
-            let Some(pause) = self.watch.filter(|_| shown(&text)) else {
-                return Ok(());
-            };
+            // Until nobody reads it any more.
+            match (shown(&text), self.watch) {
+                (true, Some(pause)) => thread::sleep(pause),
+                _ => return Ok(()),
+            }
             before = Some(seen);
-            thread::sleep(pause);
         }
     }
 }
