@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod counts;
+mod load;
 mod marks;
 mod page;
 mod plot;

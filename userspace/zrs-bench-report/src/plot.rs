@@ -8,7 +8,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use zrs_bench::{number, size, Carrier, Interval, Measure, Samples};
 
-use crate::Result;
+use crate::{load, Result};
 
 /// A plot that was written.
 pub struct Picture {
@@ -113,6 +113,7 @@ pub fn all(samples: &Samples, folder: &Path) -> Result<Vec<Picture>> {
             title,
         });
     }
+    pictures.extend(load::draw(samples, folder)?);
     Ok(pictures)
 }
 

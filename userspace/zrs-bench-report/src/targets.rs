@@ -47,7 +47,7 @@ const RING: &[Carrier] = &[Carrier::ZrsRing, Carrier::ZrsZerocopy];
 const CPU: &[&str] = &["emulator_s_per_gib", "busy_s_per_gib"];
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 21] = [
     Target {
         name: "ring, 1 MiB messages, of ib_write_bw",
         rows: "B3 Z6",
@@ -187,6 +187,26 @@ pub const TARGETS: [Target; 19] = [
         ours: &[Carrier::Zrs],
         theirs: &[],
         bound: Bound::AtMost(3.0),
+    },
+    Target {
+        name: "a busy reader beside 16 that have stopped, of the same alone",
+        rows: "C3 C5",
+        measure: Measure::Pool,
+        size: MIB,
+        values: &["ratio_16"],
+        ours: &[Carrier::Zrs],
+        theirs: &[],
+        bound: Bound::AtLeast(0.95),
+    },
+    Target {
+        name: "the most of the receive pool that is in use, 1 to 64 senders",
+        rows: "C2",
+        measure: Measure::Load,
+        size: 256 << 10,
+        values: &["most"],
+        ours: &[Carrier::Zrs],
+        theirs: &[],
+        bound: Bound::AtMost(1.0),
     },
     Target {
         name: "signalled completions a MiB, 1 MiB messages",
@@ -370,9 +390,9 @@ mod tests {
             size: MIB,
             values: [("signaled_per_mib".to_string(), 4.5)].into(),
         }]);
-        let (figure, theirs) = TARGETS[14].ratio(&samples).unwrap();
+        let (figure, theirs) = TARGETS[16].ratio(&samples).unwrap();
         assert_eq!((figure.median, theirs), (4.5, None));
-        assert_eq!((TARGETS[14].unit(), TARGETS[0].unit()), ("1/MiB", "ratio"));
+        assert_eq!((TARGETS[16].unit(), TARGETS[0].unit()), ("1/MiB", "ratio"));
     }
 
     #[test]

@@ -129,17 +129,23 @@ pub enum Measure {
     Hold,
     /// Round trips on many connections at once alone, and beside one that sends as much as it can.
     Fair,
+    /// Throughput of one connection alone, and beside others whose readers have stopped.
+    Pool,
+    /// What of the receive pool is in use while few and many send at once.
+    Load,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Throughput,
         Self::BothWays,
         Self::Latency,
         Self::Connect,
         Self::Cost,
         Self::Fair,
+        Self::Pool,
+        Self::Load,
         Self::Hold,
         Self::Memory,
     ];
@@ -155,6 +161,8 @@ impl Measure {
             Self::Cost => "cost",
             Self::Hold => "hold",
             Self::Fair => "fair",
+            Self::Pool => "pool",
+            Self::Load => "load",
         }
     }
 
@@ -171,6 +179,11 @@ impl Measure {
                 "p99_ratio",
                 "99th percentile beside bulk data by that without",
             ),
+            Self::Pool => (
+                "ratio_16",
+                "throughput beside 16 stopped readers by that without",
+            ),
+            Self::Load => ("most", "the most that is in use by the pool's size"),
         }
     }
 }

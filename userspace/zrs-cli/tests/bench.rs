@@ -66,8 +66,8 @@ fn every_measure_over_tcp() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let samples = samples(&output);
-    // Three measures of streams and two modes of round trips, of two sizes; four of connections.
-    assert_eq!(samples.len(), 2 * (2 * (3 + 2) + 4), "{stderr}");
+    // Three measures of streams and two modes of round trips, of two sizes; five of connections.
+    assert_eq!(samples.len(), 2 * (2 * (3 + 2) + 5), "{stderr}");
     for sample in &samples {
         let values = sample["values"].as_object().unwrap();
         let name = match sample["measure"].as_str().unwrap() {
@@ -76,6 +76,7 @@ fn every_measure_over_tcp() {
             "connect" => "per_s",
             "hold" => "held_ratio",
             "fair" => "p99_ratio",
+            "pool" => "ratio_16",
             // Other programs of this machine take and give memory, too.
             "memory" => continue,
             other => panic!("{other}"),

@@ -12,7 +12,7 @@ use zrs_bench::{number, size, Measure, Sample, Samples, Table};
 use super::control::{boot_id, Answer, Control, Job, Values};
 use super::plan::{self, Item};
 use super::server::transport;
-use super::{connect, fair, hold, latency, memory, meter, stream, verbs, Args};
+use super::{connect, fair, hold, latency, load, memory, meter, pool, stream, verbs, Args};
 use crate::progress::Progress;
 use crate::report::{json_line, out};
 use crate::{said, Result};
@@ -139,7 +139,9 @@ fn least(item: &Item) -> u64 {
     match item.measure {
         Measure::Connect => 10,
         Measure::Latency => 20,
-        Measure::Hold | Measure::Fair => 10,
+        Measure::Hold | Measure::Fair | Measure::Pool => 10,
+        // One on each.
+        Measure::Load => item.connections,
         Measure::Cost => (96 * 1024 * 1024 / item.size.max(1)).clamp(8, 8192),
         _ => (128 * 1024 / item.size.max(1)).clamp(5, 1024),
     }
@@ -225,6 +227,8 @@ fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
             Measure::Memory => return memory::near(transport, &addr, job, control, same),
             Measure::Hold => hold::near(transport, &addr, job, marks, control),
             Measure::Fair => fair::near(transport, &addr, job),
+            Measure::Pool => pool::near(transport, &addr, job, control),
+            Measure::Load => load::near(transport, &addr, job),
             measure => {
                 let conn = transport.connect(&addr)?;
                 said(conn.set_nodelay(), || "cannot switch delays off".into())?;

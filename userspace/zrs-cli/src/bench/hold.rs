@@ -20,7 +20,7 @@ const BUSY: u64 = 16;
 const WARM: u64 = 16;
 
 /// Does `work` for each connection at once.
-fn at_once<T: Sync>(of: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+pub fn at_once<T: Sync>(of: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = of
@@ -38,7 +38,7 @@ fn at_once<T: Sync>(of: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<
 }
 
 /// `count` messages on each of the connections at once: seconds.
-fn busy(conns: &[Conn], job: &Job, count: u64) -> Result<f64> {
+pub fn busy(conns: &[Conn], job: &Job, count: u64) -> Result<f64> {
     let start = Instant::now();
     at_once(conns, |conn| {
         let mut rx = Rx::new(conn, job.carrier, job.size)?;
@@ -47,6 +47,14 @@ fn busy(conns: &[Conn], job: &Job, count: u64) -> Result<f64> {
         said(phase, || "the connection broke off".into())
     })?;
     Ok(start.elapsed().as_secs_f64())
+}
+
+/// No more messages on any of them.
+pub fn end(conns: &[Conn]) -> Result<()> {
+    at_once(conns, |conn| {
+        let end = std::io::Write::write_all(&mut &*conn, &0u64.to_be_bytes());
+        said(end, || "the connection broke off".into())
+    })
 }
 
 /// The client's part.
@@ -73,10 +81,7 @@ pub fn near(
     expect_held(control)?;
     let held = busy(&conns, job, job.count)?;
     marks.put("end");
-    at_once(&conns, |conn| {
-        let end = std::io::Write::write_all(&mut &*conn, &0u64.to_be_bytes());
-        said(end, || "the connection broke off".into())
-    })?;
+    end(&conns)?;
     let mib = (conns.len() as u64 * job.count * job.size) as f64 / f64::from(1 << 20);
     let connections = (conns.len() + idle.len()) as f64;
     Ok([

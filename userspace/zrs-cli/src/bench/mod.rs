@@ -3,8 +3,8 @@
 //!
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
-//! `latency` over a connection with a receiver of `rx` and a sender of `tx`, `connect`, `memory`, `hold` and `fair` over
-//! many, or `verbs`, which starts perftest's programs. `meter` says what it cost.
+//! `latency` over a connection with a receiver of `rx` and a sender of `tx`, `connect`, `memory`, `hold`, `fair`, `pool`
+//! and `load` over many, or `verbs`, which starts perftest's programs. `meter` says what it cost.
 
 mod client;
 mod connect;
@@ -12,9 +12,11 @@ mod control;
 mod fair;
 mod hold;
 mod latency;
+mod load;
 mod memory;
 mod meter;
 mod plan;
+mod pool;
 mod rx;
 mod server;
 mod stream;

@@ -61,6 +61,15 @@ const HELD: u64 = 5;
 /// Connections with round trips beside bulk data.
 const ASKING: u64 = 100;
 
+/// Bytes in the messages of a connection beside stopped readers.
+const POOL_SIZE: u64 = 1 << 20;
+/// Connections whose readers stop.
+const STOPPED: u64 = 16;
+/// Bytes in the messages of connections that load the pool.
+const LOAD_SIZE: u64 = 256 << 10;
+/// The most of them that send at once.
+const SENDING: u64 = 64;
+
 /// Bytes from which mapped receives are measured, and a ring that is polled.
 const LARGE_LEAST: u64 = 64 << 10;
 
@@ -94,7 +103,8 @@ fn carriers(measure: Measure) -> &'static [Carrier] {
             Tcp,
         ],
         Measure::Connect | Measure::Memory => &[Zrs, Rsockets, Tcp],
-        Measure::Hold | Measure::Fair => &[Zrs, Tcp],
+        Measure::Hold | Measure::Fair | Measure::Pool => &[Zrs, Tcp],
+        Measure::Load => &[Zrs],
     }
 }
 
@@ -108,8 +118,16 @@ fn sizes(measure: Measure, quick: bool) -> &'static [u64] {
         Measure::Cost => &COST_SIZES,
         Measure::Hold => &[HOLD_SIZE],
         Measure::Fair => &[FAIR_SIZE],
+        Measure::Pool => &[POOL_SIZE],
+        Measure::Load => &[LOAD_SIZE],
         Measure::Connect | Measure::Memory => &[0],
     }
+}
+
+/// Whether its size is not the user's choice.
+fn own_size(measure: Measure) -> bool {
+    use Measure::{Fair, Hold, Load, Pool};
+    matches!(measure, Hold | Fair | Pool | Load)
 }
 
 /// The measurements of a round: the carriers of one size after one another.
@@ -121,7 +139,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
         }
         let chosen = match sizes(measure, choice.quick) {
             &[0] => &[0],
-            own if matches!(measure, Measure::Hold | Measure::Fair) => own,
+            own if own_size(measure) => own,
             own if choice.sizes.is_empty() => own,
             _ => choice.sizes,
         };
@@ -155,6 +173,8 @@ fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item 
         Measure::Hold if choice.quick => choice.connections,
         Measure::Hold => HELD * choice.connections,
         Measure::Fair => ASKING,
+        Measure::Pool => STOPPED,
+        Measure::Load => SENDING,
         _ => 1,
     };
     Item {
@@ -197,9 +217,12 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        assert_eq!(all.len(), 6 * (8 + 2) + 6 + 5 * 4 + 8 * 6 + 3 + 3 + 2 + 2);
+        assert_eq!(
+            all.len(),
+            6 * (8 + 2) + 6 + 5 * 4 + 8 * 6 + 3 + 3 + 2 + 2 + 2 + 1
+        );
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 6 * 2 + 3 + 5 + 8 + 3 + 3 + 2 + 2);
+        assert_eq!(quick.len(), 6 * 2 + 3 + 5 + 8 + 3 + 3 + 2 + 2 + 2 + 1);
         let held = |items: &[Item]| {
             let hold = items.iter().find(|i| i.measure == Measure::Hold);
             hold.map(|i| (i.size, i.connections))

@@ -7,7 +7,7 @@ use std::thread;
 use zrs_bench::{Carrier, Measure};
 
 use super::control::{boot_id, Answer, Control, Job, Values};
-use super::{connect, fair, hold, latency, memory, stream, verbs};
+use super::{connect, fair, hold, latency, load, memory, pool, stream, verbs};
 use crate::transport::{Listener, Transport};
 use crate::{said, Result};
 
@@ -74,6 +74,8 @@ fn play(job: &Job, control: &mut Control) -> Result<Values> {
         Measure::Memory => memory::far(&listener, job, control),
         Measure::Hold => hold::far(&listener, job, control),
         Measure::Fair => fair::far(&listener, job),
+        Measure::Pool => pool::far(&listener, job, control),
+        Measure::Load => load::far(&listener, job),
         Measure::Throughput | Measure::BothWays | Measure::Cost | Measure::Latency => {
             let conn = said(listener.accept(), || "cannot accept".into())?;
             said(conn.set_nodelay(), || "cannot switch delays off".into())?;
