@@ -320,6 +320,11 @@ impl Pool {
         waits
     }
 
+    /// Whether a window was asked back that has not come yet.
+    fn has_asked(&self) -> bool {
+        self.windows.lock().iter().any(|window| window.is_asked())
+    }
+
     /// Whether a window that cannot be asked back now may be soon, when what is in it has escaped.
     fn may_empty_one(&self) -> bool {
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
@@ -356,6 +361,7 @@ impl Pool {
             let all = which != Which::Stopped;
             let sock = sock.filter(|sock| all || sock.inner.lock().rx.moved() > 0);
             if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, least)) {
+                window.set_asked();
                 STATS.windows_revoked.add(1);
                 return true;
             }
@@ -382,8 +388,11 @@ impl Pool {
             };
             let granted = match self.grant(&wish.sock, wish.wants) {
                 None if now_ns() < wish.until => {
+                    // One more only when nobody has still to answer: it may be enough.
                     let pools = self.cache.pools().unwrap_or_default();
-                    let _ = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
+                    if !pools.iter().any(|pool| pool.has_asked()) {
+                        let _ = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
+                    }
                     return;
                 }
                 granted => granted == Some(true),

@@ -56,6 +56,8 @@ pub(crate) struct Window {
     written: Atomic<usize>,
     /// Nothing was written into it yet.
     fresh: Atomic<bool>,
+    /// Its peer was asked to give it back.
+    asked: Atomic<bool>,
     /// Pages of it were lent to a program, which may have some of them still.
     lent: Atomic<bool>,
     gone: Arc<Gone>,
@@ -89,6 +91,7 @@ impl Window {
                 ring: Atomic::new(false),
                 written: Atomic::new(task::jiffies() as usize),
                 fresh: Atomic::new(true),
+                asked: Atomic::new(false),
                 lent: Atomic::new(false),
                 gone,
                 promise,
@@ -176,6 +179,16 @@ impl Window {
     /// Whether a ring shows what is in it from now on.
     pub(crate) fn set_ring(&self, ring: bool) {
         self.ring.store(ring, Relaxed);
+    }
+
+    /// Its peer was asked to give it back.
+    pub(super) fn set_asked(&self) {
+        self.asked.store(true, Relaxed);
+    }
+
+    /// Whether its peer was asked to give it back.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Relaxed)
     }
 
     /// Whether a ring shows what is in it.
