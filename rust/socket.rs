@@ -149,7 +149,7 @@ pub(crate) struct Inner {
     /// Main memory that is promised to what small messages the peer may send,
     small_promise: Option<Reserved>,
     /// and to what has been moved out of a window.
-    promise: Option<Arc<Reserved>>,
+    promise: Option<escape::Promise>,
     /// Where the program wants what is mapped.
     area: Option<Arc<Area>>,
     /// The host looks for pages that were lent.

@@ -164,6 +164,7 @@ impl Sock {
             inner.reported = false;
             inner.retries = 0;
             inner.stale_tries = 0;
+            inner.small_promise = None;
         }
         this.leave_connection();
     }

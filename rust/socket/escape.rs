@@ -19,7 +19,8 @@ use crate::proto::rx_queue::ToMove;
 use crate::proto::ChanId;
 use crate::stats::STATS;
 use crate::transport::cache::Cache;
-use crate::transport::window::Window;
+use crate::transport::reserve::Reserved;
+use crate::transport::window::{Reading, Window};
 
 /// Bytes in main memory that came from a pool.
 pub(crate) struct Copied {
@@ -46,10 +47,19 @@ impl Drop for Copied {
     }
 }
 
+/// Main memory that is promised to what was moved out of a window: the window's promise while there is
+/// one.
+pub(super) enum Promise {
+    #[expect(dead_code, reason = "held for as long as it is needed")]
+    Window(Arc<Reserved>),
+    #[expect(dead_code, reason = "as above")]
+    Moved(Reserved),
+}
+
 impl Inner {
     /// The room of what was moved out of `window` is the peer's again, as far as it may be filled once more.
     fn give_room(&mut self, window: &Window) {
-        self.promise = Some(window.promise());
+        self.promise = Some(Promise::Window(window.promise()));
         let room = self.rx.give(window.bytes() as u64);
         self.chan.with(|c| c.moved(room));
     }
@@ -73,7 +83,7 @@ impl Sock {
             let inner = &mut *inner;
             let block = |held: &Held| matches!(held, Held::Block(_));
             match inner.rx.next_to_move(&inner.ring, before, window, block) {
-                Some(what) => (what, inner.window.clone()),
+                Some(what) => (what, inner.window.as_ref().map(Reading::new)),
                 None => return false,
             }
         };

@@ -240,6 +240,9 @@ impl Descriptors for Option<Arc<Ring>> {
 /// Where the window's mapping begins in the socket's address space for mmap().
 const WINDOW_OFFSET: u64 = 1 << 32;
 
+/// For larger windows there is no escape area, in bytes of it.
+const MOST_ESCAPE: usize = 64 << 20;
+
 /// And that of the escape area.
 const ESCAPE_OFFSET: u64 = 3 << 32;
 
@@ -249,7 +252,7 @@ impl super::Inner {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
         let in_window = self.chan.with(|c| c.window_unread()).unwrap_or(0);
         // The rest lies elsewhere, and has a limit of its own; what was moved has another.
-        let elsewhere = in_window.saturating_add(self.rx.moved());
+        let elsewhere = self.rx.in_window().saturating_add(self.rx.moved());
         let small = self.rx.bytes().saturating_sub(elsewhere);
         room > 0 && in_window >= room / 2
             || small >= u64::from(params::LIMITS.small / 2)
@@ -297,7 +300,8 @@ impl Sock {
         let Some(window) = self.inner.lock().window.clone() else {
             return Ok(false);
         };
-        let escapes = (flags & uapi::ZRS_RX_RING_ESCAPE != 0).then_some(&*window);
+        let escapes = flags & uapi::ZRS_RX_RING_ESCAPE != 0 && window.bytes() <= MOST_ESCAPE / 2;
+        let escapes = escapes.then_some(&*window);
         let ring = Ring::new(params::LIMITS.msgs, escapes)?;
         if !window.admit_ring() {
             return Err(ENOBUFS());

@@ -8,6 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{msecs_to_jiffies, Jiffies};
 
+use super::escape::Promise;
 use super::{Inner, Sock};
 use crate::kern::errno::*;
 use crate::kern::task::now_ns;
@@ -16,6 +17,7 @@ use crate::params;
 use crate::proto::channel::Channel;
 use crate::stats::STATS;
 use crate::transport::lease::Wants;
+use crate::transport::reserve::Reserved;
 use crate::transport::window::Window;
 
 /// How long a peer may take to give a window back, in nanoseconds. There is no other way to take the
@@ -170,6 +172,10 @@ impl Sock {
                 // The room of what was moved is nobody's in this window any more.
                 let room = inner.rx.give(u64::MAX);
                 inner.chan.with(|c| c.moved(room));
+                // Nor is more to come into it.
+                if inner.rx.moved() > 0 {
+                    inner.promise = Some(Promise::Moved(Reserved::kept(inner.rx.moved())));
+                }
                 let lent = window.as_ref().filter(|window| !window.is_whole());
                 if let Some(gone) = lent.map(|window| window.gone()) {
                     inner.kept = Some(gone);

@@ -32,8 +32,10 @@ use crate::uapi::{zrs_ioc_cache, ZRS_ESCAPE_ALWAYS, ZRS_ESCAPE_NEVER};
 /// What one run of the worker moves at most, in messages, before others get their turn.
 const BATCH: usize = 64;
 
-/// When what could not be moved is looked at again, in nanoseconds.
+/// When what could not be moved is looked at again, in nanoseconds: soon, and later and later while nothing can be.
 const STUCK_NS: u64 = 10_000_000;
+/// See [`STUCK_NS`].
+const MOST_STUCK_NS: u64 = 1_000_000_000;
 
 const BUCKETS: usize = crate::uapi::ZRS_RESIDENCY_BUCKETS;
 const _: () = assert!(BUCKETS == sizing::BUCKETS);
@@ -67,6 +69,8 @@ pub(crate) struct Cache {
     moves: Atomic<u64>,
     /// When what could not be moved is looked at again, in nanoseconds of the monotonic clock.
     again_at: Atomic<u64>,
+    /// And when again after that, in nanoseconds.
+    pause: Atomic<u64>,
     unread: Counter,
     unread_high: Atomic<u64>,
     pub(crate) counts: Counts,
@@ -111,6 +115,7 @@ impl Cache {
                 pools <- new_mutex!(KVec::new(), "zrs_cache::pools"),
                 moves: Atomic::new(0),
                 again_at: Atomic::new(0),
+                pause: Atomic::new(STUCK_NS),
                 unread: Counter::new(),
                 unread_high: Atomic::new(0),
                 counts: Counts::default(),
@@ -119,12 +124,12 @@ impl Cache {
             }),
             GFP_KERNEL,
         )?;
-        caches.push(cache.clone(), GFP_KERNEL)?;
         let alarm = OneShot::new(Alarm {
             host: host.clone(),
             cache: cache.clone(),
         });
         let alarm = Arc::pin_init(alarm, GFP_KERNEL)?;
+        caches.push(cache.clone(), GFP_KERNEL)?;
         *cache.alarm.lock() = Some(alarm);
         Ok(cache)
     }
@@ -308,7 +313,7 @@ impl Cache {
         match params::ESCAPE.get() {
             ZRS_ESCAPE_NEVER => None,
             ZRS_ESCAPE_ALWAYS => Some(residency),
-            _ if self.over() > 0 || pools.iter().any(|pool| pool.is_pressed()) => Some(residency),
+            _ if self.over() > 0 || pools.iter().any(|pool| pool.has_wishes()) => Some(residency),
             _ if self.is_crowded() => {
                 let idle = u64::from(params::WINDOW_IDLE_MS.get()) * 1_000_000;
                 Some(idle.max(residency))
@@ -320,8 +325,10 @@ impl Cache {
     /// Moves what is old, oldest first, as long as it is to be moved. Sleeps.
     fn move_old(self: &Arc<Self>, pools: &[Arc<Pool>]) {
         let now = now_ns();
+        let mut pause = self.pause.load(Relaxed);
         if now >= self.again_at.load(Relaxed) {
-            self.again_at.store(now.saturating_add(STUCK_NS), Relaxed);
+            self.again_at.store(now.saturating_add(pause), Relaxed);
+            pause = (2 * pause).min(MOST_STUCK_NS);
             pools.iter().for_each(|pool| pool.try_again());
         }
         for turn in 0.. {
@@ -343,12 +350,16 @@ impl Cache {
                 self.look_in(due - now);
                 break;
             }
-            if !Sock::escape(user, now.saturating_sub(age).saturating_add(1)) {
+            if Sock::escape(user, now.saturating_sub(age).saturating_add(1)) {
+                pause = STUCK_NS;
+            } else {
                 extent.set_aside(page);
             }
         }
+        self.pause.store(pause, Relaxed);
         if pools.iter().any(|pool| pool.has_aside()) {
-            self.look_in(STUCK_NS);
+            let again_at = self.again_at.load(Relaxed);
+            self.look_in(again_at.saturating_sub(now_ns()).max(STUCK_NS));
         }
     }
 
@@ -393,7 +404,7 @@ impl WorkItem for Cache {
         let Some(host) = Host::get() else { return };
         fault::asynchronous(|| {
             let Ok(pools) = cache.pools() else {
-                // Whoever waits asks again.
+                cache.look_in(STUCK_NS);
                 return;
             };
             // What one device gives back another one may have.

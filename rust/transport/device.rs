@@ -106,7 +106,7 @@ fn make_pool(host: &Arc<Host>, device: &Device) -> Result<Arc<Pool>> {
     let rate = device.rate();
     cache.join(rate);
     let pool = fill_pool(device, &cache, rate).and_then(|pool| {
-        cache.add(&pool)?;
+        cache.add(&pool).inspect_err(|_| pool.give_blocks())?;
         Ok(pool)
     });
     if pool.is_err() {

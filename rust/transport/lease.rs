@@ -32,7 +32,7 @@ use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::mr::Mr;
 use crate::kern::contig::ContigPages;
 use crate::kern::fault;
-use crate::kern::task::{now_ns, random_u64};
+use crate::kern::task::{self, now_ns, random_u64};
 use crate::params;
 use crate::proto::channel::{self, Channel};
 use crate::socket::Sock;
@@ -47,6 +47,9 @@ const LEAST_PAGES: usize = channel::WINDOW_MIN as usize >> PAGE_SHIFT;
 
 /// A pool grows by no more than this at once, in pages.
 const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
+
+/// When no memory was found for it, it is searched for again after so long, in milliseconds.
+const GROW_AGAIN_MS: u32 = 1000;
 
 /// Until when a peer that asks now waits.
 pub(super) fn peer_waits_until() -> u64 {
@@ -142,7 +145,7 @@ impl Pool {
         }
         let (extent, page) = found.ok_or(ENOMEM)?;
         // It may be filled once more while what was in it is in main memory.
-        let promise = Reserved::new((2 * count << PAGE_SHIFT) as u64);
+        let promise = Reserved::for_window((2 * count << PAGE_SHIFT) as u64);
         let window = promise
             .and_then(|promise| self.register(verbs, extent.clone(), page..page + count, promise));
         if window.is_err() {
@@ -161,15 +164,30 @@ impl Pool {
 
     /// Makes another extent if the pool has less memory than it may use, and leases `count` pages of it. Sleeps.
     fn grow(&self, verbs: &Verbs, count: usize) -> Option<(Arc<Extent>, usize)> {
-        let _one = self.growing.lock();
+        let mut not_before = self.growing.lock();
         let have: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
         let all = have + self.layout.first_window;
-        let pages = self.cache.pages().saturating_sub(all).min(GROW_PAGES);
+        let mut pages = self.cache.pages().saturating_sub(all).min(GROW_PAGES);
         if pages < count {
+            // Somebody else may have been here.
+            return self.find(count);
+        }
+        let now = task::jiffies();
+        if now.wrapping_sub(*not_before) as isize <= 0 {
             return None;
         }
         let numa_node = verbs.pd.device().numa_node();
-        let mem = Arc::new(ContigPages::new(pages, numa_node).ok()?, GFP_KERNEL).ok()?;
+        let mem = loop {
+            match ContigPages::new(pages, numa_node) {
+                Ok(mem) => break mem,
+                Err(_) if pages / 2 >= count => pages /= 2,
+                Err(_) => {
+                    *not_before = now.wrapping_add(msecs_to_jiffies(GROW_AGAIN_MS));
+                    return None;
+                }
+            }
+        };
+        let mem = Arc::new(mem, GFP_KERNEL).ok()?;
         let region = DmaRegion::map(&verbs.pd, mem.clone(), Direction::FromDevice).ok()?;
         let region = Arc::new(region, GFP_KERNEL).ok()?;
         let extent = Extent::new(mem, region, 0, &self.cache).ok()?;
@@ -199,7 +217,10 @@ impl Pool {
                     None => return,
                 }
             };
-            drop(extent);
+            // Whoever still looks at it has nothing to do with the device.
+            if let Ok(extent) = extent {
+                extent.device_gone();
+            }
         }
     }
 
@@ -489,11 +510,11 @@ impl Pool {
             window.set_gone();
             window.forget();
             if gone {
-                self.cache.give_window(window.pages());
+                window.give_pages();
                 continue;
             }
             window.free();
-            self.cache.give_window(window.pages());
+            window.give_pages();
             if self.cache.has_others() {
                 self.cache.press();
             }

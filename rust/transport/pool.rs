@@ -21,6 +21,7 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::time::Jiffies;
 use kernel::workqueue::{impl_has_work, new_work, Work};
 
 use super::cache::Cache;
@@ -31,6 +32,8 @@ use super::link::Link;
 use super::window::Window;
 use crate::ib::dma::Sge;
 use crate::kern::contig::{ContigPages, Payload};
+use crate::kern::errno::ENOBUFS;
+use crate::kern::task;
 use crate::params;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
 use crate::proto::ChanId;
@@ -94,9 +97,9 @@ pub(crate) struct Pool {
     /// All of them.
     #[pin]
     pub(super) extents: Mutex<KVec<Arc<Extent>>>,
-    /// One at a time makes another one.
+    /// One at a time makes another one; not before this time, in jiffies.
     #[pin]
-    pub(super) growing: Mutex<()>,
+    pub(super) growing: Mutex<Jiffies>,
     #[pin]
     verbs: SpinLock<Option<Arc<Verbs>>>,
     #[pin]
@@ -122,7 +125,8 @@ impl_has_work! {
 }
 
 impl Pool {
-    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond. ENOMEM. Sleeps.
+    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond. ENOMEM; ENOBUFS without
+    /// room in the budget. Sleeps.
     pub(super) fn new(
         layout: Layout,
         base: Arc<Extent>,
@@ -149,7 +153,7 @@ impl Pool {
                 rate,
                 base,
                 extents <- new_mutex!(extents, "zrs_pool::extents"),
-                growing <- new_mutex!((), "zrs_pool::growing"),
+                growing <- new_mutex!(task::jiffies().wrapping_sub(1), "zrs_pool::growing"),
                 verbs <- new_spinlock!(Some(mine), "zrs_pool::verbs"),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 wishes <- new_mutex!(KVec::new(), "zrs_pool::wishes"),
@@ -162,10 +166,10 @@ impl Pool {
             }),
             GFP_KERNEL,
         )?;
-        // ENOMEM also where the other devices of the cache leave no room.
+        // The other devices of the cache may leave no room: this one cannot be used then, those can.
         if !pool.carve(&verbs, params::LINK_CREDIT.get()) {
             pool.give_blocks();
-            return Err(ENOMEM);
+            return Err(ENOBUFS());
         }
         Ok(pool)
     }
@@ -250,7 +254,7 @@ impl Pool {
     }
 
     /// No block is in use any more, nor will be.
-    fn give_blocks(&self) {
+    pub(super) fn give_blocks(&self) {
         let mut blocks = self.blocks.lock();
         blocks.gone = true;
         for _ in 0..core::mem::take(&mut blocks.used) {
@@ -335,6 +339,8 @@ impl Pool {
         let verbs = self.verbs.lock().take();
         for window in self.windows.lock().iter() {
             window.deregister();
+            // Nothing comes into the cache by it any more.
+            window.give_pages();
         }
         for extent in self.extents.lock().iter() {
             extent.device_gone();
@@ -344,12 +350,6 @@ impl Pool {
         self.reap();
         self.give_blocks();
         self.cache.leave(Some(self), self.rate);
-    }
-
-    /// Whether a link is out of blocks soon for what nobody reads, or somebody waits for a window.
-    pub(super) fn is_pressed(&self) -> bool {
-        let held = self.held.load(Relaxed);
-        held >= self.blocks_used() / 2 && held > 0 || self.has_wishes()
     }
 
     /// What is oldest in each of its extents: the page, whose it is, and when it is to be looked at. Sleeps.

@@ -24,12 +24,27 @@ pub(crate) struct Reserved(u64);
 impl Reserved {
     /// Promises `bytes`. ENOBUFS if that is more than `escape_mib` allows. Any context.
     pub(crate) fn new(bytes: u64) -> Result<Self> {
-        let reserved = Self(bytes);
-        if PROMISED.fetch_add(bytes, Full).saturating_add(bytes) > most() {
+        Self::within(bytes, most())
+    }
+
+    /// The same for a window: the last quarter is for connections.
+    pub(crate) fn for_window(bytes: u64) -> Result<Self> {
+        Self::within(bytes, most() / 4 * 3)
+    }
+
+    fn within(bytes: u64, most: u64) -> Result<Self> {
+        let reserved = Self::kept(bytes);
+        if promised() > most {
             // Dropping takes it back.
             return Err(ENOBUFS());
         }
         Ok(reserved)
+    }
+
+    /// Promises `bytes` that were promised already, as a part of more than is needed now. Any context.
+    pub(crate) fn kept(bytes: u64) -> Self {
+        PROMISED.fetch_add(bytes, Full);
+        Self(bytes)
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Window {
     fresh: Atomic<bool>,
     /// Its peer was asked to give it back.
     asked: Atomic<bool>,
+    /// Its pages count in the budget.
+    counts: Atomic<bool>,
     /// Pages of it were lent to a program, which may have some of them still.
     lent: Atomic<bool>,
     gone: Arc<Gone>,
@@ -92,6 +94,7 @@ impl Window {
                 written: Atomic::new(task::jiffies() as usize),
                 fresh: Atomic::new(true),
                 asked: Atomic::new(false),
+                counts: Atomic::new(true),
                 lent: Atomic::new(false),
                 gone,
                 promise,
@@ -120,6 +123,13 @@ impl Window {
             let _ = region.sync_for_device(at, len);
         }
         self.extent.free(self.pages.start, self.pages.len());
+    }
+
+    /// Its pages count in the budget no more. Any context.
+    pub(super) fn give_pages(&self) {
+        if self.counts.xchg(false, Full) {
+            self.pool.cache.give_window(self.pages.len());
+        }
     }
 
     /// Pages.
@@ -326,6 +336,31 @@ impl vma::Window for Window {
 
     fn range(&self) -> Range<usize> {
         self.pages.clone()
+    }
+}
+
+/// Keeps a window from going back to the pool while something is copied out of it.
+pub(crate) struct Reading(Arc<Window>);
+
+impl Reading {
+    /// While the window is the socket's: under its `inner`.
+    pub(crate) fn new(window: &Arc<Window>) -> Self {
+        vma::MappedOwner::mapped(&**window);
+        Self(window.clone())
+    }
+}
+
+impl core::ops::Deref for Reading {
+    type Target = Arc<Window>;
+
+    fn deref(&self) -> &Arc<Window> {
+        &self.0
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        vma::MappedOwner::unmapped(&*self.0);
     }
 }
 

@@ -277,7 +277,7 @@ struct zrs_ioc_cache {
  * it closes it, else the peer learns of the end only after munmap().
  */
 struct zrs_rx_ring {
-	__u32 flags;		/* in: ZRS_RX_RING_*; out: the same */
+	__u32 flags;		/* in: ZRS_RX_RING_*; out: those that hold */
 	__u32 entries;		/* out: descriptors, a power of two */
 	__u64 ring_offset;	/* out: offset for mmap() */
 	__u64 ring_bytes;	/* out: length for mmap() */
