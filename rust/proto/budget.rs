@@ -69,6 +69,21 @@ impl Budget {
         true
     }
 
+    /// Uses so many pages of the class's own share, though the other has borrowed them: then more is in use than may be
+    /// until it gives them back. False, and nothing is done, if the share is used up.
+    pub fn claim(&mut self, class: Class, pages: usize) -> bool {
+        let own = self.own(class);
+        let count = self.count_mut(class);
+        match count.used.checked_add(pages) {
+            Some(used) if used <= own => {
+                count.used = used;
+                count.high = count.high.max(used);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// So many pages of the class are not used any more. False, and nothing is done, unless so many were: it is better
     /// to lend too little than to lend what is in use.
     pub fn give(&mut self, class: Class, pages: usize) -> bool {

@@ -209,9 +209,18 @@ impl Cache {
         self.budget.lock().over()
     }
 
-    /// Takes a page for a block; false if there is none for the small class.
-    pub(super) fn take_block(&self) -> bool {
-        self.budget.lock().take(Class::Small, 1)
+    /// Takes a page for a block, also of the small class's share if windows have it: some are asked back
+    /// then. False if there is none for it. Any context.
+    pub(super) fn take_block(self: &Arc<Self>) -> bool {
+        let (taken, over) = {
+            let mut budget = self.budget.lock();
+            let taken = budget.take(Class::Small, 1) || budget.claim(Class::Small, 1);
+            (taken, budget.over() > 0)
+        };
+        if taken && over {
+            self.press();
+        }
+        taken
     }
 
     /// A block is not one any more.

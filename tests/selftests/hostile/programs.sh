@@ -4,7 +4,6 @@
 # nothing is left of it, and a connection on the same link has noticed nothing.
 # rows: B9 B11 Z2 Z4 Z6 B3 E3
 # timeout: 240
-# params: pool_mib=2 window_kib=64
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

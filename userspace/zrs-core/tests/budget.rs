@@ -401,3 +401,19 @@ proptest! {
         }
     }
 }
+
+/// What is a class's own it gets though the other has borrowed it, and no more; then more is in use than may be,
+/// until that is given back.
+// rows: C2 C3
+#[test]
+fn what_is_lent_is_claimed() {
+    let mut b = Budget::new(1000, 25);
+    assert!(b.take(Class::Large, 938) && !b.take(Class::Large, 1));
+    assert!(b.take(Class::Small, 62) && !b.take(Class::Small, 1));
+    assert!(!b.claim(Class::Small, 189) && b.claim(Class::Small, 188));
+    assert_eq!((b.used(Class::Small), b.high(Class::Small)), (250, 250));
+    assert_eq!((b.over(), b.overdrawn(Class::Large)), (188, 188));
+    assert!(!b.claim(Class::Small, 1) && !b.take(Class::Large, 1));
+    assert!(b.give(Class::Large, 188));
+    assert_eq!(b.over(), 0);
+}
