@@ -123,6 +123,9 @@ check_lines() {
 # counter NAME: a counter of the module.
 counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 
+# cache NAME: a counter of the cache that the pools of both hosts lie in.
+cache() { zrs pool --json | sed 's/.*"caches":\[{\([^}]*\)}.*/\1/' | tr ',' '\n' | sed -n "s/^\"$1\"://p"; }
+
 # unpinned: no page of a program's is held any more, or will be in a moment.
 unpinned() {
 	local _ n

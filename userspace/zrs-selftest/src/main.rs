@@ -25,6 +25,7 @@ mod mapped;
 mod pattern;
 mod pingpong;
 mod poll;
+mod pool;
 mod ports;
 #[allow(unsafe_code)]
 mod raw;
@@ -101,6 +102,10 @@ enum Command {
     Crowd(scale::crowd::Args),
     Churn(scale::churn::Args),
     Fair(scale::fair::Args),
+    Stopped(pool::stopped::Args),
+    Burst(pool::burst::Args),
+    Bulk(pool::bulk::Args),
+    Lands(pool::lands::Args),
 }
 
 fn main() -> ExitCode {
@@ -142,6 +147,10 @@ fn main() -> ExitCode {
         Command::Crowd(args) => scale::crowd::run(&args, &mut checks),
         Command::Churn(args) => scale::churn::run(&args, &mut checks),
         Command::Fair(args) => scale::fair::run(&args, &mut checks),
+        Command::Stopped(args) => pool::stopped::run(&args, &mut checks),
+        Command::Burst(args) => pool::burst::run(&args, &mut checks),
+        Command::Bulk(args) => pool::bulk::run(&args, &mut checks),
+        Command::Lands(args) => pool::lands::run(&args, &mut checks),
     }
     checks.exit()
 }

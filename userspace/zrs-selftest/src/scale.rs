@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many connections between two hosts. What the programs here have in common: a server that listens on
-//! several ports, as one port of a client's host can be connected to each of them, and a connection
-//! beside the others, the *control*, over which the two ends tell each other numbers.
+//! Many connections between two hosts. What the programs here have in common, and those of the receive pool: a
+//! server that listens on several ports, as one port of a client's host can be connected to each of them, and a
+//! connection beside the others, the *control*, over which the two ends tell each other numbers.
 
 pub mod churn;
 pub mod crowd;
@@ -19,21 +19,23 @@ use crate::raw::{self, Result};
 #[derive(clap::Args)]
 pub struct Ends {
     #[command(flatten)]
-    end: crate::End,
+    pub end: crate::End,
     /// Server: ports to listen on; the client is told
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
-    ports: u64,
+    pub ports: u64,
 }
 
 /// Numbers to and from the other end.
-struct Control(OwnedFd);
+pub struct Control(OwnedFd);
 
 impl Control {
-    fn tell(&self, number: u64) -> Result<()> {
+    /// To the other end.
+    pub fn tell(&self, number: u64) -> Result<()> {
         raw::send_all(&self.0, &number.to_be_bytes())
     }
 
-    fn hear(&self) -> Result<u64> {
+    /// From the other end; EPIPE when it is gone.
+    pub fn hear(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         raw::recv_all(&self.0, &mut bytes)?;
         Ok(u64::from_be_bytes(bytes))
@@ -41,7 +43,11 @@ impl Control {
 }
 
 /// Listens on `ports` ports, the first one being that of `addr`, and waits for a client.
-fn serve(addr: SocketAddrV4, ports: u64, checks: &mut Checks) -> Option<(Control, Vec<OwnedFd>)> {
+pub fn serve(
+    addr: SocketAddrV4,
+    ports: u64,
+    checks: &mut Checks,
+) -> Option<(Control, Vec<OwnedFd>)> {
     let (first, addr) = checks.need("listen", raw::listener(addr))?;
     let (mut listeners, mut numbers) = (vec![first], vec![addr.port()]);
     for _ in 1..ports {
@@ -60,7 +66,7 @@ fn serve(addr: SocketAddrV4, ports: u64, checks: &mut Checks) -> Option<(Control
 }
 
 /// Calls the server: the control, and where it listens.
-fn call(addr: SocketAddrV4, checks: &mut Checks) -> Option<(Control, Vec<SocketAddrV4>)> {
+pub fn call(addr: SocketAddrV4, checks: &mut Checks) -> Option<(Control, Vec<SocketAddrV4>)> {
     let control = Control(checks.need("connect", raw::connected(addr))?);
     let ports = checks.need("hear", control.hear())?;
     let mut addrs = Vec::new();
@@ -72,13 +78,13 @@ fn call(addr: SocketAddrV4, checks: &mut Checks) -> Option<(Control, Vec<SocketA
 }
 
 /// The part that the `index`-th of `parts` has of `all`.
-fn part(all: u64, parts: usize, index: usize) -> u64 {
+pub fn part(all: u64, parts: usize, index: usize) -> u64 {
     let (parts, index) = (parts as u64, index as u64);
     all / parts + u64::from(index < all % parts)
 }
 
 /// Does `work` for each of `of` in a thread of its own; what they give, in order.
-fn each<T: Sync, R: Send>(
+pub fn each<T: Sync, R: Send>(
     of: &[T],
     checks: &mut Checks,
     work: impl Fn(usize, &T) -> Result<R> + Sync,
@@ -101,7 +107,7 @@ fn each<T: Sync, R: Send>(
 }
 
 /// What the module counts; None on TCP.
-fn stats(checks: &mut Checks) -> Option<zrs_sys::abi::zrs_ioc_stats> {
+pub fn stats(checks: &mut Checks) -> Option<zrs_sys::abi::zrs_ioc_stats> {
     if !raw::is_zrs() {
         return None;
     }

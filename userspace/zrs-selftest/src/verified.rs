@@ -17,16 +17,29 @@ pub fn answer(conn: &OwnedFd, seen: &Verifier) -> Result<()> {
 
 /// Ends the stream after `sent` bytes: the server has all of them, and they are right.
 pub fn end(conn: &OwnedFd, sent: u64, checks: &mut Checks) -> Option<()> {
-    checks.need("shutdown", raw::shutdown(conn, libc::SHUT_WR))?;
-    let mut words = [[0; 8]; 2];
-    checks.need(
-        "the server's answer",
-        raw::recv_all(conn, words.as_flattened_mut()),
-    )?;
+    let seen = checks.need("the server's answer", ask(conn))?;
     checks.eq(
         "what arrived, and the first wrong byte",
-        words.map(u64::from_le_bytes),
+        seen,
         [sent, u64::MAX],
     );
     Some(())
+}
+
+/// As [`end`], of many streams, each with what was sent on it: one result.
+pub fn end_all(of: &[(OwnedFd, u64)], checks: &mut Checks) -> Option<()> {
+    let seen: Result<Vec<_>> = of.iter().map(|(conn, _)| ask(conn)).collect();
+    let seen = checks.need("the server's answers", seen)?;
+    let sent: Vec<_> = of.iter().map(|(_, sent)| [*sent, u64::MAX]).collect();
+    let name = format!("all that was sent on {} connections, and right", of.len());
+    checks.eq(&name, seen, sent);
+    Some(())
+}
+
+/// Ends the stream: the server's word.
+fn ask(conn: &OwnedFd) -> Result<[u64; 2]> {
+    raw::shutdown(conn, libc::SHUT_WR)?;
+    let mut words = [[0; 8]; 2];
+    raw::recv_all(conn, words.as_flattened_mut())?;
+    Ok(words.map(u64::from_le_bytes))
 }

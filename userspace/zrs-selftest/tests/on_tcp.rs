@@ -139,6 +139,24 @@ fn crowds() {
 }
 
 #[test]
+fn pools() {
+    for (command, args) in [
+        ("burst", &["--conns", "203"][..]),
+        ("bulk", &["--conns", "9", "--bytes", "3M"]),
+        ("lands", &["--bytes", "64M", "--messages", "1"]),
+        (
+            "stopped",
+            &["--how", "recv", "--expect", "stays", "--busy", "3"],
+        ),
+        ("stopped", &["--how", "small", "--expect", "leaves"]),
+    ] {
+        let (client, fine, text) = pair(command, args, args);
+        passes(&client);
+        assert!(fine, "{command}: {text}");
+    }
+}
+
+#[test]
 fn full_windows() {
     let (client, fine, text) = pair("fullwindow", &[], &["--more", "2M"]);
     passes(&client);
