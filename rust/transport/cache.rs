@@ -204,6 +204,12 @@ impl Cache {
         self.budget.lock().total()
     }
 
+    /// Of these, what blocks do not use.
+    pub(super) fn pages_for_windows(&self) -> usize {
+        let budget = self.budget.lock();
+        budget.total().saturating_sub(budget.used(Class::Small))
+    }
+
     /// Pages in use above the size.
     pub(super) fn over(&self) -> usize {
         self.budget.lock().over()

@@ -452,7 +452,8 @@ impl Pool {
     /// of which pages were lent counts until all of them are back and it is the pool's again.
     fn admit(&self, window: Option<&Arc<Window>>, mark: impl FnOnce(&Window)) -> bool {
         let all: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
-        let most = all.min(self.cache.pages()) * params::RING_PERCENT.get() as usize / 100;
+        let most =
+            all.min(self.cache.pages_for_windows()) * params::RING_PERCENT.get() as usize / 100;
         let own = window.map_or(LEAST_PAGES, |own| own.pages());
         let windows = self.windows.lock();
         let others = |w: &&Arc<Window>| {

@@ -3,7 +3,7 @@
 # its connection gets another when it needs one. Rings have their share only.
 # rows: Z2 Z3 C3
 # timeout: 90
-# params: pool_mib=2
+# params: pool_mib=1 window_kib=64
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
