@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use zrs::{RxRing, Segment, Stream};
 
-use super::{becomes, cache, said};
+use super::{becomes, cache, said, set_param};
 use crate::checks::{say, Checks};
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
@@ -54,8 +54,8 @@ enum How {
     Ring,
     /// By a ring that does
     RingEscape,
-    /// The same; it has taken the first segment in its window, and holds it. Only then data may leave
-    /// the pool after 200 us; before, so long as the script says
+    /// The same; it has taken the first segment in its window, and holds it. What was to stay as long as the
+    /// script says until then, so that there is one, may leave after 200 us from then on
     Hold,
 }
 
@@ -75,8 +75,6 @@ const SMALL: usize = 512 << 10;
 /// Bytes in a message: of a large one, and of a small one.
 const PIECE: usize = 300_000;
 const LITTLE: usize = 2000;
-/// How long data may stay in the pool unread.
-const RESIDENCY: &str = "/sys/module/zrs/parameters/residency_us";
 /// Nothing was sent any more for so long: the senders wait.
 const STILL: Duration = Duration::from_millis(300);
 
@@ -173,8 +171,7 @@ fn hold(ring: &RxRing, seen: &mut Verifier) -> Result<Option<Segment>> {
     while let Some(segment) = ring.recv()? {
         if segment.is_zero_copy() {
             if raw::is_zrs() {
-                let set = std::fs::write(RESIDENCY, "200");
-                set.map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))?;
+                set_param("residency_us", "200")?;
             }
             return Ok(Some(segment));
         }
