@@ -37,5 +37,5 @@ pub const CONNECT_BROKEN: &[i32] = &[
 ];
 /// send() on a connection whose link fails.
 pub const SEND_BROKEN: &[i32] = &[ENOMEM, ECONNRESET, EPIPE];
-/// recv() on a connection whose link fails.
-pub const RECV_BROKEN: &[i32] = &[ECONNRESET];
+/// recv() on a connection whose link fails, or that was broken off for want of memory.
+pub const RECV_BROKEN: &[i32] = &[ENOMEM, ECONNRESET];
