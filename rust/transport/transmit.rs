@@ -420,10 +420,13 @@ impl Tx {
     }
 }
 
-/// Answers that may wait on a link. One that is honest asks for fewer; what a peer that never takes
-/// any can make us keep is bounded by a size that the allocator has.
+/// Answers that may wait on a link. One that is honest asks for fewer: once for each of its channels,
+/// and, where channels that are gone here send by turns, once for each message that it has credit for,
+/// which can double while none is answered. What a peer that never takes any can make us keep is bounded
+/// by a size that the allocator has.
 fn most_replies() -> usize {
-    (params::MAX_CHANNELS.get() as usize).min(1 << 14)
+    let messages = 2 * params::LINK_CREDIT.get();
+    (params::MAX_CHANNELS.get() + messages).min(1 << 14) as usize
 }
 
 impl Link {
@@ -455,13 +458,15 @@ impl Link {
     }
 
     /// Answers a message for a channel that is not there. Answers wait while the peer has no room
-    /// for them: it may go on asking, as its questions hold no block. When there is no memory, or
-    /// more wait than a host has channels, the answer is dropped: a connect then ends by its
-    /// timeout, and a channel is answered again at its next message.
+    /// for them: it may go on asking, as its questions hold no block. What a channel has on its way is
+    /// answered once while the answer waits. When there is no memory, or more wait than an honest peer
+    /// asks for, the answer is dropped: a connect then ends by its timeout, and a channel is answered
+    /// again at its next message.
     pub(super) fn reply(self: &Arc<Self>, h: Header) {
         {
             let mut tx = self.tx.lock();
-            if tx.state != LinkState::Down && tx.replies.len() < most_replies() {
+            let said = tx.replies.last() == Some(&h);
+            if tx.state != LinkState::Down && !said && tx.replies.len() < most_replies() {
                 let _ = tx.replies.push(h, GFP_NOWAIT);
             }
         }

@@ -4,6 +4,7 @@
 # on what maps them and on what tells the device of them.
 # rows: Z3 Z5 B3 B11
 # timeout: 90
+# params: window_kib=256
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

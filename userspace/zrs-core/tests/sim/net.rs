@@ -333,14 +333,19 @@ impl World {
         self.poke(link, side);
     }
 
-    /// An answer to a message for a channel that is not there. An honest peer asks for no more of
-    /// them than it has channels; beyond that they are dropped.
+    /// An answer to a message for a channel that is not there, once for what it has on its way. An
+    /// honest peer asks for no more of them than it has channels and credit, which may double while
+    /// none is answered; beyond that they are dropped.
     pub fn answer(&mut self, link: usize, side: usize, h: Header) {
+        let honest = self.links[link].hostile.is_none();
         let s = &mut self.links[link].side[side];
-        if s.answers.len() < self.cfg.most_answers {
+        let credit = if honest { 2 * s.blocks as usize } else { 0 };
+        if s.answers.back() == Some(&h) {
+            self.stats.answered_already += 1;
+        } else if s.answers.len() < self.cfg.most_answers + credit {
             s.answers.push_back(h);
-        } else if self.links[link].hostile.is_none() {
-            self.fail("more answers than channels");
+        } else if honest {
+            self.fail("more answers than channels and credit");
         } else {
             self.stats.answers_dropped += 1;
         }

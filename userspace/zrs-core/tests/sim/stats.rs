@@ -121,6 +121,7 @@ stats! {
     hostile_writes,
     hostile_writes_refused,
     hostile_overruns,
+    answered_already,
     answers_dropped,
     violations_version,
     violations_type,
