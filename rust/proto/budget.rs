@@ -101,11 +101,12 @@ impl Budget {
         (least <= room).then(|| (room / 4).min(most).max(least))
     }
 
-    /// Whether less than a quarter is free of what windows may have: their own share, or more if they can borrow it.
+    /// Whether less than half is free of what windows may have: their own share, or more if they can borrow it. Then
+    /// some get less than they would like, unless the largest is much smaller than that.
     pub fn crowded(&self) -> bool {
         let room = self.room(Class::Large).unwrap_or(0);
         let most = self.used(Class::Large).saturating_add(room);
-        room.saturating_mul(4) < most.max(self.own(Class::Large))
+        room.saturating_mul(2) < most.max(self.own(Class::Large))
     }
 
     /// Pages in use above the total, which was more when they were taken.

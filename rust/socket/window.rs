@@ -40,6 +40,15 @@ impl Sock {
         inner.chan.is_some() && inner.window.is_none()
     }
 
+    /// Whether there is something to be read in a window that the peer has given back, and nothing of it was moved.
+    pub(crate) fn reads_window(&self) -> bool {
+        let inner = self.inner.lock();
+        let gone = inner
+            .chan
+            .is_some_and(|c| c.window_size().is_none() && !c.read_ended());
+        gone && inner.window.is_some() && inner.rx.moved() == 0
+    }
+
     /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
     /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
     /// socket's lock.

@@ -241,6 +241,11 @@ impl Cache {
         budget.take(Class::Large, pages).then_some(pages)
     }
 
+    /// How many pages a window would get now; `None` if none.
+    pub(super) fn pages_for_window(&self, least: usize, most: usize) -> Option<usize> {
+        self.budget.lock().lease(least, most)
+    }
+
     /// Takes the pages of a window back.
     pub(super) fn give_window(&self, pages: usize) {
         self.budget.lock().give(Class::Large, pages);
@@ -423,10 +428,11 @@ impl WorkItem for Cache {
                 return;
             };
             // What one device gives back another one may have.
-            let crowded = cache.over() > 0 || cache.is_crowded();
-            for pool in pools.iter().filter(|pool| crowded || pool.wants_room()) {
+            for pool in pools.iter() {
                 pool.look_after();
-                host.watch_wishes();
+                if cache.over() > 0 || cache.is_crowded() || pool.wants_room() {
+                    host.watch_wishes();
+                }
             }
             cache.move_old(&pools);
         });

@@ -8,6 +8,8 @@
 //! that, for a moment. When nobody can be asked, the peer sends without a window and asks again later.
 //! Windows that rings show are not asked for; rings may have a part of the pool only. While somebody waits, what
 //! nobody reads may escape to main memory (`cache.rs`), so that a window with nothing else in it can be asked back.
+//! A busy channel whose window is small, as room was scarce, is asked for it when it would get a much larger one:
+//! what it sends next waits until the small one was read, and not for others.
 //!
 //! Locks: see `pool.rs`. `wishes` is a mutex like `windows`, never held together with it.
 
@@ -101,6 +103,11 @@ impl Wish {
         Arc::ptr_eq(&self.sock, sock)
     }
 
+    /// Whether it waits for others, and not for its own program to read what is in the socket's last window.
+    fn is_due(&self) -> bool {
+        !self.sock.reads_window() || now_ns() >= self.until
+    }
+
     /// Adds to the wish that the socket has already; false if it has none.
     fn join(wishes: &mut KVec<Self>, sock: &Arc<Sock>, wants: Wants, until: u64) -> bool {
         let Some(wish) = wishes.iter_mut().find(|w| w.is_of(sock)) else {
@@ -114,11 +121,16 @@ impl Wish {
 }
 
 impl Pool {
+    /// Pages of the largest window.
+    fn most_pages(&self) -> usize {
+        (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES)
+    }
+
     /// Leases a window. Sleeps. ENOMEM when none is left, EIO when the device is gone, and what
     /// registration says.
     fn lease(self: &Arc<Self>) -> Result<Arc<Window>> {
         let verbs = self.verbs().ok_or(EIO)?;
-        let most = (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES);
+        let most = self.most_pages();
         let mut count = self.cache.take_window(LEAST_PAGES, most);
         if count.is_none() {
             // The worker may not have come to it yet.
@@ -297,8 +309,12 @@ impl Pool {
         wants: Wants,
         until: u64,
     ) -> bool {
-        // One that the peer has given back may still have something to be read, here or in main memory.
-        if !sock.lacks_window() || sock.inner.lock().rx.moved() > 0 {
+        // One that the peer has given back may still have something to be read: soon, if it is still here.
+        let reads = wants.peer && sock.reads_window();
+        if !reads && (!sock.lacks_window() || sock.inner.lock().rx.moved() > 0) {
+            if wants.peer {
+                self.cache.counts.denied.add(1);
+            }
             return false;
         }
         let others = {
@@ -306,21 +322,23 @@ impl Pool {
             if Wish::join(&mut wishes, sock, wants, until) {
                 return true;
             }
-            !wishes.is_empty()
+            wishes.iter().any(Wish::is_due)
         };
-        // Nobody is served before those who wait.
-        if !others {
-            if let Some(kept) = self.grant(sock, wants) {
-                return kept;
+        if !reads {
+            // Nobody is served before those who wait.
+            if !others {
+                if let Some(kept) = self.grant(sock, wants) {
+                    return kept;
+                }
             }
+            let pools = self.cache.pools().unwrap_or_default();
+            let asked = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
+            if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
+                self.cache.counts.denied.add(1);
+                return false;
+            }
+            self.cache.counts.waits.add(1);
         }
-        let pools = self.cache.pools().unwrap_or_default();
-        let asked = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
-        if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
-            self.cache.counts.denied.add(1);
-            return false;
-        }
-        self.cache.counts.waits.add(1);
         let wish = Wish {
             sock: sock.clone(),
             wants,
@@ -336,9 +354,39 @@ impl Pool {
             self.forget_wishes();
         } else if let (true, Some(host)) = (waits, Host::get()) {
             host.watch_wishes();
-            self.cache.press();
+            if reads {
+                // It may have been read meanwhile.
+                self.look_after();
+            } else {
+                self.cache.press();
+            }
         }
         waits
+    }
+
+    /// Asks a busy channel for its window, if it would get one of twice the size for it now: one at a time. Sleeps.
+    fn widen_one(&self) {
+        let Some(host) = Host::get() else { return };
+        let Some(pages) = self.cache.pages_for_window(LEAST_PAGES, self.most_pages()) else {
+            return;
+        };
+        let busy = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
+        let small = {
+            let windows = self.windows.lock();
+            if windows.iter().any(|window| window.is_asked()) {
+                return;
+            }
+            let small = |w: &&Arc<Window>| {
+                w.pages() * 2 <= pages && w.idle_user(0).is_some() && w.idle_user(busy).is_none()
+            };
+            windows.iter().find(small).cloned()
+        };
+        let Some(window) = small else { return };
+        let sock = window.idle_user(0).and_then(|user| host.table.owner(user));
+        if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, None)) {
+            window.set_asked();
+            STATS.windows_revoked.add(1);
+        }
     }
 
     /// Whether a window was asked back that has not come yet.
@@ -392,19 +440,19 @@ impl Pool {
 
     /// Whether somebody waits for a window, or more is in use than may be.
     pub(crate) fn wants_room(&self) -> bool {
-        self.has_wishes() || self.cache.over() > 0 && !self.windows.lock().is_empty()
+        !self.wishes.lock().is_empty() || self.cache.over() > 0 && !self.windows.lock().is_empty()
     }
 
-    /// Whether somebody waits for a window.
+    /// Whether somebody waits for a window that others have.
     pub(crate) fn has_wishes(&self) -> bool {
-        !self.wishes.lock().is_empty()
+        self.wishes.lock().iter().any(Wish::is_due)
     }
 
     /// Serves those who wait for a window, in the order in which they came; those who have waited
     /// long enough get none. Sleeps.
     fn serve_wishes(self: &Arc<Self>) {
         loop {
-            let Some(wish) = self.wishes.lock().first().cloned() else {
+            let Some(wish) = self.wishes.lock().iter().find(|w| w.is_due()).cloned() else {
                 return;
             };
             let granted = match self.grant(&wish.sock, wish.wants) {
@@ -534,6 +582,8 @@ impl WorkItem for Pool {
                 let _ = pool.ask_one_back(Which::Unused) || pool.ask_one_back(Which::Any);
             } else if pool.cache.is_crowded() {
                 pool.ask_one_back(Which::Stopped);
+            } else {
+                pool.widen_one();
             }
             pool.trim();
             if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! More connections than there are windows: who does not use one gives it to who wants one, and rings
-//! leave some to others.
+//! leave some to others. A small window is exchanged for a larger one when there is room.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ pub struct Args {
     /// the data
     #[arg(long)]
     at_once: bool,
+    /// All but the last connection send for a while, and end; the last one goes on until its window is larger
+    #[arg(long, conflicts_with = "at_once")]
+    wider: bool,
     /// The time after which a window counts as not used, and as much again
     #[arg(long, value_name = "MS", default_value_t = 250)]
     pause: u64,
@@ -39,6 +43,8 @@ pub struct Args {
 /// Bytes sent each time: no more than a window has room for.
 const BULK: usize = 300_000;
 const TURNS: u64 = 3;
+/// Sends within which a larger window should have come.
+const MOST_TURNS: u64 = 400;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match (args.end.server, args.end.client) {
@@ -101,6 +107,9 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     if args.at_once {
         return at_once(args, conns, checks);
     }
+    if args.wider {
+        return wider(args, conns, checks);
+    }
     let mut with = 0;
     for turn in 0..TURNS {
         for (index, conn) in conns.iter().enumerate() {
@@ -155,4 +164,62 @@ fn at_once(args: &Args, conns: Vec<OwnedFd>, checks: &mut Checks) -> Option<()> 
         verified::end(&conn, turns * BULK as u64, checks)?;
     }
     Some(())
+}
+
+/// Sends the last connection's next bulk data: the window it has for that then.
+fn send_last(args: &Args, conn: &OwnedFd, turn: &mut u64) -> Result<u64> {
+    raw::send_all(conn, &bulk(args, args.conns - 1, *turn))?;
+    *turn += 1;
+    match raw::is_zrs() {
+        true => Ok(zrs_sys::sock::info(conn.as_fd())?.peer_window),
+        false => Ok(*turn),
+    }
+}
+
+/// The last connection gets what the others, which are busy, have left; when they have ended it gets more.
+fn wider(args: &Args, mut others: Vec<OwnedFd>, checks: &mut Checks) -> Option<()> {
+    let last = &others.pop()?;
+    let stop = &AtomicBool::new(false);
+    let mut turn = 0;
+    let (first, turns) = thread::scope(|scope| {
+        let send = move |index: u64, conn| {
+            let mut turn = 0;
+            while !stop.load(Relaxed) {
+                raw::send_all(conn, &bulk(args, index, turn))?;
+                turn += 1;
+            }
+            Ok::<u64, Errno>(turn)
+        };
+        let senders: Vec<_> = (0..)
+            .zip(&others)
+            .map(|(index, conn)| scope.spawn(move || send(index, conn)))
+            .collect();
+        thread::sleep(Duration::from_millis(args.pause));
+        let first = send_last(args, last, &mut turn).and(send_last(args, last, &mut turn));
+        stop.store(true, Relaxed);
+        let turns: Result<Vec<u64>> = senders
+            .into_iter()
+            .map(|s| s.join().expect("the sender panicked"))
+            .collect();
+        (first, turns)
+    });
+    let first = checks.need("beside the others", first)?;
+    for (conn, turns) in others.iter().zip(checks.need("the others", turns)?) {
+        verified::end(conn, turns * BULK as u64, checks)?;
+    }
+    drop(others);
+    let mut now = first;
+    while now < 2 * first && turn < MOST_TURNS {
+        now = checks.need("alone", send_last(args, last, &mut turn))?;
+    }
+    say(&format!(
+        "# a window of {first} bytes, and of {now} after {turn} sends"
+    ));
+    checks.yes("a small window", first > 0, "none");
+    checks.yes(
+        "a larger one when there is room",
+        now >= 2 * first,
+        &format!("{now}"),
+    );
+    verified::end(last, turn * BULK as u64, checks)
 }

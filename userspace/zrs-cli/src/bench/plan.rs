@@ -160,6 +160,8 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
 fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item {
     let longer = match measure {
         Measure::Cost => 3.0,
+        // What is compared differs little.
+        Measure::Pool => 2.0,
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
         _ => 1.0,
     };

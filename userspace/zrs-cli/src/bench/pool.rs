@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What readers that have stopped take from one that goes on: the throughput of a connection alone, and beside
-//! one and many neighbours, the sender of each of which has sent until it could send no more.
+//! What readers that have stopped take from one that goes on: the throughput of a connection alone, beside one
+//! and many neighbours, the sender of each of which has sent until it could send no more, and alone again when
+//! they are gone. What a machine gains or loses while it is measured is in neither ratio then: both are to the
+//! mean of the first and the last.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use super::control::{Answer, Control, Job, Values};
+use super::control::{Answer, Control, Go, Job, Values};
 use super::hold::{busy, end};
 use super::memory::{expect_held, talk};
 use super::stream;
@@ -18,7 +20,7 @@ use crate::{said, Result};
 const PIECE: usize = 64 << 10;
 /// Nothing could be sent for so long: no more can.
 const STILL: Duration = Duration::from_millis(200);
-/// Messages before the timed ones.
+/// Messages before the timed ones, each time.
 const WARM: u64 = 4;
 
 /// Waits until the neighbours, which have sent so much each, can send no more.
@@ -34,6 +36,12 @@ fn full(sent: &[AtomicU64]) {
     }
 }
 
+/// Seconds that the messages on the connection take.
+fn phase(conns: &[Conn], job: &Job) -> Result<f64> {
+    busy(conns, job, WARM)?;
+    busy(conns, job, job.count)
+}
+
 /// The client's part.
 pub fn near(transport: Transport, addr: &str, job: &Job, control: &mut Control) -> Result<Values> {
     let connect = |count: u64| {
@@ -42,33 +50,38 @@ pub fn near(transport: Transport, addr: &str, job: &Job, control: &mut Control) 
             .collect::<Result<Vec<_>>>()
     };
     let conns = connect(1)?;
-    busy(&conns, job, WARM)?;
-    let alone = busy(&conns, job, job.count)?;
+    let first = phase(&conns, job)?;
     let neighbours = connect(job.connections)?;
     expect_held(control)?;
     let sent: Vec<_> = neighbours.iter().map(|_| AtomicU64::new(0)).collect();
-    let (one, all) = thread::scope(|scope| {
+    let (one, all, last) = thread::scope(|scope| {
         let mut start = neighbours
             .iter()
             .zip(&sent)
             .map(|(conn, sent)| scope.spawn(|| fill(conn, sent)));
         start.next();
         full(&sent[..1]);
-        let one = busy(&conns, job, job.count);
+        let one = phase(&conns, job);
         start.for_each(drop);
         full(&sent);
-        let all = busy(&conns, job, job.count);
-        // The server ends all of them when this one has ended, and so the neighbours stop.
+        let all = phase(&conns, job);
+        // The server ends the neighbours, and so their senders stop.
+        talk(control.say(&Go))?;
+        expect_held(control)?;
+        let last = phase(&conns, job);
         end(&conns)?;
-        Ok::<_, String>((one?, all?))
+        Ok::<_, String>((one?, all?, last?))
     })?;
+    let alone = (first + last) / 2.0;
     let in_mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let mib = in_mib(job.count * job.size);
     let unread = sent.iter().map(|n| n.load(Relaxed)).sum();
     Ok([
         ("connections", 1.0 + neighbours.len() as f64),
-        ("seconds", alone + one + all),
+        ("seconds", first + one + all + last),
         ("neighbours_mib", in_mib(unread)),
+        ("alone_first_mib_s", mib / first),
+        ("alone_last_mib_s", mib / last),
         ("alone_mib_s", mib / alone),
         ("beside_1_mib_s", mib / one),
         ("beside_16_mib_s", mib / all),
@@ -89,7 +102,7 @@ fn fill(mut conn: &Conn, sent: &AtomicU64) {
     sent.fetch_max(1, Relaxed);
 }
 
-/// The server's part: reads from the first connection only.
+/// The server's part: reads from the first connection only, and ends the others at the client's word.
 pub fn far(listener: &Listener, job: &Job, control: &mut Control) -> Result<Values> {
     let accept = || said(listener.accept(), || "cannot accept".into());
     let conn = accept()?;
@@ -99,8 +112,10 @@ pub fn far(listener: &Listener, job: &Job, control: &mut Control) -> Result<Valu
             .map(|_| accept())
             .collect::<Result<Vec<_>>>()?;
         talk(control.say(&Answer::Held))?;
-        let done = stream.join();
+        talk(control.must_hear::<Go>())?;
         drop(stopped);
+        talk(control.say(&Answer::Held))?;
+        let done = stream.join();
         done.unwrap_or_else(|_| Err("the busy connection's thread died".into()))
     })?;
     Ok(Values::new())
