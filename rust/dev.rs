@@ -179,7 +179,7 @@ fn cache(host: &Arc<Host>, c: &mut zrs_ioc_cache) -> Result {
 }
 
 fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
-    zero(&[l.reserved])?;
+    zero(&[u64::from(l.reserved)])?;
     let net = Net::current();
     let links = host.snapshot()?;
     let first = usize::try_from(l.cursor).map_err(|_| ENOENT)?;
@@ -211,6 +211,7 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
         bulk: sending.bulk,
         bulk_max: sending.bulk_most,
         waits: link.waits.get(),
+        id: link.id,
         ..Default::default()
     };
     if let Some(name) = link.device_name() {

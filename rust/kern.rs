@@ -24,6 +24,7 @@ pub mod shared;
 pub mod sock;
 pub mod task;
 pub mod timer;
+pub mod trace;
 pub mod uapi;
 pub mod vma;
 pub mod wait;

@@ -31,6 +31,7 @@ mod recv;
 mod ring;
 mod send;
 mod splice;
+mod trace;
 mod window;
 
 pub(crate) use escape::Copied;
@@ -54,6 +55,7 @@ use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
 use crate::kern::sock::{Shutdown, Sk, SkRef};
 use crate::kern::task::{self, now_ns};
+use crate::kern::trace::{self as tracepoint, Way};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
@@ -403,6 +405,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
     if matches!(inner.phase, Phase::Connecting) {
         inner.phase = Phase::Failed;
         inner.deadline = None;
+        tracepoint::connect(|| (inner.ends(), errno_of(failure).to_errno()));
     }
     if let Some(sk) = &inner.sk {
         sk.set_err(errno_of(failure));
@@ -521,11 +524,17 @@ impl SocketOps for Sock {
     }
 
     fn sendmsg(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
-        Sock::send(this, msg)
+        let (want, mut way) = (msg.len(), Way::Copy);
+        let result = Sock::send(this, msg, &mut way);
+        this.tell_sent(want, &result, way);
+        result
     }
 
     fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
-        Sock::recv(this, msg)
+        let want = msg.len();
+        let result = Sock::recv(this, msg);
+        this.tell_received(want, &result, Way::Copy);
+        result
     }
 
     fn splice_read(
@@ -534,7 +543,9 @@ impl SocketOps for Sock {
         len: usize,
         nonblock: bool,
     ) -> Result<usize> {
-        Sock::splice(this, pipe, len, nonblock)
+        let result = Sock::splice(this, pipe, len, nonblock);
+        this.tell_received(len, &result, Way::Splice);
+        result
     }
 
     fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
@@ -601,6 +612,7 @@ impl Sock {
                 }
                 _ => return Err(ENOTCONN()),
             }
+            let was = inner.state_was();
             if read {
                 inner.shut_read = true;
                 inner.chan.with(Channel::shut_read);
@@ -609,6 +621,7 @@ impl Sock {
                 inner.shut_write = true;
                 inner.chan.with(Channel::shut_write);
             }
+            inner.tell_state(was);
             if let Some(sk) = &inner.sk {
                 sk.set_shutdown(how);
             }
@@ -628,8 +641,14 @@ impl Sock {
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             // What was lent is read.
-            let unread = inner.rx.bytes() > 0;
-            inner.chan.with(|c| c.shut(unread));
+            let unread = inner.rx.bytes();
+            tracepoint::close(|| {
+                let sent = this.counters.tx_bytes.get();
+                (inner.ends(), sent, this.counters.rx_bytes.get(), unread)
+            });
+            let was = inner.state_was();
+            inner.chan.with(|c| c.shut(unread > 0));
+            inner.tell_state(was);
             (inner.sk.take(), inner.ring.take(), inner.lender)
         };
         this.discard_received();

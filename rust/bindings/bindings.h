@@ -7,6 +7,7 @@
 
 #include "helpers.h"
 #include "kern.h"
+#include "zrs_trace.h"
 #include <net/route.h>
 
 #include "../../uapi/linux/zrs.h"

@@ -20,6 +20,7 @@ use super::Sock;
 use crate::kern::area::Area;
 use crate::kern::errno::*;
 use crate::kern::task;
+use crate::kern::trace::Way;
 use crate::kern::vma::NewVma;
 use crate::stats::STATS;
 use crate::uapi;
@@ -63,7 +64,10 @@ impl Sock {
         let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
         // Nothing is taken if the answer cannot be told.
         user().writer().write(&call)?;
-        Sock::recv_map(this, &mut call, nonblock)?;
+        let want = usize::try_from(call.len).unwrap_or(usize::MAX);
+        let result = Sock::recv_map(this, &mut call, nonblock);
+        this.tell_received(want, &result.map(|()| call.len as usize), Way::Map);
+        result?;
         // If it cannot any more, what was taken is not lost: the call returns it as well.
         let _ = user().writer().write(&call);
         Ok(i32::try_from(call.len).unwrap_or(i32::MAX))

@@ -14,6 +14,7 @@ use crate::host::{Chan, Host};
 use crate::kern::errno::*;
 use crate::kern::sock::{Sk, State as SkState};
 use crate::kern::task::now_ns;
+use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, Failure, State};
@@ -57,8 +58,10 @@ impl Sock {
     fn set_binding(&self, sk: &Sk, binding: Binding) {
         let addr = binding.addr();
         let mut inner = self.inner.lock();
+        let was = inner.state_was();
         inner.binding = Some(binding);
         inner.local = addr;
+        inner.tell_state(was);
         sk.set_local(addr);
     }
 
@@ -80,10 +83,11 @@ impl Sock {
 
     /// Gives the connection back, and the port if it was chosen for it. Under `config`.
     fn leave_connection(&self) {
-        let bound = self.inner.lock().binding.take();
-        let Some(mut binding) = bound else { return };
+        let Some(mut binding) = self.inner.lock().binding else {
+            return;
+        };
         if binding.chosen() {
-            self.host.ports.lock().unbind(binding);
+            self.unbind();
             return;
         }
         self.host.ports.lock().disconnect(&mut binding);
@@ -92,7 +96,13 @@ impl Sock {
 
     /// Gives the port back. Sleeps.
     pub(super) fn unbind(&self) {
-        let bound = self.inner.lock().binding.take();
+        let bound = {
+            let mut inner = self.inner.lock();
+            let was = inner.state_was();
+            let bound = inner.binding.take();
+            inner.tell_state(was);
+            bound
+        };
         if let Some(binding) = bound {
             self.host.ports.lock().unbind(binding);
         }
@@ -160,7 +170,9 @@ impl Sock {
             if !matches!(inner.phase, Phase::Failed) {
                 return;
             }
+            let was = inner.state_was();
             inner.phase = Phase::Fresh;
+            inner.tell_state(was);
             inner.reported = false;
             inner.retries = 0;
             inner.stale_tries = 0;
@@ -228,9 +240,11 @@ impl Sock {
                 true
             } else {
                 // That of an attempt that has failed goes.
+                let was = inner.state_was();
                 inner.chan = chan;
                 inner.queued = false;
                 inner.phase = Phase::Connecting;
+                inner.tell_state(was);
                 inner.reported = false;
                 inner.tx_done = 0;
                 inner.tx_posted = 0;
@@ -273,8 +287,10 @@ impl Sock {
             if inner.attempt != attempt {
                 return;
             }
+            let was = inner.state_was();
             inner.chan.with(|c| c.abort(why));
             report_failure(&mut inner);
+            inner.tell_state(was);
         }
         Sock::settle(this);
         this.wake_state();
@@ -314,8 +330,10 @@ impl Sock {
                 }
                 return None;
             }
+            let was = inner.state_was();
             inner.chan.with(Channel::time_out);
             report_failure(&mut inner);
+            inner.tell_state(was);
         }
         Sock::settle(this);
         this.wake_state();
@@ -340,12 +358,14 @@ impl Sock {
             };
             let again = opening && *tries < chance.most() && !inner.released;
             *tries += u8::from(again);
+            let was = inner.state_was();
             inner.chan.with(|c| c.abort(why));
             // The device will never touch the channel's memory again: its queue pair is gone.
             inner.tx_done = u64::MAX;
             if !again {
                 report_failure(inner);
             }
+            inner.tell_state(was);
             (again, inner.attempt)
         };
         this.wait.wake_all();
@@ -369,5 +389,6 @@ impl Sock {
             sk.set_remote(inner.remote);
             sk.set_state(SkState::Established);
         }
+        trace::connect(|| (inner.ends(), 0));
     }
 }

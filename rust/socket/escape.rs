@@ -15,6 +15,8 @@ use super::recv::{release_held, Held};
 use super::{Inner, Sock};
 use crate::host::Host;
 use crate::kern::memcg::CHARGED;
+use crate::kern::task::now_ns;
+use crate::kern::trace::{self, Moved};
 use crate::proto::rx_queue::ToMove;
 use crate::proto::ChanId;
 use crate::stats::STATS;
@@ -97,8 +99,23 @@ impl Sock {
         if moved {
             Sock::talk(this);
             window.emptied();
+            let of = if what.to_area {
+                Moved::Ring
+            } else {
+                Moved::Window
+            };
+            this.tell_moved(what.len, Some(what.born), of);
         }
         moved
+    }
+
+    /// A message of `len` bytes, which came at `born`, or just now, is where it is not in the pool's way. Takes the
+    /// socket's lock.
+    pub(crate) fn tell_moved(&self, len: u32, born: Option<u64>, of: Moved) {
+        trace::escape(|| {
+            let age = born.map_or(0, |born| now_ns().saturating_sub(born) / 1000);
+            (self.ends(), len, of, age)
+        });
     }
 
     /// `f` makes memory: of the socket's owner, or else anybody's, for it is promised.
@@ -191,6 +208,7 @@ impl Sock {
         let moved = has_moved(what, None, result);
         if moved {
             STATS.rx_spilled.add(u64::from(what.len));
+            self.tell_moved(what.len, Some(what.born), Moved::Block);
         }
         moved
     }

@@ -139,7 +139,12 @@ impl Sock {
                 .as_ref()
                 .and_then(|sk| sk.err())
                 .map_or(0, |e| e.to_errno().unsigned_abs()),
-            reserved: [0; 4],
+            link: inner.link.as_ref().map_or(0, |link| link.id),
+            backlog_max: match inner.phase {
+                Phase::Listening { .. } => inner.backlog as u32,
+                _ => 0,
+            },
+            ..Default::default()
         }
     }
 }
@@ -153,19 +158,17 @@ fn put_int(arg: usize, value: u64) -> Result<i32> {
     Ok(0)
 }
 
-fn state_of(inner: &super::Inner) -> u32 {
+/// `ZRS_STATE_*`.
+pub(super) fn state_of(inner: &super::Inner) -> u32 {
     match inner.phase {
         Phase::Fresh if inner.binding.is_some() => uapi::ZRS_STATE_BOUND,
         Phase::Fresh | Phase::Failed => uapi::ZRS_STATE_CLOSED,
         Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
         Phase::Connecting => uapi::ZRS_STATE_CONNECTING,
-        Phase::Connected => {
-            let state = inner.chan.with(|c| match c.state() {
-                State::Closed => uapi::ZRS_STATE_CLOSED,
-                _ if c.read_ended() || c.write_ended() => uapi::ZRS_STATE_CLOSING,
-                _ => uapi::ZRS_STATE_ESTABLISHED,
-            });
-            state.unwrap_or(uapi::ZRS_STATE_ESTABLISHED)
+        Phase::Connected if !inner.chan.is_some() || inner.chan.is_over() => uapi::ZRS_STATE_CLOSED,
+        Phase::Connected if inner.chan.read_ended() || inner.chan.write_ended() => {
+            uapi::ZRS_STATE_CLOSING
         }
+        Phase::Connected => uapi::ZRS_STATE_ESTABLISHED,
     }
 }

@@ -14,6 +14,7 @@ use crate::host::{Chan, Host};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
+use crate::kern::trace;
 use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::proto::channel::{Channel, Limits};
@@ -53,7 +54,9 @@ impl Sock {
         let mut inner = this.inner.lock();
         inner.binding = Some(binding);
         started?;
+        let was = inner.state_was();
         inner.phase = Phase::Listening { queued: false };
+        inner.tell_state(was);
         sk.set_state(SkState::Listen);
         Ok(())
     }
@@ -88,7 +91,9 @@ impl Sock {
             if !matches!(inner.phase, Phase::Listening { .. }) {
                 return;
             }
+            let was = inner.state_was();
             inner.phase = Phase::Fresh;
+            inner.tell_state(was);
             inner.binding
         };
         if let Some(mut binding) = binding {
@@ -109,7 +114,9 @@ impl Sock {
             let mut inner = child.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
+            let was = inner.state_was();
             inner.chan.with(|c| c.shut(true));
+            inner.tell_state(was);
         }
         child.discard_received();
         Sock::kick(child);
@@ -143,6 +150,10 @@ impl Sock {
             });
             match found.map_err(|e| e.to_errno(timeout))?? {
                 Some(child) => {
+                    trace::accept(|| {
+                        let waiting = this.inner.lock().queue.len() as u32;
+                        (child.ends(), waiting)
+                    });
                     // Cannot fail: the listening socket is in the same namespace.
                     let _ = this.host.socket_opened(&this.net);
                     return Ok(child);
@@ -189,11 +200,13 @@ impl Sock {
         let id = chan.id().unwrap_or_default();
         {
             let mut inner = child.inner.lock();
+            let was = inner.state_was();
             inner.chan = chan;
             inner.phase = Phase::Connected;
             inner.local = local;
             inner.remote = remote;
             inner.link = Some(link.clone());
+            inner.tell_state(was);
         }
         let place = link.attach(&child, id);
         let mut refused = place.is_err().then_some(Refusal::NoResources);

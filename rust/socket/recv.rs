@@ -15,6 +15,7 @@ use crate::kern::contig::Payload;
 use crate::kern::errno::*;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::RecvMsg;
+use crate::kern::trace::Way;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::Failure;
@@ -345,6 +346,9 @@ impl Sock {
             any = true;
             let n = freed.by_program as usize;
             self.counters.rx_bytes.add(&STATS.rx_bytes, n);
+            if n > 0 {
+                self.tell_received(n, &Ok(n), Way::Ring);
+            }
             release_held(freed.held);
         }
         any
@@ -385,8 +389,10 @@ impl Sock {
         let Ok(slots) = self.charge(|| new_slots(want as usize)) else {
             let inner = &mut *self.inner.lock();
             if inner.chan.id() == Some(id) {
+                let was = inner.state_was();
                 inner.chan.with(|c| c.break_off(Failure::NoResources));
                 report_failure(inner);
+                inner.tell_state(was);
                 self.wake_state_in(inner);
             }
             return;

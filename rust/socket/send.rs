@@ -23,6 +23,7 @@ use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
+use crate::kern::trace::{self, Stall, Way};
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::Plan;
@@ -109,11 +110,11 @@ impl Piece {
 
 impl Sock {
     /// sendmsg(). Returns how much was taken; less than asked for when room, time or the program's
-    /// memory ran out or a signal came after the first bytes.
+    /// memory ran out or a signal came after the first bytes. `way`: how the last of them left.
     ///
     /// Errors: EOPNOTSUPP (out-of-band data), EPIPE (not connected, or shut), ECONNRESET and
     /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
-    pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
+    pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>, way: &mut Way) -> Result<usize> {
         if msg.oob() {
             return Err(EOPNOTSUPP());
         }
@@ -150,9 +151,11 @@ impl Sock {
         while sent < total && result.is_ok() {
             style.some = sent > 0;
             let piece = if style.pin {
+                *way = Way::Pin;
                 pinned = true;
                 Sock::send_pinned(this, msg, &mut style, &mut notify, &mut timeout)
             } else {
+                *way = Way::Copy;
                 Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
             };
             sent += piece.sent;
@@ -311,8 +314,9 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> Result<(Turn<'a>, Plan, Reservation)> {
         let want = want.min(CHUNK_MAX as usize) as u32;
+        let mut told = false;
         let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            Sock::begin_chunk(this, want, style)
+            Sock::begin_chunk(this, want, style, &mut told)
         });
         match found {
             Ok(begun) => begun.map(|(plan, reservation)| (Turn(this), plan, reservation)),
@@ -321,12 +325,19 @@ impl Sock {
     }
 
     /// Looks whether a chunk can go now: there is room on the channel, nobody else is sending on
-    /// it, and the link has what a chunk needs. Then takes the turn and the reservation.
+    /// it, and the link has what a chunk needs. Then takes the turn and the reservation. `told`: whether the
+    /// tracepoint has been told that there is no room.
     fn begin_chunk(
         this: &Arc<Self>,
         want: u32,
         style: Style,
+        told: &mut bool,
     ) -> Option<Result<(Plan, Reservation)>> {
+        let mut stalled = |what| {
+            if !mem::replace(told, true) {
+                trace::stall(|| (this.ends(), want, what));
+            }
+        };
         let (plan, link, place, ask) = {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
@@ -365,6 +376,7 @@ impl Sock {
             link.kick(this);
         }
         if plan == Plan::Wait {
+            stalled(Stall::Channel);
             return None;
         }
         let line = match plan {
@@ -374,6 +386,7 @@ impl Sock {
         match Link::reserve(&link, this, place, line, plan.len() as u32, style.pin) {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
+                stalled(Stall::Link);
                 this.inner.lock().tx_turn = false;
                 // Whoever waits for the turn finds the link without room as well, and all are woken
                 // when it has some; unless that has happened just now.

@@ -12,7 +12,7 @@
 
 #![deny(unsafe_code)]
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
@@ -35,6 +35,7 @@ use crate::ib::qp::Qp;
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task;
+use crate::kern::trace::{self, Ends};
 use crate::kern::wait::WaitQueue;
 use crate::kern::work::cancel_delayed;
 use crate::params;
@@ -44,7 +45,7 @@ use crate::proto::link_flow::LinkFlow;
 use crate::proto::roster::Line;
 use crate::proto::wire::Header;
 use crate::proto::Violation;
-use crate::socket::Sock;
+use crate::socket::{errno_of, Sock};
 use crate::stats::{Counter, STATS};
 
 /// Where a link is in its life.
@@ -61,6 +62,8 @@ pub(crate) enum LinkState {
 /// A link.
 #[pin_data]
 pub(crate) struct Link {
+    /// Its number, never 0: no other link has had it since the module was loaded.
+    pub(crate) id: u32,
     pub(crate) host: Arc<Host>,
     pub(crate) net: Net,
     remote: Ipv4Addr,
@@ -265,8 +268,11 @@ impl Link {
         remote: Ipv4Addr,
         accepted: bool,
     ) -> Result<Arc<Self>> {
+        static LAST: Atomic<u32> = Atomic::new(0);
+
         Arc::pin_init(
             try_pin_init!(Self {
+                id: LAST.fetch_add(1, Relaxed).wrapping_add(1),
                 host: host.clone(),
                 net: net.clone(),
                 remote,
@@ -445,9 +451,25 @@ impl Link {
     }
 
     fn is_up(self: &Arc<Self>) {
+        trace::link_up(|| {
+            (
+                self.id,
+                self.ends(self.local_ip()),
+                u32::from(self.accepted),
+            )
+        });
         // What arrived before we knew the peer's terms has waited.
         self.poke();
         self.host.watch_links();
+    }
+
+    /// Whom an event is about: between `local` and the peer.
+    fn ends(&self, local: Ipv4Addr) -> Ends {
+        Ends {
+            chan: (0, 0),
+            local: SocketAddrV4::new(local, 0).into(),
+            remote: SocketAddrV4::new(self.remote, 0).into(),
+        }
     }
 
     /// How many links of ours the peer takes, as far as it has said so.
@@ -537,6 +559,11 @@ impl Link {
             }
             tx.state = LinkState::Down;
             tx.why = if tx.was_up { Failure::LinkLost } else { why };
+            trace::link_down(|| {
+                let (up, channels) = (u32::from(tx.was_up), tx.channels.len() as u32);
+                let (made, err) = (u32::from(self.accepted), errno_of(why).to_errno());
+                (self.id, self.ends(tx.local), made, up, channels, err)
+            });
             (tx.was_up && !tx.channels.is_empty(), tx.local)
         };
         let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());

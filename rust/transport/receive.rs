@@ -20,6 +20,7 @@ use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
 use super::transmit::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode};
+use crate::kern::trace;
 use crate::kern::wait::{Help, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
@@ -64,6 +65,7 @@ impl Arrival<'_> {
                 Ok(copy) => {
                     STATS.rx_spilled.add(self.payload as u64);
                     pool.cache.counts.escapes.add(1);
+                    sock.tell_moved(self.payload as u32, None, trace::Moved::Block);
                     return Some(Held::Copy(copy));
                 }
                 Err(_) => pool.cache.counts.failures.add(1),
@@ -435,6 +437,7 @@ fn deliver(
     if inner.chan.id() != Some(h.dst) {
         return Ok(None);
     }
+    let was = inner.state_was();
     let heard = inner.chan.with(|chan| {
         let closed = chan.state() == State::Closed;
         (!closed).then(|| (chan.on_message(h), chan.take_room()))
@@ -471,6 +474,7 @@ fn deliver(
         Event::Revoked => sock.given_back(inner),
         _ => {}
     }
+    inner.tell_state(was);
     Ok(Some((event, room)))
 }
 

@@ -574,12 +574,14 @@ impl Link {
                 inner.queued &= !same;
                 let (mut header, mut talks) = (None, false);
                 if same {
+                    let was = inner.state_was();
                     inner.chan.with(|c| {
                         header = c.next_control();
                         talks = c.has_control();
                         said.closed = c.state() == State::Closed;
                         said.failed = said.closed && c.failure().is_some();
                     });
+                    inner.tell_state(was);
                 }
                 if let Some(h) = &header {
                     if h.kind == Type::WindowGrant && h.arg1 != 0 {

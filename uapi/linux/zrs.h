@@ -127,7 +127,8 @@ struct zrs_ioc_link {
 	__u32 bulk;		/* data on its way into the peer's windows */
 	__u32 bulk_max;		/* as much may be; 0: not known yet */
 	__u64 waits;		/* how often a sender found the link without room */
-	__u64 reserved;
+	__u32 id;		/* its number since the module was loaded */
+	__u32 reserved;
 };
 
 #define ZRS_LINK_CONNECTING	1
@@ -158,7 +159,9 @@ struct zrs_info {
 	__u64 peer_window;	/* the peer's window that we write into, 0: none */
 	__u32 backlog;		/* listening: connections waiting for accept() */
 	__u32 error;		/* pending error, as SO_ERROR would give it */
-	__u64 reserved[4];
+	__u32 link;		/* id of its link in ZRS_IOC_LINK, 0: none */
+	__u32 backlog_max;	/* listening: as many may wait */
+	__u64 reserved[3];
 };
 
 #define ZRS_STATE_CLOSED	0

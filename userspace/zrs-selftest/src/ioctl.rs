@@ -99,7 +99,7 @@ fn arguments(dev: &File, checks: &mut Checks) {
     };
     refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));
     let info = zrs_info {
-        reserved: [0, 1, 0, 0],
+        reserved: [0, 1, 0],
         ..Default::default()
     };
     refuse(

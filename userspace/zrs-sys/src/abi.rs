@@ -152,7 +152,8 @@ pub struct zrs_ioc_link {
     pub bulk: u32,
     pub bulk_max: u32,
     pub waits: u64,
-    pub reserved: u64,
+    pub id: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]
@@ -176,7 +177,9 @@ pub struct zrs_info {
     pub peer_window: u64,
     pub backlog: u32,
     pub error: u32,
-    pub reserved: [u64; 4],
+    pub link: u32,
+    pub backlog_max: u32,
+    pub reserved: [u64; 3],
 }
 
 #[repr(C)]
@@ -331,6 +334,7 @@ impl Default for zrs_ioc_link {
             bulk: 0,
             bulk_max: 0,
             waits: 0,
+            id: 0,
             reserved: 0,
         }
     }

@@ -85,12 +85,12 @@ fn rust_side() -> Table {
         }
         zrs_ioc_link {
             cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk
-            bulk_max waits reserved
+            bulk_max waits id reserved
         }
         zrs_info {
             state channel local_addr remote_addr local_port remote_port uid inode tx_bytes
             rx_bytes tx_copied rx_copied tx_queued rx_queued window peer_window backlog error
-            reserved
+            link backlog_max reserved
         }
         zrs_ioc_sock { cursor info }
         zrs_ioc_table {

@@ -159,6 +159,8 @@ pub struct Link {
     pub bulk_max: u32,
     /// How often a sender found the link without room.
     pub waits: u64,
+    /// Its number: no other link has had it since the module was loaded.
+    pub id: u32,
 }
 
 /// The link table: the state of each channel of the machine, whatever its network namespace, in one of three
@@ -320,6 +322,7 @@ impl Zrs {
                     bulk: l.bulk,
                     bulk_max: l.bulk_max,
                     waits: l.waits,
+                    id: l.id,
                 };
                 (l.cursor, link)
             }))

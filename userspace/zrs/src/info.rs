@@ -41,6 +41,10 @@ pub struct Info {
     pub backlog: u32,
     /// The pending error, an errno; 0: none.
     pub error: u32,
+    /// The number of its link, [`crate::Link::id`]; 0: none.
+    pub link: u32,
+    /// Listening: as many connections may wait.
+    pub backlog_max: u32,
 }
 
 /// What a socket is doing.
@@ -114,6 +118,8 @@ impl From<abi::zrs_info> for Info {
             peer_window: i.peer_window,
             backlog: i.backlog,
             error: i.error,
+            link: i.link,
+            backlog_max: i.backlog_max,
         }
     }
 }
