@@ -5,12 +5,14 @@
 mod bench;
 mod ping;
 mod pool;
+mod procs;
 mod progress;
 mod recv;
 mod report;
 mod send;
 mod show;
 mod sink;
+mod ss;
 mod transport;
 
 use std::process::ExitCode;
@@ -33,7 +35,7 @@ enum Command {
     Recv(recv::Args),
     Ping(ping::Args),
     Bench(bench::Args),
-    Ss(show::Ss),
+    Ss(ss::Ss),
     Pool(pool::Pool),
     Links(show::Links),
     Stats(show::Stats),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `zrs ss`, `links`, `stats`: what `/dev/zrs` tells, as tables or JSON.
+//! `zrs links`, `stats`: what `/dev/zrs` tells, as tables or JSON.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,21 +10,9 @@ use zrs::Zrs;
 use crate::report::{json_line, out};
 use crate::{said, Result};
 
-/// List the ZRS sockets of this network namespace
-///
-/// Recv-Q: arrived and not yet taken; for a listening socket, connections that wait. Send-Q: sent
-/// and not yet acknowledged by the device. All in bytes; RxCopied and TxCopied are what the CPU
-/// copied of RxBytes and TxBytes.
-#[derive(clap::Args)]
-pub struct Ss {
-    /// Print a JSON array
-    #[arg(long)]
-    json: bool,
-}
-
 /// List the links: queue pairs between this host and others; and show the link table
 ///
-/// Made: by us, for the connections that we ask for, or by the peer for its own. Waiting: connections that wait for
+/// Id: as `zrs ss -e` and the tracepoints have it. Made: by us, for the connections that we ask for, or by the peer for its own. Waiting: connections that wait for
 /// their turn to send; Waits: how often a sender found no room. Bulk: bytes on their way into the peer's windows;
 /// BulkMax: how many there may be. The link table has the state of each connection, of all
 /// network namespaces, in one of three tiers; Found is how often it was there when it was needed, since the
@@ -52,67 +40,6 @@ pub fn collect<T>(list: impl Iterator<Item = io::Result<T>>, what: &str) -> Resu
     said(list.collect(), || format!("cannot list the {what}"))
 }
 
-impl Ss {
-    pub fn run(&self) -> Result<()> {
-        let sockets = collect(open()?.sockets(), "sockets")?;
-        if self.json {
-            let list = sockets.iter().map(|i| {
-                json!({
-                    "state": i.state.to_string(), "local": i.local.to_string(),
-                    "remote": i.remote.to_string(), "channel": i.channel, "uid": i.uid,
-                    "inode": i.inode, "tx_bytes": i.tx_bytes, "rx_bytes": i.rx_bytes,
-                    "tx_copied": i.tx_copied, "rx_copied": i.rx_copied,
-                    "tx_queued": i.tx_queued, "rx_queued": i.rx_queued, "window": i.window,
-                    "peer_window": i.peer_window, "backlog": i.backlog, "error": i.error,
-                })
-            });
-            json_line(&Value::Array(list.collect()));
-            return Ok(());
-        }
-        let mut table = Table::new(&[
-            "State",
-            "<Recv-Q",
-            "<Send-Q",
-            "Local",
-            "Peer",
-            "<Channel",
-            "<Uid",
-            "<TxBytes",
-            "<TxCopied",
-            "<RxBytes",
-            "<RxCopied",
-            "<Window",
-        ]);
-        for i in sockets {
-            let waiting = if i.state == zrs::State::Listen {
-                i.backlog.into()
-            } else {
-                i.rx_queued
-            };
-            table.row(vec![
-                i.state.to_string(),
-                waiting.to_string(),
-                i.tx_queued.to_string(),
-                i.local.to_string(),
-                if i.remote.port() == 0 {
-                    "*".into()
-                } else {
-                    i.remote.to_string()
-                },
-                i.channel.to_string(),
-                i.uid.to_string(),
-                i.tx_bytes.to_string(),
-                i.tx_copied.to_string(),
-                i.rx_bytes.to_string(),
-                i.rx_copied.to_string(),
-                i.window.to_string(),
-            ]);
-        }
-        out(&table.text());
-        Ok(())
-    }
-}
-
 impl Links {
     pub fn run(&self) -> Result<()> {
         let zrs = open()?;
@@ -121,7 +48,7 @@ impl Links {
         if self.json {
             let list = links.iter().map(|l| {
                 json!({
-                    "device": l.device, "local": l.local.to_string(),
+                    "id": l.id, "device": l.device, "local": l.local.to_string(),
                     "remote": l.remote.to_string(), "state": l.state.to_string(),
                     "channels": l.channels, "tx_bytes": l.tx_bytes, "rx_bytes": l.rx_bytes,
                     "accepted": l.accepted, "waiting": l.waiting, "waits": l.waits,
@@ -142,6 +69,7 @@ impl Links {
             return Ok(());
         }
         let mut table = Table::new(&[
+            "<Id",
             "Device",
             "Local",
             "Peer",
@@ -157,6 +85,7 @@ impl Links {
         ]);
         for l in links {
             table.row(vec![
+                l.id.to_string(),
                 l.device,
                 l.local.to_string(),
                 l.remote.to_string(),

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `zrs ss`: the sockets, with the options and in the columns that people know from ss(8).
+
+use std::fmt::Write as _;
+use std::net::SocketAddrV4;
+use std::path::Path;
+
+use serde_json::{json, Value};
+use zrs::{Info, State};
+
+use crate::procs::{self, Users};
+use crate::report::{json_line, out};
+use crate::show::{collect, open, Table};
+use crate::Result;
+
+/// List the ZRS sockets of this network namespace, as ss(8) does
+///
+/// Without -l or -a those with a connection. Recv-Q: bytes that have arrived and were not yet taken; for a listening
+/// socket, connections that wait. Send-Q: bytes sent and not yet acknowledged by the device; for a listening socket, how
+/// many connections may wait. A socket that neither listens nor was connected is not listed.
+#[derive(clap::Args)]
+pub struct Ss {
+    /// Only listening sockets
+    #[arg(short, long, conflicts_with = "all")]
+    listening: bool,
+    /// Listening sockets as well
+    #[arg(short, long)]
+    all: bool,
+    /// Which processes have the socket: of all users for root, else of one's own
+    #[arg(short, long)]
+    processes: bool,
+    /// More columns: the user, the socket's inode, its channel and link
+    #[arg(short, long)]
+    extended: bool,
+    /// One more line each: bytes, how many of them the CPU copied, windows, the pending error
+    #[arg(short, long)]
+    info: bool,
+    /// No line of headings
+    #[arg(short = 'H', long)]
+    no_header: bool,
+    /// Numbers for addresses and ports, as they are in any case
+    #[arg(short, long)]
+    numeric: bool,
+    /// Stream sockets, as all are
+    #[arg(short, long)]
+    tcp: bool,
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ss {
+    pub fn run(&self) -> Result<()> {
+        let mut sockets = collect(open()?.sockets(), "sockets")?;
+        sockets.retain(|i| self.shows(i.state));
+        let users = match self.processes {
+            true => Users::read(Path::new("/proc")),
+            false => Users::default(),
+        };
+        if self.json {
+            let list = sockets.iter().map(|i| self.json(i, &users));
+            json_line(&Value::Array(list.collect()));
+        } else {
+            out(&self.text(&sockets, &users));
+        }
+        Ok(())
+    }
+
+    fn shows(&self, state: State) -> bool {
+        self.all || self.listening == (state == State::Listen)
+    }
+
+    fn json(&self, i: &Info, users: &Users) -> Value {
+        let mut object = json!({
+            "state": i.state.to_string(), "local": i.local.to_string(),
+            "remote": i.remote.to_string(), "channel": i.channel, "link": i.link, "uid": i.uid,
+            "inode": i.inode, "tx_bytes": i.tx_bytes, "rx_bytes": i.rx_bytes,
+            "tx_copied": i.tx_copied, "rx_copied": i.rx_copied,
+            "tx_queued": i.tx_queued, "rx_queued": i.rx_queued, "window": i.window,
+            "peer_window": i.peer_window, "backlog": i.backlog, "backlog_max": i.backlog_max,
+            "error": i.error,
+        });
+        if self.processes {
+            let list = users.of(i.inode).iter();
+            object["processes"] = list
+                .map(|u| json!({"name": u.name, "pid": u.pid, "fd": u.fd}))
+                .collect();
+        }
+        object
+    }
+
+    fn text(&self, sockets: &[Info], users: &Users) -> String {
+        let mut header = vec![
+            "State",
+            "<Recv-Q",
+            "<Send-Q",
+            "<Local Address:Port",
+            "Peer Address:Port",
+        ];
+        header.extend(self.processes.then_some("Process"));
+        header.extend(self.extended.then_some("Details"));
+        let mut table = Table::new(&header);
+        for i in sockets {
+            let (waiting, sending) = match i.state {
+                State::Listen => (i.backlog.into(), i.backlog_max.into()),
+                _ => (i.rx_queued, i.tx_queued),
+            };
+            let mut row = vec![
+                state(i.state).to_string(),
+                waiting.to_string(),
+                sending.to_string(),
+                address(i.local),
+                address(i.remote),
+            ];
+            row.extend(self.processes.then(|| procs::text(users.of(i.inode))));
+            row.extend(self.extended.then(|| {
+                format!(
+                    "uid:{} ino:{} chan:{} link:{}",
+                    i.uid, i.inode, i.channel, i.link
+                )
+            }));
+            table.row(row);
+        }
+        let text = table.text();
+        let mut lines = text.lines();
+        let mut all = String::new();
+        let header = lines.next().filter(|_| !self.no_header);
+        if let Some(line) = header {
+            let _ = writeln!(all, "{line}");
+        }
+        for (line, i) in lines.zip(sockets) {
+            let _ = writeln!(all, "{line}");
+            if self.info {
+                let _ = writeln!(all, "\t{}", details(i));
+            }
+        }
+        all
+    }
+}
+
+/// As ss(8) names it, where it has a name for it.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Closed | State::Bound => "UNCONN",
+        State::Listen => "LISTEN",
+        State::Connecting => "SYN-SENT",
+        State::Established => "ESTAB",
+        State::Closing => "CLOSING",
+        State::Other(_) => "UNKNOWN",
+    }
+}
+
+/// A port that is none is a star.
+fn address(addr: SocketAddrV4) -> String {
+    match addr.port() {
+        0 => format!("{}:*", addr.ip()),
+        port => format!("{}:{port}", addr.ip()),
+    }
+}
+
+fn details(i: &Info) -> String {
+    let mut text = format!(
+        "bytes_sent:{} copied_sent:{} bytes_received:{} copied_received:{} window:{} peer_window:{}",
+        i.tx_bytes, i.tx_copied, i.rx_bytes, i.rx_copied, i.window, i.peer_window
+    );
+    if i.error != 0 {
+        let _ = write!(text, " error:{}", i.error);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        ss: Ss,
+    }
+
+    fn ss(args: &[&str]) -> Ss {
+        Args::parse_from([&["ss"], args].concat()).ss
+    }
+
+    fn socket(state: State, local: u16, remote: u16) -> Info {
+        Info {
+            state,
+            channel: 5,
+            local: SocketAddrV4::new([10, 77, 0, 1].into(), local),
+            remote: SocketAddrV4::new([0; 4].into(), remote),
+            uid: 1000,
+            inode: 77,
+            tx_bytes: 9,
+            rx_bytes: 0,
+            tx_copied: 8,
+            rx_copied: 0,
+            tx_queued: 4,
+            rx_queued: 3,
+            window: 0,
+            peer_window: 0,
+            backlog: 1,
+            error: 0,
+            link: 2,
+            backlog_max: 128,
+        }
+    }
+
+    #[test]
+    fn which_sockets() {
+        let shown = |args: &[&str]| {
+            let ss = ss(args);
+            [State::Listen, State::Established, State::Connecting].map(|state| ss.shows(state))
+        };
+        assert_eq!(shown(&[]), [false, true, true]);
+        assert_eq!(shown(&["-tnl"]), [true, false, false]);
+        assert_eq!(shown(&["-a"]), [true; 3]);
+    }
+
+    #[test]
+    fn the_columns_of_ss() {
+        let sockets = [
+            socket(State::Listen, 7000, 0),
+            socket(State::Established, 7000, 40000),
+        ];
+        assert_eq!(
+            ss(&["-a"]).text(&sockets, &Users::default()),
+            "State   Recv-Q  Send-Q  Local Address:Port  Peer Address:Port\n\
+             LISTEN       1     128      10.77.0.1:7000  0.0.0.0:*\n\
+             ESTAB        3       4      10.77.0.1:7000  0.0.0.0:40000\n"
+        );
+        assert_eq!(
+            ss(&["-Hei"]).text(&sockets[1..], &Users::default()),
+            "ESTAB       3       4      10.77.0.1:7000  0.0.0.0:40000      \
+             uid:1000 ino:77 chan:5 link:2\n\
+             \tbytes_sent:9 copied_sent:8 bytes_received:0 copied_received:0 window:0 peer_window:0\n"
+        );
+    }
+
+    #[test]
+    fn states_have_the_names_of_ss() {
+        let names = [0, 1, 2, 3, 4, 5].map(|s| state(State::from(s)));
+        let expected = ["UNCONN", "UNCONN", "LISTEN", "SYN-SENT", "ESTAB", "CLOSING"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn json_has_processes_when_asked() {
+        let info = socket(State::Established, 1, 2);
+        let object = ss(&["--json"]).json(&info, &Users::default());
+        assert_eq!(
+            (&object["state"], &object["link"]),
+            (&json!("ESTAB"), &json!(2))
+        );
+        assert!(object.get("processes").is_none());
+        let object = ss(&["--json", "-p"]).json(&info, &Users::default());
+        assert_eq!(object["processes"], json!([]));
+    }
+}
