@@ -127,20 +127,22 @@ impl Sock {
         let mut timeout = this.sk().and_then(|sk| sk.rcvtimeo(nonblock));
         let mut prepared = false;
         loop {
-            let found = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
-                let mut inner = this.inner.lock();
-                if !matches!(inner.phase, Phase::Listening { .. }) {
-                    return Some(Err(EINVAL));
-                }
-                if inner.queue.is_empty() {
-                    return None;
-                }
-                Some(Ok(if prepared {
-                    inner.queue.remove(0).ok()
-                } else {
-                    None
-                }))
-            });
+            let found = this
+                .wait
+                .wait_in_line(WaitMode::Interruptible, &mut timeout, || {
+                    let mut inner = this.inner.lock();
+                    if !matches!(inner.phase, Phase::Listening { .. }) {
+                        return Some(Err(EINVAL));
+                    }
+                    if inner.queue.is_empty() {
+                        return None;
+                    }
+                    Some(Ok(if prepared {
+                        inner.queue.remove(0).ok()
+                    } else {
+                        None
+                    }))
+                });
             match found.map_err(|e| e.to_errno(timeout))?? {
                 Some(child) => {
                     // Cannot fail: the listening socket is in the same namespace.
@@ -148,7 +150,8 @@ impl Sock {
                     return Ok(child);
                 }
                 None => {
-                    prepare()?;
+                    // Another one may do what this one cannot.
+                    prepare().inspect_err(|_| this.wait.wake_one())?;
                     prepared = true;
                 }
             }
@@ -217,7 +220,7 @@ impl Sock {
             return Ok(Err(why));
         }
         link.kick(&child);
-        listener.wake_read();
+        listener.wake_accept();
         Ok(Ok(()))
     }
 }
