@@ -53,7 +53,7 @@ use crate::kern::sock::family::SocketOps;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
-use crate::kern::sock::{Shutdown, Sk, SkRef};
+use crate::kern::sock::{Shutdown, Sk, SkRef, POLL_BUSY_LOOP};
 use crate::kern::task::{self, now_ns};
 use crate::kern::trace::{self as tracepoint, Way};
 use crate::kern::vma::NewVma;
@@ -268,6 +268,14 @@ impl Sock {
         }
     }
 
+    /// Wakes one of those who wait for a connection: there is one more.
+    fn wake_accept(&self) {
+        self.wait.wake_one();
+        if let Some(sk) = self.sk() {
+            sk.wake_readable();
+        }
+    }
+
     /// Wakes whoever waits to send.
     pub(crate) fn wake_write(&self) {
         self.wait.wake_all();
@@ -309,14 +317,9 @@ impl Sock {
         self.inner.lock().sk.clone()
     }
 
-    /// Waits until `cond` gives something, as [`WaitQueue::wait`] does, that the link is to bring: polls
-    /// for as long as the socket may (row E3), then sleeps, and takes meanwhile what the link brings.
-    fn await_link<R>(
-        &self,
-        mode: WaitMode,
-        timeout: &mut Timeout,
-        mut cond: impl FnMut() -> Option<R>,
-    ) -> core::result::Result<R, WaitError> {
+    /// The link, unless the task is not to take its completions, and for how many microseconds calls of the socket
+    /// poll.
+    fn busy_link(&self) -> (Option<Arc<Link>>, u32) {
         let (link, polls) = {
             let inner = self.inner.lock();
             let polls = inner.sk.as_ref().map_or(0, |sk| sk.busy_poll());
@@ -326,9 +329,20 @@ impl Sock {
             0 => params::BUSY_POLL_US.get(),
             us => us,
         };
-        let polls = polls.min(params::MOST_BUSY_POLL_US);
         // Nobody else is to wait for a thread that gets no processor.
         let link = link.filter(|_| task::eager());
+        (link, polls.min(params::MOST_BUSY_POLL_US))
+    }
+
+    /// Waits until `cond` gives something, as [`WaitQueue::wait`] does, that the link is to bring: polls
+    /// for as long as the socket may (row E3), then sleeps, and takes meanwhile what the link brings.
+    fn await_link<R>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        let (link, polls) = self.busy_link();
         if let (Some(link), 1..) = (&link, polls) {
             let begin = task::jiffies();
             let end = now_ns().saturating_add(u64::from(polls) * 1000);
@@ -495,28 +509,19 @@ impl SocketOps for Sock {
         }
     }
 
-    fn poll(this: &Arc<Self>, writable: bool) -> u32 {
-        if this.reap() {
-            Sock::talk(this);
+    fn poll(this: &Arc<Self>, asked: u32) -> u32 {
+        let seen = Sock::look_ready(this, asked);
+        if asked & POLL_BUSY_LOOP == 0 || seen & (asked | readiness::ERR | readiness::HUP) != 0 {
+            return seen;
         }
-        if !writable {
-            // Who does not want to send does not wait for room.
-            return readiness::events(&view(&mut this.inner.lock(), false));
+        match this.busy_link() {
+            (Some(link), 1..) if !task::signal_pending() => {
+                // A look each time that poll() asks, which it does until its own time is over.
+                link.spin(|| true, || None::<()>);
+                Sock::look_ready(this, asked) | POLL_BUSY_LOOP
+            }
+            _ => seen,
         }
-        let (room, link, place) = {
-            let mut inner = this.inner.lock();
-            let room = inner.chan.with(Channel::writable).unwrap_or(false);
-            inner.wants_room |= !room;
-            (room, inner.link.clone(), inner.chan.place())
-        };
-        // The link's lock comes before the socket's, so the link's room is looked at between.
-        let writable = room
-            && match (link, place) {
-                (Some(link), Some(place)) => link.has_room_or_starve(this, place),
-                _ => true,
-            };
-        let mut inner = this.inner.lock();
-        readiness::events(&view(&mut inner, writable))
     }
 
     fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
@@ -596,6 +601,31 @@ fn view(inner: &mut Inner, writable: bool) -> View {
 }
 
 impl Sock {
+    /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.
+    fn look_ready(this: &Arc<Self>, asked: u32) -> u32 {
+        if this.reap() {
+            Sock::talk(this);
+        }
+        if asked & readiness::OUT == 0 {
+            // Who does not want to send does not wait for room.
+            return readiness::events(&view(&mut this.inner.lock(), false));
+        }
+        let (room, link, place) = {
+            let mut inner = this.inner.lock();
+            let room = inner.chan.with(Channel::writable).unwrap_or(false);
+            inner.wants_room |= !room;
+            (room, inner.link.clone(), inner.chan.place())
+        };
+        // The link's lock comes before the socket's, so the link's room is looked at between.
+        let writable = room
+            && match (link, place) {
+                (Some(link), Some(place)) => link.has_room_or_starve(this, place),
+                _ => true,
+            };
+        let mut inner = this.inner.lock();
+        readiness::events(&view(&mut inner, writable))
+    }
+
     fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
         let (read, write) = (how.read(), how.write());
         {

@@ -39,6 +39,9 @@ use kernel::{
     types::Opaque,
 };
 
+/// Asked for by poll() and select() while they may poll instead of sleeping: for `net.core.busy_poll` microseconds.
+pub const POLL_BUSY_LOOP: u32 = bindings::POLL_BUSY_LOOP;
+
 /// What the world sees of a socket's state (`TCP_*` in C).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]

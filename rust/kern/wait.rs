@@ -105,6 +105,19 @@ impl WaitQueue {
         }
     }
 
+    /// Wakes one of those who wait by [`wait_in_line`](Self::wait_in_line), the one that has waited longest, and
+    /// all who wait otherwise. Any context. What was written before the call is seen as with
+    /// [`wake_all`](Self::wake_all).
+    pub fn wake_one(&self) {
+        let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
+        // SAFETY: as in `wake_all`; 1 is how many of the exclusive waiters are woken.
+        unsafe {
+            if bindings::wq_has_sleeper(self.head.get()) {
+                bindings::__wake_up(self.head.get(), normal, 1, ptr::null_mut());
+            }
+        }
+    }
+
     /// Wakes one of those who wait by [`wait_or_help`](Self::wait_or_help) for this to be done, and says
     /// whether there was one. Any context. What was written before the call is seen by
     /// [`Help::wanted`] of whoever it wakes, or of whoever comes to wait later.
@@ -133,12 +146,37 @@ impl WaitQueue {
         self.wait_or_help(mode, timeout, None::<&Nothing>, cond)
     }
 
+    /// As [`wait`](Self::wait), in a line with others who wait so: [`wake_one`](Self::wake_one) wakes one of them. Who
+    /// was woken and does not take what there was, has to wake the next one. (Who is woken and has a signal or no time
+    /// left looks at `cond` once more.)
+    pub fn wait_in_line<R>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        let flags = bindings::WQ_FLAG_EXCLUSIVE as c_int;
+        self.wait_as(flags, mode, timeout, None::<&Nothing>, cond)
+    }
+
     /// As [`wait`](Self::wait), and does the work that what is waited for depends on, instead of leaving
     /// it to a thread that has to be woken first: whoever has such work wakes one of those who wait, by
     /// [`wake_helper`](Self::wake_helper) on [`Help::queue`], and that one does it. Who has done it a few
     /// times in vain leaves it to others from then on: what comes is not for him.
     pub fn wait_or_help<R, H: Help>(
         &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        help: Option<&H>,
+        cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        self.wait_as(0, mode, timeout, help, cond)
+    }
+
+    /// `flags` are those of the entry on this queue.
+    fn wait_as<R, H: Help>(
+        &self,
+        flags: c_int,
         mode: WaitMode,
         timeout: &mut Timeout,
         mut help: Option<&H>,
@@ -155,7 +193,7 @@ impl WaitQueue {
         let mut patience = 4;
         // SAFETY: both have room for one, and do not move until `finish_wait` has taken them off.
         unsafe {
-            bindings::init_wait_entry(entry.get(), 0);
+            bindings::init_wait_entry(entry.get(), flags);
             bindings::init_wait_entry(helper.get(), 0);
         }
         let out = loop {

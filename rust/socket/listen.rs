@@ -134,20 +134,22 @@ impl Sock {
         let mut timeout = this.sk().and_then(|sk| sk.rcvtimeo(nonblock));
         let mut prepared = false;
         loop {
-            let found = this.wait.wait(WaitMode::Interruptible, &mut timeout, || {
-                let mut inner = this.inner.lock();
-                if !matches!(inner.phase, Phase::Listening { .. }) {
-                    return Some(Err(EINVAL));
-                }
-                if inner.queue.is_empty() {
-                    return None;
-                }
-                Some(Ok(if prepared {
-                    inner.queue.remove(0).ok()
-                } else {
-                    None
-                }))
-            });
+            let found = this
+                .wait
+                .wait_in_line(WaitMode::Interruptible, &mut timeout, || {
+                    let mut inner = this.inner.lock();
+                    if !matches!(inner.phase, Phase::Listening { .. }) {
+                        return Some(Err(EINVAL));
+                    }
+                    if inner.queue.is_empty() {
+                        return None;
+                    }
+                    Some(Ok(if prepared {
+                        inner.queue.remove(0).ok()
+                    } else {
+                        None
+                    }))
+                });
             match found.map_err(|e| e.to_errno(timeout))?? {
                 Some(child) => {
                     trace::accept(|| {
@@ -159,7 +161,8 @@ impl Sock {
                     return Ok(child);
                 }
                 None => {
-                    prepare()?;
+                    // Another one may do what this one cannot.
+                    prepare().inspect_err(|_| this.wait.wake_one())?;
                     prepared = true;
                 }
             }
@@ -230,7 +233,7 @@ impl Sock {
             return Ok(Err(why));
         }
         link.kick(&child);
-        listener.wake_read();
+        listener.wake_accept();
         Ok(Ok(()))
     }
 }

@@ -13,7 +13,7 @@ use super::{
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
-    sockaddr_in, socket_addr, Object, Shutdown, Sk, SkRef,
+    sockaddr_in, socket_addr, Object, Shutdown, Sk, SkRef, POLL_BUSY_LOOP,
 };
 use crate::{
     bindings,
@@ -453,12 +453,9 @@ impl<T: SocketOps> Callbacks<T> {
         // SAFETY: the socket is live, and not released while a call on it runs.
         match unsafe { Self::borrow(sock) } {
             Ok(this) => {
-                // SAFETY: as above; it may be null, and then everything is asked for.
-                let asked = unsafe { wait.as_ref() }.map_or(!0, |wait| wait._key);
-                T::poll(
-                    &this,
-                    asked & (bindings::POLLOUT | bindings::POLLWRNORM) != 0,
-                )
+                // SAFETY: as above; it may be null, and then every event is asked for.
+                let asked = unsafe { wait.as_ref() }.map_or(!POLL_BUSY_LOOP, |wait| wait._key);
+                T::poll(&this, asked)
             }
             Err(_) => bindings::POLLERR,
         }

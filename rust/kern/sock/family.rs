@@ -79,9 +79,10 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `getsockname()`, or `getpeername()` for `peer`.
     fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4>;
 
-    /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already. Whether it is `writable` need
-    /// not be said if that is not asked.
-    fn poll(this: &Arc<Self>, writable: bool) -> u32;
+    /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already. Whether there is room to send need
+    /// not be said if that is not `asked`. With [`POLL_BUSY_LOOP`](super::POLL_BUSY_LOOP) asked for: the same bit
+    /// if it is worth while to ask again instead of sleeping. May sleep.
+    fn poll(this: &Arc<Self>, asked: u32) -> u32;
 
     /// `shutdown()`.
     fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result;

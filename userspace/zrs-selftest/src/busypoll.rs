@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SO_BUSY_POLL: calls that look for what they wait for before they sleep.
+//! SO_BUSY_POLL: calls that look for what they wait for before they sleep. poll() and select() do if
+//! net.core.busy_poll says so as well.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use libc::{SOL_SOCKET, SO_BUSY_POLL, SO_RCVTIMEO};
 
+use crate::calls;
 use crate::checks::Checks;
-use crate::raw::{self, Result};
+use crate::raw::{self, Errno, Result};
 use crate::serve::{ask, ECHO};
 use crate::wild;
 
@@ -28,8 +30,15 @@ const LONG: i32 = 100_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let tests: [fn(&Args, &mut Checks) -> Option<()>; 5] =
-        [echoes, limits, sleeps, interrupted, neighbours];
+    let tests: [fn(&Args, &mut Checks) -> Option<()>; 7] = [
+        echoes,
+        limits,
+        sleeps,
+        interrupted,
+        neighbours,
+        by_poll,
+        by_select,
+    ];
     for test in tests {
         test(args, checks);
     }
@@ -132,5 +141,77 @@ fn neighbours(args: &Args, checks: &mut Checks) -> Option<()> {
     checks.eq("a neighbour's questions", all, Ok(vec![true; 50]));
     checks.eq("shutdown", ended, Ok(()));
     checks.eq("the end, to the one that polls", other, Ok(0));
+    Some(())
+}
+
+/// Sends a byte and takes it back when `wait` says that it is there.
+fn waited_echo(fd: &OwnedFd, value: u8, wait: impl Fn() -> Result<bool>) -> Result<bool> {
+    raw::send_all(fd, &[value])?;
+    let ready = wait()?;
+    let mut back = [!value];
+    match raw::recv(fd, &mut back, libc::MSG_DONTWAIT) {
+        Ok(1) => Ok(ready && back == [value]),
+        Ok(_) => Err(Errno(libc::EPIPE)),
+        Err(e) => Err(e),
+    }
+}
+
+fn by_poll(args: &Args, checks: &mut Checks) -> Option<()> {
+    let fd = checks.need("connect", polling(args, LONG))?;
+    let wait = || Ok(raw::poll(&fd, libc::POLLIN, 60_000)? == libc::POLLIN);
+    let all: Result<Vec<bool>> = (0..200).map(|n| waited_echo(&fd, n, wait)).collect();
+    checks.eq("poll(), then the answer is there", all, Ok(vec![true; 200]));
+    checks.eq(
+        "poll() for nothing",
+        raw::poll(&fd, libc::POLLIN, 50),
+        Ok(0),
+    );
+    checks.eq(
+        "poll() that does not wait",
+        raw::poll(&fd, libc::POLLIN, 0),
+        Ok(0),
+    );
+    // What comes to another descriptor is seen as well, also while this one polls.
+    let (pipe, other) = checks.need("socketpair", raw::unix_pair())?;
+    for ms in [0, 1, 100] {
+        let seen = thread::scope(|s| {
+            s.spawn(|| {
+                thread::sleep(Duration::from_millis(ms));
+                raw::send_all(&other, b"x")
+            });
+            wild::poll_all(&[&fd, &pipe], libc::POLLIN, 60_000)
+        });
+        let name = format!("poll() with another descriptor, ready after {ms} ms");
+        checks.eq(&name, seen, Ok(1));
+        checks.need("recv", raw::recv_all(&pipe, &mut [0]))?;
+    }
+    let thread = wild::this_thread();
+    let over = AtomicBool::new(false);
+    let seen = thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(20));
+                let _ = wild::signal_thread(thread);
+            }
+        });
+        let seen = raw::poll(&fd, libc::POLLIN, -1);
+        over.store(true, Ordering::Relaxed);
+        seen
+    });
+    checks.errno("a signal ends poll()", seen, &[libc::EINTR]);
+    Some(())
+}
+
+fn by_select(args: &Args, checks: &mut Checks) -> Option<()> {
+    let fd = checks.need("connect", polling(args, LONG))?;
+    let wait = || calls::select_read(&fd);
+    let all: Result<Vec<bool>> = (0..50).map(|n| waited_echo(&fd, n, wait)).collect();
+    checks.eq(
+        "select(), then the answer is there",
+        all,
+        Ok(vec![true; 50]),
+    );
+    let seen = calls::select(&fd, 50);
+    checks.eq("select(): room to send", seen, Ok((false, true, false)));
     Some(())
 }

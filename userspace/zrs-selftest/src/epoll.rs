@@ -9,9 +9,11 @@ use libc::{
     EPOLL_CTL_ADD, EPOLL_CTL_MOD,
 };
 
+use crate::calls;
 use crate::checks::Checks;
 use crate::raw;
 use crate::serve::{ask, ECHO, SHUT};
+use crate::wild;
 
 /// Check epoll in all its modes
 #[derive(clap::Args)]
@@ -27,7 +29,8 @@ const LONG: i32 = 10_000;
 const SHORT: i32 = 100;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let tests: [fn(&Args, &mut Checks) -> Option<()>; 5] = [level, edge, oneshot, nested, ends];
+    let tests: [fn(&Args, &mut Checks) -> Option<()>; 6] =
+        [level, edge, oneshot, nested, ends, mixed];
     for test in tests {
         test(args, checks);
     }
@@ -157,6 +160,57 @@ fn ends(args: &Args, checks: &mut Checks) -> Option<()> {
         "no error on the way",
         raw::poll(&fd, libc::POLLERR, 0).map(|b| i32::from(b) & EPOLLERR),
         Ok(0),
+    );
+    Some(())
+}
+
+/// One epoll for a socket, a pipe, a TCP connection and a timer: each is reported for itself, and all at once.
+fn mixed(args: &Args, checks: &mut Checks) -> Option<()> {
+    let (fd, epoll) = watched(args, checks, EPOLLIN)?;
+    let (from, to) = checks.need("pipe", wild::pipe())?;
+    let tcp = libc::IPPROTO_TCP;
+    let listener = checks.need("TCP", raw::socket(libc::AF_INET, libc::SOCK_STREAM, tcp))?;
+    checks.need("listen", raw::listen(&listener, 1))?;
+    let addr = checks.need("its address", raw::getsockname(&listener))?;
+    let ours = checks.need("TCP", raw::socket(libc::AF_INET, libc::SOCK_STREAM, tcp))?;
+    let addr = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, addr.port());
+    checks.need("connect", raw::connect(&ours, addr))?;
+    let theirs = checks.need("accept", raw::accept(&listener))?;
+    let timer = checks.need("timer", calls::timer(u32::MAX))?;
+    for other in [&from, &ours, &timer] {
+        let added = raw::epoll_ctl(&epoll, EPOLL_CTL_ADD, other, EPOLLIN);
+        checks.need("EPOLL_CTL_ADD", added)?;
+    }
+    expect(checks, "mixed: nothing there", &epoll, &fd, 0);
+    checks.need("write", calls::write(&to, b"x"))?;
+    expect(checks, "mixed: the pipe", &epoll, &from, EPOLLIN);
+    checks.need("read", calls::read(&from, &mut [0; 8]))?;
+    checks.need("send", raw::send_all(&theirs, b"x"))?;
+    expect(checks, "mixed: TCP", &epoll, &ours, EPOLLIN);
+    checks.need("recv", raw::recv_all(&ours, &mut [0]))?;
+    checks.need("timer", calls::set_timer(&timer, 1))?;
+    expect(checks, "mixed: the timer", &epoll, &timer, EPOLLIN);
+    checks.need("read", calls::read(&timer, &mut [0; 8]))?;
+    checks.need("send", raw::send_all(&fd, b"x"))?;
+    expect(checks, "mixed: the socket", &epoll, &fd, EPOLLIN);
+    checks.need("write", calls::write(&to, b"x"))?;
+    checks.need("send", raw::send_all(&theirs, b"x"))?;
+    checks.need("timer", calls::set_timer(&timer, 1))?;
+    let all = [&fd, &from, &ours, &timer];
+    for other in all {
+        checks.need("poll", raw::poll(other, libc::POLLIN, LONG))?;
+    }
+    let seen = raw::epoll_wait(&epoll, LONG).map(|mut seen| {
+        seen.sort_unstable();
+        seen
+    });
+    let mut expected = all.map(|fd| (fd.as_raw_fd(), EPOLLIN)).to_vec();
+    expected.sort_unstable();
+    checks.eq("mixed: all at once", seen, Ok(expected));
+    checks.eq(
+        "mixed: by poll()",
+        wild::poll_all(&all, libc::POLLIN, LONG),
+        Ok(4),
     );
     Some(())
 }

@@ -9,12 +9,15 @@
 
 mod busypoll;
 mod bystander;
+#[allow(unsafe_code)]
+mod calls;
 mod checks;
 mod contents;
 mod epoll;
 mod faults;
 mod fill;
 mod fullwindow;
+mod handed;
 mod hoard;
 mod hold;
 mod hostile;
@@ -34,15 +37,18 @@ mod ringspin;
 mod ringwait;
 mod rx;
 mod scale;
+mod scatter;
 mod serve;
 mod share;
 mod sockerr;
 mod splice;
+mod states;
 mod stream;
 mod stress;
 #[allow(unsafe_code)]
 mod uring;
 mod verified;
+mod wakes;
 #[allow(unsafe_code)]
 mod wild;
 mod windows;
@@ -75,12 +81,16 @@ enum Command {
     Ioctl(ioctl::Args),
     Sockerr(sockerr::Args),
     Poll(poll::Args),
+    States(states::Args),
+    Wakes(wakes::Args),
     Ports(ports::Args),
     Epoll(epoll::Args),
     Busypoll(busypoll::Args),
     Ringwait(ringwait::Args),
     Faults(faults::Args),
     Share(share::Args),
+    Scatter(scatter::Args),
+    Handed(handed::Args),
     Pingpong(pingpong::Args),
     Hold(hold::Args),
     Serve(serve::Args),
@@ -120,12 +130,16 @@ fn main() -> ExitCode {
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
+        Command::States(args) => states::run(&args, &mut checks),
+        Command::Wakes(args) => wakes::run(&args, &mut checks),
         Command::Ports(args) => ports::run(&args, &mut checks),
         Command::Epoll(args) => epoll::run(&args, &mut checks),
         Command::Busypoll(args) => busypoll::run(&args, &mut checks),
         Command::Ringwait(args) => ringwait::run(&args, &mut checks),
         Command::Faults(args) => faults::run(&args, &mut checks),
         Command::Share(args) => share::run(&args, &mut checks),
+        Command::Scatter(args) => scatter::run(&args, &mut checks),
+        Command::Handed(args) => handed::run(&args, &mut checks),
         Command::Pingpong(args) => pingpong::run(&args, &mut checks),
         Command::Hold(args) => hold::run(&args, &mut checks),
         Command::Serve(args) => serve::run(&args, &mut checks),

@@ -245,9 +245,10 @@ fn connected(args: &Args, checks: &mut Checks) -> Option<()> {
         &[libc::EAGAIN],
     );
     let ms = start.elapsed().as_millis();
+    // The kernel counts ticks, of which a slow machine catches up some at once.
     checks.yes(
         "SO_RCVTIMEO is kept",
-        (95..5_000).contains(&ms),
+        (50..5_000).contains(&ms),
         &format!("took {ms} ms"),
     );
     checks.errno(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! As much of io_uring as a send without a copy needs: one request at a time.
+//! As much of io_uring as a socket needs: one request at a time.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,10 @@ const CQ_MASK: usize = 22;
 const CQ_CQES: usize = 25;
 
 const OFF_SQES: u64 = 0x1000_0000;
+const OP_POLL_ADD: u32 = 6;
+const OP_ACCEPT: u32 = 13;
+const OP_SEND: u32 = 26;
+const OP_RECV: u32 = 27;
 const OP_SEND_ZC: u32 = 47;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTRIES: u32 = 4;
@@ -99,25 +103,96 @@ impl Uring {
         Ok((result as i32, flags))
     }
 
-    /// IORING_OP_SEND_ZC with the flags of send(). Waits for its result, then for the word that the
-    /// memory is free again. EPROTO: they did not come like that.
-    pub fn send_zc(&mut self, fd: &impl AsFd, buf: &[u8], flags: i32) -> Result<usize> {
-        let addr = buf.as_ptr().expose_provenance() as u64;
-        let len = u32::try_from(buf.len()).map_err(|_| Errno(libc::EOVERFLOW))?;
+    /// Hands a request to the kernel: its code, the descriptor, address and length of its memory, and its flags.
+    ///
+    /// # Safety
+    ///
+    /// The memory must be what the request needs, until its last completion has come.
+    unsafe fn submit(
+        &mut self,
+        op: u32,
+        fd: &impl AsFd,
+        (addr, len): (u64, usize),
+        flags: u32,
+    ) -> Result<()> {
+        let len = u32::try_from(len).map_err(|_| Errno(libc::EOVERFLOW))?;
         let mut sqe = [0_u32; 16];
-        sqe[0] = OP_SEND_ZC;
+        sqe[0] = op;
         sqe[1] = fd.as_fd().as_raw_fd() as u32;
         (sqe[4], sqe[5]) = (addr as u32, (addr >> 32) as u32);
-        (sqe[6], sqe[7]) = (len, flags as u32);
-        // SAFETY: the first entry; the kernel reads it in enter() only. What it names is there until this
-        // returns, and only read.
+        (sqe[6], sqe[7]) = (len, flags);
+        // SAFETY: the first entry; the kernel reads it in enter() only.
         unsafe { self.sqes.base().cast::<[u32; 16]>().write(sqe) };
         let tail = self.word(SQ_TAIL, 0);
         // Each request is in the first entry, which each slot of the ring that is used names.
         let slot = tail.load(Ordering::Relaxed) % ENTRIES;
         self.word(SQ_ARRAY, slot * 4).store(0, Ordering::Relaxed);
         tail.fetch_add(1, Ordering::Release);
-        self.enter(1, 1)?;
+        self.enter(1, 0)
+    }
+
+    /// What a request that has one completion says.
+    fn done(&self) -> Result<usize> {
+        let (result, _) = self.next()?;
+        usize::try_from(result).map_err(|_| Errno(-result))
+    }
+
+    /// IORING_OP_SEND.
+    pub fn send(&mut self, fd: &impl AsFd, buf: &[u8], flags: i32) -> Result<usize> {
+        let addr = buf.as_ptr().expose_provenance() as u64;
+        // SAFETY: the buffer is there until the request is done, below, and only read.
+        unsafe { self.submit(OP_SEND, fd, (addr, buf.len()), flags as u32) }?;
+        self.done()
+    }
+
+    /// IORING_OP_RECV. What `then` does comes after the request.
+    pub fn recv(
+        &mut self,
+        fd: &impl AsFd,
+        buf: &mut [u8],
+        flags: i32,
+        then: impl FnOnce() -> Result<()>,
+    ) -> Result<usize> {
+        let addr = buf.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: the buffer is ours, and there until the request is done, below; if `then` panics, the
+        // process ends.
+        unsafe { self.submit(OP_RECV, fd, (addr, buf.len()), flags as u32) }?;
+        let told = then();
+        let n = self.done()?;
+        told.map(|()| n)
+    }
+
+    /// IORING_OP_ACCEPT. What `then` does comes after the request.
+    pub fn accept(&mut self, fd: &impl AsFd, then: impl FnOnce()) -> Result<OwnedFd> {
+        // SAFETY: without an address the request needs no memory.
+        unsafe { self.submit(OP_ACCEPT, fd, (0, 0), libc::SOCK_CLOEXEC as u32) }?;
+        then();
+        let fd = i32::try_from(self.done()?).map_err(|_| Errno(libc::EOVERFLOW))?;
+        // SAFETY: the descriptor is new.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// IORING_OP_POLL_ADD: which of `events`, or of those that are always reported, there is. What `then` does
+    /// comes after the request.
+    pub fn poll(
+        &mut self,
+        fd: &impl AsFd,
+        events: i16,
+        then: impl FnOnce() -> Result<()>,
+    ) -> Result<i16> {
+        // SAFETY: the request needs no memory.
+        unsafe { self.submit(OP_POLL_ADD, fd, (0, 0), events as u32) }?;
+        let told = then();
+        let bits = self.done()?;
+        told.map(|()| bits as i16)
+    }
+
+    /// IORING_OP_SEND_ZC with the flags of send(). Waits for its result, then for the word that the
+    /// memory is free again. EPROTO: they did not come like that.
+    pub fn send_zc(&mut self, fd: &impl AsFd, buf: &[u8], flags: i32) -> Result<usize> {
+        let addr = buf.as_ptr().expose_provenance() as u64;
+        // SAFETY: the buffer is there until the notification has come, below, and only read.
+        unsafe { self.submit(OP_SEND_ZC, fd, (addr, buf.len()), flags as u32) }?;
         let (result, flags) = self.next()?;
         if flags & CQE_MORE != 0 {
             let (_, flags) = self.next()?;

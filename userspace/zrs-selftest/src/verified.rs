@@ -37,7 +37,7 @@ pub fn end_all(of: &[(OwnedFd, u64)], checks: &mut Checks) -> Option<()> {
 }
 
 /// Ends the stream: the server's word.
-fn ask(conn: &OwnedFd) -> Result<[u64; 2]> {
+pub fn ask(conn: &OwnedFd) -> Result<[u64; 2]> {
     raw::shutdown(conn, libc::SHUT_WR)?;
     let mut words = [[0; 8]; 2];
     raw::recv_all(conn, words.as_flattened_mut())?;

@@ -196,6 +196,43 @@ fn errors_and_readiness() {
 }
 
 #[test]
+fn states_of_readiness() {
+    passes(&run(&["states", "--local", "127.0.0.1"]));
+}
+
+#[test]
+fn wake_ups() {
+    let server = server(&["serve", "127.0.0.1:0"]);
+    let common = ["--peer", &server.addr, "--local", "127.0.0.1"];
+    for what in ["herd", "others"] {
+        passes(&run(&[&["wakes", "--what", what], &common[..]].concat()));
+    }
+    let idle = ["wakes", "--what", "idle", "--conns", "10", "--seconds", "1"];
+    passes(&run(&[&idle, &common[..]].concat()));
+    server.kill();
+}
+
+#[test]
+fn in_other_hands() {
+    let server = server(&["handed", "--server", "127.0.0.1:0"]);
+    passes(&run(&["handed", "--client", &server.addr]));
+    // Other bytes than the server's: noticed.
+    let other = run(&["handed", "--client", &server.addr, "--seed", "2"]);
+    server.kill();
+    assert_eq!(other.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&other.stdout).into_owned();
+    assert!(
+        text.contains("saw Err(errno 84), expected Ok(())"),
+        "{text}"
+    );
+}
+
+#[test]
+fn vectors_and_messages() {
+    passes(&run(&["scatter", "--local", "127.0.0.1"]));
+}
+
+#[test]
 fn hostile_programs() {
     let server = server(&["serve", "127.0.0.1:0"]);
     // One process for each: some count descriptors. Not "signals": where a backlog is full, TCP's
