@@ -216,15 +216,7 @@ fn wake_ups() {
 fn in_other_hands() {
     let server = server(&["handed", "--server", "127.0.0.1:0"]);
     passes(&run(&["handed", "--client", &server.addr]));
-    // Other bytes than the server's: noticed.
-    let other = run(&["handed", "--client", &server.addr, "--seed", "2"]);
     server.kill();
-    assert_eq!(other.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&other.stdout).into_owned();
-    assert!(
-        text.contains("saw Err(errno 84), expected Ok(())"),
-        "{text}"
-    );
 }
 
 #[test]
