@@ -36,7 +36,9 @@ mod rx;
 mod scale;
 mod serve;
 mod share;
+mod sockcalls;
 mod sockerr;
+mod sockopts;
 mod splice;
 mod stream;
 mod stress;
@@ -74,6 +76,9 @@ enum Command {
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
     Sockerr(sockerr::Args),
+    Sockopts(sockopts::Args),
+    Sockcalls(sockcalls::Args),
+    Linger(sockcalls::LingerArgs),
     Poll(poll::Args),
     Ports(ports::Args),
     Epoll(epoll::Args),
@@ -119,6 +124,9 @@ fn main() -> ExitCode {
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
+        Command::Sockopts(args) => sockopts::run(&args, &mut checks),
+        Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
+        Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::Ports(args) => ports::run(&args, &mut checks),
         Command::Epoll(args) => epoll::run(&args, &mut checks),
