@@ -24,7 +24,9 @@ mod connect;
 mod escape;
 mod info;
 mod lend;
+mod linger;
 mod listen;
+mod options;
 mod owner;
 mod ports;
 mod recv;
@@ -60,10 +62,12 @@ use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::channel::{Channel, Failure, Limits, State};
+use crate::proto::options::Options;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
+use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
 use crate::transport::link::Link;
@@ -71,6 +75,7 @@ use crate::transport::reserve::{Reserved, REFUSED};
 use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
+use linger::Linger;
 use owner::Owner;
 use ring::Ring;
 
@@ -131,6 +136,8 @@ pub(crate) struct Inner {
     pub(crate) sk: Option<SkRef>,
     /// Who pays for it.
     owner: Owner,
+    /// Options of level IPPROTO_TCP; `None`: none was ever set.
+    options: Option<Arc<Options>>,
     /// The last file descriptor is closed.
     pub(crate) released: bool,
     shut_read: bool,
@@ -148,6 +155,8 @@ pub(crate) struct Inner {
     ring: Option<Arc<Ring>>,
     /// What of its escape area is in use.
     refuge: AreaRing,
+    /// What the peer may have outstanding.
+    limits: Limits,
     /// Main memory that is promised to what small messages the peer may send,
     small_promise: Option<Reserved>,
     /// and to what has been moved out of a window.
@@ -196,6 +205,9 @@ pub(crate) struct Inner {
 /// How long the peer may take to end a closed socket's channel, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
+/// The least that may be unread of small messages, in bytes: what the protocol asks for.
+const LEAST_SMALL: u32 = 4 * SMALL_MAX;
+
 /// Most connections that wait for accept(), whatever listen() asked for.
 const MAX_BACKLOG: usize = 4096;
 
@@ -218,6 +230,7 @@ impl Sock {
                     binding: None,
                     sk: None,
                     owner,
+                    options: None,
                     released: false,
                     shut_read: false,
                     shut_write: false,
@@ -229,6 +242,7 @@ impl Sock {
                     arrived: 0,
                     ring: None,
                     refuge: AreaRing::default(),
+                    limits: params::LIMITS,
                     small_promise: None,
                     promise: None,
                     area: None,
@@ -303,14 +317,27 @@ impl Sock {
 
     /// What small messages the peer may send can be kept whatever happens. ENOBUFS if that cannot be promised.
     fn promise_small(&self) -> Result {
-        if self.inner.lock().small_promise.is_some() {
-            return Ok(());
-        }
-        let promise = Reserved::new(u64::from(params::LIMITS.small)).inspect_err(|_| {
+        let small = {
+            let inner = self.inner.lock();
+            if inner.small_promise.is_some() {
+                return Ok(());
+            }
+            inner.limits.small
+        };
+        let promise = Reserved::new(u64::from(small)).inspect_err(|_| {
             REFUSED.add(1);
         })?;
         self.inner.lock().small_promise = Some(promise);
         Ok(())
+    }
+
+    /// The limits of a connection of `sk`'s, or of one that it takes: SO_RCVBUF, if set, bounds the small messages.
+    fn limits_of(sk: &Sk) -> Limits {
+        let mut limits = params::LIMITS;
+        if let Some(bytes) = sk.rcvbuf_set() {
+            limits.small = bytes.clamp(LEAST_SMALL, limits.small);
+        }
+        limits
     }
 
     fn sk(&self) -> Option<SkRef> {
@@ -472,6 +499,12 @@ impl SocketOps for Sock {
             }
         }
         inner.sk = Some(sk);
+        drop(inner);
+        this.keep_alive();
+    }
+
+    fn keepalive_changed(this: &Arc<Self>) {
+        this.keep_alive();
     }
 
     fn release(this: &Arc<Self>) {
@@ -666,7 +699,8 @@ impl Sock {
         Sock::stop_listening(this);
         // What the program has given back is not unread.
         this.reap();
-        let (sk, ring, lender) = {
+        let linger = this.linger();
+        let (sk, ring, lender, broken) = {
             let mut inner = this.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
@@ -677,9 +711,10 @@ impl Sock {
                 (inner.ends(), sent, this.counters.rx_bytes.get(), unread)
             });
             let was = inner.state_was();
-            inner.chan.with(|c| c.shut(unread > 0));
+            let broken = unread > 0 || matches!(linger, Linger::Abort);
+            inner.chan.with(|c| c.shut(broken));
             inner.tell_state(was);
-            (inner.sk.take(), inner.ring.take(), inner.lender)
+            (inner.sk.take(), inner.ring.take(), inner.lender, broken)
         };
         this.discard_received();
         if lender {
@@ -689,6 +724,9 @@ impl Sock {
         Sock::kick(this);
         Sock::settle(this);
         this.watch_orphan();
+        if !broken {
+            this.wait_linger(linger);
+        }
         this.unbind();
         if sk.is_some() {
             STATS.sockets.sub(1);

@@ -123,6 +123,25 @@ bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
 	return inet_is_local_reserved_port(net, port);
 }
 
+/* The interface of the route, 0 if there is none. */
+int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local)
+{
+	struct rtable *rt = ip_route_output(net, remote, local, 0, 0,
+					    RT_SCOPE_UNIVERSE);
+	int ifindex;
+
+	if (IS_ERR(rt))
+		return 0;
+	ifindex = rt->dst.dev->ifindex;
+	ip_rt_put(rt);
+	return ifindex;
+}
+
+u8 zrs_helper_default_ttl(const struct sock *sk)
+{
+	return READ_ONCE(sock_net(sk)->ipv4.sysctl_ip_default_ttl);
+}
+
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value)
 {

@@ -30,6 +30,8 @@ const IDLE_MS: u32 = 1000;
 const DELIVERED_MS: u32 = 20;
 /// How often links without channels are looked at in a namespace with sockets, at least.
 const UNUSED_MS: u32 = 5000;
+/// When links are looked at again that there was no memory to look at, in milliseconds.
+const NO_MEMORY_MS: u32 = 1000;
 /// How long channels without sockets may take to end in good order, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
@@ -256,26 +258,34 @@ impl Host {
     pub(crate) fn watch_links(self: &Arc<Self>) {
         let ms = params::HEARTBEAT_MS.get();
         if ms > 0 {
-            let delay = msecs_to_jiffies(ms);
-            let queue = &self.queue;
-            let _ = queue.enqueue_delayed::<Arc<Host>, 4>(self.clone(), delay);
+            self.watch_links_in(ms);
         }
+    }
+
+    /// A link is to be looked after otherwise than before.
+    pub(crate) fn watch_links_now(self: &Arc<Self>) {
+        self.queue.enqueue_or_move::<Host, 4>(self.clone(), 0);
     }
 
     /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
     /// answer.
     fn beat(self: &Arc<Self>) {
+        let now = now_ns();
         let Ok(links) = self.snapshot() else {
-            self.watch_links();
+            self.watch_links_in(NO_MEMORY_MS);
             return;
         };
-        let mut any = false;
-        for link in links {
-            any |= link.beat();
+        let due = links.iter().filter_map(|link| link.beat(now)).min();
+        if let Some(due) = due {
+            let ms = due.saturating_sub(now) / 1_000_000 + 1;
+            self.watch_links_in(u32::try_from(ms).unwrap_or(u32::MAX));
         }
-        if any {
-            self.watch_links();
-        }
+    }
+
+    fn watch_links_in(self: &Arc<Self>, ms: u32) {
+        let delay = msecs_to_jiffies(ms);
+        let queue = &self.queue;
+        let _ = queue.enqueue_delayed::<Arc<Host>, 4>(self.clone(), delay);
     }
 }
 

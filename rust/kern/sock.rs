@@ -4,7 +4,7 @@
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
 //! `sock/callbacks.rs` has what the socket layer calls, `sock/msg.rs` the messages,
-//! `sock/opt.rs` the options, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`.
+//! `sock/opt.rs` the options, `sock/ip.rs` those of level SOL_IP, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`.
 //!
 //! None of it takes `lock_sock`, but for the flag of `SO_ZEROCOPY`: a [`SocketOps`](family::SocketOps) type has locks of its own, and
 //! the fields that both sides know (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words
@@ -12,6 +12,7 @@
 
 mod callbacks;
 pub mod family;
+mod ip;
 pub mod msg;
 pub mod opt;
 pub mod pipe;
@@ -288,6 +289,12 @@ impl Sk {
         0
     }
 
+    /// Whether `SO_KEEPALIVE` is set.
+    pub fn keepalive(&self) -> bool {
+        // SAFETY: a live sock (type invariant); looks at a bit.
+        unsafe { bindings::sock_flag(self.as_ptr(), bindings::sock_flags_SOCK_KEEPOPEN) }
+    }
+
     /// How long `close()` lingers, if `SO_LINGER` says so and the task lives on to see it.
     pub fn linger(&self) -> Option<Jiffies> {
         // SAFETY: a live sock (type invariant); looks at bits and at one word.
@@ -310,18 +317,35 @@ impl Sk {
         usize::try_from(low).unwrap_or(1).max(1)
     }
 
-    /// `SO_SNDBUF` as the kernel keeps it (twice what the program set).
-    pub fn sndbuf(&self) -> usize {
-        // SAFETY: as in `ino`.
-        let n = unsafe { ptr::addr_of!((*self.as_ptr()).sk_sndbuf).read_volatile() };
-        usize::try_from(n).unwrap_or(0)
+    /// `SO_RCVBUF` as the kernel keeps it (twice what the program set), if the program has set it.
+    pub fn rcvbuf_set(&self) -> Option<u32> {
+        // SAFETY: as in `ino`, for both.
+        let (locks, n) = unsafe {
+            (
+                ptr::addr_of!((*self.as_ptr()).sk_userlocks).read_volatile(),
+                ptr::addr_of!((*self.as_ptr()).sk_rcvbuf).read_volatile(),
+            )
+        };
+        let set = u32::from(locks) & bindings::SOCK_RCVBUF_LOCK != 0;
+        set.then(|| u32::try_from(n).unwrap_or(0))
     }
 
-    /// `SO_RCVBUF` as the kernel keeps it (twice what the program set).
-    pub fn rcvbuf(&self) -> usize {
-        // SAFETY: as in `ino`.
-        let n = unsafe { ptr::addr_of!((*self.as_ptr()).sk_rcvbuf).read_volatile() };
-        usize::try_from(n).unwrap_or(0)
+    /// Whether the way from `local` (0.0.0.0: any address) to `remote` leads over the interface that
+    /// `SO_BINDTODEVICE` says, if it says one. May sleep.
+    pub fn device_allows(&self, local: Ipv4Addr, remote: Ipv4Addr) -> bool {
+        // SAFETY: a live sock (type invariant): one word.
+        let bound =
+            unsafe { ptr::addr_of!((*self.as_ptr()).__sk_common.skc_bound_dev_if).read_volatile() };
+        // SAFETY: the sock holds its namespace; takes any addresses, in network order.
+        bound == 0
+            || bound
+                == unsafe {
+                    bindings::route_ifindex(
+                        bindings::sock_net(self.as_ptr()),
+                        u32::from(remote).to_be(),
+                        u32::from(local).to_be(),
+                    )
+                }
     }
 
     /// Whether `SO_REUSEADDR` is set.

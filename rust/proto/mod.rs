@@ -22,6 +22,7 @@ pub mod budget;
 pub mod channel;
 pub mod link_flow;
 pub mod link_table;
+pub mod options;
 pub mod page_pool;
 pub mod ports;
 pub mod readiness;
@@ -30,6 +31,7 @@ pub mod runs;
 pub mod rx_queue;
 pub mod shares;
 pub mod sizing;
+pub mod tcp_info;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32

@@ -202,15 +202,25 @@ impl Sock {
             // As TCP has it: this host.
             addr.set_ip(Ipv4Addr::LOCALHOST);
         }
+        let sk = this.sk().ok_or(EINVAL)?;
+        let local = *this.inner.lock().local.ip();
+        if !sk.device_allows(local, *addr.ip()) {
+            return Err(ENETUNREACH());
+        }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
         Sock::settle(this);
         this.take_connection(addr)?;
-        {
+        let limits = Sock::limits_of(&sk);
+        let promise = {
             let mut inner = this.inner.lock();
             inner.remote = addr;
             inner.untold = true;
             inner.attempt = inner.attempt.wrapping_add(1);
-        }
+            let before = core::mem::replace(&mut inner.limits, limits);
+            // One for other limits may be left.
+            (before != limits).then(|| inner.small_promise.take())
+        };
+        drop(promise);
         let opened = Sock::open_channel(this, None);
         if opened.is_err() && matches!(this.inner.lock().phase, Phase::Fresh) {
             this.leave_connection();
@@ -226,11 +236,14 @@ impl Sock {
             (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
         this.promise_small()?;
+        let limits = this.inner.lock().limits;
         let chan = Chan::submit(&this.host, this, |id| {
-            Channel::connect(id, local.port(), remote.port(), params::LIMITS)
+            Channel::connect(id, local.port(), remote.port(), limits)
         })?;
         let id = chan.id().unwrap_or_default();
-        let timeout = u64::from(params::CONNECT_TIMEOUT_MS.get()) * 1_000_000;
+        let most = params::CONNECT_TIMEOUT_MS.get();
+        let most = this.user_timeout_ms().map_or(most, |ms| ms.min(most));
+        let timeout = u64::from(most) * 1_000_000;
         let bind_to = (!local.ip().is_unspecified()).then(|| *local.ip());
         let link = Host::link_to(&this.host, &this.net, bind_to, *remote.ip())?;
         let released = {
@@ -278,6 +291,7 @@ impl Sock {
         }
         this.host.watch_deadline(this);
         link.kick(this);
+        this.keep_alive();
         Ok(())
     }
 

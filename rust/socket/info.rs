@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a socket tells of itself: options, ioctls and `struct zrs_info`.
+//! What a socket tells of itself: ioctls and `struct zrs_info`.
 
 #![deny(unsafe_code)]
 
@@ -9,58 +9,18 @@ use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::Sock;
-use crate::kern::errno::*;
-use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::Phase;
 use crate::uapi;
 
-/// TCP options that programs set out of habit; they change nothing here and are accepted so that
-/// programs written for TCP work. Level IPPROTO_TCP, option TCP_NODELAY: nothing is ever delayed.
-const SOL_TCP: i32 = 6;
-const TCP_NODELAY: i32 = 1;
-
 /// FIONREAD and SIOCOUTQ (TIOCOUTQ), as <asm-generic/ioctls.h> has them.
 const FIONREAD: u32 = 0x541b;
 const SIOCOUTQ: u32 = 0x5411;
+/// As <asm-generic/sockios.h> and <linux/sockios.h> have them.
+const SIOCATMARK: u32 = 0x8905;
+const SIOCOUTQNSD: u32 = 0x894b;
 
 impl Sock {
-    /// setsockopt() above SOL_SOCKET.
-    pub(super) fn set_option(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
-        match (level, name) {
-            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
-                let ring: uapi::zrs_rx_ring = val.read()?;
-                let zero = ring.escape_offset == 0 && ring.escape_bytes == 0;
-                if ring.flags & !uapi::ZRS_RX_RING_ESCAPE != 0 || !zero {
-                    return Err(EINVAL);
-                }
-                Sock::make_ring(this, ring.flags)
-            }
-            (SOL_TCP, TCP_NODELAY) => val.read::<i32>().map(|_| ()),
-            _ => Err(ENOPROTOOPT()),
-        }
-    }
-
-    /// getsockopt() above SOL_SOCKET.
-    pub(super) fn get_option(
-        this: &Arc<Self>,
-        level: i32,
-        name: i32,
-        mut out: OptOut<'_>,
-    ) -> Result {
-        match (level, name) {
-            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&this.ring_layout()?),
-            (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
-                if this.reap() {
-                    Sock::talk(this);
-                }
-                out.write(&this.info())
-            }
-            (SOL_TCP, TCP_NODELAY) => out.write(&1_i32),
-            _ => Err(ENOPROTOOPT()),
-        }
-    }
-
     /// ioctl() on the socket.
     pub(super) fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         match cmd {
@@ -75,6 +35,9 @@ impl Sock {
                 Ok(0)
             }
             uapi::ZRS_IOC_RECV_MAP => Sock::recv_map_user(this, arg, nonblock),
+            FIONREAD | SIOCOUTQ | SIOCOUTQNSD if this.is_listening() => Err(EINVAL),
+            // There is no urgent data, and nothing that is not posted.
+            SIOCATMARK | SIOCOUTQNSD => put_int(arg, 0),
             FIONREAD => {
                 let bytes = this.inner.lock().rx.bytes();
                 put_int(arg, bytes)
@@ -87,9 +50,13 @@ impl Sock {
         }
     }
 
+    fn is_listening(&self) -> bool {
+        matches!(self.inner.lock().phase, Phase::Listening { .. })
+    }
+
     /// Bytes that were posted and that the peer has not acknowledged. Takes the link's lock and the
     /// socket's.
-    fn tx_in_flight(&self) -> u64 {
+    pub(super) fn tx_in_flight(&self) -> u64 {
         let (bytes, seq, link) = {
             let inner = self.inner.lock();
             // Without a link the channel has ended, and only pages may still be under way.

@@ -12,7 +12,6 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::Sock;
-use crate::params;
 use crate::transport::window::Window;
 
 /// A sender with less room in a window than this may wait for more.
@@ -63,7 +62,7 @@ impl Sock {
             }
             let room = inner.window.as_ref().map_or(0, |window| window.bytes());
             let spent = inner.rx.spent();
-            let limits = &params::LIMITS;
+            let limits = &inner.limits;
             // The peer does not hear of the last quarter, and waits for room for a large chunk.
             let most = (room as u64 / 4 * 3).saturating_sub(LEAST_ROOM);
             let stuck = spent.window >= most

@@ -16,7 +16,6 @@ use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::WaitMode;
-use crate::params;
 use crate::proto::channel::{Channel, Limits};
 use crate::proto::readiness::Phase;
 use crate::proto::wire::{Header, Refusal};
@@ -186,16 +185,24 @@ impl Sock {
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };
-        let owner = listener.inner.lock().owner.clone();
+        let (owner, options, sk) = {
+            let inner = listener.inner.lock();
+            (inner.owner.clone(), inner.options.clone(), inner.sk.clone())
+        };
+        let sk = sk.filter(|sk| sk.device_allows(*local.ip(), *remote.ip()));
+        let Some(limits) = sk.map(|sk| Sock::limits_of(&sk)) else {
+            return Ok(Err(Refusal::NoListener));
+        };
         let child = listener.charge(|| Sock::new(host.clone(), link.net.clone(), owner));
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
+        child.inner.lock().limits = limits;
         if child.promise_small().is_err() {
             return Ok(Err(Refusal::NoResources));
         }
         let chan = Chan::submit(host, &child, |id| {
-            Channel::accepting(id, h.src, theirs, params::LIMITS)
+            Channel::accepting(id, h.src, theirs, limits)
         });
         let Ok(chan) = chan else {
             return Ok(Err(Refusal::NoResources));
@@ -208,6 +215,7 @@ impl Sock {
             inner.phase = Phase::Connected;
             inner.local = local;
             inner.remote = remote;
+            inner.options = options;
             inner.link = Some(link.clone());
             inner.tell_state(was);
         }

@@ -195,7 +195,7 @@ impl<'a> Receive<'a> {
 
 impl Sock {
     /// recvmsg(): min(asked, arrived) bytes; 0 at the end of the stream. Waits for the first
-    /// byte, with MSG_WAITALL for all of them.
+    /// byte, with MSG_WAITALL for all of them. With MSG_TRUNC they are thrown away.
     ///
     /// Errors: ENOTCONN, EAGAIN, EINTR, EFAULT, EOPNOTSUPP (out-of-band data), and what SO_ERROR
     /// holds once all that had arrived is read. Sleeps.
@@ -213,9 +213,17 @@ impl Sock {
         drop(sk);
         let mut recv = Receive::new(this, timeout, target, want);
         while let Some(piece) = recv.next()? {
-            match piece.payload().and_then(|p| p.copy_to_iter(msg.iter())) {
+            let discard = msg.truncate();
+            let taken = if discard {
+                Ok(piece.len)
+            } else {
+                piece.payload().and_then(|p| p.copy_to_iter(msg.iter()))
+            };
+            match taken {
                 Ok(n) => {
-                    this.counters.rx_copied.add(&STATS.rx_copied, n);
+                    if !discard {
+                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                    }
                     if msg.peek() {
                         recv.peek(piece, n);
                     } else {

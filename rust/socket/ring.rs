@@ -255,8 +255,8 @@ impl super::Inner {
         let elsewhere = self.rx.in_window().saturating_add(self.rx.moved());
         let small = self.rx.bytes().saturating_sub(elsewhere);
         room > 0 && in_window >= room / 2
-            || small >= u64::from(params::LIMITS.small / 2)
-            || self.rx.len() >= params::LIMITS.msgs / 2
+            || small >= u64::from(self.limits.small / 2)
+            || self.rx.len() >= self.limits.msgs / 2
     }
 
     /// Shows the segment that has just arrived to the program, if it has a ring.

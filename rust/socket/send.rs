@@ -112,10 +112,10 @@ impl Sock {
     /// sendmsg(). Returns how much was taken; less than asked for when room, time or the program's
     /// memory ran out or a signal came after the first bytes. `way`: how the last of them left.
     ///
-    /// Errors: EOPNOTSUPP (out-of-band data), EPIPE (not connected, or shut), ECONNRESET and
+    /// Errors: EOPNOTSUPP (out-of-band data, MSG_FASTOPEN), EPIPE (not connected, or shut), ECONNRESET and
     /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
     pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>, way: &mut Way) -> Result<usize> {
-        if msg.oob() {
+        if msg.oob() || msg.fast_open() {
             return Err(EOPNOTSUPP());
         }
         let total = msg.len();

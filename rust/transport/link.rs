@@ -94,8 +94,14 @@ pub(crate) struct Link {
     pub(super) broken: Atomic<bool>,
     /// Something has arrived since the last beat.
     pub(super) heard: Atomic<bool>,
-    /// Beats since something has.
-    silent: Atomic<u32>,
+    /// When the peer was first asked of all times that it has not answered, in nanoseconds of the monotonic clock;
+    /// 0: it has answered.
+    asked_since: Atomic<u64>,
+    /// When the next beat is due, in nanoseconds of the monotonic clock.
+    beat_due: Atomic<u64>,
+    /// After how many milliseconds of silence sockets with SO_KEEPALIVE want the peer to be asked; 0: there was
+    /// none.
+    keep_ms: Atomic<u32>,
     /// How often a sender found no room since a further link was last thought of.
     pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -289,7 +295,9 @@ impl Link {
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
                 heard: Atomic::new(true),
-                silent: Atomic::new(0),
+                asked_since: Atomic::new(0),
+                beat_due: Atomic::new(0),
+                keep_ms: Atomic::new(0),
                 short: Atomic::new(0),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -486,28 +494,69 @@ impl Link {
         short
     }
 
-    /// Looks whether the peer is there: asks it if nothing has arrived since the last time, and ends the link if
-    /// it has not answered for long. Whether to look again.
-    pub(crate) fn beat(self: &Arc<Self>) -> bool {
-        match self.state() {
-            LinkState::Up => {}
-            LinkState::Connecting => return true,
-            LinkState::Down => return false,
+    /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence. The shortest
+    /// time that was ever asked for holds as long as the link. Sleeps.
+    pub(crate) fn ask_after(&self, ms: u32) {
+        let mut now = self.keep_ms.load(Relaxed);
+        while now == 0 || ms < now {
+            match self.keep_ms.cmpxchg(now, ms, Relaxed) {
+                Ok(_) => {
+                    self.beat_due.store(0, Relaxed);
+                    self.host.watch_links_now();
+                    return;
+                }
+                Err(other) => now = other,
+            }
         }
-        let every = params::HEARTBEAT_MS.get();
+    }
+
+    /// How often it is looked whether the peer is there, in milliseconds; 0: never.
+    fn beat_ms(&self) -> u32 {
+        match (params::HEARTBEAT_MS.get(), self.keep_ms.load(Relaxed)) {
+            (all, 0) => all,
+            (0, keep) => keep,
+            (all, keep) => all.min(keep),
+        }
+    }
+
+    /// Looks whether the peer is there, if it is time for that at `now`: asks it if nothing has arrived since the
+    /// last time, and ends the link if it has not answered for long. When to look again, if at all; all in
+    /// nanoseconds of the monotonic clock.
+    pub(crate) fn beat(self: &Arc<Self>, now: u64) -> Option<u64> {
+        let every = self.beat_ms();
+        let state = self.state();
+        if every == 0 || matches!(state, LinkState::Down) {
+            return None;
+        }
+        let period = u64::from(every) * 1_000_000;
+        let due = self.beat_due.load(Relaxed);
+        // Links that are due at about the same time are looked at together.
+        if now.saturating_add(period / 8) < due {
+            return Some(due);
+        }
+        let due = now.saturating_add(period);
+        self.beat_due.store(due, Relaxed);
+        if matches!(state, LinkState::Connecting) {
+            return Some(due);
+        }
         // Nobody needs a peer on a link without channels, which is about to end.
         if self.heard.xchg(false, Full) || self.channels() == 0 {
-            self.silent.store(0, Relaxed);
-            return true;
+            self.asked_since.store(0, Relaxed);
+            return Some(due);
         }
-        let silent = self.silent.fetch_add(1, Relaxed);
-        if silent > 0 && u64::from(silent) * u64::from(every) >= u64::from(params::DEAD_MS.get()) {
-            self.lost("its peer does not answer");
-            return false;
+        match self.asked_since.load(Relaxed) {
+            0 => self.asked_since.store(now, Relaxed),
+            since => {
+                let dead = u64::from(params::DEAD_MS.get()) * 1_000_000;
+                if now.saturating_sub(since) >= dead {
+                    self.lost("its peer does not answer");
+                    return None;
+                }
+            }
         }
         self.tx.lock().asking = true;
         self.transmit();
-        true
+        Some(due)
     }
 
     /// The peer's terms, on the side that accepts.

@@ -546,6 +546,11 @@ impl<T: SocketOps> Callbacks<T> {
                 // The kernel's own, and what it refuses for this protocol it refuses.
                 // SAFETY: a live socket with a sock; the arguments are handed on as they came.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
+                if name as u32 == bindings::SO_KEEPALIVE {
+                    // SAFETY: the socket is live, and not released while a call on it runs.
+                    let this = unsafe { Self::borrow(sock)? };
+                    T::keepalive_changed(&this);
+                }
                 return Ok(0);
             }
             // SAFETY: the socket is live, and not released while a call on it runs.
@@ -720,6 +725,8 @@ unsafe fn inherit(from: *mut bindings::sock, to: *mut bindings::sock) {
             to.cast::<bindings::inet_sock>(),
         );
         (*to).tos = (&raw const (*from).tos).read_volatile();
+        (*to).uc_ttl = (&raw const (*from).uc_ttl).read_volatile();
+        (*to).pmtudisc = (&raw const (*from).pmtudisc).read_volatile();
     }
 }
 

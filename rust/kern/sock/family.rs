@@ -109,6 +109,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         Err(ENOIOCTLCMD)
     }
 
+    /// `SO_KEEPALIVE` was set or taken back.
+    fn keepalive_changed(_this: &Arc<Self>) {}
+
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
     fn setsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
         Err(errno::ENOPROTOOPT())

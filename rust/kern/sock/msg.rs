@@ -105,6 +105,11 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_OOB != 0
     }
 
+    /// Whether the call is to connect as well.
+    pub fn fast_open(&self) -> bool {
+        self.flags() & bindings::MSG_FASTOPEN != 0
+    }
+
     /// Whether there are control messages.
     pub fn has_cmsg(&self) -> bool {
         // SAFETY: the message is valid (type invariant).

@@ -46,6 +46,11 @@ impl OptIn<'_> {
         self.len == 0
     }
 
+    /// What the socket layer gave, and its length.
+    pub(super) fn as_raw(&self) -> (bindings::sockptr_t, usize) {
+        (self.ptr, self.len)
+    }
+
     /// Reads as many bytes as `out` has. Each call reads the program's memory anew: read once.
     ///
     /// Context: may sleep. Errors: `EINVAL` if the value is shorter, `EFAULT`.
@@ -128,5 +133,15 @@ impl OptOut<'_> {
     /// Writes a `V`. As [`write_bytes`](Self::write_bytes).
     pub fn write<V: AsBytes>(&mut self, value: &V) -> Result {
         self.write_bytes(<V as AsBytes>::as_bytes(value))
+    }
+
+    /// Writes an `int`, or a byte where the program has room for no more and the value fits, as SOL_IP does.
+    ///
+    /// Context: may sleep. Errors: `EFAULT`.
+    pub fn write_small(&mut self, value: i32) -> Result {
+        match u8::try_from(value) {
+            Ok(byte) if (1..size_of::<i32>()).contains(&self.len()) => self.write_bytes(&[byte]),
+            _ => self.write(&value),
+        }
     }
 }

@@ -19,12 +19,21 @@ pub struct Args {
     /// What SO_ERROR must say then
     #[arg(long, value_parser = Errno::parse, default_value = "ECONNRESET")]
     errno: Errno,
+    /// Set SO_KEEPALIVE, and TCP_KEEPIDLE to so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    keepalive: Option<i32>,
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
     let Some(fd) = checks.need("connect", ask(args.addr, &[DISCARD])) else {
         return;
     };
+    if let Some(seconds) = args.keepalive {
+        let set = |level, name, value: i32| raw::setsockopt(&fd, level, name, &value.to_ne_bytes());
+        let idle = set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds);
+        checks.need("TCP_KEEPIDLE", idle);
+        checks.need("SO_KEEPALIVE", set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1));
+    }
     say("waiting");
     if checks
         .need("poll", raw::poll(&fd, POLLIN | POLLRDHUP, -1))

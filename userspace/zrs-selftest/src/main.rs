@@ -40,7 +40,9 @@ mod scale;
 mod scatter;
 mod serve;
 mod share;
+mod sockcalls;
 mod sockerr;
+mod sockopts;
 mod splice;
 mod states;
 mod stream;
@@ -80,6 +82,9 @@ enum Command {
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
     Sockerr(sockerr::Args),
+    Sockopts(sockopts::Args),
+    Sockcalls(sockcalls::Args),
+    Linger(sockcalls::LingerArgs),
     Poll(poll::Args),
     States(states::Args),
     Wakes(wakes::Args),
@@ -129,6 +134,9 @@ fn main() -> ExitCode {
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
+        Command::Sockopts(args) => sockopts::run(&args, &mut checks),
+        Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
+        Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::States(args) => states::run(&args, &mut checks),
         Command::Wakes(args) => wakes::run(&args, &mut checks),

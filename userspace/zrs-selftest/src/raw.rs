@@ -228,6 +228,83 @@ pub fn recv(fd: &impl AsFd, buf: &mut [u8], flags: c_int) -> Result<usize> {
     check_len(unsafe { libc::recv(raw(fd), buf.as_mut_ptr().cast(), buf.len(), flags) })
 }
 
+/// recv() to nowhere: what MSG_TRUNC throws away.
+pub fn recv_nowhere(fd: &impl AsFd, len: usize, flags: c_int) -> Result<usize> {
+    // SAFETY: nothing is mapped at the null pointer.
+    check_len(unsafe { libc::recv(raw(fd), ptr::null_mut(), len, flags) })
+}
+
+/// SO_LINGER.
+pub fn set_linger(fd: &impl AsFd, seconds: c_int) -> Result<()> {
+    let value = [1_i32.to_ne_bytes(), seconds.to_ne_bytes()].concat();
+    setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, &value)
+}
+
+static SIGIOS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_sigio(_: c_int) {
+    SIGIOS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Counts the SIGIOs that `fd` sends from here on.
+pub fn count_sigios(fd: &impl AsFd) -> Result<()> {
+    let handler: extern "C" fn(c_int) = on_sigio;
+    // SAFETY: the handler only adds to an atomic; no pointers besides.
+    unsafe {
+        libc::signal(libc::SIGIO, handler as *const () as libc::sighandler_t);
+        check(libc::fcntl(raw(fd), libc::F_SETOWN, libc::getpid()))?;
+        let flags = check(libc::fcntl(raw(fd), libc::F_GETFL))?;
+        check(libc::fcntl(raw(fd), libc::F_SETFL, flags | libc::O_ASYNC)).map(drop)
+    }
+}
+
+/// How many there were, and counts from 0 again.
+pub fn take_sigios() -> u32 {
+    SIGIOS.swap(0, Ordering::SeqCst)
+}
+
+/// The messages of sendmmsg() and recvmmsg(): one for each piece of memory.
+fn messages(pieces: &mut [libc::iovec]) -> Vec<libc::mmsghdr> {
+    let message = |piece: &mut libc::iovec| {
+        // SAFETY: zeroes are a message without anything.
+        let mut message: libc::mmsghdr = unsafe { zeroed() };
+        message.msg_hdr.msg_iov = piece;
+        message.msg_hdr.msg_iovlen = 1;
+        message
+    };
+    pieces.iter_mut().map(message).collect()
+}
+
+/// sendmmsg(), a message for each piece; how many bytes of each were taken.
+pub fn send_messages(fd: &impl AsFd, pieces: &[&[u8]], flags: c_int) -> Result<Vec<usize>> {
+    let piece = |p: &&[u8]| libc::iovec {
+        iov_base: p.as_ptr().cast_mut().cast(),
+        iov_len: p.len(),
+    };
+    let mut iov: Vec<_> = pieces.iter().map(piece).collect();
+    let mut messages = messages(&mut iov);
+    let (ptr, len) = (messages.as_mut_ptr(), messages.len() as u32);
+    // SAFETY: the messages and their pieces outlive the call, and sending only reads the pieces.
+    let n = check(unsafe { libc::sendmmsg(raw(fd), ptr, len, flags) })?;
+    let sent = messages.iter().take(n as usize);
+    Ok(sent.map(|m| m.msg_len as usize).collect())
+}
+
+/// recvmmsg(), a message for each piece; how many bytes came into each.
+pub fn recv_messages(fd: &impl AsFd, pieces: &mut [&mut [u8]], flags: c_int) -> Result<Vec<usize>> {
+    let piece = |p: &mut &mut [u8]| libc::iovec {
+        iov_base: p.as_mut_ptr().cast(),
+        iov_len: p.len(),
+    };
+    let mut iov: Vec<_> = pieces.iter_mut().map(piece).collect();
+    let mut messages = messages(&mut iov);
+    let (ptr, len) = (messages.as_mut_ptr(), messages.len() as u32);
+    // SAFETY: the messages and their pieces, which have room for their lengths, outlive the call.
+    let n = check(unsafe { libc::recvmmsg(raw(fd), ptr, len, flags, ptr::null_mut()) })?;
+    let got = messages.iter().take(n as usize);
+    Ok(got.map(|m| m.msg_len as usize).collect())
+}
+
 /// Sends all of `buf`, waiting where a non-blocking socket would not.
 pub fn send_all(fd: &impl AsFd, mut buf: &[u8]) -> Result<()> {
     while !buf.is_empty() {
@@ -617,11 +694,14 @@ pub fn recv_pieces(fd: &impl AsFd, one: &mut [u8], two: &mut [u8], flags: c_int)
     check_len(unsafe { libc::recvmsg(raw(fd), &raw mut msg, flags) })
 }
 
-/// An ioctl on a socket that gives an int: FIONREAD, SIOCOUTQ.
+pub const SIOCATMARK: u64 = 0x8905;
+pub const SIOCOUTQNSD: u64 = 0x894b;
+
+/// An ioctl on a socket that gives an int: FIONREAD, SIOCOUTQ and their like.
 pub fn ioctl_int(fd: &impl AsFd, request: u64) -> Result<c_int> {
-    assert!([libc::FIONREAD, libc::TIOCOUTQ].contains(&request));
+    assert!([libc::FIONREAD, libc::TIOCOUTQ, SIOCATMARK, SIOCOUTQNSD].contains(&request));
     let mut value: c_int = 0;
-    // SAFETY: both write an int.
+    // SAFETY: all of them write an int.
     check(unsafe { libc::ioctl(raw(fd), request, &raw mut value) })?;
     Ok(value)
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The options of level SOL_IP that mean something on a stream, or that programs set out of habit: the kernel's own
+//! code keeps them in the `inet_sock`.
+//!
+//! C: `net/ipv4/ip_sockglue.c`, `include/net/inet_sock.h`.
+
+use super::{opt::OptIn, Sk};
+use crate::{bindings, kern::errno::ENOPROTOOPT};
+use core::ptr;
+use kernel::{error::to_result, ffi::c_int, prelude::*};
+
+impl Sk {
+    /// Sets an option of level SOL_IP, with the kernel's errors; ENOPROTOOPT if it is none of those that are
+    /// here. May sleep.
+    pub fn set_ip_option(&self, name: i32, value: &OptIn<'_>) -> Result {
+        match name as u32 {
+            bindings::IP_TOS
+            | bindings::IP_TTL
+            | bindings::IP_MTU_DISCOVER
+            | bindings::IP_LOCAL_PORT_RANGE => {}
+            _ => return Err(ENOPROTOOPT()),
+        }
+        let (value, len) = value.as_raw();
+        let level = bindings::IPPROTO_IP as c_int;
+        // SAFETY: a live sock (type invariant) that begins with an inet_sock, of which each of these options
+        // writes a word; the value is what the socket layer gave.
+        to_result(unsafe { bindings::ip_setsockopt(self.as_ptr(), level, name, value, len as u32) })
+    }
+
+    /// An option of level SOL_IP; `None` if it is none of those that are here.
+    pub fn ip_option(&self, name: i32) -> Option<i32> {
+        let inet = self.as_ptr().cast::<bindings::inet_sock>();
+        // SAFETY: our socks begin with an inet_sock (type invariant); words that may change at any time.
+        unsafe {
+            Some(match name as u32 {
+                bindings::IP_TOS => ptr::addr_of!((*inet).tos).read_volatile().into(),
+                bindings::IP_TTL => match ptr::addr_of!((*inet).uc_ttl).read_volatile() {
+                    ..0 => bindings::default_ttl(self.as_ptr()).into(),
+                    ttl => ttl.into(),
+                },
+                bindings::IP_MTU_DISCOVER => ptr::addr_of!((*inet).pmtudisc).read_volatile().into(),
+                bindings::IP_LOCAL_PORT_RANGE => {
+                    ptr::addr_of!((*inet).local_port_range).read_volatile() as i32
+                }
+                _ => return None,
+            })
+        }
+    }
+}

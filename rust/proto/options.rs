@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The options of level IPPROTO_TCP that are a number: what each may be, what it is at first, and who may set it
+//! when. Programs written for TCP set them; what an option does here, if it does anything, is not decided in this
+//! file.
+
+/// The level of these options.
+pub const SOL_TCP: i32 = 6;
+
+/// What is ever sent is sent at once.
+pub const TCP_NODELAY: i32 = 1;
+/// The largest segment.
+pub const TCP_MAXSEG: i32 = 2;
+/// Partly filled segments wait.
+pub const TCP_CORK: i32 = 3;
+/// Seconds without a word of the peer after which it is asked whether it is there.
+pub const TCP_KEEPIDLE: i32 = 4;
+/// Seconds until it is asked again.
+pub const TCP_KEEPINTVL: i32 = 5;
+/// How often it is asked.
+pub const TCP_KEEPCNT: i32 = 6;
+/// How often a connect is tried.
+pub const TCP_SYNCNT: i32 = 7;
+/// How long a closed socket waits for the peer's end, in seconds.
+pub const TCP_LINGER2: i32 = 8;
+/// Connections are accepted when they have brought data, or after so many seconds.
+pub const TCP_DEFER_ACCEPT: i32 = 9;
+/// Acknowledgements are sent at once.
+pub const TCP_QUICKACK: i32 = 12;
+/// For how many milliseconds something may be unacknowledged.
+pub const TCP_USER_TIMEOUT: i32 = 18;
+/// How many connections that have begun with data may wait.
+pub const TCP_FASTOPEN: i32 = 23;
+/// How much that is not sent yet makes the socket unwritable.
+pub const TCP_NOTSENT_LOWAT: i32 = 25;
+
+/// What a value has to be.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// Within these; another one is refused.
+    Range(i32, i32),
+    /// 0, or within these.
+    ZeroOr(i32, i32),
+    /// Any; what is not 0 counts as 1.
+    Flag,
+    /// Any; what is outside of these counts as the nearest one.
+    Nearest(i32, i32),
+    /// The same, and 0 as what it is at first.
+    NearestOrFirst(i32, i32),
+    /// Within these, and only before the socket is connected.
+    Early(i32, i32),
+    /// What is set is forgotten.
+    Fixed,
+}
+
+/// An option, what it is at first, and its rule. Ranges and first values are TCP's.
+const TABLE: [(i32, i32, Rule); COUNT] = [
+    (TCP_NODELAY, 1, Rule::Fixed),
+    (TCP_MAXSEG, 536, Rule::ZeroOr(88, 32767)),
+    (TCP_CORK, 0, Rule::Flag),
+    (TCP_KEEPIDLE, 7200, Rule::Range(1, 32767)),
+    (TCP_KEEPINTVL, 75, Rule::Range(1, 32767)),
+    (TCP_KEEPCNT, 9, Rule::Range(1, 127)),
+    (TCP_SYNCNT, 6, Rule::Range(1, 127)),
+    (TCP_LINGER2, 60, Rule::NearestOrFirst(-1, 120)),
+    (TCP_DEFER_ACCEPT, 0, Rule::Nearest(0, i32::MAX)),
+    (TCP_QUICKACK, 1, Rule::Flag),
+    (TCP_USER_TIMEOUT, 0, Rule::Range(0, i32::MAX)),
+    (TCP_FASTOPEN, 0, Rule::Early(0, i32::MAX)),
+    (TCP_NOTSENT_LOWAT, 0, Rule::Nearest(i32::MIN, i32::MAX)),
+];
+
+const COUNT: usize = 13;
+
+/// Why an option was not set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// There is none of that number.
+    Unknown,
+    /// Its value is none that it can have, now.
+    Value,
+}
+
+/// The options of one socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options([i32; COUNT]);
+
+impl Default for Options {
+    fn default() -> Self {
+        Self(TABLE.map(|(_, first, _)| first))
+    }
+}
+
+impl Options {
+    /// Sets option `name`. `early`: the socket is not connected, nor about to be.
+    pub fn set(&mut self, name: i32, value: i32, early: bool) -> Result<(), Denied> {
+        let entry = TABLE.iter().zip(&mut self.0).find(|(e, _)| e.0 == name);
+        let Some((&(_, first, rule), slot)) = entry else {
+            return Err(Denied::Unknown);
+        };
+        *slot = match rule {
+            Rule::Range(low, high) if (low..=high).contains(&value) => value,
+            Rule::ZeroOr(..) if value == 0 => first,
+            Rule::ZeroOr(low, high) if (low..=high).contains(&value) => value,
+            Rule::Early(low, high) if early && (low..=high).contains(&value) => value,
+            Rule::Range(..) | Rule::ZeroOr(..) | Rule::Early(..) => return Err(Denied::Value),
+            Rule::Flag => i32::from(value != 0),
+            Rule::NearestOrFirst(..) if value == 0 => first,
+            Rule::Nearest(low, high) | Rule::NearestOrFirst(low, high) => value.clamp(low, high),
+            Rule::Fixed => first,
+        };
+        Ok(())
+    }
+
+    /// Option `name`; `None`: there is none of that number.
+    pub fn get(&self, name: i32) -> Option<i32> {
+        let entry = TABLE.iter().zip(&self.0).find(|(e, _)| e.0 == name);
+        entry.map(|(_, &value)| value)
+    }
+}

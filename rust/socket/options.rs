@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! setsockopt() and getsockopt() above SOL_SOCKET, but for what `kern/sock/ip.rs` has.
+//!
+//! The options of level IPPROTO_TCP are kept for whoever reads them back. Of them TCP_KEEPIDLE and
+//! TCP_USER_TIMEOUT have an effect.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::{Arc, UniqueArc};
+
+use super::{Inner, Sock};
+use crate::kern::errno::*;
+use crate::kern::memcg::CHARGED;
+use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::proto::channel::State;
+use crate::proto::options::{Denied, Options, SOL_TCP, TCP_KEEPIDLE, TCP_MAXSEG, TCP_USER_TIMEOUT};
+use crate::proto::readiness::Phase;
+use crate::proto::tcp_info::{self, TcpInfo};
+use crate::uapi;
+
+const SOL_IP: i32 = 0;
+const TCP_INFO: i32 = 11;
+/// A connect that brings data with it: refused as TCP does where it is switched off.
+const TCP_FASTOPEN_CONNECT: i32 = 30;
+
+impl Inner {
+    /// Option `name` of level IPPROTO_TCP; 0 if there is none of that number.
+    fn option(&self, name: i32) -> i32 {
+        let value = match &self.options {
+            Some(options) => options.get(name),
+            None => Options::default().get(name),
+        };
+        value.unwrap_or(0)
+    }
+}
+
+impl Sock {
+    /// setsockopt() above SOL_SOCKET.
+    pub(super) fn set_option(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        match (level, name) {
+            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
+                let ring: uapi::zrs_rx_ring = val.read()?;
+                let zero = ring.escape_offset == 0 && ring.escape_bytes == 0;
+                if ring.flags & !uapi::ZRS_RX_RING_ESCAPE != 0 || !zero {
+                    return Err(EINVAL);
+                }
+                Sock::make_ring(this, ring.flags)
+            }
+            (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP()),
+            (SOL_TCP, _) => {
+                this.set_tcp_option(name, val.read()?)?;
+                if name == TCP_KEEPIDLE {
+                    this.keep_alive();
+                }
+                Ok(())
+            }
+            (SOL_IP, _) => this.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
+            _ => Err(ENOPROTOOPT()),
+        }
+    }
+
+    fn set_tcp_option(&self, name: i32, value: i32) -> Result {
+        let fresh = UniqueArc::<Options>::new_uninit(CHARGED)?;
+        let old = {
+            let mut inner = self.inner.lock();
+            let mut options = inner.options.as_deref().copied().unwrap_or_default();
+            let early = !matches!(inner.phase, Phase::Connecting | Phase::Connected);
+            options.set(name, value, early).map_err(|e| match e {
+                Denied::Unknown => ENOPROTOOPT(),
+                Denied::Value => EINVAL,
+            })?;
+            inner.options.replace(fresh.write(options).into())
+        };
+        drop(old);
+        Ok(())
+    }
+
+    /// getsockopt() above SOL_SOCKET.
+    pub(super) fn get_option(
+        this: &Arc<Self>,
+        level: i32,
+        name: i32,
+        mut out: OptOut<'_>,
+    ) -> Result {
+        match (level, name) {
+            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&this.ring_layout()?),
+            (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
+                if this.reap() {
+                    Sock::talk(this);
+                }
+                out.write(&this.info())
+            }
+            (SOL_TCP, TCP_INFO) => out.write_bytes(&this.tcp_info().bytes()),
+            (SOL_TCP, _) => {
+                let options = this.inner.lock().options.clone();
+                let value = match options {
+                    Some(options) => options.get(name),
+                    None => Options::default().get(name),
+                };
+                out.write(&value.ok_or(ENOPROTOOPT())?)
+            }
+            (SOL_IP, _) => {
+                let value = this.sk().ok_or(EINVAL)?.ip_option(name);
+                out.write_small(value.ok_or(ENOPROTOOPT())?)
+            }
+            _ => Err(ENOPROTOOPT()),
+        }
+    }
+
+    /// What TCP_INFO can say of a socket. Takes the link's lock and the socket's.
+    fn tcp_info(&self) -> TcpInfo {
+        let in_flight = self.tx_in_flight();
+        let inner = self.inner.lock();
+        let sent = self.counters.tx_bytes.get();
+        let mut info = TcpInfo {
+            state: tcp_info::CLOSE,
+            mss: inner.option(TCP_MAXSEG).unsigned_abs(),
+            bytes_sent: sent,
+            bytes_acked: sent.saturating_sub(in_flight),
+            bytes_received: self.counters.rx_bytes.get() + inner.rx.bytes(),
+            ..TcpInfo::default()
+        };
+        info.state = match inner.phase {
+            Phase::Fresh | Phase::Failed => tcp_info::CLOSE,
+            Phase::Connecting => tcp_info::SYN_SENT,
+            Phase::Listening { .. } => {
+                info.waiting = inner.queue.len() as u32;
+                info.backlog = inner.backlog as u32;
+                tcp_info::LISTEN
+            }
+            Phase::Connected => {
+                let ends = inner.chan.with(|c| match c.state() {
+                    State::Closed => None,
+                    _ => Some((c.read_ended(), c.write_shut())),
+                });
+                match ends.flatten() {
+                    None => tcp_info::CLOSE,
+                    Some((false, false)) => tcp_info::ESTABLISHED,
+                    Some((true, false)) => tcp_info::CLOSE_WAIT,
+                    Some((false, true)) => tcp_info::FIN_WAIT2,
+                    Some((true, true)) => tcp_info::LAST_ACK,
+                }
+            }
+        };
+        info
+    }
+
+    /// TCP_USER_TIMEOUT in milliseconds; `None`: there is none.
+    pub(super) fn user_timeout_ms(&self) -> Option<u32> {
+        let ms = self.inner.lock().option(TCP_USER_TIMEOUT).unsigned_abs();
+        (ms > 0).then_some(ms)
+    }
+
+    /// With SO_KEEPALIVE, the link is told after how long a silence to ask its peer. Sleeps.
+    pub(super) fn keep_alive(&self) {
+        let (link, seconds) = {
+            let inner = self.inner.lock();
+            if !inner.sk.as_ref().is_some_and(|sk| sk.keepalive()) {
+                return;
+            }
+            let seconds = inner.option(TCP_KEEPIDLE).unsigned_abs();
+            (inner.link.clone(), seconds)
+        };
+        if let Some(link) = link {
+            link.ask_after(seconds.saturating_mul(1000));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The numbers that TCP's options may be.
+
+use zrs_core::options::*;
+use zrs_core::tcp_info::{self, TcpInfo};
+
+// rows: Z1 B6
+#[test]
+fn what_is_set_is_read() {
+    let mut options = Options::default();
+    for (name, first, value) in [
+        (TCP_MAXSEG, 536, 1400),
+        (TCP_CORK, 0, 1),
+        (TCP_KEEPIDLE, 7200, 32767),
+        (TCP_KEEPINTVL, 75, 1),
+        (TCP_KEEPCNT, 9, 127),
+        (TCP_SYNCNT, 6, 1),
+        (TCP_LINGER2, 60, -1),
+        (TCP_DEFER_ACCEPT, 0, 3),
+        (TCP_QUICKACK, 1, 0),
+        (TCP_USER_TIMEOUT, 0, i32::MAX),
+        (TCP_FASTOPEN, 0, 16),
+        (TCP_NOTSENT_LOWAT, 0, 16384),
+    ] {
+        assert_eq!(options.get(name), Some(first), "{name} at first");
+        assert_eq!(options.set(name, value, true), Ok(()), "{name}");
+        assert_eq!(options.get(name), Some(value), "{name}");
+    }
+}
+
+// rows: B6
+#[test]
+fn what_is_refused_changes_nothing() {
+    let mut options = Options::default();
+    for (name, values) in [
+        (TCP_MAXSEG, &[-1, 87, 32768][..]),
+        (TCP_KEEPIDLE, &[i32::MIN, 0, 32768]),
+        (TCP_KEEPINTVL, &[0, 32768]),
+        (TCP_KEEPCNT, &[0, 128]),
+        (TCP_SYNCNT, &[0, 128]),
+        (TCP_USER_TIMEOUT, &[-1]),
+        (TCP_FASTOPEN, &[-1]),
+    ] {
+        for &value in values {
+            assert_eq!(
+                options.set(name, value, true),
+                Err(Denied::Value),
+                "{name}, {value}"
+            );
+        }
+    }
+    assert_eq!(options.set(TCP_FASTOPEN, 1, false), Err(Denied::Value));
+    for name in [i32::MIN, 0, 10, 11, 13, 14, 1000] {
+        assert_eq!(options.set(name, 1, true), Err(Denied::Unknown), "{name}");
+        assert_eq!(options.get(name), None, "{name}");
+    }
+    assert_eq!(options, Options::default());
+}
+
+// rows: Z1
+#[test]
+fn what_counts_as_something_else() {
+    let mut options = Options::default();
+    for (name, value, seen) in [
+        (TCP_NODELAY, 0, 1),
+        (TCP_CORK, -7, 1),
+        (TCP_LINGER2, 121, 120),
+        (TCP_LINGER2, -5, -1),
+        (TCP_LINGER2, 0, 60),
+        (TCP_DEFER_ACCEPT, -1, 0),
+        (TCP_QUICKACK, 2, 1),
+        (TCP_MAXSEG, 0, 536),
+    ] {
+        assert_eq!(options.set(name, value, true), Ok(()), "{name}");
+        assert_eq!(options.get(name), Some(seen), "{name} set to {value}");
+    }
+}
+
+// The places of the fields in <linux/tcp.h>.
+// rows: Z1
+#[test]
+fn tcp_info_as_programs_read_it() {
+    let info = TcpInfo {
+        state: tcp_info::LISTEN,
+        mss: 536,
+        waiting: 3,
+        backlog: 128,
+        bytes_sent: 1 << 40,
+        bytes_acked: (1 << 40) - 1,
+        bytes_received: 5,
+    };
+    let bytes = info.bytes();
+    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+    assert_eq!(bytes[0], 10);
+    assert_eq!((word(16), word(20)), (536, 536), "tcpi_snd_mss, rcv_mss");
+    assert_eq!((word(24), word(28)), (3, 128), "tcpi_unacked, sacked");
+    assert_eq!(long(120), (1 << 40) - 1, "tcpi_bytes_acked");
+    assert_eq!(long(128), 5, "tcpi_bytes_received");
+    assert_eq!(long(200), 1 << 40, "tcpi_bytes_sent");
+    assert_eq!(
+        bytes.iter().filter(|&&b| b != 0).count(),
+        1 + 4 + 2 + 5 + 1 + 1
+    );
+}
