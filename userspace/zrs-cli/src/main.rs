@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The command `zrs`: moves files, measures, and shows what the module is doing.
+//! The command `zrs`: runs programs, moves files, measures, and shows what the module is doing.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -9,6 +9,7 @@ mod procs;
 mod progress;
 mod recv;
 mod report;
+mod run;
 mod send;
 mod show;
 mod sink;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Zero-copy RDMA sockets: move files, measure, show what the module is doing.
+/// Zero-copy RDMA sockets: run programs, move files, measure, show what the module is doing.
 ///
 /// Exit status: 0 done, 1 failed (the reason is on stderr), 2 wrong arguments.
 #[derive(Parser)]
@@ -35,6 +36,7 @@ enum Command {
     Recv(recv::Args),
     Ping(ping::Args),
     Bench(bench::Args),
+    Run(run::Args),
     Ss(ss::Ss),
     Pool(pool::Pool),
     Links(show::Links),
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Recv(args) => recv::run(&args),
         Command::Ping(args) => ping::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Run(args) => return run::run(&args),
         Command::Ss(args) => args.run(),
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),

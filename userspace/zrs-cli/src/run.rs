@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `zrs run`: a program that knows nothing of ZRS, with `libzrs_preload.so`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs, io};
+
+use zrs::Zrs;
+use zrs_rules::{joined, Net, Ports};
+
+const LIBRARY: &str = "libzrs_preload.so";
+/// Says where the library is, for what is not installed as usual.
+const LIBRARY_VAR: &str = "ZRS_PRELOAD_LIB";
+
+/// Run a program whose TCP sockets are to be ZRS sockets
+///
+/// The program and its children get their stream sockets from ZRS, but for those on loopback addresses and those that
+/// an option keeps with TCP. A program that listens with ZRS is not reached by TCP, nor the other way round: both
+/// ends have to use ZRS.
+///
+/// Exit status: the program's; 127 if there is no such program, 126 if it cannot be run, 125 if ZRS is not there.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Say on stderr what each socket becomes, and why
+    #[arg(short, long)]
+    verbose: bool,
+    /// Say it at the end of this file instead
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Sockets at these ports stay TCP: "22" or "8000-8100"
+    #[arg(long, value_name = "PORTS", value_delimiter = ',')]
+    tcp_port: Vec<Ports>,
+    /// Sockets at addresses in this network stay TCP: "192.0.2.0/24" or one address
+    #[arg(long, value_name = "NET", value_delimiter = ',')]
+    tcp_net: Vec<Net>,
+    /// Sockets of the program with this name stay TCP, if it is run by the one that is given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    tcp_program: Vec<String>,
+    /// Sockets at all other ports stay TCP
+    #[arg(long, value_name = "PORTS", value_delimiter = ',')]
+    only_port: Vec<Ports>,
+    /// Sockets at addresses in all other networks stay TCP
+    #[arg(long, value_name = "NET", value_delimiter = ',')]
+    only_net: Vec<Net>,
+    /// Sockets of all other programs stay TCP
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only_program: Vec<String>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Does not return if the program could be run.
+pub fn run(args: &Args) -> ExitCode {
+    let (status, why) = match prepare(args) {
+        Ok(mut command) => failed(&command.exec(), &args.command[0]),
+        Err(failure) => failure,
+    };
+    eprintln!("zrs: {why}");
+    ExitCode::from(status)
+}
+
+/// An exit status of `zrs run` itself, and the reason.
+type Failure = (u8, String);
+
+fn prepare(args: &Args) -> Result<Command, Failure> {
+    let ours = |why: String| (125, why);
+    Zrs::open().map_err(|e| ours(e.to_string()))?;
+    let library = library().map_err(ours)?;
+    let program = &args.command[0];
+    let path = find(program).map_err(|e| failed(&e, program))?;
+    if let Some(why) = no_effect(&path, true) {
+        let name = program.to_string_lossy();
+        eprintln!("zrs: {name} {why}: it runs without ZRS, its sockets stay TCP");
+    }
+
+    let mut command = Command::new(program);
+    command.args(&args.command[1..]);
+    let mut preload = library.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    command.env("LD_PRELOAD", preload);
+    for variable in zrs_rules::VARIABLES {
+        command.env_remove(variable);
+    }
+    let mut set = |variable: &str, list: String| {
+        if !list.is_empty() {
+            command.env(variable, list);
+        }
+    };
+    set(zrs_rules::TCP_PORTS, joined(&args.tcp_port));
+    set(zrs_rules::TCP_NETS, joined(&args.tcp_net));
+    set(zrs_rules::TCP_PROGRAMS, joined(&args.tcp_program));
+    set(zrs_rules::ONLY_PORTS, joined(&args.only_port));
+    set(zrs_rules::ONLY_NETS, joined(&args.only_net));
+    set(zrs_rules::ONLY_PROGRAMS, joined(&args.only_program));
+    if let Some(file) = &args.log {
+        command.env(zrs_rules::LOG, absolute(file).map_err(ours)?);
+    } else if args.verbose {
+        command.env(zrs_rules::LOG, "stderr");
+    }
+    Ok(command)
+}
+
+/// As a shell has it: 127 if there is no such program, 126 if it cannot be run.
+fn failed(error: &io::Error, program: &OsStr) -> Failure {
+    let missing = error.kind() == ErrorKind::NotFound;
+    let why = format!(
+        "cannot run {}: {}",
+        program.to_string_lossy(),
+        zrs::reason(error)
+    );
+    (if missing { 127 } else { 126 }, why)
+}
+
+/// The log's path, which the program may use from another directory; the file can be written.
+fn absolute(file: &Path) -> crate::Result<PathBuf> {
+    let opened = File::options().append(true).create(true).open(file);
+    opened
+        .and_then(|_| fs::canonicalize(file))
+        .map_err(|e| format!("cannot write {}: {}", file.display(), zrs::reason(&e)))
+}
+
+/// Where the library is: beside this command, as it is built, or where it is installed.
+fn library() -> crate::Result<PathBuf> {
+    let path = if let Some(path) = env::var_os(LIBRARY_VAR) {
+        fs::canonicalize(&path).map_err(|e| {
+            format!(
+                "{LIBRARY_VAR}={}: {}",
+                path.to_string_lossy(),
+                zrs::reason(&e)
+            )
+        })?
+    } else {
+        let here = crate::said(env::current_exe(), || {
+            "cannot find this command's file".into()
+        })?;
+        let dir = here.parent().unwrap_or(Path::new("/"));
+        let places = [dir.join(LIBRARY), dir.join("../lib/zrs").join(LIBRARY)];
+        let there = places.iter().find_map(|place| fs::canonicalize(place).ok());
+        there.ok_or_else(|| {
+            let [beside, installed] = places.map(|place| place.display().to_string());
+            format!("there is no {beside} and no {installed}: make install, or set {LIBRARY_VAR} to its path")
+        })?
+    };
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| *b == b':' || b.is_ascii_whitespace())
+    {
+        return Err(format!(
+            "LD_PRELOAD cannot have {} in it, for its colon or space: put the library elsewhere and set {LIBRARY_VAR}",
+            path.display()
+        ));
+    }
+    Ok(path)
+}
+
+/// The program's file, as exec finds it.
+fn find(program: &OsStr) -> io::Result<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        fs::metadata(program)?;
+        return Ok(program.into());
+    }
+    let dirs = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let mut denied = false;
+    for dir in env::split_paths(&dirs) {
+        let path = dir.join(program);
+        match fs::metadata(&path) {
+            Ok(file) if file.is_file() && file.permissions().mode() & 0o111 != 0 => {
+                return Ok(path)
+            }
+            Ok(_) => denied = true,
+            Err(_) => {}
+        }
+    }
+    let why = if denied {
+        rustix::io::Errno::ACCESS
+    } else {
+        rustix::io::Errno::NOENT
+    };
+    Err(why.into())
+}
+
+/// Why the library is not loaded into this file, if it is not; scripts are what their interpreter is.
+fn no_effect(path: &Path, script: bool) -> Option<&'static str> {
+    let mut file = File::open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    let mut head = [0; 256];
+    let n = file.read(&mut head).ok()?;
+    let head = &head[..n];
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let mut words = line
+            .split(|b| b.is_ascii_whitespace())
+            .filter(|word| !word.is_empty());
+        let interpreter = Path::new(OsStr::from_bytes(words.next()?));
+        return if script {
+            no_effect(interpreter, false)
+        } else {
+            None
+        };
+    }
+    if !head.starts_with(b"\x7fELF") || n < 64 {
+        return None;
+    }
+    if head[4] != 2 || u16_at(head, 18) != ELF_X86_64 {
+        return Some("is for another architecture than the library");
+    }
+    let kind = meta.permissions().mode();
+    if kind & 0o6000 != 0 && !rustix::process::geteuid().is_root() {
+        return Some("runs with its owner's rights, so that LD_PRELOAD has no effect");
+    }
+    let (at, size, count) = (u64_at(head, 32), u16_at(head, 54), u16_at(head, 56));
+    let mut table = vec![0; usize::from(size) * usize::from(count)];
+    file.seek(SeekFrom::Start(at)).ok()?;
+    file.read_exact(&mut table).ok()?;
+    let mut entries = table.chunks_exact(usize::from(size).max(4));
+    let dynamic = entries.any(|entry| entry[..4] == ELF_PT_INTERP.to_le_bytes());
+    (!dynamic).then_some("is linked statically, so that LD_PRELOAD has no effect")
+}
+
+const ELF_X86_64: u16 = 62;
+const ELF_PT_INTERP: u32 = 3;
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8]
+        .iter()
+        .rev()
+        .fold(0, |n, b| (n << 8) | u64::from(*b))
+}

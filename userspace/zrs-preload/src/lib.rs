@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `libzrs_preload.so`, which `zrs run` loads into a program that knows nothing of ZRS.
+//!
+//! Three calls are intercepted. `socket()` asks for ZRS where a program asks for TCP; `connect()` and `bind()`
+//! learn the address and, where a rule says so, put a TCP socket in the place of the ZRS socket first. All
+//! else goes to the kernel, as ZRS sockets are the kernel's own.
+//!
+//! What happens here allocates nothing and takes no lock, but for the first call of all, which reads the
+//! rules; a constructor makes that one before the program can be in a signal handler or in a child that it forked.
+//! errno is as the real calls leave it.
+
+mod config;
+mod epoll;
+mod log;
+mod real;
+mod swap;
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use zrs_rules::Verdict;
+use zrs_sys::abi::{IPPROTO_ZRS, ZRS_STATE_BOUND, ZRS_STATE_CLOSED};
+
+use crate::log::log;
+use crate::real::{errno, set_errno};
+
+/// The module has said that it has no IPv6.
+static NO_INET6: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn start() {
+    config::get();
+    real::find();
+}
+
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn() = start;
+
+/// socket(2): a stream socket for TCP is one for ZRS.
+#[no_mangle]
+pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    let family = domain == libc::AF_INET || domain == libc::AF_INET6;
+    if !stream || !family || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        return real::socket(domain, kind, protocol);
+    }
+    let why = match config::get().rules.socket() {
+        Verdict::Tcp(why) => why,
+        Verdict::Zrs => {
+            let before = errno();
+            if domain == libc::AF_INET || !NO_INET6.load(Ordering::Relaxed) {
+                let fd = real::socket(domain, kind, IPPROTO_ZRS as c_int);
+                let unknown = matches!(errno(), libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT);
+                if fd >= 0 || domain == libc::AF_INET || !unknown {
+                    return fd;
+                }
+                NO_INET6.store(true, Ordering::Relaxed);
+                set_errno(before);
+            }
+            "the module has no IPv6"
+        }
+    };
+    let name = if domain == libc::AF_INET {
+        "IPv4"
+    } else {
+        "IPv6"
+    };
+    log(format_args!("socket {name}: TCP ({why})"));
+    real::socket(domain, kind, protocol)
+}
+
+/// connect(2), on a TCP socket if a rule says so.
+///
+/// # Safety
+///
+/// As for connect(2), but that `addr` has to be readable.
+#[no_mangle]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller says that `addr` has `len` bytes.
+    if !unsafe { decide(Call::Connect, fd, addr, len) } {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { real::connect(fd, addr, len) }
+}
+
+/// bind(2), on a TCP socket if a rule says so.
+///
+/// # Safety
+///
+/// As for bind(2), but that `addr` has to be readable.
+#[no_mangle]
+pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller says that `addr` has `len` bytes.
+    if !unsafe { decide(Call::Bind, fd, addr, len) } {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { real::bind(fd, addr, len) }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Call {
+    Connect,
+    Bind,
+}
+
+/// Has the rules decide, if that is still to be done, and makes the socket what they say. False: that was
+/// not possible, and errno says why.
+///
+/// # Safety
+///
+/// `addr` is null or has `len` readable bytes.
+unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -> bool {
+    let before = errno();
+    let Some(bound) = undecided(fd) else {
+        set_errno(before);
+        return true;
+    };
+    // SAFETY: the caller says so.
+    let Some(at) = (unsafe { address(addr, len) }) else {
+        return true;
+    };
+    let rules = &config::get().rules;
+    let (name, verdict) = match call {
+        Call::Connect => ("connect", rules.connect(at)),
+        // The kernel refuses to bind it twice.
+        Call::Bind if bound => return true,
+        Call::Bind => ("bind", rules.bind(at)),
+    };
+    match verdict {
+        Verdict::Zrs => log(format_args!("{name} {at}: ZRS")),
+        Verdict::Tcp(why) => match swap::to_tcp(fd, bound) {
+            Ok(()) => log(format_args!("{name} {at}: TCP ({why})")),
+            Err(error) => {
+                log(format_args!(
+                    "{name} {at}: TCP ({why}) is not possible: errno {error}"
+                ));
+                set_errno(error);
+                return false;
+            }
+        },
+    }
+    set_errno(before);
+    true
+}
+
+/// Whether `fd` is a ZRS socket that is not connected, connecting or listening; and if so whether it is bound.
+fn undecided(fd: c_int) -> Option<bool> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: it is not -1, and whether it is open the kernel says.
+    let info = zrs_sys::sock::info(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+    match info.state {
+        ZRS_STATE_CLOSED => Some(false),
+        ZRS_STATE_BOUND => Some(true),
+        _ => None,
+    }
+}
+
+/// The address, if it is a whole one of a family that is known here.
+///
+/// # Safety
+///
+/// `addr` is null or has `len` readable bytes.
+unsafe fn address(addr: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    let len = len as usize;
+    if addr.is_null() || len < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: the family comes first, and there are bytes enough for it.
+    let family = unsafe { addr.cast::<libc::sa_family_t>().read_unaligned() };
+    match c_int::from(family) {
+        libc::AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: there are bytes enough, and any bytes make one.
+            let a = unsafe { addr.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
+            Some(SocketAddr::from((ip, u16::from_be(a.sin_port))))
+        }
+        libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+            // SAFETY: as above.
+            let a = unsafe { addr.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
+            Some(SocketAddr::from((ip, u16::from_be(a.sin6_port))))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Putting a TCP socket in the place of a ZRS socket that has not been used yet.
+
+use std::mem::{size_of, zeroed};
+
+use libc::{c_int, sockaddr_storage, socklen_t};
+use zrs_sys::abi::IPPROTO_ZRS;
+
+use crate::epoll;
+use crate::real::{self, check};
+
+/// An option that is carried over if it reads otherwise than on a new ZRS socket.
+struct Carried {
+    level: c_int,
+    name: c_int,
+    how: How,
+}
+
+#[derive(PartialEq)]
+enum How {
+    /// What is read is what is set.
+    Plain,
+    /// Half of what is read is set: the kernel doubles it.
+    Half,
+    /// Carried over in any case: ZRS sockets all read the same, and a TCP socket shall do likewise.
+    Always,
+}
+
+const fn of(level: c_int, name: c_int, how: How) -> Carried {
+    Carried { level, name, how }
+}
+
+const CARRIED: &[Carried] = &[
+    of(libc::SOL_SOCKET, libc::SO_REUSEADDR, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_REUSEPORT, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_KEEPALIVE, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_OOBINLINE, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_DONTROUTE, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_LINGER, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_PRIORITY, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_MARK, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_SNDBUF, How::Half),
+    of(libc::SOL_SOCKET, libc::SO_RCVBUF, How::Half),
+    of(libc::SOL_SOCKET, libc::SO_RCVLOWAT, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_RCVTIMEO, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_SNDTIMEO, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_BUSY_POLL, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_ZEROCOPY, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_NODELAY, How::Always),
+    of(libc::IPPROTO_TCP, libc::TCP_CORK, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, How::Plain),
+    of(libc::IPPROTO_IP, libc::IP_TOS, How::Plain),
+    of(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, How::Plain),
+    of(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, How::Plain),
+];
+
+/// A descriptor of ours, closed with its owner.
+struct Fd(c_int);
+
+impl Fd {
+    fn socket(domain: c_int, protocol: c_int) -> Result<Self, c_int> {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        check(real::socket(domain, kind, protocol)).map(Self)
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Makes `fd`, a ZRS socket that is at most bound, a TCP socket; or gives the errno of what was not possible,
+/// and it is as it was. Other descriptors of the same socket stay with ZRS.
+pub fn to_tcp(fd: c_int, bound: bool) -> Result<(), c_int> {
+    let domain = get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    let tcp = Fd::socket(domain, libc::IPPROTO_TCP)?;
+    let fresh = Fd::socket(domain, IPPROTO_ZRS as c_int)?;
+    for option in CARRIED {
+        carry(option, fd, fresh.0, tcp.0);
+    }
+    drop(fresh);
+    if bound {
+        carry_name(fd, tcp.0)?;
+    }
+    let close_on_exec = carry_flags(fd, tcp.0)?;
+    let registered = epoll::take(fd);
+    // SAFETY: both are descriptors; the program's own is replaced as it wants it.
+    let done = check(unsafe { libc::dup3(tcp.0, fd, close_on_exec) });
+    // The old one as well if it is still there.
+    registered.put(fd);
+    done.map(drop)
+}
+
+/// An option's value: its bytes, and how many they are. None: the socket does not have it.
+fn get(fd: c_int, option: &Carried) -> Option<([u8; 16], usize)> {
+    let mut value = [0; 16];
+    let mut len = value.len() as socklen_t;
+    let to = value.as_mut_ptr().cast();
+    // SAFETY: `value` has `len` bytes of room.
+    check(unsafe { libc::getsockopt(fd, option.level, option.name, to, &mut len) }).ok()?;
+    Some((value, (len as usize).min(value.len())))
+}
+
+fn get_int(fd: c_int, level: c_int, name: c_int) -> Result<c_int, c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: `value` has `len` bytes of room.
+    check(unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) })?;
+    Ok(value)
+}
+
+/// What TCP refuses (SO_MARK for want of a privilege that the program has given up) stays as TCP has it.
+fn carry(option: &Carried, fd: c_int, fresh: c_int, tcp: c_int) {
+    let Some((mut value, len)) = get(fd, option) else {
+        return;
+    };
+    if option.how != How::Always && get(fresh, option) == Some((value, len)) {
+        return;
+    }
+    if option.how == How::Half {
+        let [a, b, c, d, ..] = value;
+        let half = c_int::from_ne_bytes([a, b, c, d]) / 2;
+        value[..4].copy_from_slice(&half.to_ne_bytes());
+    }
+    let from = value.as_ptr().cast();
+    // SAFETY: `value` has `len` bytes.
+    unsafe { libc::setsockopt(tcp, option.level, option.name, from, len as socklen_t) };
+}
+
+/// Binds `tcp` to the address that `fd` has.
+fn carry_name(fd: c_int, tcp: c_int) -> Result<(), c_int> {
+    // SAFETY: any bytes make one.
+    let mut name: sockaddr_storage = unsafe { zeroed() };
+    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    let at = (&raw mut name).cast();
+    // SAFETY: `name` has `len` bytes of room.
+    check(unsafe { libc::getsockname(fd, at, &mut len) })?;
+    // SAFETY: `name` has `len` bytes.
+    check(unsafe { real::bind(tcp, at, len) }).map(drop)
+}
+
+/// Non-blocking, and who gets SIGIO; returns O_CLOEXEC if `fd` is to be closed on exec.
+fn carry_flags(fd: c_int, tcp: c_int) -> Result<c_int, c_int> {
+    // SAFETY: these commands take and return integers.
+    let (file, descriptor) = unsafe {
+        (
+            check(libc::fcntl(fd, libc::F_GETFL))?,
+            check(libc::fcntl(fd, libc::F_GETFD))?,
+        )
+    };
+    // SAFETY: as above.
+    unsafe {
+        let owner = libc::fcntl(fd, libc::F_GETOWN);
+        if owner != 0 {
+            libc::fcntl(tcp, libc::F_SETOWN, owner);
+        }
+        check(libc::fcntl(
+            tcp,
+            libc::F_SETFL,
+            file & (libc::O_NONBLOCK | libc::O_ASYNC),
+        ))?;
+    }
+    Ok(if descriptor & libc::FD_CLOEXEC != 0 {
+        libc::O_CLOEXEC
+    } else {
+        0
+    })
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the lists of the rules have in them: networks and ranges of ports.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A network, "192.0.2.0/24" or "2001:db8::/32", or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    addr: IpAddr,
+    len: u8,
+}
+
+impl Net {
+    /// Whether the address lies in it.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        match (self.addr, ip) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.len)).unwrap_or(0);
+                (net.to_bits() ^ ip.to_bits()) & mask == 0
+            }
+            (IpAddr::V6(net), IpAddr::V6(ip)) => {
+                let mask = u128::MAX
+                    .checked_shl(128 - u32::from(self.len))
+                    .unwrap_or(0);
+                (net.to_bits() ^ ip.to_bits()) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Net {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (addr, len) = match text.split_once('/') {
+            Some((addr, len)) => (addr, Some(len)),
+            None => (text, None),
+        };
+        let addr: IpAddr = addr
+            .parse()
+            .map_err(|_| format!("'{addr}' is not an address"))?;
+        let most = if addr.is_ipv4() { 32 } else { 128 };
+        let len = match len {
+            None => most,
+            Some(len) => match len.parse() {
+                Ok(len) if len <= most => len,
+                _ => return Err(format!("'{len}' is not a length from 0 to {most}")),
+            },
+        };
+        Ok(Self { addr, len })
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.len)
+    }
+}
+
+/// A port, "6379", or a range with both ends, "8000-8100".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    first: u16,
+    last: u16,
+}
+
+impl Ports {
+    /// Whether the port lies in it.
+    pub fn has(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = |text: &str| match text.parse() {
+            Ok(0) | Err(_) => Err(format!("'{text}' is not a port from 1 to 65535")),
+            Ok(port) => Ok(port),
+        };
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (port(first)?, port(last)?),
+            None => (port(text)?, port(text)?),
+        };
+        if first > last {
+            return Err(format!("'{text}' ends before it begins"));
+        }
+        Ok(Self { first, last })
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
