@@ -45,6 +45,10 @@ test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kme
 test-scale: modules userspace ## the selftests of many connections with CONNS=50000 CHURN=200000, in a VM of 4 GiB
 	@tests/test-scale
 
+.PHONY: test-apps
+test-apps: modules userspace ## programs that know nothing of ZRS, under zrs run, beside TCP and rsockets
+	@tests/test-apps
+
 .PHONY: fuzz
 fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring
 	@tests/fuzz/run $(or $(TARGET),syscalls)
@@ -108,7 +112,7 @@ debug-kernel: kernel ## stage: the debug kernel (10 to 25 minutes on 2 cores, on
 	@ZRS_KERNEL=debug $(VM)/stage-initramfs
 
 .PHONY: install
-install: ## install a module built with KDIR (default: the running kernel's tree), the command, the C library and zrs-resctrl
+install: ## install a module built with KDIR (default: the running kernel's tree), the command, the libraries and zrs-resctrl
 	@tests/vm/install "$(KDIR)"
 
 .PHONY: clean

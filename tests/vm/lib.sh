@@ -118,11 +118,13 @@ mirror() {
 # stage makes changes otherwise than by its input files.
 root_recipe=1
 kernel_recipe=1
-root_hash() { hash_of "root $root_recipe" "$ZRS_VM/root-packages"; }
+# What builds the kernels.
+tools_hash() { hash_of "root $root_recipe" "$ZRS_VM/root-packages"; }
+root_hash() { hash_of "$(tools_hash)" "$ZRS_VM/root-programs"; }
 root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }
 kernel_series() { echo "${KSERIES:-$(tr -d ' \n' <"$ZRS_VM/kernel")}"; }
 kernel_hash() {
-	hash_of "kernel $kernel_recipe $(root_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"
+	hash_of "kernel $kernel_recipe $(tools_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"
 }
 debug_recipe=1
 debug_hash() { hash_of "debug $debug_recipe $(kernel_hash)" "$ZRS_VM/debug.config"; }
