@@ -336,16 +336,13 @@ impl Sk {
         // SAFETY: a live sock (type invariant): one word.
         let bound =
             unsafe { ptr::addr_of!((*self.as_ptr()).__sk_common.skc_bound_dev_if).read_volatile() };
+        if bound == 0 {
+            return true;
+        }
+        let (to, from) = (u32::from(remote).to_be(), u32::from(local).to_be());
         // SAFETY: the sock holds its namespace; takes any addresses, in network order.
-        bound == 0
-            || bound
-                == unsafe {
-                    bindings::route_ifindex(
-                        bindings::sock_net(self.as_ptr()),
-                        u32::from(remote).to_be(),
-                        u32::from(local).to_be(),
-                    )
-                }
+        let way = unsafe { bindings::route_ifindex(bindings::sock_net(self.as_ptr()), to, from) };
+        bound == way
     }
 
     /// Whether `SO_REUSEADDR` is set.

@@ -3,6 +3,7 @@
 # one-shot, each event asked for alone; and the same rows over TCP.
 # rows: E1 E4
 # timeout: 120
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -4,6 +4,7 @@
 # rows: E1 E3
 # params: heartbeat_ms=1000
 # timeout: 180
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -4,6 +4,7 @@
 # rows: B8 C5
 # timeout: 120
 # params: pool_mib=8
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -3,6 +3,7 @@
 # says, and its exit status.
 # rows: Z1 B1
 # timeout: 120
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -2,6 +2,7 @@
 # nginx with curl and wrk under `zrs run`: sendfile, ranges, and an upstream on loopback, which stays TCP.
 # rows: Z1 B1
 # timeout: 120
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

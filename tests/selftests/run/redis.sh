@@ -2,6 +2,7 @@
 # redis-server, redis-cli and redis-benchmark under `zrs run`, one request at a time and 100.
 # rows: Z1 B1
 # timeout: 120
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -3,6 +3,7 @@
 # directions is compared, and who has a connection last ends it. The same over TCP.
 # rows: B1
 # timeout: 180
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
