@@ -7,6 +7,7 @@
 
 #include "helpers.h"
 #include "kern.h"
+#include <net/addrconf.h>
 #include <net/route.h>
 
 #include "../../uapi/linux/zrs.h"

@@ -11,6 +11,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::Sock;
 use crate::kern::errno::*;
 use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::proto::addr::Ip;
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::Phase;
 use crate::uapi;
@@ -19,6 +20,10 @@ use crate::uapi;
 /// programs written for TCP work. Level IPPROTO_TCP, option TCP_NODELAY: nothing is ever delayed.
 const SOL_TCP: i32 = 6;
 const TCP_NODELAY: i32 = 1;
+
+/// Whether a socket of AF_INET6 is for IPv6 alone.
+const SOL_IPV6: i32 = 41;
+const IPV6_V6ONLY: i32 = 26;
 
 /// FIONREAD and SIOCOUTQ (TIOCOUTQ), as <asm-generic/ioctls.h> has them.
 const FIONREAD: u32 = 0x541b;
@@ -37,8 +42,19 @@ impl Sock {
                 Sock::make_ring(this, ring.flags)
             }
             (SOL_TCP, TCP_NODELAY) => val.read::<i32>().map(|_| ()),
+            (SOL_IPV6, IPV6_V6ONLY) if this.v6 => this.set_v6only(val.read::<i32>()? != 0),
             _ => Err(ENOPROTOOPT()),
         }
+    }
+
+    /// IPV6_V6ONLY. EINVAL once the socket has a port.
+    fn set_v6only(&self, on: bool) -> Result {
+        let _config = self.config.lock();
+        if self.inner.lock().binding.is_some() {
+            return Err(EINVAL);
+        }
+        self.sk().ok_or(EINVAL)?.set_v6only(on);
+        Ok(())
     }
 
     /// getsockopt() above SOL_SOCKET.
@@ -57,6 +73,10 @@ impl Sock {
                 out.write(&this.info())
             }
             (SOL_TCP, TCP_NODELAY) => out.write(&1_i32),
+            (SOL_IPV6, IPV6_V6ONLY) if this.v6 => {
+                let on = this.sk().is_some_and(|sk| sk.is_v6only());
+                out.write(&i32::from(on))
+            }
             _ => Err(ENOPROTOOPT()),
         }
     }
@@ -120,10 +140,10 @@ impl Sock {
         uapi::zrs_info {
             state: state_of(&inner),
             channel,
-            local_addr: u32::from_ne_bytes(inner.local.ip().octets()),
-            remote_addr: u32::from_ne_bytes(inner.remote.ip().octets()),
-            local_port: inner.local.port().to_be(),
-            remote_port: inner.remote.port().to_be(),
+            local_addr: be32(inner.local.ip),
+            remote_addr: be32(inner.remote.ip),
+            local_port: inner.local.port.to_be(),
+            remote_port: inner.remote.port.to_be(),
             uid: sk.as_ref().map_or(0, |sk| sk.uid()),
             inode: sk.as_ref().map_or(0, |sk| sk.ino()),
             tx_bytes: self.counters.tx_bytes.get(),
@@ -140,6 +160,16 @@ impl Sock {
                 .and_then(|sk| sk.err())
                 .map_or(0, |e| e.to_errno().unsigned_abs()),
             reserved: [0; 4],
+            local_addr6: inner.local.ip.octets(),
+            remote_addr6: inner.remote.ip.octets(),
+            family: if self.v6 {
+                uapi::AF_INET6
+            } else {
+                uapi::AF_INET
+            },
+            local_scope_id: inner.local.ip.scope(),
+            remote_scope_id: inner.remote.ip.scope(),
+            reserved1: 0,
         }
     }
 }
@@ -151,6 +181,11 @@ fn put_int(arg: usize, value: u64) -> Result<i32> {
         .writer()
         .write(&value)?;
     Ok(0)
+}
+
+/// An address as `struct sockaddr_in` has it; 0 if it is not one of IPv4.
+pub(crate) fn be32(ip: Ip) -> u32 {
+    ip.v4().map_or(0, |v4| u32::from_ne_bytes(v4.octets()))
 }
 
 fn state_of(inner: &super::Inner) -> u32 {

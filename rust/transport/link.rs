@@ -12,8 +12,6 @@
 
 #![deny(unsafe_code)]
 
-use core::net::Ipv4Addr;
-
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
@@ -39,6 +37,7 @@ use crate::kern::wait::WaitQueue;
 use crate::kern::work::cancel_delayed;
 use crate::params;
 use crate::pr_warn_ratelimited;
+use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::roster::Line;
@@ -63,7 +62,7 @@ pub(crate) enum LinkState {
 pub(crate) struct Link {
     pub(crate) host: Arc<Host>,
     pub(crate) net: Net,
-    remote: Ipv4Addr,
+    remote: Ip,
     /// Blocks with this link's data that nobody has read.
     pub(super) held: Atomic<u32>,
     /// The peer has made the link: it carries none of our connects, for the address that the peer
@@ -170,7 +169,7 @@ pub(super) struct Tx {
     /// The peer has taken it for a former one.
     stale: bool,
     why: Failure,
-    pub(super) local: Ipv4Addr,
+    pub(super) local: Ip,
     pub(super) queues: Option<Queues>,
     pub(super) flow: Option<LinkFlow>,
     /// The side that accepts knows the peer's terms before the link is up.
@@ -261,8 +260,8 @@ impl Link {
     pub(crate) fn new(
         host: &Arc<Host>,
         net: &Net,
-        local: Option<Ipv4Addr>,
-        remote: Ipv4Addr,
+        local: Option<Ip>,
+        remote: Ip,
         accepted: bool,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -294,7 +293,7 @@ impl Link {
                     was_up: false,
                     stale: false,
                     why: Failure::LinkLost,
-                    local: local.unwrap_or(Ipv4Addr::UNSPECIFIED),
+                    local: local.unwrap_or(remote.any_of_family()),
                     queues: None,
                     flow: None,
                     terms: None,
@@ -345,12 +344,12 @@ impl Link {
     }
 
     /// The peer's address.
-    pub(crate) fn remote_ip(&self) -> Ipv4Addr {
+    pub(crate) fn remote_ip(&self) -> Ip {
         self.remote
     }
 
     /// Our address; unspecified while it is not known yet.
-    pub(crate) fn local_ip(&self) -> Ipv4Addr {
+    pub(crate) fn local_ip(&self) -> Ip {
         self.tx.lock().local
     }
 
@@ -529,7 +528,7 @@ impl Link {
 
     /// Ends the link; whether it was at work and carried channels, and our address, if it has ended
     /// just now.
-    fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ipv4Addr)> {
+    fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ip)> {
         let ended = {
             let mut tx = self.tx.lock();
             if tx.state == LinkState::Down {
