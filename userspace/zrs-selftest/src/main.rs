@@ -19,6 +19,7 @@ mod hoard;
 mod hold;
 mod hostile;
 mod ioctl;
+mod ipv6;
 mod isolation;
 mod lost;
 mod mapped;
@@ -73,6 +74,7 @@ enum Command {
     Refused(refused::Args),
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
+    Ipv6(ipv6::Args),
     Sockerr(sockerr::Args),
     Poll(poll::Args),
     Ports(ports::Args),
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
         Command::Refused(args) => refused::run(&args, &mut checks),
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
+        Command::Ipv6(args) => ipv6::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::Ports(args) => ports::run(&args, &mut checks),
