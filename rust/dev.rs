@@ -17,7 +17,7 @@ use crate::kern::errno::{EAFNOSUPPORT, ESOCKTNOSUPPORT};
 use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
-use crate::socket::Sock;
+use crate::socket::{be32, Sock};
 use crate::stats::STATS;
 use crate::transport::link::LinkState;
 use crate::transport::reserve;
@@ -78,7 +78,7 @@ fn socket(arg: usize) -> Result<isize> {
     let s: zrs_ioc_socket = slice.reader().read()?;
     zero(&[u64::from(s.reserved)])?;
     // Nothing that socket() itself might be refused: this is no way around a filter.
-    if s.family != AF_INET {
+    if s.family != AF_INET && s.family != AF_INET6 {
         return Err(EAFNOSUPPORT());
     }
     if s.type_ != SOCK_STREAM {
@@ -179,7 +179,7 @@ fn cache(host: &Arc<Host>, c: &mut zrs_ioc_cache) -> Result {
 }
 
 fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
-    zero(&[u64::from(l.reserved)])?;
+    zero(&[u64::from(l.reserved), u64::from(l.reserved1)])?;
     let net = Net::current();
     let links = host.snapshot()?;
     let first = usize::try_from(l.cursor).map_err(|_| ENOENT)?;
@@ -192,8 +192,8 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
     let sending = link.sending();
     *l = zrs_ioc_link {
         cursor: index as u64 + 1,
-        local_addr: u32::from_ne_bytes(link.local_ip().octets()),
-        remote_addr: u32::from_ne_bytes(link.remote_ip().octets()),
+        local_addr: be32(link.local_ip()),
+        remote_addr: be32(link.remote_ip()),
         state: match link.state() {
             LinkState::Connecting => ZRS_LINK_CONNECTING,
             LinkState::Up => ZRS_LINK_UP,
@@ -212,6 +212,9 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
         bulk_max: sending.bulk_most,
         waits: link.waits.get(),
         id: link.id,
+        local_addr6: link.local_ip().octets(),
+        remote_addr6: link.remote_ip().octets(),
+        scope_id: link.remote_ip().scope(),
         ..Default::default()
     };
     if let Some(name) = link.device_name() {
@@ -222,6 +225,7 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
 
 fn sock(host: &Arc<Host>, s: &mut zrs_ioc_sock) -> Result {
     zero(&s.info.reserved)?;
+    zero(&[u64::from(s.info.reserved1)])?;
     let net = Net::current();
     let (cursor, info) = host.next_socket(&net, s.cursor).ok_or(ENOENT)?;
     s.cursor = cursor;

@@ -37,10 +37,11 @@ mod trace;
 mod window;
 
 pub(crate) use escape::Copied;
+pub(crate) use info::be32;
 pub(crate) use ports::Ports;
 pub(crate) use recv::Held;
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::SocketAddrV6;
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed};
@@ -61,6 +62,7 @@ use crate::kern::trace::{self as tracepoint, Way};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Channel, Failure, Limits, State};
 use crate::proto::options::Options;
@@ -114,6 +116,8 @@ impl Atomic64 {
 pub(crate) struct Sock {
     pub(crate) host: Arc<Host>,
     pub(crate) net: Net,
+    /// A socket of AF_INET6.
+    v6: bool,
     pub(crate) counters: Counters,
     /// The link had no room when this socket wanted to send: wake it when there is.
     pub(crate) starved: Atomic<bool>,
@@ -128,8 +132,8 @@ pub(crate) struct Sock {
 /// What the spinlock of a socket guards.
 pub(crate) struct Inner {
     pub(crate) phase: Phase,
-    pub(crate) local: SocketAddrV4,
-    pub(crate) remote: SocketAddrV4,
+    pub(crate) local: Addr,
+    pub(crate) remote: Addr,
     /// The port that is ours in [`Ports`], and must be given back. Changes under `config`, and when the
     /// socket is closed.
     binding: Option<Binding>,
@@ -211,22 +215,28 @@ const LEAST_SMALL: u32 = 4 * SMALL_MAX;
 /// Most connections that wait for accept(), whatever listen() asked for.
 const MAX_BACKLOG: usize = 4096;
 
-const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+/// No address, in one of the families, and no port.
+fn any(v6: bool) -> Addr {
+    Addr::new(if v6 { Ip::ANY } else { Ip::ANY_V4 }, 0)
+}
 
 impl Sock {
-    /// A socket of `owner`'s in network namespace `net`; the caller pays, or whom it charges. May sleep. ENOMEM.
-    fn new(host: Arc<Host>, net: Net, owner: Owner) -> Result<Arc<Self>> {
+    /// A socket of `owner`'s in network namespace `net`, of AF_INET6 if `v6` says so; the caller pays, or whom it
+    /// charges. May sleep. ENOMEM.
+    fn new(host: Arc<Host>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
+        let none = any(v6);
         let sock = Arc::pin_init(
             try_pin_init!(Self {
                 host,
                 net,
+                v6,
                 counters: Counters::default(),
                 starved: Atomic::new(false),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
                     phase: Phase::Fresh,
-                    local: ANY,
-                    remote: ANY,
+                    local: none,
+                    remote: none,
                     binding: None,
                     sk: None,
                     owner,
@@ -473,6 +483,7 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
 impl SocketOps for Sock {
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
     const NAME: &'static CStr = c"ZRS";
+    const NAME_V6: &'static CStr = c"ZRSv6";
     const SUPPORT_ZC: bool = true;
 
     fn init(sk: &Sk) -> Result<Arc<Self>> {
@@ -480,7 +491,7 @@ impl SocketOps for Sock {
         host.make_pools()?;
         let net = sk.net();
         let owner = Owner::of(sk, &net);
-        let sock = Sock::new(host, net, owner)?;
+        let sock = Sock::new(host, net, sk.is_v6(), owner)?;
         sock.host.socket_opened(&sock.net)?;
         Ok(sock)
     }
@@ -490,8 +501,8 @@ impl SocketOps for Sock {
         let owner = Owner::of(&sk, &this.net);
         let mut inner = this.inner.lock();
         inner.owner = owner;
-        sk.set_local(inner.local);
-        sk.set_remote(inner.remote);
+        sk.set_local(inner.local.into());
+        sk.set_remote(inner.remote.into());
         if inner.reported {
             // A connection that failed before it was accepted.
             if let Some(failure) = inner.chan.with(|c| c.failure()).flatten() {
@@ -511,12 +522,12 @@ impl SocketOps for Sock {
         Sock::close(this);
     }
 
-    fn bind(this: &Arc<Self>, addr: SocketAddrV4) -> Result {
-        Sock::bind(this, addr)
+    fn bind(this: &Arc<Self>, addr: SocketAddrV6) -> Result {
+        Sock::bind(this, addr.into())
     }
 
-    fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result {
-        Sock::connect(this, addr, nonblock)
+    fn connect(this: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
+        Sock::connect(this, addr.into(), nonblock)
     }
 
     fn listen(this: &Arc<Self>, backlog: u32) -> Result {
@@ -531,13 +542,13 @@ impl SocketOps for Sock {
         Sock::accept(this, nonblock, prepare)
     }
 
-    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4> {
+    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
         let inner = this.inner.lock();
         if !peer {
-            return Ok(inner.local);
+            return Ok(inner.local.into());
         }
         match inner.phase {
-            Phase::Connected => Ok(inner.remote),
+            Phase::Connected => Ok(inner.remote.into()),
             _ => Err(ENOTCONN()),
         }
     }

@@ -8,6 +8,7 @@
 #include "helpers.h"
 #include "kern.h"
 #include "zrs_trace.h"
+#include <net/addrconf.h>
 #include <net/route.h>
 
 #include "../../uapi/linux/zrs.h"

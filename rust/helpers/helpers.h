@@ -195,7 +195,7 @@ int zrs_helper_copy_to_sockptr(sockptr_t to, const void *from, size_t n);
 unsigned long zrs_helper_rlimit(unsigned int limit);
 
 /* Sizes and offsets as the C compiler has them, see layout.c. */
-#define ZRS_LAYOUT_LEN 44
+#define ZRS_LAYOUT_LEN 47
 
 extern const unsigned int zrs_layout[ZRS_LAYOUT_LEN];
 

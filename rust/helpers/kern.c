@@ -13,6 +13,7 @@
 #include <linux/skbuff.h>
 #include <linux/topology.h>
 #include <linux/uaccess.h>
+#include <net/ip6_route.h>
 
 #ifdef CONFIG_X86
 #include <asm/cpuid/api.h>
@@ -134,6 +135,21 @@ int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local)
 		return 0;
 	ifindex = rt->dst.dev->ifindex;
 	ip_rt_put(rt);
+	return ifindex;
+}
+
+int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
+			      const struct in6_addr *local, int scope)
+{
+	struct flowi6 fl6 = {
+		.daddr = *remote,
+		.saddr = *local,
+		.flowi6_oif = scope,
+	};
+	struct dst_entry *dst = ip6_route_output(net, NULL, &fl6);
+	int ifindex = dst->error ? 0 : dst->dev->ifindex;
+
+	dst_release(dst);
 	return ifindex;
 }
 

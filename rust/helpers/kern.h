@@ -35,6 +35,8 @@ bool zrs_helper_inet_port_requires_bind_service(struct net *net,
 bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
 					    unsigned short port);
 int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local);
+int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
+			      const struct in6_addr *local, int scope);
 u8 zrs_helper_default_ttl(const struct sock *sk);
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value);

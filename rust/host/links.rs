@@ -7,8 +7,6 @@
 
 #![deny(unsafe_code)]
 
-use core::net::Ipv4Addr;
-
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -20,6 +18,7 @@ use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task::now_ns;
 use crate::params;
+use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::transport::link::{Link, LinkState};
 use crate::transport::pool::Pool;
@@ -64,8 +63,8 @@ impl Host {
     pub(crate) fn link_to(
         this: &Arc<Self>,
         net: &Net,
-        local: Option<Ipv4Addr>,
-        remote: Ipv4Addr,
+        local: Option<Ip>,
+        remote: Ip,
     ) -> Result<Arc<Link>> {
         let mut links = this.links.lock();
         let (mut best, mut group, mut growing) = (None, 0, false);
@@ -113,7 +112,7 @@ impl Host {
 
     /// Whether `remote` may make another link now. One that makes links faster than they can be taken
     /// down would have all blocks of the device, and others none.
-    pub(crate) fn may_make_link(&self, net: &Net, local: Ipv4Addr, remote: Ipv4Addr) -> bool {
+    pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip) -> bool {
         let links = self.links.lock();
         let theirs = links.iter().filter(|l| {
             l.accepted && l.net == *net && l.remote_ip() == remote && l.local_ip() == local
@@ -142,7 +141,7 @@ impl Host {
 
     /// A link to `remote` has ended, or a new one is being made by it: the other links to it may be
     /// to a host that is gone, and nothing would tell that as long as nothing is sent.
-    pub(crate) fn probe_links(&self, net: &Net, remote: Ipv4Addr) {
+    pub(crate) fn probe_links(&self, net: &Net, remote: Ip) {
         // Without memory for the list they find out later.
         for link in self.snapshot().into_iter().flatten() {
             if link.net == *net && link.remote_ip() == remote {

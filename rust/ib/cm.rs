@@ -277,6 +277,16 @@ impl Id {
         timeout_ms: u32,
     ) -> Result {
         points::CM.check()?;
+        if let SocketAddr::V6(to) = dst {
+            if to.ip().is_unicast_link_local() {
+                // The core does so where no source is given; with one of any address it would take the
+                // first interface that has link-local addresses.
+                let index = i32::try_from(to.scope_id()).map_err(|_| ENODEV)?;
+                // SAFETY: By the type invariants the id is valid. Nothing is being resolved on it, so nobody
+                // else looks at this word.
+                unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if = index };
+            }
+        }
         let mut src = src.map(Storage::new);
         let mut dst = Storage::new(dst);
         let src = src.as_mut().map_or(null_mut(), Storage::as_mut_ptr);
@@ -380,6 +390,15 @@ impl Id {
     pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
         // SAFETY: As for `local_addr`.
         Storage::read(unsafe { addr_of!((*self.as_ptr()).route.addr.dst_addr) })
+    }
+
+    /// The index of the network interface; 0 before the addresses are known.
+    pub(crate) fn interface(&self) -> u32 {
+        // SAFETY: By the type invariants the id is valid. One word, which the core writes before the events
+        // that make the addresses meaningful.
+        let index =
+            unsafe { addr_of!((*self.as_ptr()).route.addr.dev_addr.bound_dev_if).read_volatile() };
+        u32::try_from(index).unwrap_or(0)
     }
 
     /// The device, from [`CmEvent::AddrResolved`] or [`CmEvent::ConnectRequest`] on; `None` before,

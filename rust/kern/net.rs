@@ -5,7 +5,8 @@
 //! C header: `include/net/net_namespace.h`.
 
 use crate::bindings;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
+use kernel::{ffi::c_int, prelude::*, sync::rcu};
 
 /// A counted reference to a network namespace.
 ///
@@ -58,6 +59,30 @@ impl Net {
         // SAFETY: We hold the namespace; takes any address, in network order.
         let kind = unsafe { bindings::inet_addr_type(self.as_ptr(), u32::from(ip).to_be()) };
         kind == bindings::RTN_LOCAL
+    }
+
+    /// Whether `ip` is an address of IPv6 of the namespace itself; for a link-local one, of the interface number
+    /// `dev`. `ENODEV` if there is no such interface; 0 is any.
+    pub(crate) fn is_local_v6(&self, ip: core::net::Ipv6Addr, dev: u32) -> Result<bool> {
+        let addr = bindings::in6_addr {
+            in6_u: bindings::in6_addr__bindgen_ty_1 {
+                u6_addr8: ip.octets(),
+            },
+        };
+        let _rcu = rcu::read_lock();
+        let dev = match c_int::try_from(dev).map_err(|_| ENODEV)? {
+            0 => ptr::null_mut(),
+            dev => {
+                // SAFETY: We hold the namespace, and are in an RCU section; takes any number.
+                let dev = unsafe { bindings::dev_get_by_index_rcu(self.as_ptr(), dev) };
+                if dev.is_null() {
+                    return Err(ENODEV);
+                }
+                dev
+            }
+        };
+        // SAFETY: As above; the interface, if any, stays for the RCU section.
+        Ok(unsafe { bindings::ipv6_chk_addr(self.as_ptr(), &addr, dev, 0) } != 0)
     }
 
     /// Whether `port` is one of `ip_local_reserved_ports`, which are never chosen for a program. Any

@@ -4,9 +4,10 @@
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
 //! `sock/callbacks.rs` has what the socket layer calls, `sock/msg.rs` the messages,
-//! `sock/opt.rs` the options, `sock/ip.rs` those of level SOL_IP, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`.
+//! `sock/opt.rs` the options, `sock/ip.rs` those of level SOL_IP, `sock/v6.rs` what is different with IPv6,
+//! `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
 //!
-//! None of it takes `lock_sock`, but for the flag of `SO_ZEROCOPY`: a [`SocketOps`](family::SocketOps) type has locks of its own, and
+//! None of it takes `lock_sock`, but for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a [`SocketOps`](family::SocketOps) type has locks of its own, and
 //! the fields that both sides know (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words
 //! that the socket layer itself reads without a lock.
 
@@ -16,6 +17,7 @@ mod ip;
 pub mod msg;
 pub mod opt;
 pub mod pipe;
+mod v6;
 pub mod zerocopy;
 
 use super::{
@@ -24,7 +26,7 @@ use super::{
 };
 use crate::bindings;
 use core::{
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddrV6},
     ptr::{self, NonNull},
 };
 use kernel::{
@@ -231,8 +233,8 @@ impl Sk {
     }
 
     /// Sets the local address that others see. The caller serialises.
-    pub fn set_local(&self, addr: SocketAddrV4) {
-        let ip = u32::from(*addr.ip()).to_be();
+    pub fn set_local(&self, addr: SocketAddrV6) {
+        let ip = v6::v4_of(*addr.ip());
         let inet = self.as_ptr().cast::<bindings::inet_sock>();
         // SAFETY: our socks begin with an inet_sock (type invariant). Each field is a word that
         // others read at any time, and none is part of a hash of ours.
@@ -243,16 +245,27 @@ impl Sk {
             ptr::addr_of_mut!((*inet).inet_sport).write_volatile(addr.port().to_be());
             ptr::addr_of_mut!((*ports).skc_num).write_volatile(addr.port());
         }
+        self.set_local_v6(*addr.ip());
     }
 
     /// Sets the peer's address that others see. The caller serialises.
-    pub fn set_remote(&self, addr: SocketAddrV4) {
+    pub fn set_remote(&self, addr: SocketAddrV6) {
+        let ip = v6::v4_of(*addr.ip());
         // SAFETY: as in `set_local`.
         unsafe {
             let (addrs, ports) = self.pairs();
-            ptr::addr_of_mut!((*addrs).skc_daddr).write_volatile(u32::from(*addr.ip()).to_be());
+            ptr::addr_of_mut!((*addrs).skc_daddr).write_volatile(ip);
             ptr::addr_of_mut!((*ports).skc_dport).write_volatile(addr.port().to_be());
         }
+        self.set_remote_v6(*addr.ip());
+    }
+
+    /// The interface that the socket is bound to (`SO_BINDTODEVICE`), by its number; 0: none.
+    pub fn bound_dev_if(&self) -> u32 {
+        // SAFETY: a live sock (type invariant); one word.
+        let dev =
+            unsafe { ptr::addr_of!((*self.as_ptr()).__sk_common.skc_bound_dev_if).read_volatile() };
+        u32::try_from(dev).unwrap_or(0)
     }
 
     /// The places of the addresses and of the ports, for whole-word access only.
@@ -328,21 +341,6 @@ impl Sk {
         };
         let set = u32::from(locks) & bindings::SOCK_RCVBUF_LOCK != 0;
         set.then(|| u32::try_from(n).unwrap_or(0))
-    }
-
-    /// Whether the way from `local` (0.0.0.0: any address) to `remote` leads over the interface that
-    /// `SO_BINDTODEVICE` says, if it says one. May sleep.
-    pub fn device_allows(&self, local: Ipv4Addr, remote: Ipv4Addr) -> bool {
-        // SAFETY: a live sock (type invariant): one word.
-        let bound =
-            unsafe { ptr::addr_of!((*self.as_ptr()).__sk_common.skc_bound_dev_if).read_volatile() };
-        if bound == 0 {
-            return true;
-        }
-        let (to, from) = (u32::from(remote).to_be(), u32::from(local).to_be());
-        // SAFETY: the sock holds its namespace; takes any addresses, in network order.
-        let way = unsafe { bindings::route_ifindex(bindings::sock_net(self.as_ptr()), to, from) };
-        bound == way
     }
 
     /// Whether `SO_REUSEADDR` is set.
@@ -467,21 +465,21 @@ fn timeout(jiffies: c_long) -> Timeout {
     (jiffies != MAX_SCHEDULE_TIMEOUT).then(|| Jiffies::try_from(jiffies).unwrap_or(0))
 }
 
-/// An IPv4 address and port as C has them.
-fn sockaddr_in(addr: SocketAddrV4) -> bindings::sockaddr_in {
+/// An address as C has it where it is one of IPv4; another one is 0.0.0.0.
+fn sockaddr_in(addr: SocketAddrV6) -> bindings::sockaddr_in {
+    let ip = addr.ip().to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
     bindings::sockaddr_in {
         sin_family: bindings::AF_INET as u16,
         sin_port: addr.port().to_be(),
         sin_addr: bindings::in_addr {
-            s_addr: u32::from(*addr.ip()).to_be(),
+            s_addr: u32::from(ip).to_be(),
         },
         __pad: [0; 8],
     }
 }
 
-fn socket_addr(sin: &bindings::sockaddr_in) -> SocketAddrV4 {
-    SocketAddrV4::new(
-        Ipv4Addr::from(u32::from_be(sin.sin_addr.s_addr)),
-        u16::from_be(sin.sin_port),
-    )
+fn socket_addr(sin: &bindings::sockaddr_in) -> SocketAddrV6 {
+    let ip = Ipv4Addr::from(u32::from_be(sin.sin_addr.s_addr));
+    let port = u16::from_be(sin.sin_port);
+    SocketAddrV6::new(ip.to_ipv6_mapped(), port, 0, 0)
 }

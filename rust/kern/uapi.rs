@@ -79,6 +79,7 @@ constants!(
     ZRS_LINK_F_ACCEPTED: u32,
     IPPROTO_ZRS: u16,
     AF_INET: u32,
+    AF_INET6: u32,
     ZRS_AREA_OFFSET: u64,
     ZRS_RECV_MAP_DONTWAIT: u32,
     ZRS_RECV_MAP_SHIFT: u32,
@@ -88,7 +89,7 @@ constants!(
 pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
+pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

@@ -16,6 +16,7 @@
     clippy::arithmetic_side_effects
 )]
 
+pub mod addr;
 pub mod ageing;
 pub mod area_ring;
 pub mod budget;

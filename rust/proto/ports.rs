@@ -6,8 +6,9 @@
 //! however many sockets there are: it looks at the kinds of sockets at one port, and at one connection.
 //! The sorted maps that hold all this are passed in.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
-use core::ops::Bound;
+use core::ops;
+
+use super::addr::{Addr, Bound, Ip};
 
 /// No memory for another entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +19,7 @@ pub trait Map<K, V> {
     /// The value at `key`, to be changed.
     fn get_mut(&mut self, key: &K) -> Option<&mut V>;
     /// The first entry at or after `from`; after it if it is excluded.
-    fn first(&self, from: Bound<&K>) -> Option<(K, V)>;
+    fn first(&self, from: ops::Bound<&K>) -> Option<(K, V)>;
     /// Adds an entry that is not there yet.
     fn insert(&mut self, key: K, value: V) -> Result<(), NoMemory>;
     /// Removes an entry, if it is there.
@@ -58,28 +59,26 @@ pub struct Group {
     port: u16,
     /// connect() chose the port.
     chosen: bool,
-    /// 0: all addresses.
-    ip: u32,
+    bound: Bound,
     reuse_addr: bool,
     reuse_port: Option<u32>,
 }
 
 impl Group {
-    fn new(net: usize, addr: SocketAddrV4, sharing: Sharing, chosen: bool) -> Self {
+    fn new(net: usize, bound: Bound, port: u16, sharing: Sharing, chosen: bool) -> Self {
         Self {
             net,
-            port: addr.port(),
+            port,
             chosen,
-            ip: u32::from(*addr.ip()),
+            bound,
             reuse_addr: sharing.reuse_addr,
             reuse_port: sharing.reuse_port,
         }
     }
 
     /// The first one at an address.
-    fn lowest(net: usize, port: u16, chosen: bool, ip: u32) -> Self {
-        let addr = SocketAddrV4::new(Ipv4Addr::from(ip), port);
-        Self::new(net, addr, Sharing::default(), chosen)
+    fn lowest(net: usize, port: u16, chosen: bool, ip: Ip) -> Self {
+        Self::new(net, Bound::new(ip, false), port, Sharing::default(), chosen)
     }
 }
 
@@ -101,10 +100,10 @@ impl Users {
 pub struct Tuple {
     net: usize,
     port: u16,
-    remote_ip: u32,
+    remote: Ip,
     remote_port: u16,
-    /// 0: not known.
-    ip: u32,
+    /// `::`: not known.
+    ip: Ip,
 }
 
 /// The port that a socket has.
@@ -112,13 +111,18 @@ pub struct Tuple {
 pub struct Binding {
     group: Group,
     listening: bool,
-    remote: Option<SocketAddrV4>,
+    remote: Option<Addr>,
 }
 
 impl Binding {
     /// The address and the port.
-    pub fn addr(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(Ipv4Addr::from(self.group.ip), self.group.port)
+    pub fn addr(&self) -> Addr {
+        Addr::new(self.group.bound.ip(), self.group.port)
+    }
+
+    /// What it is bound to.
+    pub fn bound(&self) -> Bound {
+        self.group.bound
     }
 
     /// Whether connect() chose the port, not the program.
@@ -126,13 +130,14 @@ impl Binding {
         self.group.chosen
     }
 
-    fn tuple(&self, remote: SocketAddrV4) -> Tuple {
+    fn tuple(&self, remote: Addr) -> Tuple {
+        let ip = self.group.bound.ip();
         Tuple {
             net: self.group.net,
             port: self.group.port,
-            remote_ip: u32::from(*remote.ip()),
-            remote_port: remote.port(),
-            ip: self.group.ip,
+            remote: remote.ip,
+            remote_port: remote.port,
+            ip: if ip.is_any() { Ip::ANY } else { ip },
         }
     }
 }
@@ -149,45 +154,47 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         Self { groups, tuples }
     }
 
-    /// Whether there is a group at an address that overlaps `addr`, one that `refuses`.
+    /// Whether there is a group that overlaps what `bound` is, at `port`, and `refuses`.
     fn refuses(
         &self,
         net: usize,
-        addr: SocketAddrV4,
+        bound: Bound,
+        port: u16,
         refuses: impl Fn(&Group, Users) -> bool,
     ) -> bool {
-        let ip = u32::from(*addr.ip());
-        // All addresses overlap each other; an address overlaps itself and "all".
-        let places = [Some(0), Some(ip).filter(|&ip| ip != 0)];
+        let places = bound.overlapped();
+        // Who is bound to all addresses looks at all groups.
+        let places = places.map_or([Some(None), None, None], |ips| ips.map(|ip| ip.map(Some)));
         [false, true].into_iter().any(|chosen| {
             places.into_iter().flatten().any(|place| {
-                let lowest = Group::lowest(net, addr.port(), chosen, place);
-                let mut next = self.groups.first(Bound::Included(&lowest));
+                let lowest = Group::lowest(net, port, chosen, place.unwrap_or(Ip::ANY));
+                let mut next = self.groups.first(ops::Bound::Included(&lowest));
                 while let Some((group, users)) = next {
-                    let here = (group.net, group.port, group.chosen) == (net, addr.port(), chosen);
-                    if !here || (ip != 0 && group.ip != place) {
+                    let here = (group.net, group.port, group.chosen) == (net, port, chosen);
+                    if !here || place.is_some_and(|ip| group.bound.ip() != ip) {
                         return false;
                     }
-                    if refuses(&group, users) {
+                    if group.bound.overlaps(bound) && refuses(&group, users) {
                         return true;
                     }
-                    next = self.groups.first(Bound::Excluded(&group));
+                    next = self.groups.first(ops::Bound::Excluded(&group));
                 }
                 false
             })
         })
     }
 
-    /// Whether one who has a port at an address that overlaps `addr` does not share it; `but`: one
-    /// socket of that group is the one that asks.
+    /// Whether one who has a port that overlaps does not share it; `but`: one socket of that group is the
+    /// one that asks.
     fn conflicts(
         &self,
         net: usize,
-        addr: SocketAddrV4,
+        bound: Bound,
+        port: u16,
         sharing: Sharing,
         but: Option<Group>,
     ) -> bool {
-        self.refuses(net, addr, |group, users| {
+        self.refuses(net, bound, port, |group, users| {
             if but == Some(*group) && users.total() == 1 {
                 return false;
             }
@@ -225,40 +232,46 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         }
     }
 
-    /// bind() to `addr`, with its port.
+    /// bind() to `bound` and `port`.
     pub fn bind(
         &mut self,
         net: usize,
-        addr: SocketAddrV4,
+        bound: Bound,
+        port: u16,
         sharing: Sharing,
     ) -> Result<Binding, Refused> {
-        if self.conflicts(net, addr, sharing, None) {
+        if self.conflicts(net, bound, port, sharing, None) {
             return Err(Refused::InUse);
         }
-        self.join(Group::new(net, addr, sharing, false))
+        self.join(Group::new(net, bound, port, sharing, false))
     }
 
-    /// bind() to `addr` if nobody has its port, whether they would share it or not: the port is one of
+    /// bind() to `bound` and `port` if nobody has its port, whether they would share it or not: the port is one of
     /// those that are tried for bind() to port 0.
     pub fn bind_free(
         &mut self,
         net: usize,
-        addr: SocketAddrV4,
+        bound: Bound,
+        port: u16,
         sharing: Sharing,
     ) -> Result<Binding, Refused> {
-        if self.refuses(net, addr, |_, _| true) {
+        if self.refuses(net, bound, port, |_, _| true) {
             return Err(Refused::InUse);
         }
-        self.join(Group::new(net, addr, sharing, false))
+        self.join(Group::new(net, bound, port, sharing, false))
     }
 
     /// listen(): from now on the port is shared by SO_REUSEPORT only, as `sharing` says.
     pub fn listen(&mut self, binding: &mut Binding, sharing: Sharing) -> Result<(), Refused> {
-        let (old, addr) = (binding.group, binding.addr());
-        if self.conflicts(old.net, addr, sharing, Some(old)) {
+        let old = binding.group;
+        if self.conflicts(old.net, old.bound, old.port, sharing, Some(old)) {
             return Err(Refused::InUse);
         }
-        let new = Group::new(old.net, addr, sharing, old.chosen);
+        let new = Group {
+            reuse_addr: sharing.reuse_addr,
+            reuse_port: sharing.reuse_port,
+            ..old
+        };
         if new != old {
             self.join(new)?;
             self.leave(old);
@@ -287,17 +300,22 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
     fn connected(&self, tuple: Tuple) -> bool {
         let is = |ip| {
             let wanted = Tuple { ip, ..tuple };
-            let first = self.tuples.first(Bound::Included(&wanted));
+            let first = self.tuples.first(ops::Bound::Included(&wanted));
             first.is_some_and(|(found, ())| match tuple.ip {
-                0 => Tuple { ip: 0, ..found } == wanted,
+                Ip::ANY => {
+                    Tuple {
+                        ip: Ip::ANY,
+                        ..found
+                    } == wanted
+                }
                 _ => found == wanted,
             })
         };
-        is(0) || (tuple.ip != 0 && is(tuple.ip))
+        is(Ip::ANY) || (tuple.ip != Ip::ANY && is(tuple.ip))
     }
 
     /// connect() of a socket that has a port.
-    pub fn connect(&mut self, binding: &mut Binding, remote: SocketAddrV4) -> Result<(), Refused> {
+    pub fn connect(&mut self, binding: &mut Binding, remote: Addr) -> Result<(), Refused> {
         self.disconnect(binding);
         let tuple = binding.tuple(remote);
         if self.connected(tuple) {
@@ -308,21 +326,22 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         Ok(())
     }
 
-    /// connect() of a socket without a port, from `addr` with one of those that are tried: one that no
-    /// program has bound.
+    /// connect() of a socket without a port, from one of those that are tried: one that no program has
+    /// bound. From which address is not known yet; only that it is of `remote`'s family.
     pub fn connect_from(
         &mut self,
         net: usize,
-        addr: SocketAddrV4,
+        port: u16,
         sharing: Sharing,
-        remote: SocketAddrV4,
+        remote: Addr,
     ) -> Result<Binding, Refused> {
-        let lowest = Group::lowest(net, addr.port(), false, 0);
-        let first = self.groups.first(Bound::Included(&lowest));
-        if first.is_some_and(|(g, _)| (g.net, g.port, g.chosen) == (net, addr.port(), false)) {
+        let lowest = Group::lowest(net, port, false, Ip::ANY);
+        let first = self.groups.first(ops::Bound::Included(&lowest));
+        if first.is_some_and(|(g, _)| (g.net, g.port, g.chosen) == (net, port, false)) {
             return Err(Refused::InUse);
         }
-        let group = Group::new(net, addr, sharing, true);
+        let bound = Bound::new(remote.ip.any_of_family(), true);
+        let group = Group::new(net, bound, port, sharing, true);
         let mut binding = Binding {
             group,
             listening: false,
@@ -417,16 +436,21 @@ impl Iterator for Search {
 }
 
 /// A number that depends on both ends of a connection and that nobody can guess who does not know `secret`.
-pub fn hash(secret: u64, net: usize, local: SocketAddrV4, remote: SocketAddrV4) -> u64 {
-    let ips = (u64::from(u32::from(*local.ip())) << 32) | u64::from(u32::from(*remote.ip()));
-    let ports = (u64::from(local.port()) << 16) | u64::from(remote.port());
+pub fn hash(secret: u64, net: usize, local: Addr, remote: Addr) -> u64 {
+    let ports = (u64::from(local.port) << 16) | u64::from(remote.port);
+    let scopes = (u64::from(local.ip.scope()) << 32) | u64::from(remote.ip.scope());
+    let halves = |ip: Ip| {
+        let all = u128::from_be_bytes(ip.octets());
+        [(all >> 64) as u64, all as u64]
+    };
+    let ([a, b], [c, d]) = (halves(local.ip), halves(remote.ip));
     // splitmix64's output function.
     let mix = |x: u64| {
         let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     };
-    [ips, ports, net as u64]
+    [a, b, c, d, scopes, ports, net as u64]
         .into_iter()
         .fold(mix(secret), |h, word| {
             mix((h ^ word).wrapping_add(secret.rotate_left(32)))

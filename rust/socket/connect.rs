@@ -4,8 +4,6 @@
 
 #![deny(unsafe_code)]
 
-use core::net::{Ipv4Addr, SocketAddrV4};
-
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -17,6 +15,7 @@ use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
+use crate::proto::addr::{Addr, Bound, Ip};
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
@@ -24,9 +23,10 @@ use crate::proto::ChanId;
 use crate::transport::link::{Chance, Link};
 
 impl Sock {
-    /// bind(): EINVAL when bound or connected, EADDRINUSE, EADDRNOTAVAIL (not an address of
-    /// this host), EACCES (a privileged port). Sleeps.
-    pub(super) fn bind(this: &Arc<Self>, addr: SocketAddrV4) -> Result {
+    /// bind(): EINVAL when bound or connected, or an address that cannot be meant, EADDRINUSE, EADDRNOTAVAIL (not an
+    /// address of this host), ENODEV (a link-local address on an interface that there is not), EACCES (a
+    /// privileged port). Sleeps.
+    pub(super) fn bind(this: &Arc<Self>, mut addr: Addr) -> Result {
         let _config = this.config.lock();
         {
             let inner = this.inner.lock();
@@ -35,22 +35,36 @@ impl Sock {
             }
         }
         let sk = this.sk().ok_or(EINVAL)?;
-        if addr.port() != 0 && !sk.may_bind_port(addr.port()) {
+        if addr.port != 0 && !sk.may_bind_port(addr.port) {
             return Err(EACCES);
         }
-        if !addr.ip().is_unspecified() && !this.net.is_local(*addr.ip()) {
-            return Err(EADDRNOTAVAIL());
+        if addr.ip.is_link_local() && addr.ip.scope() == 0 {
+            addr.ip = on_interface(addr.ip, sk.bound_dev_if())?;
         }
-        this.bind_port(addr)
+        match addr.ip.v4() {
+            Some(_) if this.v6 && sk.is_v6only() => return Err(EINVAL),
+            None if addr.ip.is_for_many() => return Err(EINVAL),
+            _ if addr.ip.is_any() => {}
+            Some(v4) if this.net.is_local(v4) => {}
+            None if this.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
+            _ => return Err(EADDRNOTAVAIL()),
+        }
+        this.bind_port(addr)?;
+        if this.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
+            // As TCP has it.
+            sk.set_v6only(true);
+        }
+        Ok(())
     }
 
     /// Binds a port if none is bound yet. Under `config`.
-    pub(super) fn bind_port(&self, addr: SocketAddrV4) -> Result {
+    pub(super) fn bind_port(&self, addr: Addr) -> Result {
         if self.inner.lock().binding.is_some() {
             return Ok(());
         }
         let sk = self.sk().ok_or(EINVAL)?;
-        let binding = ports::bind(&self.host.ports, &self.net, addr, &sk)?;
+        let bound = Bound::new(addr.ip, sk.is_v6only());
+        let binding = ports::bind(&self.host.ports, &self.net, bound, addr.port, &sk)?;
         self.set_binding(&sk, binding);
         Ok(())
     }
@@ -61,13 +75,13 @@ impl Sock {
         let was = inner.state_was();
         inner.binding = Some(binding);
         inner.local = addr;
+        sk.set_local(addr.into());
         inner.tell_state(was);
-        sk.set_local(addr);
     }
 
     /// Takes the connection to `remote` for the port that is bound, or chooses a port for it. Under
     /// `config`.
-    fn take_connection(&self, remote: SocketAddrV4) -> Result {
+    fn take_connection(&self, remote: Addr) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = self.inner.lock().binding;
         let binding = match bound {
@@ -109,7 +123,7 @@ impl Sock {
     }
 
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
-    pub(super) fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result {
+    pub(super) fn connect(this: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
         {
             let _config = this.config.lock();
             let (phase, untold) = {
@@ -182,7 +196,7 @@ impl Sock {
     }
 
     /// Starts an attempt. What fails at once is told here, and leaves nothing for SO_ERROR.
-    fn begin_attempt(this: &Arc<Self>, addr: SocketAddrV4) -> Result {
+    fn begin_attempt(this: &Arc<Self>, addr: Addr) -> Result {
         let started = Sock::start_connect(this, addr);
         if started.is_err() && matches!(this.inner.lock().phase, Phase::Failed) {
             let _ = this.take_error();
@@ -191,20 +205,14 @@ impl Sock {
         started
     }
 
-    fn start_connect(this: &Arc<Self>, mut addr: SocketAddrV4) -> Result {
-        if addr.port() == 0 {
+    fn start_connect(this: &Arc<Self>, mut addr: Addr) -> Result {
+        addr.ip = this.reachable(addr.ip)?;
+        if addr.port == 0 {
             return Err(ECONNREFUSED());
         }
-        if addr.ip().is_broadcast() || addr.ip().is_multicast() {
-            return Err(ENETUNREACH());
-        }
-        if addr.ip().is_unspecified() {
-            // As TCP has it: this host.
-            addr.set_ip(Ipv4Addr::LOCALHOST);
-        }
         let sk = this.sk().ok_or(EINVAL)?;
-        let local = *this.inner.lock().local.ip();
-        if !sk.device_allows(local, *addr.ip()) {
+        let local = this.inner.lock().local.ip;
+        if !sk.device_allows(Addr::new(local, 0).into(), addr.into()) {
             return Err(ENETUNREACH());
         }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
@@ -228,6 +236,36 @@ impl Sock {
         opened
     }
 
+    /// The address by which connect() reaches `ip`. EINVAL (link-local, and no interface is given, or another one
+    /// than the socket is bound to; the socket is bound to IPv6 and `ip` is not), EAFNOSUPPORT (the other way
+    /// round), ENETUNREACH (for many; of IPv4 and the socket is for IPv6 alone).
+    fn reachable(&self, mut ip: Ip) -> Result<Ip> {
+        let sk = self.sk().ok_or(EINVAL)?;
+        let bound = self.inner.lock().binding.map(|b| b.addr().ip);
+        let bound = bound.filter(|ip| *ip != Ip::ANY);
+        if ip.is_for_many() {
+            return Err(ENETUNREACH());
+        }
+        if ip.is_any() {
+            // As TCP has it: this host.
+            ip = bound.filter(|ip| ip.is_v4()).unwrap_or(ip);
+            ip = ip.loopback_of_family();
+        }
+        if ip.is_link_local() {
+            let own = bound.map_or(0, Ip::scope);
+            let own = if own == 0 { sk.bound_dev_if() } else { own };
+            ip = on_interface(ip, own)?;
+        }
+        if ip.is_v4() && self.v6 && sk.is_v6only() {
+            return Err(ENETUNREACH());
+        }
+        match bound {
+            Some(own) if own.is_v4() && !ip.is_v4() => Err(EAFNOSUPPORT()),
+            Some(own) if !own.is_v4() && ip.is_v4() => Err(EINVAL),
+            _ => Ok(ip),
+        }
+    }
+
     /// Makes the channel and asks for it to be opened on a link to `remote`; `again`: as another try of
     /// this one of the program's connects.
     fn open_channel(this: &Arc<Self>, again: Option<u32>) -> Result {
@@ -238,14 +276,14 @@ impl Sock {
         this.promise_small()?;
         let limits = this.inner.lock().limits;
         let chan = Chan::submit(&this.host, this, |id| {
-            Channel::connect(id, local.port(), remote.port(), limits)
+            Channel::connect(id, local.port, remote.port, limits)
         })?;
         let id = chan.id().unwrap_or_default();
         let most = params::CONNECT_TIMEOUT_MS.get();
         let most = this.user_timeout_ms().map_or(most, |ms| ms.min(most));
         let timeout = u64::from(most) * 1_000_000;
-        let bind_to = (!local.ip().is_unspecified()).then(|| *local.ip());
-        let link = Host::link_to(&this.host, &this.net, bind_to, *remote.ip())?;
+        let bind_to = (!local.ip.is_any()).then_some(local.ip);
+        let link = Host::link_to(&this.host, &this.net, bind_to, remote.ip)?;
         let released = {
             let mut inner = this.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);
@@ -394,15 +432,26 @@ impl Sock {
     }
 
     /// The channel that connect() asked for is open. Called under `inner`.
-    pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ipv4Addr) {
+    pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ip) {
         inner.phase = Phase::Connected;
         inner.deadline = None;
-        inner.local.set_ip(local_ip);
+        inner.local.ip = local_ip;
         if let Some(sk) = &inner.sk {
-            sk.set_local(inner.local);
-            sk.set_remote(inner.remote);
+            sk.set_local(inner.local.into());
+            sk.set_remote(inner.remote.into());
             sk.set_state(SkState::Established);
         }
         trace::connect(|| (inner.ends(), 0));
+    }
+}
+
+/// A link-local address with the interface that it names, or else `own`, that of the socket. EINVAL if there is
+/// neither, or they are not the same.
+fn on_interface(ip: Ip, own: u32) -> Result<Ip> {
+    match (ip.scope(), own) {
+        (0, 0) => Err(EINVAL),
+        (0, own) => Ok(Ip::new(ip.v6(), own)),
+        (given, own) if own != 0 && given != own => Err(EINVAL),
+        _ => Ok(ip),
     }
 }

@@ -9,6 +9,7 @@ use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::Sock;
+use crate::proto::addr::Ip;
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::Phase;
 use crate::uapi;
@@ -87,10 +88,10 @@ impl Sock {
         uapi::zrs_info {
             state: state_of(&inner),
             channel,
-            local_addr: u32::from_ne_bytes(inner.local.ip().octets()),
-            remote_addr: u32::from_ne_bytes(inner.remote.ip().octets()),
-            local_port: inner.local.port().to_be(),
-            remote_port: inner.remote.port().to_be(),
+            local_addr: be32(inner.local.ip),
+            remote_addr: be32(inner.remote.ip),
+            local_port: inner.local.port.to_be(),
+            remote_port: inner.remote.port.to_be(),
             uid: sk.as_ref().map_or(0, |sk| sk.uid()),
             inode: sk.as_ref().map_or(0, |sk| sk.ino()),
             tx_bytes: self.counters.tx_bytes.get(),
@@ -111,6 +112,15 @@ impl Sock {
                 Phase::Listening { .. } => inner.backlog as u32,
                 _ => 0,
             },
+            local_addr6: inner.local.ip.octets(),
+            remote_addr6: inner.remote.ip.octets(),
+            family: if self.v6 {
+                uapi::AF_INET6
+            } else {
+                uapi::AF_INET
+            },
+            local_scope_id: inner.local.ip.scope(),
+            remote_scope_id: inner.remote.ip.scope(),
             ..Default::default()
         }
     }
@@ -123,6 +133,11 @@ fn put_int(arg: usize, value: u64) -> Result<i32> {
         .writer()
         .write(&value)?;
     Ok(0)
+}
+
+/// An address as `struct sockaddr_in` has it; 0 if it is not one of IPv4.
+pub(crate) fn be32(ip: Ip) -> u32 {
+    ip.v4().map_or(0, |v4| u32::from_ne_bytes(v4.octets()))
 }
 
 /// `ZRS_STATE_*`.

@@ -4,18 +4,17 @@
 
 #![deny(unsafe_code)]
 
-use core::net::{Ipv4Addr, SocketAddrV4};
-
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Sock, ORPHAN_NS};
+use super::{any, Sock, ORPHAN_NS};
 use crate::host::{Chan, Host};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::WaitMode;
+use crate::proto::addr::Addr;
 use crate::proto::channel::{Channel, Limits};
 use crate::proto::readiness::Phase;
 use crate::proto::wire::{Header, Refusal};
@@ -34,7 +33,7 @@ impl Sock {
             _ => return Err(EINVAL),
         }
         this.set_backlog(backlog)?;
-        this.bind_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        this.bind_port(any(this.v6))?;
         let (sk, mut binding) = {
             let inner = this.inner.lock();
             (
@@ -179,8 +178,8 @@ impl Sock {
         let theirs = Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
         // Takes the link's lock, which comes before a socket's.
-        let local = SocketAddrV4::new(link.local_ip(), dst);
-        let remote = SocketAddrV4::new(link.remote_ip(), src);
+        let local = Addr::new(link.local_ip(), dst);
+        let remote = Addr::new(link.remote_ip(), src);
         let listener = host.ports.lock().listener(&link.net, local, remote);
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
@@ -189,11 +188,12 @@ impl Sock {
             let inner = listener.inner.lock();
             (inner.owner.clone(), inner.options.clone(), inner.sk.clone())
         };
-        let sk = sk.filter(|sk| sk.device_allows(*local.ip(), *remote.ip()));
+        let sk = sk.filter(|sk| sk.device_allows(local.into(), remote.into()));
         let Some(limits) = sk.map(|sk| Sock::limits_of(&sk)) else {
             return Ok(Err(Refusal::NoListener));
         };
-        let child = listener.charge(|| Sock::new(host.clone(), link.net.clone(), owner));
+        let child =
+            listener.charge(|| Sock::new(host.clone(), link.net.clone(), listener.v6, owner));
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };

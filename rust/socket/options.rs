@@ -21,6 +21,9 @@ use crate::proto::tcp_info::{self, TcpInfo};
 use crate::uapi;
 
 const SOL_IP: i32 = 0;
+/// Whether a socket of AF_INET6 is for IPv6 alone.
+const SOL_IPV6: i32 = 41;
+const IPV6_V6ONLY: i32 = 26;
 const TCP_INFO: i32 = 11;
 /// A connect that brings data with it: refused as TCP does where it is switched off.
 const TCP_FASTOPEN_CONNECT: i32 = 30;
@@ -57,8 +60,19 @@ impl Sock {
                 Ok(())
             }
             (SOL_IP, _) => this.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
+            (SOL_IPV6, IPV6_V6ONLY) if this.v6 => this.set_v6only(val.read::<i32>()? != 0),
             _ => Err(ENOPROTOOPT()),
         }
+    }
+
+    /// IPV6_V6ONLY. EINVAL once the socket has a port.
+    fn set_v6only(&self, on: bool) -> Result {
+        let _config = self.config.lock();
+        if self.inner.lock().binding.is_some() {
+            return Err(EINVAL);
+        }
+        self.sk().ok_or(EINVAL)?.set_v6only(on);
+        Ok(())
     }
 
     fn set_tcp_option(&self, name: i32, value: i32) -> Result {
@@ -104,6 +118,10 @@ impl Sock {
             (SOL_IP, _) => {
                 let value = this.sk().ok_or(EINVAL)?.ip_option(name);
                 out.write_small(value.ok_or(ENOPROTOOPT())?)
+            }
+            (SOL_IPV6, IPV6_V6ONLY) if this.v6 => {
+                let on = this.sk().is_some_and(|sk| sk.is_v6only());
+                out.write(&i32::from(on))
             }
             _ => Err(ENOPROTOOPT()),
         }

@@ -10,8 +10,7 @@
 
 #![deny(unsafe_code)]
 
-use core::net::{Ipv4Addr, SocketAddrV4};
-use core::ops::Bound;
+use core::ops;
 
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
@@ -22,6 +21,7 @@ use crate::kern::errno::*;
 use crate::kern::net::Net;
 use crate::kern::sock::Sk;
 use crate::kern::task::{cond_resched, random_u64};
+use crate::proto::addr::{Addr, Bound, Ip};
 use crate::proto::ports::{
     hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
 };
@@ -37,11 +37,11 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for RBTree<K, V> {
         RBTree::get_mut(self, key)
     }
 
-    fn first(&self, from: Bound<&K>) -> Option<(K, V)> {
+    fn first(&self, from: ops::Bound<&K>) -> Option<(K, V)> {
         let (key, excluded) = match from {
-            Bound::Included(key) => (key, false),
-            Bound::Excluded(key) => (key, true),
-            Bound::Unbounded => return self.iter().next().map(|(k, v)| (*k, *v)),
+            ops::Bound::Included(key) => (key, false),
+            ops::Bound::Excluded(key) => (key, true),
+            ops::Bound::Unbounded => return self.iter().next().map(|(k, v)| (*k, *v)),
         };
         let cursor = self.cursor_lower_bound(key)?;
         let (k, v) = match cursor.current() {
@@ -63,8 +63,8 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for RBTree<K, V> {
     }
 }
 
-/// Where sockets listen: namespace, port, address (0: all).
-type Place = (usize, u16, u32);
+/// Where sockets listen: namespace, port, and what they are bound to.
+type Place = (usize, u16, Bound);
 
 /// The bound ports of the host.
 pub(crate) struct Ports {
@@ -79,8 +79,8 @@ pub(crate) struct Ports {
     counters: [u32; COUNTERS],
 }
 
-fn place(net: &Net, addr: SocketAddrV4) -> Place {
-    (net.id(), addr.port(), u32::from(*addr.ip()))
+fn place(net: &Net, binding: &Binding) -> Place {
+    (net.id(), binding.addr().port, binding.bound())
 }
 
 fn sharing(sk: &Sk) -> Sharing {
@@ -98,38 +98,33 @@ fn errno_of(refused: Refused) -> Error {
     }
 }
 
-/// Binds `addr`, or a free port at its address when its port is 0. EADDRINUSE (also when no port is
-/// free), ENOMEM. Sleeps.
+/// Binds `port` at `bound`, or a free port when it is 0. EADDRINUSE (also when no port is free),
+/// ENOMEM. Sleeps.
 pub(super) fn bind(
     ports: &Mutex<Ports>,
     net: &Net,
-    addr: SocketAddrV4,
+    bound: Bound,
+    port: u16,
     sk: &Sk,
 ) -> Result<Binding> {
     let sharing = sharing(sk);
-    if addr.port() != 0 {
-        let bound = ports.lock().space.bind(net.id(), addr, sharing);
-        return bound.map_err(errno_of);
+    if port != 0 {
+        let binding = ports.lock().space.bind(net.id(), bound, port, sharing);
+        return binding.map_err(errno_of);
     }
     let (low, high) = sk.port_range();
     let search = Search::for_bind(low, high, random_u64() as u32);
     let found = find(ports, net, search, |ports, port, _| {
-        let addr = SocketAddrV4::new(*addr.ip(), port);
-        ports.space.bind_free(net.id(), addr, sharing)
+        ports.space.bind_free(net.id(), bound, port, sharing)
     });
     found?.ok_or(EADDRINUSE())
 }
 
 /// A port for a connection to `remote`, shared with connections to others: as `proto/ports.rs` says.
 /// EADDRNOTAVAIL (none is free), ENOMEM. Sleeps.
-pub(super) fn connect(
-    ports: &Mutex<Ports>,
-    net: &Net,
-    remote: SocketAddrV4,
-    sk: &Sk,
-) -> Result<Binding> {
+pub(super) fn connect(ports: &Mutex<Ports>, net: &Net, remote: Addr, sk: &Sk) -> Result<Binding> {
     let sharing = sharing(sk);
-    let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    let any = Addr::new(Ip::ANY, 0);
     let (low, high) = sk.port_range();
     let (search, counter) = {
         let ports = ports.lock();
@@ -140,8 +135,7 @@ pub(super) fn connect(
         (search, counter)
     };
     let found = find(ports, net, search, |ports, port, tried| {
-        let addr = SocketAddrV4::new(*any.ip(), port);
-        let found = ports.space.connect_from(net.id(), addr, sharing, remote)?;
+        let found = ports.space.connect_from(net.id(), port, sharing, remote)?;
         ports.counters[counter] = ports.counters[counter].wrapping_add(tried);
         Ok(found)
     });
@@ -190,7 +184,7 @@ impl Ports {
     }
 
     /// A socket with a port connects to `remote`. EADDRNOTAVAIL (another one is), ENOMEM.
-    pub(super) fn reconnect(&mut self, binding: &mut Binding, remote: SocketAddrV4) -> Result {
+    pub(super) fn reconnect(&mut self, binding: &mut Binding, remote: Addr) -> Result {
         self.space.connect(binding, remote).map_err(errno_of)
     }
 
@@ -207,15 +201,14 @@ impl Ports {
     /// `sock` listens at the port it has bound. EADDRINUSE (it is shared with others), ENOMEM.
     pub(super) fn listen(&mut self, sock: &Arc<Sock>, binding: &mut Binding, sk: &Sk) -> Result {
         self.space.listen(binding, sharing(sk)).map_err(errno_of)?;
-        let entered = self.enter(sock, binding.addr());
+        let entered = self.enter(sock, place(&sock.net, binding));
         if entered.is_err() {
             self.unlisten(sock, binding);
         }
         entered
     }
 
-    fn enter(&mut self, sock: &Arc<Sock>, addr: SocketAddrV4) -> Result {
-        let place = place(&sock.net, addr);
+    fn enter(&mut self, sock: &Arc<Sock>, place: Place) -> Result {
         if self.listeners.get(&place).is_none() {
             self.listeners
                 .try_create_and_insert(place, KVec::new(), GFP_KERNEL)?;
@@ -233,7 +226,7 @@ impl Ports {
     /// `sock` listens no more.
     pub(super) fn unlisten(&mut self, sock: &Arc<Sock>, binding: &mut Binding) {
         self.space.unlisten(binding);
-        let place = place(&sock.net, binding.addr());
+        let place = place(&sock.net, binding);
         let Some(here) = self.listeners.get_mut(&place) else {
             return;
         };
@@ -254,17 +247,14 @@ impl Ports {
         (*of == net.id()).then(|| (*serial, sock.clone()))
     }
 
-    /// Who listens at `local`, for a connection from `remote`: at this address if somebody does, else
-    /// at all; of several always the same one for the same remote address.
-    pub(crate) fn listener(
-        &self,
-        net: &Net,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
-    ) -> Option<Arc<Sock>> {
-        let all = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
-        let at = |addr| self.listeners.get(&place(net, addr));
-        let here = at(local).or_else(|| at(all))?;
+    /// Who listens at `local`, for a connection from `remote`: at this address if somebody does, else at all of
+    /// its family, else at all; of several always the same one for the same remote address.
+    pub(crate) fn listener(&self, net: &Net, local: Addr, remote: Addr) -> Option<Arc<Sock>> {
+        let all = Bound::new(local.ip.any_of_family(), true);
+        let places = [Bound::new(local.ip, false), all, Bound::new(Ip::ANY, false)];
+        let here = places
+            .into_iter()
+            .find_map(|bound| self.listeners.get(&(net.id(), local.port, bound)))?;
         let hash = hash(self.secret, net.id(), local, remote) >> 32;
         let index = (hash * here.len() as u64) >> 32;
         here.get(index as usize).map(|(_, sock)| sock.clone())

@@ -7,7 +7,7 @@
 
 #![deny(unsafe_code)]
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use kernel::alloc::AllocError;
 use kernel::prelude::*;
@@ -27,6 +27,7 @@ use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::params;
 use crate::pr_warn_ratelimited;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::wire::{Hello, Refusal};
@@ -73,11 +74,22 @@ fn failure_of(e: Error) -> Failure {
     }
 }
 
-fn ipv4(addr: Option<SocketAddr>) -> Option<(Ipv4Addr, u16)> {
-    match addr? {
-        SocketAddr::V4(a) => Some((*a.ip(), a.port())),
-        SocketAddr::V6(_) => None,
+/// An address as the connection manager takes it.
+fn to_cm(ip: Ip, port: u16) -> SocketAddr {
+    match ip.v4() {
+        Some(v4) => SocketAddrV4::new(v4, port).into(),
+        None => SocketAddrV6::from(Addr::new(ip, port)).into(),
     }
+}
+
+/// An address of `id`'s as links have it.
+fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
+    let addr = addr?;
+    let ip = match addr.ip() {
+        IpAddr::V4(v4) => v4.into(),
+        IpAddr::V6(v6) => Ip::new(v6, id.interface()),
+    };
+    Some(Addr::new(ip, addr.port()))
 }
 
 /// Starts the connection, or tries again to resolve the address. In a kernel thread; sleeps.
@@ -99,12 +111,12 @@ fn try_connect(link: &Arc<Link>) -> Result {
     let _ = id.set_ack_timeout(params::ack_timeout());
     link.keep(&id)?;
     let to = link.service();
-    let from = IpAddr::V4(link.local_ip());
+    let from = link.local_ip();
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
     for _ in 0..ports {
         let n = NEXT.fetch_add(1, Relaxed) % ports;
         let port = RESERVED_PORTS.end - 1 - n as u16;
-        match id.resolve_addr(Some(SocketAddr::new(from, port)), to, RESOLVE_MS.start) {
+        match id.resolve_addr(Some(to_cm(from, port)), to, RESOLVE_MS.start) {
             Err(e) if e == EADDRINUSE() => continue,
             result => return result,
         }
@@ -167,8 +179,8 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     tx.free = free;
     tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
     tx.bound_bulk(rate, params::BULK_US.get(), Cache::chunk(rate));
-    if let Some((ip, _)) = ipv4(id.local_addr()) {
-        tx.local = ip;
+    if let Some(addr) = of_cm(id, id.local_addr()) {
+        tx.local = addr.ip;
     }
     Ok(())
 }
@@ -213,10 +225,7 @@ impl Link {
     }
 
     fn service(&self) -> SocketAddr {
-        SocketAddr::new(
-            IpAddr::V4(self.remote_ip()),
-            params::SERVICE_PORT.get() as u16,
-        )
+        to_cm(self.remote_ip(), params::SERVICE_PORT.get() as u16)
     }
 
     /// An attempt at resolving the address took too long: tries again, with more patience. In the
@@ -351,15 +360,18 @@ impl Listener {
         let id = CmId::new(net, Arc::new(listener, GFP_KERNEL)?)?;
         STATS.resources_made.add(1);
         let port = params::SERVICE_PORT.get() as u16;
-        id.bind_addr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port))?;
+        // For both families, whatever the namespace's bindv6only says.
+        id.set_afonly(false)?;
+        id.bind_addr(to_cm(Ip::ANY, port))?;
         id.listen(64)?;
         Ok(id)
     }
 
     fn request(&self, id: CmId, private_data: &[u8]) -> Result {
-        let (remote, port) = ipv4(id.remote_addr()).ok_or(EAFNOSUPPORT())?;
-        let (local, _) = ipv4(id.local_addr()).ok_or(EAFNOSUPPORT())?;
-        if !RESERVED_PORTS.contains(&port) {
+        let from = of_cm(&id, id.remote_addr()).ok_or(EAFNOSUPPORT())?;
+        let to = of_cm(&id, id.local_addr()).ok_or(EAFNOSUPPORT())?;
+        let (remote, local) = (from.ip, to.ip);
+        if !RESERVED_PORTS.contains(&from.port) {
             pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
         }

@@ -12,8 +12,6 @@
 
 #![deny(unsafe_code)]
 
-use core::net::{Ipv4Addr, SocketAddrV4};
-
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
@@ -40,6 +38,7 @@ use crate::kern::wait::WaitQueue;
 use crate::kern::work::cancel_delayed;
 use crate::params;
 use crate::pr_warn_ratelimited;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::roster::Line;
@@ -66,7 +65,7 @@ pub(crate) struct Link {
     pub(crate) id: u32,
     pub(crate) host: Arc<Host>,
     pub(crate) net: Net,
-    remote: Ipv4Addr,
+    remote: Ip,
     /// Blocks with this link's data that nobody has read.
     pub(super) held: Atomic<u32>,
     /// The peer has made the link: it carries none of our connects, for the address that the peer
@@ -179,7 +178,7 @@ pub(super) struct Tx {
     /// The peer has taken it for a former one.
     stale: bool,
     why: Failure,
-    pub(super) local: Ipv4Addr,
+    pub(super) local: Ip,
     pub(super) queues: Option<Queues>,
     pub(super) flow: Option<LinkFlow>,
     /// The side that accepts knows the peer's terms before the link is up.
@@ -270,8 +269,8 @@ impl Link {
     pub(crate) fn new(
         host: &Arc<Host>,
         net: &Net,
-        local: Option<Ipv4Addr>,
-        remote: Ipv4Addr,
+        local: Option<Ip>,
+        remote: Ip,
         accepted: bool,
     ) -> Result<Arc<Self>> {
         static LAST: Atomic<u32> = Atomic::new(0);
@@ -308,7 +307,7 @@ impl Link {
                     was_up: false,
                     stale: false,
                     why: Failure::LinkLost,
-                    local: local.unwrap_or(Ipv4Addr::UNSPECIFIED),
+                    local: local.unwrap_or(remote.any_of_family()),
                     queues: None,
                     flow: None,
                     terms: None,
@@ -359,12 +358,12 @@ impl Link {
     }
 
     /// The peer's address.
-    pub(crate) fn remote_ip(&self) -> Ipv4Addr {
+    pub(crate) fn remote_ip(&self) -> Ip {
         self.remote
     }
 
     /// Our address; unspecified while it is not known yet.
-    pub(crate) fn local_ip(&self) -> Ipv4Addr {
+    pub(crate) fn local_ip(&self) -> Ip {
         self.tx.lock().local
     }
 
@@ -472,11 +471,11 @@ impl Link {
     }
 
     /// Whom an event is about: between `local` and the peer.
-    fn ends(&self, local: Ipv4Addr) -> Ends {
+    fn ends(&self, local: Ip) -> Ends {
         Ends {
             chan: (0, 0),
-            local: SocketAddrV4::new(local, 0).into(),
-            remote: SocketAddrV4::new(self.remote, 0).into(),
+            local: Addr::new(local, 0).into(),
+            remote: Addr::new(self.remote, 0).into(),
         }
     }
 
@@ -600,7 +599,7 @@ impl Link {
 
     /// Ends the link; whether it was at work and carried channels, and our address, if it has ended
     /// just now.
-    fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ipv4Addr)> {
+    fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ip)> {
         let ended = {
             let mut tx = self.tx.lock();
             if tx.state == LinkState::Down {

@@ -8,9 +8,11 @@
 # These stay put: the selftests use them.
 ADDR_A=10.77.0.1
 ADDR_B=10.77.0.2
+ADDR6_A=fd77::1
+ADDR6_B=fd77::2
 DEV_A=rxeA
 DEV_B=rxeB
-export ADDR_A ADDR_B DEV_A DEV_B
+export ADDR_A ADDR_B ADDR6_A ADDR6_B DEV_A DEV_B
 
 A() { ip netns exec zrsA "$@"; }
 B() { ip netns exec zrsB "$@"; }
@@ -22,14 +24,15 @@ hosts_up() {
 		netns add zrsB
 		link add va netns zrsA mtu 9000 type veth peer name vb netns zrsB mtu 9000
 	BATCH
-	host_up zrsA va "$ADDR_A" "$DEV_A" && host_up zrsB vb "$ADDR_B" "$DEV_B"
+	host_up zrsA va "$ADDR_A" "$DEV_A" "$ADDR6_A" && host_up zrsB vb "$ADDR_B" "$DEV_B" "$ADDR6_B"
 }
 
-# host_up NAMESPACE NETDEV ADDRESS RDMA-DEVICE
+# host_up NAMESPACE NETDEV ADDRESS RDMA-DEVICE [IPV6-ADDRESS]
 host_up() {
 	ip -n "$1" -batch - <<-BATCH || return 1
 		link set lo up
 		addr add $3/24 dev $2
+		${5:+addr add $5/64 dev $2 nodad}
 		link set $2 up
 	BATCH
 	ip netns exec "$1" rdma link add "$4" type rxe netdev "$2"

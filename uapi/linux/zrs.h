@@ -2,9 +2,9 @@
 /*
  * ZRS, Zero-copy RDMA Sockets: the interface between the module and programs.
  *
- * A program gets a ZRS socket by socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS) or
- * by ZRS_IOC_SOCKET on /dev/zrs; from then on it is an ordinary socket. What
- * is in this file goes beyond the socket calls: the receive ring, information
+ * A program gets a ZRS socket by socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS), the
+ * same with AF_INET6, or ZRS_IOC_SOCKET on /dev/zrs; from then on it is an
+ * ordinary socket. What is in this file goes beyond the socket calls: the receive ring, information
  * and counters.
  *
  * All structures have a fixed size and explicit padding. Fields named
@@ -33,6 +33,7 @@
 #define ZRS_FEATURE_RING_WAIT	(1ULL << 2)	/* ZRS_IOC_RING_WAIT */
 #define ZRS_FEATURE_RECV_MAP	(1ULL << 3)	/* ZRS_IOC_RECV_MAP */
 #define ZRS_FEATURE_ESCAPE	(1ULL << 4)	/* ZRS_RX_RING_ESCAPE, ZRS_IOC_CACHE */
+#define ZRS_FEATURE_IPV6	(1ULL << 5)	/* AF_INET6; local_addr6 and so on */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -52,7 +53,7 @@ struct zrs_ioc_version {
  * socket(family, type | flags, IPPROTO_ZRS), and fails as that does.
  */
 struct zrs_ioc_socket {
-	__u32 family;		/* in: AF_INET */
+	__u32 family;		/* in: AF_INET, AF_INET6 */
 	__u32 type;		/* in: SOCK_STREAM */
 	__u32 flags;		/* in: SOCK_NONBLOCK, SOCK_CLOEXEC */
 	__u32 reserved;
@@ -116,7 +117,7 @@ struct zrs_ioc_pool {
 struct zrs_ioc_link {
 	__u64 cursor;		/* in, out */
 	char device[ZRS_NAME_LEN];
-	__be32 local_addr;
+	__be32 local_addr;	/* 0: not IPv4 */
 	__be32 remote_addr;
 	__u32 state;		/* ZRS_LINK_* */
 	__u32 channels;		/* channels on it now */
@@ -129,6 +130,10 @@ struct zrs_ioc_link {
 	__u64 waits;		/* how often a sender found the link without room */
 	__u32 id;		/* its number since the module was loaded */
 	__u32 reserved;
+	__u8 local_addr6[16];	/* an IPv4 address is v4-mapped */
+	__u8 remote_addr6[16];
+	__u32 scope_id;		/* interface of link-local addresses, else 0 */
+	__u32 reserved1;
 };
 
 #define ZRS_LINK_CONNECTING	1
@@ -143,7 +148,7 @@ struct zrs_ioc_link {
 struct zrs_info {
 	__u32 state;		/* ZRS_STATE_* */
 	__u32 channel;		/* host-wide number Q, 0: none */
-	__be32 local_addr;
+	__be32 local_addr;	/* 0: not IPv4 */
 	__be32 remote_addr;
 	__be16 local_port;
 	__be16 remote_port;
@@ -162,6 +167,12 @@ struct zrs_info {
 	__u32 link;		/* id of its link in ZRS_IOC_LINK, 0: none */
 	__u32 backlog_max;	/* listening: as many may wait */
 	__u64 reserved[3];
+	__u8 local_addr6[16];	/* an IPv4 address is v4-mapped */
+	__u8 remote_addr6[16];
+	__u32 family;		/* AF_INET, AF_INET6: the socket's */
+	__u32 local_scope_id;	/* interface of a link-local address, else 0 */
+	__u32 remote_scope_id;
+	__u32 reserved1;
 };
 
 #define ZRS_STATE_CLOSED	0

@@ -13,7 +13,7 @@ use super::{
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
-    sockaddr_in, socket_addr, Object, Shutdown, Sk, SkRef, POLL_BUSY_LOOP,
+    sockaddr_in, socket_addr, v6, Object, Shutdown, Sk, SkRef, POLL_BUSY_LOOP,
 };
 use crate::{
     bindings,
@@ -23,7 +23,7 @@ use core::{
     cell::UnsafeCell,
     marker::PhantomData,
     mem::{ManuallyDrop, MaybeUninit},
-    net::SocketAddrV4,
+    net::SocketAddrV6,
     ptr,
 };
 use kernel::{
@@ -49,14 +49,28 @@ impl<V> CStatic<V> {
     }
 }
 
-/// The protocol, and its entry in the table of AF_INET: `SocketFamily` fills and registers them.
-pub(super) static PROTO: CStatic<bindings::proto> = CStatic::new();
-pub(super) static PROTO_SW: CStatic<bindings::inet_protosw> = CStatic::new();
+/// The protocol, and its entry in the table of a family: `SocketFamily` fills and registers them.
+pub(super) struct Registered {
+    pub(super) proto: CStatic<bindings::proto>,
+    pub(super) sw: CStatic<bindings::inet_protosw>,
+}
+
+impl Registered {
+    const fn new() -> Self {
+        Self {
+            proto: CStatic::new(),
+            sw: CStatic::new(),
+        }
+    }
+}
+
+pub(super) static INET: Registered = Registered::new();
+pub(super) static INET6: Registered = Registered::new();
 
 /// The functions for a `T`.
 ///
-/// The safety of all that C calls: only the socket layer may call them, by way of `PROTO` and
-/// [`Callbacks::OPS`] registered for `T`, with the arguments that it gives to such functions: sockets
+/// The safety of all that C calls: only the socket layer may call them, by way of what is registered for `T` in
+/// `INET` and `INET6`, with the arguments that it gives to such functions: sockets
 /// and socks are live and of this protocol, and messages, addresses and options belong to the call.
 pub(super) struct Callbacks<T>(PhantomData<T>);
 
@@ -72,32 +86,48 @@ impl<T> core::ops::Deref for Borrowed<T> {
 }
 
 impl<T: SocketOps> Callbacks<T> {
-    pub(super) fn proto() -> bindings::proto {
+    /// The protocol of AF_INET6, or of AF_INET.
+    pub(super) fn proto(v6: bool) -> bindings::proto {
+        let (size, offset, name) = match v6 {
+            true => (v6::OBJECT_SIZE, v6::PINFO_OFFSET, T::NAME_V6),
+            false => (OBJECT_SIZE, 0, T::NAME),
+        };
         let mut proto = bindings::proto {
             owner: crate::THIS_MODULE.as_ptr(),
             init: Some(Self::proto_init),
             destroy: Some(Self::proto_destroy),
             unhash: Some(Self::proto_unhash),
-            obj_size: OBJECT_SIZE as c_uint,
+            obj_size: size as c_uint,
+            ipv6_pinfo_offset: offset,
             ..Default::default()
         };
         // The last byte stays 0.
         let room = proto.name.len() - 1;
-        for (to, &from) in proto.name[..room].iter_mut().zip(T::NAME.to_bytes()) {
+        for (to, &from) in proto.name[..room].iter_mut().zip(name.to_bytes()) {
             *to = from as kernel::ffi::c_char;
         }
         proto
     }
 
-    pub(super) fn proto_sw() -> bindings::inet_protosw {
+    /// Its entry in the family's table.
+    pub(super) fn proto_sw(v6: bool) -> bindings::inet_protosw {
         bindings::inet_protosw {
             type_: bindings::sock_type_SOCK_STREAM as u16,
             protocol: T::PROTOCOL,
-            prot: PROTO.get(),
-            ops: &Self::OPS,
+            prot: if v6 {
+                INET6.proto.get()
+            } else {
+                INET.proto.get()
+            },
+            ops: if v6 { &Self::OPS_V6 } else { &Self::OPS },
             ..Default::default()
         }
     }
+
+    const OPS_V6: bindings::proto_ops = bindings::proto_ops {
+        family: bindings::AF_INET6 as c_int,
+        ..Self::OPS
+    };
 
     const OPS: bindings::proto_ops = bindings::proto_ops {
         family: bindings::AF_INET as c_int,
@@ -286,15 +316,9 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: the socket layer gives `len` bytes at `addr`.
-            let sin = unsafe { read_addr(addr, len)? };
-            match u32::from(sin.sin_family) {
-                bindings::AF_INET => {}
-                // As TCP does, for old programs.
-                bindings::AF_UNSPEC if sin.sin_addr.s_addr == 0 => {}
-                _ => return Err(errno::EAFNOSUPPORT()),
-            }
-            T::bind(&this, socket_addr(&sin))?;
+            // SAFETY: the socket is live and has a sock; the socket layer gives `len` bytes at `addr`.
+            let addr = unsafe { read_addr(Self::sk(sock), addr, len, true)? };
+            T::bind(&this, addr)?;
             Ok(0)
         })
     }
@@ -320,13 +344,10 @@ impl<T: SocketOps> Callbacks<T> {
                 T::disconnect(&this)?;
                 return Ok(0);
             }
-            // SAFETY: as above.
-            let sin = unsafe { read_addr(addr, len)? };
-            if family != bindings::AF_INET {
-                return Err(errno::EAFNOSUPPORT());
-            }
+            // SAFETY: the socket is live and has a sock; for the rest as above.
+            let addr = unsafe { read_addr(Self::sk(sock), addr, len, false)? };
             let nonblock = flags as u32 & bindings::O_NONBLOCK != 0;
-            T::connect(&this, socket_addr(&sin), nonblock)?;
+            T::connect(&this, addr, nonblock)?;
             // SAFETY: the socket is live; a word that is only looked at.
             unsafe { (*sock).state = bindings::socket_state_SS_CONNECTED };
             Ok(0)
@@ -387,13 +408,19 @@ impl<T: SocketOps> Callbacks<T> {
     ) -> Result<*mut bindings::sock> {
         // SAFETY: the caller's promise.
         let listener = unsafe { Self::sk(sock) };
-        // SAFETY: the listener has a namespace; PROTO is registered while it lives.
+        // SAFETY: the caller's promise.
+        let v6 = unsafe { Sk::from_raw(listener) }.is_v6();
+        let (family, registered) = match v6 {
+            true => (bindings::AF_INET6, &INET6),
+            false => (bindings::AF_INET, &INET),
+        };
+        // SAFETY: the listener has a namespace; its family is registered while it lives.
         let sk = unsafe {
             bindings::sk_alloc(
                 bindings::sock_net(listener),
-                bindings::AF_INET as c_int,
+                family as c_int,
                 bindings::GFP_KERNEL,
-                PROTO.get(),
+                registered.proto.get(),
                 c_int::from(kern),
             )
         };
@@ -410,6 +437,9 @@ impl<T: SocketOps> Callbacks<T> {
             (*inet).uc_ttl = -1;
             (*inet).mc_ttl = 1;
             (*inet).pmtudisc = bindings::IP_PMTUDISC_WANT as u8;
+            if v6 {
+                v6::set_up(listener, sk);
+            }
             inherit(listener, sk);
             bindings::security_sk_clone(listener, sk);
             bindings::security_sock_graft(sk.cast(), newsock);
@@ -430,12 +460,17 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            let name: SocketAddrV4 = T::name(&this, peer != 0)?;
-            // SAFETY: the socket layer has room for a sockaddr_storage at `addr`.
-            unsafe {
-                addr.cast::<bindings::sockaddr_in>()
-                    .write_unaligned(sockaddr_in(name))
-            };
+            let name: SocketAddrV6 = T::name(&this, peer != 0)?;
+            // SAFETY: the socket is live, and has a sock.
+            if unsafe { Sk::from_raw(Self::sk(sock)) }.is_v6() {
+                let name = v6::sockaddr_in6(name);
+                // SAFETY: the socket layer has room for a sockaddr_storage at `addr`.
+                unsafe { addr.cast::<bindings::sockaddr_in6>().write_unaligned(name) };
+                return Ok(size_of::<bindings::sockaddr_in6>() as c_int);
+            }
+            let name = sockaddr_in(name);
+            // SAFETY: as above.
+            unsafe { addr.cast::<bindings::sockaddr_in>().write_unaligned(name) };
             Ok(size_of::<bindings::sockaddr_in>() as c_int)
         })
     }
@@ -688,7 +723,11 @@ unsafe extern "C" fn sk_destruct(sk: *mut bindings::sock) {
     // sock_orphan).
     unsafe {
         (*sk).__sk_common.skc_state = bindings::TCP_CLOSE as u8;
-        bindings::inet_sock_destruct(sk);
+        if Sk::from_raw(sk).is_v6() {
+            bindings::inet6_sock_destruct(sk);
+        } else {
+            bindings::inet_sock_destruct(sk);
+        }
     }
     ALIVE.fetch_sub(1, Relaxed);
 }
@@ -730,18 +769,34 @@ unsafe fn inherit(from: *mut bindings::sock, to: *mut bindings::sock) {
     }
 }
 
-/// Reads an IPv4 address.
+/// Reads an address of the sock's family; `bind`: as `bind()` does. `EINVAL` if it is too short, `EAFNOSUPPORT` if it is
+/// of another family.
 ///
 /// # Safety
 ///
-/// `len` bytes must be readable at `addr`.
+/// `sk` must be a live sock of ours, and `len` bytes readable at `addr`.
 unsafe fn read_addr(
+    sk: *mut bindings::sock,
     addr: *const bindings::sockaddr_unsized,
     len: c_int,
-) -> Result<bindings::sockaddr_in> {
-    if usize::try_from(len).map_err(|_| EINVAL)? < size_of::<bindings::sockaddr_in>() {
+    bind: bool,
+) -> Result<SocketAddrV6> {
+    let len = usize::try_from(len).map_err(|_| EINVAL)?;
+    // SAFETY: the caller's promise.
+    if unsafe { Sk::from_raw(sk) }.is_v6() {
+        // SAFETY: as above.
+        return unsafe { v6::read_addr(addr.cast(), len) };
+    }
+    if len < size_of::<bindings::sockaddr_in>() {
         return Err(EINVAL);
     }
     // SAFETY: the caller's promise, and long enough.
-    Ok(unsafe { addr.cast::<bindings::sockaddr_in>().read_unaligned() })
+    let sin = unsafe { addr.cast::<bindings::sockaddr_in>().read_unaligned() };
+    match u32::from(sin.sin_family) {
+        bindings::AF_INET => {}
+        // As TCP does, for old programs.
+        bindings::AF_UNSPEC if bind && sin.sin_addr.s_addr == 0 => {}
+        _ => return Err(errno::EAFNOSUPPORT()),
+    }
+    Ok(socket_addr(&sin))
 }

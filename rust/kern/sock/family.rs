@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A stream protocol of AF_INET: its registration, and the trait of whoever implements it.
+//! A stream protocol of AF_INET and AF_INET6: its registration, and the trait of whoever implements it.
 //!
-//! C: `include/net/protocol.h` (`inet_register_protosw`), `include/net/sock.h` (`struct proto`),
+//! C: `include/net/protocol.h` (`inet_register_protosw`, `inet6_register_protosw`), `include/net/sock.h` (`struct proto`),
 //! `include/linux/net.h` (`struct proto_ops`). The callbacks that C calls are in
 //! `sock/callbacks.rs`.
 
 use super::{
-    callbacks::{Callbacks, PROTO, PROTO_SW},
+    callbacks::{Callbacks, INET, INET6},
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
@@ -17,7 +17,7 @@ use crate::{
     bindings,
     kern::{errno, vma::NewVma},
 };
-use core::{marker::PhantomData, net::SocketAddrV4, ptr};
+use core::{marker::PhantomData, net::SocketAddrV6, ptr};
 use kernel::{
     error::{from_err_ptr, to_result},
     ffi::c_int,
@@ -36,10 +36,12 @@ use kernel::{
 /// lock of the socket layer: several calls run at the same time on one socket, and the
 /// implementation has locks of its own. `release` runs alone, after all others.
 pub trait SocketOps: Send + Sync + Sized + 'static {
-    /// The protocol number, for `socket(AF_INET, SOCK_STREAM, PROTOCOL)`.
+    /// The protocol number, for `socket(AF_INET, SOCK_STREAM, PROTOCOL)` and the same with `AF_INET6`.
     const PROTOCOL: u16;
     /// The protocol's name in `/proc/net/protocols`; at most 31 bytes.
     const NAME: &'static CStr;
+    /// That of the one of AF_INET6.
+    const NAME_V6: &'static CStr;
     /// Whether `sendmsg` honours `MSG_ZEROCOPY`: `SO_ZEROCOPY` can be set then, and io_uring's
     /// zero-copy sends are let through.
     const SUPPORT_ZC: bool;
@@ -54,10 +56,10 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     fn release(this: &Arc<Self>);
 
     /// `bind()`.
-    fn bind(this: &Arc<Self>, addr: SocketAddrV4) -> Result;
+    fn bind(this: &Arc<Self>, addr: SocketAddrV6) -> Result;
 
     /// `connect()`. `EINPROGRESS` for one that goes on in the background.
-    fn connect(this: &Arc<Self>, addr: SocketAddrV4, nonblock: bool) -> Result;
+    fn connect(this: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result;
 
     /// `connect()` to `AF_UNSPEC`.
     fn disconnect(_this: &Arc<Self>) -> Result {
@@ -77,7 +79,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     ) -> Result<Arc<Self>>;
 
     /// `getsockname()`, or `getpeername()` for `peer`.
-    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV4>;
+    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV6>;
 
     /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already. Whether there is room to send need
     /// not be said if that is not `asked`. With [`POLL_BUSY_LOOP`](super::POLL_BUSY_LOOP) asked for: the same bit
@@ -128,7 +130,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     }
 }
 
-/// Whether the one family that [`PROTO`] and [`PROTO_SW`] have room for is registered.
+/// Whether the one protocol that [`INET`] and [`INET6`] have room for is registered.
 static TAKEN: Atomic<i32> = Atomic::new(0);
 /// Socks of ours that are not freed yet.
 pub(super) static ALIVE: Atomic<i64> = Atomic::new(0);
@@ -142,13 +144,13 @@ pub fn socks_alive() -> usize {
 ///
 /// # Invariants
 ///
-/// `TAKEN` is 1, and `PROTO` and `PROTO_SW` are registered and made for `T`.
+/// `TAKEN` is 1, and what is in `INET` and `INET6` is registered and made for `T`.
 pub struct SocketFamily<T: SocketOps>(PhantomData<fn() -> T>);
 
 impl<T: SocketOps> SocketFamily<T> {
     /// Registers `T`. From now on programs can make sockets of it.
     ///
-    /// Context: may sleep. Errors: `EBUSY` if there is one already, `ENOBUFS`, `ENOMEM`, `EINVAL` if
+    /// Context: may sleep. Errors: `EBUSY` if there is one already, `ENOBUFS`, `ENOMEM`, `EPERM`, `EINVAL` if
     /// the bindings do not fit this kernel.
     pub fn register() -> Result<Self> {
         // SAFETY: all four give constants.
@@ -165,21 +167,44 @@ impl<T: SocketOps> SocketFamily<T> {
         if TAKEN.cmpxchg(0, 1, Full).is_err() {
             return Err(EBUSY);
         }
-        // SAFETY: having set TAKEN, nobody else touches the two, and neither is registered.
-        unsafe {
-            PROTO.get().write(Callbacks::<T>::proto());
-            PROTO_SW.get().write(Callbacks::<T>::proto_sw());
-        }
-        // SAFETY: just filled; static, so it stays.
-        let registered = to_result(unsafe { bindings::proto_register(PROTO.get(), 1) });
+        let registered = Self::register_both();
         if let Err(e) = registered {
             TAKEN.store(0, kernel::sync::atomic::Release);
             return Err(e);
         }
-        // SAFETY: just filled; static, so it stays; the proto it names is registered.
-        unsafe { bindings::inet_register_protosw(PROTO_SW.get()) };
         // INVARIANT: both are registered now.
         Ok(Self(PhantomData))
+    }
+
+    /// Having set `TAKEN`. What fails leaves nothing registered.
+    fn register_both() -> Result {
+        // SAFETY: having set TAKEN, nobody else touches them, and none is registered.
+        unsafe {
+            INET.proto.get().write(Callbacks::<T>::proto(false));
+            INET.sw.get().write(Callbacks::<T>::proto_sw(false));
+            INET6.proto.get().write(Callbacks::<T>::proto(true));
+            INET6.sw.get().write(Callbacks::<T>::proto_sw(true));
+        }
+        // SAFETY: just filled; static, so it stays.
+        to_result(unsafe { bindings::proto_register(INET.proto.get(), 1) })?;
+        // SAFETY: as above.
+        let second = to_result(unsafe { bindings::proto_register(INET6.proto.get(), 1) });
+        // SAFETY: just filled; static, so it stays; the proto it names is registered.
+        let second = second.and_then(|()| {
+            let entered = to_result(unsafe { bindings::inet6_register_protosw(INET6.sw.get()) });
+            entered.inspect_err(|_| {
+                // SAFETY: just registered, and nobody can have made a sock of it.
+                unsafe { bindings::proto_unregister(INET6.proto.get()) }
+            })
+        });
+        if let Err(e) = second {
+            // SAFETY: as above.
+            unsafe { bindings::proto_unregister(INET.proto.get()) };
+            return Err(e);
+        }
+        // SAFETY: as above.
+        unsafe { bindings::inet_register_protosw(INET.sw.get()) };
+        Ok(())
     }
 
     /// A new socket and a file descriptor for it, as `socket(family, type | flags, PROTOCOL)` makes
@@ -220,8 +245,11 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
     /// Context: sleeps. Every sock holds the module, so that there are none when the module goes; if
     /// this is dropped earlier than that, the protocol stays half registered for them, for good.
     fn drop(&mut self) {
-        // SAFETY: registered by the type invariant. It waits for whoever looks it up now.
-        unsafe { bindings::inet_unregister_protosw(PROTO_SW.get()) };
+        // SAFETY: registered by the type invariant. They wait for whoever looks them up now.
+        unsafe {
+            bindings::inet_unregister_protosw(INET.sw.get());
+            bindings::inet6_unregister_protosw(INET6.sw.get());
+        }
         if ALIVE.load(Relaxed) != 0 {
             pr_err!(
                 "the socket protocol ends with {} sockets alive\n",
@@ -230,7 +258,10 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
             return;
         }
         // SAFETY: registered by the type invariant, and no sock is left.
-        unsafe { bindings::proto_unregister(PROTO.get()) };
+        unsafe {
+            bindings::proto_unregister(INET6.proto.get());
+            bindings::proto_unregister(INET.proto.get());
+        }
         TAKEN.store(0, kernel::sync::atomic::Release);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::net::IpAddr;
 
 use serde_json::{json, Value};
 use zrs::Zrs;
@@ -48,8 +49,8 @@ impl Links {
         if self.json {
             let list = links.iter().map(|l| {
                 json!({
-                    "id": l.id, "device": l.device, "local": l.local.to_string(),
-                    "remote": l.remote.to_string(), "state": l.state.to_string(),
+                    "id": l.id, "device": l.device, "local": scoped(l.local, l.scope_id),
+                    "remote": scoped(l.remote, l.scope_id), "state": l.state.to_string(),
                     "channels": l.channels, "tx_bytes": l.tx_bytes, "rx_bytes": l.rx_bytes,
                     "accepted": l.accepted, "waiting": l.waiting, "waits": l.waits,
                     "bulk": l.bulk, "bulk_max": l.bulk_max,
@@ -87,8 +88,8 @@ impl Links {
             table.row(vec![
                 l.id.to_string(),
                 l.device,
-                l.local.to_string(),
-                l.remote.to_string(),
+                scoped(l.local, l.scope_id),
+                scoped(l.remote, l.scope_id),
                 l.state.to_string(),
                 if l.accepted { "peer" } else { "us" }.into(),
                 l.channels.to_string(),
@@ -102,6 +103,14 @@ impl Links {
         }
         out(&format!("{}\n{}", table.text(), tiers_text(&tiers)));
         Ok(())
+    }
+}
+
+/// An address with its interface, if it has one.
+fn scoped(ip: IpAddr, scope: u32) -> String {
+    match scope {
+        0 => ip.to_string(),
+        scope => format!("{ip}%{scope}"),
     }
 }
 

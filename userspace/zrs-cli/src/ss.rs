@@ -2,7 +2,7 @@
 //! `zrs ss`: the sockets, with the options and in the columns that people know from ss(8).
 
 use std::fmt::Write as _;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use serde_json::{json, Value};
@@ -150,11 +150,16 @@ fn state(state: State) -> &'static str {
     }
 }
 
-/// A port that is none is a star.
-fn address(addr: SocketAddrV4) -> String {
+/// As ss has it: a port that is none is a star, and a link-local address has its interface behind it.
+fn address(addr: SocketAddr) -> String {
+    let ip = match addr {
+        SocketAddr::V4(v4) => v4.ip().to_string(),
+        SocketAddr::V6(v6) if v6.scope_id() == 0 => format!("[{}]", v6.ip()),
+        SocketAddr::V6(v6) => format!("[{}]%{}", v6.ip(), v6.scope_id()),
+    };
     match addr.port() {
-        0 => format!("{}:*", addr.ip()),
-        port => format!("{}:{port}", addr.ip()),
+        0 => format!("{ip}:*"),
+        port => format!("{ip}:{port}"),
     }
 }
 
@@ -188,8 +193,8 @@ mod tests {
         Info {
             state,
             channel: 5,
-            local: SocketAddrV4::new([10, 77, 0, 1].into(), local),
-            remote: SocketAddrV4::new([0; 4].into(), remote),
+            local: ([10, 77, 0, 1], local).into(),
+            remote: ([0; 4], remote).into(),
             uid: 1000,
             inode: 77,
             tx_bytes: 9,
@@ -243,6 +248,15 @@ mod tests {
         let names = [0, 1, 2, 3, 4, 5].map(|s| state(State::from(s)));
         let expected = ["UNCONN", "UNCONN", "LISTEN", "SYN-SENT", "ESTAB", "CLOSING"];
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn addresses() {
+        for text in ["10.0.0.1:7", "[fd00::1]:7", "[::ffff:10.0.0.1]:7"] {
+            assert_eq!(address(text.parse().unwrap()), text);
+        }
+        assert_eq!(address("[::]:0".parse().unwrap()), "[::]:*");
+        assert_eq!(address("[fe80::1%2]:7".parse().unwrap()), "[fe80::1]%2:7");
     }
 
     #[test]

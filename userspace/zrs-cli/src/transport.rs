@@ -47,7 +47,7 @@ impl Transport {
                     .map_err(|e| e.to_string())
             }
             Self::Tcp => TcpStream::connect(addr).map(Conn::Tcp),
-            Self::Rsockets => RStream::connect(addr).map(Conn::Rsockets),
+            Self::Rsockets => v4(addr).and_then(RStream::connect).map(Conn::Rsockets),
         }
         .map_err(|e| {
             let hint = match e.kind() {
@@ -68,33 +68,33 @@ impl Transport {
                     .map_err(|e| e.to_string())
             }
             Self::Tcp => TcpListener::bind(addr).map(Listener::Tcp),
-            Self::Rsockets => RListener::bind(addr).map(Listener::Rsockets),
+            Self::Rsockets => v4(addr).and_then(RListener::bind).map(Listener::Rsockets),
         }
         .map_err(|e| format!("cannot listen on {addr}: {}", zrs::reason(&e)))
     }
 }
 
-/// The IPv4 address that `addr` means.
-fn resolve(addr: &str) -> Result<SocketAddrV4> {
+/// The address that `addr` means: of IPv4 if it has one.
+fn resolve(addr: &str) -> Result<SocketAddr> {
     let found = addr.to_socket_addrs().map_err(|e| {
         format!(
             "{addr} is not an address: {}; give HOST:PORT",
             zrs::reason(&e)
         )
     })?;
-    let mut v6 = false;
-    for addr in found {
-        match addr {
-            SocketAddr::V4(addr) => return Ok(addr),
-            SocketAddr::V6(_) => v6 = true,
-        }
+    let first = found.min_by_key(SocketAddr::is_ipv6);
+    first.ok_or_else(|| format!("cannot use {addr}: it has no address"))
+}
+
+/// rsockets are used with IPv4 alone.
+fn v4(addr: SocketAddr) -> io::Result<SocketAddrV4> {
+    match addr {
+        SocketAddr::V4(addr) => Ok(addr),
+        SocketAddr::V6(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "rsockets are used with IPv4 only",
+        )),
     }
-    let why = if v6 {
-        "ZRS speaks IPv4 only, give an IPv4 address"
-    } else {
-        "it has no address"
-    };
-    Err(format!("cannot use {addr}: {why}"))
 }
 
 impl Listener {

@@ -103,7 +103,8 @@ fn errors_are_sentences_and_exit_1() {
     let dir = run(&["send", "/", "127.0.0.1:1"]);
     assert_eq!(stderr(&dir), "zrs: / is not a regular file\n");
 
-    let v6 = run(&["recv", "--listen", "[::1]:7000", "--discard"]);
+    let listen = ["recv", "--listen", "[::1]:7000", "--discard"];
+    let v6 = run(&[&listen[..], &["--transport", "rsockets"]].concat());
     assert_eq!(v6.status.code(), Some(1));
     assert!(stderr(&v6).contains("IPv4"), "{}", stderr(&v6));
 

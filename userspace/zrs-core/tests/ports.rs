@@ -4,11 +4,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::ops::Bound;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops;
 use std::rc::Rc;
 
 use proptest::prelude::*;
+use zrs_core::addr::{Addr, Bound, Ip};
 use zrs_core::ports::{
     hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
 };
@@ -25,9 +26,9 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for Sorted<K, V> {
         self.map.get_mut(key)
     }
 
-    fn first(&self, from: Bound<&K>) -> Option<(K, V)> {
+    fn first(&self, from: ops::Bound<&K>) -> Option<(K, V)> {
         self.searches.set(self.searches.get() + 1);
-        let mut from = self.map.range((from, Bound::Unbounded));
+        let mut from = self.map.range((from, ops::Bound::Unbounded));
         from.next().map(|(k, v)| (*k, *v))
     }
 
@@ -66,12 +67,26 @@ fn counted(room: usize) -> (Space, Rc<Cell<usize>>, Rc<Cell<usize>>) {
     (PortSpace::new(groups, tuples), room, searches)
 }
 
-fn addr(ip: u8, port: u16) -> SocketAddrV4 {
-    let ip = match ip {
-        0 => Ipv4Addr::UNSPECIFIED,
-        ip => Ipv4Addr::new(10, 0, 0, ip),
+/// All of IPv6 and IPv4, all of IPv6 alone, and some of it, the last two the same on two interfaces.
+const ALL: u8 = 250;
+const ALL_V6: u8 = 251;
+const V6: [u8; 2] = [252, 253];
+const LOCAL: [u8; 2] = [254, 255];
+
+/// One of these; 0: all of IPv4; else one of IPv4.
+fn at(kind: u8) -> Bound {
+    let ip = match kind {
+        0 => Ip::ANY_V4,
+        ALL | ALL_V6 => Ip::ANY,
+        254.. => Ip::new("fe80::1".parse().unwrap(), kind.into()),
+        252.. => Ip::new(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, kind.into()), 7),
+        kind => Ipv4Addr::new(10, 0, 0, kind).into(),
     };
-    SocketAddrV4::new(ip, port)
+    Bound::new(ip, kind == ALL_V6)
+}
+
+fn addr(kind: u8, port: u16) -> Addr {
+    Addr::new(at(kind).ip(), port)
 }
 
 const NOT: Sharing = Sharing {
@@ -94,27 +109,69 @@ fn by_port(user: u32) -> Sharing {
 #[test]
 fn addresses_overlap() {
     let (mut s, _) = space(100);
-    let one = s.bind(1, addr(1, 80), NOT).unwrap();
-    assert_eq!(s.bind(1, addr(1, 80), NOT), Err(Refused::InUse));
-    assert_eq!(s.bind(1, addr(0, 80), NOT), Err(Refused::InUse));
-    s.bind(1, addr(2, 80), NOT).unwrap();
-    s.bind(1, addr(0, 81), NOT).unwrap();
-    assert_eq!(s.bind(1, addr(3, 81), NOT), Err(Refused::InUse));
-    s.bind(2, addr(0, 80), NOT).unwrap();
+    let one = s.bind(1, at(1), 80, NOT).unwrap();
+    assert_eq!(s.bind(1, at(1), 80, NOT), Err(Refused::InUse));
+    assert_eq!(s.bind(1, at(0), 80, NOT), Err(Refused::InUse));
+    s.bind(1, at(2), 80, NOT).unwrap();
+    s.bind(1, at(0), 81, NOT).unwrap();
+    assert_eq!(s.bind(1, at(3), 81, NOT), Err(Refused::InUse));
+    s.bind(2, at(0), 80, NOT).unwrap();
     s.unbind(one);
-    s.bind(1, addr(1, 80), NOT).unwrap();
+    s.bind(1, at(1), 80, NOT).unwrap();
+}
+
+// rows: B6
+#[test]
+fn families_overlap() {
+    let (mut s, _) = space(100);
+    let all = s.bind(1, at(ALL), 80, NOT).unwrap();
+    for kind in [0, 1, ALL, ALL_V6, V6[0], LOCAL[0]] {
+        assert_eq!(s.bind(1, at(kind), 80, NOT), Err(Refused::InUse), "{kind}");
+    }
+    s.unbind(all);
+    let v6 = s.bind(1, at(ALL_V6), 80, NOT).unwrap();
+    for kind in [ALL, ALL_V6, V6[0], LOCAL[0]] {
+        assert_eq!(s.bind(1, at(kind), 80, NOT), Err(Refused::InUse), "{kind}");
+    }
+    let v4 = s.bind(1, at(0), 80, NOT).unwrap();
+    assert_eq!(s.bind(1, at(1), 80, NOT), Err(Refused::InUse));
+    s.unbind(v6);
+    s.bind(1, at(V6[0]), 80, NOT).unwrap();
+    s.bind(1, at(LOCAL[0]), 80, NOT).unwrap();
+    s.bind(1, at(LOCAL[1]), 80, NOT).unwrap();
+    for kind in [1, ALL, ALL_V6, V6[0], LOCAL[0], LOCAL[1]] {
+        assert_eq!(s.bind(1, at(kind), 80, NOT), Err(Refused::InUse), "{kind}");
+    }
+    s.unbind(v4);
+    s.bind(1, at(1), 80, NOT).unwrap();
+    s.bind(1, at(2), 80, NOT).unwrap();
+    assert_eq!(s.bind(1, at(0), 80, NOT), Err(Refused::InUse));
+}
+
+// rows: B6
+#[test]
+fn a_chosen_port_is_of_one_family() {
+    let (mut s, _) = space(100);
+    let v6 = s.connect_from(1, 40000, NOT, addr(V6[0], 80)).unwrap();
+    assert_eq!(v6.addr().ip, Ip::ANY);
+    s.bind(1, at(0), 40000, NOT).unwrap();
+    assert_eq!(s.bind(1, at(V6[1]), 40000, NOT), Err(Refused::InUse));
+    let v4 = s.connect_from(1, 40001, NOT, addr(1, 80)).unwrap();
+    assert_eq!(v4.addr().ip, Ip::ANY_V4);
+    s.bind(1, at(ALL_V6), 40001, NOT).unwrap();
+    assert_eq!(s.bind(1, at(2), 40001, NOT), Err(Refused::InUse));
 }
 
 // rows: Z1
 #[test]
 fn address_is_reused_until_somebody_listens() {
     let (mut s, _) = space(100);
-    let mut a = s.bind(1, addr(1, 80), ADDR).unwrap();
-    let mut b = s.bind(1, addr(0, 80), ADDR).unwrap();
-    assert_eq!(s.bind(1, addr(1, 80), NOT), Err(Refused::InUse));
+    let mut a = s.bind(1, at(1), 80, ADDR).unwrap();
+    let mut b = s.bind(1, at(0), 80, ADDR).unwrap();
+    assert_eq!(s.bind(1, at(1), 80, NOT), Err(Refused::InUse));
     s.listen(&mut a, ADDR).unwrap();
     assert_eq!(s.listen(&mut b, ADDR), Err(Refused::InUse));
-    assert_eq!(s.bind(1, addr(1, 80), ADDR), Err(Refused::InUse));
+    assert_eq!(s.bind(1, at(1), 80, ADDR), Err(Refused::InUse));
     s.unlisten(&mut a);
     s.listen(&mut b, ADDR).unwrap();
     assert_eq!(s.listen(&mut a, ADDR), Err(Refused::InUse));
@@ -124,26 +181,26 @@ fn address_is_reused_until_somebody_listens() {
     s.unbind(b);
     s.listen(&mut a, NOT).unwrap();
     s.unlisten(&mut a);
-    assert_eq!(s.bind(1, addr(1, 80), ADDR), Err(Refused::InUse));
+    assert_eq!(s.bind(1, at(1), 80, ADDR), Err(Refused::InUse));
 }
 
 // rows: Z1
 #[test]
 fn port_is_reused_by_its_user() {
     let (mut s, _) = space(100);
-    let mut a = s.bind(1, addr(1, 80), by_port(7)).unwrap();
-    let mut b = s.bind(1, addr(1, 80), by_port(7)).unwrap();
+    let mut a = s.bind(1, at(1), 80, by_port(7)).unwrap();
+    let mut b = s.bind(1, at(1), 80, by_port(7)).unwrap();
     s.listen(&mut a, by_port(7)).unwrap();
     s.listen(&mut b, by_port(7)).unwrap();
-    let c = s.bind(1, addr(0, 80), by_port(7)).unwrap();
+    let c = s.bind(1, at(0), 80, by_port(7)).unwrap();
     for other in [NOT, ADDR, by_port(8)] {
-        assert_eq!(s.bind(1, addr(1, 80), other), Err(Refused::InUse));
+        assert_eq!(s.bind(1, at(1), 80, other), Err(Refused::InUse));
     }
-    assert_eq!(s.bind_free(1, addr(1, 80), by_port(7)), Err(Refused::InUse));
+    assert_eq!(s.bind_free(1, at(1), 80, by_port(7)), Err(Refused::InUse));
     for b in [a, b, c] {
         s.unbind(b);
     }
-    s.bind_free(1, addr(1, 80), by_port(7)).unwrap();
+    s.bind_free(1, at(1), 80, by_port(7)).unwrap();
 }
 
 // rows: Z1 B5
@@ -151,33 +208,33 @@ fn port_is_reused_by_its_user() {
 fn a_port_serves_many_destinations() {
     let (mut s, _) = space(1000);
     let many: Vec<_> = (1..=200)
-        .map(|r| s.connect_from(1, addr(0, 40000), NOT, addr(r, 80)).unwrap())
+        .map(|r| s.connect_from(1, 40000, NOT, addr(r, 80)).unwrap())
         .collect();
-    let again = s.connect_from(1, addr(0, 40000), NOT, addr(7, 80));
+    let again = s.connect_from(1, 40000, NOT, addr(7, 80));
     assert_eq!(again, Err(Refused::Connected));
-    s.connect_from(1, addr(0, 40000), NOT, addr(7, 81)).unwrap();
-    s.connect_from(2, addr(0, 40000), NOT, addr(7, 80)).unwrap();
+    s.connect_from(1, 40000, NOT, addr(7, 81)).unwrap();
+    s.connect_from(2, 40000, NOT, addr(7, 80)).unwrap();
     // Nobody binds it meanwhile, and nobody else's port is chosen.
-    assert_eq!(s.bind(1, addr(1, 40000), NOT), Err(Refused::InUse));
-    assert_eq!(s.bind_free(1, addr(1, 40000), NOT), Err(Refused::InUse));
-    s.bind(1, addr(1, 40001), ADDR).unwrap();
-    let theirs = s.connect_from(1, addr(0, 40001), ADDR, addr(7, 80));
+    assert_eq!(s.bind(1, at(1), 40000, NOT), Err(Refused::InUse));
+    assert_eq!(s.bind_free(1, at(1), 40000, NOT), Err(Refused::InUse));
+    s.bind(1, at(1), 40001, ADDR).unwrap();
+    let theirs = s.connect_from(1, 40001, ADDR, addr(7, 80));
     assert_eq!(theirs, Err(Refused::InUse));
     for b in many {
         assert!(b.chosen());
         s.unbind(b);
     }
-    s.connect_from(1, addr(0, 40000), NOT, addr(9, 80)).unwrap();
+    s.connect_from(1, 40000, NOT, addr(9, 80)).unwrap();
 }
 
 // rows: Z1
 #[test]
 fn a_connection_is_there_once() {
     let (mut s, _) = space(100);
-    let mut a = s.bind(1, addr(1, 80), ADDR).unwrap();
-    let mut b = s.bind(1, addr(1, 80), ADDR).unwrap();
-    let mut all = s.bind(1, addr(0, 80), ADDR).unwrap();
-    let mut other = s.bind(1, addr(2, 80), ADDR).unwrap();
+    let mut a = s.bind(1, at(1), 80, ADDR).unwrap();
+    let mut b = s.bind(1, at(1), 80, ADDR).unwrap();
+    let mut all = s.bind(1, at(0), 80, ADDR).unwrap();
+    let mut other = s.bind(1, at(2), 80, ADDR).unwrap();
     s.connect(&mut a, addr(9, 1)).unwrap();
     assert_eq!(s.connect(&mut b, addr(9, 1)), Err(Refused::Connected));
     // From which address "all" would be is not known.
@@ -213,23 +270,23 @@ fn cost_does_not_grow() {
             let mut search = Search::for_connect(LOW, HIGH, hash, tried);
             let spent = cost(&mut || {
                 let port = search.next().unwrap();
-                bindings.push(s.connect_from(1, addr(0, port), NOT, remote).unwrap());
+                bindings.push(s.connect_from(1, port, NOT, remote).unwrap());
             });
             assert!(spent <= dearest, "{spent}");
             tried = tried.wrapping_add(search.tried());
         }
         let full = Err(Refused::Connected);
         let mut search = Search::for_connect(LOW, HIGH, hash, tried);
-        assert!(search.all(|port| s.connect_from(1, addr(0, port), NOT, remote) == full));
+        assert!(search.all(|port| s.connect_from(1, port, NOT, remote) == full));
     }
     assert_eq!(bindings.len(), 2 * 28232);
 
-    let spent = cost(&mut || bindings.push(s.bind(1, addr(1, 80), ADDR).unwrap()));
+    let spent = cost(&mut || bindings.push(s.bind(1, at(1), 80, ADDR).unwrap()));
     for _ in 0..10_000 {
-        let again = cost(&mut || bindings.push(s.bind(1, addr(1, 80), ADDR).unwrap()));
+        let again = cost(&mut || bindings.push(s.bind(1, at(1), 80, ADDR).unwrap()));
         assert!(again <= spent + 2, "{again} after {spent}");
     }
-    let more = cost(&mut || assert!(s.bind(1, addr(0, LOW), ADDR).is_err()));
+    let more = cost(&mut || assert!(s.bind(1, at(0), LOW, ADDR).is_err()));
     assert!(more <= dearest, "{more}");
     for binding in bindings {
         assert_eq!(cost(&mut || s.unbind(binding)), 0);
@@ -241,37 +298,63 @@ fn cost_does_not_grow() {
 fn without_memory_nothing_is_kept() {
     let (mut s, room) = space(0);
     let none = Err(Refused::NoMemory);
-    assert_eq!(s.bind(1, addr(1, 80), NOT), none);
-    assert_eq!(s.connect_from(1, addr(0, 40000), NOT, addr(9, 1)), none);
+    assert_eq!(s.bind(1, at(1), 80, NOT), none);
+    assert_eq!(s.connect_from(1, 40000, NOT, addr(9, 1)), none);
     room.set(1);
     // Enough for the connection, not for the port.
-    assert_eq!(s.connect_from(1, addr(0, 40000), NOT, addr(9, 1)), none);
+    assert_eq!(s.connect_from(1, 40000, NOT, addr(9, 1)), none);
     room.set(2);
-    s.connect_from(1, addr(0, 40000), NOT, addr(9, 1)).unwrap();
+    s.connect_from(1, 40000, NOT, addr(9, 1)).unwrap();
     room.set(1);
-    let mut b = s.bind(1, addr(1, 80), NOT).unwrap();
+    let mut b = s.bind(1, at(1), 80, NOT).unwrap();
     assert_eq!(s.connect(&mut b, addr(9, 1)), Err(Refused::NoMemory));
     assert_eq!(s.listen(&mut b, ADDR), Err(Refused::NoMemory));
     s.listen(&mut b, NOT).unwrap();
     s.unbind(b);
     room.set(1);
-    s.bind(1, addr(1, 80), NOT).unwrap();
+    s.bind(1, at(1), 80, NOT).unwrap();
 }
 
 /// A socket of the model.
 #[derive(Clone, Copy, Debug)]
 struct Model {
     net: usize,
-    addr: SocketAddrV4,
+    bound: Bound,
+    only_v6: bool,
+    port: u16,
     sharing: Sharing,
     listening: bool,
     chosen: bool,
-    remote: Option<SocketAddrV4>,
+    remote: Option<Addr>,
 }
 
-fn overlap(a: SocketAddrV4, b: SocketAddrV4) -> bool {
-    let any = a.ip().is_unspecified() || b.ip().is_unspecified();
-    a.port() == b.port() && (any || a.ip() == b.ip())
+impl Model {
+    /// Whether it can connect to `remote`, as TCP sockets can.
+    fn reaches(&self, remote: Addr) -> bool {
+        let ip = self.bound.ip();
+        let any = ip == Ip::ANY && !(self.only_v6 && remote.ip.is_v4());
+        any || (ip == Ip::ANY_V4 || ip != Ip::ANY) && ip.is_v4() == remote.ip.is_v4()
+    }
+}
+
+/// ipv6_rcv_saddr_equal() in the kernel, where both wildcards match; inet_rcv_saddr_equal() comes to the same
+/// where a socket is one of IPv4. Another scope is another `sk_bound_dev_if` there.
+fn overlap(a: &Model, b: &Model) -> bool {
+    let (one, two) = (a.bound.ip(), b.bound.ip());
+    let (mapped1, mapped2) = (one.is_v4(), two.is_v4());
+    if mapped1 && mapped2 {
+        return one == two || one == Ip::ANY_V4 || two == Ip::ANY_V4;
+    }
+    if one == Ip::ANY && two == Ip::ANY {
+        return true;
+    }
+    if two == Ip::ANY && !(b.only_v6 && mapped1) {
+        return true;
+    }
+    if one == Ip::ANY && !(a.only_v6 && mapped2) {
+        return true;
+    }
+    one == two
 }
 
 /// inet_bind_conflict() in the kernel.
@@ -279,21 +362,23 @@ fn conflict(new: &Model, old: &Model) -> bool {
     let by_addr = new.sharing.reuse_addr && old.sharing.reuse_addr && !old.listening;
     let by_port =
         new.sharing.reuse_port.is_some() && new.sharing.reuse_port == old.sharing.reuse_port;
-    new.net == old.net && overlap(new.addr, old.addr) && !by_addr && !by_port
+    new.net == old.net && new.port == old.port && overlap(new, old) && !by_addr && !by_port
 }
 
-fn twice(a: &Model, remote: SocketAddrV4, b: &Model) -> bool {
-    a.net == b.net && overlap(a.addr, b.addr) && b.remote == Some(remote)
+fn twice(a: &Model, remote: Addr, b: &Model) -> bool {
+    let (one, two) = (a.bound.ip(), b.bound.ip());
+    let same = one == two || one.is_any() || two.is_any();
+    a.net == b.net && a.port == b.port && same && b.remote == Some(remote)
 }
 
 #[derive(Clone, Debug)]
 enum Op {
     Bind(Model),
     BindFree(Model),
-    Choose(Model, SocketAddrV4),
+    Choose(Model, Addr),
     Listen(prop::sample::Index, Sharing),
     Unlisten(prop::sample::Index),
-    Connect(prop::sample::Index, SocketAddrV4),
+    Connect(prop::sample::Index, Addr),
     Disconnect(prop::sample::Index),
     Unbind(prop::sample::Index),
 }
@@ -306,9 +391,12 @@ fn sharings() -> impl Strategy<Value = Sharing> {
 }
 
 fn sockets() -> impl Strategy<Value = Model> {
-    (0_usize..2, 0_u8..3, 1_u16..3, sharings()).prop_map(|(net, ip, port, sharing)| Model {
+    let kinds = prop::sample::select(&[0, 1, 2, ALL, ALL_V6, V6[0], V6[1], LOCAL[0], LOCAL[1]][..]);
+    (0_usize..2, kinds, 1_u16..3, sharings()).prop_map(|(net, kind, port, sharing)| Model {
         net,
-        addr: addr(ip, port),
+        bound: at(kind),
+        only_v6: kind > ALL,
+        port,
         sharing,
         listening: false,
         chosen: false,
@@ -317,7 +405,8 @@ fn sockets() -> impl Strategy<Value = Model> {
 }
 
 fn ops() -> impl Strategy<Value = Op> {
-    let remotes = || (1_u8..3, 1_u16..3).prop_map(|(ip, port)| addr(ip, port));
+    let kinds = || prop::sample::select(&[1, 2, V6[0], V6[1], LOCAL[0], LOCAL[1]][..]);
+    let remotes = move || (kinds(), 1_u16..3).prop_map(|(ip, port)| addr(ip, port));
     let which = any::<prop::sample::Index>;
     prop_oneof![
         4 => sockets().prop_map(Op::Bind),
@@ -349,14 +438,15 @@ fn model(all: &mut Vec<Model>, op: &Op) -> Result<(), Refused> {
             all.push(new);
         }
         Op::BindFree(new) => {
-            let used = |m: &Model| m.net == new.net && overlap(m.addr, new.addr);
+            let used = |m: &Model| m.net == new.net && m.port == new.port && overlap(m, &new);
             refused_if(all.iter().any(used), Refused::InUse)?;
             all.push(new);
         }
         Op::Choose(mut new, remote) => {
-            let bound =
-                |m: &Model| m.net == new.net && m.addr.port() == new.addr.port() && !m.chosen;
+            let bound = |m: &Model| m.net == new.net && m.port == new.port && !m.chosen;
             refused_if(all.iter().any(bound), Refused::InUse)?;
+            new.only_v6 = !remote.ip.is_v4();
+            new.bound = Bound::new(remote.ip.any_of_family(), true);
             let connected = all.iter().any(|m| twice(&new, remote, m));
             refused_if(connected, Refused::Connected)?;
             (new.chosen, new.remote) = (true, Some(remote));
@@ -401,9 +491,9 @@ fn real(s: &mut Space, all: &mut Vec<Binding>, op: &Op) -> Result<(), Refused> {
     let at = |i: &prop::sample::Index, n| i.index(n);
     let n = all.len();
     match op {
-        Op::Bind(m) => all.push(s.bind(m.net, m.addr, m.sharing)?),
-        Op::BindFree(m) => all.push(s.bind_free(m.net, m.addr, m.sharing)?),
-        Op::Choose(m, r) => all.push(s.connect_from(m.net, m.addr, m.sharing, *r)?),
+        Op::Bind(m) => all.push(s.bind(m.net, m.bound, m.port, m.sharing)?),
+        Op::BindFree(m) => all.push(s.bind_free(m.net, m.bound, m.port, m.sharing)?),
+        Op::Choose(m, r) => all.push(s.connect_from(m.net, m.port, m.sharing, *r)?),
         Op::Listen(i, sharing) => s.listen(&mut all[at(i, n)], *sharing)?,
         Op::Unlisten(i) => s.unlisten(&mut all[at(i, n)]),
         Op::Connect(i, r) => s.connect(&mut all[at(i, n)], *r)?,
@@ -431,9 +521,9 @@ proptest! {
                     let m: &Model = &sockets[i.index(sockets.len())];
                     !m.listening && m.remote.is_none() && !m.chosen
                 }
-                Op::Connect(i, _) => {
+                Op::Connect(i, remote) => {
                     let m = &sockets[i.index(sockets.len())];
-                    !m.listening && !m.chosen
+                    !m.listening && !m.chosen && m.reaches(*remote)
                 }
                 _ => true,
             };
@@ -441,7 +531,7 @@ proptest! {
                 let expected = model(&mut sockets, &op);
                 prop_assert_eq!(real(&mut space, &mut bindings, &op), expected, "{:?}", op);
                 for (m, b) in sockets.iter().zip(&bindings) {
-                    prop_assert_eq!((m.addr, m.chosen), (b.addr(), b.chosen()));
+                    prop_assert_eq!((m.bound, m.port, m.chosen), (b.bound(), b.addr().port, b.chosen()));
                 }
             }
         }
@@ -449,8 +539,8 @@ proptest! {
         for b in bindings {
             space.unbind(b);
         }
-        for (net, ip, port) in [(0, 0, 1), (0, 0, 2), (1, 0, 1), (1, 0, 2)] {
-            prop_assert!(space.bind_free(net, addr(ip, port), NOT).is_ok());
+        for (net, ip, port) in [(0, ALL, 1), (0, ALL, 2), (1, ALL, 1), (1, ALL, 2)] {
+            prop_assert!(space.bind_free(net, at(ip), port, NOT).is_ok());
         }
     }
 
@@ -479,16 +569,22 @@ proptest! {
     }
 
     /// All bits of the ends count.
-    // rows: Z1
+    // rows: Z1 B6
     #[test]
-    fn hashes_differ(secret: u64, net: usize, ip: u32, port: u16, bit in 0_u32..48) {
-        let at = |bits: u64| SocketAddrV4::new(Ipv4Addr::from((bits >> 16) as u32), bits as u16);
-        let ends = (u64::from(ip) << 16) | u64::from(port);
-        let other = ends ^ (1 << bit);
-        let h = |local, remote| hash(secret, net, at(local), at(remote));
+    fn hashes_differ(secret: u64, net: usize, ip: u128, port: u16, bit in 0_u32..144) {
+        let end = |bit: u32| {
+            let flip = |from, bits| u128::from((from..from + bits).contains(&bit)) << bit.saturating_sub(from).min(127);
+            let ip = ip ^ flip(16, 128);
+            Addr::new(Ip::new(Ipv6Addr::from(ip), 0), port ^ flip(0, 16) as u16)
+        };
+        let (ends, other) = (end(u32::MAX), end(bit));
+        let h = |local, remote| hash(secret, net, local, remote);
         prop_assert_ne!(h(ends, ends), h(other, ends));
         prop_assert_ne!(h(ends, ends), h(ends, other));
-        prop_assert_ne!(hash(!secret, net, at(ends), at(ends)), h(ends, ends));
+        prop_assert_ne!(hash(!secret, net, ends, ends), h(ends, ends));
+        let on = |scope| Addr::new(Ip::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), scope), port);
+        prop_assert_ne!(h(on(1), ends), h(on(2), ends));
+        prop_assert_ne!(h(ends, on(1)), h(ends, on(2)));
     }
 }
 

@@ -23,6 +23,15 @@ pub const SOCKADDR: &[Field] = &[
     pad(8),
 ];
 const SOCKADDR_LEN: Kind = Num(&[16, 16, 16, 16, 0, 1, 2, 8, 15, 17, 28, 128, 129, u64::MAX]);
+pub const SOCKADDR6: &[Field] = &[
+    field(2, One(FAMILIES6)),
+    big(2, Num(&[7000, 7000, 7001, 7002, 0, 1, 80, 340, 65535])),
+    pad(4),
+    big(8, One(PREFIXES)),
+    big(8, One(INTERFACES)),
+    field(4, Num(&[0, 1, 2, 3, u64::MAX])),
+];
+const SOCKADDR6_LEN: Kind = Num(&[28, 28, 28, 24, 23, 16, 27, 29, 128, u64::MAX]);
 const INOUT_LEN: &[Field] = &[field(
     4,
     Num(&[
@@ -120,7 +129,7 @@ pub const CACHE: &[Field] = &[
     field(8, ODD),
     pad(7 * 8),
 ];
-pub const LINK: &[Field] = &[field(8, CURSOR), pad(64 + 32 + 24), field(8, ODD)];
+pub const LINK: &[Field] = &[field(8, CURSOR), pad(64 + 32 + 24), field(8, ODD), pad(40)];
 pub const TABLE: &[Field] = &[pad(28), field(4, ODD), pad(48), field(8, ODD), pad(40)];
 pub const RING_WAIT: &[Field] = &[
     field(8, Num(&[0, 1, 2, 5, u64::MAX])),
@@ -137,7 +146,7 @@ pub const RECV_MAP: &[Field] = &[
     field(8, ODD),
     field(8, ODD),
 ];
-pub const SOCK: &[Field] = &[field(8, CURSOR), pad(104), field(8, ODD), pad(24)];
+pub const SOCK: &[Field] = &[field(8, CURSOR), pad(104), field(8, ODD), pad(24 + 48)];
 pub const RX_RING: &[Field] = &[
     field(4, Flags(RX_RING_FLAGS)),
     field(4, ODD),
@@ -314,6 +323,17 @@ pub static CALLS: &[Desc] = &[
         ],
     ),
     Desc::call(
+        "setsockopt_v6only",
+        SET,
+        &[
+            Fd(Sock),
+            Fixed(libc::SOL_IPV6 as u64),
+            Fixed(libc::IPV6_V6ONLY as u64),
+            Struct(INT),
+            Num(&[4, 4, 0, 3]),
+        ],
+    ),
+    Desc::call(
         "setsockopt_time",
         SET,
         &[
@@ -392,6 +412,18 @@ pub static CALLS: &[Desc] = &[
         &[Fd(Sock), Struct(SOCKADDR), SOCKADDR_LEN],
     )
     .weight(16),
+    Desc::call(
+        "bind6",
+        libc::SYS_bind,
+        &[Fd(Sock), Struct(SOCKADDR6), SOCKADDR6_LEN],
+    )
+    .weight(4),
+    Desc::call(
+        "connect6",
+        libc::SYS_connect,
+        &[Fd(Sock), Struct(SOCKADDR6), SOCKADDR6_LEN],
+    )
+    .weight(6),
     Desc::call(
         "accept4",
         libc::SYS_accept4,
@@ -642,6 +674,7 @@ mod tests {
         assert_eq!(size(CACHE), size_of::<abi::zrs_ioc_cache>());
         assert_eq!(size(RX_RING), size_of::<abi::zrs_rx_ring>());
         assert_eq!(size(SOCKADDR), size_of::<libc::sockaddr_in>());
+        assert_eq!(size(SOCKADDR6), size_of::<libc::sockaddr_in6>());
         assert_eq!(size(IOVEC), size_of::<libc::iovec>());
         assert_eq!(size(MSGHDR), size_of::<libc::msghdr>());
         assert_eq!(size(MMSGHDR), size_of::<libc::mmsghdr>());

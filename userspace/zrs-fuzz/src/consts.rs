@@ -29,6 +29,24 @@ pub const PROTOCOLS: Set = &[
     ("IPPROTO_TCP", 6),
 ];
 
+pub const FAMILIES6: Set = of_libc!(AF_INET6 AF_INET AF_UNSPEC);
+/// The halves of IPv6 addresses: of the hosts, link-local, loopback, v4-mapped, multicast.
+pub const PREFIXES: Set = &[
+    ("NET6_HOSTS", 0xfd77_0000_0000_0000),
+    ("NET6_ZERO", 0),
+    ("NET6_LINK", 0xfe80_0000_0000_0000),
+    ("NET6_FAR", 0x2001_0db8_0000_0000),
+    ("NET6_MULTI", 0xff02_0000_0000_0000),
+];
+pub const INTERFACES: Set = &[
+    ("HOST6_A", 1),
+    ("HOST6_B", 2),
+    ("HOST6_ANY", 0),
+    ("HOST6_MAPPED_A", 0xffff_0a4d_0001),
+    ("HOST6_MAPPED_B", 0xffff_0a4d_0002),
+    ("HOST6_MAPPED_ANY", 0xffff_0000_0000),
+];
+
 pub const ADDRESSES: Set = &[
     ("ADDR_B", 0x0a4d_0002),
     ("ADDR_A", 0x0a4d_0001),
@@ -225,6 +243,9 @@ pub const ALL: &[Set] = &[
     SOCK_FLAGS,
     PROTOCOLS,
     ADDRESSES,
+    FAMILIES6,
+    PREFIXES,
+    INTERFACES,
     MSG,
     LEVELS,
     OPTIONS,

@@ -93,20 +93,26 @@ fn arguments(dev: &File, checks: &mut Checks) {
         ..Default::default()
     };
     refuse("CACHE", ZRS_IOC_CACHE, bytes_of(&cache));
-    let link = zrs_ioc_link {
-        reserved: 1,
-        ..Default::default()
-    };
-    refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));
-    let info = zrs_info {
-        reserved: [0, 1, 0],
-        ..Default::default()
-    };
-    refuse(
-        "SOCK",
-        ZRS_IOC_SOCK,
-        bytes_of(&zrs_ioc_sock { cursor: 0, info }),
-    );
+    for (reserved, reserved1) in [(1, 0), (0, 1)] {
+        let link = zrs_ioc_link {
+            reserved,
+            reserved1,
+            ..Default::default()
+        };
+        refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));
+    }
+    for (second, reserved1) in [(1, 0), (0, 1)] {
+        let info = zrs_info {
+            reserved: [0, second, 0],
+            reserved1,
+            ..Default::default()
+        };
+        refuse(
+            "SOCK",
+            ZRS_IOC_SOCK,
+            bytes_of(&zrs_ioc_sock { cursor: 0, info }),
+        );
+    }
     for (reserved0, last) in [(1, 0), (0, 1)] {
         let table = zrs_ioc_table {
             reserved0,
@@ -268,6 +274,11 @@ fn sockets(dev: &File, checks: &mut Checks) {
         ("AF_UNIX", make(libc::AF_UNIX, stream, 0), &none[..1]),
         ("family 12345", make(12345, stream, 0), &none[..1]),
         ("family -1", make(-1, stream, 0), &none[..1]),
+        (
+            "AF_INET6, SOCK_DGRAM",
+            make(libc::AF_INET6, libc::SOCK_DGRAM, 0),
+            &none[1..],
+        ),
         ("SOCK_DGRAM", make(inet, libc::SOCK_DGRAM, 0), &none[1..]),
         ("SOCK_RAW", make(inet, libc::SOCK_RAW, 0), &none[1..]),
         (

@@ -22,6 +22,7 @@ mod hoard;
 mod hold;
 mod hostile;
 mod ioctl;
+mod ipv6;
 mod isolation;
 mod lost;
 mod mapped;
@@ -81,6 +82,7 @@ enum Command {
     Refused(refused::Args),
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
+    Ipv6(ipv6::Args),
     Sockerr(sockerr::Args),
     Sockopts(sockopts::Args),
     Sockcalls(sockcalls::Args),
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
         Command::Refused(args) => refused::run(&args, &mut checks),
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
+        Command::Ipv6(args) => ipv6::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Sockopts(args) => sockopts::run(&args, &mut checks),
         Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),

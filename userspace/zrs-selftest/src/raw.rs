@@ -3,12 +3,12 @@
 
 use std::fmt;
 use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use libc::{c_int, c_void, sockaddr_in, socklen_t};
+use libc::{c_int, c_void, sockaddr_in, sockaddr_in6, socklen_t};
 
 pub const IPPROTO_ZRS: i32 = zrs_sys::abi::IPPROTO_ZRS as i32;
 
@@ -199,6 +199,74 @@ pub fn getsockname(fd: &impl AsFd) -> Result<SocketAddrV4> {
 
 pub fn getpeername(fd: &impl AsFd) -> Result<SocketAddrV4> {
     name(fd, libc::getpeername)
+}
+
+fn to_raw6(addr: SocketAddrV6) -> sockaddr_in6 {
+    sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as _,
+        sin6_port: addr.port().to_be(),
+        sin6_flowinfo: 0,
+        sin6_addr: libc::in6_addr {
+            s6_addr: addr.ip().octets(),
+        },
+        sin6_scope_id: addr.scope_id(),
+    }
+}
+
+pub const ADDR6_LEN: usize = size_of::<sockaddr_in6>();
+
+/// bind() with the first `len` bytes of an address.
+pub fn bind6_as(fd: &impl AsFd, addr: SocketAddrV6, len: usize) -> Result<()> {
+    assert!(len <= ADDR6_LEN);
+    let addr = to_raw6(addr);
+    // SAFETY: `addr` is at least `len` bytes long.
+    check(unsafe { libc::bind(raw(fd), (&raw const addr).cast(), len as socklen_t) }).map(drop)
+}
+
+/// connect() with the first `len` bytes of an address.
+pub fn connect6_as(fd: &impl AsFd, addr: SocketAddrV6, len: usize) -> Result<()> {
+    assert!(len <= ADDR6_LEN);
+    let addr = to_raw6(addr);
+    // SAFETY: `addr` is at least `len` bytes long.
+    check(unsafe { libc::connect(raw(fd), (&raw const addr).cast(), len as socklen_t) }).map(drop)
+}
+
+/// bind() to an address of either family.
+pub fn bind_any(fd: &impl AsFd, addr: SocketAddr) -> Result<()> {
+    match addr {
+        SocketAddr::V4(addr) => bind(fd, addr),
+        SocketAddr::V6(addr) => bind6_as(fd, addr, ADDR6_LEN),
+    }
+}
+
+/// connect() to an address of either family.
+pub fn connect_any(fd: &impl AsFd, addr: SocketAddr) -> Result<()> {
+    match addr {
+        SocketAddr::V4(addr) => connect(fd, addr),
+        SocketAddr::V6(addr) => connect6_as(fd, addr, ADDR6_LEN),
+    }
+}
+
+/// getsockname(), or getpeername(), of either family; its length must be that of the family's.
+pub fn name_any(fd: &impl AsFd, peer: bool) -> Result<SocketAddr> {
+    // SAFETY: zeroes are a sockaddr_in6.
+    let mut addr: sockaddr_in6 = unsafe { zeroed() };
+    let mut len = ADDR6_LEN as socklen_t;
+    let get: GetName = if peer {
+        libc::getpeername
+    } else {
+        libc::getsockname
+    };
+    // SAFETY: `addr` has room for `len` bytes.
+    check(unsafe { get(raw(fd), (&raw mut addr).cast(), &raw mut len) })?;
+    if c_int::from(addr.sin6_family) == libc::AF_INET6 && len as usize == ADDR6_LEN {
+        let port = u16::from_be(addr.sin6_port);
+        let ip = addr.sin6_addr.s6_addr.into();
+        return Ok(SocketAddrV6::new(ip, port, addr.sin6_flowinfo, addr.sin6_scope_id).into());
+    }
+    assert_eq!(len as usize, ADDR_LEN, "the length of a name");
+    // SAFETY: both are plain bytes, and the shorter one is asked for.
+    Ok(from_raw(unsafe { &*(&raw const addr).cast::<sockaddr_in>() }).into())
 }
 
 pub fn shutdown(fd: &impl AsFd, how: c_int) -> Result<()> {

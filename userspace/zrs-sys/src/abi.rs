@@ -14,6 +14,7 @@ pub const ZRS_FEATURE_RX_RING: u64 = 1 << 1;
 pub const ZRS_FEATURE_RING_WAIT: u64 = 1 << 2;
 pub const ZRS_FEATURE_RECV_MAP: u64 = 1 << 3;
 pub const ZRS_FEATURE_ESCAPE: u64 = 1 << 4;
+pub const ZRS_FEATURE_IPV6: u64 = 1 << 5;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -154,6 +155,10 @@ pub struct zrs_ioc_link {
     pub waits: u64,
     pub id: u32,
     pub reserved: u32,
+    pub local_addr6: [u8; 16],
+    pub remote_addr6: [u8; 16],
+    pub scope_id: u32,
+    pub reserved1: u32,
 }
 
 #[repr(C)]
@@ -180,6 +185,12 @@ pub struct zrs_info {
     pub link: u32,
     pub backlog_max: u32,
     pub reserved: [u64; 3],
+    pub local_addr6: [u8; 16],
+    pub remote_addr6: [u8; 16],
+    pub family: u32,
+    pub local_scope_id: u32,
+    pub remote_scope_id: u32,
+    pub reserved1: u32,
 }
 
 #[repr(C)]
@@ -336,6 +347,10 @@ impl Default for zrs_ioc_link {
             waits: 0,
             id: 0,
             reserved: 0,
+            local_addr6: [0; 16],
+            remote_addr6: [0; 16],
+            scope_id: 0,
+            reserved1: 0,
         }
     }
 }

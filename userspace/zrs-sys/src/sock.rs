@@ -181,7 +181,8 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
         };
         // SAFETY: no memory is touched.
         let whole = unsafe { libc::CMSG_LEN(size_of::<libc::sock_extended_err>() as u32) } as usize;
-        if (level, kind) == (libc::SOL_IP, libc::IP_RECVERR) && len >= whole {
+        let v6 = (level, kind) == (libc::SOL_IPV6, libc::IPV6_RECVERR);
+        if (v6 || (level, kind) == (libc::SOL_IP, libc::IP_RECVERR)) && len >= whole {
             // SAFETY: as above, and long enough.
             let err = unsafe {
                 libc::CMSG_DATA(header)

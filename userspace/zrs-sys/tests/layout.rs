@@ -58,7 +58,7 @@ fn rust_side() -> Table {
     let mut t = Table::default();
     constants!(t:
         IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
-        ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE
+        ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
         ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
@@ -85,12 +85,12 @@ fn rust_side() -> Table {
         }
         zrs_ioc_link {
             cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk
-            bulk_max waits id reserved
+            bulk_max waits id reserved local_addr6 remote_addr6 scope_id reserved1
         }
         zrs_info {
             state channel local_addr remote_addr local_port remote_port uid inode tx_bytes
             rx_bytes tx_copied rx_copied tx_queued rx_queued window peer_window backlog error
-            link backlog_max reserved
+            link backlog_max reserved local_addr6 remote_addr6 family local_scope_id remote_scope_id reserved1
         }
         zrs_ioc_sock { cursor info }
         zrs_ioc_table {

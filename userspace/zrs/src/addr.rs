@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Addresses: IPv4 only for now, and said so.
+//! Addresses, as programs give them and as the module does.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
 use rustix::net::SocketAddrAny;
 
 /// Tries `f` on each address until one succeeds, as std::net does.
 pub(crate) fn each<A: ToSocketAddrs, T>(
     addr: A,
-    mut f: impl FnMut(SocketAddrV4) -> io::Result<T>,
+    mut f: impl FnMut(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut last = None;
     for addr in addr.to_socket_addrs()? {
-        match v4(&addr).and_then(&mut f) {
+        match f(addr) {
             Ok(t) => return Ok(t),
-            // An error of an address that was tried says more than that V6 is not supported.
-            Err(e) if last.is_some() && e.kind() == io::ErrorKind::Unsupported => {}
             Err(e) => last = Some(e),
         }
     }
@@ -24,19 +22,23 @@ pub(crate) fn each<A: ToSocketAddrs, T>(
         .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
 }
 
-pub(crate) fn v4(addr: &SocketAddr) -> io::Result<SocketAddrV4> {
-    match addr {
-        SocketAddr::V4(addr) => Ok(*addr),
-        SocketAddr::V6(addr) => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("cannot use {addr}: ZRS speaks IPv4 only, give an IPv4 address"),
-        )),
-    }
-}
-
 pub(crate) fn from_any(addr: SocketAddrAny) -> io::Result<SocketAddr> {
     SocketAddr::try_from(addr)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not an IP address"))
+}
+
+/// An address of the module's: of IPv4 if it is v4-mapped.
+pub(crate) fn ip(octets: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(octets).to_canonical()
+}
+
+/// The address of a socket of AF_INET6, if `v6` says so; `port` as the network has it.
+pub(crate) fn socket_addr(v6: bool, octets: [u8; 16], port: u16, scope: u32) -> SocketAddr {
+    let port = u16::from_be(port);
+    match v6 {
+        true => SocketAddrV6::new(octets.into(), port, 0, scope).into(),
+        false => SocketAddr::new(ip(octets), port),
+    }
 }
 
 #[cfg(test)]
@@ -44,23 +46,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn v6_is_refused_in_words() {
-        let error = each("[::1]:7000", |_| Ok(())).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-        assert!(error.to_string().contains("[::1]:7000") && error.to_string().contains("IPv4"));
-    }
-
-    #[test]
-    fn v4_is_preferred_and_the_real_error_reported() {
+    fn all_are_tried_and_the_last_error_reported() {
         let both = [
             "[::1]:7".parse().unwrap(),
             "10.0.0.1:7".parse::<SocketAddr>().unwrap(),
         ];
-        assert_eq!(each(&both[..], |a| Ok(a.port())).unwrap(), 7);
-        let reversed = [both[1], both[0]];
-        let error = each(&reversed[..], |_| {
-            Err::<(), _>(io::Error::from(io::ErrorKind::ConnectionRefused))
+        let v4 = |a: SocketAddr| match a.is_ipv4() {
+            true => Ok(a.port()),
+            false => Err(io::Error::from(io::ErrorKind::AddrNotAvailable)),
+        };
+        assert_eq!(each(&both[..], v4).unwrap(), 7);
+        let mut tried = Vec::new();
+        let error = each(&both[..], |a| {
+            tried.push(a);
+            Err::<(), _>(io::Error::from(match a.is_ipv4() {
+                true => io::ErrorKind::ConnectionRefused,
+                false => io::ErrorKind::AddrNotAvailable,
+            }))
         });
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(tried, both);
+    }
+
+    #[test]
+    fn of_the_module() {
+        let octets = |text: &str| text.parse::<Ipv6Addr>().unwrap().octets();
+        let port = 7000_u16.to_be();
+        let show = |v6, text, scope| socket_addr(v6, octets(text), port, scope).to_string();
+        assert_eq!(show(false, "::ffff:10.0.0.2", 0), "10.0.0.2:7000");
+        assert_eq!(show(true, "::ffff:10.0.0.2", 0), "[::ffff:10.0.0.2]:7000");
+        assert_eq!(show(true, "fe80::1", 3), "[fe80::1%3]:7000");
+        assert_eq!(ip(octets("::ffff:10.0.0.2")).to_string(), "10.0.0.2");
+        assert_eq!(ip(octets("fd00::2")).to_string(), "fd00::2");
     }
 }

@@ -3,12 +3,12 @@
 
 use std::io;
 use std::iter;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use zrs_sys::{abi, Device};
 
-use crate::{error, info, Cache, Info};
+use crate::{addr, error, Cache, Info};
 
 /// An open `/dev/zrs`. Needs no privilege.
 #[derive(Debug)]
@@ -138,9 +138,11 @@ pub struct Link {
     /// The RDMA device's name.
     pub device: String,
     /// This host.
-    pub local: Ipv4Addr,
+    pub local: IpAddr,
     /// The other.
-    pub remote: Ipv4Addr,
+    pub remote: IpAddr,
+    /// The number of the interface if these are link-local addresses, else 0.
+    pub scope_id: u32,
     /// What it is doing.
     pub state: LinkState,
     /// Channels on it now.
@@ -306,8 +308,9 @@ impl Zrs {
             Ok(self.device.link(cursor)?.map(|l| {
                 let link = Link {
                     device: name(&l.device),
-                    local: info::ipv4(l.local_addr),
-                    remote: info::ipv4(l.remote_addr),
+                    local: addr::ip(l.local_addr6),
+                    remote: addr::ip(l.remote_addr6),
+                    scope_id: l.scope_id,
                     state: match l.state {
                         abi::ZRS_LINK_CONNECTING => LinkState::Connecting,
                         abi::ZRS_LINK_UP => LinkState::Up,

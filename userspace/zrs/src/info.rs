@@ -2,9 +2,11 @@
 //! What a socket is doing.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use zrs_sys::abi;
+
+use crate::addr;
 
 /// A socket's state and counters (ZRS_INFO). All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +15,10 @@ pub struct Info {
     pub state: State,
     /// The host-wide number of its channel, 0: none.
     pub channel: u32,
-    /// Its own address; 0.0.0.0:0 when it has none.
-    pub local: SocketAddrV4,
-    /// The peer's; 0.0.0.0:0 when it has none.
-    pub remote: SocketAddrV4,
+    /// Its own address; 0.0.0.0:0 or [::]:0 when it has none. A socket of AF_INET6 has IPv4 addresses v4-mapped.
+    pub local: SocketAddr,
+    /// The peer's; the same when it has none.
+    pub remote: SocketAddr,
     /// The user it belongs to.
     pub uid: u32,
     /// The inode number of the socket.
@@ -94,18 +96,18 @@ impl fmt::Display for State {
     }
 }
 
-/// An IPv4 address as struct in_addr has it.
-pub(crate) fn ipv4(addr: u32) -> Ipv4Addr {
-    Ipv4Addr::from(addr.to_ne_bytes())
-}
+/// As <sys/socket.h> has it.
+const AF_INET6: u32 = 10;
 
 impl From<abi::zrs_info> for Info {
     fn from(i: abi::zrs_info) -> Self {
+        let v6 = i.family == AF_INET6;
+        let (local, remote) = (i.local_scope_id, i.remote_scope_id);
         Self {
             state: i.state.into(),
             channel: i.channel,
-            local: SocketAddrV4::new(ipv4(i.local_addr), u16::from_be(i.local_port)),
-            remote: SocketAddrV4::new(ipv4(i.remote_addr), u16::from_be(i.remote_port)),
+            local: addr::socket_addr(v6, i.local_addr6, i.local_port, local),
+            remote: addr::socket_addr(v6, i.remote_addr6, i.remote_port, remote),
             uid: i.uid,
             inode: i.inode,
             tx_bytes: i.tx_bytes,
@@ -132,7 +134,9 @@ mod tests {
     fn network_byte_order() {
         let raw = abi::zrs_info {
             state: abi::ZRS_STATE_LISTEN,
-            local_addr: u32::from_ne_bytes([10, 0, 0, 2]),
+            local_addr6: std::net::Ipv4Addr::new(10, 0, 0, 2)
+                .to_ipv6_mapped()
+                .octets(),
             local_port: u16::from_ne_bytes([0x1b, 0x58]),
             ..Default::default()
         };

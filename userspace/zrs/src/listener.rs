@@ -23,11 +23,11 @@ impl Listener {
 
     /// Listens on the first address of `addr` that can be bound; port 0 chooses one.
     ///
-    /// Errors: EADDRINUSE, EADDRNOTAVAIL, EPROTONOSUPPORT the module is not loaded; Unsupported
-    /// for IPv6.
+    /// Errors: EADDRINUSE, EADDRNOTAVAIL, EPROTONOSUPPORT the module is not loaded. `[::]` takes connections of
+    /// IPv4 too, unless `net.ipv6.bindv6only` is set.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         addr::each(addr, |addr| {
-            let socket = Socket::new()?;
+            let socket = Socket::new(&addr)?;
             rustix::net::bind(&socket, &addr)
                 .and_then(|()| rustix::net::listen(&socket, Self::BACKLOG))
                 .map_err(|e| error::bind(addr, e.into()))?;

@@ -29,9 +29,14 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// A new one that can have `addr`, or connect to it.
+    pub(crate) fn new(addr: &SocketAddr) -> io::Result<Self> {
+        let family = match addr {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
         let fd = rustix::net::socket_with(
-            AddressFamily::INET,
+            family,
             SocketType::STREAM,
             SocketFlags::CLOEXEC,
             Some(PROTOCOL),

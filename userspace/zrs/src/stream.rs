@@ -33,10 +33,10 @@ impl Stream {
     /// Connects to the first address of `addr` that answers. Blocks until then.
     ///
     /// Errors: ECONNREFUSED nobody listens there; ENODEV, ENETUNREACH no RDMA device reaches it;
-    /// ETIMEDOUT no answer; EPROTONOSUPPORT the module is not loaded; Unsupported for IPv6.
+    /// ETIMEDOUT no answer; EPROTONOSUPPORT the module is not loaded.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         addr::each(addr, |addr| {
-            let socket = Socket::new()?;
+            let socket = Socket::new(&addr)?;
             // A signal handler interrupted us: the connecting goes on, wait for its end.
             match rustix::net::connect(&socket, &addr) {
                 Ok(()) => Ok(()),
@@ -50,16 +50,15 @@ impl Stream {
 
     /// As [`Stream::connect`], with ETIMEDOUT after `timeout`, which must not be zero.
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<Self> {
-        let addr = addr::v4(addr)?;
         if timeout.is_zero() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a timeout of zero",
             ));
         }
-        let socket = Socket::new()?;
+        let socket = Socket::new(addr)?;
         socket.set_nonblocking(true)?;
-        match rustix::net::connect(&socket, &addr) {
+        match rustix::net::connect(&socket, addr) {
             Ok(()) => Ok(()),
             Err(Errno::INPROGRESS) => wait_connected(&socket, Some(timeout)),
             Err(e) => Err(e.into()),
