@@ -2,7 +2,7 @@
 # Sockets of AF_INET6: between the hosts by every kind of address, and what they say beside TCP's.
 # rows: B6 Z1 E5 L4
 # timeout: 240
-# params: pool_mib=8 blocks=1024 link_credit=32
+# params: pool_mib=8 blocks=1024 link_credit=32 connect_timeout_ms=5000
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
