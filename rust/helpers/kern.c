@@ -132,7 +132,10 @@ int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local)
 
 	if (IS_ERR(rt))
 		return 0;
-	ifindex = rt->dst.dev->ifindex;
+	/* The reference keeps the route, not its device. */
+	rcu_read_lock();
+	ifindex = READ_ONCE(dst_dev_rcu(&rt->dst)->ifindex);
+	rcu_read_unlock();
 	ip_rt_put(rt);
 	return ifindex;
 }

@@ -100,12 +100,14 @@ fn try_connect(link: &Arc<Link>) -> Result {
     link.keep(&id)?;
     let to = link.service();
     let from = IpAddr::V4(link.local_ip());
+    let any = from.is_unspecified();
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
     for _ in 0..ports {
         let n = NEXT.fetch_add(1, Relaxed) % ports;
         let port = RESERVED_PORTS.end - 1 - n as u16;
         match id.resolve_addr(Some(SocketAddr::new(from, port)), to, RESOLVE_MS.start) {
-            Err(e) if e == EADDRINUSE() => continue,
+            // Of a port that is taken the core says EADDRNOTAVAIL where the address is any.
+            Err(e) if e == EADDRINUSE() || any && e == EADDRNOTAVAIL() => continue,
             result => return result,
         }
     }
