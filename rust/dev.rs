@@ -190,10 +190,11 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
         .find(|(_, link)| link.net == net)
         .ok_or(ENOENT)?;
     let sending = link.sending();
+    let (local, remote) = (link.local_ip(), link.remote_ip());
     *l = zrs_ioc_link {
         cursor: index as u64 + 1,
-        local_addr: be32(link.local_ip()),
-        remote_addr: be32(link.remote_ip()),
+        local_addr: be32(local),
+        remote_addr: be32(remote),
         state: match link.state() {
             LinkState::Connecting => ZRS_LINK_CONNECTING,
             LinkState::Up => ZRS_LINK_UP,
@@ -212,9 +213,9 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
         bulk_max: sending.bulk_most,
         waits: link.waits.get(),
         id: link.id,
-        local_addr6: link.local_ip().octets(),
-        remote_addr6: link.remote_ip().octets(),
-        scope_id: link.remote_ip().scope(),
+        local_addr6: local.octets(),
+        remote_addr6: remote.octets(),
+        scope_id: local.scope().max(remote.scope()),
         ..Default::default()
     };
     if let Some(name) = link.device_name() {

@@ -133,7 +133,10 @@ int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local)
 
 	if (IS_ERR(rt))
 		return 0;
-	ifindex = rt->dst.dev->ifindex;
+	/* The reference keeps the route, not its device. */
+	rcu_read_lock();
+	ifindex = READ_ONCE(dst_dev_rcu(&rt->dst)->ifindex);
+	rcu_read_unlock();
 	ip_rt_put(rt);
 	return ifindex;
 }
@@ -147,8 +150,12 @@ int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
 		.flowi6_oif = scope,
 	};
 	struct dst_entry *dst = ip6_route_output(net, NULL, &fl6);
-	int ifindex = dst->error ? 0 : dst->dev->ifindex;
+	int ifindex = 0;
 
+	rcu_read_lock();
+	if (!dst->error)
+		ifindex = READ_ONCE(dst_dev_rcu(dst)->ifindex);
+	rcu_read_unlock();
 	dst_release(dst);
 	return ifindex;
 }

@@ -312,12 +312,12 @@ impl Sk {
     pub fn linger(&self) -> Option<Jiffies> {
         // SAFETY: a live sock (type invariant); looks at bits and at one word.
         unsafe {
-            if !bindings::sock_flag(self.as_ptr(), bindings::sock_flags_SOCK_LINGER)
-                || bindings::current_exiting()
-            {
+            if !bindings::sock_flag(self.as_ptr(), bindings::sock_flags_SOCK_LINGER) {
                 return None;
             }
-            Some(ptr::addr_of!((*self.as_ptr()).sk_lingertime).read_volatile())
+            let time = ptr::addr_of!((*self.as_ptr()).sk_lingertime).read_volatile();
+            // Who ends does not wait.
+            (time == 0 || !bindings::current_exiting()).then_some(time)
         }
     }
 

@@ -262,7 +262,11 @@ impl WaitQueue {
                 help.decline();
             }
         }
-        out
+        match out {
+            // Until it left the queue it may have been the one in line that was woken.
+            Err(WaitError::TimedOut) => cond().ok_or(WaitError::TimedOut),
+            out => out,
+        }
     }
 }
 

@@ -102,6 +102,12 @@ impl Sock {
         };
         if binding.chosen() {
             self.unbind();
+            let mut inner = self.inner.lock();
+            // The next one may be from another family.
+            inner.local = super::any(self.v6);
+            if let Some(sk) = &inner.sk {
+                sk.set_local(inner.local.into());
+            }
             return;
         }
         self.host.ports.lock().disconnect(&mut binding);

@@ -154,6 +154,10 @@ impl Sock {
                         let waiting = this.inner.lock().queue.len() as u32;
                         (child.ends(), waiting)
                     });
+                    if !this.inner.lock().queue.is_empty() {
+                        // This one may have been woken for the next one, too.
+                        this.wait.wake_one();
+                    }
                     // Cannot fail: the listening socket is in the same namespace.
                     let _ = this.host.socket_opened(&this.net);
                     return Ok(child);

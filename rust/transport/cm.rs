@@ -82,12 +82,19 @@ fn to_cm(ip: Ip, port: u16) -> SocketAddr {
     }
 }
 
-/// An address of `id`'s as links have it.
+/// An address of `id`'s as links have it. A peer may have written it: of IPv6 only what can be that of a host, as one
+/// that is v4-mapped, or this host's own, would be believed to come by another way.
 fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
     let addr = addr?;
     let ip = match addr.ip() {
         IpAddr::V4(v4) => v4.into(),
-        IpAddr::V6(v6) => Ip::new(v6, id.interface()),
+        IpAddr::V6(v6) => {
+            let mapped = v6.to_ipv4_mapped().is_some();
+            if mapped || v6.is_loopback() || v6.is_multicast() || v6.is_unspecified() {
+                return None;
+            }
+            Ip::new(v6, id.interface())
+        }
     };
     Some(Addr::new(ip, addr.port()))
 }
@@ -112,12 +119,14 @@ fn try_connect(link: &Arc<Link>) -> Result {
     link.keep(&id)?;
     let to = link.service();
     let from = link.local_ip();
+    let any = from.is_any();
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
     for _ in 0..ports {
         let n = NEXT.fetch_add(1, Relaxed) % ports;
         let port = RESERVED_PORTS.end - 1 - n as u16;
         match id.resolve_addr(Some(to_cm(from, port)), to, RESOLVE_MS.start) {
-            Err(e) if e == EADDRINUSE() => continue,
+            // Of a port that is taken the core says EADDRNOTAVAIL where the address is any.
+            Err(e) if e == EADDRINUSE() || any && e == EADDRNOTAVAIL() => continue,
             result => return result,
         }
     }
@@ -374,6 +383,14 @@ impl Listener {
         if !RESERVED_PORTS.contains(&from.port) {
             pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
+        }
+        // The peer says which address of ours it means, and the core believes it.
+        let ours = match local.v4() {
+            Some(v4) => self.net.is_local(v4),
+            None => self.net.is_local_v6(local.v6(), local.scope())?,
+        };
+        if !ours {
+            return Err(EADDRNOTAVAIL());
         }
         let terms = match terms_of(private_data) {
             Ok(terms) => terms,

@@ -529,8 +529,9 @@ impl Link {
         }
         let period = u64::from(every) * 1_000_000;
         let due = self.beat_due.load(Relaxed);
-        // Links that are due at about the same time are looked at together.
-        if now.saturating_add(period / 8) < due {
+        // Links that are due at about the same time are looked at together; what is later than a period was set for
+        // a longer one.
+        if now.saturating_add(period / 8) < due && due <= now.saturating_add(period) {
             return Some(due);
         }
         let due = now.saturating_add(period);

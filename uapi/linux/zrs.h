@@ -25,7 +25,7 @@
 #define SOL_ZRS			0x5a52
 
 /* The version of this interface. A change that breaks programs raises it. */
-#define ZRS_UAPI_VERSION	1
+#define ZRS_UAPI_VERSION	2
 
 /* Feature bits in struct zrs_ioc_version. */
 #define ZRS_FEATURE_STREAM	(1ULL << 0)	/* SOCK_STREAM over IPv4 */

@@ -72,8 +72,15 @@ pub fn text(users: &[User]) -> String {
     }
     let each = users
         .iter()
-        .map(|u| format!("(\"{}\",pid={},fd={})", u.name, u.pid, u.fd));
+        .map(|u| format!("(\"{}\",pid={},fd={})", printable(&u.name), u.pid, u.fd));
     format!("users:({})", each.collect::<Vec<_>>().join(","))
+}
+
+/// A process may call itself anything: what would end the line, or talk to the terminal, is a question mark.
+fn printable(name: &str) -> String {
+    let harmless = |c: char| !c.is_control() && c != '"';
+    let shown = name.chars().map(|c| if harmless(c) { c } else { '?' });
+    shown.collect()
 }
 
 #[cfg(test)]
@@ -110,6 +117,16 @@ mod tests {
         fs::create_dir_all(root.join("self/fd")).unwrap();
         symlink("socket:[78]", root.join("self/fd/1")).unwrap();
         root
+    }
+
+    #[test]
+    fn names_say_nothing_else() {
+        let user = User {
+            name: "a\nb\u{1b}[2J\"".into(),
+            pid: 1,
+            fd: 2,
+        };
+        assert_eq!(text(&[user]), "users:((\"a?b?[2J?\",pid=1,fd=2))");
     }
 
     #[test]

@@ -106,11 +106,11 @@ impl Links {
     }
 }
 
-/// An address with its interface, if it has one.
+/// An address, with its interface if it is a link-local one.
 fn scoped(ip: IpAddr, scope: u32) -> String {
-    match scope {
-        0 => ip.to_string(),
-        scope => format!("{ip}%{scope}"),
+    match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => format!("{ip}%{scope}"),
+        _ => ip.to_string(),
     }
 }
 

@@ -30,6 +30,9 @@ const fn of(level: c_int, name: c_int, how: How) -> Carried {
     Carried { level, name, how }
 }
 
+/// As <linux/in.h> has it.
+const IP_LOCAL_PORT_RANGE: c_int = 51;
+
 const CARRIED: &[Carried] = &[
     of(libc::SOL_SOCKET, libc::SO_REUSEADDR, How::Plain),
     of(libc::SOL_SOCKET, libc::SO_REUSEPORT, How::Plain),
@@ -53,7 +56,16 @@ const CARRIED: &[Carried] = &[
     of(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_MAXSEG, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_SYNCNT, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_LINGER2, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_FASTOPEN, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, How::Plain),
     of(libc::IPPROTO_IP, libc::IP_TOS, How::Plain),
+    of(libc::IPPROTO_IP, libc::IP_TTL, How::Plain),
+    of(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, How::Plain),
+    of(libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, How::Plain),
     of(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, How::Plain),
     of(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, How::Plain),
 ];

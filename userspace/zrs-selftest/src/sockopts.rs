@@ -58,6 +58,9 @@ const DIFFERENT: &[(i32, i32, &str, &str)] = &[
     ),
 ];
 
+/// What is refused with EOPNOTSUPP; so does TCP as long as no memory cgroup counts the memory of sockets.
+const UNSUPPORTED: (i32, i32, &str) = (SOL_SOCKET, 73, "SO_RESERVE_MEM");
+
 /// What is refused with ENOPROTOOPT, and would not be by TCP.
 const REFUSED: &[(i32, i32, &str)] = &[
     (IPPROTO_TCP, 10, "TCP_WINDOW_CLAMP"),
@@ -193,7 +196,11 @@ pub fn run(args: &Args, checks: &mut Checks) {
             let theirs = (fresh(IPPROTO_TCP, level, name), connected(&tcp));
             let different = DIFFERENT.iter().find(|d| (d.0, d.1) == (level, name));
             let refused = REFUSED.iter().find(|d| (d.0, d.1) == (level, name));
-            if let Some((.., text, why)) = different {
+            if (level, name) == (UNSUPPORTED.0, UNSUPPORTED.1) {
+                let text = format!("{}: refused", UNSUPPORTED.2);
+                let first = ours.0.as_ref().ok().and_then(|all| all.get(1)).map(|o| o.0);
+                checks.eq(&text, first, Some(Err(Errno(libc::EOPNOTSUPP))));
+            } else if let Some((.., text, why)) = different {
                 let text = format!("{text}: other than with TCP: {why}");
                 checks.yes(&text, ours != theirs, &format!("both say {ours:?}"));
             } else if let Some((.., text)) = refused {

@@ -7,7 +7,7 @@ use std::mem::size_of;
 
 pub const IPPROTO_ZRS: u32 = 253;
 pub const SOL_ZRS: u32 = 0x5a52;
-pub const ZRS_UAPI_VERSION: u32 = 1;
+pub const ZRS_UAPI_VERSION: u32 = 2;
 
 pub const ZRS_FEATURE_STREAM: u64 = 1 << 0;
 pub const ZRS_FEATURE_RX_RING: u64 = 1 << 1;
