@@ -264,7 +264,7 @@ impl WaitQueue {
         }
         match out {
             // Until it left the queue it may have been the one in line that was woken.
-            Err(WaitError::TimedOut) => cond().ok_or(WaitError::TimedOut),
+            Err(WaitError::TimedOut) if flags != 0 => cond().ok_or(WaitError::TimedOut),
             out => out,
         }
     }

@@ -87,6 +87,8 @@ enum Which {
     Stopped,
     /// Those that are used, too: they go when what is in them was read.
     Any,
+    /// Those of so many pages at most that are used.
+    Small(usize),
 }
 
 /// A socket that wants a window while there is none.
@@ -366,26 +368,9 @@ impl Pool {
 
     /// Asks a busy channel for its window, if it would get one of twice the size for it now: one at a time. Sleeps.
     fn widen_one(&self) {
-        let Some(host) = Host::get() else { return };
-        let Some(pages) = self.cache.pages_for_window(LEAST_PAGES, self.most_pages()) else {
-            return;
-        };
-        let busy = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
-        let small = {
-            let windows = self.windows.lock();
-            if windows.iter().any(|window| window.is_asked()) {
-                return;
-            }
-            let small = |w: &&Arc<Window>| {
-                w.pages() * 2 <= pages && w.idle_user(0).is_some() && w.idle_user(busy).is_none()
-            };
-            windows.iter().find(small).cloned()
-        };
-        let Some(window) = small else { return };
-        let sock = window.idle_user(0).and_then(|user| host.table.owner(user));
-        if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, None)) {
-            window.set_asked();
-            STATS.windows_revoked.add(1);
+        let pages = self.cache.pages_for_window(LEAST_PAGES, self.most_pages());
+        if let (Some(pages), false) = (pages, self.has_asked()) {
+            self.ask_one_back(Which::Small(pages / 2));
         }
     }
 
@@ -415,27 +400,44 @@ impl Pool {
         let Some(host) = Host::get() else {
             return false;
         };
+        let idle = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
         let least = match which {
-            Which::Any => None,
-            _ => Some(msecs_to_jiffies(params::WINDOW_IDLE_MS.get())),
+            Which::Any | Which::Small(_) => None,
+            Which::Unused | Which::Stopped => Some(idle),
         };
-        for n in 0.. {
-            let Some(window) = self.windows.lock().get(n).cloned() else {
-                break;
+        let suits = |window: &Window| match which {
+            Which::Small(pages) => window.pages() <= pages && window.idle_user(idle).is_none(),
+            _ => true,
+        };
+        let mut from = 0;
+        loop {
+            let next = {
+                let windows = self.windows.lock();
+                let mut rest = windows.iter().enumerate().skip(from);
+                rest.find_map(|(n, w)| {
+                    let user = w.idle_user(least.unwrap_or(0)).filter(|_| suits(w))?;
+                    Some((n, w.clone(), user))
+                })
             };
-            let Some(user) = window.idle_user(least.unwrap_or(0)) else {
-                continue;
+            let Some((n, window, user)) = next else {
+                return false;
             };
-            let sock = host.table.owner(user);
-            let all = which != Which::Stopped;
-            let sock = sock.filter(|sock| all || sock.inner.lock().rx.moved() > 0);
+            from = n + 1;
+            let sock = host.table.owner(user).filter(|sock| {
+                let moved = || sock.inner.lock().rx.moved() > 0;
+                match which {
+                    Which::Stopped => moved(),
+                    // Its next window would have to wait for that.
+                    Which::Small(_) => !moved(),
+                    Which::Unused | Which::Any => true,
+                }
+            });
             if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, least)) {
                 window.set_asked();
                 STATS.windows_revoked.add(1);
                 return true;
             }
         }
-        false
     }
 
     /// Whether somebody waits for a window, or more is in use than may be.

@@ -766,6 +766,7 @@ unsafe fn inherit(from: *mut bindings::sock, to: *mut bindings::sock) {
         (*to).tos = (&raw const (*from).tos).read_volatile();
         (*to).uc_ttl = (&raw const (*from).uc_ttl).read_volatile();
         (*to).pmtudisc = (&raw const (*from).pmtudisc).read_volatile();
+        (*to).local_port_range = (&raw const (*from).local_port_range).read_volatile();
     }
 }
 

@@ -24,10 +24,14 @@ PID[bystander]=$!
 at_end "kill -9 $!; wait $!"
 says bystander ready || ktap_bail "the bystander"
 
-# left: what there is of everything while the bystander rests. Its windows may be asked back meanwhile.
+# left: what there is of everything while the bystander rests; of the pool, what is used besides the windows of open
+# sockets: those of the bystander may be asked back, and exchanged for larger ones, at any time.
 left() {
-	zrs stats --json | tr ',{}' '\n' |
-		sed -nE 's/^"(pages_pinned|sockets|channels|pool_used|protocol_errors)":/\1=/p' | tr '\n' ' '
+	local windows
+	windows=$({ A zrs ss -a --json && B zrs ss -a --json; } | jq -s 'add | map(.window) | add // 0')
+	zrs stats --json | jq -r --argjson windows "$windows" '
+		.pool_used -= $windows | . as $all |
+		("pages_pinned", "sockets", "channels", "pool_used", "protocol_errors") | "\(.)=\($all[.])"' | tr '\n' ' '
 }
 before=$(left)
 ktap_say "at rest: $before"

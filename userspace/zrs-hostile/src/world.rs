@@ -170,12 +170,18 @@ impl World {
         Peer::accept(ep, &theirs, &hello().encode(), true, self.limit(10))
     }
 
+    /// The module's counters; of the pool, what is used besides the windows of open sockets. Those of the bystander may
+    /// be asked back, and exchanged for larger ones, at any time.
     pub fn stats(&self) -> io::Result<Stats> {
-        self.zrs.stats()
+        let mut stats = self.zrs.stats()?;
+        for socket in self.zrs.sockets() {
+            stats.pool_used = stats.pool_used.saturating_sub(socket?.window);
+        }
+        Ok(stats)
     }
 
-    /// What is left of the module's resources is what there was before the case. The bystander's windows may have been
-    /// asked back meanwhile, so that less of the pool may be in use.
+    /// What is left of the module's resources is what there was before the case. A window of the bystander's that was
+    /// just being asked back then counts no more.
     pub fn settled(&self, base: &Stats, seconds: u64) -> Outcome {
         let end = Instant::now() + self.limit(seconds);
         loop {
