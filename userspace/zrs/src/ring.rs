@@ -20,7 +20,7 @@ use crate::{error, stream};
 /// [`Stream::rx_ring`](crate::Stream::rx_ring).
 ///
 /// Each segment holds room of the window until it is dropped, in any order; a reader that keeps
-/// all of them stops its peer. Threads may share the ring: each segment goes to one of them. Plain
+/// more than half of the window ([`RxRing::window_len`]) may stop its peer. Threads may share the ring: each segment goes to one of them. Plain
 /// reads may alternate with the ring, not run at the same time. A forked child must not touch
 /// segments: its copy of the mapping is gone.
 #[derive(Debug)]

@@ -264,6 +264,51 @@ fn never_stuck_when_all_is_read() {
     }
 }
 
+/// A program may keep half of what there is and wait for more: the sender has room for the next piece.
+// rows: Z5 B3
+#[test]
+fn never_stuck_while_half_is_kept() {
+    let mut rng = crate::common::Rng::new(2);
+    for round in 0..300 {
+        let limits = Limits {
+            msgs: rng.range(4, 40) as u32,
+            small: rng.range(16384, 70000) as u32,
+        };
+        let (mut a, mut b) = pair_with(LIMITS, limits);
+        let size = rng.range(65536, 300_000) as u32;
+        let with_window = rng.chance(70);
+        if with_window {
+            lease(&mut b, &mut a, size, 0, 1);
+        }
+        let mut kept = std::collections::VecDeque::new();
+        for _ in 0..200 {
+            let want = rng.range(1, 100_000) as u32;
+            let chunk = match a.plan(want, want > SMALL_MAX && with_window) {
+                Plan::Wait => panic!("round {round}: no room for {want}: {a:?} {b:?}"),
+                plan => a.commit(plan).expect("as planned"),
+            };
+            let h = over_the_wire(&chunk.header);
+            let taken = match b.on_message(&h).expect("within credit") {
+                Event::Written { pad, .. } => (h.len + pad, 0),
+                _ => (0, h.len),
+            };
+            kept.push_back(taken);
+            let (mut window, mut small) = kept
+                .iter()
+                .fold((0, 0), |sum, k| (sum.0 + k.0, sum.1 + k.1));
+            while window > size / 2
+                || small > limits.small / 2
+                || kept.len() > limits.msgs as usize / 2
+            {
+                let (w, s) = kept.pop_front().expect("something");
+                (window, small) = (window - w, small - s);
+                b.freed(w, s);
+            }
+            tell(&mut b, &mut a);
+        }
+    }
+}
+
 /// Nobody reads any more: room goes back all the same, but only behind what is still unread.
 // rows: Z5 Z1
 #[test]

@@ -150,15 +150,17 @@ fn through_ring(
     verifier: &mut Verifier,
     len: u64,
 ) -> End {
-    let mut kept = Vec::new();
+    let mut kept: Vec<zrs::Segment> = Vec::new();
     while verifier.pos < len {
         match actor.call(Op::RingRecv, || ring.recv().map_err(Errno::from)) {
             Ok(None) => return End::Cut,
             Ok(Some(segment)) => {
                 let _ = verifier.take(&segment);
                 actor.count(Count::RingBytes, segment.len() as u64);
-                // Given back in another order, some together.
-                if actor.rng.one_in(2) && kept.len() < 3 {
+                // Given back in another order, some together; a reader that keeps most of the window stops its peer.
+                let more = kept.iter().map(|s| s.len()).sum::<usize>() + segment.len();
+                let most = ring.window_len() / 2;
+                if actor.rng.one_in(2) && kept.len() < 3 && more <= most {
                     kept.push(segment);
                 } else {
                     drop(segment);
