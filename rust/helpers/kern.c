@@ -165,6 +165,11 @@ u8 zrs_helper_default_ttl(const struct sock *sk)
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_ip_default_ttl);
 }
 
+int zrs_helper_default_hop_limit(const struct sock *sk)
+{
+	return READ_ONCE(sock_net(sk)->ipv6.devconf_all->hop_limit);
+}
+
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value)
 {

@@ -38,6 +38,7 @@ int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local);
 int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
 			      const struct in6_addr *local, int scope);
 u8 zrs_helper_default_ttl(const struct sock *sk);
+int zrs_helper_default_hop_limit(const struct sock *sk);
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value);
 bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);

@@ -61,6 +61,7 @@ impl Sock {
             }
             (SOL_IP, _) => this.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
             (SOL_IPV6, IPV6_V6ONLY) if this.v6 => this.set_v6only(val.read::<i32>()? != 0),
+            (SOL_IPV6, _) => this.sk().ok_or(EINVAL)?.set_ipv6_option(name, &val),
             _ => Err(ENOPROTOOPT()),
         }
     }
@@ -122,6 +123,10 @@ impl Sock {
             (SOL_IPV6, IPV6_V6ONLY) if this.v6 => {
                 let on = this.sk().is_some_and(|sk| sk.is_v6only());
                 out.write(&i32::from(on))
+            }
+            (SOL_IPV6, _) => {
+                let value = this.sk().ok_or(EINVAL)?.ipv6_option(name);
+                out.write(&value.ok_or(ENOPROTOOPT())?)
             }
             _ => Err(ENOPROTOOPT()),
         }

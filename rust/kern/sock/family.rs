@@ -189,8 +189,8 @@ impl<T: SocketOps> SocketFamily<T> {
         to_result(unsafe { bindings::proto_register(INET.proto.get(), 1) })?;
         // SAFETY: as above.
         let second = to_result(unsafe { bindings::proto_register(INET6.proto.get(), 1) });
-        // SAFETY: just filled; static, so it stays; the proto it names is registered.
         let second = second.and_then(|()| {
+            // SAFETY: just filled; static, so it stays; the proto it names is registered.
             let entered = to_result(unsafe { bindings::inet6_register_protosw(INET6.sw.get()) });
             entered.inspect_err(|_| {
                 // SAFETY: just registered, and nobody can have made a sock of it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The options of level SOL_IP that mean something on a stream, or that programs set out of habit: the kernel's own
-//! code keeps them in the `inet_sock`.
+//! The options of levels SOL_IP and SOL_IPV6 that mean something on a stream, or that programs set out of habit: the kernel's own
+//! code keeps them in the `inet_sock` and the `ipv6_pinfo`.
 //!
-//! C: `net/ipv4/ip_sockglue.c`, `include/net/inet_sock.h`.
+//! C: `net/ipv4/ip_sockglue.c`, `net/ipv6/ipv6_sockglue.c`, `include/net/inet_sock.h`.
 
 use super::{opt::OptIn, Sk};
 use crate::{bindings, kern::errno::ENOPROTOOPT};
@@ -43,6 +43,44 @@ impl Sk {
                 bindings::IP_LOCAL_PORT_RANGE => {
                     ptr::addr_of!((*inet).local_port_range).read_volatile() as i32
                 }
+                _ => return None,
+            })
+        }
+    }
+
+    /// Sets an option of level SOL_IPV6, but for IPV6_V6ONLY, with the kernel's errors; ENOPROTOOPT if it is none of
+    /// those that are here, or the socket is not of AF_INET6. May sleep.
+    pub fn set_ipv6_option(&self, name: i32, value: &OptIn<'_>) -> Result {
+        match name as u32 {
+            bindings::IPV6_UNICAST_HOPS | bindings::IPV6_MTU_DISCOVER | bindings::IPV6_TCLASS
+                if self.is_v6() => {}
+            _ => return Err(ENOPROTOOPT()),
+        }
+        let (value, len) = value.as_raw();
+        let level = bindings::IPPROTO_IPV6 as c_int;
+        // SAFETY: a live sock (type invariant) of AF_INET6, which has an ipv6_pinfo, of which each of these options
+        // writes a word; the value is what the socket layer gave.
+        to_result(unsafe {
+            bindings::ipv6_setsockopt(self.as_ptr(), level, name, value, len as u32)
+        })
+    }
+
+    /// An option of level SOL_IPV6, but for IPV6_V6ONLY; `None` if it is none of those that are here.
+    pub fn ipv6_option(&self, name: i32) -> Option<i32> {
+        let pinfo = self.pinfo()?;
+        // SAFETY: the part for IPv6 of a live sock (type invariant); words that may change at any time.
+        unsafe {
+            Some(match name as u32 {
+                bindings::IPV6_UNICAST_HOPS => {
+                    match (&raw const (*pinfo).hop_limit).read_volatile() {
+                        ..0 => bindings::default_hop_limit(self.as_ptr()),
+                        hops => hops.into(),
+                    }
+                }
+                bindings::IPV6_MTU_DISCOVER => {
+                    (&raw const (*pinfo).pmtudisc).read_volatile().into()
+                }
+                bindings::IPV6_TCLASS => (&raw const (*pinfo).tclass).read_volatile().into(),
                 _ => return None,
             })
         }

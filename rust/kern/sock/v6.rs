@@ -114,6 +114,15 @@ impl Sk {
         u32::from(family) == bindings::AF_INET6
     }
 
+    /// Its part for IPv6, if it is a socket of AF_INET6.
+    pub(super) fn pinfo(&self) -> Option<*const bindings::ipv6_pinfo> {
+        if !self.is_v6() {
+            return None;
+        }
+        // SAFETY: a live sock (type invariant), and one of AF_INET6 is in an `Object6`.
+        Some(unsafe { &raw const (*self.as_ptr().cast::<Object6>()).pinfo })
+    }
+
     /// Whether the way from `local` (an unspecified address: any) to `remote` leads over the interface that
     /// `SO_BINDTODEVICE` says, if it says one. May sleep.
     pub fn device_allows(&self, local: SocketAddrV6, remote: SocketAddrV6) -> bool {

@@ -2,27 +2,33 @@
 //! Every option of a ZRS socket beside the same one of a TCP socket in the same machine: what setsockopt() says to
 //! some numbers, and what getsockopt() says then. What differs is in a list, and nothing in the list is the same.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use libc::{AF_INET, IPPROTO_IP, IPPROTO_TCP, SOCK_STREAM, SOL_SOCKET};
+use libc::{AF_INET, AF_INET6, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOCK_STREAM, SOL_SOCKET};
 
 use crate::checks::Checks;
 use crate::raw::{self, Errno, Result};
 
-/// Compare all options of SOL_SOCKET, IPPROTO_TCP and IPPROTO_IP with TCP's
+/// Compare all options of SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP and IPPROTO_IPV6 with TCP's
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host that has an RDMA device
     #[arg(long, value_name = "ADDR")]
     local: Ipv4Addr,
+    /// Another one
+    #[arg(long, value_name = "ADDR")]
+    local6: Ipv6Addr,
 }
 
-/// The options that a level may have, by their numbers.
-const LEVELS: [(&str, i32, std::ops::RangeInclusive<i32>); 3] = [
-    ("SOL_SOCKET", SOL_SOCKET, 1..=90),
-    ("IPPROTO_TCP", IPPROTO_TCP, 1..=50),
-    ("IPPROTO_IP", IPPROTO_IP, 1..=60),
+/// The options that a level may have, by their numbers, for a family.
+const LEVELS: [(&str, i32, std::ops::RangeInclusive<i32>, i32); 6] = [
+    ("SOL_SOCKET", SOL_SOCKET, 1..=90, AF_INET),
+    ("IPPROTO_TCP", IPPROTO_TCP, 1..=50, AF_INET),
+    ("IPPROTO_IP", IPPROTO_IP, 1..=60, AF_INET),
+    ("AF_INET6, IPPROTO_TCP", IPPROTO_TCP, 1..=50, AF_INET6),
+    ("AF_INET6, IPPROTO_IP", IPPROTO_IP, 1..=60, AF_INET6),
+    ("IPPROTO_IPV6", IPPROTO_IPV6, 1..=80, AF_INET6),
 ];
 
 /// What is set, one after the other.
@@ -136,6 +142,60 @@ const REFUSED: &[(i32, i32, &str)] = &[
     (IPPROTO_IP, 49, "IP_MULTICAST_ALL"),
     (IPPROTO_IP, 50, "IP_UNICAST_IF"),
     (IPPROTO_IP, 52, "IP_PROTOCOL"),
+    (IPPROTO_IPV6, 1, "IPV6_ADDRFORM"),
+    (IPPROTO_IPV6, 2, "IPV6_2292PKTINFO"),
+    (IPPROTO_IPV6, 3, "IPV6_2292HOPOPTS"),
+    (IPPROTO_IPV6, 4, "IPV6_2292DSTOPTS"),
+    (IPPROTO_IPV6, 5, "IPV6_2292RTHDR"),
+    (IPPROTO_IPV6, 6, "IPV6_2292PKTOPTIONS"),
+    (IPPROTO_IPV6, 8, "IPV6_2292HOPLIMIT"),
+    (IPPROTO_IPV6, 11, "IPV6_FLOWINFO"),
+    (IPPROTO_IPV6, 17, "IPV6_MULTICAST_IF"),
+    (IPPROTO_IPV6, 18, "IPV6_MULTICAST_HOPS"),
+    (IPPROTO_IPV6, 19, "IPV6_MULTICAST_LOOP"),
+    (IPPROTO_IPV6, 20, "IPV6_ADD_MEMBERSHIP"),
+    (IPPROTO_IPV6, 21, "IPV6_DROP_MEMBERSHIP"),
+    (IPPROTO_IPV6, 22, "IPV6_ROUTER_ALERT"),
+    (IPPROTO_IPV6, 24, "IPV6_MTU"),
+    (IPPROTO_IPV6, 25, "IPV6_RECVERR"),
+    (IPPROTO_IPV6, 27, "IPV6_JOIN_ANYCAST"),
+    (IPPROTO_IPV6, 28, "IPV6_LEAVE_ANYCAST"),
+    (IPPROTO_IPV6, 29, "IPV6_MULTICAST_ALL"),
+    (IPPROTO_IPV6, 30, "IPV6_ROUTER_ALERT_ISOLATE"),
+    (IPPROTO_IPV6, 31, "IPV6_RECVERR_RFC4884"),
+    (IPPROTO_IPV6, 32, "IPV6_FLOWLABEL_MGR"),
+    (IPPROTO_IPV6, 33, "IPV6_FLOWINFO_SEND"),
+    (IPPROTO_IPV6, 34, "IPV6_IPSEC_POLICY"),
+    (IPPROTO_IPV6, 35, "IPV6_XFRM_POLICY"),
+    (IPPROTO_IPV6, 42, "MCAST_JOIN_GROUP"),
+    (IPPROTO_IPV6, 43, "MCAST_BLOCK_SOURCE"),
+    (IPPROTO_IPV6, 44, "MCAST_UNBLOCK_SOURCE"),
+    (IPPROTO_IPV6, 45, "MCAST_LEAVE_GROUP"),
+    (IPPROTO_IPV6, 46, "MCAST_JOIN_SOURCE_GROUP"),
+    (IPPROTO_IPV6, 47, "MCAST_LEAVE_SOURCE_GROUP"),
+    (IPPROTO_IPV6, 48, "MCAST_MSFILTER"),
+    (IPPROTO_IPV6, 49, "IPV6_RECVPKTINFO"),
+    (IPPROTO_IPV6, 50, "IPV6_PKTINFO"),
+    (IPPROTO_IPV6, 51, "IPV6_RECVHOPLIMIT"),
+    (IPPROTO_IPV6, 53, "IPV6_RECVHOPOPTS"),
+    (IPPROTO_IPV6, 54, "IPV6_HOPOPTS"),
+    (IPPROTO_IPV6, 55, "IPV6_RTHDRDSTOPTS"),
+    (IPPROTO_IPV6, 56, "IPV6_RECVRTHDR"),
+    (IPPROTO_IPV6, 57, "IPV6_RTHDR"),
+    (IPPROTO_IPV6, 58, "IPV6_RECVDSTOPTS"),
+    (IPPROTO_IPV6, 59, "IPV6_DSTOPTS"),
+    (IPPROTO_IPV6, 60, "IPV6_RECVPATHMTU"),
+    (IPPROTO_IPV6, 61, "IPV6_PATHMTU"),
+    (IPPROTO_IPV6, 62, "IPV6_DONTFRAG"),
+    (IPPROTO_IPV6, 66, "IPV6_RECVTCLASS"),
+    (IPPROTO_IPV6, 70, "IPV6_AUTOFLOWLABEL"),
+    (IPPROTO_IPV6, 72, "IPV6_ADDR_PREFERENCES"),
+    (IPPROTO_IPV6, 73, "IPV6_MINHOPCOUNT"),
+    (IPPROTO_IPV6, 74, "IPV6_RECVORIGDSTADDR"),
+    (IPPROTO_IPV6, 75, "IPV6_TRANSPARENT"),
+    (IPPROTO_IPV6, 76, "IPV6_UNICAST_IF"),
+    (IPPROTO_IPV6, 77, "IPV6_RECVFRAGSIZE"),
+    (IPPROTO_IPV6, 78, "IPV6_FREEBIND"),
 ];
 
 /// What a call gave: an int, or the length of something else.
@@ -158,8 +218,13 @@ fn number(value: i32) -> [u8; 4] {
 }
 
 /// What an option of a fresh socket says to everything that is tried.
-fn fresh(protocol: i32, level: i32, name: i32) -> Result<Vec<(Result<()>, Result<Value>)>> {
-    let fd = raw::socket(AF_INET, SOCK_STREAM, protocol)?;
+fn fresh(
+    family: i32,
+    protocol: i32,
+    level: i32,
+    name: i32,
+) -> Result<Vec<(Result<()>, Result<Value>)>> {
+    let fd = raw::socket(family, SOCK_STREAM, protocol)?;
     let mut seen = vec![(Ok(()), get(&fd, level, name))];
     for value in VALUES {
         let set = raw::setsockopt(&fd, level, name, &number(value));
@@ -173,27 +238,32 @@ fn fresh(protocol: i32, level: i32, name: i32) -> Result<Vec<(Result<()>, Result
 }
 
 /// Both ends of a connection of this host with itself.
-fn pair(protocol: i32, local: Ipv4Addr) -> Result<[OwnedFd; 3]> {
-    let listener = raw::socket(AF_INET, SOCK_STREAM, protocol)?;
-    raw::bind(&listener, SocketAddrV4::new(local, 0))?;
+fn pair(protocol: i32, local: IpAddr) -> Result<[OwnedFd; 3]> {
+    let family = if local.is_ipv6() { AF_INET6 } else { AF_INET };
+    let listener = raw::socket(family, SOCK_STREAM, protocol)?;
+    raw::bind_any(&listener, SocketAddr::new(local, 0))?;
     raw::listen(&listener, 16)?;
-    let client = raw::socket(AF_INET, SOCK_STREAM, protocol)?;
-    raw::connect(&client, raw::getsockname(&listener)?)?;
+    let client = raw::socket(family, SOCK_STREAM, protocol)?;
+    raw::connect_any(&client, raw::name_any(&listener, false)?)?;
     let accepted = raw::accept(&listener)?;
     Ok([listener, client, accepted])
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let zrs = checks.need("a connection", pair(raw::protocol(), args.local));
-    let tcp = checks.need("a connection over TCP", pair(IPPROTO_TCP, args.local));
-    let (Some(zrs), Some(tcp)) = (zrs, tcp) else {
-        return;
-    };
-    for (level_name, level, names) in LEVELS {
+    for (level_name, level, names, family) in LEVELS {
+        let local = match family {
+            AF_INET6 => args.local6.into(),
+            _ => args.local.into(),
+        };
+        let zrs = checks.need("a connection", pair(raw::protocol(), local));
+        let tcp = checks.need("a connection over TCP", pair(IPPROTO_TCP, local));
+        let (Some(zrs), Some(tcp)) = (zrs, tcp) else {
+            return;
+        };
         for name in names {
             let connected = |fds: &[OwnedFd; 3]| fds.each_ref().map(|fd| get(fd, level, name));
-            let ours = (fresh(raw::protocol(), level, name), connected(&zrs));
-            let theirs = (fresh(IPPROTO_TCP, level, name), connected(&tcp));
+            let ours = (fresh(family, raw::protocol(), level, name), connected(&zrs));
+            let theirs = (fresh(family, IPPROTO_TCP, level, name), connected(&tcp));
             let different = DIFFERENT.iter().find(|d| (d.0, d.1) == (level, name));
             let refused = REFUSED.iter().find(|d| (d.0, d.1) == (level, name));
             if (level, name) == (UNSUPPORTED.0, UNSUPPORTED.1) {
