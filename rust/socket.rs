@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 mod area;
+mod close;
 mod connect;
 mod escape;
 mod info;
@@ -77,7 +78,6 @@ use crate::transport::reserve::{Reserved, REFUSED};
 use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
-use linger::Linger;
 use owner::Owner;
 use ring::Ring;
 
@@ -205,9 +205,6 @@ pub(crate) struct Inner {
     /// and because the peer took the link for one of a former life of this host.
     stale_tries: u8,
 }
-
-/// How long the peer may take to end a closed socket's channel, in nanoseconds.
-const ORPHAN_NS: u64 = 10_000_000_000;
 
 /// The least that may be unread of small messages, in bytes: what the protocol asks for.
 const LEAST_SMALL: u32 = 4 * SMALL_MAX;
@@ -668,117 +665,6 @@ impl Sock {
             };
         let mut inner = this.inner.lock();
         readiness::events(&view(&mut inner, writable))
-    }
-
-    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
-        let (read, write) = (how.read(), how.write());
-        {
-            let mut inner = this.inner.lock();
-            match inner.phase {
-                Phase::Connected => {}
-                Phase::Listening { .. } => {
-                    drop(inner);
-                    if read {
-                        let _config = this.config.lock();
-                        Sock::stop_listening(this);
-                    }
-                    return Ok(());
-                }
-                _ => return Err(ENOTCONN()),
-            }
-            let was = inner.state_was();
-            if read {
-                inner.shut_read = true;
-                inner.chan.with(Channel::shut_read);
-            }
-            if write {
-                inner.shut_write = true;
-                inner.chan.with(Channel::shut_write);
-            }
-            inner.tell_state(was);
-            if let Some(sk) = &inner.sk {
-                sk.set_shutdown(how);
-            }
-        }
-        Sock::kick(this);
-        this.wake_state();
-        Ok(())
-    }
-
-    /// The last descriptor is closed. May sleep.
-    fn close(this: &Arc<Self>) {
-        Sock::stop_listening(this);
-        // What the program has given back is not unread.
-        this.reap();
-        let linger = this.linger();
-        let (sk, ring, lender, broken) = {
-            let mut inner = this.inner.lock();
-            inner.released = true;
-            inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
-            // What was lent is read.
-            let unread = inner.rx.bytes();
-            tracepoint::close(|| {
-                let sent = this.counters.tx_bytes.get();
-                (inner.ends(), sent, this.counters.rx_bytes.get(), unread)
-            });
-            let was = inner.state_was();
-            let broken = unread > 0 || matches!(linger, Linger::Abort);
-            inner.chan.with(|c| c.shut(broken));
-            inner.tell_state(was);
-            (inner.sk.take(), inner.ring.take(), inner.lender, broken)
-        };
-        this.discard_received();
-        if lender {
-            this.host.forget_lender(this);
-        }
-        drop(ring);
-        Sock::kick(this);
-        Sock::settle(this);
-        this.watch_orphan();
-        if !broken {
-            this.wait_linger(linger);
-        }
-        this.unbind();
-        if sk.is_some() {
-            STATS.sockets.sub(1);
-            this.host.socket_closed(&this.net);
-        }
-        // Last: this may free the module's last reference but one.
-        drop(sk);
-    }
-
-    /// Sees to it that a closed socket's channel ends in time.
-    fn watch_orphan(&self) {
-        if self.link().is_some() {
-            self.host.watch_deadline(self);
-        }
-    }
-
-    /// Throws away what has arrived, because nobody will read it.
-    fn discard_received(&self) {
-        loop {
-            let held = {
-                let mut inner = self.inner.lock();
-                let inner = &mut *inner;
-                match inner.rx.discard(&inner.ring) {
-                    Some(held) => held,
-                    None => break,
-                }
-            };
-            recv::release_held(held);
-        }
-    }
-}
-
-impl Drop for Inner {
-    /// The channel is off the wire, else the table would hold a reference to the socket.
-    fn drop(&mut self) {
-        while let Some(held) = self.rx.discard(&self.ring) {
-            recv::release_held(held);
-        }
-        if let Some(window) = self.window.take() {
-            window.retire();
-        }
     }
 }
 

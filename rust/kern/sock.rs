@@ -3,17 +3,19 @@
 //! Our kernel sockets: the sock object, what Rust code may read and set of it, and its wake-ups.
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
-//! `sock/callbacks.rs` has what the socket layer calls, `sock/msg.rs` the messages,
-//! `sock/opt.rs` the options, `sock/ip.rs` those of level SOL_IP, `sock/v6.rs` what is different with IPv6,
-//! `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
+//! `sock/callbacks.rs` has what the socket layer calls, `sock/life.rs` how socks begin and end, `sock/msg.rs` the
+//! messages, `sock/opt.rs` the options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/v6.rs` what is different
+//! with IPv6, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are
+//! v4-mapped.
 //!
-//! None of it takes `lock_sock`, but for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a [`SocketOps`](family::SocketOps) type has locks of its own, and
-//! the fields that both sides know (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words
+//! None of it takes `lock_sock`, but for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a
+//! [`SocketOps`](family::SocketOps) type has locks of its own, and the fields that both sides know (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words
 //! that the socket layer itself reads without a lock.
 
 mod callbacks;
 pub mod family;
 mod ip;
+mod life;
 pub mod msg;
 pub mod opt;
 pub mod pipe;

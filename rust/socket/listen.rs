@@ -7,7 +7,8 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{any, Sock, ORPHAN_NS};
+use super::close::ORPHAN_NS;
+use super::{any, Sock};
 use crate::host::{Chan, Host};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
