@@ -23,7 +23,6 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-use crate::ib::cm::CmId;
 use crate::ib::device::Device;
 use crate::kern::global::Global;
 use crate::kern::net::Net;
@@ -32,7 +31,7 @@ use crate::kern::work::{self, Queue};
 use crate::proto::channel::Failure;
 use crate::socket::{Ports, Sock};
 use crate::transport::cache::Cache;
-use crate::transport::cm::Listener;
+use crate::transport::cm::{Listener, Listening};
 use crate::transport::device::RdmaDev;
 use crate::transport::link::Link;
 use crate::uapi::zrs_info;
@@ -91,7 +90,7 @@ struct NetUse {
     sockets: usize,
     listeners: usize,
     /// Takes connections while somebody listens.
-    listener: Option<CmId>,
+    listener: Option<Listening>,
     /// When the last socket was closed.
     empty_since: u64,
 }
@@ -236,7 +235,7 @@ impl Host {
     /// Somebody listens in `net`: connections are taken. Sleeps.
     pub(crate) fn start_listening(this: &Arc<Self>, net: &Net) -> Result {
         let _one = this.opening.lock();
-        let listens = |made: Option<CmId>| -> Result<bool> {
+        let listens = |made: Option<Listening>| -> Result<bool> {
             let mut nets = this.nets.lock();
             let n = nets.iter_mut().find(|n| n.net == *net).ok_or(ENOMEM)?;
             let has = n.listener.is_some() || made.is_some();
@@ -254,7 +253,7 @@ impl Host {
     /// One less listens in `net`. Sleeps.
     pub(crate) fn stop_listening(this: &Arc<Self>, net: &Net) {
         let _one = this.opening.lock();
-        let id = {
+        let ids = {
             let mut nets = this.nets.lock();
             let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
                 return;
@@ -265,8 +264,8 @@ impl Host {
             }
             n.listener.take()
         };
-        // Waits for its handler, which takes `links`.
-        drop(id);
+        // Waits for their handlers, which take `links`.
+        drop(ids);
     }
 
     /// Somebody waits for a window from now on.

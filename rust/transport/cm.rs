@@ -341,15 +341,23 @@ pub(crate) struct Listener {
     net: Net,
 }
 
+/// The ids that take connections to a network namespace, until it is dropped. One for each family: iWARP devices have
+/// sockets for theirs, and one for both would bring addresses of IPv4 as v4-mapped ones.
+pub(crate) struct Listening {
+    _v4: CmId,
+    /// None where the kernel has no IPv6.
+    _v6: Option<CmId>,
+}
+
 impl Listener {
-    /// Listens in `net`; the id ends it when it is dropped. In a kernel thread: the port needs its privilege,
+    /// Listens in `net`. In a kernel thread: the port needs its privilege,
     /// and any program may be the first to listen. Sleeps. EADDRINUSE and others.
-    pub(crate) fn start(host: &Arc<Host>, net: &Net) -> Result<CmId> {
+    pub(crate) fn start(host: &Arc<Host>, net: &Net) -> Result<Listening> {
         let opening = Arc::pin_init(
             try_pin_init!(Opening {
                 host: host.clone(),
                 net: net.clone(),
-                id <- new_mutex!(None, "zrs_opening::id"),
+                ids <- new_mutex!(None, "zrs_opening::ids"),
                 done <- Completion::new(),
                 work <- new_work!("zrs_opening::work"),
             }),
@@ -357,11 +365,20 @@ impl Listener {
         )?;
         let _ = host.queue.enqueue(opening.clone());
         opening.done.wait_for_completion();
-        let id = opening.id.lock().take();
-        id.unwrap_or(Err(ENOMEM))
+        let ids = opening.ids.lock().take();
+        ids.unwrap_or(Err(ENOMEM))
     }
 
-    fn open(host: &Arc<Host>, net: &Net) -> Result<CmId> {
+    fn open(host: &Arc<Host>, net: &Net) -> Result<Listening> {
+        let v4 = Self::open_for(host, net, Ip::ANY_V4)?;
+        let v6 = match Self::open_for(host, net, Ip::ANY) {
+            Err(e) if e == EAFNOSUPPORT() => None,
+            id => Some(id?),
+        };
+        Ok(Listening { _v4: v4, _v6: v6 })
+    }
+
+    fn open_for(host: &Arc<Host>, net: &Net, any: Ip) -> Result<CmId> {
         let listener = Self {
             host: host.clone(),
             net: net.clone(),
@@ -369,9 +386,8 @@ impl Listener {
         let id = CmId::new(net, Arc::new(listener, GFP_KERNEL)?)?;
         STATS.resources_made.add(1);
         let port = params::SERVICE_PORT.get() as u16;
-        // For both families, whatever the namespace's bindv6only says.
-        id.set_afonly(false)?;
-        id.bind_addr(to_cm(Ip::ANY, port))?;
+        id.set_afonly(true)?;
+        id.bind_addr(to_cm(any, port))?;
         id.listen(64)?;
         Ok(id)
     }
@@ -440,7 +456,7 @@ struct Opening {
     host: Arc<Host>,
     net: Net,
     #[pin]
-    id: Mutex<Option<Result<CmId>>>,
+    ids: Mutex<Option<Result<Listening>>>,
     #[pin]
     done: Completion,
     #[pin]
@@ -455,8 +471,8 @@ impl WorkItem for Opening {
     type Pointer = Arc<Opening>;
 
     fn run(this: Arc<Opening>) {
-        let id = fault::asynchronous(|| Listener::open(&this.host, &this.net));
-        *this.id.lock() = Some(id);
+        let ids = fault::asynchronous(|| Listener::open(&this.host, &this.net));
+        *this.ids.lock() = Some(ids);
         this.done.complete_all();
     }
 }
