@@ -3,9 +3,11 @@
 
 use std::fmt::Debug;
 use std::io::Write;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
-use crate::raw::{Errno, Result};
+use crate::raw::{self, Errno, Result};
 
 #[derive(Default)]
 pub struct Checks {
@@ -19,6 +21,13 @@ pub fn say(text: &str) {
 }
 
 impl Checks {
+    /// A listening socket on `addr`; prints the address that it got, for whoever waits for that.
+    pub fn listener(&mut self, addr: SocketAddrV4) -> Option<OwnedFd> {
+        let (listener, addr) = self.need("listen", raw::listener(addr))?;
+        say(&format!("listening on {addr}"));
+        Some(listener)
+    }
+
     /// `seen` must be `expected`.
     pub fn eq<T: PartialEq + Debug>(&mut self, name: &str, seen: T, expected: T) -> bool {
         let fine = seen == expected;

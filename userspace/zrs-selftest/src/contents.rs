@@ -15,7 +15,7 @@ use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::verified;
 use crate::wild;
-use crate::End;
+use crate::{End, Side};
 
 /// Send and receive in all ways
 #[derive(clap::Args)]
@@ -112,16 +112,14 @@ impl Case {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     for (index, case) in (0..).zip(Case::some(args)) {
         let name = format!("{case:?}");
         let conn = checks.need(&name, raw::accept(&listener))?;

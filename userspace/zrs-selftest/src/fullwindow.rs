@@ -8,7 +8,7 @@ use crate::checks::{say, Checks};
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno};
 use crate::rx::Rx;
-use crate::{size, End};
+use crate::{size, End, Side};
 
 /// Fill the peer's window without blocking, then have it drained
 ///
@@ -38,16 +38,14 @@ const PIECE: usize = 1 << 20;
 const STILL_MS: i32 = 500;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     let data = checks.need("accept", raw::accept(&listener))?;
     // With the ring there must be one before the window is full.
     let mut rx = checks.need("receiver", Rx::new(&data, args.ring, 0))?;

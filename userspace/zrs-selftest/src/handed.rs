@@ -78,10 +78,9 @@ pub fn run(args: &Args, checks: &mut Checks) {
 
 fn serve(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
     raw::alarm(0);
-    let Some((listener, addr)) = checks.need("listen", raw::listener(addr)) else {
+    let Some(listener) = checks.listener(addr) else {
         return;
     };
-    say(&format!("listening on {addr}"));
     let seed = args.seed;
     while let Ok(conn) = raw::accept(&listener) {
         thread::spawn(move || {

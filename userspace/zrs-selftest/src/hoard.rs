@@ -4,13 +4,13 @@
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::checks::{say, Checks};
+use crate::checks::Checks;
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::verified;
 use crate::wild;
-use crate::End;
+use crate::{End, Side};
 
 /// Keep a page of each connection in a pipe
 #[derive(clap::Args)]
@@ -29,16 +29,14 @@ pub struct Args {
 const BULK: usize = 300_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     let (_from, to) = checks.need("a pipe", wild::pipe())?;
     for index in 0..args.conns {
         let conn = checks.need("accept", raw::accept(&listener))?;

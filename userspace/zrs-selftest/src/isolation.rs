@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use zrs::Stream;
 use zrs_sys::Map;
 
-use crate::checks::{say, Checks};
+use crate::checks::Checks;
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Result};
 use crate::verified;
 use crate::wild;
-use crate::End;
+use crate::{End, Side};
 
 /// Look into one window after another
 #[derive(clap::Args)]
@@ -32,10 +32,9 @@ pub struct Args {
 const BULK: usize = 900_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
@@ -47,8 +46,7 @@ fn window(conn: &OwnedFd) -> Result<Map> {
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     let mut kept = None;
     for index in 0..args.conns {
         let conn = checks.need("accept", raw::accept(&listener))?;

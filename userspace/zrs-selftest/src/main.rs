@@ -206,6 +206,22 @@ struct End {
     client: Option<SocketAddrV4>,
 }
 
+/// The same, with its address.
+enum Side {
+    Server(SocketAddrV4),
+    Client(SocketAddrV4),
+}
+
+impl End {
+    fn side(&self) -> Side {
+        match (self.server, self.client) {
+            (Some(addr), _) => Side::Server(addr),
+            (None, Some(addr)) => Side::Client(addr),
+            (None, None) => unreachable!("one of them is required"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

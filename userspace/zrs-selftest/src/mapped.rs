@@ -14,11 +14,11 @@ use std::path::PathBuf;
 
 use zrs::{Area, Stream};
 
-use crate::checks::{say, Checks};
+use crate::checks::Checks;
 use crate::pattern::{Pattern, Rng, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::verified;
-use crate::End;
+use crate::{End, Side};
 
 /// Receive by ZRS_IOC_RECV_MAP in many ways; all bytes are verified
 #[derive(clap::Args)]
@@ -34,10 +34,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
@@ -163,8 +162,7 @@ impl Conn {
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     let mut kept = None;
     for (index, case) in (0..).zip(CASES) {
         let fd = checks.need("accept", raw::accept(&listener))?;

@@ -11,7 +11,7 @@ use crate::checks::{say, Checks};
 use crate::pattern::Pattern;
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
-use crate::{size, End};
+use crate::{size, End, Side};
 
 /// Ask and answer with random sizes after random pauses; both ends get the same numbers
 #[derive(clap::Args)]
@@ -63,10 +63,9 @@ impl Numbers {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let done = match (args.end.server, args.end.client) {
-        (Some(addr), _) => server(args, addr, checks),
-        (None, Some(addr)) => client(args, addr, checks),
-        (None, None) => None,
+    let done = match args.end.side() {
+        Side::Server(addr) => server(args, addr, checks),
+        Side::Client(addr) => client(args, addr, checks),
     };
     if done.is_some() {
         let all = args.conns * args.rounds;
@@ -79,8 +78,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     let mut conns = Vec::new();
     for _ in 0..args.conns {
         conns.push(checks.need("accept", raw::accept(&listener))?);

@@ -15,7 +15,7 @@ use crate::checks::{say, Checks};
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::verified;
-use crate::End;
+use crate::{End, Side};
 
 /// Read by the ring without a system call
 #[derive(clap::Args)]
@@ -33,10 +33,9 @@ pub struct Args {
 const MESSAGE: usize = 256 * 1024;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 

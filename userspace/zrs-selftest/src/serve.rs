@@ -43,10 +43,9 @@ pub const LEAVE_LEN: usize = 100_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     raw::alarm(0);
-    let Some((listener, addr)) = checks.need("listen", raw::listener(args.addr)) else {
+    let Some(listener) = checks.listener(args.addr) else {
         return;
     };
-    say(&format!("listening on {addr}"));
     loop {
         match raw::accept(&listener) {
             Ok(conn) => drop(thread::spawn(move || {

@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libc::{MAP_SHARED, POLLOUT, PROT_READ};
 
-use crate::checks::{say, Checks};
+use crate::checks::Checks;
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::verified;
 use crate::wild::{self, Area};
-use crate::End;
+use crate::{End, Side};
 
 /// Send pages of files and pipes; the server verifies every byte
 #[derive(clap::Args)]
@@ -35,10 +35,9 @@ const SKIP: usize = 1_001;
 const PIPE: usize = 64 << 10;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
@@ -61,8 +60,7 @@ const SENDERS: [(&str, bool, Sender); 8] = [
 ];
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     for index in 0..SENDERS.len() {
         let conn = checks.need("accept", raw::accept(&listener))?;
         let mut seen = Verifier::new(Pattern::new(args.seed, 0, index as u64));

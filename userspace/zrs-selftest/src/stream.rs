@@ -73,8 +73,7 @@ fn connection(
     if let Some(addr) = connect {
         return checks.need("connect", raw::connected(addr));
     }
-    let (listener, addr) = checks.need("listen", raw::listener(listen?))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(listen?)?;
     checks.need("accept", raw::accept(&listener))
 }
 

@@ -13,7 +13,7 @@ use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::verified;
-use crate::End;
+use crate::{End, Side};
 
 /// Bulk data in turn on more connections than there are windows
 #[derive(clap::Args)]
@@ -47,16 +47,14 @@ const TURNS: u64 = 3;
 const MOST_TURNS: u64 = 400;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
-    let (listener, addr) = checks.need("listen", raw::listener(addr))?;
-    say(&format!("listening on {addr}"));
+    let listener = checks.listener(addr)?;
     let mut readers = Vec::new();
     let mut rings = 0;
     for index in 0..args.conns {

@@ -47,10 +47,9 @@ pub fn run(args: &Args, checks: &mut Checks) {
     let listener = match args.end.server {
         None => None,
         Some(addr) => {
-            let Some((fd, addr)) = checks.need("listen", raw::listener(addr)) else {
+            let Some(fd) = checks.listener(addr) else {
                 return;
             };
-            say(&format!("listening on {addr}"));
             Some(fd)
         }
     };

@@ -18,7 +18,7 @@ use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::uring::Uring;
 use crate::verified;
-use crate::End;
+use crate::{End, Side};
 
 /// Send with MSG_ZEROCOPY and look at the notifications; the server verifies every byte
 #[derive(clap::Args)]
@@ -44,10 +44,9 @@ const WINDOW_BYTES: usize = 300_000;
 const SOON: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => client(args, addr, checks),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => client(args, addr, checks),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::pattern::{Pattern, Rng, Verifier};
 use crate::raw::{self, Result};
 use crate::rx::Rx;
 use crate::scale::{call, serve};
-use crate::{size, verified, End};
+use crate::{size, verified, End, Side};
 
 /// Send bulk data on many connections at once; both ends get the same arguments
 #[derive(clap::Args)]
@@ -51,10 +51,9 @@ fn setting(text: &str) -> std::result::Result<(u32, String), String> {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 

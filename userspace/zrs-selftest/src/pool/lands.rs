@@ -12,7 +12,7 @@ use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::scale::{call, serve};
-use crate::{size, verified, End};
+use crate::{size, verified, End, Side};
 
 /// Read the first segment of a message that is not sent as a whole; both ends get the same arguments
 #[derive(clap::Args)]
@@ -37,10 +37,9 @@ pub struct Args {
 const SEGMENT: u64 = 256 << 10;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 

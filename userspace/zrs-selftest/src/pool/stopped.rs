@@ -17,7 +17,7 @@ use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::rx::Rx;
 use crate::scale::{call, serve, Control};
-use crate::{size, verified, End};
+use crate::{size, verified, End, Side};
 
 /// Stop some readers while others go on; both ends get the same arguments
 #[derive(clap::Args)]
@@ -105,10 +105,9 @@ fn ring(conn: &OwnedFd, escape: bool) -> Result<RxRing> {
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    match (args.end.server, args.end.client) {
-        (Some(addr), _) => drop(server(args, addr, checks)),
-        (None, Some(addr)) => drop(client(args, addr, checks)),
-        (None, None) => {}
+    match args.end.side() {
+        Side::Server(addr) => drop(server(args, addr, checks)),
+        Side::Client(addr) => drop(client(args, addr, checks)),
     }
 }
 
