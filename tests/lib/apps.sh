@@ -2,12 +2,13 @@
 # For the selftests of the area apps: the same program on TCP, on rsockets' preload and on ZRS. Sourced after
 # tests/selftests/lib.sh.
 
-# measure PROGRAM WHAT UNIT FUNCTION: FUNCTION starts a server in B by `serve`, runs a client in A, both with the
-# words of WITH in front, and gives a number to `value`. That it does so on ZRS is a result; what came of the three is a
-# line of /results/apps.tsv. (rsockets cannot run all of them.)
+# measure PROGRAM WHAT UNIT FUNCTION: FUNCTION starts servers by `serve`, runs a client in A by `client`, all with the
+# words of WITH in front, fails if the answers are not right, and gives a number to `value`. That it does so on ZRS, and
+# by no TCP connection, is a result; what came of the three is a line of /results/apps.tsv. rsockets cannot run all of them,
+# and goes over to TCP by itself where it cannot connect ("by-tcp").
 WITH=() VALUE=
 measure() {
-	local program=$1 what=$2 unit=$3 fn=$4 carrier values=()
+	local program=$1 what=$2 unit=$3 fn=$4 carrier values=() opened sent why
 	for carrier in tcp rsockets zrs; do
 		# shellcheck disable=SC2034 # for FUNCTION
 		case $carrier in
@@ -15,20 +16,45 @@ measure() {
 		rsockets) WITH=(env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so) ;;
 		zrs) WITH=(zrs run --) ;;
 		esac
-		VALUE=
+		VALUE='' why=''
+		opened=$(tcp_opened) sent=$(counter tx_bytes)
 		"$fn" >"$TMP/app" 2>&1 || VALUE=
 		[[ $VALUE =~ ^[0-9.]+$ ]] || VALUE=fails
-		if [ "$carrier" = zrs ] && [ "$VALUE" != fails ]; then
-			ktap_pass "$program: $what: $VALUE $unit"
-		elif [ "$VALUE" = fails ]; then
+		opened=$(($(tcp_opened) - opened)) sent=$(($(counter tx_bytes) - sent))
+		case $carrier in
+		tcp) [ "$opened" != 0 ] && [ "$sent" = 0 ] || why="no TCP connection is seen" ;;
+		rsockets) [ "$opened" = 0 ] || [ "$VALUE" = fails ] || VALUE=by-tcp ;;
+		zrs) [ "$opened" = 0 ] && [ "$sent" != 0 ] || why="$opened TCP connections, $sent bytes sent by ZRS" ;;
+		esac
+		[ "$VALUE" != fails ] || why="does not work${why:+, $why}"
+		if [ -n "$why" ]; then
 			sed 's/^/#   /' "$TMP/app" | tail -12
-			[ "$carrier" = zrs ] && ktap_fail "$program: $what" ||
-				ktap_say "$program: $what: $carrier fails"
+			if [ "$carrier" = rsockets ]; then
+				ktap_say "$program: $what: $carrier: $why"
+			else
+				ktap_fail "$program: $what: $carrier: $why"
+			fi
+		elif [ "$carrier" = zrs ]; then
+			ktap_pass "$program: $what: $VALUE $unit"
 		fi
 		values+=("$VALUE")
 		served
 	done
 	printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$program" "$what" "$unit" "${values[@]}" >>/results/apps.tsv
+}
+
+# needs PROGRAM: in a root without it (it is in that of make test-apps) the test ends here, and counts as skipped.
+needs() {
+	command -v "$1" >/dev/null && return
+	ktap_skip "$1" "the root does not have it: make test-apps"
+	ktap_done
+}
+
+# tcp_opened: connections that programs in A and B have opened by TCP.
+tcp_opened() {
+	local host n=0
+	for host in A B; do n=$((n + $("$host" awk '/^Tcp: [0-9]/ { print $6 }' /proc/net/snmp))); done
+	echo "$n"
 }
 
 value() { VALUE=$1; }
@@ -45,12 +71,10 @@ serve() {
 }
 served() {
 	local name
+	for name in "${SERVERS[@]}"; do kill "${PID[$name]}" 2>/dev/null; done
 	for name in "${SERVERS[@]}"; do
-		kill "${PID[$name]}" 2>/dev/null
-	done
-	[ ${#SERVERS[@]} = 0 ] || nap 0.5
-	for name in "${SERVERS[@]}"; do
-		stop "$name"
+		ended "$name" 5
+		[ $? != 124 ] || stop "$name"
 	done
 	SERVERS=()
 }
@@ -60,3 +84,45 @@ client() { A timeout -k 2 $((30 * SCALE)) "$@"; }
 
 # version TEXT: the first thing in it that looks like one.
 version() { grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?(p[0-9]+)?' <<<"$1" | head -1; }
+
+# For servers of files by HTTP: $TMP/www has a "small" of 1 kB and a "large" of 50 MB.
+www() {
+	mkdir "$TMP/www"
+	head -c 50000000 /dev/urandom >"$TMP/www/large"
+	head -c 1000 /dev/urandom >"$TMP/www/small"
+}
+# curl_at HOST:PORT [FILE]: MB/s of the large file; it is the same.
+curl_at() {
+	local got file=${2:-large}
+	got=$(client "${WITH[@]}" curl -gsS -o "$TMP/got" -w '%{size_download} %{speed_download}' "http://$1/$file") || return
+	cmp "$TMP/www/$file" "$TMP/got" || return
+	value "$(awk '{ printf "%.0f", $2 / 1e6 }' <<<"$got")"
+}
+# wrk_at HOST:PORT [CONNECTIONS]: requests a second for the small file; all are answered, and rightly.
+wrk_at() {
+	curl_at "$1" small || return
+	client "${WITH[@]}" wrk -t 1 -c "${2:-16}" -d 3 --timeout 20 "http://$1/small" >"$TMP/wrk" || return
+	cat "$TMP/wrk"
+	! grep -E 'Non-2xx|Socket errors' "$TMP/wrk" || return
+	value "$(sed -n 's/^Requests.sec: *\([0-9]*\).*/\1/p' "$TMP/wrk")"
+	[ "$VALUE" != 0 ]
+}
+# nginx_in HOST ADDRESS...: nginx serves them at port 8080.
+nginx_in() {
+	local host=$1 address
+	shift
+	{
+		cat <<-CONF
+			daemon off;
+			user root;
+			worker_processes 1;
+			pid $TMP/pid;
+			error_log stderr notice;
+			events { worker_connections 512; }
+		CONF
+		echo "http { access_log off; sendfile on; server { root $TMP/www;"
+		for address in "$@"; do echo "listen $address:8080;"; done
+		echo "} }"
+	} >"$TMP/nginx.conf"
+	serve "$host" "start worker process" "${WITH[@]}" /usr/sbin/nginx -e stderr -c "$TMP/nginx.conf"
+}

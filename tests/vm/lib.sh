@@ -122,6 +122,10 @@ kernel_recipe=1
 tools_hash() { hash_of "root $root_recipe" "$ZRS_VM/root-packages"; }
 root_hash() { hash_of "$(tools_hash)" "$ZRS_VM/root-programs"; }
 root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }
+# The root with what only the tests of unmodified programs need.
+apps_recipe=1
+apps_hash() { hash_of "apps $apps_recipe $(root_hash)" "$ZRS_VM/apps-packages"; }
+apps_dir() { echo "$ZRS_CACHE/apps-$(apps_hash)/root"; }
 kernel_series() { echo "${KSERIES:-$(tr -d ' \n' <"$ZRS_VM/kernel")}"; }
 kernel_hash() {
 	hash_of "kernel $kernel_recipe $(tools_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"

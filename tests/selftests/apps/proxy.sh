@@ -1,0 +1,38 @@
+#!/bin/bash
+# haproxy in B before nginx in A, asked from A by wrk and curl, beside TCP and rsockets.
+# rows: Z1 B1
+# tier: full
+# debug: no
+# timeout: 600
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../../lib/apps.sh"
+
+ktap_start
+needs haproxy
+www
+cat >"$TMP/haproxy.cfg" <<-CONF
+	defaults
+	    mode http
+	    timeout connect 5s
+	    timeout client 30s
+	    timeout server 30s
+	listen copied
+	    bind $ADDR_B:8090
+	    server nginx $ADDR_A:8080
+	listen spliced
+	    bind $ADDR_B:8091
+	    option splice-response
+	    server nginx $ADDR_A:8080
+CONF
+proxy() {
+	nginx_in A "$ADDR_A" && serve B "Loading success" "${WITH[@]}" haproxy -W -f "$TMP/haproxy.cfg"
+}
+small() { proxy && wrk_at "$ADDR_B:8090"; }
+large() { proxy && curl_at "$ADDR_B:8090"; }
+spliced() { proxy && curl_at "$ADDR_B:8091"; }
+program="haproxy $(version "$(haproxy -v)")"
+measure "$program" "1 kB file from nginx, 16 connections" req/s small
+measure "$program" "one file of 50 MB from nginx" MB/s large
+measure "$program" "the same with splice-response" MB/s spliced
+ktap_done
