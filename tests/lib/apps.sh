@@ -79,16 +79,20 @@ served() {
 	SERVERS=()
 }
 
-# client CMD...: in A, for half a minute at most.
-client() { A timeout -k 2 $((30 * SCALE)) "$@"; }
+# client CMD...: in A, for two minutes at most. (With rsockets some wait for ever.)
+client() {
+	local limit=120
+	[[ ${WITH[*]} != *rspreload* ]] || limit=20
+	A timeout -k 2 $((limit * SCALE)) "$@"
+}
 
 # version TEXT: the first thing in it that looks like one.
 version() { grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?(p[0-9]+)?' <<<"$1" | head -1; }
 
-# For servers of files by HTTP: $TMP/www has a "small" of 1 kB and a "large" of 50 MB.
+# www MB: for servers of files by HTTP, $TMP/www has a "small" of 1 kB and a "large" of that size.
 www() {
 	mkdir "$TMP/www"
-	head -c 50000000 /dev/urandom >"$TMP/www/large"
+	head -c "${1}000000" /dev/urandom >"$TMP/www/large"
 	head -c 1000 /dev/urandom >"$TMP/www/small"
 }
 # curl_at HOST:PORT [FILE]: MB/s of the large file; it is the same.

@@ -9,7 +9,7 @@
 . "$(dirname "$0")/../../lib/apps.sh"
 
 ktap_start
-head -c 50000000 /dev/zero >"$TMP/file"
+head -c 50000000 /dev/urandom >"$TMP/file"
 head -c 8000000 /dev/urandom >"$TMP/secret"
 # arrived FILE: the receiver in B has written all of it to $TMP/got, since $began.
 arrived() {

@@ -10,7 +10,7 @@
 
 ktap_start
 needs haproxy
-www
+www 50
 cat >"$TMP/haproxy.cfg" <<-CONF
 	defaults
 	    mode http

@@ -9,7 +9,7 @@
 . "$(dirname "$0")/../../lib/apps.sh"
 
 ktap_start
-www
+www 50
 cat >"$TMP/echo.py" <<-'PY'
 	import asyncio, sys, time
 
