@@ -33,6 +33,7 @@ mod ports;
 mod recv;
 mod ring;
 mod send;
+mod sndbuf;
 mod splice;
 mod trace;
 mod window;
@@ -41,6 +42,7 @@ pub(crate) use escape::Copied;
 pub(crate) use info::be32;
 pub(crate) use ports::Ports;
 pub(crate) use recv::Held;
+pub(crate) use sndbuf::Charge;
 
 use core::net::SocketAddrV6;
 
@@ -189,6 +191,12 @@ pub(crate) struct Inner {
     /// Number and end of one of them: when the device is known to be done with it, so it is with what
     /// was before.
     pub(crate) tx_mark: (u64, u64),
+    /// Bytes that count against SO_SNDBUF; see `sndbuf.rs`.
+    tx_held: u64,
+    /// Somebody found no room for more of them.
+    tx_full: bool,
+    /// The last message that was copied has no completion of its own, as it left enough room.
+    tx_quiet: bool,
     /// Listening: connections that wait for accept().
     queue: KVec<Arc<Sock>>,
     backlog: usize,
@@ -265,6 +273,9 @@ impl Sock {
                     tx_pinned: 0,
                     tx_seq: 0,
                     tx_mark: (0, 0),
+                    tx_held: 0,
+                    tx_full: false,
+                    tx_quiet: false,
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
@@ -515,6 +526,10 @@ impl SocketOps for Sock {
         this.keep_alive();
     }
 
+    fn buffers_changed(this: &Arc<Self>) {
+        this.sndbuf_changed();
+    }
+
     fn release(this: &Arc<Self>) {
         Sock::close(this);
     }
@@ -651,12 +666,15 @@ impl Sock {
             // Who does not want to send does not wait for room.
             return readiness::events(&view(&mut this.inner.lock(), false));
         }
-        let (room, link, place) = {
+        let (room, link, place, quiet) = {
             let mut inner = this.inner.lock();
             let room = inner.chan.with(Channel::writable).unwrap_or(false);
             inner.wants_room |= !room;
-            (room, inner.link.clone(), inner.chan.place())
+            let holds = inner.has_send_room();
+            let quiet = inner.quiet_message().filter(|_| !holds);
+            (room && holds, inner.link.clone(), inner.chan.place(), quiet)
         };
+        Sock::ask_done(quiet);
         // The link's lock comes before the socket's, so the link's room is looked at between.
         let writable = room
             && match (link, place) {

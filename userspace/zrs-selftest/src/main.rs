@@ -41,6 +41,7 @@ mod scale;
 mod scatter;
 mod serve;
 mod share;
+mod sndbuf;
 mod sockcalls;
 mod sockerr;
 mod sockopts;
@@ -85,6 +86,7 @@ enum Command {
     Ipv6(ipv6::Args),
     Sockerr(sockerr::Args),
     Sockopts(sockopts::Args),
+    Sndbuf(sndbuf::Args),
     Sockcalls(sockcalls::Args),
     Linger(sockcalls::LingerArgs),
     Poll(poll::Args),
@@ -138,6 +140,7 @@ fn main() -> ExitCode {
         Command::Ipv6(args) => ipv6::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Sockopts(args) => sockopts::run(&args, &mut checks),
+        Command::Sndbuf(args) => sndbuf::run(&args, &mut checks),
         Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
         Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
