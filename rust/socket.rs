@@ -67,11 +67,12 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Channel, Failure, Limits, State};
+use crate::proto::channel::{Channel, Failure, Limits, State, WINDOW_MAX};
 use crate::proto::options::Options;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
+use crate::proto::sizing;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
@@ -163,6 +164,8 @@ pub(crate) struct Inner {
     refuge: AreaRing,
     /// What the peer may have outstanding.
     limits: Limits,
+    /// SO_RCVBUF of the listener, if that has set it, for a connection that waits for accept().
+    rcvbuf: Option<u32>,
     /// Main memory that is promised to what small messages the peer may send,
     small_promise: Option<Reserved>,
     /// and to what has been moved out of a window.
@@ -258,6 +261,7 @@ impl Sock {
                     ring: None,
                     refuge: AreaRing::default(),
                     limits: params::LIMITS,
+                    rcvbuf: None,
                     small_promise: None,
                     promise: None,
                     area: None,
@@ -335,27 +339,42 @@ impl Sock {
 
     /// What small messages the peer may send can be kept whatever happens. ENOBUFS if that cannot be promised.
     fn promise_small(&self) -> Result {
-        let small = {
-            let inner = self.inner.lock();
-            if inner.small_promise.is_some() {
-                return Ok(());
-            }
-            inner.limits.small
-        };
-        let promise = Reserved::new(u64::from(small)).inspect_err(|_| {
-            REFUSED.add(1);
-        })?;
-        self.inner.lock().small_promise = Some(promise);
-        Ok(())
+        loop {
+            let small = {
+                let inner = self.inner.lock();
+                let small = u64::from(inner.limits.small);
+                // Another attempt to connect may have had other limits.
+                if inner.small_promise.as_ref().map(Reserved::bytes) == Some(small) {
+                    return Ok(());
+                }
+                small
+            };
+            let promise = Reserved::new(small).inspect_err(|_| {
+                REFUSED.add(1);
+            })?;
+            self.inner.lock().small_promise = Some(promise);
+        }
     }
 
-    /// The limits of a connection of `sk`'s, or of one that it takes: SO_RCVBUF, if set, bounds the small messages.
+    /// The limits of a connection of `sk`'s, or of one that it takes: SO_RCVBUF, if set, bounds the small messages, too.
     fn limits_of(sk: &Sk) -> Limits {
         let mut limits = params::LIMITS;
         if let Some(bytes) = sk.rcvbuf_set() {
             limits.small = bytes.clamp(LEAST_SMALL, limits.small);
         }
         limits
+    }
+
+    /// The largest window that it may lease, in bytes: SO_RCVBUF, if set, bounds it.
+    pub(crate) fn most_window(&self) -> usize {
+        let rcvbuf = {
+            let inner = self.inner.lock();
+            match &inner.sk {
+                Some(sk) => sk.rcvbuf_set(),
+                None => inner.rcvbuf,
+            }
+        };
+        rcvbuf.map_or(WINDOW_MAX, sizing::window_for) as usize
     }
 
     fn sk(&self) -> Option<SkRef> {
@@ -520,6 +539,8 @@ impl SocketOps for Sock {
         inner.sk = Some(sk);
         drop(inner);
         this.keep_alive();
+        // Of the listener it may be another one by now.
+        Sock::rcvbuf_changed(this);
     }
 
     fn keepalive_changed(this: &Arc<Self>) {
@@ -528,6 +549,7 @@ impl SocketOps for Sock {
 
     fn buffers_changed(this: &Arc<Self>) {
         this.sndbuf_changed();
+        Sock::rcvbuf_changed(this);
     }
 
     fn release(this: &Arc<Self>) {

@@ -33,6 +33,7 @@ mod pool;
 mod ports;
 #[allow(unsafe_code)]
 mod raw;
+mod rcvbuf;
 mod refused;
 mod ringspin;
 mod ringwait;
@@ -87,6 +88,7 @@ enum Command {
     Sockerr(sockerr::Args),
     Sockopts(sockopts::Args),
     Sndbuf(sndbuf::Args),
+    Rcvbuf(rcvbuf::Args),
     Sockcalls(sockcalls::Args),
     Linger(sockcalls::LingerArgs),
     Poll(poll::Args),
@@ -140,6 +142,7 @@ fn main() -> ExitCode {
         Command::Ipv6(args) => ipv6::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Sockopts(args) => sockopts::run(&args, &mut checks),
+        Command::Rcvbuf(args) => rcvbuf::run(&args, &mut checks),
         Command::Sndbuf(args) => sndbuf::run(&args, &mut checks),
         Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
         Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
