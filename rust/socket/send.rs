@@ -274,6 +274,9 @@ impl Sock {
         style: Style,
         timeout: &mut Timeout,
     ) -> Result<Option<Charge>> {
+        if !this.inner.lock().has_send_limit() {
+            return Ok(None);
+        }
         let mut told = false;
         let found = this.await_link(WaitMode::Interruptible, timeout, || {
             if let Err(e) = this.sendable(style.some) {

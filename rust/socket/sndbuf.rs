@@ -61,6 +61,11 @@ impl Inner {
         self.sk.as_ref().and_then(|sk| sk.sndbuf_set())
     }
 
+    /// Whether SO_SNDBUF is set.
+    pub(super) fn has_send_limit(&self) -> bool {
+        self.send_limit().is_some()
+    }
+
     /// How many of the next `want` bytes may be taken as far as SO_SNDBUF goes; `None`: it is not set.
     fn send_room(&self, want: usize) -> Option<usize> {
         let limit = self.send_limit()?;
