@@ -33,6 +33,7 @@ mod ports;
 mod recv;
 mod ring;
 mod send;
+mod sndbuf;
 mod splice;
 mod trace;
 mod window;
@@ -41,6 +42,7 @@ pub(crate) use escape::Copied;
 pub(crate) use info::be32;
 pub(crate) use ports::Ports;
 pub(crate) use recv::Held;
+pub(crate) use sndbuf::Charge;
 
 use core::net::SocketAddrV6;
 
@@ -65,11 +67,12 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Channel, Failure, Limits, State};
+use crate::proto::channel::{Channel, Failure, Limits, State, WINDOW_MAX};
 use crate::proto::options::Options;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
+use crate::proto::sizing;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
@@ -161,6 +164,8 @@ pub(crate) struct Inner {
     refuge: AreaRing,
     /// What the peer may have outstanding.
     limits: Limits,
+    /// SO_RCVBUF of the listener, if that has set it, for a connection that waits for accept().
+    rcvbuf: Option<u32>,
     /// Main memory that is promised to what small messages the peer may send,
     small_promise: Option<Reserved>,
     /// and to what has been moved out of a window.
@@ -189,6 +194,12 @@ pub(crate) struct Inner {
     /// Number and end of one of them: when the device is known to be done with it, so it is with what
     /// was before.
     pub(crate) tx_mark: (u64, u64),
+    /// Bytes that count against SO_SNDBUF; see `sndbuf.rs`.
+    tx_held: u64,
+    /// Somebody found no room for more of them.
+    tx_full: bool,
+    /// The last message that was copied has no completion of its own, as it left enough room.
+    tx_quiet: bool,
     /// Listening: connections that wait for accept().
     queue: KVec<Arc<Sock>>,
     backlog: usize,
@@ -250,6 +261,7 @@ impl Sock {
                     ring: None,
                     refuge: AreaRing::default(),
                     limits: params::LIMITS,
+                    rcvbuf: None,
                     small_promise: None,
                     promise: None,
                     area: None,
@@ -265,6 +277,9 @@ impl Sock {
                     tx_pinned: 0,
                     tx_seq: 0,
                     tx_mark: (0, 0),
+                    tx_held: 0,
+                    tx_full: false,
+                    tx_quiet: false,
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
@@ -324,27 +339,42 @@ impl Sock {
 
     /// What small messages the peer may send can be kept whatever happens. ENOBUFS if that cannot be promised.
     fn promise_small(&self) -> Result {
-        let small = {
-            let inner = self.inner.lock();
-            if inner.small_promise.is_some() {
-                return Ok(());
-            }
-            inner.limits.small
-        };
-        let promise = Reserved::new(u64::from(small)).inspect_err(|_| {
-            REFUSED.add(1);
-        })?;
-        self.inner.lock().small_promise = Some(promise);
-        Ok(())
+        loop {
+            let small = {
+                let inner = self.inner.lock();
+                let small = u64::from(inner.limits.small);
+                // Another attempt to connect may have had other limits.
+                if inner.small_promise.as_ref().map(Reserved::bytes) == Some(small) {
+                    return Ok(());
+                }
+                small
+            };
+            let promise = Reserved::new(small).inspect_err(|_| {
+                REFUSED.add(1);
+            })?;
+            self.inner.lock().small_promise = Some(promise);
+        }
     }
 
-    /// The limits of a connection of `sk`'s, or of one that it takes: SO_RCVBUF, if set, bounds the small messages.
+    /// The limits of a connection of `sk`'s, or of one that it takes: SO_RCVBUF, if set, bounds the small messages, too.
     fn limits_of(sk: &Sk) -> Limits {
         let mut limits = params::LIMITS;
         if let Some(bytes) = sk.rcvbuf_set() {
             limits.small = bytes.clamp(LEAST_SMALL, limits.small);
         }
         limits
+    }
+
+    /// The largest window that it may lease, in bytes: SO_RCVBUF, if set, bounds it.
+    pub(crate) fn most_window(&self) -> usize {
+        let rcvbuf = {
+            let inner = self.inner.lock();
+            match &inner.sk {
+                Some(sk) => sk.rcvbuf_set(),
+                None => inner.rcvbuf,
+            }
+        };
+        rcvbuf.map_or(WINDOW_MAX, sizing::window_for) as usize
     }
 
     fn sk(&self) -> Option<SkRef> {
@@ -509,10 +539,17 @@ impl SocketOps for Sock {
         inner.sk = Some(sk);
         drop(inner);
         this.keep_alive();
+        // Of the listener it may be another one by now.
+        Sock::rcvbuf_changed(this);
     }
 
     fn keepalive_changed(this: &Arc<Self>) {
         this.keep_alive();
+    }
+
+    fn buffers_changed(this: &Arc<Self>) {
+        this.sndbuf_changed();
+        Sock::rcvbuf_changed(this);
     }
 
     fn release(this: &Arc<Self>) {
@@ -651,12 +688,15 @@ impl Sock {
             // Who does not want to send does not wait for room.
             return readiness::events(&view(&mut this.inner.lock(), false));
         }
-        let (room, link, place) = {
+        let (room, link, place, quiet) = {
             let mut inner = this.inner.lock();
             let room = inner.chan.with(Channel::writable).unwrap_or(false);
             inner.wants_room |= !room;
-            (room, inner.link.clone(), inner.chan.place())
+            let holds = inner.has_send_room();
+            let quiet = inner.quiet_message().filter(|_| !holds);
+            (room && holds, inner.link.clone(), inner.chan.place(), quiet)
         };
+        Sock::ask_done(quiet);
         // The link's lock comes before the socket's, so the link's room is looked at between.
         let writable = room
             && match (link, place) {

@@ -36,6 +36,7 @@ struct zrs_trace_ends {
 /* What a sender waits for; how data leaves or reaches a program; what is emptied. */
 #define ZRS_STALL_CHANNEL	0
 #define ZRS_STALL_LINK		1
+#define ZRS_STALL_BUFFER	2
 #define ZRS_BY_COPY		0
 #define ZRS_BY_PINNING		1
 #define ZRS_BY_MAPPING		2
@@ -205,7 +206,8 @@ TRACE_EVENT(zrs_stall,
 		  __entry->want,
 		  __print_symbolic(__entry->what,
 				   { ZRS_STALL_CHANNEL, "channel" },
-				   { ZRS_STALL_LINK, "link" }))
+				   { ZRS_STALL_LINK, "link" },
+				   { ZRS_STALL_BUFFER, "buffer" }))
 );
 
 /* A message that nobody has read was moved out of the pool. */

@@ -334,14 +334,23 @@ impl Sk {
 
     /// `SO_RCVBUF` as the kernel keeps it (twice what the program set), if the program has set it.
     pub fn rcvbuf_set(&self) -> Option<u32> {
-        // SAFETY: as in `ino`, for both.
-        let (locks, n) = unsafe {
-            (
-                ptr::addr_of!((*self.as_ptr()).sk_userlocks).read_volatile(),
-                ptr::addr_of!((*self.as_ptr()).sk_rcvbuf).read_volatile(),
-            )
-        };
-        let set = u32::from(locks) & bindings::SOCK_RCVBUF_LOCK != 0;
+        // SAFETY: as in `ino`.
+        let n = unsafe { ptr::addr_of!((*self.as_ptr()).sk_rcvbuf).read_volatile() };
+        self.has_set(bindings::SOCK_RCVBUF_LOCK, n)
+    }
+
+    /// The same of `SO_SNDBUF`.
+    pub fn sndbuf_set(&self) -> Option<u32> {
+        // SAFETY: as in `ino`.
+        let n = unsafe { ptr::addr_of!((*self.as_ptr()).sk_sndbuf).read_volatile() };
+        self.has_set(bindings::SOCK_SNDBUF_LOCK, n)
+    }
+
+    /// The size `n` if the program has set the one that `lock` stands for.
+    fn has_set(&self, lock: u32, n: c_int) -> Option<u32> {
+        // SAFETY: as in `ino`.
+        let locks = unsafe { ptr::addr_of!((*self.as_ptr()).sk_userlocks).read_volatile() };
+        let set = u32::from(locks) & lock != 0;
         set.then(|| u32::try_from(n).unwrap_or(0))
     }
 

@@ -71,6 +71,8 @@ pub enum Stall {
     Channel,
     /// Room on the link, or the turn on it.
     Link,
+    /// Room in what the socket may hold: SO_SNDBUF.
+    Buffer,
 }
 
 /// What data was moved out of that nobody has read.
@@ -164,7 +166,11 @@ numbered! {
         Splice = ZRS_BY_SPLICE,
         Ring = ZRS_BY_RING
     }
-    Stall { Channel = ZRS_STALL_CHANNEL, Link = ZRS_STALL_LINK }
+    Stall {
+        Channel = ZRS_STALL_CHANNEL,
+        Link = ZRS_STALL_LINK,
+        Buffer = ZRS_STALL_BUFFER
+    }
     Moved { Window = ZRS_MOVED_WINDOW, Ring = ZRS_MOVED_RING, Block = ZRS_MOVED_BLOCK }
 }
 

@@ -32,6 +32,7 @@ pub mod runs;
 pub mod rx_queue;
 pub mod shares;
 pub mod sizing;
+pub mod sndbuf;
 pub mod tcp_info;
 pub mod wire;
 

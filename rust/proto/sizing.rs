@@ -63,6 +63,15 @@ pub fn window(chunk: u32) -> u32 {
     chunk.saturating_mul(CHUNKS).clamp(WINDOW_MIN, WINDOW_MAX)
 }
 
+/// The largest window that a socket may lease whose SO_RCVBUF is `rcvbuf` bytes as the kernel keeps it, in bytes: a half
+/// of it, since as much again may be in main memory when nobody reads; in multiples of the smallest window, which any
+/// socket may have.
+pub fn window_for(rcvbuf: u32) -> u32 {
+    let half = rcvbuf / 2;
+    half.saturating_sub(half % WINDOW_MIN)
+        .clamp(WINDOW_MIN, WINDOW_MAX)
+}
+
 /// Where data that stayed for `ns` nanoseconds is counted: 0 is less than a microsecond, n less than 2^n, and the last
 /// of the [`BUCKETS`] all that stayed longer.
 pub fn residency_bucket(ns: u64) -> usize {

@@ -84,6 +84,9 @@ impl Sock {
         }
         drop(ring);
         Sock::kick(this);
+        // What is under way may hold the socket.
+        let quiet = this.inner.lock().quiet_message();
+        Sock::ask_done(quiet);
         Sock::settle(this);
         this.watch_orphan();
         if !broken {

@@ -194,7 +194,7 @@ impl Sock {
             (inner.owner.clone(), inner.options.clone(), inner.sk.clone())
         };
         let sk = sk.filter(|sk| sk.device_allows(local.into(), remote.into()));
-        let Some(limits) = sk.map(|sk| Sock::limits_of(&sk)) else {
+        let Some((limits, rcvbuf)) = sk.map(|sk| (Sock::limits_of(&sk), sk.rcvbuf_set())) else {
             return Ok(Err(Refusal::NoListener));
         };
         let child =
@@ -202,7 +202,11 @@ impl Sock {
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
-        child.inner.lock().limits = limits;
+        {
+            let mut inner = child.inner.lock();
+            inner.limits = limits;
+            inner.rcvbuf = rcvbuf;
+        }
         if child.promise_small().is_err() {
             return Ok(Err(Refusal::NoResources));
         }

@@ -16,7 +16,7 @@ use core::mem;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{take_turn, Sock};
+use super::{take_turn, Charge, Sock};
 use crate::kern::errno::*;
 use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::kern::sock::msg::SendMsg;
@@ -186,6 +186,11 @@ impl Sock {
         } else {
             CHUNK_MAX as usize
         };
+        let mut charge = match Sock::await_charge(this, msg.len().min(most), *style, timeout) {
+            Ok(charge) => charge,
+            Err(e) => return Piece::none(Err(e)),
+        };
+        let most = charge.as_ref().map_or(most, Charge::bytes);
         let pages = match PinnedPages::extract(msg.iter(), most) {
             Ok(Extracted::Pages(pages)) => pages,
             // Memory that nobody may hold on to, or that cannot be pinned though it can be read (a
@@ -197,8 +202,12 @@ impl Sock {
             Err(e) => return Piece::none(Err(e)),
         };
         let total = pages.len();
-        let runs = match this.link().ok_or(EPIPE).and_then(|l| l.map_pages(pages)) {
-            Ok(runs) => runs,
+        if let Some(charge) = &mut charge {
+            charge.shorten(total);
+        }
+        let link = this.link().ok_or(EPIPE);
+        let pins = match link.and_then(|l| l.map_pages(pages, charge)) {
+            Ok(pins) => pins,
             Err(e) if e == ENOTCONN() => {
                 // The channel is told in a moment that its link is down, and why.
                 let some = style.some;
@@ -231,7 +240,7 @@ impl Sock {
                     }
                 }
             };
-            let payload = Payload::Pinned(runs.clone(), sent, notify.made.clone());
+            let payload = Payload::Pinned(pins.clone(), sent, notify.made.clone());
             let posted = reservation.post(this, plan, payload).is_ok();
             if first && !posted {
                 notify.abort();
@@ -256,6 +265,30 @@ impl Sock {
             sent,
             result: Ok(()),
         }
+    }
+
+    /// Waits until SO_SNDBUF, if it is set, lets some of the next `want` bytes be pinned, and takes them.
+    fn await_charge(
+        this: &Arc<Self>,
+        want: usize,
+        style: Style,
+        timeout: &mut Timeout,
+    ) -> Result<Option<Charge>> {
+        if !this.inner.lock().has_send_limit() {
+            return Ok(None);
+        }
+        let mut told = false;
+        let found = this.await_link(WaitMode::Interruptible, timeout, || {
+            if let Err(e) = this.sendable(style.some) {
+                return Some(Err(e));
+            }
+            let charge = Sock::charge_pages(this, want);
+            if charge.is_none() {
+                this.stalled(want as u32, Stall::Buffer, &mut told);
+            }
+            charge.map(Ok)
+        });
+        found.unwrap_or_else(|e| Err(e.to_errno(*timeout)))
     }
 
     /// Copies and sends the next bytes, at most a slot's worth.
@@ -333,25 +366,27 @@ impl Sock {
         style: Style,
         told: &mut bool,
     ) -> Option<Result<(Plan, Reservation)>> {
-        let mut stalled = |what| {
-            if !mem::replace(told, true) {
-                trace::stall(|| (this.ends(), want, what));
-            }
-        };
         let (plan, link, place, ask) = {
-            let mut inner = this.inner.lock();
-            let inner = &mut *inner;
+            let mut guard = this.inner.lock();
+            let inner = &mut *guard;
             if matches!(inner.phase, Phase::Connecting) {
                 return None;
             }
             if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
-            let (Some(link), Some(place)) = (&inner.link, inner.chan.place()) else {
+            let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.place()) else {
                 return Some(Err(EPIPE));
             };
             if inner.tx_turn {
                 inner.tx_wanted = true;
+                return None;
+            }
+            if !style.pin && !inner.may_copy((want as usize).min(SMALL_MAX as usize)) {
+                let quiet = inner.quiet_message();
+                drop(guard);
+                Sock::ask_done(quiet);
+                this.stalled(want, Stall::Buffer, told);
                 return None;
             }
             let planned = inner.chan.with(|c| {
@@ -370,13 +405,13 @@ impl Sock {
                 Plan::Wait => inner.wants_room = true,
                 _ => _ = take_turn(&mut inner.tx_turn),
             }
-            (plan, link.clone(), place, ask)
+            (plan, link, place, ask)
         };
         if ask {
             link.kick(this);
         }
         if plan == Plan::Wait {
-            stalled(Stall::Channel);
+            this.stalled(want, Stall::Channel, told);
             return None;
         }
         let line = match plan {
@@ -386,7 +421,7 @@ impl Sock {
         match Link::reserve(&link, this, place, line, plan.len() as u32, style.pin) {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
-                stalled(Stall::Link);
+                this.stalled(want, Stall::Link, told);
                 this.inner.lock().tx_turn = false;
                 // Whoever waits for the turn finds the link without room as well, and all are woken
                 // when it has some; unless that has happened just now.
@@ -395,6 +430,13 @@ impl Sock {
                 }
                 None
             }
+        }
+    }
+
+    /// A call begins to wait for `what`, with `want` bytes: `told` says whether the tracepoint knows.
+    fn stalled(&self, want: u32, what: Stall, told: &mut bool) {
+        if !mem::replace(told, true) {
+            trace::stall(|| (self.ends(), want, what));
         }
     }
 

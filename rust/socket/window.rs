@@ -84,6 +84,25 @@ impl Sock {
         }
     }
 
+    /// SO_RCVBUF may have changed: a window that is larger than it allows is asked back, used or not, unless a program
+    /// maps it; the next one is not larger. Takes the link's and the socket's lock.
+    pub(super) fn rcvbuf_changed(this: &Arc<Self>) {
+        let most = this.most_window();
+        {
+            let mut inner = this.inner.lock();
+            let inner = &mut *inner;
+            let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_mapped();
+            let goes = inner.ring.is_none() && !inner.released;
+            if !goes || !inner.window.as_ref().is_some_and(larger) || !this.take_window_back(inner)
+            {
+                return;
+            }
+        }
+        STATS.windows_revoked.add(1);
+        Sock::kick(this);
+        this.host.watch_deadline(this);
+    }
+
     /// Asks the peer to give the window back, in time. False when it was not asked just now.
     pub(super) fn take_window_back(&self, inner: &mut Inner) -> bool {
         let asked = inner.chan.with(Channel::revoke).unwrap_or(false);

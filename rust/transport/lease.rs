@@ -128,11 +128,10 @@ impl Pool {
         (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES)
     }
 
-    /// Leases a window. Sleeps. ENOMEM when none is left, EIO when the device is gone, and what
+    /// Leases a window of `most` pages at most. Sleeps. ENOMEM when none is left, EIO when the device is gone, and what
     /// registration says.
-    fn lease(self: &Arc<Self>) -> Result<Arc<Window>> {
+    fn lease(self: &Arc<Self>, most: usize) -> Result<Arc<Window>> {
         let verbs = self.verbs().ok_or(EIO)?;
-        let most = self.most_pages();
         let mut count = self.cache.take_window(LEAST_PAGES, most);
         if count.is_none() {
             // The worker may not have come to it yet.
@@ -277,7 +276,8 @@ impl Pool {
     ///
     /// Whether the channel took it: it may have one, or have no use for one. `None` if there is none.
     fn grant(self: &Arc<Self>, sock: &Arc<Sock>, wants: Wants) -> Option<bool> {
-        let window = self.lease().ok()?;
+        let most = self.most_pages().min(sock.most_window() >> PAGE_SHIFT);
+        let window = self.lease(most).ok()?;
         let Some(terms) = WindowUse::new(&window) else {
             window.retire();
             return None;
@@ -427,8 +427,10 @@ impl Pool {
                 let moved = || sock.inner.lock().rx.moved() > 0;
                 match which {
                     Which::Stopped => moved(),
-                    // Its next window would have to wait for that.
-                    Which::Small(_) => !moved(),
+                    // Its next window would have to wait for that, or be no larger.
+                    Which::Small(_) => {
+                        !moved() && sock.most_window() >> PAGE_SHIFT >= 2 * window.pages()
+                    }
                     Which::Unused | Which::Any => true,
                 }
             });

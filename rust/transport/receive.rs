@@ -260,8 +260,9 @@ impl Link {
             }
             // What goes before a message's SEND completes only when it fails.
             if id & PART == 0 {
-                if let Some(done) = self.slot_done((id & !SENT) as u16) {
-                    done.finish();
+                let mut next = Some((id & !SENT) as u16);
+                while let Some(done) = next.and_then(|slot| self.slot_done(slot)) {
+                    next = done.finish();
                 }
             }
             return;

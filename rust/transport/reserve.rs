@@ -41,6 +41,11 @@ impl Reserved {
         Ok(reserved)
     }
 
+    /// How many bytes it promises.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0
+    }
+
     /// Promises `bytes` that were promised already, as a part of more than is needed now. Any context.
     pub(crate) fn kept(bytes: u64) -> Self {
         PROMISED.fetch_add(bytes, Full);

@@ -36,7 +36,7 @@ use crate::params;
 use crate::proto::channel::{Plan, State};
 use crate::proto::roster::Line;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
-use crate::socket::Sock;
+use crate::socket::{Charge, Sock};
 use crate::stats::STATS;
 
 /// Messages that may be under way on a link.
@@ -95,6 +95,13 @@ impl TxBuffers {
     }
 }
 
+/// Pages of a program, mapped for the link's device.
+pub(crate) struct Pins {
+    runs: DmaRuns<PinnedRuns>,
+    /// What they count against their socket's SO_SNDBUF; given back after them.
+    _charge: Option<Charge>,
+}
+
 /// A message under way.
 #[derive(Default)]
 pub(super) struct TxSlot {
@@ -109,29 +116,37 @@ pub(super) struct TxSlot {
     /// Whom to tell, and the position in the stream at which it ends.
     sock: Option<(Arc<Sock>, u64)>,
     /// What the device reads or changes until it completes.
-    pins: Option<Arc<DmaRuns<PinnedRuns>>>,
+    pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
     /// Whom to tell that the program may use these pages again, behind them.
     notify: Option<Notification>,
+    /// What the copy in it counts against its socket's SO_SNDBUF.
+    charge: Option<Charge>,
 }
 
 /// What a completed slot held; dropped outside of the lock.
 pub(super) struct Done {
-    pins: Option<Arc<DmaRuns<PinnedRuns>>>,
+    pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
     notify: Option<Notification>,
+    charge: Option<Charge>,
+    /// One before it that has completed with it, and holds something, too.
+    before: Option<u16>,
 }
 
 impl Done {
-    /// Lets go of the memory, then tells the program and the channel. Without spinlocks.
-    pub(super) fn finish(self) {
+    /// Lets go of the memory, then tells the program and the channel; returns what is to be done with next. Without
+    /// spinlocks.
+    pub(super) fn finish(self) -> Option<u16> {
         drop(self.pins);
         drop(self.window);
         drop(self.notify);
+        drop(self.charge);
         if let Some((sock, pos)) = self.sock {
             sock.tx_complete(pos);
         }
+        self.before
     }
 }
 
@@ -140,7 +155,7 @@ pub(crate) enum Payload {
     /// The slot's own page; see [`Reservation::fill`].
     Copied,
     /// The program's pages, from this byte on, and what tells it that the device is done with them.
-    Pinned(Arc<DmaRuns<PinnedRuns>>, usize, Option<Notification>),
+    Pinned(Arc<Pins>, usize, Option<Notification>),
 }
 
 /// The right to post one message: a slot, credit, and room in the send queue.
@@ -190,7 +205,8 @@ impl Reservation {
     }
 
     /// Commits the chunk `plan` of `sock`'s channel and posts it. Returns the position in the
-    /// stream at which it ends. An error says that the channel or the link has ended.
+    /// stream at which it ends. An error says that the channel or the link has ended, or that there is no room for the
+    /// chunk any more.
     pub(crate) fn post(
         mut self,
         sock: &Arc<Sock>,
@@ -203,10 +219,19 @@ impl Reservation {
         if tx.state != LinkState::Up {
             return Err(payload);
         }
-        let (chunk, end) = {
+        let copied = matches!(payload, Payload::Copied);
+        let (chunk, end, charge) = {
             let mut inner = sock.inner.lock();
+            if copied && !inner.may_hold(plan.len()) {
+                return Err(payload);
+            }
             let Some(chunk) = inner.chan.with(|c| c.commit(plan)).flatten() else {
                 return Err(payload);
+            };
+            let charge = if copied {
+                inner.charge_copy(sock, plan.len())
+            } else {
+                None
             };
             let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
             inner.tx_posted = end;
@@ -216,10 +241,10 @@ impl Reservation {
                 inner.tx_done = inner.tx_done.max(pos);
                 inner.tx_mark = (inner.tx_seq, end);
             }
-            if matches!(payload, Payload::Pinned(..)) {
+            if !copied {
                 inner.tx_pinned = end;
             }
-            (chunk, end)
+            (chunk, end, charge)
         };
         self.used = true;
         tx.reserved = tx.reserved.saturating_sub(1);
@@ -232,12 +257,13 @@ impl Reservation {
             header: chunk.header,
             write_to: chunk.write_to,
             // Nobody waits for the end of what was copied.
-            sock: matches!(payload, Payload::Pinned(..)).then(|| (sock.clone(), end)),
+            sock: (!copied).then(|| (sock.clone(), end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,
-                Payload::Pinned(runs, from, notify) => Body::Pinned(runs, from, notify),
+                Payload::Pinned(pins, from, notify) => Body::Pinned(pins, from, notify),
             },
             window: None,
+            charge,
             loud: false,
         };
         if post(tx, self.slot, message).is_err() {
@@ -271,7 +297,7 @@ impl Drop for Reservation {
 enum Body {
     None,
     Slot,
-    Pinned(Arc<DmaRuns<PinnedRuns>>, usize, Option<Notification>),
+    Pinned(Arc<Pins>, usize, Option<Notification>),
 }
 
 struct Message {
@@ -281,6 +307,7 @@ struct Message {
     /// A window to be registered before the message leaves.
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
+    charge: Option<Charge>,
     /// Its completion is wanted for what was before it.
     loud: bool,
 }
@@ -308,7 +335,8 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
         m.sock.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
     // Those who wait for their turn hear of it by the completion.
     let crowded = bulk > 0 && tx.bulk >= tx.bulk_most / 2;
-    let signaled = waited_for || m.loud || crowded || tx.quiet >= QUIET;
+    let fills = m.charge.as_ref().is_some_and(Charge::fills);
+    let signaled = waited_for || m.loud || crowded || fills || tx.quiet >= QUIET;
     tx.bulk = tx.bulk.saturating_add(bulk);
     tx.seq += 1;
     *place = TxSlot {
@@ -320,6 +348,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
         pins: None,
         window: m.window,
         notify: None,
+        charge: m.charge,
     };
     let mut sges = [Sge::default(); MAX_SGES];
     let count = match m.payload {
@@ -328,9 +357,9 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
             sges[1] = buffers.payload(slot, len)?;
             1
         }
-        Body::Pinned(runs, from, notify) => {
-            let filled = runs.fill_sges(from, len, &mut sges[1..]);
-            place.pins = Some(runs);
+        Body::Pinned(pins, from, notify) => {
+            let filled = pins.runs.fill_sges(from, len, &mut sges[1..]);
+            place.pins = Some(pins);
             place.notify = notify;
             filled?.0
         }
@@ -430,16 +459,24 @@ fn most_replies() -> usize {
 }
 
 impl Link {
-    /// Maps pinned pages for the link's device. Sleeps. ENOMEM; ENOTCONN when the link has gone
-    /// down, of which its channels will hear.
-    pub(crate) fn map_pages(&self, pages: PinnedPages) -> Result<Arc<DmaRuns<PinnedRuns>>> {
+    /// Maps pinned pages, which count as `charge`, for the link's device. Sleeps. ENOMEM; ENOTCONN when the
+    /// link has gone down, of which its channels will hear.
+    pub(crate) fn map_pages(
+        &self,
+        pages: PinnedPages,
+        charge: Option<Charge>,
+    ) -> Result<Arc<Pins>> {
         let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
         let runs = DmaRuns::map(
             &verbs.ok_or(ENOTCONN())?.pd,
             PinnedRuns::new(pages)?,
             Direction::ToDevice,
         )?;
-        Ok(Arc::new(runs, GFP_KERNEL)?)
+        let pins = Pins {
+            runs,
+            _charge: charge,
+        };
+        Ok(Arc::new(pins, GFP_KERNEL)?)
     }
 
     /// Puts the socket's channel into the list of those with something to say, and says it.
@@ -613,6 +650,7 @@ impl Link {
             payload: Body::None,
             window,
             sock: None,
+            charge: None,
             loud,
         };
         if post(tx, slot, message).is_err() {
@@ -623,15 +661,19 @@ impl Link {
     }
 
     /// A message has completed, and with it those before it that have no completion of their own:
-    /// frees their slots, and says what it held.
+    /// frees their slots, as far as they hold nothing, and says what it held.
     pub(super) fn slot_done(&self, slot: u16) -> Option<Done> {
         let tx = &mut *self.tx.lock();
-        let mut done = None;
+        let mut done: Option<Done> = None;
         let mut next = Some(slot);
         while let Some(slot) = next {
             let place = tx.slots.get_mut(usize::from(slot))?;
             if place.wrs == 0 {
                 // It failed, which has a completion in any case.
+                break;
+            }
+            if let (Some(done), true) = (&mut done, place.charge.is_some()) {
+                done.before = Some(slot);
                 break;
             }
             let message = mem::take(place);
@@ -640,12 +682,14 @@ impl Link {
             tx.bulk = tx.bulk.saturating_sub(message.bulk);
             let _ = tx.free.push_within_capacity(slot);
             next = message.quiet;
-            // What holds something has a completion of its own.
+            // What holds more than a charge has a completion of its own.
             done.get_or_insert(Done {
                 pins: message.pins,
                 window: message.window,
                 sock: message.sock,
                 notify: message.notify,
+                charge: message.charge,
+                before: None,
             });
         }
         done
@@ -666,7 +710,8 @@ impl Link {
             if tx.done >= seq {
                 return true;
             }
-            tx.asked = true;
+            // The last message has a completion, or it gets one.
+            tx.asked |= tx.quiet > 0;
         }
         self.transmit();
         false

@@ -172,10 +172,15 @@ impl Window {
         *self.user.lock() = user;
     }
 
+    /// Whether a program maps it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.load(Acquire) != 0
+    }
+
     /// Whose it is, if nothing was written into it for `least` jiffies, and no program maps it.
     pub(crate) fn idle_user(&self, least: Jiffies) -> Option<ChanId> {
         // In this order: whoever lets go of it writes down when, and something may come meanwhile.
-        let free = self.leased.load(Relaxed) && self.mapped.load(Acquire) == 0;
+        let free = self.leased.load(Relaxed) && !self.is_mapped();
         let written = self.written.load(Acquire) as Jiffies;
         let idle = task::jiffies().wrapping_sub(written);
         // Whoever has asked for one gets to use it, on a slow link too.
@@ -218,7 +223,7 @@ impl Window {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        !self.leased.load(Acquire) && self.mapped.load(Acquire) == 0
+        !self.leased.load(Acquire) && !self.is_mapped()
     }
 
     /// Whether nobody has a page of it that was lent.

@@ -447,6 +447,18 @@ impl<T: SocketOps> Callbacks<T> {
                     let this = unsafe { Self::borrow(sock)? };
                     T::keepalive_changed(&this);
                 }
+                if matches!(
+                    name as u32,
+                    bindings::SO_SNDBUF
+                        | bindings::SO_SNDBUFFORCE
+                        | bindings::SO_RCVBUF
+                        | bindings::SO_RCVBUFFORCE
+                        | bindings::SO_BUF_LOCK
+                ) {
+                    // SAFETY: the socket is live, and not released while a call on it runs.
+                    let this = unsafe { Self::borrow(sock)? };
+                    T::buffers_changed(&this);
+                }
                 return Ok(0);
             }
             // SAFETY: the socket is live, and not released while a call on it runs.

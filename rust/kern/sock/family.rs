@@ -114,6 +114,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `SO_KEEPALIVE` was set or taken back.
     fn keepalive_changed(_this: &Arc<Self>) {}
 
+    /// `SO_SNDBUF`, `SO_RCVBUF`, or which of them the program has set, may have changed.
+    fn buffers_changed(_this: &Arc<Self>) {}
+
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
     fn setsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
         Err(errno::ENOPROTOOPT())

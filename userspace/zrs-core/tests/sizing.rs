@@ -7,7 +7,9 @@ mod common;
 use common::cases;
 use proptest::prelude::*;
 use zrs_core::channel::{WINDOW_MAX, WINDOW_MIN};
-use zrs_core::sizing::{chunk, pool_bytes, residency_bucket, window, Machine, BUCKETS, FLOOR};
+use zrs_core::sizing::{
+    chunk, pool_bytes, residency_bucket, window, window_for, Machine, BUCKETS, FLOOR,
+};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -163,5 +165,26 @@ proptest! {
         let limit = |n: usize| 1000_u128 << n;
         prop_assert!(n == BUCKETS - 1 || u128::from(ns) < limit(n));
         prop_assert!(n == 0 || u128::from(ns) >= limit(n - 1));
+    }
+}
+
+// rows: Z1
+#[test]
+fn windows_follow_the_receive_buffer() {
+    // What the kernel keeps is twice what the program set.
+    assert_eq!(window_for(2 * 200_000), 196_608);
+    assert_eq!(window_for(2 * 65_536), 65_536);
+    assert_eq!(window_for(2 * 131_071), 65_536);
+    assert_eq!(window_for(0), WINDOW_MIN);
+    assert_eq!(window_for(u32::MAX), WINDOW_MAX);
+}
+
+proptest! {
+    #[test]
+    fn a_window_and_as_much_again_fit_the_receive_buffer(rcvbuf: u32) {
+        let window = window_for(rcvbuf);
+        prop_assert_eq!(window % WINDOW_MIN, 0);
+        prop_assert!((WINDOW_MIN..=WINDOW_MAX).contains(&window));
+        prop_assert!(window == WINDOW_MIN || 2 * u64::from(window) <= u64::from(rcvbuf));
     }
 }

@@ -33,6 +33,7 @@ mod pool;
 mod ports;
 #[allow(unsafe_code)]
 mod raw;
+mod rcvbuf;
 mod refused;
 mod ringspin;
 mod ringwait;
@@ -41,6 +42,7 @@ mod scale;
 mod scatter;
 mod serve;
 mod share;
+mod sndbuf;
 mod sockcalls;
 mod sockerr;
 mod sockopts;
@@ -85,6 +87,8 @@ enum Command {
     Ipv6(ipv6::Args),
     Sockerr(sockerr::Args),
     Sockopts(sockopts::Args),
+    Sndbuf(sndbuf::Args),
+    Rcvbuf(rcvbuf::Args),
     Sockcalls(sockcalls::Args),
     Linger(sockcalls::LingerArgs),
     Poll(poll::Args),
@@ -138,6 +142,8 @@ fn main() -> ExitCode {
         Command::Ipv6(args) => ipv6::run(&args, &mut checks),
         Command::Sockerr(args) => sockerr::run(&args, &mut checks),
         Command::Sockopts(args) => sockopts::run(&args, &mut checks),
+        Command::Rcvbuf(args) => rcvbuf::run(&args, &mut checks),
+        Command::Sndbuf(args) => sndbuf::run(&args, &mut checks),
         Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
         Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),

@@ -1,0 +1,20 @@
+#!/bin/bash
+# SO_SNDBUF: how much copies and pages a socket holds while its peer is cut off, who waits and who is woken; every byte
+# arrives, however little may be held.
+# rows: Z1 E4
+# hosts: none
+# params: connect_timeout_ms=5000 ack_timeout_ms=2000 retry_count=6
+# timeout: 180
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../../lib/hostile.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+hostile_up || ktap_bail "three hosts on a bridge"
+check_pair "every byte arrives" sndbuf
+start server B "listening on" zrs-selftest sndbuf --server "$ADDR_B:7100" || ktap_bail "the server"
+check_lines A zrs-selftest sndbuf --client "$ADDR_B:7100" --cut "ip -n zrsL link set lb down" \
+	--mend "ip -n zrsL link set lb up"
+check_ended "and what was held arrives" server
+check "no page is pinned any more" unpinned
+ktap_done
