@@ -63,6 +63,7 @@ use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
+use crate::proto::again::Again;
 use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Channel, Failure, Limits, State};
 use crate::proto::options::Options;
@@ -204,6 +205,16 @@ pub(crate) struct Inner {
     retries: u8,
     /// and because the peer took the link for one of a former life of this host.
     stale_tries: u8,
+    /// and because the peer's backlog was full.
+    pub(crate) again: Again,
+}
+
+impl Inner {
+    /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let deadline = self.deadline?;
+        Some(self.again.at().map_or(deadline, |at| at.min(deadline)))
+    }
 }
 
 /// How long the peer may take to end a closed socket's channel, in nanoseconds.
@@ -276,6 +287,7 @@ impl Sock {
                     attempt: 0,
                     retries: 0,
                     stale_tries: 0,
+                    again: Again::default(),
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),
@@ -468,7 +480,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
 pub(crate) fn errno_of(failure: Failure) -> Error {
     use crate::proto::wire::Refusal;
     match failure {
-        Failure::Refused(Refusal::NoListener) => ECONNREFUSED(),
+        Failure::Refused(Refusal::NoListener | Refusal::BacklogFull) => ECONNREFUSED(),
         Failure::Refused(Refusal::NoResources) => ENOBUFS(),
         Failure::Reset | Failure::LinkLost => ECONNRESET(),
         Failure::TimedOut => ETIMEDOUT,

@@ -244,6 +244,8 @@ pub enum Event {
     None,
     /// The channel is open.
     Opened,
+    /// The peer's backlog is full: [`Channel::try_again`] later.
+    Busy,
     /// The channel has failed; see [`Channel::failure`].
     Failed,
     /// Payload behind the header, `len` bytes.
@@ -276,6 +278,8 @@ pub struct Channel {
     failure: Option<Failure>,
     want: u16,
     ports: u32,
+    /// CONNECT found the backlog full, and has not been asked for anew.
+    busy: bool,
 
     ours: Limits,
     rx_pos: u64,
@@ -319,6 +323,7 @@ impl Channel {
             failure: None,
             want: 0,
             ports: 0,
+            busy: false,
             ours,
             rx_pos: 0,
             rx: Count::default(),
@@ -520,6 +525,17 @@ impl Channel {
         self.no_reader = true;
         self.gone = true;
         self.close();
+    }
+
+    /// CONNECT is said once more, after the peer's backlog was full. Returns false when it was not, or the channel
+    /// has ended since.
+    pub fn try_again(&mut self) -> bool {
+        let again = self.busy && self.state == State::Opening;
+        if again {
+            self.busy = false;
+            self.say(WANT_CONNECT);
+        }
+        again
     }
 
     /// The time for connecting is over. Returns false when it was not needed.

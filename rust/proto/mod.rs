@@ -17,6 +17,7 @@
 )]
 
 pub mod addr;
+pub mod again;
 pub mod ageing;
 pub mod area_ring;
 pub mod budget;

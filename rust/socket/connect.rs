@@ -16,6 +16,7 @@ use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::addr::{Addr, Bound, Ip};
+use crate::proto::again::Again;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
@@ -230,6 +231,7 @@ impl Sock {
             inner.remote = addr;
             inner.untold = true;
             inner.attempt = inner.attempt.wrapping_add(1);
+            inner.again = Again::default();
             let before = core::mem::replace(&mut inner.limits, limits);
             // One for other limits may be left.
             (before != limits).then(|| inner.small_promise.take())
@@ -355,16 +357,26 @@ impl Sock {
     }
 
     /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
-    /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. Returns the deadline
-    /// while there is one; who finds none does not watch it any more.
+    /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. A connect that found
+    /// the backlog full is tried again when it is time. Returns when to look again; who need not do that does not
+    /// watch it any more. Sleeps.
     pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
         {
             let mut inner = this.inner.lock();
             if inner.chan.id() != Some(id) {
                 return None;
             }
+            let again =
+                inner.again.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
             match inner.deadline {
-                Some(deadline) if now < deadline => return Some(deadline),
+                Some(deadline) if now < deadline => {
+                    let next = inner.due();
+                    drop(inner);
+                    if again {
+                        Sock::kick(this);
+                    }
+                    return next;
+                }
                 _ => inner.watched = None,
             }
             inner.deadline.take()?;

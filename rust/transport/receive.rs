@@ -365,6 +365,7 @@ impl Link {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
             Event::Opened | Event::Failed => {}
+            Event::Busy => self.host.watch_deadline(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
                 Sock::ask_for_doorbell(&sock);
@@ -455,6 +456,7 @@ fn deliver(
             Sock::opened(inner, local);
             sock.wake_state_in(inner);
         }
+        Event::Busy => inner.again.refused(task::now_ns()),
         Event::Failed => {
             report_failure(inner);
             sock.wake_state_in(inner);

@@ -7,6 +7,7 @@
 //! not say otherwise; so the tests are tested without the module.
 #![deny(unsafe_code)]
 
+mod backlog;
 mod busypoll;
 mod bystander;
 #[allow(unsafe_code)]
@@ -80,6 +81,7 @@ struct Args {
 enum Command {
     Xfer(xfer::Args),
     Refused(refused::Args),
+    Backlog(backlog::Args),
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
     Ipv6(ipv6::Args),
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
     match args.command {
         Command::Xfer(args) => xfer::run(&args, &mut checks),
         Command::Refused(args) => refused::run(&args, &mut checks),
+        Command::Backlog(args) => backlog::run(&args, &mut checks),
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Ipv6(args) => ipv6::run(&args, &mut checks),
