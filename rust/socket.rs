@@ -28,6 +28,7 @@ mod linger;
 mod listen;
 mod options;
 mod owner;
+mod patience;
 mod ports;
 mod recv;
 mod ring;
@@ -65,8 +66,9 @@ use crate::params;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::again::Again;
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Channel, Failure, Limits, State};
+use crate::proto::channel::{Channel, Failure, Limits, Progress, State};
 use crate::proto::options::Options;
+use crate::proto::patience::Patience;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
@@ -122,6 +124,8 @@ pub(crate) struct Sock {
     pub(crate) counters: Counters,
     /// The link had no room when this socket wanted to send: wake it when there is.
     pub(crate) starved: Atomic<bool>,
+    /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
+    user_ms: Atomic<u32>,
     #[pin]
     config: Mutex<()>,
     #[pin]
@@ -207,13 +211,15 @@ pub(crate) struct Inner {
     stale_tries: u8,
     /// and because the peer's backlog was full.
     pub(crate) again: Again,
+    /// For how long the peer has kept an open connection waiting.
+    patience: Patience<Progress>,
 }
 
 impl Inner {
     /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
     pub(crate) fn due(&self) -> Option<u64> {
-        let deadline = self.deadline?;
-        Some(self.again.at().map_or(deadline, |at| at.min(deadline)))
+        let all = [self.deadline, self.again.at(), self.patience.at()];
+        all.into_iter().flatten().min()
     }
 }
 
@@ -243,6 +249,7 @@ impl Sock {
                 v6,
                 counters: Counters::default(),
                 starved: Atomic::new(false),
+                user_ms: Atomic::new(0),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
                     phase: Phase::Fresh,
@@ -288,6 +295,7 @@ impl Sock {
                     retries: 0,
                     stale_tries: 0,
                     again: Again::default(),
+                    patience: Patience::default(),
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Deadlines of channels: of connect(), and when one is tried again that found the backlog full; of a window that
-//! the peer is to give back; of the end of a channel whose socket is closed. The channels that have one are in a list, so that the others cost nothing.
+//! the peer is to give back; of the end of a channel whose socket is closed; and of what the peer is to acknowledge, with
+//! TCP_USER_TIMEOUT. The channels that have one are in a list, so that the others cost nothing.
 //!
 //! Locks: `watched` (mutex), a leaf.
 
@@ -81,7 +82,7 @@ impl Host {
         while let Some((at, sock)) = self.table.next_from(q) {
             let id = {
                 let mut inner = sock.inner.lock();
-                let id = inner.deadline.and_then(|_| inner.chan.id());
+                let id = inner.due().and_then(|_| inner.chan.id());
                 inner.watched = id.or(inner.watched);
                 id
             };

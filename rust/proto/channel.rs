@@ -269,6 +269,13 @@ pub enum Event {
     Revoked,
 }
 
+/// How far the peer has given room for more: what it has given back, and in which window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    acked: Count,
+    window: Option<(u32, u64)>,
+}
+
 /// One channel.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Channel {
@@ -450,6 +457,14 @@ impl Channel {
     /// The size of the peer's window while it is leased to us.
     pub fn peer_window_size(&self) -> Option<u32> {
         self.peer_window.map(|w| w.size)
+    }
+
+    /// How far the peer has given room for what we send.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            acked: self.acked,
+            window: self.peer_window.map(|w| (w.lease, w.freed)),
+        }
     }
 
     /// No WRITE of the peer into our window can come any more.

@@ -26,6 +26,7 @@ pub mod link_flow;
 pub mod link_table;
 pub mod options;
 pub mod page_pool;
+pub mod patience;
 pub mod ports;
 pub mod readiness;
 pub mod roster;

@@ -310,6 +310,7 @@ impl Sock {
                 inner.tx_pinned = 0;
                 inner.tx_seq = 0;
                 inner.tx_mark = (0, 0);
+                inner.patience.forget();
                 inner.link = Some(link.clone());
                 if inner.deadline.is_none() {
                     inner.deadline = Some(now_ns().saturating_add(timeout));
@@ -358,9 +359,12 @@ impl Sock {
 
     /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
     /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. A connect that found
-    /// the backlog full is tried again when it is time. Returns when to look again; who need not do that does not
+    /// the backlog full is tried again when it is time, and a peer that keeps an open connection waiting for longer
+    /// than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
     /// watch it any more. Sleeps.
     pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        Sock::check_patience(this, id, now);
+        let next;
         {
             let mut inner = this.inner.lock();
             if inner.chan.id() != Some(id) {
@@ -368,18 +372,19 @@ impl Sock {
             }
             let again =
                 inner.again.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
-            match inner.deadline {
-                Some(deadline) if now < deadline => {
-                    let next = inner.due();
-                    drop(inner);
-                    if again {
-                        Sock::kick(this);
-                    }
-                    return next;
+            let over = inner
+                .deadline
+                .take_if(|deadline| *deadline <= now)
+                .is_some();
+            next = inner.due();
+            inner.watched = next.and(Some(id));
+            if !over {
+                drop(inner);
+                if again {
+                    Sock::kick(this);
                 }
-                _ => inner.watched = None,
+                return next;
             }
-            inner.deadline.take()?;
             if inner.released {
                 // The peer has not said End in all this time; its key cannot be taken from it in
                 // another way.
@@ -389,7 +394,7 @@ impl Sock {
                 if let Some(link) = link {
                     link.lost("a channel does not end");
                 }
-                return None;
+                return next;
             }
             if matches!(inner.phase, Phase::Connected) {
                 let kept = inner.chan.is_some_and(Channel::revoking);
@@ -398,7 +403,7 @@ impl Sock {
                 if let Some(link) = link {
                     link.lost("a window is not given back");
                 }
-                return None;
+                return next;
             }
             let was = inner.state_was();
             inner.chan.with(Channel::time_out);
@@ -407,7 +412,7 @@ impl Sock {
         }
         Sock::settle(this);
         this.wake_state();
-        None
+        next
     }
 
     /// The link is down, for the reason `why`. `chance`: whether a connect may be tried again on a new one.
@@ -428,6 +433,12 @@ impl Sock {
             };
             let again = opening && *tries < chance.most() && !inner.released;
             *tries += u8::from(again);
+            // Of a peer that does not answer any more hears who has asked for it; others find their connection
+            // broken, as by anything else.
+            let why = match why {
+                Failure::TimedOut if !opening && !this.has_time_limit(inner) => Failure::LinkLost,
+                why => why,
+            };
             let was = inner.state_was();
             inner.chan.with(|c| c.abort(why));
             // The device will never touch the channel's memory again: its queue pair is gone.

@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::{any, Inner, Sock, ORPHAN_NS};
@@ -237,6 +238,7 @@ impl Sock {
             inner.local = local;
             inner.remote = remote;
             inner.options = options;
+            child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
             inner.link = Some(link.clone());
             inner.tell_state(was);
         }

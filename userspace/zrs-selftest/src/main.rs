@@ -27,6 +27,7 @@ mod ipv6;
 mod isolation;
 mod lost;
 mod mapped;
+mod patience;
 mod pattern;
 mod pingpong;
 mod poll;
@@ -89,6 +90,8 @@ enum Command {
     Sockopts(sockopts::Args),
     Sockcalls(sockcalls::Args),
     Linger(sockcalls::LingerArgs),
+    Patience(patience::Args),
+    Cutoff(patience::CutArgs),
     Poll(poll::Args),
     States(states::Args),
     Wakes(wakes::Args),
@@ -143,6 +146,8 @@ fn main() -> ExitCode {
         Command::Sockopts(args) => sockopts::run(&args, &mut checks),
         Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
         Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
+        Command::Patience(args) => patience::run(&args, &mut checks),
+        Command::Cutoff(args) => patience::run_cut(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::States(args) => states::run(&args, &mut checks),
         Command::Wakes(args) => wakes::run(&args, &mut checks),

@@ -225,6 +225,11 @@ fn full_backlogs() {
 }
 
 #[test]
+fn user_timeouts() {
+    passes(&run(&["patience", "--local", "127.0.0.1"]));
+}
+
+#[test]
 fn vectors_and_messages() {
     passes(&run(&["scatter", "--local", "127.0.0.1"]));
 }
