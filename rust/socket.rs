@@ -142,6 +142,8 @@ pub(crate) struct Inner {
     /// The port that is ours in [`Ports`], and must be given back. Changes under `config`, and when the
     /// socket is closed.
     binding: Option<Binding>,
+    /// bind() has given an address, and left the port to connect() or listen().
+    bound_ip: Option<Ip>,
     pub(crate) sk: Option<SkRef>,
     /// Who pays for it.
     owner: Owner,
@@ -216,6 +218,12 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// The address of a socket that has no port.
+    fn unbound(&self, v6: bool) -> Addr {
+        let any = any(v6);
+        self.bound_ip.map_or(any, |ip| Addr::new(ip, 0))
+    }
+
     /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
     pub(crate) fn due(&self) -> Option<u64> {
         let all = [self.deadline, self.again.at(), self.patience.at()];
@@ -256,6 +264,7 @@ impl Sock {
                     local: none,
                     remote: none,
                     binding: None,
+                    bound_ip: None,
                     sk: None,
                     owner,
                     options: None,

@@ -50,7 +50,15 @@ impl Sock {
             None if this.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
             _ => return Err(EADDRNOTAVAIL()),
         }
-        this.bind_port(addr)?;
+        if addr.port == 0 && sk.bind_address_no_port() {
+            let mut inner = this.inner.lock();
+            inner.bound_ip = Some(addr.ip);
+            inner.local = addr;
+            sk.set_local(addr.into());
+        } else {
+            this.bind_port(addr)?;
+            this.inner.lock().bound_ip = None;
+        }
         if this.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
             // As TCP has it.
             sk.set_v6only(true);
@@ -84,13 +92,16 @@ impl Sock {
     /// `config`.
     fn take_connection(&self, remote: Addr) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
-        let bound = self.inner.lock().binding;
+        let (bound, own) = {
+            let inner = self.inner.lock();
+            (inner.binding, inner.bound_ip)
+        };
         let binding = match bound {
             Some(mut binding) => {
                 self.host.ports.lock().reconnect(&mut binding, remote)?;
                 binding
             }
-            None => ports::connect(&self.host.ports, &self.net, remote, &sk)?,
+            None => ports::connect(&self.host.ports, &self.net, own, remote, &sk)?,
         };
         self.set_binding(&sk, binding);
         Ok(())
@@ -105,7 +116,7 @@ impl Sock {
             self.unbind();
             let mut inner = self.inner.lock();
             // The next one may be from another family.
-            inner.local = super::any(self.v6);
+            inner.local = inner.unbound(self.v6);
             if let Some(sk) = &inner.sk {
                 sk.set_local(inner.local.into());
             }
@@ -249,7 +260,10 @@ impl Sock {
     /// round), ENETUNREACH (for many; of IPv4 and the socket is for IPv6 alone).
     fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
-        let bound = self.inner.lock().binding.map(|b| b.addr().ip);
+        let bound = {
+            let inner = self.inner.lock();
+            inner.binding.map(|b| b.addr().ip).or(inner.bound_ip)
+        };
         let bound = bound.filter(|ip| *ip != Ip::ANY);
         if ip.is_for_many() {
             return Err(ENETUNREACH());

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-use super::{any, Inner, Sock, ORPHAN_NS};
+use super::{Inner, Sock, ORPHAN_NS};
 use crate::host::{Chan, Host};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
@@ -45,7 +45,8 @@ impl Sock {
             _ => return Err(EINVAL),
         }
         this.set_backlog(backlog)?;
-        this.bind_port(any(this.v6))?;
+        let addr = this.inner.lock().unbound(this.v6);
+        this.bind_port(addr)?;
         let (sk, mut binding) = {
             let inner = this.inner.lock();
             (
