@@ -29,6 +29,7 @@ mod linger;
 mod listen;
 mod options;
 mod owner;
+mod patience;
 mod ports;
 mod recv;
 mod ring;
@@ -66,9 +67,11 @@ use crate::kern::vma::NewVma;
 use crate::kern::wait::{Timeout, WaitError, WaitMode, WaitQueue};
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
+use crate::proto::again::Again;
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Channel, Failure, Limits, State, WINDOW_MAX};
+use crate::proto::channel::{Channel, Failure, Limits, Progress, State, WINDOW_MAX};
 use crate::proto::options::Options;
+use crate::proto::patience::Patience;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::{self, Phase, View};
 use crate::proto::rx_queue::{RxQueue, Segment};
@@ -124,6 +127,8 @@ pub(crate) struct Sock {
     pub(crate) counters: Counters,
     /// The link had no room when this socket wanted to send: wake it when there is.
     pub(crate) starved: Atomic<bool>,
+    /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
+    user_ms: Atomic<u32>,
     #[pin]
     config: Mutex<()>,
     #[pin]
@@ -140,6 +145,8 @@ pub(crate) struct Inner {
     /// The port that is ours in [`Ports`], and must be given back. Changes under `config`, and when the
     /// socket is closed.
     binding: Option<Binding>,
+    /// bind() has given an address, and left the port to connect() or listen().
+    bound_ip: Option<Ip>,
     pub(crate) sk: Option<SkRef>,
     /// Who pays for it.
     owner: Owner,
@@ -215,6 +222,24 @@ pub(crate) struct Inner {
     retries: u8,
     /// and because the peer took the link for one of a former life of this host.
     stale_tries: u8,
+    /// and because the peer's backlog was full.
+    pub(crate) again: Again,
+    /// For how long the peer has kept an open connection waiting.
+    patience: Patience<Progress>,
+}
+
+impl Inner {
+    /// The address of a socket that has no port.
+    fn unbound(&self, v6: bool) -> Addr {
+        let any = any(v6);
+        self.bound_ip.map_or(any, |ip| Addr::new(ip, 0))
+    }
+
+    /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let all = [self.deadline, self.again.at(), self.patience.at()];
+        all.into_iter().flatten().min()
+    }
 }
 
 /// The least that may be unread of small messages, in bytes: what the protocol asks for.
@@ -240,12 +265,14 @@ impl Sock {
                 v6,
                 counters: Counters::default(),
                 starved: Atomic::new(false),
+                user_ms: Atomic::new(0),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
                     phase: Phase::Fresh,
                     local: none,
                     remote: none,
                     binding: None,
+                    bound_ip: None,
                     sk: None,
                     owner,
                     options: None,
@@ -288,6 +315,8 @@ impl Sock {
                     attempt: 0,
                     retries: 0,
                     stale_tries: 0,
+                    again: Again::default(),
+                    patience: Patience::default(),
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),
@@ -495,7 +524,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
 pub(crate) fn errno_of(failure: Failure) -> Error {
     use crate::proto::wire::Refusal;
     match failure {
-        Failure::Refused(Refusal::NoListener) => ECONNREFUSED(),
+        Failure::Refused(Refusal::NoListener | Refusal::BacklogFull) => ECONNREFUSED(),
         Failure::Refused(Refusal::NoResources) => ENOBUFS(),
         Failure::Reset | Failure::LinkLost => ECONNRESET(),
         Failure::TimedOut => ETIMEDOUT,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deadlines of channels: of connect(), of a window that the peer is to give back, of the end of a channel whose
-//! socket is closed. The channels that have one are in a list, so that the others cost nothing.
+//! Deadlines of channels: of connect(), and when one is tried again that found the backlog full; of a window that
+//! the peer is to give back; of the end of a channel whose socket is closed; and of what the peer is to acknowledge, with
+//! TCP_USER_TIMEOUT. The channels that have one are in a list, so that the others cost nothing.
 //!
 //! Locks: `watched` (mutex), a leaf.
 
@@ -16,18 +17,19 @@ use kernel::workqueue::WorkItem;
 use super::Host;
 use crate::kern::fault;
 use crate::kern::task::now_ns;
-use crate::params;
 use crate::proto::ChanId;
 use crate::socket::Sock;
 
-/// How often deadlines are looked at, at least, while there are some.
-const DEADLINES_MS: u32 = 1000;
+/// How often deadlines are looked at, at least, while there are some, in nanoseconds.
+const DEADLINES_NS: u64 = 1_000_000_000;
 
 /// The channels that have a deadline.
 pub(super) struct Watched {
     list: KVVec<ChanId>,
     /// There was no memory for one of them: all channels are looked at once.
     all: bool,
+    /// When the next look is due, in nanoseconds of the monotonic clock; `u64::MAX`: none is.
+    due: u64,
 }
 
 impl Watched {
@@ -36,6 +38,7 @@ impl Watched {
         Self {
             list: KVVec::new(),
             all: false,
+            due: u64::MAX,
         }
     }
 
@@ -45,20 +48,32 @@ impl Watched {
 }
 
 impl Host {
-    /// The channel of a socket has a deadline from now on. Sleeps.
+    /// The channel of a socket has a deadline from now on, or an earlier one. Sleeps.
     pub(crate) fn watch_deadline(self: &Arc<Self>, sock: &Sock) {
-        let id = {
+        let (id, due) = {
             let mut inner = sock.inner.lock();
             let id = inner.chan.id();
             let before = core::mem::replace(&mut inner.watched, id);
-            id.filter(|_| before != id)
+            (id.filter(|_| before != id), inner.due())
         };
+        let mut watched = self.watched.lock();
         if let Some(id) = id {
-            self.watched.lock().add(id);
+            watched.add(id);
         }
-        let delay = msecs_to_jiffies(params::CONNECT_TIMEOUT_MS.get().min(DEADLINES_MS));
-        let queue = &self.queue;
-        let _ = queue.enqueue_delayed::<Arc<Host>, 0>(self.clone(), delay);
+        self.look_at(&mut watched, due.unwrap_or(u64::MAX));
+    }
+
+    /// Deadlines are looked at when the monotonic clock is at `due` nanoseconds, if not before, and soon in any case.
+    fn look_at(self: &Arc<Self>, watched: &mut Watched, due: u64) {
+        let now = now_ns();
+        let due = due.min(now.saturating_add(DEADLINES_NS));
+        if due >= watched.due {
+            return;
+        }
+        watched.due = due;
+        let ms = (due.saturating_sub(now) / 1_000_000 + 1) as u32;
+        let delay = msecs_to_jiffies(ms);
+        self.queue.enqueue_or_move::<Host, 0>(self.clone(), delay);
     }
 
     /// Those who had no memory to be noted are looked for among all channels.
@@ -67,7 +82,7 @@ impl Host {
         while let Some((at, sock)) = self.table.next_from(q) {
             let id = {
                 let mut inner = sock.inner.lock();
-                let id = inner.deadline.and_then(|_| inner.chan.id());
+                let id = inner.due().and_then(|_| inner.chan.id());
                 inner.watched = id.or(inner.watched);
                 id
             };
@@ -84,36 +99,27 @@ impl Host {
         let mut next = u64::MAX;
         let (mut list, all) = {
             let mut watched = self.watched.lock();
+            watched.due = u64::MAX;
             let all = core::mem::take(&mut watched.all);
             (core::mem::replace(&mut watched.list, KVVec::new()), all)
         };
         list.retain(|id| {
             let sock = self.table.owner(*id);
-            let deadline = sock.and_then(|sock| Sock::check_deadline(&sock, *id, now));
-            next = next.min(deadline.unwrap_or(u64::MAX));
-            deadline.is_some()
+            let due = sock.and_then(|sock| Sock::check_deadline(&sock, *id, now));
+            next = next.min(due.unwrap_or(u64::MAX));
+            due.is_some()
         });
-        {
-            // Others may have come meanwhile.
-            let mut watched = self.watched.lock();
-            core::mem::swap(&mut watched.list, &mut list);
-            for id in list {
-                watched.add(id);
-            }
-            if !watched.list.is_empty() {
-                next = next.min(now.saturating_add(u64::from(DEADLINES_MS) * 1_000_000));
-            }
-        }
         if all {
             self.note_all();
-            next = next.min(now.saturating_add(u64::from(DEADLINES_MS) * 1_000_000));
         }
-        if next != u64::MAX {
-            let ms = next.saturating_sub(now) / 1_000_000 + 1;
-            // One that comes meanwhile may be earlier.
-            let most = params::CONNECT_TIMEOUT_MS.get().min(DEADLINES_MS);
-            let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX).min(most));
-            self.queue.enqueue_or_move::<Host, 0>(self.clone(), delay);
+        // Others may have come meanwhile.
+        let mut watched = self.watched.lock();
+        core::mem::swap(&mut watched.list, &mut list);
+        for id in list {
+            watched.add(id);
+        }
+        if !watched.list.is_empty() || watched.all {
+            self.look_at(&mut watched, next);
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::kern::task::now_ns;
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::transport::link::{Link, LinkState};
+use crate::socket::Sock;
+use crate::transport::link::{Link, LinkState, Silence};
 use crate::transport::pool::Pool;
 
 /// How long a link without channels lives on in a namespace without sockets.
@@ -278,6 +279,15 @@ impl Host {
         if let Some(due) = due {
             let ms = due.saturating_sub(now) / 1_000_000 + 1;
             self.watch_links_in(u32::try_from(ms).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// The peer of `link` does not answer: tells the sockets.
+    pub(crate) fn tell_silence(&self, link: &Arc<Link>, silence: Silence) {
+        let mut q = 0;
+        while let Some((at, sock)) = self.table.next_from(q) {
+            Sock::on_silence(&sock, link, silence);
+            q = at + 1;
         }
     }
 

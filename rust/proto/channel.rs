@@ -244,6 +244,8 @@ pub enum Event {
     None,
     /// The channel is open.
     Opened,
+    /// The peer's backlog is full: [`Channel::try_again`] later.
+    Busy,
     /// The channel has failed; see [`Channel::failure`].
     Failed,
     /// Payload behind the header, `len` bytes.
@@ -267,6 +269,13 @@ pub enum Event {
     Revoked,
 }
 
+/// How far the peer has given room for more: what it has given back, and in which window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    acked: Count,
+    window: Option<(u32, u64)>,
+}
+
 /// One channel.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Channel {
@@ -276,6 +285,8 @@ pub struct Channel {
     failure: Option<Failure>,
     want: u16,
     ports: u32,
+    /// CONNECT found the backlog full, and has not been asked for anew.
+    busy: bool,
 
     ours: Limits,
     rx_pos: u64,
@@ -319,6 +330,7 @@ impl Channel {
             failure: None,
             want: 0,
             ports: 0,
+            busy: false,
             ours,
             rx_pos: 0,
             rx: Count::default(),
@@ -447,6 +459,14 @@ impl Channel {
         self.peer_window.map(|w| w.size)
     }
 
+    /// How far the peer has given room for what we send.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            acked: self.acked,
+            window: self.peer_window.map(|w| (w.lease, w.freed)),
+        }
+    }
+
     /// No WRITE of the peer into our window can come any more.
     pub fn window_quiet(&self) -> bool {
         self.fin_heard || self.end_heard || self.state == State::Closed || self.window.is_none()
@@ -520,6 +540,17 @@ impl Channel {
         self.no_reader = true;
         self.gone = true;
         self.close();
+    }
+
+    /// CONNECT is said once more, after the peer's backlog was full. Returns false when it was not, or the channel
+    /// has ended since.
+    pub fn try_again(&mut self) -> bool {
+        let again = self.busy && self.state == State::Opening;
+        if again {
+            self.busy = false;
+            self.say(WANT_CONNECT);
+        }
+        again
     }
 
     /// The time for connecting is over. Returns false when it was not needed.

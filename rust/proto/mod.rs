@@ -17,6 +17,7 @@
 )]
 
 pub mod addr;
+pub mod again;
 pub mod ageing;
 pub mod area_ring;
 pub mod budget;
@@ -25,6 +26,7 @@ pub mod link_flow;
 pub mod link_table;
 pub mod options;
 pub mod page_pool;
+pub mod patience;
 pub mod ports;
 pub mod readiness;
 pub mod roster;

@@ -112,6 +112,20 @@ impl Options {
         Ok(())
     }
 
+    /// For SO_KEEPALIVE: after how many milliseconds without a word the peer is asked whether it is there, and for how
+    /// many more it may leave that without an answer. As with TCP, TCP_USER_TIMEOUT counts for both together, if it is
+    /// set, but one interval at least is waited.
+    pub fn keep_alive_ms(&self) -> (u32, u32) {
+        let value = |name| self.get(name).unwrap_or(0).unsigned_abs();
+        let idle = value(TCP_KEEPIDLE).saturating_mul(1000);
+        let interval = value(TCP_KEEPINTVL).saturating_mul(1000);
+        let patience = match value(TCP_USER_TIMEOUT) {
+            0 => interval.saturating_mul(value(TCP_KEEPCNT)),
+            limit => limit.saturating_sub(idle).max(interval),
+        };
+        (idle, patience)
+    }
+
     /// Option `name`; `None`: there is none of that number.
     pub fn get(&self, name: i32) -> Option<i32> {
         let entry = TABLE.iter().zip(&self.0).find(|(e, _)| e.0 == name);

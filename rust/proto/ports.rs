@@ -335,12 +335,24 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         sharing: Sharing,
         remote: Addr,
     ) -> Result<Binding, Refused> {
+        let bound = Bound::new(remote.ip.any_of_family(), true);
+        self.connect_at(net, bound, port, sharing, remote)
+    }
+
+    /// The same, of one that is bound to an address, or all of them.
+    pub fn connect_at(
+        &mut self,
+        net: usize,
+        bound: Bound,
+        port: u16,
+        sharing: Sharing,
+        remote: Addr,
+    ) -> Result<Binding, Refused> {
         let lowest = Group::lowest(net, port, false, Ip::ANY);
         let first = self.groups.first(ops::Bound::Included(&lowest));
         if first.is_some_and(|(g, _)| (g.net, g.port, g.chosen) == (net, port, false)) {
             return Err(Refused::InUse);
         }
-        let bound = Bound::new(remote.ip.any_of_family(), true);
         let group = Group::new(net, bound, port, sharing, true);
         let mut binding = Binding {
             group,

@@ -97,10 +97,12 @@ pub const HEARTBEAT_ASKS: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Nobody listens at that port, or the backlog is full.
+    /// Nobody listens at that port.
     NoListener = 1,
     /// The host has no memory or no table entry for the channel.
     NoResources = 2,
+    /// Somebody listens, and as many connections as there may be wait to be accepted: it may be tried again.
+    BacklogFull = 3,
 }
 
 impl Refusal {
@@ -108,6 +110,7 @@ impl Refusal {
     pub fn from_u32(v: u32) -> Self {
         match v {
             2 => Self::NoResources,
+            3 => Self::BacklogFull,
             _ => Self::NoListener,
         }
     }

@@ -16,6 +16,7 @@ use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::addr::{Addr, Bound, Ip};
+use crate::proto::again::Again;
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
@@ -49,7 +50,15 @@ impl Sock {
             None if this.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
             _ => return Err(EADDRNOTAVAIL()),
         }
-        this.bind_port(addr)?;
+        if addr.port == 0 && sk.bind_address_no_port() {
+            let mut inner = this.inner.lock();
+            inner.bound_ip = Some(addr.ip);
+            inner.local = addr;
+            sk.set_local(addr.into());
+        } else {
+            this.bind_port(addr)?;
+            this.inner.lock().bound_ip = None;
+        }
         if this.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
             // As TCP has it.
             sk.set_v6only(true);
@@ -83,13 +92,16 @@ impl Sock {
     /// `config`.
     fn take_connection(&self, remote: Addr) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
-        let bound = self.inner.lock().binding;
+        let (bound, own) = {
+            let inner = self.inner.lock();
+            (inner.binding, inner.bound_ip)
+        };
         let binding = match bound {
             Some(mut binding) => {
                 self.host.ports.lock().reconnect(&mut binding, remote)?;
                 binding
             }
-            None => ports::connect(&self.host.ports, &self.net, remote, &sk)?,
+            None => ports::connect(&self.host.ports, &self.net, own, remote, &sk)?,
         };
         self.set_binding(&sk, binding);
         Ok(())
@@ -104,7 +116,7 @@ impl Sock {
             self.unbind();
             let mut inner = self.inner.lock();
             // The next one may be from another family.
-            inner.local = super::any(self.v6);
+            inner.local = inner.unbound(self.v6);
             if let Some(sk) = &inner.sk {
                 sk.set_local(inner.local.into());
             }
@@ -230,6 +242,7 @@ impl Sock {
             inner.remote = addr;
             inner.untold = true;
             inner.attempt = inner.attempt.wrapping_add(1);
+            inner.again = Again::default();
             let before = core::mem::replace(&mut inner.limits, limits);
             // One for other limits may be left.
             (before != limits).then(|| inner.small_promise.take())
@@ -247,7 +260,10 @@ impl Sock {
     /// round), ENETUNREACH (for many; of IPv4 and the socket is for IPv6 alone).
     fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
-        let bound = self.inner.lock().binding.map(|b| b.addr().ip);
+        let bound = {
+            let inner = self.inner.lock();
+            inner.binding.map(|b| b.addr().ip).or(inner.bound_ip)
+        };
         let bound = bound.filter(|ip| *ip != Ip::ANY);
         if ip.is_for_many() {
             return Err(ENETUNREACH());
@@ -308,6 +324,7 @@ impl Sock {
                 inner.tx_pinned = 0;
                 inner.tx_seq = 0;
                 inner.tx_mark = (0, 0);
+                inner.patience.forget();
                 inner.link = Some(link.clone());
                 if inner.deadline.is_none() {
                     inner.deadline = Some(now_ns().saturating_add(timeout));
@@ -355,19 +372,33 @@ impl Sock {
     }
 
     /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
-    /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. Returns the deadline
-    /// while there is one; who finds none does not watch it any more.
+    /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. A connect that found
+    /// the backlog full is tried again when it is time, and a peer that keeps an open connection waiting for longer
+    /// than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
+    /// watch it any more. Sleeps.
     pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        Sock::check_patience(this, id, now);
+        let next;
         {
             let mut inner = this.inner.lock();
             if inner.chan.id() != Some(id) {
                 return None;
             }
-            match inner.deadline {
-                Some(deadline) if now < deadline => return Some(deadline),
-                _ => inner.watched = None,
+            let again =
+                inner.again.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
+            let over = inner
+                .deadline
+                .take_if(|deadline| *deadline <= now)
+                .is_some();
+            next = inner.due();
+            inner.watched = next.and(Some(id));
+            if !over {
+                drop(inner);
+                if again {
+                    Sock::kick(this);
+                }
+                return next;
             }
-            inner.deadline.take()?;
             if inner.released {
                 // The peer has not said End in all this time; its key cannot be taken from it in
                 // another way.
@@ -377,7 +408,7 @@ impl Sock {
                 if let Some(link) = link {
                     link.lost("a channel does not end");
                 }
-                return None;
+                return next;
             }
             if matches!(inner.phase, Phase::Connected) {
                 let kept = inner.chan.is_some_and(Channel::revoking);
@@ -386,7 +417,7 @@ impl Sock {
                 if let Some(link) = link {
                     link.lost("a window is not given back");
                 }
-                return None;
+                return next;
             }
             let was = inner.state_was();
             inner.chan.with(Channel::time_out);
@@ -395,7 +426,7 @@ impl Sock {
         }
         Sock::settle(this);
         this.wake_state();
-        None
+        next
     }
 
     /// The link is down, for the reason `why`. `chance`: whether a connect may be tried again on a new one.
@@ -416,6 +447,12 @@ impl Sock {
             };
             let again = opening && *tries < chance.most() && !inner.released;
             *tries += u8::from(again);
+            // Of a peer that does not answer any more hears who has asked for it; others find their connection
+            // broken, as by anything else.
+            let why = match why {
+                Failure::TimedOut if !opening && !this.has_time_limit(inner) => Failure::LinkLost,
+                why => why,
+            };
             let was = inner.state_was();
             inner.chan.with(|c| c.abort(why));
             // The device will never touch the channel's memory again: its queue pair is gone.

@@ -5,10 +5,11 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
-use super::{any, Sock};
+use super::{Inner, Sock};
 use crate::host::{Chan, Host};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
@@ -22,6 +23,17 @@ use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
 use crate::transport::link::Link;
 
+impl Inner {
+    /// Whether one more connection may wait for accept().
+    fn takes_one(&self) -> core::result::Result<(), Refusal> {
+        match self.phase {
+            Phase::Listening { .. } if self.queue.len() < self.backlog => Ok(()),
+            Phase::Listening { .. } => Err(Refusal::BacklogFull),
+            _ => Err(Refusal::NoListener),
+        }
+    }
+}
+
 impl Sock {
     /// listen(): binds a port if none is bound, and takes connections from then on. A second
     /// call changes the backlog. EINVAL on a connected socket, EADDRINUSE where another one listens. Sleeps.
@@ -34,7 +46,8 @@ impl Sock {
             _ => return Err(EINVAL),
         }
         this.set_backlog(backlog)?;
-        this.bind_port(any(this.v6))?;
+        let addr = this.inner.lock().unbound(this.v6);
+        this.bind_port(addr)?;
         let (sk, mut binding) = {
             let inner = this.inner.lock();
             (
@@ -189,14 +202,20 @@ impl Sock {
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };
+        let room;
         let (owner, options, sk) = {
             let inner = listener.inner.lock();
+            room = inner.takes_one();
             (inner.owner.clone(), inner.options.clone(), inner.sk.clone())
         };
         let sk = sk.filter(|sk| sk.device_allows(local.into(), remote.into()));
         let Some((limits, rcvbuf)) = sk.map(|sk| (Sock::limits_of(&sk), sk.rcvbuf_set())) else {
             return Ok(Err(Refusal::NoListener));
         };
+        if room.is_err() {
+            // Before anything is made for it.
+            return Ok(room);
+        }
         let child =
             listener.charge(|| Sock::new(host.clone(), link.net.clone(), listener.v6, owner));
         let Ok(child) = child else {
@@ -225,6 +244,7 @@ impl Sock {
             inner.local = local;
             inner.remote = remote;
             inner.options = options;
+            child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
             inner.link = Some(link.clone());
             inner.tell_state(was);
         }
@@ -232,11 +252,8 @@ impl Sock {
         let mut refused = place.is_err().then_some(Refusal::NoResources);
         if refused.is_none() {
             let mut inner = listener.inner.lock();
-            let full = inner.queue.len() >= inner.backlog;
-            let listening = matches!(inner.phase, Phase::Listening { .. });
-            if !listening || full {
-                refused = Some(Refusal::NoListener);
-            } else if inner.queue.push_within_capacity(child.clone()).is_err() {
+            refused = inner.takes_one().err();
+            if refused.is_none() && inner.queue.push_within_capacity(child.clone()).is_err() {
                 refused = Some(Refusal::NoResources);
             }
         }

@@ -2,12 +2,13 @@
 
 //! setsockopt() and getsockopt() above SOL_SOCKET, but for what `kern/sock/ip.rs` has.
 //!
-//! The options of level IPPROTO_TCP are kept for whoever reads them back. Of them TCP_KEEPIDLE and
-//! TCP_USER_TIMEOUT have an effect.
+//! The options of level IPPROTO_TCP are kept for whoever reads them back. What those about time do is in
+//! `patience.rs`; no other one has an effect.
 
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, UniqueArc};
 
 use super::{Inner, Sock};
@@ -15,7 +16,10 @@ use crate::kern::errno::*;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::proto::channel::State;
-use crate::proto::options::{Denied, Options, SOL_TCP, TCP_KEEPIDLE, TCP_MAXSEG, TCP_USER_TIMEOUT};
+use crate::proto::options::{
+    Denied, Options, SOL_TCP, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
+    TCP_USER_TIMEOUT,
+};
 use crate::proto::readiness::Phase;
 use crate::proto::tcp_info::{self, TcpInfo};
 use crate::uapi;
@@ -54,8 +58,14 @@ impl Sock {
             (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP()),
             (SOL_TCP, _) => {
                 this.set_tcp_option(name, val.read()?)?;
-                if name == TCP_KEEPIDLE {
-                    this.keep_alive();
+                match name {
+                    TCP_KEEPIDLE | TCP_KEEPINTVL | TCP_KEEPCNT => this.keep_alive(),
+                    TCP_USER_TIMEOUT => {
+                        this.keep_alive();
+                        // What was sent before counts as well.
+                        drop(Sock::sending(this));
+                    }
+                    _ => {}
                 }
                 Ok(())
             }
@@ -86,6 +96,8 @@ impl Sock {
                 Denied::Unknown => ENOPROTOOPT(),
                 Denied::Value => EINVAL,
             })?;
+            let ms = options.get(TCP_USER_TIMEOUT).unwrap_or(0);
+            self.user_ms.store(ms.unsigned_abs(), Relaxed);
             inner.options.replace(fresh.write(options).into())
         };
         drop(old);
@@ -168,26 +180,5 @@ impl Sock {
             }
         };
         info
-    }
-
-    /// TCP_USER_TIMEOUT in milliseconds; `None`: there is none.
-    pub(super) fn user_timeout_ms(&self) -> Option<u32> {
-        let ms = self.inner.lock().option(TCP_USER_TIMEOUT).unsigned_abs();
-        (ms > 0).then_some(ms)
-    }
-
-    /// With SO_KEEPALIVE, the link is told after how long a silence to ask its peer. Sleeps.
-    pub(super) fn keep_alive(&self) {
-        let (link, seconds) = {
-            let inner = self.inner.lock();
-            if !inner.sk.as_ref().is_some_and(|sk| sk.keepalive()) {
-                return;
-            }
-            let seconds = inner.option(TCP_KEEPIDLE).unsigned_abs();
-            (inner.link.clone(), seconds)
-        };
-        if let Some(link) = link {
-            link.ask_after(seconds.saturating_mul(1000));
-        }
     }
 }

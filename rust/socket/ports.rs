@@ -120,22 +120,33 @@ pub(super) fn bind(
     found?.ok_or(EADDRINUSE())
 }
 
-/// A port for a connection to `remote`, shared with connections to others: as `proto/ports.rs` says.
-/// EADDRNOTAVAIL (none is free), ENOMEM. Sleeps.
-pub(super) fn connect(ports: &Mutex<Ports>, net: &Net, remote: Addr, sk: &Sk) -> Result<Binding> {
+/// A port for a connection from address `own`, if that is known, to `remote`, shared with connections to others: as
+/// `proto/ports.rs` says. EADDRNOTAVAIL (none is free), ENOMEM. Sleeps.
+pub(super) fn connect(
+    ports: &Mutex<Ports>,
+    net: &Net,
+    own: Option<Ip>,
+    remote: Addr,
+    sk: &Sk,
+) -> Result<Binding> {
     let sharing = sharing(sk);
-    let any = Addr::new(Ip::ANY, 0);
+    let own = own.filter(|ip| !ip.is_any());
+    let from = Addr::new(own.unwrap_or(Ip::ANY), 0);
     let (low, high) = sk.port_range();
     let (search, counter) = {
         let ports = ports.lock();
-        let hash = hash(ports.secret, net.id(), any, remote);
+        let hash = hash(ports.secret, net.id(), from, remote);
         let counter = (hash >> 32) as usize % COUNTERS;
         let tried = ports.counters[counter];
         let search = Search::for_connect(low, high, hash as u32, tried);
         (search, counter)
     };
     let found = find(ports, net, search, |ports, port, tried| {
-        let found = ports.space.connect_from(net.id(), port, sharing, remote)?;
+        let space = &mut ports.space;
+        let found = match own {
+            Some(ip) => space.connect_at(net.id(), Bound::new(ip, true), port, sharing, remote)?,
+            None => space.connect_from(net.id(), port, sharing, remote)?,
+        };
         ports.counters[counter] = ports.counters[counter].wrapping_add(tried);
         Ok(found)
     });

@@ -145,6 +145,7 @@ impl Sock {
             return this.sendable(false).map(|()| 0);
         }
         this.await_connection(&mut timeout)?;
+        let _watched = Sock::sending(this);
         let mut sent = 0;
         let mut pinned = false;
         let mut result = Ok(());

@@ -101,6 +101,10 @@ pub(crate) struct Link {
     /// After how many milliseconds of silence sockets with SO_KEEPALIVE want the peer to be asked; 0: there was
     /// none.
     keep_ms: Atomic<u32>,
+    /// After how many the least patient of them takes the peer for gone; 0: there was none.
+    gone_ms: Atomic<u32>,
+    /// The last beat that something had arrived before, in nanoseconds of the monotonic clock.
+    heard_at: Atomic<u64>,
     /// How often a sender found no room since a further link was last thought of.
     pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -221,6 +225,15 @@ pub(super) struct Tx {
     pub(super) settling: bool,
 }
 
+/// For how long nothing has come from a peer, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Silence {
+    /// In all.
+    pub(crate) ns: u64,
+    /// Since it was asked whether it is there.
+    pub(crate) asked: u64,
+}
+
 /// How much a link has to send.
 pub(crate) struct Sending {
     /// Channels that wait for their turn to send.
@@ -297,6 +310,8 @@ impl Link {
                 asked_since: Atomic::new(0),
                 beat_due: Atomic::new(0),
                 keep_ms: Atomic::new(0),
+                gone_ms: Atomic::new(0),
+                heard_at: Atomic::new(task::now_ns()),
                 short: Atomic::new(0),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -493,19 +508,14 @@ impl Link {
         short
     }
 
-    /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence. The shortest
-    /// time that was ever asked for holds as long as the link. Sleeps.
-    pub(crate) fn ask_after(&self, ms: u32) {
-        let mut now = self.keep_ms.load(Relaxed);
-        while now == 0 || ms < now {
-            match self.keep_ms.cmpxchg(now, ms, Relaxed) {
-                Ok(_) => {
-                    self.beat_due.store(0, Relaxed);
-                    self.host.watch_links_now();
-                    return;
-                }
-                Err(other) => now = other,
-            }
+    /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence, and to hear when
+    /// there is no answer for another `patience` milliseconds. The shortest times that were ever asked for hold as
+    /// long as the link. Sleeps.
+    pub(crate) fn ask_after(&self, ms: u32, patience: u32) {
+        let sooner = lower(&self.gone_ms, ms.saturating_add(patience));
+        if lower(&self.keep_ms, ms) || sooner {
+            self.beat_due.store(0, Relaxed);
+            self.host.watch_links_now();
         }
     }
 
@@ -542,20 +552,38 @@ impl Link {
         // Nobody needs a peer on a link without channels, which is about to end.
         if self.heard.xchg(false, Full) || self.channels() == 0 {
             self.asked_since.store(0, Relaxed);
+            self.heard_at.store(now, Relaxed);
             return Some(due);
         }
-        match self.asked_since.load(Relaxed) {
-            0 => self.asked_since.store(now, Relaxed),
-            since => {
-                let dead = u64::from(params::DEAD_MS.get()) * 1_000_000;
-                if now.saturating_sub(since) >= dead {
-                    self.lost("its peer does not answer");
-                    return None;
-                }
-            }
+        let since = match self.asked_since.load(Relaxed) {
+            0 => now,
+            since => since,
+        };
+        self.asked_since.store(since, Relaxed);
+        let asked = now.saturating_sub(since);
+        if asked >= u64::from(params::DEAD_MS.get()) * 1_000_000 {
+            self.fail_loud(Failure::TimedOut, "its peer does not answer");
+            return None;
         }
         self.tx.lock().asking = true;
         self.transmit();
+        let gone = u64::from(self.gone_ms.load(Relaxed)) * 1_000_000;
+        if gone == 0 {
+            return Some(due);
+        }
+        let heard = self.heard_at.load(Relaxed);
+        let silence = now.saturating_sub(heard);
+        if silence >= gone {
+            let silence = Silence { ns: silence, asked };
+            self.host.tell_silence(self, silence);
+        }
+        // When the next one may be told: the peer of a link that was silent for long may just have been asked.
+        let ends = [heard, since].map(|from| from.saturating_add(gone));
+        let due = ends
+            .into_iter()
+            .filter(|end| *end > now)
+            .fold(due, u64::min);
+        self.beat_due.store(due, Relaxed);
         Some(due)
     }
 
@@ -607,7 +635,11 @@ impl Link {
                 return None;
             }
             tx.state = LinkState::Down;
-            tx.why = if tx.was_up { Failure::LinkLost } else { why };
+            tx.why = match why {
+                Failure::TimedOut => why,
+                _ if tx.was_up => Failure::LinkLost,
+                _ => why,
+            };
             trace::link_down(|| {
                 let (up, channels) = (u32::from(tx.was_up), tx.channels.len() as u32);
                 let (made, err) = (u32::from(self.accepted), errno_of(why).to_errno());
@@ -790,6 +822,18 @@ impl WorkItem<2> for Link {
     fn run(link: Arc<Link>) {
         fault::asynchronous(|| link.take_down());
     }
+}
+
+/// Makes `least` `ms` if it was 0 or more than that; whether it was.
+fn lower(least: &Atomic<u32>, ms: u32) -> bool {
+    let mut now = least.load(Relaxed);
+    while now == 0 || ms < now {
+        match least.cmpxchg(now, ms, Relaxed) {
+            Ok(_) => return true,
+            Err(other) => now = other,
+        }
+    }
+    false
 }
 
 /// What our side of a link says of itself.

@@ -19,12 +19,12 @@ use super::lease::{peer_waits_until, Wants};
 use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
 use super::transmit::{PART, SENT};
-use crate::ib::cq::{Wc, WcOpcode};
+use crate::ib::cq::{Wc, WcOpcode, WcStatus};
 use crate::kern::trace;
 use crate::kern::wait::{Help, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
-use crate::proto::channel::{Channel, Event, State};
+use crate::proto::channel::{Channel, Event, Failure, State};
 use crate::proto::rx_queue::{Moved, Segment};
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
@@ -256,7 +256,11 @@ impl Link {
         let id = wc.wr_id();
         if id & SENT != 0 {
             if !wc.is_ok() {
-                self.lost(format_args!("a request: {:?}", wc.status()));
+                let why = match wc.status() {
+                    WcStatus::RetryExceeded => Failure::TimedOut,
+                    _ => Failure::LinkLost,
+                };
+                self.fail_loud(why, format_args!("a request: {:?}", wc.status()));
             }
             // What goes before a message's SEND completes only when it fails.
             if id & PART == 0 {
@@ -366,6 +370,7 @@ impl Link {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
             Event::Opened | Event::Failed => {}
+            Event::Busy => self.host.watch_deadline(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
                 Sock::ask_for_doorbell(&sock);
@@ -456,6 +461,7 @@ fn deliver(
             Sock::opened(inner, local);
             sock.wake_state_in(inner);
         }
+        Event::Busy => inner.again.refused(task::now_ns()),
         Event::Failed => {
             report_failure(inner);
             sock.wake_state_in(inner);

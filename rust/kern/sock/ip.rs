@@ -18,6 +18,7 @@ impl Sk {
             bindings::IP_TOS
             | bindings::IP_TTL
             | bindings::IP_MTU_DISCOVER
+            | bindings::IP_BIND_ADDRESS_NO_PORT
             | bindings::IP_LOCAL_PORT_RANGE => {}
             _ => return Err(ENOPROTOOPT()),
         }
@@ -26,6 +27,14 @@ impl Sk {
         // SAFETY: a live sock (type invariant) that begins with an inet_sock, of which each of these options
         // writes a word; the value is what the socket layer gave.
         to_result(unsafe { bindings::ip_setsockopt(self.as_ptr(), level, name, value, len as u32) })
+    }
+
+    /// IP_BIND_ADDRESS_NO_PORT: `bind()` to port 0 leaves the choice to `connect()`.
+    pub fn bind_address_no_port(&self) -> bool {
+        let inet = self.as_ptr().cast::<bindings::inet_sock>();
+        // SAFETY: our socks begin with an inet_sock (type invariant); a word that may change at any time.
+        let flags = unsafe { ptr::addr_of!((*inet).inet_flags).read_volatile() };
+        flags & (1 << bindings::INET_FLAGS_BIND_ADDRESS_NO_PORT) != 0
     }
 
     /// An option of level SOL_IP; `None` if it is none of those that are here.
@@ -40,6 +49,7 @@ impl Sk {
                     ttl => ttl.into(),
                 },
                 bindings::IP_MTU_DISCOVER => ptr::addr_of!((*inet).pmtudisc).read_volatile().into(),
+                bindings::IP_BIND_ADDRESS_NO_PORT => self.bind_address_no_port().into(),
                 bindings::IP_LOCAL_PORT_RANGE => {
                     ptr::addr_of!((*inet).local_port_range).read_volatile() as i32
                 }

@@ -88,7 +88,8 @@ impl Channel {
     }
 
     fn on_answer(&mut self, h: &Header) -> Result<Event, Violation> {
-        if self.want & WANT_CONNECT != 0 {
+        // There is no CONNECT to be answered.
+        if self.want & WANT_CONNECT != 0 || self.busy {
             return Err(Violation::State);
         }
         if h.kind == Type::Accept {
@@ -97,7 +98,15 @@ impl Channel {
             self.state = State::Open;
             return Ok(Event::Opened);
         }
-        self.fail(Failure::Refused(Refusal::from_u32(h.arg0)));
+        let why = match h.kind {
+            Type::Reject => Refusal::from_u32(h.arg0),
+            _ => Refusal::NoListener,
+        };
+        if why == Refusal::BacklogFull {
+            self.busy = true;
+            return Ok(Event::Busy);
+        }
+        self.fail(Failure::Refused(why));
         self.close();
         Ok(Event::Failed)
     }

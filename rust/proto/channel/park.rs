@@ -97,14 +97,14 @@ fn behind(ahead: u64, by: u32) -> u64 {
     ahead.wrapping_sub(u64::from(by))
 }
 
-fn to_bits(flags: [bool; 9]) -> u16 {
+fn to_bits(flags: [bool; 10]) -> u16 {
     flags
         .into_iter()
         .fold(0, |bits, flag| (bits << 1) | u16::from(flag))
 }
 
-fn from_bits(bits: u16) -> [bool; 9] {
-    core::array::from_fn(|i| (bits << i) & (1 << 8) != 0)
+fn from_bits(bits: u16) -> [bool; 10] {
+    core::array::from_fn(|i| (bits << i) & (1 << 9) != 0)
 }
 
 impl Registers for Channel {
@@ -171,6 +171,7 @@ impl Registers for Channel {
                 self.end_said,
                 self.room,
                 revoking,
+                self.busy,
             ]),
             failure: self.failure,
             state: self.state,
@@ -178,7 +179,7 @@ impl Registers for Channel {
     }
 
     fn unpark(p: &Parked, local: ChanId) -> Self {
-        let [fin_heard, end_heard, no_reader, gone, asked, fin_said, end_said, room, revoking] =
+        let [fin_heard, end_heard, no_reader, gone, asked, fin_said, end_said, room, revoking, busy] =
             from_bits(p.flags);
         let rx = Count {
             small: p.rx_small,
@@ -197,6 +198,7 @@ impl Registers for Channel {
             failure: p.failure,
             want: p.want,
             ports: p.ports,
+            busy,
             ours: p.ours,
             rx_pos: p.rx_pos,
             rx,

@@ -12,13 +12,15 @@
 ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
-start idle A waiting zrs-selftest lost "$ADDR_B:7000" --keepalive 1 || ktap_bail "an idle connection"
+start other A waiting zrs-selftest lost "$ADDR_B:7000" || ktap_bail "another one, without SO_KEEPALIVE"
+start idle A waiting zrs-selftest lost "$ADDR_B:7000" --keepalive 1 --errno ETIMEDOUT || ktap_bail "an idle connection"
 sent=$(counter work_requests)
 nap 5
 check "the peer is asked while nothing happens" [ $(($(counter work_requests) - sent)) -ge 2 ]
 check "and as it answers, the connection lives" kill -0 "${PID[idle]}"
 check "B is cut off" ip -n zrsL link set lb down
 check_ended "a program that waits for nothing but the end is told" idle 30
+check_ended "and one that has not asked for a time finds its connection broken" other 30
 check "B is back" ip -n zrsL link set lb up
 stop serve
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7001" || ktap_bail "serve"

@@ -104,3 +104,29 @@ fn tcp_info_as_programs_read_it() {
         1 + 4 + 2 + 5 + 1 + 1
     );
 }
+
+// When a peer is asked whether it is there, and for how long it may leave that unanswered.
+// rows: B12
+#[test]
+fn keep_alive_times() {
+    let of = |values: &[(i32, i32)]| {
+        let mut options = Options::default();
+        for &(name, value) in values {
+            assert_eq!(options.set(name, value, true), Ok(()));
+        }
+        options.keep_alive_ms()
+    };
+    assert_eq!(of(&[]), (7_200_000, 675_000));
+    let quick = [(TCP_KEEPIDLE, 4), (TCP_KEEPINTVL, 2), (TCP_KEEPCNT, 3)];
+    assert_eq!(of(&quick), (4000, 6000));
+    let with = |ms| of(&[&quick[..], &[(TCP_USER_TIMEOUT, ms)]].concat());
+    assert_eq!(with(9000), (4000, 5000), "the other one counts");
+    assert_eq!(with(60_000), (4000, 56_000), "also if it is longer");
+    assert_eq!(with(1), (4000, 2000), "one interval at least");
+    let most = [
+        (TCP_KEEPIDLE, 32767),
+        (TCP_KEEPINTVL, 32767),
+        (TCP_KEEPCNT, 127),
+    ];
+    assert_eq!(of(&most), (32_767_000, 4_161_409_000));
+}

@@ -227,6 +227,29 @@ fn a_port_serves_many_destinations() {
     s.connect_from(1, 40000, NOT, addr(9, 80)).unwrap();
 }
 
+/// Sockets that are bound to an address, and have left the port to connect().
+// rows: Z1 B6
+#[test]
+fn a_port_of_an_address_serves_many_destinations() {
+    let (mut s, _) = space(1000);
+    let from = |s: &mut Space, own, to| s.connect_at(1, at(own), 40000, NOT, addr(to, 80));
+    let one = from(&mut s, 1, 7).unwrap();
+    assert_eq!((one.addr(), one.chosen()), (addr(1, 40000), true));
+    let other = from(&mut s, 1, 8).unwrap();
+    let same = from(&mut s, 2, 7).unwrap();
+    assert_eq!(from(&mut s, 1, 7), Err(Refused::Connected));
+    // One from any address may be from this one.
+    let any = s.connect_from(1, 40000, NOT, addr(7, 80));
+    assert_eq!(any, Err(Refused::Connected));
+    assert_eq!(s.bind_free(1, at(1), 40000, NOT), Err(Refused::InUse));
+    s.bind_free(1, at(3), 40000, NOT).unwrap();
+    assert_eq!(from(&mut s, 1, 9), Err(Refused::InUse));
+    for b in [one, other, same] {
+        s.unbind(b);
+    }
+    s.bind_free(1, at(1), 40000, NOT).unwrap();
+}
+
 // rows: Z1
 #[test]
 fn a_connection_is_there_once() {

@@ -230,10 +230,15 @@ fn channel_numbers() {
 fn refusals() {
     assert_eq!(Refusal::from_u32(1), Refusal::NoListener);
     assert_eq!(Refusal::from_u32(2), Refusal::NoResources);
-    for unknown in [0, 3, u32::MAX] {
+    assert_eq!(Refusal::from_u32(3), Refusal::BacklogFull);
+    for unknown in [0, 4, u32::MAX] {
         assert_eq!(Refusal::from_u32(unknown), Refusal::NoListener);
     }
-    for known in [Refusal::NoListener, Refusal::NoResources] {
+    for known in [
+        Refusal::NoListener,
+        Refusal::NoResources,
+        Refusal::BacklogFull,
+    ] {
         assert_eq!(Refusal::from_u32(known as u32), known);
     }
 }

@@ -127,6 +127,7 @@ impl Course {
                 h.arg2 = u64::from(some) << 20;
             }
             Type::Revoked => h.arg0 = m.own.map_or(0, |w| w.lease),
+            Type::Reject => h.arg0 = u32::from(some % 4),
             Type::Reset if some & 1 != 0 => h.src = ChanId::default(),
             _ => {}
         }
@@ -182,6 +183,11 @@ impl Course {
                     small: h.arg2 as u32,
                 };
                 Event::Opened
+            }
+            Phase::Opening { .. } if h.kind == Type::Reject && h.arg0 == 3 => {
+                m.phase = Phase::Opening { said: false };
+                m.busy = true;
+                Event::Busy
             }
             Phase::Opening { .. } => {
                 m.phase = Phase::Closed;
@@ -294,6 +300,7 @@ impl Course {
         let m = &mut self.m;
         if h.kind == Type::Connect {
             assert_eq!(m.phase, Phase::Opening { said: false });
+            assert!(!m.busy, "CONNECT without being asked for");
             m.phase = Phase::Opening { said: true };
             assert_eq!((h.src, h.arg0), (m.local, (80 << 16) | 50000));
             assert_eq!((h.arg1, h.arg2), (m.ours.msgs, m.ours.small.into()));
@@ -489,6 +496,10 @@ impl Course {
             248 => {
                 c.abort(Failure::LinkLost);
                 m.phase = Phase::Closed;
+            }
+            249..252 => {
+                assert_eq!(c.try_again(), opening && m.busy);
+                m.busy = false;
             }
             _ => {}
         }

@@ -56,6 +56,8 @@ pub struct Model {
     pub remote: ChanId,
     pub ours: Limits,
     pub theirs: Limits,
+    /// CONNECT is not to be said: the last one found the backlog full.
+    pub busy: bool,
     /// Receiving.
     pub rx_pos: u64,
     pub unread: VecDeque<Sizes>,
@@ -101,6 +103,7 @@ impl Model {
             remote: ChanId::default(),
             ours,
             theirs: Limits { msgs: 0, small: 0 },
+            busy: false,
             rx_pos: 0,
             unread: VecDeque::new(),
             unwanted: VecDeque::new(),

@@ -66,6 +66,7 @@ const CARRIED: &[Carried] = &[
     of(libc::IPPROTO_IP, libc::IP_TTL, How::Plain),
     of(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, How::Plain),
     of(libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, How::Plain),
+    of(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, How::Plain),
     of(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, How::Plain),
     of(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, How::Plain),
 ];

@@ -19,9 +19,9 @@ use crate::wild;
 pub struct Args {
     #[arg(long, value_enum)]
     what: What,
-    /// listen: where; conn, ring, map: where `serve` runs
+    /// listen, full: where; conn, ring, map: where `serve` runs
     #[arg(long, value_name = "ADDR:PORT", required_if_eq_any([
-        ("what", "listen"), ("what", "conn"), ("what", "ring"), ("what", "map"), ("what", "lent")]))]
+        ("what", "listen"), ("what", "full"), ("what", "conn"), ("what", "ring"), ("what", "map"), ("what", "lent")]))]
     addr: Option<SocketAddrV4>,
 }
 
@@ -33,6 +33,8 @@ enum What {
     Socket,
     /// A listening socket
     Listen,
+    /// One with a full backlog
+    Full,
     /// A connected socket
     Conn,
     /// A connected socket with its ring mapped
@@ -100,6 +102,11 @@ fn hold(args: &Args) -> Result<Held> {
         What::Dev => keep(File::options().read(true).write(true).open("/dev/zrs")?),
         What::Socket => keep(raw::stream()?),
         What::Listen => keep(raw::listener(addr)?),
+        What::Full => {
+            let (listener, addr) = raw::listener(addr)?;
+            raw::listen(&listener, 1)?;
+            keep((listener, raw::connected(addr)?))
+        }
         What::Conn => keep(ask(addr, &[DISCARD])?),
         What::Ring => keep(zrs::Stream::from(ask(addr, &[DISCARD])?).rx_ring()?),
         What::Lent => lend(addr)?,

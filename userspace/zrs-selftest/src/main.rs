@@ -7,6 +7,7 @@
 //! not say otherwise; so the tests are tested without the module.
 #![deny(unsafe_code)]
 
+mod backlog;
 mod busypoll;
 mod bystander;
 #[allow(unsafe_code)]
@@ -26,6 +27,7 @@ mod ipv6;
 mod isolation;
 mod lost;
 mod mapped;
+mod patience;
 mod pattern;
 mod pingpong;
 mod poll;
@@ -82,6 +84,7 @@ struct Args {
 enum Command {
     Xfer(xfer::Args),
     Refused(refused::Args),
+    Backlog(backlog::Args),
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
     Ipv6(ipv6::Args),
@@ -91,6 +94,8 @@ enum Command {
     Rcvbuf(rcvbuf::Args),
     Sockcalls(sockcalls::Args),
     Linger(sockcalls::LingerArgs),
+    Patience(patience::Args),
+    Cutoff(patience::CutArgs),
     Poll(poll::Args),
     States(states::Args),
     Wakes(wakes::Args),
@@ -137,6 +142,7 @@ fn main() -> ExitCode {
     match args.command {
         Command::Xfer(args) => xfer::run(&args, &mut checks),
         Command::Refused(args) => refused::run(&args, &mut checks),
+        Command::Backlog(args) => backlog::run(&args, &mut checks),
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),
         Command::Ipv6(args) => ipv6::run(&args, &mut checks),
@@ -146,6 +152,8 @@ fn main() -> ExitCode {
         Command::Sndbuf(args) => sndbuf::run(&args, &mut checks),
         Command::Sockcalls(args) => sockcalls::run(&args, &mut checks),
         Command::Linger(args) => sockcalls::run_linger(&args, &mut checks),
+        Command::Patience(args) => patience::run(&args, &mut checks),
+        Command::Cutoff(args) => patience::run_cut(&args, &mut checks),
         Command::Poll(args) => poll::run(&args, &mut checks),
         Command::States(args) => states::run(&args, &mut checks),
         Command::Wakes(args) => wakes::run(&args, &mut checks),

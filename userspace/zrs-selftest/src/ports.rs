@@ -32,7 +32,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         bare(args.local, checks);
         return;
     }
-    let tests: [fn(Ipv4Addr, &mut Checks) -> Option<()>; 10] = [
+    let tests: [fn(Ipv4Addr, &mut Checks) -> Option<()>; 11] = [
         addresses,
         reuse_address,
         reuse_port,
@@ -42,6 +42,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         tuples,
         range,
         chosen_by_bind,
+        left_to_connect,
         failures,
     ];
     for test in tests {
@@ -369,6 +370,52 @@ fn chosen_by_bind(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     checks.errno("none to connect", to(&fd, local, 7131), &[EADDRNOTAVAIL]);
     fds.pop();
     checks.eq("until one is closed", to(&fd, local, 7131), Ok(()));
+    Some(())
+}
+
+/// IP_BIND_ADDRESS_NO_PORT: bind() takes an address, connect() a port of it.
+fn left_to_connect(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
+    let _one = checks.need("listen", listening(&[], local, 7151))?;
+    let _two = checks.need("listen", listening(&[], local, 7152))?;
+    let _range = checks.need(RANGE, Setting::new(RANGE, "43000 43000"))?;
+    let later = || {
+        let fd = raw::stream()?;
+        let on = 1_i32.to_ne_bytes();
+        raw::setsockopt(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &on)?;
+        raw::bind(&fd, SocketAddrV4::new(local, 0))?;
+        Ok(fd)
+    };
+    let name = |fd: &OwnedFd| raw::getsockname(fd);
+    let unbound = Ok(SocketAddrV4::new(local, 0));
+    let from = Ok(SocketAddrV4::new(local, 43000));
+    let a = checks.need("bind without a port", later())?;
+    checks.eq("the address, and no port", name(&a), unbound);
+    let again = raw::bind(&a, SocketAddrV4::new(local, 0));
+    checks.eq("it may be bound again", again, Ok(()));
+    let refused = to(&a, local, NOBODY);
+    checks.errno("a connect that fails", refused, &[ECONNREFUSED]);
+    if raw::is_zrs() {
+        // TCP's keeps the port to show.
+        checks.eq("leaves the address", name(&a), unbound);
+    }
+    checks.eq("connect", to(&a, local, 7151), Ok(()));
+    checks.eq("takes a port", name(&a), from);
+    let b = checks.need("another one, where the only port is taken", later())?;
+    let same = to(&b, local, 7151);
+    checks.errno("not to the same place", same, &[EADDRNOTAVAIL]);
+    checks.eq("elsewhere", to(&b, local, 7152), Ok(()));
+    checks.eq("from the same port", name(&b), from);
+    let taken = bound(&[], local, 0);
+    checks.errno("which bind() cannot choose", taken, &[EADDRINUSE]);
+    let c = checks.need("a third", later())?;
+    let none = raw::listen(&c, 1);
+    checks.errno("nor listen()", none, &[EADDRINUSE]);
+    if raw::is_zrs() {
+        // TCP's would be in TIME_WAIT.
+        drop((a, b));
+        checks.eq("until it is free", raw::listen(&c, 1), Ok(()));
+        checks.eq("at the address", name(&c), from);
+    }
     Some(())
 }
 

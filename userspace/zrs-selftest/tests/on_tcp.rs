@@ -220,6 +220,16 @@ fn in_other_hands() {
 }
 
 #[test]
+fn full_backlogs() {
+    passes(&run(&["backlog", "--local", "127.0.0.1"]));
+}
+
+#[test]
+fn user_timeouts() {
+    passes(&run(&["patience", "--local", "127.0.0.1"]));
+}
+
+#[test]
 fn vectors_and_messages() {
     passes(&run(&["scatter", "--local", "127.0.0.1"]));
 }

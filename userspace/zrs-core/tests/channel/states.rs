@@ -61,11 +61,19 @@ fn every_message_in_every_state() {
     // Connect Accept Reject | Data Written | Fin End Reset | Credit |
     // WindowRequest WindowGrant WindowRevoke Revoked | LinkCredit Heartbeat
     #[rustfmt::skip]
-    let table: [Case; 20] = [
+    let table: [Case; 21] = [
         ("CONNECT not sent yet", || connecting(LIMITS),
             [S; 15]),
         ("connecting", sent,
             [S, Ok(Opened), Ok(Failed), S, S, S, S, Ok(Failed), S, S, S, S, S, S, S]),
+        ("the backlog was full", || {
+            let mut c = sent();
+            let mut reject = Header::new(Type::Reject, id(10, 1), ChanId::default());
+            reject.arg0 = Refusal::BacklogFull as u32;
+            assert_eq!(c.on_message(&reject), Ok(Busy));
+            c
+        },
+            [S; 15]),
         ("given up", || {
             let mut c = sent();
             c.shut(false);
@@ -281,6 +289,53 @@ fn refused() {
     }
     let mut a = sent();
     let reset = Header::new(Type::Reset, id(10, 1), ChanId::default());
+    assert_eq!(a.on_message(&over_the_wire(&reset)), Ok(Event::Failed));
+    assert_eq!(a.failure(), Some(Failure::Refused(Refusal::NoListener)));
+}
+
+/// A Reject because the backlog is full: CONNECT is said again when that is asked for, with the same words, and until
+/// then nothing can be an answer.
+// rows: E5 Z1
+#[test]
+fn busy() {
+    let mut reject = Header::new(Type::Reject, id(10, 1), ChanId::default());
+    reject.arg0 = Refusal::BacklogFull as u32;
+    let reject = over_the_wire(&reject);
+    let mut a = connecting(LIMITS);
+    let first = say_a(&mut a, Type::Connect);
+    assert!(!a.try_again(), "it waits for an answer");
+    for _ in 0..3 {
+        assert_eq!(a.on_message(&reject), Ok(Event::Busy));
+        assert_eq!((a.state(), a.failure()), (State::Opening, None));
+        assert!(!a.has_control() && say(&mut a).is_none());
+        assert!(a.try_again());
+        assert!(!a.try_again(), "once");
+        assert_eq!(say_a(&mut a, Type::Connect), first);
+    }
+    let mut b = Channel::accept(id(20, 2), &first, LIMITS).expect("accepted");
+    assert_eq!(
+        a.on_message(&say_a(&mut b, Type::Accept)),
+        Ok(Event::Opened)
+    );
+    assert!(!a.try_again(), "open");
+    // Whatever ends the wait.
+    type End = (fn(&mut Channel), Option<Failure>);
+    let ends: [End; 3] = [
+        (|c| assert!(c.time_out()), Some(Failure::TimedOut)),
+        (|c| c.shut(false), None),
+        (|c| c.abort(Failure::LinkLost), Some(Failure::LinkLost)),
+    ];
+    for (end, why) in ends {
+        let mut a = sent();
+        assert_eq!(a.on_message(&reject), Ok(Event::Busy));
+        end(&mut a);
+        assert_eq!((a.state(), a.failure()), (State::Closed, why));
+        assert!(!a.try_again() && !a.has_control());
+    }
+    // That reason of a Reset's is none.
+    let mut a = sent();
+    let mut reset = Header::new(Type::Reset, id(10, 1), ChanId::default());
+    reset.arg0 = Refusal::BacklogFull as u32;
     assert_eq!(a.on_message(&over_the_wire(&reset)), Ok(Event::Failed));
     assert_eq!(a.failure(), Some(Failure::Refused(Refusal::NoListener)));
 }

@@ -116,5 +116,6 @@ by_grant! {
     fn shut_read();
     fn shut_write();
     fn time_out() -> bool;
+    fn try_again() -> bool;
     fn abort(why: Failure);
 }

@@ -268,6 +268,15 @@ impl World {
         }
     }
 
+    /// A connect that found the backlog full is tried again.
+    pub fn try_again(&mut self, sid: SockId) {
+        let s = &self.socks[sid];
+        if !s.dead && s.ch.try_again() {
+            self.stats.tried_again += 1;
+            self.kick(sid);
+        }
+    }
+
     pub fn shut_read(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         if s.closed {

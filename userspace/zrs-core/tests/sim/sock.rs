@@ -80,6 +80,8 @@ pub struct Sock {
     pub port: u16,
     /// It has been connected anew after its link went down.
     pub retried: bool,
+    /// It has found the backlog full.
+    busy: bool,
     /// Its host has died.
     pub dead: bool,
     denied: bool,
@@ -140,6 +142,7 @@ impl Sock {
             writer: None,
             port: 0,
             retried: false,
+            busy: false,
             dead: false,
             denied: false,
             stopped: false,
@@ -289,9 +292,13 @@ impl World {
         let late = |l: &Link| !l.up && l.was_up && l.side[side].alive && !l.side[1 - side].alive;
         self.stats.opened_before_old_end += u64::from(self.links.iter().any(late));
         let refused = self.try_accept(link, side, conn, h)?;
-        if let Err(why) = refused {
-            self.conns[conn].refused = Some(why);
-            self.stats.refused += 1;
+        match refused {
+            // It comes again.
+            Err(Refusal::BacklogFull) | Ok(()) => {}
+            Err(why) => {
+                self.conns[conn].refused = Some(why);
+                self.stats.refused += 1;
+            }
         }
         Ok(refused)
     }
@@ -324,7 +331,7 @@ impl World {
         let mut refused = self.no_memory(side).then_some(Refusal::NoResources);
         if refused.is_none() && self.backlog_of(listener) >= self.cfg.backlog {
             self.stats.backlog_full += 1;
-            refused = Some(Refusal::NoListener);
+            refused = Some(Refusal::BacklogFull);
         }
         if let Some(why) = refused {
             ch.free();
@@ -373,6 +380,7 @@ impl World {
             Event::None | Event::Room => {}
             Event::Opened => {
                 self.stats.opened += 1;
+                self.stats.opened_in_the_end += u64::from(self.socks[sid].busy);
                 self.wake_all(sid);
             }
             Event::Data => {
@@ -407,6 +415,11 @@ impl World {
                 self.within(delay, Ev::AnswerWindow(sid));
             }
             Event::Fin => self.wake_all(sid),
+            Event::Busy => {
+                self.socks[sid].busy = true;
+                let delay = 1 + self.cfg.net_delay + self.cfg.think;
+                self.within(delay, Ev::Again(sid));
+            }
             Event::Failed => {
                 if self.socks[sid].ch.failure() == Some(Failure::Reset) {
                     self.stats.resets += 1;

@@ -43,6 +43,8 @@ stats! {
     opened,
     refused,
     backlog_full,
+    tried_again,
+    opened_in_the_end,
     table_full,
     table_hits,
     table_near_hits,

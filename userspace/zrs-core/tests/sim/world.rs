@@ -34,6 +34,8 @@ pub enum Ev {
     Step(ActorId),
     /// The time for connecting is over.
     ConnectTimer(SockId),
+    /// A connect that found the backlog full is tried again.
+    Again(SockId),
     /// The program closes its socket, wherever it is.
     Close(SockId),
     ShutRead(SockId),
@@ -269,6 +271,7 @@ impl World {
             Ev::Transmit(link, side) => self.transmit(link, side),
             Ev::Step(actor) => self.step(actor),
             Ev::ConnectTimer(sid) => self.connect_timer(sid),
+            Ev::Again(sid) => self.try_again(sid),
             Ev::Close(sid) => self.close(sid),
             Ev::ShutRead(sid) => self.shut_read(sid),
             Ev::AnswerWindow(sid) => self.answer_window(sid),
@@ -303,6 +306,7 @@ impl World {
             | Ev::StopListening(host, _) => Some(host),
             Ev::Step(actor) => Some(self.actors[actor].host),
             Ev::ConnectTimer(sid)
+            | Ev::Again(sid)
             | Ev::Close(sid)
             | Ev::ShutRead(sid)
             | Ev::AnswerWindow(sid)

@@ -36,7 +36,7 @@ fn nobody_accepts(w: &mut World) -> Outcome {
     let mut peer = w.link()?;
     let before = w.stats()?;
     for i in 0..BACKLOG + 50 {
-        let expected = if i < BACKLOG { Ok(()) } else { Err(1) };
+        let expected = if i < BACKLOG { Ok(()) } else { Err(3) };
         let seen = try_open(w, &mut peer, victim.port)?;
         ensure(
             seen == expected,

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use zrs_core::wire::{Header, Hello, Type};
+use zrs_core::wire::{Header, Hello, Refusal, Type};
 use zrs_core::ChanId;
 
 use super::{changed, ensure, slow, whole, Act, Case};
@@ -154,6 +154,38 @@ fn gone_before_the_answer(w: &mut World, after_connect: bool) -> Outcome {
     expect_errno(joined(caller), &[libc::ECONNRESET])
 }
 
+/// The backlog is full, `times` times or for ever.
+fn busy(w: &mut World, times: Option<u32>) -> Outcome {
+    let server = w.serve()?;
+    let caller = w.caller();
+    let mut peer = w.take_link(&server)?;
+    let before = w.stats()?;
+    let first = peer.take_connect(w.limit(10))?;
+    let mut said = 0;
+    loop {
+        peer.send(reject(&first, Refusal::BacklogFull as u32), &[])?;
+        said += 1;
+        if times == Some(said) {
+            let chan = peer.take_connect(w.limit(10))?;
+            ensure(chan.remote == first.remote, "another channel")?;
+            peer.say_accept(&chan)?;
+            joined(caller)?;
+            break;
+        }
+        match peer.take_connect(w.limit(2)) {
+            Ok(chan) => ensure(chan.remote == first.remote, "another channel")?,
+            Err(_) => {
+                expect_errno(joined(caller), &[libc::ETIMEDOUT])?;
+                break;
+            }
+        }
+    }
+    // In 5 s, at 50 ms and twice as long each time, up to 1 s.
+    ensure(said <= 10, "asked again too often")?;
+    ensure(said >= 2, "not asked again")?;
+    w.expect_alive(&mut peer, &before)
+}
+
 /// Everything at once, before the module has had time for anything.
 fn all_at_once(w: &mut World) -> Outcome {
     let server = w.serve()?;
@@ -230,6 +262,8 @@ pub const CASES: &[Case] = &[
     whole("server/reject-2", |w| {
         answer(w, |c| reject(c, 2), libc::ENOBUFS)
     }),
+    whole("server/backlog-full-twice", |w| busy(w, Some(2))),
+    slow("server/backlog-full-for-ever", |w| busy(w, None)),
     whole("server/reject-unknown", |w| {
         answer(w, |c| reject(c, u32::MAX), libc::ECONNREFUSED)
     }),

@@ -211,9 +211,8 @@ fn listeners(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
                     let mut kept = Vec::new();
                     while !over.load(Relaxed) && kept.len() < 40 {
                         let Ok(conn) = raw::stream() else { return };
-                        // TCP does not refuse when the backlog is full.
-                        let limit = if raw::is_zrs() { 10_000 } else { 200 };
-                        let _ = wild::set_timeout(&conn, libc::SO_SNDTIMEO, limit);
+                        // While the backlog is full it goes on.
+                        let _ = wild::set_timeout(&conn, libc::SO_SNDTIMEO, 200);
                         let result = raw::connect(&conn, addr);
                         connecting.add(&result);
                         kept.push(conn);
@@ -245,7 +244,7 @@ fn listeners(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         libc::ECONNRESET,
         // ZRS: the machine is busy.
         libc::ETIMEDOUT,
-        // TCP leaves one that finds the backlog full waiting.
+        // The backlog was full.
         libc::EINPROGRESS,
     ];
     connecting.report(checks, "a listener goes under connect()", &errnos);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections whose peer takes too long, by SO_KEEPALIVE and TCP_USER_TIMEOUT.
+//!
+//! The link asks its peer whether it is there, for all of its sockets; each socket has its own time after which
+//! no answer ends it. Whether what a socket has sent was acknowledged is looked at while it sends.
+
+#![deny(unsafe_code)]
+
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::{report_failure, Inner, Sock};
+use crate::kern::task::now_ns;
+use crate::proto::channel::Failure;
+use crate::proto::readiness::Phase;
+use crate::proto::ChanId;
+use crate::transport::link::{Link, Silence};
+
+/// A call that sends on a socket with TCP_USER_TIMEOUT.
+pub(super) struct Sending<'a>(&'a Sock);
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().patience.end();
+    }
+}
+
+impl Inner {
+    fn keeps_alive(&self) -> bool {
+        self.sk.as_ref().is_some_and(|sk| sk.keepalive())
+    }
+
+    fn keep_alive_ms(&self) -> (u32, u32) {
+        let options = self.options.as_deref().copied().unwrap_or_default();
+        options.keep_alive_ms()
+    }
+}
+
+impl Sock {
+    /// TCP_USER_TIMEOUT in milliseconds; `None`: there is none.
+    pub(super) fn user_timeout_ms(&self) -> Option<u32> {
+        let ms = self.user_ms.load(Relaxed);
+        (ms > 0).then_some(ms)
+    }
+
+    fn user_timeout_ns(&self) -> Option<u64> {
+        self.user_timeout_ms().map(|ms| u64::from(ms) * 1_000_000)
+    }
+
+    /// Whether the program has asked for a time after which a peer that does not answer is gone.
+    pub(super) fn has_time_limit(&self, inner: &Inner) -> bool {
+        inner.keeps_alive() || self.user_ms.load(Relaxed) > 0
+    }
+
+    /// With SO_KEEPALIVE, the link is told after how long a silence to ask its peer, and for how long to wait for the
+    /// answer. Sleeps.
+    pub(super) fn keep_alive(&self) {
+        let (link, (idle, patience)) = {
+            let inner = self.inner.lock();
+            if !inner.keeps_alive() {
+                return;
+            }
+            (inner.link.clone(), inner.keep_alive_ms())
+        };
+        if let Some(link) = link {
+            link.ask_after(idle, patience);
+        }
+    }
+
+    /// The peer of `link` does not answer. Ends the connection if SO_KEEPALIVE says so.
+    pub(crate) fn on_silence(this: &Arc<Self>, link: &Arc<Link>, silence: Silence) {
+        let id = {
+            let inner = this.inner.lock();
+            let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+            if !ours || !inner.keeps_alive() {
+                return;
+            }
+            let (idle, patience) = inner.keep_alive_ms();
+            let [idle, patience] = [idle, patience].map(|ms| u64::from(ms) * 1_000_000);
+            if silence.ns < idle + patience || silence.asked < patience {
+                return;
+            }
+            inner.chan.id()
+        };
+        if let Some(id) = id {
+            Sock::run_out(this, id);
+        }
+    }
+
+    /// The program sends from now on, until what is returned is dropped: with TCP_USER_TIMEOUT it is looked at
+    /// whether the peer takes it, also after that. Sleeps.
+    pub(super) fn sending(this: &Arc<Self>) -> Option<Sending<'_>> {
+        let limit = this.user_timeout_ns()?;
+        let first = {
+            let mut inner = this.inner.lock();
+            if !matches!(inner.phase, Phase::Connected) {
+                return None;
+            }
+            inner.patience.begin(now_ns(), limit)
+        };
+        if first {
+            this.host.watch_deadline(this);
+        }
+        Some(Sending(this))
+    }
+
+    /// Looks, if it is time at `now`, whether the peer of channel `id` has acknowledged what was sent, and given room;
+    /// ends the connection if it has not for as long as TCP_USER_TIMEOUT says. Takes the link's lock and the socket's.
+    pub(super) fn check_patience(this: &Arc<Self>, id: ChanId, now: u64) {
+        let (limit, link, seqs) = {
+            let mut inner = this.inner.lock();
+            let due = inner.patience.at().is_some_and(|at| at <= now);
+            if inner.chan.id() != Some(id) || !due {
+                return;
+            }
+            let Some(limit) = this.user_timeout_ns() else {
+                inner.patience.forget();
+                return;
+            };
+            let seqs = [inner.patience.unacked(), Some(inner.tx_seq)];
+            (limit, inner.link.clone(), seqs)
+        };
+        let unacked = link.and_then(|link| {
+            let mut seqs = seqs.into_iter().flatten();
+            seqs.find(|seq| !link.done_with(*seq))
+        });
+        let over = {
+            let mut inner = this.inner.lock();
+            let room = match inner.wants_room {
+                true => inner.chan.with(|c| c.progress()),
+                false => None,
+            };
+            inner.patience.look(now, limit, unacked, room)
+        };
+        if over {
+            Sock::run_out(this, id);
+        }
+    }
+
+    /// The peer has let the connection of channel `id` wait for too long: it is over, with ETIMEDOUT. What had arrived
+    /// can be read. The peer is told, should it be there.
+    fn run_out(this: &Arc<Self>, id: ChanId) {
+        {
+            let inner = &mut *this.inner.lock();
+            let connected = matches!(inner.phase, Phase::Connected) && !inner.released;
+            if !connected || inner.chan.id() != Some(id) || inner.chan.is_over() {
+                return;
+            }
+            let was = inner.state_was();
+            inner.chan.with(|c| c.break_off(Failure::TimedOut));
+            // Whether that can be said or not.
+            inner.shut_read = true;
+            inner.shut_write = true;
+            report_failure(inner);
+            inner.tell_state(was);
+        }
+        this.wake_state();
+        Sock::kick(this);
+        Sock::settle(this);
+    }
+}
