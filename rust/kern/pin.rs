@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pages of what a program sends, held where they are while a device reads them.
+//! The pages of what a program sends, held where they are while a device reads them, or new ones with a copy.
 //!
 //! C: `include/linux/uio.h` (`iov_iter_extract_pages`), `include/linux/mm.h` (`FOLL_PIN`). A
 //! program's memory is pinned; pages that came through splice or `io_uring` (`ITER_BVEC`) get a
@@ -11,10 +11,11 @@ use crate::{
     bindings,
     proto::runs::{runs, Run},
 };
-use core::ptr::NonNull;
+use core::{mem::ManuallyDrop, ptr::NonNull};
 use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
     iov::IovIterSource,
-    page::{PAGE_SHIFT, PAGE_SIZE},
+    page::{Page, PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
 };
@@ -60,9 +61,11 @@ enum Hold {
     Pin,
     /// By `get_page`.
     Reference,
+    /// They are our own.
+    Own,
 }
 
-/// Pages of a program, held in place, and which bytes of them.
+/// Pages of a program, held in place, or with a copy of what it sends, and which bytes of them.
 ///
 /// # Invariants
 ///
@@ -150,6 +153,51 @@ impl PinnedPages {
         }))
     }
 
+    /// Copies the next bytes of `iter`, at most `max` and at most [`MAX_BYTES`], to new pages, and moves `iter` past
+    /// them. Where the program's memory ends in the middle, or the machine's does, the bytes before that come.
+    ///
+    /// Context: the sending program's, whose memory cgroup pays; may sleep (page faults).
+    ///
+    /// Errors: `EINVAL` if nothing is asked for or left, `EFAULT` if the very first byte cannot be had, `ENOMEM`.
+    pub fn copy(iter: &mut IovIterSource<'_>, max: usize) -> Result<Self> {
+        let max = max.min(MAX_BYTES).min(iter.len());
+        if max == 0 {
+            return Err(EINVAL);
+        }
+        // INVARIANT: there is no page yet, nor a byte.
+        let mut copy = Self {
+            pages: KVec::with_capacity(max.div_ceil(PAGE_SIZE), GFP_KERNEL)?,
+            hold: Hold::Own,
+            first_offset: 0,
+            len: 0,
+        };
+        while copy.len < max {
+            let page = match Page::alloc_page(GFP_KERNEL_ACCOUNT) {
+                Ok(page) => page,
+                Err(_) if copy.len > 0 => break,
+                Err(e) => return Err(e.into()),
+            };
+            let want = (max - copy.len).min(PAGE_SIZE);
+            // SAFETY: the page is ours alone and has room for `want` bytes; the iterator is valid.
+            let n = unsafe {
+                bindings::copy_page_from_iter(page.as_ptr().cast(), 0, want, iter.as_raw())
+            };
+            if n > 0 {
+                copy.pages.push(page.as_ptr().cast(), GFP_KERNEL)?;
+                // INVARIANT: its one reference goes with the object from now on, and the bytes end in it.
+                let _ = ManuallyDrop::new(page);
+                copy.len += n;
+            }
+            if n < want {
+                break;
+            }
+        }
+        match copy.len {
+            0 => Err(EFAULT),
+            _ => Ok(copy),
+        }
+    }
+
     /// Where in the first page the bytes begin.
     pub fn first_offset(&self) -> usize {
         self.first_offset
@@ -232,13 +280,15 @@ impl Drop for PinnedPages {
         match self.hold {
             // SAFETY: by the type invariant each page carries a pin of ours, which goes here.
             Hold::Pin => unsafe { bindings::unpin_user_pages(self.pages.as_mut_ptr(), count) },
-            Hold::Reference => {
+            Hold::Reference | Hold::Own => {
                 for &page in self.pages.iter() {
                     // SAFETY: by the type invariant each page carries a reference of ours.
                     unsafe { bindings::put_page(page) };
                 }
             }
         }
-        HELD.fetch_sub(count as u64, Relaxed);
+        if self.hold != Hold::Own {
+            HELD.fetch_sub(count as u64, Relaxed);
+        }
     }
 }

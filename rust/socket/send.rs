@@ -6,8 +6,9 @@
 //! when the device has read the last of them (row Z4). With MSG_ZEROCOPY it returns when they are
 //! posted, the socket may be non-blocking, and a notification follows on the error queue (row B2).
 //! Pages that sendfile() and splice() bring are sent in the same way, without a notification.
-//! Anything else is copied into the link's transmit buffers and returns at once. In any case the
-//! chunk is posted by the caller itself: there is no queue behind a socket.
+//! Anything else is copied and returns at once: a small message into the link's transmit buffers, more than that to
+//! pages of its own, up to [`COPY_MOST`] bytes at a time. In any case the chunk is posted by the caller itself: there is
+//! no queue behind a socket.
 
 #![deny(unsafe_code)]
 
@@ -50,13 +51,26 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// The most bytes that are copied to pages at a time: of what is copied to no end as the room is less, this is lost.
+const COPY_MOST: usize = 64 << 10;
+
+/// Where the device takes bytes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The program's own pages.
+    Program,
+    /// New pages with a copy.
+    Pages,
+    /// The transmit buffers of the link.
+    Buffers,
+}
+
 /// How one call sends.
 #[derive(Clone, Copy)]
 struct Style {
     /// The call is above the small class.
     bulk: bool,
-    /// Pages are pinned rather than copied.
-    pin: bool,
+    from: Source,
     nonblock: bool,
     /// The call has sent something already: an error is left for the next call.
     some: bool,
@@ -129,10 +143,11 @@ impl Sock {
         let detached = zerocopy || msg.splice_pages();
         let mut style = Style {
             bulk,
-            pin: if detached {
-                bulk || large
-            } else {
-                large && !nonblock
+            from: match (detached, bulk) {
+                (true, _) if bulk || large => Source::Program,
+                (false, _) if large && !nonblock => Source::Program,
+                (_, true) => Source::Pages,
+                _ => Source::Buffers,
             },
             nonblock,
             some: false,
@@ -151,13 +166,14 @@ impl Sock {
         let mut result = Ok(());
         while sent < total && result.is_ok() {
             style.some = sent > 0;
-            let piece = if style.pin {
-                *way = Way::Pin;
-                pinned = true;
-                Sock::send_pinned(this, msg, &mut style, &mut notify, &mut timeout)
-            } else {
-                *way = Way::Copy;
-                Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
+            *way = match style.from {
+                Source::Program => Way::Pin,
+                Source::Pages | Source::Buffers => Way::Copy,
+            };
+            pinned |= style.from == Source::Program;
+            let piece = match style.from {
+                Source::Buffers => Sock::send_copied(this, msg, style, &mut notify, &mut timeout),
+                _ => Sock::send_pages(this, msg, &mut style, &mut notify, &mut timeout),
             };
             sent += piece.sent;
             result = piece.result;
@@ -173,33 +189,52 @@ impl Sock {
         result.map(|()| 0)
     }
 
-    /// Pins the next bytes, at most a chunk of them, and sends them as the room comes. Pins, and
+    /// Pins the next bytes, at most a chunk of them, or copies some, and sends them as the room comes. Pins, and
     /// faults, before it waits for anything that others need too.
-    fn send_pinned(
+    fn send_pages(
         this: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: &mut Style,
         notify: &mut Notify,
         timeout: &mut Timeout,
     ) -> Piece {
-        let most = if style.nonblock {
-            this.room(msg.len())
-        } else {
-            CHUNK_MAX as usize
+        let copied = style.from == Source::Pages;
+        let most = match (style.nonblock, copied) {
+            (true, _) => this.room(msg.len()),
+            (false, true) => COPY_MOST,
+            (false, false) => CHUNK_MAX as usize,
         };
+        if copied && most <= SMALL_MAX as usize {
+            let style = Style {
+                from: Source::Buffers,
+                ..*style
+            };
+            return Sock::send_copied(this, msg, style, notify, timeout);
+        }
+        let most = if copied { most.min(COPY_MOST) } else { most };
         let mut charge = match Sock::await_charge(this, msg.len().min(most), *style, timeout) {
             Ok(charge) => charge,
             Err(e) => return Piece::none(Err(e)),
         };
         let most = charge.as_ref().map_or(most, Charge::bytes);
-        let pages = match PinnedPages::extract(msg.iter(), most) {
+        let extracted = if copied {
+            PinnedPages::copy(msg.iter(), most).map(Extracted::Pages)
+        } else {
+            PinnedPages::extract(msg.iter(), most)
+        };
+        let pages = match extracted {
             Ok(Extracted::Pages(pages)) => pages,
             // Memory that nobody may hold on to, or that cannot be pinned though it can be read (a
             // window of our own is such): the copy will tell.
-            Ok(Extracted::Copy) | Err(EFAULT) => {
-                style.pin = false;
+            Ok(Extracted::Copy) | Err(EFAULT) if !copied => {
+                style.from = if style.bulk {
+                    Source::Pages
+                } else {
+                    Source::Buffers
+                };
                 return Piece::none(Ok(()));
             }
+            Ok(Extracted::Copy) => return Piece::none(Err(EFAULT)),
             Err(e) => return Piece::none(Err(e)),
         };
         let total = pages.len();
@@ -261,6 +296,12 @@ impl Sock {
             }
             sent += n;
             this.counters.tx_bytes.add(&STATS.tx_bytes, n);
+            if copied {
+                this.counters.tx_copied.add(&STATS.tx_copied, n);
+                if let Some(made) = &notify.made {
+                    made.set_copied();
+                }
+            }
         }
         Piece {
             sent,
@@ -268,7 +309,7 @@ impl Sock {
         }
     }
 
-    /// Waits until SO_SNDBUF, if it is set, lets some of the next `want` bytes be pinned, and takes them.
+    /// Waits until SO_SNDBUF, if it is set, lets some of the next `want` bytes be held in pages, and takes them.
     fn await_charge(
         this: &Arc<Self>,
         want: usize,
@@ -383,7 +424,9 @@ impl Sock {
                 inner.tx_wanted = true;
                 return None;
             }
-            if !style.pin && !inner.may_copy((want as usize).min(SMALL_MAX as usize)) {
+            if style.from == Source::Buffers
+                && !inner.may_copy((want as usize).min(SMALL_MAX as usize))
+            {
                 let quiet = inner.quiet_message();
                 drop(guard);
                 Sock::ask_done(quiet);
@@ -419,7 +462,14 @@ impl Sock {
             Plan::Bulk(_) | Plan::Aligned(_) => Line::Bulk,
             _ => Line::Small,
         };
-        match Link::reserve(&link, this, place, line, plan.len() as u32, style.pin) {
+        match Link::reserve(
+            &link,
+            this,
+            place,
+            line,
+            plan.len() as u32,
+            style.from != Source::Buffers,
+        ) {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
                 this.stalled(want, Stall::Link, told);

@@ -11,6 +11,7 @@ use libc::{
 };
 
 use crate::checks::Checks;
+use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::serve::{ask, DISCARD};
 
@@ -74,6 +75,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
         // Over TCP an address of the host's own is on the interface that has it.
         devices(&listener, addr, checks);
         unjoined(&listener, addr, checks);
+        copied(&listener, addr, checks);
         small_buffer(&listener, addr, checks);
     }
 }
@@ -238,6 +240,60 @@ fn unjoined(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Opti
         (CALLS..2 * CALLS).contains(&pieces),
         &format!("{pieces} requests"),
     );
+    Some(())
+}
+
+/// What is copied because the call does not wait, or is short of being worth a pin, goes in few messages too.
+fn copied(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
+    const CALLS: u64 = 20;
+    let pair = checks.need("a connection", pair(listener, addr))?;
+    let (from, to) = (&pair.client, &pair.server);
+    let device = zrs_sys::Device::open().map_err(Errno::from);
+    let device = checks.need("/dev/zrs", device)?;
+    for (name, len, flags) in [
+        ("64 KiB that do not wait", 65_536, MSG_DONTWAIT),
+        ("16,000 bytes", 16_000, 0),
+    ] {
+        let pattern = Pattern::new(len as u64, 0, 0);
+        let mut seen = Verifier::new(pattern);
+        let mut data = vec![0; len];
+        let mut buf = vec![0; len];
+        // From the second one on there is a window.
+        let mut before = None;
+        for call in 0..=CALLS {
+            if call == 1 {
+                before = Some(checks.need(name, device.stats().map_err(Errno::from))?);
+            }
+            pattern.fill(seen.pos, &mut data);
+            let flags = if call == 0 { 0 } else { flags };
+            let sent = checks.need(name, raw::send(from, &data, flags | MSG_NOSIGNAL))?;
+            let got = checks.need(name, raw::recv(to, &mut buf[..sent], MSG_WAITALL))?;
+            if got != sent || seen.take(&buf[..got]).is_err() {
+                break;
+            }
+        }
+        let (before, after) = (
+            before?,
+            checks.need(name, device.stats().map_err(Errno::from))?,
+        );
+        checks.eq(&format!("{name}: every byte"), seen.wrong, None);
+        let want = (CALLS + 1) * len as u64;
+        checks.eq(&format!("{name}: each call takes all"), seen.pos, want);
+        // WRITE and SEND, one more of each where the window ends, and what the receiver says.
+        let made = after.work_requests - before.work_requests;
+        checks.yes(
+            &format!("{name}: a few requests for each call"),
+            made <= CALLS * 6,
+            &format!("{made} requests for {CALLS} calls"),
+        );
+        let bytes = after.tx_copied - before.tx_copied;
+        let least = CALLS * len as u64;
+        checks.yes(
+            &format!("{name}: counted as copied"),
+            (least..least + least / 10).contains(&bytes),
+            &format!("{bytes} bytes"),
+        );
+    }
     Some(())
 }
 
