@@ -475,15 +475,18 @@ impl Sock {
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn settle(this: &Arc<Self>) {
-        let (link, place, entry) = {
+        let (link, place, entry, quiet) = {
             let inner = &mut *this.inner.lock();
             let over = inner.chan.is_over();
+            // What is under way holds the socket.
+            let quiet = inner.quiet_message().filter(|_| over);
             let link = if over { inner.link.take() } else { None };
             let place = inner.chan.place();
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
-            (link, place, entry.flatten())
+            (link, place, entry.flatten(), quiet)
         };
+        Sock::ask_done(quiet);
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
         }

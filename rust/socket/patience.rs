@@ -108,7 +108,7 @@ impl Sock {
     /// Looks, if it is time at `now`, whether the peer of channel `id` has acknowledged what was sent, and given room;
     /// ends the connection if it has not for as long as TCP_USER_TIMEOUT says. Takes the link's lock and the socket's.
     pub(super) fn check_patience(this: &Arc<Self>, id: ChanId, now: u64) {
-        let (limit, link, seqs) = {
+        let (limit, link, first, last) = {
             let mut inner = this.inner.lock();
             let due = inner.patience.at().is_some_and(|at| at <= now);
             if inner.chan.id() != Some(id) || !due {
@@ -118,20 +118,25 @@ impl Sock {
                 inner.patience.forget();
                 return;
             };
-            let seqs = [inner.patience.unacked(), Some(inner.tx_seq)];
-            (limit, inner.link.clone(), seqs)
+            let first = inner.patience.unacked();
+            (limit, inner.link.clone(), first, Some(inner.tx_seq))
         };
         let unacked = link.and_then(|link| {
-            let mut seqs = seqs.into_iter().flatten();
+            let mut seqs = [first, last].into_iter().flatten();
             seqs.find(|seq| !link.done_with(*seq))
         });
         let over = {
             let mut inner = this.inner.lock();
+            if inner.chan.id() != Some(id) {
+                return;
+            }
             let room = match inner.wants_room {
                 true => inner.chan.with(|c| c.progress()),
                 false => None,
             };
-            inner.patience.look(now, limit, unacked, room)
+            // What was sent meanwhile nobody has looked at.
+            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last);
+            inner.patience.look(now, limit, unacked.or(newer), room)
         };
         if over {
             Sock::run_out(this, id);

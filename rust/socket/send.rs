@@ -235,6 +235,11 @@ impl Sock {
                 return Piece::none(Ok(()));
             }
             Ok(Extracted::Copy) => return Piece::none(Err(EFAULT)),
+            Err(e) if copied && e != EFAULT => {
+                // There is no memory for it now: the link's buffers are there all the time.
+                style.from = Source::Buffers;
+                return Piece::none(Ok(()));
+            }
             Err(e) => return Piece::none(Err(e)),
         };
         let total = pages.len();
@@ -252,7 +257,14 @@ impl Sock {
                 });
                 return Piece::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
             }
-            Err(e) => return Piece::none(Err(this.sendable(style.some).err().unwrap_or(e))),
+            Err(e) => {
+                let ended = this.sendable(style.some).err();
+                if copied && ended.is_none() {
+                    style.from = Source::Buffers;
+                    return Piece::none(Ok(()));
+                }
+                return Piece::none(Err(ended.unwrap_or(e)));
+            }
         };
         let mut sent = 0;
         while sent < total {
