@@ -70,10 +70,12 @@ pub(super) unsafe fn read_addr(addr: *const u8, len: usize) -> Result<SocketAddr
         return Err(EINVAL);
     }
     let mut sin6 = bindings::sockaddr_in6::default();
-    // SAFETY: the caller's promise; no more than there is, or than there is room for. Any bytes are an address.
-    unsafe {
-        let n = len.min(size_of::<bindings::sockaddr_in6>());
-        ptr::copy_nonoverlapping(addr, (&raw mut sin6).cast(), n);
+    if len < size_of::<bindings::sockaddr_in6>() {
+        // SAFETY: the caller's promise, and at least so long; there is room, and any bytes are an address.
+        unsafe { ptr::copy_nonoverlapping(addr, (&raw mut sin6).cast(), SHORTEST) };
+    } else {
+        // SAFETY: the caller's promise, and long enough; any bytes are an address.
+        sin6 = unsafe { addr.cast::<bindings::sockaddr_in6>().read_unaligned() };
     }
     if u32::from(sin6.sin6_family) != bindings::AF_INET6 {
         return Err(super::super::errno::EAFNOSUPPORT());

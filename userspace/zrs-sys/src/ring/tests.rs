@@ -155,6 +155,7 @@ fn a_ring_without_escape_area_has_no_escaped_segments() {
 
 #[test]
 fn malformed_rings_are_refused() {
+    const V: u32 = ZRS_UAPI_VERSION;
     let make = |version, entries, desc_offset: u32| {
         let map = Map::anonymous(4096).unwrap();
         let head = zrs_ring {
@@ -174,13 +175,13 @@ fn malformed_rings_are_refused() {
             )
         }
     };
-    assert!(make(1, 64, 192).is_ok());
-    assert!(make(2, 64, 192).is_err(), "another version");
-    assert!(make(1, 63, 192).is_err(), "no power of two");
-    assert!(make(1, 0, 192).is_err(), "no entries");
-    assert!(make(1, 64, 193).is_err(), "unaligned");
-    assert!(make(1, 128, 192).is_err(), "larger than the mapping");
-    assert!(make(1, 1 << 31, !7).is_err(), "far too large");
+    assert!(make(V, 64, 192).is_ok());
+    assert!(make(V + 1, 64, 192).is_err(), "another version");
+    assert!(make(V, 63, 192).is_err(), "no power of two");
+    assert!(make(V, 0, 192).is_err(), "no entries");
+    assert!(make(V, 64, 193).is_err(), "unaligned");
+    assert!(make(V, 128, 192).is_err(), "larger than the mapping");
+    assert!(make(V, 1 << 31, !7).is_err(), "far too large");
 }
 
 /// Each segment lies where the one before it lay: all that orders the reader's last look and the
