@@ -2,6 +2,7 @@
 # SO_SNDBUF: how much copies and pages a socket holds while its peer is cut off, who waits and who is woken; every byte
 # arrives, however little may be held.
 # rows: Z1 E4
+# debug: full
 # hosts: none
 # params: connect_timeout_ms=5000 ack_timeout_ms=2000 retry_count=6
 # timeout: 180
