@@ -6,16 +6,17 @@
 //! L2 is "any bit set"); [`Channel::next_control`] turns one bit into one message when the link
 //! has room. So control messages need no memory, are never lost and say what is true when they
 //! leave. Data is planned ([`Channel::plan`]) and committed ([`Channel::commit`]) by the sender's
-//! own call; nothing is queued here.
+//! own call; nothing is queued here, but for the part of one message that a program may hold back.
 //!
 //! End of life: one side says that it neither sends nor reads any more (End, or Reset on error), and
 //! both let the channel number go; but if it has leased a window to the other, it waits for the other's
 //! word, which that one then owes it: whoever has heard it knows that no WRITE into its window can follow.
 //!
 //! This file has the states and the ends; `hear.rs` what the peer's messages do, `say.rs` what
-//! the channel says, `room.rs` windows and what is given back to the peer, `park.rs` how a channel is
-//! kept that nothing happens to.
+//! the channel says, `cork.rs` what is held back, `room.rs` windows and what is given back to the peer, `park.rs` how a
+//! channel is kept that nothing happens to.
 
+mod cork;
 mod hear;
 mod park;
 mod room;
@@ -201,6 +202,8 @@ pub enum Plan {
     Bulk(u32),
     /// The same, from the next multiple of 4 KiB in the window on.
     Aligned(u32),
+    /// All that is held back, which is this many bytes, as one DATA.
+    Corked(u32),
 }
 
 impl Plan {
@@ -208,7 +211,7 @@ impl Plan {
     pub fn len(self) -> usize {
         match self {
             Self::Wait => 0,
-            Self::Small(n) | Self::Bulk(n) | Self::Aligned(n) => n as usize,
+            Self::Small(n) | Self::Bulk(n) | Self::Aligned(n) | Self::Corked(n) => n as usize,
         }
     }
 
@@ -224,6 +227,7 @@ impl Plan {
             Self::Small(len) => Self::Small(len.min(n)),
             Self::Bulk(len) => Self::Bulk(len.min(n)),
             Self::Aligned(len) => Self::Aligned(len.min(n)),
+            Self::Corked(len) => Self::Corked(len.min(n)),
         }
     }
 }
@@ -311,6 +315,8 @@ pub struct Channel {
     tx_pos: u64,
     tx: Count,
     acked: Count,
+    /// Bytes that are held back.
+    corked: u32,
     peer_window: Option<PeerWindow>,
     revoked: u32,
     asked: bool,
@@ -349,6 +355,7 @@ impl Channel {
             tx_pos: 0,
             tx: Count::default(),
             acked: Count::default(),
+            corked: 0,
             peer_window: None,
             revoked: 0,
             asked: false,
@@ -425,7 +432,15 @@ impl Channel {
             // Until the peer has answered, only CONNECT can be said.
             State::Opening => self.want & WANT_CONNECT != 0,
             State::Closed => false,
-            _ => self.want != 0,
+            _ => self.sayable() != 0,
+        }
+    }
+
+    /// What can be said now: the end of the stream is behind what is held back.
+    fn sayable(&self) -> u16 {
+        match self.corked {
+            0 => self.want,
+            _ => self.want & !(WANT_FIN | WANT_END),
         }
     }
 
@@ -445,6 +460,7 @@ impl Channel {
     fn say_reset(&mut self) {
         if !self.end_said {
             self.want &= !(WANT_FIN | WANT_END);
+            self.corked = 0;
             self.say(WANT_RESET);
         }
     }
@@ -486,6 +502,7 @@ impl Channel {
     fn close(&mut self) {
         self.state = State::Closed;
         self.want = 0;
+        self.corked = 0;
         self.peer_window = None;
     }
 
@@ -501,7 +518,7 @@ impl Channel {
         self.close();
     }
 
-    /// Ends our direction of the stream after all that was committed.
+    /// Ends our direction of the stream after all that was committed, or is held back.
     pub fn shut_write(&mut self) {
         if !self.fin_said {
             self.say(WANT_FIN);

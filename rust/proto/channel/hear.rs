@@ -213,6 +213,7 @@ impl Channel {
             return Ok(Event::Fin);
         }
         self.end_heard = true;
+        self.corked = 0;
         let owed = self.peer_window.is_some() || self.want & WANT_REVOKED != 0;
         self.peer_window = None;
         if h.kind == Type::Reset {

@@ -35,6 +35,7 @@ pub struct Parked {
     own: Room,
     peer: Room,
     want: u16,
+    corked: u16,
     flags: u16,
     failure: Option<Failure>,
     state: State,
@@ -161,6 +162,7 @@ impl Registers for Channel {
             own,
             peer,
             want: self.want,
+            corked: u16::try_from(self.corked).ok()?,
             flags: to_bits([
                 self.fin_heard,
                 self.end_heard,
@@ -229,6 +231,7 @@ impl Registers for Channel {
             tx_pos: p.tx_pos,
             tx,
             acked: p.unacked.behind(tx),
+            corked: p.corked.into(),
             peer_window: (p.peer.size != 0).then_some(PeerWindow {
                 lease: p.peer.more,
                 addr: p.peer.addr,

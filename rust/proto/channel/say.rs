@@ -11,9 +11,9 @@ use super::{
 
 impl Channel {
     /// How the next `want` bytes would go; `bulk` when the call they belong to is above the
-    /// small class. Asks the peer for a window when one is missing.
+    /// small class. Asks the peer for a window when one is missing. What is held back goes first.
     pub fn plan(&mut self, want: u32, bulk: bool) -> Plan {
-        if self.state != State::Open || self.write_ended() || want == 0 {
+        if self.state != State::Open || self.write_ended() || self.corked != 0 || want == 0 {
             return Plan::Wait;
         }
         if self.tx.msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
@@ -32,25 +32,32 @@ impl Channel {
                 return Plan::Wait;
             }
         }
-        let out = self.tx.small.wrapping_sub(self.acked.small);
-        let room = u64::from(self.theirs.small).saturating_sub(out);
         let n = want.min(SMALL_MAX);
-        if room < u64::from(n) {
+        if !self.has_room(n) {
             return Plan::Wait;
         }
         Plan::Small(n)
     }
 
-    /// Whether a program that asks by poll() may send: room for at least one full DATA.
-    pub fn writable(&mut self) -> bool {
+    /// Whether a program that asks by poll() may send: room for at least one full DATA, behind what is held back.
+    pub fn writable(&self) -> bool {
         // A window that was asked for does not keep small data from going.
-        self.plan(SMALL_MAX, false) != Plan::Wait
+        let msgs = self.tx.msgs.wrapping_sub(self.acked.msgs);
+        let behind = msgs.wrapping_add(u32::from(self.corked != 0));
+        self.state == State::Open
+            && !self.write_ended()
+            && behind < self.theirs.msgs
+            && self.has_room(SMALL_MAX)
     }
 
     /// Commits a chunk as planned or a shorter one of the same kind; `None` when it does not
-    /// fit (any more).
+    /// fit (any more). [`Plan::Corked`] is of all that is held back, also when our direction has been shut meanwhile.
     pub fn commit(&mut self, plan: Plan) -> Option<Chunk> {
-        if self.state != State::Open || self.write_ended() {
+        let corked = matches!(plan, Plan::Corked(_));
+        if corked && plan != Plan::Corked(self.corked)
+            || !corked && (self.corked != 0 || self.write_ended())
+            || self.state != State::Open
+        {
             return None;
         }
         if self.tx.msgs.wrapping_sub(self.acked.msgs) >= self.theirs.msgs {
@@ -58,7 +65,7 @@ impl Channel {
         }
         let (kind, len) = match plan {
             Plan::Wait => return None,
-            Plan::Small(n) => (Type::Data, n),
+            Plan::Small(n) | Plan::Corked(n) => (Type::Data, n),
             Plan::Bulk(n) | Plan::Aligned(n) => (Type::Written, n),
         };
         if len == 0 {
@@ -76,6 +83,7 @@ impl Channel {
                 return None;
             }
             self.tx.small = small;
+            self.corked = 0;
         } else {
             let w = self.peer_window.as_mut()?;
             let size = u64::from(w.size);
@@ -124,7 +132,9 @@ impl Channel {
             (WANT_RESET, Type::Reset),
             (WANT_END, Type::End),
         ];
-        let (bit, kind) = order.into_iter().find(|(bit, _)| self.want & bit != 0)?;
+        let (bit, kind) = order
+            .into_iter()
+            .find(|(bit, _)| self.sayable() & bit != 0)?;
         self.want &= !bit;
         let mut h = Header::new(kind, self.remote, self.local);
         if kind != Type::Accept {

@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cork;
 mod credit;
 mod crossing;
 mod ends;

@@ -35,6 +35,8 @@ pub struct Config {
     pub rings: u64,
     pub scribblers: u64,
     pub nonblocking: u64,
+    /// Programs that hold back small calls.
+    pub corks: u64,
     pub bulk: u64,
     pub nobody: u64,
     pub listener_closes: u64,
@@ -127,6 +129,7 @@ impl Config {
             rings: rng.pick(&[0, 30, 100]),
             scribblers: rng.pick(&[0, 0, 0, 20]),
             nonblocking: rng.pick(&[0, 50, 100]),
+            corks: rng.pick(&[0, 30, 100]),
             bulk: rng.pick(&[0, 50, 90]),
             nobody: rng.pick(&[0, 10]),
             listener_closes: rng.pick(&[0, 0, 20]),

@@ -100,11 +100,11 @@ impl World {
                 continue;
             }
             let whole = c.ended[side] && s.ch.failure().is_none();
-            if whole && !s.shut_read && !s.scribbler && c.read[side] != c.sent[1 - side] {
+            if whole && !s.shut_read && !s.scribbler && c.read[side] != c.given[1 - side] {
                 self.fail(&format!(
                     "conn {conn} side {side}: the stream ended at {} of {}",
                     c.read[side],
-                    c.sent[1 - side]
+                    c.given[1 - side]
                 ));
             }
             if c.read[side] > c.sent[1 - side] {
@@ -124,7 +124,7 @@ impl World {
                     self.fail(&format!("afterwards conn {n} was not accepted"));
                 };
                 let failure = self.socks[sid].ch.failure();
-                let read = c.ended[side] && c.read[side] == c.sent[1 - side];
+                let read = c.ended[side] && c.read[side] == c.given[1 - side];
                 if failure.is_some() || !read {
                     self.fail(&format!("afterwards conn {n} side {side}: {failure:?}"));
                 }

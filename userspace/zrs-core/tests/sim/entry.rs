@@ -100,6 +100,8 @@ by_grant! {
     fn take_room() -> bool;
     fn plan(want: u32, bulk: bool) -> Plan;
     fn commit(plan: Plan) -> Option<Chunk>;
+    fn corked() -> u32;
+    fn cork(n: u32) -> bool;
     fn writable() -> bool;
     fn read_ended() -> bool;
     fn write_ended() -> bool;

@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod config;
+mod cork;
 mod end;
 mod entry;
 mod escape;

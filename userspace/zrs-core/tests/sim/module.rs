@@ -302,6 +302,7 @@ impl World {
         s.closed_unread = unread;
         s.ch.shut(unread);
         s.moving = None;
+        self.flush(sid);
         loop {
             let s = &mut self.socks[sid];
             let Some(held) = s.rx.discard(&s.ring) else {
@@ -334,7 +335,8 @@ impl World {
             return;
         }
         let s = &mut self.socks[sid];
-        if s.in_table && !s.ch.has_control() && s.window.is_none() {
+        let silent = !s.ch.has_control() && s.ch.corked() == 0;
+        if s.in_table && silent && s.window.is_none() {
             trace!(self, "sock {sid}: dropped");
             s.ch.abort(Failure::TimedOut);
             self.conns[s.conn].dropped = true;

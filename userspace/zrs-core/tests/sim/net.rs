@@ -273,6 +273,7 @@ impl World {
         if self.links[link].side[side].has_room() {
             for sid in std::mem::take(&mut self.links[link].side[side].starved) {
                 self.socks[sid].starved = false;
+                self.flush_late(sid);
                 self.wake_writer(sid);
             }
         }

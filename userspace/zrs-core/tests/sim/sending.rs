@@ -28,6 +28,8 @@ pub struct Writer {
     left: u32,
     bulk: bool,
     nonblocking: bool,
+    /// It holds back small calls now and then.
+    corks: bool,
     /// Room was there and pages are being pinned.
     planned: Option<Plan>,
     /// There was no room: it asks by poll() before it tries again.
@@ -66,6 +68,7 @@ impl World {
             left: 0,
             bulk: false,
             nonblocking: self.rng.chance(self.cfg.nonblocking),
+            corks: self.rng.chance(self.cfg.corks),
             planned: None,
             poll: false,
             waits_for_window: false,
@@ -83,8 +86,18 @@ impl World {
             let Some(n) = w.calls.pop_front() else {
                 return self.sent_all(w);
             };
+            if w.corks && n <= SMALL_MAX && self.rng.chance(70) && self.hold_back(sid, n) {
+                if self.rng.chance(20) {
+                    self.flush(sid);
+                }
+                return Next::Think;
+            }
             w.left = n;
             w.bulk = n > SMALL_MAX;
+        }
+        // What is held back goes first.
+        if !self.flush(sid) {
+            return Next::Wait(Wait::Write);
         }
         let s = &mut self.socks[sid];
         let room = self.links[s.link].side[s.host].has_room();
@@ -93,7 +106,8 @@ impl World {
             return Next::Wait(Wait::Write);
         }
         if !room {
-            return self.starve(sid);
+            self.starve(sid);
+            return Next::Wait(Wait::Write);
         }
         let old = w.planned.is_some();
         let plan = match w.planned.take() {
@@ -140,14 +154,13 @@ impl World {
         plan
     }
 
-    fn starve(&mut self, sid: SockId) -> Next {
+    pub fn starve(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         if !s.starved {
             s.starved = true;
             self.links[s.link].side[s.host].starved.push_back(sid);
         }
         self.stats.link_starved += 1;
-        Next::Wait(Wait::Write)
     }
 
     /// The program's memory may have ended early, or not be pinned in one piece.
@@ -159,7 +172,7 @@ impl World {
             Plan::Small(n) => Plan::Small(self.rng.range(1, u64::from(n)) as u32),
             Plan::Bulk(n) => Plan::Bulk(self.rng.range(1, u64::from(n)) as u32),
             Plan::Aligned(n) => Plan::Aligned(self.rng.range(1, u64::from(n)) as u32),
-            Plan::Wait => Plan::Wait,
+            plan => plan,
         }
     }
 
@@ -182,6 +195,7 @@ impl World {
             pos: h.pos,
             len: h.len,
         };
+        c.given[side] += u64::from(h.len);
         c.sent[side] += u64::from(h.len);
         match chunk.write_to {
             Some((addr, key)) => {
@@ -207,6 +221,7 @@ impl World {
         match w.finish {
             Finish::Shut => {
                 self.socks[sid].ch.shut_write();
+                self.flush(sid);
                 self.kick(sid);
             }
             Finish::Close => self.close(sid),

@@ -59,6 +59,8 @@ pub struct Sock {
     pub queued: bool,
     /// In its link's list of those that found no room.
     pub starved: bool,
+    /// What it holds back waits for room on the link.
+    pub late: bool,
     /// The program has closed it.
     pub closed: bool,
     /// It was closed while it was connecting: its channel is given up.
@@ -129,6 +131,7 @@ impl Sock {
             in_table: true,
             queued: false,
             starved: false,
+            late: false,
             closed: false,
             gave_up: false,
             ended: false,

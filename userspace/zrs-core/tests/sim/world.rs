@@ -36,6 +36,8 @@ pub enum Ev {
     ConnectTimer(SockId),
     /// A connect that found the backlog full is tried again.
     Again(SockId),
+    /// What is held back leaves in any case.
+    Uncork(SockId),
     /// The program closes its socket, wherever it is.
     Close(SockId),
     ShutRead(SockId),
@@ -72,7 +74,9 @@ pub struct Conn {
     pub key: u64,
     pub link: usize,
     pub socks: [Option<SockId>; 2],
-    /// Bytes that each side has committed.
+    /// Bytes that the program of each side has given to its channel,
+    pub given: [u64; 2],
+    /// and that the channel has committed.
     pub sent: [u64; 2],
     /// Bytes that the program of each side has read.
     pub read: [u64; 2],
@@ -96,6 +100,7 @@ impl Conn {
             key,
             link,
             socks,
+            given: [0; 2],
             sent: [0; 2],
             read: [0; 2],
             ended: [false; 2],
@@ -272,6 +277,7 @@ impl World {
             Ev::Step(actor) => self.step(actor),
             Ev::ConnectTimer(sid) => self.connect_timer(sid),
             Ev::Again(sid) => self.try_again(sid),
+            Ev::Uncork(sid) => self.uncork(sid),
             Ev::Close(sid) => self.close(sid),
             Ev::ShutRead(sid) => self.shut_read(sid),
             Ev::AnswerWindow(sid) => self.answer_window(sid),
@@ -307,6 +313,7 @@ impl World {
             Ev::Step(actor) => Some(self.actors[actor].host),
             Ev::ConnectTimer(sid)
             | Ev::Again(sid)
+            | Ev::Uncork(sid)
             | Ev::Close(sid)
             | Ev::ShutRead(sid)
             | Ev::AnswerWindow(sid)

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What programs hold back: MSG_MORE, the time after which it leaves in any case, and who sends it when the link had no
+//! room.
+
+use zrs_core::channel::Plan;
+use zrs_core::wire::SMALL_MAX;
+
+use crate::link::Source;
+use crate::world::{Ev, SockId, World};
+
+impl World {
+    /// Holds back a call of `n` bytes, if it can be; false: it is to be sent as any other.
+    pub fn hold_back(&mut self, sid: SockId, n: u32) -> bool {
+        let s = &self.socks[sid];
+        let before = s.ch.corked();
+        if before + n > SMALL_MAX || !s.ch.cork(n) {
+            return false;
+        }
+        let (conn, side) = (s.conn, s.side);
+        self.conns[conn].given[side] += u64::from(n);
+        self.stats.held_back += 1;
+        if before == 0 {
+            let most = 20 * (self.cfg.think + 1);
+            self.within(most, Ev::Uncork(sid));
+        } else {
+            self.stats.joined += 1;
+        }
+        true
+    }
+
+    /// Sends what is held back; false: the link has no room, and somebody does it when it has.
+    pub fn flush(&mut self, sid: SockId) -> bool {
+        let s = &mut self.socks[sid];
+        let n = s.ch.corked();
+        if n == 0 {
+            return true;
+        }
+        let (link, host, side, conn) = (s.link, s.host, s.side, s.conn);
+        if !self.links[link].side[host].has_room() {
+            s.late = true;
+            self.starve(sid);
+            return false;
+        }
+        s.late = false;
+        self.stats.flushed_shut += u64::from(s.ch.write_ended());
+        let Some(chunk) = s.ch.commit(Plan::Corked(n)) else {
+            self.fail(&format!("sock {sid}: {n} bytes held back do not fit"));
+        };
+        let c = &mut self.conns[conn];
+        let h = chunk.header;
+        assert_eq!(h.pos, c.sent[side]);
+        assert_eq!(chunk.write_to, None);
+        let from = Source {
+            key: c.stream(side),
+            pos: h.pos,
+            len: h.len,
+        };
+        c.sent[side] += u64::from(h.len);
+        self.stats.small_bytes += u64::from(h.len);
+        self.post_send(link, host, h, Some(from));
+        // The end of the stream has waited for it.
+        self.kick(sid);
+        true
+    }
+
+    /// The time is over for what is held back.
+    pub fn uncork(&mut self, sid: SockId) {
+        if self.socks[sid].in_table {
+            self.flush(sid);
+        }
+    }
+
+    /// The link has room again.
+    pub fn flush_late(&mut self, sid: SockId) {
+        if self.socks[sid].late && self.socks[sid].in_table && !self.flush(sid) {
+            self.stats.late_again += 1;
+        }
+    }
+}
