@@ -22,6 +22,7 @@
 mod area;
 mod close;
 mod connect;
+mod cork;
 mod escape;
 mod info;
 mod lend;
@@ -84,6 +85,7 @@ use crate::transport::reserve::{Reserved, REFUSED};
 use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
+use cork::Cork;
 use owner::Owner;
 use ring::Ring;
 
@@ -127,6 +129,8 @@ pub(crate) struct Sock {
     pub(crate) counters: Counters,
     /// The link had no room when this socket wanted to send: wake it when there is.
     pub(crate) starved: Atomic<bool>,
+    /// What is held back waits for room on the link, or for the turn to send. Changes under `inner`.
+    late: Atomic<bool>,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
     #[pin]
@@ -207,6 +211,8 @@ pub(crate) struct Inner {
     tx_full: bool,
     /// The last message that was copied has no completion of its own, as it left enough room.
     tx_quiet: bool,
+    /// What is held back.
+    cork: Cork,
     /// Listening: connections that wait for accept().
     queue: KVec<Arc<Sock>>,
     backlog: usize,
@@ -237,7 +243,8 @@ impl Inner {
 
     /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
     pub(crate) fn due(&self) -> Option<u64> {
-        let all = [self.deadline, self.again.at(), self.patience.at()];
+        let cork = self.cork.until();
+        let all = [self.deadline, self.again.at(), self.patience.at(), cork];
         all.into_iter().flatten().min()
     }
 }
@@ -265,6 +272,7 @@ impl Sock {
                 v6,
                 counters: Counters::default(),
                 starved: Atomic::new(false),
+                late: Atomic::new(false),
                 user_ms: Atomic::new(0),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
@@ -307,6 +315,7 @@ impl Sock {
                     tx_held: 0,
                     tx_full: false,
                     tx_quiet: false,
+                    cork: Cork::default(),
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
@@ -475,7 +484,7 @@ impl Sock {
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn settle(this: &Arc<Self>) {
-        let (link, place, entry, quiet) = {
+        let (link, place, entry, quiet, lost) = {
             let inner = &mut *this.inner.lock();
             let over = inner.chan.is_over();
             // What is under way holds the socket.
@@ -484,8 +493,10 @@ impl Sock {
             let place = inner.chan.place();
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
-            (link, place, entry.flatten(), quiet)
+            let lost = over.then(|| inner.lose_cork());
+            (link, place, entry.flatten(), quiet, lost)
         };
+        drop(lost);
         Sock::ask_done(quiet);
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
@@ -663,6 +674,10 @@ impl SocketOps for Sock {
         result
     }
 
+    fn splice_eof(this: &Arc<Self>) {
+        Sock::flush(this);
+    }
+
     fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         Sock::ioctl(this, cmd, arg, nonblock)
     }
@@ -722,7 +737,7 @@ impl Sock {
         }
         let (room, link, place, quiet) = {
             let mut inner = this.inner.lock();
-            let room = inner.chan.with(Channel::writable).unwrap_or(false);
+            let room = inner.chan.is_some_and(Channel::writable);
             inner.wants_room |= !room;
             let holds = inner.has_send_room();
             let quiet = inner.quiet_message().filter(|_| !holds);
@@ -734,7 +749,9 @@ impl Sock {
             && match (link, place) {
                 (Some(link), Some(place)) => link.has_room_or_starve(this, place),
                 _ => true,
-            };
+            }
+            // Which may have been what this waits for.
+            && (!this.is_late() || Sock::flush(this));
         let mut inner = this.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }

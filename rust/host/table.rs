@@ -264,6 +264,7 @@ struct Seen {
     window_quiet: bool,
     talks: bool,
     over: bool,
+    corked: u32,
 }
 
 impl Seen {
@@ -274,6 +275,7 @@ impl Seen {
             window_quiet: chan.window_quiet(),
             talks: chan.has_control(),
             over: chan.state() == State::Closed,
+            corked: chan.corked(),
         }
     }
 }
@@ -366,6 +368,11 @@ impl Chan {
     /// Whether it has something to say.
     pub(crate) fn talks(&self) -> bool {
         self.seen().is_some_and(|seen| seen.talks)
+    }
+
+    /// Bytes that are held back.
+    pub(crate) fn corked(&self) -> u32 {
+        self.seen().map_or(0, |seen| seen.corked)
     }
 
     /// Whether it has ended, and its owner is to be told.

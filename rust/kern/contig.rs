@@ -248,6 +248,14 @@ impl ContigPages {
         Ok(())
     }
 
+    /// Copies payload, `data`, to `off`. `EINVAL` if that does not all fit.
+    pub fn put_payload(&self, off: usize, data: &[u8]) -> Result {
+        let dst = self.at(off, data.len())?;
+        // SAFETY: as in `write`, for `data.len()` bytes.
+        unsafe { bindings::copy_payload(dst.cast(), data.as_ptr().cast(), data.len()) };
+        Ok(())
+    }
+
     /// Zeroes `len` bytes from `off` on. `EINVAL` if that is not all inside.
     pub fn zero(&self, off: usize, len: usize) -> Result {
         let dst = self.at(off, len)?;

@@ -32,7 +32,9 @@ pub struct TcpInfo {
     pub waiting: u32,
     /// and how many may.
     pub backlog: u32,
-    /// Bytes of the stream that were posted,
+    /// Bytes of the stream that are held back,
+    pub notsent: u32,
+    /// that were posted,
     pub bytes_sent: u64,
     /// of these acknowledged by the peer's device,
     pub bytes_acked: u64,
@@ -57,6 +59,7 @@ impl TcpInfo {
         put(28, &self.backlog.to_ne_bytes());
         put(120, &self.bytes_acked.to_ne_bytes());
         put(128, &self.bytes_received.to_ne_bytes());
+        put(144, &self.notsent.to_ne_bytes());
         put(200, &self.bytes_sent.to_ne_bytes());
         out
     }

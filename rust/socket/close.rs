@@ -51,6 +51,7 @@ impl Sock {
                 sk.set_shutdown(how);
             }
         }
+        Sock::flush(this);
         Sock::kick(this);
         this.wake_state();
         Ok(())
@@ -83,6 +84,8 @@ impl Sock {
             this.host.forget_lender(this);
         }
         drop(ring);
+        // If the link has no room for it, the end of the stream waits for that.
+        Sock::flush(this);
         Sock::kick(this);
         // What is under way may hold the socket.
         let quiet = this.inner.lock().quiet_message();

@@ -378,6 +378,7 @@ impl Sock {
     /// watch it any more. Sleeps.
     pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
         Sock::check_patience(this, id, now);
+        Sock::check_cork(this, now);
         let next;
         {
             let mut inner = this.inner.lock();

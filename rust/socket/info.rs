@@ -37,14 +37,15 @@ impl Sock {
             }
             uapi::ZRS_IOC_RECV_MAP => Sock::recv_map_user(this, arg, nonblock),
             FIONREAD | SIOCOUTQ | SIOCOUTQNSD if this.is_listening() => Err(EINVAL),
-            // There is no urgent data, and nothing that is not posted.
-            SIOCATMARK | SIOCOUTQNSD => put_int(arg, 0),
+            // There is no urgent data.
+            SIOCATMARK => put_int(arg, 0),
+            SIOCOUTQNSD => put_int(arg, this.tx_corked()),
             FIONREAD => {
                 let bytes = this.inner.lock().rx.bytes();
                 put_int(arg, bytes)
             }
             SIOCOUTQ => {
-                let bytes = this.tx_in_flight();
+                let bytes = this.tx_in_flight() + this.tx_corked();
                 put_int(arg, bytes)
             }
             _ => Err(ENOIOCTLCMD),
@@ -53,6 +54,11 @@ impl Sock {
 
     fn is_listening(&self) -> bool {
         matches!(self.inner.lock().phase, Phase::Listening { .. })
+    }
+
+    /// Bytes that are held back.
+    fn tx_corked(&self) -> u64 {
+        self.inner.lock().chan.corked().into()
     }
 
     /// Bytes that were posted and that the peer has not acknowledged. Takes the link's lock and the
@@ -98,7 +104,7 @@ impl Sock {
             rx_bytes: self.counters.rx_bytes.get(),
             tx_copied: self.counters.tx_copied.get(),
             rx_copied: self.counters.rx_copied.get(),
-            tx_queued,
+            tx_queued: tx_queued + u64::from(inner.chan.corked()),
             rx_queued: inner.rx.bytes(),
             window: u64::from(window.unwrap_or(0)),
             peer_window: u64::from(peer_window.unwrap_or(0)),

@@ -21,12 +21,8 @@ pub(super) enum Linger {
     No,
     /// The connection is broken off: the peer is to see ECONNRESET.
     Abort,
-    /// It waits, for so long at most, until message number `seq` of the link is acknowledged.
-    Wait {
-        link: Arc<Link>,
-        seq: u64,
-        most: Jiffies,
-    },
+    /// It waits, for so long at most, until all that was sent by the link is acknowledged.
+    Wait { link: Arc<Link>, most: Jiffies },
 }
 
 impl Sock {
@@ -39,7 +35,6 @@ impl Sock {
             Some(most) if connected => match &inner.link {
                 Some(link) => Linger::Wait {
                     link: link.clone(),
-                    seq: inner.tx_seq,
                     most,
                 },
                 None => Linger::No,
@@ -48,9 +43,15 @@ impl Sock {
         }
     }
 
+    /// The number of the last message on the link, unless something is held back still.
+    fn last_sent(&self) -> Option<u64> {
+        let inner = self.inner.lock();
+        (inner.chan.corked() == 0).then_some(inner.tx_seq)
+    }
+
     /// Waits as `linger` says; a signal ends that. After the channel is shut. Sleeps.
     pub(super) fn wait_linger(&self, linger: Linger) {
-        let Linger::Wait { link, seq, most } = linger else {
+        let Linger::Wait { link, most } = linger else {
             return;
         };
         let look = msecs_to_jiffies(LOOK_MS).max(1);
@@ -61,7 +62,8 @@ impl Sock {
             let waited =
                 self.wait
                     .wait_or_help(WaitMode::Interruptible, &mut timeout, Some(&link), || {
-                        let over = !matches!(link.state(), LinkState::Up) || link.done_with(seq);
+                        let over = !matches!(link.state(), LinkState::Up)
+                            || self.last_sent().is_some_and(|seq| link.done_with(seq));
                         over.then_some(())
                     });
             left = left.saturating_sub(slice);

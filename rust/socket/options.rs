@@ -3,7 +3,7 @@
 //! setsockopt() and getsockopt() above SOL_SOCKET, but for what `kern/sock/ip.rs` has.
 //!
 //! The options of level IPPROTO_TCP are kept for whoever reads them back. What those about time do is in
-//! `patience.rs`; no other one has an effect.
+//! `patience.rs`, and TCP_CORK in `cork.rs`; no other one has an effect.
 
 #![deny(unsafe_code)]
 
@@ -17,8 +17,8 @@ use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::proto::channel::State;
 use crate::proto::options::{
-    Denied, Options, SOL_TCP, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
-    TCP_USER_TIMEOUT,
+    Denied, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
+    TCP_NODELAY, TCP_USER_TIMEOUT,
 };
 use crate::proto::readiness::Phase;
 use crate::proto::tcp_info::{self, TcpInfo};
@@ -57,8 +57,11 @@ impl Sock {
             }
             (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP()),
             (SOL_TCP, _) => {
-                this.set_tcp_option(name, val.read()?)?;
+                let value: i32 = val.read()?;
+                this.set_tcp_option(name, value)?;
                 match name {
+                    TCP_CORK if value == 0 => _ = Sock::flush(this),
+                    TCP_NODELAY if value != 0 => _ = Sock::flush(this),
                     TCP_KEEPIDLE | TCP_KEEPINTVL | TCP_KEEPCNT => this.keep_alive(),
                     TCP_USER_TIMEOUT => {
                         this.keep_alive();
@@ -148,11 +151,13 @@ impl Sock {
     fn tcp_info(&self) -> TcpInfo {
         let in_flight = self.tx_in_flight();
         let inner = self.inner.lock();
-        let sent = self.counters.tx_bytes.get();
+        let corked = u64::from(inner.chan.corked());
+        let sent = self.counters.tx_bytes.get().saturating_sub(corked);
         let mut info = TcpInfo {
             state: tcp_info::CLOSE,
             mss: inner.option(TCP_MAXSEG).unsigned_abs(),
             bytes_sent: sent,
+            notsent: corked as u32,
             bytes_acked: sent.saturating_sub(in_flight),
             bytes_received: self.counters.rx_bytes.get() + inner.rx.bytes(),
             ..TcpInfo::default()

@@ -8,7 +8,7 @@
 //! Pages that sendfile() and splice() bring are sent in the same way, without a notification.
 //! Anything else is copied and returns at once: a small message into the link's transmit buffers, more than that to
 //! pages of its own, up to [`COPY_MOST`] bytes at a time. In any case the chunk is posted by the caller itself: there is
-//! no queue behind a socket.
+//! no queue behind a socket. What a program wants held back is in `cork.rs`.
 
 #![deny(unsafe_code)]
 
@@ -17,6 +17,7 @@ use core::mem;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::cork::Joined;
 use super::{take_turn, Charge, Sock};
 use crate::kern::errno::*;
 use crate::kern::pin::{self, Extracted, PinnedPages};
@@ -35,8 +36,8 @@ use crate::stats::STATS;
 use crate::transport::link::Link;
 use crate::transport::transmit::{Payload, Reservation};
 
-/// The right to send the next chunk of a channel.
-struct Turn<'a>(&'a Sock);
+/// The right to send the next chunk of a channel, or to add to what is held back.
+pub(super) struct Turn<'a>(pub(super) &'a Arc<Sock>);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
@@ -47,6 +48,7 @@ impl Drop for Turn<'_> {
         };
         if wanted {
             self.0.wake_write();
+            Sock::flush_late(self.0);
         }
     }
 }
@@ -67,13 +69,13 @@ enum Source {
 
 /// How one call sends.
 #[derive(Clone, Copy)]
-struct Style {
+pub(super) struct Style {
     /// The call is above the small class.
     bulk: bool,
     from: Source,
     nonblock: bool,
     /// The call has sent something already: an error is left for the next call.
-    some: bool,
+    pub(super) some: bool,
 }
 
 /// The notification that a MSG_ZEROCOPY call gets.
@@ -109,15 +111,15 @@ impl Notify {
 }
 
 /// What came of a part of a call.
-struct Piece {
-    /// Bytes that were posted.
-    sent: usize,
+pub(super) struct Piece {
+    /// Bytes that were posted, or are held back.
+    pub(super) sent: usize,
     /// Why it ended, when it did not end because it was done.
-    result: Result,
+    pub(super) result: Result,
 }
 
 impl Piece {
-    fn none(result: Result) -> Self {
+    pub(super) fn none(result: Result) -> Self {
         Self { sent: 0, result }
     }
 }
@@ -134,7 +136,11 @@ impl Sock {
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
-        let sk = this.sk().ok_or(EPIPE)?;
+        let (sk, more) = {
+            let inner = this.inner.lock();
+            (inner.sk.clone(), msg.more() || inner.corks())
+        };
+        let sk = sk.ok_or(EPIPE)?;
         let mut timeout = sk.sndtimeo(nonblock);
         let bulk = total > SMALL_MAX as usize;
         let large = total >= (params::PIN_THRESHOLD.get() as usize).max(1);
@@ -171,7 +177,16 @@ impl Sock {
                 Source::Pages | Source::Buffers => Way::Copy,
             };
             pinned |= style.from == Source::Program;
+            let joins = style.from == Source::Buffers && !bulk && !zerocopy;
             let piece = match style.from {
+                Source::Buffers if joins && (more || this.inner.lock().chan.corked() > 0) => {
+                    match Sock::send_corked(this, msg, more, style, &mut timeout) {
+                        Joined::Piece(piece) => piece,
+                        Joined::No => {
+                            Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
+                        }
+                    }
+                }
                 Source::Buffers => Sock::send_copied(this, msg, style, &mut notify, &mut timeout),
                 _ => Sock::send_pages(this, msg, &mut style, &mut notify, &mut timeout),
             };
@@ -421,7 +436,18 @@ impl Sock {
         told: &mut bool,
     ) -> Option<Result<(Plan, Reservation)>> {
         let (plan, link, place, ask) = {
-            let mut guard = this.inner.lock();
+            let mut guard = loop {
+                let guard = this.inner.lock();
+                if guard.chan.corked() == 0 {
+                    break guard;
+                }
+                drop(guard);
+                // What is held back goes first.
+                if !Sock::flush(this) {
+                    this.stalled(want, Stall::Link, told);
+                    return None;
+                }
+            };
             let inner = &mut *guard;
             if matches!(inner.phase, Phase::Connecting) {
                 return None;
@@ -497,7 +523,7 @@ impl Sock {
     }
 
     /// A call begins to wait for `what`, with `want` bytes: `told` says whether the tracepoint knows.
-    fn stalled(&self, want: u32, what: Stall, told: &mut bool) {
+    pub(super) fn stalled(&self, want: u32, what: Stall, told: &mut bool) {
         if !mem::replace(told, true) {
             trace::stall(|| (self.ends(), want, what));
         }
@@ -513,7 +539,7 @@ impl Sock {
 
     /// Whether sending makes sense: the pending error, or EPIPE. The error stays if the call has sent
     /// `some` already, and so does not report it.
-    fn sendable(&self, some: bool) -> Result {
+    pub(super) fn sendable(&self, some: bool) -> Result {
         sendable(&mut self.inner.lock(), some)
     }
 
@@ -536,7 +562,7 @@ impl Sock {
     }
 }
 
-fn sendable(inner: &mut super::Inner, some: bool) -> Result {
+pub(super) fn sendable(inner: &mut super::Inner, some: bool) -> Result {
     if let Some(sk) = &inner.sk {
         let error = if some { sk.err() } else { sk.take_err() };
         if let Some(e) = error {

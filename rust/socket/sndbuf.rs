@@ -101,6 +101,19 @@ impl Inner {
         Some(charge)
     }
 
+    /// As [`Self::charge_copy`], of what was held back, and has been counted since.
+    pub(crate) fn charge_corked(&mut self, sock: &Arc<Sock>) -> Option<Charge> {
+        let bytes = self.take_cork_held();
+        if bytes == 0 {
+            return None;
+        }
+        let limit = self.send_limit().unwrap_or(u32::MAX);
+        self.tx_held = self.tx_held.saturating_sub(bytes as u64);
+        let charge = Charge::take(sock, self, limit, bytes);
+        self.tx_quiet = !charge.fills();
+        Some(charge)
+    }
+
     /// The link and the message whose completion is to be asked for, since nobody tells when the device is done with it
     /// (the limit may be less than it was when it was sent).
     pub(super) fn quiet_message(&self) -> Option<(Arc<Link>, u64)> {

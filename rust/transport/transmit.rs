@@ -152,7 +152,7 @@ impl Done {
 
 /// Where the bytes of a chunk come from.
 pub(crate) enum Payload {
-    /// The slot's own page; see [`Reservation::fill`].
+    /// The slot's own page; see [`Reservation::fill`] and [`Reservation::put`].
     Copied,
     /// The program's pages, from this byte on, and what tells it that the device is done with them.
     Pinned(Arc<Pins>, usize, Option<Notification>),
@@ -204,6 +204,15 @@ impl Reservation {
             .unwrap_or(0)
     }
 
+    /// Copies what was held back into the slot, at most [`SMALL_MAX`] bytes. EINVAL if it is more.
+    pub(crate) fn put(&self, bytes: &[u8]) -> Result {
+        if bytes.len() > SMALL_MAX as usize {
+            return Err(EINVAL);
+        }
+        let at = self.buffers.payload_at(self.slot);
+        self.buffers.mem.put_payload(at, bytes)
+    }
+
     /// Commits the chunk `plan` of `sock`'s channel and posts it. Returns the position in the
     /// stream at which it ends. An error says that the channel or the link has ended, or that there is no room for the
     /// chunk any more.
@@ -220,18 +229,19 @@ impl Reservation {
             return Err(payload);
         }
         let copied = matches!(payload, Payload::Copied);
+        let corked = matches!(plan, Plan::Corked(_));
         let (chunk, end, charge) = {
             let mut inner = sock.inner.lock();
-            if copied && !inner.may_hold(plan.len()) {
+            if copied && !corked && !inner.may_hold(plan.len()) {
                 return Err(payload);
             }
             let Some(chunk) = inner.chan.with(|c| c.commit(plan)).flatten() else {
                 return Err(payload);
             };
-            let charge = if copied {
-                inner.charge_copy(sock, plan.len())
-            } else {
-                None
+            let charge = match (copied, corked) {
+                (true, true) => inner.charge_corked(sock),
+                (true, false) => inner.charge_copy(sock, plan.len()),
+                (false, _) => None,
             };
             let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
             inner.tx_posted = end;

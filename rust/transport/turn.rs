@@ -34,6 +34,9 @@ pub(crate) struct Place {
 /// them, and did not come.
 const CALL_AGAIN: Jiffies = 2;
 
+/// Of how many sockets what they hold back is sent in one go.
+const LATE: usize = 8;
+
 /// Bytes of bulk data that one message is counted as when others are called.
 const USUAL: u32 = 64 * 1024;
 
@@ -146,18 +149,36 @@ impl Link {
         may.is_some()
     }
 
-    /// Wakes those whose turn it is to send, as many as there is room for.
+    /// Wakes those whose turn it is to send, as many as there is room for, and sends what others hold back.
     pub(super) fn feed_starved(self: &Arc<Self>) {
+        let mut late = [const { None }; LATE];
+        self.call_starved(&mut late);
+        for sock in late.into_iter().flatten() {
+            Sock::flush(&sock);
+        }
+    }
+
+    /// Those who are called and have something held back are put into `late`.
+    fn call_starved(self: &Arc<Self>, late: &mut [Option<Arc<Sock>>; LATE]) {
+        let mut places = late.iter_mut();
         let tx = &mut *self.tx.lock();
         let mut left = false;
         // Both lines are told of the same room: whoever comes first has it.
         for line in [Line::Small, Line::Bulk] {
             for _ in 0..tx.room_in(line) {
+                if places.len() == 0 {
+                    break;
+                }
                 let Some(sock) = tx.channels.call(line) else {
                     break;
                 };
                 if sock.take_starved() {
                     sock.wake_write();
+                    if sock.is_late() {
+                        if let Some(place) = places.next() {
+                            *place = Some(sock.clone());
+                        }
+                    }
                 }
             }
             left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;

@@ -148,6 +148,7 @@ impl<T: SocketOps> Callbacks<T> {
         recvmsg: Some(Self::recvmsg),
         mmap: Some(Self::mmap),
         splice_read: Some(Self::splice_read),
+        splice_eof: Some(Self::splice_eof),
         ..pin_init::zeroed()
     };
 
@@ -564,6 +565,16 @@ impl<T: SocketOps> Callbacks<T> {
         match read() {
             Ok(n) => n as isize,
             Err(e) => e.to_errno() as isize,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe extern "C" fn splice_eof(sock: *mut bindings::socket) {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Ok(this) = unsafe { Self::borrow(sock) } {
+            T::splice_eof(&this);
         }
     }
 

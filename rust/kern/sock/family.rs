@@ -104,6 +104,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         nonblock: bool,
     ) -> Result<usize>;
 
+    /// A `sendfile()` or `splice()` to the socket that has said `MSG_MORE` has come to its end: there is no more.
+    fn splice_eof(_this: &Arc<Self>) {}
+
     /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
     /// socket layer goes on with it. What is returned must not be negative.
     /// `nonblock`: the descriptor is.

@@ -83,6 +83,11 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_DONTWAIT != 0
     }
 
+    /// Whether more is to come soon, so that a message that is not full may wait for it.
+    pub fn more(&self) -> bool {
+        self.flags() & bindings::MSG_MORE != 0
+    }
+
     /// Whether `MSG_ZEROCOPY` is set.
     pub fn zerocopy(&self) -> bool {
         self.flags() & bindings::MSG_ZEROCOPY != 0

@@ -86,6 +86,7 @@ fn tcp_info_as_programs_read_it() {
         mss: 536,
         waiting: 3,
         backlog: 128,
+        notsent: 7,
         bytes_sent: 1 << 40,
         bytes_acked: (1 << 40) - 1,
         bytes_received: 5,
@@ -98,10 +99,11 @@ fn tcp_info_as_programs_read_it() {
     assert_eq!((word(24), word(28)), (3, 128), "tcpi_unacked, sacked");
     assert_eq!(long(120), (1 << 40) - 1, "tcpi_bytes_acked");
     assert_eq!(long(128), 5, "tcpi_bytes_received");
+    assert_eq!(word(144), 7, "tcpi_notsent_bytes");
     assert_eq!(long(200), 1 << 40, "tcpi_bytes_sent");
     assert_eq!(
         bytes.iter().filter(|&&b| b != 0).count(),
-        1 + 4 + 2 + 5 + 1 + 1
+        1 + 4 + 2 + 5 + 1 + 1 + 1
     );
 }
 

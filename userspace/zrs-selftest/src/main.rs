@@ -14,6 +14,7 @@ mod bystander;
 mod calls;
 mod checks;
 mod contents;
+mod cork;
 mod epoll;
 mod faults;
 mod fill;
@@ -122,6 +123,7 @@ enum Command {
     Isolation(isolation::Args),
     Mapped(mapped::Args),
     Contents(contents::Args),
+    Cork(cork::Args),
     Hoard(hoard::Args),
     Fill(fill::Args),
     Ringspin(ringspin::Args),
@@ -180,6 +182,7 @@ fn main() -> ExitCode {
         Command::Isolation(args) => isolation::run(&args, &mut checks),
         Command::Mapped(args) => mapped::run(&args, &mut checks),
         Command::Contents(args) => contents::run(&args, &mut checks),
+        Command::Cork(args) => cork::run(&args, &mut checks),
         Command::Hoard(args) => hoard::run(&args, &mut checks),
         Command::Fill(args) => fill::run(&args, &mut checks),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),

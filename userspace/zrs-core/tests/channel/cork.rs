@@ -15,7 +15,7 @@ fn flush(c: &mut Channel) -> Header {
     over_the_wire(&chunk.header)
 }
 
-// rows: Z1 E1
+// rows: Z1
 #[test]
 fn pieces_leave_as_one() {
     let (mut a, mut b) = pair();
@@ -53,7 +53,7 @@ fn nothing_passes_it() {
     assert_eq!(a.commit(Plan::Corked(0)), None);
 }
 
-// rows: Z5 B8
+// rows: Z5
 #[test]
 fn its_room_is_taken_when_it_comes() {
     let limits = Limits {
@@ -83,7 +83,7 @@ fn its_room_is_taken_when_it_comes() {
     assert!(a.cork(1));
 }
 
-// rows: Z1 E1
+// rows: Z1
 #[test]
 fn the_end_waits_for_it() {
     for close in [false, true] {

@@ -69,7 +69,12 @@ pub fn send(actor: &mut Actor<'_>, fd: &OwnedFd, half: Half) -> End {
     while sent < half.len {
         data.resize(piece(&mut actor.rng, half.len - sent), 0);
         half.pattern.fill(sent, &mut data);
-        match actor.call(Op::Send, || raw::send(fd, &data, flags)) {
+        let more = if actor.rng.one_in(4) {
+            libc::MSG_MORE
+        } else {
+            0
+        };
+        match actor.call(Op::Send, || raw::send(fd, &data, flags | more)) {
             Ok(n) => sent += n as u64,
             Err(Errno(libc::EAGAIN)) => {
                 if wait(actor, fd, libc::POLLOUT).is_err() {

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! MSG_MORE and TCP_CORK: the beginning of a message that is not full waits for the next call.
+//!
+//! What is held back is at most one small message, for which the channel has taken room (`proto/channel/cork.rs`). It
+//! leaves with the call that fills it or does not want it to wait; before anything else that is sent; when the option is
+//! taken back; with the end of the stream, also if the program is gone; and after [`MOST_NS`]. It is sent there and
+//! then, or, when the link has no room, by the link as soon as it has, in its turn.
+
+#![deny(unsafe_code)]
+
+use core::mem;
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::send::{sendable, Piece, Style, Turn};
+use super::{take_turn, Inner, Sock};
+use crate::kern::memcg::CHARGED;
+use crate::kern::sock::msg::SendMsg;
+use crate::kern::task::now_ns;
+use crate::kern::trace::Stall;
+use crate::kern::wait::{Timeout, WaitMode};
+use crate::proto::channel::Plan;
+use crate::proto::options::TCP_CORK;
+use crate::proto::readiness::Phase;
+use crate::proto::roster::Line;
+use crate::proto::wire::SMALL_MAX;
+use crate::stats::STATS;
+use crate::transport::link::Link;
+use crate::transport::transmit::Payload;
+use crate::transport::turn::Place;
+
+/// How long anything is held back, in nanoseconds: TCP's 200 ms.
+const MOST_NS: u64 = 200_000_000;
+
+/// What a socket holds back.
+#[derive(Default)]
+pub(super) struct Cork {
+    /// As many as the channel has been told of, unless that has ended. Whoever has the turn to send may have taken them.
+    bytes: KVec<u8>,
+    /// When they leave in any case, in nanoseconds of the monotonic clock.
+    until: Option<u64>,
+    /// How many of them count against SO_SNDBUF.
+    held: usize,
+}
+
+impl Cork {
+    /// When it leaves in any case, in nanoseconds of the monotonic clock; `None`: nothing is held back.
+    pub(super) fn until(&self) -> Option<u64> {
+        self.until
+    }
+}
+
+impl Inner {
+    /// Whether TCP_CORK is set.
+    pub(super) fn corks(&self) -> bool {
+        let options = self.options.as_deref();
+        options.is_some_and(|options| options.get(TCP_CORK) == Some(1))
+    }
+
+    /// The channel has ended: what is held back is lost. What is returned is to be dropped without the lock.
+    pub(super) fn lose_cork(&mut self) -> KVec<u8> {
+        let cork = mem::take(&mut self.cork);
+        self.tx_held = self.tx_held.saturating_sub(cork.held as u64);
+        cork.bytes
+    }
+
+    /// Bytes of what is held back that count against SO_SNDBUF; from now on the caller counts them.
+    pub(super) fn take_cork_held(&mut self) -> usize {
+        mem::take(&mut self.cork.held)
+    }
+}
+
+impl Sock {
+    /// Takes the rest of a call, at most a small message, to what is held back, or holds it back as the first; and
+    /// sends all of it if it is full or there is no `more`.
+    pub(super) fn send_corked(
+        this: &Arc<Self>,
+        msg: &mut SendMsg<'_>,
+        more: bool,
+        style: Style,
+        timeout: &mut Timeout,
+    ) -> Joined {
+        let want = msg.len() as u32;
+        let mut told = false;
+        let found = this.await_link(WaitMode::Interruptible, timeout, || {
+            Sock::begin_corked(this, want, more, style, &mut told)
+        });
+        let turn = match found {
+            Ok(Ok(Some(turn))) => turn,
+            Ok(Ok(None)) => return Joined::No,
+            Ok(Err(e)) => return Joined::Piece(Piece::none(Err(e))),
+            Err(e) => return Joined::Piece(Piece::none(Err(e.to_errno(*timeout)))),
+        };
+        // The turn is ours, and with it the bytes: copying may take its time.
+        let mut bytes = mem::take(&mut this.inner.lock().cork.bytes);
+        let copied = msg.iter().copy_from_iter_vec(&mut bytes, CHARGED);
+        let n = copied.unwrap_or(0);
+        let (all, first) = {
+            let inner = &mut *this.inner.lock();
+            let ours = n == 0 || inner.chan.with(|c| c.cork(n as u32)).unwrap_or(false);
+            if ours {
+                inner.cork.bytes = mem::take(&mut bytes);
+            }
+            if ours && n > 0 && inner.has_send_limit() {
+                inner.cork.held += n;
+                inner.tx_held = inner.tx_held.saturating_add(n as u64);
+            }
+            let first = ours && n > 0 && inner.cork.until.is_none();
+            if first {
+                inner.cork.until = Some(now_ns().saturating_add(MOST_NS));
+            }
+            (inner.chan.corked(), first)
+        };
+        drop(turn);
+        drop(bytes);
+        match copied {
+            // Without memory each call is a message.
+            Err(_) => return Joined::No,
+            Ok(0) => return Joined::Piece(Piece::none(Err(EFAULT))),
+            // The channel has ended.
+            Ok(_) if all == 0 => return Joined::Piece(Piece::none(this.sendable(style.some))),
+            Ok(_) => {}
+        }
+        this.counters.tx_bytes.add(&STATS.tx_bytes, n);
+        this.counters.tx_copied.add(&STATS.tx_copied, n);
+        let waits = more && all < SMALL_MAX || !Sock::flush(this);
+        if waits && first {
+            this.host.watch_deadline(this);
+        }
+        Joined::Piece(Piece {
+            sent: n,
+            result: Ok(()),
+        })
+    }
+
+    /// Looks whether `want` bytes can be held back, and takes the turn to send for that; `None` inside: nothing is held
+    /// back, and there is no `more` to come.
+    fn begin_corked<'a>(
+        this: &'a Arc<Self>,
+        want: u32,
+        more: bool,
+        style: Style,
+        told: &mut bool,
+    ) -> Option<Result<Option<Turn<'a>>>> {
+        loop {
+            let mut guard = this.inner.lock();
+            let inner = &mut *guard;
+            if matches!(inner.phase, Phase::Connecting) {
+                return None;
+            }
+            if let Err(e) = sendable(inner, style.some) {
+                return Some(Err(e));
+            }
+            let before = inner.chan.corked();
+            if before == 0 && !more {
+                return Some(Ok(None));
+            }
+            if inner.tx_turn {
+                inner.tx_wanted = true;
+                return None;
+            }
+            let fits = want <= SMALL_MAX.saturating_sub(before);
+            let room = fits && inner.chan.is_some_and(|c| c.can_cork(want));
+            let buffer = room && inner.may_copy(want as usize);
+            if buffer {
+                take_turn(&mut inner.tx_turn);
+                return Some(Ok(Some(Turn(this))));
+            }
+            if before == 0 {
+                inner.wants_room |= !room;
+                let quiet = inner.quiet_message().filter(|_| room);
+                drop(guard);
+                Sock::ask_done(quiet);
+                let what = if room { Stall::Buffer } else { Stall::Channel };
+                this.stalled(want, what, told);
+                return None;
+            }
+            drop(guard);
+            // What is there makes room for it.
+            if !Sock::flush(this) {
+                this.stalled(want, Stall::Link, told);
+                return None;
+            }
+        }
+    }
+
+    /// Sends what is held back, if anything is. False: the link has no room, or a call is about to send; then it is
+    /// sent as soon as that is over. Takes the link's lock and the socket's; does not sleep.
+    pub(crate) fn flush(this: &Arc<Self>) -> bool {
+        loop {
+            let (link, place, bytes) = match this.begin_flush() {
+                Flush::Done(lost) => {
+                    drop(lost);
+                    return true;
+                }
+                Flush::Busy => return false,
+                Flush::Go(link, place, bytes) => (link, place, bytes),
+            };
+            let n = bytes.len() as u32;
+            let reserved = Link::reserve(&link, this, place, Line::Small, n, false);
+            let sent = reserved.is_some_and(|(reservation, _)| {
+                let put = reservation.put(&bytes);
+                let plan = Plan::Corked(n);
+                put.is_ok() && reservation.post(this, plan, Payload::Copied).is_ok()
+            });
+            if sent {
+                let (wanted, talks) = {
+                    let inner = &mut *this.inner.lock();
+                    inner.cork.until = None;
+                    inner.tx_turn = false;
+                    this.late.store(false, Relaxed);
+                    (mem::take(&mut inner.tx_wanted), inner.chan.talks())
+                };
+                if wanted {
+                    this.wake_write();
+                }
+                if talks {
+                    // The end of the stream has waited for it.
+                    link.kick(this);
+                }
+                return true;
+            }
+            {
+                let inner = &mut *this.inner.lock();
+                inner.cork.bytes = bytes;
+                inner.tx_turn = false;
+            }
+            if this.is_starved() {
+                return false;
+            }
+            // The room came just now, or the channel has ended.
+            this.wait.wake_all();
+        }
+    }
+
+    /// Takes the turn to send what is held back, and the bytes.
+    fn begin_flush(&self) -> Flush {
+        let inner = &mut *self.inner.lock();
+        let waits = inner.chan.corked() > 0;
+        self.late.store(waits, Relaxed);
+        if !waits {
+            return Flush::Done(inner.lose_cork());
+        }
+        let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.place()) else {
+            return Flush::Busy;
+        };
+        if !take_turn(&mut inner.tx_turn) {
+            inner.tx_wanted = true;
+            return Flush::Busy;
+        }
+        Flush::Go(link, place, mem::take(&mut inner.cork.bytes))
+    }
+
+    /// As [`Self::flush`], for whoever has made room: if that is what it waits for.
+    pub(crate) fn flush_late(this: &Arc<Self>) {
+        if this.is_late() {
+            Sock::flush(this);
+        }
+    }
+
+    /// Whether what is held back is to be sent as soon as there is room on the link.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late.load(Relaxed)
+    }
+
+    /// Sends what has been held back for long enough at `now`.
+    pub(super) fn check_cork(this: &Arc<Self>, now: u64) {
+        let over = {
+            let mut inner = this.inner.lock();
+            let over = inner.cork.until.is_some_and(|until| until <= now);
+            if over {
+                // Should there be no room now, it is looked at again.
+                inner.cork.until = Some(now.saturating_add(MOST_NS));
+            }
+            over
+        };
+        if over {
+            Sock::flush(this);
+        }
+    }
+}
+
+/// What [`Sock::begin_flush`] has found.
+enum Flush {
+    /// Nothing is held back. What was, of a channel that has ended, is to be dropped without the lock.
+    Done(KVec<u8>),
+    /// Whoever has the turn does it.
+    Busy,
+    /// These bytes, by this link.
+    Go(Arc<Link>, Place, KVec<u8>),
+}
+
+/// What has become of a call's last bytes.
+pub(super) enum Joined {
+    /// They are held back or sent, or not, and why.
+    Piece(Piece),
+    /// They are to be sent as those of any other call: nothing is held back for them to join.
+    No,
+}
