@@ -53,7 +53,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The most bytes that are copied to pages at a time: of what is copied to no end as the room is less, this is lost.
+/// The most bytes that are copied to pages at a time. They are copied before it is known whether the link has room for all
+/// of them; what has none by the end of the call was copied in vain.
 const COPY_MOST: usize = 64 << 10;
 
 /// Where the device takes bytes from.
@@ -227,6 +228,12 @@ impl Sock {
             return Sock::send_copied(this, msg, style, notify, timeout);
         }
         let most = if copied { most.min(COPY_MOST) } else { most };
+        if copied && style.nonblock && this.link().is_some_and(|link| link.is_full()) {
+            // Nothing would become of a copy; and who waits is to be told of room.
+            if let Err(e) = Sock::begin(this, most, *style, timeout) {
+                return Piece::none(Err(e));
+            }
+        }
         let mut charge = match Sock::await_charge(this, msg.len().min(most), *style, timeout) {
             Ok(charge) => charge,
             Err(e) => return Piece::none(Err(e)),

@@ -131,6 +131,12 @@ impl Link {
         Some((reservation, most))
     }
 
+    /// Whether there is no room for bulk data just now.
+    pub(crate) fn is_full(&self) -> bool {
+        let tx = self.tx.lock();
+        tx.state == LinkState::Up && (!has_room(&tx, MAX_WRS as u32) || tx.bulk_room() == 0)
+    }
+
     /// Whether a small message can go, as far as the link is concerned; if not, `sock` is woken when it can. Who
     /// waits with bulk data is not told of room for less: what poll() says is true of what the program sends next.
     pub(crate) fn has_room_or_starve(&self, sock: &Sock, place: Place) -> bool {

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Readiness of a socket: what poll() is told, who waits for it, and who is woken. The table of states and events is
+//! in `proto/readiness.rs`.
+
+#![deny(unsafe_code)]
+
+use kernel::sync::atomic::{Acquire, Full, Relaxed};
+use kernel::sync::Arc;
+
+use super::{Inner, Sock};
+use crate::kern::sock::POLL_BUSY_LOOP;
+use crate::kern::task::{self, now_ns};
+use crate::kern::wait::{Timeout, WaitError, WaitMode};
+use crate::params;
+use crate::proto::channel::{Channel, State};
+use crate::proto::readiness::{self, Phase, View};
+use crate::transport::link::Link;
+
+impl Sock {
+    /// Wakes whoever waits to read. Any context without `inner`.
+    pub(crate) fn wake_read(&self) {
+        self.wait.wake_all();
+        if let Some(sk) = self.sk() {
+            sk.wake_readable();
+        }
+    }
+
+    /// Wakes one of those who wait for a connection: there is one more.
+    pub(super) fn wake_accept(&self) {
+        self.wait.wake_one();
+        if let Some(sk) = self.sk() {
+            sk.wake_readable();
+        }
+    }
+
+    /// Wakes whoever waits to send.
+    pub(crate) fn wake_write(&self) {
+        self.wait.wake_all();
+        if let Some(sk) = self.sk() {
+            sk.wake_writable();
+        }
+    }
+
+    /// Wakes everybody: the socket's state has changed.
+    pub(crate) fn wake_state(&self) {
+        self.wait.wake_all();
+        if let Some(sk) = self.sk() {
+            sk.wake_state();
+        }
+    }
+
+    /// As [`Self::wake_state`], with the lock held. Nobody who is woken so asks for readiness there and
+    /// then: TCP wakes under its lock as well.
+    pub(crate) fn wake_state_in(&self, inner: &Inner) {
+        self.wait.wake_all();
+        if let Some(sk) = &inner.sk {
+            sk.wake_state();
+        }
+    }
+
+    /// poll(): the events that hold now, as [`SocketOps::poll`](crate::kern::sock::family::SocketOps::poll) has it.
+    pub(super) fn poll_events(this: &Arc<Self>, asked: u32) -> u32 {
+        let seen = Sock::look_ready(this, asked);
+        if asked & POLL_BUSY_LOOP == 0 || seen & (asked | readiness::ERR | readiness::HUP) != 0 {
+            return seen;
+        }
+        match this.busy_link() {
+            (Some(link), 1..) if !task::signal_pending() => {
+                // A look each time that poll() asks, which it does until its own time is over.
+                link.spin(|| true, || None::<()>);
+                Sock::look_ready(this, asked) | POLL_BUSY_LOOP
+            }
+            _ => seen,
+        }
+    }
+
+    /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.
+    fn look_ready(this: &Arc<Self>, asked: u32) -> u32 {
+        if this.reap() {
+            Sock::talk(this);
+        }
+        if asked & readiness::OUT == 0 {
+            // Who does not want to send does not wait for room.
+            return readiness::events(&view(&mut this.inner.lock(), false));
+        }
+        let (room, link, place, quiet) = {
+            let mut inner = this.inner.lock();
+            let room = inner.chan.is_some_and(Channel::writable);
+            inner.wants_room |= !room;
+            let holds = inner.has_send_room();
+            let quiet = inner.quiet_message().filter(|_| !holds);
+            (room && holds, inner.link.clone(), inner.chan.place(), quiet)
+        };
+        Sock::ask_done(quiet);
+        // The link's lock comes before the socket's, so the link's room is looked at between.
+        let writable = room
+            && match (link, place) {
+                (Some(link), Some(place)) => link.has_room_or_starve(this, place),
+                _ => true,
+            }
+            // Which may have been what this waits for.
+            && (!this.is_late() || Sock::flush(this));
+        let mut inner = this.inner.lock();
+        readiness::events(&view(&mut inner, writable))
+    }
+
+    /// The link, unless the task is not to take its completions, and for how many microseconds calls of the socket
+    /// poll.
+    pub(super) fn busy_link(&self) -> (Option<Arc<Link>>, u32) {
+        let (link, polls) = {
+            let inner = self.inner.lock();
+            let polls = inner.sk.as_ref().map_or(0, |sk| sk.busy_poll());
+            (inner.link.clone(), polls)
+        };
+        let polls = match polls {
+            0 => params::BUSY_POLL_US.get(),
+            us => us,
+        };
+        // Nobody else is to wait for a thread that gets no processor.
+        let link = link.filter(|_| task::eager());
+        (link, polls.min(params::MOST_BUSY_POLL_US))
+    }
+
+    /// Waits until `cond` gives something, as [`WaitQueue::wait`] does, that the link is to bring: polls
+    /// for as long as the socket may (row E3), then sleeps, and takes meanwhile what the link brings.
+    pub(super) fn await_link<R>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        let (link, polls) = self.busy_link();
+        if let (Some(link), 1..) = (&link, polls) {
+            let begin = task::jiffies();
+            let end = now_ns().saturating_add(u64::from(polls) * 1000);
+            let spent = || task::jiffies().wrapping_sub(begin);
+            let over = || timeout.is_some_and(|t| spent() >= t) || now_ns() >= end;
+            let found = link.spin(over, &mut cond);
+            if let Some(left) = timeout {
+                *left = left.saturating_sub(spent());
+            }
+            if let Some(r) = found {
+                return Ok(r);
+            }
+        }
+        self.wait.wait_or_help(mode, timeout, link.as_ref(), cond)
+    }
+
+    /// Forgets that the socket waits for its link.
+    pub(crate) fn take_starved(&self) -> bool {
+        self.starved.xchg(false, Full)
+    }
+
+    /// Whether the socket waits for its link.
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved.load(Acquire)
+    }
+
+    /// Remembers that the socket waits for its link.
+    pub(crate) fn set_starved(&self) {
+        self.starved.store(true, Relaxed);
+    }
+}
+
+/// What readiness sees of a socket.
+fn view(inner: &mut Inner, writable: bool) -> View {
+    let phase = match inner.phase {
+        Phase::Listening { .. } => Phase::Listening {
+            queued: !inner.queue.is_empty(),
+        },
+        phase => phase,
+    };
+    let error = inner
+        .sk
+        .as_ref()
+        .is_some_and(|sk| sk.err().is_some() || sk.has_notifications());
+    let ended = |c: &mut Channel| {
+        let closed = c.state() == State::Closed;
+        (c.read_ended(), c.write_ended(), closed)
+    };
+    let (read_ended, write_ended, closed) = inner.chan.with(ended).unwrap_or_default();
+    View {
+        phase,
+        readable: inner.rx.readable(&inner.ring),
+        writable,
+        read_ended: read_ended || inner.shut_read,
+        write_ended,
+        // As TCP has it, the peer's close alone is no hang-up: programs that see one may not read
+        // what has arrived.
+        write_shut: inner.shut_write || (closed && inner.reported),
+        error,
+    }
+}
