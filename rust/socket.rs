@@ -581,7 +581,10 @@ impl SocketOps for Sock {
     }
 
     fn splice_eof(this: &Arc<Self>) {
-        Sock::flush(this);
+        // As with TCP, TCP_CORK is stronger.
+        if !this.inner.lock().corks() {
+            Sock::flush(this);
+        }
     }
 
     fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {

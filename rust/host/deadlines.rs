@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Deadlines of channels: of connect(), and when one is tried again that found the backlog full; of a window that
-//! the peer is to give back; of the end of a channel whose socket is closed; and of what the peer is to acknowledge, with
-//! TCP_USER_TIMEOUT. The channels that have one are in a list, so that the others cost nothing.
+//! the peer is to give back; of the end of a channel whose socket is closed; of what the peer is to acknowledge, with
+//! TCP_USER_TIMEOUT; and of what is held back. The channels that have one are in a list, so that the others cost nothing.
 //!
 //! Locks: `watched` (mutex), a leaf.
 

@@ -13,7 +13,7 @@ use crate::{
 };
 use core::{mem::ManuallyDrop, ptr::NonNull};
 use kernel::{
-    alloc::flags::GFP_KERNEL_ACCOUNT,
+    alloc::{flags::GFP_KERNEL_ACCOUNT, Flags},
     iov::IovIterSource,
     page::{Page, PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
@@ -44,6 +44,31 @@ pub fn fault_in(iter: &mut IovIterSource<'_>, len: usize) -> Result {
         return Err(EFAULT);
     }
     Ok(())
+}
+
+/// Appends up to `max` of the next bytes of `iter` to `out`, as far as they are present (see [`fault_in`]), and moves `iter` past
+/// them. How many came, also none.
+///
+/// Context: the sending program's; may sleep for memory, not for the program's. Errors: `ENOMEM`.
+pub fn copy_present(
+    iter: &mut IovIterSource<'_>,
+    out: &mut KVec<u8>,
+    max: usize,
+    flags: Flags,
+) -> Result<usize> {
+    out.reserve(max, flags)?;
+    let dst = out.spare_capacity_mut().as_mut_ptr();
+    // SAFETY: `dst` is good for `max` bytes, which are ours, and the iterator is valid; faults are refused between
+    // the two calls.
+    let n = unsafe {
+        bindings::pagefault_disable();
+        let n = bindings::_copy_from_iter(dst.cast(), max, iter.as_raw());
+        bindings::pagefault_enable();
+        n
+    };
+    // SAFETY: there is capacity for `max` bytes more, of which `n` at most have been written just now.
+    unsafe { out.inc_len(n.min(max)) };
+    Ok(n.min(max))
 }
 
 /// What [`PinnedPages::extract`] found.

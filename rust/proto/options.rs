@@ -7,11 +7,11 @@
 /// The level of these options.
 pub const SOL_TCP: i32 = 6;
 
-/// What is ever sent is sent at once.
+/// What is held back is sent. Nothing else ever waits.
 pub const TCP_NODELAY: i32 = 1;
 /// The largest segment.
 pub const TCP_MAXSEG: i32 = 2;
-/// Partly filled segments wait.
+/// Small messages that are not full wait for more.
 pub const TCP_CORK: i32 = 3;
 /// Seconds without a word of the peer after which it is asked whether it is there.
 pub const TCP_KEEPIDLE: i32 = 4;

@@ -51,7 +51,9 @@ impl Sock {
                 sk.set_shutdown(how);
             }
         }
-        Sock::flush(this);
+        if write {
+            Sock::flush(this);
+        }
         Sock::kick(this);
         this.wake_state();
         Ok(())

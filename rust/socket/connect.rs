@@ -373,8 +373,8 @@ impl Sock {
 
     /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
     /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. A connect that found
-    /// the backlog full is tried again when it is time, and a peer that keeps an open connection waiting for longer
-    /// than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
+    /// the backlog full is tried again when it is time, what has been held back for long is sent, and a peer that keeps an
+    /// open connection waiting for longer than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
     /// watch it any more. Sleeps.
     pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
         Sock::check_patience(this, id, now);
@@ -391,11 +391,12 @@ impl Sock {
                 .deadline
                 .take_if(|deadline| *deadline <= now)
                 .is_some();
+            let gave_up = over && inner.gives_up_cork(now);
             next = inner.due();
             inner.watched = next.and(Some(id));
-            if !over {
+            if !over || gave_up {
                 drop(inner);
-                if again {
+                if again || gave_up {
                     Sock::kick(this);
                 }
                 return next;

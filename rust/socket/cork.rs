@@ -5,7 +5,7 @@
 //! What is held back is at most one small message, for which the channel has taken room (`proto/channel/cork.rs`). It
 //! leaves with the call that fills it or does not want it to wait; before anything else that is sent; when the option is
 //! taken back; with the end of the stream, also if the program is gone; and after [`MOST_NS`]. It is sent there and
-//! then, or, when the link has no room, by the link as soon as it has, in its turn.
+//! then, or, when the link has no room, by whoever makes some, in the socket's turn.
 
 #![deny(unsafe_code)]
 
@@ -15,11 +15,13 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
+use super::close::ORPHAN_NS;
 use super::send::{sendable, Piece, Style, Turn};
 use super::{take_turn, Inner, Sock};
 use crate::kern::memcg::CHARGED;
+use crate::kern::pin;
 use crate::kern::sock::msg::SendMsg;
-use crate::kern::task::now_ns;
+use crate::kern::task::{fatal_signal_pending, now_ns};
 use crate::kern::trace::Stall;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::proto::channel::Plan;
@@ -35,10 +37,14 @@ use crate::transport::turn::Place;
 /// How long anything is held back, in nanoseconds: TCP's 200 ms.
 const MOST_NS: u64 = 200_000_000;
 
+/// Those that are to leave at about the same time are looked at together, in nanoseconds.
+const ROUND_NS: u64 = 50_000_000;
+
 /// What a socket holds back.
 #[derive(Default)]
 pub(super) struct Cork {
-    /// As many as the channel has been told of, unless that has ended. Whoever has the turn to send may have taken them.
+    /// As many as the channel counts, unless that has ended. Whoever has the turn to send may have taken them; nobody
+    /// else changes either.
     bytes: KVec<u8>,
     /// When they leave in any case, in nanoseconds of the monotonic clock.
     until: Option<u64>,
@@ -67,6 +73,17 @@ impl Inner {
         cork.bytes
     }
 
+    /// A closed socket's channel has not ended at `now`. If what it held back has found no room on the link in all this
+    /// time, so that End could not be said either, the stream is broken off, and the peer has as long again to end it.
+    pub(super) fn gives_up_cork(&mut self, now: u64) -> bool {
+        let waits = self.released && self.chan.corked() > 0;
+        if waits {
+            self.deadline = Some(now.saturating_add(ORPHAN_NS));
+            self.chan.with(|c| c.shut(true));
+        }
+        waits
+    }
+
     /// Bytes of what is held back that count against SO_SNDBUF; from now on the caller counts them.
     pub(super) fn take_cork_held(&mut self) -> usize {
         mem::take(&mut self.cork.held)
@@ -84,6 +101,10 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> Joined {
         let want = msg.len() as u32;
+        // The program's memory is made present first: who has the turn does not wait for it.
+        if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
+            return Joined::Piece(Piece::none(Err(e)));
+        }
         let mut told = false;
         let found = this.await_link(WaitMode::Interruptible, timeout, || {
             Sock::begin_corked(this, want, more, style, &mut told)
@@ -94,50 +115,61 @@ impl Sock {
             Ok(Err(e)) => return Joined::Piece(Piece::none(Err(e))),
             Err(e) => return Joined::Piece(Piece::none(Err(e.to_errno(*timeout)))),
         };
-        // The turn is ours, and with it the bytes: copying may take its time.
+        // The turn is ours, and with it the bytes.
         let mut bytes = mem::take(&mut this.inner.lock().cork.bytes);
-        let copied = msg.iter().copy_from_iter_vec(&mut bytes, CHARGED);
+        let copied = pin::copy_present(msg.iter(), &mut bytes, want as usize, CHARGED);
         let n = copied.unwrap_or(0);
-        let (all, first) = {
+        let joined = {
             let inner = &mut *this.inner.lock();
-            let ours = n == 0 || inner.chan.with(|c| c.cork(n as u32)).unwrap_or(false);
-            if ours {
+            let less = want.saturating_sub(n as u32);
+            let all = inner.chan.with(|c| c.uncork(less)).unwrap_or(0);
+            let first = all > 0 && inner.cork.until.is_none();
+            if all > 0 {
                 inner.cork.bytes = mem::take(&mut bytes);
+                if inner.has_send_limit() {
+                    inner.cork.held += n;
+                    inner.tx_held = inner.tx_held.saturating_add(n as u64);
+                }
             }
-            if ours && n > 0 && inner.has_send_limit() {
-                inner.cork.held += n;
-                inner.tx_held = inner.tx_held.saturating_add(n as u64);
-            }
-            let first = ours && n > 0 && inner.cork.until.is_none();
             if first {
-                inner.cork.until = Some(now_ns().saturating_add(MOST_NS));
+                inner.cork.until = Some(next_round(now_ns().saturating_add(MOST_NS)));
             }
-            (inner.chan.corked(), first)
+            let waits = (more || inner.corks()) && all < SMALL_MAX;
+            (all > 0).then_some((waits, first))
         };
         drop(turn);
         drop(bytes);
-        match copied {
-            // Without memory each call is a message.
-            Err(_) => return Joined::No,
-            Ok(0) => return Joined::Piece(Piece::none(Err(EFAULT))),
-            // The channel has ended.
-            Ok(_) if all == 0 => return Joined::Piece(Piece::none(this.sendable(style.some))),
-            Ok(_) => {}
+        let Some((waits, first)) = joined else {
+            // The end of the stream may have waited for it.
+            Sock::kick(this);
+            return match (copied, n) {
+                // Without memory each call is a message.
+                (Err(_), _) => Joined::No,
+                (Ok(_), 0) => Joined::Piece(Piece::none(not_present())),
+                // The channel has ended.
+                _ => Joined::Piece(Piece::none(this.sendable(style.some))),
+            };
+        };
+        if n > 0 {
+            this.counters.tx_bytes.add(&STATS.tx_bytes, n);
+            this.counters.tx_copied.add(&STATS.tx_copied, n);
         }
-        this.counters.tx_bytes.add(&STATS.tx_bytes, n);
-        this.counters.tx_copied.add(&STATS.tx_copied, n);
-        let waits = more && all < SMALL_MAX || !Sock::flush(this);
+        let waits = waits || !Sock::flush(this);
         if waits && first {
             this.host.watch_deadline(this);
         }
-        Joined::Piece(Piece {
-            sent: n,
-            result: Ok(()),
-        })
+        match (copied, n) {
+            (Err(_), _) => Joined::No,
+            (Ok(_), 0) => Joined::Piece(Piece::none(not_present())),
+            _ => Joined::Piece(Piece {
+                sent: n,
+                result: Ok(()),
+            }),
+        }
     }
 
-    /// Looks whether `want` bytes can be held back, and takes the turn to send for that; `None` inside: nothing is held
-    /// back, and there is no `more` to come.
+    /// Looks whether `want` bytes can be held back, and takes their room and the turn to send for that; `None` inside:
+    /// there is nothing for them to join, or to wait for.
     fn begin_corked<'a>(
         this: &'a Arc<Self>,
         want: u32,
@@ -155,7 +187,8 @@ impl Sock {
                 return Some(Err(e));
             }
             let before = inner.chan.corked();
-            if before == 0 && !more {
+            let waits = (more || inner.corks()) && want < SMALL_MAX;
+            if before == 0 && !waits {
                 return Some(Ok(None));
             }
             if inner.tx_turn {
@@ -165,7 +198,7 @@ impl Sock {
             let fits = want <= SMALL_MAX.saturating_sub(before);
             let room = fits && inner.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
-            if buffer {
+            if buffer && inner.chan.with(|c| c.cork(want)).unwrap_or(false) {
                 take_turn(&mut inner.tx_turn);
                 return Some(Ok(Some(Turn(this))));
             }
@@ -223,16 +256,20 @@ impl Sock {
                 }
                 return true;
             }
-            {
+            let wanted = {
                 let inner = &mut *this.inner.lock();
                 inner.cork.bytes = bytes;
                 inner.tx_turn = false;
+                mem::take(&mut inner.tx_wanted)
+            };
+            let starved = this.is_starved();
+            if wanted || !starved {
+                this.wait.wake_all();
             }
-            if this.is_starved() {
+            if starved {
                 return false;
             }
-            // The room came just now, or the channel has ended.
-            this.wait.wake_all();
+            // The room came just now, and whoever was to send found the turn taken; or the channel has ended.
         }
     }
 
@@ -273,13 +310,27 @@ impl Sock {
             let over = inner.cork.until.is_some_and(|until| until <= now);
             if over {
                 // Should there be no room now, it is looked at again.
-                inner.cork.until = Some(now.saturating_add(MOST_NS));
+                inner.cork.until = Some(next_round(now.saturating_add(MOST_NS)));
             }
             over
         };
         if over {
             Sock::flush(this);
         }
+    }
+}
+
+/// The next time after `at` that is looked at.
+fn next_round(at: u64) -> u64 {
+    at.checked_next_multiple_of(ROUND_NS).unwrap_or(at)
+}
+
+/// The bytes of a call, which were present a moment ago, are so no more: it looks at them anew.
+fn not_present() -> Result {
+    if fatal_signal_pending() {
+        Err(EINTR)
+    } else {
+        Ok(())
     }
 }
 

@@ -45,7 +45,7 @@ impl Sock {
                 put_int(arg, bytes)
             }
             SIOCOUTQ => {
-                let bytes = this.tx_in_flight() + this.tx_corked();
+                let bytes = this.tx_queued();
                 put_int(arg, bytes)
             }
             _ => Err(ENOIOCTLCMD),
@@ -57,8 +57,15 @@ impl Sock {
     }
 
     /// Bytes that are held back.
-    fn tx_corked(&self) -> u64 {
+    pub(super) fn tx_corked(&self) -> u64 {
         self.inner.lock().chan.corked().into()
+    }
+
+    /// Bytes that are held back, or were posted and not acknowledged; what is posted meanwhile may count twice. Takes the
+    /// link's lock and the socket's.
+    fn tx_queued(&self) -> u64 {
+        let corked = self.tx_corked();
+        corked + self.tx_in_flight()
     }
 
     /// Bytes that were posted and that the peer has not acknowledged. Takes the link's lock and the
@@ -83,7 +90,7 @@ impl Sock {
     /// `struct zrs_info`. Takes the link's lock and the socket's.
     pub(crate) fn info(&self) -> uapi::zrs_info {
         let sk = self.sk();
-        let tx_queued = self.tx_in_flight();
+        let tx_queued = self.tx_queued();
         let inner = self.inner.lock();
         let of_channel = |c: &mut Channel| {
             let live = c.state() != State::Closed;
@@ -104,7 +111,7 @@ impl Sock {
             rx_bytes: self.counters.rx_bytes.get(),
             tx_copied: self.counters.tx_copied.get(),
             rx_copied: self.counters.rx_copied.get(),
-            tx_queued: tx_queued + u64::from(inner.chan.corked()),
+            tx_queued,
             rx_queued: inner.rx.bytes(),
             window: u64::from(window.unwrap_or(0)),
             peer_window: u64::from(peer_window.unwrap_or(0)),

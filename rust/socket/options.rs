@@ -3,7 +3,7 @@
 //! setsockopt() and getsockopt() above SOL_SOCKET, but for what `kern/sock/ip.rs` has.
 //!
 //! The options of level IPPROTO_TCP are kept for whoever reads them back. What those about time do is in
-//! `patience.rs`, and TCP_CORK in `cork.rs`; no other one has an effect.
+//! `patience.rs`, and TCP_CORK in `cork.rs`, where TCP_NODELAY sends what is held back; no other one has an effect.
 
 #![deny(unsafe_code)]
 
@@ -149,9 +149,10 @@ impl Sock {
 
     /// What TCP_INFO can say of a socket. Takes the link's lock and the socket's.
     fn tcp_info(&self) -> TcpInfo {
+        // In this order nothing counts as acknowledged that is posted meanwhile.
+        let corked = self.tx_corked();
         let in_flight = self.tx_in_flight();
         let inner = self.inner.lock();
-        let corked = u64::from(inner.chan.corked());
         let sent = self.counters.tx_bytes.get().saturating_sub(corked);
         let mut info = TcpInfo {
             state: tcp_info::CLOSE,

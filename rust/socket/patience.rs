@@ -134,8 +134,9 @@ impl Sock {
                 true => inner.chan.with(|c| c.progress()),
                 false => None,
             };
-            // What was sent meanwhile nobody has looked at.
-            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last);
+            // What was sent meanwhile nobody has looked at, and what is held back is still to be.
+            let corked = inner.chan.corked() > 0;
+            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || corked);
             inner.patience.look(now, limit, unacked.or(newer), room)
         };
         if over {

@@ -84,15 +84,21 @@ impl Sock {
             // Who does not want to send does not wait for room.
             return readiness::events(&view(&mut this.inner.lock(), false));
         }
-        let (room, link, place, quiet) = {
+        let (room, link, place, quiet, push) = {
             let mut inner = this.inner.lock();
             let room = inner.chan.is_some_and(Channel::writable);
             inner.wants_room |= !room;
             let holds = inner.has_send_room();
             let quiet = inner.quiet_message().filter(|_| !holds);
-            (room && holds, inner.link.clone(), inner.chan.place(), quiet)
+            let push = !holds && inner.chan.corked() > 0;
+            let place = inner.chan.place();
+            (room && holds, inner.link.clone(), place, quiet, push)
         };
         Sock::ask_done(quiet);
+        if push {
+            // It counts against SO_SNDBUF, and makes room only when it has been sent.
+            Sock::flush(this);
+        }
         // The link's lock comes before the socket's, so the link's room is looked at between.
         let writable = room
             && match (link, place) {

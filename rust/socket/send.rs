@@ -216,7 +216,7 @@ impl Sock {
     ) -> Piece {
         let copied = style.from == Source::Pages;
         let most = match (style.nonblock, copied) {
-            (true, _) => this.room(msg.len()),
+            (true, _) => Sock::room(this, msg.len()),
             (false, true) => COPY_MOST,
             (false, false) => CHUNK_MAX as usize,
         };
@@ -538,9 +538,11 @@ impl Sock {
 
     /// How many of the next `want` bytes, more than a small message, could go now; that of a small
     /// message at least.
-    fn room(&self, want: usize) -> usize {
+    fn room(this: &Arc<Self>, want: usize) -> usize {
+        // What is held back goes first; if it cannot now, `begin` waits for that.
+        Sock::flush(this);
         let want = want.min(CHUNK_MAX as usize) as u32;
-        let plan = self.inner.lock().chan.with(|c| c.plan(want, true));
+        let plan = this.inner.lock().chan.with(|c| c.plan(want, true));
         plan.map_or(0, Plan::len).max(SMALL_MAX as usize)
     }
 

@@ -141,6 +141,8 @@ impl Sock {
             inner.quiet_message()
         };
         Sock::ask_done(quiet);
+        // What is held back counts, too, and makes room only when it has been sent.
+        Sock::flush(this);
         None
     }
 

@@ -118,6 +118,7 @@ impl Link {
             }
             return None;
         };
+        wake_others(sock);
         let most = match line {
             Line::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
             _ => may,
@@ -149,30 +150,45 @@ impl Link {
         let may = tx
             .channels
             .ask(Line::Small, place.id, place.seat, SMALL_MAX, room);
-        if may.is_none() {
-            sock.set_starved();
+        match may {
+            Some(_) => wake_others(sock),
+            None => sock.set_starved(),
         }
         may.is_some()
     }
 
     /// Wakes those whose turn it is to send, as many as there is room for, and sends what others hold back.
     pub(super) fn feed_starved(self: &Arc<Self>) {
-        let mut late = [const { None }; LATE];
-        self.call_starved(&mut late);
-        for sock in late.into_iter().flatten() {
-            Sock::flush(&sock);
+        loop {
+            let mut late = [const { None }; LATE];
+            let crowded = self.call_starved(&mut late);
+            for sock in late.into_iter().flatten() {
+                Sock::flush(&sock);
+            }
+            if !crowded {
+                break;
+            }
         }
     }
 
-    /// Those who are called and have something held back are put into `late`.
-    fn call_starved(self: &Arc<Self>, late: &mut [Option<Arc<Sock>>; LATE]) {
-        let mut places = late.iter_mut();
+    /// Calls as many in both lines as there is room for. Who has something held back is put into `late`; true: there was
+    /// no place for more of them.
+    fn call_starved(self: &Arc<Self>, late: &mut [Option<Arc<Sock>>; LATE]) -> bool {
         let tx = &mut *self.tx.lock();
-        let mut left = false;
+        // What is held back is sent before anybody comes who was asleep: half of the room is left to those with bulk data.
+        let small = tx.room_in(Line::Small);
+        let most = match tx.channels.waiting(Line::Bulk) {
+            0 => small as usize,
+            _ => small as usize / 2,
+        };
+        let mut places = late.iter_mut().take(most);
+        let (mut left, mut crowded) = (false, false);
         // Both lines are told of the same room: whoever comes first has it.
         for line in [Line::Small, Line::Bulk] {
             for _ in 0..tx.room_in(line) {
-                if places.len() == 0 {
+                let first = tx.channels.first(line).filter(|_| line == Line::Small);
+                if places.len() == 0 && first.is_some_and(|(_, sock)| sock.is_late()) {
+                    crowded = most > LATE;
                     break;
                 }
                 let Some(sock) = tx.channels.call(line) else {
@@ -180,18 +196,19 @@ impl Link {
                 };
                 if sock.take_starved() {
                     sock.wake_write();
-                    if sock.is_late() {
-                        if let Some(place) = places.next() {
-                            *place = Some(sock.clone());
-                        }
+                }
+                if line == Line::Small && sock.is_late() {
+                    if let Some(place) = places.next() {
+                        *place = Some(sock.clone());
                     }
                 }
             }
             left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;
         }
-        if left {
+        if left && !crowded {
             self.call_again();
         }
+        crowded
     }
 
     /// Looks soon whether those who were called have come. Under `tx`, while the link is up: whoever takes it down
@@ -244,6 +261,14 @@ impl Tx {
         let most = bytes_per_us.saturating_mul(us) / PAGE * PAGE;
         self.bulk_most = most.clamp(4 * USUAL, 64 * CHUNK_MAX);
         self.bulk_chunk = (self.bulk_most / 2 / PAGE * PAGE).min(chunk);
+    }
+}
+
+/// A socket that waited in a line has found room, and is in the line no more: others who wait for the same are to look,
+/// too. Under `tx`.
+fn wake_others(sock: &Sock) {
+    if sock.take_starved() {
+        sock.wake_write();
     }
 }
 

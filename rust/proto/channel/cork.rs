@@ -33,6 +33,12 @@ impl Channel {
         can
     }
 
+    /// The last `n` bytes that were held back did not come: they are not, any more. How many are.
+    pub fn uncork(&mut self, n: u32) -> u32 {
+        self.corked = self.corked.saturating_sub(n);
+        self.corked
+    }
+
     /// Whether `n` bytes of small data have room, behind what is held back.
     pub(super) fn has_room(&self, n: u32) -> bool {
         let msgs = self.tx.msgs.wrapping_sub(self.acked.msgs);

@@ -72,6 +72,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     if let Some(pair) = checks.need("a connection", pair(&listener, addr)) {
         mixed(&pair, args.seed, checks);
     }
+    ended(&listener, addr, checks);
 }
 
 fn set(fd: &OwnedFd, option: i32, on: bool) -> Result<()> {
@@ -252,6 +253,51 @@ fn mixed(pair: &Pair, seed: u64, checks: &mut Checks) -> Option<()> {
     });
     let (sent, read) = checks.need("sizes and flags of all kinds", sent)?;
     checks.eq("sizes and flags of all kinds: every byte", read, Ok(sent));
+    Some(())
+}
+
+/// One thread holds back, another one ends the stream at that moment: what send() took arrives, and nothing else.
+fn ended(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
+    const ROUNDS: usize = 60;
+    let mut rng = Rng::new(5, 0);
+    for _ in 0..ROUNDS {
+        let pair = checks.need("a connection", pair(listener, addr))?;
+        let (from, to) = (&pair.client, &pair.server);
+        let (spins, cork) = (rng.below(20_000), rng.below(2) == 0);
+        let (sent, read) = thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let mut sent = 0;
+                while let Ok(n) = raw::send(from, &[7; 300], MSG_MORE | MSG_NOSIGNAL) {
+                    sent += n;
+                }
+                sent
+            });
+            let reader = scope.spawn(|| {
+                let (mut read, mut buf) = (0, [0; 65_536]);
+                loop {
+                    match raw::recv(to, &mut buf, 0)? {
+                        0 => return Ok(read),
+                        n => read += n,
+                    }
+                }
+            });
+            for _ in 0..spins {
+                std::hint::spin_loop();
+            }
+            if cork {
+                let _ = set(from, TCP_CORK, false);
+            }
+            let _ = raw::shutdown(from, libc::SHUT_WR);
+            let sent = sender.join();
+            let read: Result<usize> = reader.join().unwrap_or(Err(Errno(libc::EIO)));
+            (sent.unwrap_or(0), read)
+        });
+        if read != Ok(sent) {
+            checks.eq("shutdown() beside send()", read, Ok(sent));
+            return None;
+        }
+    }
+    checks.yes("shutdown() beside send()", true, "");
     Some(())
 }
 
@@ -448,7 +494,10 @@ fn send_corked(client: OwnedFd, pattern: Pattern, rng: &mut Rng) -> Result<u64> 
             pattern.fill(pos, &mut data);
             match raw::send(&client, &data, flags) {
                 Ok(n) => pos += n as u64,
-                Err(Errno(libc::EAGAIN)) => drop(raw::poll(&client, POLLOUT, 20_000)?),
+                Err(Errno(libc::EAGAIN)) => match raw::poll(&client, POLLOUT, 60_000)? {
+                    0 => return Err(Errno(libc::ETIMEDOUT)),
+                    _ => {}
+                },
                 Err(e) => return Err(e),
             }
         }

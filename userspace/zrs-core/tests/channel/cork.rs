@@ -102,6 +102,31 @@ fn the_end_waits_for_it() {
     }
 }
 
+// While a call copies to what is held back, another thread shuts the socket.
+// rows: Z1
+#[test]
+fn what_did_not_come() {
+    for (came, before) in [(10, 7), (3, 7), (0, 7), (0, 0)] {
+        let (mut a, mut b) = pair();
+        assert!(before == 0 || a.cork(before));
+        assert!(a.cork(10));
+        a.shut_write();
+        assert!(!a.has_control());
+        assert_eq!(a.uncork(10 - came), before + came);
+        if before + came > 0 {
+            let data = flush(&mut a);
+            assert_eq!(data.len, before + came);
+            assert_eq!(b.on_message(&data), Ok(Event::Data));
+        }
+        assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
+    }
+    // The channel may have ended meanwhile.
+    let (mut a, _) = pair();
+    assert!(a.cork(10));
+    a.abort(zrs_core::channel::Failure::LinkLost);
+    assert_eq!(a.uncork(10), 0);
+}
+
 // rows: Z1 B11
 #[test]
 fn what_is_broken_off_loses_it() {

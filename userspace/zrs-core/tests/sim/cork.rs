@@ -18,6 +18,14 @@ impl World {
             return false;
         }
         let (conn, side) = (s.conn, s.side);
+        // The program's memory may end early.
+        let came = if self.rng.chance(10) {
+            self.rng.range(1, u64::from(n)) as u32
+        } else {
+            n
+        };
+        assert_eq!(self.socks[sid].ch.uncork(n - came), before + came);
+        let n = came;
         self.conns[conn].given[side] += u64::from(n);
         self.stats.held_back += 1;
         if before == 0 {

@@ -102,6 +102,7 @@ by_grant! {
     fn commit(plan: Plan) -> Option<Chunk>;
     fn corked() -> u32;
     fn cork(n: u32) -> bool;
+    fn uncork(n: u32) -> u32;
     fn writable() -> bool;
     fn read_ended() -> bool;
     fn write_ended() -> bool;
