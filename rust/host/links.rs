@@ -21,7 +21,8 @@ use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::socket::Sock;
-use crate::transport::link::{Link, LinkState, Silence};
+use crate::transport::beat::Silence;
+use crate::transport::link::{Link, LinkState};
 use crate::transport::pool::Pool;
 
 /// How long a link without channels lives on in a namespace without sockets.

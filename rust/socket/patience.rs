@@ -15,7 +15,8 @@ use crate::kern::task::now_ns;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
-use crate::transport::link::{Link, Silence};
+use crate::transport::beat::Silence;
+use crate::transport::link::Link;
 
 /// A call that sends on a socket with TCP_USER_TIMEOUT.
 pub(super) struct Sending<'a>(&'a Sock);
