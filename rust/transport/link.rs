@@ -22,7 +22,6 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
-use super::beat::Pulse;
 use super::device::Verbs;
 use super::pool::Pool;
 use super::transmit::{TxBuffers, TxSlot};
@@ -42,6 +41,7 @@ use crate::pr_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
+use crate::proto::pulse::Pulse;
 use crate::proto::roster::Line;
 use crate::proto::wire::Header;
 use crate::proto::Violation;
@@ -92,8 +92,6 @@ pub(crate) struct Link {
     barred: Atomic<usize>,
     /// The completion queue has failed, or the queue pair.
     pub(super) broken: Atomic<bool>,
-    /// When the peer was heard of and is asked whether it is there.
-    pub(super) pulse: Pulse,
     /// How often a sender found no room since a further link was last thought of.
     pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -204,6 +202,8 @@ pub(super) struct Tx {
     pub(super) replies: KVec<Header>,
     /// How many links of ours the peer takes.
     peer_takes: u32,
+    /// Whether the peer is still there.
+    pub(super) pulse: Pulse,
     /// A sign of life is asked of the peer: of its device,
     pub(super) probing: bool,
     /// of itself,
@@ -251,6 +251,7 @@ impl Tx {
             self.was_up = true;
             self.flow = Some(terms.flow);
             self.peer_takes = terms.links;
+            self.pulse.hear();
         }
         connecting
     }
@@ -286,7 +287,6 @@ impl Link {
                 watched: Atomic::new(0),
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
-                pulse: Pulse::new(),
                 short: Atomic::new(0),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -318,6 +318,7 @@ impl Link {
                     bulk_chunk: 0,
                     replies: KVec::new(),
                     peer_takes: 1,
+                    pulse: Pulse::new(task::now_ns()),
                     probing: false,
                     asking: false,
                     answering: false,
