@@ -20,8 +20,6 @@ use crate::kern::task::now_ns;
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::proto::pulse::Silence;
-use crate::socket::Sock;
 use crate::transport::link::{Link, LinkState};
 use crate::transport::pool::Pool;
 
@@ -293,17 +291,6 @@ impl Host {
         if let Some(due) = due {
             self.watch_links_at(due);
         }
-    }
-
-    /// The peer of `link` does not answer: tells the sockets. Until when the next of them waits; `u64::MAX`: none does.
-    pub(crate) fn tell_silence(&self, link: &Arc<Link>, silence: Silence) -> u64 {
-        let (mut q, mut next) = (0, u64::MAX);
-        while let Some((at, sock)) = self.table.next_from(q) {
-            let end = Sock::on_silence(&sock, link, silence);
-            next = next.min(end.unwrap_or(u64::MAX));
-            q = at + 1;
-        }
-        next
     }
 }
 

@@ -13,7 +13,11 @@ use kernel::sync::Arc;
 use super::link::{Link, LinkState};
 use crate::params;
 use crate::proto::channel::Failure;
-use crate::proto::pulse::{Look, Pace};
+use crate::proto::pulse::{Look, Pace, Silence};
+use crate::socket::Sock;
+
+/// Seats that are looked at under one hold of `tx`.
+const STEP: usize = 16;
 
 impl Link {
     /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence, and to hear when
@@ -55,13 +59,33 @@ impl Link {
             }
             Look::Tell(silence) => {
                 self.transmit();
-                let end = self.host.tell_silence(self, silence);
+                let end = self.tell_silence(silence);
                 Some(self.tx.lock().pulse.told(end))
             }
             Look::Dead => {
                 self.fail_loud(Failure::TimedOut, "its peer does not answer");
                 None
             }
+        }
+    }
+    /// The peer does not answer: tells the sockets on the link. Until when the next of them waits; `u64::MAX`: none
+    /// does. Who sits down meanwhile has said by [`Self::ask_after`] for how long it waits. Takes the link's lock and the
+    /// sockets'. Sleeps.
+    fn tell_silence(self: &Arc<Self>, silence: Silence) -> u64 {
+        let (mut seat, mut next) = (0, u64::MAX);
+        loop {
+            let socks: [Option<Arc<Sock>>; STEP] = {
+                let tx = self.tx.lock();
+                if seat >= tx.channels.seats() {
+                    return next;
+                }
+                core::array::from_fn(|n| tx.channels.at(seat + n).cloned())
+            };
+            for sock in socks.iter().flatten() {
+                let end = Sock::on_silence(sock, self, silence);
+                next = next.min(end.unwrap_or(u64::MAX));
+            }
+            seat += STEP;
         }
     }
 }
