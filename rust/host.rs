@@ -76,6 +76,9 @@ pub(crate) struct Host {
     lenders: Mutex<KVec<Arc<Sock>>>,
     #[pin]
     lent: DelayedWork<Host, 3>,
+    /// When links are looked after next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
+    #[pin]
+    beat_at: Mutex<u64>,
     #[pin]
     beats: DelayedWork<Host, 4>,
     #[pin]
@@ -132,6 +135,7 @@ impl Host {
                 wishes <- new_delayed_work!("zrs_host::wishes"),
                 lenders <- new_mutex!(KVec::new(), "zrs_host::lenders"),
                 lent <- new_delayed_work!("zrs_host::lent"),
+                beat_at <- new_mutex!(u64::MAX, "zrs_host::beat_at"),
                 beats <- new_delayed_work!("zrs_host::beats"),
                 sweep <- new_delayed_work!("zrs_host::sweep"),
                 lent_ms: Atomic::new(lent::LENT_MS),

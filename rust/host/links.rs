@@ -3,7 +3,7 @@
 //! The links of the host: groups of them, by peer; which one carries a new channel; which ones end because
 //! nobody needs them, and who looks whether the peers are still there.
 //!
-//! Locks: `links` (mutex), before a link's `tx`.
+//! Locks: `links` (mutex), before a link's `tx`; `beat_at` (mutex), a leaf.
 
 #![deny(unsafe_code)]
 
@@ -20,8 +20,7 @@ use crate::kern::task::now_ns;
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::socket::Sock;
-use crate::transport::link::{Link, LinkState, Silence};
+use crate::transport::link::{Link, LinkState};
 use crate::transport::pool::Pool;
 
 /// How long a link without channels lives on in a namespace without sockets.
@@ -30,8 +29,8 @@ const IDLE_MS: u32 = 1000;
 const DELIVERED_MS: u32 = 20;
 /// How often links without channels are looked at in a namespace with sockets, at least.
 const UNUSED_MS: u32 = 5000;
-/// When links are looked at again that there was no memory to look at, in milliseconds.
-const NO_MEMORY_MS: u32 = 1000;
+/// When links are looked at again that there was no memory to look at, in nanoseconds.
+const NO_MEMORY_NS: u64 = 1_000_000_000;
 /// How long channels without sockets may take to end in good order, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
@@ -258,43 +257,40 @@ impl Host {
     pub(crate) fn watch_links(self: &Arc<Self>) {
         let ms = params::HEARTBEAT_MS.get();
         if ms > 0 {
-            self.watch_links_in(ms);
+            self.watch_links_at(now_ns().saturating_add(u64::from(ms) * 1_000_000));
         }
     }
 
     /// A link is to be looked after otherwise than before.
     pub(crate) fn watch_links_now(self: &Arc<Self>) {
-        self.queue.enqueue_or_move::<Host, 4>(self.clone(), 0);
+        self.watch_links_at(0);
+    }
+
+    /// Links are looked after when the monotonic clock is at `due` nanoseconds, if not before.
+    fn watch_links_at(self: &Arc<Self>, due: u64) {
+        let mut at = self.beat_at.lock();
+        if due >= *at {
+            return;
+        }
+        *at = due;
+        let ms = due.saturating_sub(now_ns()) / 1_000_000 + 1;
+        let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
+        self.queue.enqueue_or_move::<Host, 4>(self.clone(), delay);
     }
 
     /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
     /// answer.
     fn beat(self: &Arc<Self>) {
+        // Who wants a look from here on gets another one: this one may have passed his link.
+        *self.beat_at.lock() = u64::MAX;
         let now = now_ns();
-        let Ok(links) = self.snapshot() else {
-            self.watch_links_in(NO_MEMORY_MS);
-            return;
+        let due = match self.snapshot() {
+            Ok(links) => links.iter().filter_map(|link| link.beat(now)).min(),
+            Err(_) => Some(now.saturating_add(NO_MEMORY_NS)),
         };
-        let due = links.iter().filter_map(|link| link.beat(now)).min();
         if let Some(due) = due {
-            let ms = due.saturating_sub(now) / 1_000_000 + 1;
-            self.watch_links_in(u32::try_from(ms).unwrap_or(u32::MAX));
+            self.watch_links_at(due);
         }
-    }
-
-    /// The peer of `link` does not answer: tells the sockets.
-    pub(crate) fn tell_silence(&self, link: &Arc<Link>, silence: Silence) {
-        let mut q = 0;
-        while let Some((at, sock)) = self.table.next_from(q) {
-            Sock::on_silence(&sock, link, silence);
-            q = at + 1;
-        }
-    }
-
-    fn watch_links_in(self: &Arc<Self>, ms: u32) {
-        let delay = msecs_to_jiffies(ms);
-        let queue = &self.queue;
-        let _ = queue.enqueue_delayed::<Arc<Host>, 4>(self.clone(), delay);
     }
 }
 

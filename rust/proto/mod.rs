@@ -28,6 +28,7 @@ pub mod options;
 pub mod page_pool;
 pub mod patience;
 pub mod ports;
+pub mod pulse;
 pub mod readiness;
 pub mod roster;
 pub mod runs;

@@ -195,6 +195,12 @@ impl<T: 'static, S: DerefMut<Target = [Seat<T>]>> Roster<S> {
         taken.filter(|(who, _)| *who == id).map(|(_, value)| value)
     }
 
+    /// What belongs to the channel in this seat.
+    pub fn at(&self, seat: usize) -> Option<&T> {
+        let taken = self.seats.get(seat)?.taken.as_ref();
+        taken.map(|(_, value)| value)
+    }
+
     /// All channels.
     pub fn iter(&self) -> impl Iterator<Item = (ChanId, &T)> {
         let taken = self.seats.iter().filter_map(|seat| seat.taken.as_ref());

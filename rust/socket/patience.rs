@@ -13,9 +13,10 @@ use kernel::sync::Arc;
 use super::{report_failure, Inner, Sock};
 use crate::kern::task::now_ns;
 use crate::proto::channel::Failure;
+use crate::proto::pulse::Silence;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
-use crate::transport::link::{Link, Silence};
+use crate::transport::link::Link;
 
 /// A call that sends on a socket with TCP_USER_TIMEOUT.
 pub(super) struct Sending<'a>(&'a Sock);
@@ -68,24 +69,24 @@ impl Sock {
         }
     }
 
-    /// The peer of `link` does not answer. Ends the connection if SO_KEEPALIVE says so.
-    pub(crate) fn on_silence(this: &Arc<Self>, link: &Arc<Link>, silence: Silence) {
+    /// The peer of `link` does not answer. Ends the connection if SO_KEEPALIVE says so; until when it waits if not yet.
+    pub(crate) fn on_silence(this: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
         let id = {
             let inner = this.inner.lock();
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
             if !ours || !inner.keeps_alive() {
-                return;
+                return None;
             }
             let (idle, patience) = inner.keep_alive_ms();
-            let [idle, patience] = [idle, patience].map(|ms| u64::from(ms) * 1_000_000);
-            if silence.ns < idle + patience || silence.asked < patience {
-                return;
+            if let Some(end) = silence.waits_until(idle, patience) {
+                return Some(end);
             }
             inner.chan.id()
         };
         if let Some(id) = id {
             Sock::run_out(this, id);
         }
+        None
     }
 
     /// The program sends from now on, until what is returned is dropped: with TCP_USER_TIMEOUT it is looked at

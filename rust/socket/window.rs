@@ -85,16 +85,16 @@ impl Sock {
     }
 
     /// SO_RCVBUF may have changed: a window that is larger than it allows is asked back, used or not, unless a program
-    /// maps it; the next one is not larger. Takes the link's and the socket's lock.
-    pub(super) fn rcvbuf_changed(this: &Arc<Self>) {
+    /// maps it; the next one is not larger. So is one that the peer does not know of yet. Takes the link's and the
+    /// socket's lock. Sleeps.
+    pub(crate) fn rcvbuf_changed(this: &Arc<Self>) {
         let most = this.most_window();
         {
             let mut inner = this.inner.lock();
             let inner = &mut *inner;
             let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_mapped();
             let goes = inner.ring.is_none() && !inner.released;
-            if !goes || !inner.window.as_ref().is_some_and(larger) || !this.take_window_back(inner)
-            {
+            if !goes || !inner.window.as_ref().is_some_and(larger) || !this.revoke(inner) {
                 return;
             }
         }
@@ -103,8 +103,13 @@ impl Sock {
         this.host.watch_deadline(this);
     }
 
-    /// Asks the peer to give the window back, in time. False when it was not asked just now.
+    /// Asks the peer to give the window back, in time. False when it was not asked just now, as when it does not know
+    /// of it yet: who has asked for a window gets to use it.
     pub(super) fn take_window_back(&self, inner: &mut Inner) -> bool {
+        !inner.chan.is_some_and(Channel::grant_waits) && self.revoke(inner)
+    }
+
+    fn revoke(&self, inner: &mut Inner) -> bool {
         let asked = inner.chan.with(Channel::revoke).unwrap_or(false);
         if asked {
             inner.deadline = Some(now_ns().saturating_add(GIVE_BACK_NS));

@@ -297,7 +297,10 @@ impl Pool {
             kept
         };
         drop(terms);
-        if !kept {
+        if kept {
+            // Whoever set it meanwhile has found no window.
+            Sock::rcvbuf_changed(sock);
+        } else {
             window.retire();
         }
         Some(kept)

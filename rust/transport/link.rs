@@ -41,6 +41,7 @@ use crate::pr_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
+use crate::proto::pulse::Pulse;
 use crate::proto::roster::Line;
 use crate::proto::wire::Header;
 use crate::proto::Violation;
@@ -91,20 +92,6 @@ pub(crate) struct Link {
     barred: Atomic<usize>,
     /// The completion queue has failed, or the queue pair.
     pub(super) broken: Atomic<bool>,
-    /// Something has arrived since the last beat.
-    pub(super) heard: Atomic<bool>,
-    /// When the peer was first asked of all times that it has not answered, in nanoseconds of the monotonic clock;
-    /// 0: it has answered.
-    asked_since: Atomic<u64>,
-    /// When the next beat is due, in nanoseconds of the monotonic clock.
-    beat_due: Atomic<u64>,
-    /// After how many milliseconds of silence sockets with SO_KEEPALIVE want the peer to be asked; 0: there was
-    /// none.
-    keep_ms: Atomic<u32>,
-    /// After how many the least patient of them takes the peer for gone; 0: there was none.
-    gone_ms: Atomic<u32>,
-    /// The last beat that something had arrived before, in nanoseconds of the monotonic clock.
-    heard_at: Atomic<u64>,
     /// How often a sender found no room since a further link was last thought of.
     pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
@@ -215,6 +202,8 @@ pub(super) struct Tx {
     pub(super) replies: KVec<Header>,
     /// How many links of ours the peer takes.
     peer_takes: u32,
+    /// Whether the peer is still there.
+    pub(super) pulse: Pulse,
     /// A sign of life is asked of the peer: of its device,
     pub(super) probing: bool,
     /// of itself,
@@ -223,15 +212,6 @@ pub(super) struct Tx {
     pub(super) answering: bool,
     /// A registration waits until nothing is under way; see [`Tx::settle_first`].
     pub(super) settling: bool,
-}
-
-/// For how long nothing has come from a peer, in nanoseconds.
-#[derive(Clone, Copy)]
-pub(crate) struct Silence {
-    /// In all.
-    pub(crate) ns: u64,
-    /// Since it was asked whether it is there.
-    pub(crate) asked: u64,
 }
 
 /// How much a link has to send.
@@ -271,6 +251,7 @@ impl Tx {
             self.was_up = true;
             self.flow = Some(terms.flow);
             self.peer_takes = terms.links;
+            self.pulse.hear();
         }
         connecting
     }
@@ -306,12 +287,6 @@ impl Link {
                 watched: Atomic::new(0),
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
-                heard: Atomic::new(true),
-                asked_since: Atomic::new(0),
-                beat_due: Atomic::new(0),
-                keep_ms: Atomic::new(0),
-                gone_ms: Atomic::new(0),
-                heard_at: Atomic::new(task::now_ns()),
                 short: Atomic::new(0),
                 patience: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -343,6 +318,7 @@ impl Link {
                     bulk_chunk: 0,
                     replies: KVec::new(),
                     peer_takes: 1,
+                    pulse: Pulse::new(task::now_ns()),
                     probing: false,
                     asking: false,
                     answering: false,
@@ -506,85 +482,6 @@ impl Link {
             self.short.store(0, Relaxed);
         }
         short
-    }
-
-    /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence, and to hear when
-    /// there is no answer for another `patience` milliseconds. The shortest times that were ever asked for hold as
-    /// long as the link. Sleeps.
-    pub(crate) fn ask_after(&self, ms: u32, patience: u32) {
-        let sooner = lower(&self.gone_ms, ms.saturating_add(patience));
-        if lower(&self.keep_ms, ms) || sooner {
-            self.beat_due.store(0, Relaxed);
-            self.host.watch_links_now();
-        }
-    }
-
-    /// How often it is looked whether the peer is there, in milliseconds; 0: never.
-    fn beat_ms(&self) -> u32 {
-        match (params::HEARTBEAT_MS.get(), self.keep_ms.load(Relaxed)) {
-            (all, 0) => all,
-            (0, keep) => keep,
-            (all, keep) => all.min(keep),
-        }
-    }
-
-    /// Looks whether the peer is there, if it is time for that at `now`: asks it if nothing has arrived since the
-    /// last time, and ends the link if it has not answered for long. When to look again, if at all; all in
-    /// nanoseconds of the monotonic clock.
-    pub(crate) fn beat(self: &Arc<Self>, now: u64) -> Option<u64> {
-        let every = self.beat_ms();
-        let state = self.state();
-        if every == 0 || matches!(state, LinkState::Down) {
-            return None;
-        }
-        let period = u64::from(every) * 1_000_000;
-        let due = self.beat_due.load(Relaxed);
-        // Links that are due at about the same time are looked at together; what is later than a period was set for
-        // a longer one.
-        if now.saturating_add(period / 8) < due && due <= now.saturating_add(period) {
-            return Some(due);
-        }
-        let due = now.saturating_add(period);
-        self.beat_due.store(due, Relaxed);
-        if matches!(state, LinkState::Connecting) {
-            return Some(due);
-        }
-        // Nobody needs a peer on a link without channels, which is about to end.
-        if self.heard.xchg(false, Full) || self.channels() == 0 {
-            self.asked_since.store(0, Relaxed);
-            self.heard_at.store(now, Relaxed);
-            return Some(due);
-        }
-        let since = match self.asked_since.load(Relaxed) {
-            0 => now,
-            since => since,
-        };
-        self.asked_since.store(since, Relaxed);
-        let asked = now.saturating_sub(since);
-        if asked >= u64::from(params::DEAD_MS.get()) * 1_000_000 {
-            self.fail_loud(Failure::TimedOut, "its peer does not answer");
-            return None;
-        }
-        self.tx.lock().asking = true;
-        self.transmit();
-        let gone = u64::from(self.gone_ms.load(Relaxed)) * 1_000_000;
-        if gone == 0 {
-            return Some(due);
-        }
-        let heard = self.heard_at.load(Relaxed);
-        let silence = now.saturating_sub(heard);
-        if silence >= gone {
-            let silence = Silence { ns: silence, asked };
-            self.host.tell_silence(self, silence);
-        }
-        // When the next one may be told: the peer of a link that was silent for long may just have been asked.
-        let ends = [heard, since].map(|from| from.saturating_add(gone));
-        let due = ends
-            .into_iter()
-            .filter(|end| *end > now)
-            .fold(due, u64::min);
-        self.beat_due.store(due, Relaxed);
-        Some(due)
     }
 
     /// The peer's terms, on the side that accepts.
@@ -822,18 +719,6 @@ impl WorkItem<2> for Link {
     fn run(link: Arc<Link>) {
         fault::asynchronous(|| link.take_down());
     }
-}
-
-/// Makes `least` `ms` if it was 0 or more than that; whether it was.
-fn lower(least: &Atomic<u32>, ms: u32) -> bool {
-    let mut now = least.load(Relaxed);
-    while now == 0 || ms < now {
-        match least.cmpxchg(now, ms, Relaxed) {
-            Ok(_) => return true,
-            Err(other) => now = other,
-        }
-    }
-    false
 }
 
 /// What our side of a link says of itself.

@@ -319,8 +319,8 @@ impl Link {
             };
             flow.arrived(h.link_credit)?;
             tx.answering |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
+            tx.pulse.hear();
         }
-        self.heard.store(true, Relaxed);
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => Ok(()),
             // A link carries what its maker opens.

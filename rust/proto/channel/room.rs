@@ -44,11 +44,10 @@ impl Channel {
     }
 
     /// Asks the peer to stop writing into our window; [`Event::Revoked`] tells when it has. False
-    /// when there is none, or the peer does not know of it yet, was asked already, or writes no more in
-    /// any case.
+    /// when there is none, or the peer was asked already, or writes no more in any case. While the grant
+    /// waits ([`Channel::grant_waits`]), the question leaves behind it.
     pub fn revoke(&mut self) -> bool {
-        let known = self.window.is_some() && self.want & WANT_GRANT == 0;
-        let asks = known && !self.revoking() && !self.read_ended();
+        let asks = self.window.is_some() && !self.revoking() && !self.read_ended();
         if asks {
             self.say(WANT_REVOKE);
         }

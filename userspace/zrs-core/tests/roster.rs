@@ -91,7 +91,10 @@ fn seats_and_lines_are_those_of_a_model() {
             }
             for (who, seat) in &model.seated {
                 assert_eq!(roster.get(*who, *seat), Some(&who.q));
+                assert_eq!(roster.at(*seat as usize), Some(&who.q));
             }
+            let taken = (0..roster.seats() + 2).filter(|seat| roster.at(*seat).is_some());
+            assert_eq!(taken.count(), model.seated.len());
         }
         let mut left: Vec<_> = roster.drain().map(|(who, _)| who).collect();
         left.sort_by_key(|who| who.q);

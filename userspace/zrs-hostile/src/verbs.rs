@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::zeroed;
 use std::net::SocketAddrV4;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
@@ -350,6 +350,14 @@ fn check_errno(rc: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Sets SO_RCVBUF of a socket.
+pub fn set_rcvbuf(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let (fd, len) = (socket.as_fd().as_raw_fd(), size_of_val(&bytes) as u32);
+    let value = (&raw const bytes).cast();
+    // SAFETY: the value is there, and that long, for the call.
+    check_errno(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, value, len) })
 }
 
 /// SIGALRM after `seconds` ends the process.

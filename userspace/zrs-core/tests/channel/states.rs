@@ -431,17 +431,17 @@ fn accept_goes_first() {
     assert_eq!(said, [Type::Accept, Type::Reset]);
 }
 
-/// Several things at once leave in an order that the peer can follow, each once. A window is
-/// offered or asked back, not both.
+/// Several things at once leave in an order that the peer can follow, each once. A window that is
+/// offered and asked back is offered first.
 // rows: L2 C6
 #[test]
 fn order_of_control() {
-    for (window, word) in [(false, Type::WindowGrant), (true, Type::WindowRevoke)] {
-        order_of_control_with(window, word);
+    for window in [false, true] {
+        order_of_control_with(window);
     }
 }
 
-fn order_of_control_with(window: bool, word: Type) {
+fn order_of_control_with(window: bool) {
     let (mut a, mut b) = pair();
     lease(&mut b, &mut a, 65536, 0, 1);
     if window {
@@ -451,7 +451,7 @@ fn order_of_control_with(window: bool, word: Type) {
     tell(&mut b, &mut a); // a: Revoked
     assert_eq!(a.plan(1 << 20, true), Plan::Wait); // a: WindowRequest
     assert_eq!(a.grant(65536, 0, 1), !window); // a: WindowGrant
-    assert_eq!(a.revoke(), window); // a: WindowRevoke
+    assert!(a.revoke()); // a: WindowRevoke
     for _ in 0..LIMITS.msgs / 4 {
         let data = small(&mut b, 1);
         assert_eq!(a.on_message(&data), Ok(Event::Data));
@@ -464,11 +464,16 @@ fn order_of_control_with(window: bool, word: Type) {
     // The credit went with the first of them.
     let order = [
         Type::Revoked,
-        word,
+        Type::WindowGrant,
+        Type::WindowRevoke,
         Type::WindowRequest,
         Type::Fin,
         Type::End,
     ];
+    let order = order.into_iter();
+    let order: Vec<Type> = order
+        .filter(|kind| *kind != Type::WindowGrant || !window)
+        .collect();
     assert_eq!(kinds, order);
     assert!(said.iter().all(|h| h.credit.msgs == LIMITS.msgs / 4));
     for h in &said {

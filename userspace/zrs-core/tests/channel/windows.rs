@@ -384,17 +384,33 @@ fn each_lease_counts_from_nothing() {
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 }
 
-/// The peer is not asked for what it has not heard of; and for what it has not used, it is.
-// rows: Z3
+/// The peer is asked for what it has not used; and for what it has not heard of, behind the grant.
+// rows: Z3 C5
 #[test]
 fn revoked_at_once() {
     let (mut a, mut b) = pair();
-    assert!(b.grant(65536, 0, 1));
-    assert!(!b.revoke() && !b.revoking());
-    assert_eq!(tell(&mut b, &mut a), [Event::Room]);
-    assert!(b.revoke() && b.revoking());
-    assert_eq!(tell(&mut b, &mut a), [Event::Room]);
-    assert_eq!(tell(&mut a, &mut b), [Event::Revoked]);
+    for (size, lease, waits) in [(131_072, 1, false), (65_536, 2, true), (65_536, 3, false)] {
+        assert!(b.grant(size, 0, 1) && b.grant_waits());
+        if !waits {
+            assert_eq!(tell(&mut b, &mut a), [Event::Room]);
+            assert_eq!(a.peer_window_size(), Some(size));
+        }
+        assert_eq!(b.grant_waits(), waits);
+        assert!(b.revoke() && b.revoking());
+        assert!(!b.revoke(), "once");
+        assert!(!b.grant(65_536, 0, 1), "it is the peer's");
+        if waits {
+            let grant = say_a(&mut b, Type::WindowGrant);
+            assert_eq!((grant.arg1, grant.lease), (size, lease));
+            assert_eq!(a.on_message(&grant), Ok(Event::Room));
+            assert_eq!(a.peer_window_size(), Some(size));
+        }
+        let revoke = say_a(&mut b, Type::WindowRevoke);
+        assert_eq!(revoke.lease, lease);
+        assert_eq!(a.on_message(&revoke), Ok(Event::Room));
+        assert_eq!(a.peer_window_size(), None);
+        assert_eq!(tell(&mut a, &mut b), [Event::Revoked]);
+    }
 }
 
 /// A peer that sends no more gives nothing back: nobody waits for that.

@@ -2,15 +2,18 @@
 //! Taking all windows, and what becomes of one that is asked back.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-use zrs_core::wire::Type;
+use zrs_core::channel::WINDOW_MIN;
+use zrs_core::wire::{Header, Type};
+use zrs_core::ChanId;
 
 use super::resource::honest;
 use super::{ensure, slow, whole, Case};
-use crate::peer::{said, Chan, Peer, Window};
-use crate::verbs::Op;
+use crate::peer::{said, Chan, Peer, Window, CREDIT};
+use crate::verbs::{set_rcvbuf, Op};
 use crate::world::{expect_end, Outcome, Victim, World};
 
 /// Opens channels and takes windows until one of them is asked back: all channels, the last of which
@@ -107,8 +110,69 @@ fn kept(w: &mut World) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
+/// SO_RCVBUF is set while a grant waits for the link credit that we keep back: the window is asked back behind the
+/// grant, and the next one is smaller. (The sweep of the link table, which asks back what is idle, is not to come meanwhile.)
+fn rcvbuf(w: &mut World) -> Outcome {
+    let (mut peer, mut chan, stream, _victim) = w.channel()?;
+    let before = w.stats()?;
+    let credit = peer.credit_told();
+    let send = |peer: &mut Peer, mut h: Header| {
+        h.link_credit = credit;
+        peer.send_as_is(&h.encode(), &[])
+    };
+    peer.gives_credit = false;
+    // Each earns a Reset, until the module has no credit but for a word on its own.
+    let nobody = ChanId {
+        q: u32::MAX,
+        gen: 1,
+    };
+    for q in 0..2 * CREDIT {
+        let me = ChanId {
+            q: (1 << 20) | q,
+            gen: 1,
+        };
+        send(&mut peer, Header::new(Type::WindowRequest, nobody, me))?;
+    }
+    let spent = credit.wrapping_add(CREDIT - 1);
+    peer.wait(w.limit(10), |p| (p.credit_told() >= spent).then_some(()))?;
+    send(&mut peer, chan.header(Type::WindowRequest))?;
+    let leased = peer.wait(w.limit(10), |_| match stream.info() {
+        Ok(info) if info.window == 0 => None,
+        info => Some(info.map(|info| info.window)),
+    })??;
+    ensure(leased > u64::from(WINDOW_MIN), "the window is small anyway")?;
+    set_rcvbuf(stream.as_fd(), WINDOW_MIN)?;
+    while peer.has_message()? {
+        let (h, _) = peer.recv(w.limit(10))?;
+        ensure(h.kind == Type::Reset, &format!("{:?} has come", h.kind))?;
+    }
+    peer.gives_credit = true;
+    let mut next = || loop {
+        let (h, _) = peer.recv(w.limit(10))?;
+        if h.dst == chan.local {
+            return Ok::<_, io::Error>(h);
+        }
+    };
+    let (grant, revoke) = (next()?, next()?);
+    ensure(
+        grant.kind == Type::WindowGrant && u64::from(grant.arg1) == leased,
+        "another window was granted",
+    )?;
+    ensure(
+        revoke.kind == Type::WindowRevoke && revoke.lease == grant.lease,
+        &format!("{:?}: it was not asked back", revoke.kind),
+    )?;
+    let mut revoked = chan.header(Type::Revoked);
+    revoked.arg0 = grant.lease;
+    peer.send(revoked, &[])?;
+    let window = peer.get_window(&mut chan, w.limit(10))?;
+    ensure(window.size == WINDOW_MIN, "the next one is not smaller")?;
+    w.expect_alive(&mut peer, &before)
+}
+
 pub const CASES: &[Case] = &[
     whole("windows/all", all),
+    whole("windows/rcvbuf", rcvbuf),
     whole("windows/stale-key", stale_key),
     slow("windows/kept", kept),
 ];
