@@ -82,9 +82,9 @@ uint_param!(
     "bytes in one send from which pages are pinned, not copied (default 16384)"
 );
 uint_param!(
-    /// How long a connect may take, in milliseconds.
+    /// How long a connect waits for the peer's answer, in milliseconds.
     CONNECT_TIMEOUT_MS, "connect_timeout_ms", 1000,
-    "decision time of a connect, milliseconds (default 1000)"
+    "how long a connect waits for the peer's answer, milliseconds (default 1000)"
 );
 uint_param!(
     /// For how long a blocking call looks for what it waits for before it sleeps, in microseconds, where

@@ -197,10 +197,11 @@ impl PinnedPages {
             len: 0,
         };
         while copy.len < max {
-            let page = match Page::alloc_page(GFP_KERNEL_ACCOUNT) {
+            let made = points::PAGES.check();
+            let page = match made.and_then(|()| Ok(Page::alloc_page(GFP_KERNEL_ACCOUNT)?)) {
                 Ok(page) => page,
                 Err(_) if copy.len > 0 => break,
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(e),
             };
             let want = (max - copy.len).min(PAGE_SIZE);
             // SAFETY: the page is ours alone and has room for `want` bytes; the iterator is valid.

@@ -34,6 +34,9 @@ pub const TCP_FASTOPEN: i32 = 23;
 /// How much that is not sent yet makes the socket unwritable.
 pub const TCP_NOTSENT_LOWAT: i32 = 25;
 
+/// The longest try of a connect, in milliseconds.
+const TRY_MOST_MS: u32 = 120_000;
+
 /// What a value has to be.
 #[derive(Clone, Copy)]
 enum Rule {
@@ -124,6 +127,20 @@ impl Options {
             limit => limit.saturating_sub(idle).max(interval),
         };
         (idle, patience)
+    }
+
+    /// The longest that connect() takes, in milliseconds, as TCP reckons it: a second for the first try and twice as
+    /// long for each of TCP_SYNCNT further ones, but no more than two minutes each; TCP_USER_TIMEOUT if that is less.
+    pub fn connect_ms(&self) -> u32 {
+        let value = |name| self.get(name).unwrap_or(0).unsigned_abs();
+        let tries = 0..=value(TCP_SYNCNT);
+        let ms = tries
+            .map(|n| 1000_u32.saturating_mul(2_u32.saturating_pow(n)))
+            .fold(0_u32, |sum, ms| sum.saturating_add(ms.min(TRY_MOST_MS)));
+        match value(TCP_USER_TIMEOUT) {
+            0 => ms,
+            limit => limit.min(ms),
+        }
     }
 
     /// Option `name`; `None`: there is none of that number.

@@ -237,12 +237,13 @@ impl Sock {
         Sock::settle(this);
         this.take_connection(addr)?;
         let limits = Sock::limits_of(&sk);
+        let answer_ms = params::CONNECT_TIMEOUT_MS.get();
         let promise = {
             let mut inner = this.inner.lock();
             inner.remote = addr;
             inner.untold = true;
             inner.attempt = inner.attempt.wrapping_add(1);
-            inner.again = Again::default();
+            inner.again = Again::new(now_ns(), answer_ms, inner.connect_ms());
             let before = core::mem::replace(&mut inner.limits, limits);
             // One for other limits may be left.
             (before != limits).then(|| inner.small_promise.take())
@@ -301,9 +302,6 @@ impl Sock {
             Channel::connect(id, local.port, remote.port, limits)
         })?;
         let id = chan.id().unwrap_or_default();
-        let most = params::CONNECT_TIMEOUT_MS.get();
-        let most = this.user_timeout_ms().map_or(most, |ms| ms.min(most));
-        let timeout = u64::from(most) * 1_000_000;
         let bind_to = (!local.ip.is_any()).then_some(local.ip);
         let link = Host::link_to(&this.host, &this.net, bind_to, remote.ip)?;
         let released = {
@@ -326,9 +324,7 @@ impl Sock {
                 inner.tx_mark = (0, 0);
                 inner.patience.forget();
                 inner.link = Some(link.clone());
-                if inner.deadline.is_none() {
-                    inner.deadline = Some(now_ns().saturating_add(timeout));
-                }
+                inner.deadline = Some(inner.again.deadline());
                 false
             }
         };
@@ -387,6 +383,9 @@ impl Sock {
             }
             let again =
                 inner.again.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
+            if again {
+                inner.deadline = Some(inner.again.deadline());
+            }
             let over = inner
                 .deadline
                 .take_if(|deadline| *deadline <= now)
@@ -449,6 +448,9 @@ impl Sock {
             };
             let again = opening && *tries < chance.most() && !inner.released;
             *tries += u8::from(again);
+            if again {
+                inner.again.moved(now_ns());
+            }
             // Of a peer that does not answer any more hears who has asked for it; others find their connection
             // broken, as by anything else.
             let why = match why {

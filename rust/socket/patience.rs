@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections whose peer takes too long, by SO_KEEPALIVE and TCP_USER_TIMEOUT.
+//! Connections whose peer takes too long, by SO_KEEPALIVE, TCP_USER_TIMEOUT and, of connect(), TCP_SYNCNT.
 //!
 //! The link asks its peer whether it is there, for all of its sockets; each socket has its own time after which
 //! no answer ends it. Whether what a socket has sent was acknowledged is looked at while it sends.
@@ -13,6 +13,7 @@ use kernel::sync::Arc;
 use super::{report_failure, Inner, Sock};
 use crate::kern::task::now_ns;
 use crate::proto::channel::Failure;
+use crate::proto::options::Options;
 use crate::proto::pulse::Silence;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
@@ -33,20 +34,24 @@ impl Inner {
     }
 
     fn keep_alive_ms(&self) -> (u32, u32) {
-        let options = self.options.as_deref().copied().unwrap_or_default();
-        options.keep_alive_ms()
+        self.options().keep_alive_ms()
+    }
+
+    /// The longest that connect() takes, in milliseconds.
+    pub(super) fn connect_ms(&self) -> u32 {
+        self.options().connect_ms()
+    }
+
+    fn options(&self) -> Options {
+        self.options.as_deref().copied().unwrap_or_default()
     }
 }
 
 impl Sock {
-    /// TCP_USER_TIMEOUT in milliseconds; `None`: there is none.
-    pub(super) fn user_timeout_ms(&self) -> Option<u32> {
-        let ms = self.user_ms.load(Relaxed);
-        (ms > 0).then_some(ms)
-    }
-
+    /// TCP_USER_TIMEOUT in nanoseconds; `None`: there is none.
     fn user_timeout_ns(&self) -> Option<u64> {
-        self.user_timeout_ms().map(|ms| u64::from(ms) * 1_000_000)
+        let ms = self.user_ms.load(Relaxed);
+        (ms > 0).then(|| u64::from(ms) * 1_000_000)
     }
 
     /// Whether the program has asked for a time after which a peer that does not answer is gone.

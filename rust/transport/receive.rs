@@ -461,7 +461,10 @@ fn deliver(
             Sock::opened(inner, local);
             sock.wake_state_in(inner);
         }
-        Event::Busy => inner.again.refused(task::now_ns()),
+        Event::Busy => {
+            inner.again.refused(task::now_ns());
+            inner.deadline = Some(inner.again.deadline());
+        }
         Event::Failed => {
             report_failure(inner);
             sock.wake_state_in(inner);

@@ -33,6 +33,8 @@ points! {
     MAP = c"fail_map", ENOMEM;
     /// Pinning a program's pages.
     PIN = c"fail_pin", ENOMEM;
+    /// Making a page for a copy of what a program sends.
+    PAGES = c"fail_pages", ENOMEM;
     /// Making memory that is shared with programs.
     SHARE = c"fail_share", ENOMEM;
     /// Arming a completion queue.

@@ -8,13 +8,14 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-check_lines A zrs-selftest backlog --local "$ADDR_A" --limit "$((150 * SCALE))"
+# One waits for longer than connect_timeout_ms, in which the peer is to answer.
+check_lines A zrs-selftest backlog --local "$ADDR_A" --waits 8000 --limit "$((150 * SCALE))"
 check "nothing is left" zrs_idle
 
 # No link ends between the parts.
 start kept A holding zrs-selftest hold --what socket || ktap_bail "a socket in A"
 start full B holding zrs-selftest hold --what full --addr "$ADDR_B:7000" || ktap_bail "a full backlog"
-check_lines A zrs-selftest refused "$ADDR_B:7000" --errno ETIMEDOUT
+check_lines A zrs-selftest refused "$ADDR_B:7000" --errno ETIMEDOUT --syncnt 1
 
 # entries N: so many channels. The full one has two: both ends are in this machine.
 entries() { [ "$(zrs links --json | tr ',{}' '\n' | sed -n 's/^"entries"://p')" = "$1" ]; }
@@ -30,8 +31,8 @@ within "three wait" entries 5
 for i in 1 2 3; do stop "caller$i"; done
 within "killed while they wait: their channels are gone" entries 2
 
-# The module's peer is gone while one waits: the time is over, or the link is.
-start caller A "" zrs-selftest refused "$ADDR_B:7000" --errno ETIMEDOUT,ECONNRESET,EHOSTUNREACH,ENETUNREACH
+# The module's peer is gone while one waits that has hours: the time for an answer is over, or the link is.
+start caller A "" zrs-selftest refused "$ADDR_B:7000" --errno ETIMEDOUT,ECONNRESET,EHOSTUNREACH,ENETUNREACH --syncnt 127
 within "one waits" entries 3
 check "the network is cut" ip -n zrsB link set vb down
 check_ended "connect() ends" caller 60

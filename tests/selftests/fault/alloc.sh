@@ -1,6 +1,6 @@
 #!/bin/bash
 # Each call with its Nth allocation, copy or verb failing: a documented errno, and it works after.
-# rows: B9 B11
+# rows: Z4 B9 B11
 # debug: only
 # params: pool_mib=4 window_kib=256 blocks=128 link_credit=32
 # timeout: 90

@@ -132,3 +132,25 @@ fn keep_alive_times() {
     ];
     assert_eq!(of(&most), (32_767_000, 4_161_409_000));
 }
+
+// For how long connect() goes on where the backlog is full.
+// rows: Z1 E5
+#[test]
+fn connect_times() {
+    let of = |values: &[(i32, i32)]| {
+        let mut options = Options::default();
+        for &(name, value) in values {
+            assert_eq!(options.set(name, value, true), Ok(()));
+        }
+        options.connect_ms()
+    };
+    assert_eq!(of(&[]), 127_000);
+    for (count, seconds) in [(1, 3), (2, 7), (5, 63), (6, 127), (7, 247), (127, 14_647)] {
+        assert_eq!(of(&[(TCP_SYNCNT, count)]), seconds * 1000, "{count}");
+    }
+    assert_eq!(of(&[(TCP_USER_TIMEOUT, 1)]), 1);
+    assert_eq!(of(&[(TCP_USER_TIMEOUT, 126_999)]), 126_999);
+    assert_eq!(of(&[(TCP_USER_TIMEOUT, i32::MAX)]), 127_000, "the sooner");
+    let both = [(TCP_SYNCNT, 127), (TCP_USER_TIMEOUT, 5_000_000)];
+    assert_eq!(of(&both), 5_000_000);
+}

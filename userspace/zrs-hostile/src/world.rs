@@ -144,10 +144,18 @@ impl World {
 
     /// A program at the module's host connects to us.
     pub fn caller(&self) -> JoinHandle<io::Result<Stream>> {
+        self.caller_with(Stream::connect)
+    }
+
+    /// One that connects by this.
+    pub fn caller_with(
+        &self,
+        connect: fn(SocketAddrV4) -> io::Result<Stream>,
+    ) -> JoinHandle<io::Result<Stream>> {
         let (net, limit) = (self.net.clone(), self.limit(10));
         let to = SocketAddrV4::new(self.local, 7000);
         thread::spawn(move || {
-            let stream = in_net(&net, || Stream::connect(to))?;
+            let stream = in_net(&net, || connect(to))?;
             stream.set_read_timeout(Some(limit))?;
             stream.set_write_timeout(Some(limit))?;
             Ok(stream)

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use libc::{
-    EAGAIN, ECONNREFUSED, EINPROGRESS, ETIMEDOUT, IPPROTO_TCP, POLLERR, POLLOUT, TCP_USER_TIMEOUT,
+    c_int, EAGAIN, ECONNREFUSED, EINPROGRESS, ETIMEDOUT, IPPROTO_TCP, POLLERR, POLLOUT, TCP_SYNCNT,
+    TCP_USER_TIMEOUT,
 };
 
 use crate::checks::Checks;
@@ -20,6 +21,9 @@ pub struct Args {
     /// An address of this host: both ends are here
     #[arg(long, value_name = "ADDR")]
     local: Ipv4Addr,
+    /// For so long at least a connect waits for room, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = FULL)]
+    waits: u32,
 }
 
 /// Nothing takes longer, in milliseconds.
@@ -118,7 +122,7 @@ fn blocking(args: &Args, checks: &mut Checks) -> Option<()> {
 fn nonblocking(args: &Args, checks: &mut Checks) -> Option<()> {
     let full = checks.need("a full backlog", Full::new(args))?;
     let fd = checks.need("connect without waiting", starting(full.addr))?;
-    let events = raw::poll(&fd, POLLOUT, FULL as i32);
+    let events = raw::poll(&fd, POLLOUT, args.waits as i32);
     checks.eq("poll() sees nothing while it is full", events, Ok(0));
     let accepted = checks.need("accept", full.accept())?;
     let events = raw::poll(&fd, POLLOUT, SOON);
@@ -148,29 +152,45 @@ fn refused(args: &Args, checks: &mut Checks) -> Option<()> {
 
 fn timed_out(args: &Args, checks: &mut Checks) -> Option<()> {
     let full = checks.need("a full backlog", Full::new(args))?;
-    let limited = || {
-        let fd = raw::stream()?;
-        let ms = 1500_i32.to_ne_bytes();
-        raw::setsockopt(&fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms)?;
-        Ok(fd)
-    };
-    let fd = checks.need("TCP_USER_TIMEOUT", limited())?;
-    let result = raw::connect(&fd, full.addr);
-    checks.errno("connect() when the time is over", result, &[ETIMEDOUT]);
-    let first = fd;
-    let fd = checks.need("TCP_USER_TIMEOUT", limited())?;
-    checks.need("do not wait", raw::set_nonblocking(&fd, true))?;
-    let result = raw::connect(&fd, full.addr);
-    checks.errno("connect() without waiting", result, &[EINPROGRESS]);
-    let events = raw::poll(&fd, POLLOUT, SOON).map(|e| e & (POLLOUT | POLLERR));
-    checks.eq("its time is over", events, Ok(POLLOUT | POLLERR));
-    checks.eq("SO_ERROR", raw::so_error(&fd), Ok(Errno(ETIMEDOUT)));
+    let first = over(checks, &full, "TCP_USER_TIMEOUT", TCP_USER_TIMEOUT, 1500)?;
+    // Two tries, for a second and for two.
+    over(checks, &full, "TCP_SYNCNT", TCP_SYNCNT, 1)?;
     // The socket can be used again.
     let accepted = checks.need("accept", full.accept())?;
     let again = raw::connect(&first, full.addr);
     checks.eq("connect() of the same socket", again, Ok(()));
     drop(accepted);
     Some(())
+}
+
+/// The time of sockets with `option`, which is called `name`, is over. One that has waited for that comes back.
+fn over(
+    checks: &mut Checks,
+    full: &Full,
+    name: &str,
+    option: c_int,
+    value: i32,
+) -> Option<OwnedFd> {
+    let limited = || {
+        let fd = raw::stream()?;
+        raw::setsockopt(&fd, IPPROTO_TCP, option, &value.to_ne_bytes())?;
+        Ok(fd)
+    };
+    let first = checks.need(name, limited())?;
+    let result = raw::connect(&first, full.addr);
+    let what = format!("{name}: connect() when the time is over");
+    checks.errno(&what, result, &[ETIMEDOUT]);
+    let fd = checks.need(name, limited())?;
+    checks.need("do not wait", raw::set_nonblocking(&fd, true))?;
+    let result = raw::connect(&fd, full.addr);
+    let what = format!("{name}: connect() without waiting");
+    checks.errno(&what, result, &[EINPROGRESS]);
+    let events = raw::poll(&fd, POLLOUT, SOON).map(|e| e & (POLLOUT | POLLERR));
+    let what = format!("{name}: its time is over");
+    checks.eq(&what, events, Ok(POLLOUT | POLLERR));
+    let error = raw::so_error(&fd);
+    checks.eq(&format!("{name}: SO_ERROR"), error, Ok(Errno(ETIMEDOUT)));
+    Some(first)
 }
 
 /// Those who do not wait any longer are nobody's connection.

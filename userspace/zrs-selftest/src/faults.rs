@@ -3,6 +3,7 @@
 //! one process with both hosts' network namespaces, on a kernel with fault injection.
 
 mod calls;
+mod copying;
 mod errnos;
 mod events;
 mod knobs;

@@ -2,10 +2,11 @@
 //! A connect that must fail.
 
 use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use crate::checks::Checks;
-use crate::raw::{self, Errno};
+use crate::raw::{self, Errno, Result};
 
 /// Connect, expecting an errno, in time, blocking and non-blocking
 #[derive(clap::Args)]
@@ -18,6 +19,19 @@ pub struct Args {
     /// The longest it may take, each way
     #[arg(long, value_name = "MS")]
     within_ms: Option<u64>,
+    /// TCP_SYNCNT, the number of tries
+    #[arg(long, value_name = "N")]
+    syncnt: Option<i32>,
+}
+
+impl Args {
+    fn socket(&self) -> Result<OwnedFd> {
+        let fd = raw::stream()?;
+        if let Some(n) = self.syncnt {
+            raw::setsockopt(&fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, &n.to_ne_bytes())?;
+        }
+        Ok(fd)
+    }
 }
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -33,14 +47,14 @@ pub fn run(args: &Args, checks: &mut Checks) {
         }
     };
 
-    let Some(fd) = checks.need("socket", raw::stream()) else {
+    let Some(fd) = checks.need("socket", args.socket()) else {
         return;
     };
     let start = Instant::now();
     checks.errno("blocking connect", raw::connect(&fd, args.addr), &expected);
     in_time(checks, "blocking", start);
 
-    let Some(fd) = checks.need("socket", raw::stream()) else {
+    let Some(fd) = checks.need("socket", args.socket()) else {
         return;
     };
     checks.need("set O_NONBLOCK", raw::set_nonblocking(&fd, true));

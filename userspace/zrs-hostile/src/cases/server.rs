@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The module connects to us.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::thread::{sleep, JoinHandle};
+use std::time::{Duration, Instant};
 
+use zrs::Stream;
 use zrs_core::wire::{Header, Hello, Refusal, Type};
 use zrs_core::ChanId;
 
@@ -154,10 +157,67 @@ fn gone_before_the_answer(w: &mut World, after_connect: bool) -> Outcome {
     expect_errno(joined(caller), &[libc::ECONNRESET])
 }
 
-/// The backlog is full, `times` times or for ever.
-fn busy(w: &mut World, times: Option<u32>) -> Outcome {
+/// The backlog is full, twice.
+fn busy_twice(w: &mut World) -> Outcome {
     let server = w.serve()?;
     let caller = w.caller();
+    let mut peer = w.take_link(&server)?;
+    let before = w.stats()?;
+    let first = peer.take_connect(w.limit(10))?;
+    let again = busy(w, &mut peer, &first, 2)?;
+    peer.say_accept(&again)?;
+    joined(caller)?;
+    w.expect_alive(&mut peer, &before)
+}
+
+/// The backlog is full, and then nothing is heard any more: that the peer has answered does not make the module wait for
+/// longer than `connect_timeout_ms`, 5 s.
+fn busy_then_silent(w: &mut World) -> Outcome {
+    let server = w.serve()?;
+    let caller = w.caller();
+    let mut peer = w.take_link(&server)?;
+    let before = w.stats()?;
+    let first = peer.take_connect(w.limit(10))?;
+    let again = busy(w, &mut peer, &first, 3)?;
+    timed_out(w, caller)?;
+    peer.say_accept(&again)?;
+    peer.expect(Type::Reset, w.limit(10))?;
+    w.expect_alive(&mut peer, &before)
+}
+
+/// The same, when the link goes while the module waits before it asks again: by the next one it asks at once.
+fn busy_then_gone(w: &mut World) -> Outcome {
+    let server = w.serve()?;
+    let caller = w.caller();
+    let mut peer = w.take_link(&server)?;
+    let first = peer.take_connect(w.limit(10))?;
+    let again = busy(w, &mut peer, &first, 3)?;
+    peer.send(reject(&again, Refusal::BacklogFull as u32), &[])?;
+    peer.ep.disconnect()?;
+    drop(peer);
+    let mut peer = w.take_link(&server)?;
+    let before = w.stats()?;
+    let moved = peer.take_connect(w.limit(10))?;
+    timed_out(w, caller)?;
+    peer.say_accept(&moved)?;
+    peer.expect(Type::Reset, w.limit(10))?;
+    w.expect_alive(&mut peer, &before)
+}
+
+/// connect() says ETIMEDOUT, long before the time is over that it has for a full backlog.
+fn timed_out(w: &World, caller: JoinHandle<io::Result<Stream>>) -> Outcome {
+    let end = Instant::now() + w.limit(15);
+    while !caller.is_finished() {
+        ensure(Instant::now() < end, "it waits still")?;
+        sleep(Duration::from_millis(50));
+    }
+    expect_errno(joined(caller), &[libc::ETIMEDOUT])
+}
+
+/// The backlog is full for as long as the program waits.
+fn busy_for_ever(w: &mut World) -> Outcome {
+    let server = w.serve()?;
+    let caller = w.caller_with(|to| Stream::connect_timeout(&to.into(), Duration::from_secs(8)));
     let mut peer = w.take_link(&server)?;
     let before = w.stats()?;
     let first = peer.take_connect(w.limit(10))?;
@@ -165,25 +225,28 @@ fn busy(w: &mut World, times: Option<u32>) -> Outcome {
     loop {
         peer.send(reject(&first, Refusal::BacklogFull as u32), &[])?;
         said += 1;
-        if times == Some(said) {
-            let chan = peer.take_connect(w.limit(10))?;
-            ensure(chan.remote == first.remote, "another channel")?;
-            peer.say_accept(&chan)?;
-            joined(caller)?;
-            break;
-        }
         match peer.take_connect(w.limit(2)) {
             Ok(chan) => ensure(chan.remote == first.remote, "another channel")?,
-            Err(_) => {
-                expect_errno(joined(caller), &[libc::ETIMEDOUT])?;
-                break;
-            }
+            Err(_) => break,
         }
     }
-    // In 5 s, at 50 ms and twice as long each time, up to 1 s.
-    ensure(said <= 10, "asked again too often")?;
+    expect_errno(joined(caller), &[libc::ETIMEDOUT])?;
+    // In 8 s, at 50 ms and twice as long each time, up to 1 s.
+    ensure(said <= 13, "asked again too often")?;
     ensure(said >= 2, "not asked again")?;
     w.expect_alive(&mut peer, &before)
+}
+
+/// Says that the backlog is full to `first`'s CONNECT and to the next ones, `times` in all. Returns the one after.
+fn busy(w: &World, peer: &mut Peer, first: &Chan, times: u32) -> io::Result<Chan> {
+    let mut chan = None;
+    for _ in 0..times {
+        peer.send(reject(first, Refusal::BacklogFull as u32), &[])?;
+        let next = peer.take_connect(w.limit(10))?;
+        ensure(next.remote == first.remote, "another channel")?;
+        chan = Some(next);
+    }
+    chan.ok_or_else(|| said("not once"))
 }
 
 /// Everything at once, before the module has had time for anything.
@@ -262,8 +325,10 @@ pub const CASES: &[Case] = &[
     whole("server/reject-2", |w| {
         answer(w, |c| reject(c, 2), libc::ENOBUFS)
     }),
-    whole("server/backlog-full-twice", |w| busy(w, Some(2))),
-    slow("server/backlog-full-for-ever", |w| busy(w, None)),
+    whole("server/backlog-full-twice", busy_twice),
+    slow("server/backlog-full-then-silence", busy_then_silent),
+    slow("server/backlog-full-then-gone", busy_then_gone),
+    slow("server/backlog-full-for-ever", busy_for_ever),
     whole("server/reject-unknown", |w| {
         answer(w, |c| reject(c, u32::MAX), libc::ECONNREFUSED)
     }),

@@ -14,7 +14,7 @@ use super::pair::{Pair, World};
 use crate::checks::{say, Checks};
 use crate::raw::{self, Errno};
 
-type Outcome<T> = Result<T, String>;
+pub type Outcome<T> = Result<T, String>;
 
 /// No call has more points than this.
 const MOST: u32 = 20_000;
@@ -164,7 +164,7 @@ fn nothing<T, R>(_: &World, _: T, _: raw::Result<R>) -> Outcome<Option<T>> {
     Ok(None)
 }
 
-fn err(what: &str) -> impl Fn(Errno) -> String + '_ {
+pub fn err(what: &str) -> impl Fn(Errno) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
@@ -345,6 +345,7 @@ impl Calls<'_> {
             self.receiving(name, sent, want, flags, pieces);
         }
         self.options();
+        self.copying();
         self.lending();
         self.ring();
         self.ending();

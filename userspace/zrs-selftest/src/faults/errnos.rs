@@ -16,6 +16,8 @@ pub const CONNECT: &[i32] = &[ENOMEM, ENOBUFS, EFAULT];
 pub const ACCEPT: &[i32] = &[ENOMEM, ENFILE, EMFILE, EFAULT];
 /// send() and sendmsg().
 pub const SEND: &[i32] = &[ENOMEM, EFAULT];
+/// send() of what is copied: there are buffers for it.
+pub const SEND_COPIED: &[i32] = &[EFAULT];
 /// recv() and recvmsg().
 pub const RECV: &[i32] = &[ENOMEM, EFAULT];
 pub const OPTION: &[i32] = &[ENOMEM, EFAULT];

@@ -321,6 +321,9 @@ fn connect(actor: &mut Actor<'_>) {
 }
 
 fn connect_to(actor: &mut Actor<'_>, fd: &OwnedFd, addr: SocketAddrV4) -> Result<bool> {
+    // 15 s where the backlog is full: it is not to be taken for one that hangs.
+    let tries = 3_i32.to_ne_bytes();
+    raw::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, &tries)?;
     if actor.rng.one_in(4) {
         raw::set_nonblocking(fd, true)?;
         match actor.call(Op::Connect, || raw::connect(fd, addr)) {
