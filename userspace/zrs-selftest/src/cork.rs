@@ -494,10 +494,11 @@ fn send_corked(client: OwnedFd, pattern: Pattern, rng: &mut Rng) -> Result<u64> 
             pattern.fill(pos, &mut data);
             match raw::send(&client, &data, flags) {
                 Ok(n) => pos += n as u64,
-                Err(Errno(libc::EAGAIN)) => match raw::poll(&client, POLLOUT, 60_000)? {
-                    0 => return Err(Errno(libc::ETIMEDOUT)),
-                    _ => {}
-                },
+                Err(Errno(libc::EAGAIN)) => {
+                    if raw::poll(&client, POLLOUT, 60_000)? == 0 {
+                        return Err(Errno(libc::ETIMEDOUT));
+                    }
+                }
                 Err(e) => return Err(e),
             }
         }
