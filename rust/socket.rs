@@ -127,8 +127,8 @@ pub(crate) struct Sock {
     /// A socket of AF_INET6.
     v6: bool,
     pub(crate) counters: Counters,
-    /// The link had no room when this socket wanted to send: wake it when there is.
-    pub(crate) starved: Atomic<bool>,
+    /// The link had no room when this socket wanted to send small messages, or bulk data: wake it when there is.
+    starved: [Atomic<bool>; 2],
     /// What is held back waits for room on the link, or for the turn to send. Changes under `inner`.
     late: Atomic<bool>,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
@@ -190,8 +190,10 @@ pub(crate) struct Inner {
     kept: Option<Arc<Gone>>,
     rx_turn: bool,
     tx_turn: bool,
-    /// Somebody found `tx_turn` taken.
+    /// Somebody found `tx_turn` taken,
     tx_wanted: bool,
+    /// or somebody who needs nothing else.
+    turn_wanted: bool,
     /// Somebody found the channel without room to send.
     pub(crate) wants_room: bool,
     /// Position in the stream up to which the device is done with our memory.
@@ -271,7 +273,7 @@ impl Sock {
                 net,
                 v6,
                 counters: Counters::default(),
-                starved: Atomic::new(false),
+                starved: [Atomic::new(false), Atomic::new(false)],
                 late: Atomic::new(false),
                 user_ms: Atomic::new(0),
                 config <- new_mutex!((), "zrs_sock::config"),
@@ -306,6 +308,7 @@ impl Sock {
                     rx_turn: false,
                     tx_turn: false,
                     tx_wanted: false,
+                    turn_wanted: false,
                     wants_room: false,
                     tx_done: 0,
                     tx_posted: 0,

@@ -60,6 +60,12 @@ impl Cork {
 }
 
 impl Inner {
+    /// Gives the turn to send back. Whether somebody waits for it, who is to be woken.
+    pub(super) fn end_turn(&mut self) -> bool {
+        self.tx_turn = false;
+        mem::take(&mut self.tx_wanted) | mem::take(&mut self.turn_wanted)
+    }
+
     /// Whether TCP_CORK is set.
     pub(super) fn corks(&self) -> bool {
         let options = self.options.as_deref();
@@ -92,14 +98,14 @@ impl Inner {
 
 impl Sock {
     /// Takes the rest of a call, at most a small message, to what is held back, or holds it back as the first; and
-    /// sends all of it if it is full or there is no `more`.
+    /// sends all of it if it is full or no more is to come.
     pub(super) fn send_corked(
         this: &Arc<Self>,
         msg: &mut SendMsg<'_>,
-        more: bool,
         style: Style,
         timeout: &mut Timeout,
     ) -> Joined {
+        let more = msg.more();
         let want = msg.len() as u32;
         // The program's memory is made present first: who has the turn does not wait for it.
         if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
@@ -119,10 +125,12 @@ impl Sock {
         let mut bytes = mem::take(&mut this.inner.lock().cork.bytes);
         let copied = pin::copy_present(msg.iter(), &mut bytes, want as usize, CHARGED);
         let n = copied.unwrap_or(0);
+        let room;
         let joined = {
             let inner = &mut *this.inner.lock();
             let less = want.saturating_sub(n as u32);
             let all = inner.chan.with(|c| c.uncork(less)).unwrap_or(0);
+            room = less > 0 && mem::take(&mut inner.wants_room);
             let first = all > 0 && inner.cork.until.is_none();
             if all > 0 {
                 inner.cork.bytes = mem::take(&mut bytes);
@@ -139,6 +147,9 @@ impl Sock {
         };
         drop(turn);
         drop(bytes);
+        if room {
+            this.wake_write();
+        }
         let Some((waits, first)) = joined else {
             // The end of the stream may have waited for it.
             Sock::kick(this);
@@ -191,13 +202,13 @@ impl Sock {
             if before == 0 && !waits {
                 return Some(Ok(None));
             }
-            if inner.tx_turn {
-                inner.tx_wanted = true;
-                return None;
-            }
             let fits = want <= SMALL_MAX.saturating_sub(before);
             let room = fits && inner.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
+            if buffer && inner.tx_turn {
+                inner.turn_wanted = true;
+                return None;
+            }
             if buffer && inner.chan.with(|c| c.cork(want)).unwrap_or(false) {
                 take_turn(&mut inner.tx_turn);
                 return Some(Ok(Some(Turn(this))));
@@ -243,9 +254,8 @@ impl Sock {
                 let (wanted, talks) = {
                     let inner = &mut *this.inner.lock();
                     inner.cork.until = None;
-                    inner.tx_turn = false;
                     this.late.store(false, Relaxed);
-                    (mem::take(&mut inner.tx_wanted), inner.chan.talks())
+                    (inner.end_turn(), inner.chan.talks())
                 };
                 if wanted {
                     this.wake_write();
@@ -260,13 +270,13 @@ impl Sock {
                 let inner = &mut *this.inner.lock();
                 inner.cork.bytes = bytes;
                 inner.tx_turn = false;
-                mem::take(&mut inner.tx_wanted)
+                mem::take(&mut inner.turn_wanted)
             };
-            let starved = this.is_starved();
-            if wanted || !starved {
+            if wanted {
                 this.wait.wake_all();
             }
-            if starved {
+            // Who waits for the turn to send finds no room either; it is woken when this has been sent.
+            if this.is_starved(Line::Small) {
                 return false;
             }
             // The room came just now, and whoever was to send found the turn taken; or the channel has ended.

@@ -140,10 +140,16 @@ impl Sock {
                 true => inner.chan.with(|c| c.progress()),
                 false => None,
             };
-            // What was sent meanwhile nobody has looked at, and what is held back is still to be.
-            let corked = inner.chan.corked() > 0;
-            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || corked);
-            inner.patience.look(now, limit, unacked.or(newer), room)
+            // What was sent meanwhile nobody has looked at, and what is held back should have been.
+            let late = this.is_late();
+            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
+            let over = inner.patience.look(now, limit, unacked.or(newer), room);
+            if inner.chan.corked() > 0 {
+                // It is to be acknowledged when it is sent.
+                inner.patience.begin(now, limit);
+                inner.patience.end();
+            }
+            over
         };
         if over {
             Sock::run_out(this, id);

@@ -5,7 +5,7 @@
 
 #![deny(unsafe_code)]
 
-use kernel::sync::atomic::{Acquire, Full, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::{Inner, Sock};
@@ -15,6 +15,7 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::{self, Phase, View};
+use crate::proto::roster::Line;
 use crate::transport::link::Link;
 
 impl Sock {
@@ -153,19 +154,27 @@ impl Sock {
         self.wait.wait_or_help(mode, timeout, link.as_ref(), cond)
     }
 
-    /// Forgets that the socket waits for its link.
-    pub(crate) fn take_starved(&self) -> bool {
-        self.starved.xchg(false, Full)
+    /// Forgets that the socket waits in a line of its link. Under the link's lock.
+    pub(crate) fn take_starved(&self, line: Line) -> bool {
+        self.is_starved(line) && self.starved_in(line).xchg(false, Full)
     }
 
-    /// Whether the socket waits for its link.
-    pub(super) fn is_starved(&self) -> bool {
-        self.starved.load(Acquire)
+    /// Whether the socket waits in a line of its link.
+    pub(super) fn is_starved(&self, line: Line) -> bool {
+        self.starved_in(line).load(Acquire)
     }
 
-    /// Remembers that the socket waits for its link.
-    pub(crate) fn set_starved(&self) {
-        self.starved.store(true, Relaxed);
+    /// Remembers that the socket waits in a line of its link. Under the link's lock.
+    pub(crate) fn set_starved(&self, line: Line) {
+        self.starved_in(line).store(true, Relaxed);
+    }
+
+    fn starved_in(&self, line: Line) -> &Atomic<bool> {
+        let [small, bulk] = &self.starved;
+        match line {
+            Line::Bulk => bulk,
+            Line::Small | Line::Talk => small,
+        }
     }
 }
 

@@ -43,8 +43,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let wanted = {
             let mut inner = self.0.inner.lock();
-            inner.tx_turn = false;
-            mem::take(&mut inner.tx_wanted)
+            inner.end_turn()
         };
         if wanted {
             self.0.wake_write();
@@ -181,7 +180,7 @@ impl Sock {
             let joins = style.from == Source::Buffers && !bulk && !zerocopy;
             let piece = match style.from {
                 Source::Buffers if joins && (more || this.inner.lock().chan.corked() > 0) => {
-                    match Sock::send_corked(this, msg, more, style, &mut timeout) {
+                    match Sock::send_corked(this, msg, style, &mut timeout) {
                         Joined::Piece(piece) => piece,
                         Joined::No => {
                             Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
@@ -518,10 +517,14 @@ impl Sock {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
                 this.stalled(want, Stall::Link, told);
-                this.inner.lock().tx_turn = false;
-                // Whoever waits for the turn finds the link without room as well, and all are woken
+                let wanted = {
+                    let inner = &mut *this.inner.lock();
+                    inner.tx_turn = false;
+                    mem::take(&mut inner.turn_wanted)
+                };
+                // Who waits for the turn to send finds the link without room as well, and all are woken
                 // when it has some; unless that has happened just now.
-                if !this.is_starved() {
+                if wanted || !this.is_starved(line) {
                     this.wait.wake_all();
                 }
                 None

@@ -210,6 +210,8 @@ pub(super) struct Tx {
     pub(super) asking: bool,
     /// and by the peer of us.
     pub(super) answering: bool,
+    /// Of room for one message what is held back had the last one.
+    pub(super) spared: bool,
     /// A registration waits until nothing is under way; see [`Tx::settle_first`].
     pub(super) settling: bool,
 }
@@ -322,6 +324,7 @@ impl Link {
                     probing: false,
                     asking: false,
                     answering: false,
+                    spared: false,
                     settling: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),

@@ -108,7 +108,7 @@ impl Link {
         let tx = &mut *guard;
         let room = has_room(tx, wrs) && (line == Line::Small || tx.bulk_room() > 0);
         let Some(may) = tx.channels.ask(line, place.id, place.seat, want, room) else {
-            sock.set_starved();
+            sock.set_starved(line);
             tx.asked |= line == Line::Bulk;
             link.short.fetch_add(u32::from(!room), Relaxed);
             link.waits.add(u64::from(!room));
@@ -118,7 +118,7 @@ impl Link {
             }
             return None;
         };
-        wake_others(sock);
+        wake_others(sock, line);
         let most = match line {
             Line::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
             _ => may,
@@ -143,7 +143,7 @@ impl Link {
     pub(crate) fn has_room_or_starve(&self, sock: &Sock, place: Place) -> bool {
         let tx = &mut *self.tx.lock();
         if tx.channels.waits(Line::Bulk, place.seat) {
-            sock.set_starved();
+            sock.set_starved(Line::Bulk);
             return false;
         }
         let room = has_room(tx, MAX_WRS as u32);
@@ -151,8 +151,8 @@ impl Link {
             .channels
             .ask(Line::Small, place.id, place.seat, SMALL_MAX, room);
         match may {
-            Some(_) => wake_others(sock),
-            None => sock.set_starved(),
+            Some(_) => wake_others(sock, Line::Small),
+            None => sock.set_starved(Line::Small),
         }
         may.is_some()
     }
@@ -175,32 +175,35 @@ impl Link {
     /// no place for more of them.
     fn call_starved(self: &Arc<Self>, late: &mut [Option<Arc<Sock>>; LATE]) -> bool {
         let tx = &mut *self.tx.lock();
-        // What is held back is sent before anybody comes who was asleep: half of the room is left to those with bulk data.
-        let small = tx.room_in(Line::Small);
+        // What is held back is sent before anybody comes who was asleep: half of the room is left to those with bulk
+        // data, and of room for one message every other one.
+        let small = tx.room_in(Line::Small) as usize;
+        tx.spared = !tx.spared;
+        let spare = usize::from(tx.spared);
         let most = match tx.channels.waiting(Line::Bulk) {
-            0 => small as usize,
-            _ => small as usize / 2,
+            0 => small,
+            _ => (small + spare) / 2,
         };
         let mut places = late.iter_mut().take(most);
         let (mut left, mut crowded) = (false, false);
         // Both lines are told of the same room: whoever comes first has it.
         for line in [Line::Small, Line::Bulk] {
             for _ in 0..tx.room_in(line) {
-                let first = tx.channels.first(line).filter(|_| line == Line::Small);
-                if places.len() == 0 && first.is_some_and(|(_, sock)| sock.is_late()) {
-                    crowded = most > LATE;
-                    break;
-                }
-                let Some(sock) = tx.channels.call(line) else {
+                let Some(sock) = tx.channels.call(line).cloned() else {
                     break;
                 };
-                if sock.take_starved() {
-                    sock.wake_write();
+                if sock.is_late() && line == Line::Small {
+                    let Some(place) = places.next() else {
+                        // It goes on waiting.
+                        tx.wait_on(line, &sock);
+                        crowded = most > LATE;
+                        left = true;
+                        break;
+                    };
+                    *place = Some(sock.clone());
                 }
-                if line == Line::Small && sock.is_late() {
-                    if let Some(place) = places.next() {
-                        *place = Some(sock.clone());
-                    }
+                if sock.take_starved(line) {
+                    sock.wake_write();
                 }
             }
             left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;
@@ -231,6 +234,14 @@ impl WorkItem<4> for Link {
 }
 
 impl Tx {
+    /// A socket that was called out of a line is in it again, behind the others.
+    fn wait_on(&mut self, line: Line, sock: &Arc<Sock>) {
+        let place = sock.inner.lock().chan.place();
+        if let Some(Place { id, seat }) = place {
+            self.channels.join(line, id, seat);
+        }
+    }
+
     /// Bytes of bulk data that may be posted now: what is on its way is bounded, so that a small message never
     /// waits behind much of it.
     fn bulk_room(&self) -> u32 {
@@ -266,8 +277,8 @@ impl Tx {
 
 /// A socket that waited in a line has found room, and is in the line no more: others who wait for the same are to look,
 /// too. Under `tx`.
-fn wake_others(sock: &Sock) {
-    if sock.take_starved() {
+fn wake_others(sock: &Sock, line: Line) {
+    if sock.take_starved(line) {
         sock.wake_write();
     }
 }
