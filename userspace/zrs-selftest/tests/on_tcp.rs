@@ -391,3 +391,13 @@ fn without_the_module_it_fails() {
         assert_eq!(run(&["ioctl"]).status.code(), Some(1));
     }
 }
+
+#[test]
+fn rows() {
+    let output = run(&["compare", "--local", "127.0.0.1", "--v6", "::1"]);
+    passes(&output);
+    // Those that are not of ZRS alone.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ok = text.lines().filter(|line| line.starts_with("ok - "));
+    assert_eq!(ok.count(), 14, "{text}");
+}
