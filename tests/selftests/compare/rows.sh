@@ -4,6 +4,7 @@
 # rows: Z1 Z4 Z6 E1 L3 C2 B1 B2 B3 B4 B6
 # params: escape=never table_sweep_ms=500
 # timeout: 120
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -25,9 +25,6 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// Nothing takes longer, in milliseconds.
-const SOON: i32 = 60_000;
-
 pub fn run(args: &Args, checks: &mut Checks) {
     let tests: [fn(&Args, &mut Checks) -> Option<()>; 5] = [few, many, messages, received, uring];
     for test in tests {
@@ -43,11 +40,14 @@ fn ends(args: &Args) -> Result<(OwnedFd, OwnedFd)> {
 
 /// Waits until so many bytes are there.
 fn arrived(fd: &OwnedFd, bytes: usize) -> Result<()> {
-    while (raw::ioctl_int(fd, libc::FIONREAD)? as usize) < bytes {
-        raw::poll(fd, POLLIN, SOON)?;
-        thread::yield_now();
+    let mut all = vec![0; bytes];
+    loop {
+        match raw::recv(fd, &mut all, MSG_PEEK)? {
+            0 => return Err(Errno(libc::EPIPE)),
+            n if n == bytes => return Ok(()),
+            _ => thread::yield_now(),
+        }
     }
-    Ok(())
 }
 
 /// What has arrived fills one piece after the other, not the first one only.

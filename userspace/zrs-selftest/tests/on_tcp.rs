@@ -400,4 +400,16 @@ fn rows() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let ok = text.lines().filter(|line| line.starts_with("ok - "));
     assert_eq!(ok.count(), 14, "{text}");
+    // No preload carries them here.
+    let output = run(&[
+        "compare",
+        "--local",
+        "127.0.0.1",
+        "--v6",
+        "::1",
+        "--preload",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let by_tcp = text.matches("a connection was made by TCP");
+    assert_eq!(by_tcp.count(), 14, "{text}");
 }
