@@ -20,7 +20,7 @@ use crate::wild;
 pub struct Args {
     /// Where `serve` runs
     #[arg(long, value_name = "ADDR:PORT")]
-    peer: SocketAddrV4,
+    pub peer: SocketAddrV4,
 }
 
 /// Long enough for anything that comes.
@@ -63,7 +63,7 @@ fn echo(checks: &mut Checks, fd: &OwnedFd) -> Option<()> {
         .map(drop)
 }
 
-fn level(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn level(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, epoll) = watched(args, checks, EPOLLIN)?;
     expect(checks, "level: nothing there", &epoll, &fd, 0);
     checks.need("send", raw::send_all(&fd, b"xy"))?;
@@ -81,7 +81,7 @@ fn level(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn edge(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn edge(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, epoll) = watched(args, checks, EPOLLIN | EPOLLOUT | EPOLLET)?;
     expect(
         checks,
@@ -107,7 +107,7 @@ fn edge(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn oneshot(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn oneshot(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, epoll) = watched(args, checks, EPOLLIN | EPOLLONESHOT)?;
     checks.need("send", raw::send_all(&fd, b"x"))?;
     expect(checks, "one-shot: data", &epoll, &fd, EPOLLIN);
@@ -119,7 +119,7 @@ fn oneshot(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn nested(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn nested(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, inner) = watched(args, checks, EPOLLIN | EPOLLEXCLUSIVE)?;
     let outer = checks.need("epoll", raw::epoll())?;
     let added = raw::epoll_ctl(&outer, EPOLL_CTL_ADD, &inner, EPOLLIN);

@@ -22,22 +22,22 @@ use crate::wild;
 pub struct Args {
     /// Be the other side, listening here
     #[arg(long, value_name = "ADDR:PORT")]
-    server: Option<SocketAddrV4>,
+    pub server: Option<SocketAddrV4>,
     /// Where the other side listens
     #[arg(long, value_name = "ADDR:PORT", required_unless_present_any = ["server", "go_on"])]
-    client: Option<SocketAddrV4>,
+    pub client: Option<SocketAddrV4>,
     /// An address of this host that the other side reaches
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
-    local: Ipv4Addr,
+    pub local: Ipv4Addr,
     /// Go on with the connection that has this descriptor: for exec()
     #[arg(long, value_name = "FD")]
-    go_on: Option<i32>,
+    pub go_on: Option<i32>,
     /// `go_on`: where in the stream, in turns
     #[arg(long, default_value_t = 0)]
-    from: u64,
+    pub from: u64,
     /// Of the data
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub seed: u64,
 }
 
 /// What one process does before another one goes on: so many bytes each way.
@@ -54,7 +54,11 @@ pub fn run(args: &Args, checks: &mut Checks) {
         std::process::exit(go_on(args, number).into());
     }
     if let Some(addr) = args.server {
-        return serve(args, addr, checks);
+        raw::alarm(0);
+        if let Some(listener) = checks.listener(addr) {
+            serve(&listener, args.seed);
+        }
+        return;
     }
     let tests: [fn(&Args, &mut Checks) -> Option<()>; 13] = [
         dup,
@@ -76,13 +80,9 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-fn serve(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
-    raw::alarm(0);
-    let Some(listener) = checks.listener(addr) else {
-        return;
-    };
-    let seed = args.seed;
-    while let Ok(conn) = raw::accept(&listener) {
+/// The other side of all who connect.
+pub fn serve(listener: &OwnedFd, seed: u64) {
+    while let Ok(conn) = raw::accept(listener) {
         thread::spawn(move || {
             if let Err(e) = other_side(seed, conn) {
                 say(&format!("# a connection ended with {e}"));
@@ -228,7 +228,7 @@ fn ok(name: &str, seen: Result<()>, checks: &mut Checks) -> Option<()> {
     checks.eq(name, seen, Ok(())).then_some(())
 }
 
-fn dup(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn dup(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
         let first = connect(args)?;
         turns(args, &first, 0, 1)?;
@@ -242,7 +242,7 @@ fn dup(args: &Args, checks: &mut Checks) -> Option<()> {
     ok("dup: by one duplicate after the other", seen, checks)
 }
 
-fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
         let fd = connect(args)?;
         turns(args, &fd, 0, 1)?;
@@ -289,7 +289,7 @@ fn spawn(args: &Args, fd: &OwnedFd, from: u64) -> Result<ExitStatus> {
         .status()?)
 }
 
-fn exec(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn exec(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", connect(args))?;
     let name = "exec: a program that is started goes on";
     ok(name, turns(args, &fd, 0, 1), checks)?;
@@ -309,7 +309,7 @@ fn exec(args: &Args, checks: &mut Checks) -> Option<()> {
     )
 }
 
-fn passed(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn passed(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = (|| {
         let (ours, theirs) = raw::unix_pair()?;
         let pid = child(|| {

@@ -13,6 +13,7 @@ mod bystander;
 #[allow(unsafe_code)]
 mod calls;
 mod checks;
+mod compare;
 mod contents;
 mod cork;
 mod epoll;
@@ -84,6 +85,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Xfer(xfer::Args),
+    Compare(compare::Args),
     Refused(refused::Args),
     Backlog(backlog::Args),
     Fullwindow(fullwindow::Args),
@@ -143,6 +145,7 @@ fn main() -> ExitCode {
     let mut checks = checks::Checks::default();
     match args.command {
         Command::Xfer(args) => xfer::run(&args, &mut checks),
+        Command::Compare(args) => compare::run(&args, &mut checks),
         Command::Refused(args) => refused::run(&args, &mut checks),
         Command::Backlog(args) => backlog::run(&args, &mut checks),
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),

@@ -6,7 +6,7 @@ use std::mem::{size_of, zeroed};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void, sockaddr_in, sockaddr_in6, socklen_t};
 
@@ -78,6 +78,20 @@ pub fn protocol() -> i32 {
     PROTOCOL.load(Ordering::Relaxed)
 }
 
+static FLAGS: AtomicBool = AtomicBool::new(true);
+
+/// Makes sockets without SOCK_CLOEXEC and by accept() from here on, as a preload may know no more.
+pub fn without_flags() {
+    FLAGS.store(false, Ordering::Relaxed);
+}
+
+fn cloexec() -> c_int {
+    match FLAGS.load(Ordering::Relaxed) {
+        true => libc::SOCK_CLOEXEC,
+        false => 0,
+    }
+}
+
 /// Whether the sockets are ZRS sockets, not TCP's.
 pub fn is_zrs() -> bool {
     protocol() == IPPROTO_ZRS
@@ -106,7 +120,7 @@ pub fn alarm(seconds: u32) {
 
 pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) })?;
+    let fd = check(unsafe { libc::socket(family, kind | cloexec(), protocol) })?;
     // SAFETY: the descriptor is new.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -164,9 +178,14 @@ pub fn listen(fd: &impl AsFd, backlog: c_int) -> Result<()> {
 }
 
 pub fn accept(fd: &impl AsFd) -> Result<OwnedFd> {
-    let flags = libc::SOCK_CLOEXEC;
+    let (none, no_len) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: null pointers mean that the address is not asked for.
-    let fd = check(unsafe { libc::accept4(raw(fd), ptr::null_mut(), ptr::null_mut(), flags) })?;
+    let fd = check(unsafe {
+        match cloexec() {
+            0 => libc::accept(raw(fd), none, no_len),
+            flags => libc::accept4(raw(fd), none, no_len, flags),
+        }
+    })?;
     // SAFETY: the descriptor is new.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -19,14 +19,11 @@ use crate::uring::Uring;
 pub struct Args {
     /// An address of this host: both ends are here
     #[arg(long, value_name = "ADDR")]
-    local: Ipv4Addr,
+    pub local: Ipv4Addr,
     /// Of the data and of the lengths
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub seed: u64,
 }
-
-/// Nothing takes longer, in milliseconds.
-const SOON: i32 = 60_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     let tests: [fn(&Args, &mut Checks) -> Option<()>; 5] = [few, many, messages, received, uring];
@@ -43,15 +40,18 @@ fn ends(args: &Args) -> Result<(OwnedFd, OwnedFd)> {
 
 /// Waits until so many bytes are there.
 fn arrived(fd: &OwnedFd, bytes: usize) -> Result<()> {
-    while (raw::ioctl_int(fd, libc::FIONREAD)? as usize) < bytes {
-        raw::poll(fd, POLLIN, SOON)?;
-        thread::yield_now();
+    let mut all = vec![0; bytes];
+    loop {
+        match raw::recv(fd, &mut all, MSG_PEEK)? {
+            0 => return Err(Errno(libc::EPIPE)),
+            n if n == bytes => return Ok(()),
+            _ => thread::yield_now(),
+        }
     }
-    Ok(())
 }
 
 /// What has arrived fills one piece after the other, not the first one only.
-fn few(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn few(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, peer) = checks.need("connect", ends(args))?;
     let sent = raw::send_pieces(&fd, &[b"ab", b"", b"cdef", b"g"], 0);
     checks.eq("sendmsg() of four pieces", sent, Ok(7));
@@ -83,7 +83,7 @@ fn few(args: &Args, checks: &mut Checks) -> Option<()> {
 }
 
 /// Vectors of hundreds of uneven pieces, other ones on either side.
-fn many(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn many(args: &Args, checks: &mut Checks) -> Option<()> {
     const BYTES: usize = 3_000_000;
     let (fd, peer) = checks.need("connect", ends(args))?;
     let pattern = Pattern::new(args.seed, 0, 0);
@@ -124,7 +124,7 @@ fn many(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn messages(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn messages(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, peer) = checks.need("connect", ends(args))?;
     let large = vec![7; 100_000];
     let pieces: [&[u8]; 4] = [b"one", &large, b"", b"four"];
@@ -151,7 +151,7 @@ fn messages(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn received(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn received(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, peer) = checks.need("connect", ends(args))?;
     checks.need("send", raw::send_all(&fd, b"abcdefgh"))?;
     checks.need("arrive", arrived(&peer, 8))?;
@@ -192,7 +192,7 @@ fn received(args: &Args, checks: &mut Checks) -> Option<()> {
 }
 
 /// Requests that are done at once, and those that wait.
-fn uring(args: &Args, checks: &mut Checks) -> Option<()> {
+pub fn uring(args: &Args, checks: &mut Checks) -> Option<()> {
     let mut ring = match Uring::new() {
         Ok(ring) => ring,
         Err(e) => {

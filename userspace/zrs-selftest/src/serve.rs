@@ -43,11 +43,15 @@ pub const LEAVE_LEN: usize = 100_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
     raw::alarm(0);
-    let Some(listener) = checks.listener(args.addr) else {
-        return;
-    };
+    if let Some(listener) = checks.listener(args.addr) {
+        on(&listener, checks);
+    }
+}
+
+/// Serves all who connect.
+pub fn on(listener: &OwnedFd, checks: &mut Checks) {
     loop {
-        match raw::accept(&listener) {
+        match raw::accept(listener) {
             Ok(conn) => drop(thread::spawn(move || {
                 if let Err(e) = obey(&conn) {
                     say(&format!("# a connection ended with {e}"));

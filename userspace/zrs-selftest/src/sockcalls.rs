@@ -130,7 +130,7 @@ fn trunc(pair: &Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn waiting(pair: &Pair, checks: &mut Checks) -> Option<()> {
+pub fn waiting(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let (from, to) = (&pair.client, &pair.server);
     let mut buf = [0; 8];
     let seen = raw::recv(to, &mut buf, MSG_PEEK | MSG_DONTWAIT);

@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 /// Bytes of a file: more than a window has room for. The last call has more than a small message.
-const FILE: usize = (3 << 20) + 12_345;
+pub const FILE: usize = (3 << 20) + 12_345;
 /// Where in the file the data begins.
 const SKIP: usize = 1_001;
 /// Most bytes of one splice(): what a pipe has room for.
@@ -41,7 +41,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-type Sender = fn(&OwnedFd, &Source) -> Result<()>;
+pub type Sender = fn(&OwnedFd, &Source) -> Result<()>;
 
 /// Each on a connection of its own; the server receives every other one by splice().
 const SENDERS: [(&str, bool, Sender); 8] = [
@@ -86,7 +86,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-fn receive_spliced(conn: &OwnedFd, seen: &mut Verifier) -> Result<()> {
+pub fn receive_spliced(conn: &OwnedFd, seen: &mut Verifier) -> Result<()> {
     let (from, to) = wild::pipe()?;
     let (mut from, mut bytes) = (File::from(from), vec![0; PIPE]);
     loop {
@@ -101,13 +101,13 @@ fn receive_spliced(conn: &OwnedFd, seen: &mut Verifier) -> Result<()> {
 }
 
 /// A file with the stream behind [`SKIP`].
-struct Source {
+pub struct Source {
     file: OwnedFd,
     bytes: Vec<u8>,
 }
 
 impl Source {
-    fn new(pattern: Pattern) -> Result<Self> {
+    pub fn new(pattern: Pattern) -> Result<Self> {
         let mut bytes = vec![0; SKIP + FILE];
         pattern.fill(0, &mut bytes[SKIP..]);
         let file = wild::memfd(bytes.len(), false)?;
@@ -151,7 +151,7 @@ fn patiently(conn: &OwnedFd, call: impl Fn() -> Result<usize>) -> Result<usize> 
     }
 }
 
-fn send_file(conn: &OwnedFd, source: &Source) -> Result<()> {
+pub fn send_file(conn: &OwnedFd, source: &Source) -> Result<()> {
     let (mut at, end) = (SKIP, SKIP + FILE);
     while at < end {
         match patiently(conn, || wild::sendfile(conn, &source.file, at, end - at))? {
@@ -173,7 +173,7 @@ fn drain(from: &OwnedFd, conn: &OwnedFd, mut len: usize) -> Result<()> {
     Ok(())
 }
 
-fn splice_memory(conn: &OwnedFd, source: &Source) -> Result<()> {
+pub fn splice_memory(conn: &OwnedFd, source: &Source) -> Result<()> {
     let (from, to) = wild::pipe()?;
     let memory = Area::map(SKIP + FILE, PROT_READ, MAP_SHARED, Some(&source.file), 0)?;
     let mut at = SKIP;
@@ -185,7 +185,7 @@ fn splice_memory(conn: &OwnedFd, source: &Source) -> Result<()> {
     Ok(())
 }
 
-fn splice_written(conn: &OwnedFd, source: &Source) -> Result<()> {
+pub fn splice_written(conn: &OwnedFd, source: &Source) -> Result<()> {
     let (from, to) = wild::pipe()?;
     let mut to = File::from(to);
     for part in source.bytes[SKIP..].chunks(PIPE) {

@@ -21,10 +21,10 @@ use crate::raw::{self, Errno, Result};
 pub struct Args {
     /// An address of this host: both ends are here
     #[arg(long, value_name = "ADDR")]
-    local: Ipv4Addr,
+    pub local: Ipv4Addr,
     /// Where nobody is; without it no connect() stays under way
     #[arg(long, value_name = "ADDR:PORT")]
-    nowhere: Option<SocketAddrV4>,
+    pub nowhere: Option<SocketAddrV4>,
 }
 
 const IN: i16 = POLLIN | POLLRDNORM;

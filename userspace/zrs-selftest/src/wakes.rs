@@ -55,10 +55,15 @@ pub fn run(args: &Args, checks: &mut Checks) {
     match args.what {
         What::Herd => {
             // Without EPOLLEXCLUSIVE all are woken: so what is counted can be seen.
-            herd("blocking accept()", accepts, 1, args, checks);
-            herd("epoll", |fd, tell| epolls(fd, 0, tell), HERD, args, checks);
-            let exclusive = |fd: &_, tell: &_| epolls(fd, EPOLLEXCLUSIVE, tell);
-            herd("epoll, exclusive", exclusive, 1, args, checks);
+            herd("blocking accept()", accepts, 1, args.local, checks);
+            herd(
+                "epoll",
+                |fd, tell| epolls(fd, 0, tell),
+                HERD,
+                args.local,
+                checks,
+            );
+            exclusive(args.local, checks);
         }
         What::Others => drop(others(args, checks)),
         What::Idle => drop(idle(args, checks)),
@@ -110,7 +115,7 @@ fn asleep(pids: &[pid_t]) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Processes that end with this.
-struct Children(Vec<pid_t>);
+pub struct Children(pub Vec<pid_t>);
 
 impl Drop for Children {
     fn drop(&mut self) {
@@ -143,15 +148,21 @@ fn epolls(listener: &OwnedFd, mode: i32, tell: &OwnedFd) -> Result<()> {
     }
 }
 
+/// One of those who wait by EPOLLEXCLUSIVE is woken, not all.
+pub fn exclusive(local: Ipv4Addr, checks: &mut Checks) {
+    let waits = |fd: &_, tell: &_| epolls(fd, EPOLLEXCLUSIVE, tell);
+    herd("epoll, exclusive", waits, 1, local, checks);
+}
+
 fn herd(
     name: &str,
     waits: impl Fn(&OwnedFd, &OwnedFd) -> Result<()>,
     expected: usize,
-    args: &Args,
+    local: Ipv4Addr,
     checks: &mut Checks,
 ) {
     let woken = || -> Result<Vec<usize>> {
-        let (listener, addr) = raw::listener(SocketAddrV4::new(args.local, 0))?;
+        let (listener, addr) = raw::listener(SocketAddrV4::new(local, 0))?;
         raw::set_nonblocking(&listener, !name.starts_with("blocking"))?;
         let (hears, tell) = raw::unix_pair()?;
         let mut children = Children(vec![]);

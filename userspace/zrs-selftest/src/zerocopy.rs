@@ -112,13 +112,13 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
 #[derive(Default)]
 pub struct Zerocopy {
     /// Calls that sent something.
-    calls: u32,
+    pub calls: u32,
     /// Ids that notifications were about.
-    told: u32,
+    pub told: u32,
     /// Notifications.
     notes: u32,
     /// The last one.
-    last: Option<Completion>,
+    pub last: Option<Completion>,
 }
 
 impl Zerocopy {
@@ -128,7 +128,7 @@ impl Zerocopy {
     }
 
     /// One call.
-    fn send(&mut self, fd: &OwnedFd, buf: &[u8]) -> Result<usize> {
+    pub fn send(&mut self, fd: &OwnedFd, buf: &[u8]) -> Result<usize> {
         let n = zrs_sys::sock::send_zerocopy(fd.as_fd(), buf)?;
         self.calls += 1;
         Ok(n)
@@ -173,7 +173,7 @@ impl Zerocopy {
     }
 
     /// Reads notifications until all calls were in one.
-    fn reap_all(&mut self, fd: &OwnedFd) -> Result<()> {
+    pub fn reap_all(&mut self, fd: &OwnedFd) -> Result<()> {
         let begin = Instant::now();
         while self.told < self.calls {
             if !self.reap(fd)? {

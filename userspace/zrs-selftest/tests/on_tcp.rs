@@ -391,3 +391,25 @@ fn without_the_module_it_fails() {
         assert_eq!(run(&["ioctl"]).status.code(), Some(1));
     }
 }
+
+#[test]
+fn rows() {
+    let output = run(&["compare", "--local", "127.0.0.1", "--v6", "::1"]);
+    passes(&output);
+    // Those that are not of ZRS alone.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ok = text.lines().filter(|line| line.starts_with("ok - "));
+    assert_eq!(ok.count(), 14, "{text}");
+    // No preload carries them here.
+    let output = run(&[
+        "compare",
+        "--local",
+        "127.0.0.1",
+        "--v6",
+        "::1",
+        "--preload",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let by_tcp = text.matches("a connection was made by TCP");
+    assert_eq!(by_tcp.count(), 14, "{text}");
+}
