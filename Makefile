@@ -20,7 +20,7 @@ help: ## this list (the default)
 	@echo
 	@echo "Variables: KDIR=<kernel tree> build the module against that tree with this machine's tools"
 	@echo "             (in the Debian 13 root where it has no Rust for the kernel; ROOT=yes or no says which)"
-	@echo "           KSERIES=<series> test another kernel series than $$(cat $(VM)/kernel)"
+	@echo "           KSERIES=<series> another kernel series than $$(cat $(VM)/kernel) ($$(cat $(VM)/kernel-other) is supported too)"
 	@echo "           ONLY=<text> only the selftests with it in their name    SEED=<n> for the simulation"
 	@echo "           V=1 show the compiler's commands    ZRS_ACCEL=tcg|kvm instead of probing"
 	@echo "           XDG_CACHE_HOME=<dir> another place for the cache (about 6 GB, $${XDG_CACHE_HOME:-$$HOME/.cache}/zrs)"
@@ -36,6 +36,10 @@ test: ## lints, host tests, selftests in QEMU
 .PHONY: selftests
 selftests: modules userspace ## only the selftests in QEMU (ONLY=area/name for some)
 	@tests/run
+
+.PHONY: test-series
+test-series: ## zrs.ko for the other kernel series that is supported, and a short list of selftests on it
+	@tests/test-series
 
 .PHONY: test-debug
 test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kmemleak (TIER=ci or full)

@@ -79,10 +79,10 @@ fn socket(arg: usize) -> Result<isize> {
     zero(&[u64::from(s.reserved)])?;
     // Nothing that socket() itself might be refused: this is no way around a filter.
     if s.family != AF_INET && s.family != AF_INET6 {
-        return Err(EAFNOSUPPORT());
+        return Err(EAFNOSUPPORT);
     }
     if s.type_ != SOCK_STREAM {
-        return Err(ESOCKTNOSUPPORT());
+        return Err(ESOCKTNOSUPPORT);
     }
     Ok(SocketFamily::<Sock>::create_fd(s.family, s.type_, s.flags)? as isize)
 }

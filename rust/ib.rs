@@ -35,8 +35,3 @@ pub(crate) use mr::{Access, Mr};
 pub(crate) use pd::Pd;
 pub(crate) use qp::{PostError, Qp, QpCaps, QpKey, SendOp, SendWr};
 pub(crate) use srq::{RecvWr, Srq};
-
-/// The device cannot do it (`EOPNOTSUPP`, which the kernel crate has no constant for).
-fn unsupported() -> kernel::error::Error {
-    kernel::error::Error::from_errno(-(crate::bindings::EOPNOTSUPP as i32))
-}

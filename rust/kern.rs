@@ -10,6 +10,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod area;
+pub mod barrier;
 pub mod chardev;
 pub mod contig;
 pub mod cpu;
@@ -17,6 +18,7 @@ pub mod errno;
 pub mod fault;
 pub mod global;
 pub mod memcg;
+pub mod module;
 pub mod net;
 pub mod param;
 pub mod pin;

@@ -55,7 +55,9 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use crate::host::{Chan, Host};
 use crate::kern::area::Area;
-use crate::kern::errno::*;
+use crate::kern::errno::{
+    ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
+};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
 use crate::kern::sock::family::SocketOps;
@@ -458,15 +460,15 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
 pub(crate) fn errno_of(failure: Failure) -> Error {
     use crate::proto::wire::Refusal;
     match failure {
-        Failure::Refused(Refusal::NoListener | Refusal::BacklogFull) => ECONNREFUSED(),
-        Failure::Refused(Refusal::NoResources) => ENOBUFS(),
-        Failure::Reset | Failure::LinkLost => ECONNRESET(),
+        Failure::Refused(Refusal::NoListener | Refusal::BacklogFull) => ECONNREFUSED,
+        Failure::Refused(Refusal::NoResources) => ENOBUFS,
+        Failure::Reset | Failure::LinkLost => ECONNRESET,
         Failure::TimedOut => ETIMEDOUT,
-        Failure::Unreachable => EHOSTUNREACH(),
-        Failure::NoRoute => ENETUNREACH(),
+        Failure::Unreachable => EHOSTUNREACH,
+        Failure::NoRoute => ENETUNREACH,
         Failure::NoDevice => ENODEV,
         Failure::NoResources => ENOMEM,
-        Failure::Protocol => EPROTO(),
+        Failure::Protocol => EPROTO,
     }
 }
 
@@ -546,7 +548,7 @@ impl SocketOps for Sock {
         }
         match inner.phase {
             Phase::Connected => Ok(inner.remote.into()),
-            _ => Err(ENOTCONN()),
+            _ => Err(ENOTCONN),
         }
     }
 

@@ -38,13 +38,13 @@ int zrs_helper_ib_req_notify_cq(struct ib_cq *cq, unsigned int flags)
 
 u64
 zrs_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
-			   unsigned long offset, size_t size, enum dma_data_direction dir)
+			   unsigned long offset, size_t size, int dir)
 {
 	return ib_dma_map_page(dev, page, offset, size, dir);
 }
 
 void zrs_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
-				  enum dma_data_direction dir)
+				  int dir)
 {
 	ib_dma_unmap_page(dev, addr, size, dir);
 }
@@ -61,14 +61,14 @@ unsigned int zrs_helper_ib_dma_max_seg_size(struct ib_device *dev)
 
 void
 zrs_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
-				      size_t size, enum dma_data_direction dir)
+				      size_t size, int dir)
 {
 	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
 }
 
 void
 zrs_helper_ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr,
-					 size_t size, enum dma_data_direction dir)
+					 size_t size, int dir)
 {
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }

@@ -50,17 +50,17 @@ int zrs_helper_ib_poll_cq(struct ib_cq *cq, int entries, struct ib_wc *wc);
 int zrs_helper_ib_req_notify_cq(struct ib_cq *cq, unsigned int flags);
 u64
 zrs_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
-			   unsigned long offset, size_t size, enum dma_data_direction dir);
+			   unsigned long offset, size_t size, int dir);
 void zrs_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
-				  enum dma_data_direction dir);
+				  int dir);
 int zrs_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr);
 unsigned int zrs_helper_ib_dma_max_seg_size(struct ib_device *dev);
 void
 zrs_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
-				      size_t size, enum dma_data_direction dir);
+				      size_t size, int dir);
 void
 zrs_helper_ib_dma_sync_single_for_device(struct ib_device *dev, u64 addr,
-					 size_t size, enum dma_data_direction dir);
+					 size_t size, int dir);
 bool zrs_helper_ib_uses_virt_dma(struct ib_device *dev);
 void zrs_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 key);
 u32 zrs_helper_ib_inc_rkey(u32 rkey);

@@ -278,6 +278,16 @@ unsigned long zrs_helper_jiffies(void)
 	return jiffies;
 }
 
+void zrs_helper_smp_mb(void)
+{
+	smp_mb();
+}
+
+enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void)
+{
+	return HRTIMER_NORESTART;
+}
+
 pid_t zrs_helper_current_tgid(void)
 {
 	return task_tgid_nr(current);

@@ -22,8 +22,13 @@ void zrs_helper_mem_cgroup_get(struct mem_cgroup *memcg);
 void zrs_helper_mem_cgroup_put(struct mem_cgroup *memcg);
 struct mem_cgroup *zrs_helper_set_active_memcg(struct mem_cgroup *memcg);
 
+void zrs_helper_smp_mb(void);
+
 void zrs_helper_pagefault_disable(void);
 void zrs_helper_pagefault_enable(void);
+
+/* timers */
+enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void);
 
 /* socks */
 void zrs_helper_read_lock_bh(rwlock_t *lock);

@@ -107,7 +107,7 @@ impl Table {
                 let mut shares = self.shares.lock();
                 match shares.take(holder) {
                     Ok(()) => return Ok(()),
-                    Err(shares::Denied::User | shares::Denied::Net) => return Err(EDQUOT()),
+                    Err(shares::Denied::User | shares::Denied::Net) => return Err(EDQUOT),
                     Err(shares::Denied::Crowded) => shares.wanted(),
                 }
             };
@@ -123,10 +123,10 @@ impl Table {
             let chunk = {
                 let mut table = self.table.lock();
                 if table.len() >= self.sizes.most {
-                    return Err(ENOBUFS());
+                    return Err(ENOBUFS);
                 }
                 if !table.wants_chunk() {
-                    return table.submit(sock.clone(), make).map_err(|_| ENOBUFS());
+                    return table.submit(sock.clone(), make).map_err(|_| ENOBUFS);
                 }
                 drop(table);
                 filled(CHUNK, || Ok(Home::new()))?

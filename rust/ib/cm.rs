@@ -470,7 +470,7 @@ impl Drop for IdInner {
                 // listener, and waiting would be for ourselves. It stays, and so do we.
                 pr_err!("ib: a listener was dropped by its own handler: it stays\n");
                 // SAFETY: The module is running this code, so it is alive.
-                unsafe { bindings::__module_get(crate::THIS_MODULE.as_ptr()) };
+                unsafe { bindings::__module_get(crate::kern::module::THIS_MODULE) };
                 return;
             }
             // SAFETY: It is the frame of this very thread, which is below us on the stack.

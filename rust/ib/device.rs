@@ -135,7 +135,10 @@ impl Device {
         // SAFETY: By the type invariants the device is valid; its attributes are constant from
         // registration on.
         let a = unsafe { &*addr_of!((*self.as_ptr()).attrs) };
-        let n = |v: i32| u32::try_from(v).unwrap_or(0);
+        // The limits are signed up to Linux 7.2, unsigned from 7.3 on.
+        fn n(v: impl TryInto<u32>) -> u32 {
+            v.try_into().unwrap_or(0)
+        }
         Attrs {
             max_qp: n(a.max_qp),
             max_qp_wr: n(a.max_qp_wr),

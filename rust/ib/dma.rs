@@ -15,7 +15,7 @@ use core::{
     mem::{align_of, offset_of, size_of},
     ptr::NonNull,
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{ffi::c_int, prelude::*, sync::Arc};
 
 /// Who writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,11 +29,12 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    fn raw(self) -> bindings::dma_data_direction {
+    /// The value of `enum dma_data_direction`, which is another type in each kernel series.
+    fn raw(self) -> c_int {
         match self {
-            Direction::ToDevice => bindings::dma_data_direction_DMA_TO_DEVICE,
-            Direction::FromDevice => bindings::dma_data_direction_DMA_FROM_DEVICE,
-            Direction::Bidirectional => bindings::dma_data_direction_DMA_BIDIRECTIONAL,
+            Direction::ToDevice => bindings::DMA_TO_DEVICE,
+            Direction::FromDevice => bindings::DMA_FROM_DEVICE,
+            Direction::Bidirectional => bindings::DMA_BIDIRECTIONAL,
         }
     }
 }

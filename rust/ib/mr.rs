@@ -16,9 +16,11 @@ use super::{
     cq::{Wc, WcOpcode},
     dma::DmaRegion,
     pd::Pd,
-    unsupported,
 };
-use crate::{bindings, kern::fault::points};
+use crate::{
+    bindings,
+    kern::{errno::EOPNOTSUPP, fault::points},
+};
 use core::ptr::{null_mut, NonNull};
 use kernel::{
     error::from_err_ptr,
@@ -93,7 +95,7 @@ impl Mr {
     pub(crate) fn new(pd: &Arc<Pd>, max_pages: u32) -> Result<Self> {
         let attrs = pd.device().attrs();
         if !attrs.fast_registration {
-            return Err(unsupported());
+            return Err(EOPNOTSUPP);
         }
         if max_pages == 0 || max_pages > attrs.max_fast_reg_pages {
             return Err(EINVAL);

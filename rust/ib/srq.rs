@@ -4,8 +4,11 @@
 //!
 //! C header: `include/rdma/ib_verbs.h`.
 
-use super::{dma::Sge, pd::Pd, qp::PostError, unsupported};
-use crate::{bindings, kern::fault::points};
+use super::{dma::Sge, pd::Pd, qp::PostError};
+use crate::{
+    bindings,
+    kern::{errno::EOPNOTSUPP, fault::points},
+};
 use core::{
     mem::ManuallyDrop,
     ptr::{null, null_mut, NonNull},
@@ -52,7 +55,7 @@ impl Srq {
     pub(crate) fn new(pd: &Arc<Pd>, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
         let attrs = pd.device().attrs();
         if attrs.max_srq == 0 {
-            return Err(unsupported());
+            return Err(EOPNOTSUPP);
         }
         if max_wr == 0 || max_wr > attrs.max_srq_wr || max_sge > attrs.max_srq_sge {
             return Err(EINVAL);

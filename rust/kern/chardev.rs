@@ -6,7 +6,7 @@
 //! `fops.owner` empty, so that unloading the module under an open file would crash: the file
 //! operations here are our own, with the owner set.
 
-use crate::bindings;
+use crate::{bindings, kern::module::THIS_MODULE};
 use core::marker::PhantomData;
 use kernel::{
     error::{from_result, to_result},
@@ -86,7 +86,7 @@ struct Fops<T>(PhantomData<T>);
 
 impl<T: DeviceOps> Fops<T> {
     const TABLE: bindings::file_operations = bindings::file_operations {
-        owner: crate::THIS_MODULE.as_ptr(),
+        owner: THIS_MODULE,
         open: Some(Self::open),
         release: Some(Self::release),
         unlocked_ioctl: Some(Self::ioctl),

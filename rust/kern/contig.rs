@@ -9,7 +9,7 @@
 //! A NIC may write any byte at any time. No reference to the memory is ever made: bytes go in and
 //! out by copying through raw pointers, and what was copied out is as untrusted as any input.
 
-use super::shared::SharedPages;
+use super::{barrier::smp_mb, shared::SharedPages};
 use crate::bindings;
 use core::{ops::Range, ptr::NonNull};
 use kernel::{
@@ -17,10 +17,7 @@ use kernel::{
     iov::{IovIterDest, IovIterSource},
     page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
-    sync::{
-        atomic::{Atomic, Relaxed},
-        barrier::smp_mb,
-    },
+    sync::atomic::{Atomic, Relaxed},
 };
 
 kernel::sync::global_lock! {

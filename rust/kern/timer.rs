@@ -136,7 +136,8 @@ impl<T: Fire> OneShot<T> {
         if begun {
             this.target.fire(this);
         }
-        bindings::hrtimer_restart_HRTIMER_NORESTART
+        // SAFETY: returns a constant.
+        unsafe { bindings::HRTIMER_NORESTART() }
     }
 }
 

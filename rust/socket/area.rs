@@ -18,7 +18,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::recv::{Piece, Receive, Source};
 use super::Sock;
 use crate::kern::area::Area;
-use crate::kern::errno::*;
+use crate::kern::errno::ENOTCONN;
 use crate::kern::task;
 use crate::kern::trace::Way;
 use crate::kern::vma::NewVma;
@@ -94,7 +94,7 @@ impl Sock {
             .min(MOST);
         let nonblock = nonblock || call.flags & uapi::ZRS_RECV_MAP_DONTWAIT != 0;
         let timeout = sk.map(|sk| sk.rcvtimeo(nonblock));
-        let timeout = timeout.ok_or(ENOTCONN())?;
+        let timeout = timeout.ok_or(ENOTCONN)?;
         // What the program had there is done with.
         area.take_back(addr..addr + want)?;
         if this.reap() {

@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 
 use super::linger::Linger;
 use super::{recv, Inner, Sock};
-use crate::kern::errno::*;
+use crate::kern::errno::ENOTCONN;
 use crate::kern::sock::Shutdown;
 use crate::kern::task::now_ns;
 use crate::kern::trace;
@@ -35,7 +35,7 @@ impl Sock {
                     }
                     return Ok(());
                 }
-                _ => return Err(ENOTCONN()),
+                _ => return Err(ENOTCONN),
             }
             let was = inner.state_was();
             if read {

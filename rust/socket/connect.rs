@@ -9,7 +9,9 @@ use kernel::sync::Arc;
 
 use super::{ports, report_failure, Sock};
 use crate::host::{Chan, Host};
-use crate::kern::errno::*;
+use crate::kern::errno::{
+    EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN, ENETUNREACH,
+};
 use crate::kern::sock::{Sk, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::trace;
@@ -48,7 +50,7 @@ impl Sock {
             _ if addr.ip.is_any() => {}
             Some(v4) if this.net.is_local(v4) => {}
             None if this.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
-            _ => return Err(EADDRNOTAVAIL()),
+            _ => return Err(EADDRNOTAVAIL),
         }
         if addr.port == 0 && sk.bind_address_no_port() {
             let mut inner = this.inner.lock();
@@ -150,12 +152,12 @@ impl Sock {
             };
             match phase {
                 Phase::Fresh => Sock::begin_attempt(this, addr)?,
-                Phase::Connecting if nonblock => return Err(EALREADY()),
+                Phase::Connecting if nonblock => return Err(EALREADY),
                 Phase::Connecting => {}
                 // The call that asked for it was interrupted, perhaps to be restarted, or did not wait.
                 // As TCP has it, the next one tells.
                 Phase::Connected if untold => {}
-                Phase::Connected | Phase::Listening { .. } => return Err(EISCONN()),
+                Phase::Connected | Phase::Listening { .. } => return Err(EISCONN),
                 Phase::Failed => {
                     // The error of the attempt, once; then a new attempt may be made.
                     this.take_error()?;
@@ -171,7 +173,7 @@ impl Sock {
                     inner.untold = false;
                     Ok(())
                 }
-                _ => Err(EINPROGRESS()),
+                _ => Err(EINPROGRESS),
             };
         }
         let mut timeout = this.sk().and_then(|sk| sk.sndtimeo(false));
@@ -188,9 +190,9 @@ impl Sock {
                 let error = this.take_error();
                 let _config = this.config.lock();
                 Sock::forget_attempt(this);
-                Err(error.err().unwrap_or(ECONNREFUSED()))
+                Err(error.err().unwrap_or(ECONNREFUSED))
             }
-            Err(WaitError::TimedOut) => Err(EINPROGRESS()),
+            Err(WaitError::TimedOut) => Err(EINPROGRESS),
             Err(e) => Err(e.to_errno(timeout)),
         }
     }
@@ -226,12 +228,12 @@ impl Sock {
     fn start_connect(this: &Arc<Self>, mut addr: Addr) -> Result {
         addr.ip = this.reachable(addr.ip)?;
         if addr.port == 0 {
-            return Err(ECONNREFUSED());
+            return Err(ECONNREFUSED);
         }
         let sk = this.sk().ok_or(EINVAL)?;
         let local = this.inner.lock().local.ip;
         if !sk.device_allows(Addr::new(local, 0).into(), addr.into()) {
-            return Err(ENETUNREACH());
+            return Err(ENETUNREACH);
         }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
         Sock::settle(this);
@@ -267,7 +269,7 @@ impl Sock {
         };
         let bound = bound.filter(|ip| *ip != Ip::ANY);
         if ip.is_for_many() {
-            return Err(ENETUNREACH());
+            return Err(ENETUNREACH);
         }
         if ip.is_any() {
             // As TCP has it: this host.
@@ -280,10 +282,10 @@ impl Sock {
             ip = on_interface(ip, own)?;
         }
         if ip.is_v4() && self.v6 && sk.is_v6only() {
-            return Err(ENETUNREACH());
+            return Err(ENETUNREACH);
         }
         match bound {
-            Some(own) if own.is_v4() && !ip.is_v4() => Err(EAFNOSUPPORT()),
+            Some(own) if own.is_v4() && !ip.is_v4() => Err(EAFNOSUPPORT),
             Some(own) if !own.is_v4() && ip.is_v4() => Err(EINVAL),
             _ => Ok(ip),
         }

@@ -12,7 +12,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, UniqueArc};
 
 use super::{Inner, Sock};
-use crate::kern::errno::*;
+use crate::kern::errno::{ENOPROTOOPT, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::proto::channel::State;
@@ -55,7 +55,7 @@ impl Sock {
                 }
                 Sock::make_ring(this, ring.flags)
             }
-            (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP()),
+            (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP),
             (SOL_TCP, _) => {
                 let value: i32 = val.read()?;
                 this.set_tcp_option(name, value)?;
@@ -75,7 +75,7 @@ impl Sock {
             (SOL_IP, _) => this.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
             (SOL_IPV6, IPV6_V6ONLY) if this.v6 => this.set_v6only(val.read::<i32>()? != 0),
             (SOL_IPV6, _) => this.sk().ok_or(EINVAL)?.set_ipv6_option(name, &val),
-            _ => Err(ENOPROTOOPT()),
+            _ => Err(ENOPROTOOPT),
         }
     }
 
@@ -96,7 +96,7 @@ impl Sock {
             let mut options = inner.options.as_deref().copied().unwrap_or_default();
             let early = !matches!(inner.phase, Phase::Connecting | Phase::Connected);
             options.set(name, value, early).map_err(|e| match e {
-                Denied::Unknown => ENOPROTOOPT(),
+                Denied::Unknown => ENOPROTOOPT,
                 Denied::Value => EINVAL,
             })?;
             let ms = options.get(TCP_USER_TIMEOUT).unwrap_or(0);
@@ -129,11 +129,11 @@ impl Sock {
                     Some(options) => options.get(name),
                     None => Options::default().get(name),
                 };
-                out.write(&value.ok_or(ENOPROTOOPT())?)
+                out.write(&value.ok_or(ENOPROTOOPT)?)
             }
             (SOL_IP, _) => {
                 let value = this.sk().ok_or(EINVAL)?.ip_option(name);
-                out.write_small(value.ok_or(ENOPROTOOPT())?)
+                out.write_small(value.ok_or(ENOPROTOOPT)?)
             }
             (SOL_IPV6, IPV6_V6ONLY) if this.v6 => {
                 let on = this.sk().is_some_and(|sk| sk.is_v6only());
@@ -141,9 +141,9 @@ impl Sock {
             }
             (SOL_IPV6, _) => {
                 let value = this.sk().ok_or(EINVAL)?.ipv6_option(name);
-                out.write(&value.ok_or(ENOPROTOOPT())?)
+                out.write(&value.ok_or(ENOPROTOOPT)?)
             }
-            _ => Err(ENOPROTOOPT()),
+            _ => Err(ENOPROTOOPT),
         }
     }
 

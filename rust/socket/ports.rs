@@ -17,7 +17,7 @@ use kernel::rbtree::RBTree;
 use kernel::sync::{Arc, Mutex};
 
 use super::Sock;
-use crate::kern::errno::*;
+use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL};
 use crate::kern::net::Net;
 use crate::kern::sock::Sk;
 use crate::kern::task::{cond_resched, random_u64};
@@ -92,8 +92,8 @@ fn sharing(sk: &Sk) -> Sharing {
 
 fn errno_of(refused: Refused) -> Error {
     match refused {
-        Refused::InUse => EADDRINUSE(),
-        Refused::Connected => EADDRNOTAVAIL(),
+        Refused::InUse => EADDRINUSE,
+        Refused::Connected => EADDRNOTAVAIL,
         Refused::NoMemory => ENOMEM,
     }
 }
@@ -117,7 +117,7 @@ pub(super) fn bind(
     let found = find(ports, net, search, |ports, port, _| {
         ports.space.bind_free(net.id(), bound, port, sharing)
     });
-    found?.ok_or(EADDRINUSE())
+    found?.ok_or(EADDRINUSE)
 }
 
 /// A port for a connection from address `own`, if that is known, to `remote`, shared with connections to others: as
@@ -150,7 +150,7 @@ pub(super) fn connect(
         ports.counters[counter] = ports.counters[counter].wrapping_add(tried);
         Ok(found)
     });
-    found?.ok_or(EADDRNOTAVAIL())
+    found?.ok_or(EADDRNOTAVAIL)
 }
 
 /// The first port of `search` that `take` can take; it is also told how many were tried.

@@ -12,7 +12,7 @@ use super::escape::Copied;
 use super::ring::Ring;
 use super::{report_failure, take_turn, Sock};
 use crate::kern::contig::Payload;
-use crate::kern::errno::*;
+use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::trace::Way;
@@ -201,13 +201,13 @@ impl Sock {
     /// holds once all that had arrived is read. Sleeps.
     pub(super) fn recv(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         if msg.oob() {
-            return Err(EOPNOTSUPP());
+            return Err(EOPNOTSUPP);
         }
         let want = msg.len();
         if want == 0 {
             return this.require_connected().map(|()| 0);
         }
-        let sk = this.sk().ok_or(ENOTCONN())?;
+        let sk = this.sk().ok_or(ENOTCONN)?;
         let timeout = sk.rcvtimeo(msg.nonblock());
         let target = sk.rcvlowat(msg.waitall(), want);
         drop(sk);
@@ -246,7 +246,7 @@ impl Sock {
     fn require_connected(&self) -> Result {
         match self.inner.lock().phase {
             Phase::Connected | Phase::Connecting => Ok(()),
-            _ => Err(ENOTCONN()),
+            _ => Err(ENOTCONN),
         }
     }
 
@@ -264,7 +264,7 @@ impl Sock {
             // What went wrong with connect() is told once; then it is a fresh socket.
             _ => {
                 let pending = inner.sk.as_ref().and_then(|sk| sk.take_err());
-                return Some(Err(pending.unwrap_or(ENOTCONN())));
+                return Some(Err(pending.unwrap_or(ENOTCONN)));
             }
         }
         if let Some(index) = inner.rx.claim_next(&inner.ring, from) {

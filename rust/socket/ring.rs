@@ -17,7 +17,7 @@ use super::area::AREA_OFFSET;
 use super::window::has_lasting;
 use super::Sock;
 use crate::kern::contig::Payload;
-use crate::kern::errno::*;
+use crate::kern::errno::{ENOBUFS, ENOTCONN};
 use crate::kern::shared::SharedPages;
 use crate::kern::task::now_ns;
 use crate::kern::vma::{MappedOwner, NewVma};
@@ -180,7 +180,7 @@ impl Ring {
         let _ = self
             .pages
             .store_u32_release(core::mem::offset_of!(uapi::zrs_ring, need_credit), 1);
-        kernel::sync::barrier::smp_mb();
+        crate::kern::barrier::smp_mb();
     }
 }
 
@@ -273,7 +273,7 @@ impl Sock {
         {
             let inner = this.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
-                return Err(ENOTCONN());
+                return Err(ENOTCONN);
             }
             if inner.ring.is_some() {
                 return Ok(());
@@ -304,7 +304,7 @@ impl Sock {
         let escapes = escapes.then_some(&*window);
         let ring = Ring::new(params::LIMITS.msgs, escapes)?;
         if !window.admit_ring() {
-            return Err(ENOBUFS());
+            return Err(ENOBUFS);
         }
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -355,7 +355,7 @@ impl Sock {
         let inner = self.inner.lock();
         let (ring, window) = match (&inner.ring, &inner.window) {
             (Some(ring), Some(window)) => (ring, window),
-            _ => return Err(ENOTCONN()),
+            _ => return Err(ENOTCONN),
         };
         let escape = ring.escape.as_ref();
         Ok(uapi::zrs_rx_ring {

@@ -19,7 +19,7 @@ use kernel::sync::Arc;
 
 use super::cork::Joined;
 use super::{take_turn, Charge, Sock};
-use crate::kern::errno::*;
+use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::zerocopy::Notification;
@@ -132,7 +132,7 @@ impl Sock {
     /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
     pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>, way: &mut Way) -> Result<usize> {
         if msg.oob() || msg.fast_open() {
-            return Err(EOPNOTSUPP());
+            return Err(EOPNOTSUPP);
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
@@ -270,7 +270,7 @@ impl Sock {
         let link = this.link().ok_or(EPIPE);
         let pins = match link.and_then(|l| l.map_pages(pages, charge)) {
             Ok(pins) => pins,
-            Err(e) if e == ENOTCONN() => {
+            Err(e) if e == ENOTCONN => {
                 // The channel is told in a moment that its link is down, and why.
                 let some = style.some;
                 let told = this.await_link(WaitMode::Interruptible, timeout, || {

@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 
 use super::recv::{Piece, Receive, Source};
 use super::Sock;
-use crate::kern::errno::*;
+use crate::kern::errno::ENOTCONN;
 use crate::kern::sock::pipe::Pipe;
 use crate::stats::STATS;
 
@@ -22,7 +22,7 @@ impl Sock {
         len: usize,
         nonblock: bool,
     ) -> Result<usize> {
-        let timeout = this.sk().ok_or(ENOTCONN())?.rcvtimeo(nonblock);
+        let timeout = this.sk().ok_or(ENOTCONN)?.rcvtimeo(nonblock);
         if this.reap() {
             Sock::talk(this);
         }

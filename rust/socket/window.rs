@@ -10,7 +10,7 @@ use kernel::time::{msecs_to_jiffies, Jiffies};
 
 use super::escape::Promise;
 use super::{Inner, Sock};
-use crate::kern::errno::*;
+use crate::kern::errno::{ENOBUFS, ENOTCONN};
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
@@ -151,10 +151,10 @@ impl Sock {
                 let pool = link
                     .and_then(|link| link.pool())
                     .or_else(|| this.any_pool());
-                let pool = pool.ok_or(ENOTCONN())?;
+                let pool = pool.ok_or(ENOTCONN)?;
                 let wishes = pool.admit_ring(None) && pool.want_window(this, Wants::RING, until);
                 if !wishes && this.lacks_window() {
-                    return Err(ENOBUFS());
+                    return Err(ENOBUFS);
                 }
             }
             let left = until.saturating_sub(now_ns()) / 1_000_000;
@@ -167,7 +167,7 @@ impl Sock {
             match waited {
                 // The wish may have been answered, and the window gone again.
                 Err(WaitError::TimedOut) if left > SLICE_MS => {}
-                Err(WaitError::TimedOut) => return Err(ENOBUFS()),
+                Err(WaitError::TimedOut) => return Err(ENOBUFS),
                 Err(e) => return Err(e.to_errno(timeout)),
                 Ok(()) => {}
             }

@@ -22,7 +22,10 @@ use crate::host::Host;
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::QpCaps;
-use crate::kern::errno::*;
+use crate::kern::errno::{
+    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH,
+    ENOBUFS, ENOTCONN, EPROTO,
+};
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::params;
@@ -57,17 +60,17 @@ const REFUSED: i32 = 28;
 fn failure_of(e: Error) -> Failure {
     if e == ENODEV {
         Failure::NoDevice
-    } else if e == ENOMEM || e == ENOBUFS() {
+    } else if e == ENOMEM || e == ENOBUFS {
         Failure::NoResources
-    } else if e == ENETUNREACH() {
+    } else if e == ENETUNREACH {
         Failure::NoRoute
     } else if e == ETIMEDOUT {
         Failure::TimedOut
-    } else if e == ECONNREFUSED() {
+    } else if e == ECONNREFUSED {
         Failure::Refused(Refusal::NoListener)
-    } else if e == EPROTO() {
+    } else if e == EPROTO {
         Failure::Protocol
-    } else if e == ECONNRESET() {
+    } else if e == ECONNRESET {
         Failure::LinkLost
     } else {
         Failure::Unreachable
@@ -126,11 +129,11 @@ fn try_connect(link: &Arc<Link>) -> Result {
         let port = RESERVED_PORTS.end - 1 - n as u16;
         match id.resolve_addr(Some(to_cm(from, port)), to, RESOLVE_MS.start) {
             // Of a port that is taken the core says EADDRNOTAVAIL where the address is any.
-            Err(e) if e == EADDRINUSE() || any && e == EADDRNOTAVAIL() => continue,
+            Err(e) if e == EADDRINUSE || any && e == EADDRNOTAVAIL => continue,
             result => return result,
         }
     }
-    Err(ENOBUFS())
+    Err(ENOBUFS)
 }
 
 /// Gives the link its queue pair and all that belongs to it. Sleeps.
@@ -167,14 +170,14 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     }
     if !pool.promise() {
         link.host.make_way(&pool);
-        return Err(ENOBUFS());
+        return Err(ENOBUFS);
     }
     let mut tx = link.tx.lock();
     if tx.state == LinkState::Down {
         // It was given up meanwhile, and what it had has been taken down already.
         drop(tx);
         pool.unpromise();
-        return Err(ENOTCONN());
+        return Err(ENOTCONN);
     }
     tx.queues = Some(Queues {
         qp,
@@ -207,8 +210,8 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
 }
 
 fn terms_of(private_data: &[u8]) -> Result<Terms> {
-    let theirs = Hello::decode(private_data).map_err(|_| EPROTO())?;
-    let flow = LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO())?;
+    let theirs = Hello::decode(private_data).map_err(|_| EPROTO)?;
+    let flow = LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO)?;
     let links = theirs.links.max(1);
     Ok(Terms { flow, links })
 }
@@ -218,7 +221,7 @@ impl Link {
     fn keep(&self, id: &Arc<CmId>) -> Result {
         let mut cm = self.cm.lock();
         if self.state() == LinkState::Down {
-            return Err(ENOTCONN());
+            return Err(ENOTCONN);
         }
         *cm = Some(id.clone());
         Ok(())
@@ -250,7 +253,7 @@ impl Link {
     }
 
     fn on_route(self: &Arc<Self>) -> Result {
-        let id = self.cm.lock().clone().ok_or(ENOTCONN())?;
+        let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
         make_queues(self, &id)?;
         id.connect(&conn_params(&hello(&self.host).encode()))
     }
@@ -293,7 +296,7 @@ impl CmHandler for Link {
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }
-            CmEvent::ConnectError(_) | CmEvent::Unreachable(_) => Err(EHOSTUNREACH()),
+            CmEvent::ConnectError(_) | CmEvent::Unreachable(_) => Err(EHOSTUNREACH),
             CmEvent::Rejected { reason: STALE, .. } => {
                 link.fail_stale();
                 Ok(())
@@ -311,13 +314,13 @@ impl CmHandler for Link {
                 Ok(())
             }
             // The peer takes the link down, or the route to it has changed.
-            CmEvent::Disconnected(_) | CmEvent::AddrChange => Err(ECONNRESET()),
+            CmEvent::Disconnected(_) | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
             CmEvent::TimewaitExit => Ok(()),
             // Not with a queue pair that the connection manager runs, or none we know.
             CmEvent::ConnectRequest { .. }
             | CmEvent::ConnectResponse { .. }
-            | CmEvent::Other(..) => Err(EPROTO()),
+            | CmEvent::Other(..) => Err(EPROTO),
         };
         if let Err(e) = result {
             link.fail_loud(failure_of(e), name);
@@ -372,7 +375,7 @@ impl Listener {
     fn open(host: &Arc<Host>, net: &Net) -> Result<Listening> {
         let v4 = Self::open_for(host, net, Ip::ANY_V4)?;
         let v6 = match Self::open_for(host, net, Ip::ANY) {
-            Err(e) if e == EAFNOSUPPORT() => None,
+            Err(e) if e == EAFNOSUPPORT => None,
             id => Some(id?),
         };
         Ok(Listening { _v4: v4, _v6: v6 })
@@ -393,8 +396,8 @@ impl Listener {
     }
 
     fn request(&self, id: CmId, private_data: &[u8]) -> Result {
-        let from = of_cm(&id, id.remote_addr()).ok_or(EAFNOSUPPORT())?;
-        let to = of_cm(&id, id.local_addr()).ok_or(EAFNOSUPPORT())?;
+        let from = of_cm(&id, id.remote_addr()).ok_or(EAFNOSUPPORT)?;
+        let to = of_cm(&id, id.local_addr()).ok_or(EAFNOSUPPORT)?;
         let (remote, local) = (from.ip, to.ip);
         if !RESERVED_PORTS.contains(&from.port) {
             pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
@@ -406,7 +409,7 @@ impl Listener {
             None => self.net.is_local_v6(local.v6(), local.scope())?,
         };
         if !ours {
-            return Err(EADDRNOTAVAIL());
+            return Err(EADDRNOTAVAIL);
         }
         let terms = match terms_of(private_data) {
             Ok(terms) => terms,
@@ -417,7 +420,7 @@ impl Listener {
         };
         if !self.host.may_make_link(&self.net, local, remote) {
             let _ = id.reject(&hello(&self.host).encode());
-            return Err(ENOBUFS());
+            return Err(ENOBUFS);
         }
         let link = Link::new(&self.host, &self.net, Some(local), remote, true)?;
         id.set_handler(link.clone())?;

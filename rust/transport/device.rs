@@ -81,7 +81,7 @@ impl RdmaDev {
             Err(e) => {
                 pr_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
                 // What the device lacks it will always lack; the rest may be better next time.
-                state.unfit = e == EOPNOTSUPP();
+                state.unfit = e == EOPNOTSUPP;
                 Err(ENODEV)
             }
         }
@@ -100,7 +100,7 @@ const MIN_SGE: u32 = 14;
 fn make_pool(host: &Arc<Host>, device: &Device) -> Result<Arc<Pool>> {
     let attrs = device.attrs();
     if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < MIN_SGE {
-        return Err(EOPNOTSUPP());
+        return Err(EOPNOTSUPP);
     }
     let cache = Cache::of(host, device.numa_node())?;
     let rate = device.rate();

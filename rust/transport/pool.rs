@@ -169,7 +169,7 @@ impl Pool {
         // The other devices of the cache may leave no room: this one cannot be used then, those can.
         if !pool.carve(&verbs, params::LINK_CREDIT.get()) {
             pool.give_blocks();
-            return Err(ENOBUFS());
+            return Err(ENOBUFS);
         }
         Ok(pool)
     }

@@ -36,7 +36,7 @@ impl Reserved {
         let reserved = Self::kept(bytes);
         if promised() > most {
             // Dropping takes it back.
-            return Err(ENOBUFS());
+            return Err(ENOBUFS);
         }
         Ok(reserved)
     }

@@ -478,7 +478,7 @@ impl Link {
     ) -> Result<Arc<Pins>> {
         let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
         let runs = DmaRuns::map(
-            &verbs.ok_or(ENOTCONN())?.pd,
+            &verbs.ok_or(ENOTCONN)?.pd,
             PinnedRuns::new(pages)?,
             Direction::ToDevice,
         )?;

@@ -126,7 +126,10 @@ root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }
 apps_recipe=1
 apps_hash() { hash_of "apps $apps_recipe $(root_hash)" "$ZRS_VM/apps-packages"; }
 apps_dir() { echo "$ZRS_CACHE/apps-$(apps_hash)/root"; }
-kernel_series() { echo "${KSERIES:-$(tr -d ' \n' <"$ZRS_VM/kernel")}"; }
+default_series() { tr -d ' \n' <"$ZRS_VM/kernel"; }
+kernel_series() { echo "${KSERIES:-$(default_series)}"; }
+# The series that the module is known to build and to work with: the default and the other one.
+known_series() { echo "$(default_series)" "$(tr -d ' \n' <"$ZRS_VM/kernel-other")"; }
 kernel_hash() {
 	hash_of "kernel $kernel_recipe $(tools_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"
 }
@@ -139,6 +142,16 @@ kernel_dir() {
 	debug) echo "$ZRS_CACHE/debug-$(debug_hash)" ;;
 	*) die "ZRS_KERNEL=$ZRS_KERNEL: it is stock or debug" ;;
 	esac
+}
+# Where zrs.ko for the chosen kernel is built, in the checkout.
+module_out() {
+	if [ "${ZRS_KERNEL:-stock}" != stock ]; then
+		echo "build/module-$ZRS_KERNEL"
+	elif [ "$(kernel_series)" = "$(default_series)" ]; then
+		echo build/module
+	else
+		echo "build/module-$(kernel_series)"
+	fi
 }
 initramfs_hash() {
 	local k

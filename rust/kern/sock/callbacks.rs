@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     bindings,
-    kern::{errno, vma::NewVma},
+    kern::{errno, module::THIS_MODULE, vma::NewVma},
 };
 use core::{
     cell::UnsafeCell,
@@ -90,7 +90,7 @@ impl<T: SocketOps> Callbacks<T> {
             false => (OBJECT_SIZE, 0, T::NAME),
         };
         let mut proto = bindings::proto {
-            owner: crate::THIS_MODULE.as_ptr(),
+            owner: THIS_MODULE,
             init: Some(Self::proto_init),
             destroy: Some(Self::proto_destroy),
             unhash: Some(Self::proto_unhash),
@@ -128,7 +128,7 @@ impl<T: SocketOps> Callbacks<T> {
 
     const OPS: bindings::proto_ops = bindings::proto_ops {
         family: bindings::AF_INET as c_int,
-        owner: crate::THIS_MODULE.as_ptr(),
+        owner: THIS_MODULE,
         release: Some(Self::release),
         bind: Some(Self::bind),
         connect: Some(Self::connect),
@@ -623,7 +623,7 @@ unsafe fn read_addr(
         bindings::AF_INET => {}
         // As TCP does, for old programs.
         bindings::AF_UNSPEC if bind && sin.sin_addr.s_addr == 0 => {}
-        _ => return Err(errno::EAFNOSUPPORT()),
+        _ => return Err(errno::EAFNOSUPPORT),
     }
     Ok(socket_addr(&sin))
 }

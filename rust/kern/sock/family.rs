@@ -63,7 +63,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 
     /// `connect()` to `AF_UNSPEC`.
     fn disconnect(_this: &Arc<Self>) -> Result {
-        Err(errno::EOPNOTSUPP())
+        Err(errno::EOPNOTSUPP)
     }
 
     /// `listen()`; `backlog` is within the system's limit.
@@ -122,12 +122,12 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
     fn setsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
-        Err(errno::ENOPROTOOPT())
+        Err(errno::ENOPROTOOPT)
     }
 
     /// `getsockopt()` at other levels than `SOL_SOCKET`.
     fn getsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _out: OptOut<'_>) -> Result {
-        Err(errno::ENOPROTOOPT())
+        Err(errno::ENOPROTOOPT)
     }
 
     /// `mmap()`. Runs under the `mmap_lock`: no access to program memory.

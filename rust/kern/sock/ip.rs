@@ -20,7 +20,7 @@ impl Sk {
             | bindings::IP_MTU_DISCOVER
             | bindings::IP_BIND_ADDRESS_NO_PORT
             | bindings::IP_LOCAL_PORT_RANGE => {}
-            _ => return Err(ENOPROTOOPT()),
+            _ => return Err(ENOPROTOOPT),
         }
         let (value, len) = value.as_raw();
         let level = bindings::IPPROTO_IP as c_int;
@@ -64,7 +64,7 @@ impl Sk {
         match name as u32 {
             bindings::IPV6_UNICAST_HOPS | bindings::IPV6_MTU_DISCOVER | bindings::IPV6_TCLASS
                 if self.is_v6() => {}
-            _ => return Err(ENOPROTOOPT()),
+            _ => return Err(ENOPROTOOPT),
         }
         let (value, len) = value.as_raw();
         let level = bindings::IPPROTO_IPV6 as c_int;

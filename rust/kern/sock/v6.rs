@@ -78,7 +78,7 @@ pub(super) unsafe fn read_addr(addr: *const u8, len: usize) -> Result<SocketAddr
         sin6 = unsafe { addr.cast::<bindings::sockaddr_in6>().read_unaligned() };
     }
     if u32::from(sin6.sin6_family) != bindings::AF_INET6 {
-        return Err(super::super::errno::EAFNOSUPPORT());
+        return Err(super::super::errno::EAFNOSUPPORT);
     }
     // SAFETY: any bytes are an address.
     let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });

@@ -89,7 +89,7 @@ impl Notification {
     /// Context: the sending program's; may sleep. Errors: `ENOBUFS` if the limit, the sock's option
     /// memory or the machine's memory is used up.
     pub fn new(sk: &Sk, msg: &SendMsg<'_>, bytes: usize) -> Result<Self> {
-        let room = UniqueArc::new_uninit(GFP_KERNEL).map_err(|_| ENOBUFS())?;
+        let room = UniqueArc::new_uninit(GFP_KERNEL).map_err(|_| ENOBUFS)?;
         let uarg = match msg.ubuf() {
             Some(uarg) => {
                 // SAFETY: the caller of the socket layer keeps it for the call (invariant of
@@ -103,7 +103,7 @@ impl Notification {
                 let uarg = unsafe {
                     bindings::msg_zerocopy_realloc(sk.as_ptr(), bytes, ptr::null_mut(), false)
                 };
-                NonNull::new(uarg).ok_or(ENOBUFS())?
+                NonNull::new(uarg).ok_or(ENOBUFS)?
             }
         };
         // INVARIANT: the reference just taken, or the first one.
