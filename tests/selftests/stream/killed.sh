@@ -1,6 +1,6 @@
 #!/bin/bash
 # One side is killed: the other one gets what had arrived, then the end or an error; nothing hangs.
-# rows: B9 E4 E5 Z4 Z6
+# rows: B9 E4 E5 Z4 Z6 L5
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
