@@ -1,7 +1,7 @@
 #!/bin/bash
 # Main memory for what escapes is reserved before it is needed: a connect for which there is none is refused
 # with ENOBUFS, and works again when others have ended, or when there may be more.
-# rows: C3 C5 B11
+# rows: C3 C5 B11 B19
 # params: escape_mib=4
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"

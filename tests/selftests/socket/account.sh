@@ -1,7 +1,7 @@
 #!/bin/bash
 # Memory cgroups: the owner of a socket pays for it and for what it has not read, whoever allocates that; a limit
 # refuses what goes beyond, and nothing else.
-# rows: B5 B11
+# rows: B5 B11 B19
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 # shellcheck source=tests/lib/kernel-log.sh

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Shares of the table of channels: a user's, a network namespace's; who has none; what is given back.
-# rows: B11
+# rows: B11 B19
 # params: max_channels=64 user_percent=25 net_percent=50
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -1,0 +1,74 @@
+#!/usr/bin/python3
+"""Compares the documents with the checkout: paths, selftests and their rows, make targets, module parameters.
+  docs.py
+Prints a line for each difference; exit status 1 if there is one.
+"""
+import glob
+import os
+import re
+import sys
+
+DOCS = ["README.md", *sorted(glob.glob("Documentation/*.rst"))]
+TEXT = {path: open(path, encoding="utf-8").read() for path in DOCS}
+errors = []
+
+
+def check(ok, line):
+    if not ok:
+        errors.append(line)
+
+
+def scripts():
+    """The selftests by their names in the documents, with the rows that they say they test."""
+    tests = {}
+    for path in glob.glob("tests/selftests/*/*.sh") + glob.glob("tests/two-vm/*.sh"):
+        rows = re.search(r"^# rows: (.*)$", open(path, encoding="utf-8").read(), re.M)
+        if rows:
+            area, name = path[:-3].split("/")[-2:]
+            tests[f"{area}/{name}"] = rows[1].split()
+    return tests
+
+
+def requirements(text):
+    """The last cell of each row: the tests that are named there."""
+    rows = re.findall(r"^   \* - ([A-Z]\d+)\n(.*?)(?=^   \* - |^\S|\Z)", text, re.M | re.S)
+    return {row: re.split(r"^     -", cells, flags=re.M)[-1] for row, cells in rows}
+
+
+# Paths of this repository in quotes. A place holder in one (<area>) leaves it unchecked.
+for path, text in TEXT.items():
+    for name in re.findall(r"`+((?:rust|userspace|tests|uapi|Documentation)/[\w./-]+)`+", text):
+        known = os.path.exists(name) or re.search(r"\b(area|name)\b", name) or name == "rust/libkernel.rmeta"
+        known = known or re.search(rf"`{re.escape(name)}`+ of the kernel|of\s+the kernel", text[text.index(name):][:200])
+        known = known or glob.glob(f"userspace/*/{name}")
+        check(known, f"{path}: there is no {name}")
+
+# Selftests: each is in testing.rst; those in requirements.rst are there and test the row; rows are requirements.
+tests = scripts()
+named = requirements(TEXT["Documentation/requirements.rst"])
+for name, rows in sorted(tests.items()):
+    check(f"``{name}``" in TEXT["Documentation/testing.rst"], f"Documentation/testing.rst: {name} is missing")
+    for row in rows:
+        check(row in named, f"{name}: there is no requirement {row}")
+areas = "|".join(sorted({name.split("/")[0] for name in tests}))
+for row, cell in named.items():
+    for name in re.findall(rf"(?<![\w/])((?:{areas})/[a-z0-9]+)\b(?!/|\.rs)", cell):
+        check(name in tests, f"Documentation/requirements.rst: {row}: there is no {name}")
+        check(row in tests.get(name, [row]), f"Documentation/requirements.rst: {name} does not name {row}")
+
+# Targets of make.
+targets = set(re.findall(r"^([a-z-]+):", open("Makefile", encoding="utf-8").read(), re.M))
+for path, text in TEXT.items():
+    for name in re.findall(r"`make ([a-z-]+)", text):
+        check(name in targets, f"{path}: there is no make {name}")
+
+# Module parameters and their defaults.
+source = open("rust/params.rs", encoding="utf-8").read()
+params = dict(re.findall(r'^    [A-Z_]+, "([a-z_]+)", (\d+),$', source, re.M))
+documented = dict(re.findall(r"^   \* - ([a-z_]+)\n     - (\d+)\n", TEXT["Documentation/uapi.rst"], re.M))
+for name, default in params.items():
+    shown = documented.get(name, "nothing")
+    check(shown == default, f"Documentation/uapi.rst: {name} is {default} by default, not {shown}")
+
+print("\n".join(errors) or f"{len(tests)} selftests, {len(named)} requirements, {len(params)} parameters: all as documented")
+sys.exit(bool(errors))
