@@ -77,7 +77,8 @@ fn socket(arg: usize) -> Result<isize> {
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_socket>());
     let s: zrs_ioc_socket = slice.reader().read()?;
     zero(&[u64::from(s.reserved)])?;
-    // Nothing that socket() itself might be refused: this is no way around a filter.
+    // The families and the type that socket() has for ZRS, and no others. A seccomp filter of socket()
+    // does not see this call.
     if s.family != AF_INET && s.family != AF_INET6 {
         return Err(EAFNOSUPPORT);
     }

@@ -139,7 +139,7 @@ uint_param!(
 );
 uint_param!(
     /// The port that ZRS hosts speak to each other on, in the RDMA connection manager's TCP space.
-    /// Privileged, so that no program can pose as a host; below the ports that links speak from.
+    /// Privileged, so that no other program listens on it; below the ports that links speak from.
     SERVICE_PORT, "service_port", 340,
     "port of the RDMA connection manager that links are made on (default 340)"
 );

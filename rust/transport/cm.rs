@@ -45,7 +45,8 @@ const ROUTE_MS: u32 = 2000;
 /// attempts are short at first.
 const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
 
-/// Only a privileged program can speak from a port below this: so the peer is a kernel.
+/// The ports that a peer may claim. Its kernel's connection manager gives them to privileged programs
+/// only; a peer that makes the packets itself claims any.
 const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
 
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens at our port there.
