@@ -123,7 +123,7 @@ pub(crate) fn connect(addr: impl std::fmt::Display, source: io::Error) -> io::Er
         Some(Errno::TIMEDOUT) => {
             "the host does not answer: is it up, with the zrs module loaded?".into()
         }
-        Some(Errno::PROTO) => "the peer has a ZRS of another version".into(),
+        Some(Errno::PROTO) => "the peer's ZRS and this one have no version in common".into(),
         Some(Errno::NOBUFS | Errno::NOMEM) => "the receive pool is used up: `zrs pool`".into(),
         _ => String::new(),
     };
