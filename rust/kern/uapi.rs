@@ -56,6 +56,7 @@ constants!(
     ZRS_RX_RING: i32,
     ZRS_INFO: i32,
     ZRS_UAPI_VERSION: u32,
+    ZRS_RING_VERSION: u32,
     ZRS_NAME_LEN: usize,
     ZRS_DESC_FREE: u32,
     ZRS_DESC_READY: u32,

@@ -9,20 +9,26 @@
 
 use super::{ChanId, Violation};
 
-/// Version of the wire protocol; both sides must have the same.
+/// Version of the headers, as in each of them.
 pub const VERSION: u8 = 1;
 
-/// The most payload in one DATA message (row C1), in bytes.
+/// The feature bits of this host; none is defined yet.
+pub const FEATURES: u32 = 0;
+
+/// The most payload in one DATA message (row C1), in bytes. Every host takes as much.
 pub const SMALL_MAX: u32 = 4096;
 
-/// The most payload in one WRITE, in bytes (row C1).
+/// The most payload in one WRITE, in bytes (row C1). Every host takes as much.
 pub const CHUNK_MAX: u32 = 256 * 1024;
 
 /// Size of an encoded [`Header`].
 pub const HEADER_LEN: usize = 96;
 
-/// Size of an encoded [`Hello`]; the connection manager carries at most 56 bytes.
+/// Size of an encoded [`Hello`].
 pub const HELLO_LEN: usize = 48;
+
+/// The longest hello there may ever be: what the connection manager carries.
+pub const HELLO_MOST: usize = 56;
 
 const HELLO_MAGIC: u32 = 0x3153_525a; // "ZRS1"
 
@@ -256,13 +262,47 @@ impl Header {
     }
 }
 
+/// Versions of the protocol, from the lowest to the highest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Versions {
+    /// The lowest, not 0.
+    pub lowest: u8,
+    /// The highest, not below the lowest.
+    pub highest: u8,
+}
+
+impl Versions {
+    /// Those that this host speaks.
+    pub const OURS: Self = Self {
+        lowest: VERSION,
+        highest: VERSION,
+    };
+
+    /// The highest version that is among both.
+    pub fn highest_common(self, other: Self) -> Option<u8> {
+        let highest = self.highest.min(other.highest);
+        (highest >= self.lowest.max(other.lowest)).then_some(highest)
+    }
+}
+
+/// The version and the features of a link, as its two hosts have agreed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// The version: the highest that both speak.
+    pub version: u8,
+    /// The feature bits that both have.
+    pub features: u32,
+}
+
 /// What a host says of itself when a link is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
+    /// The versions that the host speaks.
+    pub versions: Versions,
     /// Differs each time the host's module is loaded.
     pub nonce: u64,
-    /// Feature bits; none defined yet.
-    pub features: u64,
+    /// Feature bits, unknown ones among them.
+    pub features: u32,
     /// SENDs that the peer may send before it hears more.
     pub link_credit: u32,
     /// Links that the peer may make and use at a time; 0 counts as 1.
@@ -275,9 +315,10 @@ impl Hello {
         let mut out = [0; HELLO_LEN];
         let mut w = Writer(&mut out);
         w.put(HELLO_MAGIC.to_le_bytes());
-        w.put([VERSION, HELLO_LEN as u8, 0, 0]);
+        w.put([self.versions.lowest, HELLO_LEN as u8, 0, 0]);
         w.put(self.nonce.to_le_bytes());
         w.put(self.features.to_le_bytes());
+        w.put([self.versions.highest, 0, 0, 0]);
         w.put(self.link_credit.to_le_bytes());
         w.put(SMALL_MAX.to_le_bytes());
         w.put(CHUNK_MAX.to_le_bytes());
@@ -290,34 +331,58 @@ impl Hello {
         Reader(bytes).u32() == HELLO_MAGIC
     }
 
-    /// Decodes a hello. The connection manager pads private data with zeros, so `bytes` may be
-    /// longer than what was sent.
+    /// Decodes a hello of any version. The connection manager pads private data with zeros, so `bytes` may be
+    /// longer than the hello. Reserved bytes are ignored: a later host may use them.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
-        let (bytes, _) = bytes
+        let (known, _) = bytes
             .split_first_chunk::<HELLO_LEN>()
             .ok_or(Violation::Length)?;
-        let mut r = Reader(bytes);
+        let mut r = Reader(known);
         if r.u32() != HELLO_MAGIC {
             return Err(Violation::Version);
         }
-        let [version, len, reserved0, reserved1] = r.take::<4>();
-        if version != VERSION || usize::from(len) != HELLO_LEN {
-            return Err(Violation::Version);
+        let [lowest, len, role0, role1] = r.take::<4>();
+        let len = usize::from(len);
+        if !(HELLO_LEN..=HELLO_MOST).contains(&len) || len > bytes.len() {
+            return Err(Violation::Length);
         }
-        let mut hello = Self {
-            nonce: r.u64(),
-            features: r.u64(),
-            link_credit: r.u32(),
-            links: 0,
-        };
-        if r.u32() != SMALL_MAX || r.u32() != CHUNK_MAX {
-            return Err(Violation::Version);
-        }
-        hello.links = r.u32();
-        if reserved0 != 0 || reserved1 != 0 || r.0.iter().any(|b| *b != 0) {
+        // No link for streams.
+        if role0 != 0 || role1 != 0 {
             return Err(Violation::Reserved);
         }
-        Ok(hello)
+        let nonce = r.u64();
+        let features = r.u32();
+        let [highest, ..] = r.take::<4>();
+        let versions = Versions {
+            lowest,
+            // Hosts without negotiation send 0.
+            highest: if highest == 0 { lowest } else { highest },
+        };
+        let link_credit = r.u32();
+        let (small_max, chunk_max) = (r.u32(), r.u32());
+        let links = r.u32();
+        if versions.lowest == 0 || versions.highest < versions.lowest {
+            return Err(Violation::Version);
+        }
+        if small_max < SMALL_MAX || chunk_max < CHUNK_MAX {
+            return Err(Violation::Version);
+        }
+        Ok(Self {
+            versions,
+            nonce,
+            features,
+            link_credit,
+            links,
+        })
+    }
+
+    /// The version and features of a link between the senders of this hello and of `theirs`. None: no common version.
+    pub fn agree(&self, theirs: &Self) -> Option<Agreed> {
+        let version = self.versions.highest_common(theirs.versions)?;
+        Some(Agreed {
+            version,
+            features: self.features & theirs.features,
+        })
     }
 }
 
@@ -363,4 +428,4 @@ impl Reader<'_> {
 
 // The layout ends where the fixed sizes say: fields, then reserved bytes.
 const _: () = assert!(4 + 4 + 16 + 8 + 8 + 20 + 4 + 4 + 4 + 8 + 4 <= HEADER_LEN);
-const _: () = assert!(4 + 4 + 8 + 8 + 4 + 4 + 4 <= HELLO_LEN && HELLO_LEN <= 56);
+const _: () = assert!(4 + 4 + 8 + 4 + 4 + 4 + 4 + 4 + 4 <= HELLO_LEN && HELLO_LEN <= HELLO_MOST);

@@ -69,7 +69,7 @@ impl Ring {
         let pages = SharedPages::new(bytes.next_multiple_of(kernel::page::PAGE_SIZE))?;
         pages.store_u32(
             core::mem::offset_of!(uapi::zrs_ring, version),
-            uapi::ZRS_UAPI_VERSION,
+            uapi::ZRS_RING_VERSION,
         )?;
         pages.store_u32(core::mem::offset_of!(uapi::zrs_ring, entries), entries)?;
         pages.store_u32(

@@ -33,7 +33,7 @@ use crate::pr_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
-use crate::proto::wire::{Hello, Refusal};
+use crate::proto::wire::{Agreed, Hello, Refusal};
 use crate::stats::STATS;
 
 /// How long resolving a route may take; the program's own limit is shorter.
@@ -210,11 +210,34 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
     }
 }
 
-fn terms_of(private_data: &[u8]) -> Result<Terms> {
+/// The peer's hello, and the version and features that follow from it and ours. EPROTO for a malformed hello, and
+/// without a common version, which is logged.
+fn agree(host: &Host, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)> {
     let theirs = Hello::decode(private_data).map_err(|_| EPROTO)?;
+    let ours = hello(host);
+    let Some(agreed) = ours.agree(&theirs) else {
+        let (a, b) = (theirs.versions, ours.versions);
+        pr_warn_ratelimited!(
+            "no link to {remote:?}: it speaks the protocol's versions {} to {}, this host {} to {}\n",
+            a.lowest,
+            a.highest,
+            b.lowest,
+            b.highest
+        );
+        return Err(EPROTO);
+    };
+    Ok((theirs, agreed))
+}
+
+fn terms_of(host: &Host, remote: Ip, private_data: &[u8]) -> Result<Terms> {
+    let (theirs, agreed) = agree(host, remote, private_data)?;
     let flow = LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO)?;
     let links = theirs.links.max(1);
-    Ok(Terms { flow, links })
+    Ok(Terms {
+        agreed,
+        flow,
+        links,
+    })
 }
 
 impl Link {
@@ -262,11 +285,13 @@ impl Link {
     fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
         match (reason, private_data) {
             (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
-            // The peer says who it is: of our version, so it has no room; or of another.
-            (REFUSED, Some(data)) if Hello::is_from_zrs(data) => match Hello::decode(data) {
-                Ok(_) => Failure::NoResources,
-                Err(_) => Failure::Protocol,
-            },
+            // The rejecting hello tells a lack of room from a lack of a common version.
+            (REFUSED, Some(data)) if Hello::is_from_zrs(data) => {
+                match agree(&self.host, self.remote_ip(), data) {
+                    Ok(_) => Failure::NoResources,
+                    Err(_) => Failure::Protocol,
+                }
+            }
             // Another namespace of the machine listens, and the connection manager says so.
             (REFUSED, _) => Failure::Refused(Refusal::NoListener),
             _ => Failure::Unreachable,
@@ -333,7 +358,7 @@ impl Link {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
-            self.up(terms_of(private_data)?);
+            self.up(terms_of(&self.host, self.remote_ip(), private_data)?);
         }
         Ok(())
     }
@@ -412,7 +437,7 @@ impl Listener {
         if !ours {
             return Err(EADDRNOTAVAIL);
         }
-        let terms = match terms_of(private_data) {
+        let terms = match terms_of(&self.host, remote, private_data) {
             Ok(terms) => terms,
             Err(e) => {
                 let _ = id.reject(&hello(&self.host).encode());

@@ -43,7 +43,7 @@ use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::pulse::Pulse;
 use crate::proto::roster::Line;
-use crate::proto::wire::Header;
+use crate::proto::wire::{Agreed, Header, Hello, Versions, FEATURES};
 use crate::proto::Violation;
 use crate::socket::{errno_of, Sock};
 use crate::stats::{Counter, STATS};
@@ -200,6 +200,8 @@ pub(super) struct Tx {
     pub(super) bulk_chunk: u32,
     /// Answers to messages for channels that are not there.
     pub(super) replies: KVec<Header>,
+    /// Version and features, from when the link is up.
+    agreed: Option<Agreed>,
     /// How many links of ours the peer takes.
     peer_takes: u32,
     /// Whether the peer is still there.
@@ -226,8 +228,9 @@ pub(crate) struct Sending {
     pub(crate) bulk_most: u32,
 }
 
-/// What the peer says of itself when a link is made.
+/// The terms of a link, from the peer's hello and ours.
 pub(super) struct Terms {
+    pub(super) agreed: Agreed,
     pub(super) flow: LinkFlow,
     /// Links that it takes from us.
     pub(super) links: u32,
@@ -252,6 +255,7 @@ impl Tx {
             self.state = LinkState::Up;
             self.was_up = true;
             self.flow = Some(terms.flow);
+            self.agreed = Some(terms.agreed);
             self.peer_takes = terms.links;
             self.pulse.hear();
         }
@@ -319,6 +323,7 @@ impl Link {
                     bulk_most: 0,
                     bulk_chunk: 0,
                     replies: KVec::new(),
+                    agreed: None,
                     peer_takes: 1,
                     pulse: Pulse::new(task::now_ns()),
                     probing: false,
@@ -399,9 +404,10 @@ impl Link {
     pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tx = self.tx.lock();
         let credit = tx.flow.as_ref().map_or(0, |flow| flow.left_to_us());
+        let (version, features) = tx.agreed.map_or((0, 0), |a| (a.version, a.features));
         writeln!(
             f,
-            "{:?} -> {:?}: {:?} accepted={} channels={} pending={} replies={} credit={} slots={}/{} \
+            "{:?} -> {:?}: {:?} accepted={} version={version} features={features:#x} channels={} pending={} replies={} credit={} slots={}/{} \
              sq_free={} reserved={} waiting={}+{} bulk={}/{} held={} stuck={} sent={} done={} quiet={} asked={} event={} \
              polled={} barred={}",
             tx.local,
@@ -725,10 +731,11 @@ impl WorkItem<2> for Link {
 }
 
 /// What our side of a link says of itself.
-pub(super) fn hello(host: &Host) -> crate::proto::wire::Hello {
-    crate::proto::wire::Hello {
+pub(super) fn hello(host: &Host) -> Hello {
+    Hello {
+        versions: Versions::OURS,
         nonce: host.nonce,
-        features: 0,
+        features: FEATURES,
         link_credit: params::LINK_CREDIT.get(),
         links: params::LINKS_PER_PEER.get(),
     }

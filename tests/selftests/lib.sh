@@ -76,18 +76,19 @@ check_ended() {
 	fi
 }
 
-# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments, and LIMIT seconds.
+# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments, and LIMIT seconds;
+# both are PROGRAM, or zrs-selftest.
 PORT=7000
 check_pair() {
-	local text=$1 rc=0 rc2=0
+	local text=$1 program=${PROGRAM:-zrs-selftest} rc=0 rc2=0
 	shift
 	set -- "$@" --limit "$((${LIMIT:-60} * SCALE))"
 	PORT=$((PORT + 1))
-	start server B "listening on" zrs-selftest "$@" --server "$ADDR_B:$PORT" || {
+	start server B "listening on" "$program" "$@" --server "$ADDR_B:$PORT" || {
 		ktap_fail "$text: the server"
 		return 0
 	}
-	A zrs-selftest "$@" --client "$ADDR_B:$PORT" >"$TMP/client" 2>&1 || rc=$?
+	A "$program" "$@" --client "$ADDR_B:$PORT" >"$TMP/client" 2>&1 || rc=$?
 	# A server that waits for a client that gave up is ended; one that is about to end is not.
 	[ "$rc" = 0 ] || nap 0.5
 	ended server "$([ "$rc" = 0 ] && echo 30 || echo 1)" || rc2=$?

@@ -24,7 +24,11 @@
 /* The level of ZRS options for setsockopt() and getsockopt(). */
 #define SOL_ZRS			0x5a52
 
-/* The version of this interface. A change that breaks programs raises it. */
+/*
+ * The version of this interface, which only grows: numbers, structures and
+ * their meaning never change. An addition has a feature bit, and does not
+ * raise the version.
+ */
 #define ZRS_UAPI_VERSION	2
 
 /* Feature bits in struct zrs_ioc_version. */
@@ -340,6 +344,9 @@ struct zrs_desc {
 	__u64 reserved1;
 };
 
+/* The layout of the ring's mapping. A new layout gets a new option. */
+#define ZRS_RING_VERSION	2
+
 /*
  * The head of the ring's mapping. The kernel never reads back what it wrote:
  * a program that scribbles here harms only itself.
@@ -348,7 +355,7 @@ struct zrs_desc {
  * ZRS_IOC_DOORBELL.
  */
 struct zrs_ring {
-	__u32 version;		/* ZRS_UAPI_VERSION */
+	__u32 version;		/* ZRS_RING_VERSION */
 	__u32 entries;		/* descriptors, a power of two */
 	__u32 desc_offset;	/* of desc[0] from the start of the mapping */
 	__u32 reserved0;

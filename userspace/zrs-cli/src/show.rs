@@ -165,6 +165,10 @@ impl Stats {
         let mut table = Table::new(&["Counter", "<Value"]);
         table.row(vec!["version".into(), version.version.to_string()]);
         table.row(vec!["features".into(), format!("{:#x}", version.features)]);
+        // The module is older than this command.
+        for name in version.missing() {
+            table.row(vec!["missing".into(), name.into()]);
+        }
         for (name, value) in stats.fields() {
             table.row(vec![name.into(), value.to_string()]);
         }

@@ -7,7 +7,8 @@ mod common;
 use common::headers::{id, payload_of, valid_header, TYPES};
 use proptest::prelude::*;
 use zrs_core::wire::{
-    Credit, Header, Hello, Refusal, Type, CHUNK_MAX, HEADER_LEN, HELLO_LEN, SMALL_MAX, VERSION,
+    Agreed, Credit, Header, Hello, Refusal, Type, Versions, CHUNK_MAX, FEATURES, HEADER_LEN,
+    HELLO_LEN, HELLO_MOST, SMALL_MAX, VERSION,
 };
 use zrs_core::{ChanId, Violation};
 
@@ -79,14 +80,47 @@ fn type_numbers_are_for_ever() {
     }
 }
 
+/// A hello of a host that speaks these versions.
+fn speaks(lowest: u8, highest: u8) -> Hello {
+    Hello {
+        versions: Versions { lowest, highest },
+        nonce: 1,
+        features: 0,
+        link_credit: 64,
+        links: 2,
+    }
+}
+
+/// Whether a host without negotiation accepts the hello: it demands each of these bytes.
+fn taken_by_version_1(b: &[u8]) -> bool {
+    b.len() >= 48
+        && b[..8] == *b"ZRS1\x01\x30\0\0"
+        && b[28..36] == [0, 0x10, 0, 0, 0, 0, 4, 0]
+        && b[40..48] == [0; 8]
+}
+
+/// The hello of such a host.
+fn hello_of_version_1() -> [u8; 48] {
+    let mut b = [0; 48];
+    b[..8].copy_from_slice(b"ZRS1\x01\x30\0\0");
+    b[8..16].fill(0xee);
+    b[24] = 64;
+    b[28..36].copy_from_slice(&[0, 0x10, 0, 0, 0, 0, 4, 0]);
+    b[36] = 2;
+    b
+}
+
 // rows: Z3
 #[test]
 fn hello_layout() {
-    assert_eq!(HELLO_LEN, 48);
-    const { assert!(HELLO_LEN <= 56, "more than the connection manager carries") };
+    assert_eq!((HELLO_LEN, HELLO_MOST), (48, 56));
     let hello = Hello {
+        versions: Versions {
+            lowest: 1,
+            highest: 0x14,
+        },
         nonce: 0x0f0e_0d0c_0b0a_0908,
-        features: 0x1716_1514_1312_1110,
+        features: 0x1312_1110,
         link_credit: 0x1b1a_1918,
         links: 0x2726_2524,
     };
@@ -96,6 +130,7 @@ fn hello_layout() {
     for (n, b) in want[8..28].iter_mut().enumerate() {
         *b = n as u8 + 8;
     }
+    want[21..24].fill(0);
     want[28..32].copy_from_slice(&[0x00, 0x10, 0x00, 0x00]); // SMALL_MAX
     want[32..36].copy_from_slice(&[0x00, 0x00, 0x04, 0x00]); // CHUNK_MAX
     want[36..40].copy_from_slice(&[0x24, 0x25, 0x26, 0x27]);
@@ -110,29 +145,82 @@ fn hello_layout() {
 // rows: Z3 B11
 #[test]
 fn hello_refused() {
-    let good = Hello {
-        nonce: 1,
-        features: 0,
-        link_credit: 64,
-        links: 2,
-    }
-    .encode();
+    let good = speaks(1, 1).encode();
     assert_eq!(Hello::decode(&[]), Err(Violation::Length));
     assert_eq!(Hello::decode(&good[..47]), Err(Violation::Length));
-    for at in 0..HELLO_LEN {
+    let changed = |at: usize, to: u8| {
         let mut bad = good;
-        bad[at] ^= 1;
-        let want = match at {
-            // Magic, version, length, and the two limits that are part of the version.
-            0..=5 | 28..=35 => Err(Violation::Version),
-            6 | 7 | 40.. => Err(Violation::Reserved),
-            8..=27 | 36..=39 => {
-                assert!(Hello::decode(&bad).is_ok(), "byte {at}");
-                continue;
-            }
-        };
-        assert_eq!(Hello::decode(&bad), want, "byte {at}");
+        bad[at] = to;
+        Hello::decode(&bad)
+    };
+    for at in 0..4 {
+        assert_eq!(changed(at, 0xff), Err(Violation::Version), "the magic");
     }
+    assert_eq!(changed(4, 0), Err(Violation::Version), "version 0");
+    for len in (0..=u8::MAX).filter(|len| *len != 48) {
+        assert_eq!(changed(5, len), Err(Violation::Length), "{len} bytes");
+    }
+    for at in [6, 7] {
+        for bit in 0..8 {
+            assert_eq!(changed(at, 1 << bit), Err(Violation::Reserved), "the role");
+        }
+    }
+    // The highest version, 0x80, is below the lowest.
+    let mut bad = good;
+    (bad[4], bad[20]) = (0x81, 0x80);
+    assert_eq!(Hello::decode(&bad), Err(Violation::Version));
+    for (at, to) in [(29, 0x0f), (29, 0), (34, 3), (34, 0)] {
+        assert_eq!(
+            changed(at, to),
+            Err(Violation::Version),
+            "less than all take"
+        );
+    }
+}
+
+/// A host without negotiation and ours: each takes the other's hello, and they agree on version 1.
+// rows: Z3
+#[test]
+fn hello_of_before() {
+    let ours = Hello {
+        versions: Versions::OURS,
+        features: FEATURES,
+        ..speaks(1, 1)
+    };
+    assert!(taken_by_version_1(&ours.encode()));
+    let theirs = Hello::decode(&hello_of_version_1()).unwrap();
+    assert_eq!((theirs.link_credit, theirs.links), (64, 2));
+    let agreed = Some(Agreed {
+        version: 1,
+        features: 0,
+    });
+    assert_eq!(ours.agree(&theirs), agreed);
+    // One that has no version 1 any more is refused by it, and refuses it.
+    let later = speaks(2, 3);
+    assert!(!taken_by_version_1(&later.encode()));
+    assert_eq!(later.agree(&theirs), None);
+}
+
+/// A later host uses reserved bytes, and a longer hello.
+// rows: Z3
+#[test]
+fn hello_of_later() {
+    let hello = speaks(1, 9);
+    let mut later = [0xa5; 196];
+    later[..HELLO_LEN].copy_from_slice(&hello.encode());
+    for at in (21..24).chain(40..HELLO_LEN) {
+        later[at] = 0xff;
+    }
+    for len in 48..=56 {
+        later[5] = len;
+        assert_eq!(Hello::decode(&later), Ok(hello), "{len} bytes");
+        let short = &later[..usize::from(len) - 1];
+        assert_eq!(Hello::decode(short), Err(Violation::Length));
+    }
+    // It takes larger messages than ours.
+    later[29] = 0x20;
+    later[34] = 0x40;
+    assert_eq!(Hello::decode(&later), Ok(hello));
 }
 
 // rows: Z3 B11
@@ -252,11 +340,42 @@ proptest! {
 
     // rows: Z3
     #[test]
-    fn hello_round_trip(nonce: u64, features: u64, link_credit: u32, links: u32, padding in 0_usize..200) {
-        let hello = Hello { nonce, features, link_credit, links };
+    fn hello_round_trip(
+        range in (1..=u8::MAX, 1..=u8::MAX),
+        nonce: u64,
+        features: u32,
+        link_credit: u32,
+        links: u32,
+        padding in 0_usize..200,
+    ) {
+        let versions = Versions { lowest: range.0.min(range.1), highest: range.0.max(range.1) };
+        let hello = Hello { versions, nonce, features, link_credit, links };
         let mut bytes = hello.encode().to_vec();
         bytes.resize(HELLO_LEN + padding, 0);
         prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
+        prop_assert_eq!(taken_by_version_1(&bytes), versions.lowest == 1);
+    }
+
+    /// Two hosts agree on the highest version of both ranges and on the common bits, whichever of them asks, or they
+    /// do not agree.
+    // rows: Z3
+    #[test]
+    fn agreement(
+        a in (1..=u8::MAX, 1..=u8::MAX),
+        b in prop_oneof![(1..=u8::MAX, 1..=u8::MAX), (1..5_u8, 1..5_u8)],
+        features: [u32; 2],
+    ) {
+        let hello = |range: (u8, u8), features| Hello {
+            features,
+            ..speaks(range.0.min(range.1), range.0.max(range.1))
+        };
+        let a = Hello::decode(&hello(a, features[0]).encode()).unwrap();
+        let b = Hello::decode(&hello(b, features[1]).encode()).unwrap();
+        let speak = |h: &Hello, v: u8| (h.versions.lowest..=h.versions.highest).contains(&v);
+        let both = (1..=u8::MAX).rev().find(|v| speak(&a, *v) && speak(&b, *v));
+        let want = both.map(|version| Agreed { version, features: features[0] & features[1] });
+        prop_assert_eq!(a.agree(&b), want);
+        prop_assert_eq!(b.agree(&a), want);
     }
 
     /// Whatever is accepted is exactly what was said: nothing is read into it, and no two
@@ -304,13 +423,16 @@ proptest! {
     fn random_hellos(bytes in prop::collection::vec(any::<u8>(), 0..100), tame: bool) {
         let mut bytes = bytes;
         if tame && bytes.len() >= HELLO_LEN {
-            bytes[..8].copy_from_slice(b"ZRS1\x01\x30\0\0");
+            bytes[..4].copy_from_slice(b"ZRS1");
+            bytes[4] = bytes[4].max(1);
+            bytes[5..8].copy_from_slice(&[48, 0, 0]);
+            bytes[20] = bytes[20].max(bytes[4]);
             bytes[28..36].copy_from_slice(&[0, 0x10, 0, 0, 0, 0, 4, 0]);
-            bytes[40..48].fill(0);
             prop_assert!(Hello::decode(&bytes).is_ok());
         }
         if let Ok(hello) = Hello::decode(&bytes) {
-            prop_assert_eq!(&hello.encode()[..], &bytes[..HELLO_LEN]);
+            prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+            prop_assert!(hello.versions.lowest >= 1 && hello.versions.lowest <= hello.versions.highest);
         }
     }
 }

@@ -23,7 +23,7 @@ fn head(input: &mut Input<'_>) {
         version: if some % 8 == 0 {
             some
         } else {
-            ZRS_UAPI_VERSION
+            ZRS_RING_VERSION
         },
         entries: match input.u8() {
             0 => input.u32(),
@@ -39,7 +39,7 @@ fn head(input: &mut Input<'_>) {
     };
     let end = u64::from(head.desc_offset) + u64::from(head.entries) * size_of::<zrs_desc>() as u64;
     let good = bytes >= size_of::<zrs_ring>()
-        && head.version == ZRS_UAPI_VERSION
+        && head.version == ZRS_RING_VERSION
         && head.entries.is_power_of_two()
         && head.desc_offset as usize % align_of::<zrs_desc>() == 0
         && end <= bytes as u64;

@@ -2,7 +2,7 @@
 
 //! The decoders of the wire, against the tables of `Documentation/protocol.rst`.
 
-use zrs_core::wire::{Header, Hello, HEADER_LEN, HELLO_LEN};
+use zrs_core::wire::{Agreed, Header, Hello, Versions, HEADER_LEN, HELLO_LEN};
 use zrs_core::Violation;
 
 use crate::Input;
@@ -58,13 +58,21 @@ fn header(b: &[u8; HEADER_LEN], payload: u32) {
     assert_eq!((h.arg2, h.lease), (le64(b, 72), le32(b, 80)));
 }
 
+/// The lowest and the highest version of a hello.
+fn versions(b: &[u8]) -> (u8, u8) {
+    (b[4], if b[20] == 0 { b[4] } else { b[20] })
+}
+
 fn hello_is_good(b: &[u8]) -> bool {
     b.len() >= HELLO_LEN
         && b[..4] == *b"ZRS1"
-        && b[4..8] == [1, 48, 0, 0]
-        && le32(b, 28) == 4096
-        && le32(b, 32) == 262_144
-        && b[40..48] == [0; 8]
+        && b[4] != 0
+        && (48..=56).contains(&b[5])
+        && b.len() >= usize::from(b[5])
+        && b[6..8] == [0; 2]
+        && versions(b).0 <= versions(b).1
+        && le32(b, 28) >= 4096
+        && le32(b, 32) >= 262_144
 }
 
 fn hello(b: &[u8]) {
@@ -72,9 +80,28 @@ fn hello(b: &[u8]) {
     assert_eq!(decoded.is_ok(), hello_is_good(b), "{decoded:?}");
     assert_eq!(Hello::is_from_zrs(b), b.starts_with(b"ZRS1"));
     if let Ok(hello) = decoded {
-        assert_eq!(hello.encode(), b[..HELLO_LEN]);
-        assert_eq!((hello.nonce, hello.features), (le64(b, 8), le64(b, 16)));
+        let Versions { lowest, highest } = hello.versions;
+        assert_eq!((lowest, highest), versions(b));
+        assert_eq!((hello.nonce, hello.features), (le64(b, 8), le32(b, 16)));
         assert_eq!((hello.link_credit, hello.links), (le32(b, 24), le32(b, 36)));
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        // Any host, made from other bytes of the hello.
+        let ours = Hello {
+            versions: Versions {
+                lowest: b[8].max(1),
+                highest: b[8].max(b[9]).max(1),
+            },
+            features: le32(b, 10),
+            ..hello
+        };
+        let both: Vec<u8> = (ours.versions.lowest..=ours.versions.highest)
+            .filter(|v| (lowest..=highest).contains(v))
+            .collect();
+        let want = both.last().map(|version| Agreed {
+            version: *version,
+            features: le32(b, 10) & le32(b, 16),
+        });
+        assert_eq!((ours.agree(&hello), hello.agree(&ours)), (want, want));
     }
 }
 
@@ -112,10 +139,14 @@ fn nearly_good_header(input: &mut Input<'_>) -> ([u8; HEADER_LEN], u32) {
 
 fn nearly_good_hello(input: &mut Input<'_>) -> [u8; HELLO_LEN] {
     let mut b = input.bytes::<HELLO_LEN>();
-    b[..8].copy_from_slice(b"ZRS1\x01\x30\0\0");
+    b[..4].copy_from_slice(b"ZRS1");
+    b[4] = b[4].max(1);
+    b[5..8].copy_from_slice(&[48, 0, 0]);
+    if b[20] < b[4] {
+        b[20] = 0;
+    }
     b[28..32].copy_from_slice(&4096_u32.to_le_bytes());
     b[32..36].copy_from_slice(&262_144_u32.to_le_bytes());
-    b[36..].fill(0);
     change(input, &mut b);
     b
 }

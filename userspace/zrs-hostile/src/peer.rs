@@ -8,7 +8,7 @@ use std::net::SocketAddrV4;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use zrs_core::wire::{Credit, Header, Hello, Type, HEADER_LEN, SMALL_MAX};
+use zrs_core::wire::{Credit, Header, Hello, Type, Versions, HEADER_LEN, SMALL_MAX};
 use zrs_core::ChanId;
 
 use crate::verbs::{self, Endpoint, Event, Op};
@@ -27,10 +27,20 @@ const MEMORY: usize = WINDOW_AT + WINDOW;
 /// A hello that nothing is wrong with.
 pub fn hello() -> Hello {
     Hello {
+        versions: Versions::OURS,
         nonce: 0x6c69_7473_6f68,
         features: 0,
         link_credit: CREDIT,
         links: 1,
+    }
+}
+
+/// The hello of a host that speaks these versions, and has all features.
+pub fn speaks(lowest: u8, highest: u8) -> Hello {
+    Hello {
+        versions: Versions { lowest, highest },
+        features: u32::MAX,
+        ..hello()
     }
 }
 

@@ -135,8 +135,13 @@ impl World {
 
     /// A link with a channel on it, and the socket at the other end.
     pub fn channel(&mut self) -> io::Result<(Peer, Chan, Stream, Victim)> {
+        self.channel_as(hello())
+    }
+
+    /// The same, on a link with another hello.
+    pub fn channel_as(&mut self, hello: Hello) -> io::Result<(Peer, Chan, Stream, Victim)> {
         let victim = self.listen()?;
-        let mut peer = self.link()?;
+        let mut peer = self.link_as(hello, true)?;
         let chan = peer.open(victim.port, self.limit(10))?;
         let stream = victim.accept(self)?;
         Ok((peer, chan, stream, victim))

@@ -66,6 +66,7 @@ pub const ZRS_STATE_CONNECTING: u32 = 3;
 pub const ZRS_STATE_ESTABLISHED: u32 = 4;
 pub const ZRS_STATE_CLOSING: u32 = 5;
 
+pub const ZRS_RING_VERSION: u32 = 2;
 pub const ZRS_RX_RING: u32 = 1;
 pub const ZRS_INFO: u32 = 2;
 

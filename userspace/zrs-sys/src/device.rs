@@ -151,6 +151,13 @@ impl Device {
     }
 }
 
+impl From<File> for Device {
+    /// Of a file that was opened before, or elsewhere.
+    fn from(file: File) -> Self {
+        Self(file)
+    }
+}
+
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -122,7 +122,7 @@ pub fn pair_from(
         rooms: VecDeque::new(),
     };
     let start = zrs_ring {
-        version: ZRS_UAPI_VERSION,
+        version: ZRS_RING_VERSION,
         entries,
         desc_offset: desc_offset as u32,
         first,

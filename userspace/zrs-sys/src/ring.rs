@@ -115,8 +115,10 @@ impl Ring {
                 (&raw const (*head).desc_offset).read_volatile() as usize,
             )
         };
-        if version != ZRS_UAPI_VERSION {
-            return Err(bad("of another version"));
+        if version != ZRS_RING_VERSION {
+            return Err(bad(&format!(
+                "of version {version}, and not {ZRS_RING_VERSION}"
+            )));
         }
         let fits = (entries as usize)
             .checked_mul(size_of::<zrs_desc>())

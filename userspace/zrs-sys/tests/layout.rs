@@ -57,7 +57,7 @@ macro_rules! layout {
 fn rust_side() -> Table {
     let mut t = Table::default();
     constants!(t:
-        IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
+        IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_RING_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
         ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
@@ -163,13 +163,12 @@ fn nothing_is_missing() {
     assert!(different.is_empty(), "only on one side: {different:?}");
 }
 
-#[test]
-fn equals_the_header() {
-    let table = rust_side();
+/// The values of these expressions, as a C program finds them by the header.
+fn by_the_header<'a>(exprs: impl Iterator<Item = &'a str>, name: &str) -> BTreeMap<String, u64> {
     let mut c = String::from(
         "#include <stdio.h>\n#include <stddef.h>\n#include <linux/zrs.h>\nint main(void)\n{\n",
     );
-    for expr in table.values.keys() {
+    for expr in exprs {
         c.push_str(&format!(
             "\tprintf(\"%s=%llu\\n\", \"{expr}\", (unsigned long long)({expr}));\n"
         ));
@@ -177,7 +176,7 @@ fn equals_the_header() {
     c.push_str("\treturn 0;\n}\n");
 
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, program) = (dir.join("layout.c"), dir.join("layout"));
+    let (source, program) = (dir.join(format!("{name}.c")), dir.join(name));
     std::fs::write(&source, c).unwrap();
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let done = Command::new(&cc)
@@ -188,18 +187,39 @@ fn equals_the_header() {
         .status()
         .unwrap_or_else(|e| panic!("the C compiler {cc} does not start: {e}"));
     assert!(done.success(), "{cc} refused the probe");
+    let out = Command::new(&program).output().unwrap().stdout;
+    values(&String::from_utf8(out).unwrap())
+}
 
-    let out = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
-    let seen: BTreeMap<String, u64> = out
-        .lines()
+/// Lines of `expression=value`.
+fn values(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().filter(|l| !l.starts_with('#'));
+    lines
         .map(|l| l.rsplit_once('=').unwrap())
         .map(|(k, v)| (k.to_string(), v.parse().unwrap()))
-        .collect();
+        .collect()
+}
+
+#[test]
+fn equals_the_header() {
+    let table = rust_side();
+    let seen = by_the_header(table.values.keys().map(String::as_str), "layout");
     for (expr, ours) in &table.values {
         assert_eq!(
             Some(ours),
             seen.get(expr),
             "{expr}: zrs_sys::abi, then the header"
         );
+    }
+}
+
+/// Programs of version 2 find their interface unchanged. A structure that outgrows its reserved fields gets a new
+/// number.
+#[test]
+fn version_2_is_as_it_was() {
+    let then = values(include_str!("uapi-2.txt"));
+    let now = by_the_header(then.keys().map(String::as_str), "uapi-2");
+    for (expr, then) in &then {
+        assert_eq!(now.get(expr), Some(then), "{expr}");
     }
 }

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use zrs_sys::{abi, Device};
 
-use crate::{addr, error, Cache, Info};
+use crate::error::{self, unknown};
+use crate::{addr, Cache, Info};
 
 /// An open `/dev/zrs`. Needs no privilege.
 #[derive(Debug)]
@@ -43,7 +44,31 @@ impl Version {
     pub fn has_escape(&self) -> bool {
         self.features & abi::ZRS_FEATURE_ESCAPE != 0
     }
+
+    /// The names of the features that this library knows and the module, being older, lacks.
+    pub fn missing(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let known = FEATURES.iter();
+        known
+            .filter(|(bit, _)| self.features & bit == 0)
+            .map(|(_, name)| *name)
+    }
+
+    /// The name of the feature, if the module lacks it.
+    pub(crate) fn lacks(&self, feature: u64) -> Option<&'static str> {
+        let (bit, name) = FEATURES.iter().find(|(bit, _)| *bit == feature)?;
+        (self.features & bit == 0).then_some(name)
+    }
 }
+
+/// The features that this library knows.
+const FEATURES: &[(u64, &str)] = &[
+    (abi::ZRS_FEATURE_STREAM, "stream sockets"),
+    (abi::ZRS_FEATURE_RX_RING, "receive ring"),
+    (abi::ZRS_FEATURE_RING_WAIT, "wait for the receive ring"),
+    (abi::ZRS_FEATURE_RECV_MAP, "receiving by mapping"),
+    (abi::ZRS_FEATURE_ESCAPE, "escape to main memory"),
+    (abi::ZRS_FEATURE_IPV6, "IPv6"),
+];
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -260,7 +285,7 @@ impl Zrs {
 
     /// The module's version and features.
     pub fn version(&self) -> io::Result<Version> {
-        let v = self.device.version()?;
+        let v = self.device.version().map_err(unknown("ZRS_IOC_VERSION"))?;
         Ok(Version {
             version: v.version,
             features: v.features,
@@ -269,18 +294,21 @@ impl Zrs {
 
     /// The module's counters.
     pub fn stats(&self) -> io::Result<Stats> {
-        Ok(self.device.stats()?.into())
+        let stats = self.device.stats().map_err(unknown("ZRS_IOC_STATS"))?;
+        Ok(stats.into())
     }
 
     /// The link table. ENOTTY: the module is older than this call.
     pub fn table(&self) -> io::Result<LinkTable> {
-        Ok(self.device.table()?.into())
+        let table = self.device.table().map_err(unknown("ZRS_IOC_TABLE"))?;
+        Ok(table.into())
     }
 
     /// The receive pools, one for each RDMA device in use.
     pub fn pools(&self) -> impl Iterator<Item = io::Result<Pool>> + '_ {
         list(|cursor| {
-            Ok(self.device.pool(cursor)?.map(|p| {
+            let pool = self.device.pool(cursor);
+            Ok(pool.map_err(unknown("ZRS_IOC_POOL"))?.map(|p| {
                 let pool = Pool {
                     device: name(&p.device),
                     bytes: p.bytes,
@@ -299,13 +327,18 @@ impl Zrs {
 
     /// The caches, each with what its devices' pools use of it. ENOTTY: the module is older than this call.
     pub fn caches(&self) -> impl Iterator<Item = io::Result<Cache>> + '_ {
-        list(|cursor| Ok(self.device.cache(cursor)?.map(|c| (c.cursor, c.into()))))
+        list(|cursor| {
+            let cache = self.device.cache(cursor);
+            let cache = cache.map_err(unknown("ZRS_IOC_CACHE"))?;
+            Ok(cache.map(|c| (c.cursor, c.into())))
+        })
     }
 
     /// The links to other hosts.
     pub fn links(&self) -> impl Iterator<Item = io::Result<Link>> + '_ {
         list(|cursor| {
-            Ok(self.device.link(cursor)?.map(|l| {
+            let link = self.device.link(cursor);
+            Ok(link.map_err(unknown("ZRS_IOC_LINK"))?.map(|l| {
                 let link = Link {
                     device: name(&l.device),
                     local: addr::ip(l.local_addr6),
@@ -334,7 +367,11 @@ impl Zrs {
 
     /// The sockets.
     pub fn sockets(&self) -> impl Iterator<Item = io::Result<Info>> + '_ {
-        list(|cursor| Ok(self.device.sock(cursor)?.map(|s| (s.cursor, s.info.into()))))
+        list(|cursor| {
+            let sock = self.device.sock(cursor);
+            let sock = sock.map_err(unknown("ZRS_IOC_SOCK"))?;
+            Ok(sock.map(|s| (s.cursor, s.info.into())))
+        })
     }
 }
 
@@ -382,6 +419,53 @@ mod tests {
         };
         let all: Vec<_> = list(at).map(Result::unwrap).collect();
         assert_eq!(all, ['a', 'b', 'c']);
+    }
+
+    /// A module that knows none of our calls: /dev/null answers them as such a one.
+    #[test]
+    fn an_older_module_is_named() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let zrs = Zrs {
+            device: null.into(),
+        };
+        let all = [
+            ("ZRS_IOC_VERSION", zrs.version().map(drop)),
+            ("ZRS_IOC_STATS", zrs.stats().map(drop)),
+            ("ZRS_IOC_TABLE", zrs.table().map(drop)),
+            ("ZRS_IOC_POOL", zrs.pools().map(|e| e.map(drop)).collect()),
+            ("ZRS_IOC_CACHE", zrs.caches().map(|e| e.map(drop)).collect()),
+            ("ZRS_IOC_LINK", zrs.links().map(|e| e.map(drop)).collect()),
+            ("ZRS_IOC_SOCK", zrs.sockets().map(|e| e.map(drop)).collect()),
+        ];
+        for (call, result) in all {
+            let error = result.unwrap_err();
+            assert_eq!(error::os_error(&error), Some(25), "ENOTTY");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "{call}: the zrs module that is loaded is older than this library, \
+                     and does not know this"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_module_has_not() {
+        let version = |features| Version {
+            version: 2,
+            features,
+        };
+        assert_eq!(version(u64::MAX).missing().count(), 0, "a newer module");
+        assert_eq!(version(0).missing().count(), FEATURES.len());
+        let first = version(0b00_1011);
+        let missing: Vec<_> = first.missing().collect();
+        assert_eq!(
+            missing,
+            ["wait for the receive ring", "escape to main memory", "IPv6"]
+        );
+        assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));
+        assert_eq!(first.lacks(abi::ZRS_FEATURE_RX_RING), None);
     }
 
     #[test]

@@ -4,6 +4,11 @@
 use std::io;
 
 use rustix::io::Errno;
+use zrs_sys::abi::{
+    ZRS_FEATURE_IPV6, ZRS_FEATURE_RECV_MAP, ZRS_FEATURE_RING_WAIT, ZRS_FEATURE_RX_RING,
+};
+
+use crate::{Version, Zrs};
 
 /// What failed, why, and what to do. Found inside the [`io::Error`]s of this crate's constructors;
 /// [`os_error`] gets the errno out of either kind.
@@ -29,11 +34,23 @@ impl std::fmt::Display for Hint<'_> {
     }
 }
 
+/// The module does not know a call.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: the zrs module that is loaded is older than this library, and does not know this")]
+struct Unknown {
+    call: &'static str,
+    source: io::Error,
+}
+
 /// The errno in an error of this crate or of the system.
 pub fn os_error(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| {
-        let inner = error.get_ref()?.downcast_ref::<Error>()?;
-        inner.source.raw_os_error()
+        let inner = error.get_ref()?;
+        let source = match inner.downcast_ref::<Error>() {
+            Some(error) => &error.source,
+            None => &inner.downcast_ref::<Unknown>()?.source,
+        };
+        source.raw_os_error()
     })
 }
 
@@ -67,11 +84,32 @@ pub(crate) fn context(what: String, hint: impl Into<String>, source: io::Error) 
     )
 }
 
+/// For a call of `/dev/zrs`: a module that does not know it is older.
+pub(crate) fn unknown(call: &'static str) -> impl FnOnce(io::Error) -> io::Error {
+    move |source| match errno(&source) {
+        Some(Errno::NOTTY) => io::Error::new(source.kind(), Unknown { call, source }),
+        _ => source,
+    }
+}
+
+/// The hint for a call that needs a feature (`ZRS_FEATURE_*`), if `module` has not got it.
+fn lacking(module: io::Result<Version>, feature: u64) -> Option<String> {
+    let name = module.ok()?.lacks(feature)?;
+    Some(format!(
+        "the zrs module that is loaded is older than this library, and has no {name}"
+    ))
+}
+
+fn loaded() -> io::Result<Version> {
+    Zrs::open()?.version()
+}
+
 pub(crate) fn socket(source: io::Error) -> io::Error {
     let hint = match errno(&source) {
-        Some(Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT) => NOT_LOADED,
-        Some(Errno::NOMEM) => "no memory for the receive pool: load zrs with a smaller one",
-        _ => "",
+        Some(Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT) => NOT_LOADED.into(),
+        Some(Errno::NOMEM) => "no memory for the receive pool: load zrs with a smaller one".into(),
+        Some(Errno::AFNOSUPPORT) => lacking(loaded(), ZRS_FEATURE_IPV6).unwrap_or_default(),
+        _ => String::new(),
     };
     context("cannot make a ZRS socket".into(), hint, source)
 }
@@ -85,7 +123,7 @@ pub(crate) fn connect(addr: impl std::fmt::Display, source: io::Error) -> io::Er
         Some(Errno::TIMEDOUT) => {
             "the host does not answer: is it up, with the zrs module loaded?".into()
         }
-        Some(Errno::PROTO) => "the peer has a ZRS of another version".into(),
+        Some(Errno::PROTO) => "the peer's ZRS and this one have no version in common".into(),
         Some(Errno::NOBUFS | Errno::NOMEM) => "the receive pool is used up: `zrs pool`".into(),
         _ => String::new(),
     };
@@ -105,19 +143,32 @@ pub(crate) fn bind(addr: impl std::fmt::Display, source: io::Error) -> io::Error
 
 pub(crate) fn rx_ring(source: io::Error) -> io::Error {
     let hint = match errno(&source) {
-        Some(Errno::NOBUFS) => "the receive pool has no window to lease: `zrs pool`",
-        Some(Errno::NOPROTOOPT) => "this is not a ZRS socket",
-        Some(Errno::NOTCONN) => "the socket is not connected",
-        _ => "",
+        Some(Errno::NOBUFS) => "the receive pool has no window to lease: `zrs pool`".into(),
+        Some(Errno::NOPROTOOPT) => lacking(loaded(), ZRS_FEATURE_RX_RING)
+            .unwrap_or_else(|| "this is not a ZRS socket".into()),
+        Some(Errno::NOTCONN) => "the socket is not connected".into(),
+        _ => String::new(),
     };
     context("cannot make the receive ring".into(), hint, source)
 }
 
+/// Of a wait for the ring.
+pub(crate) fn ring_wait(source: io::Error) -> io::Error {
+    match errno(&source) {
+        Some(Errno::NOTTY) => {
+            let hint = lacking(loaded(), ZRS_FEATURE_RING_WAIT).unwrap_or_default();
+            context("cannot wait for the receive ring".into(), hint, source)
+        }
+        _ => source,
+    }
+}
+
 pub(crate) fn area(source: io::Error) -> io::Error {
     let hint = match errno(&source) {
-        Some(Errno::NODEV) => "this is not a ZRS socket",
-        Some(Errno::INVAL) => "the length has to be a multiple of the page size",
-        _ => "",
+        Some(Errno::NODEV) => lacking(loaded(), ZRS_FEATURE_RECV_MAP)
+            .unwrap_or_else(|| "this is not a ZRS socket".into()),
+        Some(Errno::INVAL) => "the length has to be a multiple of the page size".into(),
+        _ => String::new(),
     };
     context("cannot reserve addresses".into(), hint, source)
 }
@@ -161,6 +212,24 @@ mod tests {
             device(raw(Errno::ACCESS)).to_string(),
             "cannot open /dev/zrs: permission denied"
         );
+    }
+
+    #[test]
+    fn says_what_an_older_module_has_not() {
+        let module = |features| {
+            Ok(Version {
+                version: 2,
+                features,
+            })
+        };
+        assert_eq!(
+            lacking(module(1), ZRS_FEATURE_RX_RING).as_deref(),
+            Some(
+                "the zrs module that is loaded is older than this library, and has no receive ring"
+            )
+        );
+        assert_eq!(lacking(module(3), ZRS_FEATURE_RX_RING), None);
+        assert_eq!(lacking(Err(raw(Errno::NOENT)), ZRS_FEATURE_RX_RING), None);
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl RxRing {
                 Ok(()) => Some(next),
                 Err(e) => match e.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => None,
-                    _ => return Err(e),
+                    _ => return Err(error::ring_wait(e)),
                 },
             };
         }

@@ -5,18 +5,24 @@ use std::net::SocketAddrV4;
 use std::thread::sleep;
 use std::time::Duration;
 
-use zrs_core::wire::Hello;
+use zrs_core::wire::{Hello, Type, Versions};
 
 use super::{ensure, whole, Case};
-use crate::peer::{hello, said, Peer};
+use crate::peer::{hello, said, speaks, Peer};
 use crate::verbs::{self, Endpoint, Event};
-use crate::world::{Outcome, World};
+use crate::world::{expect_end, Outcome, World};
 
 /// Asks for a link from this port; the module's answer.
 fn answer(w: &mut World, from: SocketAddrV4, data: &[u8]) -> std::io::Result<(Endpoint, Event)> {
     let ep = Peer::ask(from, w.service(), data, 0)?;
     let event = ep.event(w.limit(10))?.ok_or_else(|| said("no answer"))?;
     Ok((ep, event))
+}
+
+/// The module answers with its hello.
+fn answered(event: &Event) -> Outcome {
+    let theirs = Hello::decode(event.data()).map_err(|e| said(&format!("answered with {e:?}")))?;
+    ensure(theirs.versions == Versions::OURS, "other versions")
 }
 
 /// The module says no, and who it is.
@@ -26,7 +32,7 @@ fn no(w: &mut World, data: &[u8]) -> Outcome {
     let from = w.source();
     let (_ep, event) = answer(w, from, data)?;
     ensure(event.kind == verbs::REJECTED, "not refused")?;
-    Hello::decode(event.data()).map_err(|e| said(&format!("refused with {e:?}")))?;
+    answered(&event)?;
     ensure(
         w.stats()?.protocol_errors == before.protocol_errors,
         "a violation was counted",
@@ -34,9 +40,7 @@ fn no(w: &mut World, data: &[u8]) -> Outcome {
 }
 
 fn changed(w: &mut World, at: usize, byte: u8) -> Outcome {
-    let mut data = hello().encode();
-    data[at] = byte;
-    no(w, &data)
+    no(w, &with(&[(at, byte)]))
 }
 
 fn credit(w: &mut World, credit: u32) -> Outcome {
@@ -55,7 +59,26 @@ fn yes(w: &mut World, data: &[u8]) -> Outcome {
     let _victim = w.listen()?;
     let from = w.source();
     let (_ep, event) = answer(w, from, data)?;
-    ensure(event.kind == verbs::ESTABLISHED, "not established")
+    ensure(event.kind == verbs::ESTABLISHED, "not established")?;
+    answered(&event)
+}
+
+/// A good hello but for these bytes.
+fn with(changes: &[(usize, u8)]) -> [u8; 48] {
+    let mut data = hello().encode();
+    for (at, byte) in changes {
+        data[*at] = *byte;
+    }
+    data
+}
+
+/// A link with a newer host, whose hello has more than the module knows, carries data as usual.
+fn newer(w: &mut World) -> Outcome {
+    let (mut peer, mut chan, mut stream, _victim) = w.channel_as(speaks(1, 9))?;
+    peer.data(&mut chan, b"of later")?;
+    peer.send(chan.header(Type::Fin), &[])?;
+    expect_end(&mut stream, b"of later", &[0])?;
+    peer.alive(w.limit(10))
 }
 
 /// From another port than a kernel's: refused without a word.
@@ -132,7 +155,7 @@ fn broken_in_silence(w: &mut World) -> Outcome {
     let (peer, _chan, mut stream, _victim) = w.channel()?;
     peer.ep.break_off()?;
     drop(peer);
-    crate::world::expect_end(&mut stream, &[], &[libc::ECONNRESET])
+    expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
 fn disconnected(w: &mut World, pause: u64) -> Outcome {
@@ -140,7 +163,7 @@ fn disconnected(w: &mut World, pause: u64) -> Outcome {
         let (peer, _chan, mut stream, _victim) = w.channel()?;
         sleep(Duration::from_millis(pause));
         peer.ep.disconnect()?;
-        crate::world::expect_end(&mut stream, &[], &[libc::ECONNRESET])?;
+        expect_end(&mut stream, &[], &[libc::ECONNRESET])?;
         drop(peer);
     }
     Ok(())
@@ -153,11 +176,35 @@ pub const CASES: &[Case] = &[
     whole("handshake/magic", |w| changed(w, 0, b'z')),
     whole("handshake/version-0", |w| changed(w, 4, 0)),
     whole("handshake/version-2", |w| changed(w, 4, 2)),
-    whole("handshake/length", |w| changed(w, 5, 47)),
-    whole("handshake/reserved", |w| changed(w, 7, 1)),
-    whole("handshake/reserved-at-the-end", |w| changed(w, 47, 1)),
-    whole("handshake/small-max", |w| changed(w, 29, 0x20)),
-    whole("handshake/chunk-max", |w| changed(w, 34, 8)),
+    whole("handshake/versions-0-to-1", |w| {
+        no(w, &with(&[(4, 0), (20, 1)]))
+    }),
+    whole("handshake/versions-2-to-9", |w| {
+        no(w, &speaks(2, 9).encode())
+    }),
+    whole("handshake/versions-3-to-1", |w| {
+        no(w, &with(&[(4, 3), (20, 1)]))
+    }),
+    whole("handshake/versions-1-to-9", newer),
+    whole("handshake/versions-1-to-255", |w| {
+        yes(w, &speaks(1, 255).encode())
+    }),
+    whole("handshake/length-47", |w| changed(w, 5, 47)),
+    whole("handshake/length-57", |w| {
+        no(w, &[&with(&[(5, 57)])[..], &[0; 8]].concat())
+    }),
+    whole("handshake/length-56", |w| {
+        yes(w, &[&with(&[(5, 56)])[..], &[0xff; 8]].concat())
+    }),
+    whole("handshake/role-1", |w| changed(w, 6, 1)),
+    whole("handshake/role-256", |w| changed(w, 7, 1)),
+    whole("handshake/reserved", |w| {
+        yes(w, &with(&[(21, 1), (23, 0xff), (40, 1), (47, 0xff)]))
+    }),
+    whole("handshake/less-small-max", |w| changed(w, 29, 0x0f)),
+    whole("handshake/more-small-max", |w| yes(w, &with(&[(29, 0x20)]))),
+    whole("handshake/less-chunk-max", |w| changed(w, 34, 3)),
+    whole("handshake/more-chunk-max", |w| yes(w, &with(&[(34, 8)]))),
     whole("handshake/credit-0", |w| credit(w, 0)),
     whole("handshake/credit-31", |w| credit(w, 31)),
     whole("handshake/credit-too-much", |w| credit(w, (1 << 20) + 1)),
@@ -186,7 +233,7 @@ pub const CASES: &[Case] = &[
         yes(
             w,
             &Hello {
-                features: u64::MAX,
+                features: u32::MAX,
                 nonce: 0,
                 ..hello()
             }

@@ -10,7 +10,7 @@ use zrs_core::wire::{Header, Hello, Refusal, Type};
 use zrs_core::ChanId;
 
 use super::{changed, ensure, slow, whole, Act, Case};
-use crate::peer::{accept_header, grant_header, hello, said, Chan, Peer};
+use crate::peer::{accept_header, grant_header, hello, said, speaks, Chan, Peer};
 use crate::world::{expect_end, expect_errno, joined, Outcome, World};
 
 /// We refuse the link with these bytes; what connect() says.
@@ -26,6 +26,22 @@ fn hello_with(at: usize, byte: u8) -> [u8; 48] {
     let mut data = hello().encode();
     data[at] = byte;
     data
+}
+
+/// We are newer than the module: the connection carries data as usual.
+fn newer(w: &mut World) -> Outcome {
+    let server = w.serve()?;
+    let caller = w.caller();
+    let (ep, theirs) = w.request(&server)?;
+    let mut peer = Peer::accept(ep, &theirs, &speaks(1, 9).encode(), true, w.limit(10))?;
+    let before = w.stats()?;
+    let mut chan = peer.take_connect(w.limit(10))?;
+    peer.say_accept(&chan)?;
+    let mut stream = joined(caller)?;
+    peer.data(&mut chan, b"of later")?;
+    peer.send(chan.header(Type::Fin), &[])?;
+    expect_end(&mut stream, b"of later", &[0])?;
+    w.expect_alive(&mut peer, &before)
 }
 
 /// We accept the link with these bytes, which the module does not take.
@@ -281,6 +297,16 @@ pub const CASES: &[Case] = &[
     }),
     whole("server/refused-by-a-broken-hello", |w| {
         refuse(w, &hello_with(6, 2), libc::EPROTO)
+    }),
+    whole("server/refused-by-a-newer-host", |w| {
+        refuse(w, &speaks(2, 9).encode(), libc::EPROTO)
+    }),
+    whole("server/refused-for-want-of-room-by-a-newer-host", |w| {
+        refuse(w, &speaks(1, 9).encode(), libc::ENOMEM)
+    }),
+    whole("server/accepted-by-a-newer-host", newer),
+    whole("server/accepted-by-one-that-is-too-new", |w| {
+        accept_wrongly(w, &speaks(2, 9).encode())
     }),
     whole("server/accepted-without-a-hello", |w| {
         accept_wrongly(w, &[])

@@ -136,7 +136,7 @@ fn segment_outside_the_escape_area_is_refused() {
 fn a_ring_without_escape_area_has_no_escaped_segments() {
     let entries = 4_u32;
     let head = zrs_ring {
-        version: ZRS_UAPI_VERSION,
+        version: ZRS_RING_VERSION,
         entries,
         desc_offset: size_of::<zrs_ring>() as u32,
         ..Default::default()
@@ -155,7 +155,7 @@ fn a_ring_without_escape_area_has_no_escaped_segments() {
 
 #[test]
 fn malformed_rings_are_refused() {
-    const V: u32 = ZRS_UAPI_VERSION;
+    const V: u32 = ZRS_RING_VERSION;
     let make = |version, entries, desc_offset: u32| {
         let map = Map::anonymous(4096).unwrap();
         let head = zrs_ring {
