@@ -61,6 +61,11 @@ fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a
 bench: modules userspace ## beside plain verbs, rsockets and TCP, in rounds (ROUNDS=7 SCALE=1 QUICK=1 ONLY=latency,...)
 	@tests/bench/run
 
+.PHONY: bench-smc
+bench-smc: smc-kernel userspace ## beside SMC-R and plain TCP, between two machines (ROUNDS=7 SCALE=1)
+	@ZRS_KERNEL=smc tests/vm/build-module
+	@tests/bench/smc
+
 .PHONY: bench-trace
 bench-trace: modules userspace ## where half a round trip goes, from the kernel's events (CARRIERS=zrs,verbs-events,...)
 	@tests/bench/trace
@@ -114,6 +119,11 @@ kernel: root ## stage: the stock kernel, its prepared tree and the initramfs
 debug-kernel: kernel ## stage: the debug kernel (10 to 25 minutes on 2 cores, once)
 	@$(VM)/stage-debug-kernel
 	@ZRS_KERNEL=debug $(VM)/stage-initramfs
+
+.PHONY: smc-kernel
+smc-kernel: kernel ## stage: a kernel with SMC, for bench-smc (no longer than the debug kernel, once)
+	@$(VM)/stage-debug-kernel smc
+	@ZRS_KERNEL=smc $(VM)/stage-initramfs
 
 .PHONY: install
 install: ## install a module built with KDIR (default: the running kernel's tree), the command, the libraries and zrs-resctrl

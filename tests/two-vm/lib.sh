@@ -31,7 +31,7 @@ qemu_pid() {
 
 # vm_boot HOST: starts the guest; vm_ready waits for it.
 vm_boot() {
-	local host=$1 dir=$PAIR/$1 in=/zrs/results/two-vm address wire q opts=()
+	local host=$1 dir=$PAIR/$1 in=/zrs/results/${PAIR##*/} address wire q opts=()
 	case $host in
 	A) address=10.77.0.1 wire="stream,id=wire,server=on,addr.type=unix,addr.path=$in/wire" mac=52:54:00:77:00:01 ;;
 	B) address=10.77.0.2 wire="stream,id=wire,server=off,addr.type=unix,addr.path=$in/wire,reconnect-ms=200" mac=52:54:00:77:00:02 ;;

@@ -133,15 +133,31 @@ known_series() { echo "$(default_series)" "$(tr -d ' \n' <"$ZRS_VM/kernel-other"
 kernel_hash() {
 	hash_of "kernel $kernel_recipe $(tools_hash) $(kernel_series)" "$ZRS_VM/pick-kernel"
 }
-debug_recipe=1
-debug_hash() { hash_of "debug $debug_recipe $(kernel_hash)" "$ZRS_VM/debug.config"; }
-# ZRS_KERNEL=debug: everything by the debug kernel instead of the stock one.
-kernel_dir() {
-	case ${ZRS_KERNEL:-stock} in
-	stock) echo "$ZRS_CACHE/kernel-$(kernel_hash)" ;;
-	debug) echo "$ZRS_CACHE/debug-$(debug_hash)" ;;
-	*) die "ZRS_KERNEL=$ZRS_KERNEL: it is stock or debug" ;;
+# ZRS_KERNEL says what everything goes by: stock, or a kernel that is built from its source
+# (stage-debug-kernel): debug, or smc, which has SMC and is not watched.
+declare -A recipes=([debug]=1 [smc]=1)
+# built_config NAME: the fragments of its configuration, in this folder.
+built_config() {
+	case $1 in
+	debug) echo debug.config ;;
+	smc) echo debug.config smc.config ;;
+	*) die "ZRS_KERNEL=$1: it is stock, debug or smc" ;;
 	esac
+}
+built_hash() {
+	local fragments
+	fragments=$(built_config "$1") || exit
+	# shellcheck disable=SC2086 # a list
+	(cd "$ZRS_VM" && hash_of "$1 ${recipes[$1]} $(kernel_hash)" $fragments)
+}
+kernel_dir() {
+	local kernel=${ZRS_KERNEL:-stock} hash
+	if [ "$kernel" = stock ]; then
+		echo "$ZRS_CACHE/kernel-$(kernel_hash)"
+	else
+		hash=$(built_hash "$kernel") || exit
+		echo "$ZRS_CACHE/$kernel-$hash"
+	fi
 }
 # Where zrs.ko for the chosen kernel is built, in the checkout.
 module_out() {
@@ -154,8 +170,8 @@ module_out() {
 	fi
 }
 initramfs_hash() {
-	local k
-	if [ "${ZRS_KERNEL:-stock}" = debug ]; then k=$(debug_hash); else k=$(kernel_hash); fi
+	local kernel=${ZRS_KERNEL:-stock} k
+	if [ "$kernel" = stock ]; then k=$(kernel_hash); else k=$(built_hash "$kernel") || exit; fi
 	hash_of "$k" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs"
 }
 initramfs_file() { echo "$ZRS_CACHE/initramfs-$(initramfs_hash)/initramfs.gz"; }

@@ -9,6 +9,7 @@ mod marks;
 mod page;
 mod plot;
 mod rows;
+mod smc;
 mod table;
 mod targets;
 
@@ -67,6 +68,24 @@ enum Command {
         #[arg(long)]
         out: PathBuf,
     },
+    /// Write the rows of all medians of make bench-smc, and a table; "bench: N rows" is the last line
+    Smc {
+        /// What `zrs bench --samples` wrote
+        #[arg(long)]
+        samples: PathBuf,
+        /// The programs' results: lines of round, measurement, carrier, value and unit, with tabs between
+        #[arg(long)]
+        programs: PathBuf,
+        /// The file to write
+        #[arg(long)]
+        out: PathBuf,
+        /// The file for the table
+        #[arg(long)]
+        table: PathBuf,
+        /// The kernel's release
+        #[arg(long)]
+        kernel: String,
+    },
     /// Compare deterministic counts with a baseline; a line each, "ok - " or "not ok - "
     Counts {
         /// The samples
@@ -104,6 +123,11 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
+fn save(path: &Path, rows: &[Value]) -> Result<()> {
+    let text = serde_json::to_string_pretty(rows).map_err(|e| e.to_string())?;
+    write(path, &(text + "\n"))
+}
+
 fn samples(path: &Path) -> Result<Samples> {
     Samples::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))
 }
@@ -126,8 +150,7 @@ fn run(args: &Args) -> Result<bool> {
     match &args.command {
         Command::Rows { input, out, kernel } => {
             let rows = rows::rows(&input.read()?, kernel);
-            let text = serde_json::to_string_pretty(&rows).map_err(|e| e.to_string())?;
-            write(out, &(text + "\n"))?;
+            save(out, &rows)?;
             println!("bench: {} rows", rows.len());
             Ok(true)
         }
@@ -152,6 +175,21 @@ fn run(args: &Args) -> Result<bool> {
         }
         Command::Table { results, out } => {
             table::draw(&json(results)?, out)?;
+            Ok(true)
+        }
+        Command::Smc {
+            samples: path,
+            programs,
+            out,
+            table,
+            kernel,
+        } => {
+            let figures = smc::Figures::new(&samples(path)?, &read(programs)?)?;
+            let rows = figures.rows(kernel);
+            save(out, &rows)?;
+            write(table, &figures.table().rst())?;
+            print!("{}", figures.table().text());
+            println!("bench: {} rows", rows.len());
             Ok(true)
         }
         Command::Counts {

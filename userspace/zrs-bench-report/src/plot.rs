@@ -146,6 +146,7 @@ fn colour(carrier: Carrier) -> RGBColor {
         Carrier::RsocketsSpin => RGBColor(230, 159, 0),
         Carrier::Tcp => RGBColor(204, 121, 167),
         Carrier::TcpSpin => RGBColor(148, 0, 211),
+        Carrier::Smc => RGBColor(160, 82, 45),
     }
 }
 

@@ -122,7 +122,7 @@ fn words(text: &str) -> Value {
     text.split_whitespace().collect::<Vec<_>>().into()
 }
 
-fn row(name: &str, interval: Option<&Interval>) -> Value {
+pub fn row(name: &str, interval: Option<&Interval>) -> Value {
     json!({
         "name": name, "rows": [], "value": interval.map(|i| i.median), "unit": null,
         "reference": null, "target": null, "met": null, "kernel": null, "seed": null,

@@ -34,11 +34,13 @@ pub enum Carrier {
     Tcp,
     /// TCP with a receiver that asks again and again.
     TcpSpin,
+    /// The kernel's SMC by `send()` and `recv()`.
+    Smc,
 }
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Verbs,
         Self::VerbsEvents,
         Self::Zrs,
@@ -51,6 +53,7 @@ impl Carrier {
         Self::RsocketsSpin,
         Self::Tcp,
         Self::TcpSpin,
+        Self::Smc,
     ];
 
     /// The name in files, options and tables.
@@ -68,6 +71,7 @@ impl Carrier {
             Self::RsocketsSpin => "rsockets-spin",
             Self::Tcp => "tcp",
             Self::TcpSpin => "tcp-spin",
+            Self::Smc => "smc",
         }
     }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The three transports behind one face, for side-by-side measurements.
+//! The transports behind one face, for side-by-side measurements.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clap::ValueEnum;
-use rustix::net::{recv, RecvFlags};
+use rustix::io::Errno;
+use rustix::net::{recv, AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
 use zrs_peers::{RListener, RStream};
 
 use crate::Result;
@@ -20,11 +22,14 @@ pub enum Transport {
     Tcp,
     /// rsockets of librdmacm.
     Rsockets,
+    /// The kernel's SMC, with its fallback to TCP.
+    Smc,
 }
 
 /// A connected stream.
 pub enum Conn {
     Zrs(zrs::Stream),
+    /// SMC's, too: its descriptors take the same calls.
     Tcp(TcpStream),
     Rsockets(RStream),
 }
@@ -48,6 +53,7 @@ impl Transport {
             }
             Self::Tcp => TcpStream::connect(addr).map(Conn::Tcp),
             Self::Rsockets => v4(addr).and_then(RStream::connect).map(Conn::Rsockets),
+            Self::Smc => smc_connect(addr).map(Conn::Tcp),
         }
         .map_err(|e| {
             let hint = match e.kind() {
@@ -69,6 +75,7 @@ impl Transport {
             }
             Self::Tcp => TcpListener::bind(addr).map(Listener::Tcp),
             Self::Rsockets => v4(addr).and_then(RListener::bind).map(Listener::Rsockets),
+            Self::Smc => smc_listen(addr).map(Listener::Tcp),
         }
         .map_err(|e| format!("cannot listen on {addr}: {}", zrs::reason(&e)))
     }
@@ -84,6 +91,36 @@ fn resolve(addr: &str) -> Result<SocketAddr> {
     })?;
     let first = found.min_by_key(SocketAddr::is_ipv6);
     first.ok_or_else(|| format!("cannot use {addr}: it has no address"))
+}
+
+/// AF_SMC, which rustix has no name for.
+const AF_SMC: AddressFamily = AddressFamily::from_raw(43);
+/// The backlog of std's listeners.
+const BACKLOG: i32 = 128;
+
+/// An SMC socket that can have `addr`, or connect to it.
+fn smc_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    // SMCPROTO_SMC and SMCPROTO_SMC6.
+    let protocol = NonZeroU32::new(addr.is_ipv6().into()).map(Protocol::from_raw);
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    rustix::net::socket_with(AF_SMC, kind, flags, protocol).map_err(|e| match e {
+        Errno::AFNOSUPPORT => io::Error::new(io::ErrorKind::Unsupported, "the kernel has no SMC"),
+        other => other.into(),
+    })
+}
+
+fn smc_connect(addr: SocketAddr) -> io::Result<TcpStream> {
+    let socket = smc_socket(addr)?;
+    rustix::net::connect(&socket, &addr)?;
+    Ok(socket.into())
+}
+
+fn smc_listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = smc_socket(addr)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &addr)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// rsockets are used with IPv4 alone.

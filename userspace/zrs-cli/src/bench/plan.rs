@@ -130,6 +130,11 @@ fn own_size(measure: Measure) -> bool {
     matches!(measure, Hold | Fair | Pool | Load)
 }
 
+/// SMC is measured as TCP is, where it is asked for: Debian's kernel has none.
+fn has_smc(measure: Measure, choice: &Choice) -> bool {
+    choice.carriers.contains(&Carrier::Smc) && carriers(measure).contains(&Carrier::Tcp)
+}
+
 /// The measurements of a round: the carriers of one size after one another.
 pub fn plan(choice: &Choice) -> Vec<Item> {
     let mut items = Vec::new();
@@ -144,7 +149,8 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
             _ => choice.sizes,
         };
         for &size in chosen {
-            for &carrier in carriers(measure) {
+            let smc = has_smc(measure, choice).then_some(&Carrier::Smc);
+            for &carrier in carriers(measure).iter().chain(smc) {
                 let chosen = choice.carriers.is_empty() || choice.carriers.contains(&carrier);
                 // Less is not mapped, and comes by the ring in part only.
                 let large = matches!(carrier, Carrier::ZrsMapped | Carrier::ZrsRingSpin);
@@ -242,6 +248,22 @@ mod tests {
         assert_eq!(some.len(), 2);
         assert_eq!((some[0].size, some[0].count), (7, None));
         assert_eq!((some[1].size, some[1].count), (0, Some(100)));
+    }
+
+    #[test]
+    fn smc_where_it_is_asked_for() {
+        let smc = |carriers, measure| {
+            let items = plan(&Choice {
+                measures: &[measure],
+                carriers,
+                sizes: &[64],
+                ..ALL
+            });
+            items.iter().filter(|i| i.carrier == Carrier::Smc).count()
+        };
+        assert_eq!(smc(&[], Measure::Latency), 0);
+        assert_eq!(smc(&[Carrier::Smc, Carrier::Zrs], Measure::Latency), 1);
+        assert_eq!(smc(&[Carrier::Smc], Measure::Load), 0);
     }
 
     #[test]

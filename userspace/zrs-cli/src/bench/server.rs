@@ -48,6 +48,7 @@ pub fn serve(stream: TcpStream) -> Result<()> {
 pub fn transport(carrier: Carrier) -> Transport {
     match carrier {
         Carrier::Rsockets | Carrier::RsocketsSpin => Transport::Rsockets,
+        Carrier::Smc => Transport::Smc,
         Carrier::Tcp | Carrier::TcpSpin | Carrier::Verbs | Carrier::VerbsEvents => Transport::Tcp,
         _ => Transport::Zrs,
     }
