@@ -280,6 +280,7 @@ unsigned long zrs_helper_jiffies(void)
 
 void zrs_helper_smp_mb(void)
 {
+	/* The caller says what it pairs with. */
 	smp_mb();
 }
 

@@ -432,10 +432,10 @@ mod tests {
             ("ZRS_IOC_VERSION", zrs.version().map(drop)),
             ("ZRS_IOC_STATS", zrs.stats().map(drop)),
             ("ZRS_IOC_TABLE", zrs.table().map(drop)),
-            ("ZRS_IOC_POOL", zrs.pools().map(|e| e.map(drop)).collect()),
-            ("ZRS_IOC_CACHE", zrs.caches().map(|e| e.map(drop)).collect()),
-            ("ZRS_IOC_LINK", zrs.links().map(|e| e.map(drop)).collect()),
-            ("ZRS_IOC_SOCK", zrs.sockets().map(|e| e.map(drop)).collect()),
+            ("ZRS_IOC_POOL", zrs.pools().try_for_each(|e| e.map(drop))),
+            ("ZRS_IOC_CACHE", zrs.caches().try_for_each(|e| e.map(drop))),
+            ("ZRS_IOC_LINK", zrs.links().try_for_each(|e| e.map(drop))),
+            ("ZRS_IOC_SOCK", zrs.sockets().try_for_each(|e| e.map(drop))),
         ];
         for (call, result) in all {
             let error = result.unwrap_err();
