@@ -126,15 +126,15 @@ counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 # cache NAME: a counter of the cache that the pools of both hosts lie in.
 cache() { zrs pool --json | sed 's/.*"caches":\[{\([^}]*\)}.*/\1/' | tr ',' '\n' | sed -n "s/^\"$1\"://p"; }
 
-# unpinned: no page of a program's is held any more, or will be in a moment.
+# unpinned: the module's count of pinned pages drops to 0, and the kernel's to that of before the module was loaded.
 unpinned() {
-	local _ n
+	local _ n pins
 	for _ in $(seq 1 $((100 * SCALE))); do
-		n=$(counter pages_pinned)
-		[ "$n" != 0 ] || return 0
+		n=$(counter pages_pinned) pins=$(($(pins_held) - $(cat /run/zrs-pins)))
+		[ "$n/$pins" != 0/0 ] || return 0
 		nap 0.1
 	done
-	echo "$n pages"
+	echo "$n pages, $pins pins"
 	return 1
 }
 
