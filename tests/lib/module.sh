@@ -3,9 +3,24 @@
 
 ZRS_KO=${ZRS_KO:-/zrs/build/module/zrs.ko}
 
+# pins_held: how many pages are pinned now by anyone in this kernel, as the kernel itself counts.
+pins_held() {
+	local name n acquired=0 released=0
+	# Fold the per-CPU counters.
+	echo 1 >/proc/sys/vm/stat_refresh
+	while read -r name n; do
+		case $name in
+		nr_foll_pin_acquired) acquired=$n ;;
+		nr_foll_pin_released) released=$n ;;
+		esac
+	done </proc/vmstat
+	echo $((acquired - released))
+}
+
 # zrs_load [PARAM=VALUE...]: the module, and before it what it needs.
 zrs_load() {
 	local deps
+	pins_held >/run/zrs-pins
 	# Once a boot; they stay.
 	if [ ! -e /run/zrs-depends ]; then
 		deps=$(modinfo -F depends "$ZRS_KO" | tr ',' ' ')
@@ -33,13 +48,15 @@ zrs_unload() {
 	return 1
 }
 
-# zrs_idle: 0 once nothing is pinned, leased, open or alive; what is left is said after 15 s (channels
-# without sockets may take 10 to end).
+# zrs_idle: 0 once nothing is pinned, leased, open or alive by the module's counters, and the kernel's pin count is that of
+# before the module was loaded; prints the rest after 15 s (channels without sockets may take 10 to end).
 zrs_idle() {
-	local left stats end=$((SECONDS + 15 * ${TIME_SCALE:-1}))
+	local left pins stats end=$((SECONDS + 15 * ${TIME_SCALE:-1}))
 	while stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }; do
 		left=$(tr ',{}' '\n' <<<"$stats" |
 			sed -nE 's/^"(pages_pinned|sockets|channels|pool_used)":([1-9].*)/\1=\2/p' | tr '\n' ' ')
+		pins=$(($(pins_held) - $(cat /run/zrs-pins)))
+		[ "$pins" = 0 ] || left+="nr_foll_pin=$pins"
 		[ -n "$left" ] || return 0
 		[ "$SECONDS" -lt "$end" ] || break
 		sleep 0.2

@@ -127,24 +127,56 @@ counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 # cache NAME: a counter of the cache that the pools of both hosts lie in.
 cache() { zrs pool --json | sed 's/.*"caches":\[{\([^}]*\)}.*/\1/' | tr ',' '\n' | sed -n "s/^\"$1\"://p"; }
 
-# unpinned: no page of a program's is held any more, or will be in a moment.
+# unpinned: the module's count of pinned pages drops to 0, and the kernel's to that of before the module was loaded.
 unpinned() {
-	local _ n
+	local _ n pins
 	for _ in $(seq 1 $((100 * SCALE))); do
-		n=$(counter pages_pinned)
-		[ "$n" != 0 ] || return 0
+		n=$(counter pages_pinned) pins=$(($(pins_held) - $(cat /run/zrs-pins)))
+		[ "$n/$pins" != 0/0 ] || return 0
 		nap 0.1
 	done
-	echo "$n pages"
+	echo "$n pages, $pins pins"
 	return 1
 }
 
-# kernel_kb: kernel memory that no cache will give back, caches and slabs without objects being emptied before. Pages
-# of the pools are not in it.
-kernel_kb() {
+# kernel_memory NAME: the kernel's own memory after all caches have been shrunk. $TMP/NAME.slabs gets "objects bytes cache"
+# for each slab cache that is not reclaimable, $kernel_kb the KiB of these objects, vmalloc, page tables and per-CPU memory.
+# Objects are counted rather than slab pages, since a page stays until its last object is free. Pools are not included.
+kernel_memory() {
 	local slab
 	sync
+	# Objects that are freed after a grace period.
+	nap 1
 	echo 3 >/proc/sys/vm/drop_caches
 	for slab in /sys/kernel/slab/*/shrink; do echo 1 >"$slab"; done
-	awk '/^(SUnreclaim|VmallocUsed|PageTables|Percpu):/ { s += $2 } END { print s }' /proc/meminfo
+	grep -l '^1' /sys/kernel/slab/*/reclaim_account >"$TMP/reclaimed"
+	kernel_kb=$(awk -v out="$TMP/$1.slabs" '
+		FILENAME ~ /reclaimed/ { split($1, path, "/"); skip[path[5]] = 1; next }
+		FILENAME ~ /slabinfo/ {
+			if (FNR > 2 && !($1 in skip)) {
+				print $2, $2 * $4, $1 >out
+				bytes += $2 * $4
+			}
+			next
+		}
+		/^(VmallocUsed|PageTables|Percpu):/ { kb += $2 }
+		END { print kb + int(bytes / 1024) }' "$TMP/reclaimed" /proc/slabinfo /proc/meminfo)
+}
+
+# slabs_grown BEFORE AFTER N: prints the caches that have grown by more than N objects; fails if there is one.
+slabs_grown() {
+	awk -v most="$3" '
+		FNR == NR { before[$3] = $1; next }
+		$1 - before[$3] > most { print $3 ": " $1 - before[$3] " objects more, at most " most; bad = 1 }
+		END { exit bad }' "$TMP/$1.slabs" "$TMP/$2.slabs"
+}
+
+# no_leak BEFORE AFTER KIB N: kernel memory, which has grown by KIB, is where it was before N connections. Not on the debug
+# kernel, which keeps freed memory for a while, and looks for leaks itself.
+no_leak() {
+	[ "${ZRS_KERNEL:-stock}" = stock ] || return 0
+	ktap_say "caches with 20 objects more: $(slabs_grown "$1" "$2" 20 | sed 's/ objects.*//' | tr '\n' ';')"
+	check "kernel memory is where it was" [ "$3" -lt $((256 + $4 * 8 / 1024)) ]
+	# One leaked object for fifty connections, and a few sheaves, in which each CPU keeps up to 60 free objects of a cache.
+	check "no cache has grown" slabs_grown "$1" "$2" $((240 + $4 / 50))
 }

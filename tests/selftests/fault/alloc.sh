@@ -11,4 +11,5 @@ ktap_start
 full=()
 [ "${TIER:-ci}" != full ] || full=(--full)
 check_lines zrs-selftest faults --what calls --addr "$ADDR_B" --scale "$SCALE" "${full[@]}"
+check "no page stays pinned" unpinned
 ktap_done

@@ -25,20 +25,18 @@ crowd() {
 	check_lines A zrs-selftest --limit "$limit" crowd --client "$ADDR_B:7000" --conns "$n" "$@"
 	check_ended "the server of $n connections" server
 }
-kernel_kb_at_rest() {
+at_rest() {
 	check "nothing is left of them" zrs_idle
-	kernel=$(kernel_kb)
+	kernel_memory "$1"
 }
 
-# What is made once is no connection's.
+# One-time allocations.
 crowd 100
-kernel_kb_at_rest
-before=$kernel
+at_rest before
+before=$kernel_kb
 crowd "$conns" "${more[@]}"
-kernel_kb_at_rest
-ktap_say "$conns connections that have ended leave $((kernel - before)) KiB of kernel memory behind"
-# Slabs with few objects in them stay: a tenth of a KiB an endpoint is much less than it had. So do the homes in the
-# link table, a quarter of a KiB each, for as many channels as there were at once; and seats on the link, while that lives.
-[ "${ZRS_KERNEL:-stock}" != stock ] ||
-	check "kernel memory is where it was" [ $((kernel - before)) -lt $((1024 + conns / 5 + conns / 2 + conns * 2 / 5)) ]
+at_rest after
+grown=$((kernel_kb - before))
+ktap_say "$conns connections that have ended leave $grown KiB of kernel memory behind"
+no_leak before after "$grown" "$conns"
 ktap_done

@@ -54,4 +54,5 @@ start sender A sending zrs-selftest stream-send "$ADDR_B:7900" --expect epipe,re
 sleep 0.3
 stop listener
 check_ended "listener killed before accept(): the same" sender
+check "no page stays pinned" unpinned
 ktap_done

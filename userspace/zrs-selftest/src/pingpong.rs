@@ -4,6 +4,7 @@
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,9 @@ pub struct Args {
     /// Client: the module makes no RDMA resource from the second round of all connections on
     #[arg(long)]
     steady: bool,
+    /// With --steady: this command prints the same from the second round on
+    #[arg(long, value_name = "CMD", requires = "steady")]
+    same: Option<String>,
 }
 
 /// Numbers that both ends draw alike.
@@ -111,7 +115,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
             checks.need("first round", ends.give().and_then(|()| ends.take()))?;
         }
     }
-    let made = resources();
+    let (made, said) = (resources(), ask(args));
     let rounds = args.rounds - u64::from(args.steady);
     thread::scope(|s| {
         let all: Vec<_> = ends
@@ -143,10 +147,31 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
             _ => checks.fail(name, "the counters cannot be read"),
         }
     }
+    if let Some(before) = said {
+        let name = "RDMA resources and the calls that make them, as the kernel counts";
+        let after = ask(args).unwrap_or_default();
+        checks.yes(
+            name,
+            before == after && !before.is_empty(),
+            &format!("{before}then {after}"),
+        );
+    }
     for conn in &conns {
         checks.need("shutdown", raw::shutdown(conn, libc::SHUT_WR));
     }
     Some(())
+}
+
+/// The output of the command of --same; empty if it fails.
+fn ask(args: &Args) -> Option<String> {
+    let out = Command::new("sh")
+        .arg("-c")
+        .arg(args.same.as_ref()?)
+        .output();
+    let fine = out.ok().filter(|out| out.status.success());
+    Some(fine.map_or(String::new(), |out| {
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }))
 }
 
 /// How many RDMA resources the module has ever made.

@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use zrs::{Cache, Link, LinkTable, Zrs};
 
 use super::{carry, pair, Args};
 use crate::checks::{say, Checks};
 use crate::raw::{Errno, Result};
+use crate::size;
 use crate::sockcalls::{until, Pair};
 
 fn pairs(args: &Args, count: usize) -> Result<Vec<Pair>> {
@@ -89,14 +91,29 @@ fn cache() -> Result<Cache> {
     Ok(first.ok_or(Errno(libc::ENOENT))??)
 }
 
-/// The pool stays in its part of the cache, however much goes through it.
+/// The size of the last-level cache of CPU 0 from sysfs; 0 if it is unknown.
+fn last_level() -> u64 {
+    let index = |n: u32| Path::new("/sys/devices/system/cpu/cpu0/cache").join(format!("index{n}"));
+    let read = |n, file: &str| fs::read_to_string(index(n).join(file)).ok();
+    let caches = (0..8).filter_map(|n| {
+        let level: u32 = read(n, "level")?.trim().parse().ok()?;
+        let size = size(read(n, "size")?.trim()).ok()?;
+        Some((level, size as u64))
+    });
+    caches.max().map_or(0, |(_, size)| size)
+}
+
+/// The pool stays in its part of the cache, whose size sysfs tells, however much goes through it. `pool/frames` counts the
+/// page frames.
 pub fn pool(args: &Args, checks: &mut Checks) -> Option<()> {
     /// No pool is smaller.
     const FLOOR: u64 = 8 << 20;
     let pair = checks.need("connect", pair(args))?;
     let before = checks.need("the cache", cache())?;
     let detail = format!("{before:?}");
-    let most = FLOOR.max(before.cache_bytes / 2);
+    let whole = last_level();
+    checks.eq("the cache's size", before.cache_bytes, whole);
+    let most = FLOOR.max(whole / 2);
     checks.yes("its size", (1..=most).contains(&before.bytes), &detail);
     let all = 4 * before.bytes as usize;
     checks.need("data", carry(args, &pair.client, &pair.server, all))?;
