@@ -17,6 +17,7 @@ pub mod cpu;
 pub mod errno;
 pub mod fault;
 pub mod global;
+pub mod lockdep;
 pub mod memcg;
 pub mod module;
 pub mod net;

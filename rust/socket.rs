@@ -58,6 +58,7 @@ use crate::kern::area::Area;
 use crate::kern::errno::{
     ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
 };
+use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
 use crate::kern::sock::family::SocketOps;
@@ -609,7 +610,11 @@ impl SocketOps for Sock {
     }
 }
 
-/// Reads a flag and sets it, for turns.
+/// Takes a turn, if it is free. Another thread may end it, so that lockdep is told of the acquisition alone.
 fn take_turn(turn: &mut bool) -> bool {
-    !core::mem::replace(turn, true)
+    let free = !core::mem::replace(turn, true);
+    if free {
+        let _ = lockdep::acquired(HandMade::Turn);
+    }
+    free
 }

@@ -294,6 +294,28 @@ pid_t zrs_helper_current_tgid(void)
 	return task_tgid_nr(current);
 }
 
+/* locks made by hand */
+
+#ifdef CONFIG_LOCKDEP
+static struct lock_class_key hand_made_keys[2];
+
+/* By the number of the lock in rust/kern/lockdep.rs. */
+static struct lockdep_map hand_made[] = {
+	STATIC_LOCKDEP_MAP_INIT("zrs_chan::entry", &hand_made_keys[0]),
+	STATIC_LOCKDEP_MAP_INIT("zrs_sock::turn", &hand_made_keys[1]),
+};
+
+void zrs_helper_lock_map_acquire(unsigned int lock)
+{
+	lock_map_acquire(&hand_made[lock]);
+}
+
+void zrs_helper_lock_map_release(unsigned int lock)
+{
+	lock_map_release(&hand_made[lock]);
+}
+#endif
+
 /* fault injection */
 
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS

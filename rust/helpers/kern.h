@@ -75,6 +75,12 @@ void zrs_helper_synchronize_rcu_tasks(void);
 unsigned long zrs_helper_jiffies(void);
 pid_t zrs_helper_current_tgid(void);
 
+/* locks made by hand */
+#ifdef CONFIG_LOCKDEP
+void zrs_helper_lock_map_acquire(unsigned int lock);
+void zrs_helper_lock_map_release(unsigned int lock);
+#endif
+
 /* fault injection */
 #ifdef CONFIG_FAULT_INJECTION_DEBUG_FS
 void zrs_helper_fault_attr_init(struct fault_attr *attr);

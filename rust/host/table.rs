@@ -19,6 +19,7 @@ use kernel::workqueue::WorkItem;
 use super::Host;
 use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
+use crate::kern::lockdep::{self, HandMade};
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
 use crate::proto::channel::{self, Channel, State};
@@ -148,6 +149,7 @@ impl Table {
             }
             cpu_relax();
         };
+        let _held = lockdep::acquired(HandMade::Entry);
         let result = work(grant.regs_mut());
         self.table.lock().write_back(grant);
         Some(result)

@@ -112,7 +112,7 @@ check_lines() {
 		case $line in
 		"ok - "*) ktap_pass "${line#ok - }" ;;
 		"not ok - "*) ktap_fail "${line#not ok - }"; bad=1 ;;
-		*) ktap_say "$line"; continue ;;
+		*) ktap_say "${line#\# }"; continue ;;
 		esac
 		n=$((n + 1))
 	done <"$TMP/lines"
@@ -126,6 +126,14 @@ counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 
 # cache NAME: a counter of the cache that the pools of both hosts lie in.
 cache() { zrs pool --json | sed 's/.*"caches":\[{\([^}]*\)}.*/\1/' | tr ',' '\n' | sed -n "s/^\"$1\"://p"; }
+
+# baseline_key: this kernel's series, its compiler and QEMU's version, as tests/baseline.json names them.
+baseline_key() {
+	local series compiler
+	series=$(uname -r | sed 's/^\([0-9]*\.[0-9]*\).*/\1/')
+	compiler=$(sed -n 's/.*gcc[^ ]* ([^)]*) \([0-9]*\)\..*/gcc-\1/p; s/.*clang version \([0-9]*\)\..*/clang-\1/p' /proc/version)
+	echo "$series ${compiler:-unknown} ${ZRS_QEMU:-no-qemu}"
+}
 
 # unpinned: the module's count of pinned pages drops to 0, and the kernel's to that of before the module was loaded.
 unpinned() {

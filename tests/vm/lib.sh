@@ -175,3 +175,15 @@ initramfs_hash() {
 	hash_of "$k" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs"
 }
 initramfs_file() { echo "$ZRS_CACHE/initramfs-$(initramfs_hash)/initramfs.gz"; }
+
+# insns_plugin: sets "plugin" to what tests/vm/run is given so that QEMU counts the guest's instructions in
+# /results/insns (tests/bench/insns.c). Empty where the processor runs them itself.
+# shellcheck disable=SC2034 # the caller uses it
+insns_plugin() {
+	plugin=()
+	case $("$ZRS_VM/accel") in *tcg*) ;; *) return 0 ;; esac
+	mkdir -p "$ZRS_TOP/build/bench"
+	"$ZRS_VM/in-root" gcc -Wall -Wextra -Werror -O2 -shared -fPIC -pthread -o build/bench/insns.so tests/bench/insns.c ||
+		die "the plugin that counts instructions does not build, see above"
+	plugin=(--qemu -plugin --qemu "/zrs/build/bench/insns.so,out=/results/insns,ranges=/results/ranges")
+}

@@ -1,10 +1,16 @@
 #!/bin/bash
-# What a transfer costs in copies, work requests, completions and system calls: as in the baseline.
-# rows: Z4 Z6 Z8 B2 B3
+# Costs of a message: copies, work requests, completions, system calls, instructions, atomic instructions and context
+# switches are within the bounds of the baseline.
+# rows: Z4 Z6 Z8 B2 B3 B20
 # debug: no
-# timeout: 120
+# insns: yes
+# timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
+
+BASELINE=$KTAP_LIB/../baseline.json
+KEY=$(baseline_key)
+INSNS=/results/insns
 
 ktap_start
 # "ip netns exec" gives a host a /sys of its own, in which system calls can be counted only then.
@@ -16,5 +22,49 @@ measure() { # measure SIZE MESSAGES
 }
 check "messages of 1 MiB" measure 1M 24
 check "messages of 64 bytes" measure 64 2000
-check_lines zrs-bench-report counts "$TMP/samples" "$KTAP_LIB/../baseline.json" --key "$(uname -r)"
+check_lines zrs-bench-report counts "$TMP/samples" "$BASELINE" --key "$KEY"
+stop server
+
+if [ ! -e $INSNS ]; then
+	ktap_skip "instructions, atomic ones and context switches" "the processor runs the guest itself, and counts nothing"
+	ktap_done
+fi
+# The code whose atomic instructions count: the module's, and the kernel's functions that stand for C's inlines in
+# Rust, which no other code calls here. Spin locks are in neither.
+sort /proc/kallsyms | grep -E ' [tT] (rust_helper_|.*\[zrs\])' >"$TMP/symbols"
+range() { # range PATTERN: from the first symbol to the end of the last one's page
+	local first last
+	first=$(grep -m 1 "$1" "$TMP/symbols")
+	last=$(grep "$1" "$TMP/symbols" | tail -1 | cut -d' ' -f1)
+	echo "${first%% *} ${last%???}fff"
+}
+{ range 'rust_helper_'; range '\[zrs\]'; } >/results/ranges
+at_end "rm -f /results/ranges"
+ktap_say "atomic instructions of $(tr '\n' ' ' </results/ranges)"
+
+oneway() { # oneway PROTOCOL NAME ARGS...
+	local protocol=$1 name=$2
+	shift 2
+	PORT=$((PORT + 1))
+	nsenter --net=/run/netns/zrsA zrs-selftest --limit 60 ${protocol:+--protocol "$protocol"} oneway \
+		--netns /run/netns/zrsB --to "$ADDR_B:$PORT" --insns $INSNS "$@" >"$TMP/$name"
+}
+# each PROTOCOL CARRIER SIZE MESSAGES: figures of one message, less those of its acknowledgment.
+each() {
+	oneway "$1" messages --size "$3" --messages "$4" || return
+	awk -v n="$4" -v acks=$ACKS -v size="${3,,}" -v carrier="$2" '
+		!/^[a-z_]+ [0-9]+$/ { next }
+		NR == FNR { ack[$1] = $2 / 2 / acks; next }
+		{ printf "%s_%s %s %.3f\n", $1, size, carrier, $2 / n - ack[$1] }
+	' "$TMP/acks" "$TMP/messages" >>"$TMP/figures"
+}
+ACKS=256
+check "acknowledgments alone, twice" oneway "" acks --size 1 --unix --messages $ACKS
+for size in 64 1k 4k 1M; do
+	n=256
+	[ $size != 1M ] || n=16
+	check "$size one way" each "" zrs $size $n
+	check "$size one way, TCP" each 6 tcp $size $n
+done
+check_lines zrs-bench-report figures "$TMP/figures" "$BASELINE" --key "$KEY"
 ktap_done

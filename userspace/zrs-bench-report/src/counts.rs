@@ -1,45 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counts that time does not change (copies, work requests, completions, system calls), compared
-//! with a baseline: `{KEY: {"MEASURE CARRIER SIZE": {VALUE: [least, most]}}}`. A key "default" is for
-//! all that have none of their own.
+//! Counts that time does not change (copies, work requests, completions, system calls, instructions), compared with
+//! the baseline, whose kinds are "MEASURE CARRIER SIZE".
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
-use serde_json::Value;
-use zrs_bench::{Sample, Samples};
+use zrs_bench::{Measure, Sample, Samples};
+
+use crate::baseline::Baseline;
 
 fn name(sample: &Sample) -> String {
     format!("{} {} {}", sample.measure, sample.carrier, sample.size)
 }
 
 /// A line for each count, and whether all are within their bounds.
-pub fn compare(samples: &Samples, baseline: &Value, key: &str) -> Result<(String, bool), String> {
-    let own = baseline.get(key).or_else(|| baseline.get("default"));
-    let own = own.and_then(Value::as_object);
-    let own = own.ok_or_else(|| format!("the baseline has neither {key} nor default"))?;
-    let (mut text, mut good) = (String::new(), true);
-    for (kind, bounds) in own {
-        let bounds = bounds.as_object();
-        for (value, bound) in bounds.ok_or_else(|| format!("{kind}: bounds are missing"))? {
-            let (least, most) = match (bound[0].as_f64(), bound[1].as_f64()) {
-                (Some(least), Some(most)) => (least, most),
-                _ => return Err(format!("{kind} {value}: a bound is [least, most]")),
-            };
-            let of_kind = samples.0.iter().filter(|s| name(s) == *kind);
-            let seen: Vec<f64> = of_kind
-                .filter_map(|s| s.values.get(value).copied())
-                .collect();
-            let fine = !seen.is_empty() && seen.iter().all(|v| (least..=most).contains(v));
-            good &= fine;
-            let text = &mut text;
-            let _ = match fine {
-                true => writeln!(text, "ok - {kind}: {value}"),
-                false => writeln!(
-                    text,
-                    "not ok - {kind}: {value}: saw {seen:.3?}, expected {least} to {most}"
-                ),
-            };
-        }
+pub fn compare(samples: &Samples, baseline: &Baseline<'_>) -> (String, bool) {
+    let measured = |kind: &str| {
+        let first = kind.split(' ').next();
+        Measure::ALL.iter().any(|m| first == Some(m.name()))
+    };
+    let (mut text, mut good) = (baseline.about(), true);
+    for (kind, value) in baseline.values(measured) {
+        let of_kind = samples.0.iter().filter(|s| name(s) == kind);
+        let seen: Vec<f64> = of_kind
+            .filter_map(|s| s.values.get(value).copied())
+            .collect();
+        good &= baseline.judge(kind, value, &seen, &mut text);
+    }
+    (text, good)
+}
+
+/// Compares lines "KIND VALUE NUMBER"; several lines may have one value.
+pub fn figures(lines: &str, baseline: &Baseline<'_>) -> Result<(String, bool), String> {
+    let mut all: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    for line in lines.lines() {
+        let bad = || format!("{line}: KIND VALUE NUMBER is wanted");
+        let words: Vec<_> = line.split_whitespace().collect();
+        let &[kind, value, number] = &words[..] else {
+            return Err(bad());
+        };
+        let number = number.parse().map_err(|_| bad())?;
+        all.entry((kind, value)).or_default().push(number);
+    }
+    let (mut text, mut good) = (baseline.about(), !all.is_empty());
+    for ((kind, value), seen) in all {
+        good &= baseline.judge(kind, value, &seen, &mut text);
     }
     Ok((text, good))
 }
@@ -48,7 +52,7 @@ pub fn compare(samples: &Samples, baseline: &Value, key: &str) -> Result<(String
 mod tests {
     use super::*;
     use serde_json::json;
-    use zrs_bench::{Carrier, Measure};
+    use zrs_bench::Carrier;
 
     #[test]
     fn bounds_and_keys() {
@@ -60,21 +64,36 @@ mod tests {
             size: 64,
             values: [("copies".to_string(), 1.0), ("calls".to_string(), 2.0)].into(),
         }]);
-        let baseline = json!({
+        let json = json!({
             "default": { "cost zrs-ring 64": { "copies": [1, 1], "calls": [0, 1.5] } },
-            "other": { "cost zrs-ring 64": { "copies": [1, 1] } },
+            "other": { "cost zrs-ring 64": { "calls": [2, 2] }, "locks_64": { "zrs": [1, 1] } },
             "third": { "cost zrs 64": { "copies": [1, 1] } },
-            "bad": { "cost zrs 64": { "copies": 1 } },
         });
-        let (text, good) = compare(&samples, &baseline, "unknown").unwrap();
+        let compared = |key| compare(&samples, &Baseline::new(&json, key).unwrap());
+        let (text, good) = compared("unknown");
         assert!(
-            !good && text.contains("\nok - ") ^ text.starts_with("ok - "),
+            !good && text.contains("\nok - cost zrs-ring 64: copies\n"),
             "{text}"
         );
-        assert!(text.contains("not ok - cost zrs-ring 64: calls: saw [2.000], expected 0 to 1.5"));
-        assert!(compare(&samples, &baseline, "other").unwrap().1);
-        assert!(!compare(&samples, &baseline, "third").unwrap().1);
-        assert!(compare(&samples, &baseline, "bad").is_err());
-        assert!(compare(&samples, &json!({}), "x").is_err());
+        assert!(text.contains("not ok - cost zrs-ring 64: calls: saw [2.0], expected 0 to 1.5"));
+        let (text, good) = compared("other");
+        assert!(good && !text.contains("locks_64"), "{text}");
+        assert!(!compared("third").1);
+    }
+
+    #[test]
+    fn figures_of_one_value_are_together() {
+        let json = json!({ "default": { "locks_64": { "zrs": [1, 2] } } });
+        let baseline = Baseline::new(&json, "x").unwrap();
+        let (text, good) = figures("locks_64 zrs 1\nlocks_64 zrs 2\na b 3\n", &baseline).unwrap();
+        assert!(good && text.contains("# a: b: saw [3.0]\n"), "{text}");
+        assert!(
+            !figures("locks_64 zrs 1\nlocks_64 zrs 2.5\n", &baseline)
+                .unwrap()
+                .1
+        );
+        assert!(
+            figures("locks_64 zrs\n", &baseline).is_err() && !figures("", &baseline).unwrap().1
+        );
     }
 }

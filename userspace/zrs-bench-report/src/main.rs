@@ -3,8 +3,10 @@
 //! writes tables and plots for the documentation.
 #![forbid(unsafe_code)]
 
+mod baseline;
 mod counts;
 mod load;
+mod locks;
 mod marks;
 mod page;
 mod plot;
@@ -20,6 +22,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 use zrs_bench::Samples;
+
+use baseline::Baseline;
 
 /// Results, tables and plots of the benchmarks
 #[derive(Parser)]
@@ -91,6 +95,33 @@ enum Command {
         /// The samples
         samples: PathBuf,
         /// The baseline
+        baseline: PathBuf,
+        /// The environment, the baseline's key
+        #[arg(long)]
+        key: String,
+    },
+    /// Compare figures, lines "KIND VALUE NUMBER", with a baseline
+    Figures {
+        /// The lines
+        figures: PathBuf,
+        /// The baseline
+        baseline: PathBuf,
+        /// The environment, the baseline's key
+        #[arg(long)]
+        key: String,
+    },
+    /// Count the lock acquisitions of a message by lock class, and compare them with a baseline
+    Locks {
+        /// The trace of lock_acquire while messages went one way, each with an acknowledgment
+        trace: PathBuf,
+        /// The trace of twice as many acknowledgments alone
+        #[arg(long)]
+        idle: PathBuf,
+        /// How many messages
+        #[arg(long)]
+        messages: u32,
+        /// The baseline
+        #[arg(long)]
         baseline: PathBuf,
         /// The environment, the baseline's key
         #[arg(long)]
@@ -197,7 +228,33 @@ fn run(args: &Args) -> Result<bool> {
             baseline,
             key,
         } => {
-            let (text, good) = counts::compare(&samples(path)?, &json(baseline)?, key)?;
+            let (text, good) =
+                counts::compare(&samples(path)?, &Baseline::new(&json(baseline)?, key)?);
+            print!("{text}");
+            Ok(good)
+        }
+        Command::Figures {
+            figures,
+            baseline,
+            key,
+        } => {
+            let json = json(baseline)?;
+            let baseline = Baseline::new(&json, key)?;
+            let (text, good) = counts::figures(&read(figures)?, &baseline)?;
+            print!("{text}");
+            Ok(good)
+        }
+        Command::Locks {
+            trace,
+            idle,
+            messages,
+            baseline,
+            key,
+        } => {
+            let (trace, idle) = (read(trace)?, read(idle)?);
+            let json = json(baseline)?;
+            let baseline = Baseline::new(&json, key)?;
+            let (text, good) = locks::compare(&trace, &idle, f64::from(*messages), &baseline)?;
             print!("{text}");
             Ok(good)
         }

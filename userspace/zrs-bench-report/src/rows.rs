@@ -61,6 +61,9 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
             ("calls_per_message", "1"),
             ("recv_calls_per_mib", "1/MiB"),
             ("switches_per_mib", "1/MiB"),
+            ("switches_per_message", "1"),
+            ("machine_switches_per_mib", "1/MiB"),
+            ("machine_switches_per_message", "1"),
         ],
     }
 }

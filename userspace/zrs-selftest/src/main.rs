@@ -29,6 +29,7 @@ mod ipv6;
 mod isolation;
 mod lost;
 mod mapped;
+mod oneway;
 mod patience;
 mod pattern;
 mod pingpong;
@@ -112,6 +113,7 @@ enum Command {
     Handed(handed::Args),
     Pingpong(pingpong::Args),
     Hold(hold::Args),
+    Oneway(oneway::Args),
     Serve(serve::Args),
     Lost(lost::Args),
     StreamSend(stream::SendArgs),
@@ -172,6 +174,7 @@ fn main() -> ExitCode {
         Command::Handed(args) => handed::run(&args, &mut checks),
         Command::Pingpong(args) => pingpong::run(&args, &mut checks),
         Command::Hold(args) => hold::run(&args, &mut checks),
+        Command::Oneway(args) => oneway::run(&args, &mut checks),
         Command::Serve(args) => serve::run(&args, &mut checks),
         Command::Lost(args) => lost::run(&args, &mut checks),
         Command::StreamSend(args) => stream::send(&args, &mut checks),

@@ -671,6 +671,17 @@ pub fn fork(child: impl FnOnce() -> u8) -> Result<libc::pid_t> {
     }
 }
 
+/// This thread runs on that processor alone from here on.
+pub fn run_on(cpu: usize) -> Result<()> {
+    // SAFETY: a set of processors is plain memory, and zeroes are an empty one.
+    let mut set: libc::cpu_set_t = unsafe { zeroed() };
+    // SAFETY: it checks that the processor is in the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    let len = size_of::<libc::cpu_set_t>();
+    // SAFETY: `set` is so long.
+    check(unsafe { libc::sched_setaffinity(0, len, &raw const set) }).map(drop)
+}
+
 /// Waits for a child; its exit status, 128 + the signal's number if one ended it.
 pub fn wait(pid: libc::pid_t) -> Result<c_int> {
     let mut status = 0;

@@ -263,6 +263,7 @@ fn derive(values: &mut Values, base: &Values) {
         ("calls", "calls"),
         ("recv_calls", "recv_calls"),
         ("switches", "switches"),
+        ("kernel_switches", "machine_switches"),
         ("kernel_work_requests", "work_requests"),
         ("kernel_recv_requests", "recv_requests"),
         ("kernel_completions", "completions"),

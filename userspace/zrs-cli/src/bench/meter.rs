@@ -14,6 +14,7 @@ use super::control::Values;
 /// A running measurement.
 pub struct Meter {
     busy: Option<f64>,
+    switches: Option<f64>,
     tasks: BTreeMap<(u32, String), f64>,
     zrs: Option<zrs::Stats>,
     counters: Vec<(&'static str, Counter)>,
@@ -35,9 +36,11 @@ const GROWING: [&str; 9] = [
 impl Meter {
     /// Starts; with the module's counters if `zrs`.
     pub fn start(zrs: bool) -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let mut meter = Self {
             tasks: tasks(),
-            busy: busy(&fs::read_to_string("/proc/stat").unwrap_or_default()),
+            busy: busy(&stat),
+            switches: switches(&stat),
             zrs: zrs.then(stats).flatten(),
             counters: Vec::new(),
         };
@@ -72,6 +75,9 @@ impl Meter {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         if let (Some(before), Some(now)) = (self.busy, busy(&text)) {
             values.insert("kernel_busy_s".into(), now - before);
+        }
+        if let (Some(before), Some(now)) = (self.switches, switches(&text)) {
+            values.insert("kernel_switches".into(), now - before);
         }
         for (task, seconds) in tasks() {
             let spent = seconds - self.tasks.get(&task).copied().unwrap_or(0.0);
@@ -135,6 +141,12 @@ fn busy(stat: &str) -> Option<f64> {
     Some(sum * tick())
 }
 
+/// Context switches of all processors.
+fn switches(stat: &str) -> Option<f64> {
+    let mut lines = stat.lines();
+    lines.find_map(|line| line.strip_prefix("ctxt ")?.parse().ok())
+}
+
 /// Processor seconds of each task of the machine, by number and name.
 fn tasks() -> BTreeMap<(u32, String), f64> {
     let Ok(dir) = fs::read_dir("/proc") else {
@@ -167,8 +179,9 @@ mod tests {
 
     #[test]
     fn what_proc_says() {
-        let stat = "cpu  100 1 200 5000 60 7 8 0 50 0\ncpu0 1 2 3\n";
+        let stat = "cpu  100 1 200 5000 60 7 8 0 50 0\ncpu0 1 2 3\nctxt 17\nbtime 5\n";
         assert_eq!(busy(stat), Some(316.0 * tick()));
+        assert_eq!((switches(stat), switches("intr 1")), (Some(17.0), None));
         assert_eq!(busy("intr 1"), None);
         let line = "17 (kworker/0:1 (x) y) I 2 0 0 0 -1 69238880 0 0 0 0 30 12 0 0 20 0 1 0 29 0";
         assert_eq!(task(line), Some(("kworker".to_string(), 42.0 * tick())));

@@ -47,7 +47,9 @@ const BOTH_SIZES: [u64; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
 /// Bytes in the messages of a round trip.
 const TRIP_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 /// Bytes in the messages whose cost is measured.
-const COST_SIZES: [u64; 2] = [64, 1 << 20];
+const COST_SIZES: [u64; 4] = [64, 1 << 10, 4 << 10, 1 << 20];
+/// Cost sizes at which only sockets in their usual mode are compared.
+const MESSAGE_SIZES: [u64; 2] = [1 << 10, 4 << 10];
 /// The size that the targets are about; measured for longer.
 const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 
@@ -154,7 +156,11 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
                 let chosen = choice.carriers.is_empty() || choice.carriers.contains(&carrier);
                 // Less is not mapped, and comes by the ring in part only.
                 let large = matches!(carrier, Carrier::ZrsMapped | Carrier::ZrsRingSpin);
-                if chosen && (!large || size >= LARGE_LEAST) {
+                let usual = carrier == Carrier::Zrs || !carrier.is_zrs() && !carrier.is_verbs();
+                let compared = measure == Measure::Cost
+                    && choice.carriers.is_empty()
+                    && MESSAGE_SIZES.contains(&size);
+                if chosen && (!large || size >= LARGE_LEAST) && (!compared || usual) {
                     items.push(item(measure, carrier, size, choice));
                 }
             }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Messages one way, one at a time, so that the cost of each can be counted: the receiver sleeps when a message
+//! comes, and acknowledges it through an AF_UNIX socket. With `--unix` messages go by that socket, too, so that the cost
+//! of the acknowledgment can be subtracted. Sender and receiver have a processor each.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::checks::{say, Checks};
+use crate::raw::{self, Errno, Result};
+use crate::wakes::Children;
+
+/// Send messages one way, one at a time
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where the receiver listens
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: SocketAddrV4,
+    /// The receiver's network namespace
+    #[arg(long, value_name = "PATH")]
+    netns: PathBuf,
+    /// Messages
+    #[arg(long, default_value_t = 256)]
+    messages: u32,
+    /// Bytes in each
+    #[arg(long, value_parser = crate::size, default_value = "64")]
+    size: usize,
+    /// Send the messages through the AF_UNIX socket, too: twice the cost of the acknowledgments
+    #[arg(long)]
+    unix: bool,
+    /// Write 1 into this file before the first message, and 0 after the last one
+    #[arg(long, value_name = "PATH")]
+    switch: Option<PathBuf>,
+    /// Where the emulator's plugin counts instructions: print how many there were, atomic ones, and context switches
+    #[arg(long, value_name = "PATH")]
+    insns: Option<PathBuf>,
+}
+
+/// Messages before the counted ones: afterwards queues have grown, and paths are known.
+const WARM: u32 = 64;
+
+pub fn run(args: &Args, checks: &mut Checks) {
+    let name = format!("{} messages of {} bytes", args.messages, args.size);
+    let sent = send(args);
+    checks.eq(&name, sent, Ok(()));
+}
+
+fn send(args: &Args) -> Result<()> {
+    let (here, there) = raw::unix_pair()?;
+    let child = raw::fork(|| u8::from(receive(args, &there).is_err()))?;
+    let _child = Children(vec![child]);
+    drop(there);
+    raw::run_on(0)?;
+    // It listens.
+    raw::recv_all(&here, &mut [0])?;
+    let conn = raw::connected(args.to)?;
+    let way = if args.unix { &here } else { &conn };
+    let message = vec![0x5a; args.size];
+    let some = |count| -> Result<()> {
+        for _ in 0..count {
+            raw::send_all(way, &message)?;
+            raw::recv_all(&here, &mut [0])?;
+        }
+        Ok(())
+    };
+    some(WARM)?;
+    switch(args, b"1")?;
+    let before = Counts::read(args)?;
+    some(args.messages)?;
+    let after = Counts::read(args)?;
+    switch(args, b"0")?;
+    if let (Some(before), Some(after)) = (before, after) {
+        after.print_since(&before);
+    }
+    Ok(())
+}
+
+fn switch(args: &Args, state: &[u8]) -> Result<()> {
+    match &args.switch {
+        Some(path) => Ok(File::options().write(true).open(path)?.write_all(state)?),
+        None => Ok(()),
+    }
+}
+
+/// Counters of the machine.
+struct Counts {
+    instructions: u64,
+    atomics: u64,
+    /// On cache lines that another processor has changed.
+    moved_atomics: u64,
+    switches: u64,
+}
+
+impl Counts {
+    fn read(args: &Args) -> Result<Option<Self>> {
+        let Some(path) = &args.insns else {
+            return Ok(None);
+        };
+        let stat = fs::read_to_string("/proc/stat")?;
+        let switches = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+        let switches = switches.and_then(|n| n.parse().ok());
+        let first = line(path)?;
+        loop {
+            thread::sleep(Duration::from_millis(5));
+            let [instructions, atomics, moved_atomics, number] = line(path)?;
+            // The line in between may have been begun before.
+            if number >= first[3] + 2 {
+                return Ok(Some(Self {
+                    instructions,
+                    atomics,
+                    moved_atomics,
+                    switches: switches.ok_or(Errno(libc::EPROTO))?,
+                }));
+            }
+        }
+    }
+
+    fn print_since(&self, before: &Self) {
+        let counts = |c: &Self| [c.instructions, c.atomics, c.moved_atomics, c.switches];
+        let names = ["instructions", "atomics", "moved_atomics", "switches"];
+        for (name, (now, before)) in names.iter().zip(counts(self).iter().zip(counts(before))) {
+            say(&format!("{name} {}", now - before));
+        }
+    }
+}
+
+/// The plugin's last line.
+fn line(path: &Path) -> Result<[u64; 4]> {
+    let text = fs::read_to_string(path)?;
+    let numbers: Vec<u64> = text.split_whitespace().flat_map(str::parse).collect();
+    numbers.try_into().map_err(|_| Errno(libc::EPROTO))
+}
+
+/// Until the sender ends.
+fn receive(args: &Args, unix: &OwnedFd) -> Result<Infallible> {
+    raw::set_network(&File::open(&args.netns)?)?;
+    raw::run_on(1)?;
+    let (listener, _) = raw::listener(args.to)?;
+    raw::send_all(unix, b"!")?;
+    let conn = raw::accept(&listener)?;
+    let way = if args.unix { unix } else { &conn };
+    let mut message = vec![0; args.size];
+    loop {
+        raw::recv_all(way, &mut message)?;
+        raw::send_all(unix, b"!")?;
+    }
+}
