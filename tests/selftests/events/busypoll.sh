@@ -2,7 +2,7 @@
 # Calls that poll before they sleep: that they do poll, and sleep afterwards; data, limits of time, signals, and others on
 # the same link.
 # rows: E3
-# timeout: 150
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

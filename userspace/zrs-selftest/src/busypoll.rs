@@ -28,7 +28,7 @@ pub struct Args {
     /// Where `serve` runs
     #[arg(long, value_name = "ADDR:PORT")]
     peer: SocketAddrV4,
-    /// The value of net.core.busy_poll now
+    /// The value of net.core.busy_poll now; if it is not 0, only poll() and select() are checked
     #[arg(long, value_name = "US", default_value_t = 0)]
     busy_poll: u64,
 }
@@ -41,17 +41,19 @@ const TRIES: usize = 20;
 const ROUNDS: usize = 200;
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    let tests: [fn(&Args, &mut Checks) -> Option<()>; 9] = [
-        echoes,
-        limits,
-        poll_limits,
-        spins,
-        sleeps,
-        interrupted,
-        neighbours,
-        by_poll,
-        by_select,
-    ];
+    let tests: &[fn(&Args, &mut Checks) -> Option<()>] = match args.busy_poll {
+        0 => &[
+            echoes,
+            limits,
+            spins,
+            sleeps,
+            interrupted,
+            neighbours,
+            by_poll,
+            by_select,
+        ],
+        _ => &[poll_limits, poll_spins, by_poll, by_select],
+    };
     for test in tests {
         test(args, checks);
     }
@@ -251,7 +253,7 @@ fn poll_limits(args: &Args, checks: &mut Checks) -> Option<()> {
     let call = || Ok(wild::poll_all(&[&plain, &fd, &other, &plain], libc::POLLIN, 100)? == 0);
     takes(100, &mut ("poll() of several", Box::new(call)), checks)?;
     // TCP's sockets, for comparison.
-    if args.busy_poll > 0 && raw::is_zrs() {
+    if raw::is_zrs() {
         let time = checks.need("TCP", tcp_poll(&fd, 100))?;
         say(&format!("# TCP: poll() in vain for 100 ms took {time:?}"));
     }
@@ -270,46 +272,54 @@ fn tcp_poll(fd: &OwnedFd, ms: i32) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// A call that waits polls for the time that is set, which takes a processor, and sleeps for the
-/// rest.
-fn spins(args: &Args, checks: &mut Checks) -> Option<()> {
-    const MS: u32 = 400;
-    const US: i32 = 40_000;
-    const MOST: Duration = Duration::from_millis(MS as u64 / 2);
-    const LEAST: Duration = Duration::from_micros(US as u64 / 2);
-    let one = |call: &mut Call<'_>, us: i32, checks: &mut Checks| {
-        let used = || {
-            let before = wild::thread_usage()?;
-            let in_vain = (call.1)()?;
-            let after = wild::thread_usage()?;
-            Ok(in_vain.then(|| (after.0 - before.0, after.1 - before.1)))
-        };
-        let name = match us {
-            0 => format!("{} sleeps", call.0),
-            _ => format!("{} polls for {us} us, then sleeps", call.0),
-        };
-        let fine = |(cpu, sleeps): &(Duration, u64)| {
-            (*cpu >= LEAST) == (us > 0) && *cpu < MOST && *sleeps > 0
-        };
-        if let Some((fine, seen)) = checks.need(&name, best(used, fine)) {
-            checks.yes(&name, fine, &format!("{seen:?}"));
-        }
+/// How long a call waits in vain, in milliseconds, and polls before, in microseconds.
+const WAITS_MS: u32 = 400;
+const POLLS_US: i32 = 40_000;
+
+/// A call that waits polls for `us` microseconds, which takes a processor, and sleeps for the rest.
+fn uses(call: &mut Call<'_>, us: i32, checks: &mut Checks) {
+    let most = Duration::from_millis(WAITS_MS.into()) / 2;
+    let least = Duration::from_micros(POLLS_US as u64) / 2;
+    let used = || {
+        let before = wild::thread_usage()?;
+        let in_vain = (call.1)()?;
+        let after = wild::thread_usage()?;
+        Ok(in_vain.then(|| (after.0 - before.0, after.1 - before.1)))
     };
-    for us in [US, 0] {
-        for call in &mut checks.need("calls", calls_in_vain(args, us, MS))? {
-            // There is nothing to look at for a listener.
+    let name = match us {
+        0 => format!("{} sleeps", call.0),
+        _ => format!("{} polls for {us} us, then sleeps", call.0),
+    };
+    let fine =
+        |(cpu, sleeps): &(Duration, u64)| (*cpu >= least) == (us > 0) && *cpu < most && *sleeps > 0;
+    if let Some((fine, seen)) = checks.need(&name, best(used, fine)) {
+        checks.yes(&name, fine, &format!("{seen:?}"));
+    }
+}
+
+fn spins(args: &Args, checks: &mut Checks) -> Option<()> {
+    for us in [POLLS_US, 0] {
+        for call in &mut checks.need("calls", calls_in_vain(args, us, WAITS_MS))? {
+            // A listener has nothing to look at.
             if call.0 != "accept()" {
-                one(call, us, checks);
+                uses(call, us, checks);
             }
         }
-        // The kernel's setting says for how long these do.
-        if args.busy_poll > 0 && args.busy_poll < u64::from(MS) * 500 {
-            let fd = checks.need("connect", polling(args, us))?;
-            let time = Duration::from_millis(MS.into());
-            for (name, way) in WAYS {
-                let mut call: Call<'_> = (name, Box::new(|| way(&fd, time).map(|ready| !ready)));
-                one(&mut call, us.min(args.busy_poll as i32), checks);
-            }
+    }
+    Some(())
+}
+
+/// The same of poll() and select(), which poll for as long as the kernel's setting says.
+fn poll_spins(args: &Args, checks: &mut Checks) -> Option<()> {
+    if args.busy_poll != POLLS_US as u64 {
+        return Some(());
+    }
+    let time = Duration::from_millis(WAITS_MS.into());
+    for us in [POLLS_US, 0] {
+        let fd = checks.need("connect", polling(args, us))?;
+        for (name, way) in WAYS {
+            let call = || way(&fd, time).map(|ready| !ready);
+            uses(&mut (name, Box::new(call)), us, checks);
         }
     }
     Some(())
