@@ -65,7 +65,7 @@ use crate::kern::sock::family::SocketOps;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
-use crate::kern::sock::{Shutdown, Sk, SkRef};
+use crate::kern::sock::{PollCall, Shutdown, Sk, SkRef};
 use crate::kern::trace::{self as tracepoint, Way};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
@@ -227,6 +227,9 @@ pub(crate) struct Inner {
     pub(crate) watched: Option<ChanId>,
     /// No connect() has said yet that the connection is open.
     untold: bool,
+    /// The last poll() or select() that began to poll instead of sleeping, and when its time is over, in nanoseconds of
+    /// the monotonic clock.
+    busy_call: (usize, u64),
     /// Which of the program's connects this is.
     attempt: u32,
     /// How often CONNECT has been tried again because its link went down,
@@ -327,6 +330,7 @@ impl Sock {
                     deadline: None,
                     watched: None,
                     untold: false,
+                    busy_call: (0, 0),
                     attempt: 0,
                     retries: 0,
                     stale_tries: 0,
@@ -553,8 +557,8 @@ impl SocketOps for Sock {
         }
     }
 
-    fn poll(this: &Arc<Self>, asked: u32) -> u32 {
-        Sock::poll_events(this, asked)
+    fn poll(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
+        Sock::poll_events(this, asked, busy)
     }
 
     fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {

@@ -5,14 +5,18 @@
 
 #include "kern.h"
 
+#include <linux/compat.h>
 #include <linux/dcache.h>
 #include <linux/memcontrol.h>
 #include <linux/nodemask.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/stat.h>
 #include <linux/skbuff.h>
+#include <linux/time64.h>
 #include <linux/topology.h>
 #include <linux/uaccess.h>
+#include <asm/syscall.h>
+#include <asm/unistd.h>
 #include <net/ip6_route.h>
 
 #ifdef CONFIG_X86
@@ -265,6 +269,62 @@ bool zrs_helper_current_eager(void)
 {
 	return rt_or_dl_task(current) ||
 	       (current->policy == SCHED_NORMAL && task_nice(current) <= 0);
+}
+
+/*
+ * How long the poll() or select() that the task is in may take, by the call's
+ * arguments, in nanoseconds: U64_MAX without a limit; 0 also where it is not
+ * known (32-bit programs, a call that goes on after a signal).
+ */
+u64 zrs_helper_poll_limit_ns(void)
+{
+	struct pt_regs *regs = task_pt_regs(current);
+	struct __kernel_old_timeval tv;
+	struct timespec64 limit;
+	unsigned long args[6];
+	void __user *time;
+
+	if (in_compat_syscall())
+		return 0;
+	syscall_get_arguments(current, regs, args);
+	switch (syscall_get_nr(current, regs)) {
+#ifdef __NR_poll
+	case __NR_poll:
+		return (int)args[2] < 0 ? U64_MAX : (u64)(u32)args[2] * NSEC_PER_MSEC;
+#endif
+#ifdef __NR_select
+	case __NR_select:
+		time = (void __user *)args[4];
+		if (!time)
+			return U64_MAX;
+		if (copy_from_user(&tv, time, sizeof(tv)))
+			return 0;
+		limit.tv_sec = tv.tv_sec + tv.tv_usec / USEC_PER_SEC;
+		limit.tv_nsec = tv.tv_usec % USEC_PER_SEC * NSEC_PER_USEC;
+		break;
+#endif
+	case __NR_ppoll:
+	case __NR_pselect6:
+		time = (void __user *)args[syscall_get_nr(current, regs) == __NR_ppoll ? 2 : 4];
+		if (!time)
+			return U64_MAX;
+		if (get_timespec64(&limit, time))
+			return 0;
+		break;
+	default:
+		return 0;
+	}
+	/* Another thread may have changed what the kernel found valid. */
+	return max_t(s64, timespec64_to_ns(&limit), 0);
+}
+
+/*
+ * The busy loop of poll() and select() ends, and the task sleeps: nothing else
+ * ends it before net.core.busy_poll is over, since sock_poll() asks for more of it.
+ */
+void zrs_helper_leave_busy_loop(void)
+{
+	set_thread_flag(TIF_NEED_RESCHED);
 }
 
 /* On some kernels a macro. */

@@ -47,6 +47,15 @@ use kernel::{
 /// Asked for by poll() and select() while they may poll instead of sleeping: for `net.core.busy_poll` microseconds.
 pub const POLL_BUSY_LOOP: u32 = bindings::POLL_BUSY_LOOP;
 
+/// A poll() or select() that looks at a socket.
+#[derive(Clone, Copy)]
+pub struct PollCall {
+    /// No other call under way has this number.
+    pub id: usize,
+    /// It has not looked at this socket before.
+    pub begins: bool,
+}
+
 /// What the world sees of a socket's state (`TCP_*` in C).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]

@@ -85,6 +85,19 @@ pub fn eager() -> bool {
     unsafe { bindings::current_eager() }
 }
 
+/// Nanoseconds that the calling task's poll() or select() may take: `u64::MAX` without a limit, 0 also where it is not
+/// known. Context: within such a call; may sleep.
+pub fn poll_limit_ns() -> u64 {
+    // SAFETY: looks at the arguments of the calling task's system call only.
+    unsafe { bindings::poll_limit_ns() }
+}
+
+/// The busy loop of poll() and select() ends when this look at a file is over. Context: within such a call.
+pub fn leave_busy_loop() {
+    // SAFETY: the calling task goes through the scheduler once more, which it may at any time.
+    unsafe { bindings::leave_busy_loop() };
+}
+
 /// Nanoseconds of the monotonic clock. Any context.
 pub fn now_ns() -> u64 {
     // SAFETY: the clock can be read in any context but NMI, once timekeeping runs; modules load

@@ -9,7 +9,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::{Inner, Sock};
-use crate::kern::sock::POLL_BUSY_LOOP;
+use crate::kern::sock::{PollCall, POLL_BUSY_LOOP};
 use crate::kern::task::{self, now_ns};
 use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
@@ -61,19 +61,45 @@ impl Sock {
     }
 
     /// poll(): the events that hold now, as [`SocketOps::poll`](crate::kern::sock::family::SocketOps::poll) has it.
-    pub(super) fn poll_events(this: &Arc<Self>, asked: u32) -> u32 {
+    pub(super) fn poll_events(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
         let seen = Sock::look_ready(this, asked);
-        if asked & POLL_BUSY_LOOP == 0 || seen & (asked | readiness::ERR | readiness::HUP) != 0 {
+        let Some(call) = busy else {
+            return seen;
+        };
+        let (link, polls) = this.busy_link();
+        let ready = seen & (asked | readiness::ERR | readiness::HUP) != 0;
+        if ready || polls == 0 || task::signal_pending() {
             return seen;
         }
-        match this.busy_link() {
-            (Some(link), 1..) if !task::signal_pending() => {
-                // A look each time that poll() asks, which it does until its own time is over.
-                link.spin(|| true, || None::<()>);
-                Sock::look_ready(this, asked) | POLL_BUSY_LOOP
-            }
-            _ => seen,
+        let over = this.is_over(call);
+        if over {
+            // The kernel's loop does not look at the caller's time.
+            task::leave_busy_loop();
         }
+        let Some(link) = link else {
+            return seen;
+        };
+        // A look each time that the kernel's loop asks.
+        link.spin(|| true, || None::<()>);
+        let again = if over { 0 } else { POLL_BUSY_LOOP };
+        Sock::look_ready(this, asked) | again
+    }
+
+    /// Whether the time of the poll() or select() is over. The socket remembers one call: a second one ends the polling of
+    /// the first.
+    fn is_over(&self, call: PollCall) -> bool {
+        let now = now_ns();
+        let limit = if call.begins {
+            task::poll_limit_ns()
+        } else {
+            0
+        };
+        let mut inner = self.inner.lock();
+        if call.begins {
+            inner.busy_call = (call.id, now.saturating_add(limit));
+        }
+        let (id, end) = inner.busy_call;
+        id != call.id || now >= end
     }
 
     /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.

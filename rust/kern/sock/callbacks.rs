@@ -10,7 +10,7 @@ use super::{
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
-    sockaddr_in, socket_addr, v6, Object, Shutdown, Sk, POLL_BUSY_LOOP,
+    sockaddr_in, socket_addr, v6, Object, PollCall, Shutdown, Sk, POLL_BUSY_LOOP,
 };
 use crate::{
     bindings,
@@ -351,8 +351,15 @@ impl<T: SocketOps> Callbacks<T> {
         match unsafe { Self::borrow(sock) } {
             Ok(this) => {
                 // SAFETY: as above; it may be null, and then every event is asked for.
-                let asked = unsafe { wait.as_ref() }.map_or(!POLL_BUSY_LOOP, |wait| wait._key);
-                T::poll(&this, asked)
+                let Some(table) = (unsafe { wait.as_ref() }) else {
+                    return T::poll(&this, !POLL_BUSY_LOOP, None);
+                };
+                let call = PollCall {
+                    id: wait as usize,
+                    begins: table._qproc.is_some(),
+                };
+                let busy = table._key & POLL_BUSY_LOOP != 0;
+                T::poll(&this, table._key, busy.then_some(call))
             }
             Err(_) => bindings::POLLERR,
         }

@@ -11,7 +11,7 @@ use super::{
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
-    Object, Shutdown, Sk, SkRef,
+    Object, PollCall, Shutdown, Sk, SkRef,
 };
 use crate::{
     bindings,
@@ -82,9 +82,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV6>;
 
     /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already. Whether there is room to send need
-    /// not be said if that is not `asked`. With [`POLL_BUSY_LOOP`](super::POLL_BUSY_LOOP) asked for: the same bit
-    /// if it is worth while to ask again instead of sleeping. May sleep.
-    fn poll(this: &Arc<Self>, asked: u32) -> u32;
+    /// not be said if that is not `asked`. `busy`: the poll() or select() that polls instead of sleeping, if the answer has
+    /// [`POLL_BUSY_LOOP`](super::POLL_BUSY_LOOP). May sleep.
+    fn poll(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32;
 
     /// `shutdown()`.
     fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result;

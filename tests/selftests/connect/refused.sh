@@ -1,8 +1,8 @@
 #!/bin/bash
-# Connections that nobody takes, blocking and non-blocking, each by its errno and in time. The
-# decision time is the parameter connect_timeout_ms of 1 s; the limits leave room for emulation.
+# Connections without a listener, blocking and non-blocking, each by its errno and in time. The decision time is the
+# parameter connect_timeout_ms of 1 s.
 # rows: Z1 E1 E4 E5 B6
-# timeout: 90
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -12,19 +12,24 @@ refused() {
 	shift
 	check_lines "$@"
 }
+# A refusal by the peer or by the host itself comes long before the decision time. A busy machine takes longer now and then,
+# so one of several tries has to keep the limit.
+SOON=(--within-ms $((500 * SCALE)))
+DECIDED=(--least-ms 1000 --within-ms $((2000 * SCALE)))
 refused "a host where nobody listens at all: ECONNREFUSED" A zrs-selftest refused "$ADDR_B:7000" \
-	--errno ECONNREFUSED --within-ms "$((5000 * SCALE))"
+	--errno ECONNREFUSED "${SOON[@]}"
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
 refused "a host where somebody listens at another port: ECONNREFUSED" A zrs-selftest refused "$ADDR_B:7001" \
-	--errno ECONNREFUSED --within-ms "$((5000 * SCALE))"
-refused "no route: ENETUNREACH" A zrs-selftest refused 192.0.2.1:7000 --errno ENETUNREACH --within-ms "$((5000 * SCALE))"
-refused "no host there: EHOSTUNREACH or ETIMEDOUT" A zrs-selftest refused 10.77.0.99:7000 \
-	--errno EHOSTUNREACH,ETIMEDOUT --within-ms "$((6000 * SCALE))"
+	--errno ECONNREFUSED "${SOON[@]}"
+refused "no route: ENETUNREACH" A zrs-selftest refused 192.0.2.1:7000 --errno ENETUNREACH "${SOON[@]}"
+ip -n zrsA route add unreachable 192.0.3.0/24
+refused "a route that says so: EHOSTUNREACH" A zrs-selftest refused 192.0.3.1:7000 --errno EHOSTUNREACH "${SOON[@]}"
+# The first attempt's link is given up a moment after it, and the second attempt with it.
+refused "no host there: ETIMEDOUT" A zrs-selftest refused 10.77.0.99:7000 --errno ETIMEDOUT --within-ms $((2000 * SCALE))
 # A host that does not answer: its interface is up and its packets go nowhere.
 ip -n zrsA neigh replace 10.77.0.98 lladdr 02:00:00:00:00:98 dev va
-refused "a host that is dead: EHOSTUNREACH or ETIMEDOUT" A zrs-selftest refused 10.77.0.98:7000 \
-	--errno EHOSTUNREACH,ETIMEDOUT --within-ms "$((6000 * SCALE))"
-refused "broadcast: ENETUNREACH" A zrs-selftest refused 255.255.255.255:7000 --errno ENETUNREACH,EACCES --within-ms "$((5000 * SCALE))"
+refused "a host that is dead: ETIMEDOUT" A zrs-selftest refused 10.77.0.98:7000 --errno ETIMEDOUT "${DECIDED[@]}"
+refused "broadcast: ENETUNREACH" A zrs-selftest refused 255.255.255.255:7000 --errno ENETUNREACH "${SOON[@]}"
 
 # Namespaces without an RDMA device: one with nothing at all, one with a way to B.
 ip netns add zrsC
@@ -36,10 +41,10 @@ ip -n zrsC link set vc up
 ip -n zrsB addr add 10.78.0.2/24 dev vd
 ip -n zrsB link set vd up
 C() { ip netns exec zrsC "$@"; }
-refused "no RDMA device, loopback: ENODEV" C zrs-selftest refused 127.0.0.1:7000 --errno ENODEV --within-ms "$((5000 * SCALE))"
-refused "no RDMA device, a route: ENODEV" C zrs-selftest refused 10.78.0.2:7000 --errno ENODEV --within-ms "$((5000 * SCALE))"
-refused "no RDMA device, no route: ENETUNREACH" C zrs-selftest refused 192.0.2.1:7000 --errno ENETUNREACH --within-ms "$((5000 * SCALE))"
-refused "device on another interface: ENODEV" B zrs-selftest refused 10.78.0.1:7000 --errno ENODEV --within-ms "$((5000 * SCALE))"
+refused "no RDMA device, loopback: ENODEV" C zrs-selftest refused 127.0.0.1:7000 --errno ENODEV "${SOON[@]}"
+refused "no RDMA device, a route: ENODEV" C zrs-selftest refused 10.78.0.2:7000 --errno ENODEV "${SOON[@]}"
+refused "no RDMA device, no route: ENETUNREACH" C zrs-selftest refused 192.0.2.1:7000 --errno ENETUNREACH "${SOON[@]}"
+refused "device on another interface: ENODEV" B zrs-selftest refused 10.78.0.1:7000 --errno ENODEV "${SOON[@]}"
 check_eq "A is not seen from C: no links" '{"links":[]' "$(C zrs links --json | sed 's/,"table":.*//')"
 
 # The listener's interface of B is another host's business.

@@ -5,6 +5,7 @@
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::time::Duration;
 
 use libc::{c_int, pid_t};
 
@@ -48,6 +49,63 @@ pub fn select(fd: &impl AsFd, ms: u32) -> Result<(bool, bool, bool)> {
         check(libc::select(number + 1, read, write, except, &raw mut time))?;
         let is = |set: &libc::fd_set| libc::FD_ISSET(number, set);
         Ok((is(read), is(write), is(except)))
+    }
+}
+
+/// Waits by select() for data, at most `time`; whether there is some.
+pub fn select_read_within(fd: &impl AsFd, time: Duration) -> Result<bool> {
+    let number = raw(fd);
+    assert!(usize::try_from(number).is_ok_and(|n| n < libc::FD_SETSIZE));
+    let mut time = libc::timeval {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_usec: time.subsec_micros().into(),
+    };
+    // SAFETY: zeroes are an empty set, the number fits in it, and set and time outlive the call.
+    unsafe {
+        let mut set: libc::fd_set = zeroed();
+        libc::FD_SET(number, &raw mut set);
+        let none = ptr::null_mut::<libc::fd_set>();
+        let (set, time) = (&raw mut set, &raw mut time);
+        // The C library makes pselect() of it.
+        #[cfg(target_arch = "x86_64")]
+        let n = libc::syscall(libc::SYS_select, number + 1, set, none, none, time) as c_int;
+        #[cfg(not(target_arch = "x86_64"))]
+        let n = libc::select(number + 1, set, none, none, time);
+        Ok(check(n)? > 0)
+    }
+}
+
+/// The same by pselect().
+pub fn pselect_read_within(fd: &impl AsFd, time: Duration) -> Result<bool> {
+    let number = raw(fd);
+    assert!(usize::try_from(number).is_ok_and(|n| n < libc::FD_SETSIZE));
+    let time = timespec(time);
+    // SAFETY: as in `select_read_within`; no signal mask is given.
+    unsafe {
+        let mut set: libc::fd_set = zeroed();
+        libc::FD_SET(number, &raw mut set);
+        let (none, set, time) = (ptr::null_mut(), &raw mut set, &raw const time);
+        let n = libc::pselect(number + 1, set, none, none, time, ptr::null());
+        Ok(check(n)? > 0)
+    }
+}
+
+/// The same by ppoll().
+pub fn ppoll_read_within(fd: &impl AsFd, time: Duration) -> Result<bool> {
+    let time = timespec(time);
+    let mut one = libc::pollfd {
+        fd: raw(fd),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one descriptor and a time that outlive the call; no signal mask is given.
+    Ok(check(unsafe { libc::ppoll(&raw mut one, 1, &raw const time, ptr::null()) })? > 0)
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
     }
 }
 

@@ -5,6 +5,7 @@
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,9 @@ pub struct Args {
     /// Non-blocking sockets, with poll()
     #[arg(long)]
     nonblock: bool,
+    /// Client: the longest that a question and its answer may take
+    #[arg(long, value_name = "MS")]
+    round_ms: Option<u64>,
     /// Client: the module makes no RDMA resource from the second round of all connections on
     #[arg(long)]
     steady: bool,
@@ -117,10 +121,12 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     }
     let (made, said) = (resources(), ask(args));
     let rounds = args.rounds - u64::from(args.steady);
+    let longest = AtomicU64::new(0);
     thread::scope(|s| {
         let all: Vec<_> = ends
             .iter_mut()
             .map(|ends| {
+                let longest = &longest;
                 s.spawn(move || {
                     for round in 0..rounds {
                         let start = Instant::now();
@@ -131,6 +137,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
                                 ends.index
                             ));
                         })?;
+                        longest.fetch_max(start.elapsed().as_millis() as u64, Ordering::Relaxed);
                     }
                     Ok(())
                 })
@@ -140,6 +147,12 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
             checks.need("rounds", one.join().expect("a connection panicked"));
         }
     });
+    if let Some(most) = args.round_ms {
+        let longest = longest.into_inner();
+        say(&format!("# the longest round took {longest} ms"));
+        let name = format!("no round takes more than {most} ms");
+        checks.yes(&name, longest <= most, &format!("{longest} ms"));
+    }
     if args.steady {
         let name = "RDMA resources made by the messages";
         match (made, resources()) {

@@ -190,27 +190,51 @@ fn herd(
     checks.eq(&name, woken(), Ok(vec![expected; 5]));
 }
 
-/// A way to wait for data, and whether it says that there is some.
-type Way = (&'static str, fn(&OwnedFd) -> Result<bool>);
+/// A way to wait for data on a connection: whether it says that there is some, or the end.
+struct Way<'a> {
+    name: &'static str,
+    fd: &'a OwnedFd,
+    wait: fn(&OwnedFd) -> Result<bool>,
+    /// How often it may be woken by something else.
+    most: u64,
+}
+
+/// A thread in recv() takes from the device what comes for others, a few times, and leaves it to the worker then. Each
+/// time it may sleep for a lock as well. Far more than that comes.
+const HELPS: u64 = 8;
 
 /// Those who wait for data on a connection sleep while everything else happens on it and beside it.
 fn others(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
     let beside = checks.need("connect", ask(args.peer, &[ECHO]))?;
-    let ways: [Way; 3] = [
-        ("poll()", |fd| {
+    let third = checks.need("connect", ask(args.peer, &[DISCARD]))?;
+    let way = |name, wait| Way {
+        name,
+        fd: &fd,
+        wait,
+        most: 0,
+    };
+    let ways = [
+        way("poll()", |fd| {
             Ok(raw::poll(fd, POLLIN | POLLRDHUP, -1)? & POLLIN != 0)
         }),
-        ("select()", |fd| calls::select_read(fd)),
-        ("epoll_wait()", |fd| {
+        way("select()", calls::select_read),
+        way("epoll_wait()", |fd| {
             let epoll = raw::epoll()?;
             raw::epoll_ctl(&epoll, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLRDHUP)?;
             Ok(!raw::epoll_wait(&epoll, -1)?.is_empty())
         }),
+        // On the same connection recv() is woken with the senders, as over TCP.
+        Way {
+            name: "recv() on another connection",
+            fd: &third,
+            wait: |fd| Ok(raw::recv(fd, &mut [0], 0)? == 0),
+            most: if raw::is_zrs() { HELPS } else { 0 },
+        },
     ];
     let mut children = Children(vec![]);
-    for (_, way) in &ways {
-        let child = raw::fork(|| u8::from(way(&fd) != Ok(true)));
+    for way in &ways {
+        let child = raw::fork(|| u8::from((way.wait)(way.fd) != Ok(true)));
         children.0.push(checks.need("fork", child)?);
     }
     let before = checks.need("fall asleep", asleep(&children.0))?;
@@ -219,15 +243,22 @@ fn others(args: &Args, checks: &mut Checks) -> Option<()> {
         // Large ones take the window, small ones credits.
         checks.need("send", raw::send_all(&fd, &piece))?;
         checks.need("send", raw::send_all(&fd, &piece[..100]))?;
-        checks.need("send", raw::send_all(&beside, &piece[..100]))?;
-        checks.need("receive", raw::recv_all(&beside, &mut [0; 100]))?;
+        for _ in 0..10 {
+            checks.need("send", raw::send_all(&beside, &piece[..100]))?;
+            checks.need("receive", raw::recv_all(&beside, &mut [0; 100]))?;
+        }
     }
     let after = checks.need("stay asleep", asleep(&children.0))?;
-    for ((way, _), (before, after)) in ways.iter().zip(before.iter().zip(&after)) {
-        let name = format!("{way} for data: wake-ups while we send, and others are answered");
-        checks.eq(&name, after.0 - before.0, 0);
+    for (way, (before, after)) in ways.iter().zip(before.iter().zip(&after)) {
+        let woken = after.0 - before.0;
+        let name = format!(
+            "{} for data: at most {} wake-ups while we send, and others are answered",
+            way.name, way.most
+        );
+        checks.yes(&name, woken <= way.most, &format!("{woken}"));
     }
     checks.need("shutdown", raw::shutdown(&fd, libc::SHUT_WR))?;
+    checks.need("shutdown", raw::shutdown(&third, libc::SHUT_WR))?;
     let ended: Result<Vec<_>> = children.0.drain(..).map(raw::wait).collect();
     checks.eq(
         "then the end wakes all of them",

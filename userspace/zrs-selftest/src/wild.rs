@@ -10,6 +10,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use libc::{c_int, c_void};
 
@@ -483,6 +484,18 @@ pub fn signal_thread(thread: Tid) -> Result<()> {
     // SAFETY: no pointers.
     let r = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.0, libc::SIGUSR1) };
     check(r as c_int).map(drop)
+}
+
+/// The processor time of this thread, and how often it has slept: its voluntary context switches.
+pub fn thread_usage() -> Result<(Duration, u64)> {
+    // SAFETY: zeroes are a time and a usage.
+    let (mut time, mut usage): (libc::timespec, libc::rusage) = unsafe { zeroed() };
+    // SAFETY: there is room for a time.
+    check(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) })?;
+    // SAFETY: there is room for a usage.
+    check(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) })?;
+    let used = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+    Ok((used, usage.ru_nvcsw as u64))
 }
 
 /// Sets a timeout option (SO_RCVTIMEO, SO_SNDTIMEO) in milliseconds.
