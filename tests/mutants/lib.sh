@@ -12,19 +12,21 @@
 #
 # There may be several "kills": each of them must fail. Sourced after tests/vm/lib.sh.
 
-# What tests/lib/selftests checks itself.
+# The checks that tests/lib/selftests makes itself.
 RUNNERS='^(hosts|zrs\.ko (loads|unloads)|ended within [0-9]+ s|exit status [0-9]+|no result|its commands are in order|nothing is left behind|kernel log clean|the VM survived it)$'
 
-# patches: those that ONLY chooses, by their names.
+# patches: the patches that ONLY chooses: those with one of its words in their names.
 patches() {
-	local f
+	local f text
 	for f in "$ZRS_TOP"/tests/mutants/*.patch; do
-		case ${f##*/} in *"${ONLY:-}"*.patch) echo "$f" ;; esac
+		for text in ${ONLY:-.patch}; do
+			case ${f##*/} in *"$text"*) echo "$f"; break ;; esac
+		done
 	done
 }
 # note PATCH KEY: the values of its "# key: value" lines.
 note() { sed -n "/^[-d]/q; s/^# $2: *//p" "$1"; }
-# fault PATCH: what it breaks.
+# fault PATCH: its description.
 fault() { sed -n '1s/^# *//p' "$1"; }
 # kernel_of PATCH
 kernel_of() {

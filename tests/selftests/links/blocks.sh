@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
-ROUNDS=8
+ROUNDS=6
 # held: blocks of B's device that have what nobody has read.
 held() { zrs pool --json | tr '{}' '\n' | grep '"device":"rxeB"' | sed 's/.*"blocks_held":\([0-9]*\).*/\1/'; }
 # within CMD...: it succeeds in the end.
@@ -18,7 +18,7 @@ within() {
 		nap 0.05
 	done
 }
-some_held() { [ "$(held)" -ge 8 ]; }
+some_held() { [ "$(held)" -ge 16 ]; }
 none_held() { [ "$(held)" = 0 ]; }
 
 ktap_start
