@@ -12,9 +12,6 @@
 #
 # There may be several "kills": each of them must fail. Sourced after tests/vm/lib.sh.
 
-# The checks that tests/lib/selftests makes itself.
-RUNNERS='^(hosts|zrs\.ko (loads|unloads)|ended within [0-9]+ s|exit status [0-9]+|no result|its commands are in order|nothing is left behind|kernel log clean|the VM survived it)$'
-
 # patches: the patches that ONLY chooses: those with one of its words in their names.
 patches() {
 	local f text
