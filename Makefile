@@ -45,6 +45,10 @@ test-series: ## zrs.ko for the other kernel series that is supported, and a shor
 test-debug: ## the selftests on the debug kernel, watched by KASAN, lockdep, kmemleak (TIER=ci or full)
 	@tests/test-debug
 
+.PHONY: test-mutants
+test-mutants: kernel userspace ## plants the faults of tests/mutants in the module, one by one: the tests must fail (ONLY=name)
+	@tests/mutants/run
+
 .PHONY: test-scale
 test-scale: modules userspace ## the selftests of many connections with CONNS=50000 CHURN=200000, in a VM of 4 GiB
 	@tests/test-scale

@@ -1,0 +1,43 @@
+#!/bin/bash
+# Blocks of the shared receive queue outlive the link that filled them: connections whose messages nobody has read break with
+# their link, again and again, more often than there are blocks; and the blocks are there for the next ones.
+# rows: B9 E2 Z2 C3
+# params: blocks=64 link_credit=32 escape=never
+# timeout: 120
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ROUNDS=6
+# held: blocks of B's device that have what nobody has read.
+held() { zrs pool --json | tr '{}' '\n' | grep '"device":"rxeB"' | sed 's/.*"blocks_held":\([0-9]*\).*/\1/'; }
+# within CMD...: it succeeds in the end.
+within() {
+	local end=$((SECONDS + 20 * SCALE))
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		nap 0.05
+	done
+}
+some_held() { [ "$(held)" -ge 16 ]; }
+none_held() { [ "$(held)" = 0 ]; }
+
+ktap_start
+port=7000 lost=0
+for _ in $(seq $ROUNDS); do
+	port=$((port + 1))
+	start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect reset --stall || ktap_bail "receiver"
+	start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect reset,epipe --chunk 700 || ktap_bail "a sender on a new link"
+	within some_held || ktap_bail "messages that nobody reads"
+	lost=$((lost + $(held)))
+	rdma link delete rxeA || ktap_bail "the device of A does not go"
+	ended sender 20 || ktap_bail "the sender's connection does not break"
+	# B keeps what had arrived.
+	nap 0.2
+	stop receiver
+	within none_held || ktap_bail "blocks are kept for nobody"
+	ip netns exec zrsA rdma link add rxeA type rxe netdev va || ktap_bail "a new device of A"
+done
+check "$lost blocks had messages when their link ended: more than there are" [ "$lost" -gt 64 ]
+check_pair "small messages go through the blocks" pingpong --conns 4 --rounds 50 --most 4k
+check_eq "the shared queue never ran dry" 0 "$(cache dry)"
+ktap_done
