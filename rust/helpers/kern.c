@@ -384,12 +384,17 @@ void zrs_helper_fault_attr_init(struct fault_attr *attr)
 	*attr = (struct fault_attr)FAULT_ATTR_INITIALIZER;
 }
 
-/* The counterpart of fault_create_debugfs_attr(), which keeps the dentry. */
+/*
+ * The counterpart of fault_create_debugfs_attr(), which keeps the dentry up to
+ * Linux 7.2, and a copy of the name from 7.3 on.
+ */
 void zrs_helper_fault_attr_put(struct fault_attr *attr)
 {
+#ifndef FAULT_ATTR_DNAME_LEN
 	struct dentry *dname = attr->dname;
 
 	attr->dname = NULL;
 	dput(dname);
+#endif
 }
 #endif
