@@ -4,6 +4,7 @@
 #
 #   A CMD..., B CMD...   run a command in host A or B
 #   hosts_up, hosts_down
+#   hosts_plain          another pair of interfaces, whose packets are as Soft-RoCE's
 
 # These stay put: the selftests use them.
 ADDR_A=10.77.0.1
@@ -12,7 +13,9 @@ ADDR6_A=fd77::1
 ADDR6_B=fd77::2
 DEV_A=rxeA
 DEV_B=rxeB
-export ADDR_A ADDR_B ADDR6_A ADDR6_B DEV_A DEV_B
+PLAIN_A=10.78.0.1
+PLAIN_B=10.78.0.2
+export ADDR_A ADDR_B ADDR6_A ADDR6_B DEV_A DEV_B PLAIN_A PLAIN_B
 
 A() { ip netns exec zrsA "$@"; }
 B() { ip netns exec zrsB "$@"; }
@@ -36,6 +39,18 @@ host_up() {
 		link set $2 up
 	BATCH
 	ip netns exec "$1" rdma link add "$4" type rxe netdev "$2"
+}
+
+# hosts_plain: a second veth pair (pa, pb; PLAIN_A, PLAIN_B), on which TCP pays for packets of at most 4 KiB and for their
+# checksums in software, as Soft-RoCE does: no offloads, and the MTU of its path.
+hosts_plain() {
+	ip link add pa netns zrsA mtu 4096 type veth peer name pb netns zrsB mtu 4096 &&
+		plain_up zrsA pa "$PLAIN_A" && plain_up zrsB pb "$PLAIN_B"
+}
+
+plain_up() { # plain_up NAMESPACE NETDEV ADDRESS
+	ip -n "$1" addr add "$3/24" dev "$2" && ip -n "$1" link set "$2" up &&
+		ip netns exec "$1" ethtool -K "$2" tso off gso off gro off tx off rx off >/dev/null
 }
 
 hosts_down() {

@@ -147,6 +147,7 @@ fn colour(carrier: Carrier) -> RGBColor {
         Carrier::Tcp => RGBColor(204, 121, 167),
         Carrier::TcpSpin => RGBColor(148, 0, 211),
         Carrier::Smc => RGBColor(160, 82, 45),
+        Carrier::TcpPlain => RGBColor(140, 86, 75),
     }
 }
 

@@ -9,9 +9,32 @@ use crate::targets::TARGETS;
 /// What is reported of a measure: the value's name and its unit.
 pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
     match measure {
-        Measure::Throughput | Measure::BothWays => &[("mib_s", "MiB/s")],
+        Measure::Throughput | Measure::BothWays | Measure::Nonblocking => &[("mib_s", "MiB/s")],
         Measure::Latency => &[("median_us", "us"), ("p99_us", "us")],
-        Measure::Connect => &[("per_s", "1/s")],
+        Measure::Connect | Measure::Exchange => &[("per_s", "1/s")],
+        Measure::Rate => &[
+            ("per_s_1_1", "1/s"),
+            ("per_s_4_1", "1/s"),
+            ("per_s_1_16", "1/s"),
+            ("per_s_4_16", "1/s"),
+        ],
+        Measure::EpollEcho => &[("per_s", "1/s"), ("median_us", "us"), ("p99_us", "us")],
+        Measure::Mixed => &[
+            ("alone_median_us", "us"),
+            ("beside_median_us", "us"),
+            ("alone_p99_us", "us"),
+            ("beside_p99_us", "us"),
+            ("bulk_mib_s", "MiB/s"),
+            ("bulk_ratio", "ratio"),
+        ],
+        Measure::Uploads => &[
+            ("sum_17_mib_s", "MiB/s"),
+            ("sum_32_mib_s", "MiB/s"),
+            ("sum_64_mib_s", "MiB/s"),
+            ("ratio_17", "ratio"),
+            ("ratio_32", "ratio"),
+            ("ratio_64", "ratio"),
+        ],
         Measure::Memory => &[
             ("bytes_per_endpoint", "bytes"),
             ("slab_bytes_per_endpoint", "bytes"),
@@ -75,7 +98,10 @@ fn ids(measure: Measure, carrier: Carrier) -> &'static str {
         (Measure::Connect, _) => "B4",
         (Measure::Memory, _) => "B5",
         (Measure::Hold, _) => "B5 L3",
-        (Measure::Fair, _) => "B4 L3 L4",
+        (Measure::Fair | Measure::Mixed, _) => "B4 L3 L4",
+        (Measure::EpollEcho, _) => "E1 B4",
+        (Measure::Exchange, _) => "B4",
+        (Measure::Uploads, _) => "C3",
         (Measure::Pool, _) => "C3 C5",
         (Measure::Load, _) => "C2",
         (_, Carrier::ZrsRing | Carrier::ZrsRingSpin) => "B3 Z4 Z6",

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
-    /// Plain verbs by perftest, which polls: `ib_write_bw`, `ib_send_lat`.
+    /// Plain verbs by perftest, which polls: `ib_write_bw`, `ib_send_bw`, `ib_send_lat`.
     Verbs,
-    /// Plain verbs by perftest, which sleeps until an event comes: `ib_send_lat -e`.
+    /// The same programs with `--events`: they sleep until a completion event.
     VerbsEvents,
     /// ZRS by `send()` and `recv()`.
     Zrs,
@@ -36,11 +36,13 @@ pub enum Carrier {
     TcpSpin,
     /// The kernel's SMC by `send()` and `recv()`.
     Smc,
+    /// TCP by a route without offloads, whose packets are as large as Soft-RoCE's.
+    TcpPlain,
 }
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Verbs,
         Self::VerbsEvents,
         Self::Zrs,
@@ -54,6 +56,7 @@ impl Carrier {
         Self::Tcp,
         Self::TcpSpin,
         Self::Smc,
+        Self::TcpPlain,
     ];
 
     /// The name in files, options and tables.
@@ -72,6 +75,7 @@ impl Carrier {
             Self::Tcp => "tcp",
             Self::TcpSpin => "tcp-spin",
             Self::Smc => "smc",
+            Self::TcpPlain => "tcp-plain",
         }
     }
 
@@ -121,10 +125,16 @@ pub enum Measure {
     Throughput,
     /// Bytes a second, both ways at once, the sum.
     BothWays,
+    /// As throughput, by a sender that does not block, but polls.
+    Nonblocking,
     /// Round trips of one message.
     Latency,
     /// Connections made and ended, one after the other.
     Connect,
+    /// Connections with a request and a response on each, one after the other.
+    Exchange,
+    /// Messages a second one way, by few and many threads on few and many connections.
+    Rate,
     /// Memory of connections that do nothing.
     Memory,
     /// As throughput, for longer: processor time and counters.
@@ -133,6 +143,12 @@ pub enum Measure {
     Hold,
     /// Round trips on many connections at once alone, and beside one that sends as much as it can.
     Fair,
+    /// Round trips on one connection beside another one that sends as much as it can.
+    Mixed,
+    /// Round trips a second of many connections with a server of one thread and epoll.
+    EpollEcho,
+    /// Many connections that send as much as they can: the sum, and how even it is.
+    Uploads,
     /// Throughput of one connection alone, and beside others whose readers have stopped.
     Pool,
     /// What of the receive pool is in use while few and many send at once.
@@ -141,13 +157,19 @@ pub enum Measure {
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::Throughput,
         Self::BothWays,
+        Self::Nonblocking,
         Self::Latency,
         Self::Connect,
+        Self::Exchange,
+        Self::Rate,
         Self::Cost,
         Self::Fair,
+        Self::Mixed,
+        Self::EpollEcho,
+        Self::Uploads,
         Self::Pool,
         Self::Load,
         Self::Hold,
@@ -159,12 +181,18 @@ impl Measure {
         match self {
             Self::Throughput => "throughput",
             Self::BothWays => "both-ways",
+            Self::Nonblocking => "nonblocking",
             Self::Latency => "latency",
             Self::Connect => "connect",
+            Self::Exchange => "exchange",
+            Self::Rate => "rate",
             Self::Memory => "memory",
             Self::Cost => "cost",
             Self::Hold => "hold",
             Self::Fair => "fair",
+            Self::Mixed => "mixed",
+            Self::EpollEcho => "epoll-echo",
+            Self::Uploads => "uploads",
             Self::Pool => "pool",
             Self::Load => "load",
         }
@@ -173,9 +201,11 @@ impl Measure {
     /// The value that stands for the measurement, and its unit.
     pub fn main_value(self) -> (&'static str, &'static str) {
         match self {
-            Self::Throughput | Self::BothWays => ("mib_s", "MiB/s"),
+            Self::Throughput | Self::BothWays | Self::Nonblocking => ("mib_s", "MiB/s"),
             Self::Latency => ("median_us", "us"),
             Self::Connect => ("per_s", "connections/s"),
+            Self::Exchange => ("per_s", "exchanges/s"),
+            Self::Rate => ("per_s_1_1", "messages/s of one thread on one connection"),
             Self::Memory => ("bytes_per_endpoint", "bytes"),
             Self::Cost => ("busy_s_per_gib", "s/GiB"),
             Self::Hold => ("held_ratio", "throughput with idle ones by that without"),
@@ -183,6 +213,9 @@ impl Measure {
                 "p99_ratio",
                 "99th percentile beside bulk data by that without",
             ),
+            Self::Mixed => ("beside_median_us", "us beside bulk data"),
+            Self::EpollEcho => ("per_s", "round trips/s"),
+            Self::Uploads => ("sum_64_mib_s", "MiB/s of 64 connections together"),
             Self::Pool => (
                 "ratio_16",
                 "throughput beside 16 stopped readers by that without",

@@ -7,8 +7,11 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clap::ValueEnum;
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{recv, AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{
+    recv, send, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType,
+};
 use zrs_peers::{RListener, RStream};
 
 use crate::Result;
@@ -179,6 +182,40 @@ impl Conn {
             Self::Tcp(s) => Ok(recv(s, buf, RecvFlags::DONTWAIT)?.0),
             Self::Rsockets(s) => s.recv_now(buf),
         }
+    }
+
+    /// Sends all of `buf` by calls that do not block; polls while there is no room.
+    pub fn send_polling(&self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.send_now(buf) {
+                Ok(sent) => buf = &buf[sent..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_room()?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what there is room for; WouldBlock if that is nothing.
+    fn send_now(&self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match self {
+            Self::Zrs(s) => Ok(send(s, buf, flags)?),
+            Self::Tcp(s) => Ok(send(s, buf, flags)?),
+            Self::Rsockets(s) => s.send_now(buf),
+        }
+    }
+
+    /// Waits until there is room to send.
+    fn wait_room(&self) -> io::Result<()> {
+        let fd = match self {
+            Self::Zrs(s) => s.as_fd(),
+            Self::Tcp(s) => s.as_fd(),
+            Self::Rsockets(s) => return s.wait_room(),
+        };
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None)?;
+        Ok(())
     }
 
     /// What says when there is something to read; None for rsockets, whose descriptors are none of the kernel's.

@@ -66,25 +66,48 @@ fn every_measure_over_tcp() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let samples = samples(&output);
-    // Three measures of streams and two modes of round trips, of two sizes; five of connections.
-    assert_eq!(samples.len(), 2 * (2 * (3 + 2) + 5), "{stderr}");
+    // Four measures of streams, two modes of round trips and exchanges, of two sizes; nine of connections.
+    assert_eq!(samples.len(), 2 * (2 * (4 + 2 + 1) + 9), "{stderr}");
     for sample in &samples {
-        let values = sample["values"].as_object().unwrap();
-        let name = match sample["measure"].as_str().unwrap() {
-            "throughput" | "both-ways" | "cost" => "mib_s",
-            "latency" => "median_us",
-            "connect" => "per_s",
-            "hold" => "held_ratio",
-            "fair" => "p99_ratio",
-            "pool" => "ratio_16",
+        let names: &[&str] = match sample["measure"].as_str().unwrap() {
+            "throughput" | "both-ways" | "nonblocking" | "cost" => &["mib_s"],
+            "latency" => &["median_us"],
+            "connect" | "exchange" | "epoll-echo" => &["per_s"],
+            "rate" => &["per_s_1_1", "per_s_4_1", "per_s_1_16", "per_s_4_16"],
+            "hold" => &["held_ratio"],
+            "fair" => &["p99_ratio"],
+            "mixed" => &["alone_median_us", "beside_p99_us", "bulk_ratio"],
+            "uploads" => &["sum_17_mib_s", "sum_32_mib_s", "sum_64_mib_s"],
+            "pool" => &["ratio_16"],
             // Other programs of this machine take and give memory, too.
             "memory" => continue,
             other => panic!("{other}"),
         };
-        assert!(values[name].as_f64().unwrap() > 0.0, "{sample}");
+        let value = |name: &str| sample["values"][name].as_f64().unwrap();
+        assert!(names.iter().all(|name| value(name) > 0.0), "{sample}");
+        match sample["measure"].as_str().unwrap() {
+            "uploads" => assert!((0.0..=1.0).contains(&value("ratio_64")), "{sample}"),
+            "mixed" => assert!(value("beside_p99_us") >= value("beside_median_us")),
+            "hold" => assert_eq!(value("connections"), 50.0 * 20.0),
+            _ => {}
+        }
     }
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.contains("100 Ki") && stdout.contains("latency, us"));
+}
+
+#[test]
+fn the_plain_route_is_another_one() {
+    let server = Server::start();
+    let args = ["--carriers", "tcp-plain", "--only", "rate", "--rounds", "1"];
+    let output = server.client(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("give --plain HOST"), "{stderr}");
+    let output = server.client(&[&args[..], &["--plain", &server.1]].concat());
+    let samples = samples(&output);
+    assert_eq!(samples.len(), 1);
+    assert_eq!(samples[0]["carrier"], "tcp-plain");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::OnceLock;
 
-use libc::{c_int, c_void, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_int, c_void, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 use libloading::Library;
 
 const LIBRARY: &str = "librdmacm.so.1";
@@ -42,6 +42,7 @@ api! {
     rrecv: fn(c_int, *mut c_void, size_t, c_int) -> ssize_t,
     rgetsockname: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
     rsend: fn(c_int, *const c_void, size_t, c_int) -> ssize_t,
+    rpoll: fn(*mut pollfd, nfds_t, c_int) -> c_int,
 }
 
 /// The library, loaded by the first caller.

@@ -134,6 +134,28 @@ impl RStream {
     pub fn recv_now(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.recv(buf, libc::MSG_DONTWAIT)
     }
+
+    fn send(&self, buf: &[u8], flags: c_int) -> io::Result<usize> {
+        // SAFETY: the buffer is of its length; rsend copies it.
+        check(unsafe { (self.0.api.rsend)(self.0.fd, buf.as_ptr().cast(), buf.len(), flags) })
+    }
+
+    /// Sends what there is room for; WouldBlock if that is nothing.
+    pub fn send_now(&self, buf: &[u8]) -> io::Result<usize> {
+        self.send(buf, libc::MSG_DONTWAIT)
+    }
+
+    /// Waits until there is room to send.
+    pub fn wait_room(&self) -> io::Result<()> {
+        let mut poll = libc::pollfd {
+            fd: self.0.fd,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one entry, which lives across the call.
+        check(unsafe { (self.0.api.rpoll)(&raw mut poll, 1, -1) } as isize)?;
+        Ok(())
+    }
 }
 
 /// One thread may read while another one writes.
@@ -145,8 +167,7 @@ impl Read for &RStream {
 
 impl Write for &RStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        // SAFETY: the buffer is of its length; rsend copies it.
-        check(unsafe { (self.0.api.rsend)(self.0.fd, buf.as_ptr().cast(), buf.len(), 0) })
+        self.send(buf, 0)
     }
 
     fn flush(&mut self) -> io::Result<()> {

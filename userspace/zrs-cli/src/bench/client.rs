@@ -7,12 +7,15 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::json;
-use zrs_bench::{number, size, Measure, Sample, Samples, Table};
+use zrs_bench::{number, size, Carrier, Measure, Sample, Samples, Table};
 
 use super::control::{boot_id, Answer, Control, Job, Values};
 use super::plan::{self, Item};
 use super::server::transport;
-use super::{connect, fair, hold, latency, load, memory, meter, pool, stream, verbs, Args};
+use super::{
+    connect, echo, fair, hold, latency, load, memory, meter, pool, rate, stream, uploads, verbs,
+    Args,
+};
 use crate::progress::Progress;
 use crate::report::{json_line, out};
 use crate::{said, Result};
@@ -42,18 +45,22 @@ impl Marks {
 const FAILURES: usize = 3;
 
 struct Client {
+    /// The server's address, and the one by which `tcp-plain` goes.
     addr: String,
-    control: Option<Control>,
+    plain: Option<String>,
+    /// Conversations with the server, by its address.
+    controls: HashMap<String, Control>,
     marks: Marks,
     /// Of each item: how many a second its last round made.
     rates: HashMap<(Measure, u64, &'static str), f64>,
 }
 
 pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
-    let addr = match host.contains(':') {
+    let with_port = |host: &str| match host.contains(':') {
         true => host.to_string(),
         false => format!("{host}:7400"),
     };
+    let addr = with_port(host);
     let open = |path: &Option<std::path::PathBuf>| -> Result<Option<File>> {
         let Some(path) = path else { return Ok(None) };
         let mut options = File::options();
@@ -63,8 +70,9 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
     };
     let mut file = open(&args.samples)?;
     let mut client = Client {
-        control: Some(dial(&addr)?),
+        controls: [(addr.clone(), dial(&addr)?)].into(),
         addr,
+        plain: args.plain.as_deref().map(with_port),
         marks: Marks {
             file: open(&args.marks)?,
             id: 0,
@@ -110,7 +118,6 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
                     let round = round + 1;
                     eprintln!("zrs bench: {name} is left out in round {round}: {reason}");
                     failed.entry(name).or_default().push(reason);
-                    client.control = None;
                 }
             }
         }
@@ -137,11 +144,11 @@ fn dial(addr: &str) -> Result<Control> {
 /// starting programs, or read from coarse clocks: it takes many.
 fn least(item: &Item) -> u64 {
     match item.measure {
-        Measure::Connect => 10,
-        Measure::Latency => 20,
-        Measure::Hold | Measure::Fair | Measure::Pool => 10,
+        Measure::Hold | Measure::Fair | Measure::EpollEcho | Measure::Pool => 10,
+        Measure::Connect | Measure::Exchange => 10,
+        Measure::Latency | Measure::Mixed => 20,
         // One on each.
-        Measure::Load => item.connections,
+        Measure::Load | Measure::Uploads => item.connections,
         Measure::Cost => (96 * 1024 * 1024 / item.size.max(1)).clamp(8, 8192),
         _ => (128 * 1024 / item.size.max(1)).clamp(5, 1024),
     }
@@ -158,13 +165,21 @@ impl Client {
             count,
             connections: item.connections,
         };
+        // How long messages take is asked without the idle ones.
+        let trial = |count| Job {
+            connections: match item.measure {
+                Measure::Hold => item.connections.min(hold::BUSY),
+                _ => item.connections,
+            },
+            ..job(count)
+        };
         let least = least(item);
         let count = match (item.count, self.rates.get(&key)) {
             (Some(count), _) => count,
             (None, Some(rate)) => least.max((rate * item.seconds) as u64),
             (None, None) => {
                 let few = least.min(1024);
-                let seconds = self.job(&job(few))?["seconds"];
+                let seconds = self.job(&trial(few))?["seconds"];
                 least.max((few as f64 / seconds * item.seconds) as u64)
             }
         };
@@ -193,13 +208,18 @@ impl Client {
 
     /// One job, both sides of it.
     fn job(&mut self, job: &Job) -> Result<Values> {
-        let mut control = match self.control.take() {
+        let addr = match (job.carrier, &self.plain) {
+            (Carrier::TcpPlain, Some(addr)) => addr.clone(),
+            (Carrier::TcpPlain, None) => return Err("by which address? give --plain HOST".into()),
+            _ => self.addr.clone(),
+        };
+        let mut control = match self.controls.remove(&addr) {
             Some(control) => control,
-            None => dial(&self.addr)?,
+            None => dial(&addr)?,
         };
         let values = play(job, &mut control, &mut self.marks)?;
         // Only one that ended well can be used again.
-        self.control = Some(control);
+        self.controls.insert(addr, control);
         Ok(values)
     }
 }
@@ -223,10 +243,14 @@ fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
         verbs::near(job, own, peer, port, marks)
     } else {
         match job.measure {
-            Measure::Connect => connect::near(transport, &addr, job),
+            Measure::Connect | Measure::Exchange => connect::near(transport, &addr, job),
             Measure::Memory => return memory::near(transport, &addr, job, control, same),
             Measure::Hold => hold::near(transport, &addr, job, marks, control),
             Measure::Fair => fair::near(transport, &addr, job),
+            Measure::Mixed => fair::near_one(transport, &addr, job),
+            Measure::EpollEcho => echo::near(transport, &addr, job),
+            Measure::Uploads => uploads::near(transport, &addr, job),
+            Measure::Rate => rate::near(transport, &addr, job),
             Measure::Pool => pool::near(transport, &addr, job, control),
             Measure::Load => load::near(transport, &addr, job),
             measure => {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::client::Marks;
 use super::control::{Answer, Control, Job, Values};
-use super::memory::{expect_held, talk};
+use super::memory::{expect_held, open, talk};
 use super::rx::Rx;
 use super::stream;
 use super::tx::Tx;
@@ -15,7 +15,7 @@ use crate::transport::{Conn, Listener, Transport};
 use crate::{said, Result};
 
 /// Connections that are busy; all, if they are fewer.
-const BUSY: u64 = 16;
+pub const BUSY: u64 = 16;
 /// Messages on each of them before the timed ones.
 const WARM: u64 = 16;
 
@@ -42,7 +42,7 @@ pub fn busy(conns: &[Conn], job: &Job, count: u64) -> Result<f64> {
     let start = Instant::now();
     at_once(conns, |conn| {
         let mut rx = Rx::new(conn, job.carrier, job.size)?;
-        let mut tx = Tx::new(conn, job.carrier, job.size)?;
+        let mut tx = Tx::new(conn, job)?;
         let phase = stream::phase(conn, &mut rx, &mut tx, &Job { count, ..*job });
         said(phase, || "the connection broke off".into())
     })?;
@@ -65,19 +65,14 @@ pub fn near(
     marks: &mut Marks,
     control: &mut Control,
 ) -> Result<Values> {
-    let connect = |count: u64| {
-        (0..count)
-            .map(|_| transport.connect(addr))
-            .collect::<Result<Vec<_>>>()
-    };
-    let conns = connect(BUSY.min(job.connections))?;
+    let conns = open(transport, addr, BUSY.min(job.connections))?;
     for conn in &conns {
         said(conn.set_nodelay(), || "cannot switch delays off".into())?;
     }
     busy(&conns, job, WARM)?;
     marks.put("start");
     let alone = busy(&conns, job, job.count)?;
-    let idle = connect(job.connections - conns.len() as u64)?;
+    let idle = open(transport, addr, job.connections - conns.len() as u64)?;
     expect_held(control)?;
     let held = busy(&conns, job, job.count)?;
     marks.put("end");

@@ -12,15 +12,16 @@ use crate::transport::Conn;
 use crate::{said, Result};
 
 /// Round trips before the timed ones.
-const WARM: usize = 8;
+const WARM: u64 = 8;
 
-/// The client's part.
-pub fn near(conn: &Conn, job: &Job) -> Result<Values> {
+/// Round trips, as many as the job says and on until `enough`; microseconds.
+pub fn trips(conn: &Conn, job: &Job, enough: impl Fn() -> bool) -> Result<Vec<f64>> {
     let mut rx = Rx::new(conn, job.carrier, job.size)?;
     let message = vec![0x5a; job.size as usize];
     let mut answer = vec![0; job.size as usize];
     let mut times = Vec::with_capacity(job.count as usize);
-    for trip in 0..WARM + job.count as usize {
+    let mut trip = 0;
+    while trip < WARM + job.count || !enough() {
         let start = Instant::now();
         let there = (&mut &*conn)
             .write_all(&message)
@@ -30,10 +31,17 @@ pub fn near(conn: &Conn, job: &Job) -> Result<Values> {
             true => {}
             false => return Err("the server ended the connection".into()),
         }
+        trip += 1;
     }
     if answer != message {
         return Err("what came back is not what was sent".into());
     }
+    Ok(times)
+}
+
+/// The client's part.
+pub fn near(conn: &Conn, job: &Job) -> Result<Values> {
+    let times = trips(conn, job, || true)?;
     Ok([
         ("trips", times.len() as f64),
         ("seconds", times.iter().sum::<f64>() / 1e6),

@@ -23,7 +23,7 @@ fn values(more: Used) -> Values {
 const OPENERS: u64 = 8;
 
 /// Opens `count` connections, several at a time.
-fn open(transport: Transport, addr: &str, count: u64) -> Result<Vec<Conn>> {
+pub fn open(transport: Transport, addr: &str, count: u64) -> Result<Vec<Conn>> {
     let part = |n: u64| count / OPENERS + u64::from(n < count % OPENERS);
     thread::scope(|scope| {
         let some = |n| move || (0..part(n)).map(|_| transport.connect(addr)).collect();

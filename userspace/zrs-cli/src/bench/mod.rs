@@ -3,12 +3,15 @@
 //!
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
-//! `latency` over a connection with a receiver of `rx` and a sender of `tx`, `connect`, `memory`, `hold`, `fair`, `pool`
-//! and `load` over many, or `verbs`, which starts perftest's programs. `meter` says what it cost.
+//! `latency` over a connection with a receiver of `rx` and a sender of `tx`; `connect`, `rate`, `memory`, `hold`, `fair`,
+//! `echo`, `uploads`, `pool` and `load` over several, with `bulk` senders beside them or `watched` by epoll; or `verbs`,
+//! which starts perftest's programs. `meter` says what it cost.
 
+mod bulk;
 mod client;
 mod connect;
 mod control;
+mod echo;
 mod fair;
 mod hold;
 mod latency;
@@ -17,11 +20,14 @@ mod memory;
 mod meter;
 mod plan;
 mod pool;
+mod rate;
 mod rx;
 mod server;
 mod stream;
 mod tx;
+mod uploads;
 mod verbs;
+mod watched;
 
 use std::path::PathBuf;
 
@@ -46,6 +52,9 @@ pub struct Args {
     /// Measure against the server on this host
     #[arg(long, value_name = "HOST[:PORT]")]
     client: Option<String>,
+    /// The server by another route, for tcp-plain; tests/lib/hosts.sh (hosts_plain) says what it has to be like
+    #[arg(long, value_name = "HOST[:PORT]", requires = "client")]
+    plain: Option<String>,
     /// Rounds; an interval of 95% needs at least 6
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -68,8 +77,8 @@ pub struct Args {
     /// comparable
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     messages: Option<u64>,
-    /// Idle connections whose memory is measured; a tenth of it for rsockets; five times as many are held open beside
-    /// busy ones, with --quick as many
+    /// Idle connections whose memory is measured; a tenth of it for rsockets; fifty times as many are held open
+    /// beside busy ones, with --quick as many
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     connections: u64,
     /// Write every measurement of every round into this file, a JSON object a line
@@ -133,6 +142,7 @@ pub fn run(args: &Args) -> Result<()> {
             let plan = plan::plan(&Choice {
                 measures: &args.only,
                 carriers: &args.carriers,
+                plain: args.plain.is_some(),
                 sizes: &args.sizes,
                 quick: args.quick,
                 seconds: args.seconds,

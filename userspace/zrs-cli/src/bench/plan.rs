@@ -7,6 +7,8 @@ use zrs_bench::{Carrier, Measure};
 pub struct Choice<'a> {
     pub measures: &'a [Measure],
     pub carriers: &'a [Carrier],
+    /// There is a route for tcp-plain.
+    pub plain: bool,
     pub sizes: &'a [u64],
     /// Only the sizes that the targets are about.
     pub quick: bool,
@@ -44,6 +46,10 @@ const STREAM_SIZES: [u64; 8] = [
 ];
 /// Bytes in the messages of a throughput both ways.
 const BOTH_SIZES: [u64; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
+/// Bytes in the messages of a throughput of a sender that does not block.
+const POLL_SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
+/// Bytes of a response.
+const EXCHANGE_SIZES: [u64; 3] = [1 << 10, 16 << 10, 256 << 10];
 /// Bytes in the messages of a round trip.
 const TRIP_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 /// Bytes in the messages whose cost is measured.
@@ -56,18 +62,22 @@ const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 /// Bytes in the messages of busy connections beside idle ones: small, so that most of the work is finding out what
 /// belongs where.
 const HOLD_SIZE: u64 = 4 << 10;
-/// Bytes in the messages of round trips beside bulk data.
-const FAIR_SIZE: u64 = 64;
+/// Bytes in the messages of round trips of many connections or beside bulk data, and of a rate.
+const SMALL_SIZE: u64 = 64;
 /// So many times as many connections as those whose memory is measured are held.
-const HELD: u64 = 5;
+const HELD: u64 = 50;
 /// Connections with round trips beside bulk data.
 const ASKING: u64 = 100;
+/// Connections of a server with epoll: as many as redis-benchmark makes.
+const ECHOING: u64 = 50;
+/// Connections whose messages are counted.
+const COUNTED: u64 = 16;
 
 /// Bytes in the messages of a connection beside stopped readers.
 const POOL_SIZE: u64 = 1 << 20;
 /// Connections whose readers stop.
 const STOPPED: u64 = 16;
-/// Bytes in the messages of connections that load the pool.
+/// Bytes in the messages of many connections with bulk data.
 const LOAD_SIZE: u64 = 256 << 10;
 /// The most of them that send at once.
 const SENDING: u64 = 64;
@@ -78,13 +88,24 @@ const LARGE_LEAST: u64 = 64 << 10;
 /// Over what this makes sense.
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
-        Rsockets, RsocketsSpin, Tcp, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped, ZrsRing,
-        ZrsRingSpin, ZrsSpin, ZrsZerocopy,
+        Rsockets, RsocketsSpin, Tcp, TcpPlain, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped,
+        ZrsRing, ZrsRingSpin, ZrsSpin, ZrsZerocopy,
     };
     match measure {
-        Measure::Throughput => &[Verbs, ZrsRing, ZrsZerocopy, ZrsMapped, Zrs, Rsockets, Tcp],
+        Measure::Throughput => &[
+            Verbs,
+            VerbsEvents,
+            ZrsRing,
+            ZrsZerocopy,
+            ZrsMapped,
+            Zrs,
+            Rsockets,
+            Tcp,
+            TcpPlain,
+        ],
         Measure::Cost => &[
             Verbs,
+            VerbsEvents,
             ZrsRing,
             ZrsRingSpin,
             ZrsZerocopy,
@@ -92,8 +113,9 @@ fn carriers(measure: Measure) -> &'static [Carrier] {
             Zrs,
             Rsockets,
             Tcp,
+            TcpPlain,
         ],
-        Measure::BothWays => &[Verbs, ZrsRing, Zrs, Rsockets, Tcp],
+        Measure::BothWays => &[Verbs, VerbsEvents, ZrsRing, Zrs, Rsockets, Tcp, TcpPlain],
         Measure::Latency => &[
             Verbs,
             ZrsSpin,
@@ -103,9 +125,16 @@ fn carriers(measure: Measure) -> &'static [Carrier] {
             Zrs,
             Rsockets,
             Tcp,
+            TcpPlain,
         ],
+        Measure::Rate => &[Verbs, VerbsEvents, Zrs, Rsockets, Tcp, TcpPlain],
+        Measure::Nonblocking | Measure::Exchange | Measure::Mixed | Measure::Uploads => {
+            &[Zrs, Rsockets, Tcp, TcpPlain]
+        }
         Measure::Connect | Measure::Memory => &[Zrs, Rsockets, Tcp],
-        Measure::Hold | Measure::Fair | Measure::Pool => &[Zrs, Tcp],
+        // rsockets have no descriptors for epoll, and 700 KiB for each connection.
+        Measure::EpollEcho | Measure::Hold => &[Zrs, Tcp, TcpPlain],
+        Measure::Fair | Measure::Pool => &[Zrs, Tcp],
         Measure::Load => &[Zrs],
     }
 }
@@ -114,22 +143,29 @@ fn sizes(measure: Measure, quick: bool) -> &'static [u64] {
     match measure {
         Measure::Throughput | Measure::BothWays | Measure::Cost if quick => &[1 << 20],
         Measure::Latency if quick => &[64],
+        Measure::Nonblocking if quick => &[64 << 10],
+        Measure::Exchange if quick => &[16 << 10],
         Measure::Throughput => &STREAM_SIZES,
         Measure::BothWays => &BOTH_SIZES,
+        Measure::Nonblocking => &POLL_SIZES,
+        Measure::Exchange => &EXCHANGE_SIZES,
         Measure::Latency => &TRIP_SIZES,
         Measure::Cost => &COST_SIZES,
         Measure::Hold => &[HOLD_SIZE],
-        Measure::Fair => &[FAIR_SIZE],
+        Measure::Fair | Measure::Mixed | Measure::EpollEcho | Measure::Rate => &[SMALL_SIZE],
         Measure::Pool => &[POOL_SIZE],
-        Measure::Load => &[LOAD_SIZE],
+        Measure::Load | Measure::Uploads => &[LOAD_SIZE],
         Measure::Connect | Measure::Memory => &[0],
     }
 }
 
 /// Whether its size is not the user's choice.
 fn own_size(measure: Measure) -> bool {
-    use Measure::{Fair, Hold, Load, Pool};
-    matches!(measure, Hold | Fair | Pool | Load)
+    use Measure::{EpollEcho, Fair, Hold, Load, Mixed, Pool, Rate, Uploads};
+    matches!(
+        measure,
+        Hold | Fair | Mixed | EpollEcho | Rate | Uploads | Pool | Load
+    )
 }
 
 /// SMC is measured as TCP is, where it is asked for: Debian's kernel has none.
@@ -153,7 +189,10 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
         for &size in chosen {
             let smc = has_smc(measure, choice).then_some(&Carrier::Smc);
             for &carrier in carriers(measure).iter().chain(smc) {
-                let chosen = choice.carriers.is_empty() || choice.carriers.contains(&carrier);
+                let chosen = match choice.carriers {
+                    [] => carrier != Carrier::TcpPlain || choice.plain,
+                    some => some.contains(&carrier),
+                };
                 // Less is not mapped, and comes by the ring in part only.
                 let large = matches!(carrier, Carrier::ZrsMapped | Carrier::ZrsRingSpin);
                 let usual = carrier == Carrier::Zrs || !carrier.is_zrs() && !carrier.is_verbs();
@@ -172,15 +211,16 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
 fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item {
     let longer = match measure {
         Measure::Cost => 3.0,
-        // What is compared differs little.
-        Measure::Pool => 2.0,
+        // What is compared differs little, and is measured several times.
+        Measure::Pool | Measure::Rate => 2.0,
+        Measure::Uploads => 4.0,
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
         _ => 1.0,
     };
     let count = match (measure, carrier) {
         (Measure::Memory, Carrier::Rsockets) => Some(choice.connections.div_ceil(10)),
         (Measure::Memory, _) => Some(choice.connections),
-        (Measure::Connect, _) => None,
+        (Measure::Connect | Measure::Exchange, _) => None,
         _ => choice.messages,
     };
     let connections = match measure {
@@ -188,7 +228,9 @@ fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item 
         Measure::Hold => HELD * choice.connections,
         Measure::Fair => ASKING,
         Measure::Pool => STOPPED,
-        Measure::Load => SENDING,
+        Measure::Load | Measure::Uploads => SENDING,
+        Measure::EpollEcho => ECHOING,
+        Measure::Rate => COUNTED,
         _ => 1,
     };
     Item {
@@ -221,6 +263,7 @@ mod tests {
     const ALL: Choice = Choice {
         measures: &[],
         carriers: &[],
+        plain: true,
         sizes: &[],
         quick: false,
         seconds: 1.0,
@@ -231,19 +274,25 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
+        let one_size = 3 + 3 + 6 + 2 + 4 + 3 + 4 + 2 + 1 + 3;
         assert_eq!(
             all.len(),
-            6 * (8 + 2) + 6 + 5 * 4 + 8 * 6 + 3 + 3 + 2 + 2 + 2 + 1
+            8 * (8 + 2) + 4 + 2 + 2 * 4 + 7 * 4 + 4 * 3 + 9 * 6 + 4 * 3 + one_size
         );
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 6 * 2 + 3 + 5 + 8 + 3 + 3 + 2 + 2 + 2 + 1);
+        assert_eq!(quick.len(), 9 + 10 + 7 + 4 + 9 + 4 + one_size);
+        let plain = plan(&Choice {
+            plain: false,
+            ..ALL
+        });
+        assert!(plain.iter().all(|i| i.carrier != Carrier::TcpPlain));
         let held = |items: &[Item]| {
             let hold = items.iter().find(|i| i.measure == Measure::Hold);
             hold.map(|i| (i.size, i.connections))
         };
         assert_eq!(
             (held(&all), held(&quick)),
-            (Some((4096, 5000)), Some((4096, 1000)))
+            (Some((4096, 50_000)), Some((4096, 1000)))
         );
         let some = plan(&Choice {
             measures: &[Measure::Latency, Measure::Memory],
@@ -279,13 +328,13 @@ mod tests {
             sizes: &[64, 128],
             ..ALL
         });
-        for round in 0..6 {
+        for round in 0..8 {
             let ordered = order(&items, round);
             assert_eq!(ordered[0].carrier, items[round as usize].carrier);
-            assert!(ordered[..6].iter().all(|i| i.size == 64));
-            assert!(ordered[6..].iter().all(|i| i.size == 128));
+            assert!(ordered[..8].iter().all(|i| i.size == 64));
+            assert!(ordered[8..].iter().all(|i| i.size == 128));
         }
-        assert_eq!(order(&items, 6), items);
+        assert_eq!(order(&items, 8), items);
         let memory = plan(&Choice {
             measures: &[Measure::Memory],
             ..ALL

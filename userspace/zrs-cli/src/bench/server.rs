@@ -7,7 +7,7 @@ use std::thread;
 use zrs_bench::{Carrier, Measure};
 
 use super::control::{boot_id, Answer, Control, Job, Values};
-use super::{connect, fair, hold, latency, load, memory, pool, stream, verbs};
+use super::{connect, echo, fair, hold, latency, load, memory, pool, stream, uploads, verbs};
 use crate::transport::{Listener, Transport};
 use crate::{said, Result};
 
@@ -49,8 +49,8 @@ pub fn transport(carrier: Carrier) -> Transport {
     match carrier {
         Carrier::Rsockets | Carrier::RsocketsSpin => Transport::Rsockets,
         Carrier::Smc => Transport::Smc,
-        Carrier::Tcp | Carrier::TcpSpin | Carrier::Verbs | Carrier::VerbsEvents => Transport::Tcp,
-        _ => Transport::Zrs,
+        zrs if zrs.is_zrs() => Transport::Zrs,
+        _ => Transport::Tcp,
     }
 }
 
@@ -71,13 +71,20 @@ fn play(job: &Job, control: &mut Control) -> Result<Values> {
     .port();
     ready(control, port)?;
     match job.measure {
-        Measure::Connect => connect::far(&listener, job),
+        Measure::Connect | Measure::Exchange => connect::far(&listener, job),
         Measure::Memory => memory::far(&listener, job, control),
         Measure::Hold => hold::far(&listener, job, control),
         Measure::Fair => fair::far(&listener, job),
+        Measure::Mixed => fair::far_one(&listener, job),
+        Measure::EpollEcho => echo::far(&listener, job),
+        Measure::Uploads => uploads::far(&listener, job),
         Measure::Pool => pool::far(&listener, job, control),
-        Measure::Load => load::far(&listener, job),
-        Measure::Throughput | Measure::BothWays | Measure::Cost | Measure::Latency => {
+        Measure::Load | Measure::Rate => load::far(&listener, job),
+        Measure::Throughput
+        | Measure::BothWays
+        | Measure::Nonblocking
+        | Measure::Cost
+        | Measure::Latency => {
             let conn = said(listener.accept(), || "cannot accept".into())?;
             said(conn.set_nodelay(), || "cannot switch delays off".into())?;
             match job.measure {

@@ -51,7 +51,7 @@ pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
         other => other,
     };
     let mut rx = Rx::new(conn, carrier, job.size)?;
-    let mut tx = Tx::new(conn, job.carrier, job.size)?;
+    let mut tx = Tx::new(conn, job)?;
     let warm = Job {
         count: warm(job.size),
         ..*job
@@ -94,8 +94,12 @@ pub fn phase(mut conn: &Conn, rx: &mut Rx, tx: &mut Tx, job: &Job) -> io::Result
 pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
     let both = job.measure == Measure::BothWays;
     let mut rx = Rx::new(conn, job.carrier, job.size)?;
-    let mut tx = Tx::new(conn, job.carrier, job.size)?;
+    let mut tx = Tx::new(conn, job)?;
     let mut values = Values::new();
+    let cost = job.measure == Measure::Cost;
+    // The meter's own calls and the answer are none of the receiver's.
+    let empty = cost.then(|| Meter::start(false).stop());
+    let own = 1.0 + empty.map_or(0.0, |v| v.get("calls").copied().unwrap_or(0.0));
     loop {
         let count = said(rx.number(), || "the connection broke off".into())?;
         if count == 0 {
@@ -104,16 +108,15 @@ pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
         let bytes = count
             .checked_mul(job.size)
             .ok_or("the client asks for too much")?;
-        let meter = (job.measure == Measure::Cost).then(|| Meter::start(job.carrier.is_zrs()));
+        let meter = cost.then(|| Meter::start(job.carrier.is_zrs()));
         broken(match both {
             true => exchange(&mut tx, &mut rx, job.size, count),
             false => rx.skip(bytes),
         })?;
         broken((&mut &*conn).write_all(&count.to_be_bytes()))?;
         values = meter.map(Meter::stop).unwrap_or_default();
-        // Those of the receiver alone.
         if let Some(&calls) = values.get("calls") {
-            values.insert("recv_calls".into(), calls);
+            values.insert("recv_calls".into(), calls - own);
         }
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The sending end of a measurement of throughput: one message again and again, by send(); or some in
-//! turn, by MSG_ZEROCOPY, each of them only when the device is done with it.
+//! The sending end of a measurement of throughput: one message again and again, by send(), or by calls that do not block,
+//! with poll() in between; or some in turn, by MSG_ZEROCOPY, each of them only when the device is done with it.
 
 use std::io::{self, Write};
 
 use zrs::{PageBuf, Stream};
-use zrs_bench::Carrier;
+use zrs_bench::{Carrier, Measure};
 
+use super::control::Job;
 use crate::transport::Conn;
 use crate::{said, Result};
 
@@ -18,6 +19,7 @@ pub struct Tx<'a> {
 
 enum How<'a> {
     Wait(&'a Conn),
+    Poll(&'a Conn),
     Zerocopy(&'a Stream, Calls),
 }
 
@@ -38,9 +40,10 @@ struct Calls {
 }
 
 impl<'a> Tx<'a> {
-    /// For messages of `size` bytes as `carrier` wants it.
-    pub fn new(conn: &'a Conn, carrier: Carrier, size: u64) -> Result<Self> {
-        let (how, turns) = match (conn, carrier) {
+    /// For the messages of `job` as its carrier and measure want it.
+    pub fn new(conn: &'a Conn, job: &Job) -> Result<Self> {
+        let (how, turns) = match (conn, job.carrier) {
+            _ if job.measure == Measure::Nonblocking => (How::Poll(conn), 1),
             (Conn::Zrs(stream), Carrier::ZrsZerocopy) => {
                 said(stream.set_zero_copy(true), || {
                     "cannot send by MSG_ZEROCOPY".into()
@@ -50,7 +53,7 @@ impl<'a> Tx<'a> {
             _ => (How::Wait(conn), 1),
         };
         let message = || -> io::Result<PageBuf> {
-            let mut buf = PageBuf::new(size as usize)?;
+            let mut buf = PageBuf::new(job.size as usize)?;
             buf.fill(0x5a);
             Ok(buf)
         };
@@ -66,6 +69,7 @@ impl<'a> Tx<'a> {
         for _ in 0..count {
             match &mut self.how {
                 How::Wait(conn) => (&mut &**conn).write_all(&self.messages[0])?,
+                How::Poll(conn) => conn.send_polling(&self.messages[0])?,
                 How::Zerocopy(stream, calls) => calls.send(stream, &self.messages)?,
             }
         }

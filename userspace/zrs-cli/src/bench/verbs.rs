@@ -24,6 +24,7 @@ fn iterations(job: &Job) -> u64 {
 fn command(job: &Job, ip: IpAddr, port: u16) -> Result<Command> {
     let program = match job.measure {
         Measure::Latency => "ib_send_lat",
+        Measure::Rate => "ib_send_bw",
         _ => "ib_write_bw",
     };
     let device = device_of(ip)?;
@@ -39,6 +40,10 @@ fn command(job: &Job, ip: IpAddr, port: u16) -> Result<Command> {
     }
     if job.carrier == Carrier::VerbsEvents {
         command.arg("--events");
+        // Seldom enough to sleep, often enough that the queue does not run dry meanwhile.
+        if job.measure != Measure::Latency {
+            command.args(["--cq-mod", "16"]);
+        }
     }
     Ok(command)
 }
@@ -234,13 +239,18 @@ fn stream(text: &str, job: &Job) -> Option<Values> {
         _ => 1.0,
     };
     let bytes = (iterations(job) * job.size) as f64 * ways;
+    let messages = iterations(job) as f64;
     let seconds = bytes / mib / mib_s;
+    let (name, value) = match job.measure {
+        Measure::Rate => ("per_s_1_1", messages / seconds),
+        _ => ("mib_s", mib_s),
+    };
     Some(
         [
             ("bytes", bytes),
-            ("messages", iterations(job) as f64),
+            ("messages", messages),
             ("seconds", seconds),
-            ("mib_s", mib_s),
+            (name, value),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .into(),
@@ -290,6 +300,8 @@ mod tests {
         assert!((values["mib_s"] - 1.25).abs() < 1e-9);
         assert_eq!(values["bytes"], 64_000.0);
         assert!((values["seconds"] - 64_000.0 / 1_310_720.0).abs() < 1e-9);
+        let rate = stream(BW, &job(Measure::Rate)).unwrap();
+        assert!((rate["per_s_1_1"] - 20_480.0).abs() < 1e-6);
         let values = trips(LAT, &job(Measure::Latency)).unwrap();
         assert_eq!((values["median_us"], values["p99_us"]), (230.5, 600.0));
         assert!((values["seconds"] - 0.241).abs() < 1e-9);
