@@ -76,7 +76,7 @@ bench-trace: modules userspace ## where half a round trip goes, from the kernel'
 
 .PHONY: bench-check
 bench-check: userspace ## the newest results of make bench against the targets
-	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json
+	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json --commit "$$(tests/bench/commit)"
 
 .PHONY: performance
 performance: userspace ## tables and plots of Documentation/performance.rst, from the newest results

@@ -44,11 +44,17 @@ enum Command {
         /// The kernel's release
         #[arg(long)]
         kernel: String,
+        /// The commit that was measured
+        #[arg(long)]
+        commit: String,
     },
-    /// A line for each target of the results; fails if one is missed
+    /// A line for each target of the results; fails if one is missed, or if the results are of another commit
     Check {
         /// What `rows` wrote
         results: PathBuf,
+        /// The commit that is checked
+        #[arg(long)]
+        commit: String,
     },
     /// Write the plots into a folder, and the tables into a document between its two marks
     Page {
@@ -179,14 +185,19 @@ impl Input {
 
 fn run(args: &Args) -> Result<bool> {
     match &args.command {
-        Command::Rows { input, out, kernel } => {
-            let rows = rows::rows(&input.read()?, kernel);
+        Command::Rows {
+            input,
+            out,
+            kernel,
+            commit,
+        } => {
+            let rows = rows::rows(&input.read()?, kernel, commit);
             save(out, &rows)?;
             println!("bench: {} rows", rows.len());
             Ok(true)
         }
-        Command::Check { results } => {
-            let (text, missed) = targets::check(&json(results)?)?;
+        Command::Check { results, commit } => {
+            let (text, missed) = targets::check(&json(results)?, commit)?;
             print!("{text}");
             Ok(missed == 0)
         }

@@ -45,21 +45,28 @@ fn heading(text: &str) -> String {
 pub fn page(samples: &Samples, pictures: &[Picture], about: &str) -> String {
     let mut text = format!("{about}\n");
     text += &heading("Targets");
-    let mut table = Table::new(["target", "bound", "figure (interval)", "to", "result"]);
+    let mut table = Table::new([
+        "target",
+        "goal",
+        "bound",
+        "figure (interval)",
+        "to",
+        "result",
+    ]);
     for target in &TARGETS {
-        let row = match target.ratio(samples) {
+        let row = match target.figure(samples) {
             None => [String::new(), String::new(), "not measured".into()],
-            Some((ratio, theirs)) => [
-                with_interval(&ratio),
-                theirs.map_or("\\-".into(), |c| c.to_string()),
-                if target.met(&ratio) { "met" } else { "missed" }.into(),
-            ],
+            Some(figure) => {
+                let note = figure.note.as_ref().map(|note| format!("; {note}"));
+                [
+                    with_interval(&figure.interval) + &note.unwrap_or_default(),
+                    figure.theirs.map_or("\\-".into(), |c| c.to_string()),
+                    target.verdict(&figure).name().into(),
+                ]
+            }
         };
-        table.row(
-            [target.name.to_string(), target.bound()]
-                .into_iter()
-                .chain(row),
-        );
+        let name = [target.name.to_string()].into_iter();
+        table.row(name.chain(target.texts()).chain(row));
     }
     text += &table.rst();
     for measure in Measure::ALL {

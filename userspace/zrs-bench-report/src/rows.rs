@@ -4,7 +4,7 @@
 use serde_json::{json, Value};
 use zrs_bench::{size, Carrier, Interval, Measure, Samples};
 
-use crate::targets::TARGETS;
+use crate::targets::{Verdict, TARGETS};
 
 /// What is reported of a measure: the value's name and its unit.
 pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
@@ -112,7 +112,7 @@ fn ids(measure: Measure, carrier: Carrier) -> &'static str {
 }
 
 /// All rows.
-pub fn rows(samples: &Samples, kernel: &str) -> Vec<Value> {
+pub fn rows(samples: &Samples, kernel: &str, commit: &str) -> Vec<Value> {
     let mut rows = Vec::new();
     for (measure, bytes, carrier) in samples.kinds() {
         for (name, unit) in values(measure) {
@@ -126,23 +126,35 @@ pub fn rows(samples: &Samples, kernel: &str) -> Vec<Value> {
             let mut row = row(&format!("{measure}{of} {carrier}: {name}"), Some(&interval));
             row["rows"] = words(ids(measure, carrier));
             row["unit"] = (*unit).into();
-            row["kernel"] = kernel.into();
             rows.push(row);
         }
     }
     for target in &TARGETS {
-        let ratio = target.ratio(samples);
-        let mut row = row(target.name, ratio.as_ref().map(|(ratio, _)| ratio));
+        let figure = target.figure(samples);
+        let verdict = figure.as_ref().map(|figure| target.verdict(figure));
+        let verdict = verdict.unwrap_or(Verdict::Undecided);
+        let mut row = row(target.name, figure.as_ref().map(|f| &f.interval));
+        let [goal, bound] = target.texts();
         row["rows"] = words(target.rows);
         row["unit"] = target.unit().into();
-        row["reference"] = match &ratio {
-            Some((_, Some(theirs))) => theirs.name().into(),
-            _ => Value::Null,
+        row["target"] = bound.clone().into();
+        row["goal"] = goal.into();
+        row["bound"] = bound.into();
+        row["verdict"] = verdict.name().into();
+        row["met"] = match verdict {
+            Verdict::Met => true.into(),
+            Verdict::Missed => false.into(),
+            Verdict::Undecided => Value::Null,
         };
-        row["target"] = target.bound().into();
-        row["met"] = ratio.is_some_and(|(ratio, _)| target.met(&ratio)).into();
-        row["kernel"] = kernel.into();
+        if let Some(figure) = figure {
+            row["reference"] = figure.theirs.map(Carrier::name).into();
+            row["note"] = figure.note.into();
+        }
         rows.push(row);
+    }
+    for row in &mut rows {
+        row["kernel"] = kernel.into();
+        row["commit"] = commit.into();
     }
     rows
 }
@@ -155,6 +167,7 @@ pub fn row(name: &str, interval: Option<&Interval>) -> Value {
     json!({
         "name": name, "rows": [], "value": interval.map(|i| i.median), "unit": null,
         "reference": null, "target": null, "met": null, "kernel": null, "seed": null,
+        "goal": null, "bound": null, "verdict": null, "note": null, "commit": null,
         "low": interval.map(|i| i.low), "high": interval.map(|i| i.high),
         "confidence": interval.map(|i| i.confidence), "rounds": interval.map(|i| i.rounds),
     })
@@ -180,7 +193,7 @@ mod tests {
             samples.0.push(sample(round, Carrier::Zrs, 500.0));
             samples.0.push(sample(round, Carrier::Rsockets, 20.0));
         }
-        let rows = rows(&samples, "7.2");
+        let rows = rows(&samples, "7.2", "abc");
         assert_eq!(rows.len(), 2 + TARGETS.len());
         assert_eq!(rows[0]["name"], "connect zrs: per_s");
         assert_eq!(
@@ -196,9 +209,13 @@ mod tests {
             (&json!(25.0), &json!(true))
         );
         assert_eq!(target["reference"], "rsockets");
+        assert_eq!(
+            (&target["verdict"], &target["goal"], &target["commit"]),
+            (&json!("met"), &json!(">= 20"), &json!("abc"))
+        );
         let missing = rows
             .iter()
-            .filter(|r| r["met"] == false && r["value"].is_null());
+            .filter(|r| r["verdict"] == "undecided" && r["value"].is_null() && r["met"].is_null());
         assert_eq!(missing.count(), TARGETS.len() - 1);
     }
 }

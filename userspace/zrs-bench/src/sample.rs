@@ -143,11 +143,11 @@ pub enum Measure {
     Hold,
     /// Round trips on many connections at once alone, and beside one that sends as much as it can.
     Fair,
-    /// Round trips on one connection beside another one that sends as much as it can.
+    /// Round trips on one connection alone, and during a bulk transfer on another one.
     Mixed,
     /// Round trips a second of many connections with a server of one thread and epoll.
     EpollEcho,
-    /// Many connections that send as much as they can: the sum, and how even it is.
+    /// Bulk transfers on many connections at once: their sum and their fairness.
     Uploads,
     /// Throughput of one connection alone, and beside others whose readers have stopped.
     Pool,

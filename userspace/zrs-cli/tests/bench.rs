@@ -88,7 +88,7 @@ fn every_measure_over_tcp() {
         match sample["measure"].as_str().unwrap() {
             "uploads" => assert!((0.0..=1.0).contains(&value("ratio_64")), "{sample}"),
             "mixed" => assert!(value("beside_p99_us") >= value("beside_median_us")),
-            "hold" => assert_eq!(value("connections"), 50.0 * 20.0),
+            "hold" => assert_eq!(value("idle"), 50.0 * 20.0),
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections that send as much as they can while something else is measured.
+//! Bulk transfers that run during a measurement.
 
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -32,12 +32,12 @@ impl Senders<'_> {
         self.sent().iter().sum()
     }
 
-    /// Whether they have sent as many messages since they were at `since`, or cannot.
+    /// Whether they have sent `messages` since their total was `since`, or one has failed.
     fn have(&self, messages: u64, since: u64) -> bool {
         self.total() - since >= messages || self.failed.load(Relaxed)
     }
 
-    /// Waits until they have sent so many more.
+    /// Waits until they have sent `messages` more.
     pub fn wait(&self, messages: u64) {
         let since = self.total();
         while !self.have(messages, since) {

@@ -45,7 +45,7 @@ impl Marks {
 const FAILURES: usize = 3;
 
 struct Client {
-    /// The server's address, and the one by which `tcp-plain` goes.
+    /// The server's address, and its address on the route of `tcp-plain`.
     addr: String,
     plain: Option<String>,
     /// Conversations with the server, by its address.

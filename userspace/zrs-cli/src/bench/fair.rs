@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Round trips alone and beside a connection that sends as much as it can: on many connections at once, and on one.
+//! Round trips, alone and during a bulk transfer on another connection: on many connections at once, and on one.
 
 use std::time::Instant;
 

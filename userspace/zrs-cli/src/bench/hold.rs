@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What connections that do nothing take from those that are busy: the throughput of some, alone and while
-//! all others are open.
+//! many others are open.
 
 use std::thread;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::tx::Tx;
 use crate::transport::{Conn, Listener, Transport};
 use crate::{said, Result};
 
-/// Connections that are busy; all, if they are fewer.
+/// Connections that are busy; as many as the idle ones, if those are fewer.
 pub const BUSY: u64 = 16;
 /// Messages on each of them before the timed ones.
 const WARM: u64 = 16;
@@ -72,15 +72,14 @@ pub fn near(
     busy(&conns, job, WARM)?;
     marks.put("start");
     let alone = busy(&conns, job, job.count)?;
-    let idle = open(transport, addr, job.connections - conns.len() as u64)?;
+    let idle = open(transport, addr, job.connections)?;
     expect_held(control)?;
     let held = busy(&conns, job, job.count)?;
     marks.put("end");
     end(&conns)?;
     let mib = (conns.len() as u64 * job.count * job.size) as f64 / f64::from(1 << 20);
-    let connections = (conns.len() + idle.len()) as f64;
     Ok([
-        ("connections", connections),
+        ("idle", idle.len() as f64),
         ("seconds", alone + held),
         ("alone_mib_s", mib / alone),
         ("held_mib_s", mib / held),
@@ -100,7 +99,7 @@ pub fn far(listener: &Listener, job: &Job, control: &mut Control) -> Result<Valu
     let conns = accept(BUSY.min(job.connections))?;
     thread::scope(|scope| {
         let streams = scope.spawn(|| at_once(&conns, |conn| stream::far(conn, job).map(drop)));
-        let idle = accept(job.connections - conns.len() as u64)?;
+        let idle = accept(job.connections)?;
         talk(control.say(&Answer::Held))?;
         let done = streams.join();
         drop(idle);

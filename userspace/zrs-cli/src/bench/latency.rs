@@ -14,7 +14,7 @@ use crate::{said, Result};
 /// Round trips before the timed ones.
 const WARM: u64 = 8;
 
-/// Round trips, as many as the job says and on until `enough`; microseconds.
+/// `job.count` round trips, and more until `enough`; microseconds.
 pub fn trips(conn: &Conn, job: &Job, enough: impl Fn() -> bool) -> Result<Vec<f64>> {
     let mut rx = Rx::new(conn, job.carrier, job.size)?;
     let message = vec![0x5a; job.size as usize];

@@ -4,8 +4,8 @@
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
 //! `latency` over a connection with a receiver of `rx` and a sender of `tx`; `connect`, `rate`, `memory`, `hold`, `fair`,
-//! `echo`, `uploads`, `pool` and `load` over several, with `bulk` senders beside them or `watched` by epoll; or `verbs`,
-//! which starts perftest's programs. `meter` says what it cost.
+//! `echo`, `uploads`, `pool` and `load` over several, by means of `bulk` and `watched`; or `verbs`, which starts perftest's
+//! programs. `meter` counts the costs.
 
 mod bulk;
 mod client;
@@ -52,7 +52,7 @@ pub struct Args {
     /// Measure against the server on this host
     #[arg(long, value_name = "HOST[:PORT]")]
     client: Option<String>,
-    /// The server by another route, for tcp-plain; tests/lib/hosts.sh (hosts_plain) says what it has to be like
+    /// The server's address on a route without offloads, for tcp-plain
     #[arg(long, value_name = "HOST[:PORT]", requires = "client")]
     plain: Option<String>,
     /// Rounds; an interval of 95% needs at least 6

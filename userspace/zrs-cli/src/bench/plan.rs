@@ -62,13 +62,13 @@ const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 /// Bytes in the messages of busy connections beside idle ones: small, so that most of the work is finding out what
 /// belongs where.
 const HOLD_SIZE: u64 = 4 << 10;
-/// Bytes in the messages of round trips of many connections or beside bulk data, and of a rate.
+/// Bytes in the messages of a rate, and of round trips of many connections or during a bulk transfer.
 const SMALL_SIZE: u64 = 64;
 /// So many times as many connections as those whose memory is measured are held.
 const HELD: u64 = 50;
 /// Connections with round trips beside bulk data.
 const ASKING: u64 = 100;
-/// Connections of a server with epoll: as many as redis-benchmark makes.
+/// Connections of a server with epoll: the default of redis-benchmark.
 const ECHOING: u64 = 50;
 /// Connections whose messages are counted.
 const COUNTED: u64 = 16;
@@ -211,7 +211,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
 fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item {
     let longer = match measure {
         Measure::Cost => 3.0,
-        // What is compared differs little, and is measured several times.
+        // Several phases, which differ little.
         Measure::Pool | Measure::Rate => 2.0,
         Measure::Uploads => 4.0,
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,

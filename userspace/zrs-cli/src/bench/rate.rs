@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages a second, one way: one and four threads that send on one connection, and on many in turn. The server takes
-//! each connection by a thread of its own.
+//! Messages a second, one way: one and four threads send on one connection, and on many in turn. The server has a thread
+//! for each connection.
 
 use std::io::{self, Write};
 use std::thread;
@@ -18,8 +18,8 @@ const THREADS: [usize; 2] = [1, 4];
 /// Messages before the timed ones, on each connection.
 const WARM: u64 = 16;
 
-/// What thread `thread` of `threads` does: its part of the messages on all connections if they are fewer than the threads,
-/// else all messages on its part of the connections.
+/// The part of thread `thread` of `threads`. With fewer connections than threads, the threads share each connection's
+/// messages; else they share the connections.
 fn send(conns: &[Conn], job: &Job, thread: usize, threads: usize, each: u64) -> Result<()> {
     let (skip, step, count) = match conns.len() < threads {
         true => {
@@ -40,7 +40,7 @@ fn send(conns: &[Conn], job: &Job, thread: usize, threads: usize, each: u64) -> 
     Ok(())
 }
 
-/// `each` messages on each connection, by so many threads: seconds.
+/// Sends `each` messages on each connection by `threads` threads; seconds.
 fn phase(conns: &[Conn], job: &Job, threads: usize, each: u64) -> Result<f64> {
     let broken = |result: io::Result<()>| said(result, || "the connection broke off".into());
     let start = Instant::now();

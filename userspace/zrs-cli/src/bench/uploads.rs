@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections that all send as much as they can: what they reach together, and what the slowest has of the fastest.
+//! Bulk transfers on many connections at once: their sum, and the ratio of the slowest to the fastest.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::memory::open;
 use crate::transport::{Listener, Transport};
 use crate::{said, Result};
 
-/// So many at once.
+/// Connections that send at once.
 const LOADS: [u64; 3] = [17, 32, 64];
 /// Messages on each, in the mean, before the timed ones; and the fewest timed ones.
 const WARM: u64 = 2;

@@ -40,7 +40,7 @@ fn command(job: &Job, ip: IpAddr, port: u16) -> Result<Command> {
     }
     if job.carrier == Carrier::VerbsEvents {
         command.arg("--events");
-        // Seldom enough to sleep, often enough that the queue does not run dry meanwhile.
+        // The queue has 128 entries and so does not run dry between two events.
         if job.measure != Measure::Latency {
             command.args(["--cq-mod", "16"]);
         }

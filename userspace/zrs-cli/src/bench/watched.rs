@@ -60,7 +60,7 @@ impl Watched {
         Ok(ready.iter().map(|e| e.data.u64() as usize).collect())
     }
 
-    /// `count` round trips on each connection, and on until `enough`; microseconds.
+    /// `count` round trips on each connection, and more until `enough`; microseconds.
     pub fn ask(&self, size: u64, count: u64, enough: impl Fn() -> bool) -> Result<Vec<f64>> {
         let question = vec![0x5a; size as usize];
         let mut answer = vec![0; size as usize];
