@@ -111,6 +111,24 @@ fn the_plain_route_is_another_one() {
 }
 
 #[test]
+fn too_many_connections_are_said() {
+    let server = Server::start();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 256; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_zrs"))
+        .args(["bench", "--client", &server.1, "--seconds", "0.01"])
+        .args(["--carriers", "tcp", "--only", "hold", "--rounds", "1"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.contains("50064 descriptors are needed, the limit is 256: raise it"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn fixed_counts_are_kept() {
     let server = Server::start();
     let output = server.client(&[

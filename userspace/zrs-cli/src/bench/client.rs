@@ -225,6 +225,7 @@ impl Client {
 }
 
 fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
+    super::enough_descriptors(job)?;
     let gone = || "the server is gone".to_string();
     said(control.say(job), gone)?;
     let (port, boot) = match said(control.must_hear(), gone)? {

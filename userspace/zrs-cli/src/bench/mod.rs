@@ -32,6 +32,7 @@ mod watched;
 use std::path::PathBuf;
 
 use crate::Result;
+use control::Job;
 use plan::Choice;
 use zrs_bench::{Carrier, Measure};
 
@@ -165,6 +166,25 @@ fn allow_descriptors() {
     };
     // With fewer, what needs more says so.
     let _ = setrlimit(Resource::Nofile, wanted);
+}
+
+/// Descriptors beside those of a job's connections.
+const SPARE: u64 = 64;
+
+/// Fails where the process may not have a descriptor for each connection of a job.
+fn enough_descriptors(job: &Job) -> Result<()> {
+    use rustix::process::{getrlimit, Resource};
+    let wanted = SPARE
+        + match job.measure {
+            Measure::Memory => job.count,
+            _ => job.connections,
+        };
+    match getrlimit(Resource::Nofile).current {
+        Some(most) if most < wanted => Err(format!(
+            "{wanted} descriptors are needed, the limit is {most}: raise it (ulimit -n)"
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

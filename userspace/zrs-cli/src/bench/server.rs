@@ -58,6 +58,7 @@ fn play(job: &Job, control: &mut Control) -> Result<Values> {
     if job.size > super::LARGEST || job.size == 0 && !sizeless(job.measure) {
         return Err(format!("no message of {} bytes is measured", job.size));
     }
+    super::enough_descriptors(job)?;
     let ip = said(control.local_ip(), || "cannot tell the own address".into())?;
     if job.carrier.is_verbs() {
         let far = verbs::Far::start(job, ip)?;
