@@ -61,8 +61,15 @@ for of in new old; do
 	done
 done
 unset PROGRAM
+# Links go with the last socket.
+start serveA A "listening on" zrs-selftest serve "$ADDR_A:7300" &&
+	start serveB B "listening on" zrs-selftest serve "$ADDR_B:7300" &&
+	start holdA A holding zrs-selftest hold --what conn --addr "$ADDR_B:7300" &&
+	start holdB B holding zrs-selftest hold --what conn --addr "$ADDR_A:7300" ||
+	ktap_bail "a connection each way"
 check_eq "both links have version 1, and no feature" \
 	"accepted=true version=1 features=0x0 accepted=false version=1 features=0x0" "$(agreed)"
+for name in holdA holdB serveA serveB; do stop "$name"; done
 
 # Each in turn goes, with connections open; and comes back.
 for host in A B; do
