@@ -12,9 +12,9 @@
 MIB=64
 # copied: bytes so far.
 copied() { cat /sys/module/copycount/parameters/copied; }
-# transfer CARRIER: MIB messages of 1 MiB.
+# transfer CARRIER KIB N: N messages of KIB KiB.
 transfer() {
-	A zrs bench --client "$ADDR_B" --only throughput --carriers "$1" --rounds 1 --sizes 1M --messages $MIB \
+	A zrs bench --client "$ADDR_B" --only throughput --carriers "$1" --rounds 1 --sizes "$2K" --messages "$3" \
 		--samples "$TMP/$1.samples" >"$TMP/$1" 2>&1 && [ -s "$TMP/$1.samples" ] && return
 	sed 's/^/# /' "$TMP/$1"
 	return 1
@@ -24,18 +24,29 @@ ktap_start
 insmod /zrs/build/tests/lib/copycount/copycount.ko || ktap_bail "nothing to count with"
 at_end "rmmod copycount"
 start server B "listening on" zrs bench --server "$ADDR_B:7400" || ktap_bail "the server"
-# carrier CARRIER LEAST MOST: thousandths of a copy for each byte.
+# judge TEXT BEFORE AFTER BYTES LEAST MOST: thousandths of a copy for each byte.
+judge() {
+	local got=$((($3 - $2) * 1000 / $4))
+	check "$1: $got of 1000 bytes were copied, $5 to $6 may be" test "$got" -ge "$5" -a "$got" -le "$6"
+}
+# carrier CARRIER LEAST MOST [KIB N]: N messages of KIB KiB; 64 of 1 MiB by default.
 carrier() {
-	local before after got
+	local before kib=${4:-1024} n=${5:-$MIB}
 	before=$(copied)
-	transfer "$1" || {
-		ktap_fail "$1: $MIB messages of 1 MiB"
+	transfer "$1" "$kib" "$n" || {
+		ktap_fail "$1: $n messages of $kib KiB"
 		return
 	}
-	after=$(copied)
 	# Two messages go before, to warm up.
-	got=$(((after - before) * 1000 / ((MIB + 2) << 20)))
-	check "$1: $got of 1000 bytes were copied, $2 to $3 may be" test "$got" -ge "$2" -a "$got" -le "$3"
+	judge "$1, $kib KiB" "$before" "$(copied)" $(((n + 2) * kib << 10)) "$2" "$3"
+}
+# nonblocking CHUNK LEAST MOST [ARGS...]: a stream by non-blocking calls that send CHUNK each.
+nonblocking() {
+	local before chunk=$1 least=$2 most=$3
+	shift 3
+	before=$(copied)
+	check_pair "non-blocking, $chunk each $*" xfer --nonblock --sizes 16M --chunk "$chunk" "$@"
+	judge "non-blocking, $chunk each $*" "$before" "$(copied)" $((16 << 20)) "$least" "$most"
 }
 # Connections, figures and the tests' own doing are in it as well: some KiB of 64 MiB.
 carrier zrs-zerocopy 0 1
@@ -44,4 +55,15 @@ carrier zrs-mapped 0 1
 carrier zrs 1000 1005
 carrier rsockets 0 10
 carrier tcp 2000 2010
+# The sender copies messages below pin_threshold and those of non-blocking calls; recv() copies once more. The kernel copies
+# some hundred bytes of arguments and notifications a message.
+carrier zrs-ring 1000 1012 8 2048
+carrier zrs 2000 2012 8 2048
+carrier zrs-ring 1000 1008 15 1024
+carrier zrs-ring 0 8 16 1024
+carrier zrs-zerocopy 0 12 8 2048
+# A non-blocking call may copy more than the link takes.
+nonblocking 64k 1000 1200 --ring
+nonblocking 64k 2000 2200
+nonblocking 8k 1000 1200 --ring
 ktap_done

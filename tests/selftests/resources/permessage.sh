@@ -13,7 +13,6 @@ MAKERS=(ib_core:__ib_alloc_pd ib_core:__ib_create_cq ib_core:ib_create_srq_user 
 # probed: how often each of them is called is in $TMP/tracing/kprobe_profile from now on.
 probed() {
 	local maker
-	[ -e /sys/kernel/tracing/kprobe_events ] || return
 	# "ip netns exec" mounts a fresh /sys, without tracefs.
 	mkdir "$TMP/tracing" && mount -t tracefs tracefs "$TMP/tracing" || return
 	at_end "echo 0 >$TMP/tracing/events/zrstest/enable; echo >$TMP/tracing/kprobe_events; umount $TMP/tracing"
@@ -29,7 +28,8 @@ number() { rdma resource show | awk -v kind="$1" '{ for (i = 3; i < NF; i++) if 
 
 ktap_start
 SHOW="rdma resource show"
-if probed; then
+if [ -e /sys/kernel/tracing/kprobe_events ]; then
+	probed || ktap_bail "kprobes on what makes resources"
 	SHOW+="; cat $TMP/tracing/kprobe_profile"
 else
 	ktap_skip "the calls that make resources" "this kernel has no kprobe events"
