@@ -189,7 +189,7 @@ pub fn compare(
             .map(|row| row.2)
             .sum()
     };
-    let mut text = String::new();
+    let mut text = baseline.about();
     for line in table.text().lines() {
         let _ = writeln!(text, "# {line}");
     }
@@ -205,6 +205,7 @@ pub fn compare(
             good &= baseline.judge(kind, value, &[sum(owner, shared)], &mut text);
         }
     }
+    baseline.end(&mut text);
     Ok((text, good))
 }
 
