@@ -49,22 +49,34 @@ oneway() { # oneway PROTOCOL NAME ARGS...
 	nsenter --net=/run/netns/zrsA zrs-selftest --limit 60 ${protocol:+--protocol "$protocol"} oneway \
 		--netns /run/netns/zrsB --to "$ADDR_B:$PORT" --insns $INSNS "$@" >"$TMP/$name"
 }
-# each PROTOCOL CARRIER SIZE MESSAGES: figures of one message, less those of its acknowledgment.
-each() {
-	oneway "$1" messages --size "$3" --messages "$4" || return
-	awk -v n="$4" -v acks=$ACKS -v size="${3,,}" -v carrier="$2" '
+# least NAME N ARGS...: the least counts of one message in three runs, as other work can only add to them.
+least() {
+	local name=$1 n=$2 run
+	shift 2
+	for run in 1 2 3; do oneway "$PROTOCOL" "run$run" --messages "$n" "$@" || return; done
+	awk -v n="$n" '
 		!/^[a-z_]+ [0-9]+$/ { next }
-		NR == FNR { ack[$1] = $2 / 2 / acks; next }
-		{ printf "%s_%s %s %.3f\n", $1, size, carrier, $2 / n - ack[$1] }
-	' "$TMP/acks" "$TMP/messages" >>"$TMP/figures"
+		!($1 in least) || $2 < least[$1] { least[$1] = $2 }
+		END { for (i in least) print i, least[i] / n }
+	' "$TMP"/run[123] >"$TMP/$name"
 }
-ACKS=256
-check "acknowledgments alone, twice" oneway "" acks --size 1 --unix --messages $ACKS
+# each CARRIER SIZE MESSAGES: figures of one message, less those of its acknowledgment.
+each() {
+	least message "$3" --size "$2" || return
+	awk -v size="${2,,}" -v carrier="$1" '
+		NR == FNR { ack[$1] = $2 / 2; next }
+		{ printf "%s_%s %s %.2f\n", $1, size, carrier, $2 - ack[$1] }
+	' "$TMP/acks" "$TMP/message" >>"$TMP/figures"
+}
+PROTOCOL=
+check "acknowledgments alone, twice" least acks 256 --size 1 --unix
 for size in 64 1k 4k 1M; do
 	n=256
 	[ $size != 1M ] || n=16
-	check "$size one way" each "" zrs $size $n
-	check "$size one way, TCP" each 6 tcp $size $n
+	PROTOCOL=
+	check "$size one way" each zrs $size $n
+	PROTOCOL=6
+	check "$size one way, TCP" each tcp $size $n
 done
 check_lines zrs-bench-report figures "$TMP/figures" "$BASELINE" --key "$KEY"
 ktap_done

@@ -53,6 +53,17 @@ impl<'a> Baseline<'a> {
         }
     }
 
+    /// Ends the lines of a comparison: with a result also where no value has a bound.
+    pub fn end(&self, text: &mut String) {
+        if !text.contains("ok - ") {
+            let key = self.key;
+            let _ = writeln!(
+                text,
+                "ok - counts of {key} # SKIP the baseline has no bounds of them"
+            );
+        }
+    }
+
     /// The values that have bounds, of the kinds that are `of` it.
     pub fn values(&self, of: impl Fn(&str) -> bool) -> Vec<(&'a str, &'a str)> {
         let all = self.bounds.keys().copied();
@@ -105,6 +116,10 @@ mod tests {
         );
         let unknown = Baseline::new(&json, "7.4").unwrap();
         assert!(unknown.about().contains("no bounds of 7.4") && !own.about().contains("no bounds"));
+        let mut nothing = String::new();
+        assert!(unknown.judge("b", "z", &[99.0], &mut nothing));
+        unknown.end(&mut nothing);
+        assert!(nothing.contains("\nok - counts of 7.4 # SKIP"), "{nothing}");
         assert!(unknown.judge("a", "y", &[4.0], &mut text));
         assert!(
             unknown.judge("b", "z", &[99.0], &mut text) && text.ends_with("# b: z: saw [99.0]\n")

@@ -45,6 +45,7 @@ pub fn figures(lines: &str, baseline: &Baseline<'_>) -> Result<(String, bool), S
     for ((kind, value), seen) in all {
         good &= baseline.judge(kind, value, &seen, &mut text);
     }
+    baseline.end(&mut text);
     Ok((text, good))
 }
 

@@ -74,14 +74,42 @@ const DRIVER: [(&str, Scope); 6] = [
 ];
 
 /// Annotations for lockdep that are no locks, as nothing is written when they are "acquired"; by the beginnings of
-/// their names.
-const NO_LOCKS: [&str; 0] = [];
+/// their names. `mmap_lock` is acquired for the eyes of lockdep at each copy to or from a program.
+const NO_LOCKS: [&str; 12] = [
+    "rcu_read_lock",
+    "rcu_callback",
+    "srcu",
+    "(wq_completion)",
+    "(work_completion)",
+    "(timer)",
+    "fs_reclaim",
+    "fill_pool_map",
+    "&mm->mmap_lock",
+    "&____s->seqcount",
+    "&syncp->seq",
+    "tk_core.seq",
+];
 
 /// Locks of the kernel's debugging, by the beginnings of their names.
-const DEBUGGING: [&str; 0] = [];
+const DEBUGGING: [&str; 7] = [
+    "quarantine_lock",
+    "kmemleak_lock",
+    "&object->lock",
+    "&obj_hash[i].lock",
+    "pool_lock",
+    "kcov_remote_lock",
+    "&kcov->lock",
+];
 
-/// Static locks of the kernel that each processor has one of.
-const PER_CPU: [&str; 0] = [];
+/// Names without "&" of locks that each processor or socket has.
+const MANY: [&str; 6] = [
+    "hrtimer_bases.lock",
+    "batched_entropy",
+    "lock",
+    "slock-",
+    "sk_lock-",
+    "_xmit_",
+];
 
 fn begins<T: Copy>(list: &[(&str, T)], name: &str) -> Option<T> {
     let found = list.iter().find(|(start, _)| name.starts_with(start));
@@ -109,7 +137,7 @@ fn class(name: &str) -> Result<Option<Class>, String> {
         return Ok(Some((Owner::Driver, scope)));
     }
     // A lock's name is the expression that initialised it: a static lock's has no "&".
-    let scope = match name.starts_with('&') || any(&PER_CPU) {
+    let scope = match name.starts_with('&') || any(&MANY) {
         true => Scope::Less,
         false => Scope::Machine,
     };
@@ -189,7 +217,7 @@ pub fn compare(
             .map(|row| row.2)
             .sum()
     };
-    let mut text = String::new();
+    let mut text = baseline.about();
     for line in table.text().lines() {
         let _ = writeln!(text, "# {line}");
     }
@@ -205,6 +233,7 @@ pub fn compare(
             good &= baseline.judge(kind, value, &[sum(owner, shared)], &mut text);
         }
     }
+    baseline.end(&mut text);
     Ok((text, good))
 }
 
