@@ -134,24 +134,30 @@ fn in_vain<T>(seen: Result<T>, errno: i32) -> Result<bool> {
     }
 }
 
+/// Bytes in a send that finds no room.
+const PIECE: usize = 64 << 10;
+
+/// Sends until there has been no room for half a second.
+fn fill(fd: &OwnedFd) -> Result<()> {
+    raw::set_nonblocking(fd, true)?;
+    loop {
+        match raw::send(fd, &[0; PIECE], 0) {
+            Ok(_) => {}
+            Err(Errno(libc::EAGAIN)) if raw::poll(fd, libc::POLLOUT, 500)? == 0 => break,
+            Err(Errno(libc::EAGAIN)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    raw::set_nonblocking(fd, false)
+}
+
 /// Waiting calls of a connection, and accept(), each on a socket that polls for `us` and has `ms`
 /// milliseconds.
 fn calls_in_vain(args: &Args, us: i32, ms: u32) -> Result<Vec<Call<'static>>> {
     let reads = polling(args, us)?;
     wild::set_timeout(&reads, SO_RCVTIMEO, ms)?;
     let sends = ask(args.peer, &[STALL])?;
-    raw::set_nonblocking(&sends, true)?;
-    let piece = vec![0; 64 << 10];
-    // Until there has been no room for a while.
-    loop {
-        match raw::send(&sends, &piece, 0) {
-            Ok(_) => {}
-            Err(Errno(libc::EAGAIN)) if raw::poll(&sends, libc::POLLOUT, 500)? == 0 => break,
-            Err(Errno(libc::EAGAIN)) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    raw::set_nonblocking(&sends, false)?;
+    fill(&sends)?;
     raw::setsockopt(&sends, SOL_SOCKET, SO_BUSY_POLL, &us.to_ne_bytes())?;
     wild::set_timeout(&sends, SO_SNDTIMEO, ms)?;
     let here = SocketAddrV4::new(*raw::getsockname(&reads)?.ip(), 0);
@@ -171,7 +177,14 @@ fn calls_in_vain(args: &Args, us: i32, ms: u32) -> Result<Vec<Call<'static>>> {
         ),
         (
             "send()",
-            Box::new(move || in_vain(raw::send(&sends, &piece, 0), libc::EAGAIN)),
+            Box::new(move || {
+                let waited = in_vain(raw::send(&sends, &[0; PIECE], 0), libc::EAGAIN)?;
+                if !waited {
+                    // The peer had a larger window for us.
+                    fill(&sends)?;
+                }
+                Ok(waited)
+            }),
         ),
         (
             "connect()",
@@ -395,6 +408,7 @@ fn waited_echo(fd: &OwnedFd, value: u8, wait: impl Fn() -> Result<bool>) -> Resu
 
 fn by_poll(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", polling(args, LONG))?;
+    checks.need("sigaction", wild::handle_signal(false, 0))?;
     let wait = || Ok(raw::poll(&fd, libc::POLLIN, 60_000)? == libc::POLLIN);
     let all: Result<Vec<bool>> = (0..200).map(|n| waited_echo(&fd, n, wait)).collect();
     checks.eq("poll(), then the answer is there", all, Ok(vec![true; 200]));
