@@ -52,7 +52,8 @@ echo "$mib" >/sys/module/zrs/parameters/pool_mib
 check_eq "a pool of all of the machine's $mib MiB" "1 ENOMEM" "$(sockets 1)"
 check_eq "no part of one stays" 0 "$(counter pool_bytes)"
 lost=$((available - $(available_kb)))
-check "no memory stays allocated: $lost KiB less are available" [ "$lost" -lt 4096 ]
+# The search moves other pages and fills the processors' free lists: a few MiB. A part of the pool would be more.
+check "no memory stays allocated: $lost KiB less are available" [ "$lost" -lt 16384 ]
 check "no process was killed for it" [ "$(dmesg | grep -c 'Out of memory\|oom-kill')" = 0 ]
 # Without a reload.
 echo 0 >/sys/module/zrs/parameters/pool_mib
