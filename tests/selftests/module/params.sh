@@ -5,6 +5,7 @@
 # debug: full
 # module: none
 # hosts: none
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
