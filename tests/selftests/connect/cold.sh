@@ -3,6 +3,7 @@
 # By IPv6 the RDMA core of the host that is connected to may miss the answer to its own question (testing.rst, Findings),
 # and connect() says ETIMEDOUT, nothing else; soon after the connection is made.
 # rows: B6 E5
+# debug: full
 # timeout: 120
 # params: link_idle_ms=200
 . "$(dirname "$0")/../../lib/ktap.sh"

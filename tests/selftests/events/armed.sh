@@ -2,6 +2,7 @@
 # A completion queue is armed before a queue pair has it, so before its first completion can exist: kprobes on Soft-RoCE
 # tell the order, on both sides of a link.
 # rows: E2
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -2,6 +2,7 @@
 # A second connection to a known host costs one message each way, and no RDMA resource: kprobes on Soft-RoCE count the work
 # requests between the beginning of connect() and its end, "rdma resource" the resources.
 # rows: B4 Z8
+# debug: full
 # params: heartbeat_ms=0
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
