@@ -150,6 +150,7 @@ unpinned() {
 # kernel_memory NAME: the kernel's own memory after all caches have been shrunk. $TMP/NAME.slabs gets "objects bytes cache"
 # for each slab cache that is not reclaimable, $kernel_kb the KiB of these objects, vmalloc, page tables and per-CPU memory.
 # Objects are counted rather than slab pages, since a page stays until its last object is free. Pools are not included.
+# shellcheck disable=SC2034 # the caller reads it
 kernel_memory() {
 	local slab
 	sync

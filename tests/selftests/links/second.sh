@@ -45,7 +45,7 @@ start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "ser
 mkfifo "$TMP/go"
 exec {go}<>"$TMP/go"
 A python3 "$TMP/client.py" $CONNS <"$TMP/go" >"$TMP/client" 2>&1 {go}>&- 3>$TRACING/trace_marker &
-# shellcheck disable=SC2154 # a key
+# shellcheck disable=SC2154,SC2034 # a key; lib.sh reads it
 PID[client]=$!
 at_end "kill -9 $!; wait $!"
 says client first || ktap_bail "the first connection"

@@ -30,6 +30,7 @@ rounds() {
 }
 rounds 5 >/dev/null
 kernel_memory before
+# shellcheck disable=SC2154 # kernel_memory sets it
 before=$kernel_kb
 available=$(available_kb)
 check "50 rounds" rounds 50

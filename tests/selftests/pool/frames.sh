@@ -24,7 +24,7 @@ echo 'p:zrstest/window rdma_rxe:rxe_set_page at=%si' >$TRACING/kprobe_events &&
 at_end "echo 0 >$TRACING/events/zrstest/enable; echo >$TRACING/kprobe_events; echo 1408 >$TRACING/buffer_size_kb"
 echo >$TRACING/trace && echo 1 >$TRACING/events/zrstest/enable || ktap_bail "kprobe events"
 
-args=(--conns $CONNS --bytes 1M --limit $((80 * SCALE)))
+args=(--conns "$CONNS" --bytes 1M --limit $((80 * SCALE)))
 start server B "listening on" zrs-selftest bulk --server "$ADDR_B:7000" "${args[@]}" || ktap_bail "the server"
 check_lines A zrs-selftest bulk --client "$ADDR_B:7000" "${args[@]}"
 check_ended "the server of them" server

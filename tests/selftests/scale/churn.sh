@@ -24,6 +24,7 @@ at_rest() {
 # A first run, for one-time allocations.
 churn $((churn / 5))
 at_rest before
+# shellcheck disable=SC2154 # kernel_memory sets it
 before=$kernel_kb
 churn "$churn"
 at_rest after

@@ -33,6 +33,7 @@ at_rest() {
 # One-time allocations.
 crowd 100
 at_rest before
+# shellcheck disable=SC2154 # kernel_memory sets it
 before=$kernel_kb
 crowd "$conns" "${more[@]}"
 at_rest after

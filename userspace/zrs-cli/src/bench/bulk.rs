@@ -101,9 +101,8 @@ pub fn beside<T>(
 pub fn sink(mut conn: &Conn) -> Result<()> {
     let mut buf = vec![0; BUFFER];
     loop {
-        match said(conn.read(&mut buf), || "the connection broke off".into())? {
-            0 => return Ok(()),
-            _ => {}
+        if said(conn.read(&mut buf), || "the connection broke off".into())? == 0 {
+            return Ok(());
         }
     }
 }
