@@ -2,6 +2,7 @@
 # The examples of the C and of the Rust library move a file from host to host, each to each: every byte
 # arrives, and none is copied.
 # rows: B2 B3 B13 Z4 Z6
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

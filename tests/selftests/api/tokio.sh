@@ -1,6 +1,7 @@
 #!/bin/bash
 # The tokio example: a server and clients that wait for the ring and for room by epoll, edge-triggered.
 # rows: B3 B13 E1
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,6 +2,7 @@
 # Connections that ask and are answered beside one that sends as much as it can, on one link: both get on,
 # and each byte arrives. How long answers take is said, and not judged.
 # rows: B4 L3 L4 C3
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
