@@ -1,6 +1,7 @@
 #!/bin/bash
 # Sockets of AF_INET6: between the hosts by every kind of address, and what they say beside TCP's.
 # rows: B6 Z1 E5 L4
+# debug: full
 # timeout: 240
 # params: pool_mib=8 blocks=1024 link_credit=32 connect_timeout_ms=5000
 . "$(dirname "$0")/../../lib/ktap.sh"

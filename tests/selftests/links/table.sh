@@ -2,6 +2,7 @@
 # The link table with hardly a place in its tiers: channels move in and out under traffic, and every byte is
 # right. Groups of links to a peer: a second one is made where the first has many channels, and they share what there is.
 # rows: L1 L2 L3 L4 B8
+# debug: full
 # module: none
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
