@@ -10,7 +10,8 @@
 #   ktap_done
 #
 # and may say, in comments of its own, what it needs from the runner:
-#   # hosts: none            no namespaces (default: both, fresh)
+#   # hosts: none            no namespaces (default: both, which tests share; "own": new ones, for a test that
+#                            changes addresses, interfaces, devices or settings of a host)
 #   # module: none           zrs.ko is not loaded for it (default: loaded before, unloaded after)
 #   # params: pool_mib=8     the module's parameters
 #   # timeout: 120           seconds (default 60)

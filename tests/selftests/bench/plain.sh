@@ -1,5 +1,6 @@
 #!/bin/bash
 # The route of tcp-plain: TCP sends packets of at most 4 KiB there, and makes and checks their checksums in software.
+# hosts: own
 # rows: B13
 # debug: no
 # timeout: 60

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A listener whose backlog is full: connect() goes on until there is room, as with TCP, or until its time is over,
 # whatever happens meanwhile; nothing is left of those who gave up.
+# hosts: own
 # rows: Z1 E1 E4 E5 B9
 # params: connect_timeout_ms=5000
 # timeout: 180

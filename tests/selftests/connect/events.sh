@@ -1,6 +1,7 @@
 #!/bin/bash
 # Each event of the connection manager has its reaction, on both sides, while a link is made and when it is
 # up: the errno that programs see, what happens to the link, and that the next one works.
+# hosts: own
 # rows: E5 B9
 # debug: only
 # params: connect_timeout_ms=5000

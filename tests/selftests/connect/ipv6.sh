@@ -1,5 +1,6 @@
 #!/bin/bash
 # Sockets of AF_INET6: between the hosts by every kind of address, and what they say beside TCP's.
+# hosts: own
 # rows: B6 Z1 E5 L4
 # debug: full
 # timeout: 240

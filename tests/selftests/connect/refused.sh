@@ -1,6 +1,7 @@
 #!/bin/bash
 # Connections without a listener, blocking and non-blocking, each by its errno and in time. The decision time is the
 # parameter connect_timeout_ms of 1 s.
+# hosts: own
 # rows: Z1 E1 E4 E5 B6
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -1,5 +1,6 @@
 #!/bin/bash
 # rdma link delete under traffic: ECONNRESET on both sides, no hang; a new device works.
+# hosts: own
 # rows: B9 E5 Z2 Z6
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

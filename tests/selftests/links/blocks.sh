@@ -1,6 +1,7 @@
 #!/bin/bash
 # Blocks of the shared receive queue outlive the link that filled them: connections whose messages nobody has read break with
 # their link, again and again, more often than there are blocks; and the blocks are there for the next ones.
+# hosts: own
 # rows: B9 E2 Z2 C3
 # debug: full
 # params: blocks=64 link_credit=32 escape=never

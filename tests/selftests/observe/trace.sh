@@ -1,6 +1,7 @@
 #!/bin/bash
 # Each tracepoint of the group zrs: something happens, and the event says so, with the right values. One that is not
 # enabled says nothing.
+# hosts: own
 # rows: B8 C5
 # timeout: 120
 # params: pool_mib=8

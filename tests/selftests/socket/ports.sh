@@ -1,5 +1,6 @@
 #!/bin/bash
 # Who may have which port, as TCP says it in the same places; namespaces apart.
+# hosts: own
 # rows: Z1 B5 B6
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -2,6 +2,7 @@
 # Many processes and threads in both hosts that do everything with sockets at once: first undisturbed,
 # where no connection may break; then killed at random; then while links and devices go and come, memory
 # is short, and the module is asked to leave. What they do follows from SEED.
+# hosts: own
 # rows: B9 B11 B1 B4 E3 E4 E5 Z2
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
