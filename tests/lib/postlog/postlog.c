@@ -136,8 +136,11 @@ static ssize_t set(struct file *file, const char __user *text, size_t len, loff_
 		return -EFAULT;
 	raw_spin_lock_irqsave(&lock, flags);
 	on = to == '1';
-	if (on)
-		count = posts = lost = 0;
+	if (on) {
+		count = 0;
+		posts = 0;
+		lost = 0;
+	}
 	raw_spin_unlock_irqrestore(&lock, flags);
 	return len;
 }
