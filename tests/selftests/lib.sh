@@ -121,6 +121,25 @@ check_lines() {
 	fi
 }
 
+# define_probes TEXT PROBE...: mounts tracefs at $TRACING, and defines kprobes "NAME WHERE ARGS" of the group zrstest, which
+# are not enabled. Where the kernel has no kprobe events, TEXT is skipped and the test ends.
+TRACING=/sys/kernel/tracing
+define_probes() {
+	local text=$1 probe
+	shift
+	mount -t tracefs tracefs $TRACING 2>/dev/null
+	[ -e $TRACING/kprobe_events ] || {
+		ktap_skip "$text" "this kernel has no kprobe events"
+		ktap_done
+	}
+	at_end "echo 0 >$TRACING/events/zrstest/enable; echo >$TRACING/kprobe_events; echo >$TRACING/trace"
+	echo >$TRACING/kprobe_events
+	for probe in "$@"; do
+		echo "p:zrstest/$probe" >>$TRACING/kprobe_events || ktap_bail "the probe $probe"
+	done
+	echo >$TRACING/trace
+}
+
 # counter NAME: a counter of the module.
 counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 
