@@ -25,7 +25,7 @@ has() {
 start() {
 	local name=$1 host=$2 text=$3 ns=()
 	shift 3
-	[ "$host" = - ] || ns=(nsenter "--net=/run/netns/zrs$host" --)
+	[ "$host" = - ] || ns=(/run/netns-exec "zrs$host")
 	"${ns[@]}" "$@" <&"$NEVER" >"$TMP/$name" 2>&1 &
 	PID[$name]=$!
 	at_end "kill -9 $!; wait $!"
