@@ -16,7 +16,7 @@ no_offloads() { ! "$1" ethtool -k "$2" | grep -E "$OFFLOADS"; }
 check "host A has no offloads there" no_offloads A pa
 check "host B has no offloads there" no_offloads B pb
 # got NETDEV COUNTER: what host B has received.
-got() { B cat "/sys/class/net/$1/statistics/$2"; }
+got() { ip netns exec zrsB cat "/sys/class/net/$1/statistics/$2"; } # which has a /sys of the namespace
 start server B "listening on" zrs bench --server 0.0.0.0:7400 || ktap_bail "the server"
 common=$(got vb rx_bytes)
 check "$MIB messages of 1 MiB" A zrs bench --client "$ADDR_B" --plain "$PLAIN_B" --only throughput --carriers tcp-plain \

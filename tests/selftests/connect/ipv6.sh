@@ -15,7 +15,7 @@ ip -n zrsA -batch - <<-BATCH
 	addr add fd77::3/64 dev va nodad
 BATCH
 ip -n zrsB addr add fe80::b/64 dev vb nodad
-index() { "$1" cat "/sys/class/net/$2/ifindex"; }
+index() { ip -n "zrs$1" -o link show "$2" | cut -d: -f1; }
 VA=$(index A va)
 # met ADDRESS: the hosts know each other's Ethernet addresses. Over veth the RDMA core misses the answer to its own
 # question, and finds it a second later (testing.rst, Findings).
