@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory nodes: the parts of `rust/proto/mem`, each against a model that is as simple as the documentation. What they do
+//! together is in `tests/mem_sim`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod directory;
+mod ids;
+mod wire;
