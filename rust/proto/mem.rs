@@ -13,9 +13,13 @@
 //!
 //! [`wire`] and [`payload`] are what they send. The storage of every table is passed in, so nothing here allocates.
 
+pub mod arena;
 pub mod directory;
 pub mod id;
+pub mod keys;
+pub mod node;
 pub mod payload;
 pub mod rights;
+pub mod slab;
 pub mod status;
 pub mod wire;

@@ -6,6 +6,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod arena;
 mod directory;
 mod ids;
+mod keys;
+mod node;
+mod setup;
 mod wire;
