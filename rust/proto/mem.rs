@@ -14,12 +14,16 @@
 //! [`wire`] and [`payload`] are what they send. The storage of every table is passed in, so nothing here allocates.
 
 pub mod arena;
+pub mod asks;
 pub mod directory;
+pub mod grant_cache;
+pub mod grants;
 pub mod id;
 pub mod keys;
 pub mod node;
 pub mod payload;
 pub mod rights;
+pub mod server;
 pub mod slab;
 pub mod status;
 pub mod wire;

@@ -7,7 +7,9 @@
 mod common;
 
 mod arena;
+mod asks;
 mod directory;
+mod grants;
 mod ids;
 mod keys;
 mod node;
