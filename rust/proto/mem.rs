@@ -15,6 +15,7 @@
 
 pub mod arena;
 pub mod asks;
+pub mod copy;
 pub mod directory;
 pub mod grant_cache;
 pub mod grants;
@@ -22,7 +23,9 @@ pub mod id;
 pub mod keys;
 pub mod node;
 pub mod payload;
+pub mod queue;
 pub mod rights;
+pub mod sched;
 pub mod server;
 pub mod slab;
 pub mod status;

@@ -8,10 +8,12 @@ mod common;
 
 mod arena;
 mod asks;
+mod copy;
 mod directory;
 mod grants;
 mod ids;
 mod keys;
 mod node;
+mod queue;
 mod setup;
 mod wire;
