@@ -10,7 +10,10 @@ use super::wire::{MemHeader, Op, Type};
 /// Most open asks on a link.
 pub const ASKS_MAX: usize = 64;
 
-/// Asks that are kept free of COPY, PUT and GET, so that a cancel or free never waits for what it is to end.
+/// Fewest that a node may take at a time.
+pub const ASKS_MIN: u32 = 4;
+
+/// Most asks that are kept free for each class that others must not wait for, see [`Asks::room`].
 pub const ASKS_RESERVED: usize = 8;
 
 /// A place for an ask.
@@ -60,14 +63,19 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
     }
 
     /// Asks like `op` that may be begun now.
+    ///
+    /// A COPY is answered when others have answered its source's OPEN and WROTE. FREE, SEAL, UNKEY and CANCEL are answered
+    /// when copies and grants have ended. All other asks are answered by the node itself. If COPYs could use all places, then
+    /// the sources of a ring of hosts would wait for each other's places for ever. So each of the three classes leaves some
+    /// to those that it waits for.
     pub fn room(&self, op: Op) -> usize {
-        let bulk = matches!(op, Op::Copy | Op::Put | Op::Get | Op::Wrote | Op::Open);
-        // A node that takes few asks leaves no room for a reserve.
-        let reserve = if bulk {
-            ASKS_RESERVED.min(self.most >> 1)
-        } else {
-            0
+        let classes = match op {
+            Op::Copy => 2,
+            Op::Free | Op::Seal | Op::Unkey | Op::Cancel => 1,
+            _ => 0,
         };
+        let each = ASKS_RESERVED.min(self.most >> 2).max(1);
+        let reserve = each.saturating_mul(classes);
         self.most.saturating_sub(self.open).saturating_sub(reserve)
     }
 

@@ -8,6 +8,7 @@
 
 use super::super::wire::{Header, HEADER_LEN, SMALL_MAX, VERSION};
 use super::super::Violation;
+use super::asks::ASKS_MIN;
 use super::id::{Key, NodeId};
 use super::rights::Rights;
 use super::status::Status;
@@ -380,7 +381,7 @@ impl MemHeader {
         let data = self.rights != 0 && self.rights & !Rights::DATA.bits() == 0;
         let good = match (self.kind, self.op) {
             (Type::Revoke | Type::Revoked, _) => self.grant != 0,
-            (Type::Hello, _) => self.arg != 0 && self.grant != 0,
+            (Type::Hello, _) => self.arg >= ASKS_MIN && self.grant != 0,
             (Type::Ask, Some(op)) => match op {
                 Op::Alloc => self.flags & !(FLAG_KEEP | FLAG_VIA) == 0,
                 Op::Key => {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX, ASKS_RESERVED};
+use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX, ASKS_MIN, ASKS_RESERVED};
 use zrs_core::mem::server::Server;
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op};
@@ -60,16 +60,17 @@ fn every_ask_is_answered_once() {
 
 // rows: M4
 #[test]
-fn a_cancel_finds_room_among_copies() {
-    let mut asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], u32::MAX);
-    let copies = (0..).map_while(|n| asks.begin(Op::Copy, n)).count();
-    assert_eq!((copies, asks.room(Op::Get)), (ASKS_MAX - ASKS_RESERVED, 0));
-    let cancels = (100..).map_while(|n| asks.begin(Op::Cancel, n)).count();
-    assert_eq!(cancels, ASKS_RESERVED);
-    // A node that takes two has one for each.
-    let mut few = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], 2);
-    assert!(few.begin(Op::Copy, 1).is_some() && few.begin(Op::Copy, 2).is_none());
-    assert!(few.begin(Op::Cancel, 3).is_some() && few.begin(Op::Free, 4).is_none());
+fn no_ask_takes_the_place_of_those_that_it_waits_for() {
+    for most in ASKS_MIN..80 {
+        let mut asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], most);
+        let mut fill = |op| (0..).map_while(|n| asks.begin(op, n)).count();
+        let [copies, cancels, opens] = [Op::Copy, Op::Cancel, Op::Open].map(&mut fill);
+        let each = (most as usize / 4).clamp(1, ASKS_RESERVED);
+        assert_eq!((cancels, opens), (each, each), "{most}");
+        assert_eq!(copies + cancels + opens, ASKS_MAX.min(most as usize));
+        let mut none = Op::ALL.into_iter().filter(|op| asks.room(*op) != 0);
+        assert_eq!(none.next(), None);
+    }
 }
 
 // rows: M4
