@@ -434,8 +434,9 @@ where
         for (_, job) in self.jobs.iter_mut() {
             // A queued job makes a new link.
             if job.peer() == Some(link) && job.state != State::Queued {
-                if job.done < job.len() {
-                    job.failed.get_or_insert(Status::Lost);
+                // Whether its last chunks have landed, or still will, is not known: no other result may hide that.
+                if job.posted > job.done || !job.ended() {
+                    job.failed = Some(Status::Lost);
                 }
                 job.state = State::Active;
                 job.completed = job.posted;
