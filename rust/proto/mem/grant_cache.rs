@@ -46,8 +46,13 @@ pub struct Lent {
 /// What a requester has of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// The grant at that place can be used.
-    Open(u32),
+    /// The grant can be used.
+    Open {
+        /// Its place.
+        at: u32,
+        /// The node's number of it.
+        number: u32,
+    },
     /// It will be known soon.
     Opening(u32),
     /// There is none: ask for it.
@@ -89,7 +94,10 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         });
         let usable = |g: &Lent| matches!(g.state, State::Opening | State::Open);
         match fitting.find(|(_, g)| usable(g)) {
-            Some((at, g)) if g.state == State::Open => Found::Open(at),
+            Some((at, g)) if g.state == State::Open => Found::Open {
+                at,
+                number: g.number,
+            },
             Some((at, _)) => Found::Opening(at),
             None => Found::None,
         }
@@ -141,12 +149,18 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         known.next().map(|(at, _)| at)
     }
 
-    /// A work request with the grant's remote keys is going to be posted; returns the grant's number. `None`: it must not.
-    pub fn begin(&mut self, at: u32, now_ms: u64) -> Option<u32> {
-        let lent = self.0.get_mut(at).filter(|g| g.state == State::Open)?;
-        lent.in_flight = lent.in_flight.checked_add(1)?;
+    /// A work request with the remote keys of grant `number` is going to be posted. False if it must not: the node wants the
+    /// grant back, or its place has another one by now.
+    pub fn begin(&mut self, at: u32, number: u32, now_ms: u64) -> bool {
+        let Some(lent) = self.0.get_mut(at) else {
+            return false;
+        };
+        if lent.state != State::Open || lent.number != number {
+            return false;
+        }
+        lent.in_flight = lent.in_flight.saturating_add(1);
         lent.used_ms = now_ms;
-        Some(lent.number)
+        true
     }
 
     /// Such a work request has completed, or was not posted.
@@ -156,9 +170,12 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         self.leave(at)
     }
 
-    /// The operation that a grant was opened for is over. Without effect on a grant that is kept.
-    pub fn finish_once(&mut self, at: u32) -> Option<Leave> {
-        let lent = self.0.get_mut(at).filter(|g| g.once)?;
+    /// The operation that grant `number` was opened for is over. Without effect on a grant that is kept.
+    pub fn finish_once(&mut self, at: u32, number: u32) -> Option<Leave> {
+        let lent = self.0.get_mut(at)?;
+        if !lent.once || lent.number != number {
+            return None;
+        }
         if lent.state == State::Open {
             lent.state = State::Closing;
         }

@@ -109,7 +109,7 @@ struct Pair {
     up: VecDeque<ToNode>,
     down: VecDeque<ToPeer>,
     /// Places with work requests that have not completed.
-    in_flight: Vec<u32>,
+    in_flight: Vec<(u32, u32)>,
     registering: Vec<(u32, u32, bool)>,
     deregistering: Vec<u32>,
     writes: u32,
@@ -124,9 +124,10 @@ impl Pair {
         }
     }
 
-    fn use_it(&mut self, at: u32, now: u64) {
-        if let Some(number) = self.cache.begin(at, now) {
-            self.in_flight.push(at);
+    fn use_it(&mut self, at: u32, number: u32, now: u64) {
+        assert!(!self.cache.begin(at, number + 1, now), "another grant");
+        if self.cache.begin(at, number, now) {
+            self.in_flight.push((at, number));
             self.up.push_back(ToNode::Write(number));
         }
     }
@@ -183,7 +184,7 @@ impl Pair {
             None => {}
             Some(ToPeer::Answer { at, number, once }) => {
                 self.cache.opened(at, number, once).unwrap();
-                self.use_it(at, now);
+                self.use_it(at, number, now);
             }
             Some(ToPeer::Refused(at)) => self.cache.forget(at),
             Some(ToPeer::Revoke(number)) => {
@@ -196,7 +197,7 @@ impl Pair {
     fn step(&mut self, rng: &mut Rng, now: u64) {
         match rng.below(11) {
             0 | 1 => match self.cache.find(NODE, self.key, Rights::WRITE) {
-                Found::Open(at) => self.use_it(at, now),
+                Found::Open { at, number } => self.use_it(at, number, now),
                 Found::Opening(_) => {}
                 Found::None => {
                     if let Some(at) = self.cache.begin_open(NODE, self.key, Rights::WRITE, now) {
@@ -207,12 +208,12 @@ impl Pair {
             },
             2 | 3 if !self.in_flight.is_empty() => {
                 let n = rng.below(self.in_flight.len() as u64) as usize;
-                let at = self.in_flight.swap_remove(n);
+                let (at, number) = self.in_flight.swap_remove(n);
                 let leave = self.cache.end(at);
                 self.leave(leave);
-                let last = !self.in_flight.contains(&at);
+                let last = !self.in_flight.contains(&(at, number));
                 if last && leave.is_none() {
-                    let leave = self.cache.finish_once(at);
+                    let leave = self.cache.finish_once(at, number);
                     self.leave(leave);
                 }
             }
