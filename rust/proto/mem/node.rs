@@ -167,6 +167,25 @@ pub struct Info {
     pub holds: u32,
 }
 
+/// A region in the administrator's list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its number,
+    pub region: u32,
+    /// and generation.
+    pub gen: u32,
+    /// Length in bytes.
+    pub len: u64,
+    /// Number of the host that owns it.
+    pub owner: u32,
+    /// It stays when its owner is gone.
+    pub keep: bool,
+    /// What it can be used for.
+    pub state: State,
+    /// Operations, grants and copies under way.
+    pub holds: u32,
+}
+
 /// A memory node.
 pub struct Node<S: Storage> {
     cfg: Config,
@@ -221,6 +240,20 @@ impl<S: Storage> Node<S> {
     /// Regions, with those that are being closed.
     pub fn regions(&self) -> usize {
         self.regions.len()
+    }
+
+    /// The first region with number `from` or a higher one.
+    pub fn list_from(&self, from: u32) -> Option<Listed> {
+        let mut listed = self.regions.iter().skip_while(|(at, _)| *at < from);
+        listed.next().map(|(region, r)| Listed {
+            region,
+            gen: r.gen,
+            len: r.len,
+            owner: r.owner,
+            keep: r.keep,
+            state: r.state,
+            holds: r.reads.saturating_add(r.writes),
+        })
     }
 
     /// Whether the node takes no new regions.
