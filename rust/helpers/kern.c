@@ -273,10 +273,10 @@ bool zrs_helper_current_eager(void)
 
 /*
  * How long the poll() or select() that the task is in may take, by the call's
- * arguments, in nanoseconds: U64_MAX without a limit; 0 also where it is not
- * known (32-bit programs, a call that goes on after a signal).
+ * arguments, in nanoseconds: S64_MAX without a limit; -1 where it is not known
+ * (32-bit programs, a call that goes on after a signal).
  */
-u64 zrs_helper_poll_limit_ns(void)
+s64 zrs_helper_poll_limit_ns(void)
 {
 	struct pt_regs *regs = task_pt_regs(current);
 	struct __kernel_old_timeval tv;
@@ -285,20 +285,20 @@ u64 zrs_helper_poll_limit_ns(void)
 	void __user *time;
 
 	if (in_compat_syscall())
-		return 0;
+		return -1;
 	syscall_get_arguments(current, regs, args);
 	switch (syscall_get_nr(current, regs)) {
 #ifdef __NR_poll
 	case __NR_poll:
-		return (int)args[2] < 0 ? U64_MAX : (u64)(u32)args[2] * NSEC_PER_MSEC;
+		return (int)args[2] < 0 ? S64_MAX : (s64)(u32)args[2] * NSEC_PER_MSEC;
 #endif
 #ifdef __NR_select
 	case __NR_select:
 		time = (void __user *)args[4];
 		if (!time)
-			return U64_MAX;
+			return S64_MAX;
 		if (copy_from_user(&tv, time, sizeof(tv)))
-			return 0;
+			return -1;
 		limit.tv_sec = tv.tv_sec + tv.tv_usec / USEC_PER_SEC;
 		limit.tv_nsec = tv.tv_usec % USEC_PER_SEC * NSEC_PER_USEC;
 		break;
@@ -307,12 +307,12 @@ u64 zrs_helper_poll_limit_ns(void)
 	case __NR_pselect6:
 		time = (void __user *)args[syscall_get_nr(current, regs) == __NR_ppoll ? 2 : 4];
 		if (!time)
-			return U64_MAX;
+			return S64_MAX;
 		if (get_timespec64(&limit, time))
-			return 0;
+			return -1;
 		break;
 	default:
-		return 0;
+		return -1;
 	}
 	/* Another thread may have changed what the kernel found valid. */
 	return max_t(s64, timespec64_to_ns(&limit), 0);

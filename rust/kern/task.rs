@@ -85,11 +85,12 @@ pub fn eager() -> bool {
     unsafe { bindings::current_eager() }
 }
 
-/// Nanoseconds that the calling task's poll() or select() may take: `u64::MAX` without a limit, 0 also where it is not
-/// known. Context: within such a call; may sleep.
-pub fn poll_limit_ns() -> u64 {
+/// Nanoseconds that the calling task's poll() or select() may take: `i64::MAX` without a limit. `None`: it is not known.
+/// Context: within such a call; may sleep.
+pub fn poll_limit_ns() -> Option<u64> {
     // SAFETY: looks at the arguments of the calling task's system call only.
-    unsafe { bindings::poll_limit_ns() }
+    let limit = unsafe { bindings::poll_limit_ns() };
+    u64::try_from(limit).ok()
 }
 
 /// The busy loop of poll() and select() ends when this look at a file is over. Context: within such a call.

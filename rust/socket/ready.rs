@@ -72,8 +72,8 @@ impl Sock {
             return seen;
         }
         let over = this.is_over(call);
-        if over {
-            // The kernel's loop does not look at the caller's time.
+        // The kernel's loop does not look at the caller's time; but a call that has none does not loop.
+        if over && task::poll_limit_ns() != Some(0) {
             task::leave_busy_loop();
         }
         let Some(link) = link else {
@@ -90,7 +90,7 @@ impl Sock {
     fn is_over(&self, call: PollCall) -> bool {
         let now = now_ns();
         let limit = if call.begins {
-            task::poll_limit_ns()
+            task::poll_limit_ns().unwrap_or(0)
         } else {
             0
         };

@@ -17,8 +17,9 @@ PLAIN_A=10.78.0.1
 PLAIN_B=10.78.0.2
 export ADDR_A ADDR_B ADDR6_A ADDR6_B DEV_A DEV_B PLAIN_A PLAIN_B
 
-A() { ip netns exec zrsA "$@"; }
-B() { ip netns exec zrsB "$@"; }
+# tests/vm/netns-exec.c
+A() { /run/netns-exec zrsA "$@"; }
+B() { /run/netns-exec zrsB "$@"; }
 
 # Batches: a process costs some 50 ms in an emulated guest.
 hosts_up() {

@@ -25,7 +25,7 @@ has() {
 start() {
 	local name=$1 host=$2 text=$3 ns=()
 	shift 3
-	[ "$host" = - ] || ns=(ip netns exec "zrs$host")
+	[ "$host" = - ] || ns=(/run/netns-exec "zrs$host")
 	"${ns[@]}" "$@" <&"$NEVER" >"$TMP/$name" 2>&1 &
 	PID[$name]=$!
 	at_end "kill -9 $!; wait $!"
@@ -119,6 +119,25 @@ check_lines() {
 	if [ "$rc" != 0 ] && [ "$bad" = 0 ] || [ "$n" = 0 ]; then
 		ktap_fail "$* (exit status $rc)"
 	fi
+}
+
+# define_probes TEXT PROBE...: mounts tracefs at $TRACING, and defines kprobes "NAME WHERE ARGS" of the group zrstest, which
+# are not enabled. Where the kernel has no kprobe events, TEXT is skipped and the test ends.
+TRACING=/sys/kernel/tracing
+define_probes() {
+	local text=$1 probe
+	shift
+	mount -t tracefs tracefs $TRACING 2>/dev/null
+	[ -e $TRACING/kprobe_events ] || {
+		ktap_skip "$text" "this kernel has no kprobe events"
+		ktap_done
+	}
+	at_end "echo 0 >$TRACING/events/zrstest/enable; echo >$TRACING/kprobe_events; echo >$TRACING/trace"
+	echo >$TRACING/kprobe_events
+	for probe in "$@"; do
+		echo "p:zrstest/$probe" >>$TRACING/kprobe_events || ktap_bail "the probe $probe"
+	done
+	echo >$TRACING/trace
 }
 
 # counter NAME: a counter of the module.

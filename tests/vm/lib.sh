@@ -172,7 +172,7 @@ module_out() {
 initramfs_hash() {
 	local kernel=${ZRS_KERNEL:-stock} k
 	if [ "$kernel" = stock ]; then k=$(kernel_hash); else k=$(built_hash "$kernel") || exit; fi
-	hash_of "$k" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs"
+	hash_of "$k" "$ZRS_VM/stage-initramfs" "$ZRS_VM/initramfs" "$ZRS_VM/netns-exec.c"
 }
 initramfs_file() { echo "$ZRS_CACHE/initramfs-$(initramfs_hash)/initramfs.gz"; }
 

@@ -13,7 +13,7 @@ KEY=$(baseline_key)
 INSNS=/results/insns
 
 ktap_start
-# "ip netns exec" gives a host a /sys of its own, in which system calls can be counted only then.
+# System calls are counted through tracefs.
 traced='mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
 start server B "listening on" bash -c "$traced" - zrs bench --server "$ADDR_B:7400" || ktap_bail "the server"
 measure() { # measure SIZE MESSAGES

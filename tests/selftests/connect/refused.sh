@@ -2,6 +2,7 @@
 # Connections without a listener, blocking and non-blocking, each by its errno and in time. The decision time is the
 # parameter connect_timeout_ms of 1 s.
 # hosts: own
+# debug: full
 # rows: Z1 E1 E4 E5 B6
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -6,20 +6,11 @@
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
-TRACING=/sys/kernel/tracing
 ktap_start
-mount -t tracefs tracefs $TRACING 2>/dev/null
-[ -e $TRACING/kprobe_events ] || {
-	ktap_skip "the order" "this kernel has no kprobe events"
-	ktap_done
-}
-at_end "echo 0 >$TRACING/events/zrstest/enable; echo >$TRACING/kprobe_events; echo >$TRACING/trace"
 # The queues are the third and fourth word of struct ib_qp_init_attr.
-{
-	echo 'p:zrstest/armed rdma_rxe:rxe_req_notify_cq cq=%di' >$TRACING/kprobe_events &&
-		echo 'p:zrstest/pair rdma_rxe:rxe_create_qp sends=+16(%si):x64 receives=+24(%si):x64' >>$TRACING/kprobe_events &&
-		echo >$TRACING/trace && echo 1 >$TRACING/events/zrstest/enable
-} || ktap_bail "the probes"
+define_probes "the order" 'armed rdma_rxe:rxe_req_notify_cq cq=%di' \
+	'pair rdma_rxe:rxe_create_qp sends=+16(%si):x64 receives=+24(%si):x64'
+echo 1 >$TRACING/events/zrstest/enable || ktap_bail "the probes"
 check_pair "from A to B" xfer --sizes 1,100000 --both
 echo 0 >$TRACING/events/zrstest/enable
 sed -n 's/^.*: \(armed\|pair\): ([^)]*) //p' $TRACING/trace | tr '=' ' ' >"$TMP/order"

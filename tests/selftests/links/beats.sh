@@ -1,6 +1,7 @@
 #!/bin/bash
 # Who is there: heartbeats keep a link on which nothing happens, and end it when the peer does not answer or is cut
 # off; a link that carries nothing ends in its time.
+# debug: full
 # rows: B12 B4 E5
 # hosts: none
 # params: connect_timeout_ms=5000 heartbeat_ms=500 dead_ms=5000 ack_timeout_ms=200 retry_count=3 link_idle_ms=300

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SO_KEEPALIVE where the module asks nobody by itself: a peer that is cut off is noticed. SO_LINGER: close() waits
 # while the peer is cut off.
+# debug: full
 # rows: B12 B6
 # hosts: none
 # params: connect_timeout_ms=5000 heartbeat_ms=0 ack_timeout_ms=500 retry_count=6

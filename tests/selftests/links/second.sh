@@ -7,7 +7,6 @@
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
-TRACING=/sys/kernel/tracing
 CONNS=20
 cat >"$TMP/client.py" <<'PY'
 import os, socket, sys
@@ -34,13 +33,7 @@ resources() {
 }
 
 ktap_start
-mount -t tracefs tracefs $TRACING 2>/dev/null
-[ -e $TRACING/kprobe_events ] || {
-	ktap_skip "messages of a connection" "this kernel has no kprobe events"
-	ktap_done
-}
-at_end "echo 0 >$TRACING/events/zrstest/enable; echo >$TRACING/kprobe_events; echo >$TRACING/trace"
-echo 'p:zrstest/posted rdma_rxe:rxe_post_send qp=%di next=+0(%si):x64' >$TRACING/kprobe_events || ktap_bail "the probe"
+define_probes "messages of a connection" 'posted rdma_rxe:rxe_post_send qp=%di next=+0(%si):x64'
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
 mkfifo "$TMP/go"
 exec {go}<>"$TMP/go"

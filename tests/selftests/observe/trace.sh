@@ -42,15 +42,19 @@ s.close()
 s = fresh()
 s.connect(("10.77.0.2", 7000))
 s.setblocking(False)
-# Until there has been no room for a second.
+# Until there has been no room for a second. The call before may have failed because the link was full; the one after cannot:
+# the peer gives no room.
 room = select.poll()
 room.register(s, select.POLLOUT)
+waited = False
 while True:
     try:
         s.send(bytes(65536))
+        waited = False
     except BlockingIOError:
-        if not room.poll(1000):
+        if waited:
             break
+        waited = not room.poll(1000)
 print("full", s.getsockname()[1], flush=True)
 time.sleep(1000)
 PY

@@ -9,20 +9,14 @@
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
-TRACING=/sys/kernel/tracing
 CONNS=32
 
 ktap_start
-[ -e $TRACING/kprobe_events ] || {
-	ktap_skip "the frames" "this kernel has no kprobe events"
-	ktap_done
-}
+define_probes "the frames" 'window rdma_rxe:rxe_set_page at=%si' \
+	'block rdma_rxe:rxe_post_srq_recv n=+24(%si):s32 one=+0(+16(%si)):x64 two=+16(+16(%si)):x64'
 echo 16384 >$TRACING/buffer_size_kb
-echo 'p:zrstest/window rdma_rxe:rxe_set_page at=%si' >$TRACING/kprobe_events &&
-	echo 'p:zrstest/block rdma_rxe:rxe_post_srq_recv n=+24(%si):s32 one=+0(+16(%si)):x64 two=+16(+16(%si)):x64' \
-		>>$TRACING/kprobe_events || ktap_bail "kprobe events"
-at_end "echo 0 >$TRACING/events/zrstest/enable; echo >$TRACING/kprobe_events; echo 1408 >$TRACING/buffer_size_kb"
-echo >$TRACING/trace && echo 1 >$TRACING/events/zrstest/enable || ktap_bail "kprobe events"
+at_end "echo 1408 >$TRACING/buffer_size_kb"
+echo 1 >$TRACING/events/zrstest/enable || ktap_bail "kprobe events"
 
 args=(--conns "$CONNS" --bytes 1M --limit $((80 * SCALE)))
 start server B "listening on" zrs-selftest bulk --server "$ADDR_B:7000" "${args[@]}" || ktap_bail "the server"

@@ -13,7 +13,6 @@ MAKERS=(ib_core:__ib_alloc_pd ib_core:__ib_create_cq ib_core:ib_create_srq_user 
 # probed: how often each of them is called is in $TMP/tracing/kprobe_profile from now on.
 probed() {
 	local maker
-	# "ip netns exec" mounts a fresh /sys, without tracefs.
 	mkdir "$TMP/tracing" && mount -t tracefs tracefs "$TMP/tracing" || return
 	at_end "echo 0 >$TMP/tracing/events/zrstest/enable; echo >$TMP/tracing/kprobe_events; umount $TMP/tracing"
 	for maker in "${MAKERS[@]}"; do

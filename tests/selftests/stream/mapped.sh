@@ -1,9 +1,10 @@
 #!/bin/bash
 # Mapped receives (ZRS_IOC_RECV_MAP): what arrives is at the addresses that the program chose, and not
 # copied above 16 KiB; it can be written to a block device by O_DIRECT and sent on; and the peer gets pages
-# back when nobody has them any more.
-# rows: Z3 Z5 Z6 B2 B11
-# timeout: 60
+# back when nobody has them any more. The same bytes come where the unread ones leave the window meanwhile.
+# debug: full
+# rows: Z3 Z5 Z6 B2 B11 C5
+# timeout: 90
 # params: escape=never
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -22,6 +23,13 @@ if [ "$SCALE" != 1 ] && [ "${TIER:-ci}" = ci ]; then seeds=${SEED:-1}; fi
 for seed in $seeds; do
 	check_pair "10 ways to receive, seed $seed" mapped --seed "$seed" "${device[@]}"
 done
+echo always >/sys/module/zrs/parameters/escape || ktap_bail "the policy"
+before=$(cache escaped_bytes)
+check_pair "while unread bytes escape" mapped --seed 3 --escape "${device[@]}"
+escaped=$(($(cache escaped_bytes) - before))
+check "some did: $escaped bytes" [ "$escaped" -gt 65536 ]
+check_eq "none was to escape and could not" 0 "$(cache escape_failures)"
+echo never >/sys/module/zrs/parameters/escape || ktap_bail "the policy"
 check_pair "a pipe with pages of 10 connections" hoard
 check "no page is pinned any more" unpinned
 check "no window is leaked" zrs_idle

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Many connections on one link: they share it, and one that nobody reads does not stop the others.
+# debug: full
 # rows: B4 Z5 C3
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

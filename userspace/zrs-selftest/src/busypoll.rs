@@ -6,8 +6,10 @@
 //! switches. A slow or busy machine makes single calls longer, or ends their polling early: so a bound must be kept in
 //! one of several tries.
 
+use std::fs;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread;
@@ -52,7 +54,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
             by_poll,
             by_select,
         ],
-        _ => &[poll_limits, poll_spins, by_poll, by_select],
+        _ => &[poll_limits, without_time, poll_spins, by_poll, by_select],
     };
     for test in tests {
         test(args, checks);
@@ -271,6 +273,47 @@ fn poll_limits(args: &Args, checks: &mut Checks) -> Option<()> {
         say(&format!("# TCP: poll() in vain for 100 ms took {time:?}"));
     }
     Some(())
+}
+
+/// Calls of poll() without time.
+const LOOKS: u64 = 2000;
+
+/// A call without time does not go through the scheduler to end polling: it has not begun to.
+fn without_time(args: &Args, checks: &mut Checks) -> Option<()> {
+    if !Path::new(SCHEDSTATS).exists() {
+        say("# this kernel does not count calls of its scheduler");
+        return Some(());
+    }
+    let fd = checks.need("connect", polling(args, LONG))?;
+    let scheduled = || {
+        let before = schedules()?;
+        for _ in 0..LOOKS {
+            raw::poll(&fd, libc::POLLIN, 0)?;
+        }
+        Ok(Some(schedules()? - before))
+    };
+    let seen = thread::scope(|s| {
+        let looks = s.spawn(|| {
+            raw::run_on(0)?;
+            best(scheduled, |n| *n < LOOKS / 2)
+        });
+        looks.join().expect("the thread that looks")
+    });
+    let (fine, seen) = checks.need("poll() without time", seen)?;
+    let name = "poll() without time does not call the scheduler";
+    checks.yes(name, fine, &format!("{LOOKS} times: {seen:?}"));
+    Some(())
+}
+
+/// Where the scheduler's statistics are switched on.
+const SCHEDSTATS: &str = "/proc/sys/kernel/sched_schedstats";
+
+/// How often the scheduler was called on the first processor.
+fn schedules() -> Result<u64> {
+    let text = fs::read_to_string("/proc/schedstat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu0 "));
+    let count = line.and_then(|line| line.split(' ').nth(2)?.parse().ok());
+    count.ok_or(Errno(libc::EPROTO))
 }
 
 fn tcp_poll(fd: &OwnedFd, ms: i32) -> Result<Duration> {

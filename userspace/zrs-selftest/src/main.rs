@@ -36,10 +36,12 @@ mod pingpong;
 mod poll;
 mod pool;
 mod ports;
+mod probe;
 #[allow(unsafe_code)]
 mod raw;
 mod rcvbuf;
 mod refused;
+mod requests;
 mod ringspin;
 mod ringwait;
 mod rx;
@@ -88,6 +90,7 @@ enum Command {
     Xfer(xfer::Args),
     Compare(compare::Args),
     Refused(refused::Args),
+    Requests(requests::Args),
     Backlog(backlog::Args),
     Fullwindow(fullwindow::Args),
     Ioctl(ioctl::Args),
@@ -149,6 +152,7 @@ fn main() -> ExitCode {
         Command::Xfer(args) => xfer::run(&args, &mut checks),
         Command::Compare(args) => compare::run(&args, &mut checks),
         Command::Refused(args) => refused::run(&args, &mut checks),
+        Command::Requests(args) => requests::run(&args, &mut checks),
         Command::Backlog(args) => backlog::run(&args, &mut checks),
         Command::Fullwindow(args) => fullwindow::run(&args, &mut checks),
         Command::Ioctl(args) => ioctl::run(&args, &mut checks),

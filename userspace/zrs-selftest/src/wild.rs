@@ -166,6 +166,26 @@ impl Area {
         Ok(())
     }
 
+    /// Puts the page at `from` of a file where the page at `off` of the area is or was.
+    pub fn show(&self, off: usize, file: &OwnedFd, from: usize) -> Result<()> {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let at = self.at(off, PAGE);
+        // SAFETY: replaces only what is ours.
+        let base = unsafe { libc::mmap(at, PAGE, prot, flags, raw(file), from as i64) };
+        if base == libc::MAP_FAILED {
+            return last();
+        }
+        Ok(())
+    }
+
+    /// Writes these bytes.
+    pub fn put(&self, off: usize, bytes: &[u8]) {
+        for (i, byte) in bytes.iter().enumerate() {
+            self.byte(off + i).store(*byte, Ordering::Relaxed);
+        }
+    }
+
     /// mremap(): to `len` bytes, from `old` bytes; to wherever the kernel likes if it may move. What
     /// it made is unmapped again.
     pub fn try_remap(&self, old: usize, len: usize, flags: c_int) -> Result<()> {
