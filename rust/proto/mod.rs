@@ -24,6 +24,9 @@ pub mod budget;
 pub mod channel;
 pub mod link_flow;
 pub mod link_table;
+// Not in the module yet: nothing there calls it.
+#[cfg(not(MODULE))]
+pub mod mem;
 pub mod options;
 pub mod page_pool;
 pub mod patience;
