@@ -1,5 +1,6 @@
 #!/bin/bash
 # redis-server, redis-cli and redis-benchmark under `zrs run`, one request at a time and 100.
+# hosts: own
 # rows: Z1 B1
 # timeout: 120
 # debug: full
