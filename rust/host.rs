@@ -42,6 +42,19 @@ const LISTENERS: u64 = 1 << 32;
 /// How often those who wait for a window are looked at.
 const WISHES_MS: u32 = 50;
 
+/// Work item: checks the timers of connections.
+const TIMERS: u64 = 0;
+/// Work item: ends links without connections.
+const IDLE_LINKS: u64 = 1;
+/// Work item: has pools look at the connections that wait for a window.
+const WINDOW_WAITERS: u64 = 2;
+/// Work item: looks for mapped pages that programs have given back.
+const MAPPED: u64 = 3;
+/// Work item: checks whether peers are alive.
+const KEEPALIVE: u64 = 4;
+/// Work item: parks idle channels of the link table.
+const SWEEP: u64 = 5;
+
 /// The module's one host.
 #[pin_data]
 pub(crate) struct Host {
@@ -66,23 +79,23 @@ pub(crate) struct Host {
     #[pin]
     watched: Mutex<Watched>,
     #[pin]
-    deadlines: DelayedWork<Host, 0>,
+    deadlines: DelayedWork<Host, TIMERS>,
     #[pin]
-    idle: DelayedWork<Host, 1>,
+    idle: DelayedWork<Host, IDLE_LINKS>,
     #[pin]
-    wishes: DelayedWork<Host, 2>,
+    wishes: DelayedWork<Host, WINDOW_WAITERS>,
     /// Sockets whose programs may have pages that were lent to them.
     #[pin]
     lenders: Mutex<KVec<Arc<Sock>>>,
     #[pin]
-    lent: DelayedWork<Host, 3>,
+    lent: DelayedWork<Host, MAPPED>,
     /// When links are looked after next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
     #[pin]
     beat_at: Mutex<u64>,
     #[pin]
-    beats: DelayedWork<Host, 4>,
+    beats: DelayedWork<Host, KEEPALIVE>,
     #[pin]
-    sweep: DelayedWork<Host, 5>,
+    sweep: DelayedWork<Host, SWEEP>,
     /// When they are looked at again, in milliseconds.
     lent_ms: Atomic<u32>,
 }
@@ -147,29 +160,29 @@ impl Host {
     }
 
     /// Ends everything; no socket is open and no device is there any more. Sleeps.
-    pub(crate) fn stop(this: &Arc<Self>) {
-        let nets = core::mem::take(&mut *this.nets.lock());
+    pub(crate) fn stop(self: &Arc<Self>) {
+        let nets = core::mem::take(&mut *self.nets.lock());
         drop(nets);
         loop {
-            let Some(link) = this.links.lock().first().cloned() else {
+            let Some(link) = self.links.lock().first().cloned() else {
                 break;
             };
             link.fail(Failure::LinkLost);
-            this.queue.flush();
+            self.queue.flush();
         }
-        this.queue.flush();
-        work::cancel_delayed::<Host, 0>(this);
-        work::cancel_delayed::<Host, 1>(this);
-        work::cancel_delayed::<Host, 2>(this);
-        work::cancel_delayed::<Host, 3>(this);
-        work::cancel_delayed::<Host, 4>(this);
-        work::cancel_delayed::<Host, 5>(this);
-        let lenders = core::mem::take(&mut *this.lenders.lock());
+        self.queue.flush();
+        work::cancel_delayed::<Host, TIMERS>(self);
+        work::cancel_delayed::<Host, IDLE_LINKS>(self);
+        work::cancel_delayed::<Host, WINDOW_WAITERS>(self);
+        work::cancel_delayed::<Host, MAPPED>(self);
+        work::cancel_delayed::<Host, KEEPALIVE>(self);
+        work::cancel_delayed::<Host, SWEEP>(self);
+        let lenders = core::mem::take(&mut *self.lenders.lock());
         drop(lenders);
-        let caches = core::mem::take(&mut *this.caches.lock());
+        let caches = core::mem::take(&mut *self.caches.lock());
         caches.iter().for_each(|cache| cache.stop());
         drop(caches);
-        this.queue.flush();
+        self.queue.flush();
         HOST.clear();
     }
 
@@ -237,10 +250,10 @@ impl Host {
     }
 
     /// Somebody listens in `net`: connections are taken. Sleeps.
-    pub(crate) fn start_listening(this: &Arc<Self>, net: &Net) -> Result {
-        let _one = this.opening.lock();
+    pub(crate) fn start_listening(self: &Arc<Self>, net: &Net) -> Result {
+        let _one = self.opening.lock();
         let listens = |made: Option<Listening>| -> Result<bool> {
-            let mut nets = this.nets.lock();
+            let mut nets = self.nets.lock();
             let n = nets.iter_mut().find(|n| n.net == *net).ok_or(ENOMEM)?;
             let has = n.listener.is_some() || made.is_some();
             n.listener = made.or(n.listener.take());
@@ -249,16 +262,16 @@ impl Host {
         };
         // The work that makes one does not wait for those that need `nets`.
         if !listens(None)? {
-            listens(Some(Listener::start(this, net)?))?;
+            listens(Some(Listener::start(self, net)?))?;
         }
         Ok(())
     }
 
     /// One less listens in `net`. Sleeps.
-    pub(crate) fn stop_listening(this: &Arc<Self>, net: &Net) {
-        let _one = this.opening.lock();
+    pub(crate) fn stop_listening(self: &Arc<Self>, net: &Net) {
+        let _one = self.opening.lock();
         let ids = {
-            let mut nets = this.nets.lock();
+            let mut nets = self.nets.lock();
             let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
                 return;
             };
@@ -274,9 +287,10 @@ impl Host {
 
     /// Somebody waits for a window from now on.
     pub(crate) fn watch_wishes(self: &Arc<Self>) {
-        let _ = self
-            .queue
-            .enqueue_delayed::<Arc<Host>, 2>(self.clone(), msecs_to_jiffies(WISHES_MS));
+        let _ = self.queue.enqueue_delayed::<Arc<Host>, WINDOW_WAITERS>(
+            self.clone(),
+            msecs_to_jiffies(WISHES_MS),
+        );
     }
 
     /// What the first socket of `net` from `cursor` on tells of itself, and where to go on: those
@@ -305,7 +319,7 @@ impl Host {
     }
 }
 
-impl WorkItem<2> for Host {
+impl WorkItem<WINDOW_WAITERS> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
@@ -323,10 +337,10 @@ impl WorkItem<2> for Host {
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 0> for Host { self.deadlines }
-    impl HasDelayedWork<Self, 1> for Host { self.idle }
-    impl HasDelayedWork<Self, 2> for Host { self.wishes }
-    impl HasDelayedWork<Self, 3> for Host { self.lent }
-    impl HasDelayedWork<Self, 4> for Host { self.beats }
-    impl HasDelayedWork<Self, 5> for Host { self.sweep }
+    impl HasDelayedWork<Self, TIMERS> for Host { self.deadlines }
+    impl HasDelayedWork<Self, IDLE_LINKS> for Host { self.idle }
+    impl HasDelayedWork<Self, WINDOW_WAITERS> for Host { self.wishes }
+    impl HasDelayedWork<Self, MAPPED> for Host { self.lent }
+    impl HasDelayedWork<Self, KEEPALIVE> for Host { self.beats }
+    impl HasDelayedWork<Self, SWEEP> for Host { self.sweep }
 }

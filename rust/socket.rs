@@ -243,6 +243,12 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// The only place that changes the phase: Fresh -> Connecting, Listening or (by accept()) Connected; Connecting ->
+    /// Connected or Failed, or Connecting once more; Failed -> Fresh or Connecting; Listening -> Fresh. Connected is final.
+    fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
     /// The address of a socket that has no port.
     fn unbound(&self, v6: bool) -> Addr {
         let any = any(v6);
@@ -394,9 +400,9 @@ impl Sock {
     }
 
     /// Lets the link send what the channel has to say. Takes the link's and the socket's lock.
-    pub(crate) fn kick(this: &Arc<Self>) {
-        if let Some(link) = this.link() {
-            link.kick(this);
+    pub(crate) fn kick(self: &Arc<Self>) {
+        if let Some(link) = self.link() {
+            link.kick(self);
         }
     }
 
@@ -410,9 +416,9 @@ impl Sock {
 
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
-    pub(crate) fn settle(this: &Arc<Self>) {
+    pub(crate) fn settle(self: &Arc<Self>) {
         let (link, place, entry, quiet, lost) = {
-            let inner = &mut *this.inner.lock();
+            let inner = &mut *self.inner.lock();
             let over = inner.chan.is_over();
             // What is under way holds the socket.
             let quiet = inner.quiet_message().filter(|_| over);
@@ -428,7 +434,7 @@ impl Sock {
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
         }
-        this.settle_window();
+        self.settle_window();
         drop(entry);
     }
 
@@ -451,7 +457,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
         return false;
     }
     if matches!(inner.phase, Phase::Connecting) {
-        inner.phase = Phase::Failed;
+        inner.set_phase(Phase::Failed);
         inner.deadline = None;
         tracepoint::connect(|| (inner.ends(), errno_of(failure).to_errno()));
     }
@@ -493,10 +499,10 @@ impl SocketOps for Sock {
         Ok(sock)
     }
 
-    fn attach(this: &Arc<Self>, sk: SkRef) {
+    fn attach(self: &Arc<Self>, sk: SkRef) {
         STATS.sockets.add(1);
-        let owner = Owner::of(&sk, &this.net);
-        let mut inner = this.inner.lock();
+        let owner = Owner::of(&sk, &self.net);
+        let mut inner = self.inner.lock();
         inner.owner = owner;
         sk.set_local(inner.local.into());
         sk.set_remote(inner.remote.into());
@@ -508,46 +514,46 @@ impl SocketOps for Sock {
         }
         inner.sk = Some(sk);
         drop(inner);
-        this.keep_alive();
+        self.keep_alive();
         // Of the listener it may be another one by now.
-        Sock::rcvbuf_changed(this);
+        self.rcvbuf_changed();
     }
 
-    fn keepalive_changed(this: &Arc<Self>) {
-        this.keep_alive();
+    fn keepalive_changed(self: &Arc<Self>) {
+        self.keep_alive();
     }
 
-    fn buffers_changed(this: &Arc<Self>) {
-        this.sndbuf_changed();
-        Sock::rcvbuf_changed(this);
+    fn buffers_changed(self: &Arc<Self>) {
+        self.sndbuf_changed();
+        self.rcvbuf_changed();
     }
 
-    fn release(this: &Arc<Self>) {
-        Sock::close(this);
+    fn release(self: &Arc<Self>) {
+        self.close();
     }
 
-    fn bind(this: &Arc<Self>, addr: SocketAddrV6) -> Result {
-        Sock::bind(this, addr.into())
+    fn bind(self: &Arc<Self>, addr: SocketAddrV6) -> Result {
+        Sock::bind(self, addr.into())
     }
 
-    fn connect(this: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
-        Sock::connect(this, addr.into(), nonblock)
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
+        Sock::connect(self, addr.into(), nonblock)
     }
 
-    fn listen(this: &Arc<Self>, backlog: u32) -> Result {
-        Sock::listen(this, (backlog as usize).min(MAX_BACKLOG))
+    fn listen(self: &Arc<Self>, backlog: u32) -> Result {
+        Sock::listen(self, (backlog as usize).min(MAX_BACKLOG))
     }
 
     fn accept(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         nonblock: bool,
         prepare: &mut dyn FnMut() -> Result,
     ) -> Result<Arc<Self>> {
-        Sock::accept(this, nonblock, prepare)
+        Sock::accept(self, nonblock, prepare)
     }
 
-    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
-        let inner = this.inner.lock();
+    fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
+        let inner = self.inner.lock();
         if !peer {
             return Ok(inner.local.into());
         }
@@ -557,60 +563,60 @@ impl SocketOps for Sock {
         }
     }
 
-    fn poll(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
-        Sock::poll_events(this, asked, busy)
+    fn poll(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
+        self.poll_events(asked, busy)
     }
 
-    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
-        Sock::shutdown(this, how)
+    fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
+        Sock::shutdown(self, how)
     }
 
-    fn sendmsg(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
+    fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
         let (want, mut way) = (msg.len(), Way::Copy);
-        let result = Sock::send(this, msg, &mut way);
-        this.tell_sent(want, &result, way);
+        let result = self.send(msg, &mut way);
+        self.tell_sent(want, &result, way);
         result
     }
 
-    fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let want = msg.len();
-        let result = Sock::recv(this, msg);
-        this.tell_received(want, &result, Way::Copy);
+        let result = self.recv(msg);
+        self.tell_received(want, &result, Way::Copy);
         result
     }
 
     fn splice_read(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         pipe: &mut Pipe<'_>,
         len: usize,
         nonblock: bool,
     ) -> Result<usize> {
-        let result = Sock::splice(this, pipe, len, nonblock);
-        this.tell_received(len, &result, Way::Splice);
+        let result = self.splice(pipe, len, nonblock);
+        self.tell_received(len, &result, Way::Splice);
         result
     }
 
-    fn splice_eof(this: &Arc<Self>) {
+    fn splice_eof(self: &Arc<Self>) {
         // As with TCP, TCP_CORK is stronger.
-        if !this.inner.lock().corks() {
-            Sock::flush(this);
+        if !self.inner.lock().corks() {
+            self.flush();
         }
     }
 
-    fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
-        Sock::ioctl(this, cmd, arg, nonblock)
+    fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
+        Sock::ioctl(self, cmd, arg, nonblock)
     }
 
-    fn setsockopt(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
-        Sock::set_option(this, level, name, val)
+    fn setsockopt(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        self.set_option(level, name, val)
     }
 
-    fn getsockopt(this: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
-        Sock::get_option(this, level, name, out)
+    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
+        self.get_option(level, name, out)
     }
 
-    fn mmap(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
-        Sock::map(this, vma)
+    fn mmap(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        self.map(vma)
     }
 }
 

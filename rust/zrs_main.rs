@@ -9,8 +9,8 @@ mod host;
 mod ib;
 mod kern;
 mod params;
-// The core is whole as it is: the host's tests use all of it, and its items are `pub` for them.
-#[allow(dead_code, unreachable_pub)]
+// The items of the core are `pub` for the tests on the host.
+#[allow(unreachable_pub)]
 mod proto;
 mod socket;
 mod stats;
@@ -43,7 +43,7 @@ struct Zrs {
     debug: debug::Debug,
     #[pin]
     control: chardev::Registration<dev::Control>,
-    client: ib::ClientRegistration<Devices>,
+    client: ib::device::ClientRegistration<Devices>,
     host: Running,
 }
 
@@ -52,7 +52,7 @@ struct Running(Arc<Host>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        Host::stop(&self.0);
+        self.0.stop();
     }
 }
 
@@ -65,7 +65,7 @@ impl kernel::InPlaceModule for Zrs {
                 params::check()?;
                 Running(Host::start()?)
             },
-            client: ib::ClientRegistration::new()?,
+            client: ib::device::ClientRegistration::new()?,
             debug <- debug::Debug::new(host.0.clone()),
             control <- chardev::Registration::register(c"zrs"),
             family: SocketFamily::register()?,

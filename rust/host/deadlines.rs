@@ -14,7 +14,7 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::Host;
+use super::{Host, TIMERS};
 use crate::kern::fault;
 use crate::kern::task::now_ns;
 use crate::proto::ChanId;
@@ -73,7 +73,8 @@ impl Host {
         watched.due = due;
         let ms = (due.saturating_sub(now) / 1_000_000 + 1) as u32;
         let delay = msecs_to_jiffies(ms);
-        self.queue.enqueue_or_move::<Host, 0>(self.clone(), delay);
+        self.queue
+            .enqueue_or_move::<Host, TIMERS>(self.clone(), delay);
     }
 
     /// Those who had no memory to be noted are looked for among all channels.
@@ -105,7 +106,7 @@ impl Host {
         };
         list.retain(|id| {
             let sock = self.table.owner(*id);
-            let due = sock.and_then(|sock| Sock::check_deadline(&sock, *id, now));
+            let due = sock.and_then(|sock| sock.check_deadline(*id, now));
             next = next.min(due.unwrap_or(u64::MAX));
             due.is_some()
         });
@@ -124,7 +125,7 @@ impl Host {
     }
 }
 
-impl WorkItem<0> for Host {
+impl WorkItem<TIMERS> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {

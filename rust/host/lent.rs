@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::Host;
+use super::{Host, MAPPED};
 use crate::kern::fault;
 use crate::socket::Sock;
 
@@ -30,7 +30,8 @@ impl Host {
         // Sooner, if the others have not been looked at for long; never later.
         if self.lent_ms.xchg(LENT_MS, Full) > LENT_MS {
             let delay = msecs_to_jiffies(LENT_MS);
-            self.queue.enqueue_or_move::<Host, 3>(self.clone(), delay);
+            self.queue
+                .enqueue_or_move::<Host, MAPPED>(self.clone(), delay);
         } else {
             self.look_for_lent();
         }
@@ -42,7 +43,7 @@ impl Host {
         let delay = msecs_to_jiffies(self.lent_ms.load(Relaxed));
         let _ = self
             .queue
-            .enqueue_delayed::<Arc<Host>, 3>(self.clone(), delay);
+            .enqueue_delayed::<Arc<Host>, MAPPED>(self.clone(), delay);
     }
 
     /// The socket lends no more.
@@ -62,7 +63,7 @@ impl Host {
             let Some(sock) = self.lenders.lock().get(n).cloned() else {
                 break;
             };
-            let (came, more) = Sock::look_for_lent(&sock);
+            let (came, more) = sock.look_for_lent();
             any |= came;
             if more {
                 again = true;
@@ -90,7 +91,7 @@ impl Host {
     }
 }
 
-impl WorkItem<3> for Host {
+impl WorkItem<MAPPED> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {

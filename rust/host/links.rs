@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::Host;
+use super::{Host, IDLE_LINKS, KEEPALIVE};
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task::now_ns;
@@ -61,12 +61,12 @@ impl Host {
     /// A link to `remote`: the one with the fewest channels of its group, which grows when that has many, or
     /// when its senders have waited much. `local`: the address to speak from. Sleeps.
     pub(crate) fn link_to(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
     ) -> Result<Arc<Link>> {
-        let mut links = this.links.lock();
+        let mut links = self.links.lock();
         let (mut best, mut group, mut growing) = (None, 0, false);
         for link in links.iter() {
             let ours = link.net == *net && !link.accepted && link.remote_ip() == remote;
@@ -87,7 +87,7 @@ impl Host {
             }
         }
         let Some(((_, channels), best)) = best else {
-            let link = Link::new(this, net, local, remote, false)?;
+            let link = Link::new(self, net, local, remote, false)?;
             links.push(link.clone(), GFP_KERNEL)?;
             drop(links);
             link.start();
@@ -96,11 +96,11 @@ impl Host {
         let most = params::LINKS_PER_PEER.get().min(best.peer_takes());
         let crowded = channels >= params::LINK_CHANNELS.get() as usize || best.is_short();
         let now = now_ns();
-        let lately = now.saturating_sub(this.grown.load(Relaxed)) < GROW_NS;
+        let lately = now.saturating_sub(self.grown.load(Relaxed)) < GROW_NS;
         if crowded && !growing && group < most && !lately {
-            this.grown.store(now, Relaxed);
+            self.grown.store(now, Relaxed);
             // Without memory for it the others go on as they are.
-            if let Ok(link) = Link::new(this, net, local, remote, false) {
+            if let Ok(link) = Link::new(self, net, local, remote, false) {
                 if links.push(link.clone(), GFP_KERNEL).is_ok() {
                     drop(links);
                     link.start();
@@ -181,7 +181,7 @@ impl Host {
         let delay = msecs_to_jiffies(ms);
         let _ = self
             .queue
-            .enqueue_delayed::<Arc<Host>, 1>(self.clone(), delay);
+            .enqueue_delayed::<Arc<Host>, IDLE_LINKS>(self.clone(), delay);
     }
 
     /// Ends the links of namespaces without sockets, so that a namespace (which a link pins) can
@@ -233,7 +233,7 @@ impl Host {
             let delay = msecs_to_jiffies(params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS));
             let _ = self
                 .queue
-                .enqueue_delayed::<Arc<Host>, 1>(self.clone(), delay);
+                .enqueue_delayed::<Arc<Host>, IDLE_LINKS>(self.clone(), delay);
         }
     }
 
@@ -275,7 +275,8 @@ impl Host {
         *at = due;
         let ms = due.saturating_sub(now_ns()) / 1_000_000 + 1;
         let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
-        self.queue.enqueue_or_move::<Host, 4>(self.clone(), delay);
+        self.queue
+            .enqueue_or_move::<Host, KEEPALIVE>(self.clone(), delay);
     }
 
     /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
@@ -294,7 +295,7 @@ impl Host {
     }
 }
 
-impl WorkItem<1> for Host {
+impl WorkItem<IDLE_LINKS> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
@@ -302,7 +303,7 @@ impl WorkItem<1> for Host {
     }
 }
 
-impl WorkItem<4> for Host {
+impl WorkItem<KEEPALIVE> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {

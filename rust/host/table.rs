@@ -16,7 +16,7 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::Host;
+use super::{Host, SWEEP};
 use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
 use crate::kern::lockdep::{self, HandMade};
@@ -144,7 +144,7 @@ impl Table {
         let mut grant = loop {
             match self.table.lock().grant(id) {
                 Ok(grant) => break grant,
-                Err(Denied::Unknown | Denied::Idle) => return None,
+                Err(Denied::Unknown) => return None,
                 Err(Denied::Locked | Denied::Crowded) => {}
             }
             cpu_relax();
@@ -191,11 +191,11 @@ impl Table {
         self.table.lock().len()
     }
 
-    /// Looks at the next [`SWEEP`] hot slots; who was parked is in the first places of what is returned.
-    fn sweep(&self) -> [ChanId; SWEEP] {
-        let mut parked = [ChanId::default(); SWEEP];
+    /// Looks at the next [`SWEEP_SLOTS`] hot slots; who was parked is in the first places of what is returned.
+    fn sweep(&self) -> [ChanId; SWEEP_SLOTS] {
+        let mut parked = [ChanId::default(); SWEEP_SLOTS];
         let mut places = parked.iter_mut();
-        self.table.lock().sweep(SWEEP as u32, |id, _| {
+        self.table.lock().sweep(SWEEP_SLOTS as u32, |id, _| {
             if let Some(place) = places.next() {
                 *place = id;
             }
@@ -208,24 +208,24 @@ impl Table {
 const LOOK: u32 = 256;
 
 /// Slots that the sweep looks at in one go, so that nobody waits long for the lock.
-const SWEEP: usize = 32;
+const SWEEP_SLOTS: usize = 32;
 
 impl Host {
     /// There are channels, so that there may be some to park.
     pub(super) fn watch_table(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(params::TABLE_SWEEP_MS.get());
         let queue = &self.queue;
-        let _ = queue.enqueue_delayed::<Arc<Host>, 5>(self.clone(), delay);
+        let _ = queue.enqueue_delayed::<Arc<Host>, SWEEP>(self.clone(), delay);
     }
 
     /// Parks the channels that nothing has happened to since the last time, and asks for the windows that they
     /// have leased.
     fn sweep_table(self: &Arc<Self>) {
-        for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP) {
+        for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP_SLOTS) {
             let parked = self.table.sweep();
             for id in parked.into_iter().take_while(|id| id.q != 0) {
                 if let Some(sock) = self.table.owner(id) {
-                    Sock::on_parked(&sock);
+                    sock.on_parked();
                 }
             }
         }
@@ -235,7 +235,7 @@ impl Host {
     }
 }
 
-impl WorkItem<5> for Host {
+impl WorkItem<SWEEP> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {

@@ -80,12 +80,6 @@ impl Device {
         DeviceName(out)
     }
 
-    /// A number that no other device has while this one is registered.
-    pub(crate) fn index(&self) -> u32 {
-        // SAFETY: By the type invariants the device is valid; its index is constant.
-        unsafe { (*self.as_ptr()).index }
-    }
-
     /// The number of completion vectors, at least one.
     pub(crate) fn num_comp_vectors(&self) -> u32 {
         // SAFETY: By the type invariants the device is valid; the field is constant.
@@ -112,12 +106,6 @@ impl Device {
         self.uses_virt_dma()
     }
 
-    /// Whether the device speaks iWARP: no WRITE with immediate, CM by TCP.
-    pub(crate) fn is_iwarp(&self) -> bool {
-        // SAFETY: By the type invariants the device is valid, and port 1 exists on every device.
-        unsafe { bindings::rdma_cap_iw_cm(self.as_ptr(), 1) }
-    }
-
     /// What the device's first port sends at best, in bytes a microsecond; 0 if it does not say. Sleeps.
     pub(crate) fn rate(&self) -> u32 {
         let mut attr = bindings::ib_port_attr::default();
@@ -140,19 +128,13 @@ impl Device {
             v.try_into().unwrap_or(0)
         }
         Attrs {
-            max_qp: n(a.max_qp),
             max_qp_wr: n(a.max_qp_wr),
             max_send_sge: n(a.max_send_sge),
-            max_recv_sge: n(a.max_recv_sge),
-            max_cq: n(a.max_cq),
             max_cqe: n(a.max_cqe),
-            max_mr: n(a.max_mr),
-            max_pd: n(a.max_pd),
             max_srq: n(a.max_srq),
             max_srq_wr: n(a.max_srq_wr),
             max_srq_sge: n(a.max_srq_sge),
             max_fast_reg_pages: a.max_fast_reg_page_list_len,
-            max_rd_atomic: n(a.max_qp_rd_atom),
             page_size_cap: a.page_size_cap,
             fast_registration: a.device_cap_flags
                 & (bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64)
@@ -231,22 +213,12 @@ impl fmt::Display for DeviceName {
 /// What a device can do, see `struct ib_device_attr`.
 #[derive(Clone, Copy)]
 pub(crate) struct Attrs {
-    /// Queue pairs.
-    pub(crate) max_qp: u32,
     /// Work requests in one queue.
     pub(crate) max_qp_wr: u32,
     /// Scatter/gather elements of one send.
     pub(crate) max_send_sge: u32,
-    /// Scatter/gather elements of one receive.
-    pub(crate) max_recv_sge: u32,
-    /// Completion queues.
-    pub(crate) max_cq: u32,
     /// Entries of one completion queue.
     pub(crate) max_cqe: u32,
-    /// Memory regions.
-    pub(crate) max_mr: u32,
-    /// Protection domains.
-    pub(crate) max_pd: u32,
     /// Shared receive queues.
     pub(crate) max_srq: u32,
     /// Work requests in one shared receive queue.
@@ -255,8 +227,6 @@ pub(crate) struct Attrs {
     pub(crate) max_srq_sge: u32,
     /// Pages of one fast-registered region.
     pub(crate) max_fast_reg_pages: u32,
-    /// Outstanding RDMA READs and atomics of a queue pair.
-    pub(crate) max_rd_atomic: u32,
     /// Bit n: a region can be made of pages of 2^n bytes.
     pub(crate) page_size_cap: u64,
     /// REG_MR and LOCAL_INV work requests are there.

@@ -56,6 +56,7 @@ impl Work {
     pub const C: Self = Self(8);
 
     /// Whether all bits of `other` are set.
+    #[cfg(not(MODULE))]
     pub fn has(self, other: Self) -> bool {
         self & other == other
     }
@@ -190,6 +191,7 @@ pub enum Denied {
     /// There is none of that number and generation.
     Unknown,
     /// It has no such work.
+    #[cfg(not(MODULE))]
     Idle,
     /// Somebody has it. Ask again.
     Locked,
@@ -207,11 +209,13 @@ pub struct Grant<B> {
 
 impl<B> Grant<B> {
     /// Which.
+    #[cfg(not(MODULE))]
     pub fn id(&self) -> ChanId {
         self.id
     }
 
     /// Its registers.
+    #[cfg(not(MODULE))]
     pub fn regs(&self) -> &B {
         &self.cell
     }
@@ -309,6 +313,7 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -388,12 +393,14 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// The work bits of entry `id`, as they were last written back.
+    #[cfg(not(MODULE))]
     pub fn work(&self, id: ChanId) -> Work {
         let home = self.home(id.q).and_then(|home| home.of(id));
         home.map_or(Work::NONE, |home| home.work)
     }
 
     /// The first entry whose number is at least `q`: its number, and whose it is.
+    #[cfg(not(MODULE))]
     pub fn next_from(&self, q: u32) -> Option<(u32, &S::Owner)> {
         let (at, owner) = self.look_from(q, u32::MAX)?;
         owner.map(|owner| (at, owner))
@@ -440,6 +447,7 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// Asks for entry `id` if it has all of `work`.
+    #[cfg(not(MODULE))]
     pub fn grant_for(&mut self, id: ChanId, work: Work) -> Result<Grant<S::Cell>, Denied> {
         if self.owner(id).is_some() && !self.work(id).has(work) {
             return Err(Denied::Idle);

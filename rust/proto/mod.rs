@@ -4,7 +4,8 @@
 //!
 //! Pure logic. No kernel crate, no allocation of its own (storage is passed in), no clock, no
 //! I/O, no unsafe. The module compiles these files as they are, and Cargo compiles them on the
-//! host for unit tests, property tests and the simulation. Numbers that come from a peer or a
+//! host for unit tests, property tests and the simulation. What only these ask for is left out of the
+//! module (`cfg(not(MODULE))`). Numbers that come from a peer or a
 //! program are untrusted: all arithmetic on them is checked or wraps by name.
 
 #![forbid(unsafe_code)]

@@ -202,6 +202,7 @@ impl<T: 'static, S: DerefMut<Target = [Seat<T>]>> Roster<S> {
     }
 
     /// All channels.
+    #[cfg(not(MODULE))]
     pub fn iter(&self) -> impl Iterator<Item = (ChanId, &T)> {
         let taken = self.seats.iter().filter_map(|seat| seat.taken.as_ref());
         taken.map(|(id, value)| (*id, value))

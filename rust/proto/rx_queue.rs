@@ -246,6 +246,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     /// Whether the queue holds no segment.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

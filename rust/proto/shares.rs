@@ -99,17 +99,20 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
     }
 
     /// What the user and the namespace of `holder` have now.
+    #[cfg(not(MODULE))]
     pub fn has(&self, holder: Holder) -> (u32, u32) {
         let of = |key: Option<Key>| key.map_or(0, |key| self.of(key));
         (of(holder.user.map(Key::User)), of(holder.net.map(Key::Net)))
     }
 
     /// Counts that are kept.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether nobody has any.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -89,11 +89,6 @@ impl Type {
             _ => return None,
         })
     }
-
-    /// Whether the message concerns the link and no channel.
-    pub fn is_link(self) -> bool {
-        matches!(self, Self::LinkCredit | Self::Heartbeat)
-    }
 }
 
 /// `arg0` of a Heartbeat that wants another one as its answer.

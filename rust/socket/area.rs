@@ -45,35 +45,35 @@ struct Target<'a> {
 
 impl Sock {
     /// mmap() at [`AREA_OFFSET`]: EINVAL, EACCES or ENOMEM.
-    pub(super) fn map_area(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
-        let area = this.inner.lock().area.clone();
+    pub(super) fn map_area(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        let area = self.inner.lock().area.clone();
         let area = match area {
             Some(area) => area,
             None => {
                 let made = Area::new()?;
                 // Another thread may have been quicker.
-                this.inner.lock().area.get_or_insert(made).clone()
+                self.inner.lock().area.get_or_insert(made).clone()
             }
         };
         vma.map_area(area)
     }
 
     /// ZRS_IOC_RECV_MAP. See the UAPI. Sleeps.
-    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize, nonblock: bool) -> Result<i32> {
+    pub(super) fn recv_map_user(self: &Arc<Self>, arg: usize, nonblock: bool) -> Result<i32> {
         let user = || UserSlice::new(UserPtr::from_addr(arg), size_of::<uapi::zrs_ioc_recv_map>());
         let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
         // Nothing is taken if the answer cannot be told.
         user().writer().write(&call)?;
         let want = usize::try_from(call.len).unwrap_or(usize::MAX);
-        let result = Sock::recv_map(this, &mut call, nonblock);
-        this.tell_received(want, &result.map(|()| call.len as usize), Way::Map);
+        let result = self.recv_map(&mut call, nonblock);
+        self.tell_received(want, &result.map(|()| call.len as usize), Way::Map);
         result?;
         // If it cannot any more, what was taken is not lost: the call returns it as well.
         let _ = user().writer().write(&call);
         Ok(i32::try_from(call.len).unwrap_or(i32::MAX))
     }
 
-    fn recv_map(this: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map, nonblock: bool) -> Result {
+    fn recv_map(self: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map, nonblock: bool) -> Result {
         const FLAGS: u32 = uapi::ZRS_RECV_MAP_DONTWAIT | uapi::ZRS_RECV_MAP_SHIFT;
         let reserved = call.reserved0 != 0 || call.reserved != [0; 2];
         if reserved || call.flags & !FLAGS != 0 || call.len == 0 {
@@ -81,7 +81,7 @@ impl Sock {
         }
         let addr = usize::try_from(call.addr).map_err(|_| EFAULT)?;
         let (area, has_ring, sk) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.area.clone(), inner.ring.is_some(), inner.sk.clone())
         };
         if has_ring {
@@ -97,8 +97,8 @@ impl Sock {
         let timeout = timeout.ok_or(ENOTCONN)?;
         // What the program had there is done with.
         area.take_back(addr..addr + want)?;
-        if this.reap() {
-            Sock::talk(this);
+        if self.reap() {
+            self.talk();
         }
         let mut target = Target {
             area: &area,
@@ -106,7 +106,7 @@ impl Sock {
             lends: false,
         };
         let mut copied = 0;
-        let mut recv = Receive::new(this, timeout, 1, want);
+        let mut recv = Receive::new(self, timeout, 1, want);
         while let Some(mut piece) = recv.next()? {
             if recv.got() == 0 && call.flags & uapi::ZRS_RECV_MAP_SHIFT != 0 {
                 let by = Some(shift(addr, &piece)).filter(|by| *by < want);
@@ -114,15 +114,15 @@ impl Sock {
                 target.addr += by;
                 recv.limit(want - by, &mut piece);
             }
-            match this.deliver(&mut target, recv.got(), &piece) {
+            match self.deliver(&mut target, recv.got(), &piece) {
                 Ok((0, _)) => {
                     recv.consume(piece, 0, 0);
                     break;
                 }
                 Ok((n, lent)) => {
-                    this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                    self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                     if lent == 0 {
-                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                         copied += n;
                     }
                     recv.consume(piece, n, lent);

@@ -21,17 +21,17 @@ use crate::stats::STATS;
 pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
 
 impl Sock {
-    pub(super) fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
+    pub(super) fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
         let (read, write) = (how.read(), how.write());
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             match inner.phase {
                 Phase::Connected => {}
                 Phase::Listening { .. } => {
                     drop(inner);
                     if read {
-                        let _config = this.config.lock();
-                        Sock::stop_listening(this);
+                        let _config = self.config.lock();
+                        self.stop_listening();
                     }
                     return Ok(());
                 }
@@ -52,28 +52,28 @@ impl Sock {
             }
         }
         if write {
-            Sock::flush(this);
+            self.flush();
         }
-        Sock::kick(this);
-        this.wake_state();
+        self.kick();
+        self.wake_state();
         Ok(())
     }
 
     /// The last descriptor is closed. May sleep.
-    pub(super) fn close(this: &Arc<Self>) {
-        Sock::stop_listening(this);
+    pub(super) fn close(self: &Arc<Self>) {
+        self.stop_listening();
         // What the program has given back is not unread.
-        this.reap();
-        let linger = this.linger();
+        self.reap();
+        let linger = self.linger();
         let (sk, ring, lender, broken) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             // What was lent is read.
             let unread = inner.rx.bytes();
             trace::close(|| {
-                let sent = this.counters.tx_bytes.get();
-                (inner.ends(), sent, this.counters.rx_bytes.get(), unread)
+                let sent = self.counters.tx_bytes.get();
+                (inner.ends(), sent, self.counters.rx_bytes.get(), unread)
             });
             let was = inner.state_was();
             let broken = unread > 0 || matches!(linger, Linger::Abort);
@@ -81,26 +81,26 @@ impl Sock {
             inner.tell_state(was);
             (inner.sk.take(), inner.ring.take(), inner.lender, broken)
         };
-        this.discard_received();
+        self.discard_received();
         if lender {
-            this.host.forget_lender(this);
+            self.host.forget_lender(self);
         }
         drop(ring);
         // If the link has no room for it, the end of the stream waits for that.
-        Sock::flush(this);
-        Sock::kick(this);
+        self.flush();
+        self.kick();
         // What is under way may hold the socket.
-        let quiet = this.inner.lock().quiet_message();
+        let quiet = self.inner.lock().quiet_message();
         Sock::ask_done(quiet);
-        Sock::settle(this);
-        this.watch_orphan();
+        self.settle();
+        self.watch_orphan();
         if !broken {
-            this.wait_linger(linger);
+            self.wait_linger(linger);
         }
-        this.unbind();
+        self.unbind();
         if sk.is_some() {
             STATS.sockets.sub(1);
-            this.host.socket_closed(&this.net);
+            self.host.socket_closed(&self.net);
         }
         // Last: this may free the module's last reference but one.
         drop(sk);

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{ports, report_failure, Sock};
-use crate::host::{Chan, Host};
+use crate::host::Chan;
 use crate::kern::errno::{
     EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN, ENETUNREACH,
 };
@@ -29,15 +29,15 @@ impl Sock {
     /// bind(): EINVAL when bound or connected, or an address that cannot be meant, EADDRINUSE, EADDRNOTAVAIL (not an
     /// address of this host), ENODEV (a link-local address on an interface that there is not), EACCES (a
     /// privileged port). Sleeps.
-    pub(super) fn bind(this: &Arc<Self>, mut addr: Addr) -> Result {
-        let _config = this.config.lock();
+    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr) -> Result {
+        let _config = self.config.lock();
         {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             if inner.binding.is_some() || !matches!(inner.phase, Phase::Fresh) {
                 return Err(EINVAL);
             }
         }
-        let sk = this.sk().ok_or(EINVAL)?;
+        let sk = self.sk().ok_or(EINVAL)?;
         if addr.port != 0 && !sk.may_bind_port(addr.port) {
             return Err(EACCES);
         }
@@ -45,23 +45,23 @@ impl Sock {
             addr.ip = on_interface(addr.ip, sk.bound_dev_if())?;
         }
         match addr.ip.v4() {
-            Some(_) if this.v6 && sk.is_v6only() => return Err(EINVAL),
+            Some(_) if self.v6 && sk.is_v6only() => return Err(EINVAL),
             None if addr.ip.is_for_many() => return Err(EINVAL),
             _ if addr.ip.is_any() => {}
-            Some(v4) if this.net.is_local(v4) => {}
-            None if this.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
+            Some(v4) if self.net.is_local(v4) => {}
+            None if self.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
             _ => return Err(EADDRNOTAVAIL),
         }
         if addr.port == 0 && sk.bind_address_no_port() {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             inner.bound_ip = Some(addr.ip);
             inner.local = addr;
             sk.set_local(addr.into());
         } else {
-            this.bind_port(addr)?;
-            this.inner.lock().bound_ip = None;
+            self.bind_port(addr)?;
+            self.inner.lock().bound_ip = None;
         }
-        if this.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
+        if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
             // As TCP has it.
             sk.set_v6only(true);
         }
@@ -143,15 +143,15 @@ impl Sock {
     }
 
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
-    pub(super) fn connect(this: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
+    pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
         {
-            let _config = this.config.lock();
+            let _config = self.config.lock();
             let (phase, untold) = {
-                let inner = this.inner.lock();
+                let inner = self.inner.lock();
                 (inner.phase, inner.untold)
             };
             match phase {
-                Phase::Fresh => Sock::begin_attempt(this, addr)?,
+                Phase::Fresh => self.begin_attempt(addr)?,
                 Phase::Connecting if nonblock => return Err(EALREADY),
                 Phase::Connecting => {}
                 // The call that asked for it was interrupted, perhaps to be restarted, or did not wait.
@@ -160,14 +160,14 @@ impl Sock {
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN),
                 Phase::Failed => {
                     // The error of the attempt, once; then a new attempt may be made.
-                    this.take_error()?;
-                    Sock::forget_attempt(this);
-                    Sock::begin_attempt(this, addr)?;
+                    self.take_error()?;
+                    self.forget_attempt();
+                    self.begin_attempt(addr)?;
                 }
             }
         }
         if nonblock {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             return match inner.phase {
                 Phase::Connected => {
                     inner.untold = false;
@@ -176,20 +176,20 @@ impl Sock {
                 _ => Err(EINPROGRESS),
             };
         }
-        let mut timeout = this.sk().and_then(|sk| sk.sndtimeo(false));
-        let done = this.await_link(WaitMode::Interruptible, &mut timeout, || {
-            let inner = this.inner.lock();
+        let mut timeout = self.sk().and_then(|sk| sk.sndtimeo(false));
+        let done = self.await_link(WaitMode::Interruptible, &mut timeout, || {
+            let inner = self.inner.lock();
             (!matches!(inner.phase, Phase::Connecting)).then_some(inner.phase)
         });
         match done {
             Ok(Phase::Connected) => {
-                this.inner.lock().untold = false;
+                self.inner.lock().untold = false;
                 Ok(())
             }
             Ok(_) => {
-                let error = this.take_error();
-                let _config = this.config.lock();
-                Sock::forget_attempt(this);
+                let error = self.take_error();
+                let _config = self.config.lock();
+                self.forget_attempt();
                 Err(error.err().unwrap_or(ECONNREFUSED))
             }
             Err(WaitError::TimedOut) => Err(EINPROGRESS),
@@ -198,50 +198,50 @@ impl Sock {
     }
 
     /// After a failed attempt the socket is as it was before it. Under `config`.
-    fn forget_attempt(this: &Arc<Self>) {
+    fn forget_attempt(self: &Arc<Self>) {
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Failed) {
                 return;
             }
             let was = inner.state_was();
-            inner.phase = Phase::Fresh;
+            inner.set_phase(Phase::Fresh);
             inner.tell_state(was);
             inner.reported = false;
             inner.retries = 0;
             inner.stale_tries = 0;
             inner.small_promise = None;
         }
-        this.leave_connection();
+        self.leave_connection();
     }
 
     /// Starts an attempt. What fails at once is told here, and leaves nothing for SO_ERROR.
-    fn begin_attempt(this: &Arc<Self>, addr: Addr) -> Result {
-        let started = Sock::start_connect(this, addr);
-        if started.is_err() && matches!(this.inner.lock().phase, Phase::Failed) {
-            let _ = this.take_error();
-            Sock::forget_attempt(this);
+    fn begin_attempt(self: &Arc<Self>, addr: Addr) -> Result {
+        let started = self.start_connect(addr);
+        if started.is_err() && matches!(self.inner.lock().phase, Phase::Failed) {
+            let _ = self.take_error();
+            self.forget_attempt();
         }
         started
     }
 
-    fn start_connect(this: &Arc<Self>, mut addr: Addr) -> Result {
-        addr.ip = this.reachable(addr.ip)?;
+    fn start_connect(self: &Arc<Self>, mut addr: Addr) -> Result {
+        addr.ip = self.reachable(addr.ip)?;
         if addr.port == 0 {
             return Err(ECONNREFUSED);
         }
-        let sk = this.sk().ok_or(EINVAL)?;
-        let local = this.inner.lock().local.ip;
+        let sk = self.sk().ok_or(EINVAL)?;
+        let local = self.inner.lock().local.ip;
         if !sk.device_allows(Addr::new(local, 0).into(), addr.into()) {
             return Err(ENETUNREACH);
         }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
-        Sock::settle(this);
-        this.take_connection(addr)?;
+        self.settle();
+        self.take_connection(addr)?;
         let limits = Sock::limits_of(&sk);
         let answer_ms = params::CONNECT_TIMEOUT_MS.get();
         let promise = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             inner.remote = addr;
             inner.untold = true;
             inner.attempt = inner.attempt.wrapping_add(1);
@@ -251,9 +251,9 @@ impl Sock {
             (before != limits).then(|| inner.small_promise.take())
         };
         drop(promise);
-        let opened = Sock::open_channel(this, None);
-        if opened.is_err() && matches!(this.inner.lock().phase, Phase::Fresh) {
-            this.leave_connection();
+        let opened = self.open_channel(None);
+        if opened.is_err() && matches!(self.inner.lock().phase, Phase::Fresh) {
+            self.leave_connection();
         }
         opened
     }
@@ -293,21 +293,21 @@ impl Sock {
 
     /// Makes the channel and asks for it to be opened on a link to `remote`; `again`: as another try of
     /// this one of the program's connects.
-    fn open_channel(this: &Arc<Self>, again: Option<u32>) -> Result {
+    fn open_channel(self: &Arc<Self>, again: Option<u32>) -> Result {
         let (local, remote, attempt) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
-        this.promise_small()?;
-        let limits = this.inner.lock().limits;
-        let chan = Chan::submit(&this.host, this, |id| {
+        self.promise_small()?;
+        let limits = self.inner.lock().limits;
+        let chan = Chan::submit(&self.host, self, |id| {
             Channel::connect(id, local.port, remote.port, limits)
         })?;
         let id = chan.id().unwrap_or_default();
         let bind_to = (!local.ip.is_any()).then_some(local.ip);
-        let link = Host::link_to(&this.host, &this.net, bind_to, remote.ip)?;
+        let link = self.host.link_to(&self.net, bind_to, remote.ip)?;
         let released = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);
             if inner.released || given_up || inner.attempt != attempt {
                 true
@@ -316,7 +316,7 @@ impl Sock {
                 let was = inner.state_was();
                 inner.chan = chan;
                 inner.queued = false;
-                inner.phase = Phase::Connecting;
+                inner.set_phase(Phase::Connecting);
                 inner.tell_state(was);
                 inner.reported = false;
                 inner.tx_done = 0;
@@ -334,29 +334,29 @@ impl Sock {
             // Closed, or given up, while it was being connected anew.
             return Ok(());
         }
-        let place = match link.attach(this, id) {
+        let place = match link.attach(self, id) {
             Ok(place) => place,
             Err(e) => {
-                Sock::fail_attempt(this, attempt, Failure::NoResources);
+                self.fail_attempt(attempt, Failure::NoResources);
                 return Err(e);
             }
         };
-        if this.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
+        if self.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
             // It failed, or its time ran out, before it was on the link.
             if let Some(place) = place {
                 link.detach(place);
             }
             return Ok(());
         }
-        this.host.watch_deadline(this);
-        link.kick(this);
-        this.keep_alive();
+        self.host.watch_deadline(self);
+        link.kick(self);
+        self.keep_alive();
         Ok(())
     }
 
-    fn fail_attempt(this: &Arc<Self>, attempt: u32, why: Failure) {
+    fn fail_attempt(self: &Arc<Self>, attempt: u32, why: Failure) {
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.attempt != attempt {
                 return;
             }
@@ -365,8 +365,8 @@ impl Sock {
             report_failure(&mut inner);
             inner.tell_state(was);
         }
-        Sock::settle(this);
-        this.wake_state();
+        self.settle();
+        self.wake_state();
     }
 
     /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
@@ -374,12 +374,12 @@ impl Sock {
     /// the backlog full is tried again when it is time, what has been held back for long is sent, and a peer that keeps an
     /// open connection waiting for longer than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
     /// watch it any more. Sleeps.
-    pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
-        Sock::check_patience(this, id, now);
-        Sock::check_cork(this, now);
+    pub(crate) fn check_deadline(self: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        self.check_patience(id, now);
+        self.check_cork(now);
         let next;
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.chan.id() != Some(id) {
                 return None;
             }
@@ -398,7 +398,7 @@ impl Sock {
             if !over || gave_up {
                 drop(inner);
                 if again || gave_up {
-                    Sock::kick(this);
+                    self.kick();
                 }
                 return next;
             }
@@ -427,16 +427,16 @@ impl Sock {
             report_failure(&mut inner);
             inner.tell_state(was);
         }
-        Sock::settle(this);
-        this.wake_state();
+        self.settle();
+        self.wake_state();
         next
     }
 
     /// The link is down, for the reason `why`. `chance`: whether a connect may be tried again on a new one.
     /// Sleeps.
-    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, chance: Chance) {
+    pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, chance: Chance) {
         let (again, attempt) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
                 // The channel is not on that link any more.
                 return;
@@ -456,7 +456,7 @@ impl Sock {
             // Of a peer that does not answer any more hears who has asked for it; others find their connection
             // broken, as by anything else.
             let why = match why {
-                Failure::TimedOut if !opening && !this.has_time_limit(inner) => Failure::LinkLost,
+                Failure::TimedOut if !opening && !self.has_time_limit(inner) => Failure::LinkLost,
                 why => why,
             };
             let was = inner.state_was();
@@ -469,20 +469,20 @@ impl Sock {
             inner.tell_state(was);
             (again, inner.attempt)
         };
-        this.wait.wake_all();
-        Sock::settle(this);
+        self.wait.wake_all();
+        self.settle();
         if again {
-            if Sock::open_channel(this, Some(attempt)).is_err() {
-                Sock::fail_attempt(this, attempt, Failure::NoResources);
+            if self.open_channel(Some(attempt)).is_err() {
+                self.fail_attempt(attempt, Failure::NoResources);
             }
             return;
         }
-        this.wake_state();
+        self.wake_state();
     }
 
     /// The channel that connect() asked for is open. Called under `inner`.
     pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ip) {
-        inner.phase = Phase::Connected;
+        inner.set_phase(Phase::Connected);
         inner.deadline = None;
         inner.local.ip = local_ip;
         if let Some(sk) = &inner.sk {

@@ -100,7 +100,7 @@ impl Sock {
     /// Takes the rest of a call, at most a small message, to what is held back, or holds it back as the first; and
     /// sends all of it if it is full or no more is to come.
     pub(super) fn send_corked(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: Style,
         timeout: &mut Timeout,
@@ -112,8 +112,8 @@ impl Sock {
             return Joined::Piece(Piece::none(Err(e)));
         }
         let mut told = false;
-        let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            Sock::begin_corked(this, want, more, style, &mut told)
+        let found = self.await_link(WaitMode::Interruptible, timeout, || {
+            self.begin_corked(want, more, style, &mut told)
         });
         let turn = match found {
             Ok(Ok(Some(turn))) => turn,
@@ -122,12 +122,12 @@ impl Sock {
             Err(e) => return Joined::Piece(Piece::none(Err(e.to_errno(*timeout)))),
         };
         // The turn is ours, and with it the bytes.
-        let mut bytes = mem::take(&mut this.inner.lock().cork.bytes);
+        let mut bytes = mem::take(&mut self.inner.lock().cork.bytes);
         let copied = pin::copy_present(msg.iter(), &mut bytes, want as usize, CHARGED);
         let n = copied.unwrap_or(0);
         let room;
         let joined = {
-            let inner = &mut *this.inner.lock();
+            let inner = &mut *self.inner.lock();
             let less = want.saturating_sub(n as u32);
             let all = inner.chan.with(|c| c.uncork(less)).unwrap_or(0);
             room = less > 0 && mem::take(&mut inner.wants_room);
@@ -148,26 +148,26 @@ impl Sock {
         drop(turn);
         drop(bytes);
         if room {
-            this.wake_write();
+            self.wake_write();
         }
         let Some((waits, first)) = joined else {
             // The end of the stream may have waited for it.
-            Sock::kick(this);
+            self.kick();
             return match (copied, n) {
                 // Without memory each call is a message.
                 (Err(_), _) => Joined::No,
                 (Ok(_), 0) => Joined::Piece(Piece::none(not_present())),
                 // The channel has ended.
-                _ => Joined::Piece(Piece::none(this.sendable(style.some))),
+                _ => Joined::Piece(Piece::none(self.sendable(style.some))),
             };
         };
         if n > 0 {
-            this.counters.tx_bytes.add(&STATS.tx_bytes, n);
-            this.counters.tx_copied.add(&STATS.tx_copied, n);
+            self.counters.tx_bytes.add(&STATS.tx_bytes, n);
+            self.counters.tx_copied.add(&STATS.tx_copied, n);
         }
-        let waits = waits || !Sock::flush(this);
+        let waits = waits || !self.flush();
         if waits && first {
-            this.host.watch_deadline(this);
+            self.host.watch_deadline(self);
         }
         match (copied, n) {
             (Err(_), _) => Joined::No,
@@ -182,14 +182,14 @@ impl Sock {
     /// Looks whether `want` bytes can be held back, and takes their room and the turn to send for that; `None` inside:
     /// there is nothing for them to join, or to wait for.
     fn begin_corked<'a>(
-        this: &'a Arc<Self>,
+        self: &'a Arc<Self>,
         want: u32,
         more: bool,
         style: Style,
         told: &mut bool,
     ) -> Option<Result<Option<Turn<'a>>>> {
         loop {
-            let mut guard = this.inner.lock();
+            let mut guard = self.inner.lock();
             let inner = &mut *guard;
             if matches!(inner.phase, Phase::Connecting) {
                 return None;
@@ -211,7 +211,7 @@ impl Sock {
             }
             if buffer && inner.chan.with(|c| c.cork(want)).unwrap_or(false) {
                 take_turn(&mut inner.tx_turn);
-                return Some(Ok(Some(Turn(this))));
+                return Some(Ok(Some(Turn(self))));
             }
             if before == 0 {
                 inner.wants_room |= !room;
@@ -219,13 +219,13 @@ impl Sock {
                 drop(guard);
                 Sock::ask_done(quiet);
                 let what = if room { Stall::Buffer } else { Stall::Channel };
-                this.stalled(want, what, told);
+                self.stalled(want, what, told);
                 return None;
             }
             drop(guard);
             // What is there makes room for it.
-            if !Sock::flush(this) {
-                this.stalled(want, Stall::Link, told);
+            if !self.flush() {
+                self.stalled(want, Stall::Link, told);
                 return None;
             }
         }
@@ -233,9 +233,9 @@ impl Sock {
 
     /// Sends what is held back, if anything is. False: the link has no room, or a call is about to send; then it is
     /// sent as soon as that is over. Takes the link's lock and the socket's; does not sleep.
-    pub(crate) fn flush(this: &Arc<Self>) -> bool {
+    pub(crate) fn flush(self: &Arc<Self>) -> bool {
         loop {
-            let (link, place, bytes) = match this.begin_flush() {
+            let (link, place, bytes) = match self.begin_flush() {
                 Flush::Done(lost) => {
                     drop(lost);
                     return true;
@@ -244,39 +244,39 @@ impl Sock {
                 Flush::Go(link, place, bytes) => (link, place, bytes),
             };
             let n = bytes.len() as u32;
-            let reserved = Link::reserve(&link, this, place, Line::Small, n, false);
+            let reserved = link.reserve(self, place, Line::Small, n, false);
             let sent = reserved.is_some_and(|(reservation, _)| {
                 let put = reservation.put(&bytes);
                 let plan = Plan::Corked(n);
-                put.is_ok() && reservation.post(this, plan, Payload::Copied).is_ok()
+                put.is_ok() && reservation.post(self, plan, Payload::Copied).is_ok()
             });
             if sent {
                 let (wanted, talks) = {
-                    let inner = &mut *this.inner.lock();
+                    let inner = &mut *self.inner.lock();
                     inner.cork.until = None;
-                    this.late.store(false, Relaxed);
+                    self.late.store(false, Relaxed);
                     (inner.end_turn(), inner.chan.talks())
                 };
                 if wanted {
-                    this.wake_write();
+                    self.wake_write();
                 }
                 if talks {
                     // The end of the stream has waited for it.
-                    link.kick(this);
+                    link.kick(self);
                 }
                 return true;
             }
             let wanted = {
-                let inner = &mut *this.inner.lock();
+                let inner = &mut *self.inner.lock();
                 inner.cork.bytes = bytes;
                 inner.tx_turn = false;
                 mem::take(&mut inner.turn_wanted)
             };
             if wanted {
-                this.wait.wake_all();
+                self.wait.wake_all();
             }
             // Who waits for the turn to send finds no room either; it is woken when this has been sent.
-            if this.is_starved(Line::Small) {
+            if self.is_starved(Line::Small) {
                 return false;
             }
             // The room came just now, and whoever was to send found the turn taken; or the channel has ended.
@@ -302,9 +302,9 @@ impl Sock {
     }
 
     /// As [`Self::flush`], for whoever has made room: if that is what it waits for.
-    pub(crate) fn flush_late(this: &Arc<Self>) {
-        if this.is_late() {
-            Sock::flush(this);
+    pub(crate) fn flush_late(self: &Arc<Self>) {
+        if self.is_late() {
+            self.flush();
         }
     }
 
@@ -314,9 +314,9 @@ impl Sock {
     }
 
     /// Sends what has been held back for long enough at `now`.
-    pub(super) fn check_cork(this: &Arc<Self>, now: u64) {
+    pub(super) fn check_cork(self: &Arc<Self>, now: u64) {
         let over = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let over = inner.cork.until.is_some_and(|until| until <= now);
             if over {
                 // Should there be no room now, it is looked at again.
@@ -325,7 +325,7 @@ impl Sock {
             over
         };
         if over {
-            Sock::flush(this);
+            self.flush();
         }
     }
 }

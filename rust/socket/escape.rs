@@ -75,13 +75,13 @@ impl Sock {
         let owner = Host::get().and_then(|host| host.table.owner(id));
         let Some(sock) = owner else { return false };
         // What is in blocks does not wait for a window that nothing can be moved out of.
-        Sock::escape_one(&sock, before, true) || Sock::escape_one(&sock, before, false)
+        sock.escape_one(before, true) || sock.escape_one(before, false)
     }
 
     /// As [`Self::escape`]; with `window` false, nothing from the window.
-    fn escape_one(this: &Arc<Self>, before: u64, window: bool) -> bool {
+    fn escape_one(self: &Arc<Self>, before: u64, window: bool) -> bool {
         let (what, window) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let block = |held: &Held| matches!(held, Held::Block(_));
             match inner.rx.next_to_move(&inner.ring, before, window, block) {
@@ -90,21 +90,21 @@ impl Sock {
             }
         };
         let (Some(off), Some(window)) = (what.window_off, window) else {
-            return this.move_block(&what);
+            return self.move_block(&what);
         };
         let moved = match what.to_area {
-            true => this.move_to_area(&what, &window, off),
-            false => this.move_to_memory(&what, &window, off),
+            true => self.move_to_area(&what, &window, off),
+            false => self.move_to_memory(&what, &window, off),
         };
         if moved {
-            Sock::talk(this);
+            self.talk();
             window.emptied();
             let of = if what.to_area {
                 Moved::Ring
             } else {
                 Moved::Window
             };
-            this.tell_moved(what.len, Some(what.born), of);
+            self.tell_moved(what.len, Some(what.born), of);
         }
         moved
     }

@@ -53,9 +53,9 @@ impl Sock {
     /// When what the program was lent keeps the peer out of most of the window, or from sending small
     /// messages, the window is the program's: the peer gives it back, and may have another. Takes the
     /// link's and the socket's lock.
-    pub(super) fn let_go_of_lent(this: &Arc<Self>) {
+    pub(super) fn let_go_of_lent(self: &Arc<Self>) {
         let asked = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             if inner.rx.lent() == 0 {
                 return;
@@ -68,22 +68,22 @@ impl Sock {
             let stuck = spent.window >= most
                 || spent.segments >= limits.msgs / 2
                 || spent.small >= u64::from(limits.small / 2);
-            stuck && this.take_window_back(inner)
+            stuck && self.take_window_back(inner)
         };
         if asked {
-            Sock::kick(this);
-            this.host.watch_deadline(this);
+            self.kick();
+            self.host.watch_deadline(self);
         }
     }
 
     /// Takes what has come back. Returns whether there was something, and whether something is lent still,
     /// or is being lent now, or held in a ring that is crowded; if not, whoever needs it says so again.
-    pub(crate) fn look_for_lent(this: &Arc<Self>) -> (bool, bool) {
-        let came = this.reap();
+    pub(crate) fn look_for_lent(self: &Arc<Self>) -> (bool, bool) {
+        let came = self.reap();
         if came {
-            Sock::talk(this);
+            self.talk();
         }
-        let mut inner = this.inner.lock();
+        let mut inner = self.inner.lock();
         // Who has nothing to come needs no room.
         let goes_on = inner.chan.is_some_and(|c| !c.read_ended());
         let holds = goes_on && inner.ring.is_some() && inner.is_crowded();

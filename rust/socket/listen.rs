@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
 use super::{Inner, Sock};
-use crate::host::{Chan, Host};
+use crate::host::Chan;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
@@ -37,37 +37,37 @@ impl Inner {
 impl Sock {
     /// listen(): binds a port if none is bound, and takes connections from then on. A second
     /// call changes the backlog. EINVAL on a connected socket, EADDRINUSE where another one listens. Sleeps.
-    pub(super) fn listen(this: &Arc<Self>, backlog: usize) -> Result {
-        let _config = this.config.lock();
-        let phase = this.inner.lock().phase;
+    pub(super) fn listen(self: &Arc<Self>, backlog: usize) -> Result {
+        let _config = self.config.lock();
+        let phase = self.inner.lock().phase;
         match phase {
             Phase::Fresh => {}
-            Phase::Listening { .. } => return this.set_backlog(backlog),
+            Phase::Listening { .. } => return self.set_backlog(backlog),
             _ => return Err(EINVAL),
         }
-        this.set_backlog(backlog)?;
-        let addr = this.inner.lock().unbound(this.v6);
-        this.bind_port(addr)?;
+        self.set_backlog(backlog)?;
+        let addr = self.inner.lock().unbound(self.v6);
+        self.bind_port(addr)?;
         let (sk, mut binding) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (
                 inner.sk.clone().ok_or(EINVAL)?,
                 inner.binding.ok_or(EINVAL)?,
             )
         };
-        let mut started = this.host.ports.lock().listen(this, &mut binding, &sk);
+        let mut started = self.host.ports.lock().listen(self, &mut binding, &sk);
         if started.is_ok() {
             // Found already, but not listening yet.
-            started = Host::start_listening(&this.host, &this.net);
+            started = self.host.start_listening(&self.net);
             if started.is_err() {
-                this.host.ports.lock().unlisten(this, &mut binding);
+                self.host.ports.lock().unlisten(self, &mut binding);
             }
         }
-        let mut inner = this.inner.lock();
+        let mut inner = self.inner.lock();
         inner.binding = Some(binding);
         started?;
         let was = inner.state_was();
-        inner.phase = Phase::Listening { queued: false };
+        inner.set_phase(Phase::Listening { queued: false });
         inner.tell_state(was);
         sk.set_state(SkState::Listen);
         Ok(())
@@ -97,59 +97,59 @@ impl Sock {
     }
 
     /// Takes no more connections; those that wait are reset. Sleeps.
-    pub(super) fn stop_listening(this: &Arc<Self>) {
+    pub(super) fn stop_listening(self: &Arc<Self>) {
         let binding = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Listening { .. }) {
                 return;
             }
             let was = inner.state_was();
-            inner.phase = Phase::Fresh;
+            inner.set_phase(Phase::Fresh);
             inner.tell_state(was);
             inner.binding
         };
         if let Some(mut binding) = binding {
-            this.host.ports.lock().unlisten(this, &mut binding);
-            this.inner.lock().binding = Some(binding);
+            self.host.ports.lock().unlisten(self, &mut binding);
+            self.inner.lock().binding = Some(binding);
         }
-        Host::stop_listening(&this.host, &this.net);
-        let queue = core::mem::take(&mut this.inner.lock().queue);
+        self.host.stop_listening(&self.net);
+        let queue = core::mem::take(&mut self.inner.lock().queue);
         for child in queue {
-            Sock::close_child(&child);
+            child.close_child();
         }
-        this.wake_state();
+        self.wake_state();
     }
 
     /// A connection that nobody will ever accept.
-    fn close_child(child: &Arc<Self>) {
+    fn close_child(self: &Arc<Self>) {
         {
-            let mut inner = child.inner.lock();
+            let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             let was = inner.state_was();
             inner.chan.with(|c| c.shut(true));
             inner.tell_state(was);
         }
-        child.discard_received();
-        Sock::kick(child);
-        Sock::settle(child);
-        child.watch_orphan();
+        self.discard_received();
+        self.kick();
+        self.settle();
+        self.watch_orphan();
     }
 
     /// accept(): EINVAL when not listening, EAGAIN. `prepare` comes before a connection is taken:
     /// when it fails, the connection waits on. Sleeps.
     pub(super) fn accept(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         nonblock: bool,
         prepare: &mut dyn FnMut() -> Result,
     ) -> Result<Arc<Self>> {
-        let mut timeout = this.sk().and_then(|sk| sk.rcvtimeo(nonblock));
+        let mut timeout = self.sk().and_then(|sk| sk.rcvtimeo(nonblock));
         let mut prepared = false;
         loop {
-            let found = this
+            let found = self
                 .wait
                 .wait_in_line(WaitMode::Interruptible, &mut timeout, || {
-                    let mut inner = this.inner.lock();
+                    let mut inner = self.inner.lock();
                     if !matches!(inner.phase, Phase::Listening { .. }) {
                         return Some(Err(EINVAL));
                     }
@@ -165,20 +165,20 @@ impl Sock {
             match found.map_err(|e| e.to_errno(timeout))?? {
                 Some(child) => {
                     trace::accept(|| {
-                        let waiting = this.inner.lock().queue.len() as u32;
+                        let waiting = self.inner.lock().queue.len() as u32;
                         (child.ends(), waiting)
                     });
-                    if !this.inner.lock().queue.is_empty() {
+                    if !self.inner.lock().queue.is_empty() {
                         // This one may have been woken for the next one, too.
-                        this.wait.wake_one();
+                        self.wait.wake_one();
                     }
                     // Cannot fail: the listening socket is in the same namespace.
-                    let _ = this.host.socket_opened(&this.net);
+                    let _ = self.host.socket_opened(&self.net);
                     return Ok(child);
                 }
                 None => {
                     // Another one may do what this one cannot.
-                    prepare().inspect_err(|_| this.wait.wake_one())?;
+                    prepare().inspect_err(|_| self.wait.wake_one())?;
                     prepared = true;
                 }
             }
@@ -240,7 +240,7 @@ impl Sock {
             let mut inner = child.inner.lock();
             let was = inner.state_was();
             inner.chan = chan;
-            inner.phase = Phase::Connected;
+            inner.set_phase(Phase::Connected);
             inner.local = local;
             inner.remote = remote;
             inner.options = options;

@@ -75,9 +75,9 @@ impl Sock {
     }
 
     /// The peer of `link` does not answer. Ends the connection if SO_KEEPALIVE says so; until when it waits if not yet.
-    pub(crate) fn on_silence(this: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
+    pub(crate) fn on_silence(self: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
         let id = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
             if !ours || !inner.keeps_alive() {
                 return None;
@@ -89,38 +89,38 @@ impl Sock {
             inner.chan.id()
         };
         if let Some(id) = id {
-            Sock::run_out(this, id);
+            self.run_out(id);
         }
         None
     }
 
     /// The program sends from now on, until what is returned is dropped: with TCP_USER_TIMEOUT it is looked at
     /// whether the peer takes it, also after that. Sleeps.
-    pub(super) fn sending(this: &Arc<Self>) -> Option<Sending<'_>> {
-        let limit = this.user_timeout_ns()?;
+    pub(super) fn sending(self: &Arc<Self>) -> Option<Sending<'_>> {
+        let limit = self.user_timeout_ns()?;
         let first = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
                 return None;
             }
             inner.patience.begin(now_ns(), limit)
         };
         if first {
-            this.host.watch_deadline(this);
+            self.host.watch_deadline(self);
         }
-        Some(Sending(this))
+        Some(Sending(self))
     }
 
     /// Looks, if it is time at `now`, whether the peer of channel `id` has acknowledged what was sent, and given room;
     /// ends the connection if it has not for as long as TCP_USER_TIMEOUT says. Takes the link's lock and the socket's.
-    pub(super) fn check_patience(this: &Arc<Self>, id: ChanId, now: u64) {
+    pub(super) fn check_patience(self: &Arc<Self>, id: ChanId, now: u64) {
         let (limit, link, first, last) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let due = inner.patience.at().is_some_and(|at| at <= now);
             if inner.chan.id() != Some(id) || !due {
                 return;
             }
-            let Some(limit) = this.user_timeout_ns() else {
+            let Some(limit) = self.user_timeout_ns() else {
                 inner.patience.forget();
                 return;
             };
@@ -132,7 +132,7 @@ impl Sock {
             seqs.find(|seq| !link.done_with(*seq))
         });
         let over = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.chan.id() != Some(id) {
                 return;
             }
@@ -141,7 +141,7 @@ impl Sock {
                 false => None,
             };
             // What was sent meanwhile nobody has looked at, and what is held back should have been.
-            let late = this.is_late();
+            let late = self.is_late();
             let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
             let over = inner.patience.look(now, limit, unacked.or(newer), room);
             if inner.chan.corked() > 0 {
@@ -152,15 +152,15 @@ impl Sock {
             over
         };
         if over {
-            Sock::run_out(this, id);
+            self.run_out(id);
         }
     }
 
     /// The peer has let the connection of channel `id` wait for too long: it is over, with ETIMEDOUT. What had arrived
     /// can be read. The peer is told, should it be there.
-    fn run_out(this: &Arc<Self>, id: ChanId) {
+    fn run_out(self: &Arc<Self>, id: ChanId) {
         {
-            let inner = &mut *this.inner.lock();
+            let inner = &mut *self.inner.lock();
             let connected = matches!(inner.phase, Phase::Connected) && !inner.released;
             if !connected || inner.chan.id() != Some(id) || inner.chan.is_over() {
                 return;
@@ -173,8 +173,8 @@ impl Sock {
             report_failure(inner);
             inner.tell_state(was);
         }
-        this.wake_state();
-        Sock::kick(this);
-        Sock::settle(this);
+        self.wake_state();
+        self.kick();
+        self.settle();
     }
 }

@@ -61,17 +61,17 @@ impl Sock {
     }
 
     /// poll(): the events that hold now, as [`SocketOps::poll`](crate::kern::sock::family::SocketOps::poll) has it.
-    pub(super) fn poll_events(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
-        let seen = Sock::look_ready(this, asked);
+    pub(super) fn poll_events(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
+        let seen = self.look_ready(asked);
         let Some(call) = busy else {
             return seen;
         };
-        let (link, polls) = this.busy_link();
+        let (link, polls) = self.busy_link();
         let ready = seen & (asked | readiness::ERR | readiness::HUP) != 0;
         if ready || polls == 0 || task::signal_pending() {
             return seen;
         }
-        let over = this.is_over(call);
+        let over = self.is_over(call);
         if over {
             // The kernel's loop does not look at the caller's time.
             task::leave_busy_loop();
@@ -82,7 +82,7 @@ impl Sock {
         // A look each time that the kernel's loop asks.
         link.spin(|| true, || None::<()>);
         let again = if over { 0 } else { POLL_BUSY_LOOP };
-        Sock::look_ready(this, asked) | again
+        self.look_ready(asked) | again
     }
 
     /// Whether the time of the poll() or select() is over. The socket remembers one call: a second one ends the polling of
@@ -103,16 +103,16 @@ impl Sock {
     }
 
     /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.
-    fn look_ready(this: &Arc<Self>, asked: u32) -> u32 {
-        if this.reap() {
-            Sock::talk(this);
+    fn look_ready(self: &Arc<Self>, asked: u32) -> u32 {
+        if self.reap() {
+            self.talk();
         }
         if asked & readiness::OUT == 0 {
             // Who does not want to send does not wait for room.
-            return readiness::events(&view(&mut this.inner.lock(), false));
+            return readiness::events(&view(&mut self.inner.lock(), false));
         }
         let (room, link, place, quiet, push) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let room = inner.chan.is_some_and(Channel::writable);
             inner.wants_room |= !room;
             let holds = inner.has_send_room();
@@ -124,17 +124,17 @@ impl Sock {
         Sock::ask_done(quiet);
         if push {
             // It counts against SO_SNDBUF, and makes room only when it has been sent.
-            Sock::flush(this);
+            self.flush();
         }
         // The link's lock comes before the socket's, so the link's room is looked at between.
         let writable = room
             && match (link, place) {
-                (Some(link), Some(place)) => link.has_room_or_starve(this, place),
+                (Some(link), Some(place)) => link.has_room_or_starve(self, place),
                 _ => true,
             }
             // Which may have been what this waits for.
-            && (!this.is_late() || Sock::flush(this));
-        let mut inner = this.inner.lock();
+            && (!self.is_late() || self.flush());
+        let mut inner = self.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }
 

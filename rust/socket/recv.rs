@@ -180,7 +180,7 @@ impl<'a> Receive<'a> {
             ..
         } = piece;
         self.got += n;
-        Sock::give_back(self.sock, index, source, n, lent);
+        self.sock.give_back(index, source, n, lent);
         drop(turn);
     }
 
@@ -199,19 +199,19 @@ impl Sock {
     ///
     /// Errors: ENOTCONN, EAGAIN, EINTR, EFAULT, EOPNOTSUPP (out-of-band data), and what SO_ERROR
     /// holds once all that had arrived is read. Sleeps.
-    pub(super) fn recv(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    pub(super) fn recv(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         if msg.oob() {
             return Err(EOPNOTSUPP);
         }
         let want = msg.len();
         if want == 0 {
-            return this.require_connected().map(|()| 0);
+            return self.require_connected().map(|()| 0);
         }
-        let sk = this.sk().ok_or(ENOTCONN)?;
+        let sk = self.sk().ok_or(ENOTCONN)?;
         let timeout = sk.rcvtimeo(msg.nonblock());
         let target = sk.rcvlowat(msg.waitall(), want);
         drop(sk);
-        let mut recv = Receive::new(this, timeout, target, want);
+        let mut recv = Receive::new(self, timeout, target, want);
         while let Some(piece) = recv.next()? {
             let discard = msg.truncate();
             let taken = if discard {
@@ -222,12 +222,12 @@ impl Sock {
             match taken {
                 Ok(n) => {
                     if !discard {
-                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                     }
                     if msg.peek() {
                         recv.peek(piece, n);
                     } else {
-                        this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                        self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                         recv.consume(piece, n, 0);
                     }
                 }
@@ -297,9 +297,9 @@ impl Sock {
 
     /// Puts a borrowed segment back, `n` bytes of it consumed, `lent` of them in pages that are the
     /// program's now, and gives room back to the peer.
-    fn give_back(this: &Arc<Self>, index: u32, source: Source, n: usize, lent: usize) {
+    fn give_back(self: &Arc<Self>, index: u32, source: Source, n: usize, lent: usize) {
         let emptied = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             inner.rx.advance(&inner.ring, index, n as u32);
             inner.rx.lend(index, lent as u32);
@@ -315,9 +315,9 @@ impl Sock {
         if let Some(Source::Held(held)) = emptied {
             release_held(Some(held));
         }
-        this.reap();
-        Sock::let_go_of_lent(this);
-        Sock::talk(this);
+        self.reap();
+        self.let_go_of_lent();
+        self.talk();
     }
 
     /// Gives back what has been consumed, in the order of the stream. Returns whether there was
@@ -364,17 +364,17 @@ impl Sock {
 
     /// Lets the link send if the channel has something to say, and lets go of what is not
     /// needed any more.
-    pub(super) fn talk(this: &Arc<Self>) {
+    pub(super) fn talk(self: &Arc<Self>) {
         let (control, ended) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             let quiet = inner.chan.is_some() && inner.chan.window_quiet();
             (inner.chan.talks() && !inner.queued, quiet)
         };
         if control {
-            Sock::kick(this);
+            self.kick();
         }
         if ended {
-            this.settle_window();
+            self.settle_window();
         }
     }
 }

@@ -269,9 +269,9 @@ impl super::Inner {
 
 impl Sock {
     /// ZRS_RX_RING: makes the ring and leases the window. See the UAPI for errors. Sleeps.
-    pub(super) fn make_ring(this: &Arc<Self>, flags: u32) -> Result {
+    pub(super) fn make_ring(self: &Arc<Self>, flags: u32) -> Result {
         {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
                 return Err(ENOTCONN);
             }
@@ -281,17 +281,20 @@ impl Sock {
         }
         let until = now_ns().saturating_add(PATIENCE_NS);
         let made = loop {
-            match Sock::need_window(this, until).and_then(|()| this.attach_ring(flags)) {
+            match self
+                .need_window(until)
+                .and_then(|()| self.attach_ring(flags))
+            {
                 Ok(false) => continue,
                 made => break made.map(|_| ()),
             }
         };
         if made.is_err() {
-            Sock::withdraw_ring(this);
+            self.withdraw_ring();
         }
-        Sock::kick(this);
+        self.kick();
         // It may show a window that is full already.
-        Sock::ask_for_doorbell(this);
+        self.ask_for_doorbell();
         made
     }
 
@@ -371,12 +374,12 @@ impl Sock {
     }
 
     /// mmap() on the socket. EINVAL where there is nothing to map.
-    pub(super) fn map(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
+    pub(super) fn map(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
         if vma.offset() == AREA_OFFSET {
-            return Sock::map_area(this, vma);
+            return self.map_area(vma);
         }
         let (ring, window): (Option<Arc<Ring>>, Option<Arc<Window>>) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.ring.clone(), inner.window.clone())
         };
         let ring = ring.ok_or(EINVAL)?;
@@ -392,19 +395,19 @@ impl Sock {
     }
 
     /// ZRS_IOC_DOORBELL: takes back what the program is done with.
-    pub(super) fn doorbell(this: &Arc<Self>) {
-        this.reap();
-        Sock::ask_for_doorbell(this);
-        Sock::talk(this);
+    pub(super) fn doorbell(self: &Arc<Self>) {
+        self.reap();
+        self.ask_for_doorbell();
+        self.talk();
     }
 
     /// ZRS_IOC_RING_WAIT. See the UAPI for what ends it. Sleeps.
-    pub(super) fn await_ring(this: &Arc<Self>, wait: &uapi::zrs_ioc_ring_wait) -> Result {
+    pub(super) fn await_ring(self: &Arc<Self>, wait: &uapi::zrs_ioc_ring_wait) -> Result {
         if wait.reserved != [0; 2] {
             return Err(EINVAL);
         }
-        if this.reap() {
-            Sock::talk(this);
+        if self.reap() {
+            self.talk();
         }
         // Too long for the clock is for ever. The tick that has begun does not count.
         let ms = wait.timeout_ns.div_ceil(1_000_000);
@@ -412,8 +415,8 @@ impl Sock {
             Ok(ms @ 1..) => Some(msecs_to_jiffies(ms).saturating_add(1)),
             _ => None,
         };
-        this.await_link(WaitMode::Interruptible, &mut timeout, || {
-            this.ring_ready(wait.head)
+        self.await_link(WaitMode::Interruptible, &mut timeout, || {
+            self.ring_ready(wait.head)
         })
         .unwrap_or_else(|e| Err(e.to_errno(timeout)))
     }
@@ -435,10 +438,10 @@ impl Sock {
     /// While the peer may soon be out of room, takes back what the program is done with. Is it still so
     /// then, the program is asked to tell when it gives some back; then we look again, for it may just
     /// have done so.
-    pub(crate) fn ask_for_doorbell(this: &Arc<Self>) {
+    pub(crate) fn ask_for_doorbell(self: &Arc<Self>) {
         for asks in [false, true] {
             {
-                let inner = this.inner.lock();
+                let inner = self.inner.lock();
                 match &inner.ring {
                     Some(ring) if inner.is_crowded() => {
                         if asks {
@@ -448,9 +451,9 @@ impl Sock {
                     _ => return,
                 }
             }
-            this.reap();
+            self.reap();
         }
         // Should it not tell, its peer does not wait for ever. Without memory it may.
-        let _ = this.will_lend();
+        let _ = self.will_lend();
     }
 }

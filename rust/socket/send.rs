@@ -33,7 +33,6 @@ use crate::proto::readiness::Phase;
 use crate::proto::roster::Line;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::stats::STATS;
-use crate::transport::link::Link;
 use crate::transport::transmit::{Payload, Reservation};
 
 /// The right to send the next chunk of a channel, or to add to what is held back.
@@ -47,7 +46,7 @@ impl Drop for Turn<'_> {
         };
         if wanted {
             self.0.wake_write();
-            Sock::flush_late(self.0);
+            self.0.flush_late();
         }
     }
 }
@@ -130,14 +129,14 @@ impl Sock {
     ///
     /// Errors: EOPNOTSUPP (out-of-band data, MSG_FASTOPEN), EPIPE (not connected, or shut), ECONNRESET and
     /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
-    pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>, way: &mut Way) -> Result<usize> {
+    pub(super) fn send(self: &Arc<Self>, msg: &mut SendMsg<'_>, way: &mut Way) -> Result<usize> {
         if msg.oob() || msg.fast_open() {
             return Err(EOPNOTSUPP);
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
         let (sk, more) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.sk.clone(), msg.more() || inner.corks())
         };
         let sk = sk.ok_or(EPIPE)?;
@@ -163,10 +162,10 @@ impl Sock {
             made: None,
         };
         if total == 0 {
-            return this.sendable(false).map(|()| 0);
+            return self.sendable(false).map(|()| 0);
         }
-        this.await_connection(&mut timeout)?;
-        let _watched = Sock::sending(this);
+        self.await_connection(&mut timeout)?;
+        let _watched = self.sending();
         let mut sent = 0;
         let mut pinned = false;
         let mut result = Ok(());
@@ -179,16 +178,14 @@ impl Sock {
             pinned |= style.from == Source::Program;
             let joins = style.from == Source::Buffers && !bulk && !zerocopy;
             let piece = match style.from {
-                Source::Buffers if joins && (more || this.inner.lock().chan.corked() > 0) => {
-                    match Sock::send_corked(this, msg, style, &mut timeout) {
+                Source::Buffers if joins && (more || self.inner.lock().chan.corked() > 0) => {
+                    match self.send_corked(msg, style, &mut timeout) {
                         Joined::Piece(piece) => piece,
-                        Joined::No => {
-                            Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
-                        }
+                        Joined::No => self.send_copied(msg, style, &mut notify, &mut timeout),
                     }
                 }
-                Source::Buffers => Sock::send_copied(this, msg, style, &mut notify, &mut timeout),
-                _ => Sock::send_pages(this, msg, &mut style, &mut notify, &mut timeout),
+                Source::Buffers => self.send_copied(msg, style, &mut notify, &mut timeout),
+                _ => self.send_pages(msg, &mut style, &mut notify, &mut timeout),
             };
             sent += piece.sent;
             result = piece.result;
@@ -196,7 +193,7 @@ impl Sock {
             msg.rewind(sent);
         }
         if pinned && !detached {
-            this.await_device();
+            self.await_device();
         }
         if sent > 0 {
             return Ok(sent);
@@ -207,7 +204,7 @@ impl Sock {
     /// Pins the next bytes, at most a chunk of them, or copies some, and sends them as the room comes. Pins, and
     /// faults, before it waits for anything that others need too.
     fn send_pages(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: &mut Style,
         notify: &mut Notify,
@@ -215,7 +212,7 @@ impl Sock {
     ) -> Piece {
         let copied = style.from == Source::Pages;
         let most = match (style.nonblock, copied) {
-            (true, _) => Sock::room(this, msg.len()),
+            (true, _) => self.room(msg.len()),
             (false, true) => COPY_MOST,
             (false, false) => CHUNK_MAX as usize,
         };
@@ -224,16 +221,16 @@ impl Sock {
                 from: Source::Buffers,
                 ..*style
             };
-            return Sock::send_copied(this, msg, style, notify, timeout);
+            return self.send_copied(msg, style, notify, timeout);
         }
         let most = if copied { most.min(COPY_MOST) } else { most };
-        if copied && style.nonblock && this.link().is_some_and(|link| link.is_full()) {
+        if copied && style.nonblock && self.link().is_some_and(|link| link.is_full()) {
             // Nothing would become of a copy; and who waits is to be told of room.
-            if let Err(e) = Sock::begin(this, most, *style, timeout) {
+            if let Err(e) = self.begin(most, *style, timeout) {
                 return Piece::none(Err(e));
             }
         }
-        let mut charge = match Sock::await_charge(this, msg.len().min(most), *style, timeout) {
+        let mut charge = match self.await_charge(msg.len().min(most), *style, timeout) {
             Ok(charge) => charge,
             Err(e) => return Piece::none(Err(e)),
         };
@@ -267,19 +264,19 @@ impl Sock {
         if let Some(charge) = &mut charge {
             charge.shorten(total);
         }
-        let link = this.link().ok_or(EPIPE);
+        let link = self.link().ok_or(EPIPE);
         let pins = match link.and_then(|l| l.map_pages(pages, charge)) {
             Ok(pins) => pins,
             Err(e) if e == ENOTCONN => {
                 // The channel is told in a moment that its link is down, and why.
                 let some = style.some;
-                let told = this.await_link(WaitMode::Interruptible, timeout, || {
-                    this.sendable(some).err()
+                let told = self.await_link(WaitMode::Interruptible, timeout, || {
+                    self.sendable(some).err()
                 });
                 return Piece::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
             }
             Err(e) => {
-                let ended = this.sendable(style.some).err();
+                let ended = self.sendable(style.some).err();
                 if copied && ended.is_none() {
                     style.from = Source::Buffers;
                     return Piece::none(Ok(()));
@@ -290,7 +287,7 @@ impl Sock {
         let mut sent = 0;
         while sent < total {
             style.some |= sent > 0;
-            let (turn, plan, reservation) = match Sock::begin(this, total - sent, *style, timeout) {
+            let (turn, plan, reservation) = match self.begin(total - sent, *style, timeout) {
                 Ok(begun) => begun,
                 Err(e) => {
                     return Piece {
@@ -310,14 +307,14 @@ impl Sock {
                 }
             };
             let payload = Payload::Pinned(pins.clone(), sent, notify.made.clone());
-            let posted = reservation.post(this, plan, payload).is_ok();
+            let posted = reservation.post(self, plan, payload).is_ok();
             if first && !posted {
                 notify.abort();
             }
             drop(turn);
             if !posted {
                 // The channel has ended, or the plan was overtaken by a revoked window: look anew.
-                match this.sendable(style.some) {
+                match self.sendable(style.some) {
                     Ok(()) => continue,
                     Err(e) => {
                         return Piece {
@@ -328,9 +325,9 @@ impl Sock {
                 }
             }
             sent += n;
-            this.counters.tx_bytes.add(&STATS.tx_bytes, n);
+            self.counters.tx_bytes.add(&STATS.tx_bytes, n);
             if copied {
-                this.counters.tx_copied.add(&STATS.tx_copied, n);
+                self.counters.tx_copied.add(&STATS.tx_copied, n);
                 if let Some(made) = &notify.made {
                     made.set_copied();
                 }
@@ -344,22 +341,22 @@ impl Sock {
 
     /// Waits until SO_SNDBUF, if it is set, lets some of the next `want` bytes be held in pages, and takes them.
     fn await_charge(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         want: usize,
         style: Style,
         timeout: &mut Timeout,
     ) -> Result<Option<Charge>> {
-        if !this.inner.lock().has_send_limit() {
+        if !self.inner.lock().has_send_limit() {
             return Ok(None);
         }
         let mut told = false;
-        let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            if let Err(e) = this.sendable(style.some) {
+        let found = self.await_link(WaitMode::Interruptible, timeout, || {
+            if let Err(e) = self.sendable(style.some) {
                 return Some(Err(e));
             }
-            let charge = Sock::charge_pages(this, want);
+            let charge = self.charge_pages(want);
             if charge.is_none() {
-                this.stalled(want as u32, Stall::Buffer, &mut told);
+                self.stalled(want as u32, Stall::Buffer, &mut told);
             }
             charge.map(Ok)
         });
@@ -368,7 +365,7 @@ impl Sock {
 
     /// Copies and sends the next bytes, at most a slot's worth.
     fn send_copied(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: Style,
         notify: &mut Notify,
@@ -380,7 +377,7 @@ impl Sock {
         if let Err(e) = pin::fault_in(msg.iter(), want) {
             return Piece::none(Err(e));
         }
-        let (turn, plan, reservation) = match Sock::begin(this, want, style, timeout) {
+        let (turn, plan, reservation) = match self.begin(want, style, timeout) {
             Ok(begun) => begun,
             Err(e) => return Piece::none(Err(e)),
         };
@@ -395,19 +392,19 @@ impl Sock {
             Err(e) => return Piece::none(Err(e)),
         };
         let plan = plan.shortened(n as u32);
-        if reservation.post(this, plan, Payload::Copied).is_err() {
+        if reservation.post(self, plan, Payload::Copied).is_err() {
             if first {
                 notify.abort();
             }
             // The channel has ended, or the plan was overtaken by a revoked window: look anew.
-            return Piece::none(this.sendable(style.some));
+            return Piece::none(self.sendable(style.some));
         }
         drop(turn);
         if let Some(made) = &notify.made {
             made.set_copied();
         }
-        this.counters.tx_bytes.add(&STATS.tx_bytes, n);
-        this.counters.tx_copied.add(&STATS.tx_copied, n);
+        self.counters.tx_bytes.add(&STATS.tx_bytes, n);
+        self.counters.tx_copied.add(&STATS.tx_copied, n);
         Piece {
             sent: n,
             result: Ok(()),
@@ -416,18 +413,18 @@ impl Sock {
 
     /// Waits until a chunk of up to `want` bytes can go, and takes what it needs.
     fn begin<'a>(
-        this: &'a Arc<Self>,
+        self: &'a Arc<Self>,
         want: usize,
         style: Style,
         timeout: &mut Timeout,
     ) -> Result<(Turn<'a>, Plan, Reservation)> {
         let want = want.min(CHUNK_MAX as usize) as u32;
         let mut told = false;
-        let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            Sock::begin_chunk(this, want, style, &mut told)
+        let found = self.await_link(WaitMode::Interruptible, timeout, || {
+            self.begin_chunk(want, style, &mut told)
         });
         match found {
-            Ok(begun) => begun.map(|(plan, reservation)| (Turn(this), plan, reservation)),
+            Ok(begun) => begun.map(|(plan, reservation)| (Turn(self), plan, reservation)),
             Err(e) => Err(e.to_errno(*timeout)),
         }
     }
@@ -436,21 +433,21 @@ impl Sock {
     /// it, and the link has what a chunk needs. Then takes the turn and the reservation. `told`: whether the
     /// tracepoint has been told that there is no room.
     fn begin_chunk(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         want: u32,
         style: Style,
         told: &mut bool,
     ) -> Option<Result<(Plan, Reservation)>> {
         let (plan, link, place, ask) = {
             let mut guard = loop {
-                let guard = this.inner.lock();
+                let guard = self.inner.lock();
                 if guard.chan.corked() == 0 {
                     break guard;
                 }
                 drop(guard);
                 // What is held back goes first.
-                if !Sock::flush(this) {
-                    this.stalled(want, Stall::Link, told);
+                if !self.flush() {
+                    self.stalled(want, Stall::Link, told);
                     return None;
                 }
             };
@@ -474,7 +471,7 @@ impl Sock {
                 let quiet = inner.quiet_message();
                 drop(guard);
                 Sock::ask_done(quiet);
-                this.stalled(want, Stall::Buffer, told);
+                self.stalled(want, Stall::Buffer, told);
                 return None;
             }
             let planned = inner.chan.with(|c| {
@@ -496,19 +493,18 @@ impl Sock {
             (plan, link, place, ask)
         };
         if ask {
-            link.kick(this);
+            link.kick(self);
         }
         if plan == Plan::Wait {
-            this.stalled(want, Stall::Channel, told);
+            self.stalled(want, Stall::Channel, told);
             return None;
         }
         let line = match plan {
             Plan::Bulk(_) | Plan::Aligned(_) => Line::Bulk,
             _ => Line::Small,
         };
-        match Link::reserve(
-            &link,
-            this,
+        match link.reserve(
+            self,
             place,
             line,
             plan.len() as u32,
@@ -516,16 +512,16 @@ impl Sock {
         ) {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
-                this.stalled(want, Stall::Link, told);
+                self.stalled(want, Stall::Link, told);
                 let wanted = {
-                    let inner = &mut *this.inner.lock();
+                    let inner = &mut *self.inner.lock();
                     inner.tx_turn = false;
                     mem::take(&mut inner.turn_wanted)
                 };
                 // Who waits for the turn to send finds the link without room as well, and all are woken
                 // when it has some; unless that has happened just now.
-                if wanted || !this.is_starved(line) {
-                    this.wait.wake_all();
+                if wanted || !self.is_starved(line) {
+                    self.wait.wake_all();
                 }
                 None
             }
@@ -541,11 +537,11 @@ impl Sock {
 
     /// How many of the next `want` bytes, more than a small message, could go now; that of a small
     /// message at least.
-    fn room(this: &Arc<Self>, want: usize) -> usize {
+    fn room(self: &Arc<Self>, want: usize) -> usize {
         // What is held back goes first; if it cannot now, `begin` waits for that.
-        Sock::flush(this);
+        self.flush();
         let want = want.min(CHUNK_MAX as usize) as u32;
-        let plan = this.inner.lock().chan.with(|c| c.plan(want, true));
+        let plan = self.inner.lock().chan.with(|c| c.plan(want, true));
         plan.map_or(0, Plan::len).max(SMALL_MAX as usize)
     }
 

@@ -126,23 +126,23 @@ impl Inner {
 impl Sock {
     /// Takes up to `want` bytes that are about to be pinned, `None` where SO_SNDBUF is not set. Without room whoever
     /// asks waits.
-    pub(super) fn charge_pages(this: &Arc<Self>, want: usize) -> Option<Option<Charge>> {
+    pub(super) fn charge_pages(self: &Arc<Self>, want: usize) -> Option<Option<Charge>> {
         let quiet = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let Some(limit) = inner.send_limit() else {
                 return Some(None);
             };
             let room = sndbuf::room(limit, inner.tx_held, want);
             if room > 0 {
-                return Some(Some(Charge::take(this, inner, limit, room)));
+                return Some(Some(Charge::take(self, inner, limit, room)));
             }
             inner.tx_full = true;
             inner.quiet_message()
         };
         Sock::ask_done(quiet);
         // What is held back counts, too, and makes room only when it has been sent.
-        Sock::flush(this);
+        self.flush();
         None
     }
 

@@ -17,23 +17,23 @@ impl Sock {
     /// Fills the pipe with what has arrived, at most `len` bytes; waits for the first. 0 at the end of
     /// the stream. Errors as of [`Sock::recv`], and EPIPE when nobody reads the pipe. Sleeps.
     pub(super) fn splice(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         pipe: &mut Pipe<'_>,
         len: usize,
         nonblock: bool,
     ) -> Result<usize> {
-        let timeout = this.sk().ok_or(ENOTCONN)?.rcvtimeo(nonblock);
-        if this.reap() {
-            Sock::talk(this);
+        let timeout = self.sk().ok_or(ENOTCONN)?.rcvtimeo(nonblock);
+        if self.reap() {
+            self.talk();
         }
-        let mut recv = Receive::new(this, timeout, 1, len);
+        let mut recv = Receive::new(self, timeout, 1, len);
         while let Some(piece) = recv.next()? {
             let all = piece.len;
-            match this.pipe_in(pipe, &piece) {
+            match self.pipe_in(pipe, &piece) {
                 Ok((n, lent)) => {
-                    this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                    self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                     if lent == 0 {
-                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                     }
                     recv.consume(piece, n, lent);
                     if n < all {

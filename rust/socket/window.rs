@@ -52,9 +52,9 @@ impl Sock {
     /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
     /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
     /// socket's lock.
-    pub(crate) fn ask_back(this: &Arc<Self>, window: &Arc<Window>, least: Option<Jiffies>) -> bool {
+    pub(crate) fn ask_back(self: &Arc<Self>, window: &Arc<Window>, least: Option<Jiffies>) -> bool {
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let ours = inner
                 .window
@@ -66,20 +66,20 @@ impl Sock {
             if !ours || !idle || unread || inner.ring.is_some() || inner.released {
                 return false;
             }
-            if !this.take_window_back(inner) {
+            if !self.take_window_back(inner) {
                 return false;
             }
         }
-        Sock::kick(this);
-        this.host.watch_deadline(this);
+        self.kick();
+        self.host.watch_deadline(self);
         true
     }
 
     /// Nothing has happened to the channel for a while: others may have its window, if nobody needs it here.
-    pub(crate) fn on_parked(this: &Arc<Self>) {
-        let window = this.inner.lock().window.clone();
+    pub(crate) fn on_parked(self: &Arc<Self>) {
+        let window = self.inner.lock().window.clone();
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
-        if window.is_some_and(|window| Sock::ask_back(this, &window, Some(least))) {
+        if window.is_some_and(|window| self.ask_back(&window, Some(least))) {
             STATS.windows_revoked.add(1);
         }
     }
@@ -87,20 +87,20 @@ impl Sock {
     /// SO_RCVBUF may have changed: a window that is larger than it allows is asked back, used or not, unless a program
     /// maps it; the next one is not larger. So is one that the peer does not know of yet. Takes the link's and the
     /// socket's lock. Sleeps.
-    pub(crate) fn rcvbuf_changed(this: &Arc<Self>) {
-        let most = this.most_window();
+    pub(crate) fn rcvbuf_changed(self: &Arc<Self>) {
+        let most = self.most_window();
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_mapped();
             let goes = inner.ring.is_none() && !inner.released;
-            if !goes || !inner.window.as_ref().is_some_and(larger) || !this.revoke(inner) {
+            if !goes || !inner.window.as_ref().is_some_and(larger) || !self.revoke(inner) {
                 return;
             }
         }
         STATS.windows_revoked.add(1);
-        Sock::kick(this);
-        this.host.watch_deadline(this);
+        self.kick();
+        self.host.watch_deadline(self);
     }
 
     /// Asks the peer to give the window back, in time. False when it was not asked just now, as when it does not know
@@ -131,10 +131,10 @@ impl Sock {
     ///
     /// Errors: ENOTCONN without a pool, ENOBUFS if there is no window, EBUSY while there is unread data
     /// in one that the peer has given back, EINTR.
-    pub(super) fn need_window(this: &Arc<Self>, until: u64) -> Result {
+    pub(super) fn need_window(self: &Arc<Self>, until: u64) -> Result {
         loop {
             let (has, lasts, unread, link) = {
-                let inner = this.inner.lock();
+                let inner = self.inner.lock();
                 let revoking = inner.chan.is_some_and(Channel::revoking);
                 let moved = inner.rx.moved() > 0 && inner.window.is_none();
                 let unread = !revoking && inner.rx.in_window() > 0 || moved;
@@ -150,17 +150,17 @@ impl Sock {
             if !has {
                 let pool = link
                     .and_then(|link| link.pool())
-                    .or_else(|| this.any_pool());
+                    .or_else(|| self.any_pool());
                 let pool = pool.ok_or(ENOTCONN)?;
-                let wishes = pool.admit_ring(None) && pool.want_window(this, Wants::RING, until);
-                if !wishes && this.lacks_window() {
+                let wishes = pool.admit_ring(None) && pool.want_window(self, Wants::RING, until);
+                if !wishes && self.lacks_window() {
                     return Err(ENOBUFS);
                 }
             }
             let left = until.saturating_sub(now_ns()) / 1_000_000;
             let mut timeout = Some(msecs_to_jiffies(left.min(SLICE_MS) as u32));
-            let waited = this.await_link(WaitMode::Interruptible, &mut timeout, || {
-                let inner = this.inner.lock();
+            let waited = self.await_link(WaitMode::Interruptible, &mut timeout, || {
+                let inner = self.inner.lock();
                 // Or the one that was going is gone.
                 (has_lasting(&inner) || has && inner.window.is_none()).then_some(())
             });
@@ -175,23 +175,23 @@ impl Sock {
     }
 
     /// Whether the channel got the window that `wants` waited for.
-    pub(crate) fn window_answered(this: &Arc<Self>, granted: bool, wants: Wants) {
+    pub(crate) fn window_answered(self: &Arc<Self>, granted: bool, wants: Wants) {
         if !granted && wants.peer {
-            this.inner.lock().chan.with(Channel::deny);
+            self.inner.lock().chan.with(Channel::deny);
         }
-        this.wait.wake_all();
-        Sock::kick(this);
+        self.wait.wake_all();
+        self.kick();
     }
 
     /// No ring is made after all. Sleeps.
-    pub(super) fn withdraw_ring(this: &Arc<Self>) {
-        for dev in this.host.devices.lock().iter() {
+    pub(super) fn withdraw_ring(self: &Arc<Self>) {
+        for dev in self.host.devices.lock().iter() {
             if let Some(pool) = dev.existing_pool() {
-                pool.withdraw_ring(this);
+                pool.withdraw_ring(self);
             }
         }
         // One that was leased for the ring, after the stream has ended, is of no use to anybody.
-        this.settle_window();
+        self.settle_window();
     }
 
     /// Gives the window back when no WRITE can come and nothing of it is unread.

@@ -82,7 +82,7 @@ impl Link {
                 core::array::from_fn(|n| tx.channels.at(seat + n).cloned())
             };
             for sock in socks.iter().flatten() {
-                let end = Sock::on_silence(sock, self, silence);
+                let end = sock.on_silence(self, silence);
                 next = next.min(end.unwrap_or(u64::MAX));
             }
             seat += STEP;

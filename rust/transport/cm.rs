@@ -28,8 +28,8 @@ use crate::kern::errno::{
 };
 use crate::kern::fault;
 use crate::kern::net::Net;
+use crate::net_warn_ratelimited;
 use crate::params;
-use crate::pr_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
@@ -217,7 +217,7 @@ fn agree(host: &Host, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)
     let ours = hello(host);
     let Some(agreed) = ours.agree(&theirs) else {
         let (a, b) = (theirs.versions, ours.versions);
-        pr_warn_ratelimited!(
+        net_warn_ratelimited!(
             "no link to {remote:?}: it speaks the protocol's versions {} to {}, this host {} to {}\n",
             a.lowest,
             a.highest,
@@ -302,7 +302,7 @@ impl Link {
 /// An event that ends a link, for the log.
 fn name_of(event: &CmEvent<'_>) -> &'static str {
     match event {
-        CmEvent::Disconnected(_) => "the peer has ended it",
+        CmEvent::Disconnected => "the peer has ended it",
         CmEvent::AddrChange => "its address has changed",
         _ => "the connection manager has ended it",
     }
@@ -315,14 +315,14 @@ impl CmHandler for Link {
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
-            CmEvent::Established { private_data, .. } => link.established(private_data),
+            CmEvent::Established { private_data } => link.established(private_data),
             CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
                 link.resolve_again()
             }
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }
-            CmEvent::ConnectError(_) | CmEvent::Unreachable(_) => Err(EHOSTUNREACH),
+            CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
             CmEvent::Rejected { reason: STALE, .. } => {
                 link.fail_stale();
                 Ok(())
@@ -340,13 +340,13 @@ impl CmHandler for Link {
                 Ok(())
             }
             // The peer takes the link down, or the route to it has changed.
-            CmEvent::Disconnected(_) | CmEvent::AddrChange => Err(ECONNRESET),
+            CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
             CmEvent::TimewaitExit => Ok(()),
             // Not with a queue pair that the connection manager runs, or none we know.
-            CmEvent::ConnectRequest { .. }
-            | CmEvent::ConnectResponse { .. }
-            | CmEvent::Other(..) => Err(EPROTO),
+            CmEvent::ConnectRequest { .. } | CmEvent::ConnectResponse | CmEvent::Other => {
+                Err(EPROTO)
+            }
         };
         if let Err(e) = result {
             link.fail_loud(failure_of(e), name);
@@ -426,7 +426,7 @@ impl Listener {
         let to = of_cm(&id, id.local_addr()).ok_or(EAFNOSUPPORT)?;
         let (remote, local) = (from.ip, to.ip);
         if !RESERVED_PORTS.contains(&from.port) {
-            pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
+            net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
         }
         // The peer says which address of ours it means, and the core believes it.
@@ -508,10 +508,7 @@ impl WorkItem for Opening {
 
 impl CmHandler for Listener {
     fn event(this: ArcBorrow<'_, Self>, _id: &Id, event: CmEvent<'_>) {
-        if let CmEvent::ConnectRequest {
-            id, private_data, ..
-        } = event
-        {
+        if let CmEvent::ConnectRequest { id, private_data } = event {
             // A request that was not taken refuses itself when its id is dropped.
             let _ = this.request(id, private_data);
         }

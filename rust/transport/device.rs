@@ -15,7 +15,7 @@ use crate::ib::pd::Pd;
 use crate::ib::srq::Srq;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
-use crate::pr_warn_ratelimited;
+use crate::net_warn_ratelimited;
 use crate::stats::STATS;
 use crate::transport::cache::Cache;
 use crate::transport::extent::Extent;
@@ -72,14 +72,14 @@ impl RdmaDev {
                 Ok(pool)
             }
             Err(e) if e == ENOMEM => {
-                pr_warn_ratelimited!(
+                net_warn_ratelimited!(
                     "{}: no contiguous memory for the receive pool; is pool_mib too large?\n",
                     self.name
                 );
                 Err(e)
             }
             Err(e) => {
-                pr_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
+                net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
                 // What the device lacks it will always lack; the rest may be better next time.
                 state.unfit = e == EOPNOTSUPP;
                 Err(ENODEV)

@@ -299,7 +299,7 @@ impl Pool {
         drop(terms);
         if kept {
             // Whoever set it meanwhile has found no window.
-            Sock::rcvbuf_changed(sock);
+            sock.rcvbuf_changed();
         } else {
             window.retire();
         }
@@ -437,7 +437,7 @@ impl Pool {
                     Which::Unused | Which::Any => true,
                 }
             });
-            if sock.is_some_and(|sock| Sock::ask_back(&sock, &window, least)) {
+            if sock.is_some_and(|sock| sock.ask_back(&window, least)) {
                 window.set_asked();
                 STATS.windows_revoked.add(1);
                 return true;
@@ -485,7 +485,7 @@ impl Pool {
                 !this
             });
             match wants {
-                Some(wants) => Sock::window_answered(&wish.sock, granted, wants),
+                Some(wants) => wish.sock.window_answered(granted, wants),
                 // Withdrawn meanwhile: a window that only a ring had use for is of no use now.
                 None => wish.sock.settle_window(),
             }
@@ -533,7 +533,7 @@ impl Pool {
     pub(super) fn forget_wishes(&self) {
         let wishes = core::mem::take(&mut *self.wishes.lock());
         for wish in wishes {
-            Sock::window_answered(&wish.sock, false, wish.wants);
+            wish.sock.window_answered(false, wish.wants);
         }
     }
 

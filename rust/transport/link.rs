@@ -17,7 +17,8 @@ use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
-use kernel::time::{msecs_to_jiffies, Jiffies};
+use kernel::time::delay::fsleep;
+use kernel::time::{msecs_to_jiffies, Delta, Jiffies};
 use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
@@ -36,8 +37,8 @@ use crate::kern::task;
 use crate::kern::trace::{self, Ends};
 use crate::kern::wait::WaitQueue;
 use crate::kern::work::cancel_delayed;
+use crate::net_warn_ratelimited;
 use crate::params;
-use crate::pr_warn_ratelimited;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
@@ -45,7 +46,7 @@ use crate::proto::pulse::Pulse;
 use crate::proto::roster::Line;
 use crate::proto::wire::{Agreed, Header, Hello, Versions, FEATURES};
 use crate::proto::Violation;
-use crate::socket::{errno_of, Sock};
+use crate::socket::errno_of;
 use crate::stats::{Counter, STATS};
 
 /// Where a link is in its life.
@@ -110,27 +111,38 @@ pub(crate) struct Link {
     #[pin]
     pub(super) helpers: WaitQueue,
     #[pin]
-    work: Work<Link, 0>,
+    work: Work<Link, POLL>,
     #[pin]
-    start: Work<Link, 1>,
+    start: Work<Link, CONNECT>,
     #[pin]
-    down: Work<Link, 2>,
+    down: Work<Link, TEARDOWN>,
     #[pin]
-    backstop: DelayedWork<Link, 3>,
+    backstop: DelayedWork<Link, BACKSTOP>,
     #[pin]
-    again: DelayedWork<Link, 4>,
+    again: DelayedWork<Link, RESCHEDULE>,
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 3> for Link { self.backstop }
-    impl HasDelayedWork<Self, 4> for Link { self.again }
+    impl HasDelayedWork<Self, BACKSTOP> for Link { self.backstop }
+    impl HasDelayedWork<Self, RESCHEDULE> for Link { self.again }
 }
 
 impl_has_work! {
-    impl HasWork<Self, 0> for Link { self.work }
-    impl HasWork<Self, 1> for Link { self.start }
-    impl HasWork<Self, 2> for Link { self.down }
+    impl HasWork<Self, POLL> for Link { self.work }
+    impl HasWork<Self, CONNECT> for Link { self.start }
+    impl HasWork<Self, TEARDOWN> for Link { self.down }
 }
+
+/// Work item: polls the completion queue.
+const POLL: u64 = 0;
+/// Work item: starts connecting.
+const CONNECT: u64 = 1;
+/// Work item: tears the link down.
+const TEARDOWN: u64 = 2;
+/// Work item: polls the completion queue if the thread that was woken for it has not.
+const BACKSTOP: u64 = 3;
+/// Work item: wakes the next senders if those that were woken have not sent.
+pub(super) const RESCHEDULE: u64 = 4;
 
 /// How long a thread that was woken to take completions may let them wait, in jiffies; then the worker
 /// takes them.
@@ -138,6 +150,11 @@ const HELP_WITHIN: Jiffies = 2;
 
 /// How long threads are not asked after one of them was late, in milliseconds.
 const BAR_MS: u32 = 1000;
+
+/// How often a link that goes down looks for the completions that are still to come, and how long it waits between.
+const DRAIN_ATTEMPTS: u32 = 200;
+/// See [`DRAIN_ATTEMPTS`].
+const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
 
 /// Whether a connect may be tried again on another link when its own is down.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -348,7 +365,7 @@ impl Link {
     /// Starts connecting, in a kernel thread: the port below 1024 that we speak from needs its
     /// privilege, not the program's.
     pub(crate) fn start(self: &Arc<Self>) {
-        let _ = self.host.queue.enqueue::<Arc<Self>, 1>(self.clone());
+        let _ = self.host.queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
     /// The state.
@@ -528,7 +545,7 @@ impl Link {
     /// As [`Self::fail`]; if the link was at work and carried channels, the log tells the `cause`.
     pub(crate) fn fail_loud(self: &Arc<Self>, why: Failure, cause: impl fmt::Display) {
         if let Some((true, local)) = self.end(why) {
-            pr_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
+            net_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
         }
     }
 
@@ -553,7 +570,7 @@ impl Link {
             });
             (tx.was_up && !tx.channels.is_empty(), tx.local)
         };
-        let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());
+        let _ = self.host.queue.enqueue::<Arc<Self>, TEARDOWN>(self.clone());
         Some(ended)
     }
 
@@ -568,7 +585,7 @@ impl Link {
     pub(super) fn violated(self: &Arc<Self>, what: Violation) {
         self.distrusted.store(true, Relaxed);
         STATS.protocol_errors.add(1);
-        pr_warn_ratelimited!(
+        net_warn_ratelimited!(
             "link to {:?} closed: protocol violation {:?}\n",
             self.remote,
             what
@@ -589,7 +606,7 @@ impl Link {
 
     /// Lets the worker look at the completion queue. Any context.
     pub(super) fn poke(self: &Arc<Self>) {
-        let _ = self.host.queue.enqueue::<Arc<Self>, 0>(self.clone());
+        let _ = self.host.queue.enqueue::<Arc<Self>, POLL>(self.clone());
     }
 
     /// The blocks that the link was promised are free for others once the link is down and none
@@ -611,7 +628,7 @@ impl Link {
             let _ = queues.qp.set_error();
             // All that was posted completes now, flushed or not, and what had arrived is
             // delivered. The bound is for a device that loses completions.
-            for _ in 0..200 {
+            for _ in 0..DRAIN_ATTEMPTS {
                 self.drain(usize::MAX);
                 let tx = self.tx.lock();
                 // What has no completion of its own has one if it fails, and holds nothing.
@@ -619,7 +636,7 @@ impl Link {
                     break;
                 }
                 drop(tx);
-                task::msleep(5);
+                fsleep(DRAIN_INTERVAL);
             }
         }
         let (why, chance) = self.reason();
@@ -642,8 +659,8 @@ impl Link {
         // memory; then the id, which waits for its handlers.
         let pool = queues.as_ref().map(|q| q.pool.clone());
         drop(queues);
-        cancel_delayed::<Self, 3>(self);
-        cancel_delayed::<Self, 4>(self);
+        cancel_delayed::<Self, BACKSTOP>(self);
+        cancel_delayed::<Self, RESCHEDULE>(self);
         drop(id);
         drop(slots);
         drop(buffers);
@@ -654,7 +671,7 @@ impl Link {
         self.host.forget_link(self);
         self.host.probe_links(&self.net, self.remote);
         for (_, sock) in channels.drain() {
-            Sock::link_lost(&sock, self, why, chance);
+            sock.link_lost(self, why, chance);
         }
     }
 }
@@ -671,7 +688,7 @@ impl CompHandler for Link {
         }
         // It may be long before that thread gets a processor.
         let queue = &link.host.queue;
-        let watch = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+        let watch = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), HELP_WITHIN);
         if watch.is_ok() {
             let drained = link.drained.load(Relaxed);
             link.watched.store(drained, Relaxed);
@@ -685,7 +702,7 @@ impl CompHandler for Link {
     }
 }
 
-impl WorkItem<0> for Link {
+impl WorkItem<POLL> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -693,7 +710,7 @@ impl WorkItem<0> for Link {
     }
 }
 
-impl WorkItem<3> for Link {
+impl WorkItem<BACKSTOP> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -706,7 +723,7 @@ impl WorkItem<3> for Link {
         let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
         if others || link.spinning.load(Relaxed) != 0 && idle <= HELP_WITHIN {
             let queue = &link.host.queue;
-            let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+            let _ = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), HELP_WITHIN);
             return;
         }
         link.bar();
@@ -714,7 +731,7 @@ impl WorkItem<3> for Link {
     }
 }
 
-impl WorkItem<1> for Link {
+impl WorkItem<CONNECT> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -722,7 +739,7 @@ impl WorkItem<1> for Link {
     }
 }
 
-impl WorkItem<2> for Link {
+impl WorkItem<TEARDOWN> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {

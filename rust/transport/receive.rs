@@ -373,7 +373,7 @@ impl Link {
             Event::Busy => self.host.watch_deadline(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
-                Sock::ask_for_doorbell(&sock);
+                sock.ask_for_doorbell();
                 sock.wake_read();
             }
             Event::WindowWanted => {
@@ -392,7 +392,7 @@ impl Link {
             Event::Revoked => drop(sock.reap()),
         }
         self.kick(&sock);
-        Sock::settle(&sock);
+        sock.settle();
         Ok(())
     }
 

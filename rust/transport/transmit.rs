@@ -401,7 +401,6 @@ fn submit(
         wr_id: wr_id | PART,
         op: SendOp::Send { sges: &[] },
         signaled: false,
-        fence: false,
     }; MAX_WRS];
     let mut n = 0;
     if let Some(window) = &place.window {
@@ -568,7 +567,7 @@ impl Link {
                     sock.wake_state();
                 }
                 if closed {
-                    Sock::settle(&sock);
+                    sock.settle();
                 }
             }
         }

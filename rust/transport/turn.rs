@@ -12,7 +12,7 @@ use kernel::sync::Arc;
 use kernel::time::Jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::link::{Link, LinkState, Tx};
+use super::link::{Link, LinkState, Tx, RESCHEDULE};
 use super::transmit::{Reservation, CONTROL_SLOTS, MAX_WRS};
 use crate::kern::{fault, task};
 use crate::proto::roster::{Line, Roster, Seat};
@@ -75,7 +75,7 @@ impl Link {
             drop(old);
         }
         let (why, chance) = self.reason();
-        Sock::link_lost(sock, self, why, chance);
+        sock.link_lost(self, why, chance);
         Ok(None)
     }
 
@@ -96,7 +96,7 @@ impl Link {
     /// Reserves what a chunk of up to `want` bytes needs, and says how many it may have. `None` when the link has
     /// no room, or it is not the channel's turn; then `sock` is woken when it is.
     pub(crate) fn reserve(
-        link: &Arc<Self>,
+        self: &Arc<Self>,
         sock: &Arc<Sock>,
         place: Place,
         line: Line,
@@ -104,17 +104,17 @@ impl Link {
         pinned: bool,
     ) -> Option<(Reservation, u32)> {
         let wrs = if pinned { MAX_WRS as u32 } else { 2 };
-        let mut guard = link.tx.lock();
+        let mut guard = self.tx.lock();
         let tx = &mut *guard;
         let room = has_room(tx, wrs) && (line == Line::Small || tx.bulk_room() > 0);
         let Some(may) = tx.channels.ask(line, place.id, place.seat, want, room) else {
             sock.set_starved(line);
             tx.asked |= line == Line::Bulk;
-            link.short.fetch_add(u32::from(!room), Relaxed);
-            link.waits.add(u64::from(!room));
+            self.short.fetch_add(u32::from(!room), Relaxed);
+            self.waits.add(u64::from(!room));
             if room {
                 // Others wait longer.
-                link.call_again();
+                self.call_again();
             }
             return None;
         };
@@ -128,7 +128,7 @@ impl Link {
             n if n < want && n > PAGE => n / PAGE * PAGE,
             n => n,
         };
-        let reservation = Reservation::take(link, tx, place, line, wrs)?;
+        let reservation = Reservation::take(self, tx, place, line, wrs)?;
         Some((reservation, most))
     }
 
@@ -163,7 +163,7 @@ impl Link {
             let mut late = [const { None }; LATE];
             let crowded = self.call_starved(&mut late);
             for sock in late.into_iter().flatten() {
-                Sock::flush(&sock);
+                sock.flush();
             }
             if !crowded {
                 break;
@@ -218,11 +218,11 @@ impl Link {
     /// cancels this afterwards.
     fn call_again(self: &Arc<Self>) {
         let queue = &self.host.queue;
-        let _ = queue.enqueue_delayed::<Arc<Self>, 4>(self.clone(), CALL_AGAIN);
+        let _ = queue.enqueue_delayed::<Arc<Self>, RESCHEDULE>(self.clone(), CALL_AGAIN);
     }
 }
 
-impl WorkItem<4> for Link {
+impl WorkItem<RESCHEDULE> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
