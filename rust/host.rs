@@ -2,20 +2,20 @@
 
 //! What the module has once: devices, links, channels, ports, and the network namespaces in use.
 //!
-//! Locks: `opening`, then `nets`, then `links`, then `devices`, then `caches` (mutexes; `lenders` comes after a link's `drain`); `table` is
+//! Locks: `opening`, then `nets`, then `links`, then `devices`, then `caches` (mutexes; `mapped_socks` comes after a link's `drain`); `table` is
 //! a spinlock below all others.
 //! See `socket.rs` for the whole order.
 
 #![deny(unsafe_code)]
 
-mod deadlines;
-mod lent;
 mod links;
+mod reclaim;
 mod table;
+mod timers;
 
 pub(crate) use table::{Chan, Table};
 
-use deadlines::Watched;
+use timers::TimerList;
 
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -40,7 +40,7 @@ use crate::uapi::zrs_info;
 const LISTENERS: u64 = 1 << 32;
 
 /// How often those who wait for a window are looked at.
-const WISHES_MS: u32 = 50;
+const WAITERS_MS: u32 = 50;
 
 /// Work item: checks the timers of connections.
 const TIMERS: u64 = 0;
@@ -77,27 +77,27 @@ pub(crate) struct Host {
     #[pin]
     pub(crate) table: Table,
     #[pin]
-    watched: Mutex<Watched>,
+    watched: Mutex<TimerList>,
     #[pin]
-    deadlines: DelayedWork<Host, TIMERS>,
+    timers: DelayedWork<Host, TIMERS>,
     #[pin]
     idle: DelayedWork<Host, IDLE_LINKS>,
     #[pin]
-    wishes: DelayedWork<Host, WINDOW_WAITERS>,
+    window_waiters: DelayedWork<Host, WINDOW_WAITERS>,
     /// Sockets whose programs may have pages that were lent to them.
     #[pin]
-    lenders: Mutex<KVec<Arc<Sock>>>,
+    mapped_socks: Mutex<KVec<Arc<Sock>>>,
     #[pin]
-    lent: DelayedWork<Host, MAPPED>,
+    reclaim: DelayedWork<Host, MAPPED>,
     /// When links are looked after next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
     #[pin]
-    beat_at: Mutex<u64>,
+    keepalive_at: Mutex<u64>,
     #[pin]
-    beats: DelayedWork<Host, KEEPALIVE>,
+    keepalive: DelayedWork<Host, KEEPALIVE>,
     #[pin]
     sweep: DelayedWork<Host, SWEEP>,
     /// When they are looked at again, in milliseconds.
-    lent_ms: Atomic<u32>,
+    reclaim_ms: Atomic<u32>,
 }
 
 /// A network namespace with sockets, or that had some a moment ago.
@@ -142,16 +142,16 @@ impl Host {
                 caches <- new_mutex!(KVec::new(), "zrs_host::caches"),
                 ports <- new_mutex!(Ports::new(), "zrs_host::ports"),
                 table <- table,
-                watched <- new_mutex!(Watched::new(), "zrs_host::watched"),
-                deadlines <- new_delayed_work!("zrs_host::deadlines"),
+                watched <- new_mutex!(TimerList::new(), "zrs_host::watched"),
+                timers <- new_delayed_work!("zrs_host::timers"),
                 idle <- new_delayed_work!("zrs_host::idle"),
-                wishes <- new_delayed_work!("zrs_host::wishes"),
-                lenders <- new_mutex!(KVec::new(), "zrs_host::lenders"),
-                lent <- new_delayed_work!("zrs_host::lent"),
-                beat_at <- new_mutex!(u64::MAX, "zrs_host::beat_at"),
-                beats <- new_delayed_work!("zrs_host::beats"),
+                window_waiters <- new_delayed_work!("zrs_host::window_waiters"),
+                mapped_socks <- new_mutex!(KVec::new(), "zrs_host::mapped_socks"),
+                reclaim <- new_delayed_work!("zrs_host::reclaim"),
+                keepalive_at <- new_mutex!(u64::MAX, "zrs_host::keepalive_at"),
+                keepalive <- new_delayed_work!("zrs_host::keepalive"),
                 sweep <- new_delayed_work!("zrs_host::sweep"),
-                lent_ms: Atomic::new(lent::LENT_MS),
+                reclaim_ms: Atomic::new(reclaim::RECLAIM_MS),
             }),
             GFP_KERNEL,
         )?;
@@ -177,8 +177,8 @@ impl Host {
         work::cancel_delayed::<Host, MAPPED>(self);
         work::cancel_delayed::<Host, KEEPALIVE>(self);
         work::cancel_delayed::<Host, SWEEP>(self);
-        let lenders = core::mem::take(&mut *self.lenders.lock());
-        drop(lenders);
+        let mapped_socks = core::mem::take(&mut *self.mapped_socks.lock());
+        drop(mapped_socks);
         let caches = core::mem::take(&mut *self.caches.lock());
         caches.iter().for_each(|cache| cache.stop());
         drop(caches);
@@ -286,10 +286,10 @@ impl Host {
     }
 
     /// Somebody waits for a window from now on.
-    pub(crate) fn watch_wishes(self: &Arc<Self>) {
+    pub(crate) fn watch_waiters(self: &Arc<Self>) {
         let _ = self.queue.enqueue_delayed::<Arc<Host>, WINDOW_WAITERS>(
             self.clone(),
-            msecs_to_jiffies(WISHES_MS),
+            msecs_to_jiffies(WAITERS_MS),
         );
     }
 
@@ -331,16 +331,16 @@ impl WorkItem<WINDOW_WAITERS> for Host {
             }
         }
         if waiting {
-            host.watch_wishes();
+            host.watch_waiters();
         }
     }
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, TIMERS> for Host { self.deadlines }
+    impl HasDelayedWork<Self, TIMERS> for Host { self.timers }
     impl HasDelayedWork<Self, IDLE_LINKS> for Host { self.idle }
-    impl HasDelayedWork<Self, WINDOW_WAITERS> for Host { self.wishes }
-    impl HasDelayedWork<Self, MAPPED> for Host { self.lent }
-    impl HasDelayedWork<Self, KEEPALIVE> for Host { self.beats }
+    impl HasDelayedWork<Self, WINDOW_WAITERS> for Host { self.window_waiters }
+    impl HasDelayedWork<Self, MAPPED> for Host { self.reclaim }
+    impl HasDelayedWork<Self, KEEPALIVE> for Host { self.keepalive }
     impl HasDelayedWork<Self, SWEEP> for Host { self.sweep }
 }

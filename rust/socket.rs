@@ -14,7 +14,7 @@
 //! 4. `Sock::inner` (spinlock). Never two at once.
 //! 5. `Host::table` (spinlock), and the wait queues.
 //!
-//! Copies to and from programs happen under none of them: `rx_turn` and `tx_turn` in [`Inner`]
+//! Copies to and from programs happen under none of them: `rx_locked` and `tx_locked` in [`Inner`]
 //! are flags, waited for like data.
 
 #![deny(unsafe_code)]
@@ -25,12 +25,11 @@ mod connect;
 mod cork;
 mod escape;
 mod info;
-mod lend;
 mod linger;
 mod listen;
+mod mapped;
 mod options;
 mod owner;
-mod patience;
 mod ports;
 mod ready;
 mod recv;
@@ -39,6 +38,7 @@ mod send;
 mod sndbuf;
 mod splice;
 mod trace;
+mod user_timeout;
 mod window;
 
 pub(crate) use escape::Copied;
@@ -66,20 +66,20 @@ use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
 use crate::kern::sock::{PollCall, Shutdown, Sk, SkRef};
-use crate::kern::trace::{self as tracepoint, Way};
+use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
-use crate::proto::again::Again;
 use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Failure, Limits, Progress, WINDOW_MAX};
+use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::options::Options;
-use crate::proto::patience::Patience;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::sizing;
+use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
@@ -131,9 +131,9 @@ pub(crate) struct Sock {
     v6: bool,
     pub(crate) counters: Counters,
     /// The link had no room when this socket wanted to send small messages, or bulk data: wake it when there is.
-    starved: [Atomic<bool>; 2],
+    tx_blocked: [Atomic<bool>; 2],
     /// What is held back waits for room on the link, or for the turn to send. Changes under `inner`.
-    late: Atomic<bool>,
+    cork_blocked: Atomic<bool>,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
     #[pin]
@@ -175,7 +175,7 @@ pub(crate) struct Inner {
     pub(crate) arrived: u64,
     ring: Option<Arc<Ring>>,
     /// What of its escape area is in use.
-    refuge: AreaRing,
+    escape_area: AreaRing,
     /// What the peer may have outstanding.
     limits: Limits,
     /// SO_RCVBUF of the listener, if that has set it, for a connection that waits for accept().
@@ -187,16 +187,16 @@ pub(crate) struct Inner {
     /// Where the program wants what is mapped.
     area: Option<Arc<Area>>,
     /// The host looks for pages that were lent.
-    lender: bool,
+    tracks_mapped: bool,
     pub(crate) window: Option<Arc<Window>>,
     /// A former window that the program may have pages of.
     kept: Option<Arc<Gone>>,
-    rx_turn: bool,
-    tx_turn: bool,
-    /// Somebody found `tx_turn` taken,
-    tx_wanted: bool,
+    rx_locked: bool,
+    tx_locked: bool,
+    /// Somebody found `tx_locked` taken,
+    tx_contended: bool,
     /// or somebody who needs nothing else.
-    turn_wanted: bool,
+    cork_waiter: bool,
     /// Somebody found the channel without room to send.
     pub(crate) wants_room: bool,
     /// Position in the stream up to which the device is done with our memory.
@@ -215,7 +215,7 @@ pub(crate) struct Inner {
     /// Somebody found no room for more of them.
     tx_full: bool,
     /// The last message that was copied has no completion of its own, as it left enough room.
-    tx_quiet: bool,
+    tx_unsignaled: bool,
     /// What is held back.
     cork: Cork,
     /// Listening: connections that wait for accept().
@@ -226,7 +226,7 @@ pub(crate) struct Inner {
     /// The channel of which the host watches the deadline.
     pub(crate) watched: Option<ChanId>,
     /// No connect() has said yet that the connection is open.
-    untold: bool,
+    connect_unreported: bool,
     /// The last poll() or select() that began to poll instead of sleeping, and when its time is over, in nanoseconds of
     /// the monotonic clock.
     busy_call: (usize, u64),
@@ -237,9 +237,9 @@ pub(crate) struct Inner {
     /// and because the peer took the link for one of a former life of this host.
     stale_tries: u8,
     /// and because the peer's backlog was full.
-    pub(crate) again: Again,
+    pub(crate) backoff: ConnectBackoff,
     /// For how long the peer has kept an open connection waiting.
-    patience: Patience<Progress>,
+    user_timeout: UserTimeout<Progress>,
 }
 
 impl Inner {
@@ -258,7 +258,12 @@ impl Inner {
     /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
     pub(crate) fn due(&self) -> Option<u64> {
         let cork = self.cork.until();
-        let all = [self.deadline, self.again.at(), self.patience.at(), cork];
+        let all = [
+            self.deadline,
+            self.backoff.at(),
+            self.user_timeout.at(),
+            cork,
+        ];
         all.into_iter().flatten().min()
     }
 }
@@ -285,8 +290,8 @@ impl Sock {
                 net,
                 v6,
                 counters: Counters::default(),
-                starved: [Atomic::new(false), Atomic::new(false)],
-                late: Atomic::new(false),
+                tx_blocked: [Atomic::new(false), Atomic::new(false)],
+                cork_blocked: Atomic::new(false),
                 user_ms: Atomic::new(0),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
@@ -308,19 +313,19 @@ impl Sock {
                     rx: RxQueue::new(KVec::new()),
                     arrived: 0,
                     ring: None,
-                    refuge: AreaRing::default(),
+                    escape_area: AreaRing::default(),
                     limits: params::LIMITS,
                     rcvbuf: None,
                     small_promise: None,
                     promise: None,
                     area: None,
-                    lender: false,
+                    tracks_mapped: false,
                     window: None,
                     kept: None,
-                    rx_turn: false,
-                    tx_turn: false,
-                    tx_wanted: false,
-                    turn_wanted: false,
+                    rx_locked: false,
+                    tx_locked: false,
+                    tx_contended: false,
+                    cork_waiter: false,
                     wants_room: false,
                     tx_done: 0,
                     tx_posted: 0,
@@ -329,19 +334,19 @@ impl Sock {
                     tx_mark: (0, 0),
                     tx_held: 0,
                     tx_full: false,
-                    tx_quiet: false,
+                    tx_unsignaled: false,
                     cork: Cork::default(),
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
                     watched: None,
-                    untold: false,
+                    connect_unreported: false,
                     busy_call: (0, 0),
                     attempt: 0,
                     retries: 0,
                     stale_tries: 0,
-                    again: Again::default(),
-                    patience: Patience::default(),
+                    backoff: ConnectBackoff::default(),
+                    user_timeout: UserTimeout::default(),
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),
@@ -416,25 +421,25 @@ impl Sock {
 
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
-    pub(crate) fn settle(self: &Arc<Self>) {
-        let (link, place, entry, quiet, lost) = {
+    pub(crate) fn try_finish(self: &Arc<Self>) {
+        let (link, place, entry, unsignaled, lost) = {
             let inner = &mut *self.inner.lock();
             let over = inner.chan.is_over();
             // What is under way holds the socket.
-            let quiet = inner.quiet_message().filter(|_| over);
+            let unsignaled = inner.unsignaled_message().filter(|_| over);
             let link = if over { inner.link.take() } else { None };
-            let place = inner.chan.place();
+            let place = inner.chan.flow();
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
             let lost = over.then(|| inner.lose_cork());
-            (link, place, entry.flatten(), quiet, lost)
+            (link, place, entry.flatten(), unsignaled, lost)
         };
         drop(lost);
-        Sock::ask_done(quiet);
+        Sock::ask_done(unsignaled);
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
         }
-        self.settle_window();
+        self.try_release_window();
         drop(entry);
     }
 
@@ -572,16 +577,16 @@ impl SocketOps for Sock {
     }
 
     fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
-        let (want, mut way) = (msg.len(), Way::Copy);
+        let (want, mut way) = (msg.len(), DataPath::Copy);
         let result = self.send(msg, &mut way);
-        self.tell_sent(want, &result, way);
+        self.trace_sent(want, &result, way);
         result
     }
 
     fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let want = msg.len();
         let result = self.recv(msg);
-        self.tell_received(want, &result, Way::Copy);
+        self.trace_received(want, &result, DataPath::Copy);
         result
     }
 
@@ -592,7 +597,7 @@ impl SocketOps for Sock {
         nonblock: bool,
     ) -> Result<usize> {
         let result = self.splice(pipe, len, nonblock);
-        self.tell_received(len, &result, Way::Splice);
+        self.trace_received(len, &result, DataPath::Splice);
         result
     }
 
@@ -621,8 +626,8 @@ impl SocketOps for Sock {
 }
 
 /// Takes a turn, if it is free. Another thread may end it, so that lockdep is told of the acquisition alone.
-fn take_turn(turn: &mut bool) -> bool {
-    let free = !core::mem::replace(turn, true);
+fn try_lock(locked: &mut bool) -> bool {
+    let free = !core::mem::replace(locked, true);
     if free {
         let _ = lockdep::acquired(HandMade::Turn);
     }

@@ -10,16 +10,16 @@
 
 #![deny(unsafe_code)]
 
-pub(crate) mod beat;
 pub(crate) mod cache;
 pub(crate) mod cm;
 pub(crate) mod device;
 pub(crate) mod extent;
+pub(crate) mod keepalive;
 pub(crate) mod lease;
 pub(crate) mod link;
 pub(crate) mod pool;
-mod receive;
 pub(crate) mod reserve;
-pub(crate) mod transmit;
-pub(crate) mod turn;
+mod rx;
+pub(crate) mod sched;
+pub(crate) mod tx;
 pub(crate) mod window;

@@ -3,7 +3,7 @@
 //! The links of the host: groups of them, by peer; which one carries a new channel; which ones end because
 //! nobody needs them, and who looks whether the peers are still there.
 //!
-//! Locks: `links` (mutex), before a link's `tx`; `beat_at` (mutex), a leaf.
+//! Locks: `links` (mutex), before a link's `tx`; `keepalive_at` (mutex), a leaf.
 
 #![deny(unsafe_code)]
 
@@ -133,7 +133,7 @@ impl Host {
         };
         if links.iter().filter(theirs).count() >= accepted_most() {
             if let Some(oldest) = links.iter().find(theirs) {
-                oldest.lost("its peer has made too many");
+                oldest.fail_link_lost("its peer has made too many");
             }
         }
         Ok(links.push(link.clone(), GFP_KERNEL)?)
@@ -167,7 +167,7 @@ impl Host {
             let Some(link) = self.links.lock().iter().find(on_it).cloned() else {
                 break;
             };
-            link.fail_loud(Failure::NoDevice, "its device goes");
+            link.fail_and_log(Failure::NoDevice, "its device goes");
             self.queue.flush();
         }
     }
@@ -215,7 +215,7 @@ impl Host {
             }
             let ended = link.channels() == 0;
             if ended && link.has_delivered() || now.saturating_sub(since) > ORPHAN_NS {
-                link.lost("channels do not end");
+                link.fail_link_lost("channels do not end");
             } else {
                 let ms = if ended { DELIVERED_MS } else { IDLE_MS };
                 again = Some(ms.min(again.unwrap_or(IDLE_MS)));
@@ -239,7 +239,7 @@ impl Host {
 
     /// A pool has promised all of its blocks: ends a link on it that carries nothing, so that the
     /// next link can be made.
-    pub(crate) fn make_way(&self, pool: &Arc<Pool>) {
+    pub(crate) fn evict_idle_link(&self, pool: &Arc<Pool>) {
         let now = now_ns();
         let Ok(links) = self.snapshot() else { return };
         let unused = links
@@ -254,21 +254,21 @@ impl Host {
     }
 
     /// A link is up: somebody is to look after it.
-    pub(crate) fn watch_links(self: &Arc<Self>) {
+    pub(crate) fn watch_keepalive(self: &Arc<Self>) {
         let ms = params::HEARTBEAT_MS.get();
         if ms > 0 {
-            self.watch_links_at(now_ns().saturating_add(u64::from(ms) * 1_000_000));
+            self.check_keepalive_at(now_ns().saturating_add(u64::from(ms) * 1_000_000));
         }
     }
 
     /// A link is to be looked after otherwise than before.
-    pub(crate) fn watch_links_now(self: &Arc<Self>) {
-        self.watch_links_at(0);
+    pub(crate) fn check_keepalive_now(self: &Arc<Self>) {
+        self.check_keepalive_at(0);
     }
 
     /// Links are looked after when the monotonic clock is at `due` nanoseconds, if not before.
-    fn watch_links_at(self: &Arc<Self>, due: u64) {
-        let mut at = self.beat_at.lock();
+    fn check_keepalive_at(self: &Arc<Self>, due: u64) {
+        let mut at = self.keepalive_at.lock();
         if due >= *at {
             return;
         }
@@ -281,16 +281,19 @@ impl Host {
 
     /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
     /// answer.
-    fn beat(self: &Arc<Self>) {
+    fn check_links(self: &Arc<Self>) {
         // Who wants a look from here on gets another one: this one may have passed his link.
-        *self.beat_at.lock() = u64::MAX;
+        *self.keepalive_at.lock() = u64::MAX;
         let now = now_ns();
         let due = match self.snapshot() {
-            Ok(links) => links.iter().filter_map(|link| link.beat(now)).min(),
+            Ok(links) => links
+                .iter()
+                .filter_map(|link| link.check_keepalive(now))
+                .min(),
             Err(_) => Some(now.saturating_add(NO_MEMORY_NS)),
         };
         if let Some(due) = due {
-            self.watch_links_at(due);
+            self.check_keepalive_at(due);
         }
     }
 }
@@ -307,6 +310,6 @@ impl WorkItem<KEEPALIVE> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.beat());
+        fault::asynchronous(|| host.check_links());
     }
 }

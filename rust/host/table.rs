@@ -4,7 +4,7 @@
 //!
 //! The lock is a leaf: it is held for the steps of the table alone, never while a party works on what it was
 //! granted. A party holds its socket's `inner` meanwhile and does not sleep, so whoever finds an entry locked has
-//! it in a moment. Nothing else is taken under the lock of the [`Shares`] either.
+//! it in a moment. Nothing else is taken under the lock of the [`Quota`] either.
 
 #![deny(unsafe_code)]
 
@@ -23,11 +23,13 @@ use crate::kern::lockdep::{self, HandMade};
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
 use crate::proto::channel::{self, Channel, State};
-use crate::proto::link_table::{Denied, Home, LinkTable, Slot, Storage, TableStats, Way, CHUNK};
-use crate::proto::shares::{self, Count, Holder, Shares};
+use crate::proto::link_table::{
+    Backing, GrantError, LinkTable, Slot, Storage, TableStats, Way, CHUNK,
+};
+use crate::proto::quota::{self, Holder, Quota, QuotaCount};
 use crate::proto::ChanId;
 use crate::socket::Sock;
-use crate::transport::turn::Place;
+use crate::transport::sched::FlowId;
 
 /// Where the table lies.
 struct Memory;
@@ -37,8 +39,8 @@ impl Storage for Memory {
     type Cell = KBox<Channel>;
     type Owner = Arc<Sock>;
     type Hot = KVVec<Slot<KBox<Channel>>>;
-    type Near = KVVec<Way<channel::Parked>>;
-    type Chunk = KVVec<Home<channel::Parked, Arc<Sock>>>;
+    type L2 = KVVec<Way<channel::PackedChannel>>;
+    type Chunk = KVVec<Backing<channel::PackedChannel, Arc<Sock>>>;
     type Bulk = KVVec<Option<Self::Chunk>>;
 }
 
@@ -70,7 +72,7 @@ pub(crate) struct Table {
     table: SpinLock<LinkTable<Memory>>,
     /// Who has how much of it.
     #[pin]
-    shares: SpinLock<Shares<KVVec<Count>>>,
+    quota: SpinLock<Quota<KVVec<QuotaCount>>>,
     sizes: Sizes,
 }
 
@@ -96,24 +98,24 @@ impl Table {
         let net = part(params::NET_PERCENT.get());
         Ok(pin_init!(Self {
             table <- new_spinlock!(table, "zrs_host::table"),
-            shares <- new_spinlock!(Shares::new(KVVec::new(), user, net), "zrs_host::shares"),
+            quota <- new_spinlock!(Quota::new(KVVec::new(), user, net), "zrs_host::quota"),
             sizes,
         }))
     }
 
     /// Counts a channel for `holder`.
-    fn take_share(&self, holder: Holder) -> Result {
+    fn charge_quota(&self, holder: Holder) -> Result {
         loop {
             let wanted = {
-                let mut shares = self.shares.lock();
-                match shares.take(holder) {
+                let mut quota = self.quota.lock();
+                match quota.take(holder) {
                     Ok(()) => return Ok(()),
-                    Err(shares::Denied::User | shares::Denied::Net) => return Err(EDQUOT),
-                    Err(shares::Denied::Crowded) => shares.wanted(),
+                    Err(quota::QuotaError::User | quota::QuotaError::Net) => return Err(EDQUOT),
+                    Err(quota::QuotaError::Crowded) => quota.wanted(),
                 }
             };
-            let more = filled(wanted, || Ok(Count::NONE))?;
-            let spare = self.shares.lock().move_to(more);
+            let more = filled(wanted, || Ok(QuotaCount::NONE))?;
+            let spare = self.quota.lock().move_to(more);
             drop(spare);
         }
     }
@@ -130,7 +132,7 @@ impl Table {
                     return table.submit(sock.clone(), make).map_err(|_| ENOBUFS);
                 }
                 drop(table);
-                filled(CHUNK, || Ok(Home::new()))?
+                filled(CHUNK, || Ok(Backing::new()))?
             };
             // Somebody else may have brought one as well; then there is one more than needed.
             let spare = self.table.lock().add_chunk(chunk);
@@ -144,8 +146,8 @@ impl Table {
         let mut grant = loop {
             match self.table.lock().grant(id) {
                 Ok(grant) => break grant,
-                Err(Denied::Unknown) => return None,
-                Err(Denied::Locked | Denied::Crowded) => {}
+                Err(GrantError::Unknown) => return None,
+                Err(GrantError::Locked | GrantError::Crowded) => {}
             }
             cpu_relax();
         };
@@ -223,7 +225,7 @@ impl Host {
     fn sweep_table(self: &Arc<Self>) {
         for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP_SLOTS) {
             let parked = self.table.sweep();
-            for id in parked.into_iter().take_while(|id| id.q != 0) {
+            for id in parked.into_iter().take_while(|id| id.index != 0) {
                 if let Some(sock) = self.table.owner(id) {
                     sock.on_parked();
                 }
@@ -253,7 +255,7 @@ struct Entry {
     /// Who it is counted for.
     holder: Holder,
     /// On its link, once it is there.
-    place: Option<Place>,
+    flow: Option<FlowId>,
     /// What is only asked about it, as it was last written back: nobody changes a channel but by its socket's `Chan`.
     seen: Cell<Seen>,
 }
@@ -263,8 +265,8 @@ struct Entry {
 struct Seen {
     read_ended: bool,
     write_ended: bool,
-    window_quiet: bool,
-    talks: bool,
+    peer_writes_done: bool,
+    pending: bool,
     over: bool,
     corked: u32,
 }
@@ -274,8 +276,8 @@ impl Seen {
         Self {
             read_ended: chan.read_ended(),
             write_ended: chan.write_ended(),
-            window_quiet: chan.window_quiet(),
-            talks: chan.has_control(),
+            peer_writes_done: chan.peer_writes_done(),
+            pending: chan.has_pending_control(),
             over: chan.state() == State::Closed,
             corked: chan.corked(),
         }
@@ -296,16 +298,16 @@ impl Chan {
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
         let holder = sock.holder();
-        host.table.take_share(holder)?;
+        host.table.charge_quota(holder)?;
         let id = host.table.submit(sock, make).inspect_err(|_| {
-            host.table.shares.lock().give(holder);
+            host.table.quota.lock().give(holder);
         })?;
         host.watch_table();
         let chan = Self(Some(Entry {
             host: host.clone(),
             id,
             holder,
-            place: None,
+            flow: None,
             seen: Cell::default(),
         }));
         chan.with(|_| ());
@@ -318,14 +320,14 @@ impl Chan {
     }
 
     /// Its place on its link.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.0.as_ref()?.place
+    pub(crate) fn flow(&self) -> Option<FlowId> {
+        self.0.as_ref()?.flow
     }
 
     /// It is on its link, if it is still this one; false if not. Under the link's lock.
-    pub(crate) fn set_place(&mut self, place: Place) -> bool {
-        let entry = self.0.as_mut().filter(|entry| entry.id == place.id);
-        entry.map(|entry| entry.place = Some(place)).is_some()
+    pub(crate) fn set_flow(&mut self, flow: FlowId) -> bool {
+        let entry = self.0.as_mut().filter(|entry| entry.id == flow.id);
+        entry.map(|entry| entry.flow = Some(flow)).is_some()
     }
 
     /// Whether there is one.
@@ -363,13 +365,13 @@ impl Chan {
     }
 
     /// Whether no WRITE of the peer can come any more, or there is none.
-    pub(crate) fn window_quiet(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.window_quiet)
+    pub(crate) fn peer_writes_done(&self) -> bool {
+        self.seen().is_none_or(|seen| seen.peer_writes_done)
     }
 
     /// Whether it has something to say.
-    pub(crate) fn talks(&self) -> bool {
-        self.seen().is_some_and(|seen| seen.talks)
+    pub(crate) fn has_pending_control(&self) -> bool {
+        self.seen().is_some_and(|seen| seen.pending)
     }
 
     /// Bytes that are held back.
@@ -393,7 +395,7 @@ impl Chan {
     fn free(&mut self) -> Option<Arc<Sock>> {
         let entry = self.0.take()?;
         let owner = entry.host.table.table.lock().remove(entry.id);
-        entry.host.table.shares.lock().give(entry.holder);
+        entry.host.table.quota.lock().give(entry.holder);
         owner.ok()
     }
 }

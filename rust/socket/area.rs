@@ -15,12 +15,12 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::recv::{Piece, Receive, Source};
+use super::recv::{Receive, RxPiece, RxSource};
 use super::Sock;
 use crate::kern::area::Area;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::task;
-use crate::kern::trace::Way;
+use crate::kern::trace::DataPath;
 use crate::kern::vma::NewVma;
 use crate::stats::STATS;
 use crate::uapi;
@@ -40,7 +40,7 @@ struct Target<'a> {
     /// Of the first byte.
     addr: usize,
     /// What comes now is worth being lent, as far as whole pages go.
-    lends: bool,
+    maps: bool,
 }
 
 impl Sock {
@@ -66,7 +66,7 @@ impl Sock {
         user().writer().write(&call)?;
         let want = usize::try_from(call.len).unwrap_or(usize::MAX);
         let result = self.recv_map(&mut call, nonblock);
-        self.tell_received(want, &result.map(|()| call.len as usize), Way::Map);
+        self.trace_received(want, &result.map(|()| call.len as usize), DataPath::Map);
         result?;
         // If it cannot any more, what was taken is not lost: the call returns it as well.
         let _ = user().writer().write(&call);
@@ -98,12 +98,12 @@ impl Sock {
         // What the program had there is done with.
         area.take_back(addr..addr + want)?;
         if self.reap() {
-            self.talk();
+            self.send_pending();
         }
         let mut target = Target {
             area: &area,
             addr,
-            lends: false,
+            maps: false,
         };
         let mut copied = 0;
         let mut recv = Receive::new(self, timeout, 1, want);
@@ -119,13 +119,13 @@ impl Sock {
                     recv.consume(piece, 0, 0);
                     break;
                 }
-                Ok((n, lent)) => {
+                Ok((n, mapped)) => {
                     self.counters.rx_bytes.add(&STATS.rx_bytes, n);
-                    if lent == 0 {
+                    if mapped == 0 {
                         self.counters.rx_copied.add(&STATS.rx_copied, n);
                         copied += n;
                     }
-                    recv.consume(piece, n, lent);
+                    recv.consume(piece, n, mapped);
                     if task::signal_pending() {
                         break;
                     }
@@ -152,44 +152,44 @@ impl Sock {
         self: &Arc<Self>,
         target: &mut Target<'_>,
         got: usize,
-        piece: &Piece<'_>,
+        piece: &RxPiece<'_>,
     ) -> Result<(usize, usize)> {
         let (area, at, len) = (target.area, target.addr + got, piece.len);
         let payload = piece.payload()?;
         let copy = |len| Ok((area.copy(at, len, &payload)?, 0));
-        let Source::Window(window, off) = &piece.source else {
+        let RxSource::Window(window, off) = &piece.source else {
             return copy(len);
         };
         let off = *off as usize + piece.from;
-        target.lends = (off ^ at) & !PAGE_MASK == 0 && (target.lends || len > COPY_MAX);
-        if !target.lends {
+        target.maps = (off ^ at) & !PAGE_MASK == 0 && (target.maps || len > COPY_MAX);
+        if !target.maps {
             return copy(len);
         }
         let head = at.next_multiple_of(PAGE_SIZE) - at;
         if head > 0 {
             return copy(len.min(head));
         }
-        let share = self.lending_share(window);
+        let share = self.mappable(window);
         let whole = len.min(share) & PAGE_MASK;
         if whole == 0 && len >= PAGE_SIZE && got > 0 {
             // It may give back what it has before it comes again.
             return Ok((0, 0));
         }
-        if whole == 0 || self.will_lend().is_err() {
+        if whole == 0 || self.watch_mapped().is_err() {
             return copy(len);
         }
-        let n = window.lend(off, whole, area, at)?;
+        let n = window.map_to_area(off, whole, area, at)?;
         Ok((n, n))
     }
 }
 
 /// How far behind `addr` the piece is to begin, so that its whole pages can be lent.
-fn shift(addr: usize, piece: &Piece<'_>) -> usize {
+fn shift(addr: usize, piece: &RxPiece<'_>) -> usize {
     match &piece.source {
-        Source::Window(_, off) => {
+        RxSource::Window(_, off) => {
             let off = *off as usize + piece.from;
             off.wrapping_sub(addr) & !PAGE_MASK
         }
-        Source::Held(_) | Source::Area(..) => 0,
+        RxSource::Held(_) | RxSource::Area(..) => 0,
     }
 }

@@ -37,7 +37,7 @@ impl Sock {
                 }
                 _ => return Err(ENOTCONN),
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             if read {
                 inner.shut_read = true;
                 inner.chan.with(Channel::shut_read);
@@ -46,7 +46,7 @@ impl Sock {
                 inner.shut_write = true;
                 inner.chan.with(Channel::shut_write);
             }
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             if let Some(sk) = &inner.sk {
                 sk.set_shutdown(how);
             }
@@ -65,7 +65,7 @@ impl Sock {
         // What the program has given back is not unread.
         self.reap();
         let linger = self.linger();
-        let (sk, ring, lender, broken) = {
+        let (sk, ring, tracks_mapped, broken) = {
             let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
@@ -75,25 +75,30 @@ impl Sock {
                 let sent = self.counters.tx_bytes.get();
                 (inner.ends(), sent, self.counters.rx_bytes.get(), unread)
             });
-            let was = inner.state_was();
+            let was = inner.state_before();
             let broken = unread > 0 || matches!(linger, Linger::Abort);
             inner.chan.with(|c| c.shut(broken));
-            inner.tell_state(was);
-            (inner.sk.take(), inner.ring.take(), inner.lender, broken)
+            inner.trace_state_change(was);
+            (
+                inner.sk.take(),
+                inner.ring.take(),
+                inner.tracks_mapped,
+                broken,
+            )
         };
         self.discard_received();
-        if lender {
-            self.host.forget_lender(self);
+        if tracks_mapped {
+            self.host.untrack_mapped(self);
         }
         drop(ring);
         // If the link has no room for it, the end of the stream waits for that.
         self.flush();
         self.kick();
         // What is under way may hold the socket.
-        let quiet = self.inner.lock().quiet_message();
-        Sock::ask_done(quiet);
-        self.settle();
-        self.watch_orphan();
+        let unsignaled = self.inner.lock().unsignaled_message();
+        Sock::ask_done(unsignaled);
+        self.try_finish();
+        self.arm_orphan_timer();
         if !broken {
             self.wait_linger(linger);
         }
@@ -107,9 +112,9 @@ impl Sock {
     }
 
     /// Sees to it that a closed socket's channel ends in time.
-    pub(super) fn watch_orphan(&self) {
+    pub(super) fn arm_orphan_timer(&self) {
         if self.link().is_some() {
-            self.host.watch_deadline(self);
+            self.host.arm_timer(self);
         }
     }
 

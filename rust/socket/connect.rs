@@ -18,12 +18,12 @@ use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::addr::{Addr, Bound, Ip};
-use crate::proto::again::Again;
 use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
-use crate::transport::link::{Chance, Link};
+use crate::transport::link::{Link, RetryPolicy};
 
 impl Sock {
     /// bind(): EINVAL when bound or connected, or an address that cannot be meant, EADDRINUSE, EADDRNOTAVAIL (not an
@@ -83,11 +83,11 @@ impl Sock {
     fn set_binding(&self, sk: &Sk, binding: Binding) {
         let addr = binding.addr();
         let mut inner = self.inner.lock();
-        let was = inner.state_was();
+        let was = inner.state_before();
         inner.binding = Some(binding);
         inner.local = addr;
         sk.set_local(addr.into());
-        inner.tell_state(was);
+        inner.trace_state_change(was);
     }
 
     /// Takes the connection to `remote` for the port that is bound, or chooses a port for it. Under
@@ -132,9 +132,9 @@ impl Sock {
     pub(super) fn unbind(&self) {
         let bound = {
             let mut inner = self.inner.lock();
-            let was = inner.state_was();
+            let was = inner.state_before();
             let bound = inner.binding.take();
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             bound
         };
         if let Some(binding) = bound {
@@ -146,9 +146,9 @@ impl Sock {
     pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
         {
             let _config = self.config.lock();
-            let (phase, untold) = {
+            let (phase, connect_unreported) = {
                 let inner = self.inner.lock();
-                (inner.phase, inner.untold)
+                (inner.phase, inner.connect_unreported)
             };
             match phase {
                 Phase::Fresh => self.begin_attempt(addr)?,
@@ -156,7 +156,7 @@ impl Sock {
                 Phase::Connecting => {}
                 // The call that asked for it was interrupted, perhaps to be restarted, or did not wait.
                 // As TCP has it, the next one tells.
-                Phase::Connected if untold => {}
+                Phase::Connected if connect_unreported => {}
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN),
                 Phase::Failed => {
                     // The error of the attempt, once; then a new attempt may be made.
@@ -170,7 +170,7 @@ impl Sock {
             let mut inner = self.inner.lock();
             return match inner.phase {
                 Phase::Connected => {
-                    inner.untold = false;
+                    inner.connect_unreported = false;
                     Ok(())
                 }
                 _ => Err(EINPROGRESS),
@@ -183,7 +183,7 @@ impl Sock {
         });
         match done {
             Ok(Phase::Connected) => {
-                self.inner.lock().untold = false;
+                self.inner.lock().connect_unreported = false;
                 Ok(())
             }
             Ok(_) => {
@@ -204,9 +204,9 @@ impl Sock {
             if !matches!(inner.phase, Phase::Failed) {
                 return;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.set_phase(Phase::Fresh);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             inner.reported = false;
             inner.retries = 0;
             inner.stale_tries = 0;
@@ -236,16 +236,16 @@ impl Sock {
             return Err(ENETUNREACH);
         }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
-        self.settle();
+        self.try_finish();
         self.take_connection(addr)?;
         let limits = Sock::limits_of(&sk);
         let answer_ms = params::CONNECT_TIMEOUT_MS.get();
         let promise = {
             let mut inner = self.inner.lock();
             inner.remote = addr;
-            inner.untold = true;
+            inner.connect_unreported = true;
             inner.attempt = inner.attempt.wrapping_add(1);
-            inner.again = Again::new(now_ns(), answer_ms, inner.connect_ms());
+            inner.backoff = ConnectBackoff::new(now_ns(), answer_ms, inner.connect_ms());
             let before = core::mem::replace(&mut inner.limits, limits);
             // One for other limits may be left.
             (before != limits).then(|| inner.small_promise.take())
@@ -313,20 +313,20 @@ impl Sock {
                 true
             } else {
                 // That of an attempt that has failed goes.
-                let was = inner.state_was();
+                let was = inner.state_before();
                 inner.chan = chan;
                 inner.queued = false;
                 inner.set_phase(Phase::Connecting);
-                inner.tell_state(was);
+                inner.trace_state_change(was);
                 inner.reported = false;
                 inner.tx_done = 0;
                 inner.tx_posted = 0;
                 inner.tx_pinned = 0;
                 inner.tx_seq = 0;
                 inner.tx_mark = (0, 0);
-                inner.patience.forget();
+                inner.user_timeout.reset();
                 inner.link = Some(link.clone());
-                inner.deadline = Some(inner.again.deadline());
+                inner.deadline = Some(inner.backoff.deadline());
                 false
             }
         };
@@ -348,7 +348,7 @@ impl Sock {
             }
             return Ok(());
         }
-        self.host.watch_deadline(self);
+        self.host.arm_timer(self);
         link.kick(self);
         self.keep_alive();
         Ok(())
@@ -360,12 +360,12 @@ impl Sock {
             if inner.attempt != attempt {
                 return;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.abort(why));
             report_failure(&mut inner);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
-        self.settle();
+        self.try_finish();
         self.wake_state();
     }
 
@@ -374,8 +374,8 @@ impl Sock {
     /// the backlog full is tried again when it is time, what has been held back for long is sent, and a peer that keeps an
     /// open connection waiting for longer than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
     /// watch it any more. Sleeps.
-    pub(crate) fn check_deadline(self: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
-        self.check_patience(id, now);
+    pub(crate) fn check_timers(self: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        self.check_user_timeout(id, now);
         self.check_cork(now);
         let next;
         {
@@ -384,9 +384,9 @@ impl Sock {
                 return None;
             }
             let again =
-                inner.again.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
+                inner.backoff.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
             if again {
-                inner.deadline = Some(inner.again.deadline());
+                inner.deadline = Some(inner.backoff.deadline());
             }
             let over = inner
                 .deadline
@@ -409,7 +409,7 @@ impl Sock {
                 let link = inner.link.clone().filter(|_| silent);
                 drop(inner);
                 if let Some(link) = link {
-                    link.lost("a channel does not end");
+                    link.fail_link_lost("a channel does not end");
                 }
                 return next;
             }
@@ -418,23 +418,23 @@ impl Sock {
                 let link = inner.link.clone().filter(|_| kept);
                 drop(inner);
                 if let Some(link) = link {
-                    link.lost("a window is not given back");
+                    link.fail_link_lost("a window is not given back");
                 }
                 return next;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(Channel::time_out);
             report_failure(&mut inner);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
-        self.settle();
+        self.try_finish();
         self.wake_state();
         next
     }
 
-    /// The link is down, for the reason `why`. `chance`: whether a connect may be tried again on a new one.
+    /// The link is down, for the reason `why`. `retry`: whether a connect may be tried again on a new one.
     /// Sleeps.
-    pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, chance: Chance) {
+    pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
         let (again, attempt) = {
             let mut inner = self.inner.lock();
             if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
@@ -444,14 +444,14 @@ impl Sock {
             let opening = inner.chan.is_some_and(|c| c.state() == State::Opening);
             // A link that goes down just now says nothing about whether the peer listens.
             let inner = &mut *inner;
-            let tries = match chance {
-                Chance::Stale => &mut inner.stale_tries,
+            let tries = match retry {
+                RetryPolicy::Stale => &mut inner.stale_tries,
                 _ => &mut inner.retries,
             };
-            let again = opening && *tries < chance.most() && !inner.released;
+            let again = opening && *tries < retry.max_retries() && !inner.released;
             *tries += u8::from(again);
             if again {
-                inner.again.moved(now_ns());
+                inner.backoff.link_changed(now_ns());
             }
             // Of a peer that does not answer any more hears who has asked for it; others find their connection
             // broken, as by anything else.
@@ -459,18 +459,18 @@ impl Sock {
                 Failure::TimedOut if !opening && !self.has_time_limit(inner) => Failure::LinkLost,
                 why => why,
             };
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.abort(why));
             // The device will never touch the channel's memory again: its queue pair is gone.
             inner.tx_done = u64::MAX;
             if !again {
                 report_failure(inner);
             }
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             (again, inner.attempt)
         };
         self.wait.wake_all();
-        self.settle();
+        self.try_finish();
         if again {
             if self.open_channel(Some(attempt)).is_err() {
                 self.fail_attempt(attempt, Failure::NoResources);

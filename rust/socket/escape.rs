@@ -16,7 +16,7 @@ use super::{Inner, Sock};
 use crate::host::Host;
 use crate::kern::memcg::CHARGED;
 use crate::kern::task::now_ns;
-use crate::kern::trace::{self, Moved};
+use crate::kern::trace::{self, EscapedFrom};
 use crate::proto::rx_queue::ToMove;
 use crate::proto::ChanId;
 use crate::stats::STATS;
@@ -97,21 +97,21 @@ impl Sock {
             false => self.move_to_memory(&what, &window, off),
         };
         if moved {
-            self.talk();
+            self.send_pending();
             window.emptied();
             let of = if what.to_area {
-                Moved::Ring
+                EscapedFrom::Ring
             } else {
-                Moved::Window
+                EscapedFrom::Window
             };
-            self.tell_moved(what.len, Some(what.born), of);
+            self.trace_escape(what.len, Some(what.born), of);
         }
         moved
     }
 
     /// A message of `len` bytes, which came at `born`, or just now, is where it is not in the pool's way. Takes the
     /// socket's lock.
-    pub(crate) fn tell_moved(&self, len: u32, born: Option<u64>, of: Moved) {
+    pub(crate) fn trace_escape(&self, len: u32, born: Option<u64>, of: EscapedFrom) {
         trace::escape(|| {
             let age = born.map_or(0, |born| now_ns().saturating_sub(born) / 1000);
             (self.ends(), len, of, age)
@@ -138,7 +138,7 @@ impl Sock {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
             // Whoever has the turn may be reading in the window.
-            match inner.rx_turn {
+            match inner.rx_locked {
                 true => Err(copy),
                 false => inner.rx.move_held(&inner.ring, what, copy).inspect(|_| {
                     inner.give_room(window);
@@ -156,7 +156,7 @@ impl Sock {
             let Some(ring) = inner.ring.clone() else {
                 return false;
             };
-            match inner.refuge.alloc(what.len) {
+            match inner.escape_area.alloc(what.len) {
                 Some(at) => (ring, at),
                 None => return false,
             }
@@ -168,9 +168,9 @@ impl Sock {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let moved =
-                copied.is_ok() && !inner.rx_turn && inner.rx.move_to_area(&inner.ring, what, at);
+                copied.is_ok() && !inner.rx_locked && inner.rx.move_to_area(&inner.ring, what, at);
             if !moved {
-                inner.refuge.undo(at);
+                inner.escape_area.undo(at);
                 return false;
             }
             ring.holds(what.len);
@@ -208,7 +208,7 @@ impl Sock {
         let moved = has_moved(what, None, result);
         if moved {
             STATS.rx_spilled.add(u64::from(what.len));
-            self.tell_moved(what.len, Some(what.born), Moved::Block);
+            self.trace_escape(what.len, Some(what.born), EscapedFrom::Block);
         }
         moved
     }

@@ -94,7 +94,7 @@ impl Sock {
         let inner = self.inner.lock();
         let of_channel = |c: &mut Channel| {
             let live = c.state() != State::Closed;
-            let q = if live { c.local().q } else { 0 };
+            let q = if live { c.local().index } else { 0 };
             (q, c.window_size(), c.peer_window_size())
         };
         let (channel, window, peer_window) = inner.chan.with(of_channel).unwrap_or_default();

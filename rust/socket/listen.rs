@@ -66,9 +66,9 @@ impl Sock {
         let mut inner = self.inner.lock();
         inner.binding = Some(binding);
         started?;
-        let was = inner.state_was();
+        let was = inner.state_before();
         inner.set_phase(Phase::Listening { queued: false });
-        inner.tell_state(was);
+        inner.trace_state_change(was);
         sk.set_state(SkState::Listen);
         Ok(())
     }
@@ -103,9 +103,9 @@ impl Sock {
             if !matches!(inner.phase, Phase::Listening { .. }) {
                 return;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.set_phase(Phase::Fresh);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             inner.binding
         };
         if let Some(mut binding) = binding {
@@ -126,14 +126,14 @@ impl Sock {
             let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.shut(true));
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
         self.discard_received();
         self.kick();
-        self.settle();
-        self.watch_orphan();
+        self.try_finish();
+        self.arm_orphan_timer();
     }
 
     /// accept(): EINVAL when not listening, EAGAIN. `prepare` comes before a connection is taken:
@@ -238,7 +238,7 @@ impl Sock {
         let id = chan.id().unwrap_or_default();
         {
             let mut inner = child.inner.lock();
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan = chan;
             inner.set_phase(Phase::Connected);
             inner.local = local;
@@ -246,7 +246,7 @@ impl Sock {
             inner.options = options;
             child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
             inner.link = Some(link.clone());
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
         let place = link.attach(&child, id);
         let mut refused = place.is_err().then_some(Refusal::NoResources);

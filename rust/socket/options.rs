@@ -17,7 +17,7 @@ use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::proto::channel::State;
 use crate::proto::options::{
-    Denied, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
+    OptionError, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
     TCP_NODELAY, TCP_USER_TIMEOUT,
 };
 use crate::proto::readiness::Phase;
@@ -96,8 +96,8 @@ impl Sock {
             let mut options = inner.options.as_deref().copied().unwrap_or_default();
             let early = !matches!(inner.phase, Phase::Connecting | Phase::Connected);
             options.set(name, value, early).map_err(|e| match e {
-                Denied::Unknown => ENOPROTOOPT,
-                Denied::Value => EINVAL,
+                OptionError::Unknown => ENOPROTOOPT,
+                OptionError::Value => EINVAL,
             })?;
             let ms = options.get(TCP_USER_TIMEOUT).unwrap_or(0);
             self.user_ms.store(ms.unsigned_abs(), Relaxed);
@@ -118,7 +118,7 @@ impl Sock {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&self.ring_layout()?),
             (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
                 if self.reap() {
-                    self.talk();
+                    self.send_pending();
                 }
                 out.write(&self.info())
             }

@@ -15,7 +15,7 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::{self, Phase, View};
-use crate::proto::roster::Line;
+use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
@@ -105,23 +105,23 @@ impl Sock {
     /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.
     fn look_ready(self: &Arc<Self>, asked: u32) -> u32 {
         if self.reap() {
-            self.talk();
+            self.send_pending();
         }
         if asked & readiness::OUT == 0 {
             // Who does not want to send does not wait for room.
             return readiness::events(&view(&mut self.inner.lock(), false));
         }
-        let (room, link, place, quiet, push) = {
+        let (room, link, place, unsignaled, push) = {
             let mut inner = self.inner.lock();
             let room = inner.chan.is_some_and(Channel::writable);
             inner.wants_room |= !room;
             let holds = inner.has_send_room();
-            let quiet = inner.quiet_message().filter(|_| !holds);
+            let unsignaled = inner.unsignaled_message().filter(|_| !holds);
             let push = !holds && inner.chan.corked() > 0;
-            let place = inner.chan.place();
-            (room && holds, inner.link.clone(), place, quiet, push)
+            let place = inner.chan.flow();
+            (room && holds, inner.link.clone(), place, unsignaled, push)
         };
-        Sock::ask_done(quiet);
+        Sock::ask_done(unsignaled);
         if push {
             // It counts against SO_SNDBUF, and makes room only when it has been sent.
             self.flush();
@@ -129,11 +129,11 @@ impl Sock {
         // The link's lock comes before the socket's, so the link's room is looked at between.
         let writable = room
             && match (link, place) {
-                (Some(link), Some(place)) => link.has_room_or_starve(self, place),
+                (Some(link), Some(place)) => link.has_room_or_block(self, place),
                 _ => true,
             }
             // Which may have been what this waits for.
-            && (!self.is_late() || self.flush());
+            && (!self.is_cork_blocked() || self.flush());
         let mut inner = self.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }
@@ -177,29 +177,29 @@ impl Sock {
                 return Ok(r);
             }
         }
-        self.wait.wait_or_help(mode, timeout, link.as_ref(), cond)
+        self.wait.wait_or_poll(mode, timeout, link.as_ref(), cond)
     }
 
     /// Forgets that the socket waits in a line of its link. Under the link's lock.
-    pub(crate) fn take_starved(&self, line: Line) -> bool {
-        self.is_starved(line) && self.starved_in(line).xchg(false, Full)
+    pub(crate) fn take_tx_blocked(&self, class: TrafficClass) -> bool {
+        self.is_tx_blocked(class) && self.tx_blocked_in(class).xchg(false, Full)
     }
 
     /// Whether the socket waits in a line of its link.
-    pub(super) fn is_starved(&self, line: Line) -> bool {
-        self.starved_in(line).load(Acquire)
+    pub(super) fn is_tx_blocked(&self, class: TrafficClass) -> bool {
+        self.tx_blocked_in(class).load(Acquire)
     }
 
     /// Remembers that the socket waits in a line of its link. Under the link's lock.
-    pub(crate) fn set_starved(&self, line: Line) {
-        self.starved_in(line).store(true, Relaxed);
+    pub(crate) fn set_tx_blocked(&self, class: TrafficClass) {
+        self.tx_blocked_in(class).store(true, Relaxed);
     }
 
-    fn starved_in(&self, line: Line) -> &Atomic<bool> {
-        let [small, bulk] = &self.starved;
-        match line {
-            Line::Bulk => bulk,
-            Line::Small | Line::Talk => small,
+    fn tx_blocked_in(&self, class: TrafficClass) -> &Atomic<bool> {
+        let [small, bulk] = &self.tx_blocked;
+        match class {
+            TrafficClass::Bulk => bulk,
+            TrafficClass::Small | TrafficClass::Control => small,
         }
     }
 }

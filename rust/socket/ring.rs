@@ -25,7 +25,7 @@ use crate::kern::wait::WaitMode;
 use crate::params;
 use crate::proto::area_ring::AreaRing;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Descriptors, Refuge, Segment, Spent};
+use crate::proto::rx_queue::{Descriptors, EscapeTarget, Segment, Spent};
 use crate::transport::cache::Cache;
 use crate::transport::pool::Pool;
 use crate::transport::window::Window;
@@ -56,7 +56,7 @@ impl Drop for Escape {
 impl MappedOwner for Ring {}
 
 /// How long making a ring waits for a window that another channel is to give back, in nanoseconds.
-const PATIENCE_NS: u64 = 500_000_000;
+const WINDOW_WAIT_NS: u64 = 500_000_000;
 
 /// Descriptors begin behind the head, at a multiple of their size.
 const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
@@ -219,11 +219,11 @@ impl Descriptors for Option<Arc<Ring>> {
         }
     }
 
-    fn refuge(&self) -> Refuge {
+    fn escape_target(&self) -> EscapeTarget {
         match self {
-            None => Refuge::Anywhere,
-            Some(ring) if ring.escape.is_some() => Refuge::Area,
-            Some(_) => Refuge::Nowhere,
+            None => EscapeTarget::Anywhere,
+            Some(ring) if ring.escape.is_some() => EscapeTarget::Area,
+            Some(_) => EscapeTarget::Nowhere,
         }
     }
 
@@ -279,7 +279,7 @@ impl Sock {
                 return Ok(());
             }
         }
-        let until = now_ns().saturating_add(PATIENCE_NS);
+        let until = now_ns().saturating_add(WINDOW_WAIT_NS);
         let made = loop {
             match self
                 .need_window(until)
@@ -324,7 +324,7 @@ impl Sock {
             window.set_ring(false);
             return Ok(false);
         }
-        if inner.rx_turn || inner.rx.spent() != Spent::default() {
+        if inner.rx_locked || inner.rx.spent() != Spent::default() {
             // recv() in another thread holds a segment just now, or the program has pages of some.
             window.set_ring(false);
             return Err(EBUSY);
@@ -341,7 +341,7 @@ impl Sock {
         // Another thread that tried at the same time may have cleared the mark.
         window.set_ring(true);
         let area = ring.escape.as_ref().map_or(0, |e| e.pages.bytes());
-        inner.refuge = AreaRing::new(area as u32);
+        inner.escape_area = AreaRing::new(area as u32);
         inner.ring = Some(ring);
         Ok(true)
     }
@@ -398,7 +398,7 @@ impl Sock {
     pub(super) fn doorbell(self: &Arc<Self>) {
         self.reap();
         self.ask_for_doorbell();
-        self.talk();
+        self.send_pending();
     }
 
     /// ZRS_IOC_RING_WAIT. See the UAPI for what ends it. Sleeps.
@@ -407,7 +407,7 @@ impl Sock {
             return Err(EINVAL);
         }
         if self.reap() {
-            self.talk();
+            self.send_pending();
         }
         // Too long for the clock is for ever. The tick that has begun does not count.
         let ms = wait.timeout_ns.div_ceil(1_000_000);
@@ -454,6 +454,6 @@ impl Sock {
             self.reap();
         }
         // Should it not tell, its peer does not wait for ever. Without memory it may.
-        let _ = self.will_lend();
+        let _ = self.watch_mapped();
     }
 }

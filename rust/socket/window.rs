@@ -16,7 +16,7 @@ use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::Channel;
 use crate::stats::STATS;
-use crate::transport::lease::Wants;
+use crate::transport::lease::Requester;
 use crate::transport::reserve::Reserved;
 use crate::transport::window::Window;
 
@@ -52,7 +52,11 @@ impl Sock {
     /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
     /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
     /// socket's lock.
-    pub(crate) fn ask_back(self: &Arc<Self>, window: &Arc<Window>, least: Option<Jiffies>) -> bool {
+    pub(crate) fn revoke_window(
+        self: &Arc<Self>,
+        window: &Arc<Window>,
+        least: Option<Jiffies>,
+    ) -> bool {
         {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
@@ -66,12 +70,12 @@ impl Sock {
             if !ours || !idle || unread || inner.ring.is_some() || inner.released {
                 return false;
             }
-            if !self.take_window_back(inner) {
+            if !self.try_revoke(inner) {
                 return false;
             }
         }
         self.kick();
-        self.host.watch_deadline(self);
+        self.host.arm_timer(self);
         true
     }
 
@@ -79,7 +83,7 @@ impl Sock {
     pub(crate) fn on_parked(self: &Arc<Self>) {
         let window = self.inner.lock().window.clone();
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
-        if window.is_some_and(|window| self.ask_back(&window, Some(least))) {
+        if window.is_some_and(|window| self.revoke_window(&window, Some(least))) {
             STATS.windows_revoked.add(1);
         }
     }
@@ -92,7 +96,7 @@ impl Sock {
         {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
-            let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_mapped();
+            let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_in_use();
             let goes = inner.ring.is_none() && !inner.released;
             if !goes || !inner.window.as_ref().is_some_and(larger) || !self.revoke(inner) {
                 return;
@@ -100,12 +104,12 @@ impl Sock {
         }
         STATS.windows_revoked.add(1);
         self.kick();
-        self.host.watch_deadline(self);
+        self.host.arm_timer(self);
     }
 
     /// Asks the peer to give the window back, in time. False when it was not asked just now, as when it does not know
     /// of it yet: who has asked for a window gets to use it.
-    pub(super) fn take_window_back(&self, inner: &mut Inner) -> bool {
+    pub(super) fn try_revoke(&self, inner: &mut Inner) -> bool {
         !inner.chan.is_some_and(Channel::grant_waits) && self.revoke(inner)
     }
 
@@ -118,7 +122,7 @@ impl Sock {
     }
 
     /// The peer has given the window back; there may still be something in it to be read.
-    pub(crate) fn given_back(&self, inner: &mut Inner) {
+    pub(crate) fn on_revoked(&self, inner: &mut Inner) {
         if !inner.released {
             inner.deadline = None;
         }
@@ -152,8 +156,9 @@ impl Sock {
                     .and_then(|link| link.pool())
                     .or_else(|| self.any_pool());
                 let pool = pool.ok_or(ENOTCONN)?;
-                let wishes = pool.admit_ring(None) && pool.want_window(self, Wants::RING, until);
-                if !wishes && self.lacks_window() {
+                let may_get =
+                    pool.admit_ring(None) && pool.want_window(self, Requester::RING, until);
+                if !may_get && self.lacks_window() {
                     return Err(ENOBUFS);
                 }
             }
@@ -174,9 +179,9 @@ impl Sock {
         }
     }
 
-    /// Whether the channel got the window that `wants` waited for.
-    pub(crate) fn window_answered(self: &Arc<Self>, granted: bool, wants: Wants) {
-        if !granted && wants.peer {
+    /// Whether the channel got the window that `requester` waited for.
+    pub(crate) fn window_answered(self: &Arc<Self>, granted: bool, requester: Requester) {
+        if !granted && requester.peer {
             self.inner.lock().chan.with(Channel::deny);
         }
         self.wait.wake_all();
@@ -191,14 +196,14 @@ impl Sock {
             }
         }
         // One that was leased for the ring, after the stream has ended, is of no use to anybody.
-        self.settle_window();
+        self.try_release_window();
     }
 
     /// Gives the window back when no WRITE can come and nothing of it is unread.
-    pub(crate) fn settle_window(&self) {
+    pub(crate) fn try_release_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
-            let quiet = inner.chan.window_quiet();
+            let quiet = inner.chan.peer_writes_done();
             let read = inner.rx.in_window() == 0;
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();
@@ -209,8 +214,8 @@ impl Sock {
                 if inner.rx.moved() > 0 {
                     inner.promise = Some(Promise::Moved(Reserved::kept(inner.rx.moved())));
                 }
-                let lent = window.as_ref().filter(|window| !window.is_whole());
-                if let Some(gone) = lent.map(|window| window.gone()) {
+                let mapped = window.as_ref().filter(|window| !window.is_whole());
+                if let Some(gone) = mapped.map(|window| window.gone()) {
                     inner.kept = Some(gone);
                 }
                 window

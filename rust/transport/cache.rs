@@ -333,7 +333,9 @@ impl Cache {
         match params::ESCAPE.get() {
             ZRS_ESCAPE_NEVER => None,
             ZRS_ESCAPE_ALWAYS => Some(residency),
-            _ if self.over() > 0 || pools.iter().any(|pool| pool.has_wishes()) => Some(residency),
+            _ if self.over() > 0 || pools.iter().any(|pool| pool.has_window_waiters()) => {
+                Some(residency)
+            }
             _ if self.is_crowded() => {
                 let idle = u64::from(params::WINDOW_IDLE_MS.get()) * 1_000_000;
                 Some(idle.max(residency))
@@ -349,7 +351,7 @@ impl Cache {
         if now >= self.again_at.load(Relaxed) {
             self.again_at.store(now.saturating_add(pause), Relaxed);
             pause = (2 * pause).min(MOST_STUCK_NS);
-            pools.iter().for_each(|pool| pool.try_again());
+            pools.iter().for_each(|pool| pool.retry_deferred());
         }
         for turn in 0.. {
             let age = self.age_to_move(pools);
@@ -373,11 +375,11 @@ impl Cache {
             if Sock::escape(user, now.saturating_sub(age).saturating_add(1)) {
                 pause = STUCK_NS;
             } else {
-                extent.set_aside(page);
+                extent.defer(page);
             }
         }
         self.pause.store(pause, Relaxed);
-        if pools.iter().any(|pool| pool.has_aside()) {
+        if pools.iter().any(|pool| pool.has_deferred()) {
             let again_at = self.again_at.load(Relaxed);
             self.look_in(again_at.saturating_sub(now_ns()).max(STUCK_NS));
         }
@@ -431,7 +433,7 @@ impl WorkItem for Cache {
             for pool in pools.iter() {
                 pool.look_after();
                 if cache.over() > 0 || cache.is_crowded() || pool.wants_room() {
-                    host.watch_wishes();
+                    host.watch_waiters();
                 }
             }
             cache.move_old(&pools);

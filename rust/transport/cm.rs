@@ -17,7 +17,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::cache::Cache;
 use super::link::{hello, Link, LinkState, Queues, Terms};
-use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
+use super::tx::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
 use crate::host::Host;
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
@@ -115,7 +115,7 @@ fn try_connect(link: &Arc<Link>) -> Result {
 
     let again = link.cm.lock().clone();
     if let Some(id) = again {
-        return id.resolve_addr(None, link.service(), link.patience.load(Relaxed));
+        return id.resolve_addr(None, link.service(), link.resolve_ms.load(Relaxed));
     }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
@@ -170,7 +170,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         free.push(slot, GFP_KERNEL)?;
     }
     if !pool.promise() {
-        link.host.make_way(&pool);
+        link.host.evict_idle_link(&pool);
         return Err(ENOBUFS);
     }
     let mut tx = link.tx.lock();
@@ -267,11 +267,11 @@ impl Link {
     /// An attempt at resolving the address took too long: tries again, with more patience. In the
     /// worker: the next attempt waits for this event's handler.
     fn resolve_again(self: &Arc<Self>) -> Result {
-        let ms = self.patience.load(Relaxed).max(RESOLVE_MS.start) * 2;
+        let ms = self.resolve_ms.load(Relaxed).max(RESOLVE_MS.start) * 2;
         if ms > RESOLVE_MS.end {
             return Err(ETIMEDOUT);
         }
-        self.patience.store(ms, Relaxed);
+        self.resolve_ms.store(ms, Relaxed);
         self.start();
         Ok(())
     }
@@ -349,7 +349,7 @@ impl CmHandler for Link {
             }
         };
         if let Err(e) = result {
-            link.fail_loud(failure_of(e), name);
+            link.fail_and_log(failure_of(e), name);
         }
     }
 }

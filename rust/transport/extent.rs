@@ -16,7 +16,7 @@ use super::cache::Cache;
 use crate::ib::dma::DmaRegion;
 use crate::kern::contig::ContigPages;
 use crate::kern::task::now_ns;
-use crate::proto::ageing::{Ageing, Node};
+use crate::proto::age_list::{AgeList, Node};
 use crate::proto::page_pool::PagePool;
 use crate::proto::ChanId;
 
@@ -33,7 +33,7 @@ pub(crate) struct Extent {
     #[pin]
     leased: SpinLock<PagePool<KVec<u64>>>,
     #[pin]
-    unread: SpinLock<Ageing<KVVec<Node>>>,
+    unread: SpinLock<AgeList<KVVec<Node>>>,
 }
 
 impl Extent {
@@ -54,7 +54,7 @@ impl Extent {
                 region <- new_spinlock!(Some(region), "zrs_extent::region"),
                 first,
                 leased <- new_spinlock!(PagePool::new(words, leasable), "zrs_extent::leased"),
-                unread <- new_spinlock!(Ageing::new(nodes), "zrs_extent::unread"),
+                unread <- new_spinlock!(AgeList::new(nodes), "zrs_extent::unread"),
             }),
             GFP_KERNEL,
         )
@@ -125,17 +125,17 @@ impl Extent {
     }
 
     /// What begins in `page` cannot be moved now.
-    pub(super) fn set_aside(&self, page: usize) {
-        self.unread.lock().set_aside(page);
+    pub(super) fn defer(&self, page: usize) {
+        self.unread.lock().defer(page);
     }
 
     /// What could not be moved may be now.
-    pub(super) fn try_again(&self) {
-        self.unread.lock().try_again(now_ns());
+    pub(super) fn retry_deferred(&self) {
+        self.unread.lock().retry_deferred(now_ns());
     }
 
     /// Whether something could not be moved.
-    pub(super) fn has_aside(&self) -> bool {
-        self.unread.lock().has_aside()
+    pub(super) fn has_deferred(&self) -> bool {
+        self.unread.lock().has_deferred()
     }
 }

@@ -11,7 +11,7 @@
 //! A busy channel whose window is small, as room was scarce, is asked for it when it would get a much larger one:
 //! what it sends next waits until the small one was read, and not for others.
 //!
-//! Locks: see `pool.rs`. `wishes` is a mutex like `windows`, never held together with it.
+//! Locks: see `pool.rs`. `waiters` is a mutex like `windows`, never held together with it.
 
 #![deny(unsafe_code)]
 
@@ -60,14 +60,14 @@ pub(super) fn peer_waits_until() -> u64 {
 
 /// Who wants a window for a socket.
 #[derive(Clone, Copy)]
-pub(crate) struct Wants {
+pub(crate) struct Requester {
     /// The peer, which waits for the answer.
     pub(crate) peer: bool,
     /// The program, for a ring.
     pub(crate) ring: bool,
 }
 
-impl Wants {
+impl Requester {
     pub(crate) const PEER: Self = Self {
         peer: true,
         ring: false,
@@ -80,7 +80,7 @@ impl Wants {
 
 /// Which windows are asked back.
 #[derive(Clone, Copy, PartialEq)]
-enum Which {
+enum RevokePolicy {
     /// Those that are not used, with nothing in them that is unread.
     Unused,
     /// Of these, those of which something had to be moved to main memory.
@@ -93,14 +93,14 @@ enum Which {
 
 /// A socket that wants a window while there is none.
 #[derive(Clone)]
-pub(super) struct Wish {
+pub(super) struct WindowWaiter {
     sock: Arc<Sock>,
-    wants: Wants,
+    requester: Requester,
     /// In nanoseconds of the monotonic clock.
     until: u64,
 }
 
-impl Wish {
+impl WindowWaiter {
     fn is_of(&self, sock: &Arc<Sock>) -> bool {
         Arc::ptr_eq(&self.sock, sock)
     }
@@ -111,13 +111,13 @@ impl Wish {
     }
 
     /// Adds to the wish that the socket has already; false if it has none.
-    fn join(wishes: &mut KVec<Self>, sock: &Arc<Sock>, wants: Wants, until: u64) -> bool {
-        let Some(wish) = wishes.iter_mut().find(|w| w.is_of(sock)) else {
+    fn join(waiters: &mut KVec<Self>, sock: &Arc<Sock>, requester: Requester, until: u64) -> bool {
+        let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(sock)) else {
             return false;
         };
-        wish.wants.peer |= wants.peer;
-        wish.wants.ring |= wants.ring;
-        wish.until = wish.until.max(until);
+        waiter.requester.peer |= requester.peer;
+        waiter.requester.ring |= requester.ring;
+        waiter.until = waiter.until.max(until);
         true
     }
 }
@@ -275,7 +275,7 @@ impl Pool {
     /// more, the window is the program's alone: a ring has one in any case. Sleeps.
     ///
     /// Whether the channel took it: it may have one, or have no use for one. `None` if there is none.
-    fn grant(self: &Arc<Self>, sock: &Arc<Sock>, wants: Wants) -> Option<bool> {
+    fn grant(self: &Arc<Self>, sock: &Arc<Sock>, requester: Requester) -> Option<bool> {
         let most = self.most_pages().min(sock.most_window() >> PAGE_SHIFT);
         let window = self.lease(most).ok()?;
         let Some(terms) = WindowUse::new(&window) else {
@@ -288,7 +288,8 @@ impl Pool {
             let inner = &mut *inner;
             // Of what was moved out of a former one its promise is still needed.
             let free = inner.window.is_none() && inner.rx.moved() == 0 && !inner.released;
-            let takes = |c: &mut Channel| c.grant(size, addr, key) || wants.ring && c.read_ended();
+            let takes =
+                |c: &mut Channel| c.grant(size, addr, key) || requester.ring && c.read_ended();
             let kept = free && inner.chan.with(takes).unwrap_or(false);
             if kept {
                 window.set_user(inner.chan.id().unwrap_or_default());
@@ -311,54 +312,57 @@ impl Pool {
     pub(crate) fn want_window(
         self: &Arc<Self>,
         sock: &Arc<Sock>,
-        wants: Wants,
+        requester: Requester,
         until: u64,
     ) -> bool {
         // One that the peer has given back may still have something to be read: soon, if it is still here.
-        let reads = wants.peer && sock.reads_window();
+        let reads = requester.peer && sock.reads_window();
         if !reads && (!sock.lacks_window() || sock.inner.lock().rx.moved() > 0) {
-            if wants.peer {
+            if requester.peer {
                 self.cache.counts.denied.add(1);
             }
             return false;
         }
         let others = {
-            let mut wishes = self.wishes.lock();
-            if Wish::join(&mut wishes, sock, wants, until) {
+            let mut waiters = self.waiters.lock();
+            if WindowWaiter::join(&mut waiters, sock, requester, until) {
                 return true;
             }
-            wishes.iter().any(Wish::is_due)
+            waiters.iter().any(WindowWaiter::is_due)
         };
         if !reads {
             // Nobody is served before those who wait.
             if !others {
-                if let Some(kept) = self.grant(sock, wants) {
+                if let Some(kept) = self.grant(sock, requester) {
                     return kept;
                 }
             }
             let pools = self.cache.pools().unwrap_or_default();
-            let asked = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
+            let asked = pools
+                .iter()
+                .any(|pool| pool.revoke_one(RevokePolicy::Unused));
             if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
                 self.cache.counts.denied.add(1);
                 return false;
             }
             self.cache.counts.waits.add(1);
         }
-        let wish = Wish {
+        let waiter = WindowWaiter {
             sock: sock.clone(),
-            wants,
+            requester,
             until,
         };
         let waits = {
-            let mut wishes = self.wishes.lock();
+            let mut waiters = self.waiters.lock();
             // The link's worker and the program may both be here.
-            Wish::join(&mut wishes, sock, wants, until) || wishes.push(wish, GFP_KERNEL).is_ok()
+            WindowWaiter::join(&mut waiters, sock, requester, until)
+                || waiters.push(waiter, GFP_KERNEL).is_ok()
         };
         if self.verbs().is_none() {
             // The device went, and may not have seen this wish.
-            self.forget_wishes();
+            self.fail_waiters();
         } else if let (true, Some(host)) = (waits, Host::get()) {
-            host.watch_wishes();
+            host.watch_waiters();
             if reads {
                 // It may have been read meanwhile.
                 self.look_after();
@@ -372,14 +376,17 @@ impl Pool {
     /// Asks a busy channel for its window, if it would get one of twice the size for it now: one at a time. Sleeps.
     fn widen_one(&self) {
         let pages = self.cache.pages_for_window(LEAST_PAGES, self.most_pages());
-        if let (Some(pages), false) = (pages, self.has_asked()) {
-            self.ask_one_back(Which::Small(pages / 2));
+        if let (Some(pages), false) = (pages, self.has_revoking()) {
+            self.revoke_one(RevokePolicy::Small(pages / 2));
         }
     }
 
     /// Whether a window was asked back that has not come yet.
-    fn has_asked(&self) -> bool {
-        self.windows.lock().iter().any(|window| window.is_asked())
+    fn has_revoking(&self) -> bool {
+        self.windows
+            .lock()
+            .iter()
+            .any(|window| window.is_revoking())
     }
 
     /// Whether a window that cannot be asked back now may be soon, when what is in it has escaped.
@@ -391,25 +398,27 @@ impl Pool {
 
     /// The socket wants no window for a ring any more. Sleeps.
     pub(crate) fn withdraw_ring(&self, sock: &Arc<Sock>) {
-        let mut wishes = self.wishes.lock();
-        if let Some(wish) = wishes.iter_mut().find(|w| w.is_of(sock)) {
-            wish.wants.ring = false;
+        let mut waiters = self.waiters.lock();
+        if let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(sock)) {
+            waiter.requester.ring = false;
         }
-        wishes.retain(|w| w.wants.peer || w.wants.ring);
+        waiters.retain(|w| w.requester.peer || w.requester.ring);
     }
 
     /// Asks a channel to give its window back: of these, the one that has had it longest. Sleeps.
-    fn ask_one_back(&self, which: Which) -> bool {
+    fn revoke_one(&self, which: RevokePolicy) -> bool {
         let Some(host) = Host::get() else {
             return false;
         };
         let idle = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
         let least = match which {
-            Which::Any | Which::Small(_) => None,
-            Which::Unused | Which::Stopped => Some(idle),
+            RevokePolicy::Any | RevokePolicy::Small(_) => None,
+            RevokePolicy::Unused | RevokePolicy::Stopped => Some(idle),
         };
         let suits = |window: &Window| match which {
-            Which::Small(pages) => window.pages() <= pages && window.idle_user(idle).is_none(),
+            RevokePolicy::Small(pages) => {
+                window.pages() <= pages && window.idle_user(idle).is_none()
+            }
             _ => true,
         };
         let mut from = 0;
@@ -429,16 +438,16 @@ impl Pool {
             let sock = host.table.owner(user).filter(|sock| {
                 let moved = || sock.inner.lock().rx.moved() > 0;
                 match which {
-                    Which::Stopped => moved(),
+                    RevokePolicy::Stopped => moved(),
                     // Its next window would have to wait for that, or be no larger.
-                    Which::Small(_) => {
+                    RevokePolicy::Small(_) => {
                         !moved() && sock.most_window() >> PAGE_SHIFT >= 2 * window.pages()
                     }
-                    Which::Unused | Which::Any => true,
+                    RevokePolicy::Unused | RevokePolicy::Any => true,
                 }
             });
-            if sock.is_some_and(|sock| sock.ask_back(&window, least)) {
-                window.set_asked();
+            if sock.is_some_and(|sock| sock.revoke_window(&window, least)) {
+                window.set_revoking();
                 STATS.windows_revoked.add(1);
                 return true;
             }
@@ -447,27 +456,29 @@ impl Pool {
 
     /// Whether somebody waits for a window, or more is in use than may be.
     pub(crate) fn wants_room(&self) -> bool {
-        !self.wishes.lock().is_empty() || self.cache.over() > 0 && !self.windows.lock().is_empty()
+        !self.waiters.lock().is_empty() || self.cache.over() > 0 && !self.windows.lock().is_empty()
     }
 
     /// Whether somebody waits for a window that others have.
-    pub(crate) fn has_wishes(&self) -> bool {
-        self.wishes.lock().iter().any(Wish::is_due)
+    pub(crate) fn has_window_waiters(&self) -> bool {
+        self.waiters.lock().iter().any(WindowWaiter::is_due)
     }
 
     /// Serves those who wait for a window, in the order in which they came; those who have waited
     /// long enough get none. Sleeps.
-    fn serve_wishes(self: &Arc<Self>) {
+    fn serve_waiters(self: &Arc<Self>) {
         loop {
-            let Some(wish) = self.wishes.lock().iter().find(|w| w.is_due()).cloned() else {
+            let Some(waiter) = self.waiters.lock().iter().find(|w| w.is_due()).cloned() else {
                 return;
             };
-            let granted = match self.grant(&wish.sock, wish.wants) {
-                None if now_ns() < wish.until => {
+            let granted = match self.grant(&waiter.sock, waiter.requester) {
+                None if now_ns() < waiter.until => {
                     // One more only when nobody has still to answer: it may be enough.
                     let pools = self.cache.pools().unwrap_or_default();
-                    if !pools.iter().any(|pool| pool.has_asked()) {
-                        let _ = pools.iter().any(|pool| pool.ask_one_back(Which::Unused));
+                    if !pools.iter().any(|pool| pool.has_revoking()) {
+                        let _ = pools
+                            .iter()
+                            .any(|pool| pool.revoke_one(RevokePolicy::Unused));
                     }
                     return;
                 }
@@ -476,18 +487,18 @@ impl Pool {
             if !granted {
                 self.cache.counts.denied.add(1);
             }
-            let mut wants = None;
-            self.wishes.lock().retain(|w| {
-                let this = w.is_of(&wish.sock);
+            let mut requester = None;
+            self.waiters.lock().retain(|w| {
+                let this = w.is_of(&waiter.sock);
                 if this {
-                    wants = Some(w.wants);
+                    requester = Some(w.requester);
                 }
                 !this
             });
-            match wants {
-                Some(wants) => wish.sock.window_answered(granted, wants),
+            match requester {
+                Some(requester) => waiter.sock.window_answered(granted, requester),
                 // Withdrawn meanwhile: a window that only a ring had use for is of no use now.
-                None => wish.sock.settle_window(),
+                None => waiter.sock.try_release_window(),
             }
         }
     }
@@ -499,8 +510,8 @@ impl Pool {
     }
 
     /// Pages of `window` are to be lent: false if programs have their share of the windows already. Sleeps.
-    pub(crate) fn admit_lender(&self, window: &Arc<Window>) -> bool {
-        self.admit(Some(window), |window| window.set_lent())
+    pub(crate) fn admit_mapped(&self, window: &Arc<Window>) -> bool {
+        self.admit(Some(window), |window| window.set_mapped())
     }
 
     /// Whether there may be one more window that is not asked back for others; then it is marked. A window
@@ -513,7 +524,7 @@ impl Pool {
         let windows = self.windows.lock();
         let others = |w: &&Arc<Window>| {
             let own = window.is_some_and(|own| Arc::ptr_eq(w, own));
-            !own && (w.has_lent() || w.has_ring() && !w.is_unused())
+            !own && (w.has_mapped() || w.has_ring() && !w.is_unused())
         };
         let used: usize = windows.iter().filter(others).map(|w| w.pages()).sum();
         // One in any case.
@@ -530,10 +541,10 @@ impl Pool {
     }
 
     /// Nobody waits for a window of a device that goes. Sleeps.
-    pub(super) fn forget_wishes(&self) {
-        let wishes = core::mem::take(&mut *self.wishes.lock());
-        for wish in wishes {
-            wish.sock.window_answered(false, wish.wants);
+    pub(super) fn fail_waiters(&self) {
+        let waiters = core::mem::take(&mut *self.waiters.lock());
+        for waiter in waiters {
+            waiter.sock.window_answered(false, waiter.requester);
         }
     }
 
@@ -584,17 +595,17 @@ impl WorkItem for Pool {
     fn run(pool: Arc<Pool>) {
         fault::asynchronous(|| {
             pool.reap();
-            pool.serve_wishes();
+            pool.serve_waiters();
             if pool.cache.over() > 0 {
-                let _ = pool.ask_one_back(Which::Unused) || pool.ask_one_back(Which::Any);
+                let _ = pool.revoke_one(RevokePolicy::Unused) || pool.revoke_one(RevokePolicy::Any);
             } else if pool.cache.is_crowded() {
-                pool.ask_one_back(Which::Stopped);
+                pool.revoke_one(RevokePolicy::Stopped);
             } else {
                 pool.widen_one();
             }
             pool.trim();
             if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {
-                host.look_for_lent();
+                host.schedule_reclaim();
             }
         });
     }

@@ -27,7 +27,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work};
 use super::cache::Cache;
 use super::device::Verbs;
 use super::extent::Extent;
-use super::lease::Wish;
+use super::lease::WindowWaiter;
 use super::link::Link;
 use super::window::Window;
 use crate::ib::dma::Sge;
@@ -106,7 +106,7 @@ pub(crate) struct Pool {
     pub(super) windows: Mutex<KVec<Arc<Window>>>,
     /// Who waits for a window, in the order in which they came.
     #[pin]
-    pub(super) wishes: Mutex<KVec<Wish>>,
+    pub(super) waiters: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
     /// Blocks that hold data nobody has read.
@@ -156,7 +156,7 @@ impl Pool {
                 growing <- new_mutex!(task::jiffies().wrapping_sub(1), "zrs_pool::growing"),
                 verbs <- new_spinlock!(Some(mine), "zrs_pool::verbs"),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
-                wishes <- new_mutex!(KVec::new(), "zrs_pool::wishes"),
+                waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
                 promised: Atomic::new(0),
                 held: Atomic::new(0),
                 ready: Atomic::new(0),
@@ -346,7 +346,7 @@ impl Pool {
             extent.device_gone();
         }
         drop(verbs);
-        self.forget_wishes();
+        self.fail_waiters();
         self.reap();
         self.give_blocks();
         self.cache.leave(Some(self), self.rate);
@@ -364,13 +364,13 @@ impl Pool {
     }
 
     /// What could not be moved may be now. Sleeps.
-    pub(super) fn try_again(&self) {
-        self.extents.lock().iter().for_each(|e| e.try_again());
+    pub(super) fn retry_deferred(&self) {
+        self.extents.lock().iter().for_each(|e| e.retry_deferred());
     }
 
     /// Whether something could not be moved. Sleeps.
-    pub(super) fn has_aside(&self) -> bool {
-        self.extents.lock().iter().any(|e| e.has_aside())
+    pub(super) fn has_deferred(&self) -> bool {
+        self.extents.lock().iter().any(|e| e.has_deferred())
     }
 
     /// What it is used for.

@@ -49,7 +49,7 @@ pub(crate) struct Window {
     pages: Range<usize>,
     leased: Atomic<bool>,
     /// Programs that map it, and work requests that name its registration.
-    mapped: Atomic<i32>,
+    users: Atomic<i32>,
     /// A ring shows what is in it.
     ring: Atomic<bool>,
     /// When something was written into it last, or the peer heard of it, in jiffies.
@@ -57,11 +57,11 @@ pub(crate) struct Window {
     /// Nothing was written into it yet.
     fresh: Atomic<bool>,
     /// Its peer was asked to give it back.
-    asked: Atomic<bool>,
+    revoking: Atomic<bool>,
     /// Its pages count in the budget.
     counts: Atomic<bool>,
     /// Pages of it were lent to a program, which may have some of them still.
-    lent: Atomic<bool>,
+    mapped: Atomic<bool>,
     gone: Arc<Gone>,
     /// Main memory that is promised to what comes into it: also after it has left it.
     promise: Arc<Reserved>,
@@ -89,13 +89,13 @@ impl Window {
                 extent,
                 pages,
                 leased: Atomic::new(true),
-                mapped: Atomic::new(0),
+                users: Atomic::new(0),
                 ring: Atomic::new(false),
                 written: Atomic::new(task::jiffies() as usize),
                 fresh: Atomic::new(true),
-                asked: Atomic::new(false),
+                revoking: Atomic::new(false),
                 counts: Atomic::new(true),
-                lent: Atomic::new(false),
+                mapped: Atomic::new(false),
                 gone,
                 promise,
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
@@ -173,14 +173,14 @@ impl Window {
     }
 
     /// Whether a program maps it.
-    pub(crate) fn is_mapped(&self) -> bool {
-        self.mapped.load(Acquire) != 0
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.users.load(Acquire) != 0
     }
 
     /// Whose it is, if nothing was written into it for `least` jiffies, and no program maps it.
     pub(crate) fn idle_user(&self, least: Jiffies) -> Option<ChanId> {
         // In this order: whoever lets go of it writes down when, and something may come meanwhile.
-        let free = self.leased.load(Relaxed) && !self.is_mapped();
+        let free = self.leased.load(Relaxed) && !self.is_in_use();
         let written = self.written.load(Acquire) as Jiffies;
         let idle = task::jiffies().wrapping_sub(written);
         // Whoever has asked for one gets to use it, on a slow link too.
@@ -197,13 +197,13 @@ impl Window {
     }
 
     /// Its peer was asked to give it back.
-    pub(super) fn set_asked(&self) {
-        self.asked.store(true, Relaxed);
+    pub(super) fn set_revoking(&self) {
+        self.revoking.store(true, Relaxed);
     }
 
     /// Whether its peer was asked to give it back.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.load(Relaxed)
+    pub(super) fn is_revoking(&self) -> bool {
+        self.revoking.load(Relaxed)
     }
 
     /// Whether a ring shows what is in it.
@@ -223,12 +223,12 @@ impl Window {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        !self.leased.load(Acquire) && !self.is_mapped()
+        !self.leased.load(Acquire) && !self.is_in_use()
     }
 
     /// Whether nobody has a page of it that was lent.
     pub(crate) fn is_whole(&self) -> bool {
-        !self.lent.load(Acquire) || self.extent.memory().is_sole_owner(self.pages.clone())
+        !self.mapped.load(Acquire) || self.extent.memory().is_sole_owner(self.pages.clone())
     }
 
     /// Tells when its pages are the pool's again.
@@ -242,18 +242,18 @@ impl Window {
     }
 
     /// Whether pages of it may be lent, which is false if others have their part of the pool. Sleeps.
-    pub(crate) fn may_lend(self: &Arc<Self>) -> bool {
-        self.lent.load(Relaxed) || self.pool.admit_lender(self)
+    pub(crate) fn may_map(self: &Arc<Self>) -> bool {
+        self.mapped.load(Relaxed) || self.pool.admit_mapped(self)
     }
 
     /// Pages of it are lent from now on.
-    pub(super) fn set_lent(&self) {
-        self.lent.store(true, Release);
+    pub(super) fn set_mapped(&self) {
+        self.mapped.store(true, Release);
     }
 
     /// Whether pages of it were lent.
-    pub(super) fn has_lent(&self) -> bool {
-        self.lent.load(Acquire)
+    pub(super) fn has_mapped(&self) -> bool {
+        self.mapped.load(Acquire)
     }
 
     /// Takes the access from the peer. Sleeps.
@@ -283,9 +283,9 @@ impl Window {
     }
 
     /// Lends the pages of `len` bytes at `off`, both multiples of the page size, to the program, which
-    /// finds them at `addr` in `area`. Only after [`Self::may_lend`]. Returns how many bytes. Sleeps.
-    /// Errors: as [`Area::lend`].
-    pub(crate) fn lend(
+    /// finds them at `addr` in `area`. Only after [`Self::may_map`]. Returns how many bytes. Sleeps.
+    /// Errors: as [`Area::map_pages`].
+    pub(crate) fn map_to_area(
         &self,
         off: usize,
         len: usize,
@@ -293,20 +293,15 @@ impl Window {
         addr: usize,
     ) -> Result<usize> {
         let pages = self.touched(off, len).ok_or(EINVAL)?;
-        let n = area.lend(addr, self.extent.memory(), pages)?;
+        let n = area.map_pages(addr, self.extent.memory(), pages)?;
         Ok(n << PAGE_SHIFT)
     }
 
     /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it, after
-    /// [`Self::may_lend`]. Returns how many bytes. Errors: as [`Pipe::lend`].
-    pub(crate) fn lend_to_pipe(
-        &self,
-        off: usize,
-        len: usize,
-        pipe: &mut Pipe<'_>,
-    ) -> Result<usize> {
+    /// [`Self::may_map`]. Returns how many bytes. Errors: as [`Pipe::add_pages`].
+    pub(crate) fn map_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
         self.touched(off, len).ok_or(EINVAL)?;
-        pipe.lend(self.extent.memory(), self.at() + off, len)
+        pipe.add_pages(self.extent.memory(), self.at() + off, len)
     }
 
     /// Whether nobody has a page any more of the `len` bytes at `off`.
@@ -324,11 +319,11 @@ impl Window {
 
 impl vma::MappedOwner for Window {
     fn mapped(&self) {
-        self.mapped.fetch_add(1, Full);
+        self.users.fetch_add(1, Full);
     }
 
     fn unmapped(&self) {
-        if self.mapped.fetch_sub(1, Full) == 1 {
+        if self.users.fetch_sub(1, Full) == 1 {
             self.pool.look_after();
         }
     }

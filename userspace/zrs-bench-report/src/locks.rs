@@ -47,17 +47,17 @@ const ZRS: [(&str, Scope); 11] = [
 
 /// Those names of ZRS that are of work items: they are acquired when the work begins, and nothing is written.
 const WORK: [&str; 14] = [
-    "zrs_host::deadlines",
+    "zrs_host::timers",
     "zrs_host::idle",
-    "zrs_host::wishes",
-    "zrs_host::lent",
-    "zrs_host::beats",
+    "zrs_host::window_waiters",
+    "zrs_host::reclaim",
+    "zrs_host::keepalive",
     "zrs_host::sweep",
     "zrs_pool::work",
     "zrs_cache::work",
     "zrs_opening::work",
     "zrs_link::backstop",
-    "zrs_link::again",
+    "zrs_link::reschedule",
     "zrs_link::work",
     "zrs_link::start",
     "zrs_link::down",

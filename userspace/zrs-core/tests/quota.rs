@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zrs_core::shares::{Count, Denied, Holder, Shares};
+use zrs_core::quota::{Holder, Quota, QuotaCount, QuotaError};
 
 fn holder(user: impl Into<Option<u32>>, net: impl Into<Option<u32>>) -> Holder {
     Holder {
@@ -15,13 +15,13 @@ fn holder(user: impl Into<Option<u32>>, net: impl Into<Option<u32>>) -> Holder {
 }
 
 /// As the module does it: more storage when it is asked for.
-fn take(shares: &mut Shares<Vec<Count>>, holder: Holder) -> Result<(), Denied> {
-    match shares.take(holder) {
-        Err(Denied::Crowded) => {
-            let more = vec![Count::NONE; shares.wanted()];
-            shares.move_to(more);
-            let again = shares.take(holder);
-            assert_ne!(again, Err(Denied::Crowded), "what was wanted is enough");
+fn take(quota: &mut Quota<Vec<QuotaCount>>, holder: Holder) -> Result<(), QuotaError> {
+    match quota.take(holder) {
+        Err(QuotaError::Crowded) => {
+            let more = vec![QuotaCount::NONE; quota.wanted()];
+            quota.move_to(more);
+            let again = quota.take(holder);
+            assert_ne!(again, Err(QuotaError::Crowded), "what was wanted is enough");
             again
         }
         other => other,
@@ -31,49 +31,53 @@ fn take(shares: &mut Shares<Vec<Count>>, holder: Holder) -> Result<(), Denied> {
 // rows: B11
 #[test]
 fn each_to_its_share() {
-    let mut shares = Shares::new(Vec::new(), 2, 3);
+    let mut quota = Quota::new(Vec::new(), 2, 3);
     let (ann, bob) = (holder(1000, None), holder(1001, None));
-    assert_eq!(shares.take(ann), Err(Denied::Crowded), "no storage");
+    assert_eq!(quota.take(ann), Err(QuotaError::Crowded), "no storage");
     assert_eq!(
-        (take(&mut shares, ann), take(&mut shares, ann)),
+        (take(&mut quota, ann), take(&mut quota, ann)),
         (Ok(()), Ok(()))
     );
-    assert_eq!(take(&mut shares, ann), Err(Denied::User));
-    assert_eq!(take(&mut shares, bob), Ok(()));
+    assert_eq!(take(&mut quota, ann), Err(QuotaError::User));
+    assert_eq!(take(&mut quota, bob), Ok(()));
     // The same number as a namespace's is somebody else.
     for _ in 0..3 {
-        assert_eq!(take(&mut shares, holder(None, 1000)), Ok(()));
+        assert_eq!(take(&mut quota, holder(None, 1000)), Ok(()));
     }
-    assert_eq!(take(&mut shares, holder(None, 1000)), Err(Denied::Net));
+    assert_eq!(take(&mut quota, holder(None, 1000)), Err(QuotaError::Net));
     // What a namespace refuses is not counted for the user.
-    assert_eq!(take(&mut shares, holder(1001, 1000)), Err(Denied::Net));
-    assert_eq!(shares.has(holder(1001, 1000)), (1, 3));
+    assert_eq!(take(&mut quota, holder(1001, 1000)), Err(QuotaError::Net));
+    assert_eq!(quota.has(holder(1001, 1000)), (1, 3));
     // Who is in nobody's share has no limit, and nothing is kept.
-    let before = shares.len();
-    assert!((0..100).all(|_| take(&mut shares, holder(None, None)) == Ok(())));
-    assert_eq!(shares.len(), before);
-    shares.give(ann);
-    assert_eq!(take(&mut shares, ann), Ok(()));
+    let before = quota.len();
+    assert!((0..100).all(|_| take(&mut quota, holder(None, None)) == Ok(())));
+    assert_eq!(quota.len(), before);
+    quota.give(ann);
+    assert_eq!(take(&mut quota, ann), Ok(()));
 }
 
 // rows: B11
 #[test]
 fn giving_what_was_not_taken() {
-    let mut shares = Shares::new(vec![Count::NONE; 4], 1, 1);
-    shares.give(holder(0, 0));
-    assert_eq!(shares.take(holder(7, 0)), Ok(()));
-    shares.give(holder(6, 8));
-    assert_eq!((shares.has(holder(7, 0)), shares.len()), ((1, 1), 2));
+    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], 1, 1);
+    quota.give(holder(0, 0));
+    assert_eq!(quota.take(holder(7, 0)), Ok(()));
+    quota.give(holder(6, 8));
+    assert_eq!((quota.has(holder(7, 0)), quota.len()), ((1, 1), 2));
 }
 
 // rows: B11
 #[test]
 fn storage_comes_back() {
-    let mut shares = Shares::new(vec![Count::NONE; 4], 9, 9);
-    assert_eq!(shares.take(holder(1, 2)), Ok(()));
-    assert_eq!(shares.move_to(vec![Count::NONE; 3]).len(), 3, "not smaller");
-    assert_eq!(shares.move_to(vec![Count::NONE; 9]).len(), 4);
-    assert_eq!(shares.has(holder(1, 2)), (1, 1));
+    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], 9, 9);
+    assert_eq!(quota.take(holder(1, 2)), Ok(()));
+    assert_eq!(
+        quota.move_to(vec![QuotaCount::NONE; 3]).len(),
+        3,
+        "not smaller"
+    );
+    assert_eq!(quota.move_to(vec![QuotaCount::NONE; 9]).len(), 4);
+    assert_eq!(quota.has(holder(1, 2)), (1, 1));
 }
 
 proptest! {
@@ -84,7 +88,7 @@ proptest! {
         steps in prop::collection::vec(
             (any::<bool>(), prop::option::of(0u32..12), prop::option::of(0u32..5)), 1..400),
     ) {
-        let mut shares = Shares::new(Vec::new(), most.0, most.1);
+        let mut quota = Quota::new(Vec::new(), most.0, most.1);
         let mut held: Vec<Holder> = Vec::new();
         let mut largest = 0;
         for (more, user, net) in steps {
@@ -101,35 +105,35 @@ proptest! {
                     id.is_some_and(|id| n.get(&id).is_some_and(|&n| n >= most))
                 };
                 let expected = if full(&users, user, most.0) {
-                    Err(Denied::User)
+                    Err(QuotaError::User)
                 } else if full(&nets, net, most.1) {
-                    Err(Denied::Net)
+                    Err(QuotaError::Net)
                 } else {
                     Ok(())
                 };
                 let holder = Holder { user, net };
-                prop_assert_eq!(take(&mut shares, holder), expected);
+                prop_assert_eq!(take(&mut quota, holder), expected);
                 if expected.is_ok() {
                     held.push(holder);
                 }
             } else if !held.is_empty() {
                 let at = (user.unwrap_or(0) as usize * 7 + net.unwrap_or(0) as usize) % held.len();
-                shares.give(held.swap_remove(at));
+                quota.give(held.swap_remove(at));
             }
             let count = |is: &dyn Fn(&Holder) -> bool| held.iter().filter(|h| is(h)).count() as u32;
             let mut kept = 0;
             for id in 0..12 {
                 let n = (count(&|h| h.user == Some(id)), count(&|h| h.net == Some(id)));
-                prop_assert_eq!(shares.has(holder(id, id)), n);
+                prop_assert_eq!(quota.has(holder(id, id)), n);
                 kept += usize::from(n.0 > 0) + usize::from(n.1 > 0);
             }
-            prop_assert_eq!(shares.len(), kept, "who has none is not remembered");
+            prop_assert_eq!(quota.len(), kept, "who has none is not remembered");
             largest = largest.max(kept);
         }
-        prop_assert!(shares.wanted() <= (2 * largest).max(8));
+        prop_assert!(quota.wanted() <= (2 * largest).max(8));
         for holder in held {
-            shares.give(holder);
+            quota.give(holder);
         }
-        prop_assert!(shares.is_empty());
+        prop_assert!(quota.is_empty());
     }
 }

@@ -14,7 +14,7 @@ pub const MOST_MS: u32 = 1000;
 
 /// The tries of one connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Again {
+pub struct ConnectBackoff {
     /// How often the backlog was full.
     refusals: u32,
     /// When to try again; `None`: an answer is waited for.
@@ -32,7 +32,7 @@ fn after(now: u64, ms: u32) -> u64 {
     now.saturating_add(u64::from(ms).saturating_mul(1_000_000))
 }
 
-impl Again {
+impl ConnectBackoff {
     /// A connect begins at `now`: each answer may take `answer_ms` milliseconds, and all of it `most_ms`.
     pub fn new(now: u64, answer_ms: u32, most_ms: u32) -> Self {
         let mut new = Self {
@@ -76,7 +76,7 @@ impl Again {
 
     /// The link went down, and the peer is asked by another one from `now` on. If a try waited this is it; who had been
     /// asked already does not get more time.
-    pub fn moved(&mut self, now: u64) {
+    pub fn link_changed(&mut self, now: u64) {
         if self.at.is_some() {
             self.await_answer(now);
         }

@@ -3,7 +3,7 @@
 //! How long a connect goes on, and when it is tried again where the peer's backlog was full.
 
 use proptest::prelude::*;
-use zrs_core::again::{Again, FIRST_MS, MOST_MS};
+use zrs_core::connect_backoff::{ConnectBackoff, FIRST_MS, MOST_MS};
 
 const MS: u64 = 1_000_000;
 const ANSWER: u32 = 1000;
@@ -13,7 +13,7 @@ const MOST: u32 = 127_000;
 #[test]
 fn delays_grow_up_to_a_bound() {
     let mut now = 12_345;
-    let mut again = Again::new(now, ANSWER, MOST);
+    let mut again = ConnectBackoff::new(now, ANSWER, MOST);
     assert_eq!(again.at(), None);
     let mut delays = Vec::new();
     for _ in 0..40 {
@@ -34,7 +34,7 @@ fn delays_grow_up_to_a_bound() {
 // rows: E5
 #[test]
 fn the_end_of_time() {
-    let mut again = Again::new(u64::MAX - 2, ANSWER, MOST);
+    let mut again = ConnectBackoff::new(u64::MAX - 2, ANSWER, MOST);
     assert_eq!(again.deadline(), u64::MAX);
     again.refused(u64::MAX - 1);
     assert_eq!(again.at(), Some(u64::MAX));
@@ -50,7 +50,7 @@ fn the_end_of_time() {
 fn who_answers_has_time() {
     let begin = 5_000 * MS;
     let mut now = begin;
-    let mut again = Again::new(now, ANSWER, MOST);
+    let mut again = ConnectBackoff::new(now, ANSWER, MOST);
     let end = begin + u64::from(MOST) * MS;
     while now < end {
         assert!(now < again.deadline());
@@ -67,7 +67,7 @@ fn who_answers_has_time() {
 #[test]
 fn who_does_not_answer_has_not() {
     let answer = u64::from(ANSWER) * MS;
-    let mut again = Again::new(0, ANSWER, MOST);
+    let mut again = ConnectBackoff::new(0, ANSWER, MOST);
     assert_eq!(again.deadline(), answer);
     again.refused(900 * MS);
     let at = again.at().expect("a time");
@@ -75,10 +75,10 @@ fn who_does_not_answer_has_not() {
     assert_eq!(again.deadline(), at + 3 + answer);
 
     again.refused(at + 10);
-    again.moved(at + 20);
+    again.link_changed(at + 20);
     assert_eq!((again.at(), again.deadline()), (None, at + 20 + answer));
     // Nor does it have more for each link that goes down.
-    again.moved(at + 30);
+    again.link_changed(at + 30);
     assert_eq!((again.at(), again.deadline()), (None, at + 20 + answer));
 }
 
@@ -93,7 +93,7 @@ proptest! {
         events in prop::collection::vec((0_u64..2_000 * MS, 0..3), 0..200),
     ) {
         let mut now = begin;
-        let mut again = Again::new(now, answer, most);
+        let mut again = ConnectBackoff::new(now, answer, most);
         let mut asked = Some(now);
         let end = begin + u64::from(most) * MS;
         for (step, event) in events {
@@ -108,7 +108,7 @@ proptest! {
                     asked = Some(now);
                 },
                 _ => {
-                    again.moved(now);
+                    again.link_changed(now);
                     asked = asked.or(Some(now));
                 }
             }

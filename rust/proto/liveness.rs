@@ -9,7 +9,7 @@
 
 /// How a link looks after its peer.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Intervals {
     /// How often, in milliseconds; 0: not at all.
     pub every_ms: u32,
     /// How long the peer may leave a question without an answer, in milliseconds.
@@ -18,17 +18,17 @@ pub struct Pace {
 
 /// What is known of a peer.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Liveness {
     /// Something has come since the last look.
-    heard: bool,
+    rx_seen: bool,
     /// The last look that something had come before.
-    heard_at: u64,
+    last_rx: u64,
     /// When the peer was first asked of all times that it has not answered.
-    asked: Option<u64>,
+    probed_at: Option<u64>,
     /// When the next look is due.
     due: u64,
     /// When somebody's time may be over, as long as the peer does not answer.
-    tell_at: u64,
+    notify_at: u64,
     /// The shortest silence after which a connection wants the peer to be asked; `u64::MAX`: none does.
     idle: u64,
     /// The shortest after which one takes it for gone; `u64::MAX`: none does.
@@ -38,32 +38,32 @@ pub struct Pulse {
 /// A peer that was asked, and has not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Silence {
-    heard_at: u64,
-    asked: u64,
+    last_rx: u64,
+    probed_at: u64,
     now: u64,
 }
 
 impl Silence {
-    /// Until when a connection waits that wants the peer to be asked after `idle_ms` without a word, and for `patience_ms`
+    /// Until when a connection waits that wants the peer to be asked after `idle_ms` without a word, and for `timeout_ms`
     /// for the answer; `None`: that is over.
-    pub fn waits_until(&self, idle_ms: u32, patience_ms: u32) -> Option<u64> {
-        let end = end(self.heard_at, self.asked, idle_ms, patience_ms);
+    pub fn waits_until(&self, idle_ms: u32, timeout_ms: u32) -> Option<u64> {
+        let end = end(self.last_rx, self.probed_at, idle_ms, timeout_ms);
         (end > self.now).then_some(end)
     }
 }
 
 /// What a look has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum Action {
     /// Nobody wants to know.
     Never,
     /// There is nothing to do before this time.
     Wait(u64),
     /// The peer is to be asked, and looked after again at this time.
-    Ask(u64),
+    Probe(u64),
     /// The peer is to be asked, and the connections are to be told, as the time of some may be over.
-    /// [`Pulse::told`] says when to look again.
-    Tell(Silence),
+    /// [`Liveness::notified`] says when to look again.
+    Notify(Silence),
     /// The peer is dead.
     Dead,
 }
@@ -73,102 +73,102 @@ fn ns(ms: u32) -> u64 {
 }
 
 /// When the time of a connection is over: both for the silence and for the answer.
-fn end(heard_at: u64, asked: u64, idle_ms: u32, patience_ms: u32) -> u64 {
-    let patience = ns(patience_ms);
-    let silence = ns(idle_ms).saturating_add(patience);
-    let answer = asked.saturating_add(patience);
-    heard_at.saturating_add(silence).max(answer)
+fn end(last_rx: u64, probed_at: u64, idle_ms: u32, timeout_ms: u32) -> u64 {
+    let timeout = ns(timeout_ms);
+    let silence = ns(idle_ms).saturating_add(timeout);
+    let answer = probed_at.saturating_add(timeout);
+    last_rx.saturating_add(silence).max(answer)
 }
 
-impl Pulse {
+impl Liveness {
     /// Of a link that is being made at `now`.
     pub fn new(now: u64) -> Self {
         Self {
-            heard: true,
-            heard_at: now,
-            asked: None,
+            rx_seen: true,
+            last_rx: now,
+            probed_at: None,
             due: 0,
-            tell_at: u64::MAX,
+            notify_at: u64::MAX,
             idle: u64::MAX,
             gone: u64::MAX,
         }
     }
 
     /// Something has come from the peer.
-    pub fn hear(&mut self) {
-        self.heard = true;
+    pub fn on_rx(&mut self) {
+        self.rx_seen = true;
     }
 
     /// A connection wants the peer to be asked after `idle_ms` without a word, and to be told when it has not answered for
-    /// another `patience_ms`. The shortest times that were ever asked for hold as long as the link. Whether the next look is due
-    /// earlier than before; [`Self::look`] says when.
-    pub fn ask_after(&mut self, idle_ms: u32, patience_ms: u32) -> bool {
+    /// another `timeout_ms`. The shortest times that were ever asked for hold as long as the link. Whether the next look is due
+    /// earlier than before; [`Self::check`] says when.
+    pub fn request_keepalive(&mut self, idle_ms: u32, timeout_ms: u32) -> bool {
         let idle = ns(idle_ms);
-        let gone = idle.saturating_add(ns(patience_ms));
+        let gone = idle.saturating_add(ns(timeout_ms));
         let sooner = idle < self.idle || gone < self.gone;
         if sooner {
             self.idle = self.idle.min(idle);
             self.gone = self.gone.min(gone);
             self.due = 0;
         }
-        let Some(asked) = self.asked else {
+        let Some(probed_at) = self.probed_at else {
             return sooner;
         };
         // It comes to a silence that others have been told of.
-        let end = end(self.heard_at, asked, idle_ms, patience_ms);
-        self.tell_at = self.tell_at.min(end);
-        let earlier = self.tell_at < self.due;
-        self.due = self.due.min(self.tell_at);
+        let end = end(self.last_rx, probed_at, idle_ms, timeout_ms);
+        self.notify_at = self.notify_at.min(end);
+        let earlier = self.notify_at < self.due;
+        self.due = self.due.min(self.notify_at);
         sooner || earlier
     }
 
     /// Looks, if it is time for that at `now`. `needed`: the link carries somebody who needs a peer.
-    pub fn look(&mut self, now: u64, pace: Pace, needed: bool) -> Look {
+    pub fn check(&mut self, now: u64, pace: Intervals, needed: bool) -> Action {
         let every = match ns(pace.every_ms) {
             0 => self.idle,
             every => every.min(self.idle),
         };
         if every == u64::MAX {
-            return Look::Never;
+            return Action::Never;
         }
         let next = now.saturating_add(every);
         // Links that are due at about the same time are looked at together; what is later than `every` was set for
         // a longer time.
         if now.saturating_add(every >> 3) < self.due && self.due <= next {
-            return Look::Wait(self.due);
+            return Action::Wait(self.due);
         }
         self.due = next;
-        if core::mem::take(&mut self.heard) || !needed {
-            self.asked = None;
-            self.heard_at = now;
-            return Look::Wait(next);
+        if core::mem::take(&mut self.rx_seen) || !needed {
+            self.probed_at = None;
+            self.last_rx = now;
+            return Action::Wait(next);
         }
-        let asked = match self.asked {
-            Some(asked) => asked,
+        let probed_at = match self.probed_at {
+            Some(probed_at) => probed_at,
             None => {
-                self.tell_at = self.heard_at.saturating_add(self.gone);
-                *self.asked.insert(now)
+                self.notify_at = self.last_rx.saturating_add(self.gone);
+                *self.probed_at.insert(now)
             }
         };
-        if now.saturating_sub(asked) >= ns(pace.dead_ms) {
-            return Look::Dead;
+        if now.saturating_sub(probed_at) >= ns(pace.dead_ms) {
+            return Action::Dead;
         }
-        if now < self.tell_at {
-            self.due = next.min(self.tell_at);
-            return Look::Ask(self.due);
+        if now < self.notify_at {
+            self.due = next.min(self.notify_at);
+            return Action::Probe(self.due);
         }
-        self.tell_at = u64::MAX;
-        Look::Tell(Silence {
-            heard_at: self.heard_at,
-            asked,
+        self.notify_at = u64::MAX;
+        Action::Notify(Silence {
+            last_rx: self.last_rx,
+            probed_at,
             now,
         })
     }
 
     /// The connections were told, and the next of them waits until `end`; `u64::MAX`: there is none. When to look again.
-    pub fn told(&mut self, end: u64) -> u64 {
-        self.tell_at = self.tell_at.min(end);
-        self.due = self.due.min(self.tell_at);
+    pub fn notified(&mut self, end: u64) -> u64 {
+        self.notify_at = self.notify_at.min(end);
+        self.due = self.due.min(self.notify_at);
         self.due
     }
 }

@@ -13,18 +13,18 @@ use kernel::sync::Arc;
 use super::{report_failure, Inner, Sock};
 use crate::kern::task::now_ns;
 use crate::proto::channel::Failure;
+use crate::proto::liveness::Silence;
 use crate::proto::options::Options;
-use crate::proto::pulse::Silence;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
 use crate::transport::link::Link;
 
 /// A call that sends on a socket with TCP_USER_TIMEOUT.
-pub(super) struct Sending<'a>(&'a Sock);
+pub(super) struct SendGuard<'a>(&'a Sock);
 
-impl Drop for Sending<'_> {
+impl Drop for SendGuard<'_> {
     fn drop(&mut self) {
-        self.0.inner.lock().patience.end();
+        self.0.inner.lock().user_timeout.end();
     }
 }
 
@@ -62,7 +62,7 @@ impl Sock {
     /// With SO_KEEPALIVE, the link is told after how long a silence to ask its peer, and for how long to wait for the
     /// answer. Sleeps.
     pub(super) fn keep_alive(&self) {
-        let (link, (idle, patience)) = {
+        let (link, (idle, timeout)) = {
             let inner = self.inner.lock();
             if !inner.keeps_alive() {
                 return;
@@ -70,7 +70,7 @@ impl Sock {
             (inner.link.clone(), inner.keep_alive_ms())
         };
         if let Some(link) = link {
-            link.ask_after(idle, patience);
+            link.request_keepalive(idle, timeout);
         }
     }
 
@@ -82,49 +82,49 @@ impl Sock {
             if !ours || !inner.keeps_alive() {
                 return None;
             }
-            let (idle, patience) = inner.keep_alive_ms();
-            if let Some(end) = silence.waits_until(idle, patience) {
+            let (idle, timeout) = inner.keep_alive_ms();
+            if let Some(end) = silence.waits_until(idle, timeout) {
                 return Some(end);
             }
             inner.chan.id()
         };
         if let Some(id) = id {
-            self.run_out(id);
+            self.time_out(id);
         }
         None
     }
 
     /// The program sends from now on, until what is returned is dropped: with TCP_USER_TIMEOUT it is looked at
     /// whether the peer takes it, also after that. Sleeps.
-    pub(super) fn sending(self: &Arc<Self>) -> Option<Sending<'_>> {
+    pub(super) fn sending(self: &Arc<Self>) -> Option<SendGuard<'_>> {
         let limit = self.user_timeout_ns()?;
         let first = {
             let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
                 return None;
             }
-            inner.patience.begin(now_ns(), limit)
+            inner.user_timeout.begin(now_ns(), limit)
         };
         if first {
-            self.host.watch_deadline(self);
+            self.host.arm_timer(self);
         }
-        Some(Sending(self))
+        Some(SendGuard(self))
     }
 
     /// Looks, if it is time at `now`, whether the peer of channel `id` has acknowledged what was sent, and given room;
     /// ends the connection if it has not for as long as TCP_USER_TIMEOUT says. Takes the link's lock and the socket's.
-    pub(super) fn check_patience(self: &Arc<Self>, id: ChanId, now: u64) {
+    pub(super) fn check_user_timeout(self: &Arc<Self>, id: ChanId, now: u64) {
         let (limit, link, first, last) = {
             let mut inner = self.inner.lock();
-            let due = inner.patience.at().is_some_and(|at| at <= now);
+            let due = inner.user_timeout.at().is_some_and(|at| at <= now);
             if inner.chan.id() != Some(id) || !due {
                 return;
             }
             let Some(limit) = self.user_timeout_ns() else {
-                inner.patience.forget();
+                inner.user_timeout.reset();
                 return;
             };
-            let first = inner.patience.unacked();
+            let first = inner.user_timeout.unacked();
             (limit, inner.link.clone(), first, Some(inner.tx_seq))
         };
         let unacked = link.and_then(|link| {
@@ -141,40 +141,42 @@ impl Sock {
                 false => None,
             };
             // What was sent meanwhile nobody has looked at, and what is held back should have been.
-            let late = self.is_late();
+            let late = self.is_cork_blocked();
             let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
-            let over = inner.patience.look(now, limit, unacked.or(newer), room);
+            let over = inner
+                .user_timeout
+                .check(now, limit, unacked.or(newer), room);
             if inner.chan.corked() > 0 {
                 // It is to be acknowledged when it is sent.
-                inner.patience.begin(now, limit);
-                inner.patience.end();
+                inner.user_timeout.begin(now, limit);
+                inner.user_timeout.end();
             }
             over
         };
         if over {
-            self.run_out(id);
+            self.time_out(id);
         }
     }
 
     /// The peer has let the connection of channel `id` wait for too long: it is over, with ETIMEDOUT. What had arrived
     /// can be read. The peer is told, should it be there.
-    fn run_out(self: &Arc<Self>, id: ChanId) {
+    fn time_out(self: &Arc<Self>, id: ChanId) {
         {
             let inner = &mut *self.inner.lock();
             let connected = matches!(inner.phase, Phase::Connected) && !inner.released;
             if !connected || inner.chan.id() != Some(id) || inner.chan.is_over() {
                 return;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.break_off(Failure::TimedOut));
             // Whether that can be said or not.
             inner.shut_read = true;
             inner.shut_write = true;
             report_failure(inner);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
         self.wake_state();
         self.kick();
-        self.settle();
+        self.try_finish();
     }
 }

@@ -5,8 +5,8 @@
 use super::super::wire::{Header, Refusal, Type};
 use super::super::{ChanId, Violation};
 use super::{
-    pad, Channel, Event, Failure, Limits, PeerWindow, State, ASK_AGAIN, WANT_ACCEPT, WANT_CONNECT,
-    WANT_END, WANT_GRANT, WANT_REQUEST, WANT_REVOKED, WINDOW_MAX, WINDOW_MIN,
+    pad, Channel, Event, Failure, Limits, PeerWindow, State, WANT_ACCEPT, WANT_CONNECT, WANT_END,
+    WANT_GRANT, WANT_REQUEST, WANT_REVOKED, WINDOW_MAX, WINDOW_MIN, WINDOW_RETRY,
 };
 
 impl Channel {
@@ -40,7 +40,7 @@ impl Channel {
             Type::Fin | Type::End | Type::Reset => self.on_end(h)?,
             Type::Credit => Event::None,
             Type::WindowRequest => {
-                if self.fin_heard {
+                if self.fin_received {
                     return Err(Violation::State);
                 } else if self.window.is_some() {
                     // Asked for before our own offer arrived.
@@ -59,7 +59,7 @@ impl Channel {
                 }
                 self.peer_window = None;
                 self.revoked = h.lease;
-                self.say(WANT_REVOKED);
+                self.queue_control(WANT_REVOKED);
                 // Who waited for room in that window must find another way.
                 Event::Room
             }
@@ -135,14 +135,14 @@ impl Channel {
     }
 
     fn on_data(&mut self, h: &Header) -> Result<Event, Violation> {
-        if self.fin_heard || self.end_heard {
+        if self.fin_received || self.end_received {
             return Err(Violation::State);
         }
         if h.pos != self.rx_pos {
             return Err(Violation::Position);
         }
         // Room that the peer was not told of is not its own yet.
-        let outstanding = self.rx.msgs.wrapping_sub(self.told.msgs);
+        let outstanding = self.rx.msgs.wrapping_sub(self.advertised.msgs);
         if outstanding >= self.ours.msgs {
             return Err(Violation::Credit);
         }
@@ -151,7 +151,7 @@ impl Channel {
         let mut event = Event::Data;
         if h.kind == Type::Data {
             let small = self.rx.small.wrapping_add(len);
-            if small.wrapping_sub(self.told.small) > u64::from(self.ours.small) {
+            if small.wrapping_sub(self.advertised.small) > u64::from(self.ours.small) {
                 return Err(Violation::Credit);
             }
             self.rx.small = small;
@@ -168,7 +168,7 @@ impl Channel {
             if h.arg0 != w.lease || !fits || off.saturating_add(len) > size {
                 return Err(Violation::Position);
             }
-            if arrived.wrapping_sub(w.told) > size {
+            if arrived.wrapping_sub(w.advertised) > size {
                 return Err(Violation::Credit);
             }
             w.arrived = arrived;
@@ -183,7 +183,7 @@ impl Channel {
         self.rx.msgs = self.rx.msgs.wrapping_add(1);
         if self.no_reader {
             if self.gone {
-                self.say_reset();
+                self.queue_reset();
             }
             self.unwanted.msgs = self.unwanted.msgs.wrapping_add(1);
             let sum = match event {
@@ -198,28 +198,28 @@ impl Channel {
     }
 
     fn on_end(&mut self, h: &Header) -> Result<Event, Violation> {
-        if self.end_heard && h.kind == Type::Reset {
+        if self.end_received && h.kind == Type::Reset {
             // One may answer each message to a channel that the peer has forgotten.
             return Ok(Event::None);
         }
-        if self.end_heard || (h.kind == Type::Fin && self.fin_heard) {
+        if self.end_received || (h.kind == Type::Fin && self.fin_received) {
             return Err(Violation::State);
         }
         if h.kind != Type::Reset && h.pos != self.rx_pos {
             return Err(Violation::Position);
         }
-        self.fin_heard = true;
+        self.fin_received = true;
         if h.kind == Type::Fin {
             return Ok(Event::Fin);
         }
-        self.end_heard = true;
+        self.end_received = true;
         self.corked = 0;
         let owed = self.peer_window.is_some() || self.want & WANT_REVOKED != 0;
         self.peer_window = None;
         if h.kind == Type::Reset {
             self.fail(Failure::Reset);
         }
-        if owed && !self.end_said {
+        if owed && !self.end_sent {
             // Let the peer let go of its window.
             self.want = WANT_END;
         } else {
@@ -236,10 +236,10 @@ impl Channel {
         if self.peer_window.is_some() {
             return Err(Violation::State);
         }
-        self.asked = false;
+        self.window_requested = false;
         self.want &= !WANT_REQUEST;
         if h.arg1 == 0 {
-            self.ask_after = self.tx_pos.saturating_add(ASK_AGAIN);
+            self.window_retry_at = self.tx_pos.saturating_add(WINDOW_RETRY);
             return Ok(Event::Room);
         }
         // Lease 0 is none.

@@ -16,7 +16,7 @@ struct Wait<T> {
 
 /// The waits of one connection. `T` tells how far its peer has given room. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience<T> {
+pub struct UserTimeout<T> {
     /// Calls that are sending: what they will wait for is not known yet.
     senders: u32,
     /// The number of a message that is to be acknowledged.
@@ -27,7 +27,7 @@ pub struct Patience<T> {
     at: Option<u64>,
 }
 
-impl<T> Default for Patience<T> {
+impl<T> Default for UserTimeout<T> {
     fn default() -> Self {
         Self {
             senders: 0,
@@ -43,7 +43,7 @@ fn step(limit: u64) -> u64 {
     (limit >> 2).max(LEAST_STEP)
 }
 
-impl<T: PartialEq> Patience<T> {
+impl<T: PartialEq> UserTimeout<T> {
     /// A call begins to send at `now`. Whether nobody looked so far, so that somebody is to look from now on,
     /// at [`Self::at`].
     pub fn begin(&mut self, now: u64, limit: u64) -> bool {
@@ -61,7 +61,7 @@ impl<T: PartialEq> Patience<T> {
     }
 
     /// There is no limit any more, or it is another connection.
-    pub fn forget(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self {
             senders: self.senders,
             ..Self::default()
@@ -80,7 +80,7 @@ impl<T: PartialEq> Patience<T> {
 
     /// A look at `now`: `unacked`, a message that is not acknowledged, and `room`, how far the peer has given room if
     /// a sender finds none. Whether one of them is as it was `limit` ago.
-    pub fn look(&mut self, now: u64, limit: u64, unacked: Option<u64>, room: Option<T>) -> bool {
+    pub fn check(&mut self, now: u64, limit: u64, unacked: Option<u64>, room: Option<T>) -> bool {
         self.unacked = still(self.unacked.take(), unacked, now);
         self.room = still(self.room.take(), room, now);
         let unacked = self.unacked.as_ref().map(|wait| wait.since);

@@ -24,7 +24,7 @@ use crate::socket::Sock;
 const DEADLINES_NS: u64 = 1_000_000_000;
 
 /// The channels that have a deadline.
-pub(super) struct Watched {
+pub(super) struct TimerList {
     list: KVVec<ChanId>,
     /// There was no memory for one of them: all channels are looked at once.
     all: bool,
@@ -32,7 +32,7 @@ pub(super) struct Watched {
     due: u64,
 }
 
-impl Watched {
+impl TimerList {
     /// None.
     pub(super) const fn new() -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Watched {
 
 impl Host {
     /// The channel of a socket has a deadline from now on, or an earlier one. Sleeps.
-    pub(crate) fn watch_deadline(self: &Arc<Self>, sock: &Sock) {
+    pub(crate) fn arm_timer(self: &Arc<Self>, sock: &Sock) {
         let (id, due) = {
             let mut inner = sock.inner.lock();
             let id = inner.chan.id();
@@ -64,7 +64,7 @@ impl Host {
     }
 
     /// Deadlines are looked at when the monotonic clock is at `due` nanoseconds, if not before, and soon in any case.
-    fn look_at(self: &Arc<Self>, watched: &mut Watched, due: u64) {
+    fn look_at(self: &Arc<Self>, watched: &mut TimerList, due: u64) {
         let now = now_ns();
         let due = due.min(now.saturating_add(DEADLINES_NS));
         if due >= watched.due {
@@ -95,7 +95,7 @@ impl Host {
         }
     }
 
-    fn check_deadlines(self: &Arc<Self>) {
+    fn run_timers(self: &Arc<Self>) {
         let now = now_ns();
         let mut next = u64::MAX;
         let (mut list, all) = {
@@ -106,7 +106,7 @@ impl Host {
         };
         list.retain(|id| {
             let sock = self.table.owner(*id);
-            let due = sock.and_then(|sock| sock.check_deadline(*id, now));
+            let due = sock.and_then(|sock| sock.check_timers(*id, now));
             next = next.min(due.unwrap_or(u64::MAX));
             due.is_some()
         });
@@ -129,6 +129,6 @@ impl WorkItem<TIMERS> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.check_deadlines());
+        fault::asynchronous(|| host.run_timers());
     }
 }

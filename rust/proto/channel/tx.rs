@@ -23,12 +23,12 @@ impl Channel {
             if let Some(w) = &self.peer_window {
                 return w.plan(want);
             }
-            if self.asked {
+            if self.window_requested {
                 return Plan::Wait;
             }
-            if self.tx_pos >= self.ask_after {
-                self.asked = true;
-                self.say(WANT_REQUEST);
+            if self.tx_pos >= self.window_retry_at {
+                self.window_requested = true;
+                self.queue_control(WANT_REQUEST);
                 return Plan::Wait;
             }
         }
@@ -111,7 +111,7 @@ impl Channel {
     /// The next control message, in the order in which they must leave. `link_credit` is not
     /// filled in. A WindowGrant of a size above 0 goes behind the registration of the window.
     pub fn next_control(&mut self) -> Option<Header> {
-        if !self.has_control() {
+        if !self.has_pending_control() {
             return None;
         }
         if self.state == State::Opening {
@@ -134,7 +134,7 @@ impl Channel {
         ];
         let (bit, kind) = order
             .into_iter()
-            .find(|(bit, _)| self.sayable() & bit != 0)?;
+            .find(|(bit, _)| self.sendable_control() & bit != 0)?;
         self.want &= !bit;
         let mut h = Header::new(kind, self.remote, self.local);
         if kind != Type::Accept {
@@ -162,12 +162,12 @@ impl Channel {
             Type::Revoked => h.arg0 = self.revoked,
             Type::Fin => {
                 h.pos = self.tx_pos;
-                self.fin_said = true;
+                self.fin_sent = true;
             }
             Type::End | Type::Reset => {
                 h.pos = self.tx_pos;
-                self.fin_said = true;
-                self.end_said = true;
+                self.fin_sent = true;
+                self.end_sent = true;
                 self.want = 0;
                 self.maybe_close();
             }
@@ -187,10 +187,10 @@ impl Channel {
             if self.want & WANT_GRANT == 0 {
                 h.lease = w.lease;
                 h.credit.window = w.freed;
-                w.told = w.freed;
+                w.advertised = w.freed;
             }
         }
-        self.told = self.freed;
+        self.advertised = self.freed;
         self.want &= !WANT_CREDIT;
     }
 

@@ -29,17 +29,17 @@ impl Channel {
             size,
             arrived: 0,
             freed: 0,
-            told: 0,
+            advertised: 0,
             revoking: false,
         });
-        self.say(WANT_GRANT);
+        self.queue_control(WANT_GRANT);
         true
     }
 
     /// Answers the peer's wish for a window: there is none now.
     pub fn deny(&mut self) {
         if self.window.is_none() && !self.read_ended() {
-            self.say(WANT_GRANT);
+            self.queue_control(WANT_GRANT);
         }
     }
 
@@ -49,7 +49,7 @@ impl Channel {
     pub fn revoke(&mut self) -> bool {
         let asks = self.window.is_some() && !self.revoking() && !self.read_ended();
         if asks {
-            self.say(WANT_REVOKE);
+            self.queue_control(WANT_REVOKE);
         }
         asks && self.revoking()
     }
@@ -85,12 +85,13 @@ impl Channel {
         let mut due = false;
         if let Some(w) = &mut self.window {
             w.freed = w.freed.wrapping_add(window);
-            due = w.freed.wrapping_sub(w.told) >= u64::from(w.size >> 2);
+            due = w.freed.wrapping_sub(w.advertised) >= u64::from(w.size >> 2);
         }
-        due |= self.freed.msgs.wrapping_sub(self.told.msgs) >= self.ours.msgs >> 2;
-        due |= self.freed.small.wrapping_sub(self.told.small) >= u64::from(self.ours.small >> 2);
+        due |= self.freed.msgs.wrapping_sub(self.advertised.msgs) >= self.ours.msgs >> 2;
+        due |=
+            self.freed.small.wrapping_sub(self.advertised.small) >= u64::from(self.ours.small >> 2);
         if due && !self.read_ended() {
-            self.say(WANT_CREDIT);
+            self.queue_control(WANT_CREDIT);
         }
     }
 

@@ -21,8 +21,8 @@ impl Sock {
     /// How many bytes of `window` may be lent now. A part of it stays for the peer: over its share the
     /// program gets copies, also while it has pages of a former window, and if others have their part of the
     /// pool already. What a ring shows is not lent. Sleeps.
-    pub(super) fn lending_share(&self, window: &Arc<Window>) -> usize {
-        if !window.may_lend() {
+    pub(super) fn mappable(&self, window: &Arc<Window>) -> usize {
+        if !window.may_map() {
             return 0;
         }
         let inner = self.inner.lock();
@@ -30,22 +30,22 @@ impl Sock {
         if kept || inner.ring.is_some() {
             return 0;
         }
-        match inner.chan.window_quiet() {
+        match inner.chan.peer_writes_done() {
             // The peer has no use for it any more, and one page of it is as good as all.
             true => window.bytes(),
-            false => (window.bytes() / 2).saturating_sub(inner.rx.lent() as usize),
+            false => (window.bytes() / 2).saturating_sub(inner.rx.mapped() as usize),
         }
     }
 
     /// Somebody is to look whether pages are back, or segments. ENOMEM. Sleeps; the caller has the turn to
     /// receive, or has found the ring crowded.
-    pub(super) fn will_lend(self: &Arc<Self>) -> Result {
-        if core::mem::replace(&mut self.inner.lock().lender, true) {
+    pub(super) fn watch_mapped(self: &Arc<Self>) -> Result {
+        if core::mem::replace(&mut self.inner.lock().tracks_mapped, true) {
             return Ok(());
         }
-        let watched = self.host.watch_lender(self);
+        let watched = self.host.track_mapped(self);
         if watched.is_err() {
-            self.inner.lock().lender = false;
+            self.inner.lock().tracks_mapped = false;
         }
         watched
     }
@@ -53,11 +53,11 @@ impl Sock {
     /// When what the program was lent keeps the peer out of most of the window, or from sending small
     /// messages, the window is the program's: the peer gives it back, and may have another. Takes the
     /// link's and the socket's lock.
-    pub(super) fn let_go_of_lent(self: &Arc<Self>) {
+    pub(super) fn release_mapped_window(self: &Arc<Self>) {
         let asked = {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
-            if inner.rx.lent() == 0 {
+            if inner.rx.mapped() == 0 {
                 return;
             }
             let room = inner.window.as_ref().map_or(0, |window| window.bytes());
@@ -68,26 +68,26 @@ impl Sock {
             let stuck = spent.window >= most
                 || spent.segments >= limits.msgs / 2
                 || spent.small >= u64::from(limits.small / 2);
-            stuck && self.take_window_back(inner)
+            stuck && self.try_revoke(inner)
         };
         if asked {
             self.kick();
-            self.host.watch_deadline(self);
+            self.host.arm_timer(self);
         }
     }
 
     /// Takes what has come back. Returns whether there was something, and whether something is lent still,
     /// or is being lent now, or held in a ring that is crowded; if not, whoever needs it says so again.
-    pub(crate) fn look_for_lent(self: &Arc<Self>) -> (bool, bool) {
+    pub(crate) fn reclaim_mapped(self: &Arc<Self>) -> (bool, bool) {
         let came = self.reap();
         if came {
-            self.talk();
+            self.send_pending();
         }
         let mut inner = self.inner.lock();
         // Who has nothing to come needs no room.
         let goes_on = inner.chan.is_some_and(|c| !c.read_ended());
         let holds = goes_on && inner.ring.is_some() && inner.is_crowded();
-        inner.lender = inner.rx_turn || inner.rx.lent() > 0 || holds;
-        (came, inner.lender)
+        inner.tracks_mapped = inner.rx_locked || inner.rx.mapped() > 0 || holds;
+        (came, inner.tracks_mapped)
     }
 }

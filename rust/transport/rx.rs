@@ -4,7 +4,7 @@
 //!
 //! The completion queue is drained in process context, under the link's `drain` mutex, so that messages
 //! are handled in the order in which they arrived: by a thread that waits for something on the link if
-//! there is one ([`Link`] is [`Help`] to it), else by the link's work item. Drain, arm, look again (row
+//! there is one ([`Link`] is [`InlinePoll`] to it), else by the link's work item. Drain, arm, look again (row
 //! E2): an event that finds nothing is normal, and none is lost.
 
 #![deny(unsafe_code)]
@@ -15,13 +15,13 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
-use super::lease::{peer_waits_until, Wants};
+use super::lease::{peer_waits_until, Requester};
 use super::link::{Link, LinkState, Queues};
 use super::pool::HeldBlock;
-use super::transmit::{PART, SENT};
+use super::tx::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode, WcStatus};
 use crate::kern::trace;
-use crate::kern::wait::{Help, WaitQueue};
+use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
 use crate::proto::channel::{Channel, Event, Failure, State};
@@ -34,7 +34,7 @@ use crate::stats::STATS;
 /// Completions taken in one go of the worker, before others get their turn.
 const BUDGET: usize = 512;
 /// Those taken by a thread that waits for some of them.
-const HELP_BUDGET: usize = 64;
+const INLINE_BUDGET: usize = 64;
 /// After so many looks at the completion queue, a thread that polls looks at everything else.
 const LOOKS: u32 = 16;
 
@@ -65,7 +65,7 @@ impl Arrival<'_> {
                 Ok(copy) => {
                     STATS.rx_spilled.add(self.payload as u64);
                     pool.cache.counts.escapes.add(1);
-                    sock.tell_moved(self.payload as u32, None, trace::Moved::Block);
+                    sock.trace_escape(self.payload as u32, None, trace::EscapedFrom::Block);
                     return Some(Held::Copy(copy));
                 }
                 Err(_) => pool.cache.counts.failures.add(1),
@@ -102,7 +102,7 @@ impl Link {
         let taken = self.drain_and_send(budget);
         // While it is being made, the connection manager says why it fails; later a completion may.
         if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
-            self.lost("its queue pair has failed");
+            self.fail_link_lost("its queue pair has failed");
         }
         if taken == 0 {
             STATS.empty_events.add(1);
@@ -114,9 +114,9 @@ impl Link {
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
         let taken = self.drain(budget);
         self.transmit();
-        self.feed_starved();
+        self.wake_blocked_senders();
         if taken >= budget {
-            self.poke();
+            self.schedule_poll();
         }
         taken
     }
@@ -135,7 +135,7 @@ impl Link {
             let last = task::signal_pending() || over();
             if self.look(if last { 1 } else { LOOKS }) {
                 self.transmit();
-                self.feed_starved();
+                self.wake_blocked_senders();
             }
             // Others take completions, too.
             found = cond();
@@ -170,7 +170,7 @@ impl Link {
         };
         // What came was taken, most likely. What a driver cannot say, or has found, is looked into.
         if !armed {
-            self.drain_and_send(HELP_BUDGET);
+            self.drain_and_send(INLINE_BUDGET);
         }
     }
 
@@ -235,7 +235,7 @@ impl Link {
                 Ok(false) => break,
                 Err(_) => {
                     // Nobody would tell us of the next completion.
-                    self.lost("its completion queue cannot be armed");
+                    self.fail_link_lost("its completion queue cannot be armed");
                     break;
                 }
             }
@@ -260,7 +260,7 @@ impl Link {
                     WcStatus::RetryExceeded => Failure::TimedOut,
                     _ => Failure::LinkLost,
                 };
-                self.fail_loud(why, format_args!("a request: {:?}", wc.status()));
+                self.fail_and_log(why, format_args!("a request: {:?}", wc.status()));
             }
             // What goes before a message's SEND completes only when it fails.
             if id & PART == 0 {
@@ -279,7 +279,7 @@ impl Link {
         };
         queues.pool.taken();
         if !wc.is_ok() {
-            self.lost(format_args!("a receive: {:?}", wc.status()));
+            self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
             return;
         }
         // From a peer that broke the rules nothing more is taken.
@@ -318,8 +318,8 @@ impl Link {
                 return Ok(());
             };
             flow.arrived(h.link_credit)?;
-            tx.answering |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
-            tx.pulse.hear();
+            tx.pong_pending |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
+            tx.liveness.on_rx();
         }
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => Ok(()),
@@ -370,7 +370,7 @@ impl Link {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
             Event::Opened | Event::Failed => {}
-            Event::Busy => self.host.watch_deadline(&sock),
+            Event::Busy => self.host.arm_timer(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
                 sock.ask_for_doorbell();
@@ -380,7 +380,7 @@ impl Link {
                 if !arrival
                     .queues
                     .pool
-                    .want_window(&sock, Wants::PEER, peer_waits_until())
+                    .want_window(&sock, Requester::PEER, peer_waits_until())
                 {
                     sock.inner.lock().chan.with(Channel::deny);
                 }
@@ -392,7 +392,7 @@ impl Link {
             Event::Revoked => drop(sock.reap()),
         }
         self.kick(&sock);
-        sock.settle();
+        sock.try_finish();
         Ok(())
     }
 
@@ -411,21 +411,21 @@ impl Link {
 }
 
 /// What a thread that waits for something on the link does meanwhile.
-impl Help for Arc<Link> {
+impl InlinePoll for Arc<Link> {
     fn queue(&self) -> &WaitQueue {
-        &self.helpers
+        &self.pollers
     }
 
-    fn wanted(&self) -> bool {
+    fn pending(&self) -> bool {
         self.event.load(Relaxed)
     }
 
-    fn help(&self) {
-        fault::asynchronous(|| self.take_completions(HELP_BUDGET));
+    fn poll(&self) {
+        fault::asynchronous(|| self.take_completions(INLINE_BUDGET));
     }
 
-    fn decline(&self) {
-        self.poke();
+    fn defer(&self) {
+        self.schedule_poll();
     }
 }
 
@@ -443,7 +443,7 @@ fn deliver(
     if inner.chan.id() != Some(h.dst) {
         return Ok(None);
     }
-    let was = inner.state_was();
+    let was = inner.state_before();
     let heard = inner.chan.with(|chan| {
         let closed = chan.state() == State::Closed;
         (!closed).then(|| (chan.on_message(h), chan.take_room()))
@@ -462,8 +462,8 @@ fn deliver(
             sock.wake_state_in(inner);
         }
         Event::Busy => {
-            inner.again.refused(task::now_ns());
-            inner.deadline = Some(inner.again.deadline());
+            inner.backoff.refused(task::now_ns());
+            inner.deadline = Some(inner.backoff.deadline());
         }
         Event::Failed => {
             report_failure(inner);
@@ -481,10 +481,10 @@ fn deliver(
             let born = window.map(|w| w.arrived(off as usize, h.len as usize, h.dst));
             push(inner, h, Some(off), pad, None, born.unwrap_or(0))?;
         }
-        Event::Revoked => sock.given_back(inner),
+        Event::Revoked => sock.on_revoked(inner),
         _ => {}
     }
-    inner.tell_state(was);
+    inner.trace_state_change(was);
     Ok(Some((event, room)))
 }
 
@@ -506,7 +506,7 @@ fn push(
         claimed: window_off.is_none(),
         held,
         taken: 0,
-        lent: 0,
+        mapped: 0,
         born,
         moved: Moved::No,
     };

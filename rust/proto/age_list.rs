@@ -16,12 +16,12 @@ const NONE: u32 = u32::MAX;
 
 /// Where a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum In {
+enum List {
     Nothing,
     /// In the list by age.
-    Line,
+    Active,
     /// In the list of those that could not be moved.
-    Aside,
+    Deferred,
 }
 
 /// A page's place.
@@ -33,7 +33,7 @@ pub struct Node {
     user: ChanId,
     /// Bytes of all that begin in it.
     len: u32,
-    place: In,
+    place: List,
 }
 
 impl Node {
@@ -42,38 +42,38 @@ impl Node {
         next: NONE,
         prev: NONE,
         since: 0,
-        user: ChanId { q: 0, gen: 0 },
+        user: ChanId { index: 0, gen: 0 },
         len: 0,
-        place: In::Nothing,
+        place: List::Nothing,
     };
 }
 
 /// The ends of a list.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ListHead {
     first: u32,
     last: u32,
 }
 
 /// The lists; `S` holds a node for each page.
-pub struct Ageing<S> {
+pub struct AgeList<S> {
     nodes: S,
-    line: Ends,
-    aside: Ends,
+    active: ListHead,
+    deferred: ListHead,
 }
 
-impl<S: DerefMut<Target = [Node]>> Ageing<S> {
+impl<S: DerefMut<Target = [Node]>> AgeList<S> {
     /// Nothing, over as many pages as there are nodes.
     pub fn new(mut nodes: S) -> Self {
         nodes.iter_mut().for_each(|node| *node = Node::FREE);
-        let empty = Ends {
+        let empty = ListHead {
             first: NONE,
             last: NONE,
         };
         Self {
             nodes,
-            line: empty,
-            aside: empty,
+            active: empty,
+            deferred: empty,
         }
     }
 
@@ -81,10 +81,10 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
         self.nodes.get_mut(page as usize)
     }
 
-    fn ends(&mut self, place: In) -> &mut Ends {
+    fn ends(&mut self, place: List) -> &mut ListHead {
         match place {
-            In::Aside => &mut self.aside,
-            _ => &mut self.line,
+            List::Deferred => &mut self.deferred,
+            _ => &mut self.active,
         }
     }
 
@@ -104,7 +104,7 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
 
     /// Takes `page` out of its list.
     fn unlink(&mut self, page: u32) -> Option<Node> {
-        let node = self.node(page).filter(|n| n.place != In::Nothing)?;
+        let node = self.node(page).filter(|n| n.place != List::Nothing)?;
         let node = core::mem::replace(node, Node::FREE);
         match self.node(node.prev) {
             Some(before) => before.next = node.next,
@@ -121,22 +121,22 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
     /// added before. What another channel had there is forgotten. Returns whether nothing was in line.
     pub fn add(&mut self, page: usize, user: ChanId, len: u32, now: u64) -> bool {
         let page = page as u32;
-        let same = |n: &&mut Node| n.place != In::Nothing && n.user == user;
+        let same = |n: &&mut Node| n.place != List::Nothing && n.user == user;
         if let Some(node) = self.node(page).filter(same) {
             node.len = node.len.saturating_add(len);
             return false;
         }
         let _ = self.unlink(page);
-        let first = self.line.first == NONE;
+        let first = self.active.first == NONE;
         let node = Node {
             since: now,
             user,
             len,
-            place: In::Line,
+            place: List::Active,
             ..Node::FREE
         };
         self.link(page, node);
-        first && self.line.first != NONE
+        first && self.active.first != NONE
     }
 
     /// `len` bytes that began in `page` are not there any more. Returns how many of them were known.
@@ -159,28 +159,28 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
 
     /// The oldest in line: its page, whose it is, and since when.
     pub fn oldest(&mut self) -> Option<(usize, ChanId, u64)> {
-        let page = self.line.first;
+        let page = self.active.first;
         self.node(page).map(|n| (page as usize, n.user, n.since))
     }
 
     /// What is in `page` cannot be moved now, and is set aside.
-    pub fn set_aside(&mut self, page: usize) {
+    pub fn defer(&mut self, page: usize) {
         if let Some(node) = self.unlink(page as u32) {
-            let place = In::Aside;
+            let place = List::Deferred;
             self.link(page as u32, Node { place, ..node });
         }
     }
 
     /// Puts all that was set aside back in line, as if it had arrived at `now`, which is not before what was added
     /// before. Returns whether there was anything.
-    pub fn try_again(&mut self, now: u64) -> bool {
+    pub fn retry_deferred(&mut self, now: u64) -> bool {
         let mut any = false;
         // As often as there are nodes at most.
         for _ in 0..self.nodes.len() {
-            let page = self.aside.first;
+            let page = self.deferred.first;
             let Some(node) = self.unlink(page) else { break };
             any = true;
-            let place = In::Line;
+            let place = List::Active;
             let since = now;
             self.link(
                 page,
@@ -195,7 +195,7 @@ impl<S: DerefMut<Target = [Node]>> Ageing<S> {
     }
 
     /// Whether something is set aside.
-    pub fn has_aside(&self) -> bool {
-        self.aside.first != NONE
+    pub fn has_deferred(&self) -> bool {
+        self.deferred.first != NONE
     }
 }

@@ -3,7 +3,7 @@
 //! Pages that were lent to programs: nothing tells when one is back, so somebody has to look. Likewise when
 //! a program holds much in its ring, and does not tell when it has given it back.
 //!
-//! Locks: `lenders` (mutex), behind a link's `drain`; nothing is taken under it.
+//! Locks: `mapped_socks` (mutex), behind a link's `drain`; nothing is taken under it.
 
 #![deny(unsafe_code)]
 
@@ -18,58 +18,58 @@ use crate::kern::fault;
 use crate::socket::Sock;
 
 /// How soon pages that were lent are looked for, in milliseconds: nothing tells when they are back.
-pub(super) const LENT_MS: u32 = 4;
+pub(super) const RECLAIM_MS: u32 = 4;
 
 /// How often they are looked for when none has come back for long.
-const LENT_MOST_MS: u32 = 256;
+const RECLAIM_MS_MAX: u32 = 256;
 
 impl Host {
     /// The socket is about to lend pages to its program, or its ring is crowded. ENOMEM.
-    pub(crate) fn watch_lender(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
-        self.lenders.lock().push(sock.clone(), GFP_KERNEL)?;
+    pub(crate) fn track_mapped(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
+        self.mapped_socks.lock().push(sock.clone(), GFP_KERNEL)?;
         // Sooner, if the others have not been looked at for long; never later.
-        if self.lent_ms.xchg(LENT_MS, Full) > LENT_MS {
-            let delay = msecs_to_jiffies(LENT_MS);
+        if self.reclaim_ms.xchg(RECLAIM_MS, Full) > RECLAIM_MS {
+            let delay = msecs_to_jiffies(RECLAIM_MS);
             self.queue
                 .enqueue_or_move::<Host, MAPPED>(self.clone(), delay);
         } else {
-            self.look_for_lent();
+            self.schedule_reclaim();
         }
         Ok(())
     }
 
     /// Pages are lent that somebody has to look for, if nobody is going to already.
-    pub(crate) fn look_for_lent(self: &Arc<Self>) {
-        let delay = msecs_to_jiffies(self.lent_ms.load(Relaxed));
+    pub(crate) fn schedule_reclaim(self: &Arc<Self>) {
+        let delay = msecs_to_jiffies(self.reclaim_ms.load(Relaxed));
         let _ = self
             .queue
             .enqueue_delayed::<Arc<Host>, MAPPED>(self.clone(), delay);
     }
 
     /// The socket lends no more.
-    pub(crate) fn forget_lender(&self, sock: &Arc<Sock>) {
+    pub(crate) fn untrack_mapped(&self, sock: &Arc<Sock>) {
         let gone = {
-            let mut lenders = self.lenders.lock();
-            let at = lenders.iter().position(|s| Arc::ptr_eq(s, sock));
-            at.and_then(|i| lenders.remove(i).ok())
+            let mut mapped_socks = self.mapped_socks.lock();
+            let at = mapped_socks.iter().position(|s| Arc::ptr_eq(s, sock));
+            at.and_then(|i| mapped_socks.remove(i).ok())
         };
         drop(gone);
     }
 
     /// Takes what has come back of what was lent; looks less often while nothing does. Sleeps.
-    fn take_lent(self: &Arc<Self>) {
+    fn reclaim_mapped(self: &Arc<Self>) {
         let (mut again, mut any, mut n) = (false, false, 0);
         loop {
-            let Some(sock) = self.lenders.lock().get(n).cloned() else {
+            let Some(sock) = self.mapped_socks.lock().get(n).cloned() else {
                 break;
             };
-            let (came, more) = sock.look_for_lent();
+            let (came, more) = sock.reclaim_mapped();
             any |= came;
             if more {
                 again = true;
                 n += 1;
             } else {
-                self.forget_lender(&sock);
+                self.untrack_mapped(&sock);
             }
         }
         for dev in self.devices.lock().iter() {
@@ -78,15 +78,15 @@ impl Host {
                 again = true;
             }
         }
-        let ms = self.lent_ms.load(Relaxed);
+        let ms = self.reclaim_ms.load(Relaxed);
         let next = if any {
-            LENT_MS
+            RECLAIM_MS
         } else {
-            (ms * 2).min(LENT_MOST_MS)
+            (ms * 2).min(RECLAIM_MS_MAX)
         };
-        self.lent_ms.store(next, Relaxed);
+        self.reclaim_ms.store(next, Relaxed);
         if again {
-            self.look_for_lent();
+            self.schedule_reclaim();
         }
     }
 }
@@ -95,6 +95,6 @@ impl WorkItem<MAPPED> for Host {
     type Pointer = Arc<Host>;
 
     fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.take_lent());
+        fault::asynchronous(|| host.reclaim_mapped());
     }
 }

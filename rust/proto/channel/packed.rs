@@ -11,17 +11,17 @@ use super::{Channel, Count, Failure, Limits, OwnWindow, PeerWindow, State};
 
 /// A channel in three cache lines; its number is known from where it is kept.
 #[derive(Clone, Debug)]
-pub struct Parked {
+pub struct PackedChannel {
     rx_pos: u64,
     rx_small: u64,
     tx_pos: u64,
     tx_small: u64,
     rx_msgs: u32,
     tx_msgs: u32,
-    unfreed: Apart,
-    untold: Apart,
-    unacked: Apart,
-    unwanted: Apart,
+    unfreed: CounterDelta,
+    unadvertised: CounterDelta,
+    unacked: CounterDelta,
+    unwanted: CounterDelta,
     unwanted_window: u32,
     window_unread: u32,
     remote: ChanId,
@@ -31,9 +31,9 @@ pub struct Parked {
     leases: u32,
     revoked: u32,
     /// What is still to be sent before a window may be asked for again.
-    ask_in: u32,
-    own: Room,
-    peer: Room,
+    window_retry_in: u32,
+    own: PackedWindow,
+    peer: PackedWindow,
     want: u16,
     corked: u16,
     flags: u16,
@@ -41,11 +41,11 @@ pub struct Parked {
     state: State,
 }
 
-const _: () = assert!(core::mem::size_of::<Parked>() <= 192);
+const _: () = assert!(core::mem::size_of::<PackedChannel>() <= 192);
 
 /// A window; size 0: none.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct PackedWindow {
     addr: u64,
     /// How far it has been written.
     at: u64,
@@ -56,7 +56,7 @@ struct Room {
     more: u32,
 }
 
-impl Room {
+impl PackedWindow {
     const NONE: Self = Self {
         addr: 0,
         at: 0,
@@ -69,12 +69,12 @@ impl Room {
 
 /// How far two counts are apart.
 #[derive(Clone, Copy, Debug)]
-struct Apart {
+struct CounterDelta {
     small: u32,
     msgs: u32,
 }
 
-impl Apart {
+impl CounterDelta {
     fn between(ahead: Count, behind: Count) -> Option<Self> {
         Some(Self {
             small: apart(ahead.small, behind.small)?,
@@ -109,28 +109,28 @@ fn from_bits(bits: u16) -> [bool; 10] {
 }
 
 impl Registers for Channel {
-    type Parked = Parked;
+    type Parked = PackedChannel;
 
     /// `None` if a difference is larger than limits and windows allow, which does not happen.
-    fn park(&self) -> Option<Parked> {
-        let (mut own, mut revoking) = (Room::NONE, false);
+    fn park(&self) -> Option<PackedChannel> {
+        let (mut own, mut revoking) = (PackedWindow::NONE, false);
         if let Some(w) = self.window {
-            own = Room {
+            own = PackedWindow {
                 addr: w.addr,
                 at: w.arrived,
                 key: w.key,
                 size: w.size,
                 unfreed: apart(w.arrived, w.freed)?,
-                more: apart(w.freed, w.told)?,
+                more: apart(w.freed, w.advertised)?,
             };
             revoking = w.revoking;
             if w.lease != self.leases {
                 return None;
             }
         }
-        let mut peer = Room::NONE;
+        let mut peer = PackedWindow::NONE;
         if let Some(w) = self.peer_window {
-            peer = Room {
+            peer = PackedWindow {
                 addr: w.addr,
                 at: w.written,
                 key: w.key,
@@ -139,17 +139,17 @@ impl Registers for Channel {
                 more: w.lease,
             };
         }
-        Some(Parked {
+        Some(PackedChannel {
             rx_pos: self.rx_pos,
             rx_small: self.rx.small,
             tx_pos: self.tx_pos,
             tx_small: self.tx.small,
             rx_msgs: self.rx.msgs,
             tx_msgs: self.tx.msgs,
-            unfreed: Apart::between(self.rx, self.freed)?,
-            untold: Apart::between(self.freed, self.told)?,
-            unacked: Apart::between(self.tx, self.acked)?,
-            unwanted: Apart::between(self.unwanted, Count::default())?,
+            unfreed: CounterDelta::between(self.rx, self.freed)?,
+            unadvertised: CounterDelta::between(self.freed, self.advertised)?,
+            unacked: CounterDelta::between(self.tx, self.acked)?,
+            unwanted: CounterDelta::between(self.unwanted, Count::default())?,
             unwanted_window: u32::try_from(self.unwanted_window).ok()?,
             window_unread: u32::try_from(self.window_unread).ok()?,
             remote: self.remote,
@@ -158,19 +158,20 @@ impl Registers for Channel {
             theirs: self.theirs,
             leases: self.leases,
             revoked: self.revoked,
-            ask_in: u32::try_from(self.ask_after.saturating_sub(self.tx_pos)).ok()?,
+            window_retry_in: u32::try_from(self.window_retry_at.saturating_sub(self.tx_pos))
+                .ok()?,
             own,
             peer,
             want: self.want,
             corked: u16::try_from(self.corked).ok()?,
             flags: to_bits([
-                self.fin_heard,
-                self.end_heard,
+                self.fin_received,
+                self.end_received,
                 self.no_reader,
                 self.gone,
-                self.asked,
-                self.fin_said,
-                self.end_said,
+                self.window_requested,
+                self.fin_sent,
+                self.end_sent,
                 self.room,
                 revoking,
                 self.busy,
@@ -180,8 +181,8 @@ impl Registers for Channel {
         })
     }
 
-    fn unpark(p: &Parked, local: ChanId) -> Self {
-        let [fin_heard, end_heard, no_reader, gone, asked, fin_said, end_said, room, revoking, busy] =
+    fn unpark(p: &PackedChannel, local: ChanId) -> Self {
+        let [fin_received, end_received, no_reader, gone, window_requested, fin_sent, end_sent, room, revoking, busy] =
             from_bits(p.flags);
         let rx = Count {
             small: p.rx_small,
@@ -205,7 +206,7 @@ impl Registers for Channel {
             rx_pos: p.rx_pos,
             rx,
             freed,
-            told: p.untold.behind(freed),
+            advertised: p.unadvertised.behind(freed),
             unwanted: Count {
                 small: u64::from(p.unwanted.small),
                 msgs: p.unwanted.msgs,
@@ -218,13 +219,13 @@ impl Registers for Channel {
                 size: p.own.size,
                 arrived: p.own.at,
                 freed: own_freed,
-                told: behind(own_freed, p.own.more),
+                advertised: behind(own_freed, p.own.more),
                 revoking,
             }),
             window_unread: u64::from(p.window_unread),
             leases: p.leases,
-            fin_heard,
-            end_heard,
+            fin_received,
+            end_received,
             no_reader,
             gone,
             theirs: p.theirs,
@@ -241,24 +242,24 @@ impl Registers for Channel {
                 freed: behind(p.peer.at, p.peer.unfreed),
             }),
             revoked: p.revoked,
-            asked,
-            ask_after: p.tx_pos.wrapping_add(u64::from(p.ask_in)),
-            fin_said,
-            end_said,
+            window_requested,
+            window_retry_at: p.tx_pos.wrapping_add(u64::from(p.window_retry_in)),
+            fin_sent,
+            end_sent,
             room,
         }
     }
 
     fn work(&self) -> Work {
         let mut work = Work::NONE;
-        if self.has_control() {
-            work = work | Work::T;
+        if self.has_pending_control() {
+            work = work | Work::TX;
         }
         if self.rx.msgs != self.freed.msgs {
-            work = work | Work::R;
+            work = work | Work::RX;
         }
         if self.state == State::Closed {
-            work = work | Work::C;
+            work = work | Work::COMPLETE;
         }
         work
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shares of the link table: how many channels each user and each network namespace has, and whether it may have
+//! Quota of the link table: how many channels each user and each network namespace has, and whether it may have
 //! one more.
 //!
 //! Who has none is not remembered, so that no more is kept than two counts for each channel. They lie in order,
@@ -20,12 +20,12 @@ pub struct Holder {
 
 /// Why a channel was not counted. Then nothing is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denied {
+pub enum QuotaError {
     /// The user has its share.
     User,
     /// The namespace has its share.
     Net,
-    /// The storage may not have room: give it more ([`Shares::wanted`]).
+    /// The storage may not have room: give it more ([`Quota::wanted`]).
     Crowded,
 }
 
@@ -37,12 +37,12 @@ enum Key {
 
 /// What one of them has.
 #[derive(Clone, Copy, Debug)]
-pub struct Count {
+pub struct QuotaCount {
     key: Key,
     n: u32,
 }
 
-impl Count {
+impl QuotaCount {
     /// Nobody's; what storage is filled with.
     pub const NONE: Self = Self {
         key: Key::User(0),
@@ -51,7 +51,7 @@ impl Count {
 }
 
 /// The counts of all that have channels.
-pub struct Shares<S> {
+pub struct Quota<S> {
     /// Those in use are the first `len`, in the order of their keys; none of them is 0.
     counts: S,
     len: usize,
@@ -59,7 +59,7 @@ pub struct Shares<S> {
     net_most: u32,
 }
 
-impl<S: DerefMut<Target = [Count]>> Shares<S> {
+impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
     /// Nobody has any; a user may have `user_most` channels, a namespace `net_most`.
     pub fn new(counts: S, user_most: u32, net_most: u32) -> Self {
         Self {
@@ -71,18 +71,18 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
     }
 
     /// Counts a channel for `holder`.
-    pub fn take(&mut self, holder: Holder) -> Result<(), Denied> {
+    pub fn take(&mut self, holder: Holder) -> Result<(), QuotaError> {
         // At most one count for each of the two.
         if self.counts.len().saturating_sub(self.len) < 2 {
-            return Err(Denied::Crowded);
+            return Err(QuotaError::Crowded);
         }
         let user = holder.user.map(Key::User);
         if user.is_some_and(|key| self.of(key) >= self.user_most) {
-            return Err(Denied::User);
+            return Err(QuotaError::User);
         }
         let net = holder.net.map(Key::Net);
         if net.is_some_and(|key| self.of(key) >= self.net_most) {
-            return Err(Denied::Net);
+            return Err(QuotaError::Net);
         }
         for key in user.into_iter().chain(net) {
             self.add(key);
@@ -117,7 +117,7 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
         self.len == 0
     }
 
-    /// How large the storage should be when it is [`Denied::Crowded`].
+    /// How large the storage should be when it is [`QuotaError::Crowded`].
     pub fn wanted(&self) -> usize {
         self.len.saturating_mul(2).max(8)
     }
@@ -156,7 +156,7 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
             Err(at) => {
                 // Those behind it move up, into the free place that follows them.
                 if let Some(behind) = self.counts.get_mut(at..=self.len) {
-                    let mut moving = Count { key, n: 1 };
+                    let mut moving = QuotaCount { key, n: 1 };
                     for count in behind {
                         mem::swap(count, &mut moving);
                     }
@@ -178,7 +178,7 @@ impl<S: DerefMut<Target = [Count]>> Shares<S> {
         }
         // Those behind it move down.
         if let Some(behind) = self.counts.get_mut(at..self.len) {
-            let mut moving = Count::NONE;
+            let mut moving = QuotaCount::NONE;
             for count in behind.iter_mut().rev() {
                 mem::swap(count, &mut moving);
             }

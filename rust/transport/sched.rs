@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The channels on a link, and whose turn it is to send: joining and leaving the link, what a data
-//! message needs of it, and who is woken when there is room. The order is [`Roster`]'s.
+//! message needs of it, and who is woken when there is room. The order is [`Scheduler`]'s.
 
 #![deny(unsafe_code)]
 
@@ -13,29 +13,29 @@ use kernel::time::Jiffies;
 use kernel::workqueue::WorkItem;
 
 use super::link::{Link, LinkState, Tx, RESCHEDULE};
-use super::transmit::{Reservation, CONTROL_SLOTS, MAX_WRS};
+use super::tx::{Reservation, CONTROL_SLOTS, MAX_WRS};
 use crate::kern::{fault, task};
-use crate::proto::roster::{Line, Roster, Seat};
+use crate::proto::scheduler::{Flow, Scheduler, TrafficClass};
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::proto::ChanId;
 use crate::socket::Sock;
 
 /// The channels on a link.
-pub(super) type Channels = Roster<KVVec<Seat<Arc<Sock>>>>;
+pub(super) type Channels = Scheduler<KVVec<Flow<Arc<Sock>>>>;
 
-/// A channel's seat on its link.
+/// A channel's flow on its link.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FlowId {
     pub(crate) id: ChanId,
-    pub(crate) seat: u32,
+    pub(crate) flow: u32,
 }
 
 /// When those who wait are looked at again though nothing has completed, in jiffies: others were called before
 /// them, and did not come.
-const CALL_AGAIN: Jiffies = 2;
+const RESCHEDULE_DELAY: Jiffies = 2;
 
 /// Of how many sockets what they hold back is sent in one go.
-const LATE: usize = 8;
+const CORK_BATCH: usize = 8;
 
 /// Bytes of bulk data that one message is counted as when others are called.
 const USUAL: u32 = 64 * 1024;
@@ -46,44 +46,44 @@ const PAGE: u32 = 4096;
 impl Link {
     /// Puts channel `id` of a socket on the link. Sleeps. ENOMEM. On a link that is down already, the
     /// channel is told so, and has no place; nor has one that has ended.
-    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<Place>> {
+    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<FlowId>> {
         loop {
             let want = {
                 let tx = &mut *self.tx.lock();
                 if tx.state == LinkState::Down {
                     break;
                 }
-                if let Ok(seat) = tx.channels.sit(id, sock.clone()) {
-                    let place = Place { id, seat };
+                if let Ok(flow) = tx.channels.add(id, sock.clone()) {
+                    let place = FlowId { id, flow };
                     let inner = &mut *sock.inner.lock();
                     let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-                    if ours && inner.chan.set_place(place) {
+                    if ours && inner.chan.set_flow(place) {
                         return Ok(Some(place));
                     }
                     // It has ended meanwhile. The caller has a reference as well.
-                    drop(tx.channels.leave(id, seat));
+                    drop(tx.channels.remove(id, flow));
                     return Ok(None);
                 }
-                (tx.channels.seats() * 2).max(16)
+                (tx.channels.flows() * 2).max(16)
             };
-            // More seats are made outside of the lock.
-            let mut seats = KVVec::with_capacity(want, GFP_KERNEL)?;
+            // More flows are made outside of the lock.
+            let mut flows = KVVec::with_capacity(want, GFP_KERNEL)?;
             for _ in 0..want {
-                seats.push(Seat::new(), GFP_KERNEL)?;
+                flows.push(Flow::new(), GFP_KERNEL)?;
             }
-            let old = self.tx.lock().channels.move_to(seats);
+            let old = self.tx.lock().channels.move_to(flows);
             drop(old);
         }
-        let (why, chance) = self.reason();
-        sock.link_lost(self, why, chance);
+        let (why, retry) = self.reason();
+        sock.link_lost(self, why, retry);
         Ok(None)
     }
 
     /// Takes a channel off the link.
-    pub(crate) fn detach(self: &Arc<Self>, place: Place) {
+    pub(crate) fn detach(self: &Arc<Self>, place: FlowId) {
         let (gone, empty) = {
             let tx = &mut *self.tx.lock();
-            let gone = tx.channels.leave(place.id, place.seat);
+            let gone = tx.channels.remove(place.id, place.flow);
             (gone, tx.channels.is_empty())
         };
         drop(gone);
@@ -98,29 +98,32 @@ impl Link {
     pub(crate) fn reserve(
         self: &Arc<Self>,
         sock: &Arc<Sock>,
-        place: Place,
-        line: Line,
+        place: FlowId,
+        class: TrafficClass,
         want: u32,
         pinned: bool,
     ) -> Option<(Reservation, u32)> {
         let wrs = if pinned { MAX_WRS as u32 } else { 2 };
         let mut guard = self.tx.lock();
         let tx = &mut *guard;
-        let room = has_room(tx, wrs) && (line == Line::Small || tx.bulk_room() > 0);
-        let Some(may) = tx.channels.ask(line, place.id, place.seat, want, room) else {
-            sock.set_starved(line);
-            tx.asked |= line == Line::Bulk;
+        let room = has_room(tx, wrs) && (class == TrafficClass::Small || tx.bulk_room() > 0);
+        let Some(may) = tx
+            .channels
+            .try_dequeue(class, place.id, place.flow, want, room)
+        else {
+            sock.set_tx_blocked(class);
+            tx.signal_wanted |= class == TrafficClass::Bulk;
             self.short.fetch_add(u32::from(!room), Relaxed);
             self.waits.add(u64::from(!room));
             if room {
                 // Others wait longer.
-                self.call_again();
+                self.reschedule();
             }
             return None;
         };
-        wake_others(sock, line);
-        let most = match line {
-            Line::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
+        wake_others(sock, class);
+        let most = match class {
+            TrafficClass::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
             _ => may,
         };
         // What is cut is cut at a page.
@@ -128,7 +131,7 @@ impl Link {
             n if n < want && n > PAGE => n / PAGE * PAGE,
             n => n,
         };
-        let reservation = Reservation::take(self, tx, place, line, wrs)?;
+        let reservation = Reservation::take(self, tx, place, class, wrs)?;
         Some((reservation, most))
     }
 
@@ -140,29 +143,29 @@ impl Link {
 
     /// Whether a small message can go, as far as the link is concerned; if not, `sock` is woken when it can. Who
     /// waits with bulk data is not told of room for less: what poll() says is true of what the program sends next.
-    pub(crate) fn has_room_or_starve(&self, sock: &Sock, place: Place) -> bool {
+    pub(crate) fn has_room_or_block(&self, sock: &Sock, place: FlowId) -> bool {
         let tx = &mut *self.tx.lock();
-        if tx.channels.waits(Line::Bulk, place.seat) {
-            sock.set_starved(Line::Bulk);
+        if tx.channels.waits(TrafficClass::Bulk, place.flow) {
+            sock.set_tx_blocked(TrafficClass::Bulk);
             return false;
         }
         let room = has_room(tx, MAX_WRS as u32);
-        let may = tx
-            .channels
-            .ask(Line::Small, place.id, place.seat, SMALL_MAX, room);
+        let may =
+            tx.channels
+                .try_dequeue(TrafficClass::Small, place.id, place.flow, SMALL_MAX, room);
         match may {
-            Some(_) => wake_others(sock, Line::Small),
-            None => sock.set_starved(Line::Small),
+            Some(_) => wake_others(sock, TrafficClass::Small),
+            None => sock.set_tx_blocked(TrafficClass::Small),
         }
         may.is_some()
     }
 
     /// Wakes those whose turn it is to send, as many as there is room for, and sends what others hold back.
-    pub(super) fn feed_starved(self: &Arc<Self>) {
+    pub(super) fn wake_blocked_senders(self: &Arc<Self>) {
         loop {
-            let mut late = [const { None }; LATE];
-            let crowded = self.call_starved(&mut late);
-            for sock in late.into_iter().flatten() {
+            let mut corked = [const { None }; CORK_BATCH];
+            let crowded = self.wake_ready_senders(&mut corked);
+            for sock in corked.into_iter().flatten() {
                 sock.flush();
             }
             if !crowded {
@@ -171,54 +174,54 @@ impl Link {
         }
     }
 
-    /// Calls as many in both lines as there is room for. Who has something held back is put into `late`; true: there was
+    /// Calls as many in both lines as there is room for. Who has something held back is put into `corked`; true: there was
     /// no place for more of them.
-    fn call_starved(self: &Arc<Self>, late: &mut [Option<Arc<Sock>>; LATE]) -> bool {
+    fn wake_ready_senders(self: &Arc<Self>, corked: &mut [Option<Arc<Sock>>; CORK_BATCH]) -> bool {
         let tx = &mut *self.tx.lock();
         // What is held back is sent before anybody comes who was asleep: half of the room is left to those with bulk
         // data, and of room for one message every other one.
-        let small = tx.room_in(Line::Small) as usize;
-        tx.spared = !tx.spared;
-        let spare = usize::from(tx.spared);
-        let most = match tx.channels.waiting(Line::Bulk) {
+        let small = tx.room_in(TrafficClass::Small) as usize;
+        tx.cork_had_last = !tx.cork_had_last;
+        let spare = usize::from(tx.cork_had_last);
+        let most = match tx.channels.waiting(TrafficClass::Bulk) {
             0 => small,
             _ => (small + spare) / 2,
         };
-        let mut places = late.iter_mut().take(most);
+        let mut places = corked.iter_mut().take(most);
         let (mut left, mut crowded) = (false, false);
         // Both lines are told of the same room: whoever comes first has it.
-        for line in [Line::Small, Line::Bulk] {
-            for _ in 0..tx.room_in(line) {
-                let Some(sock) = tx.channels.call(line).cloned() else {
+        for class in [TrafficClass::Small, TrafficClass::Bulk] {
+            for _ in 0..tx.room_in(class) {
+                let Some(sock) = tx.channels.next_ready(class).cloned() else {
                     break;
                 };
-                if sock.is_late() && line == Line::Small {
+                if sock.is_cork_blocked() && class == TrafficClass::Small {
                     let Some(place) = places.next() else {
                         // It goes on waiting.
-                        tx.wait_on(line, &sock);
-                        crowded = most > LATE;
+                        tx.wait_on(class, &sock);
+                        crowded = most > CORK_BATCH;
                         left = true;
                         break;
                     };
                     *place = Some(sock.clone());
                 }
-                if sock.take_starved(line) {
+                if sock.take_tx_blocked(class) {
                     sock.wake_write();
                 }
             }
-            left |= tx.channels.waiting(line) > 0 && tx.room_in(line) > 0;
+            left |= tx.channels.waiting(class) > 0 && tx.room_in(class) > 0;
         }
         if left && !crowded {
-            self.call_again();
+            self.reschedule();
         }
         crowded
     }
 
     /// Looks soon whether those who were called have come. Under `tx`, while the link is up: whoever takes it down
     /// cancels this afterwards.
-    fn call_again(self: &Arc<Self>) {
+    fn reschedule(self: &Arc<Self>) {
         let queue = &self.host.queue;
-        let _ = queue.enqueue_delayed::<Arc<Self>, RESCHEDULE>(self.clone(), CALL_AGAIN);
+        let _ = queue.enqueue_delayed::<Arc<Self>, RESCHEDULE>(self.clone(), RESCHEDULE_DELAY);
     }
 }
 
@@ -228,17 +231,17 @@ impl WorkItem<RESCHEDULE> for Link {
     fn run(link: Arc<Link>) {
         fault::asynchronous(|| {
             link.transmit();
-            link.feed_starved();
+            link.wake_blocked_senders();
         });
     }
 }
 
 impl Tx {
     /// A socket that was called out of a line is in it again, behind the others.
-    fn wait_on(&mut self, line: Line, sock: &Arc<Sock>) {
-        let place = sock.inner.lock().chan.place();
-        if let Some(Place { id, seat }) = place {
-            self.channels.join(line, id, seat);
+    fn wait_on(&mut self, class: TrafficClass, sock: &Arc<Sock>) {
+        let place = sock.inner.lock().chan.flow();
+        if let Some(FlowId { id, flow }) = place {
+            self.channels.enqueue(class, id, flow);
         }
     }
 
@@ -253,15 +256,15 @@ impl Tx {
     }
 
     /// How many data messages of a line there is room for, about.
-    fn room_in(&self, line: Line) -> u32 {
+    fn room_in(&self, class: TrafficClass) -> u32 {
         if !has_room(self, MAX_WRS as u32) {
             return 0;
         }
         let slots = self.free.len().saturating_sub(CONTROL_SLOTS) as u32;
         let credit = self.flow.as_ref().map_or(0, |flow| flow.available(false));
         let messages = slots.min(credit.saturating_sub(self.reserved));
-        match line {
-            Line::Bulk => messages.min(self.bulk_room().div_ceil(USUAL)),
+        match class {
+            TrafficClass::Bulk => messages.min(self.bulk_room().div_ceil(USUAL)),
             _ => messages,
         }
     }
@@ -277,8 +280,8 @@ impl Tx {
 
 /// A socket that waited in a line has found room, and is in the line no more: others who wait for the same are to look,
 /// too. Under `tx`.
-fn wake_others(sock: &Sock, line: Line) {
-    if sock.take_starved(line) {
+fn wake_others(sock: &Sock, class: TrafficClass) {
+    if sock.take_tx_blocked(class) {
         sock.wake_write();
     }
 }
@@ -286,7 +289,7 @@ fn wake_others(sock: &Sock, line: Line) {
 /// Whether a data message of up to `wrs` work requests fits.
 fn has_room(tx: &Tx, wrs: u32) -> bool {
     tx.state == LinkState::Up
-        && !tx.settling
+        && !tx.draining
         && tx.free.len() > CONTROL_SLOTS
         && tx.sq_free >= wrs + 2 * CONTROL_SLOTS as u32
         && tx

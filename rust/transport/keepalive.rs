@@ -2,9 +2,9 @@
 
 //! The heartbeat of a link: whether its peer is still there.
 //!
-//! `host/links.rs` looks at all links when one of them is due. What a look finds is decided by [`Pulse`], under `tx`.
+//! `host/links.rs` looks at all links when one of them is due. What a look finds is decided by [`Liveness`], under `tx`.
 //!
-//! [`Pulse`]: crate::proto::pulse::Pulse
+//! [`Liveness`]: crate::proto::liveness::Liveness
 
 #![deny(unsafe_code)]
 
@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 use super::link::{Link, LinkState};
 use crate::params;
 use crate::proto::channel::Failure;
-use crate::proto::pulse::{Look, Pace, Silence};
+use crate::proto::liveness::{Action, Intervals, Silence};
 use crate::socket::Sock;
 
 /// Seats that are looked at under one hold of `tx`.
@@ -21,24 +21,24 @@ const STEP: usize = 16;
 
 impl Link {
     /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence, and to hear when
-    /// there is no answer for another `patience` milliseconds. The shortest times that were ever asked for hold as
+    /// there is no answer for another `timeout` milliseconds. The shortest times that were ever asked for hold as
     /// long as the link. Sleeps.
-    pub(crate) fn ask_after(&self, ms: u32, patience: u32) {
-        let sooner = self.tx.lock().pulse.ask_after(ms, patience);
+    pub(crate) fn request_keepalive(&self, ms: u32, timeout: u32) {
+        let sooner = self.tx.lock().liveness.request_keepalive(ms, timeout);
         if sooner {
-            self.host.watch_links_now();
+            self.host.check_keepalive_now();
         }
     }
 
     /// Looks whether the peer is there, if it is time for that at `now`: asks it if nothing has arrived since the
     /// last time, tells the sockets when it has not answered for as long as one of them waits, and ends the link if that
     /// is for too long. When to look again, if at all; all in nanoseconds of the monotonic clock. Sleeps.
-    pub(crate) fn beat(self: &Arc<Self>, now: u64) -> Option<u64> {
-        let pace = Pace {
+    pub(crate) fn check_keepalive(self: &Arc<Self>, now: u64) -> Option<u64> {
+        let pace = Intervals {
             every_ms: params::HEARTBEAT_MS.get(),
             dead_ms: params::DEAD_MS.get(),
         };
-        let look = {
+        let action = {
             let tx = &mut *self.tx.lock();
             // Nobody needs a peer on a link without channels, which is about to end.
             let needed = match tx.state {
@@ -46,46 +46,46 @@ impl Link {
                 LinkState::Up => !tx.channels.is_empty(),
                 LinkState::Down => return None,
             };
-            let look = tx.pulse.look(now, pace, needed);
-            tx.asking |= matches!(look, Look::Ask(_) | Look::Tell(_));
-            look
+            let action = tx.liveness.check(now, pace, needed);
+            tx.ping_pending |= matches!(action, Action::Probe(_) | Action::Notify(_));
+            action
         };
-        match look {
-            Look::Never => None,
-            Look::Wait(due) => Some(due),
-            Look::Ask(due) => {
+        match action {
+            Action::Never => None,
+            Action::Wait(due) => Some(due),
+            Action::Probe(due) => {
                 self.transmit();
                 Some(due)
             }
-            Look::Tell(silence) => {
+            Action::Notify(silence) => {
                 self.transmit();
-                let end = self.tell_silence(silence);
-                Some(self.tx.lock().pulse.told(end))
+                let end = self.notify_silence(silence);
+                Some(self.tx.lock().liveness.notified(end))
             }
-            Look::Dead => {
-                self.fail_loud(Failure::TimedOut, "its peer does not answer");
+            Action::Dead => {
+                self.fail_and_log(Failure::TimedOut, "its peer does not answer");
                 None
             }
         }
     }
     /// The peer does not answer: tells the sockets on the link. Until when the next of them waits; `u64::MAX`: none
-    /// does. Who sits down meanwhile has said by [`Self::ask_after`] for how long it waits. Takes the link's lock and the
+    /// does. Who sits down meanwhile has said by [`Self::request_keepalive`] for how long it waits. Takes the link's lock and the
     /// sockets'. Sleeps.
-    fn tell_silence(self: &Arc<Self>, silence: Silence) -> u64 {
-        let (mut seat, mut next) = (0, u64::MAX);
+    fn notify_silence(self: &Arc<Self>, silence: Silence) -> u64 {
+        let (mut flow, mut next) = (0, u64::MAX);
         loop {
             let socks: [Option<Arc<Sock>>; STEP] = {
                 let tx = self.tx.lock();
-                if seat >= tx.channels.seats() {
+                if flow >= tx.channels.flows() {
                     return next;
                 }
-                core::array::from_fn(|n| tx.channels.at(seat + n).cloned())
+                core::array::from_fn(|n| tx.channels.at(flow + n).cloned())
             };
             for sock in socks.iter().flatten() {
                 let end = sock.on_silence(self, silence);
                 next = next.min(end.unwrap_or(u64::MAX));
             }
-            seat += STEP;
+            flow += STEP;
         }
     }
 }

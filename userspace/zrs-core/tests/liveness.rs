@@ -6,15 +6,15 @@ mod common;
 
 use common::cases;
 use proptest::prelude::*;
-use zrs_core::pulse::{Look, Pace, Pulse};
+use zrs_core::liveness::{Action, Intervals, Liveness};
 
 const MS: u64 = 1_000_000;
-const PACE: Pace = Pace {
+const PACE: Intervals = Intervals {
     every_ms: 10_000,
     dead_ms: 30_000,
 };
 /// Only connections ask.
-const NEVER: Pace = Pace {
+const NEVER: Intervals = Intervals {
     every_ms: 0,
     dead_ms: 86_400_000,
 };
@@ -25,16 +25,16 @@ struct Conn {
     /// When it has asked for its times, which are in milliseconds.
     since: u64,
     idle: u32,
-    patience: u32,
+    timeout: u32,
     over: Option<u64>,
 }
 
 impl Conn {
-    fn new(since: u64, idle: u32, patience: u32) -> Self {
+    fn new(since: u64, idle: u32, timeout: u32) -> Self {
         Self {
             since,
             idle,
-            patience,
+            timeout,
             over: None,
         }
     }
@@ -43,7 +43,7 @@ impl Conn {
 /// What has happened on a link.
 #[derive(Debug, Default)]
 struct Seen {
-    asked: Vec<u64>,
+    probed_at: Vec<u64>,
     /// How often the connections were told.
     tells: usize,
     dead: Option<u64>,
@@ -51,20 +51,20 @@ struct Seen {
 
 /// A link from 0 to `until`. Its peer is heard of every 100 ms and answers, until `last`. Looks are late by what `late` says.
 fn run(
-    pace: Pace,
+    pace: Intervals,
     conns: &mut [Conn],
     last: u64,
     until: u64,
     mut late: impl FnMut() -> u64,
 ) -> Seen {
-    let mut pulse = Pulse::new(0);
+    let mut liveness = Liveness::new(0);
     let mut seen = Seen::default();
     let mut due = match pace.every_ms {
         0 => u64::MAX,
         ms => u64::from(ms) * MS,
     };
     let mut joined = vec![false; conns.len()];
-    let mut heard = 0;
+    let mut rx_seen = 0;
     loop {
         // Who joins next, if that is before the next look.
         let next = (0..conns.len())
@@ -72,7 +72,7 @@ fn run(
             .min_by_key(|&n| conns[n].since);
         if let Some(n) = next.filter(|&n| conns[n].since <= due) {
             joined[n] = true;
-            if pulse.ask_after(conns[n].idle, conns[n].patience) {
+            if liveness.request_keepalive(conns[n].idle, conns[n].timeout) {
                 due = conns[n].since;
             }
             continue;
@@ -81,29 +81,29 @@ fn run(
             return seen;
         }
         let now = due + late();
-        if (now.min(last) / (100 * MS)) > heard {
-            heard = now.min(last) / (100 * MS);
-            pulse.hear();
+        if (now.min(last) / (100 * MS)) > rx_seen {
+            rx_seen = now.min(last) / (100 * MS);
+            liveness.on_rx();
         }
-        let look = pulse.look(now, pace, true);
-        if matches!(look, Look::Ask(_) | Look::Tell(_)) {
-            seen.asked.push(now);
+        let check = liveness.check(now, pace, true);
+        if matches!(check, Action::Probe(_) | Action::Notify(_)) {
+            seen.probed_at.push(now);
         }
-        due = match look {
-            Look::Never => u64::MAX,
-            Look::Wait(at) | Look::Ask(at) => at,
-            Look::Tell(silence) => {
+        due = match check {
+            Action::Never => u64::MAX,
+            Action::Wait(at) | Action::Probe(at) => at,
+            Action::Notify(silence) => {
                 seen.tells += 1;
                 let mut end = u64::MAX;
                 for (conn, _) in conns.iter_mut().zip(&joined).filter(|(_, joined)| **joined) {
-                    match silence.waits_until(conn.idle, conn.patience) {
+                    match silence.waits_until(conn.idle, conn.timeout) {
                         Some(at) => end = end.min(at),
                         None => conn.over = conn.over.or(Some(now)),
                     }
                 }
-                pulse.told(end)
+                liveness.notified(end)
             }
-            Look::Dead => {
+            Action::Dead => {
                 seen.dead = Some(now);
                 return seen;
             }
@@ -115,43 +115,58 @@ fn run(
 // rows: B12
 #[test]
 fn nobody_looks_where_nobody_asks() {
-    let mut pulse = Pulse::new(7);
-    assert_eq!(pulse.look(8, NEVER, true), Look::Never);
-    assert_eq!(pulse.look(u64::MAX, NEVER, true), Look::Never);
-    assert!(pulse.ask_after(1000, 500));
-    assert_eq!(pulse.look(9, NEVER, true), Look::Wait(9 + 1000 * MS));
-    assert!(!pulse.ask_after(1000, 500), "somebody has asked for that");
-    assert!(!pulse.ask_after(5000, 9000), "nor for more");
-    assert!(pulse.ask_after(1000, 400), "for less patience");
-    assert!(pulse.ask_after(999, 5000), "and for an earlier question");
+    let mut liveness = Liveness::new(7);
+    assert_eq!(liveness.check(8, NEVER, true), Action::Never);
+    assert_eq!(liveness.check(u64::MAX, NEVER, true), Action::Never);
+    assert!(liveness.request_keepalive(1000, 500));
+    assert_eq!(liveness.check(9, NEVER, true), Action::Wait(9 + 1000 * MS));
+    assert!(
+        !liveness.request_keepalive(1000, 500),
+        "somebody has asked for that"
+    );
+    assert!(!liveness.request_keepalive(5000, 9000), "nor for more");
+    assert!(liveness.request_keepalive(1000, 400), "for less patience");
+    assert!(
+        liveness.request_keepalive(999, 5000),
+        "and for an earlier question"
+    );
 }
 
 // rows: B12
 #[test]
 fn who_answers_is_asked_no_more_and_a_link_without_channels_asks_nobody() {
-    let mut pulse = Pulse::new(0);
+    let mut liveness = Liveness::new(0);
     let period = u64::from(PACE.every_ms) * MS;
-    assert_eq!(pulse.look(period, PACE, true), Look::Wait(2 * period));
-    assert_eq!(pulse.look(2 * period, PACE, true), Look::Ask(3 * period));
+    assert_eq!(liveness.check(period, PACE, true), Action::Wait(2 * period));
     assert_eq!(
-        pulse.look(2 * period + 1, PACE, true),
-        Look::Wait(3 * period),
+        liveness.check(2 * period, PACE, true),
+        Action::Probe(3 * period)
+    );
+    assert_eq!(
+        liveness.check(2 * period + 1, PACE, true),
+        Action::Wait(3 * period),
         "it is early"
     );
-    pulse.hear();
-    assert_eq!(pulse.look(3 * period, PACE, true), Look::Wait(4 * period));
+    liveness.on_rx();
+    assert_eq!(
+        liveness.check(3 * period, PACE, true),
+        Action::Wait(4 * period)
+    );
     for n in 4..20 {
-        let next = Look::Wait((n + 1) * period);
-        assert_eq!(pulse.look(n * period, PACE, false), next);
+        let next = Action::Wait((n + 1) * period);
+        assert_eq!(liveness.check(n * period, PACE, false), next);
     }
-    assert_eq!(pulse.look(20 * period, PACE, true), Look::Ask(21 * period));
+    assert_eq!(
+        liveness.check(20 * period, PACE, true),
+        Action::Probe(21 * period)
+    );
 }
 
 // rows: B12
 #[test]
 fn who_never_answers_is_dead() {
     let seen = run(PACE, &mut [], 0, 1_000_000 * MS, || 0);
-    assert_eq!(seen.asked, [20_000 * MS, 30_000 * MS, 40_000 * MS]);
+    assert_eq!(seen.probed_at, [20_000 * MS, 30_000 * MS, 40_000 * MS]);
     assert_eq!(seen.dead, Some(50_000 * MS));
     assert_eq!(seen.tells, 0);
 }
@@ -159,13 +174,13 @@ fn who_never_answers_is_dead() {
 // rows: B12
 #[test]
 fn a_shorter_time_does_not_wait_for_a_longer_one() {
-    let mut pulse = Pulse::new(0);
-    assert_eq!(pulse.look(1, PACE, true), Look::Wait(1 + 10_000 * MS));
-    let sooner = Pace {
+    let mut liveness = Liveness::new(0);
+    assert_eq!(liveness.check(1, PACE, true), Action::Wait(1 + 10_000 * MS));
+    let sooner = Intervals {
         every_ms: 100,
         ..PACE
     };
-    assert_eq!(pulse.look(2, sooner, true), Look::Ask(2 + 100 * MS));
+    assert_eq!(liveness.check(2, sooner, true), Action::Probe(2 + 100 * MS));
 }
 
 // rows: B12
@@ -196,11 +211,11 @@ fn who_comes_to_a_silence_is_told_in_time() {
 // rows: B12
 #[test]
 fn the_end_of_time() {
-    let mut pulse = Pulse::new(u64::MAX);
-    assert!(pulse.ask_after(u32::MAX, u32::MAX));
-    pulse.look(u64::MAX, PACE, true);
-    pulse.look(u64::MAX, PACE, true);
-    assert_eq!(pulse.told(u64::MAX), u64::MAX);
+    let mut liveness = Liveness::new(u64::MAX);
+    assert!(liveness.request_keepalive(u32::MAX, u32::MAX));
+    liveness.check(u64::MAX, PACE, true);
+    liveness.check(u64::MAX, PACE, true);
+    assert_eq!(liveness.notified(u64::MAX), u64::MAX);
 }
 
 proptest! {
@@ -215,7 +230,7 @@ proptest! {
         last in 0..150_000u64,
         seed in any::<u64>(),
     ) {
-        let pace = Pace { every_ms, ..NEVER };
+        let pace = Intervals { every_ms, ..NEVER };
         let last = last * MS;
         let mut conns: Vec<Conn> = times.iter().map(|t| Conn::new(t.0 * MS, t.1, t.2)).collect();
         let mut rng = common::Rng::new(seed);
@@ -226,17 +241,17 @@ proptest! {
         prop_assert!(seen.tells <= 4 * conns.len() + 2, "{:?}", seen);
         for conn in &conns {
             let over = conn.over.expect("its time is over");
-            let (idle, patience) = (u64::from(conn.idle) * MS, u64::from(conn.patience) * MS);
+            let (idle, timeout) = (u64::from(conn.idle) * MS, u64::from(conn.timeout) * MS);
             // The last word, as far as anybody can tell.
             let word = last / (100 * MS) * (100 * MS);
-            prop_assert!(over >= word + idle + patience, "{:?}", conn);
+            prop_assert!(over >= word + idle + timeout, "{:?}", conn);
             // And it was asked, and had that time for its answer.
-            let asked = |at: &u64| *at > word && at + patience <= over;
-            prop_assert!(seen.asked.iter().any(asked), "{:?}: {:?}", conn, seen.asked);
+            let probed_at = |at: &u64| *at > word && at + timeout <= over;
+            prop_assert!(seen.probed_at.iter().any(probed_at), "{:?}: {:?}", conn, seen.probed_at);
             // At most once in this time it is looked whether something has come.
-            let look = idle.min(match every_ms { 0 => u64::MAX, ms => u64::from(ms) * MS });
-            let first = word.max(conn.since) + look;
-            let most = (first + idle + patience).max(conn.since + idle + patience + look);
+            let check = idle.min(match every_ms { 0 => u64::MAX, ms => u64::from(ms) * MS });
+            let first = word.max(conn.since) + check;
+            let most = (first + idle + timeout).max(conn.since + idle + timeout + check);
             prop_assert!(over <= most + 5 * LATE * MS, "{:?} ended {} ms late", conn, (over - most) / MS);
         }
     }

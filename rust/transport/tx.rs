@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::link::{Link, LinkState, Queues, Tx};
-use super::turn::Place;
+use super::sched::FlowId;
 use super::window::WindowUse;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
 use crate::ib::memory::PinnedRuns;
@@ -34,7 +34,7 @@ use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::proto::channel::{Plan, State};
-use crate::proto::roster::Line;
+use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::socket::{Charge, Sock};
 use crate::stats::STATS;
@@ -50,7 +50,7 @@ pub(super) const MAX_WRS: usize = 6;
 /// Elements of one chunk at most: a chunk of 4 KiB pages that begins within one, and the header.
 const MAX_SGES: usize = 66;
 /// Messages in a row that may go without a completion.
-const QUIET: u8 = 15;
+const SIGNAL_INTERVAL: u8 = 15;
 /// Room for a header.
 const HEADER_ROOM: usize = 128;
 
@@ -112,7 +112,7 @@ pub(super) struct TxSlot {
     /// Its place in the order of the link's messages.
     seq: u64,
     /// The message before it, if that has no completion of its own.
-    quiet: Option<u16>,
+    unsignaled: Option<u16>,
     /// Whom to tell, and the position in the stream at which it ends.
     sock: Option<(Arc<Sock>, u64)>,
     /// What the device reads or changes until it completes.
@@ -162,8 +162,8 @@ pub(crate) enum Payload {
 pub(crate) struct Reservation {
     link: Arc<Link>,
     buffers: Arc<TxBuffers>,
-    place: Place,
-    line: Line,
+    place: FlowId,
+    class: TrafficClass,
     slot: u16,
     wrs: u32,
     used: bool,
@@ -174,8 +174,8 @@ impl Reservation {
     pub(super) fn take(
         link: &Arc<Link>,
         tx: &mut Tx,
-        place: Place,
-        line: Line,
+        place: FlowId,
+        class: TrafficClass,
         wrs: u32,
     ) -> Option<Self> {
         let buffers = tx.buffers.clone()?;
@@ -186,7 +186,7 @@ impl Reservation {
             link: link.clone(),
             buffers,
             place,
-            line,
+            class,
             slot,
             wrs,
             used: false,
@@ -261,8 +261,8 @@ impl Reservation {
         tx.sq_free += self.wrs;
         link.tx_bytes.add(u64::from(chunk.header.len));
         let bytes = chunk.header.len.saturating_add(HEADER_LEN as u32);
-        let Place { id, seat } = self.place;
-        tx.channels.sent(self.line, id, seat, bytes);
+        let FlowId { id, flow } = self.place;
+        tx.channels.sent(self.class, id, flow, bytes);
         let message = Message {
             header: chunk.header,
             write_to: chunk.write_to,
@@ -274,11 +274,11 @@ impl Reservation {
             },
             window: None,
             charge,
-            loud: false,
+            force_signal: false,
         };
         if post(tx, self.slot, message).is_err() {
             drop(guard);
-            link.lost("its send queue takes nothing");
+            link.fail_link_lost("its send queue takes nothing");
         }
         Ok(end)
     }
@@ -292,12 +292,19 @@ impl Drop for Reservation {
                 tx.reserved = tx.reserved.saturating_sub(1);
                 tx.sq_free += self.wrs;
                 let _ = tx.free.push_within_capacity(self.slot);
-                let waits = |line| tx.channels.waiting(line) > 0;
-                tx.settling || [Line::Talk, Line::Small, Line::Bulk].into_iter().any(waits)
+                let waits = |class| tx.channels.waiting(class) > 0;
+                tx.draining
+                    || [
+                        TrafficClass::Control,
+                        TrafficClass::Small,
+                        TrafficClass::Bulk,
+                    ]
+                    .into_iter()
+                    .any(waits)
             };
             if waited {
                 // Somebody found no room while this held some.
-                self.link.poke();
+                self.link.schedule_poll();
             }
         }
     }
@@ -319,7 +326,7 @@ struct Message {
     sock: Option<(Arc<Sock>, u64)>,
     charge: Option<Charge>,
     /// Its completion is wanted for what was before it.
-    loud: bool,
+    force_signal: bool,
 }
 
 /// Posts a message in slot `slot`. What the device needs of it stays in the slot, also on error:
@@ -346,14 +353,15 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     // Those who wait for their turn hear of it by the completion.
     let crowded = bulk > 0 && tx.bulk >= tx.bulk_most / 2;
     let fills = m.charge.as_ref().is_some_and(Charge::fills);
-    let signaled = waited_for || m.loud || crowded || fills || tx.quiet >= QUIET;
+    let signaled =
+        waited_for || m.force_signal || crowded || fills || tx.unsignaled >= SIGNAL_INTERVAL;
     tx.bulk = tx.bulk.saturating_add(bulk);
     tx.seq += 1;
     *place = TxSlot {
         wrs: 0,
         bulk,
         seq: tx.seq,
-        quiet: tx.last_quiet,
+        unsignaled: tx.last_unsignaled,
         sock: m.sock,
         pins: None,
         window: m.window,
@@ -378,11 +386,11 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     let wrs = submit(queues, slot, signaled, &sges, count, m.write_to, place)?;
     place.wrs = wrs;
     tx.sq_free = tx.sq_free.saturating_sub(wrs);
-    (tx.last_quiet, tx.quiet) = match signaled {
+    (tx.last_unsignaled, tx.unsignaled) = match signaled {
         true => (None, 0),
-        false => (Some(slot), tx.quiet + 1),
+        false => (Some(slot), tx.unsignaled + 1),
     };
-    tx.asked &= !signaled;
+    tx.signal_wanted &= !signaled;
     Ok(())
 }
 
@@ -447,14 +455,17 @@ impl Tx {
     /// Soft-RoCE begins again with the oldest request that is not acknowledged when it has to repeat one,
     /// registrations included, and a registration that is made twice fails the queue pair. One that is
     /// posted to an empty queue is done before anything can be repeated.
-    fn settle_first(&mut self) -> bool {
+    fn drain_before_reg(&mut self) -> bool {
         let under_way = self.free.len() < self.slots.len() && self.seq != self.done;
-        self.settling = under_way
-            && self.channels.first(Line::Talk).is_some_and(|(_, sock)| {
-                let inner = sock.inner.lock();
-                inner.chan.is_some_and(|c| c.grant_waits())
-            });
-        self.settling
+        self.draining = under_way
+            && self
+                .channels
+                .peek(TrafficClass::Control)
+                .is_some_and(|(_, sock)| {
+                    let inner = sock.inner.lock();
+                    inner.chan.is_some_and(|c| c.grant_waits())
+                });
+        self.draining
     }
 }
 
@@ -495,9 +506,9 @@ impl Link {
             let mut inner = sock.inner.lock();
             // It may have another channel by now, on another link.
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-            let talks = ours && inner.chan.talks() && tx.state != LinkState::Down;
-            if let Some(Place { id, seat }) = inner.chan.place().filter(|_| talks) {
-                inner.queued = tx.channels.join(Line::Talk, id, seat);
+            let pending = ours && inner.chan.has_pending_control() && tx.state != LinkState::Down;
+            if let Some(FlowId { id, flow }) = inner.chan.flow().filter(|_| pending) {
+                inner.queued = tx.channels.enqueue(TrafficClass::Control, id, flow);
             }
         }
         self.transmit();
@@ -511,8 +522,8 @@ impl Link {
     pub(super) fn reply(self: &Arc<Self>, h: Header) {
         {
             let mut tx = self.tx.lock();
-            let said = tx.replies.last() == Some(&h);
-            if tx.state != LinkState::Down && !said && tx.replies.len() < most_replies() {
+            let sent = tx.replies.last() == Some(&h);
+            if tx.state != LinkState::Down && !sent && tx.replies.len() < most_replies() {
                 let _ = tx.replies.push(h, GFP_NOWAIT);
             }
         }
@@ -527,7 +538,7 @@ impl Link {
             if tx.state != LinkState::Up {
                 return;
             }
-            tx.probing = true;
+            tx.probe_pending = true;
         }
         self.transmit();
     }
@@ -551,13 +562,13 @@ impl Link {
 
     /// Sends what waits to be said, as far as there is room. Any context that may take the locks.
     pub(crate) fn transmit(self: &Arc<Self>) {
-        while let Some(said) = self.say_one() {
-            let Said {
+        while let Some(sent) = self.send_control() {
+            let ControlSent {
                 sock,
                 closed,
                 failed,
                 accepted,
-            } = said;
+            } = sent;
             if let Some(sock) = sock {
                 if accepted {
                     sock.wake_write();
@@ -567,50 +578,51 @@ impl Link {
                     sock.wake_state();
                 }
                 if closed {
-                    sock.settle();
+                    sock.try_finish();
                 }
             }
         }
     }
 
     /// Sends one message of the link or of the first channel in the list.
-    fn say_one(self: &Arc<Self>) -> Option<Said> {
+    fn send_control(self: &Arc<Self>) -> Option<ControlSent> {
         let mut guard = self.tx.lock();
         let tx = &mut *guard;
         if tx.state != LinkState::Up || tx.free.is_empty() || tx.sq_free < 2 {
             return None;
         }
-        let settle = tx.settle_first();
+        let drain = tx.drain_before_reg();
         let flow = tx.flow.as_ref()?;
-        let talk = flow.available(true) > tx.reserved;
+        let may_send_control = flow.available(true) > tx.reserved;
         // The end of what has no completion of its own is told by that of a later message.
         let due = flow.credit_due() && flow.left_to_us() > tx.reserved;
-        let loud = tx.quiet > 0 && (talk && (settle || tx.asked) || due && settle);
-        if settle && !loud {
+        let force_signal =
+            tx.unsignaled > 0 && (may_send_control && (drain || tx.signal_wanted) || due && drain);
+        if drain && !force_signal {
             return None;
         }
-        let mut said = Said::default();
+        let mut sent = ControlSent::default();
         let mut window = None;
         // Answers are for different channels, so their order does not matter.
-        let reply = if talk && !loud {
+        let reply = if may_send_control && !force_signal {
             tx.replies.pop()
         } else {
             None
         };
-        let header = if loud && talk {
+        let header = if force_signal && may_send_control {
             Header::new(Type::Heartbeat, Default::default(), Default::default())
         } else if let Some(reply) = reply {
             reply
-        } else if talk && (tx.probing || tx.asking || tx.answering) {
+        } else if may_send_control && (tx.probe_pending || tx.ping_pending || tx.pong_pending) {
             let mut beat = Header::new(Type::Heartbeat, Default::default(), Default::default());
-            if mem::take(&mut tx.asking) {
+            if mem::take(&mut tx.ping_pending) {
                 beat.arg0 = HEARTBEAT_ASKS;
             }
-            tx.probing = false;
-            tx.answering = false;
+            tx.probe_pending = false;
+            tx.pong_pending = false;
             beat
-        } else if talk && tx.channels.waiting(Line::Talk) > 0 {
-            let (id, seat, sock) = tx.channels.next(Line::Talk)?;
+        } else if may_send_control && tx.channels.waiting(TrafficClass::Control) > 0 {
+            let (id, flow, sock) = tx.channels.dequeue(TrafficClass::Control)?;
             let sock = sock.clone();
             let header = {
                 let mut inner = sock.inner.lock();
@@ -618,32 +630,32 @@ impl Link {
                 // The socket may have another channel by now.
                 let same = inner.chan.id() == Some(id);
                 inner.queued &= !same;
-                let (mut header, mut talks) = (None, false);
+                let (mut header, mut pending) = (None, false);
                 if same {
-                    let was = inner.state_was();
+                    let was = inner.state_before();
                     inner.chan.with(|c| {
                         header = c.next_control();
-                        talks = c.has_control();
-                        said.closed = c.state() == State::Closed;
-                        said.failed = said.closed && c.failure().is_some();
+                        pending = c.has_pending_control();
+                        sent.closed = c.state() == State::Closed;
+                        sent.failed = sent.closed && c.failure().is_some();
                     });
-                    inner.tell_state(was);
+                    inner.trace_state_change(was);
                 }
                 if let Some(h) = &header {
                     if h.kind == Type::WindowGrant && h.arg1 != 0 {
                         window = inner.window.as_ref().and_then(WindowUse::new);
                     }
-                    said.accepted = h.kind == Type::Accept;
+                    sent.accepted = h.kind == Type::Accept;
                 }
-                if talks && header.is_some() {
-                    inner.queued = tx.channels.join(Line::Talk, id, seat);
+                if pending && header.is_some() {
+                    inner.queued = tx.channels.enqueue(TrafficClass::Control, id, flow);
                 }
                 header
             };
-            said.sock = Some(sock);
+            sent.sock = Some(sock);
             match header {
                 Some(header) => header,
-                None => return Some(said),
+                None => return Some(sent),
             }
         } else if due {
             // The last credit is for this: without it both sides could wait for the other's, while they
@@ -660,13 +672,13 @@ impl Link {
             window,
             sock: None,
             charge: None,
-            loud,
+            force_signal,
         };
         if post(tx, slot, message).is_err() {
             drop(guard);
-            self.lost("its send queue takes nothing");
+            self.fail_link_lost("its send queue takes nothing");
         }
-        Some(said)
+        Some(sent)
     }
 
     /// A message has completed, and with it those before it that have no completion of their own:
@@ -690,7 +702,7 @@ impl Link {
             tx.sq_free += message.wrs;
             tx.bulk = tx.bulk.saturating_sub(message.bulk);
             let _ = tx.free.push_within_capacity(slot);
-            next = message.quiet;
+            next = message.unsignaled;
             // What holds more than a charge has a completion of its own.
             done.get_or_insert(Done {
                 pins: message.pins,
@@ -720,16 +732,16 @@ impl Link {
                 return true;
             }
             // The last message has a completion, or it gets one.
-            tx.asked |= tx.quiet > 0;
+            tx.signal_wanted |= tx.unsignaled > 0;
         }
         self.transmit();
         false
     }
 }
 
-/// What [`Link::say_one`] did.
+/// What [`Link::send_control`] did.
 #[derive(Default)]
-struct Said {
+struct ControlSent {
     /// The channel that spoke.
     sock: Option<Arc<Sock>>,
     /// It has nothing more to say, ever.

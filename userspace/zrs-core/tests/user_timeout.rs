@@ -6,7 +6,7 @@ mod common;
 
 use common::cases;
 use proptest::prelude::*;
-use zrs_core::patience::Patience;
+use zrs_core::user_timeout::UserTimeout;
 
 const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000 * MS;
@@ -14,7 +14,7 @@ const LIMIT: u64 = 1000 * MS;
 /// Looks when it is time, from `now` on, until it is over; when that was. `peer` says what is not acknowledged, given
 /// the message that is waited for, and which room there is.
 fn run(
-    p: &mut Patience<u32>,
+    p: &mut UserTimeout<u32>,
     mut now: u64,
     until: u64,
     peer: impl Fn(u64, Option<u64>) -> (Option<u64>, Option<u32>),
@@ -22,7 +22,7 @@ fn run(
     loop {
         now = p.at().filter(|at| *at <= until)?.max(now);
         let (unacked, room) = peer(now, p.unacked());
-        if p.look(now, LIMIT, unacked, room) {
+        if p.check(now, LIMIT, unacked, room) {
             assert_eq!(p.at(), None);
             return Some(now);
         }
@@ -32,7 +32,7 @@ fn run(
 // rows: B12
 #[test]
 fn nobody_looks_while_nothing_is_sent() {
-    let mut p = Patience::<u32>::default();
+    let mut p = UserTimeout::<u32>::default();
     assert_eq!(p.at(), None);
     assert!(p.begin(5, LIMIT), "somebody is to look");
     assert_eq!(p.at(), Some(5 + LIMIT / 4));
@@ -42,12 +42,12 @@ fn nobody_looks_while_nothing_is_sent() {
     assert_eq!(run(&mut p, 0, 10 * LIMIT, |_, _| (None, None)), None);
     assert!(p.at().is_some());
     p.end();
-    assert!(!p.look(10 * LIMIT, LIMIT, None, None));
+    assert!(!p.check(10 * LIMIT, LIMIT, None, None));
     assert_eq!(p.at(), None);
     p.end();
     assert!(p.begin(0, 4 * MS));
     assert_eq!(p.at(), Some(10 * MS), "not too often");
-    p.forget();
+    p.reset();
     assert_eq!(p.at(), None);
     assert!(p.begin(0, LIMIT));
 }
@@ -55,7 +55,7 @@ fn nobody_looks_while_nothing_is_sent() {
 // rows: B12
 #[test]
 fn what_is_not_acknowledged_ends_it() {
-    let mut p = Patience::<u32>::default();
+    let mut p = UserTimeout::<u32>::default();
     p.begin(0, LIMIT);
     p.end();
     let end = run(&mut p, 0, 10 * LIMIT, |_, _| (Some(7), None));
@@ -73,7 +73,7 @@ fn what_is_not_acknowledged_ends_it() {
 // rows: B12
 #[test]
 fn no_room_ends_it() {
-    let mut p = Patience::default();
+    let mut p = UserTimeout::default();
     p.begin(0, LIMIT);
     let stuck = |now, _| {
         (
@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn neither_early_nor_late(limit_ms in 1..100_000u64, begin in any::<u32>(), progress in 0..50u32, every in 1..20_000u64) {
         let limit = limit_ms * MS;
-        let mut p = Patience::default();
+        let mut p = UserTimeout::default();
         p.begin(begin.into(), limit);
         let stops = u64::from(begin) + u64::from(progress) * every * MS;
         let mut now = u64::from(begin);
@@ -115,7 +115,7 @@ proptest! {
             if last.is_none_or(|(seen, _)| seen != room) {
                 last = Some((room, now));
             }
-            if p.look(now, limit, None, Some(room as u32)) {
+            if p.check(now, limit, None, Some(room as u32)) {
                 break now;
             }
         };
