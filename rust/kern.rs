@@ -15,7 +15,6 @@ pub mod contig;
 pub mod cpu;
 pub mod errno;
 pub mod fault;
-pub mod global;
 pub mod lockdep;
 pub mod memcg;
 pub mod module;

@@ -9,10 +9,10 @@
 //!
 //! Locks, in the order in which they may be taken:
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
-//! 2. `Host::ports`, `Host::links`, `RdmaDev` and `Link` mutexes. Sleep.
+//! 2. `Sockets::ports`, `Transport::links`, `RdmaDev` and `Link` mutexes. Sleep.
 //! 3. `Link::tx` (spinlock).
 //! 4. `Sock::inner` (spinlock). Never two at once.
-//! 5. `Host::table` (spinlock), and the wait queues.
+//! 5. `Table` (spinlock), and the wait queues.
 //!
 //! Copies to and from programs happen under none of them: `rx_locked` and `tx_locked` in [`Inner`]
 //! are flags, waited for like data.
@@ -22,9 +22,11 @@
 mod area;
 mod close;
 mod connect;
+pub(crate) mod context;
 mod cork;
 mod escape;
 mod info;
+mod lessee;
 mod linger;
 mod listen;
 mod mapped;
@@ -41,9 +43,8 @@ mod trace;
 mod user_timeout;
 mod window;
 
-pub(crate) use escape::Copied;
 pub(crate) use info::be32;
-pub(crate) use ports::Ports;
+use ports::Ports;
 pub(crate) use recv::Held;
 pub(crate) use sndbuf::Charge;
 
@@ -53,7 +54,6 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
-use crate::host::{Chan, Host};
 use crate::kern::area::Area;
 use crate::kern::errno::{
     ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
@@ -70,6 +70,8 @@ use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
 use crate::params;
+use crate::pool::reserve::{Reserved, REFUSED};
+use crate::pool::window::{Gone, Window};
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Failure, Limits, Progress, WINDOW_MAX};
@@ -83,11 +85,11 @@ use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
+use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
-use crate::transport::reserve::{Reserved, REFUSED};
-use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
+use context::Sockets;
 use cork::Cork;
 use owner::Owner;
 use ring::Ring;
@@ -125,7 +127,7 @@ impl Atomic64 {
 /// A stream socket.
 #[pin_data]
 pub(crate) struct Sock {
-    pub(crate) host: Arc<Host>,
+    pub(crate) ctx: Arc<Sockets>,
     pub(crate) net: Net,
     /// A socket of AF_INET6.
     v6: bool,
@@ -282,11 +284,11 @@ fn any(v6: bool) -> Addr {
 impl Sock {
     /// A socket of `owner`'s in network namespace `net`, of AF_INET6 if `v6` says so; the caller pays, or whom it
     /// charges. May sleep. ENOMEM.
-    fn new(host: Arc<Host>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
+    fn new(ctx: Arc<Sockets>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
         let none = any(v6);
         let sock = Arc::pin_init(
             try_pin_init!(Self {
-                host,
+                ctx,
                 net,
                 v6,
                 counters: Counters::default(),
@@ -494,13 +496,14 @@ impl SocketOps for Sock {
     const NAME_V6: &'static CStr = c"ZRSv6";
     const SUPPORT_ZC: bool = true;
 
-    fn init(sk: &Sk) -> Result<Arc<Self>> {
-        let host = Host::get().ok_or(ENODEV)?;
-        host.make_pools()?;
+    type Context = Sockets;
+
+    fn init(ctx: &Arc<Sockets>, sk: &Sk) -> Result<Arc<Self>> {
+        ctx.transport.pools.make_pools()?;
         let net = sk.net();
         let owner = Owner::of(sk, &net);
-        let sock = Sock::new(host, net, sk.is_v6(), owner)?;
-        sock.host.socket_opened(&sock.net)?;
+        let sock = Sock::new(ctx.clone(), net, sk.is_v6(), owner)?;
+        sock.ctx.transport.socket_opened(&sock.net)?;
         Ok(sock)
     }
 

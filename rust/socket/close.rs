@@ -13,6 +13,7 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::sock::Shutdown;
 use crate::kern::task::now_ns;
 use crate::kern::trace;
+use crate::pool::lessee::Lessee;
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
 use crate::stats::STATS;
@@ -88,7 +89,8 @@ impl Sock {
         };
         self.discard_received();
         if tracks_mapped {
-            self.host.untrack_mapped(self);
+            let lessee: Arc<dyn Lessee> = self.clone();
+            self.ctx.transport.pools.untrack_mapped(&lessee);
         }
         drop(ring);
         // If the link has no room for it, the end of the stream waits for that.
@@ -105,7 +107,7 @@ impl Sock {
         self.unbind();
         if sk.is_some() {
             STATS.sockets.sub(1);
-            self.host.socket_closed(&self.net);
+            self.ctx.transport.socket_closed(&self.net);
         }
         // Last: this may free the module's last reference but one.
         drop(sk);
@@ -114,7 +116,7 @@ impl Sock {
     /// Sees to it that a closed socket's channel ends in time.
     pub(super) fn arm_orphan_timer(&self) {
         if self.link().is_some() {
-            self.host.arm_timer(self);
+            self.ctx.transport.arm_timer(self);
         }
     }
 

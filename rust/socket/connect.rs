@@ -8,7 +8,6 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{ports, report_failure, Sock};
-use crate::host::Chan;
 use crate::kern::errno::{
     EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN, ENETUNREACH,
 };
@@ -23,6 +22,7 @@ use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
+use crate::transport::conn_table::Chan;
 use crate::transport::link::{Link, RetryPolicy};
 
 impl Sock {
@@ -75,7 +75,7 @@ impl Sock {
         }
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = Bound::new(addr.ip, sk.is_v6only());
-        let binding = ports::bind(&self.host.ports, &self.net, bound, addr.port, &sk)?;
+        let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, &sk)?;
         self.set_binding(&sk, binding);
         Ok(())
     }
@@ -100,10 +100,10 @@ impl Sock {
         };
         let binding = match bound {
             Some(mut binding) => {
-                self.host.ports.lock().reconnect(&mut binding, remote)?;
+                self.ctx.ports.lock().reconnect(&mut binding, remote)?;
                 binding
             }
-            None => ports::connect(&self.host.ports, &self.net, own, remote, &sk)?,
+            None => ports::connect(&self.ctx.ports, &self.net, own, remote, &sk)?,
         };
         self.set_binding(&sk, binding);
         Ok(())
@@ -124,7 +124,7 @@ impl Sock {
             }
             return;
         }
-        self.host.ports.lock().disconnect(&mut binding);
+        self.ctx.ports.lock().disconnect(&mut binding);
         self.inner.lock().binding = Some(binding);
     }
 
@@ -138,7 +138,7 @@ impl Sock {
             bound
         };
         if let Some(binding) = bound {
-            self.host.ports.lock().unbind(binding);
+            self.ctx.ports.lock().unbind(binding);
         }
     }
 
@@ -300,12 +300,12 @@ impl Sock {
         };
         self.promise_small()?;
         let limits = self.inner.lock().limits;
-        let chan = Chan::submit(&self.host, self, |id| {
+        let chan = Chan::submit(&self.ctx.transport, self, |id| {
             Channel::connect(id, local.port, remote.port, limits)
         })?;
         let id = chan.id().unwrap_or_default();
         let bind_to = (!local.ip.is_any()).then_some(local.ip);
-        let link = self.host.link_to(&self.net, bind_to, remote.ip)?;
+        let link = self.ctx.transport.link_to(&self.net, bind_to, remote.ip)?;
         let released = {
             let mut inner = self.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);
@@ -348,7 +348,7 @@ impl Sock {
             }
             return Ok(());
         }
-        self.host.arm_timer(self);
+        self.ctx.transport.arm_timer(self);
         link.kick(self);
         self.keep_alive();
         Ok(())

@@ -167,7 +167,7 @@ impl Sock {
         }
         let waits = waits || !self.flush();
         if waits && first {
-            self.host.arm_timer(self);
+            self.ctx.transport.arm_timer(self);
         }
         match (copied, n) {
             (Err(_), _) => Joined::No,

@@ -13,41 +13,14 @@ use kernel::sync::Arc;
 
 use super::recv::{release_held, Held};
 use super::{Inner, Sock};
-use crate::host::Host;
 use crate::kern::memcg::CHARGED;
 use crate::kern::task::now_ns;
 use crate::kern::trace::{self, EscapedFrom};
+use crate::pool::cache::Copied;
+use crate::pool::reserve::Reserved;
+use crate::pool::window::{Reading, Window};
 use crate::proto::rx_queue::ToMove;
-use crate::proto::ChanId;
 use crate::stats::STATS;
-use crate::transport::cache::Cache;
-use crate::transport::reserve::Reserved;
-use crate::transport::window::{Reading, Window};
-
-/// Bytes in main memory that came from a pool.
-pub(crate) struct Copied {
-    bytes: KVVec<u8>,
-    cache: Arc<Cache>,
-}
-
-impl Copied {
-    /// `bytes`, of a pool of `cache`.
-    pub(crate) fn new(bytes: KVVec<u8>, cache: Arc<Cache>) -> Self {
-        cache.escaped(bytes.len());
-        Self { bytes, cache }
-    }
-
-    /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Copied {
-    fn drop(&mut self) {
-        self.cache.read_escaped(self.bytes.len());
-    }
-}
 
 /// Main memory that is promised to what was moved out of a window: the window's promise while there is
 /// one.
@@ -68,18 +41,10 @@ impl Inner {
 }
 
 impl Sock {
-    /// Moves one message of channel `id` to main memory, the oldest that may be moved of those that arrived before
-    /// `before`, in nanoseconds of the monotonic clock. False if there was none, or it was just being read, or there
-    /// is no memory. Sleeps.
-    pub(crate) fn escape(id: ChanId, before: u64) -> bool {
-        let owner = Host::get().and_then(|host| host.table.owner(id));
-        let Some(sock) = owner else { return false };
-        // What is in blocks does not wait for a window that nothing can be moved out of.
-        sock.escape_one(before, true) || sock.escape_one(before, false)
-    }
-
-    /// As [`Self::escape`]; with `window` false, nothing from the window.
-    fn escape_one(self: &Arc<Self>, before: u64, window: bool) -> bool {
+    /// Moves one message to main memory, the oldest that may be moved of those that arrived before `before`, in
+    /// nanoseconds of the monotonic clock; with `window` false, nothing from the window. False if there was none, or it
+    /// was just being read, or there is no memory. Sleeps.
+    pub(super) fn escape_one(self: &Arc<Self>, before: u64, window: bool) -> bool {
         let (what, window) = {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;

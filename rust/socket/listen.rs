@@ -9,8 +9,8 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
+use super::context::Sockets;
 use super::{Inner, Sock};
-use crate::host::Chan;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
@@ -21,6 +21,7 @@ use crate::proto::channel::{Channel, Limits};
 use crate::proto::readiness::Phase;
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
+use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 
 impl Inner {
@@ -55,12 +56,12 @@ impl Sock {
                 inner.binding.ok_or(EINVAL)?,
             )
         };
-        let mut started = self.host.ports.lock().listen(self, &mut binding, &sk);
+        let mut started = self.ctx.ports.lock().listen(self, &mut binding, &sk);
         if started.is_ok() {
             // Found already, but not listening yet.
-            started = self.host.start_listening(&self.net);
+            started = self.ctx.transport.start_listening(&self.net);
             if started.is_err() {
-                self.host.ports.lock().unlisten(self, &mut binding);
+                self.ctx.ports.lock().unlisten(self, &mut binding);
             }
         }
         let mut inner = self.inner.lock();
@@ -109,10 +110,10 @@ impl Sock {
             inner.binding
         };
         if let Some(mut binding) = binding {
-            self.host.ports.lock().unlisten(self, &mut binding);
+            self.ctx.ports.lock().unlisten(self, &mut binding);
             self.inner.lock().binding = Some(binding);
         }
-        self.host.stop_listening(&self.net);
+        self.ctx.transport.stop_listening(&self.net);
         let queue = core::mem::take(&mut self.inner.lock().queue);
         for child in queue {
             child.close_child();
@@ -173,7 +174,7 @@ impl Sock {
                         self.wait.wake_one();
                     }
                     // Cannot fail: the listening socket is in the same namespace.
-                    let _ = self.host.socket_opened(&self.net);
+                    let _ = self.ctx.transport.socket_opened(&self.net);
                     return Ok(child);
                 }
                 None => {
@@ -187,18 +188,18 @@ impl Sock {
 
     /// A CONNECT arrived on `link`: makes the socket that accept() will return, or says why not.
     /// Sleeps.
-    pub(crate) fn on_connect(
+    pub(super) fn on_connect(
+        ctx: &Arc<Sockets>,
         link: &Arc<Link>,
         h: &Header,
     ) -> Result<core::result::Result<(), Refusal>, Violation> {
-        let host = &link.host;
         // Whether somebody listens or not.
         let theirs = Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
         // Takes the link's lock, which comes before a socket's.
         let local = Addr::new(link.local_ip(), dst);
         let remote = Addr::new(link.remote_ip(), src);
-        let listener = host.ports.lock().listener(&link.net, local, remote);
+        let listener = ctx.ports.lock().listener(&link.net, local, remote);
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };
@@ -217,7 +218,7 @@ impl Sock {
             return Ok(room);
         }
         let child =
-            listener.charge(|| Sock::new(host.clone(), link.net.clone(), listener.v6, owner));
+            listener.charge(|| Sock::new(ctx.clone(), link.net.clone(), listener.v6, owner));
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
@@ -229,7 +230,7 @@ impl Sock {
         if child.promise_small().is_err() {
             return Ok(Err(Refusal::NoResources));
         }
-        let chan = Chan::submit(host, &child, |id| {
+        let chan = Chan::submit(&link.transport, &child, |id| {
             Channel::accepting(id, h.src, theirs, limits)
         });
         let Ok(chan) = chan else {

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::Sock;
-use crate::transport::window::Window;
+use crate::pool::window::Window;
 
 /// A sender with less room in a window than this may wait for more.
 const LEAST_ROOM: u64 = 20 << 10;
@@ -43,7 +43,7 @@ impl Sock {
         if core::mem::replace(&mut self.inner.lock().tracks_mapped, true) {
             return Ok(());
         }
-        let watched = self.host.track_mapped(self);
+        let watched = self.ctx.transport.pools.track_mapped(self.clone());
         if watched.is_err() {
             self.inner.lock().tracks_mapped = false;
         }
@@ -72,7 +72,7 @@ impl Sock {
         };
         if asked {
             self.kick();
-            self.host.arm_timer(self);
+            self.ctx.transport.arm_timer(self);
         }
     }
 

@@ -8,7 +8,6 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::escape::Copied;
 use super::ring::Ring;
 use super::{report_failure, try_lock, Sock};
 use crate::kern::contig::Payload;
@@ -18,13 +17,14 @@ use crate::kern::sock::msg::RecvMsg;
 use crate::kern::trace::DataPath;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
+use crate::pool::cache::Copied;
+use crate::pool::window::Window;
+use crate::pool::HeldBlock;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Moved, Segment};
 use crate::proto::ChanId;
 use crate::stats::STATS;
-use crate::transport::pool::HeldBlock;
-use crate::transport::window::Window;
 
 /// Messages that a queue has room for at first.
 const RX_FIRST: u32 = 4;

@@ -23,12 +23,12 @@ use crate::kern::task::now_ns;
 use crate::kern::vma::{MappedOwner, NewVma};
 use crate::kern::wait::WaitMode;
 use crate::params;
+use crate::pool::cache::Cache;
+use crate::pool::window::Window;
+use crate::pool::Pool;
 use crate::proto::area_ring::AreaRing;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Descriptors, EscapeTarget, Segment, Spent};
-use crate::transport::cache::Cache;
-use crate::transport::pool::Pool;
-use crate::transport::window::Window;
 use crate::uapi;
 
 /// The shared descriptors of a socket.
@@ -349,7 +349,7 @@ impl Sock {
     /// Some pool, for a channel that has left its link: what it has received is to be read by the
     /// ring all the same, and no WRITE will come.
     pub(super) fn any_pool(&self) -> Option<Arc<Pool>> {
-        let devices = self.host.devices.lock();
+        let devices = self.ctx.transport.pools.devices.lock();
         devices.iter().find_map(|dev| dev.existing_pool())
     }
 

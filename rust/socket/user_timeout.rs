@@ -106,7 +106,7 @@ impl Sock {
             inner.user_timeout.begin(now_ns(), limit)
         };
         if first {
-            self.host.arm_timer(self);
+            self.ctx.transport.arm_timer(self);
         }
         Some(SendGuard(self))
     }

@@ -14,11 +14,12 @@ use crate::kern::errno::{ENOBUFS, ENOTCONN};
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
+use crate::pool::lease::Requester;
+use crate::pool::lessee::Lessee;
+use crate::pool::reserve::Reserved;
+use crate::pool::window::Window;
 use crate::proto::channel::Channel;
 use crate::stats::STATS;
-use crate::transport::lease::Requester;
-use crate::transport::reserve::Reserved;
-use crate::transport::window::Window;
 
 /// How long a peer may take to give a window back, in nanoseconds. There is no other way to take the
 /// key from it than to end its link.
@@ -34,21 +35,6 @@ pub(super) fn has_lasting(inner: &Inner) -> bool {
 }
 
 impl Sock {
-    /// Whether the socket has a channel and no window, not even one that it lets go of.
-    pub(crate) fn lacks_window(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.chan.is_some() && inner.window.is_none()
-    }
-
-    /// Whether there is something to be read in a window that the peer has given back, and nothing of it was moved.
-    pub(crate) fn reads_window(&self) -> bool {
-        let inner = self.inner.lock();
-        let gone = inner
-            .chan
-            .is_some_and(|c| c.window_size().is_none() && !c.read_ended());
-        gone && inner.window.is_some() && inner.rx.moved() == 0
-    }
-
     /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
     /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
     /// socket's lock.
@@ -75,7 +61,7 @@ impl Sock {
             }
         }
         self.kick();
-        self.host.arm_timer(self);
+        self.ctx.transport.arm_timer(self);
         true
     }
 
@@ -104,7 +90,7 @@ impl Sock {
         }
         STATS.windows_revoked.add(1);
         self.kick();
-        self.host.arm_timer(self);
+        self.ctx.transport.arm_timer(self);
     }
 
     /// Asks the peer to give the window back, in time. False when it was not asked just now, as when it does not know
@@ -156,8 +142,9 @@ impl Sock {
                     .and_then(|link| link.pool())
                     .or_else(|| self.any_pool());
                 let pool = pool.ok_or(ENOTCONN)?;
+                let lessee: Arc<dyn Lessee> = self.clone();
                 let may_get =
-                    pool.admit_ring(None) && pool.want_window(self, Requester::RING, until);
+                    pool.admit_ring(None) && pool.want_window(&lessee, Requester::RING, until);
                 if !may_get && self.lacks_window() {
                     return Err(ENOBUFS);
                 }
@@ -179,20 +166,12 @@ impl Sock {
         }
     }
 
-    /// Whether the channel got the window that `requester` waited for.
-    pub(crate) fn window_answered(self: &Arc<Self>, granted: bool, requester: Requester) {
-        if !granted && requester.peer {
-            self.inner.lock().chan.with(Channel::deny);
-        }
-        self.wait.wake_all();
-        self.kick();
-    }
-
     /// No ring is made after all. Sleeps.
     pub(super) fn withdraw_ring(self: &Arc<Self>) {
-        for dev in self.host.devices.lock().iter() {
+        let lessee: Arc<dyn Lessee> = self.clone();
+        for dev in self.ctx.transport.pools.devices.lock().iter() {
             if let Some(pool) = dev.existing_pool() {
-                pool.withdraw_ring(self);
+                pool.withdraw_ring(&lessee);
             }
         }
         // One that was leased for the ring, after the stream has ended, is of no use to anybody.

@@ -2,7 +2,7 @@
 
 //! The heartbeat of a link: whether its peer is still there.
 //!
-//! `host/links.rs` looks at all links when one of them is due. What a look finds is decided by [`Liveness`], under `tx`.
+//! `transport/links.rs` looks at all links when one of them is due. What a look finds is decided by [`Liveness`], under `tx`.
 //!
 //! [`Liveness`]: crate::proto::liveness::Liveness
 
@@ -26,7 +26,7 @@ impl Link {
     pub(crate) fn request_keepalive(&self, ms: u32, timeout: u32) {
         let sooner = self.tx.lock().liveness.request_keepalive(ms, timeout);
         if sooner {
-            self.host.check_keepalive_now();
+            self.transport.check_keepalive_now();
         }
     }
 

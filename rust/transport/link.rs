@@ -23,11 +23,9 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
-use super::device::Verbs;
-use super::pool::Pool;
+use super::context::Transport;
 use super::sched::Channels;
 use super::tx::{TxBuffers, TxSlot};
-use crate::host::Host;
 use crate::ib::cm::CmId;
 use crate::ib::cq::{CompHandler, Cq};
 use crate::ib::qp::Qp;
@@ -39,6 +37,9 @@ use crate::kern::wait::WaitQueue;
 use crate::kern::work::cancel_delayed;
 use crate::net_warn_ratelimited;
 use crate::params;
+use crate::pool::device::Verbs;
+use crate::pool::lessee::BlockUser;
+use crate::pool::Pool;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
@@ -65,7 +66,7 @@ pub(crate) enum LinkState {
 pub(crate) struct Link {
     /// Its number, never 0: no other link has had it since the module was loaded.
     pub(crate) id: u32,
-    pub(crate) host: Arc<Host>,
+    pub(crate) transport: Arc<Transport>,
     pub(crate) net: Net,
     remote: Ip,
     /// Blocks with this link's data that nobody has read.
@@ -284,7 +285,7 @@ impl Link {
     /// A link to `remote`, not yet started. `local`: the address to speak from, if that matters.
     /// `accepted`: the peer makes it.
     pub(crate) fn new(
-        host: &Arc<Host>,
+        transport: &Arc<Transport>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
@@ -295,7 +296,7 @@ impl Link {
         Arc::pin_init(
             try_pin_init!(Self {
                 id: LAST.fetch_add(1, Relaxed).wrapping_add(1),
-                host: host.clone(),
+                transport: transport.clone(),
                 net: net.clone(),
                 remote,
                 held: Atomic::new(0),
@@ -365,7 +366,10 @@ impl Link {
     /// Starts connecting, in a kernel thread: the port below 1024 that we speak from needs its
     /// privilege, not the program's.
     pub(crate) fn start(self: &Arc<Self>) {
-        let _ = self.host.queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
+        let _ = self
+            .transport
+            .queue
+            .enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
     /// The state.
@@ -484,7 +488,7 @@ impl Link {
         });
         // What arrived before we knew the peer's terms has waited.
         self.schedule_poll();
-        self.host.watch_keepalive();
+        self.transport.watch_keepalive();
     }
 
     /// Whom an event is about: between `local` and the peer.
@@ -570,7 +574,10 @@ impl Link {
             });
             (tx.was_up && !tx.channels.is_empty(), tx.local)
         };
-        let _ = self.host.queue.enqueue::<Arc<Self>, TEARDOWN>(self.clone());
+        let _ = self
+            .transport
+            .queue
+            .enqueue::<Arc<Self>, TEARDOWN>(self.clone());
         Some(ended)
     }
 
@@ -606,7 +613,10 @@ impl Link {
 
     /// Lets the worker look at the completion queue. Any context.
     pub(super) fn schedule_poll(self: &Arc<Self>) {
-        let _ = self.host.queue.enqueue::<Arc<Self>, POLL>(self.clone());
+        let _ = self
+            .transport
+            .queue
+            .enqueue::<Arc<Self>, POLL>(self.clone());
     }
 
     /// The blocks that the link was promised are free for others once the link is down and none
@@ -668,11 +678,23 @@ impl Link {
             self.promised.store(true, Release);
             self.keep_promise(&pool);
         }
-        self.host.forget_link(self);
-        self.host.probe_links(&self.net, self.remote);
+        self.transport.forget_link(self);
+        self.transport.probe_links(&self.net, self.remote);
         for (_, sock) in channels.drain() {
             sock.link_lost(self, why, retry);
         }
+    }
+}
+
+impl BlockUser for Link {
+    fn block_held(&self) {
+        self.held.fetch_add(1, Relaxed);
+    }
+
+    fn block_released(self: Arc<Self>, pool: &Pool) {
+        self.held.fetch_sub(1, Full);
+        self.block_reposted();
+        self.keep_promise(pool);
     }
 }
 
@@ -687,7 +709,7 @@ impl CompHandler for Link {
             return;
         }
         // It may be long before that thread gets a processor.
-        let queue = &link.host.queue;
+        let queue = &link.transport.queue;
         let watch = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
         if watch.is_ok() {
             let drained = link.drained.load(Relaxed);
@@ -722,7 +744,7 @@ impl WorkItem<BACKSTOP> for Link {
         let others = link.watched.xchg(drained, Relaxed) != drained;
         let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
         if others || link.spinning.load(Relaxed) != 0 && idle <= INLINE_POLL_WITHIN {
-            let queue = &link.host.queue;
+            let queue = &link.transport.queue;
             let _ = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
             return;
         }
@@ -748,10 +770,10 @@ impl WorkItem<TEARDOWN> for Link {
 }
 
 /// What our side of a link says of itself.
-pub(super) fn hello(host: &Host) -> Hello {
+pub(super) fn hello(transport: &Transport) -> Hello {
     Hello {
         versions: Versions::OURS,
-        nonce: host.nonce,
+        nonce: transport.nonce,
         features: FEATURES,
         link_credit: params::LINK_CREDIT.get(),
         links: params::LINKS_PER_PEER.get(),

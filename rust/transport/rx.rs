@@ -15,15 +15,16 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
-use super::lease::{peer_waits_until, Requester};
 use super::link::{Link, LinkState, Queues};
-use super::pool::HeldBlock;
 use super::tx::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode, WcStatus};
 use crate::kern::trace;
 use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
+use crate::pool::lease::{peer_waits_until, Requester};
+use crate::pool::lessee::Lessee;
+use crate::pool::HeldBlock;
 use crate::proto::channel::{Channel, Event, Failure, State};
 use crate::proto::rx_queue::{Moved, Segment};
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
@@ -326,7 +327,7 @@ impl Link {
             // A link carries what its maker opens.
             Type::Connect if !self.accepted => Err(Violation::State),
             Type::Connect => {
-                if let Err(why) = Sock::on_connect(self, &h)? {
+                if let Err(why) = self.transport.connect_request(self, &h)? {
                     let mut no = Header::new(Type::Reject, h.src, ChanId::default());
                     no.arg0 = why as u32;
                     self.reply(no);
@@ -342,7 +343,7 @@ impl Link {
         arrival: &mut Arrival<'_>,
         h: &Header,
     ) -> Result<(), Violation> {
-        let sock = self.host.table.owner(h.dst);
+        let sock = self.transport.table.owner(h.dst);
         let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
         let Some(sock) = sock else {
             self.no_channel(h);
@@ -370,17 +371,18 @@ impl Link {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
             Event::Opened | Event::Failed => {}
-            Event::Busy => self.host.arm_timer(&sock),
+            Event::Busy => self.transport.arm_timer(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
                 sock.ask_for_doorbell();
                 sock.wake_read();
             }
             Event::WindowWanted => {
+                let lessee: Arc<dyn Lessee> = sock.clone();
                 if !arrival
                     .queues
                     .pool
-                    .want_window(&sock, Requester::PEER, peer_waits_until())
+                    .want_window(&lessee, Requester::PEER, peer_waits_until())
                 {
                     sock.inner.lock().chan.with(Channel::deny);
                 }

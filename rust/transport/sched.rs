@@ -89,7 +89,7 @@ impl Link {
         drop(gone);
         if empty {
             self.empty_since.store(task::now_ns(), Relaxed);
-            self.host.look_for_idle();
+            self.transport.look_for_idle();
         }
     }
 
@@ -220,7 +220,7 @@ impl Link {
     /// Looks soon whether those who were called have come. Under `tx`, while the link is up: whoever takes it down
     /// cancels this afterwards.
     fn reschedule(self: &Arc<Self>) {
-        let queue = &self.host.queue;
+        let queue = &self.transport.queue;
         let _ = queue.enqueue_delayed::<Arc<Self>, RESCHEDULE>(self.clone(), RESCHEDULE_DELAY);
     }
 }

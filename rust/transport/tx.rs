@@ -22,7 +22,6 @@ use kernel::sync::Arc;
 
 use super::link::{Link, LinkState, Queues, Tx};
 use super::sched::FlowId;
-use super::window::WindowUse;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
 use crate::ib::memory::PinnedRuns;
 use crate::ib::mr::Access;
@@ -33,6 +32,7 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
+use crate::pool::window::WindowUse;
 use crate::proto::channel::{Plan, State};
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};

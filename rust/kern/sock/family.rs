@@ -26,7 +26,7 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{Atomic, Full, Relaxed},
-        Arc,
+        Arc, ArcBorrow,
     },
 };
 
@@ -46,8 +46,11 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// zero-copy sends are let through.
     const SUPPORT_ZC: bool;
 
+    /// What all sockets of it have in common.
+    type Context: Send + Sync + 'static;
+
     /// A new socket, for `socket()`. What fails here fails that.
-    fn init(sk: &Sk) -> Result<Arc<Self>>;
+    fn init(context: &Arc<Self::Context>, sk: &Sk) -> Result<Arc<Self>>;
 
     /// `sk` belongs to this from now on: after `init`, or when a program accepts this.
     fn attach(self: &Arc<Self>, sk: SkRef);
@@ -138,6 +141,8 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
 
 /// Whether the one protocol that [`INET`] and [`INET6`] have room for is registered.
 static TAKEN: Atomic<i32> = Atomic::new(0);
+/// The context of the registered protocol, an `Arc<T::Context>` that went through `into_raw`; 0 while none is registered.
+static CONTEXT: Atomic<usize> = Atomic::new(0);
 /// Socks of ours that are not freed yet.
 pub(super) static ALIVE: Atomic<i64> = Atomic::new(0);
 
@@ -150,15 +155,15 @@ pub fn socks_alive() -> usize {
 ///
 /// # Invariants
 ///
-/// `TAKEN` is 1, and what is in `INET` and `INET6` is registered and made for `T`.
+/// `TAKEN` is 1, what is in `INET` and `INET6` is registered and made for `T`, and `CONTEXT` is a `T::Context`.
 pub struct SocketFamily<T: SocketOps>(PhantomData<fn() -> T>);
 
 impl<T: SocketOps> SocketFamily<T> {
-    /// Registers `T`. From now on programs can make sockets of it.
+    /// Registers `T`, whose sockets are made in `context`. From now on programs can make some.
     ///
     /// Context: may sleep. Errors: `EBUSY` if there is one already, `ENOBUFS`, `ENOMEM`, `EPERM`, `EINVAL` if
     /// the bindings do not fit this kernel.
-    pub fn register() -> Result<Self> {
+    pub fn register(context: Arc<T::Context>) -> Result<Self> {
         // SAFETY: all four give constants.
         let fits = unsafe {
             bindings::sizeof_sock() == size_of::<bindings::sock>()
@@ -173,13 +178,33 @@ impl<T: SocketOps> SocketFamily<T> {
         if TAKEN.cmpxchg(0, 1, Full).is_err() {
             return Err(EBUSY);
         }
+        CONTEXT.store(Arc::into_raw(context).expose_provenance(), Relaxed);
         let registered = Self::register_both();
         if let Err(e) = registered {
+            Self::drop_context();
             TAKEN.store(0, kernel::sync::atomic::Release);
             return Err(e);
         }
         // INVARIANT: both are registered now.
         Ok(Self(PhantomData))
+    }
+
+    /// The context, for a socket that is being made.
+    ///
+    /// # Safety
+    ///
+    /// The protocol must be registered for `T`, and stay so for `'a`.
+    pub(super) unsafe fn context<'a>() -> ArcBorrow<'a, T::Context> {
+        let ptr = ptr::with_exposed_provenance::<T::Context>(CONTEXT.load(Relaxed));
+        // SAFETY: the caller's promise: `register` has put it there, and it is not taken back.
+        unsafe { ArcBorrow::from_raw(ptr) }
+    }
+
+    /// No socket is made any more, and none is there.
+    fn drop_context() {
+        let ptr = ptr::with_exposed_provenance::<T::Context>(CONTEXT.xchg(0, Full));
+        // SAFETY: `register` has put it there, and it is taken back only once.
+        drop(unsafe { Arc::from_raw(ptr) });
     }
 
     /// Having set `TAKEN`. What fails leaves nothing registered.
@@ -268,6 +293,7 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
             bindings::proto_unregister(INET6.proto.get());
             bindings::proto_unregister(INET.proto.get());
         }
+        Self::drop_context();
         TAKEN.store(0, kernel::sync::atomic::Release);
     }
 }

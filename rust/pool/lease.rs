@@ -26,18 +26,17 @@ use kernel::workqueue::WorkItem;
 use super::cache::Cache;
 use super::device::Verbs;
 use super::extent::Extent;
-use super::pool::Pool;
+use super::lessee::{same, Lessee};
 use super::reserve::Reserved;
 use super::window::{Window, WindowUse};
-use crate::host::Host;
+use super::Pool;
 use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::mr::Mr;
 use crate::kern::contig::ContigPages;
 use crate::kern::fault;
 use crate::kern::task::{self, now_ns, random_u64};
 use crate::params;
-use crate::proto::channel::{self, Channel};
-use crate::socket::Sock;
+use crate::proto::channel;
 use crate::stats::STATS;
 use crate::uapi::ZRS_ESCAPE_NEVER;
 
@@ -54,7 +53,7 @@ const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
 const GROW_AGAIN_MS: u32 = 1000;
 
 /// Until when a peer that asks now waits.
-pub(super) fn peer_waits_until() -> u64 {
+pub(crate) fn peer_waits_until() -> u64 {
     now_ns().saturating_add(PEER_WAIT_NS)
 }
 
@@ -93,26 +92,31 @@ enum RevokePolicy {
 
 /// A socket that wants a window while there is none.
 #[derive(Clone)]
-pub(super) struct WindowWaiter {
-    sock: Arc<Sock>,
+pub(crate) struct WindowWaiter {
+    lessee: Arc<dyn Lessee>,
     requester: Requester,
     /// In nanoseconds of the monotonic clock.
     until: u64,
 }
 
 impl WindowWaiter {
-    fn is_of(&self, sock: &Arc<Sock>) -> bool {
-        Arc::ptr_eq(&self.sock, sock)
+    fn is_of(&self, lessee: &Arc<dyn Lessee>) -> bool {
+        same(&self.lessee, lessee)
     }
 
     /// Whether it waits for others, and not for its own program to read what is in the socket's last window.
     fn is_due(&self) -> bool {
-        !self.sock.reads_window() || now_ns() >= self.until
+        !self.lessee.reads_window() || now_ns() >= self.until
     }
 
     /// Adds to the wish that the socket has already; false if it has none.
-    fn join(waiters: &mut KVec<Self>, sock: &Arc<Sock>, requester: Requester, until: u64) -> bool {
-        let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(sock)) else {
+    fn join(
+        waiters: &mut KVec<Self>,
+        lessee: &Arc<dyn Lessee>,
+        requester: Requester,
+        until: u64,
+    ) -> bool {
+        let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(lessee)) else {
             return false;
         };
         waiter.requester.peer |= requester.peer;
@@ -271,53 +275,38 @@ impl Pool {
         Ok(window)
     }
 
-    /// Leases a window for the socket's channel and offers it to the peer. Once the peer sends no
+    /// Leases a window for the lessee's channel and offers it to the peer. Once the peer sends no
     /// more, the window is the program's alone: a ring has one in any case. Sleeps.
     ///
     /// Whether the channel took it: it may have one, or have no use for one. `None` if there is none.
-    fn grant(self: &Arc<Self>, sock: &Arc<Sock>, requester: Requester) -> Option<bool> {
-        let most = self.most_pages().min(sock.most_window() >> PAGE_SHIFT);
+    fn grant(self: &Arc<Self>, lessee: &Arc<dyn Lessee>, requester: Requester) -> Option<bool> {
+        let most = self.most_pages().min(lessee.max_window() >> PAGE_SHIFT);
         let window = self.lease(most).ok()?;
         let Some(terms) = WindowUse::new(&window) else {
             window.retire();
             return None;
         };
-        let (size, addr, key) = terms.terms();
-        let kept = {
-            let mut inner = sock.inner.lock();
-            let inner = &mut *inner;
-            // Of what was moved out of a former one its promise is still needed.
-            let free = inner.window.is_none() && inner.rx.moved() == 0 && !inner.released;
-            let takes =
-                |c: &mut Channel| c.grant(size, addr, key) || requester.ring && c.read_ended();
-            let kept = free && inner.chan.with(takes).unwrap_or(false);
-            if kept {
-                window.set_user(inner.chan.id().unwrap_or_default());
-                inner.window = Some(window.clone());
-            }
-            kept
-        };
+        let kept = lessee
+            .clone()
+            .take_window(&window, terms.terms(), requester);
         drop(terms);
-        if kept {
-            // Whoever set it meanwhile has found no window.
-            sock.rcvbuf_changed();
-        } else {
+        if !kept {
             window.retire();
         }
         Some(kept)
     }
 
-    /// A window is wanted for the socket's channel: true if it has got one, or may get one until
-    /// `until`, in nanoseconds of the monotonic clock, of which [`Sock::window_answered`] tells. Sleeps.
+    /// A window is wanted for the lessee's channel: true if it has got one, or may get one until
+    /// `until`, in nanoseconds of the monotonic clock, of which [`Lessee::window_answered`] tells. Sleeps.
     pub(crate) fn want_window(
         self: &Arc<Self>,
-        sock: &Arc<Sock>,
+        lessee: &Arc<dyn Lessee>,
         requester: Requester,
         until: u64,
     ) -> bool {
         // One that the peer has given back may still have something to be read: soon, if it is still here.
-        let reads = requester.peer && sock.reads_window();
-        if !reads && (!sock.lacks_window() || sock.inner.lock().rx.moved() > 0) {
+        let reads = requester.peer && lessee.reads_window();
+        if !reads && (!lessee.lacks_window() || lessee.has_moved()) {
             if requester.peer {
                 self.cache.counts.denied.add(1);
             }
@@ -325,7 +314,7 @@ impl Pool {
         }
         let others = {
             let mut waiters = self.waiters.lock();
-            if WindowWaiter::join(&mut waiters, sock, requester, until) {
+            if WindowWaiter::join(&mut waiters, lessee, requester, until) {
                 return true;
             }
             waiters.iter().any(WindowWaiter::is_due)
@@ -333,7 +322,7 @@ impl Pool {
         if !reads {
             // Nobody is served before those who wait.
             if !others {
-                if let Some(kept) = self.grant(sock, requester) {
+                if let Some(kept) = self.grant(lessee, requester) {
                     return kept;
                 }
             }
@@ -348,21 +337,21 @@ impl Pool {
             self.cache.counts.waits.add(1);
         }
         let waiter = WindowWaiter {
-            sock: sock.clone(),
+            lessee: lessee.clone(),
             requester,
             until,
         };
         let waits = {
             let mut waiters = self.waiters.lock();
             // The link's worker and the program may both be here.
-            WindowWaiter::join(&mut waiters, sock, requester, until)
+            WindowWaiter::join(&mut waiters, lessee, requester, until)
                 || waiters.push(waiter, GFP_KERNEL).is_ok()
         };
         if self.verbs().is_none() {
             // The device went, and may not have seen this wish.
             self.fail_waiters();
-        } else if let (true, Some(host)) = (waits, Host::get()) {
-            host.watch_waiters();
+        } else if waits {
+            self.pools.watch_waiters();
             if reads {
                 // It may have been read meanwhile.
                 self.look_after();
@@ -397,9 +386,9 @@ impl Pool {
     }
 
     /// The socket wants no window for a ring any more. Sleeps.
-    pub(crate) fn withdraw_ring(&self, sock: &Arc<Sock>) {
+    pub(crate) fn withdraw_ring(&self, lessee: &Arc<dyn Lessee>) {
         let mut waiters = self.waiters.lock();
-        if let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(sock)) {
+        if let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(lessee)) {
             waiter.requester.ring = false;
         }
         waiters.retain(|w| w.requester.peer || w.requester.ring);
@@ -407,9 +396,6 @@ impl Pool {
 
     /// Asks a channel to give its window back: of these, the one that has had it longest. Sleeps.
     fn revoke_one(&self, which: RevokePolicy) -> bool {
-        let Some(host) = Host::get() else {
-            return false;
-        };
         let idle = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
         let least = match which {
             RevokePolicy::Any | RevokePolicy::Small(_) => None,
@@ -435,18 +421,18 @@ impl Pool {
                 return false;
             };
             from = n + 1;
-            let sock = host.table.owner(user).filter(|sock| {
-                let moved = || sock.inner.lock().rx.moved() > 0;
+            let lessee = self.pools.lessee(user).filter(|lessee| {
+                let moved = || lessee.has_moved();
                 match which {
                     RevokePolicy::Stopped => moved(),
                     // Its next window would have to wait for that, or be no larger.
                     RevokePolicy::Small(_) => {
-                        !moved() && sock.most_window() >> PAGE_SHIFT >= 2 * window.pages()
+                        !moved() && lessee.max_window() >> PAGE_SHIFT >= 2 * window.pages()
                     }
                     RevokePolicy::Unused | RevokePolicy::Any => true,
                 }
             });
-            if sock.is_some_and(|sock| sock.revoke_window(&window, least)) {
+            if lessee.is_some_and(|lessee| lessee.revoke_window(&window, least)) {
                 window.set_revoking();
                 STATS.windows_revoked.add(1);
                 return true;
@@ -471,7 +457,7 @@ impl Pool {
             let Some(waiter) = self.waiters.lock().iter().find(|w| w.is_due()).cloned() else {
                 return;
             };
-            let granted = match self.grant(&waiter.sock, waiter.requester) {
+            let granted = match self.grant(&waiter.lessee, waiter.requester) {
                 None if now_ns() < waiter.until => {
                     // One more only when nobody has still to answer: it may be enough.
                     let pools = self.cache.pools().unwrap_or_default();
@@ -489,16 +475,16 @@ impl Pool {
             }
             let mut requester = None;
             self.waiters.lock().retain(|w| {
-                let this = w.is_of(&waiter.sock);
+                let this = w.is_of(&waiter.lessee);
                 if this {
                     requester = Some(w.requester);
                 }
                 !this
             });
             match requester {
-                Some(requester) => waiter.sock.window_answered(granted, requester),
+                Some(requester) => waiter.lessee.clone().window_answered(granted, requester),
                 // Withdrawn meanwhile: a window that only a ring had use for is of no use now.
-                None => waiter.sock.try_release_window(),
+                None => waiter.lessee.try_release_window(),
             }
         }
     }
@@ -541,23 +527,24 @@ impl Pool {
     }
 
     /// Nobody waits for a window of a device that goes. Sleeps.
-    pub(super) fn fail_waiters(&self) {
+    pub(crate) fn fail_waiters(&self) {
         let waiters = core::mem::take(&mut *self.waiters.lock());
         for waiter in waiters {
-            waiter.sock.window_answered(false, waiter.requester);
+            waiter
+                .lessee
+                .clone()
+                .window_answered(false, waiter.requester);
         }
     }
 
     /// Windows may be free, or somebody may want one: the pool's worker is to look. Any context.
     pub(crate) fn look_after(self: &Arc<Self>) {
-        if let Some(host) = Host::get() {
-            let _ = host.queue.enqueue(self.clone());
-        }
+        let _ = self.pools.queue.enqueue(self.clone());
     }
 
     /// Takes back the windows that nobody uses any more: at once from the peer. Pages that were lent come
     /// back by themselves, and are looked for again; once the device is gone nobody else can get them. Sleeps.
-    pub(super) fn reap(&self) {
+    pub(crate) fn reap(&self) {
         loop {
             let gone = self.verbs().is_none();
             let window = {
@@ -604,8 +591,8 @@ impl WorkItem for Pool {
                 pool.widen_one();
             }
             pool.trim();
-            if let (true, Some(host)) = (pool.keeps_windows(), Host::get()) {
-                host.schedule_reclaim();
+            if pool.keeps_windows() {
+                pool.pools.schedule_reclaim();
             }
         });
     }

@@ -14,8 +14,8 @@ use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::host::Host;
 use crate::kern::fault;
+use crate::transport::context::Transport;
 
 const NAME: &CStr = c"zrs";
 
@@ -23,7 +23,7 @@ const NAME: &CStr = c"zrs";
 #[pin_data]
 pub(crate) struct Debug {
     #[pin]
-    links: File<Arc<Host>>,
+    links: File<Arc<Transport>>,
     faults: fault::Knobs,
     #[pin]
     cm_event: cm_event::Knob,
@@ -32,19 +32,19 @@ pub(crate) struct Debug {
 
 impl Debug {
     /// Makes `zrs/` in debugfs. Without debugfs there is nothing to see, and no error.
-    pub(crate) fn new(host: Arc<Host>) -> impl PinInit<Self, Error> {
+    pub(crate) fn new(transport: Arc<Transport>) -> impl PinInit<Self, Error> {
         let dir = Dir::new(NAME);
         try_pin_init!(Self {
-            links <- dir.read_callback_file(c"links", host.clone(), &links),
+            links <- dir.read_callback_file(c"links", transport.clone(), &links),
             faults: fault::Knobs::new(NAME),
-            cm_event <- cm_event::Knob::new(&dir, host),
+            cm_event <- cm_event::Knob::new(&dir, transport),
             dir: dir,
         })
     }
 }
 
-fn links(host: &Arc<Host>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for link in host.snapshot().map_err(|_| fmt::Error)? {
+fn links(transport: &Arc<Transport>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for link in transport.snapshot().map_err(|_| fmt::Error)? {
         link.describe(f)?;
     }
     Ok(())
@@ -59,7 +59,7 @@ mod cm_event {
     pub(super) struct Knob(());
 
     impl Knob {
-        pub(super) fn new(_dir: &Dir, _host: Arc<Host>) -> impl PinInit<Self, Error> {
+        pub(super) fn new(_dir: &Dir, _transport: Arc<Transport>) -> impl PinInit<Self, Error> {
             Ok(Self(()))
         }
     }

@@ -18,8 +18,8 @@ use kernel::time::{msecs_to_jiffies, Jiffies};
 
 use super::cache::Cache;
 use super::extent::Extent;
-use super::pool::Pool;
 use super::reserve::Reserved;
+use super::Pool;
 use crate::ib::mr::Mr;
 use crate::kern::area::Area;
 use crate::kern::contig::{ContigPages, Payload};
@@ -74,7 +74,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// `pages` of the extent's memory, under `mr`.
-    pub(super) fn new(
+    pub(crate) fn new(
         pool: &Arc<Pool>,
         extent: Arc<Extent>,
         pages: Range<usize>,
@@ -111,12 +111,12 @@ impl Window {
     }
 
     /// Nobody reads what is in it.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.extent.forget(self.pages.clone());
     }
 
     /// Its pages are the pool's again. Sleeps.
-    pub(super) fn free(&self) {
+    pub(crate) fn free(&self) {
         let (at, len) = (self.at(), self.bytes());
         let _ = self.extent.memory().zero(at, len);
         if let Some(region) = self.extent.region() {
@@ -126,14 +126,14 @@ impl Window {
     }
 
     /// Its pages count in the budget no more. Any context.
-    pub(super) fn give_pages(&self) {
+    pub(crate) fn give_pages(&self) {
         if self.counts.xchg(false, Full) {
             self.pool.cache.give_window(self.pages.len());
         }
     }
 
     /// Pages.
-    pub(super) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.pages.len()
     }
 
@@ -158,7 +158,7 @@ impl Window {
     }
 
     /// Where it begins in the pool's memory, in bytes.
-    pub(super) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.pages.start << PAGE_SHIFT
     }
 
@@ -168,7 +168,7 @@ impl Window {
     }
 
     /// It is channel `user`'s from now on.
-    pub(super) fn set_user(&self, user: ChanId) {
+    pub(crate) fn set_user(&self, user: ChanId) {
         *self.user.lock() = user;
     }
 
@@ -197,17 +197,17 @@ impl Window {
     }
 
     /// Its peer was asked to give it back.
-    pub(super) fn set_revoking(&self) {
+    pub(crate) fn set_revoking(&self) {
         self.revoking.store(true, Relaxed);
     }
 
     /// Whether its peer was asked to give it back.
-    pub(super) fn is_revoking(&self) -> bool {
+    pub(crate) fn is_revoking(&self) -> bool {
         self.revoking.load(Relaxed)
     }
 
     /// Whether a ring shows what is in it.
-    pub(super) fn has_ring(&self) -> bool {
+    pub(crate) fn has_ring(&self) -> bool {
         self.ring.load(Relaxed)
     }
 
@@ -222,7 +222,7 @@ impl Window {
         self.pool.look_after();
     }
 
-    pub(super) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         !self.leased.load(Acquire) && !self.is_in_use()
     }
 
@@ -237,7 +237,7 @@ impl Window {
     }
 
     /// The pool takes its pages.
-    pub(super) fn set_gone(&self) {
+    pub(crate) fn set_gone(&self) {
         self.gone.0.store(true, Release);
     }
 
@@ -247,17 +247,17 @@ impl Window {
     }
 
     /// Pages of it are lent from now on.
-    pub(super) fn set_mapped(&self) {
+    pub(crate) fn set_mapped(&self) {
         self.mapped.store(true, Release);
     }
 
     /// Whether pages of it were lent.
-    pub(super) fn has_mapped(&self) -> bool {
+    pub(crate) fn has_mapped(&self) -> bool {
         self.mapped.load(Acquire)
     }
 
     /// Takes the access from the peer. Sleeps.
-    pub(super) fn deregister(&self) {
+    pub(crate) fn deregister(&self) {
         // Dropping sleeps, so not under the lock.
         let mr = self.mr.lock().take();
         drop(mr);
@@ -265,7 +265,7 @@ impl Window {
 
     /// Makes what the device wrote at `off` for channel `user` visible to the CPU, before anybody is told of it.
     /// Returns when that was, in nanoseconds of the monotonic clock.
-    pub(super) fn arrived(&self, off: usize, len: usize, user: ChanId) -> u64 {
+    pub(crate) fn arrived(&self, off: usize, len: usize, user: ChanId) -> u64 {
         self.written.store(task::jiffies() as usize, Release);
         self.fresh.store(false, Relaxed);
         if let Some(region) = self.extent.region() {
@@ -365,14 +365,14 @@ impl Drop for Reading {
 }
 
 /// Keeps a window from going back to the pool while a work request names its registration.
-pub(super) struct WindowUse {
+pub(crate) struct WindowUse {
     window: Arc<Window>,
     mr: Arc<Mr>,
 }
 
 impl WindowUse {
     /// `None` when the device is gone.
-    pub(super) fn new(window: &Arc<Window>) -> Option<Self> {
+    pub(crate) fn new(window: &Arc<Window>) -> Option<Self> {
         let mr = window.mr()?;
         vma::MappedOwner::mapped(&**window);
         Some(Self {
@@ -382,12 +382,12 @@ impl WindowUse {
     }
 
     /// The registration.
-    pub(super) fn mr(&self) -> &Mr {
+    pub(crate) fn mr(&self) -> &Mr {
         &self.mr
     }
 
     /// What the peer has to know of it: size, address, key.
-    pub(super) fn terms(&self) -> (u32, u64, u32) {
+    pub(crate) fn terms(&self) -> (u32, u64, u32) {
         (self.window.bytes() as u32, self.mr.iova(), self.mr.rkey())
     }
 }

@@ -16,12 +16,14 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::{Host, SWEEP};
+use super::context::{Transport, SWEEP};
+use super::sched::FlowId;
 use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
+use crate::pool::lessee::{Directory, Lessee};
 use crate::proto::channel::{self, Channel, State};
 use crate::proto::link_table::{
     Backing, GrantError, LinkTable, Slot, Storage, TableStats, Way, CHUNK,
@@ -29,7 +31,6 @@ use crate::proto::link_table::{
 use crate::proto::quota::{self, Holder, Quota, QuotaCount};
 use crate::proto::ChanId;
 use crate::socket::Sock;
-use crate::transport::sched::FlowId;
 
 /// Where the table lies.
 struct Memory;
@@ -78,7 +79,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table of the sizes that the parameters say. Sleeps. ENOMEM.
-    pub(super) fn new() -> Result<impl PinInit<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         let ways = params::TABLE_WAYS.get();
         let sizes = Sizes {
             hot: params::TABLE_HOT.get(),
@@ -96,11 +97,14 @@ impl Table {
         let part = |percent: u32| (u64::from(sizes.most) * u64::from(percent) / 100).max(1) as u32;
         let user = part(params::USER_PERCENT.get());
         let net = part(params::NET_PERCENT.get());
-        Ok(pin_init!(Self {
-            table <- new_spinlock!(table, "zrs_host::table"),
-            quota <- new_spinlock!(Quota::new(KVVec::new(), user, net), "zrs_host::quota"),
-            sizes,
-        }))
+        Arc::pin_init(
+            pin_init!(Self {
+                table <- new_spinlock!(table, "zrs_transport::table"),
+                quota <- new_spinlock!(Quota::new(KVVec::new(), user, net), "zrs_transport::quota"),
+                sizes,
+            }),
+            GFP_KERNEL,
+        )
     }
 
     /// Counts a channel for `holder`.
@@ -206,18 +210,25 @@ impl Table {
     }
 }
 
+impl Directory for Table {
+    fn lessee(&self, user: ChanId) -> Option<Arc<dyn Lessee>> {
+        let sock = self.owner(user)?;
+        Some(sock)
+    }
+}
+
 /// Numbers that are looked at in one go.
 const LOOK: u32 = 256;
 
 /// Slots that the sweep looks at in one go, so that nobody waits long for the lock.
 const SWEEP_SLOTS: usize = 32;
 
-impl Host {
+impl Transport {
     /// There are channels, so that there may be some to park.
-    pub(super) fn watch_table(self: &Arc<Self>) {
+    pub(crate) fn watch_table(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(params::TABLE_SWEEP_MS.get());
         let queue = &self.queue;
-        let _ = queue.enqueue_delayed::<Arc<Host>, SWEEP>(self.clone(), delay);
+        let _ = queue.enqueue_delayed::<Arc<Transport>, SWEEP>(self.clone(), delay);
     }
 
     /// Parks the channels that nothing has happened to since the last time, and asks for the windows that they
@@ -237,11 +248,11 @@ impl Host {
     }
 }
 
-impl WorkItem<SWEEP> for Host {
-    type Pointer = Arc<Host>;
+impl WorkItem<SWEEP> for Transport {
+    type Pointer = Arc<Transport>;
 
-    fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.sweep_table());
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.sweep_table());
     }
 }
 
@@ -250,7 +261,7 @@ impl WorkItem<SWEEP> for Host {
 pub(crate) struct Chan(Option<Entry>);
 
 struct Entry {
-    host: Arc<Host>,
+    table: Arc<Table>,
     id: ChanId,
     /// Who it is counted for.
     holder: Holder,
@@ -293,18 +304,18 @@ impl Chan {
     /// A channel for `sock`, which `make` makes. Sleeps; without the socket's lock. EDQUOT when the owner of the
     /// socket or its network namespace has its share, ENOBUFS when there are as many as there may be, ENOMEM.
     pub(crate) fn submit(
-        host: &Arc<Host>,
+        transport: &Arc<Transport>,
         sock: &Arc<Sock>,
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
         let holder = sock.holder();
-        host.table.charge_quota(holder)?;
-        let id = host.table.submit(sock, make).inspect_err(|_| {
-            host.table.quota.lock().give(holder);
+        transport.table.charge_quota(holder)?;
+        let id = transport.table.submit(sock, make).inspect_err(|_| {
+            transport.table.quota.lock().give(holder);
         })?;
-        host.watch_table();
+        transport.watch_table();
         let chan = Self(Some(Entry {
-            host: host.clone(),
+            table: transport.table.clone(),
             id,
             holder,
             flow: None,
@@ -338,7 +349,7 @@ impl Chan {
     /// Works on it; `None` if there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let entry = self.0.as_ref()?;
-        entry.host.table.with(entry.id, |chan| {
+        entry.table.with(entry.id, |chan| {
             let result = work(chan);
             entry.seen.set(Seen::of(chan));
             result
@@ -394,8 +405,8 @@ impl Chan {
 
     fn free(&mut self) -> Option<Arc<Sock>> {
         let entry = self.0.take()?;
-        let owner = entry.host.table.table.lock().remove(entry.id);
-        entry.host.table.quota.lock().give(entry.holder);
+        let owner = entry.table.table.lock().remove(entry.id);
+        entry.table.quota.lock().give(entry.holder);
         owner.ok()
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Extent {
 
 impl Extent {
     /// `mem`, mapped by `region`, of which the pages from `first` on can be leased. ENOMEM. Sleeps.
-    pub(super) fn new(
+    pub(crate) fn new(
         mem: Arc<ContigPages>,
         region: Arc<DmaRegion>,
         first: usize,
@@ -61,40 +61,40 @@ impl Extent {
     }
 
     /// Its memory.
-    pub(super) fn memory(&self) -> &ContigPages {
+    pub(crate) fn memory(&self) -> &ContigPages {
         &self.mem
     }
 
     /// Its mapping, while the device is there.
-    pub(super) fn region(&self) -> Option<Arc<DmaRegion>> {
+    pub(crate) fn region(&self) -> Option<Arc<DmaRegion>> {
         self.region.lock().clone()
     }
 
     /// The device goes. Sleeps.
-    pub(super) fn device_gone(&self) {
+    pub(crate) fn device_gone(&self) {
         let region = self.region.lock().take();
         drop(region);
     }
 
     /// Leases `count` pages in a row: the first, as the memory counts.
-    pub(super) fn lease(&self, count: usize) -> Option<usize> {
+    pub(crate) fn lease(&self, count: usize) -> Option<usize> {
         let at = self.leased.lock().alloc(count)?;
         Some(self.first + at)
     }
 
     /// Takes `count` pages from `page` on back.
-    pub(super) fn free(&self, page: usize, count: usize) {
+    pub(crate) fn free(&self, page: usize, count: usize) {
         self.leased.lock().free(page - self.first, count);
     }
 
     /// Pages that can be leased, and of them those that are.
-    pub(super) fn leasable(&self) -> (usize, usize) {
+    pub(crate) fn leasable(&self) -> (usize, usize) {
         let leased = self.leased.lock();
         (leased.pages(), leased.used())
     }
 
     /// `len` bytes for channel `user` have arrived at `at`. Returns when. Any context.
-    pub(super) fn arrived(&self, at: usize, len: usize, user: ChanId) -> u64 {
+    pub(crate) fn arrived(&self, at: usize, len: usize, user: ChanId) -> u64 {
         let now = now_ns();
         let first = self
             .unread
@@ -105,14 +105,14 @@ impl Extent {
     }
 
     /// `len` bytes that arrived at `at`, at the time `born`, were read or moved. Any context.
-    pub(super) fn left(&self, at: usize, len: u32, born: u64) {
+    pub(crate) fn left(&self, at: usize, len: u32, born: u64) {
         let len = self.unread.lock().left(at >> PAGE_SHIFT, len);
         self.cache.left(len as usize);
         self.cache.stayed(now_ns().saturating_sub(born));
     }
 
     /// Whatever is in `pages` will be read by nobody. Any context.
-    pub(super) fn forget(&self, pages: Range<usize>) {
+    pub(crate) fn forget(&self, pages: Range<usize>) {
         for page in pages {
             let len = self.unread.lock().remove(page);
             self.cache.left(len as usize);
@@ -120,22 +120,22 @@ impl Extent {
     }
 
     /// What is oldest in it: its page, whose it is, and when it is to be looked at.
-    pub(super) fn oldest(&self) -> Option<(usize, ChanId, u64)> {
+    pub(crate) fn oldest(&self) -> Option<(usize, ChanId, u64)> {
         self.unread.lock().oldest()
     }
 
     /// What begins in `page` cannot be moved now.
-    pub(super) fn defer(&self, page: usize) {
+    pub(crate) fn defer(&self, page: usize) {
         self.unread.lock().defer(page);
     }
 
     /// What could not be moved may be now.
-    pub(super) fn retry_deferred(&self) {
+    pub(crate) fn retry_deferred(&self) {
         self.unread.lock().retry_deferred(now_ns());
     }
 
     /// Whether something could not be moved.
-    pub(super) fn has_deferred(&self) -> bool {
+    pub(crate) fn has_deferred(&self) -> bool {
         self.unread.lock().has_deferred()
     }
 }

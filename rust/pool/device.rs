@@ -8,8 +8,11 @@
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
-use crate::host::Host;
-use crate::ib::device::{Client, Device, DeviceName};
+use super::cache::Cache;
+use super::context::Pools;
+use super::extent::Extent;
+use super::{Layout, Pool};
+use crate::ib::device::{Device, DeviceName};
 use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::pd::Pd;
 use crate::ib::srq::Srq;
@@ -17,9 +20,6 @@ use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
 use crate::net_warn_ratelimited;
 use crate::stats::STATS;
-use crate::transport::cache::Cache;
-use crate::transport::extent::Extent;
-use crate::transport::pool::{Layout, Pool};
 
 /// A device, from its appearance to its removal.
 #[pin_data]
@@ -56,7 +56,7 @@ impl RdmaDev {
     ///
     /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is going or that ZRS
     /// cannot use.
-    pub(crate) fn pool(&self) -> Result<Arc<Pool>> {
+    pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
         let mut state = self.state.lock();
         if let Some(pool) = &state.pool {
             return Ok(pool.clone());
@@ -65,8 +65,7 @@ impl RdmaDev {
             return Err(ENODEV);
         }
         let device = state.device.clone().ok_or(ENODEV)?;
-        let host = Host::get().ok_or(ENODEV)?;
-        match make_pool(&host, &device) {
+        match make_pool(pools, &device) {
             Ok(pool) => {
                 state.pool = Some(pool.clone());
                 Ok(pool)
@@ -97,15 +96,15 @@ impl RdmaDev {
 /// work requests.
 const MIN_SGE: u32 = 14;
 
-fn make_pool(host: &Arc<Host>, device: &Device) -> Result<Arc<Pool>> {
+fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {
     let attrs = device.attrs();
     if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < MIN_SGE {
         return Err(EOPNOTSUPP);
     }
-    let cache = Cache::of(host, device.numa_node())?;
+    let cache = Cache::of(pools, device.numa_node())?;
     let rate = device.rate();
     cache.join(rate);
-    let pool = fill_pool(device, &cache, rate).and_then(|pool| {
+    let pool = fill_pool(pools, device, &cache, rate).and_then(|pool| {
         cache.add(&pool).inspect_err(|_| pool.give_blocks())?;
         Ok(pool)
     });
@@ -115,7 +114,12 @@ fn make_pool(host: &Arc<Host>, device: &Device) -> Result<Arc<Pool>> {
     pool
 }
 
-fn fill_pool(device: &Device, cache: &Arc<Cache>, rate: u32) -> Result<Arc<Pool>> {
+fn fill_pool(
+    pools: &Arc<Pools>,
+    device: &Device,
+    cache: &Arc<Cache>,
+    rate: u32,
+) -> Result<Arc<Pool>> {
     let layout = Layout::new(cache.pages(), device.attrs().max_srq_wr)?;
     let mem = Arc::new(
         ContigPages::new(layout.pages, device.numa_node())?,
@@ -130,18 +134,12 @@ fn fill_pool(device: &Device, cache: &Arc<Cache>, rate: u32) -> Result<Arc<Pool>
     STATS.resources_made.add(2);
     let base = Extent::new(mem, region.clone(), layout.first_window, cache)?;
     let verbs = Arc::new(Verbs { region, srq, pd }, GFP_KERNEL)?;
-    Pool::new(layout, base, verbs, cache, rate)
+    Pool::new(pools, layout, base, verbs, cache, rate)
 }
 
-/// The module as a client of the RDMA core.
-pub(crate) struct Devices;
-
-impl Client for Devices {
-    const NAME: &'static CStr = c"zrs";
-    type Data = RdmaDev;
-
-    fn add(device: &Device) -> Result<Arc<RdmaDev>> {
-        let host = Host::get().ok_or(ENODEV)?;
+impl Pools {
+    /// A device has appeared. ENOMEM.
+    pub(crate) fn add_device(&self, device: &Device) -> Result<Arc<RdmaDev>> {
         let dev = Arc::pin_init(
             try_pin_init!(RdmaDev {
                 name: device.name(),
@@ -153,24 +151,19 @@ impl Client for Devices {
             }),
             GFP_KERNEL,
         )?;
-        host.devices.lock().push(dev.clone(), GFP_KERNEL)?;
+        self.devices.lock().push(dev.clone(), GFP_KERNEL)?;
         Ok(dev)
     }
 
-    fn remove(_device: &Device, dev: Arc<RdmaDev>) {
+    /// The device goes: no pool of it is found any more. The caller calls [`Pool::device_gone`] for the one that is
+    /// returned, when nothing uses it any more.
+    pub(crate) fn remove_device(&self, dev: &Arc<RdmaDev>) -> Option<Arc<Pool>> {
         let pool = {
             let mut state = dev.state.lock();
             state.device = None;
             state.pool.take()
         };
-        if let Some(host) = Host::get() {
-            host.devices.lock().retain(|d| !Arc::ptr_eq(d, &dev));
-            if let Some(pool) = &pool {
-                host.drop_links_of(pool);
-            }
-        }
-        if let Some(pool) = pool {
-            pool.device_gone();
-        }
+        self.devices.lock().retain(|d| !Arc::ptr_eq(d, dev));
+        pool
     }
 }

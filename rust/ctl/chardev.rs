@@ -10,39 +10,38 @@ use kernel::sync::Arc;
 use kernel::transmute::{AsBytes, FromBytes};
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use crate::host::Host;
 use crate::ib::device::DeviceName;
 use crate::kern::chardev::DeviceOps;
 use crate::kern::errno::{EAFNOSUPPORT, ESOCKTNOSUPPORT};
 use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
+use crate::pool::context::Pools;
+use crate::pool::reserve;
+use crate::socket::context::Sockets;
 use crate::socket::{be32, Sock};
 use crate::stats::STATS;
+use crate::transport::context::Transport;
 use crate::transport::link::LinkState;
-use crate::transport::reserve;
 use crate::uapi::*;
 
 /// The device.
 pub(crate) struct Control;
 
 impl DeviceOps for Control {
-    type State = Arc<Host>;
+    type State = Arc<Sockets>;
 
-    fn open() -> Result<Arc<Host>> {
-        Host::get().ok_or(ENODEV)
-    }
-
-    fn ioctl(host: &Arc<Host>, cmd: u32, arg: usize) -> Result<isize> {
+    fn ioctl(sockets: &Arc<Sockets>, cmd: u32, arg: usize) -> Result<isize> {
+        let transport = &sockets.transport;
         match cmd {
             ZRS_IOC_VERSION => answer(arg, version),
             ZRS_IOC_SOCKET => socket(arg),
-            ZRS_IOC_STATS => answer(arg, |s| stats(host, s)),
-            ZRS_IOC_POOL => answer(arg, |p| pool(host, p)),
-            ZRS_IOC_LINK => answer(arg, |l| link(host, l)),
-            ZRS_IOC_SOCK => answer(arg, |s| sock(host, s)),
-            ZRS_IOC_TABLE => answer(arg, |t| table(host, t)),
-            ZRS_IOC_CACHE => answer(arg, |c| cache(host, c)),
+            ZRS_IOC_STATS => answer(arg, |s| stats(transport, s)),
+            ZRS_IOC_POOL => answer(arg, |p| pool(&transport.pools, p)),
+            ZRS_IOC_LINK => answer(arg, |l| link(transport, l)),
+            ZRS_IOC_SOCK => answer(arg, |s| sock(sockets, s)),
+            ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
+            ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
             _ => Err(ENOTTY),
         }
     }
@@ -88,10 +87,10 @@ fn socket(arg: usize) -> Result<isize> {
     Ok(SocketFamily::<Sock>::create_fd(s.family, s.type_, s.flags)? as isize)
 }
 
-fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
+fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {
     zero(&s.reserved)?;
     let (mut bytes, mut used) = (0, 0);
-    for dev in host.devices.lock().iter() {
+    for dev in transport.pools.devices.lock().iter() {
         if let Some(pool) = dev.existing_pool() {
             let u = pool.usage();
             bytes += u.bytes as u64;
@@ -99,8 +98,8 @@ fn stats(host: &Arc<Host>, s: &mut zrs_ioc_stats) -> Result {
         }
     }
     // Each lock is let go before the next is taken.
-    let channels = u64::from(host.table.len());
-    let links = host.link_count() as u64;
+    let channels = u64::from(transport.table.len());
+    let links = transport.link_count() as u64;
     *s = zrs_ioc_stats {
         tx_bytes: STATS.tx_bytes.get(),
         rx_bytes: STATS.rx_bytes.get(),
@@ -135,11 +134,11 @@ fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
     }
 }
 
-fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
+fn pool(pools: &Arc<Pools>, p: &mut zrs_ioc_pool) -> Result {
     zero(&[u64::from(p.reserved0)])?;
     zero(&p.reserved)?;
     let mut index = usize::try_from(p.cursor).map_err(|_| ENOENT)?;
-    let devices = host.devices.lock();
+    let devices = pools.devices.lock();
     loop {
         let dev = devices.get(index).ok_or(ENOENT)?;
         index += 1;
@@ -154,7 +153,7 @@ fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
             window_bytes: u.leased as u64,
             windows: u.windows as u64,
             blocks_held: u64::from(u.held),
-            cache: host.cache_index(&pool.cache),
+            cache: pools.cache_index(&pool.cache),
             blocks: u.blocks_used,
             blocks_low: u.blocks_low,
             ..Default::default()
@@ -164,10 +163,10 @@ fn pool(host: &Arc<Host>, p: &mut zrs_ioc_pool) -> Result {
     }
 }
 
-fn cache(host: &Arc<Host>, c: &mut zrs_ioc_cache) -> Result {
+fn cache(pools: &Arc<Pools>, c: &mut zrs_ioc_cache) -> Result {
     zero(&c.reserved)?;
     let index = usize::try_from(c.cursor).map_err(|_| ENOENT)?;
-    let cache = host.caches.lock().get(index).cloned().ok_or(ENOENT)?;
+    let cache = pools.caches.lock().get(index).cloned().ok_or(ENOENT)?;
     *c = zrs_ioc_cache {
         cursor: index as u64 + 1,
         escape_reserved: reserve::promised(),
@@ -179,10 +178,10 @@ fn cache(host: &Arc<Host>, c: &mut zrs_ioc_cache) -> Result {
     Ok(())
 }
 
-fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
+fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
     zero(&[u64::from(l.reserved), u64::from(l.reserved1)])?;
     let net = Net::current();
-    let links = host.snapshot()?;
+    let links = transport.snapshot()?;
     let first = usize::try_from(l.cursor).map_err(|_| ENOENT)?;
     let (index, link) = links
         .iter()
@@ -225,21 +224,21 @@ fn link(host: &Arc<Host>, l: &mut zrs_ioc_link) -> Result {
     Ok(())
 }
 
-fn sock(host: &Arc<Host>, s: &mut zrs_ioc_sock) -> Result {
+fn sock(sockets: &Arc<Sockets>, s: &mut zrs_ioc_sock) -> Result {
     zero(&s.info.reserved)?;
     zero(&[u64::from(s.info.reserved1)])?;
     let net = Net::current();
-    let (cursor, info) = host.next_socket(&net, s.cursor).ok_or(ENOENT)?;
+    let (cursor, info) = sockets.next_socket(&net, s.cursor).ok_or(ENOENT)?;
     s.cursor = cursor;
     s.info = info;
     Ok(())
 }
 
-fn table(host: &Arc<Host>, t: &mut zrs_ioc_table) -> Result {
+fn table(transport: &Arc<Transport>, t: &mut zrs_ioc_table) -> Result {
     zero(&[u64::from(t.reserved0)])?;
     zero(&t.reserved)?;
-    let sizes = host.table.sizes();
-    let stats = host.table.stats();
+    let sizes = transport.table.sizes();
+    let stats = transport.table.stats();
     *t = zrs_ioc_table {
         hot_slots: sizes.hot,
         near_places: sizes.near,

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive pool of a device: one physically contiguous area (row Z2).
+//! Receive memory: the pool of each device (row Z2), and who uses it.
+//!
+//! `context` has what all pools share, `device` the RDMA devices, `cache` what the pools of a last-level cache may use
+//! together and what leaves them, `extent` a contiguous piece of a pool, `lease` the `window`s that are leased from it,
+//! `reserve` the main memory that is promised to what leaves it, `reclaim` the pages that programs map, `lessee` what a
+//! pool asks of its users. Nothing here knows links, channels or sockets.
+//!
+//! A pool is one physically contiguous area.
 //!
 //! It begins with the headers and the blocks of the shared receive queue, which are posted ahead of need: as
 //! many as are promised to the peers of links, and some more. The rest is leased, in
@@ -24,12 +31,16 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::Jiffies;
 use kernel::workqueue::{impl_has_work, new_work, Work};
 
-use super::cache::Cache;
-use super::device::Verbs;
-use super::extent::Extent;
-use super::lease::WindowWaiter;
-use super::link::Link;
-use super::window::Window;
+pub(crate) mod cache;
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod extent;
+pub(crate) mod lease;
+pub(crate) mod lessee;
+mod reclaim;
+pub(crate) mod reserve;
+pub(crate) mod window;
+
 use crate::ib::dma::Sge;
 use crate::kern::contig::{ContigPages, Payload};
 use crate::kern::errno::ENOBUFS;
@@ -37,8 +48,14 @@ use crate::kern::task;
 use crate::params;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
 use crate::proto::ChanId;
-use crate::socket::Copied;
 use crate::stats::STATS;
+use cache::{Cache, Copied};
+use context::Pools;
+use device::Verbs;
+use extent::Extent;
+use lease::WindowWaiter;
+use lessee::BlockUser;
+use window::Window;
 
 /// Blocks that are posted beyond those that are promised.
 const SPARE: u32 = 32;
@@ -52,7 +69,7 @@ pub(crate) struct Layout {
     pub(crate) pages: usize,
     pub(crate) blocks: u32,
     first_block: usize,
-    pub(super) first_window: usize,
+    pub(crate) first_window: usize,
 }
 
 impl Layout {
@@ -88,25 +105,26 @@ struct Blocks {
 /// A receive pool.
 #[pin_data]
 pub(crate) struct Pool {
+    pub(crate) pools: Arc<Pools>,
     pub(crate) layout: Layout,
     pub(crate) cache: Arc<Cache>,
     /// What the device can send, in bytes a microsecond.
-    pub(super) rate: u32,
+    pub(crate) rate: u32,
     /// The extent with the blocks.
     base: Arc<Extent>,
     /// All of them.
     #[pin]
-    pub(super) extents: Mutex<KVec<Arc<Extent>>>,
+    pub(crate) extents: Mutex<KVec<Arc<Extent>>>,
     /// One at a time makes another one; not before this time, in jiffies.
     #[pin]
-    pub(super) growing: Mutex<Jiffies>,
+    pub(crate) growing: Mutex<Jiffies>,
     #[pin]
     verbs: SpinLock<Option<Arc<Verbs>>>,
     #[pin]
-    pub(super) windows: Mutex<KVec<Arc<Window>>>,
+    pub(crate) windows: Mutex<KVec<Arc<Window>>>,
     /// Who waits for a window, in the order in which they came.
     #[pin]
-    pub(super) waiters: Mutex<KVec<WindowWaiter>>,
+    pub(crate) waiters: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
     /// Blocks that hold data nobody has read.
@@ -127,7 +145,8 @@ impl_has_work! {
 impl Pool {
     /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond. ENOMEM; ENOBUFS without
     /// room in the budget. Sleeps.
-    pub(super) fn new(
+    pub(crate) fn new(
+        pools: &Arc<Pools>,
         layout: Layout,
         base: Arc<Extent>,
         verbs: Arc<Verbs>,
@@ -148,6 +167,7 @@ impl Pool {
         let mine = verbs.clone();
         let pool = Arc::pin_init(
             try_pin_init!(Self {
+                pools: pools.clone(),
                 layout,
                 cache: cache.clone(),
                 rate,
@@ -254,7 +274,7 @@ impl Pool {
     }
 
     /// No block is in use any more, nor will be.
-    pub(super) fn give_blocks(&self) {
+    pub(crate) fn give_blocks(&self) {
         let mut blocks = self.blocks.lock();
         blocks.gone = true;
         for _ in 0..core::mem::take(&mut blocks.used) {
@@ -268,7 +288,7 @@ impl Pool {
     }
 
     /// A block has come out of the shared receive queue.
-    pub(super) fn taken(&self) {
+    pub(crate) fn taken(&self) {
         let left = self.ready.fetch_sub(1, Relaxed) - 1;
         if left < self.ready_low.load(Relaxed) {
             self.ready_low.store(left, Relaxed);
@@ -293,7 +313,7 @@ impl Pool {
     }
 
     /// The header of a block that has arrived, with `payload` bytes behind it.
-    pub(super) fn read_header(
+    pub(crate) fn read_header(
         &self,
         verbs: &Verbs,
         block: u32,
@@ -309,7 +329,7 @@ impl Pool {
     }
 
     /// Copies the payload of a block out of it, so that the block can be used again.
-    pub(super) fn copy_payload(&self, block: u32, len: usize, flags: Flags) -> Result<Copied> {
+    pub(crate) fn copy_payload(&self, block: u32, len: usize, flags: Flags) -> Result<Copied> {
         let mut bytes = KVVec::from_elem(0_u8, len, flags)?;
         self.memory()
             .copy_payload(self.block_at(block), &mut bytes)?;
@@ -318,7 +338,7 @@ impl Pool {
 
     /// Promises blocks to a link, as many as `params::LINK_CREDIT`; false when they are all
     /// promised, or there is no room for more.
-    pub(super) fn promise(&self) -> bool {
+    pub(crate) fn promise(&self) -> bool {
         let credit = params::LINK_CREDIT.get();
         let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
         let verbs = self.verbs();
@@ -330,12 +350,12 @@ impl Pool {
     }
 
     /// Takes the promise back: the link is gone.
-    pub(super) fn unpromise(&self) {
+    pub(crate) fn unpromise(&self) {
         self.promised.fetch_sub(params::LINK_CREDIT.get(), Full);
     }
 
     /// The device goes: registrations and queues go with it, the memory stays. Sleeps.
-    pub(super) fn device_gone(&self) {
+    pub(crate) fn device_gone(&self) {
         let verbs = self.verbs.lock().take();
         for window in self.windows.lock().iter() {
             window.deregister();
@@ -353,7 +373,7 @@ impl Pool {
     }
 
     /// What is oldest in each of its extents: the page, whose it is, and when it is to be looked at. Sleeps.
-    pub(super) fn oldest(&self) -> Option<(Arc<Extent>, usize, ChanId, u64)> {
+    pub(crate) fn oldest(&self) -> Option<(Arc<Extent>, usize, ChanId, u64)> {
         let extents = self.extents.lock();
         let all = extents.iter().filter_map(|extent| {
             let (page, user, since) = extent.oldest()?;
@@ -364,12 +384,12 @@ impl Pool {
     }
 
     /// What could not be moved may be now. Sleeps.
-    pub(super) fn retry_deferred(&self) {
+    pub(crate) fn retry_deferred(&self) {
         self.extents.lock().iter().for_each(|e| e.retry_deferred());
     }
 
     /// Whether something could not be moved. Sleeps.
-    pub(super) fn has_deferred(&self) -> bool {
+    pub(crate) fn has_deferred(&self) -> bool {
         self.extents.lock().iter().any(|e| e.has_deferred())
     }
 
@@ -410,7 +430,7 @@ pub(crate) struct Usage {
 /// A block of the shared receive queue whose payload waits to be read. Given back by
 /// [`HeldBlock::repost`], not by being dropped: that takes the link's lock.
 pub(crate) struct HeldBlock {
-    link: Arc<Link>,
+    owner: Arc<dyn BlockUser>,
     pool: Arc<Pool>,
     block: u32,
     /// When it arrived, in nanoseconds of the monotonic clock.
@@ -419,18 +439,18 @@ pub(crate) struct HeldBlock {
 
 impl HeldBlock {
     /// `len` bytes for channel `user`.
-    pub(super) fn new(
-        link: Arc<Link>,
+    pub(crate) fn new(
+        owner: Arc<dyn BlockUser>,
         pool: Arc<Pool>,
         block: u32,
         len: usize,
         user: ChanId,
     ) -> Self {
         pool.held.fetch_add(1, Relaxed);
-        link.held.fetch_add(1, Relaxed);
+        owner.block_held();
         let born = pool.base.arrived(pool.block_at(block), len, user);
         Self {
-            link,
+            owner,
             pool,
             block,
             born,
@@ -472,8 +492,6 @@ impl HeldBlock {
         self.pool.base.left(at, u32::MAX, self.born);
         self.pool.held.fetch_sub(1, Relaxed);
         self.pool.repost(self.block);
-        self.link.held.fetch_sub(1, Full);
-        self.link.block_reposted();
-        self.link.keep_promise(&self.pool);
+        self.owner.block_released(&self.pool);
     }
 }

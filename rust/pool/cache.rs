@@ -11,21 +11,21 @@
 
 #![deny(unsafe_code)]
 
+use kernel::alloc::kvec::KVVec;
 use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-use super::pool::Pool;
-use crate::host::Host;
+use super::context::Pools;
+use super::Pool;
 use crate::kern::task::now_ns;
 use crate::kern::timer::{Fire, OneShot};
 use crate::kern::{cpu, fault};
 use crate::params;
 use crate::proto::budget::{Budget, Class};
 use crate::proto::sizing::{self, Machine};
-use crate::socket::Sock;
 use crate::stats::Counter;
 use crate::uapi::{zrs_ioc_cache, ZRS_ESCAPE_ALWAYS, ZRS_ESCAPE_NEVER};
 
@@ -57,6 +57,7 @@ pub(crate) struct Counts {
 /// A cache.
 #[pin_data]
 pub(crate) struct Cache {
+    ctx: Arc<Pools>,
     node: Option<i32>,
     /// What the devices together can send, in bytes a microsecond.
     rate: Atomic<u64>,
@@ -83,14 +84,13 @@ pub(crate) struct Cache {
 
 /// When its time has come, the cache's worker is to look.
 pub(crate) struct Alarm {
-    host: Arc<Host>,
     cache: Arc<Cache>,
 }
 
 impl Fire for Alarm {
     fn fire(&self, _: &OneShot<Self>) {
         // What is not taken, since it waits already, is not the last reference.
-        let _ = self.host.queue.enqueue(self.cache.clone());
+        let _ = self.cache.ctx.queue.enqueue(self.cache.clone());
     }
 }
 
@@ -100,14 +100,15 @@ impl_has_work! {
 
 impl Cache {
     /// The cache of `node`. Sleeps. ENOMEM.
-    pub(super) fn of(host: &Arc<Host>, node: Option<i32>) -> Result<Arc<Self>> {
-        let mut caches = host.caches.lock();
+    pub(crate) fn of(ctx: &Arc<Pools>, node: Option<i32>) -> Result<Arc<Self>> {
+        let mut caches = ctx.caches.lock();
         if let Some(cache) = caches.iter().find(|cache| cache.node == node) {
             return Ok(cache.clone());
         }
         let budget = Budget::new(0, params::SMALL_PERCENT.get());
         let cache = Arc::pin_init(
             try_pin_init!(Self {
+                ctx: ctx.clone(),
                 node,
                 rate: Atomic::new(0),
                 devices: Atomic::new(0),
@@ -125,7 +126,6 @@ impl Cache {
             GFP_KERNEL,
         )?;
         let alarm = OneShot::new(Alarm {
-            host: host.clone(),
             cache: cache.clone(),
         });
         let alarm = Arc::pin_init(alarm, GFP_KERNEL)?;
@@ -150,19 +150,19 @@ impl Cache {
     }
 
     /// A device that sends so many bytes a microsecond writes into it from now on.
-    pub(super) fn join(self: &Arc<Self>, rate: u32) {
+    pub(crate) fn join(self: &Arc<Self>, rate: u32) {
         self.rate.fetch_add(u64::from(rate), Full);
         self.devices.fetch_add(1, Full);
         self.resize();
     }
 
     /// The pool of such a device is ready. Sleeps. ENOMEM.
-    pub(super) fn add(&self, pool: &Arc<Pool>) -> Result {
+    pub(crate) fn add(&self, pool: &Arc<Pool>) -> Result {
         Ok(self.pools.lock().push(pool.clone(), GFP_KERNEL)?)
     }
 
     /// The device is gone, or got no pool. Sleeps.
-    pub(super) fn leave(self: &Arc<Self>, pool: Option<&Pool>, rate: u32) {
+    pub(crate) fn leave(self: &Arc<Self>, pool: Option<&Pool>, rate: u32) {
         if let Some(gone) = pool {
             self.pools.lock().retain(|p| !core::ptr::eq(&**p, gone));
         }
@@ -200,24 +200,24 @@ impl Cache {
     }
 
     /// The size of the pools together, in pages.
-    pub(super) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.budget.lock().total()
     }
 
     /// Of these, what blocks do not use.
-    pub(super) fn pages_for_windows(&self) -> usize {
+    pub(crate) fn pages_for_windows(&self) -> usize {
         let budget = self.budget.lock();
         budget.total().saturating_sub(budget.used(Class::Small))
     }
 
     /// Pages in use above the size.
-    pub(super) fn over(&self) -> usize {
+    pub(crate) fn over(&self) -> usize {
         self.budget.lock().over()
     }
 
     /// Takes a page for a block, also of the small class's share if windows have it: some are asked back
     /// then. False if there is none for it. Any context.
-    pub(super) fn take_block(self: &Arc<Self>) -> bool {
+    pub(crate) fn take_block(self: &Arc<Self>) -> bool {
         let (taken, over) = {
             let mut budget = self.budget.lock();
             let taken = budget.take(Class::Small, 1) || budget.claim(Class::Small, 1);
@@ -230,29 +230,29 @@ impl Cache {
     }
 
     /// A block is not one any more.
-    pub(super) fn give_block(&self) {
+    pub(crate) fn give_block(&self) {
         self.budget.lock().give(Class::Small, 1);
     }
 
     /// Pages for a window, fewer when there are few, and at least `least`; `None` if there are not as many.
-    pub(super) fn take_window(&self, least: usize, most: usize) -> Option<usize> {
+    pub(crate) fn take_window(&self, least: usize, most: usize) -> Option<usize> {
         let mut budget = self.budget.lock();
         let pages = budget.lease(least, most)?;
         budget.take(Class::Large, pages).then_some(pages)
     }
 
     /// How many pages a window would get now; `None` if none.
-    pub(super) fn pages_for_window(&self, least: usize, most: usize) -> Option<usize> {
+    pub(crate) fn pages_for_window(&self, least: usize, most: usize) -> Option<usize> {
         self.budget.lock().lease(least, most)
     }
 
     /// Takes the pages of a window back.
-    pub(super) fn give_window(&self, pages: usize) {
+    pub(crate) fn give_window(&self, pages: usize) {
         self.budget.lock().give(Class::Large, pages);
     }
 
     /// The largest window of a device with this rate, in bytes.
-    pub(super) fn window_bytes(rate: u32) -> usize {
+    pub(crate) fn window_bytes(rate: u32) -> usize {
         match params::WINDOW_KIB.get() {
             0 => sizing::window(Self::chunk(rate)) as usize,
             kib => (kib as usize) << 10,
@@ -260,12 +260,12 @@ impl Cache {
     }
 
     /// The largest chunk that is sent by a device with this rate, in bytes.
-    pub(super) fn chunk(rate: u32) -> u32 {
+    pub(crate) fn chunk(rate: u32) -> u32 {
         sizing::chunk(u64::from(rate), params::RESIDENCY_US.get())
     }
 
     /// Something has arrived; `first`: its extent had nothing. Any context.
-    pub(super) fn arrived(&self, len: usize, first: bool) {
+    pub(crate) fn arrived(&self, len: usize, first: bool) {
         self.unread.add(len as u64);
         let unread = self.unread.get();
         if unread > self.unread_high.load(Relaxed) {
@@ -278,12 +278,12 @@ impl Cache {
     }
 
     /// `len` bytes are not there any more. Any context.
-    pub(super) fn left(&self, len: usize) {
+    pub(crate) fn left(&self, len: usize) {
         self.unread.sub(len as u64);
     }
 
     /// Something stayed for `ns`. Any context.
-    pub(super) fn stayed(&self, ns: u64) {
+    pub(crate) fn stayed(&self, ns: u64) {
         if let Some(count) = self.counts.residency.get(sizing::residency_bucket(ns)) {
             count.add(1);
         }
@@ -302,18 +302,16 @@ impl Cache {
 
     /// Somebody found no room, or the parameters have changed: the worker is to look. Any context.
     pub(crate) fn press(self: &Arc<Self>) {
-        if let Some(host) = Host::get() {
-            let _ = host.queue.enqueue(self.clone());
-        }
+        let _ = self.ctx.queue.enqueue(self.clone());
     }
 
     /// Whether more than one device writes into it.
-    pub(super) fn has_others(&self) -> bool {
+    pub(crate) fn has_others(&self) -> bool {
         self.devices.load(Relaxed) > 1
     }
 
     /// The pools on it. Sleeps. ENOMEM.
-    pub(super) fn pools(&self) -> Result<KVec<Arc<Pool>>> {
+    pub(crate) fn pools(&self) -> Result<KVec<Arc<Pool>>> {
         let mut pools = KVec::new();
         for pool in self.pools.lock().iter() {
             pools.push(pool.clone(), GFP_KERNEL)?;
@@ -322,7 +320,7 @@ impl Cache {
     }
 
     /// Whether little is left for windows. Any context.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.budget.lock().crowded()
     }
 
@@ -372,7 +370,9 @@ impl Cache {
                 self.look_in(due - now);
                 break;
             }
-            if Sock::escape(user, now.saturating_sub(age).saturating_add(1)) {
+            let before = now.saturating_sub(age).saturating_add(1);
+            let lessee = self.ctx.lessee(user);
+            if lessee.is_some_and(|lessee| lessee.escape(before)) {
                 pause = STUCK_NS;
             } else {
                 extent.defer(page);
@@ -419,11 +419,35 @@ impl Cache {
     }
 }
 
+/// Bytes in main memory that came from a pool.
+pub(crate) struct Copied {
+    bytes: KVVec<u8>,
+    cache: Arc<Cache>,
+}
+
+impl Copied {
+    /// `bytes`, of a pool of `cache`.
+    pub(crate) fn new(bytes: KVVec<u8>, cache: Arc<Cache>) -> Self {
+        cache.escaped(bytes.len());
+        Self { bytes, cache }
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.cache.read_escaped(self.bytes.len());
+    }
+}
+
 impl WorkItem for Cache {
     type Pointer = Arc<Cache>;
 
     fn run(cache: Arc<Cache>) {
-        let Some(host) = Host::get() else { return };
         fault::asynchronous(|| {
             let Ok(pools) = cache.pools() else {
                 cache.look_in(STUCK_NS);
@@ -433,7 +457,7 @@ impl WorkItem for Cache {
             for pool in pools.iter() {
                 pool.look_after();
                 if cache.over() > 0 || cache.is_crowded() || pool.wants_room() {
-                    host.watch_waiters();
+                    cache.ctx.watch_waiters();
                 }
             }
             cache.move_old(&pools);

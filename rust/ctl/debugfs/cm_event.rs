@@ -17,30 +17,30 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::UserSliceReader;
 
-use crate::host::Host;
 use crate::ib::cm::inject::{Order, NOTHING};
+use crate::transport::context::Transport;
 use crate::transport::link::LinkState;
 
 /// The file; gone with the object.
 #[pin_data]
 pub(super) struct Knob {
     #[pin]
-    file: File<Arc<Host>>,
+    file: File<Arc<Transport>>,
 }
 
 impl Knob {
-    pub(super) fn new(dir: &Dir, host: Arc<Host>) -> impl PinInit<Self, Error> + '_ {
+    pub(super) fn new(dir: &Dir, transport: Arc<Transport>) -> impl PinInit<Self, Error> + '_ {
         try_pin_init!(Self {
-            file <- dir.read_write_callback_file(c"cm_event", host, &read, &write),
+            file <- dir.read_write_callback_file(c"cm_event", transport, &read, &write),
         })
     }
 }
 
-fn read(_host: &Arc<Host>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn read(_transport: &Arc<Transport>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "{}", Order::left())
 }
 
-fn write(host: &Arc<Host>, from: &mut UserSliceReader) -> Result {
+fn write(transport: &Arc<Transport>, from: &mut UserSliceReader) -> Result {
     let mut buf = [0; 64];
     let text = buf.get_mut(..from.len()).ok_or(EINVAL)?;
     from.read_slice(text)?;
@@ -59,7 +59,7 @@ fn write(host: &Arc<Host>, from: &mut UserSliceReader) -> Result {
     let status = parsed(words.next())?;
     if at == "now" {
         end(words)?;
-        return tell_now(host, accepting, event, status);
+        return tell_now(transport, accepting, event, status);
     }
     let times = parsed(words.next())?;
     end(words)?;
@@ -82,9 +82,9 @@ fn end(mut words: SplitAsciiWhitespace<'_>) -> Result {
     words.next().map_or(Ok(()), |_| Err(EINVAL))
 }
 
-fn tell_now(host: &Arc<Host>, accepting: bool, event: u32, status: i32) -> Result {
+fn tell_now(transport: &Arc<Transport>, accepting: bool, event: u32, status: i32) -> Result {
     let mut told = false;
-    for link in host.snapshot()? {
+    for link in transport.snapshot()? {
         if link.accepted == accepting && link.state() == LinkState::Up {
             link.tell(event, status);
             told = true;

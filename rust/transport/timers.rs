@@ -4,7 +4,7 @@
 //! the peer is to give back; of the end of a channel whose socket is closed; of what the peer is to acknowledge, with
 //! TCP_USER_TIMEOUT; and of what is held back. The channels that have one are in a list, so that the others cost nothing.
 //!
-//! Locks: `watched` (mutex), a leaf.
+//! Locks: `timers` (mutex), a leaf.
 
 #![deny(unsafe_code)]
 
@@ -14,7 +14,7 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::{Host, TIMERS};
+use super::context::{Transport, TIMERS};
 use crate::kern::fault;
 use crate::kern::task::now_ns;
 use crate::proto::ChanId;
@@ -47,7 +47,7 @@ impl TimerList {
     }
 }
 
-impl Host {
+impl Transport {
     /// The channel of a socket has a deadline from now on, or an earlier one. Sleeps.
     pub(crate) fn arm_timer(self: &Arc<Self>, sock: &Sock) {
         let (id, due) = {
@@ -56,25 +56,25 @@ impl Host {
             let before = core::mem::replace(&mut inner.watched, id);
             (id.filter(|_| before != id), inner.due())
         };
-        let mut watched = self.watched.lock();
+        let mut timers = self.timers.lock();
         if let Some(id) = id {
-            watched.add(id);
+            timers.add(id);
         }
-        self.look_at(&mut watched, due.unwrap_or(u64::MAX));
+        self.look_at(&mut timers, due.unwrap_or(u64::MAX));
     }
 
     /// Deadlines are looked at when the monotonic clock is at `due` nanoseconds, if not before, and soon in any case.
-    fn look_at(self: &Arc<Self>, watched: &mut TimerList, due: u64) {
+    fn look_at(self: &Arc<Self>, timers: &mut TimerList, due: u64) {
         let now = now_ns();
         let due = due.min(now.saturating_add(DEADLINES_NS));
-        if due >= watched.due {
+        if due >= timers.due {
             return;
         }
-        watched.due = due;
+        timers.due = due;
         let ms = (due.saturating_sub(now) / 1_000_000 + 1) as u32;
         let delay = msecs_to_jiffies(ms);
         self.queue
-            .enqueue_or_move::<Host, TIMERS>(self.clone(), delay);
+            .enqueue_or_move::<Transport, TIMERS>(self.clone(), delay);
     }
 
     /// Those who had no memory to be noted are looked for among all channels.
@@ -89,7 +89,7 @@ impl Host {
             };
             if let Some(id) = id {
                 // Once too often does no harm.
-                self.watched.lock().add(id);
+                self.timers.lock().add(id);
             }
             q = at + 1;
         }
@@ -99,10 +99,10 @@ impl Host {
         let now = now_ns();
         let mut next = u64::MAX;
         let (mut list, all) = {
-            let mut watched = self.watched.lock();
-            watched.due = u64::MAX;
-            let all = core::mem::take(&mut watched.all);
-            (core::mem::replace(&mut watched.list, KVVec::new()), all)
+            let mut timers = self.timers.lock();
+            timers.due = u64::MAX;
+            let all = core::mem::take(&mut timers.all);
+            (core::mem::replace(&mut timers.list, KVVec::new()), all)
         };
         list.retain(|id| {
             let sock = self.table.owner(*id);
@@ -114,21 +114,21 @@ impl Host {
             self.note_all();
         }
         // Others may have come meanwhile.
-        let mut watched = self.watched.lock();
-        core::mem::swap(&mut watched.list, &mut list);
+        let mut timers = self.timers.lock();
+        core::mem::swap(&mut timers.list, &mut list);
         for id in list {
-            watched.add(id);
+            timers.add(id);
         }
-        if !watched.list.is_empty() || watched.all {
-            self.look_at(&mut watched, next);
+        if !timers.list.is_empty() || timers.all {
+            self.look_at(&mut timers, next);
         }
     }
 }
 
-impl WorkItem<TIMERS> for Host {
-    type Pointer = Arc<Host>;
+impl WorkItem<TIMERS> for Transport {
+    type Pointer = Arc<Transport>;
 
-    fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.run_timers());
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.run_timers());
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The links of the host: groups of them, by peer; which one carries a new channel; which ones end because
+//! The links of the transport: groups of them, by peer; which one carries a new channel; which ones end because
 //! nobody needs them, and who looks whether the peers are still there.
 //!
 //! Locks: `links` (mutex), before a link's `tx`; `keepalive_at` (mutex), a leaf.
@@ -13,15 +13,15 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
-use super::{Host, IDLE_LINKS, KEEPALIVE};
+use super::context::{Transport, IDLE_LINKS, KEEPALIVE};
+use super::link::{Link, LinkState};
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task::now_ns;
 use crate::params;
+use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
-use crate::transport::link::{Link, LinkState};
-use crate::transport::pool::Pool;
 
 /// How long a link without channels lives on in a namespace without sockets.
 const IDLE_MS: u32 = 1000;
@@ -43,7 +43,7 @@ fn accepted_most() -> usize {
     params::LINKS_PER_PEER.get() as usize + 1
 }
 
-impl Host {
+impl Transport {
     /// The links as they are now. ENOMEM.
     pub(crate) fn snapshot(&self) -> Result<KVec<Arc<Link>>> {
         let mut out = KVec::new();
@@ -181,7 +181,7 @@ impl Host {
         let delay = msecs_to_jiffies(ms);
         let _ = self
             .queue
-            .enqueue_delayed::<Arc<Host>, IDLE_LINKS>(self.clone(), delay);
+            .enqueue_delayed::<Arc<Transport>, IDLE_LINKS>(self.clone(), delay);
     }
 
     /// Ends the links of namespaces without sockets, so that a namespace (which a link pins) can
@@ -233,7 +233,7 @@ impl Host {
             let delay = msecs_to_jiffies(params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS));
             let _ = self
                 .queue
-                .enqueue_delayed::<Arc<Host>, IDLE_LINKS>(self.clone(), delay);
+                .enqueue_delayed::<Arc<Transport>, IDLE_LINKS>(self.clone(), delay);
         }
     }
 
@@ -276,7 +276,7 @@ impl Host {
         let ms = due.saturating_sub(now_ns()) / 1_000_000 + 1;
         let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
         self.queue
-            .enqueue_or_move::<Host, KEEPALIVE>(self.clone(), delay);
+            .enqueue_or_move::<Transport, KEEPALIVE>(self.clone(), delay);
     }
 
     /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
@@ -298,18 +298,18 @@ impl Host {
     }
 }
 
-impl WorkItem<IDLE_LINKS> for Host {
-    type Pointer = Arc<Host>;
+impl WorkItem<IDLE_LINKS> for Transport {
+    type Pointer = Arc<Transport>;
 
-    fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.end_idle());
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.end_idle());
     }
 }
 
-impl WorkItem<KEEPALIVE> for Host {
-    type Pointer = Arc<Host>;
+impl WorkItem<KEEPALIVE> for Transport {
+    type Pointer = Arc<Transport>;
 
-    fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.check_links());
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.check_links());
     }
 }

@@ -3,7 +3,7 @@
 //! Pages that were lent to programs: nothing tells when one is back, so somebody has to look. Likewise when
 //! a program holds much in its ring, and does not tell when it has given it back.
 //!
-//! Locks: `mapped_socks` (mutex), behind a link's `drain`; nothing is taken under it.
+//! Locks: `mapped` (mutex), behind a link's `drain`; nothing is taken under it.
 
 #![deny(unsafe_code)]
 
@@ -11,27 +11,25 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
-use kernel::workqueue::WorkItem;
 
-use super::{Host, MAPPED};
-use crate::kern::fault;
-use crate::socket::Sock;
+use super::context::{Pools, RECLAIM};
+use super::lessee::{same, Lessee};
 
 /// How soon pages that were lent are looked for, in milliseconds: nothing tells when they are back.
-pub(super) const RECLAIM_MS: u32 = 4;
+pub(crate) const RECLAIM_MS: u32 = 4;
 
 /// How often they are looked for when none has come back for long.
 const RECLAIM_MS_MAX: u32 = 256;
 
-impl Host {
-    /// The socket is about to lend pages to its program, or its ring is crowded. ENOMEM.
-    pub(crate) fn track_mapped(self: &Arc<Self>, sock: &Arc<Sock>) -> Result {
-        self.mapped_socks.lock().push(sock.clone(), GFP_KERNEL)?;
+impl Pools {
+    /// `user` is about to map pages to its program, or its ring is crowded. ENOMEM.
+    pub(crate) fn track_mapped(self: &Arc<Self>, user: Arc<dyn Lessee>) -> Result {
+        self.mapped.lock().push(user, GFP_KERNEL)?;
         // Sooner, if the others have not been looked at for long; never later.
         if self.reclaim_ms.xchg(RECLAIM_MS, Full) > RECLAIM_MS {
             let delay = msecs_to_jiffies(RECLAIM_MS);
             self.queue
-                .enqueue_or_move::<Host, MAPPED>(self.clone(), delay);
+                .enqueue_or_move::<Self, RECLAIM>(self.clone(), delay);
         } else {
             self.schedule_reclaim();
         }
@@ -43,33 +41,33 @@ impl Host {
         let delay = msecs_to_jiffies(self.reclaim_ms.load(Relaxed));
         let _ = self
             .queue
-            .enqueue_delayed::<Arc<Host>, MAPPED>(self.clone(), delay);
+            .enqueue_delayed::<Arc<Self>, RECLAIM>(self.clone(), delay);
     }
 
     /// The socket lends no more.
-    pub(crate) fn untrack_mapped(&self, sock: &Arc<Sock>) {
+    pub(crate) fn untrack_mapped(&self, user: &Arc<dyn Lessee>) {
         let gone = {
-            let mut mapped_socks = self.mapped_socks.lock();
-            let at = mapped_socks.iter().position(|s| Arc::ptr_eq(s, sock));
-            at.and_then(|i| mapped_socks.remove(i).ok())
+            let mut mapped = self.mapped.lock();
+            let at = mapped.iter().position(|other| same(other, user));
+            at.and_then(|i| mapped.remove(i).ok())
         };
         drop(gone);
     }
 
     /// Takes what has come back of what was lent; looks less often while nothing does. Sleeps.
-    fn reclaim_mapped(self: &Arc<Self>) {
+    pub(crate) fn reclaim_mapped(self: &Arc<Self>) {
         let (mut again, mut any, mut n) = (false, false, 0);
         loop {
-            let Some(sock) = self.mapped_socks.lock().get(n).cloned() else {
+            let Some(user) = self.mapped.lock().get(n).cloned() else {
                 break;
             };
-            let (came, more) = sock.reclaim_mapped();
+            let (came, more) = user.clone().reclaim_mapped();
             any |= came;
             if more {
                 again = true;
                 n += 1;
             } else {
-                self.untrack_mapped(&sock);
+                self.untrack_mapped(&user);
             }
         }
         for dev in self.devices.lock().iter() {
@@ -88,13 +86,5 @@ impl Host {
         if again {
             self.schedule_reclaim();
         }
-    }
-}
-
-impl WorkItem<MAPPED> for Host {
-    type Pointer = Arc<Host>;
-
-    fn run(host: Arc<Host>) {
-        fault::asynchronous(|| host.reclaim_mapped());
     }
 }
