@@ -41,7 +41,7 @@ pub mod user_timeout;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32
-/// reuses). `q` 0 means none.
+/// reuses). `index` 0 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChanId {
     /// Host-wide channel number Q (row L2).
