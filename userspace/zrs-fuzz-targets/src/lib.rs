@@ -10,11 +10,13 @@
 mod channel;
 mod channel_model;
 mod link_table;
+mod mem_wire;
 mod ring;
 mod wire;
 
 pub use channel::channel;
 pub use link_table::link_table;
+pub use mem_wire::mem_wire;
 pub use ring::ring;
 pub use wire::wire;
 
@@ -22,11 +24,12 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// The targets and their names.
-pub const TARGETS: [(&str, Target); 4] = [
+pub const TARGETS: [(&str, Target); 5] = [
     ("wire", wire),
     ("channel", channel),
     ("link_table", link_table),
     ("ring", ring),
+    ("mem_wire", mem_wire),
 ];
 
 /// Takes numbers from an input, from its beginning on; zeros when it is used up.

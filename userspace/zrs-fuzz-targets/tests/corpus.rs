@@ -99,3 +99,9 @@ fn link_table() {
 fn ring() {
     target("ring");
 }
+
+// rows: M1 M4 B11
+#[test]
+fn mem_wire() {
+    target("mem_wire");
+}

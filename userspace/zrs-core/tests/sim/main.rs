@@ -34,6 +34,12 @@ mod world;
 use seeds::Plan;
 use world::World;
 
+/// The test that replays a seed.
+pub const TEST: &str = "two_hosts";
+
+/// What it takes of SIM_SECONDS.
+pub const TIME_PERCENT: u64 = 100;
+
 // rows: Z3 Z5 Z6 E4 L2 C1 C3 C4 C5 C6 B3 B4 B9 B11
 #[test]
 fn two_hosts() {

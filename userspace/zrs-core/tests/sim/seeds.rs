@@ -2,6 +2,7 @@
 
 //! Which seeds are run, on all processors. A seed's run depends on nothing but the seed.
 
+use std::io::Write;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -13,6 +14,9 @@ use crate::world::World;
 
 /// Seeds of a run that is not told otherwise; as many show every case that there is.
 pub const ENOUGH: u64 = 1500;
+
+/// The simulation's name.
+const NAME: &str = env!("CARGO_CRATE_NAME");
 
 /// What is to be run.
 pub struct Plan {
@@ -52,7 +56,9 @@ impl Plan {
         Self {
             base: number("SIM_BASE").unwrap_or(0),
             count: number("SEEDS").unwrap_or(most),
-            time: seconds.map_or(forever, Duration::from_secs),
+            time: seconds.map_or(forever, |s| {
+                Duration::from_secs(s * crate::TIME_PERCENT / 100)
+            }),
             trace: false,
         }
     }
@@ -95,25 +101,33 @@ pub fn run(plan: &Plan) -> (u64, Stats) {
     });
     let (count, stats) = sum.into_inner().unwrap();
     if let Some(seed) = failed.into_inner().unwrap() {
-        eprintln!("sim: seed {seed} failed; to replay it:");
+        eprintln!("{NAME}: seed {seed} failed; to replay it:");
         eprintln!("    tests/vm/in-root -C /zrs/userspace env SEED={seed} TRACE=1 \\");
-        eprintln!("        cargo test --release --locked -p zrs-core --test sim two_hosts");
+        eprintln!(
+            "        cargo test --release --locked -p zrs-core --test {NAME} {}",
+            crate::TEST
+        );
         panic!("seed {seed} failed");
     }
     let seconds = begin.elapsed().as_secs_f64();
     report(&format!(
-        "sim: {count} seeds from {}: {seconds:.1} s, {:.0} seeds/s\n{stats}\n",
+        "{NAME}: {count} seeds from {}: {seconds:.1} s, {:.0} seeds/s\n{stats}\n",
         plan.base,
         count as f64 / seconds
     ));
     (count, stats)
 }
 
-/// Prints, and writes into the file SIM_REPORT if that is set: what a test prints is not seen when
+/// Prints, and appends to the file SIM_REPORT if that is set: what a test prints is not seen when
 /// it passes.
 fn report(text: &str) {
     print!("{text}");
     if let Some(path) = std::env::var_os("SIM_REPORT").filter(|p| !p.is_empty()) {
-        std::fs::write(path, text).unwrap_or_else(|e| panic!("SIM_REPORT: {e}"));
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path);
+        let written = file.and_then(|mut f| f.write_all(text.as_bytes()));
+        written.unwrap_or_else(|e| panic!("SIM_REPORT: {e}"));
     }
 }

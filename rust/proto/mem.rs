@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory nodes: RAM that a host serves to other hosts, and third-party copies between such hosts.
+//!
+//! `Documentation/memory-nodes.rst` describes the protocol, the states and the promise that they keep. Three roles meet
+//! here, and one host may have all of them:
+//!
+//! - the *node* serves memory: [`arena`], [`keys`] and [`node`] hold the regions, [`server`] the asks of a peer, [`grants`] the
+//!   remote keys that a peer has been given;
+//! - the *requester* uses memory: [`asks`] are its open requests on a link, [`grant_cache`] the remote keys that it was given,
+//!   [`queue`] the operations of a program, [`directory`] where nodes are;
+//! - the *source* of a copy is a node that writes into another one: [`copy`] and [`sched`].
+//!
+//! [`wire`] and [`payload`] are what they send. The storage of every table is passed in, so nothing here allocates.
+
+pub mod arena;
+pub mod asks;
+pub mod copy;
+pub mod directory;
+pub mod grant_cache;
+pub mod grants;
+pub mod id;
+pub mod keys;
+pub mod node;
+pub mod payload;
+pub mod queue;
+pub mod rights;
+pub mod sched;
+pub mod server;
+pub mod slab;
+pub mod status;
+pub mod wire;

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The grants of a node to one peer: remote keys that the peer's device may use, until the node has them back.
+//!
+//! ```text
+//! Registering ─registered─► Open ─revoke─► Revoking ─Revoked, CLOSE, or the link's end─► Deregistering ─► gone
+//!      └──────revoke, or registration fails──────────────────────────────────────────────────┘
+//! ```
+//!
+//! A grant holds its region from its beginning until its remote keys are invalid. A peer that does not answer a Revoke in
+//! time loses its memory link; its queue pair is destroyed before any remote key is invalidated.
+
+use core::ops::DerefMut;
+
+use super::super::Violation;
+use super::node::Hold;
+use super::rights::Range;
+use super::slab::{Slab, Slot};
+use super::status::Status;
+
+/// Most grants of a link.
+pub const GRANTS_MAX: usize = 1024;
+
+/// Milliseconds that a peer has to answer a Revoke.
+pub const REVOKE_MS: u64 = 2000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Registering { unwanted: bool },
+    Open,
+    Revoking { since_ms: u64 },
+    Deregistering,
+}
+
+/// A grant.
+pub struct Grant {
+    number: u32,
+    state: State,
+    hold: Hold,
+    /// The bytes that the remote keys reach, as addresses of the region's owner.
+    reach: Range,
+    /// Where the answer to OPEN goes.
+    ask: u32,
+}
+
+/// What follows from the end of a registration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registered {
+    /// Answer the ask at that place: the grant is open.
+    Answer(u32),
+    /// The grant was revoked meanwhile. Answer the ask at that place with `Stale`, and deregister.
+    Stale(u32),
+}
+
+/// The grants of a link.
+pub struct Grants<S> {
+    slab: Slab<S>,
+    seq: u32,
+}
+
+const SLOT_BITS: u32 = 10;
+const _: () = assert!(GRANTS_MAX == 1 << SLOT_BITS);
+
+impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
+    /// None; `slots` are at most [`GRANTS_MAX`].
+    pub fn new(slots: S) -> Self {
+        Self {
+            slab: Slab::new(slots),
+            seq: 0,
+        }
+    }
+
+    /// Grants that are not gone.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Begins a grant for the ask at place `ask`: the caller registers memory for `reach`. Gives the hold back if there is
+    /// no room.
+    pub fn begin(&mut self, hold: Hold, reach: Range, ask: u32) -> Result<u32, (Hold, Status)> {
+        if self.slab.is_full() || self.slab.len() >= GRANTS_MAX {
+            return Err((hold, Status::NoSpace));
+        }
+        self.seq = self.seq.wrapping_add(1) & (u32::MAX >> SLOT_BITS);
+        self.seq = self.seq.max(1);
+        let grant = Grant {
+            number: self.seq << SLOT_BITS,
+            state: State::Registering { unwanted: false },
+            hold,
+            reach,
+            ask,
+        };
+        let number = grant.number;
+        let Some(at) = self.slab.insert(grant) else {
+            // There was room.
+            return Ok(0);
+        };
+        let number = number | at;
+        if let Some(grant) = self.slab.get_mut(at) {
+            grant.number = number;
+        }
+        Ok(number)
+    }
+
+    fn at(number: u32) -> u32 {
+        number & (GRANTS_MAX as u32).wrapping_sub(1)
+    }
+
+    fn get(&self, number: u32) -> Option<&Grant> {
+        self.slab
+            .get(Self::at(number))
+            .filter(|g| g.number == number)
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Grant> {
+        self.slab
+            .get_mut(Self::at(number))
+            .filter(|g| g.number == number)
+    }
+
+    /// The memory is registered. `None`: there is no such grant, or it was registered before.
+    pub fn registered(&mut self, number: u32) -> Option<Registered> {
+        let grant = self.get_mut(number)?;
+        match grant.state {
+            State::Registering { unwanted: false } => {
+                grant.state = State::Open;
+                Some(Registered::Answer(grant.ask))
+            }
+            State::Registering { unwanted: true } => {
+                grant.state = State::Deregistering;
+                Some(Registered::Stale(grant.ask))
+            }
+            _ => None,
+        }
+    }
+
+    /// The memory could not be registered, or is deregistered: the grant is gone. Ends with its hold.
+    pub fn gone(&mut self, number: u32) -> Option<Hold> {
+        let grant = self.get(number)?;
+        let over = matches!(
+            grant.state,
+            State::Registering { .. } | State::Deregistering
+        );
+        if !over {
+            return None;
+        }
+        self.slab.remove(Self::at(number)).map(|g| g.hold)
+    }
+
+    /// Revokes one of the open grants for which `must_stop` is true: the caller sends a Revoke for it. Marks those that are
+    /// being registered.
+    pub fn revoke_one(&mut self, now_ms: u64, must_stop: impl Fn(&Hold) -> bool) -> Option<u32> {
+        for (_, grant) in self.slab.iter_mut() {
+            match grant.state {
+                State::Registering { unwanted: false } if must_stop(&grant.hold) => {
+                    grant.state = State::Registering { unwanted: true };
+                }
+                State::Open if must_stop(&grant.hold) => {
+                    grant.state = State::Revoking { since_ms: now_ms };
+                    return Some(grant.number);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Revoked has arrived: the caller deregisters the grant's memory. It is a violation unless a Revoke was sent.
+    pub fn revoked(&mut self, number: u32) -> Result<(), Violation> {
+        let grant = self.get_mut(number).ok_or(Violation::State)?;
+        if !matches!(grant.state, State::Revoking { .. }) {
+            return Err(Violation::State);
+        }
+        grant.state = State::Deregistering;
+        Ok(())
+    }
+
+    /// CLOSE has arrived: the caller deregisters the grant's memory. A Revoke may have crossed it. It is a violation for a
+    /// grant that the peer does not have.
+    pub fn closed(&mut self, number: u32) -> Result<(), Violation> {
+        let grant = self.get_mut(number).ok_or(Violation::State)?;
+        if !matches!(grant.state, State::Open | State::Revoking { .. }) {
+            return Err(Violation::State);
+        }
+        grant.state = State::Deregistering;
+        Ok(())
+    }
+
+    /// The grant may be written to, and `bytes` at `addr` are in its reach: so what the peer says it has written may have
+    /// landed, and the region still takes it.
+    ///
+    /// Errors: `Stale` if it is being revoked or unknown; `Denied` if it does not let write; `Range`.
+    pub fn check_written(&self, number: u32, addr: u64, bytes: u64) -> Result<&Hold, Status> {
+        let grant = self.get(number).ok_or(Status::Stale)?;
+        if grant.state != State::Open {
+            return Err(Status::Stale);
+        }
+        if !grant.hold.writes() {
+            return Err(Status::Denied);
+        }
+        let written = Range {
+            off: addr,
+            len: bytes,
+        };
+        if !grant.reach.contains(written) {
+            return Err(Status::Range);
+        }
+        Ok(&grant.hold)
+    }
+
+    /// When the peer is late with a Revoked: then its link must be taken down.
+    pub fn overdue_ms(&self, patience_ms: u64) -> Option<u64> {
+        let since = self.slab.iter().filter_map(|(_, g)| match g.state {
+            State::Revoking { since_ms } => Some(since_ms.saturating_add(patience_ms)),
+            _ => None,
+        });
+        since.min()
+    }
+
+    /// The link's queue pair is destroyed, so nothing of the peer can land any more: takes one of the grants whose memory
+    /// the caller deregisters now, and then calls [`Self::gone`]. Those that are being registered stay until that is over.
+    pub fn link_down_one(&mut self) -> Option<u32> {
+        for (_, grant) in self.slab.iter_mut() {
+            match grant.state {
+                State::Registering { .. } => grant.state = State::Registering { unwanted: true },
+                State::Open | State::Revoking { .. } => {
+                    grant.state = State::Deregistering;
+                    return Some(grant.number);
+                }
+                State::Deregistering => {}
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The copies of a source with a network that is played here: what is posted completes in order, in its own time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use zrs_core::mem::copy::{Action, Copies, CopyRequest, Job, Limits, Target, TargetLoad};
+use zrs_core::mem::id::Key;
+use zrs_core::mem::rights::{Range, Rights};
+use zrs_core::mem::sched::{Flow, QUANTUM};
+use zrs_core::mem::slab::Slot;
+use zrs_core::mem::status::Status;
+
+use crate::common::{cases, Rng};
+use crate::setup::{node, request, slots, whole, Sizes, TestNode};
+
+type TestCopies = Copies<Vec<Slot<Job>>, Vec<TargetLoad>, Vec<Flow>>;
+
+fn copies(limits: Limits, jobs: usize) -> TestCopies {
+    Copies::new(
+        limits,
+        slots(jobs),
+        vec![TargetLoad::default(); 3],
+        vec![Flow::default(); 4],
+    )
+}
+
+const LIMITS: Limits = Limits {
+    chunk: 8,
+    part: 20,
+    jobs_per_target: 2,
+    in_flight_max: 24,
+};
+
+fn ask(
+    n: &mut TestNode,
+    key: Key,
+    len: u64,
+    requester: u32,
+    token: u64,
+    to: Option<u32>,
+) -> CopyRequest {
+    let range = Range { off: 0, len };
+    let mut hold = |rights| n.begin(key, rights, whole(1), 0).unwrap();
+    CopyRequest {
+        requester,
+        token,
+        source: hold(Rights::READ),
+        range,
+        target: to.map_or_else(|| Target::Local(hold(Rights::WRITE)), Target::Peer),
+    }
+}
+
+enum Item {
+    Write(u32, u64),
+    Mark(u32),
+}
+
+/// What an onlooker knows of a copy.
+#[derive(Default)]
+struct Seen {
+    len: u64,
+    landed: u64,
+    in_flight: u64,
+    marks: u32,
+    stopped: bool,
+}
+
+// rows: M2 M4 M5
+#[test]
+fn a_copy_is_finished_when_nothing_of_it_can_land() {
+    let mut partial = 0;
+    for seed in 0..u64::from(cases(2000)) {
+        let mut rng = Rng::new(seed);
+        let mut n = node(&Sizes::default());
+        let key = n.alloc(&request(100, 1)).unwrap();
+        let mut c = copies(LIMITS, 6);
+        let mut links: Vec<VecDeque<Item>> = (0..3).map(|_| VecDeque::new()).collect();
+        let (mut opening, mut seen) = (Vec::new(), BTreeMap::<u32, Seen>::new());
+        let (mut asked, mut finished) = (0, 0);
+        for step in 0..400_u64 {
+            let quiet = step > 300;
+            match rng.below(9) {
+                0 | 1 if !quiet => {
+                    let to = rng.pick(&[None, Some(0), Some(1), Some(2)]);
+                    let req = ask(&mut n, key, rng.below(100), rng.below(4) as u32, step, to);
+                    let (len, requester) = (req.range.len, req.requester);
+                    match c.add(req) {
+                        Ok(job) => {
+                            asked += 1;
+                            assert_eq!(c.find(requester, step), Some(job));
+                            let new = Seen {
+                                len,
+                                ..Seen::default()
+                            };
+                            assert!(seen.insert(job, new).is_none());
+                        }
+                        Err(back) => {
+                            assert_eq!(c.len(), 6);
+                            n.end(back.source);
+                            if let Target::Local(hold) = back.target {
+                                n.end(hold);
+                            }
+                        }
+                    }
+                }
+                2 if !quiet => {
+                    if let Some((job, s)) = seen.iter_mut().nth(rng.below(4) as usize) {
+                        s.stopped = true;
+                        c.cancel(*job, Status::Canceled);
+                    }
+                }
+                3 if rng.chance(10) && !quiet => {
+                    let link = rng.below(3) as usize;
+                    for item in links[link].drain(..) {
+                        let (Item::Write(job, _) | Item::Mark(job)) = item;
+                        let s = seen.get_mut(&job).unwrap();
+                        (s.in_flight, s.marks, s.stopped) = (0, 0, true);
+                    }
+                    opening.retain(|(_, to)| *to != link);
+                    c.target_lost(link as u32);
+                }
+                4 if !opening.is_empty() => {
+                    let (job, _) = opening.swap_remove(rng.below(opening.len() as u64) as usize);
+                    let refused = rng.chance(20);
+                    c.opened(job, if refused { Err(Status::Denied) } else { Ok(()) });
+                }
+                _ => {
+                    let link = rng.below(3) as usize;
+                    match links[link].pop_front() {
+                        Some(Item::Write(job, len)) => {
+                            let s = seen.get_mut(&job).unwrap();
+                            s.in_flight -= len;
+                            s.landed += len;
+                            c.completed(job, len);
+                        }
+                        Some(Item::Mark(job)) => {
+                            seen.get_mut(&job).unwrap().marks -= 1;
+                            let fails = rng.chance(10);
+                            c.answered(job, if fails { Status::Stale } else { Status::Ok });
+                        }
+                        None => {}
+                    }
+                }
+            }
+            while let Some(action) = c.next_action() {
+                match action {
+                    Action::Open { job } => {
+                        let Some(Target::Peer(to)) = c.get(job).map(|r| &r.target) else {
+                            panic!("local copies need no grant");
+                        };
+                        opening.push((job, *to as usize));
+                    }
+                    Action::Write { job, off, len } => {
+                        let Some(&Target::Peer(to)) = c.get(job).map(|r| &r.target) else {
+                            panic!("not local");
+                        };
+                        let s = seen.get_mut(&job).unwrap();
+                        assert!(!s.stopped, "seed {seed}: a chunk after the cancel");
+                        assert!(off == s.landed + s.in_flight && off + len <= s.len && len <= 8);
+                        s.in_flight += len;
+                        links[to as usize].push_back(Item::Write(job, len));
+                        let under = links[to as usize].iter().map(|i| match i {
+                            Item::Write(_, len) => *len,
+                            Item::Mark(_) => 0,
+                        });
+                        assert!(under.sum::<u64>() <= 24, "seed {seed}: too much in flight");
+                    }
+                    Action::Mark { job, off, len } => {
+                        let s = seen.get_mut(&job).unwrap();
+                        s.marks += 1;
+                        assert!(s.marks == 1 && len <= 20 && off + len == s.landed + s.in_flight);
+                        let Some(&Target::Peer(to)) = c.get(job).map(|r| &r.target) else {
+                            panic!("not local");
+                        };
+                        links[to as usize].push_back(Item::Mark(job));
+                    }
+                    Action::CopyLocal { job, off, len } => {
+                        let s = seen.get_mut(&job).unwrap();
+                        assert_eq!(off, s.landed);
+                        s.landed += len;
+                        c.completed(job, len);
+                    }
+                    Action::Finish {
+                        job,
+                        req,
+                        status,
+                        done,
+                    } => {
+                        let s = seen.remove(&job).unwrap();
+                        assert_eq!(
+                            (s.in_flight, s.marks),
+                            (0, 0),
+                            "seed {seed}: something may land"
+                        );
+                        assert!(done <= s.landed, "seed {seed}: done is a lower bound");
+                        assert!(status != Status::Ok || (done == s.len && s.landed == s.len));
+                        partial += u32::from(done > 0 && done < s.len);
+                        finished += 1;
+                        n.end(req.source);
+                        if let Target::Local(hold) = req.target {
+                            n.end(hold);
+                        }
+                    }
+                }
+            }
+            // What is under way for each target is limited.
+            for link in 0..3 {
+                let busy = opening.iter().filter(|o| o.1 == link).count();
+                assert!(busy <= 2, "seed {seed}");
+            }
+            if quiet {
+                opening.drain(..).for_each(|(job, _)| c.opened(job, Ok(())));
+            }
+        }
+        for _ in 0..2000 {
+            for link in &mut links {
+                match link.pop_front() {
+                    Some(Item::Write(job, len)) => c.completed(job, len),
+                    Some(Item::Mark(job)) => c.answered(job, Status::Ok),
+                    None => {}
+                }
+            }
+            match c.next_action() {
+                Some(Action::Open { job }) => c.opened(job, Ok(())),
+                Some(Action::CopyLocal { job, len, .. }) => c.completed(job, len),
+                Some(Action::Write { job, len, .. }) => {
+                    let Some(&Target::Peer(to)) = c.get(job).map(|r| &r.target) else {
+                        panic!("not local");
+                    };
+                    links[to as usize].push_back(Item::Write(job, len));
+                }
+                Some(Action::Mark { job, .. }) => {
+                    let Some(&Target::Peer(to)) = c.get(job).map(|r| &r.target) else {
+                        panic!("not local");
+                    };
+                    links[to as usize].push_back(Item::Mark(job));
+                }
+                Some(Action::Finish { req, .. }) => {
+                    finished += 1;
+                    n.end(req.source);
+                    if let Target::Local(hold) = req.target {
+                        n.end(hold);
+                    }
+                }
+                None => {}
+            }
+        }
+        assert_eq!(
+            (c.len(), finished),
+            (0, asked),
+            "seed {seed}: each finishes once"
+        );
+        assert_eq!(n.info(key, 0).unwrap().holds, 0);
+    }
+    assert!(partial > 50 || cfg!(miri));
+}
+
+/// Bytes of each requester's copies in the first `total` bytes that are posted.
+fn shares(jobs: &[(u32, u32)], total: u64) -> [u64; 4] {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(100, 1)).unwrap();
+    let big = Limits {
+        chunk: 256 << 10,
+        part: 16 << 20,
+        jobs_per_target: u32::MAX,
+        in_flight_max: u64::MAX,
+    };
+    let mut c = copies(big, 64);
+    for (requester, count) in jobs {
+        for token in 0..u64::from(*count) {
+            c.add(ask(&mut n, key, 1 << 30, *requester, token, Some(0)))
+                .unwrap();
+        }
+    }
+    let mut sent = [0; 4];
+    while sent.iter().sum::<u64>() < total {
+        match c.next_action().unwrap() {
+            Action::Open { job } => c.opened(job, Ok(())),
+            Action::Write { job, len, .. } => {
+                sent[c.get(job).unwrap().requester as usize] += len;
+                c.completed(job, len);
+            }
+            Action::Mark { job, .. } => c.answered(job, Status::Ok),
+            other => panic!("{other:?}"),
+        }
+    }
+    sent
+}
+
+// rows: M4
+#[test]
+fn hosts_share_by_bytes_not_by_copies() {
+    let sent = shares(&[(0, 50), (1, 1), (3, 5)], 300 << 20);
+    for who in [0, 1, 3] {
+        let off = sent[who].abs_diff(100 << 20);
+        assert!(off <= 2 * u64::from(QUANTUM), "{sent:?}");
+    }
+    assert_eq!(sent[2], 0);
+    assert_eq!(
+        shares(&[(2, 1)], 100 << 20)[2],
+        100 << 20,
+        "alone it has all"
+    );
+}
+
+// rows: M4 M5
+#[test]
+fn a_requester_that_is_gone_and_a_region_that_closes() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(100, 1)).unwrap();
+    let other = n.alloc(&request(100, 2)).unwrap();
+    let mut c = copies(LIMITS, 6);
+    let gone = c.add(ask(&mut n, key, 50, 1, 7, Some(0))).unwrap();
+    c.add(ask(&mut n, other, 50, 2, 7, Some(1))).unwrap();
+    c.requester_lost(1);
+    let first = c.next_action();
+    assert!(
+        matches!(first, Some(Action::Finish { job, status: Status::Canceled, done: 0, .. }) if job == gone),
+        "{first:?}"
+    );
+    n.free(other, 1, 0).unwrap();
+    c.cancel_if(Status::Stale, |h| n.must_stop(h, 0));
+    assert!(matches!(
+        c.next_action(),
+        Some(Action::Finish {
+            status: Status::Stale,
+            ..
+        })
+    ));
+    assert!(c.is_empty() && c.next_action().is_none());
+}
+
+// rows: M2
+#[test]
+fn a_chunk_that_could_not_be_posted() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(100, 1)).unwrap();
+    let mut c = copies(LIMITS, 6);
+    let job = c.add(ask(&mut n, key, 50, 1, 7, Some(0))).unwrap();
+    assert!(matches!(c.next_action(), Some(Action::Open { .. })));
+    c.opened(job, Ok(()));
+    assert!(matches!(
+        c.next_action(),
+        Some(Action::Write { off: 0, len: 8, .. })
+    ));
+    assert!(matches!(
+        c.next_action(),
+        Some(Action::Write { off: 8, len: 8, .. })
+    ));
+    c.not_posted(job, 8, Status::Stale);
+    assert!(matches!(
+        c.next_action(),
+        Some(Action::Mark { off: 0, len: 8, .. })
+    ));
+    c.answered(job, Status::Ok);
+    assert!(c.next_action().is_none(), "the chunk has not completed");
+    c.completed(job, 8);
+    assert!(matches!(
+        c.next_action(),
+        Some(Action::Finish {
+            status: Status::Stale,
+            done: 8,
+            ..
+        })
+    ));
+}

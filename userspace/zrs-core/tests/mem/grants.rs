@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Both ends of grants, joined by two queues: remote keys are used only between OPEN's answer and what the node has been
+//! told is the end.
+
+use std::collections::VecDeque;
+
+use zrs_core::mem::grant_cache::{Found, GrantCache, Leave, Lent};
+use zrs_core::mem::grants::{Grant, Grants, Registered};
+use zrs_core::mem::id::{Key, NodeId};
+use zrs_core::mem::node::Hold;
+use zrs_core::mem::rights::Rights;
+use zrs_core::mem::slab::Slot;
+use zrs_core::mem::status::Status;
+use zrs_core::Violation;
+
+use crate::common::Rng;
+use crate::setup::{node, request, scope, slots, whole, Sizes, TestNode};
+
+type NodeGrants = Grants<Vec<Slot<Grant>>>;
+type Cache = GrantCache<Vec<Slot<Lent>>>;
+
+const NODE: NodeId = NodeId { domain: 1, node: 2 };
+
+fn hold(n: &mut TestNode, key: Key, rights: Rights) -> Hold {
+    n.begin_grant(key, rights, 0).unwrap().0
+}
+
+// rows: M3 M4
+#[test]
+fn what_a_written_must_be() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(1000, 1)).unwrap();
+    let mut g: NodeGrants = Grants::new(slots(4));
+    let reach = zrs_core::mem::rights::Range { off: 100, len: 50 };
+    let number = g.begin(hold(&mut n, key, Rights::WRITE), reach, 3).unwrap();
+    let check = |g: &NodeGrants, addr, len| g.check_written(number, addr, len).map(|_| ());
+    assert_eq!(check(&g, 100, 50), Err(Status::Stale), "not registered");
+    assert_eq!(
+        g.closed(number),
+        Err(Violation::State),
+        "not known to the peer"
+    );
+    assert_eq!(g.registered(number), Some(Registered::Answer(3)));
+    assert_eq!(g.registered(number), None);
+    assert_eq!(check(&g, 100, 50), Ok(()));
+    for (addr, len) in [(99, 2), (149, 2), (u64::MAX, 2)] {
+        assert_eq!(check(&g, addr, len), Err(Status::Range));
+    }
+    assert_eq!(
+        g.check_written(number + 1, 100, 1).err(),
+        Some(Status::Stale)
+    );
+    assert_eq!(g.revoked(number), Err(Violation::State), "not asked for");
+    assert_eq!(g.revoke_one(7, |_| false), None);
+    assert_eq!(g.revoke_one(7, |_| true), Some(number));
+    assert_eq!(g.revoke_one(8, |_| true), None, "once");
+    assert_eq!(check(&g, 100, 50), Err(Status::Stale));
+    assert_eq!(g.overdue_ms(2000), Some(2007));
+    assert!(g.gone(number).is_none(), "the peer may still write");
+    assert_eq!(g.revoked(number), Ok(()));
+    assert_eq!(
+        (g.revoked(number), g.overdue_ms(2000)),
+        (Err(Violation::State), None)
+    );
+    n.end(g.gone(number).unwrap());
+    assert!(g.gone(number).is_none() && g.is_empty());
+    // A reader's grant lets nothing be written.
+    let number = g.begin(hold(&mut n, key, Rights::READ), reach, 3).unwrap();
+    g.registered(number).unwrap();
+    assert_eq!(g.check_written(number, 100, 1).err(), Some(Status::Denied));
+}
+
+// rows: M4
+#[test]
+fn grants_have_a_limit() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(1000, 1)).unwrap();
+    let mut g: NodeGrants = Grants::new(slots(2));
+    for _ in 0..2 {
+        g.begin(hold(&mut n, key, Rights::READ), whole(1000), 0)
+            .unwrap();
+    }
+    let more = hold(&mut n, key, Rights::READ);
+    let (back, why) = g.begin(more, whole(1000), 0).unwrap_err();
+    assert_eq!(why, Status::NoSpace);
+    n.end(back);
+    assert_eq!(n.info(key, 0).unwrap().holds, 2);
+}
+
+enum ToNode {
+    Open { at: u32, once: bool },
+    Revoked(u32),
+    Close(u32),
+    Write(u32),
+}
+
+enum ToPeer {
+    Answer { at: u32, number: u32, once: bool },
+    Refused(u32),
+    Revoke(u32),
+}
+
+struct Pair {
+    node: TestNode,
+    key: Key,
+    grants: NodeGrants,
+    cache: Cache,
+    up: VecDeque<ToNode>,
+    down: VecDeque<ToPeer>,
+    /// Places with work requests that have not completed.
+    in_flight: Vec<(u32, u32)>,
+    registering: Vec<(u32, u32, bool)>,
+    deregistering: Vec<u32>,
+    writes: u32,
+}
+
+impl Pair {
+    fn leave(&mut self, leave: Option<Leave>) {
+        match leave {
+            Some(Leave::Revoked(number)) => self.up.push_back(ToNode::Revoked(number)),
+            Some(Leave::Close(number)) => self.up.push_back(ToNode::Close(number)),
+            None => {}
+        }
+    }
+
+    fn use_it(&mut self, at: u32, number: u32, now: u64) {
+        assert!(!self.cache.begin(at, number + 1, now), "another grant");
+        if self.cache.begin(at, number, now) {
+            self.in_flight.push((at, number));
+            self.up.push_back(ToNode::Write(number));
+        }
+    }
+
+    fn node_hears(&mut self) {
+        match self.up.pop_front() {
+            None => {}
+            Some(ToNode::Open { at, once }) => {
+                match self.node.begin_grant(self.key, Rights::WRITE, 0) {
+                    Ok((hold, _)) => {
+                        let number = self.grants.begin(hold, whole(9), at).unwrap();
+                        self.registering.push((number, at, once));
+                    }
+                    Err(_) => self.down.push_back(ToPeer::Refused(at)),
+                }
+            }
+            Some(ToNode::Revoked(number)) => {
+                self.grants.revoked(number).expect("only after a Revoke");
+                self.deregistering.push(number);
+            }
+            Some(ToNode::Close(number)) => {
+                self.grants.closed(number).expect("only an open one");
+                self.deregistering.push(number);
+            }
+            // The device: the remote key must be valid, whatever the state.
+            Some(ToNode::Write(number)) => {
+                self.writes += 1;
+                let valid = self.grants.check_written(number, 0, 1).is_ok();
+                let revoked = self.grants.overdue_ms(0).is_some();
+                assert!(valid || revoked, "the remote key is not valid any more");
+            }
+        }
+    }
+
+    fn registered(&mut self) {
+        let Some((number, at, once)) = self.registering.pop() else {
+            return;
+        };
+        match self.grants.registered(number) {
+            Some(Registered::Answer(ask)) => {
+                assert_eq!(ask, at);
+                self.down.push_back(ToPeer::Answer { at, number, once });
+            }
+            Some(Registered::Stale(ask)) => {
+                self.down.push_back(ToPeer::Refused(ask));
+                self.deregistering.push(number);
+            }
+            None => panic!("registered twice"),
+        }
+    }
+
+    fn peer_hears(&mut self, now: u64) {
+        match self.down.pop_front() {
+            None => {}
+            Some(ToPeer::Answer { at, number, once }) => {
+                self.cache.opened(at, number, once).unwrap();
+                self.use_it(at, number, now);
+            }
+            Some(ToPeer::Refused(at)) => self.cache.forget(at),
+            Some(ToPeer::Revoke(number)) => {
+                let leave = self.cache.revoke(number);
+                self.leave(leave);
+            }
+        }
+    }
+
+    fn step(&mut self, rng: &mut Rng, now: u64) {
+        match rng.below(11) {
+            0 | 1 => match self.cache.find(NODE, self.key, Rights::WRITE) {
+                Found::Open { at, number } => self.use_it(at, number, now),
+                Found::Opening(_) => {}
+                Found::None => {
+                    if let Some(at) = self.cache.begin_open(NODE, self.key, Rights::WRITE, now) {
+                        let once = rng.chance(20);
+                        self.up.push_back(ToNode::Open { at, once });
+                    }
+                }
+            },
+            2 | 3 if !self.in_flight.is_empty() => {
+                let n = rng.below(self.in_flight.len() as u64) as usize;
+                let (at, number) = self.in_flight.swap_remove(n);
+                let leave = self.cache.end(at);
+                self.leave(leave);
+                let last = !self.in_flight.contains(&(at, number));
+                if last && leave.is_none() {
+                    let leave = self.cache.finish_once(at, number);
+                    self.leave(leave);
+                }
+            }
+            4 => {
+                let leave = self.cache.leave_idle(now, 5);
+                self.leave(leave);
+            }
+            5 => {
+                while let Some(number) = self.grants.revoke_one(now, |_| true) {
+                    self.down.push_back(ToPeer::Revoke(number));
+                }
+            }
+            6 => self.registered(),
+            7 => {
+                if let Some(number) = self.deregistering.pop() {
+                    self.node
+                        .end(self.grants.gone(number).expect("deregistered"));
+                }
+            }
+            8 | 9 => self.node_hears(),
+            _ => self.peer_hears(now),
+        }
+    }
+}
+
+// rows: M3 M5
+#[test]
+fn remote_keys_are_used_while_they_are_valid() {
+    let mut writes = 0;
+    for seed in 0..u64::from(crate::common::cases(3000)) {
+        let mut rng = Rng::new(seed);
+        let mut n = node(&Sizes::default());
+        let root = n.alloc(&request(9, 1)).unwrap();
+        let key = n
+            .derive(root, &scope(Rights::DATA, whole(9)), 2, 0)
+            .unwrap();
+        let mut p = Pair {
+            node: n,
+            key,
+            grants: Grants::new(slots(8)),
+            cache: GrantCache::new(slots(4)),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            in_flight: Vec::new(),
+            registering: Vec::new(),
+            deregistering: Vec::new(),
+            writes: 0,
+        };
+        for now in 0..300 {
+            p.step(&mut rng, now);
+        }
+        // Free: all come back in the end.
+        p.node.free(root, 5, 0).unwrap();
+        for now in 300.. {
+            assert!(now < 20_000, "seed {seed}: it is never quiet");
+            while let Some(number) = p.grants.revoke_one(now, |h| p.node.must_stop(h, 0)) {
+                p.down.push_back(ToPeer::Revoke(number));
+            }
+            p.step(&mut rng, now);
+            if p.node.next_quiet() == Some((5, Status::Ok)) {
+                break;
+            }
+        }
+        assert!(p.grants.is_empty() && p.up.iter().all(|m| !matches!(m, ToNode::Write(_))));
+        writes += p.writes;
+    }
+    assert!(writes > 1000 || cfg!(miri));
+}
+
+// rows: M5
+#[test]
+fn a_lost_link_ends_all_grants() {
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(9, 1)).unwrap();
+    let mut g: NodeGrants = Grants::new(slots(8));
+    let numbers: Vec<_> = (0..4)
+        .map(|ask| {
+            g.begin(hold(&mut n, key, Rights::WRITE), whole(9), ask)
+                .unwrap()
+        })
+        .collect();
+    g.registered(numbers[0]).unwrap();
+    g.registered(numbers[1]).unwrap();
+    g.revoke_one(0, |_| true).unwrap();
+    let mut ended: Vec<_> = std::iter::from_fn(|| g.link_down_one()).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, numbers[..2]);
+    for number in ended {
+        n.end(g.gone(number).unwrap());
+    }
+    // Registrations under way end as they end.
+    assert_eq!(g.registered(numbers[2]), Some(Registered::Stale(2)));
+    n.end(g.gone(numbers[2]).unwrap());
+    n.end(g.gone(numbers[3]).unwrap());
+    assert_eq!((g.len(), n.info(key, 0).unwrap().holds), (0, 0));
+}

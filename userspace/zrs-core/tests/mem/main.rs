@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory nodes: the parts of `rust/proto/mem`, each against a model that is as simple as the documentation. What they do
+//! together is in `tests/mem_sim`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod arena;
+mod asks;
+mod copy;
+mod directory;
+mod grants;
+mod ids;
+mod keys;
+mod node;
+mod queue;
+mod setup;
+mod wire;
