@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * netns-exec NAME CMD...: runs CMD in a network namespace, as "ip netns exec" does but for the /sys
- * that this mounts for each command. Static: on the debug kernel, to load a program's libraries takes
- * longer than all else about it.
+ * netns-exec NAME CMD...: runs CMD in a network namespace, like "ip netns exec",
+ * but without mounting a /sys for it. Linked statically: on the debug kernel,
+ * loading a program's libraries takes longer than the rest of its start.
  */
 #define _GNU_SOURCE
 #include <errno.h>
