@@ -108,7 +108,7 @@ fn run(
                 return seen;
             }
         };
-        assert!(due > now, "{look:?} at {now}: it is looked again at once");
+        assert!(due > now, "{check:?} at {now}: the next check is due at once");
     }
 }
 

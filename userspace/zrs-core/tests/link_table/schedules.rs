@@ -289,7 +289,7 @@ impl Parties {
             self.sent,
             self.late,
             self.used,
-            self.t.stats().near,
+            self.t.stats().l2,
         )
     }
 
