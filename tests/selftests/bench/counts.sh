@@ -4,7 +4,7 @@
 # rows: Z4 Z6 Z8 B2 B3 B20
 # debug: no
 # insns: yes
-# timeout: 180
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -42,41 +42,30 @@ range() { # range PATTERN: from the first symbol to the end of the last one's pa
 at_end "rm -f /results/ranges"
 ktap_say "atomic instructions of $(tr '\n' ' ' </results/ranges)"
 
-oneway() { # oneway PROTOCOL NAME ARGS...
-	local protocol=$1 name=$2
-	shift 2
+# oneway NAME N PROTOCOL ARGS...: counts of one message of a batch of N.
+oneway() {
+	local name=$1 n=$2 protocol=$3
+	shift 3
 	PORT=$((PORT + 1))
 	nsenter --net=/run/netns/zrsA zrs-selftest --limit 60 ${protocol:+--protocol "$protocol"} oneway \
-		--netns /run/netns/zrsB --to "$ADDR_B:$PORT" --insns $INSNS "$@" >"$TMP/$name"
+		--netns /run/netns/zrsB --to "$ADDR_B:$PORT" --insns $INSNS --messages "$n" "$@" >"$TMP/counts" || return
+	awk -v n="$n" '/^[a-z_]+ -?[0-9]+$/ { print $1, $2 / n }' "$TMP/counts" >"$TMP/$name"
 }
-# least NAME N ARGS...: the least counts of one message in three runs, as other work can only add to them.
-least() {
-	local name=$1 n=$2 run
-	shift 2
-	for run in 1 2 3; do oneway "$PROTOCOL" "run$run" --messages "$n" "$@" || return; done
-	awk -v n="$n" '
-		!/^[a-z_]+ [0-9]+$/ { next }
-		!($1 in least) || $2 < least[$1] { least[$1] = $2 }
-		END { for (i in least) print i, least[i] / n }
-	' "$TMP"/run[123] >"$TMP/$name"
-}
-# each CARRIER SIZE MESSAGES: figures of one message, less those of its acknowledgment.
+# each CARRIER PROTOCOL SIZE N: figures of one message, less those of its acknowledgment.
 each() {
-	least message "$3" --size "$2" || return
-	awk -v size="${2,,}" -v carrier="$1" '
+	oneway message "$4" "$2" --size "$3" || return
+	awk -v size="${3,,}" -v carrier="$1" '
 		NR == FNR { ack[$1] = $2 / 2; next }
 		{ printf "%s_%s %s %.2f\n", $1, size, carrier, $2 - ack[$1] }
 	' "$TMP/acks" "$TMP/message" >>"$TMP/figures"
 }
-PROTOCOL=
-check "acknowledgments alone, twice" least acks 256 --size 1 --unix
+check "acknowledgments alone, twice" oneway acks 32 "" --size 1 --unix
+ktap_say "$(paste -sd' ' "$TMP/acks")"
 for size in 64 1k 4k 1M; do
-	n=256
-	[ $size != 1M ] || n=16
-	PROTOCOL=
-	check "$size one way" each zrs $size $n
-	PROTOCOL=6
-	check "$size one way, TCP" each tcp $size $n
+	n=32
+	[ $size != 1M ] || n=2
+	check "$size one way" each zrs "" $size $n
+	check "$size one way, TCP" each tcp 6 $size $n
 done
 check_lines zrs-bench-report figures "$TMP/figures" "$BASELINE" --key "$KEY"
 ktap_done

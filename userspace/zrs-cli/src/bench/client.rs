@@ -185,23 +185,22 @@ impl Client {
         };
         self.marks.id += 1;
         self.marks.on = item.measure == Measure::Cost;
-        let base = match self.marks.on && item.carrier.is_verbs() {
-            true => {
-                self.marks.base = true;
-                Some(self.job(&job(5)))
-            }
-            false => None,
-        };
+        // Sockets do both in one job.
+        let base = (self.marks.on && item.carrier.is_verbs()).then(|| meter::base(count));
+        let sent = count + base.unwrap_or(0);
+        self.marks.base = true;
+        let base = base.map(|base| self.job(&job(base))).transpose();
         self.marks.base = false;
-        let base = base.transpose()?;
-        let values = self.job(&job(count));
+        let base = base?;
+        let values = self.job(&job(sent));
         self.marks.on = false;
         let mut values = values?;
         if let Some(seconds) = values.get("seconds") {
-            self.rates.insert(key, count as f64 / seconds);
+            self.rates.insert(key, sent as f64 / seconds);
         }
         if item.measure == Measure::Cost {
-            derive(&mut values, &base.unwrap_or_default());
+            values = meter::less(values, &base.unwrap_or_default());
+            derive(&mut values);
         }
         Ok(values)
     }
@@ -271,13 +270,8 @@ fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
     }
 }
 
-/// Costs for each byte and message, less those of `base`, which moved next to nothing.
-fn derive(values: &mut Values, base: &Values) {
-    for (name, spent) in base {
-        if name == "bytes" || name == "messages" || name.starts_with("kernel_") {
-            values.entry(name.clone()).and_modify(|v| *v -= spent);
-        }
-    }
+/// Costs for each byte and message.
+fn derive(values: &mut Values) {
     let get = |name: &str| values.get(name).copied();
     let Some((bytes, messages)) = get("bytes").zip(get("messages")) else {
         return;
@@ -301,8 +295,7 @@ fn derive(values: &mut Values, base: &Values) {
     }
     for side in ["tx_copied", "rx_copied"] {
         if let Some(copied) = get(&format!("kernel_{side}")) {
-            let own = super::stream::FRAMING as f64;
-            more.insert(format!("{side}_per_byte"), (copied - own) / bytes);
+            more.insert(format!("{side}_per_byte"), copied / bytes);
         }
     }
     if let Some(busy) = get("kernel_busy_s") {
@@ -347,31 +340,29 @@ fn tables(samples: &Samples) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stream::FRAMING;
     use super::*;
     use zrs_bench::Carrier;
 
     #[test]
-    fn costs_less_those_of_the_start() {
+    fn costs_of_bytes_and_messages() {
         let mib = f64::from(1 << 20);
-        let values = |bytes: f64, busy: f64| -> Values {
-            [
-                ("bytes", bytes),
-                ("messages", bytes / mib),
-                ("kernel_busy_s", busy),
-                ("kernel_tx_copied", bytes - 5.0 * mib + FRAMING as f64),
-            ]
-            .map(|(n, v)| (n.to_string(), v))
-            .into()
-        };
-        let mut all = values(1029.0 * mib, 3.0);
-        let mut base = values(5.0 * mib, 1.0);
-        base.remove("kernel_tx_copied");
-        derive(&mut all, &base);
-        assert_eq!(all["busy_s_per_gib"], 2.0);
-        assert_eq!(all["tx_copied_per_byte"], 1.0);
+        let mut all: Values = [
+            ("bytes", 1024.0 * mib),
+            ("messages", 2048.0),
+            ("calls", 4096.0),
+            ("kernel_busy_s", 2.0),
+            ("kernel_tx_copied", 512.0 * mib),
+        ]
+        .map(|(n, v)| (n.to_string(), v))
+        .into();
+        derive(&mut all);
+        assert_eq!((all["calls_per_message"], all["calls_per_mib"]), (2.0, 4.0));
+        assert_eq!(
+            (all["busy_s_per_gib"], all["tx_copied_per_byte"]),
+            (2.0, 0.5)
+        );
         let mut none = Values::new();
-        derive(&mut none, &Values::new());
+        derive(&mut none);
         assert!(none.is_empty());
     }
 

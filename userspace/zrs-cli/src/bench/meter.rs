@@ -101,6 +101,22 @@ pub fn together(near: Values, far: Values, same_kernel: bool) -> Values {
     all
 }
 
+/// Messages of a shorter transfer that goes before one of `count` more: the difference is what `count` messages cost. What is
+/// done once for a transfer is in both.
+pub fn base(count: u64) -> u64 {
+    count.div_ceil(2)
+}
+
+/// What is more in `all` than in `base`, which is the same on a smaller scale. Times and rates stay those of `all`.
+pub fn less(mut all: Values, base: &Values) -> Values {
+    for (name, spent) in base {
+        if !["seconds", "mib_s"].contains(&&name[..]) {
+            all.entry(name.clone()).and_modify(|v| *v -= spent);
+        }
+    }
+    all
+}
+
 fn counter(event: impl Event) -> Option<Counter> {
     Builder::new(event)
         .include_kernel()
@@ -203,6 +219,35 @@ mod tests {
         let same = together(near.clone(), far.clone(), true);
         assert_eq!((same["kernel_busy_s"], same["calls"]), (1.0, 5.0));
         assert_eq!(together(near, far, false)["kernel_busy_s"], 6.0);
+    }
+
+    #[test]
+    fn what_is_done_once_is_left_out() {
+        let cost = |messages: u64| -> Values {
+            let n = messages as f64;
+            [
+                ("bytes", 64.0 * n),
+                ("messages", n),
+                ("seconds", n / 10.0),
+                ("mib_s", 10.0),
+                ("switches", 500.0 + 0.5 * n),
+                ("kernel_tx_copied", 16.0 + 64.0 * n),
+            ]
+            .map(|(name, value)| (name.to_string(), value))
+            .into()
+        };
+        let count = 1000;
+        let mut smaller = cost(base(count));
+        smaller.insert("task:gone".into(), 1.0);
+        let rest = less(cost(count + base(count)), &smaller);
+        assert_eq!((rest["messages"], rest["bytes"]), (1000.0, 64_000.0));
+        assert_eq!((rest["seconds"], rest["mib_s"]), (150.0, 10.0));
+        assert_eq!(
+            (rest["switches"], rest["kernel_tx_copied"]),
+            (500.0, 64_000.0)
+        );
+        assert!(!rest.contains_key("task:gone") && base(1) > 0);
+        assert_eq!(less(cost(3), &Values::new()), cost(3));
     }
 
     #[test]

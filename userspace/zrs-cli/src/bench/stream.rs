@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Throughput, one way and both ways: phases, each a number of bytes that goes first, the bytes in
 //! messages of one size, and an answer when all of them have been taken. The first phase warms up,
-//! the last is timed. Zero bytes are the end.
+//! the last is timed; where costs are measured, they are the difference between the last two. Zero bytes are the end.
 
 use std::io::{self, Write};
 use std::thread;
@@ -11,15 +11,11 @@ use zrs_bench::{Carrier, Measure};
 
 use super::client::Marks;
 use super::control::{Job, Values};
-use super::meter::Meter;
+use super::meter::{self, Meter};
 use super::rx::Rx;
 use super::tx::Tx;
 use crate::transport::Conn;
 use crate::{said, Result};
-
-/// Bytes of a phase that are none of its messages: the number before and the answer after them. They
-/// are copied, as all small messages are.
-pub const FRAMING: u64 = 16;
 
 /// Sends while receiving as much, or one after the other's header.
 fn exchange(tx: &mut Tx, rx: &mut Rx, size: u64, count: u64) -> io::Result<()> {
@@ -57,13 +53,26 @@ pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
         ..*job
     };
     broken(phase(conn, &mut rx, &mut tx, &warm))?;
-    let meter = (job.measure == Measure::Cost).then(|| Meter::start(job.carrier.is_zrs()));
-    marks.put("start");
-    let start = Instant::now();
-    broken(phase(conn, &mut rx, &mut tx, job))?;
-    let seconds = start.elapsed().as_secs_f64();
-    marks.put("end");
-    let mut values = meter.map(Meter::stop).unwrap_or_default();
+    let cost = job.measure == Measure::Cost;
+    let mut part = |count, mark: &str| -> Result<(Values, f64)> {
+        let meter = cost.then(|| Meter::start(job.carrier.is_zrs()));
+        marks.put(&format!("{mark}start"));
+        let start = Instant::now();
+        broken(phase(conn, &mut rx, &mut tx, &Job { count, ..*job }))?;
+        let seconds = start.elapsed().as_secs_f64();
+        marks.put(&format!("{mark}end"));
+        Ok((meter.map(Meter::stop).unwrap_or_default(), seconds))
+    };
+    let (mut values, seconds) = if cost {
+        // Of the same memory: how many pages are neighbours is the same in both.
+        let base = meter::base(job.count);
+        let (before, _) = part(base, "base-")?;
+        let (all, seconds) = part(base + job.count, "")?;
+        let share = job.count as f64 / (base + job.count) as f64;
+        (meter::less(all, &before), seconds * share)
+    } else {
+        part(job.count, "")?
+    };
     broken((&mut &*conn).write_all(&0u64.to_be_bytes()))?;
     let bytes = (job.count * job.size) as f64 * if both { 2.0 } else { 1.0 };
     values.insert("bytes".into(), bytes);
@@ -95,11 +104,8 @@ pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
     let both = job.measure == Measure::BothWays;
     let mut rx = Rx::new(conn, job.carrier, job.size)?;
     let mut tx = Tx::new(conn, job)?;
-    let mut values = Values::new();
+    let (mut values, mut before) = (Values::new(), Values::new());
     let cost = job.measure == Measure::Cost;
-    // The meter's own calls and the answer are none of the receiver's.
-    let empty = cost.then(|| Meter::start(false).stop());
-    let own = 1.0 + empty.map_or(0.0, |v| v.get("calls").copied().unwrap_or(0.0));
     loop {
         let count = said(rx.number(), || "the connection broke off".into())?;
         if count == 0 {
@@ -114,9 +120,11 @@ pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
             false => rx.skip(bytes),
         })?;
         broken((&mut &*conn).write_all(&count.to_be_bytes()))?;
-        values = meter.map(Meter::stop).unwrap_or_default();
-        if let Some(&calls) = values.get("calls") {
-            values.insert("recv_calls".into(), calls - own);
+        let mut now = meter.map(Meter::stop).unwrap_or_default();
+        if let Some(&calls) = now.get("calls") {
+            now.insert("recv_calls".into(), calls);
         }
+        values = meter::less(now.clone(), &before);
+        before = now;
     }
 }
