@@ -108,7 +108,10 @@ fn run(
                 return seen;
             }
         };
-        assert!(due > now, "{check:?} at {now}: the next check is due at once");
+        assert!(
+            due > now,
+            "{check:?} at {now}: the next check is due at once"
+        );
     }
 }
 
