@@ -14,9 +14,6 @@
 //!
 //! [`Arc`]: kernel::sync::Arc
 
-// The room is furnished whole; not all of it is used at all times.
-#![allow(dead_code, unused_imports)]
-
 pub(crate) mod cm;
 pub(crate) mod cq;
 pub(crate) mod device;
@@ -26,12 +23,3 @@ pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
-
-pub(crate) use cm::{CmEvent, CmHandler, CmId};
-pub(crate) use cq::{CompHandler, Cq, Wc, WcOpcode, WcStatus};
-pub(crate) use device::{Client, ClientRegistration, Device};
-pub(crate) use dma::{Direction, DmaMemory, DmaRegion, DmaRuns, Run, RunSource, Sge};
-pub(crate) use mr::{Access, Mr};
-pub(crate) use pd::Pd;
-pub(crate) use qp::{PostError, Qp, QpCaps, QpKey, SendOp, SendWr};
-pub(crate) use srq::{RecvWr, Srq};

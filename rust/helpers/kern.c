@@ -89,21 +89,6 @@ void zrs_helper_pagefault_enable(void)
 
 /* socks */
 
-void zrs_helper_read_lock_bh(rwlock_t *lock)
-{
-	read_lock_bh(lock);
-}
-
-void zrs_helper_read_unlock_bh(rwlock_t *lock)
-{
-	read_unlock_bh(lock);
-}
-
-struct inode *zrs_helper_SOCK_INODE(struct socket *sock)
-{
-	return SOCK_INODE(sock);
-}
-
 /*
  * A lock class of our own: kernel sockets that RDMA drivers take under ours
  * must not look like the same lock.
@@ -347,11 +332,6 @@ void zrs_helper_smp_mb(void)
 enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void)
 {
 	return HRTIMER_NORESTART;
-}
-
-pid_t zrs_helper_current_tgid(void)
-{
-	return task_tgid_nr(current);
 }
 
 /* locks made by hand */

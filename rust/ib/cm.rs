@@ -48,21 +48,6 @@ use kernel::{
     time::msecs_to_jiffies,
 };
 
-/// What `struct rdma_conn_param` says about the other side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerParams {
-    /// How many READs and atomics of ours the other side takes at a time.
-    pub(crate) responder_resources: u8,
-    /// How many it wants to have outstanding.
-    pub(crate) initiator_depth: u8,
-    /// Its number for retries after a lost acknowledgement.
-    pub(crate) retry_count: u8,
-    /// Its number for retries when no receive is posted.
-    pub(crate) rnr_retry_count: u8,
-    /// Its queue pair's number.
-    pub(crate) qp_num: u32,
-}
-
 /// An event of an id, `enum rdma_cm_event_type`. Statuses are negative error numbers.
 pub(crate) enum CmEvent<'a> {
     /// [`Id::resolve_addr`] is done: the id has a device.
@@ -79,22 +64,15 @@ pub(crate) enum CmEvent<'a> {
         /// or [`Id::reject`] it; to drop it refuses as well. Until it is gone the removal of its
         /// device waits. Events that come before it has a handler are lost: an accept fails then.
         id: CmId,
-        /// What the peer asks for.
-        peer: PeerParams,
         /// The peer's private data; zero-padded on InfiniBand and RoCE.
         private_data: &'a [u8],
     },
     /// The peer accepted an id that has no queue pair.
-    ConnectResponse {
-        /// What the peer says.
-        peer: PeerParams,
-        /// The peer's private data.
-        private_data: &'a [u8],
-    },
+    ConnectResponse,
     /// Connecting or accepting failed.
-    ConnectError(i32),
+    ConnectError,
     /// The peer does not answer.
-    Unreachable(i32),
+    Unreachable,
     /// The peer refused.
     Rejected {
         /// The core's reason number, see `rdma_reject_msg`.
@@ -102,15 +80,13 @@ pub(crate) enum CmEvent<'a> {
         /// What the peer's program said, if it was that which refused.
         private_data: Option<&'a [u8]>,
     },
-    /// The connection is up. Only the connecting side gets parameters and data.
+    /// The connection is up. Only the connecting side gets data.
     Established {
-        /// What the peer says.
-        peer: PeerParams,
         /// The peer's private data, zero-padded on InfiniBand and RoCE.
         private_data: &'a [u8],
     },
     /// The connection is over; the queue pair is in error.
-    Disconnected(i32),
+    Disconnected,
     /// The device is going: drop everything on it, the id too. Comes before [`Client::remove`].
     ///
     /// [`Client::remove`]: super::device::Client::remove
@@ -119,8 +95,8 @@ pub(crate) enum CmEvent<'a> {
     AddrChange,
     /// The queue pair's number may be used again.
     TimewaitExit,
-    /// Another event, by its number, with its status.
-    Other(u32, i32),
+    /// Another event.
+    Other,
 }
 
 /// Who is told of an id's events.
@@ -200,16 +176,6 @@ impl Id {
         ret
     }
 
-    /// Lets several ids use one address. Before binding.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if bound already.
-    pub(crate) fn set_reuseaddr(&self, reuse: bool) -> Result {
-        // SAFETY: By the type invariants the id is valid.
-        to_result(unsafe { bindings::rdma_set_reuseaddr(self.as_ptr(), reuse.into()) })
-    }
-
     /// Keeps a listener on an IPv6 address to IPv6. Before binding.
     ///
     /// # Errors
@@ -218,12 +184,6 @@ impl Id {
     pub(crate) fn set_afonly(&self, afonly: bool) -> Result {
         // SAFETY: By the type invariants the id is valid.
         to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), afonly.into()) })
-    }
-
-    /// Sets the type of service of what is sent. Before resolving the route.
-    pub(crate) fn set_service_type(&self, tos: u8) {
-        // SAFETY: By the type invariants the id is valid.
-        unsafe { bindings::rdma_set_service_type(self.as_ptr(), tos.into()) };
     }
 
     /// How long to wait for an acknowledgement: 4.096 us * 2^`timeout`, up to 31. Before
@@ -409,12 +369,6 @@ impl Id {
             // the core detaches it only in handlers' place, or when destroying it.
             unsafe { Device::try_get((*raw).device) }
         })
-    }
-
-    /// The port of the device.
-    pub(crate) fn port_num(&self) -> u32 {
-        // SAFETY: By the type invariants the id is valid.
-        unsafe { (*self.as_ptr()).port_num }
     }
 }
 

@@ -8,7 +8,7 @@
 //! driver has, with interrupts off on some (Soft-RoCE calls it under its own queue lock), and only
 //! says that there is something to poll.
 
-use super::{device::Device, qp::QpKey};
+use super::device::Device;
 use crate::{
     bindings,
     kern::fault::{points, Latch, Latched},
@@ -47,7 +47,7 @@ pub(crate) struct Cq {
     /// A completion was told to be an error.
     faulty: Latch,
     qp_event: EventFn,
-    device: Device,
+    _device: Device,
 }
 
 /// An event handler, as the core wants it.
@@ -110,7 +110,7 @@ impl Cq {
             put_ctx: put::<T>,
             faulty: Latch::new(),
             qp_event: qp_event::<T>,
-            device: device.clone(),
+            _device: device.clone(),
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
     }
@@ -124,17 +124,6 @@ impl Cq {
     /// as long as this object lives.
     pub(super) fn qp_events(&self) -> (EventFn, *mut c_void) {
         (self.qp_event, self.ctx)
-    }
-
-    /// The device.
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// How many completions fit: at least what was asked for.
-    pub(crate) fn capacity(&self) -> u32 {
-        // SAFETY: By the type invariants the queue is valid; its size is constant.
-        u32::try_from(unsafe { (*self.as_ptr()).cqe }).unwrap_or(0)
     }
 
     /// Takes up to `out.len()` completions and says how many. Any context.
@@ -162,7 +151,9 @@ impl Cq {
         }
         match self.faulty.check(&points::COMPLETION) {
             Latched::No => {}
+            #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
             Latched::Now => wc.0.status = bindings::ib_wc_status_IB_WC_GENERAL_ERR,
+            #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
             Latched::Before => wc.0.status = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
         }
     }
@@ -279,10 +270,6 @@ pub(crate) enum WcOpcode {
     Send,
     /// An RDMA WRITE of ours.
     Write,
-    /// An RDMA READ of ours.
-    Read,
-    /// A LOCAL_INV of ours.
-    LocalInv,
     /// A REG_MR of ours.
     RegMr,
     /// A receive.
@@ -335,8 +322,6 @@ impl Wc {
         match self.0.opcode {
             bindings::ib_wc_opcode_IB_WC_SEND => WcOpcode::Send,
             bindings::ib_wc_opcode_IB_WC_RDMA_WRITE => WcOpcode::Write,
-            bindings::ib_wc_opcode_IB_WC_RDMA_READ => WcOpcode::Read,
-            bindings::ib_wc_opcode_IB_WC_LOCAL_INV => WcOpcode::LocalInv,
             bindings::ib_wc_opcode_IB_WC_REG_MR => WcOpcode::RegMr,
             bindings::ib_wc_opcode_IB_WC_RECV => WcOpcode::Recv,
             bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvWriteImm,
@@ -347,19 +332,6 @@ impl Wc {
     /// How many bytes came, of a receive.
     pub(crate) fn byte_len(&self) -> u32 {
         self.0.byte_len
-    }
-
-    /// The queue pair: compare with [`Qp::key`]. (Its number cannot be read from here: a queue
-    /// pair may be gone while completions of it are still in the queue.)
-    ///
-    /// [`Qp::key`]: super::qp::Qp::key
-    pub(crate) fn qp(&self) -> QpKey {
-        QpKey::from_ptr(self.0.qp)
-    }
-
-    /// The sender's queue pair number, where the transport gives it.
-    pub(crate) fn src_qp(&self) -> u32 {
-        self.0.src_qp
     }
 
     /// The immediate value, host byte order, of a receive that has one.
@@ -378,10 +350,5 @@ impl Wc {
         }
         // SAFETY: The flag says that this is the field in use, and any bits are a number.
         Some(unsafe { *self.0.ex.invalidate_rkey })
-    }
-
-    /// The driver's own error number, for a message.
-    pub(crate) fn vendor_err(&self) -> u32 {
-        self.0.vendor_err
     }
 }

@@ -24,8 +24,6 @@ pub(crate) enum Direction {
     ToDevice,
     /// The device writes, the CPU reads.
     FromDevice,
-    /// Both.
-    Bidirectional,
 }
 
 impl Direction {
@@ -34,7 +32,6 @@ impl Direction {
         match self {
             Direction::ToDevice => bindings::DMA_TO_DEVICE,
             Direction::FromDevice => bindings::DMA_FROM_DEVICE,
-            Direction::Bidirectional => bindings::DMA_BIDIRECTIONAL,
         }
     }
 }
@@ -169,12 +166,12 @@ unsafe impl DmaMemory for kernel::page::Page {
 ///
 /// # Invariants
 ///
-/// `addr` comes from `map` with `owner`'s whole run and `dir`.
+/// `addr` comes from `map` with `_owner`'s whole run and `dir`.
 pub(crate) struct DmaRegion {
     addr: DmaAddr,
     len: usize,
     dir: Direction,
-    owner: Arc<dyn DmaMemory>,
+    _owner: Arc<dyn DmaMemory>,
     pd: Arc<Pd>,
 }
 
@@ -194,7 +191,7 @@ impl DmaRegion {
             addr,
             len,
             dir,
-            owner,
+            _owner: owner,
             pd: pd.clone(),
         })
     }
@@ -207,11 +204,6 @@ impl DmaRegion {
     /// The domain.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
-    }
-
-    /// The memory.
-    pub(crate) fn memory(&self) -> &Arc<dyn DmaMemory> {
-        &self.owner
     }
 
     /// Where it is for the device.
@@ -359,21 +351,6 @@ impl<S: RunSource> DmaRuns<S> {
             this.bytes = bytes;
         }
         Ok(this)
-    }
-
-    /// The length of all runs together.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// How many runs there are.
-    pub(crate) fn count(&self) -> usize {
-        self.runs.len()
-    }
-
-    /// What keeps the memory in place.
-    pub(crate) fn source(&self) -> &S {
-        &self.source
     }
 
     /// Fills `out` with the elements for up to `len` bytes from byte `offset`; says how many

@@ -30,22 +30,6 @@ pub(crate) struct QpCaps {
     pub(crate) max_inline: u32,
 }
 
-/// The identity of a queue pair, for comparing: a completion has one. It says nothing once the
-/// queue pair is gone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub(crate) struct QpKey(usize);
-
-impl QpKey {
-    pub(super) fn from_ptr(ptr: *mut bindings::ib_qp) -> Self {
-        Self(ptr as usize)
-    }
-
-    /// A number to look it up by. It is an address: never show it.
-    pub(crate) fn to_usize(self) -> usize {
-        self.0
-    }
-}
-
 /// What a work request does.
 #[derive(Clone, Copy)]
 pub(crate) enum SendOp<'a> {
@@ -54,38 +38,11 @@ pub(crate) enum SendOp<'a> {
         /// From where.
         sges: &'a [Sge],
     },
-    /// A message that also takes away a key of the peer's.
-    SendInv {
-        /// From where.
-        sges: &'a [Sge],
-        /// The peer's key.
-        rkey: u32,
-    },
     /// An RDMA WRITE into memory of the peer's.
     Write {
         /// From where.
         sges: &'a [Sge],
         /// Where to.
-        raddr: u64,
-        /// By which key.
-        rkey: u32,
-    },
-    /// An RDMA WRITE that uses up a receive of the peer's (not on iWARP).
-    WriteImm {
-        /// From where.
-        sges: &'a [Sge],
-        /// Where to.
-        raddr: u64,
-        /// By which key.
-        rkey: u32,
-        /// The immediate value, host byte order.
-        imm: u32,
-    },
-    /// An RDMA READ of memory of the peer's.
-    Read {
-        /// Where to.
-        sges: &'a [Sge],
-        /// From where.
         raddr: u64,
         /// By which key.
         rkey: u32,
@@ -97,22 +54,13 @@ pub(crate) enum SendOp<'a> {
         /// For what.
         access: Access,
     },
-    /// Takes the access to one of our regions away.
-    LocalInv {
-        /// Its key.
-        rkey: u32,
-    },
 }
 
 impl SendOp<'_> {
     fn sges(&self) -> &[Sge] {
         match self {
-            SendOp::Send { sges }
-            | SendOp::SendInv { sges, .. }
-            | SendOp::Write { sges, .. }
-            | SendOp::WriteImm { sges, .. }
-            | SendOp::Read { sges, .. } => sges,
-            SendOp::Reg { .. } | SendOp::LocalInv { .. } => &[],
+            SendOp::Send { sges } | SendOp::Write { sges, .. } => sges,
+            SendOp::Reg { .. } => &[],
         }
     }
 }
@@ -127,8 +75,6 @@ pub(crate) struct SendWr<'a> {
     /// A success has a completion. The memory of one that has none is free when a later one of
     /// the same queue has completed.
     pub(crate) signaled: bool,
-    /// Starts when the READs and LOCAL_INVs before it are done.
-    pub(crate) fence: bool,
 }
 
 /// Posting failed, perhaps half-way.
@@ -258,24 +204,6 @@ impl Qp {
         self.ptr.as_ptr()
     }
 
-    /// The domain.
-    pub(crate) fn pd(&self) -> &Arc<Pd> {
-        &self.pd
-    }
-
-    /// The queue pair's number.
-    pub(crate) fn num(&self) -> u32 {
-        // SAFETY: By the type invariants the queue pair is valid; its number is constant.
-        unsafe { (*self.as_ptr()).qp_num }
-    }
-
-    /// To compare with [`Wc::qp`].
-    ///
-    /// [`Wc::qp`]: super::cq::Wc::qp
-    pub(crate) fn key(&self) -> QpKey {
-        QpKey::from_ptr(self.as_ptr())
-    }
-
     /// Posts up to [`Qp::MAX_CHAIN`] work requests in order, with one doorbell. Any context; no
     /// allocation.
     ///
@@ -374,50 +302,6 @@ impl Qp {
             )
         })
     }
-
-    /// Asks the device for the state. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says.
-    pub(crate) fn state(&self) -> Result<QpState> {
-        let mut attr = bindings::ib_qp_attr::default();
-        let mut init = bindings::ib_qp_init_attr::default();
-        // SAFETY: By the type invariants the queue pair is valid; both answers are ours.
-        to_result(unsafe {
-            bindings::ib_query_qp(
-                self.as_ptr(),
-                &mut attr,
-                bindings::ib_qp_attr_mask_IB_QP_STATE as i32,
-                &mut init,
-            )
-        })?;
-        Ok(match attr.qp_state {
-            bindings::ib_qp_state_IB_QPS_RESET => QpState::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => QpState::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => QpState::ReadyToReceive,
-            bindings::ib_qp_state_IB_QPS_RTS => QpState::ReadyToSend,
-            bindings::ib_qp_state_IB_QPS_SQD => QpState::Draining,
-            _ => QpState::Error,
-        })
-    }
-}
-
-/// The state of a queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QpState {
-    /// Nothing works.
-    Reset,
-    /// Receives can be posted.
-    Init,
-    /// Receiving works.
-    ReadyToReceive,
-    /// All works.
-    ReadyToSend,
-    /// Sending is being stopped.
-    Draining,
-    /// Everything posted is flushed.
-    Error,
 }
 
 /// Takes back what posting did to the regions of requests that were not taken.
@@ -443,9 +327,6 @@ unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr
     if wr.signaled {
         flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
     }
-    if wr.fence {
-        flags |= bindings::ib_send_flags_IB_SEND_FENCE;
-    }
     common.next = next;
     common.__bindgen_anon_1.wr_id = ManuallyDrop::new(wr.wr_id);
     common.sg_list = Sge::as_raw(sges).cast_mut();
@@ -456,30 +337,9 @@ unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr
             common.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
             None
         }
-        SendOp::SendInv { rkey, .. } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV;
-            common.ex.invalidate_rkey = ManuallyDrop::new(rkey);
-            None
-        }
         SendOp::Write { raddr, rkey, .. } => {
             common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
             Some((raddr, rkey))
-        }
-        SendOp::WriteImm {
-            raddr, rkey, imm, ..
-        } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-            common.ex.imm_data = ManuallyDrop::new(imm.to_be());
-            Some((raddr, rkey))
-        }
-        SendOp::Read { raddr, rkey, .. } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
-            Some((raddr, rkey))
-        }
-        SendOp::LocalInv { rkey } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
-            common.ex.invalidate_rkey = ManuallyDrop::new(rkey);
-            None
         }
         SendOp::Reg { mr, access } => {
             common.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;

@@ -134,7 +134,7 @@ impl Area {
     ///
     /// Errors: `EINVAL` if `addr` is within a page or a page is not inside of `mem`, `EFAULT` if that is
     /// in no mapping, `ENOMEM`.
-    pub fn lend(
+    pub fn map_pages(
         self: &Arc<Self>,
         addr: usize,
         mem: &ContigPages,

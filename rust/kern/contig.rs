@@ -15,7 +15,7 @@ use core::{ops::Range, ptr::NonNull};
 use kernel::{
     alloc::Flags,
     iov::{IovIterDest, IovIterSource},
-    page::{PAGE_SHIFT, PAGE_SIZE},
+    page::PAGE_SHIFT,
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
 };
@@ -378,5 +378,3 @@ impl Payload<'_> {
         Ok(bytes)
     }
 }
-
-const _: () = assert!(PAGE_SIZE == 1 << PAGE_SHIFT);

@@ -25,8 +25,10 @@ pub enum Latched {
     /// No fault.
     No,
     /// The fault strikes now.
+    #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
     Now,
     /// It has struck before.
+    #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
     Before,
 }
 

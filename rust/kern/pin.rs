@@ -224,19 +224,9 @@ impl PinnedPages {
         }
     }
 
-    /// Where in the first page the bytes begin.
-    pub fn first_offset(&self) -> usize {
-        self.first_offset
-    }
-
     /// How many bytes.
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Never: there is at least one byte.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// How many pages.

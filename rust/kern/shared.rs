@@ -14,7 +14,7 @@ use crate::{
 };
 use core::ptr::NonNull;
 use kernel::{
-    page::{page_align, PAGE_SHIFT},
+    page::page_align,
     prelude::*,
     sync::atomic::{Acquire, Atomic, Full, Relaxed, Release},
 };
@@ -60,11 +60,6 @@ impl SharedPages {
     /// Size in bytes, a multiple of the page size.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Size in pages.
-    pub fn pages(&self) -> usize {
-        self.bytes >> PAGE_SHIFT
     }
 
     /// The C pointer to the memory, for mapping it.
@@ -141,11 +136,6 @@ impl SharedPages {
     /// `old` and has been replaced, `Ok(Err(other))` if not.
     pub fn cmpxchg_u32(&self, off: usize, old: u32, new: u32) -> Result<Result<u32, u32>> {
         Ok(self.u32_at(off)?.cmpxchg(old, new, Full))
-    }
-
-    /// Loads the `u64` at `off` with acquire ordering.
-    pub fn load_u64_acquire(&self, off: usize) -> Result<u64> {
-        Ok(self.u64_at(off)?.load(Acquire))
     }
 
     /// Stores a `u64` at `off`, unordered.

@@ -60,18 +60,10 @@ pub struct PollCall {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum State {
-    /// Neither connected nor listening.
-    Close = bindings::TCP_CLOSE,
     /// Listening.
     Listen = bindings::TCP_LISTEN,
-    /// Connecting.
-    SynSent = bindings::TCP_SYN_SENT,
     /// Connected.
     Established = bindings::TCP_ESTABLISHED,
-    /// The peer has shut its side down.
-    CloseWait = bindings::TCP_CLOSE_WAIT,
-    /// We have.
-    FinWait = bindings::TCP_FIN_WAIT1,
 }
 
 /// Which directions a shutdown ends.
@@ -163,10 +155,6 @@ impl Sk {
 
     pub(super) fn as_ptr(&self) -> *mut bindings::sock {
         self.0.get()
-    }
-
-    fn object(&self) -> *mut Object {
-        self.as_ptr().cast()
     }
 
     /// The sock's network namespace.
@@ -420,13 +408,6 @@ impl Sk {
         self.wake_async(bindings::SOCK_WAKE_IO, bindings::POLL_OUT);
     }
 
-    /// Wakes all pollers after the end of a direction or of the connection. Any context.
-    pub fn wake_hangup(&self) {
-        // SAFETY: as in `wake_state`.
-        unsafe { bindings::sk_state_change(self.as_ptr()) };
-        self.wake_async(bindings::SOCK_WAKE_WAITD, bindings::POLL_HUP);
-    }
-
     fn wake(&self, events: c_uint) {
         let _rcu = rcu::read_lock();
         // SAFETY: `sk_wq` is changed by whole words, and what it points to is freed after a grace
@@ -447,36 +428,6 @@ impl Sk {
     fn wake_async(&self, how: c_uint, band: c_uint) {
         // SAFETY: a live sock (type invariant); takes the RCU lock itself.
         unsafe { bindings::sk_wake_async(self.as_ptr(), how as c_int, band as c_int) };
-    }
-
-    /// Takes mappings of this socket away: those of offsets from `start` on, `len` bytes of them;
-    /// touching one of them afterwards is `SIGBUS`. Nothing if the socket is closed.
-    ///
-    /// Context: may sleep; not under the `mmap_lock`.
-    pub fn unmap(&self, start: u64, len: u64) {
-        // SAFETY: a live sock (type invariant) has an initialised lock. `sk_socket` is cleared under
-        // it before the socket goes; while it is there its inode is, and `igrab` takes that only
-        // if it is not being freed.
-        let inode = unsafe {
-            let lock = ptr::addr_of_mut!((*self.as_ptr()).sk_callback_lock);
-            bindings::read_lock_bh(lock);
-            let sock = (*self.as_ptr()).sk_socket;
-            let inode = if sock.is_null() {
-                ptr::null_mut()
-            } else {
-                bindings::igrab(bindings::SOCK_INODE(sock))
-            };
-            bindings::read_unlock_bh(lock);
-            inode
-        };
-        if inode.is_null() {
-            return;
-        }
-        // SAFETY: we hold the inode, whose mapping lives in it.
-        unsafe {
-            bindings::unmap_mapping_range((*inode).i_mapping, start as i64, len as i64, 1);
-            bindings::iput(inode);
-        }
     }
 }
 

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The calling task, the clock, and a limit on log lines.
+//! The calling task, the clock, and the limit on log lines.
 //!
-//! C: `include/linux/sched.h`, `include/linux/sched/signal.h`, `include/linux/timekeeping.h`.
+//! C: `include/linux/sched.h`, `include/linux/sched/signal.h`, `include/linux/timekeeping.h`,
+//! `include/linux/net.h`.
 
 use crate::bindings;
-use kernel::{
-    current,
-    sync::atomic::{Atomic, Relaxed},
-    time::{Instant, Jiffies, Monotonic},
-};
-
-/// The process that calls, as init's process namespace numbers it (a log's "pid").
-pub fn pid() -> i32 {
-    // SAFETY: `current` is always there.
-    unsafe { bindings::current_tgid() }
-}
+use kernel::{current, time::Jiffies};
 
 /// Whether the calling task may administer the network of the whole machine: `CAP_NET_ADMIN` in the first user
 /// namespace. That it was asked leaves no trace in the audit log.
@@ -38,12 +29,6 @@ pub fn signal_pending() -> bool {
 pub fn fatal_signal_pending() -> bool {
     // SAFETY: looks at the calling task only.
     unsafe { bindings::fatal_signal_pending() }
-}
-
-/// Whether the calling task is on its way out: then nothing waits for it any more.
-pub fn exiting() -> bool {
-    // SAFETY: looks at the calling task only.
-    unsafe { bindings::current_exiting() }
 }
 
 /// Gives the CPU to others if they wait for it. Context: may sleep.
@@ -113,76 +98,21 @@ pub fn jiffies() -> Jiffies {
     unsafe { bindings::jiffies() }
 }
 
-/// The monotonic clock, for measuring.
-pub fn now() -> Instant<Monotonic> {
-    Instant::now()
+/// Whether one more message about the network may be logged now: a few in a while, of all that ask. The kernel logs how
+/// many were suppressed. Any context.
+pub fn net_ratelimit() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { bindings::net_ratelimit() != 0 }
 }
 
-/// Lets through a few events in a while, and counts what it holds back.
-pub struct RateLimit {
-    /// Start of the present interval, in nanoseconds; 0: none yet.
-    begin: Atomic<u64>,
-    passed: Atomic<u64>,
-    missed: Atomic<u64>,
-}
-
-impl RateLimit {
-    /// As the kernel's own limit: ten in five seconds.
-    const INTERVAL_NS: u64 = 5_000_000_000;
-    const BURST: u64 = 10;
-
-    /// A limit that has let nothing through yet.
-    pub const fn new() -> Self {
-        Self {
-            begin: Atomic::new(0),
-            passed: Atomic::new(0),
-            missed: Atomic::new(0),
-        }
-    }
-
-    /// Whether this event may pass; if so, how many were held back before it. Any context.
-    pub fn pass(&self) -> Option<u64> {
-        let now = now_ns().max(1);
-        let begin = self.begin.load(Relaxed);
-        if begin == 0 || now.wrapping_sub(begin) >= Self::INTERVAL_NS {
-            // One of those who see the interval end begins the next.
-            if self.begin.cmpxchg(begin, now, Relaxed).is_ok() {
-                self.passed.store(0, Relaxed);
-            }
-        }
-        if self.passed.fetch_add(1, Relaxed) < Self::BURST {
-            Some(self.missed.xchg(0, Relaxed))
-        } else {
-            self.missed.fetch_add(1, Relaxed);
-            None
-        }
-    }
-}
-
-impl Default for RateLimit {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// `pr_warn!`, at most ten in five seconds at each place that uses it.
+/// `pr_warn!`, where [`net_ratelimit`] allows it, as the macro of that name in C.
 #[macro_export]
-macro_rules! pr_warn_ratelimited {
+macro_rules! net_warn_ratelimited {
     ($($arg:tt)*) => {{
-        static LIMIT: $crate::kern::task::RateLimit = $crate::kern::task::RateLimit::new();
-        if let Some(missed) = LIMIT.pass() {
-            if missed != 0 {
-                ::kernel::pr_warn!("{} messages like the next were left out\n", missed);
-            }
+        if $crate::kern::task::net_ratelimit() {
             ::kernel::pr_warn!($($arg)*);
         }
     }};
-}
-
-/// Sleeps for about `ms` milliseconds.
-pub fn msleep(ms: u32) {
-    // SAFETY: callers may sleep, which is all this needs.
-    unsafe { bindings::msleep(ms) };
 }
 
 /// Waits until every task that runs now has slept, been in user space, or ended. Context: sleeps, for

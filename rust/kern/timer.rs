@@ -62,11 +62,6 @@ impl<T: Fire> OneShot<T> {
         })
     }
 
-    /// What it was made with.
-    pub fn target(&self) -> &T {
-        &self.target
-    }
-
     /// Has it fire in `ns` nanoseconds, or when it is set to already if that is sooner. Any context but NMI.
     pub fn start_in(&self, ns: u64) {
         self.start_at(now_ns().saturating_add(ns));
@@ -103,11 +98,6 @@ impl<T: Fire> OneShot<T> {
                 due => at = due,
             }
         }
-    }
-
-    /// Whether it is set. Any context.
-    pub fn is_set(&self) -> bool {
-        self.due.load(Relaxed) != 0
     }
 
     /// Takes it back, and waits for [`fire`](Fire::fire) to return if that runs. It may be set again as

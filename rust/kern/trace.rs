@@ -51,7 +51,7 @@ fn raw(addr: &SocketAddr) -> [u8; ADDR] {
 
 /// How data leaves a program, or reaches it.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub enum DataPath {
     /// The CPU copies it.
     Copy,
     /// From the program's pages.
@@ -77,7 +77,7 @@ pub enum Stall {
 
 /// What data was moved out of that nobody has read.
 #[derive(Clone, Copy)]
-pub enum Moved {
+pub enum EscapedFrom {
     /// A window.
     Window,
     /// A window that a ring shows, which shows it elsewhere from then on.
@@ -159,7 +159,7 @@ macro_rules! numbered {
 }
 
 numbered! {
-    Way {
+    DataPath {
         Copy = ZRS_BY_COPY,
         Pin = ZRS_BY_PINNING,
         Map = ZRS_BY_MAPPING,
@@ -171,7 +171,7 @@ numbered! {
         Link = ZRS_STALL_LINK,
         Buffer = ZRS_STALL_BUFFER
     }
-    Moved { Window = ZRS_MOVED_WINDOW, Ring = ZRS_MOVED_RING, Block = ZRS_MOVED_BLOCK }
+    EscapedFrom { Window = ZRS_MOVED_WINDOW, Ring = ZRS_MOVED_RING, Block = ZRS_MOVED_BLOCK }
 }
 
 macro_rules! events {
@@ -229,14 +229,14 @@ events! {
     close, close_on(ends: Ends, tx_bytes: u64, rx_bytes: u64, unread: u64);
     /// The state has changed: two of `ZRS_STATE_*`.
     state, state_on(ends: Ends, old: u32, new: u32);
-    /// A send is over: bytes asked for, bytes sent or a negative errno, [`Way`].
-    send, send_on(ends: Ends, want: u64, ret: i64, way: Way);
+    /// A send is over: bytes asked for, bytes sent or a negative errno, [`DataPath`].
+    send, send_on(ends: Ends, want: u64, ret: i64, way: DataPath);
     /// A receive is over, as [`send()`]; or a program has given back what it read in its ring.
-    recv, recv_on(ends: Ends, want: u64, ret: i64, way: Way);
+    recv, recv_on(ends: Ends, want: u64, ret: i64, way: DataPath);
     /// A sender finds no room for so many bytes.
     stall, stall_on(ends: Ends, want: u32, what: Stall);
     /// A message of so many bytes was moved out of the pool, so many microseconds after it came.
-    escape, escape_on(ends: Ends, len: u32, of: Moved, age_us: u64);
+    escape, escape_on(ends: Ends, len: u32, of: EscapedFrom, age_us: u64);
     /// A link can carry channels: its number, addresses without ports, and whether the peer has made it (0, 1).
     link_up, link_up_on(link: u32, ends: Ends, accepted: u32);
     /// A link has ended: as [`link_up()`]; whether it was up (0, 1), its channels, a negative errno.

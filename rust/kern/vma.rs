@@ -62,11 +62,6 @@ impl<'a> NewVma<'a> {
         self.0.end() - self.0.start()
     }
 
-    /// Never.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The offset that the program gave, in pages.
     pub fn pgoff(&self) -> usize {
         // SAFETY: the area is being set up by this thread alone (type invariant).

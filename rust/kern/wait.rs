@@ -118,10 +118,10 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes one of those who wait by [`wait_or_help`](Self::wait_or_help) for this to be done, and says
+    /// Wakes one of those who wait by [`wait_or_poll`](Self::wait_or_poll) for this to be done, and says
     /// whether there was one. Any context. What was written before the call is seen by
-    /// [`Help::wanted`] of whoever it wakes, or of whoever comes to wait later.
-    pub fn wake_helper(&self) -> bool {
+    /// [`InlinePoll::wanted`] of whoever it wakes, or of whoever comes to wait later.
+    pub fn wake_poller(&self) -> bool {
         let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
         // SAFETY: as in `wake_all`; the result is how many of the exclusive waiters it has woken.
         unsafe {
@@ -143,7 +143,7 @@ impl WaitQueue {
         timeout: &mut Timeout,
         cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        self.wait_or_help(mode, timeout, None::<&Nothing>, cond)
+        self.wait_or_poll(mode, timeout, None::<&Nothing>, cond)
     }
 
     /// As [`wait`](Self::wait), in a line with others who wait so: [`wake_one`](Self::wake_one) wakes one of them. Who
@@ -161,25 +161,25 @@ impl WaitQueue {
 
     /// As [`wait`](Self::wait), and does the work that what is waited for depends on, instead of leaving
     /// it to a thread that has to be woken first: whoever has such work wakes one of those who wait, by
-    /// [`wake_helper`](Self::wake_helper) on [`Help::queue`], and that one does it. Who has done it a few
+    /// [`wake_poller`](Self::wake_poller) on [`InlinePoll::queue`], and that one does it. Who has done it a few
     /// times in vain leaves it to others from then on: what comes is not for him.
-    pub fn wait_or_help<R, H: Help>(
+    pub fn wait_or_poll<R, H: InlinePoll>(
         &self,
         mode: WaitMode,
         timeout: &mut Timeout,
-        help: Option<&H>,
+        inline: Option<&H>,
         cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        self.wait_as(0, mode, timeout, help, cond)
+        self.wait_as(0, mode, timeout, inline, cond)
     }
 
     /// `flags` are those of the entry on this queue.
-    fn wait_as<R, H: Help>(
+    fn wait_as<R, H: InlinePoll>(
         &self,
         flags: c_int,
         mode: WaitMode,
         timeout: &mut Timeout,
-        mut help: Option<&H>,
+        mut inline: Option<&H>,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
         if let Some(r) = cond() {
@@ -189,36 +189,36 @@ impl WaitQueue {
             return Err(WaitError::TimedOut);
         }
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
-        let helper = Opaque::<bindings::wait_queue_entry>::uninit();
-        let mut patience = 4;
+        let poller = Opaque::<bindings::wait_queue_entry>::uninit();
+        let mut attempts = 4;
         // SAFETY: both have room for one, and do not move until `finish_wait` has taken them off.
         unsafe {
             bindings::init_wait_entry(entry.get(), flags);
-            bindings::init_wait_entry(helper.get(), 0);
+            bindings::init_wait_entry(poller.get(), 0);
         }
         let out = loop {
-            if let Some(work) = help.filter(|h| h.wanted()) {
+            if let Some(work) = inline.filter(|h| h.pending()) {
                 // SAFETY: both are initialised; takes them off if they are on their queues.
                 unsafe {
                     bindings::finish_wait(self.head.get(), entry.get());
-                    bindings::finish_wait(work.queue().head.get(), helper.get());
+                    bindings::finish_wait(work.queue().head.get(), poller.get());
                 }
-                work.help();
-                patience -= 1;
-                if patience == 0 {
-                    help = None;
+                work.poll();
+                attempts -= 1;
+                if attempts == 0 {
+                    inline = None;
                 }
                 match cond() {
                     Some(r) => break Ok(r),
                     None => continue,
                 }
             }
-            if let Some(help) = help {
-                let queue = help.queue().head.get();
+            if let Some(inline) = inline {
+                let queue = inline.queue().head.get();
                 // SAFETY: queue and entry are initialised; from here until `finish_wait` this task may be
-                // on the queue, and `helper` lives on its stack all that time.
+                // on the queue, and `poller` lives on its stack all that time.
                 unsafe {
-                    bindings::prepare_to_wait_exclusive(queue, helper.get(), mode.task_state())
+                    bindings::prepare_to_wait_exclusive(queue, poller.get(), mode.task_state())
                 };
             }
             // The queue that must not be missed comes last. Whoever is woken leaves the queue, and what
@@ -234,7 +234,7 @@ impl WaitQueue {
             if signal != 0 {
                 break Err(WaitError::Interrupted);
             }
-            if help.is_some_and(H::wanted) {
+            if inline.is_some_and(H::pending) {
                 continue;
             }
             match timeout {
@@ -254,12 +254,12 @@ impl WaitQueue {
         };
         // SAFETY: as above; after this the queue no longer knows `entry`.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
-        if let Some(help) = help {
+        if let Some(inline) = inline {
             // SAFETY: as above.
-            unsafe { bindings::finish_wait(help.queue().head.get(), helper.get()) };
-            if help.wanted() {
+            unsafe { bindings::finish_wait(inline.queue().head.get(), poller.get()) };
+            if inline.pending() {
                 // It may be this task that was woken for it.
-                help.decline();
+                inline.defer();
             }
         }
         match out {
@@ -271,37 +271,37 @@ impl WaitQueue {
 }
 
 /// Work that somebody who waits can do himself.
-pub trait Help {
+pub trait InlinePoll {
     /// Where those are who would.
     fn queue(&self) -> &WaitQueue;
 
     /// Whether there is some. Must not sleep.
-    fn wanted(&self) -> bool;
+    fn pending(&self) -> bool;
 
     /// Does it; afterwards none is [`wanted`](Self::wanted) until more comes. May sleep, not for long.
-    fn help(&self);
+    fn poll(&self);
 
     /// Leaves it to somebody else. Any context.
-    fn decline(&self);
+    fn defer(&self);
 }
 
 /// No work. It has no value.
 enum Nothing {}
 
-impl Help for Nothing {
+impl InlinePoll for Nothing {
     fn queue(&self) -> &WaitQueue {
         match *self {}
     }
 
-    fn wanted(&self) -> bool {
+    fn pending(&self) -> bool {
         match *self {}
     }
 
-    fn help(&self) {
+    fn poll(&self) {
         match *self {}
     }
 
-    fn decline(&self) {
+    fn defer(&self) {
         match *self {}
     }
 }

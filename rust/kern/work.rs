@@ -14,7 +14,7 @@ use kernel::{
     str::CStr,
     sync::Arc,
     time::Jiffies,
-    workqueue::{self, HasDelayedWork, HasWork, Work, WorkItem},
+    workqueue::{self, HasDelayedWork, Work, WorkItem},
 };
 
 /// How a [`Queue`] runs its items.
@@ -121,25 +121,12 @@ impl Drop for Queue {
     }
 }
 
-/// Takes an item back if it is queued, and waits for it if it runs. Whether it was queued; the count
-/// it held then is dropped.
+/// Takes an item back if it is queued, also while its time has not come, and waits for it if it runs. Whether it was
+/// queued; the count it held then is dropped.
 ///
 /// It may be queued again as soon as this returns; who wants it not to be sees to that.
 ///
 /// Context: sleeps; not from the item itself.
-pub fn cancel<T, const ID: u64>(item: &Arc<T>) -> bool
-where
-    T: HasWork<T, ID> + WorkItem<ID, Pointer = Arc<T>>,
-{
-    let raw = Arc::as_ptr(item).cast_mut();
-    // SAFETY: `raw` points to a live `T`.
-    let work = unsafe { Work::raw_get(T::raw_get_work(raw)) };
-    // SAFETY: the item is initialised (`Work::new` is the only way to have one), and alive.
-    let queued = unsafe { bindings::cancel_work_sync(work) };
-    reclaim(raw, queued)
-}
-
-/// [`cancel`] for an item with a delay: also while its time has not come.
 pub fn cancel_delayed<T, const ID: u64>(item: &Arc<T>) -> bool
 where
     T: HasDelayedWork<T, ID> + WorkItem<ID, Pointer = Arc<T>>,

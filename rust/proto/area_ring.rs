@@ -25,6 +25,7 @@ impl AreaRing {
     }
 
     /// Whether nothing is in it.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.pieces == 0
     }

@@ -115,6 +115,7 @@ impl Budget {
     }
 
     /// Pages in use by this class above its own share: what it gives back when the other wants them.
+    #[cfg(not(MODULE))]
     pub fn overdrawn(&self, class: Class) -> usize {
         self.used(class).saturating_sub(self.own(class))
     }

@@ -77,7 +77,7 @@ const COUNT: usize = 13;
 
 /// Why an option was not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denied {
+pub enum OptionError {
     /// There is none of that number.
     Unknown,
     /// Its value is none that it can have, now.
@@ -96,17 +96,17 @@ impl Default for Options {
 
 impl Options {
     /// Sets option `name`. `early`: the socket is not connected, nor about to be.
-    pub fn set(&mut self, name: i32, value: i32, early: bool) -> Result<(), Denied> {
+    pub fn set(&mut self, name: i32, value: i32, early: bool) -> Result<(), OptionError> {
         let entry = TABLE.iter().zip(&mut self.0).find(|(e, _)| e.0 == name);
         let Some((&(_, first, rule), slot)) = entry else {
-            return Err(Denied::Unknown);
+            return Err(OptionError::Unknown);
         };
         *slot = match rule {
             Rule::Range(low, high) if (low..=high).contains(&value) => value,
             Rule::ZeroOr(..) if value == 0 => first,
             Rule::ZeroOr(low, high) if (low..=high).contains(&value) => value,
             Rule::Early(low, high) if early && (low..=high).contains(&value) => value,
-            Rule::Range(..) | Rule::ZeroOr(..) | Rule::Early(..) => return Err(Denied::Value),
+            Rule::Range(..) | Rule::ZeroOr(..) | Rule::Early(..) => return Err(OptionError::Value),
             Rule::Flag => i32::from(value != 0),
             Rule::NearestOrFirst(..) if value == 0 => first,
             Rule::Nearest(low, high) | Rule::NearestOrFirst(low, high) => value.clamp(low, high),

@@ -32,14 +32,14 @@ pub trait Descriptors {
     /// Segment `index` is out of the queue.
     fn clear(&self, index: u32);
     /// Where segments that the program has not taken may be moved to.
-    fn refuge(&self) -> Refuge;
+    fn escape_target(&self) -> EscapeTarget;
     /// Segment `index` now lies in the escape area at `off`; false when the program has it already.
     fn escape(&self, index: u32, off: u32) -> bool;
 }
 
 /// Where what the program has not taken may be moved to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refuge {
+pub enum EscapeTarget {
     /// Anywhere: it is read by recv().
     Anywhere,
     /// The escape area of the ring.
@@ -63,8 +63,8 @@ impl Descriptors for NoRing {
     }
     fn set_done(&self, _: u32) {}
     fn clear(&self, _: u32) {}
-    fn refuge(&self) -> Refuge {
-        Refuge::Anywhere
+    fn escape_target(&self) -> EscapeTarget {
+        EscapeTarget::Anywhere
     }
     fn escape(&self, _: u32, _: u32) -> bool {
         false
@@ -117,7 +117,7 @@ pub struct Segment<T> {
     /// recv() consumes it; the program's descriptor does not count any more.
     pub claimed: bool,
     /// Of what was consumed: bytes in pages that were lent, and not copied.
-    pub lent: u32,
+    pub mapped: u32,
     /// When it arrived, in nanoseconds of any clock.
     pub born: u64,
     /// Where it is now, if it was moved out of the window.
@@ -183,7 +183,7 @@ pub struct RxQueue<S> {
     /// Bytes that wait.
     bytes: u64,
     /// Bytes in pages that are lent.
-    lent: u64,
+    mapped: u64,
     /// Bytes of the window that segments take which are still in it.
     in_window: u64,
     /// Bytes of the window that segments took which were moved and are in the queue still.
@@ -205,7 +205,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             head: first,
             tail: first,
             bytes: 0,
-            lent: 0,
+            mapped: 0,
             in_window: 0,
             moved: 0,
             given: 0,
@@ -246,6 +246,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     /// Whether the queue holds no segment.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -256,8 +257,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     /// Bytes in pages that were lent and have not come back, as far as [`RxQueue::reap`] has seen.
-    pub fn lent(&self) -> u64 {
-        self.lent
+    pub fn mapped(&self) -> u64 {
+        self.mapped
     }
 
     /// What is consumed but not given back yet, for the sake of something before it that is lent.
@@ -352,11 +353,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     /// The pages of `n` bytes of segment `index` are lent to whoever reads them.
-    pub fn lend(&mut self, index: u32, n: u32) {
+    pub fn set_mapped(&mut self, index: u32, n: u32) {
         if let Some(seg) = self.get_mut(index) {
-            let n = n.min(seg.len.saturating_sub(seg.lent));
-            seg.lent = seg.lent.saturating_add(n);
-            self.lent = self.lent.saturating_add(u64::from(n));
+            let n = n.min(seg.len.saturating_sub(seg.mapped));
+            seg.mapped = seg.mapped.saturating_add(n);
+            self.mapped = self.mapped.saturating_add(u64::from(n));
         }
     }
 
@@ -373,11 +374,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         if !by_recv && (seg.claimed || !ring.is_done(index)) {
             return None;
         }
-        if seg.lent > 0 && !is_back(seg) {
+        if seg.mapped > 0 && !is_back(seg) {
             return None;
         }
         let left = seg.len.saturating_sub(seg.taken);
-        let lent = u64::from(seg.lent);
+        let mapped = u64::from(seg.mapped);
         let mut freed = Freed {
             window: 0,
             small: if seg.room() > 0 { 0 } else { seg.len },
@@ -390,7 +391,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         };
         freed.window = self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
-        self.lent = self.lent.saturating_sub(lent);
+        self.mapped = self.mapped.saturating_sub(mapped);
         Some(freed)
     }
 
@@ -399,11 +400,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     pub fn discard(&mut self, ring: &impl Descriptors) -> Option<Option<T>> {
         let seg = self.get_mut(self.head)?;
         let left = seg.len.saturating_sub(seg.taken);
-        let lent = u64::from(seg.lent);
+        let mapped = u64::from(seg.mapped);
         let held = seg.held.take();
         self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
-        self.lent = self.lent.saturating_sub(lent);
+        self.mapped = self.mapped.saturating_sub(mapped);
         Some(held)
     }
 
@@ -454,14 +455,14 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             }
             let done = seg.taken == seg.len;
             let to = match (seg.window_off, seg.claimed) {
-                (Some(_), false) => ring.refuge(),
-                _ => Refuge::Anywhere,
+                (Some(_), false) => ring.escape_target(),
+                _ => EscapeTarget::Anywhere,
             };
             let free = match seg.window_off {
                 None => !done && seg.held.as_ref().is_some_and(&in_place),
                 Some(_) => {
                     let waits = seg.claimed || ring.is_waiting(index);
-                    stuck |= done || seg.lent > 0 || !waits || to == Refuge::Nowhere;
+                    stuck |= done || seg.mapped > 0 || !waits || to == EscapeTarget::Nowhere;
                     !stuck
                 }
             };
@@ -472,7 +473,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
                     len: seg.len,
                     born: seg.born,
                     window_off: seg.window_off,
-                    to_area: to == Refuge::Area,
+                    to_area: to == EscapeTarget::Area,
                 });
             }
         }
@@ -483,7 +484,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     fn still(&mut self, what: &ToMove) -> Option<&mut Segment<T>> {
         let seg = self.get_mut(what.index)?;
         let same = seg.pos == what.pos && seg.window_off == what.window_off;
-        (same && seg.taken < seg.len && seg.lent == 0).then_some(seg)
+        (same && seg.taken < seg.len && seg.mapped == 0).then_some(seg)
     }
 
     fn note_moved(&mut self, room: u64) {
@@ -510,7 +511,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             };
         }
         // What the program may take from its ring is not for recv() alone.
-        let free = seg.claimed || ring.refuge() == Refuge::Anywhere && ring.claim(index);
+        let free =
+            seg.claimed || ring.escape_target() == EscapeTarget::Anywhere && ring.claim(index);
         if !free {
             return Err(copy);
         }

@@ -89,11 +89,6 @@ impl Type {
             _ => return None,
         })
     }
-
-    /// Whether the message concerns the link and no channel.
-    pub fn is_link(self) -> bool {
-        matches!(self, Self::LinkCredit | Self::Heartbeat)
-    }
 }
 
 /// `arg0` of a Heartbeat that wants another one as its answer.
@@ -189,9 +184,9 @@ impl Header {
         let mut w = Writer(&mut out);
         w.put([VERSION, self.kind as u8, 0, 0]);
         w.put(self.len.to_le_bytes());
-        w.put(self.dst.q.to_le_bytes());
+        w.put(self.dst.index.to_le_bytes());
         w.put(self.dst.gen.to_le_bytes());
-        w.put(self.src.q.to_le_bytes());
+        w.put(self.src.index.to_le_bytes());
         w.put(self.src.gen.to_le_bytes());
         w.put(self.pos.to_le_bytes());
         w.put(self.woff.to_le_bytes());
@@ -250,10 +245,10 @@ impl Header {
         let none = ChanId::default();
         let ids_ok = match kind {
             Type::LinkCredit | Type::Heartbeat => h.dst == none && h.src == none,
-            Type::Connect => h.dst == none && h.src.q != 0,
+            Type::Connect => h.dst == none && h.src.index != 0,
             // A refusal may speak for a channel that was never made.
-            Type::Reject | Type::Reset => h.dst.q != 0 && (h.src.q != 0 || h.src == none),
-            _ => h.dst.q != 0 && h.src.q != 0,
+            Type::Reject | Type::Reset => h.dst.index != 0 && (h.src.index != 0 || h.src == none),
+            _ => h.dst.index != 0 && h.src.index != 0,
         };
         if !ids_ok {
             return Err(Violation::Channel);
@@ -420,7 +415,7 @@ impl Reader<'_> {
 
     fn id(&mut self) -> ChanId {
         ChanId {
-            q: self.u32(),
+            index: self.u32(),
             gen: self.u32(),
         }
     }

@@ -6,7 +6,7 @@
 use super::inject::instead;
 use super::{
     ctx::{Ctx, Frame},
-    CmEvent, CmId, Id, PeerParams,
+    CmEvent, CmId, Id,
 };
 use crate::{bindings, kern::fault};
 use core::{
@@ -99,15 +99,8 @@ unsafe fn connect_request(
     match (CmId::own(ctx), listener.ctx().enter(&listener_frame)) {
         (Ok(id), Some(handler)) => {
             // SAFETY: The event is one with connection parameters.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            handler.dispatch(
-                &listener,
-                CmEvent::ConnectRequest {
-                    id,
-                    peer,
-                    private_data,
-                },
-            );
+            let private_data = unsafe { private_data(ev) };
+            handler.dispatch(&listener, CmEvent::ConnectRequest { id, private_data });
         }
         // Nobody listens any more, or no memory: dropping the id has doomed it.
         (id, _) => drop(id),
@@ -127,10 +120,10 @@ unsafe fn connect_request(
 /// # Safety
 ///
 /// The event must be one with connection parameters, and valid for `'a`.
-unsafe fn conn_param(ev: &bindings::rdma_cm_event) -> (PeerParams, &[u8]) {
+unsafe fn private_data(ev: &bindings::rdma_cm_event) -> &[u8] {
     // SAFETY: The caller's promise.
     let conn = unsafe { &*ev.param.conn };
-    let data = if conn.private_data.is_null() {
+    if conn.private_data.is_null() {
         &[]
     } else {
         // SAFETY: The core gives that many bytes, valid during the handler.
@@ -140,15 +133,7 @@ unsafe fn conn_param(ev: &bindings::rdma_cm_event) -> (PeerParams, &[u8]) {
                 conn.private_data_len.into(),
             )
         }
-    };
-    let peer = PeerParams {
-        responder_resources: conn.responder_resources,
-        initiator_depth: conn.initiator_depth,
-        retry_count: conn.retry_count,
-        rnr_retry_count: conn.rnr_retry_count,
-        qp_num: conn.qp_num,
-    };
-    (peer, data)
+    }
 }
 
 /// An event in our terms.
@@ -162,15 +147,9 @@ unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) 
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => CmEvent::AddrError(ev.status),
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => CmEvent::RouteError(ev.status),
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_RESPONSE => {
-            // SAFETY: This event has connection parameters.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            CmEvent::ConnectResponse { peer, private_data }
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => {
-            CmEvent::ConnectError(ev.status)
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::ConnectResponse,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => CmEvent::ConnectError,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
             let mut len = 0u8;
             // SAFETY: Both are as the core gave them, which is what this asks for.
@@ -192,13 +171,13 @@ unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) 
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: This event has connection parameters, or zeroes for them.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            CmEvent::Established { peer, private_data }
+            let private_data = unsafe { private_data(ev) };
+            CmEvent::Established { private_data }
         }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => CmEvent::AddrChange,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::TimewaitExit,
-        other => CmEvent::Other(other, ev.status),
+        _ => CmEvent::Other,
     }
 }

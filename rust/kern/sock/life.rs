@@ -8,7 +8,7 @@
 
 use super::{
     callbacks::{Callbacks, INET, INET6},
-    family::{SocketOps, ALIVE},
+    family::{SocketFamily, SocketOps, ALIVE},
     v6, Object, Sk, SkRef,
 };
 use crate::bindings;
@@ -130,8 +130,10 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: `inet_create` calls this with the new sock, after `sock_init_data`.
             unsafe { Self::set_up(sk, (*sk).sk_socket) };
+            // SAFETY: the protocol is registered, and not taken out while `socket()` makes one of its socks.
+            let context = unsafe { SocketFamily::<T>::context() };
             // SAFETY: as above.
-            let this = T::init(unsafe { Sk::from_raw(sk) })?;
+            let this = T::init(&context.into(), unsafe { Sk::from_raw(sk) })?;
             // SAFETY: as above; it is not in a file yet.
             unsafe { Self::give(sk, this) };
             Ok(0)

@@ -58,11 +58,6 @@ impl<'a> SendMsg<'a> {
         unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
     }
 
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Goes back to where `taken` bytes had been taken, if it is further than that.
     pub fn rewind(&mut self, taken: usize) {
         let gone = self.total - self.len();
@@ -114,12 +109,6 @@ impl<'a> SendMsg<'a> {
     pub fn fast_open(&self) -> bool {
         self.flags() & bindings::MSG_FASTOPEN != 0
     }
-
-    /// Whether there are control messages.
-    pub fn has_cmsg(&self) -> bool {
-        // SAFETY: the message is valid (type invariant).
-        unsafe { (*self.msg).msg_controllen != 0 }
-    }
 }
 
 /// A receive's place for what comes.
@@ -163,16 +152,6 @@ impl<'a> RecvMsg<'a> {
         unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
     }
 
-    /// Whether no room is left.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// `MSG_*` as the caller gave them.
-    pub fn flags(&self) -> u32 {
-        self.flags
-    }
-
     /// Whether the call must not wait.
     pub fn nonblock(&self) -> bool {
         self.flags & bindings::MSG_DONTWAIT != 0
@@ -196,11 +175,5 @@ impl<'a> RecvMsg<'a> {
     /// Whether out-of-band data is meant.
     pub fn oob(&self) -> bool {
         self.flags & bindings::MSG_OOB != 0
-    }
-
-    /// Adds to the flags that the call gives back.
-    pub fn add_flags(&mut self, flags: u32) {
-        // SAFETY: the message is valid and ours (type invariant).
-        unsafe { (*self.msg).msg_flags |= flags };
     }
 }

@@ -36,16 +36,6 @@ impl OptIn<'_> {
         }
     }
 
-    /// The length that the program gave.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether that is 0.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// What the socket layer gave, and its length.
     pub(super) fn as_raw(&self) -> (bindings::sockptr_t, usize) {
         (self.ptr, self.len)
@@ -107,11 +97,6 @@ impl OptOut<'_> {
     pub fn len(&self) -> usize {
         // SAFETY: valid (type invariant).
         usize::try_from(unsafe { (*self.opt).optlen }).unwrap_or(0)
-    }
-
-    /// Whether there is no room.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Writes `value`, or as much of it as there is room, and sets the length to what was written.

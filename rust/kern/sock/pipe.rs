@@ -116,7 +116,7 @@ impl Pipe<'_> {
     /// lent until [`ContigPages::is_sole_owner`]. Returns how many bytes.
     ///
     /// Errors: `EINVAL` if the range is not all inside of `mem`, `EPIPE`. Context: may not sleep.
-    pub fn lend(&mut self, mem: &ContigPages, off: usize, len: usize) -> Result<usize> {
+    pub fn add_pages(&mut self, mem: &ContigPages, off: usize, len: usize) -> Result<usize> {
         let end = off.checked_add(len).filter(|end| *end <= mem.bytes());
         let end = end.ok_or(EINVAL)?;
         let mut done = off;

@@ -12,7 +12,7 @@ LINE="no contiguous memory for the receive pool"
 ATTEMPTS=400
 lines() { dmesg | grep -c "$LINE"; }
 # suppressed: log lines that the rate limit suppressed.
-suppressed() { dmesg | sed -n 's/.*zrs: \([0-9]*\) messages like the next were left out$/\1/p' | awk '{ n += $1 } END { print n + 0 }'; }
+suppressed() { dmesg | sed -n 's/.*net_ratelimit: \([0-9]*\) callbacks suppressed$/\1/p' | awk '{ n += $1 } END { print n + 0 }'; }
 # sockets N: that many attempts; how each ended, and how often.
 sockets() {
 	A python3 -c '

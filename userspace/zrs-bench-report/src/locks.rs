@@ -31,8 +31,10 @@ enum Scope {
 type Class = (Owner, Scope);
 
 /// ZRS's locks, by the beginnings of their names.
-const ZRS: [(&str, Scope); 11] = [
-    ("zrs_host::", Scope::Machine),
+const ZRS: [(&str, Scope); 13] = [
+    ("zrs_transport::", Scope::Machine),
+    ("zrs_sockets::", Scope::Machine),
+    ("zrs_pools::", Scope::Machine),
     ("zrs_cache::", Scope::Machine),
     ("zrs_device", Scope::Device),
     ("zrs_pool::", Scope::Device),
@@ -47,17 +49,17 @@ const ZRS: [(&str, Scope); 11] = [
 
 /// Those names of ZRS that are of work items: they are acquired when the work begins, and nothing is written.
 const WORK: [&str; 14] = [
-    "zrs_host::deadlines",
-    "zrs_host::idle",
-    "zrs_host::wishes",
-    "zrs_host::lent",
-    "zrs_host::beats",
-    "zrs_host::sweep",
+    "zrs_transport::timers_work",
+    "zrs_transport::idle",
+    "zrs_pools::window_waiters",
+    "zrs_pools::reclaim",
+    "zrs_transport::keepalive",
+    "zrs_transport::sweep",
     "zrs_pool::work",
     "zrs_cache::work",
     "zrs_opening::work",
     "zrs_link::backstop",
-    "zrs_link::again",
+    "zrs_link::reschedule",
     "zrs_link::work",
     "zrs_link::start",
     "zrs_link::down",
@@ -243,8 +245,8 @@ mod tests {
     use serde_json::json;
 
     const TRACE: &str = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 5/5   #P:2\n\
-        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_host::table\n\
-        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_host::table\n\
+        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_transport::table\n\
+        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_transport::table\n\
         \u{20}  a-1  [000] d..1.  1.6: lock_acquire: 00000000f2 try zrs_link::drain\n\
         \u{20}  a-1  [000] d..1.  1.7: lock_acquire: 00000000f3 read &srq->rq.consumer_lock\n\
         \u{20}  a-1  [000] d..1.  1.7: lock_acquire: 00000000f4 zrs_link::work\n";
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn by_class() {
         let counts = parse(TRACE).unwrap();
-        assert_eq!(counts["zrs_host::table"], 2.0);
+        assert_eq!(counts["zrs_transport::table"], 2.0);
         assert_eq!(counts["zrs_link::drain"], 1.0);
         let bounds = json!({ "default": {
             "locks_64": { "all": [3, 3], "zrs": [2, 2], "driver": [1, 1], "kernel": [0, 0] },
@@ -260,11 +262,11 @@ mod tests {
         } });
         let baseline = Baseline::new(&bounds, "x").unwrap();
         // Twice a half of one acquisition.
-        let idle = "x: lock_acquire: 00000000f1 zrs_host::table\n".repeat(2);
+        let idle = "x: lock_acquire: 00000000f1 zrs_transport::table\n".repeat(2);
         let (text, good) = compare(TRACE, &idle, 1.0, &baseline).unwrap();
         assert!(good, "{text}");
         assert!(
-            text.contains("zrs_host::table") && text.contains("no lock"),
+            text.contains("zrs_transport::table") && text.contains("no lock"),
             "{text}"
         );
         assert!(!compare(TRACE, &idle, 2.0, &baseline).unwrap().1);

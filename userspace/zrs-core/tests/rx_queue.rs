@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use common::{cases, Rng};
-use zrs_core::rx_queue::{Descriptors, Moved, NoRing, Refuge, RxQueue, Segment};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, NoRing, RxQueue, Segment};
 use zrs_core::Violation;
 
 const FREE: u32 = 0;
@@ -51,8 +51,8 @@ impl Descriptors for Ring {
     fn clear(&self, index: u32) {
         self.cell(index).set(FREE);
     }
-    fn refuge(&self) -> Refuge {
-        Refuge::Nowhere
+    fn escape_target(&self) -> EscapeTarget {
+        EscapeTarget::Nowhere
     }
     fn escape(&self, _: u32, _: u32) -> bool {
         false
@@ -73,7 +73,7 @@ fn seg(pos: u64, len: u32, window_off: Option<u32>) -> Segment<u64> {
         held: window_off.is_none().then_some(pos),
         taken: 0,
         claimed: window_off.is_none(),
-        lent: 0,
+        mapped: 0,
         born: pos,
         moved: Moved::No,
         pad: window_off.map_or(0, |off| off % 3),
@@ -290,7 +290,7 @@ struct ModelSeg {
     window: bool,
     taken: u32,
     claimed: bool,
-    lent: u32,
+    mapped: u32,
 }
 
 impl ModelSeg {
@@ -345,7 +345,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                     window,
                     taken: 0,
                     claimed: !window,
-                    lent: 0,
+                    mapped: 0,
                 });
                 pos += u64::from(len);
                 next = next.wrapping_add(1);
@@ -371,8 +371,8 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                     if m.window && rng.chance(20) {
                         // More than there is counts as all of it.
                         let lent = rng.range(1, 60) as u32;
-                        q.lend(m.index, lent);
-                        m.lent = m.len.min(m.lent + lent);
+                        q.set_mapped(m.index, lent);
+                        m.mapped = m.len.min(m.mapped + lent);
                     }
                     most -= n;
                     if with_ring && m.taken == m.len {
@@ -383,7 +383,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
             }
             3 => {
                 let back = rng.chance(50);
-                let is_back = |seg: &Segment<u64>| seg.lent > 0 && back;
+                let is_back = |seg: &Segment<u64>| seg.mapped > 0 && back;
                 let freed = if with_ring {
                     q.reap(&ring, is_back)
                 } else {
@@ -391,7 +391,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                 };
                 let goes = model.front().is_some_and(|m| {
                     let done = with_ring && !m.claimed && m.state(&shadow).get() == DONE;
-                    (m.taken == m.len || done) && (m.lent == 0 || back)
+                    (m.taken == m.len || done) && (m.mapped == 0 || back)
                 });
                 assert_eq!(freed.is_some(), goes, "seed {seed}");
                 if let (Some(f), Some(m)) = (freed, goes.then(|| model.pop_front()).flatten()) {
@@ -484,8 +484,12 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
             (spent.segments, spent.window, spent.small),
             (segments, window, small)
         );
-        let lent = |m: &ModelSeg| u64::from(m.lent);
-        assert_eq!(q.lent(), model.iter().map(lent).sum::<u64>(), "seed {seed}");
+        let lent = |m: &ModelSeg| u64::from(m.mapped);
+        assert_eq!(
+            q.mapped(),
+            model.iter().map(lent).sum::<u64>(),
+            "seed {seed}"
+        );
         let left = |m: &ModelSeg| u64::from(m.len - m.taken);
         assert_eq!(
             q.bytes(),

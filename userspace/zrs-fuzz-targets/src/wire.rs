@@ -46,8 +46,8 @@ fn header(b: &[u8; HEADER_LEN], payload: u32) {
     };
     assert_eq!(h.encode(), *b, "one message has one encoding");
     assert_eq!((h.kind as u8, h.len), (b[1], le32(b, 4)));
-    assert_eq!((h.dst.q, h.dst.gen), (le32(b, 8), le32(b, 12)));
-    assert_eq!((h.src.q, h.src.gen), (le32(b, 16), le32(b, 20)));
+    assert_eq!((h.dst.index, h.dst.gen), (le32(b, 8), le32(b, 12)));
+    assert_eq!((h.src.index, h.src.gen), (le32(b, 16), le32(b, 20)));
     assert_eq!((h.pos, h.woff), (le64(b, 24), le64(b, 32)));
     assert_eq!(
         (h.credit.window, h.credit.small),

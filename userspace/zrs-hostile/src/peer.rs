@@ -354,7 +354,7 @@ impl Peer {
     /// A CONNECT, as the next channel of ours says it.
     pub fn connect_header(&mut self, port: u16) -> Header {
         let local = ChanId {
-            q: self.next_q,
+            index: self.next_q,
             gen: 7,
         };
         self.next_q += 1;
@@ -385,7 +385,7 @@ impl Peer {
     pub fn take_connect(&mut self, limit: Duration) -> io::Result<Chan> {
         let (h, _) = self.expect(Type::Connect, limit)?;
         let local = ChanId {
-            q: self.next_q,
+            index: self.next_q,
             gen: 7,
         };
         self.next_q += 1;
@@ -449,11 +449,11 @@ impl Peer {
     pub fn alive(&mut self, limit: Duration) -> io::Result<()> {
         let (nobody, me) = (
             ChanId {
-                q: u32::MAX,
+                index: u32::MAX,
                 gen: 1,
             },
             ChanId {
-                q: self.next_q,
+                index: self.next_q,
                 gen: 99,
             },
         );

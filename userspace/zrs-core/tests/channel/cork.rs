@@ -23,7 +23,7 @@ fn pieces_leave_as_one() {
     assert_eq!(a.corked(), SMALL_MAX);
     assert!(!a.can_cork(1), "one DATA is full");
     assert!(!a.cork(1));
-    assert!(!a.has_control(), "nothing is said of it");
+    assert!(!a.has_pending_control(), "nothing is said of it");
     let data = flush(&mut a);
     assert_eq!((data.kind, data.pos, data.len), (Type::Data, 0, SMALL_MAX));
     assert_eq!(b.on_message(&data), Ok(Event::Data));
@@ -93,11 +93,11 @@ fn the_end_waits_for_it() {
             false => a.shut_write(),
             true => a.shut(false),
         }
-        assert!(a.write_ended() && !a.has_control() && say(&mut a).is_none());
+        assert!(a.write_ended() && !a.has_pending_control() && say(&mut a).is_none());
         assert!(!a.can_cork(1));
         let data = flush(&mut a);
         assert_eq!(b.on_message(&data), Ok(Event::Data));
-        assert!(a.has_control());
+        assert!(a.has_pending_control());
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
     }
 }
@@ -111,7 +111,7 @@ fn what_did_not_come() {
         assert!(before == 0 || a.cork(before));
         assert!(a.cork(10));
         a.shut_write();
-        assert!(!a.has_control());
+        assert!(!a.has_pending_control());
         assert_eq!(a.uncork(10 - came), before + came);
         if before + came > 0 {
             let data = flush(&mut a);

@@ -160,7 +160,7 @@ fn room_with_other_news() {
     assert_eq!(b.on_message(&data), Ok(Event::Data));
     assert!(!b.take_room());
     b.freed(0, 1);
-    assert!(!b.has_control(), "too little to speak of");
+    assert!(!b.has_pending_control(), "too little to speak of");
     let back = small(&mut b, 1);
     assert_eq!(back.credit.msgs, 1);
     assert_eq!(a.on_message(&back), Ok(Event::Data));
@@ -186,17 +186,17 @@ fn credit_is_due() {
         let data = small(&mut a, 1);
         b.on_message(&data).expect("in order");
         b.freed(0, 1);
-        assert_eq!(b.has_control(), n == 16);
+        assert_eq!(b.has_pending_control(), n == 16);
     }
     assert_eq!(say_a(&mut b, Type::Credit).credit.msgs, 16);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     // Bytes of DATA.
     let (mut a, mut b) = pair_with(LIMITS, limits);
     for n in 1..=4 {
         let data = small(&mut a, 4096);
         b.on_message(&data).expect("in order");
         b.freed(0, 4096);
-        assert_eq!(b.has_control(), n == 4);
+        assert_eq!(b.has_pending_control(), n == 4);
     }
     assert_eq!(say_a(&mut b, Type::Credit).credit.small, 16384);
     // Bytes of the window.
@@ -206,7 +206,7 @@ fn credit_is_due() {
         let (_, written) = bulk(&mut a, 8192);
         b.on_message(&written).expect("in order");
         b.freed(8192, 0);
-        assert_eq!(b.has_control(), n == 2);
+        assert_eq!(b.has_pending_control(), n == 2);
     }
     let credit = say_a(&mut b, Type::Credit);
     assert_eq!((credit.credit.window, credit.lease), (16384, 1));
@@ -217,9 +217,9 @@ fn credit_is_due() {
         b.on_message(&data).expect("in order");
         b.freed(0, 1);
     }
-    assert!(b.has_control());
+    assert!(b.has_pending_control());
     assert_eq!(small(&mut b, 1).credit.msgs, 16);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     // The peer that has said FIN needs none.
     let (mut a, mut b) = pair_with(LIMITS, limits);
     let data: Vec<Header> = (0..16).map(|_| small(&mut a, 4096)).collect();
@@ -227,7 +227,7 @@ fn credit_is_due() {
     a.shut_write();
     tell(&mut a, &mut b);
     data.iter().for_each(|_| b.freed(0, 4096));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
 }
 
 /// When everything that arrived is read, the sender has room for the next piece, whatever the
@@ -326,7 +326,7 @@ fn no_reader() {
         let unwanted = small(&mut a, 4096);
         assert_eq!(b.on_message(&unwanted), Ok(Event::Unwanted));
     }
-    assert!(!b.has_control(), "what lies before it is not free");
+    assert!(!b.has_pending_control(), "what lies before it is not free");
     b.freed(30000, 0);
     let credit = say_a(&mut b, Type::Credit).credit;
     assert_eq!((credit.window, credit.small, credit.msgs), (30000, 0, 1));

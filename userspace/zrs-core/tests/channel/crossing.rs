@@ -94,11 +94,11 @@ impl Pair {
         match m {
             Move::Do(side) => {
                 let op = scripts[side].get(self.end[side].at).copied();
-                let silent = !self.has_control(side);
+                let silent = !self.has_pending_control(side);
                 let done = op.is_some_and(|op| self.act(side, op));
                 self.end[side].at += usize::from(done);
                 // It may have had to wait, but asked for a window.
-                done || (silent && self.has_control(side))
+                done || (silent && self.has_pending_control(side))
             }
             Move::Say(side) => {
                 let said = self.end[side].ch.as_mut().and_then(say);
@@ -118,8 +118,11 @@ impl Pair {
         }
     }
 
-    fn has_control(&self, side: usize) -> bool {
-        self.end[side].ch.as_ref().is_some_and(Channel::has_control)
+    fn has_pending_control(&self, side: usize) -> bool {
+        self.end[side]
+            .ch
+            .as_ref()
+            .is_some_and(Channel::has_pending_control)
     }
 
     fn act(&mut self, side: usize, op: Op) -> bool {

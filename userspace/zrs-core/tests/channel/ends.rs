@@ -20,7 +20,7 @@ fn half_close() {
     let fin = say_a(&mut a, Type::Fin);
     assert_eq!(fin.pos, 10);
     a.shut_write();
-    assert!(!a.has_control(), "said once");
+    assert!(!a.has_pending_control(), "said once");
     assert_eq!(b.on_message(&fin), Ok(Event::Fin));
     assert!(b.read_ended() && !b.write_ended() && !b.write_shut());
     // The other direction goes on.
@@ -37,7 +37,7 @@ fn half_close() {
     b.shut(false);
     for c in [&mut a, &mut b] {
         assert_eq!((c.state(), c.failure()), (State::Closed, None));
-        assert!(!c.has_control());
+        assert!(!c.has_pending_control());
     }
 }
 
@@ -53,11 +53,11 @@ fn end_needs_no_answer() {
     a.shut(false);
     assert_eq!(b.on_message(&data), Ok(Event::Data));
     assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
-    assert!(b.read_ended() && b.write_ended() && b.window_quiet());
+    assert!(b.read_ended() && b.write_ended() && b.peer_writes_done());
     assert_eq!(b.plan(1, false), Plan::Wait);
     assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
     b.freed(0, 10);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!((a.failure(), b.failure()), (None, None));
 }
 
@@ -70,7 +70,7 @@ fn a_window_needs_an_answer() {
         lease(&mut a, &mut b, 65536, 0, 1);
         a.shut(unread);
         let word = say(&mut a).expect("the last word");
-        assert!(!a.window_quiet() && a.state() == State::Open);
+        assert!(!a.peer_writes_done() && a.state() == State::Open);
         let event = if unread { Event::Failed } else { Event::Fin };
         assert_eq!(b.on_message(&word), Ok(event));
         assert_eq!((b.state(), b.plan(1, true)), (State::Open, Plan::Wait));
@@ -133,7 +133,7 @@ fn reset() {
         b.shut(false);
         assert_eq!(tell(&mut b, &mut a), [Event::Failed]);
         assert_eq!(a.failure(), Some(Failure::Reset));
-        assert!(a.read_ended() && a.write_ended() && !a.has_control());
+        assert!(a.read_ended() && a.write_ended() && !a.has_pending_control());
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
         assert_eq!(b.failure(), None);
     }
@@ -152,7 +152,7 @@ fn broken_off() {
     assert!(b.write_ended() && b.plan(1, false) == Plan::Wait);
     assert_eq!(say_a(&mut b, Type::Reset).kind, Type::Reset);
     b.shut(false);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(b.state(), State::Closed);
 }
 
@@ -179,7 +179,7 @@ fn the_last_word() {
         assert_eq!(b.on_message(&revoke), Ok(Event::Room));
         let more = bulk(&mut a, 20000).1;
         assert_eq!(b.on_message(&more), Ok(Event::Unwanted));
-        assert!(!b.has_control() && say(&mut b).is_none());
+        assert!(!b.has_pending_control() && say(&mut b).is_none());
         assert!(a.on_message(&last).is_ok());
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
@@ -191,7 +191,7 @@ fn the_last_word() {
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
     assert_eq!(tell(&mut a, &mut b), [Event::None]);
     b.deny();
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(a.on_message(&end), Ok(Event::Fin));
 }
 
@@ -216,7 +216,7 @@ fn resets_from_nowhere() {
     assert_eq!(b.on_message(&reset), Ok(Event::None));
     assert_eq!(b.on_message(&reset), Ok(Event::None));
     assert_eq!(b.failure(), Some(Failure::Reset));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(b.state(), State::Closed);
 }
 
@@ -229,7 +229,9 @@ fn lost_link() {
         a.abort(Failure::LinkLost);
         a.abort(Failure::TimedOut);
         assert_eq!(a.state(), State::Closed);
-        assert!(a.read_ended() && a.write_ended() && a.window_quiet() && !a.has_control());
+        assert!(
+            a.read_ended() && a.write_ended() && a.peer_writes_done() && !a.has_pending_control()
+        );
         assert_eq!(a.peer_window_size(), None);
         a.failure()
     };

@@ -221,7 +221,7 @@ impl Books {
             Step::Deny => c.deny(),
             Step::Revoke => _ = c.revoke(),
             Step::Say => {
-                let had = c.has_control();
+                let had = c.has_pending_control();
                 let said = say(c);
                 prop_assert_eq!(said.is_some(), had);
                 if let Some(h) = said {

@@ -214,7 +214,7 @@ fn grants_that_make_no_sense() {
     // Nor do we make such.
     for size in [0, WINDOW_MIN - 1, WINDOW_MAX + 1] {
         let (mut a, _) = pair();
-        assert!(!a.grant(size, 0, 1) && !a.has_control());
+        assert!(!a.grant(size, 0, 1) && !a.has_pending_control());
     }
 }
 
@@ -224,7 +224,7 @@ fn grants_that_make_no_sense() {
 fn denied_and_asked_again() {
     let (mut a, mut b) = pair();
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
-    assert!(a.has_control());
+    assert!(a.has_pending_control());
     assert_eq!(a.plan(1 << 20, true), Plan::Wait, "asked once");
     // Small data of another call need not wait for the answer.
     assert!(a.writable());
@@ -282,14 +282,14 @@ fn offer_crosses_request() {
     let request = say_a(&mut a, Type::WindowRequest);
     lease(&mut b, &mut a, 65536, 0, 1);
     assert_eq!(b.on_message(&request), Ok(Event::None));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 
     // The offer arrives before the wish has left: it need not be said any more.
     let (mut a, mut b) = pair();
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
     lease(&mut b, &mut a, 65536, 0, 1);
-    assert!(!a.has_control());
+    assert!(!a.has_pending_control());
 
     // Denied, but granted before that is said: one answer.
     let (mut a, mut b) = pair();
@@ -323,7 +323,7 @@ fn nothing_of_a_lease_before_its_grant() {
 fn revocation() {
     let (mut a, mut b) = pair();
     assert!(!b.revoke() && !b.revoking());
-    assert!(!b.has_control(), "there is nothing to revoke");
+    assert!(!b.has_pending_control(), "there is nothing to revoke");
     lease(&mut b, &mut a, 65536, 0, 1);
     let (_, first) = bulk(&mut a, 65536);
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
@@ -334,8 +334,8 @@ fn revocation() {
     assert_eq!(revoke.lease, 1);
     // Once, however often it is asked for.
     assert!(!b.revoke() && b.revoking());
-    assert!(!b.has_control());
-    assert!(!b.window_quiet() && !b.grant(65536, 0, 1));
+    assert!(!b.has_pending_control());
+    assert!(!b.peer_writes_done() && !b.grant(65536, 0, 1));
     // The peer's sender waits for room that will never come: it must look again.
     assert_eq!(a.on_message(&revoke), Ok(Event::Room));
     assert_eq!(a.peer_window_size(), None);
@@ -348,7 +348,7 @@ fn revocation() {
     let revoked = say_a(&mut a, Type::Revoked);
     assert_eq!(revoked.arg0, 1);
     assert_eq!(b.on_message(&revoked), Ok(Event::Revoked));
-    assert!(b.window_quiet() && b.window_size().is_none());
+    assert!(b.peer_writes_done() && b.window_size().is_none());
     assert_eq!(b.on_message(&revoked), STATE, "twice");
     let request = say_a(&mut a, Type::WindowRequest);
     assert_eq!(b.on_message(&request), Ok(Event::WindowWanted));
@@ -425,7 +425,7 @@ fn not_revoking_after_the_end() {
         say_a(&mut a, Type::Fin)
     };
     assert!(b.on_message(&fin).is_ok());
-    assert!(!b.revoking() && b.window_quiet());
+    assert!(!b.revoking() && b.peer_writes_done());
 }
 
 // rows: Z3 B11
@@ -469,7 +469,7 @@ fn no_window_without_use() {
     assert!(!b.grant(65536, 0, 1));
     b.deny();
     b.revoke();
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     let mut c = connecting(LIMITS);
     assert!(!c.grant(65536, 0, 1));
     let (mut c, _) = pair();
@@ -484,7 +484,7 @@ fn quiet_after_the_end() {
     for how in 0..3 {
         let (mut a, mut b) = pair();
         lease(&mut b, &mut a, 65536, 0, 1);
-        assert!(!b.window_quiet());
+        assert!(!b.peer_writes_done());
         match how {
             0 => a.shut_write(),
             1 => a.shut(false),
@@ -495,16 +495,16 @@ fn quiet_after_the_end() {
             (a.commit(Plan::Bulk(10)), a.commit(Plan::Small(10))),
             (None, None)
         );
-        assert!(!b.window_quiet());
+        assert!(!b.peer_writes_done());
         tell(&mut a, &mut b);
-        assert!(b.window_quiet());
+        assert!(b.peer_writes_done());
     }
     // Our own end says nothing about the peer's WRITEs.
     let (mut a, mut b) = pair();
     lease(&mut b, &mut a, 65536, 0, 1);
     b.shut(true);
     let reset = say_a(&mut b, Type::Reset);
-    assert!(!b.window_quiet());
+    assert!(!b.peer_writes_done());
     let (_, h) = bulk(&mut a, 10);
     assert_eq!(b.on_message(&h), Ok(Event::Unwanted));
     assert_eq!(a.on_message(&reset), Ok(Event::Failed));
@@ -513,7 +513,7 @@ fn quiet_after_the_end() {
         (None, None)
     );
     assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
-    assert!(b.window_quiet());
+    assert!(b.peer_writes_done());
 }
 
 /// More than 16 KiB begin at a page, wherever the bytes before them ended; what is left out is given back

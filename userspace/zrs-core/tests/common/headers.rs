@@ -25,7 +25,7 @@ pub const TYPES: [Type; 15] = [
 ];
 
 pub fn id(q: u32, gen: u32) -> ChanId {
-    ChanId { q, gen }
+    ChanId { index: q, gen }
 }
 
 /// The payload that comes behind a header.

@@ -26,8 +26,8 @@ impl Channel {
         channel::Channel::ports_of(h)
     }
 
-    pub fn has_control(&self) -> bool {
-        self.0.has_control()
+    pub fn has_pending_control(&self) -> bool {
+        self.0.has_pending_control()
     }
 }
 

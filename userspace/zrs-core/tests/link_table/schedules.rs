@@ -5,7 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use zrs_core::link_table::{Denied, Grant, Work};
+use zrs_core::link_table::{Grant, GrantError, Work};
 use zrs_core::ChanId;
 
 use crate::common::table::{submit, Table, Tiers};
@@ -46,7 +46,7 @@ struct Parties {
     /// As the table has it: used since the sweep came by.
     used: Vec<bool>,
     /// The last turn was denied this.
-    denied: Option<(ChanId, Denied)>,
+    denied: Option<(ChanId, GrantError)>,
 }
 
 impl Parties {
@@ -87,7 +87,7 @@ impl Parties {
     }
 
     /// Asks for an entry; whether it is held now.
-    fn ask(&mut self, party: usize, id: ChanId, work: Work) -> Result<(), Denied> {
+    fn ask(&mut self, party: usize, id: ChanId, work: Work) -> Result<(), GrantError> {
         assert!(self.held[party].is_none(), "at most one");
         let (e, holder) = (self.entry_of(id), self.holder(id));
         let was_hot = self.count.of(id) == 0;
@@ -99,25 +99,25 @@ impl Parties {
             Ok(grant) => {
                 assert_eq!(holder, None, "granted to two");
                 assert!(!self.gone[e] && grant.id() == id && grant.regs().id == id);
-                assert!((grant.regs().work | Work::W).has(work));
+                assert!((grant.regs().work | Work::SUBMITTED).has(work));
                 self.used[e] = true;
                 self.held[party] = Some(grant);
                 Ok(())
             }
             Err(why) => {
                 match why {
-                    Denied::Unknown => assert!(self.gone[e]),
-                    Denied::Idle => assert!(work != Work::NONE),
-                    Denied::Locked => {
+                    GrantError::Unknown => assert!(self.gone[e]),
+                    GrantError::Idle => assert!(work != Work::NONE),
+                    GrantError::Locked => {
                         assert!(holder.is_some());
                         self.used[e] = true;
                     }
-                    Denied::Crowded => {
+                    GrantError::Crowded => {
                         assert!(!was_hot && holder.is_none());
                         assert_eq!(self.held.iter().flatten().count(), self.slots);
                     }
                 }
-                if matches!(why, Denied::Locked | Denied::Crowded) {
+                if matches!(why, GrantError::Locked | GrantError::Crowded) {
                     self.denied = Some((id, why));
                 }
                 Err(why)
@@ -135,13 +135,13 @@ impl Parties {
         let (to_send, received) = counts(grant.regs());
         let mut work = Work::NONE;
         if to_send != 0 {
-            work = work | Work::T;
+            work = work | Work::TX;
         }
         if received != 0 {
-            work = work | Work::R;
+            work = work | Work::RX;
         }
         if received >= self.need(e) && !self.gone[e] && self.freeing != Some(e) {
-            work = work | Work::C;
+            work = work | Work::COMPLETE;
         }
         grant.regs_mut().work = work;
         self.t.write_back(grant);
@@ -168,7 +168,7 @@ impl Parties {
                 });
                 if !sent {
                     if let Some(id) = self.look(party) {
-                        let _ = self.ask(party, id, Work::T);
+                        let _ = self.ask(party, id, Work::TX);
                     }
                 }
             }
@@ -195,7 +195,7 @@ impl Parties {
             let _ = self.ask(SUBMIT, id, Work::NONE);
             return;
         }
-        let id = submit(&mut self.t, e, |id| Regs::new(id, 1, Work::T)).expect("a home");
+        let id = submit(&mut self.t, e, |id| Regs::new(id, 1, Work::TX)).expect("a home");
         self.ids[e] = Some(id);
         self.used[e] = true;
         self.at += 1;
@@ -214,7 +214,7 @@ impl Parties {
         let Some(id) = first.and_then(|e| self.ids[*e]) else {
             return;
         };
-        if self.ask(RECEIVE, id, Work::NONE) == Err(Denied::Unknown) {
+        if self.ask(RECEIVE, id, Work::NONE) == Err(GrantError::Unknown) {
             // Nobody knows it any more: RESET.
             self.pipe.pop_front();
             self.resets += 1;
@@ -231,7 +231,7 @@ impl Parties {
         }
         let Some(e) = self.freeing else {
             if let Some(id) = self.look(COMPLETE) {
-                let _ = self.ask(COMPLETE, id, Work::C);
+                let _ = self.ask(COMPLETE, id, Work::COMPLETE);
             }
             return;
         };
@@ -242,7 +242,7 @@ impl Parties {
                 (self.gone[e], self.freeing) = (true, None);
             }
             Err(why) => {
-                assert!(why == Denied::Locked && self.holder(id).is_some());
+                assert!(why == GrantError::Locked && self.holder(id).is_some());
                 self.denied = Some((id, why));
             }
         }
@@ -289,7 +289,7 @@ impl Parties {
             self.sent,
             self.late,
             self.used,
-            self.t.stats().near,
+            self.t.stats().l2,
         )
     }
 
@@ -314,7 +314,7 @@ impl Parties {
     fn ask_again(mut self, holder: usize) {
         let Some((id, why)) = self.denied else { return };
         let stands = match why {
-            Denied::Locked => self.holder(id) == Some(holder),
+            GrantError::Locked => self.holder(id) == Some(holder),
             _ => self.held[holder].is_some(),
         };
         if stands {

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use zrs_core::link_table::{Denied, Grant, Registers, TableStats, Work, CHUNK};
+use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, Work, CHUNK};
 use zrs_core::ChanId;
 
 use crate::common::table::{submit, Table, Tiers};
@@ -39,7 +39,7 @@ impl Registers for Regs {
 
     fn work(&self) -> Work {
         let bit = |set: bool, bit| if set { bit } else { Work::NONE };
-        bit(self.to_send != 0, Work::T) | bit(self.unread != 0, Work::R)
+        bit(self.to_send != 0, Work::TX) | bit(self.unread != 0, Work::RX)
     }
 }
 
@@ -94,7 +94,7 @@ impl Party {
         }
         let n = *self.fifo.front()?;
         self.waits += 1;
-        let places = |s: TableStats| [s.hits, s.near_hits, s.faults];
+        let places = |s: TableStats| [s.hits, s.l2_hits, s.faults];
         let before = places(t.stats());
         match t.grant_for(ids[n], work) {
             Ok(grant) => {
@@ -103,7 +103,10 @@ impl Party {
                 let one = (0..3).find(|p| after[*p] == before[*p] + 1);
                 self.found[one.expect("a grant is counted once")] += 1;
             }
-            Err(why) => assert!(matches!(why, Denied::Locked | Denied::Crowded), "{why:?}"),
+            Err(why) => assert!(
+                matches!(why, GrantError::Locked | GrantError::Crowded),
+                "{why:?}"
+            ),
         }
         None
     }
@@ -196,14 +199,14 @@ impl World {
             since,
             ..
         } = &mut self.host[h];
-        if let Some(n) = submits.turn(t, ids, Work::W, |r| r.to_send += 1) {
+        if let Some(n) = submits.turn(t, ids, Work::SUBMITTED, |r| r.to_send += 1) {
             if since[n].is_none() {
                 since[n] = Some((now, transmits.fifo.len()));
                 transmits.fifo.push_back(n);
             }
         }
         let mut left = 0;
-        let sent = transmits.turn(t, ids, Work::T, |r| {
+        let sent = transmits.turn(t, ids, Work::TX, |r| {
             r.to_send -= 1;
             left = r.to_send;
         });
@@ -217,10 +220,10 @@ impl World {
                 transmits.fifo.push_back(n);
             }
         }
-        if let Some(n) = receives.turn(t, ids, Work::W, |r| r.unread += 1) {
+        if let Some(n) = receives.turn(t, ids, Work::SUBMITTED, |r| r.unread += 1) {
             takes.fifo.push_back(n);
         }
-        takes.turn(t, ids, Work::R, |r| r.unread -= 1);
+        takes.turn(t, ids, Work::RX, |r| r.unread -= 1);
         if now % 4 == 0 {
             t.sweep(1, |_, _| {});
         }
@@ -267,7 +270,7 @@ impl World {
             assert!(now < 4 * turns, "it does not come to an end");
         }
         for host in &self.host {
-            let idle = |id: &ChanId| host.t.work(*id) == Work::W;
+            let idle = |id: &ChanId| host.t.work(*id) == Work::SUBMITTED;
             assert!(host.ids.iter().all(idle), "work was lost");
             assert!(host.since.iter().all(Option::is_none));
         }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use zrs_core::area_ring::AreaRing;
-use zrs_core::rx_queue::{Descriptors, Moved, Refuge, RxQueue, Segment, ToMove};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, RxQueue, Segment, ToMove};
 
 use crate::common::{fill_stream, is_stream, Rng};
 use crate::ring::{Ring, DONE, FREE, KERNEL, READY};
@@ -53,7 +53,7 @@ pub struct Seg {
     pub place: Place,
     pub taken: u32,
     pub claimed: bool,
-    pub lent: u32,
+    pub mapped: u32,
     pub born: u64,
 }
 
@@ -126,7 +126,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, refuge: Refuge, hostile: bool) -> Self {
+    pub fn new(seed: u64, escape_target: EscapeTarget, hostile: bool) -> Self {
         let mut rng = Rng::new(seed);
         let capacity = rng.pick(&[1, 2, 4, 8, 32]);
         let first = rng.pick(&[0, u32::MAX - 20, u32::MAX, 0x7fff_fff0]);
@@ -134,7 +134,7 @@ impl World {
         let area = rng.pick(&[128, 512, 8192]);
         Self {
             q: RxQueue::starting_at((0..capacity).map(|_| None).collect(), first),
-            ring: Ring::new(capacity, refuge),
+            ring: Ring::new(capacity, escape_target),
             model: VecDeque::new(),
             window: vec![0; window],
             written: 0,
@@ -197,7 +197,7 @@ impl World {
             held: None,
             taken: 0,
             claimed: false,
-            lent: 0,
+            mapped: 0,
             born: self.now,
             moved: Moved::No,
             pad,
@@ -236,7 +236,7 @@ impl World {
             place,
             taken: 0,
             claimed,
-            lent: 0,
+            mapped: 0,
             born: self.now,
         });
         self.pos += u64::from(len);
@@ -268,10 +268,10 @@ impl World {
             Place::Window(_) if self.rng.chance(15) => n,
             _ => 0,
         };
-        self.q.lend(index, lent);
+        self.q.set_mapped(index, lent);
         if let Some(m) = self.model.iter_mut().find(|m| m.index == index) {
             m.taken += n;
-            m.lent += lent;
+            m.mapped += lent;
         }
     }
 
@@ -280,7 +280,7 @@ impl World {
         let freed = self.q.reap(&self.ring, |_| back);
         let goes = self.model.front().is_some_and(|m| {
             let done = m.taken == m.len || !m.claimed && self.ring.is_done(m.index);
-            done && (m.lent == 0 || back)
+            done && (m.mapped == 0 || back)
         });
         // The state is cleared by then.
         let Some(freed) = freed else {
@@ -353,8 +353,8 @@ impl World {
         assert_eq!(self.written - self.freed, self.in_window_since() + owed);
         let left = |m: &Seg| u64::from(m.len - m.taken);
         assert_eq!(self.q.bytes(), self.model.iter().map(left).sum::<u64>());
-        let lent = |m: &Seg| u64::from(m.lent);
-        assert_eq!(self.q.lent(), self.model.iter().map(lent).sum::<u64>());
+        let lent = |m: &Seg| u64::from(m.mapped);
+        assert_eq!(self.q.mapped(), self.model.iter().map(lent).sum::<u64>());
         // What has moved is older than all that is in the window.
         let windows = self.model.iter().filter(|m| m.room() > 0);
         let moved: Vec<bool> = windows.map(Seg::is_moved).collect();
@@ -366,8 +366,8 @@ impl World {
             let s = self.q.get_mut(index).expect("is there");
             assert_eq!((m.index, m.pos), (index, pos));
             assert_eq!(
-                (s.pos, s.len, s.taken, s.claimed, s.lent),
-                (m.pos, m.len, m.taken, m.claimed, m.lent)
+                (s.pos, s.len, s.taken, s.claimed, s.mapped),
+                (m.pos, m.len, m.taken, m.claimed, m.mapped)
             );
             let off = match m.place {
                 Place::Window(off) => Some(off),

@@ -201,7 +201,7 @@ impl World {
 
     /// More messages than the other side has room for.
     fn flood(&mut self, hostile: &mut Hostile, link: usize, side: usize) {
-        let (none, nobody) = (ChanId::default(), ChanId { q: 900, gen: 9 });
+        let (none, nobody) = (ChanId::default(), ChanId { index: 900, gen: 9 });
         let kind = self.rng.pick(&[Type::Heartbeat, Type::WindowRequest]);
         let h = match kind {
             Type::Heartbeat => Header::new(kind, none, none),
@@ -220,7 +220,7 @@ impl World {
         let of = hostile.heard.iter().rev().map(|h| (h.src, h.dst));
         let ids: Vec<_> = of.take(8).collect();
         let (dst, src) = match ids.is_empty() {
-            true => (ChanId { q: 1, gen: 1 }, hostile.chans[n].ch.local()),
+            true => (ChanId { index: 1, gen: 1 }, hostile.chans[n].ch.local()),
             false => self.rng.pick(&ids),
         };
         let mut h = Header::new(kind, dst, src);
@@ -390,7 +390,7 @@ impl Hostile {
     fn new_id(&mut self) -> ChanId {
         self.numbers += 1;
         ChanId {
-            q: self.numbers,
+            index: self.numbers,
             gen: 7,
         }
     }

@@ -19,7 +19,7 @@ impl World {
     pub fn kick(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         let side = &mut self.links[s.link].side[s.host];
-        if s.ch.has_control() && !s.queued && side.alive {
+        if s.ch.has_pending_control() && !s.queued && side.alive {
             s.queued = true;
             side.pending.push_back(sid);
             let (link, host) = (s.link, s.host);
@@ -45,7 +45,7 @@ impl World {
         let s = &mut self.socks[sid];
         let host = &mut self.hosts[s.host];
         if let Some(window) = &s.window {
-            if s.ch.window_quiet() {
+            if s.ch.peer_writes_done() {
                 // From now on a WRITE is the peer's fault.
                 if let Some(mr) = host.mr(window.key) {
                     mr.valid = false;
@@ -335,7 +335,7 @@ impl World {
             return;
         }
         let s = &mut self.socks[sid];
-        let silent = !s.ch.has_control() && s.ch.corked() == 0;
+        let silent = !s.ch.has_pending_control() && s.ch.corked() == 0;
         if s.in_table && silent && s.window.is_none() {
             trace!(self, "sock {sid}: dropped");
             s.ch.abort(Failure::TimedOut);

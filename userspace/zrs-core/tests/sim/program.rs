@@ -297,7 +297,7 @@ impl World {
             self.no_resources(sid);
             return;
         }
-        self.conn_of.insert((link, host, id.q, id.gen), conn);
+        self.conn_of.insert((link, host, id.index, id.gen), conn);
         self.stats.channels += 1;
         self.kick(sid);
     }

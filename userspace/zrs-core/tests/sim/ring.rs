@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use zrs_core::area_ring::AreaRing;
-use zrs_core::rx_queue::{Descriptors, Refuge, Segment};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Segment};
 
 pub const FREE: u32 = 0;
 pub const READY: u32 = 1;
@@ -119,11 +119,11 @@ impl Descriptors for MaybeRing {
         }
     }
 
-    fn refuge(&self) -> Refuge {
+    fn escape_target(&self) -> EscapeTarget {
         match &self.0 {
-            None => Refuge::Anywhere,
-            Some(r) if r.has_room() => Refuge::Area,
-            Some(_) => Refuge::Nowhere,
+            None => EscapeTarget::Anywhere,
+            Some(r) if r.has_room() => EscapeTarget::Area,
+            Some(_) => EscapeTarget::Nowhere,
         }
     }
 

@@ -282,7 +282,7 @@ impl World {
         h: &Header,
     ) -> Result<Result<(), Refusal>, Violation> {
         let hostile = self.links[link].hostile.is_some();
-        let known = self.conn_of.get(&(link, 1 - side, h.src.q, h.src.gen));
+        let known = self.conn_of.get(&(link, 1 - side, h.src.index, h.src.gen));
         let conn = match known {
             Some(&conn) => conn,
             None if hostile => {
@@ -421,7 +421,7 @@ impl World {
             Event::Busy => {
                 self.socks[sid].busy = true;
                 let delay = 1 + self.cfg.net_delay + self.cfg.think;
-                self.within(delay, Ev::Again(sid));
+                self.within(delay, Ev::ConnectBackoff(sid));
             }
             Event::Failed => {
                 if self.socks[sid].ch.failure() == Some(Failure::Reset) {
@@ -497,7 +497,7 @@ impl World {
             claimed: held.is_some(),
             held,
             taken: 0,
-            lent: 0,
+            mapped: 0,
             born: self.now,
             moved: Moved::No,
             pad,

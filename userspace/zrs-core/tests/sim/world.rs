@@ -35,7 +35,7 @@ pub enum Ev {
     /// The time for connecting is over.
     ConnectTimer(SockId),
     /// A connect that found the backlog full is tried again.
-    Again(SockId),
+    ConnectBackoff(SockId),
     /// What is held back leaves in any case.
     Uncork(SockId),
     /// The program closes its socket, wherever it is.
@@ -229,7 +229,7 @@ impl World {
     pub fn count_table(&mut self, host: usize) {
         let stats = self.hosts[host].table_stats();
         self.stats.table_hits += stats.hits;
-        self.stats.table_near_hits += stats.near_hits;
+        self.stats.table_near_hits += stats.l2_hits;
         self.stats.table_faults += stats.faults;
         self.stats.table_evicted += stats.evicted;
         self.stats.table_swept += stats.parked;
@@ -276,7 +276,7 @@ impl World {
             Ev::Transmit(link, side) => self.transmit(link, side),
             Ev::Step(actor) => self.step(actor),
             Ev::ConnectTimer(sid) => self.connect_timer(sid),
-            Ev::Again(sid) => self.try_again(sid),
+            Ev::ConnectBackoff(sid) => self.try_again(sid),
             Ev::Uncork(sid) => self.uncork(sid),
             Ev::Close(sid) => self.close(sid),
             Ev::ShutRead(sid) => self.shut_read(sid),
@@ -312,7 +312,7 @@ impl World {
             | Ev::StopListening(host, _) => Some(host),
             Ev::Step(actor) => Some(self.actors[actor].host),
             Ev::ConnectTimer(sid)
-            | Ev::Again(sid)
+            | Ev::ConnectBackoff(sid)
             | Ev::Uncork(sid)
             | Ev::Close(sid)
             | Ev::ShutRead(sid)

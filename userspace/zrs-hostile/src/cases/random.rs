@@ -107,15 +107,15 @@ const TYPES: [Type; 15] = [
 fn near(rng: &mut Rng, id: ChanId) -> ChanId {
     match rng.below(6) {
         0 => ChanId {
-            q: rng.number() as u32,
+            index: rng.number() as u32,
             gen: rng.number() as u32,
         },
         1 => ChanId {
-            q: id.q.wrapping_add(1),
+            index: id.index.wrapping_add(1),
             gen: id.gen,
         },
         2 => ChanId {
-            q: id.q,
+            index: id.index,
             gen: id.gen.wrapping_sub(1),
         },
         3 => ChanId::default(),

@@ -264,7 +264,7 @@ fn killed(w: &mut World, how: pose::Pose) -> Outcome {
     Ok(())
 }
 
-const NONE: ChanId = ChanId { q: 0, gen: 0 };
+const NONE: ChanId = ChanId { index: 0, gen: 0 };
 
 pub const CASES: &[Case] = &[
     whole("resource/nobody-accepts", nobody_accepts),
@@ -281,7 +281,14 @@ pub const CASES: &[Case] = &[
     whole("resource/flood-for-nobody", |w| {
         flood(w, 1000, |p| {
             let src = p.connect_header(1).src;
-            Header::new(Type::WindowRequest, ChanId { q: 77, gen: 77_777 }, src)
+            Header::new(
+                Type::WindowRequest,
+                ChanId {
+                    index: 77,
+                    gen: 77_777,
+                },
+                src,
+            )
         })
     }),
     whole("resource/no-receives", no_receives),

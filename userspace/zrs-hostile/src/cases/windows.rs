@@ -123,12 +123,12 @@ fn rcvbuf(w: &mut World) -> Outcome {
     peer.gives_credit = false;
     // Each earns a Reset, until the module has no credit but for a word on its own.
     let nobody = ChanId {
-        q: u32::MAX,
+        index: u32::MAX,
         gen: 1,
     };
     for q in 0..2 * CREDIT {
         let me = ChanId {
-            q: (1 << 20) | q,
+            index: (1 << 20) | q,
             gen: 1,
         };
         send(&mut peer, Header::new(Type::WindowRequest, nobody, me))?;
