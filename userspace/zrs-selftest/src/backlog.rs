@@ -57,7 +57,10 @@ impl Full {
         let mut waiting = Vec::new();
         loop {
             let fd = raw::stream()?;
-            raw::set_send_timeout(&fd, FULL)?;
+            // The first connection may have to wait for a link.
+            if !waiting.is_empty() {
+                raw::set_send_timeout(&fd, FULL)?;
+            }
             match raw::connect(&fd, addr) {
                 Ok(()) => waiting.push(fd),
                 Err(Errno(EINPROGRESS)) => break,
