@@ -76,21 +76,26 @@ fn descriptors(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
 fn backlog(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let listener = raw::stream()?;
     raw::bind(&listener, SocketAddrV4::new(ctx.local, 0))?;
-    raw::listen(&listener, 8)?;
+    const ROOM: usize = 8;
+    raw::listen(&listener, ROOM as i32)?;
     let addr = raw::getsockname(&listener)?;
-    let connect = || {
-        let fd = raw::stream()?;
-        wild::set_timeout(&fd, libc::SO_SNDTIMEO, 300)?;
-        raw::connect(&fd, addr)?;
-        Ok(fd)
-    };
     for round in ["", " again"] {
-        let (kept, why) = all(connect);
+        let mut made = 0;
+        let (kept, why) = all(|| {
+            let fd = raw::stream()?;
+            // Only where no room is expected: a busy machine may need longer for a connection.
+            if made >= ROOM || !raw::is_zrs() {
+                wild::set_timeout(&fd, libc::SO_SNDTIMEO, 300)?;
+            }
+            raw::connect(&fd, addr)?;
+            made += 1;
+            Ok(fd)
+        });
         // It goes on until there is room.
         let name = format!("a full backlog{round}");
         checks.eq(&name, why, Errno(libc::EINPROGRESS));
         if raw::is_zrs() {
-            checks.eq(&format!("{name}: how many"), kept.len(), 8);
+            checks.eq(&format!("{name}: how many"), kept.len(), ROOM);
         }
         for _ in 0..kept.len() {
             raw::accept(&listener)?;
