@@ -9,7 +9,7 @@
 //! object cannot outlive what it was made from, whatever the order of drops. All constructors and
 //! destructors may sleep; posting, polling and arming may not and can be called from any context.
 //!
-//! What the types cannot express, and the caller answers for: memory that a posted work request
+//! The types cannot express one rule, which the caller must keep: memory that a posted work request
 //! names stays mapped until its completion has been polled or its queue pair is gone.
 //!
 //! [`Arc`]: kernel::sync::Arc

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's gaps: safe wrappers of what the kernel crate does not have (yet).
+//! Safe wrappers of kernel interfaces that the kernel crate does not have (yet).
 //!
 //! One of the two rooms where raw bindings and unsafe code live (the other is `rust/ib`). One file
 //! for one thing, in the shape that the kernel crate would give it; no policy of ZRS in here.

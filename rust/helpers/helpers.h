@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the kernel has as static inlines and macros, as functions that Rust can
- * call: the prototypes, for helpers.c and for the bindgen pass. Nothing here
- * does more than the inline it is named after.
+ * Static inlines and macros of the kernel as functions that Rust can call: the prototypes, for
+ * helpers.c and for the bindgen pass. Each function does no more than the inline it is named after.
  */
 #ifndef ZRS_HELPERS_H
 #define ZRS_HELPERS_H

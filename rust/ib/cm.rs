@@ -5,9 +5,9 @@
 //! C header: `include/rdma/rdma_cm.h`.
 //!
 //! The core calls the handler of an id with the id's handler mutex held, one event at a time (a
-//! listener on the wildcard address: one at a time per device). The handler may sleep. An id may
-//! not be destroyed, in the core's sense, from within its own handler: what happens here when a
-//! [`CmId`] is dropped there is that the core is told to destroy it when the handler returns.
+//! listener on the wildcard address: one at a time per device). The handler may sleep. An id must
+//! not be destroyed, in the core's sense, from within its own handler: when a [`CmId`] is dropped
+//! there, the core is told to destroy it when the handler returns.
 //!
 //! Lock order: handler mutex of the core → whatever a handler takes → `Ctx::state`, held for a few
 //! instructions. So: no lock that a handler takes is held while its [`CmId`] is dropped.
@@ -77,7 +77,7 @@ pub(crate) enum CmEvent<'a> {
     Rejected {
         /// The core's reason number, see `rdma_reject_msg`.
         reason: i32,
-        /// What the peer's program said, if it was that which refused.
+        /// The peer's private data, if the peer's program refused.
         private_data: Option<&'a [u8]>,
     },
     /// The connection is up. Only the connecting side gets data.
@@ -99,7 +99,7 @@ pub(crate) enum CmEvent<'a> {
     Other,
 }
 
-/// Who is told of an id's events.
+/// Handler of an id's events.
 pub(crate) trait CmHandler: Send + Sync + Sized + 'static {
     /// Something happened. May sleep; the next event of the id waits.
     ///
@@ -107,7 +107,7 @@ pub(crate) trait CmHandler: Send + Sync + Sized + 'static {
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>);
 }
 
-/// A connection id as its handler sees it, and what a [`CmId`] can do.
+/// A connection id as seen by its handler, with the operations of a [`CmId`].
 ///
 /// # Invariants
 ///
@@ -121,7 +121,7 @@ unsafe impl Send for Id {}
 // SAFETY: As above.
 unsafe impl Sync for Id {}
 
-/// What to say when connecting or accepting.
+/// Parameters of connecting or accepting.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnParams<'a> {
     /// Up to 56 bytes for connecting, 196 for accepting on InfiniBand and RoCE.
@@ -225,7 +225,7 @@ impl Id {
         to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
     }
 
-    /// Finds the device and address by which to reach `dst`; the answer is an event. Sleeps.
+    /// Resolves the device and address by which to reach `dst`; the answer is an event. Sleeps.
     ///
     /// # Errors
     ///
@@ -239,11 +239,11 @@ impl Id {
         points::CM.check()?;
         if let SocketAddr::V6(to) = dst {
             if to.ip().is_unicast_link_local() {
-                // The core does so where no source is given; with one of any address it would take the
-                // first interface that has link-local addresses.
+                // The core does so where no source is given; with one of any address it would take
+                // the first interface that has link-local addresses.
                 let index = i32::try_from(to.scope_id()).map_err(|_| ENODEV)?;
-                // SAFETY: By the type invariants the id is valid. Nothing is being resolved on it, so nobody
-                // else looks at this word.
+                // SAFETY: By the type invariants the id is valid. Nothing is being resolved on it,
+                // so no other code reads this word.
                 unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if = index };
             }
         }
@@ -354,8 +354,8 @@ impl Id {
 
     /// The index of the network interface; 0 before the addresses are known.
     pub(crate) fn interface(&self) -> u32 {
-        // SAFETY: By the type invariants the id is valid. One word, which the core writes before the events
-        // that make the addresses meaningful.
+        // SAFETY: By the type invariants the id is valid. One word, which the core writes before
+        // the events that make the addresses meaningful.
         let index =
             unsafe { addr_of!((*self.as_ptr()).route.addr.dev_addr.bound_dev_if).read_volatile() };
         u32::try_from(index).unwrap_or(0)
@@ -365,14 +365,14 @@ impl Id {
     /// and if it is being removed. Takes the handler mutex: sleeps.
     pub(crate) fn device(&self) -> Option<Device> {
         self.locked(|raw, _| {
-            // SAFETY: The id is valid. Its device stays in memory while the id is attached to it, and
-            // the core detaches it only in handlers' place, or when destroying it.
+            // SAFETY: The id is valid. Its device stays in memory while the id is attached to it,
+            // and the core detaches it only in handlers' place, or when destroying it.
             unsafe { Device::try_get((*raw).device) }
         })
     }
 }
 
-/// What owns the core's id: the [`CmId`] and the queue pair.
+/// The owner of the core's id, shared by the [`CmId`] and the queue pair.
 ///
 /// # Invariants
 ///
@@ -389,11 +389,12 @@ impl IdInner {
 
     /// Waits until the core does not touch the id's device any more on behalf of a route.
     ///
-    /// When the device of an id goes while its route is being resolved, the core calls the handler, lets go
-    /// of the handler mutex and then cancels the query, for which it looks at the id's device
-    /// (`cma_send_device_removal_put`, `cma_cancel_route`). Another thread that destroys the id at that
-    /// moment sets the device to null. So an id is destroyed when its route's event has come; or, after
-    /// a removal, when the thread that removes has slept or ended, which it does not do in between.
+    /// When the device of an id goes while its route is being resolved, the core calls the handler,
+    /// drops the handler mutex and then cancels the query, for which it looks at the id's device
+    /// (`cma_send_device_removal_put`, `cma_cancel_route`). Another thread that destroys the id at
+    /// that moment sets the device to null. So an id is destroyed when its route's event has come;
+    /// or, after a removal, when the removing thread has slept or ended, which it does not do in
+    /// between.
     fn await_route(&self) {
         let ctx = self.id.ctx();
         let mut timeout = Some(msecs_to_jiffies(ROUTE_MS));
@@ -434,7 +435,7 @@ impl Drop for IdInner {
         self.await_route();
         let ctx = self.id.ctx;
         // SAFETY: By the type invariants it is ours to destroy; it has no queue pair, which would
-        // hold an `Arc` of us. This thread is in no handler of it. Waits for those that run.
+        // hold an `Arc` of `self`. This thread is in no handler of it. Waits for running handlers.
         unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
         // SAFETY: No handler runs any more, and the core has forgotten the context.
         unsafe { Ctx::free(ctx) };
@@ -445,7 +446,7 @@ impl Drop for IdInner {
 ///
 /// The handler's `Arc` is kept until the id is dropped. After that no handler runs: dropping
 /// waits (sleeps), unless it happens in the handler. A queue pair keeps the core's id for its own
-/// lifetime; without one it is destroyed by the drop, and a pending connection thereby refused.
+/// lifetime; without one, the drop destroys it, which refuses a pending connection.
 pub(crate) struct CmId {
     inner: Arc<IdInner>,
 }
@@ -459,8 +460,8 @@ impl Deref for CmId {
 }
 
 impl CmId {
-    /// Makes an id for reliable connections in the TCP port space of `net`, of which it takes a
-    /// reference. Sleeps.
+    /// Makes an id for reliable connections in the TCP port space of `net`, and takes a reference
+    /// on `net`. Sleeps.
     ///
     /// # Errors
     ///
@@ -468,8 +469,8 @@ impl CmId {
     pub(crate) fn new<T: CmHandler>(net: &Net, handler: Arc<T>) -> Result<Self> {
         points::CM.check()?;
         let ctx = Ctx::new(null_mut())?;
-        // SAFETY: The namespace is valid; `event` has the core's type and takes the context for what
-        // it is, and it is kept until the id is gone.
+        // SAFETY: The namespace is valid; `event` has the core's type and takes the context for
+        // what it is, and it is kept until the id is gone.
         let raw = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
                 net.as_ptr(),
@@ -483,7 +484,7 @@ impl CmId {
         let raw = match raw {
             Ok(raw) => raw,
             Err(e) => {
-                // SAFETY: It was made above and nobody knows it.
+                // SAFETY: It was made above and has not been shared.
                 unsafe { Ctx::free(ctx) };
                 return Err(e);
             }
@@ -522,8 +523,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is one, `EINVAL` for what the device has not, or a domain of another device,
-    /// `ENOMEM`.
+    /// `EBUSY` if there is one, `EINVAL` for caps beyond the device's or a domain of another
+    /// device, `ENOMEM`.
     pub(crate) fn create_qp(
         &self,
         pd: &Arc<Pd>,
@@ -550,8 +551,9 @@ impl Drop for CmId {
     fn drop(&mut self) {
         // No new call of the handler begins,
         let handler = self.ctx().state.lock().handler.take();
-        // and those that run have ended, unless it is us. (A listener's may run under another mutex,
-        // but listeners have no queue pair: they are destroyed right below, which waits for all.)
+        // and running calls have ended, unless this is one. (A listener's may run under another
+        // mutex, but listeners have no queue pair: they are destroyed right below, which waits for
+        // all.)
         self.locked(|_, _| ());
         drop(handler);
     }

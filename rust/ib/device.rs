@@ -25,8 +25,8 @@ use kernel::{
 
 /// A counted registration reference to an RDMA device.
 ///
-/// While one lives the device stays registered: its removal waits. Whoever keeps one must let go
-/// of it when [`Client::remove`] is called.
+/// While one lives the device stays registered: its removal waits. Every holder must drop it when
+/// [`Client::remove`] is called.
 ///
 /// # Invariants
 ///
@@ -105,11 +105,11 @@ impl Device {
         self.uses_virt_dma()
     }
 
-    /// What the device's first port sends at best, in bytes a microsecond; 0 if it does not say. Sleeps.
+    /// The rate of the device's first port, in bytes a microsecond; 0 if it reports none. Sleeps.
     pub(crate) fn rate(&self) -> u32 {
         let mut attr = bindings::ib_port_attr::default();
-        // SAFETY: By the type invariants the device is registered; every device has a port 1, and the call fills
-        // `attr`, which lives until it returns.
+        // SAFETY: By the type invariants the device is registered; every device has a port 1, and
+        // the call fills `attr`, which lives until it returns.
         let found = to_result(unsafe { bindings::ib_query_port(self.as_ptr(), 1, &mut attr) });
         match found {
             Ok(()) => port_rate(attr.active_speed.into(), attr.active_width.into()),
@@ -209,7 +209,7 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// What a device can do, see `struct ib_device_attr`.
+/// Capabilities of a device, see `struct ib_device_attr`.
 #[derive(Clone, Copy)]
 pub(crate) struct Attrs {
     /// Work requests in one queue.
@@ -232,17 +232,17 @@ pub(crate) struct Attrs {
     pub(crate) fast_registration: bool,
 }
 
-/// Who is told of RDMA devices that come and go.
+/// A client of the RDMA core: notified of devices that come and go.
 ///
 /// Only devices that kernel users can drive are shown (the core checks).
 pub(crate) trait Client: 'static {
     /// The name in messages and in the core's bookkeeping.
     const NAME: &'static CStr;
 
-    /// What all devices have in common.
+    /// State shared by all devices.
     type Context: Send + Sync + 'static;
 
-    /// What the client keeps per device.
+    /// The client's state for one device.
     type Data: Send + Sync + 'static;
 
     /// A device has come. May sleep. On an error the device is left alone.
@@ -258,7 +258,7 @@ pub(crate) trait Client: 'static {
 /// data needs the client. Written only by [`ClientRegistration`].
 static CLIENT: Atomic<usize> = Atomic::new(0);
 
-/// The core's client, and what is ours.
+/// The core's client, followed by our fields.
 #[repr(C)]
 struct Registered<T: Client> {
     // First, so that the core's pointer is one to the whole.
@@ -266,7 +266,7 @@ struct Registered<T: Client> {
     context: T::Context,
 }
 
-/// What the core keeps for us per device.
+/// The per-device state that the core keeps for us.
 struct Attached<T: Client> {
     device: Device,
     data: Arc<T::Data>,
@@ -284,7 +284,8 @@ pub(crate) struct ClientRegistration<T: Client> {
     client: NonNull<Registered<T>>,
 }
 
-// SAFETY: The registration is a handle of a core object with its own locking; the context may be sent.
+// SAFETY: The registration is a handle of a core object with its own locking; the context may be
+// sent.
 unsafe impl<T: Client> Send for ClientRegistration<T> {}
 // SAFETY: There is nothing to do with a shared reference.
 unsafe impl<T: Client> Sync for ClientRegistration<T> {}
@@ -305,7 +306,7 @@ impl<T: Client> ClientRegistration<T> {
         };
         let client = KBox::into_raw(KBox::new(Registered::<T> { client, context }, GFP_KERNEL)?);
         if CLIENT.cmpxchg(0, client as usize, Full).is_err() {
-            // SAFETY: It came from `KBox::into_raw` above and nobody else has it.
+            // SAFETY: It came from `KBox::into_raw` above and was not shared.
             drop(unsafe { KBox::from_raw(client) });
             return Err(EBUSY);
         }
@@ -333,11 +334,12 @@ impl<T: Client> ClientRegistration<T> {
             let device = unsafe { Device::try_get(ibdev) }.ok_or(ENODEV)?;
             let attached = KBox::<Attached<T>>::new_uninit(GFP_KERNEL)?;
             let client = CLIENT.load(Relaxed) as *mut Registered<T>;
-            // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context does not change.
+            // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context
+            // does not change.
             let data = T::add(unsafe { &(*client).context }, &device)?;
             let attached = KBox::write(attached, Attached { device, data });
-            // SAFETY: Callbacks run only while the client that `CLIENT` names is registered, and the
-            // core calls us with the locks held that setting the data needs. `remove` takes the
+            // SAFETY: Callbacks run only while the client that `CLIENT` names is registered, and
+            // the core calls us with the locks held that setting the data needs. `remove` takes the
             // box back.
             unsafe {
                 bindings::ib_set_client_data(ibdev, client.cast(), KBox::into_raw(attached).cast())
@@ -348,7 +350,7 @@ impl<T: Client> ClientRegistration<T> {
 
     /// # Safety
     ///
-    /// Called by the core once for each device for which `add` succeeded, with the data set there.
+    /// Called by the core once for each device whose `add` succeeded, with the data set there.
     unsafe extern "C" fn remove(_ibdev: *mut bindings::ib_device, data: *mut c_void) {
         if data.is_null() {
             return;
@@ -358,7 +360,8 @@ impl<T: Client> ClientRegistration<T> {
         let attached = unsafe { KBox::from_raw(data.cast::<Attached<T>>()) };
         let Attached { device, data } = KBox::into_inner(attached);
         let client = CLIENT.load(Relaxed) as *mut Registered<T>;
-        // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context does not change.
+        // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context
+        // does not change.
         T::remove(unsafe { &(*client).context }, &device, data);
     }
 }

@@ -58,8 +58,8 @@ unsafe impl Send for PinnedRuns {}
 // SAFETY: Nothing changes after the making.
 unsafe impl Sync for PinnedRuns {}
 
-// SAFETY: The runs are computed once, of pages that `_pages` keeps pinned, and so in place, until it
-// is dropped.
+// SAFETY: The runs are computed once, of pages that `_pages` keeps pinned, and so in place, until
+// it is dropped.
 unsafe impl RunSource for PinnedRuns {
     fn runs(&self) -> &[Run] {
         &self.runs

@@ -4,8 +4,8 @@
 //!
 //! C header: `include/rdma/ib_verbs.h`.
 //!
-//! [`Mr::map`] describes the memory and gives a new key, a REG work request makes it accessible, and dropping the
-//! region takes the access away. The extent is exact, whatever the page size.
+//! [`Mr::map`] describes the memory and gives a new key, a REG work request makes it accessible,
+//! and dropping the region takes the access away. The extent is exact, whatever the page size.
 //!
 //! The address that the peer uses is not a DMA address (that would tell it where our memory is):
 //! it is an origin that the caller chooses, plus the offset in the first page, as
@@ -26,7 +26,7 @@ use kernel::{
     },
 };
 
-/// What the peer may do.
+/// The peer's rights.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// RDMA WRITE.
@@ -159,25 +159,25 @@ impl Mr {
             return Err(Error::from_errno(n));
         }
         let mask = u64::from(page_size) - 1;
-        // SAFETY: By the type invariants the region is ours, and free: nobody else looks at it.
+        // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
         let raw = unsafe { &mut *self.as_ptr() };
         if n != 1 || raw.length != len as u64 {
             return Err(EINVAL);
         }
         raw.iova = (origin & !mask) | (start & mask);
-        // SAFETY: As above. Each registration has a key of its own: one that leaked is worth nothing
-        // after the next.
+        // SAFETY: As above. Each registration has a new key: a leaked key is worthless after the
+        // next registration.
         unsafe {
             let key = bindings::ib_inc_rkey((*self.as_ptr()).rkey);
             bindings::ib_update_fast_reg_key(self.as_ptr(), key as u8);
         }
-        // INVARIANT: This is what the region describes now.
+        // INVARIANT: The region was mapped just now.
         self.region = Some(region.clone());
         self.state.store(MAPPED, Release);
         Ok(())
     }
 
-    /// The smallest page size of the device with which `len` bytes from `start` fit.
+    /// The smallest page size of the device for which `len` bytes from `start` fit.
     fn page_size(&self, start: u64, len: usize) -> Option<u32> {
         let cap = self.pd.device().attrs().page_size_cap;
         let last = start.checked_add(len as u64)?.checked_sub(1)?;

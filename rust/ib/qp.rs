@@ -19,7 +19,7 @@ use core::{
 };
 use kernel::{error::to_result, prelude::*, sync::Arc};
 
-/// What a queue pair is to have room for.
+/// Capacities of a queue pair.
 #[derive(Clone, Copy)]
 pub(crate) struct QpCaps {
     /// Work requests in the send queue.
@@ -30,7 +30,7 @@ pub(crate) struct QpCaps {
     pub(crate) max_inline: u32,
 }
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy)]
 pub(crate) enum SendOp<'a> {
     /// A message into a receive of the peer's.
@@ -51,7 +51,7 @@ pub(crate) enum SendOp<'a> {
     Reg {
         /// The region.
         mr: &'a Mr,
-        /// For what.
+        /// The peer's rights on it.
         access: Access,
     },
 }
@@ -70,7 +70,7 @@ impl SendOp<'_> {
 pub(crate) struct SendWr<'a> {
     /// Comes back in the completion, and in a flush completion even without `signaled`.
     pub(crate) wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub(crate) op: SendOp<'a>,
     /// A success has a completion. The memory of one that has none is free when a later one of
     /// the same queue has completed.
@@ -91,7 +91,7 @@ impl PostError {
         Self { error, accepted: 0 }
     }
 
-    /// What the return value of a posting verb says, of `count` requests from `first` on.
+    /// Converts the return value of a posting verb, for `count` requests from `first` on.
     pub(super) fn check<T>(
         ret: i32,
         first: *const T,
@@ -138,7 +138,7 @@ union Slot {
 pub(crate) struct Qp {
     ptr: NonNull<bindings::ib_qp>,
     max_send_sge: u32,
-    // In the order in which they are let go.
+    // In the order in which they are dropped.
     id: Arc<IdInner>,
     _srq: Arc<Srq>,
     _send_cq: Arc<Cq>,
@@ -182,9 +182,9 @@ impl Qp {
             ..Default::default()
         };
         points::CREATE.check()?;
-        // SAFETY: The id, the domain and the queues are valid and kept by the object we make, so that
-        // the event handler's context outlives the queue pair; the id has no queue pair, and nobody
-        // else gives it one, by the caller's promise.
+        // SAFETY: The id, the domain and the queues are valid and kept by the object we make, so
+        // that the event handler's context outlives the queue pair; the id has no queue pair and
+        // gets no other one, by the caller's promise.
         to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) })?;
         // SAFETY: The id is valid, and its queue pair was set just now.
         let ptr = unsafe { (*id.as_ptr()).qp };
@@ -207,8 +207,8 @@ impl Qp {
     /// Posts up to [`Qp::MAX_CHAIN`] work requests in order, with one doorbell. Any context; no
     /// allocation.
     ///
-    /// What the elements name stays mapped, and the regions stay where they are, until the
-    /// completion (or that of a later request in the same queue).
+    /// Memory named by the elements stays mapped, and the regions stay alive, until the completion
+    /// (or that of a later request in the same queue).
     ///
     /// # Errors
     ///
@@ -256,8 +256,8 @@ impl Qp {
         }; Self::MAX_CHAIN];
         let base = slots.as_mut_ptr();
         for (i, wr) in wrs.iter().enumerate() {
-            // SAFETY: `i` is less than the length of `wrs`, hence of `slots`; so is `i + 1` where it
-            // is used. Every variant of the union begins with a `struct ib_send_wr` (`repr(C)`).
+            // SAFETY: `i` is less than the length of `wrs`, hence of `slots`; so is `i + 1` where
+            // it is used. Every variant of the union begins with a `struct ib_send_wr` (`repr(C)`).
             let (slot, next) = unsafe {
                 let next = if i + 1 < wrs.len() {
                     base.add(i + 1).cast()
@@ -271,9 +271,9 @@ impl Qp {
         }
 
         let mut bad: *const bindings::ib_send_wr = null();
-        // SAFETY: By the type invariants the queue pair is valid. The chain and the lists it points to
-        // live to the end of the call, drivers copy them and write to neither. What the lists
-        // name stays mapped by the contract of this function.
+        // SAFETY: By the type invariants the queue pair is valid. The chain and its lists live to
+        // the end of the call, drivers copy them and write to neither. Memory named by the lists
+        // stays mapped by the contract of this function.
         let ret = unsafe { bindings::ib_post_send(self.as_ptr(), base.cast(), &mut bad) };
         let res = PostError::check(ret, base.cast_const(), bad.cast::<Slot>(), wrs.len());
         if let Err(e) = &res {
@@ -282,11 +282,11 @@ impl Qp {
         res
     }
 
-    /// Moves the queue pair to the error state: what is posted completes as flushed. Sleeps.
+    /// Moves the queue pair to the error state: posted requests complete as flushed. Sleeps.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's errors.
     pub(crate) fn set_error(&self) -> Result {
         points::MODIFY.check()?;
         let mut attr = bindings::ib_qp_attr {
@@ -304,7 +304,7 @@ impl Qp {
     }
 }
 
-/// Takes back what posting did to the regions of requests that were not taken.
+/// Takes back the changes that posting made to the regions of requests that were not taken.
 fn undo(wrs: &[SendWr<'_>]) {
     for wr in wrs {
         if let SendOp::Reg { mr, .. } = wr.op {
@@ -319,7 +319,7 @@ fn undo(wrs: &[SendWr<'_>]) {
 ///
 /// `slot` must be valid for writing, and initialised.
 unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr) {
-    // SAFETY: `slot` is valid, and all variants begin with the common part, of which any bits are
+    // SAFETY: `slot` is valid, and all variants begin with the common part, any bits of which are
     // valid.
     let common = unsafe { &mut *addr_of_mut!((*slot).wr).cast::<bindings::ib_send_wr>() };
     let sges = wr.op.sges();

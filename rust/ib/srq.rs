@@ -26,7 +26,7 @@ pub(crate) struct RecvWr<'a> {
 
 /// A shared receive queue.
 ///
-/// Dropping it sleeps. What is still posted gets no completion.
+/// Dropping it sleeps. Receives that are still posted get no completion.
 ///
 /// # Invariants
 ///
@@ -143,8 +143,8 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc` of
-        // it, so it is not in use.
+        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc`
+        // of it, so it is not in use.
         let ret = unsafe { bindings::ib_destroy_srq_user(self.as_ptr(), null_mut()) };
         if ret != 0 {
             pr_err!("ib: destroying a shared receive queue failed: {}\n", ret);

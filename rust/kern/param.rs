@@ -3,7 +3,8 @@
 //! Module parameters that sysfs shows: numbers that are read-only after load, and numbers and names
 //! that can be written while the module is loaded.
 //!
-//! The kernel crate's `module!` makes parameters that sysfs does not show, and none that can be written.
+//! The kernel crate's `module!` makes parameters that sysfs does not show, and none that can be
+//! written.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
@@ -41,15 +42,16 @@ impl Uint {
     }
 }
 
-/// A group of parameters, by a number of the module's: its [`Watcher`] is told when one of them was written.
+/// A group of parameters, by a number of the module's: its [`Watcher`] is told when one of them was
+/// written.
 pub(crate) type Group = u32;
 
 /// Is told of parameters that are written while the module is live.
 pub(crate) trait Watcher: Send + Sync {
     /// A parameter of `group` was written.
     ///
-    /// Context: may sleep. The lock of the module's parameters is held: one call at a time, and it must not make or
-    /// end a [`Live`].
+    /// Context: may sleep. The lock of the module's parameters is held: one call at a time, and it
+    /// must not make or end a [`Live`].
     fn written(&self, group: Group);
 }
 
@@ -167,7 +169,7 @@ impl Writable for Names {
 /// A parameter that can be written.
 #[doc(hidden)]
 pub(crate) trait Writable: Sync + 'static {
-    /// Takes over a value. `EINVAL` for what is none; the old one stays then.
+    /// Sets the value. `EINVAL` for invalid text; the old value stays then.
     fn set(&self, text: &CStr) -> Result;
 
     /// Writes the value as a line of text. Returns its length.
@@ -177,7 +179,7 @@ pub(crate) trait Writable: Sync + 'static {
     /// `page` must be good for writing a page.
     unsafe fn show(&self, page: *mut c_char) -> c_int;
 
-    /// Its group, if the watcher is to be told.
+    /// Its group, if the watcher must be notified.
     fn group(&self) -> Option<Group>;
 }
 
@@ -205,8 +207,8 @@ impl<W: Writable> Ops<W> {
 
     /// # Safety
     ///
-    /// Only the kernel may call this, with an entry that has these operations, a C string or null, and
-    /// the lock of the module's parameters held.
+    /// Only the kernel may call this, with an entry that has these operations, a C string or null,
+    /// and the lock of the module's parameters held.
     unsafe extern "C" fn set(val: *const c_char, kp: *const bindings::kernel_param) -> c_int {
         if val.is_null() {
             return EINVAL.to_errno();
@@ -238,11 +240,12 @@ static LIVE: Slot = Slot(UnsafeCell::new(None));
 
 struct Slot(UnsafeCell<Option<Arc<dyn Watcher>>>);
 
-// SAFETY: what is in it is used only under the lock of the module's parameters, and may be sent and shared.
+// SAFETY: what is in it is used only under the lock of the module's parameters, and may be sent and
+// shared.
 unsafe impl Sync for Slot {}
 
-/// While there is one, its watcher is told; before and after, writing a parameter only stores the value.
-/// The module has one from the end of its start to the beginning of its end.
+/// While there is one, its watcher is told; before and after, writing a parameter only stores the
+/// value. The module has one from the end of its start to the beginning of its end.
 pub(crate) struct Live(());
 
 impl Live {
@@ -254,7 +257,8 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// The watcher is told of nothing any more when this returns. Context: may sleep; not from the watcher.
+    /// The watcher is told of nothing any more when this returns. Context: may sleep; not from the
+    /// watcher.
     fn drop(&mut self) {
         set_live(None);
     }
@@ -300,8 +304,8 @@ macro_rules! uint_param {
 }
 pub(crate) use uint_param;
 
-/// Declares `static NAME: WritableUint`, a module parameter `name` with a default, a range (`EINVAL`
-/// outside of it) and a description; with a [`Group`] or without.
+/// Declares `static NAME: WritableUint`, a module parameter `name` with a default, a range
+/// (`EINVAL` outside of it) and a description; with a [`Group`] or without.
 macro_rules! writable_uint_param {
     (
         $(#[doc = $doc:literal])* $static:ident, $name:literal, $default:expr,
@@ -372,7 +376,7 @@ macro_rules! writable_entry {
 }
 pub(crate) use writable_entry;
 
-/// What a parameter has in the module's sections.
+/// The entries of a parameter in the module's sections.
 #[doc(hidden)]
 macro_rules! entry {
     ($name:literal, $parmtype:literal, $desc:literal, $perm:literal, $ops:expr, $arg:expr) => {

@@ -8,8 +8,8 @@
 use crate::bindings;
 use kernel::{current, time::Jiffies};
 
-/// Whether the calling task may administer the network of the whole machine: `CAP_NET_ADMIN` in the first user
-/// namespace. That it was asked leaves no trace in the audit log.
+/// Whether the calling task may administer the network of the whole machine: `CAP_NET_ADMIN` in the
+/// first user namespace. That it was asked leaves no trace in the audit log.
 pub fn may_administer_net() -> bool {
     // SAFETY: the first user namespace is always there; looks at the calling task only.
     unsafe {
@@ -37,8 +37,8 @@ pub fn cond_resched() {
     unsafe { bindings::cond_resched() };
 }
 
-/// A turn of a loop that waits for something to change in memory: counts as a rest for
-/// [`synchronize_rcu_tasks`]. Who is wanted elsewhere ([`cpu_wanted`]) is to end the loop, or to
+/// One iteration of a loop that waits for something to change in memory: counts as a rest for
+/// [`synchronize_rcu_tasks`]. When [`cpu_wanted`], the caller should end the loop or call
 /// [`give_way`]. Context: may sleep.
 pub fn relax() {
     // SAFETY: callers may sleep, which is all this needs.
@@ -50,35 +50,38 @@ pub fn cpu_relax() {
     core::hint::spin_loop();
 }
 
-/// Lets others have the CPU, for as long as their slices last. Only for a loop that cannot end before one
-/// of them has run. Context: may sleep.
+/// Lets others have the CPU, for as long as their slices last. Only for a loop that cannot end
+/// before one of them has run. Context: may sleep.
 pub fn give_way() {
     // SAFETY: callers may sleep, which is all this needs.
     unsafe { bindings::yield_() };
 }
 
-/// Whether somebody else needs this CPU, also one whom a preemption would make wait for the next
-/// tick (a loop in the kernel, with `CONFIG_PREEMPT_LAZY`) or for the end of our slice. Any context.
+/// Whether another task needs this CPU, also one that a preemption would make wait for the next
+/// tick (a loop in the kernel, with `CONFIG_PREEMPT_LAZY`) or for the end of our slice. Any
+/// context.
 pub fn cpu_wanted() -> bool {
     // SAFETY: looks at the calling task and its CPU only.
     unsafe { bindings::cpu_wanted() }
 }
 
-/// Whether the calling task gets a CPU as soon as an ordinary one: neither nice nor of a lower class.
+/// Whether the calling task gets a CPU as soon as an ordinary one: neither nice nor of a lower
+/// class.
 pub fn eager() -> bool {
     // SAFETY: looks at the calling task only.
     unsafe { bindings::current_eager() }
 }
 
-/// Nanoseconds that the calling task's poll() or select() may take: `i64::MAX` without a limit. `None`: it is not known.
-/// Context: within such a call; may sleep.
+/// Nanoseconds that the calling task's poll() or select() may take: `i64::MAX` without a limit.
+/// `None`: it is not known. Context: within such a call; may sleep.
 pub fn poll_limit_ns() -> Option<u64> {
     // SAFETY: looks at the arguments of the calling task's system call only.
     let limit = unsafe { bindings::poll_limit_ns() };
     u64::try_from(limit).ok()
 }
 
-/// The busy loop of poll() and select() ends when this look at a file is over. Context: within such a call.
+/// The busy loop of poll() and select() ends when this look at a file is over. Context: within such
+/// a call.
 pub fn leave_busy_loop() {
     // SAFETY: the calling task goes through the scheduler once more, which it may at any time.
     unsafe { bindings::leave_busy_loop() };
@@ -98,8 +101,8 @@ pub fn jiffies() -> Jiffies {
     unsafe { bindings::jiffies() }
 }
 
-/// Whether one more message about the network may be logged now: a few in a while, of all that ask. The kernel logs how
-/// many were suppressed. Any context.
+/// Whether one more message about the network may be logged now: a few in a while, of all that ask.
+/// The kernel logs how many were suppressed. Any context.
 pub fn net_ratelimit() -> bool {
     // SAFETY: no preconditions.
     unsafe { bindings::net_ratelimit() != 0 }
@@ -115,8 +118,8 @@ macro_rules! net_warn_ratelimited {
     }};
 }
 
-/// Waits until every task that runs now has slept, been in user space, or ended. Context: sleeps, for
-/// tens of milliseconds and more.
+/// Waits until every task that runs now has slept, been in user space, or ended. Context: sleeps,
+/// for tens of milliseconds and more.
 pub fn synchronize_rcu_tasks() {
     // SAFETY: callers may sleep, which is all this needs.
     unsafe { bindings::synchronize_rcu_tasks() };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What lies in a receive pool and was not read yet, in the order in which it arrived (row C5): one list,
-//! so that whoever looks for the oldest finds it at once. What could not be moved is set aside for a while.
+//! The unread messages of a receive pool in the order in which they arrived: one list, so that the
+//! oldest is found at once. A message that could not be moved is deferred for a while.
 //!
-//! A message is known by the page of the pool in which it begins. In a block that is the only one. In a window
-//! several may begin in one page, for the end of a call goes there however short it is: they have one place,
-//! that of the oldest.
+//! A message is identified by the page of the pool in which it begins. A block is one page. In a
+//! window several may begin in one page, because the end of a call goes there however short it is:
+//! they have one place, that of the oldest.
 
 use core::ops::DerefMut;
 
@@ -20,7 +20,7 @@ enum List {
     Nothing,
     /// In the list by age.
     Active,
-    /// In the list of those that could not be moved.
+    /// In the list of messages that could not be moved.
     Deferred,
 }
 
@@ -63,7 +63,7 @@ pub struct AgeList<S> {
 }
 
 impl<S: DerefMut<Target = [Node]>> AgeList<S> {
-    /// Nothing, over as many pages as there are nodes.
+    /// An empty list, for as many pages as there are nodes.
     pub fn new(mut nodes: S) -> Self {
         nodes.iter_mut().for_each(|node| *node = Node::FREE);
         let empty = ListHead {
@@ -117,8 +117,9 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         Some(node)
     }
 
-    /// `len` bytes for channel `user` have arrived that begin in `page`, at `now`, which is not before what was
-    /// added before. What another channel had there is forgotten. Returns whether nothing was in line.
+    /// `len` bytes for channel `user` have arrived that begin in `page`, at `now`, which is not
+    /// earlier than any `now` before. Another channel's message there is forgotten. Returns whether
+    /// the list was empty.
     pub fn add(&mut self, page: usize, user: ChanId, len: u32, now: u64) -> bool {
         let page = page as u32;
         let same = |n: &&mut Node| n.place != List::Nothing && n.user == user;
@@ -139,7 +140,8 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         first && self.active.first != NONE
     }
 
-    /// `len` bytes that began in `page` are not there any more. Returns how many of them were known.
+    /// `len` bytes that began in `page` are not there any more. Returns how many of them were
+    /// known.
     pub fn left(&mut self, page: usize, len: u32) -> u32 {
         let Some(node) = self.node(page as u32) else {
             return 0;
@@ -152,7 +154,8 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         len
     }
 
-    /// Nothing that begins in `page` is there any more. Returns how many bytes it were, 0 if there was nothing.
+    /// Nothing that begins in `page` is there any more. Returns how many bytes it were, 0 if there
+    /// was nothing.
     pub fn remove(&mut self, page: usize) -> u32 {
         self.unlink(page as u32).map_or(0, |node| node.len)
     }
@@ -163,7 +166,7 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         self.node(page).map(|n| (page as usize, n.user, n.since))
     }
 
-    /// What is in `page` cannot be moved now, and is set aside.
+    /// The message in `page` cannot be moved now, and is deferred.
     pub fn defer(&mut self, page: usize) {
         if let Some(node) = self.unlink(page as u32) {
             let place = List::Deferred;
@@ -171,8 +174,8 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         }
     }
 
-    /// Puts all that was set aside back in line, as if it had arrived at `now`, which is not before what was added
-    /// before. Returns whether there was anything.
+    /// Puts all deferred messages back into the list, as if they had arrived at `now`, which is not
+    /// before those added earlier. Returns whether there were any.
     pub fn retry_deferred(&mut self, now: u64) -> bool {
         let mut any = false;
         // As often as there are nodes at most.

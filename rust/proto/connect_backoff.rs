@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long a connect goes on, and when one that found the peer's backlog full is tried again. As TCP has it, the
-//! peer's program may accept in a moment: the first try comes soon, later ones less and less often. A peer that
-//! says so is there, and its program has as long as TCP gives it; each answer of the peer's has to come soon.
+//! The time limits of a connect, and its retries after a full backlog. As with TCP, the peer's
+//! program may accept soon: the first retry comes early, later ones less and less often. A peer
+//! that answers so is alive, and its program has as long as TCP gives it; but each answer of the
+//! peer must come soon.
 //!
 //! All times are in nanoseconds of one clock, but where they are said to be in milliseconds.
 
@@ -33,7 +34,8 @@ fn after(now: u64, ms: u32) -> u64 {
 }
 
 impl ConnectBackoff {
-    /// A connect begins at `now`: each answer may take `answer_ms` milliseconds, and all of it `most_ms`.
+    /// A connect begins at `now`: each answer may take `answer_ms` milliseconds, and all of it
+    /// `most_ms`.
     pub fn new(now: u64, answer_ms: u32, most_ms: u32) -> Self {
         let mut new = Self {
             answer: after(0, answer_ms),
@@ -74,8 +76,8 @@ impl ConnectBackoff {
         due
     }
 
-    /// The link went down, and the peer is asked by another one from `now` on. If a try waited this is it; who had been
-    /// asked already does not get more time.
+    /// The link went down, and the CONNECT is sent on another one from `now` on. That counts as the
+    /// retry if one was pending; a try that waits for its answer gets no more time.
     pub fn link_changed(&mut self, now: u64) {
         if self.at.is_some() {
             self.await_answer(now);

@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the peer of a link is still there: when it is looked whether something has come of it, when it is asked, and
-//! who hears that it does not answer. The link takes it for dead after a time of its own; connections with SO_KEEPALIVE have
-//! theirs, which end the connection alone. All of them share one question.
+//! Liveness of a link's peer: when to check for traffic, when to probe, and which connections to
+//! fail. The link has a timeout after which it takes the peer for dead; connections with
+//! SO_KEEPALIVE have their own, which end the connection alone. All of them share one probe.
 //!
-//! Something is heard of a peer at the look after it has come, so that a silence seems shorter by the time between two looks at
-//! most, and never longer. Times are in nanoseconds of one clock where they are not in milliseconds by name.
+//! Traffic is noted at the first check after it, so that a silence seems shorter by the time
+//! between two checks at most, and never longer. Times are in nanoseconds of one clock unless their
+//! name says milliseconds.
 
-/// How a link looks after its peer.
+/// How a link checks its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Intervals {
-    /// How often, in milliseconds; 0: not at all.
+    /// Interval of checks, in milliseconds; 0: none.
     pub every_ms: u32,
-    /// How long the peer may leave a question without an answer, in milliseconds.
+    /// How long the peer may leave a probe without an answer, in milliseconds.
     pub dead_ms: u32,
 }
 
-/// What is known of a peer.
+/// State of a peer.
 #[derive(Debug)]
 pub struct Liveness {
-    /// Something has come since the last look.
+    /// A message has come since the last check.
     rx_seen: bool,
-    /// The last look that something had come before.
+    /// The last check that found traffic.
     last_rx: u64,
-    /// When the peer was first asked of all times that it has not answered.
+    /// When the first of the unanswered probes was sent.
     probed_at: Option<u64>,
-    /// When the next look is due.
+    /// When the next check is due.
     due: u64,
-    /// When somebody's time may be over, as long as the peer does not answer.
+    /// When the timeout of a connection may be over, as long as the peer does not answer.
     notify_at: u64,
-    /// The shortest silence after which a connection wants the peer to be asked; `u64::MAX`: none does.
+    /// The shortest silence after which a connection wants a probe; `u64::MAX`: none does.
     idle: u64,
-    /// The shortest after which one takes it for gone; `u64::MAX`: none does.
+    /// The shortest timeout of a connection; `u64::MAX`: none has one.
     gone: u64,
 }
 
-/// A peer that was asked, and has not answered.
+/// A peer that was probed, and has not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Silence {
     last_rx: u64,
@@ -44,25 +45,25 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Until when a connection waits that wants the peer to be asked after `idle_ms` without a word, and for `timeout_ms`
-    /// for the answer; `None`: that is over.
+    /// The end of the timeout of a connection that wants a probe after `idle_ms` of silence, and
+    /// waits `timeout_ms` for the answer; `None`: it is over.
     pub fn waits_until(&self, idle_ms: u32, timeout_ms: u32) -> Option<u64> {
         let end = end(self.last_rx, self.probed_at, idle_ms, timeout_ms);
         (end > self.now).then_some(end)
     }
 }
 
-/// What a look has found.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Nobody wants to know.
+    /// No check is needed.
     Never,
-    /// There is nothing to do before this time.
+    /// No action before this time.
     Wait(u64),
-    /// The peer is to be asked, and looked after again at this time.
+    /// Send a probe, and check again at this time.
     Probe(u64),
-    /// The peer is to be asked, and the connections are to be told, as the time of some may be over.
-    /// [`Liveness::notified`] says when to look again.
+    /// Send a probe, and notify the connections, as the timeout of some may be over.
+    /// [`Liveness::notified`] returns the time of the next check.
     Notify(Silence),
     /// The peer is dead.
     Dead,
@@ -72,7 +73,7 @@ fn ns(ms: u32) -> u64 {
     u64::from(ms).saturating_mul(1_000_000)
 }
 
-/// When the time of a connection is over: both for the silence and for the answer.
+/// The end of a connection's timeout: both for the silence and for the answer.
 fn end(last_rx: u64, probed_at: u64, idle_ms: u32, timeout_ms: u32) -> u64 {
     let timeout = ns(timeout_ms);
     let silence = ns(idle_ms).saturating_add(timeout);
@@ -81,7 +82,7 @@ fn end(last_rx: u64, probed_at: u64, idle_ms: u32, timeout_ms: u32) -> u64 {
 }
 
 impl Liveness {
-    /// Of a link that is being made at `now`.
+    /// The state of a link that is made at `now`.
     pub fn new(now: u64) -> Self {
         Self {
             rx_seen: true,
@@ -94,14 +95,15 @@ impl Liveness {
         }
     }
 
-    /// Something has come from the peer.
+    /// A message has come from the peer.
     pub fn on_rx(&mut self) {
         self.rx_seen = true;
     }
 
-    /// A connection wants the peer to be asked after `idle_ms` without a word, and to be told when it has not answered for
-    /// another `timeout_ms`. The shortest times that were ever asked for hold as long as the link. Whether the next look is due
-    /// earlier than before; [`Self::check`] says when.
+    /// A connection wants a probe after `idle_ms` of silence, and to be notified after another
+    /// `timeout_ms` without an answer. The shortest times ever requested hold for the life of the
+    /// link. Returns whether the next check is due earlier than before; [`Self::check`] returns the
+    /// time.
     pub fn request_keepalive(&mut self, idle_ms: u32, timeout_ms: u32) -> bool {
         let idle = ns(idle_ms);
         let gone = idle.saturating_add(ns(timeout_ms));
@@ -114,7 +116,7 @@ impl Liveness {
         let Some(probed_at) = self.probed_at else {
             return sooner;
         };
-        // It comes to a silence that others have been told of.
+        // It joins a silence that other connections were notified of.
         let end = end(self.last_rx, probed_at, idle_ms, timeout_ms);
         self.notify_at = self.notify_at.min(end);
         let earlier = self.notify_at < self.due;
@@ -122,7 +124,7 @@ impl Liveness {
         sooner || earlier
     }
 
-    /// Looks, if it is time for that at `now`. `needed`: the link carries somebody who needs a peer.
+    /// Checks, if a check is due at `now`. `needed`: the link carries a user that needs a peer.
     pub fn check(&mut self, now: u64, pace: Intervals, needed: bool) -> Action {
         let every = match ns(pace.every_ms) {
             0 => self.idle,
@@ -132,8 +134,8 @@ impl Liveness {
             return Action::Never;
         }
         let next = now.saturating_add(every);
-        // Links that are due at about the same time are looked at together; what is later than `every` was set for
-        // a longer time.
+        // Links that are due at about the same time are checked together; a check later than
+        // `every` was set for a longer interval.
         if now.saturating_add(every >> 3) < self.due && self.due <= next {
             return Action::Wait(self.due);
         }
@@ -165,7 +167,8 @@ impl Liveness {
         })
     }
 
-    /// The connections were told, and the next of them waits until `end`; `u64::MAX`: there is none. When to look again.
+    /// The connections were notified, and the next of their timeouts ends at `end`; `u64::MAX`:
+    /// none. Returns the time of the next check.
     pub fn notified(&mut self, end: u64) -> u64 {
         self.notify_at = self.notify_at.min(end);
         self.due = self.due.min(self.notify_at);

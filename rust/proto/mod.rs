@@ -2,11 +2,11 @@
 
 //! The sans-IO core: the wire, and every decision that can be made without a kernel.
 //!
-//! Pure logic. No kernel crate, no allocation of its own (storage is passed in), no clock, no
-//! I/O, no unsafe. The module compiles these files as they are, and Cargo compiles them on the
-//! host for unit tests, property tests and the simulation. What only these ask for is left out of the
-//! module (`cfg(not(MODULE))`). Numbers that come from a peer or a
-//! program are untrusted: all arithmetic on them is checked or wraps by name.
+//! Pure logic. No kernel crate, no allocation (storage is passed in), no clock, no I/O, no unsafe.
+//! The module compiles these files as they are, and Cargo compiles them on the host for unit tests,
+//! property tests and the simulation. Code that only the host uses is left out of the module
+//! (`cfg(not(MODULE))`). Numbers that come from a peer or a program are untrusted: all arithmetic
+//! on them is checked or wraps by name.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -47,13 +47,13 @@ pub mod wire;
 /// reuses). `index` 0 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChanId {
-    /// Host-wide channel number Q (row L2).
+    /// Host-wide channel number Q.
     pub index: u32,
     /// How often the number has been handed out.
     pub gen: u32,
 }
 
-/// What a peer did that the protocol forbids. The link that carried it is closed.
+/// A peer's violation of the protocol. The link that carried it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// Not this protocol, or not this version of it.

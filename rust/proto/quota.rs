@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Quota of the link table: how many channels each user and each network namespace has, and whether it may have
-//! one more.
+//! Quota of the link table: how many channels each user and each network namespace has, and whether
+//! it may have one more.
 //!
-//! Who has none is not remembered, so that no more is kept than two counts for each channel. They lie in order,
-//! the storage is passed in and grows with them.
+//! A user or namespace without channels has no entry, so that there are at most two counts for each
+//! channel. They are sorted; the storage is passed in and grows with them.
 
 use core::mem;
 use core::ops::DerefMut;
 
-/// Whose share a channel is counted in; `None`: in nobody's.
+/// The user and namespace that a channel counts for; `None`: for neither.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holder {
     /// The user.
@@ -35,7 +35,7 @@ enum Key {
     Net(u32),
 }
 
-/// What one of them has.
+/// The count of one user or namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaCount {
     key: Key,
@@ -43,7 +43,7 @@ pub struct QuotaCount {
 }
 
 impl QuotaCount {
-    /// Nobody's; what storage is filled with.
+    /// No holder's; fills the storage.
     pub const NONE: Self = Self {
         key: Key::User(0),
         n: 0,
@@ -98,7 +98,7 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         }
     }
 
-    /// What the user and the namespace of `holder` have now.
+    /// The counts of the user and the namespace of `holder`.
     #[cfg(not(MODULE))]
     pub fn has(&self, holder: Holder) -> (u32, u32) {
         let of = |key: Option<Key>| key.map_or(0, |key| self.of(key));
@@ -111,7 +111,7 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         self.len
     }
 
-    /// Whether nobody has any.
+    /// Whether there are no counts.
     #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -122,7 +122,7 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         self.len.saturating_mul(2).max(8)
     }
 
-    /// Moves to `counts` if that is larger; what is not needed any more comes back.
+    /// Moves to `counts` if that is larger; returns the unused storage.
     pub fn move_to(&mut self, counts: S) -> S {
         if counts.len() <= self.counts.len() {
             return counts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What has arrived on a channel and has not been given back: segments in stream order.
+//! The receive queue of a channel: segments that have arrived and were not freed, in stream order.
 //!
 //! A segment lies in the channel's window or in something that is held for it (a block of the
 //! shared receive queue, or a copy of one). It is consumed by recv(), or by the program itself
@@ -8,39 +8,39 @@
 //! in the stream's order ([`RxQueue::reap`]). Pages of the window may be lent: then the segment is
 //! done with when they have come back as well.
 //!
-//! What nobody reads may escape from the window to main memory, oldest first (row C5):
-//! [`RxQueue::next_to_move`] says what, the caller copies it without holding the queue, and
-//! [`RxQueue::move_held`] or [`RxQueue::move_to_area`] says that it has moved, unless somebody has begun to
-//! read it meanwhile. Its room is the peer's again as far as [`RxQueue::give`] allows; what was moved is
-//! always older than what is in the window.
+//! Unread segments may escape from the window to main memory, oldest first:
+//! [`RxQueue::next_to_move`] chooses one, the caller copies it without holding the queue, and
+//! [`RxQueue::move_held`] or [`RxQueue::move_to_area`] completes the move, unless a reader has
+//! begun to read it by then. Its room is the peer's again as far as [`RxQueue::give`] allows; moved
+//! segments are always older than those in the window.
 
 use core::ops::DerefMut;
 
 use super::Violation;
 
-/// The states of descriptors that a program shares. Its memory is the program's to scribble on:
-/// answers are used for what to offer it and when it is done, never for addresses or lengths.
+/// The states of descriptors shared with a program, which may write anything to them: they decide
+/// which segments to offer and when one is done, never addresses or lengths.
 pub trait Descriptors {
     /// Takes segment `index` for the kernel; false when the program has it.
     fn claim(&self, index: u32) -> bool;
     /// Whether the program has given segment `index` back.
     fn is_done(&self, index: u32) -> bool;
-    /// Whether segment `index` waits for anybody to take it.
+    /// Whether segment `index` has not been taken by any reader.
     fn is_waiting(&self, index: u32) -> bool;
     /// The kernel has consumed segment `index`.
     fn set_done(&self, index: u32);
     /// Segment `index` is out of the queue.
     fn clear(&self, index: u32);
-    /// Where segments that the program has not taken may be moved to.
+    /// Where segments that the program has not taken may be moved.
     fn escape_target(&self) -> EscapeTarget;
     /// Segment `index` now lies in the escape area at `off`; false when the program has it already.
     fn escape(&self, index: u32, off: u32) -> bool;
 }
 
-/// Where what the program has not taken may be moved to.
+/// Where segments that the program has not taken may be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EscapeTarget {
-    /// Anywhere: it is read by recv().
+    /// Anywhere: recv() reads it.
     Anywhere,
     /// The escape area of the ring.
     Area,
@@ -88,7 +88,7 @@ pub enum Moved {
 pub struct ToMove {
     /// Its index.
     pub index: u32,
-    /// Position of its first byte in the stream, by which it is known again.
+    /// Position of its first byte in the stream, which identifies it.
     pub pos: u64,
     /// Bytes.
     pub len: u32,
@@ -96,7 +96,7 @@ pub struct ToMove {
     pub born: u64,
     /// Where it lies in the window, if it does.
     pub window_off: Option<u32>,
-    /// Whether the program is to find it in the escape area of its ring.
+    /// Whether it moves to the escape area of the program's ring.
     pub to_area: bool,
 }
 
@@ -110,13 +110,14 @@ pub struct Segment<T> {
     pub window_off: Option<u32>,
     /// Bytes of the window that were left out before it.
     pub pad: u32,
-    /// What holds it, if it is not in the window. A reader may borrow it by taking it out.
+    /// The holder of its bytes, if it is not in the window. A reader may borrow it by taking it
+    /// out.
     pub held: Option<T>,
     /// Bytes that recv() has consumed.
     pub taken: u32,
     /// recv() consumes it; the program's descriptor does not count any more.
     pub claimed: bool,
-    /// Of what was consumed: bytes in pages that were lent, and not copied.
+    /// Of the consumed bytes: those in pages that were lent, and not copied.
     pub mapped: u32,
     /// When it arrived, in nanoseconds of any clock.
     pub born: u64,
@@ -134,7 +135,7 @@ impl<T> Segment<T> {
     }
 }
 
-/// What leaves the queue.
+/// A segment removed from the queue.
 pub struct Freed<T> {
     /// Bytes of window that the peer gets back.
     pub window: u32,
@@ -142,7 +143,7 @@ pub struct Freed<T> {
     pub small: u32,
     /// Bytes that the program consumed itself, without recv().
     pub by_program: u32,
-    /// What held the data.
+    /// The holder of the data.
     pub held: Option<T>,
     /// When it had arrived.
     pub born: u64,
@@ -154,7 +155,7 @@ pub struct Freed<T> {
     pub len: u32,
 }
 
-/// What recv() has consumed and the peer does not have back.
+/// Consumed by recv() and not freed for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spent {
     /// Segments.
@@ -165,7 +166,7 @@ pub struct Spent {
     pub small: u64,
 }
 
-/// Where a segment is in storage of which a power of two is used.
+/// The index of a segment in storage; a power of two of its slots is used.
 fn slot<T>(slots: &[Option<Segment<T>>], index: u32) -> usize {
     match slots.len().checked_ilog2() {
         Some(log) => index as usize & (1_usize << log).wrapping_sub(1),
@@ -180,15 +181,15 @@ pub struct RxQueue<S> {
     head: u32,
     /// Index of the next segment to come, wrapping.
     tail: u32,
-    /// Bytes that wait.
+    /// Unread bytes.
     bytes: u64,
     /// Bytes in pages that are lent.
     mapped: u64,
-    /// Bytes of the window that segments take which are still in it.
+    /// Bytes of the window that belong to segments still in it.
     in_window: u64,
-    /// Bytes of the window that segments took which were moved and are in the queue still.
+    /// Bytes of the window that belonged to moved segments that are still in the queue.
     moved: u64,
-    /// Of `moved`: what the peer has got back.
+    /// Of `moved`: bytes that were given to the peer.
     given: u64,
 }
 
@@ -224,7 +225,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// Takes larger storage, and returns what is not needed any more: that, if it is not larger. The
+    /// Takes larger storage, and returns the unused one: the new one, if it is not larger. The
     /// segments keep their indices.
     pub fn move_to(&mut self, slots: S) -> S {
         if slots.len() <= self.slots.len() {
@@ -251,7 +252,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.len() == 0
     }
 
-    /// Bytes that nobody has consumed yet.
+    /// Bytes that were not consumed yet.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -261,7 +262,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.mapped
     }
 
-    /// What is consumed but not given back yet, for the sake of something before it that is lent.
+    /// Consumed segments that are not freed yet because an earlier one has lent pages.
     pub fn spent(&mut self) -> Spent {
         let mut spent = Spent::default();
         for index in self.indices() {
@@ -352,7 +353,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// The pages of `n` bytes of segment `index` are lent to whoever reads them.
+    /// The pages of `n` bytes of segment `index` are lent to the reader.
     pub fn set_mapped(&mut self, index: u32, n: u32) {
         if let Some(seg) = self.get_mut(index) {
             let n = n.min(seg.len.saturating_sub(seg.mapped));
@@ -361,8 +362,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// Removes the oldest segment if it is consumed. `is_back` says of a segment that is lent whether
-    /// nobody has its pages any more.
+    /// Removes the oldest segment if it is consumed. `is_back` tells of a segment with lent pages
+    /// whether all of them are back.
     pub fn reap(
         &mut self,
         ring: &impl Descriptors,
@@ -395,8 +396,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Some(freed)
     }
 
-    /// Removes the oldest segment, consumed or not, and returns what held it: the channel is
-    /// gone and nobody will read.
+    /// Removes the oldest segment, consumed or not, and returns its holder: the channel is gone and
+    /// will not be read.
     pub fn discard(&mut self, ring: &impl Descriptors) -> Option<Option<T>> {
         let seg = self.get_mut(self.head)?;
         let left = seg.len.saturating_sub(seg.taken);
@@ -408,7 +409,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Some(held)
     }
 
-    /// Removes the oldest segment; returns the bytes of the window that the peer does not have back yet.
+    /// Removes the oldest segment; returns the bytes of the window that the peer does not have back
+    /// yet.
     fn drop_head(&mut self, ring: &impl Descriptors) -> u32 {
         let index = self.head;
         ring.clear(index);
@@ -432,14 +434,15 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.in_window
     }
 
-    /// Bytes of the window that segments took which were moved, and nobody has consumed.
+    /// Window bytes of segments that were moved and not consumed.
     pub fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// The next segment that may be moved to main memory: of those that arrived before `before`, the oldest
-    /// one, if nobody has it or reads it, and nothing that is older keeps its room in the window; with `window` false,
-    /// of those that are not in the window. `in_place` says of what holds a segment that did not come into the window whether that is to be moved.
+    /// The next segment that may be moved to main memory: the oldest one that arrived before
+    /// `before`, is neither taken nor being read, and is behind no segment that keeps its room in
+    /// the window; with `window` false, only segments outside of the window. `in_place` tells of
+    /// the holder of such a segment whether the segment should be moved.
     pub fn next_to_move(
         &mut self,
         ring: &impl Descriptors,
@@ -492,8 +495,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.moved = self.moved.saturating_add(room);
     }
 
-    /// `copy` has the bytes of `what`, and holds them from now on; only while nobody reads by recv(). Returns
-    /// what is not needed any more: what held them before, or the copy if it came too late.
+    /// `copy` has the bytes of `what`, and holds them from now on; not while recv() reads. Returns
+    /// the unneeded holder: the old one of the bytes, or the copy if it came too late.
     pub fn move_held(
         &mut self,
         ring: &impl Descriptors,
@@ -510,7 +513,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
                 None => Err(copy),
             };
         }
-        // What the program may take from its ring is not for recv() alone.
+        // A segment that the program may take from its ring must not be reserved for recv().
         let free =
             seg.claimed || ring.escape_target() == EscapeTarget::Anywhere && ring.claim(index);
         if !free {
@@ -525,8 +528,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Ok(None)
     }
 
-    /// The bytes of `what` are in the ring's escape area at `off`, where the program finds them from now on;
-    /// false if it has begun to read them where they were.
+    /// The bytes of `what` are in the ring's escape area at `off`, where the program finds them
+    /// from now on; false if it has begun to read them where they were.
     pub fn move_to_area(&mut self, ring: &impl Descriptors, what: &ToMove, off: u32) -> bool {
         let index = what.index;
         let Some(seg) = self.still(what) else {
@@ -542,7 +545,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         true
     }
 
-    /// How much of the room of what was moved is to be given to the peer, so that it never has more than
+    /// Returns how much room of moved segments to give to the peer, so that it never has more than
     /// `most` of it; it counts as given.
     pub fn give(&mut self, most: u64) -> u64 {
         let owed = self.moved.saturating_sub(self.given);

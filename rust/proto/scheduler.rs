@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The channels on a link, and the lines in which they wait for their turn (rows L3, L4).
+//! The scheduler of a link: the channels on it, and the queues in which they wait to send.
 //!
-//! Each channel has a *flow* as long as it is on the link. In the line [`TrafficClass::Control`] wait those with
-//! a control message to say: one message each, in turn. In [`TrafficClass::Small`] and [`TrafficClass::Bulk`] wait those whose
-//! programs found the link without room for data. When there is room, the first ones are *called*: who was called
-//! goes before everybody else until it has sent [`QUANTUM`] bytes, then it waits again, behind the others. Debts are
-//! kept: that is surplus round robin, fair in bytes whatever the size of the messages. Who does not come when he is
-//! called keeps nobody waiting. While nobody waits, nobody is counted. A small message never waits behind bulk data.
+//! Each channel is a *flow* as long as it is on the link. Channels with a control message to send
+//! wait in the queue [`TrafficClass::Control`]: one message each, round robin. Channels whose
+//! programs found the link full wait in [`TrafficClass::Small`] and [`TrafficClass::Bulk`]. When
+//! there is room, the first ones are *scheduled*: a scheduled flow goes before all others until it
+//! has sent [`QUANTUM`] bytes, then it waits again, behind the others. Deficits are kept: that is
+//! surplus round robin, fair in bytes whatever the size of the messages. A scheduled flow that does
+//! not send delays no other flow. Deficits are only tracked under contention. A small message never
+//! waits behind bulk data.
 
 use core::ops::DerefMut;
 
 use super::ChanId;
 
-/// Bytes that a channel may send when it is called, while others wait.
+/// Bytes that a scheduled flow may send, while others wait.
 pub const QUANTUM: i32 = 128 * 1024;
 
-/// Less than this nobody is asked to send: debt is better than many small messages.
+/// The least that a flow is granted: a deficit is better than many small messages.
 const MIN_GRANT: u32 = 16 * 1024;
 
-/// What channels wait for.
+/// The classes of waiting flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrafficClass {
-    /// To say a control message.
+    /// To send a control message.
     Control,
     /// To send a small message.
     Small,
@@ -32,7 +34,7 @@ pub enum TrafficClass {
 
 const CLASSES: usize = 3;
 
-/// Both neighbours in a line: 1 + flow, 0: none.
+/// Both neighbours in a queue: 1 + flow, 0: none.
 #[derive(Clone, Copy, Default)]
 struct Hook {
     before: u32,
@@ -48,12 +50,12 @@ pub struct Flow<T> {
     deficits: [Deficit; CLASSES],
 }
 
-/// What a call in a line is worth.
+/// The credit of a flow in a queue.
 #[derive(Clone, Copy, Default)]
 struct Deficit {
-    /// Was called, and may still send.
+    /// It was scheduled, and may still send.
     scheduled: bool,
-    /// How much; less than 0: debt.
+    /// Bytes that it may send; less than 0: deficit.
     left: i32,
 }
 
@@ -63,7 +65,7 @@ impl Deficit {
         left: 0,
     };
 
-    /// It is called, or called again before it has had its turn; false if it still has debt.
+    /// It is scheduled, or again before it has sent; false if it still has a deficit.
     fn schedule(&mut self) -> bool {
         if !self.scheduled {
             self.left = self.left.saturating_add(QUANTUM).min(QUANTUM);
@@ -95,7 +97,7 @@ impl<T> Default for Flow<T> {
     }
 }
 
-/// First and last of a line: 1 + flow, 0: none.
+/// First and last of a queue: 1 + flow, 0: none.
 #[derive(Clone, Copy, Default)]
 struct ListHead {
     first: u32,
@@ -103,12 +105,12 @@ struct ListHead {
     len: u32,
 }
 
-/// The channels of a link. `S`: the flows, of which there can be more later.
+/// The channels of a link. `S`: the storage of the flows, which may grow.
 pub struct Scheduler<S> {
     flows: S,
-    /// 1 + the first flow that was left, 0: none.
+    /// 1 + the first flow of the free list, 0: none.
     free: u32,
-    /// Seats from here on have never been taken.
+    /// Flows from here on have never been used.
     fresh: u32,
     taken: u32,
     queues: [ListHead; CLASSES],
@@ -136,13 +138,13 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         self.taken == 0
     }
 
-    /// Seats.
+    /// The number of flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// Moves to more flows, of which those in use keep their numbers; returns the old ones, empty. Gives `flows` back
-    /// if they are not more.
+    /// Moves to a larger storage, in which flows keep their numbers; returns the old one, empty.
+    /// Returns `flows` if it is not larger.
     pub fn move_to(&mut self, mut flows: S) -> S {
         if flows.len() > self.flows.len() {
             for (new, old) in flows.iter_mut().zip(self.flows.iter_mut()) {
@@ -174,7 +176,7 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         Ok(flow)
     }
 
-    /// Channel `id` leaves its flow, and all lines. `None` if it is not there.
+    /// Channel `id` leaves its flow, and all queues. `None` if it is not there.
     pub fn remove(&mut self, id: ChanId, flow: u32) -> Option<T> {
         self.get(id, flow)?;
         for class in [
@@ -193,13 +195,13 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         Some(value)
     }
 
-    /// What belongs to channel `id`, if it has this flow.
+    /// The value of channel `id`, if it has this flow.
     pub fn get(&self, id: ChanId, flow: u32) -> Option<&T> {
         let taken = self.flows.get(flow as usize)?.taken.as_ref();
         taken.filter(|(who, _)| *who == id).map(|(_, value)| value)
     }
 
-    /// What belongs to the channel in this flow.
+    /// The value of the channel in this flow.
     pub fn at(&self, flow: usize) -> Option<&T> {
         let taken = self.flows.get(flow)?.taken.as_ref();
         taken.map(|(_, value)| value)
@@ -212,7 +214,7 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         taken.map(|(id, value)| (*id, value))
     }
 
-    /// Lets everybody go.
+    /// Removes all channels.
     pub fn drain(&mut self) -> impl Iterator<Item = (ChanId, T)> + '_ {
         self.queues = [ListHead::default(); CLASSES];
         self.taken = 0;
@@ -223,17 +225,18 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
             .filter_map(|flow| core::mem::take(flow).taken)
     }
 
-    /// How many wait in a line.
+    /// The number of channels that wait in a queue.
     pub fn waiting(&self, class: TrafficClass) -> usize {
         self.ends(class).len as usize
     }
 
-    /// Whether the channel in this flow waits in the line.
+    /// Whether the channel in this flow waits in the queue.
     pub fn waits(&self, class: TrafficClass, flow: u32) -> bool {
         self.hook(class, flow).is_some_and(|hook| hook.waits)
     }
 
-    /// Channel `id` waits, behind all others, unless it waits already. False if it has not this flow.
+    /// Channel `id` waits, behind all others, unless it waits already. False if it does not have
+    /// this flow.
     pub fn enqueue(&mut self, class: TrafficClass, id: ChanId, flow: u32) -> bool {
         if self.get(id, flow).is_none() {
             return false;
@@ -242,14 +245,14 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         true
     }
 
-    /// The first in a line.
+    /// The first in a queue.
     pub fn peek(&self, class: TrafficClass) -> Option<(ChanId, &T)> {
         let flow = self.ends(class).first.checked_sub(1)?;
         let taken = self.flows.get(flow as usize)?.taken.as_ref();
         taken.map(|(id, value)| (*id, value))
     }
 
-    /// Takes the first out of a line, with its flow.
+    /// Takes the first out of a queue, with its flow.
     pub fn dequeue(&mut self, class: TrafficClass) -> Option<(ChanId, u32, &T)> {
         let flow = self.ends(class).first.checked_sub(1)?;
         self.unlink(class, flow);
@@ -257,8 +260,8 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         taken.map(|(id, value)| (*id, flow, value))
     }
 
-    /// Channel `id` has `want` bytes to send. How many of them it may send now, if the link has `room`;
-    /// `None`: it waits in `class` until it is called.
+    /// Channel `id` has `want` bytes to send. Returns how many of them it may send now, if the link
+    /// has `room`; `None`: it waits in `class` until it is scheduled.
     pub fn try_dequeue(
         &mut self,
         class: TrafficClass,
@@ -274,7 +277,7 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         if !others {
             *deficit = Deficit::NONE;
         } else if room && first && !deficit.scheduled {
-            // It would be called next.
+            // It would be scheduled next.
             deficit.schedule();
         }
         let Deficit { scheduled, left } = *deficit;
@@ -290,7 +293,7 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         Some(want.min(most))
     }
 
-    /// It has sent so many of what it asked for in a line, header and all.
+    /// The channel has sent `bytes`, headers included, of a grant in this class.
     pub fn sent(&mut self, class: TrafficClass, id: ChanId, flow: u32, bytes: u32) {
         if self.get(id, flow).is_none() {
             return;
@@ -305,9 +308,11 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         }
     }
 
-    /// Calls the first in a line that has no debt any more: those before it wait on, with less of it.
+    /// Schedules the first flow in a queue without a deficit: those before it wait on, with a
+    /// smaller one.
     pub fn next_ready(&mut self, class: TrafficClass) -> Option<&T> {
-        // After one round everybody has less debt by a quantum, and none was ever more than a chunk.
+        // After one round each deficit is smaller by a quantum, and none was ever more than a
+        // chunk.
         for _ in 0..self.waiting(class).saturating_mul(4) {
             let flow = self.ends(class).first.checked_sub(1)?;
             self.unlink(class, flow);

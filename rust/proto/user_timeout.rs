@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! TCP_USER_TIMEOUT of an open connection: for how long its peer has kept it waiting, for an acknowledgement of what
-//! was sent or for room to send more. It is looked at now and then while something is being sent, so that it costs
-//! nothing otherwise; what is overdue is found late by a quarter of the limit, never early.
+//! TCP_USER_TIMEOUT of an open connection: for how long its peer has kept it waiting, for an
+//! acknowledgement of sent data or for room to send more. It is checked at intervals while the
+//! connection sends, so that it costs nothing otherwise; a timeout is found late by a quarter of
+//! the limit, never early.
 
-/// The shortest time between two looks, in nanoseconds.
+/// The shortest time between two checks, in nanoseconds.
 const LEAST_STEP: u64 = 10_000_000;
 
-/// What is waited for, and since when.
+/// A wait, and its start.
 #[derive(Clone, Copy, Debug)]
 struct Wait<T> {
     what: T,
     since: u64,
 }
 
-/// The waits of one connection. `T` tells how far its peer has given room. Times are in nanoseconds.
+/// The waits of one connection. `T`: the room that its peer has given so far. Times are in
+/// nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct UserTimeout<T> {
-    /// Calls that are sending: what they will wait for is not known yet.
+    /// Calls that are sending: they may still have to wait.
     senders: u32,
-    /// The number of a message that is to be acknowledged.
+    /// The number of a message without an acknowledgement.
     unacked: Option<Wait<u64>>,
-    /// There is no room.
+    /// The peer has given no room.
     room: Option<Wait<T>>,
-    /// When to look.
+    /// When to check.
     at: Option<u64>,
 }
 
@@ -38,14 +40,14 @@ impl<T> Default for UserTimeout<T> {
     }
 }
 
-/// How long after a look the next one is, for a limit.
+/// The interval of checks, for a limit.
 fn step(limit: u64) -> u64 {
     (limit >> 2).max(LEAST_STEP)
 }
 
 impl<T: PartialEq> UserTimeout<T> {
-    /// A call begins to send at `now`. Whether nobody looked so far, so that somebody is to look from now on,
-    /// at [`Self::at`].
+    /// A call begins to send at `now`. Returns whether no check was pending, so that the caller has
+    /// to start the timer for [`Self::at`].
     pub fn begin(&mut self, now: u64, limit: u64) -> bool {
         self.senders = self.senders.saturating_add(1);
         let first = self.at.is_none();
@@ -55,7 +57,7 @@ impl<T: PartialEq> UserTimeout<T> {
         first
     }
 
-    /// A call that has begun to send has ended.
+    /// A sending call has ended.
     pub fn end(&mut self) {
         self.senders = self.senders.saturating_sub(1);
     }
@@ -68,18 +70,19 @@ impl<T: PartialEq> UserTimeout<T> {
         };
     }
 
-    /// When to look; `None`: there is no need.
+    /// When to check; `None`: there is no need.
     pub fn at(&self) -> Option<u64> {
         self.at
     }
 
-    /// The message that an acknowledgement is waited for of; when it has come, of the last one that was sent.
+    /// The message whose acknowledgement is pending; once it has come, the last message sent.
     pub fn unacked(&self) -> Option<u64> {
         self.unacked.as_ref().map(|wait| wait.what)
     }
 
-    /// A look at `now`: `unacked`, a message that is not acknowledged, and `room`, how far the peer has given room if
-    /// a sender finds none. Whether one of them is as it was `limit` ago.
+    /// A check at `now`: `unacked`, a message without acknowledgement, and `room`, the room given
+    /// by the peer if a sender finds none. Returns whether one of them has been the same for
+    /// `limit`.
     pub fn check(&mut self, now: u64, limit: u64, unacked: Option<u64>, room: Option<T>) -> bool {
         self.unacked = still(self.unacked.take(), unacked, now);
         self.room = still(self.room.take(), room, now);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the core calls when something happens to an id, and the event in our terms.
+//! The core's event callback, and the conversion of its events to [`CmEvent`].
 
 #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
 use super::inject::instead;
@@ -24,7 +24,8 @@ pub(super) unsafe extern "C" fn event(
     raw: *mut bindings::rdma_cm_id,
     ev: *mut bindings::rdma_cm_event,
 ) -> i32 {
-    // SAFETY: The core's pointers are valid during the call, and contexts live longer than handlers.
+    // SAFETY: The core's pointers are valid during the call, and contexts live longer than
+    // handlers.
     let (ev, ctx) = unsafe { (&*ev, NonNull::new((*raw).context.cast::<Ctx>())) };
     let Some(ctx) = ctx else { return 0 };
     fault::asynchronous(|| {
@@ -89,8 +90,8 @@ unsafe fn connect_request(
     let Ok(ctx) = Ctx::new(raw) else {
         return ENOMEM.to_errno();
     };
-    // SAFETY: The handler mutex of the new id is held for us, and it knows no other context than the
-    // listener's as yet.
+    // SAFETY: The handler mutex of the new id is held for us, and it knows no other context than
+    // the listener's as yet.
     unsafe { *addr_of_mut!((*raw).context) = ctx.as_ptr().cast::<c_void>() };
     // From here on `frame` tells whether the new id is still wanted.
     let (frame, listener_frame) = (Frame::new(), Frame::new());
@@ -111,8 +112,8 @@ unsafe fn connect_request(
         unsafe { Ctx::free(ctx) };
         return -(bindings::ECONNREFUSED as i32);
     }
-    // SAFETY: The id has an owner. If that is giving it up just now, on another thread, it waits for
-    // the handler mutex until the core has our answer.
+    // SAFETY: The id has an owner. If that is giving it up just now, on another thread, it waits
+    // for the handler mutex until the core has our answer.
     unsafe { ctx.as_ref() }.leave(&frame);
     0
 }

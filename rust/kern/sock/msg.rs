@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `sendmsg` and `recvmsg` get from the socket layer.
+//! The messages that `sendmsg` and `recvmsg` get from the socket layer.
 //!
 //! C: `include/linux/socket.h` (`struct msghdr`), `include/linux/uio.h`.
 
@@ -29,7 +29,7 @@ pub struct SendMsg<'a> {
 impl<'a> SendMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be valid, and nobody else's, for all of `'a`.
+    /// `msg` must be valid, and not used by other code, for all of `'a`.
     pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr) -> Result<Self> {
         // SAFETY: the caller's promise.
         if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_SOURCE {
@@ -48,7 +48,7 @@ impl<'a> SendMsg<'a> {
     /// The bytes: taking some moves it on.
     pub fn iter(&mut self) -> &mut IovIterSource<'a> {
         // SAFETY: the iterator is a source and ours for `'a` (type invariant); the exclusive borrow
-        // of `self` makes the result the only reference. What it points to stays for the call.
+        // of `self` makes the result the only reference. Its buffers stay for the call.
         unsafe { IovIterSource::from_raw(ptr::addr_of_mut!((*self.msg).msg_iter)) }
     }
 
@@ -67,7 +67,7 @@ impl<'a> SendMsg<'a> {
         }
     }
 
-    /// `MSG_*` as the caller gave them, and what the socket layer added.
+    /// `MSG_*` of the caller, plus flags added by the socket layer.
     pub fn flags(&self) -> u32 {
         // SAFETY: the message is valid (type invariant).
         unsafe { (*self.msg).msg_flags }
@@ -78,7 +78,7 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_DONTWAIT != 0
     }
 
-    /// Whether more is to come soon, so that a message that is not full may wait for it.
+    /// Whether more data follows soon, so that a message that is not full may wait for it.
     pub fn more(&self) -> bool {
         self.flags() & bindings::MSG_MORE != 0
     }
@@ -88,8 +88,9 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_ZEROCOPY != 0
     }
 
-    /// Whether the bytes are pages that the caller lets go of, as sendfile() and splice() do: whoever
-    /// needs them longer takes references, and what changes in them meanwhile may be sent.
+    /// Whether the bytes are pages without an owner after the call, as with sendfile() and
+    /// splice(): a user that needs them longer takes references, and later changes to them may be
+    /// sent.
     pub fn splice_pages(&self) -> bool {
         self.flags() & bindings::MSG_SPLICE_PAGES != 0
     }
@@ -111,7 +112,7 @@ impl<'a> SendMsg<'a> {
     }
 }
 
-/// A receive's place for what comes.
+/// The destination buffers of a receive.
 ///
 /// # Invariants
 ///
@@ -125,7 +126,7 @@ pub struct RecvMsg<'a> {
 impl<'a> RecvMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be valid, and nobody else's, for all of `'a`.
+    /// `msg` must be valid, and not used by other code, for all of `'a`.
     pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr, flags: u32) -> Result<Self> {
         // SAFETY: the caller's promise.
         if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_DEST {
@@ -157,7 +158,7 @@ impl<'a> RecvMsg<'a> {
         self.flags & bindings::MSG_DONTWAIT != 0
     }
 
-    /// Whether the bytes are to stay for the next receive.
+    /// Whether the bytes stay queued for the next receive.
     pub fn peek(&self) -> bool {
         self.flags & bindings::MSG_PEEK != 0
     }
@@ -167,7 +168,7 @@ impl<'a> RecvMsg<'a> {
         self.flags & bindings::MSG_WAITALL != 0
     }
 
-    /// Whether the bytes are to be thrown away.
+    /// Whether the bytes are discarded.
     pub fn truncate(&self) -> bool {
         self.flags & bindings::MSG_TRUNC != 0
     }

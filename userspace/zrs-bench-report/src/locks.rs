@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Lock acquisitions of a message, by lock class, from the event `lock_acquire` of a kernel with lockdep.
+//! Lock acquisitions of a message, by lock class, from the event `lock_acquire` of a kernel with
+//! lockdep.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -47,7 +48,8 @@ const ZRS: [(&str, Scope); 13] = [
     ("zrs_chan::", Scope::Less),
 ];
 
-/// Those names of ZRS that are of work items: they are acquired when the work begins, and nothing is written.
+/// Those names of ZRS that are of work items: they are acquired when the work begins, and nothing
+/// is written.
 const WORK: [&str; 14] = [
     "zrs_transport::timers_work",
     "zrs_transport::idle",
@@ -65,7 +67,8 @@ const WORK: [&str; 14] = [
     "zrs_link::down",
 ];
 
-/// Soft-RoCE's, by the beginnings of their names. The shared receive queue is the pool's, so the device's.
+/// Soft-RoCE's, by the beginnings of their names. The shared receive queue is the pool's, so the
+/// device's.
 const DRIVER: [(&str, Scope); 6] = [
     ("&rxe->", Scope::Device),
     ("&port->port_lock", Scope::Device),
@@ -75,8 +78,9 @@ const DRIVER: [(&str, Scope); 6] = [
     ("&task->lock", Scope::Less),
 ];
 
-/// Annotations for lockdep that are no locks, as nothing is written when they are "acquired"; by the beginnings of
-/// their names. `mmap_lock` is acquired for the eyes of lockdep at each copy to or from a program.
+/// Annotations for lockdep that are no locks, as nothing is written when they are "acquired"; by
+/// the beginnings of their names. `mmap_lock` is acquired for the eyes of lockdep at each copy to
+/// or from a program.
 const NO_LOCKS: [&str; 12] = [
     "rcu_read_lock",
     "rcu_callback",
@@ -171,8 +175,9 @@ fn parse(trace: &str) -> Result<BTreeMap<&str, f64>, String> {
     }
 }
 
-/// A table by class and a line for each bound of the baseline, and whether all bounds are kept. `trace` has `messages`
-/// messages with an acknowledgment each, `idle` twice as many acknowledgments alone.
+/// A table by class and a line for each bound of the baseline, and whether all bounds are kept.
+/// `trace` has `messages` messages with an acknowledgment each, `idle` twice that number of
+/// acknowledgments alone.
 pub fn compare(
     trace: &str,
     idle: &str,

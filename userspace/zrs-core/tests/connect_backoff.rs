@@ -44,7 +44,8 @@ fn the_end_of_time() {
     assert_eq!(again.at(), Some(100 * MS));
 }
 
-// A peer whose backlog stays full, and that answers at once, is waited for as long as it may be in all.
+// A peer whose backlog stays full, and that answers at once, is waited for as long as it may be in
+// all.
 // rows: E5 Z1
 #[test]
 fn who_answers_has_time() {
@@ -62,7 +63,8 @@ fn who_answers_has_time() {
     assert_eq!(again.deadline(), end);
 }
 
-// One that stops answering is not, whether it did at once, at a later try, or when the link had gone.
+// One that stops answering is not, whether it did at once, at a later try, or when the link had
+// gone.
 // rows: E5 B12
 #[test]
 fn who_does_not_answer_has_not() {
@@ -83,7 +85,7 @@ fn who_does_not_answer_has_not() {
 }
 
 proptest! {
-    /// Whatever happens, it ends: in time after what was said last, and in time in all.
+    /// It always ends: in time after the last answer, and within its total time.
     // rows: E5
     #[test]
     fn it_ends(

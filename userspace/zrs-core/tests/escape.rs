@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What moves to main memory: the order in which it is looked at, the escape area, and room that goes back to
+//! Moving data to main memory: the order of candidates, the escape area, and room that returns to
 //! the peer, against plain models.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ fn chan(q: u32) -> ChanId {
     ChanId { index: q, gen: 1 }
 }
 
-/// A page in which `count` messages begin.
+/// A page, and the number of messages that begin in it.
 struct Place {
     page: usize,
     user: ChanId,
@@ -48,8 +48,9 @@ fn age() -> impl Strategy<Value = Age> {
 }
 
 proptest! {
-    /// The oldest is always found first, whatever came and went; what begins where another one of its channel
-    /// does is still known when that has left; pages that are not there are nothing.
+    /// The oldest is always found first, whatever came and went; a message that begins where
+    /// another one of its channel does is still known when that has left; pages that are not there
+    /// are nothing.
     // rows: C5
     #[test]
     fn the_oldest_is_first(ops in prop::collection::vec(age(), 0..200)) {

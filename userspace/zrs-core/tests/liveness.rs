@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the peer of a link is still there: who is asked, and who is told, when.
+//! Liveness of a link's peer: the times of probes and of notifications.
 
 mod common;
 
@@ -40,7 +40,7 @@ impl Conn {
     }
 }
 
-/// What has happened on a link.
+/// Events on a link.
 #[derive(Debug, Default)]
 struct Seen {
     probed_at: Vec<u64>,
@@ -49,7 +49,8 @@ struct Seen {
     dead: Option<u64>,
 }
 
-/// A link from 0 to `until`. Its peer is heard of every 100 ms and answers, until `last`. Looks are late by what `late` says.
+/// A link from 0 to `until`. Its peer sends every 100 ms and answers, until `last`. Checks are late
+/// by `late`.
 fn run(
     pace: Intervals,
     conns: &mut [Conn],
@@ -66,7 +67,7 @@ fn run(
     let mut joined = vec![false; conns.len()];
     let mut rx_seen = 0;
     loop {
-        // Who joins next, if that is before the next look.
+        // The next connection that joins, if that is before the next check.
         let next = (0..conns.len())
             .filter(|&n| !joined[n])
             .min_by_key(|&n| conns[n].since);
@@ -189,7 +190,8 @@ fn a_shorter_time_does_not_wait_for_a_longer_one() {
 // rows: B12
 #[test]
 fn all_times_are_long_but_the_last() {
-    // Asked once a minute; the answer is waited for three seconds. The second one has more patience.
+    // Probed once a minute; the answer is waited for three seconds. The second connection waits
+    // longer.
     let mut conns = [Conn::new(0, 60_000, 3000), Conn::new(0, 60_000, 10_000)];
     let mut lates = [1, 7, 0, 0, 5, 0].into_iter().cycle();
     let late = || lates.next().unwrap_or(0) * MS;
@@ -224,7 +226,8 @@ fn the_end_of_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(512)))]
 
-    /// A connection's time is over neither before it has passed, nor much later, whatever the others want.
+    /// A connection's time is over neither before it has passed, nor much later, whatever the
+    /// others want.
     // rows: B12
     #[test]
     fn neither_early_nor_late(
@@ -240,12 +243,13 @@ proptest! {
         const LATE: u64 = 12;
         let seen = run(pace, &mut conns, last, 2_000_000 * MS, || rng.below(LATE * MS));
         prop_assert_eq!(seen.dead, None);
-        // Every walk over them has a reason: what somebody said, or the shortest times of all.
+        // Every walk over the connections has a reason: the end of a timeout, or the shortest times
+        // of all.
         prop_assert!(seen.tells <= 4 * conns.len() + 2, "{:?}", seen);
         for conn in &conns {
             let over = conn.over.expect("its time is over");
             let (idle, timeout) = (u64::from(conn.idle) * MS, u64::from(conn.timeout) * MS);
-            // The last word, as far as anybody can tell.
+            // The last message, as far as the checks can tell.
             let word = last / (100 * MS) * (100 * MS);
             prop_assert!(over >= word + idle + timeout, "{:?}", conn);
             // And it was asked, and had that time for its answer.

@@ -40,15 +40,15 @@ fn each_to_its_share() {
     );
     assert_eq!(take(&mut quota, ann), Err(QuotaError::User));
     assert_eq!(take(&mut quota, bob), Ok(()));
-    // The same number as a namespace's is somebody else.
+    // A user with the same number as a namespace is another holder.
     for _ in 0..3 {
         assert_eq!(take(&mut quota, holder(None, 1000)), Ok(()));
     }
     assert_eq!(take(&mut quota, holder(None, 1000)), Err(QuotaError::Net));
-    // What a namespace refuses is not counted for the user.
+    // A channel refused for the namespace is not counted for the user.
     assert_eq!(take(&mut quota, holder(1001, 1000)), Err(QuotaError::Net));
     assert_eq!(quota.has(holder(1001, 1000)), (1, 3));
-    // Who is in nobody's share has no limit, and nothing is kept.
+    // A holder without shares has no limit, and is not recorded.
     let before = quota.len();
     assert!((0..100).all(|_| take(&mut quota, holder(None, None)) == Ok(())));
     assert_eq!(quota.len(), before);

@@ -120,8 +120,8 @@ fn capacity_is_a_power_of_two() {
     }
 }
 
-/// Segments keep their indices when the storage grows, wherever in it they are, and smaller storage is
-/// not taken.
+/// Segments keep their indices when the storage grows, wherever in it they are, and smaller storage
+/// is not taken.
 // rows: B5 Z6
 #[test]
 fn storage_grows() {
@@ -142,7 +142,7 @@ fn storage_grows() {
                 assert_eq!(q.push(seg(next.into(), 1, None)), Ok(index));
                 next += 1;
             }
-            // The oldest stays: what is moved begins somewhere.
+            // The oldest stays: moved segments begin at some index.
             while q.len() > 1 {
                 assert!(q.discard(&NoRing).is_some());
             }
@@ -233,8 +233,8 @@ fn peeking() {
     assert_eq!(q.claim_next(&NoRing, None), Some(0));
 }
 
-/// What recv() has begun is the kernel's, whatever the program writes; and what the program says
-/// of segments that were never offered to it is of no use for anything but its own loss.
+/// A segment begun by recv() is the kernel's, whatever the program writes; and states that the
+/// program writes for segments that were never offered to it only cause its own loss.
 // rows: B11 C4
 #[test]
 fn hostile_states() {
@@ -306,7 +306,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
     let first = rng.pick(&[0, u32::MAX - 20, u32::MAX, 0x7fff_fff0]);
     let mut q = queue(capacity, first);
     let ring = Ring::new(capacity);
-    // What the states should be.
+    // The expected states.
     let shadow = Ring::new(capacity);
     let mut model: VecDeque<ModelSeg> = VecDeque::new();
     let (mut pos, mut next) = (0, first);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The channels of a link and their lines, against lists; and who gets how much when many want to send.
+//! The channels of a link and their queues, against lists; and the shares of many senders.
 
 mod common;
 
@@ -24,7 +24,7 @@ const CLASSES: [TrafficClass; 3] = [
     TrafficClass::Bulk,
 ];
 
-/// What a scheduler should hold.
+/// The expected contents of a scheduler.
 #[derive(Default)]
 struct Model {
     seated: Vec<(ChanId, u32)>,
@@ -113,8 +113,8 @@ fn seats_and_lines_are_those_of_a_model() {
     }
 }
 
-/// A link of so many bytes in flight, and senders who always have something: what each has sent when `rounds`
-/// messages have been. `lazy` do not come when they are called.
+/// A link with `room` bytes in flight, and senders that always have data: the bytes that each has
+/// sent after `rounds` messages. `lazy` senders do not send when they are scheduled.
 fn share(sizes: &[u32], room: u32, rounds: u32, lazy: &[usize]) -> Vec<u64> {
     let mut scheduler = Table::new(flows(sizes.len()));
     let ids: Vec<_> = (1..).map(|q| id(q, 1)).take(sizes.len()).collect();
@@ -126,7 +126,7 @@ fn share(sizes: &[u32], room: u32, rounds: u32, lazy: &[usize]) -> Vec<u64> {
     let mut flying: VecDeque<u32> = VecDeque::new();
     let mut awake: VecDeque<usize> = (0..sizes.len()).collect();
     for _ in 0..rounds {
-        // Who is awake sends until it is refused.
+        // Awake senders send until they are refused.
         while let Some(n) = awake.pop_front() {
             let used: u32 = flying.iter().sum();
             let fits = used + sizes[n].min(1 << 16) <= room;
@@ -144,7 +144,7 @@ fn share(sizes: &[u32], room: u32, rounds: u32, lazy: &[usize]) -> Vec<u64> {
                 ),
             }
         }
-        // Something lands; whoever is called then comes, or does not.
+        // A message lands; the scheduled sender sends, or does not.
         if flying.pop_front().is_none() {
             assert_eq!(
                 scheduler.waiting(TrafficClass::Bulk),
@@ -193,7 +193,7 @@ proptest! {
     fn nobody_starves(sizes in prop::collection::vec(64_u32..262_144, 2..12), room in 1_u32<<17..1<<20) {
         let sent = share(&sizes, room, 8000, &[]);
         let most = *sent.iter().max().unwrap();
-        // What was sent before the link was full, nobody has counted.
+        // Bytes sent before the link was full are not counted.
         let uncounted = u64::from(room);
         for bytes in &sent {
             prop_assert!(most - bytes <= 4 * QUANTUM as u64 + uncounted, "{:?}", sent);
@@ -214,7 +214,7 @@ fn alone_nobody_is_counted() {
         );
         scheduler.sent(TrafficClass::Bulk, a, at_a, 1 << 18);
     }
-    // Without room both wait, in the order in which they came; the first needs no call.
+    // Without room both wait, in order of arrival; the first one need not be scheduled.
     assert_eq!(
         scheduler.try_dequeue(TrafficClass::Bulk, a, at_a, 1 << 18, false),
         None

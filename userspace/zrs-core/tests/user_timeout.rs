@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! TCP_USER_TIMEOUT of an open connection: what counts as waiting, and for how long.
+//! TCP_USER_TIMEOUT of an open connection: the waits that count, and their time.
 
 mod common;
 
@@ -11,8 +11,8 @@ use zrs_core::user_timeout::UserTimeout;
 const MS: u64 = 1_000_000;
 const LIMIT: u64 = 1000 * MS;
 
-/// Looks when it is time, from `now` on, until it is over; when that was. `peer` says what is not acknowledged, given
-/// the message that is waited for, and which room there is.
+/// Checks when due, from `now` on, until the timeout is over; returns its time. `peer` returns the
+/// unacknowledged message, given the message that is waited for, and the room.
 fn run(
     p: &mut UserTimeout<u32>,
     mut now: u64,
@@ -91,7 +91,7 @@ fn no_room_ends_it() {
     p.begin(0, LIMIT);
     let slow = |now, _| (None, Some((now / (LIMIT / 2)) as u32));
     assert_eq!(run(&mut p, 0, 20 * LIMIT, slow), None);
-    // And room that nobody waits for is none.
+    // Room without a waiting sender does not count.
     let full = |now: u64, _| (None, (now % LIMIT < LIMIT / 2).then_some(1));
     assert_eq!(run(&mut p, 20 * LIMIT, 40 * LIMIT, full), None);
 }

@@ -355,8 +355,8 @@ proptest! {
         prop_assert_eq!(taken_by_version_1(&bytes), versions.lowest == 1);
     }
 
-    /// Two hosts agree on the highest version of both ranges and on the common bits, whichever of them asks, or they
-    /// do not agree.
+    /// Two hosts agree on the highest version of both ranges and on the common bits, whichever of
+    /// them asks, or they do not agree.
     // rows: Z3
     #[test]
     fn agreement(

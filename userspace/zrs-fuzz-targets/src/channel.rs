@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A channel between a program that does anything and a peer that says anything, against the
-//! model: what is taken, what it means, what is planned, committed and said.
+//! model: accepted messages, their events, plans, commits and sent messages.
 
 use zrs_core::channel::{Channel, Event, Failure, Limits, Plan, State};
 use zrs_core::link_table::Registers;
@@ -14,7 +14,7 @@ use crate::Input;
 const LOCAL: ChanId = ChanId { index: 20, gen: 2 };
 const REMOTE: ChanId = ChanId { index: 10, gen: 1 };
 
-/// Types of messages, those that lead on more often than those that end things.
+/// Types of messages: those that continue a stream are more frequent than those that end one.
 const TYPES: [Type; 32] = {
     let mut types = [Type::Data; 32];
     let others = [
@@ -210,7 +210,7 @@ impl Course {
         true
     }
 
-    /// What a message that may be heard means.
+    /// The event of a valid message.
     fn means(m: &mut Model, h: &Header) -> Event {
         let len = u64::from(h.len);
         match h.kind {
@@ -243,7 +243,8 @@ impl Course {
             }
             Type::End | Type::Reset => {
                 (m.fin_received, m.end_received) = (true, true);
-                // The peer waits for a word if it has leased a window that we have not given back.
+                // The peer waits for a message if it has leased a window that we have not given
+                // back.
                 let owed = m.peer.take().is_some() || m.revoked.is_some();
                 m.due = false;
                 if m.end_sent || !owed {
@@ -349,7 +350,7 @@ impl Course {
         }
     }
 
-    /// Each message says what is freed, no more and no less.
+    /// Each message announces all freed room, no more and no less.
     fn check_credit(&mut self, h: &Header) {
         let m = &mut self.m;
         assert_eq!(h.credit.msgs, m.freed_msgs as u32);
@@ -528,7 +529,7 @@ impl Course {
         let small = m.plan(SMALL_MAX, false) != Plan::Wait;
         assert_eq!(c.writable(), small, "{m:?}");
         if state == State::Open {
-            // What must be said is waiting to be said.
+            // Control messages that are due are pending.
             let fin = m.fin_called && !m.fin_sent;
             let end = m.end_called && !m.end_sent;
             let revoked = m.revoked.is_some() && !m.end_sent && !m.end_received;

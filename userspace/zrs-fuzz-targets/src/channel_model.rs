@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A channel as `Documentation/protocol.rst` has it: what may be heard and said, in plain counters.
-//! It knows a channel from outside only: from what was heard, said and called.
+//! A channel as `Documentation/protocol.rst` describes it: the messages that may be received and
+//! sent, in plain counters. It knows a channel from outside only: from messages and calls.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ pub struct Own {
     pub arrived: u64,
     pub freed: u64,
     pub told: u64,
-    /// The peer has heard of it, or has been asked to leave it.
+    /// The peer has received its grant, or a revocation.
     pub granted: bool,
     pub revoking: bool,
 }
@@ -207,7 +207,7 @@ impl Model {
         }
     }
 
-    /// What is free is the peer's again when it is told.
+    /// Free room is the peer's again when it is announced.
     fn message_room(&self) -> bool {
         let untold = self.freed_msgs - self.told_msgs;
         (self.outstanding().count() as u64) + untold < u64::from(self.ours.msgs)
@@ -254,8 +254,8 @@ impl Model {
         }
     }
 
-    /// After something was freed: what nobody reads is freed behind it, and the peer must hear of a
-    /// quarter of anything.
+    /// After room was freed: unwanted data behind it is freed too, and the peer must learn of a
+    /// quarter of any limit.
     pub fn free_unwanted(&mut self) {
         if self.unread.is_empty() {
             for sizes in std::mem::take(&mut self.unwanted) {
@@ -330,7 +330,8 @@ impl Model {
     }
 }
 
-/// What may be left out at position `at` of a window, so that what follows begins with a page.
+/// Bytes that may be skipped at position `at` of a window, so that the next chunk begins with a
+/// page.
 pub fn skip(size: u64, at: u64) -> u64 {
     match size % 4096 {
         0 => at.next_multiple_of(4096) - at,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a host has of a link: the link table, with several parties that hold entries, against a map, and the credit of both sides of
-//! a link against counters that do not wrap.
+//! A host's state of a link: the link table, with several parties that hold entries, against a map,
+//! and the credit of both sides of a link against counters that do not wrap.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -269,13 +269,13 @@ fn table(input: &mut Input<'_>) {
     }
 }
 
-/// One side of a link, and what is true of it in numbers that do not wrap.
+/// One side of a link, and its counters in numbers that do not wrap.
 struct Side {
     flow: LinkFlow,
-    /// Link credit under way to this side, and whether with data.
+    /// Link credit in flight to this side, and whether with data.
     pipe: VecDeque<(u64, bool)>,
     sent: u64,
-    /// What the peer has allowed.
+    /// Messages that the peer has allowed.
     allowed: u64,
     arrived: u64,
     room: u64,
@@ -407,7 +407,7 @@ impl Pair {
         panic!("credit goes to and fro for ever");
     }
 
-    /// Messages with any link credit, as many as are taken: only within bounds. Ends the course.
+    /// Messages with any link credit, all that are accepted: only within bounds. Ends the course.
     fn lie(&mut self, me: usize, credit: u32) {
         let at = self.at;
         let s = &mut self.side[me];

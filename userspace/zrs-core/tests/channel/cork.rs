@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is held back: it leaves whole, before anything else, and has its room whatever the peer does.
+//! Corked messages: they leave whole, before anything else, and have their room whatever the peer
+//! does.
 
 use zrs_core::channel::{Event, Limits, Plan, State};
 use zrs_core::wire::{Header, Type, SMALL_MAX};
 
 use super::*;
 
-/// All that is held back leaves.
+/// The corked message leaves.
 fn flush(c: &mut Channel) -> Header {
     let n = c.corked();
     let chunk = c.commit(Plan::Corked(n)).expect("room");
@@ -102,7 +103,7 @@ fn the_end_waits_for_it() {
     }
 }
 
-// While a call copies to what is held back, another thread shuts the socket.
+// While a call copies to a corked message, another thread shuts the socket.
 // rows: Z1
 #[test]
 fn what_did_not_come() {
@@ -120,7 +121,7 @@ fn what_did_not_come() {
         }
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
     }
-    // The channel may have ended meanwhile.
+    // The channel may have ended in between.
     let (mut a, _) = pair();
     assert!(a.cork(10));
     a.abort(zrs_core::channel::Failure::LinkLost);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credit: what may be outstanding, how it comes back, and what a peer must not claim.
+//! Credit: the limits of data in flight, how credit comes back, and claims that a peer must not
+//! make.
 
 use zrs_core::channel::{Event, Limits, Plan};
 use zrs_core::wire::{Header, Type, SMALL_MAX};
@@ -97,7 +98,7 @@ fn positions_must_be_the_next() {
     }
 }
 
-/// What the peer claims to have freed lies between what it claimed before and what was sent.
+/// The peer's freed counters lie between its former ones and the amount sent.
 // rows: Z5 B11
 #[test]
 fn credit_bounds() {
@@ -172,7 +173,7 @@ fn room_with_other_news() {
     assert!(a.take_room());
 }
 
-/// A Credit of its own is due when a quarter of anything has gathered, whatever it is.
+/// A separate Credit message is due when a quarter of any limit has gathered.
 // rows: Z5 E3
 #[test]
 fn credit_is_due() {
@@ -231,7 +232,7 @@ fn credit_is_due() {
 }
 
 /// When everything that arrived is read, the sender has room for the next piece, whatever the
-/// limits: nobody waits for a Credit that is not due.
+/// limits: no sender waits for a Credit that is not due.
 // rows: Z5
 #[test]
 fn never_stuck_when_all_is_read() {
@@ -264,7 +265,7 @@ fn never_stuck_when_all_is_read() {
     }
 }
 
-/// A program may keep half of what there is and wait for more: the sender has room for the next piece.
+/// A program may keep half of the room and wait for more: the sender has room for the next piece.
 // rows: Z5 B3
 #[test]
 fn never_stuck_while_half_is_kept() {
@@ -309,7 +310,7 @@ fn never_stuck_while_half_is_kept() {
     }
 }
 
-/// Nobody reads any more: room goes back all the same, but only behind what is still unread.
+/// Without a reader, room returns all the same, but only behind the unread data.
 // rows: Z5 Z1
 #[test]
 fn no_reader() {

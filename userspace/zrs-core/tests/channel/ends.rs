@@ -48,7 +48,7 @@ fn half_close() {
 fn end_needs_no_answer() {
     let (mut a, mut b) = pair();
     let data = small(&mut a, 10);
-    // The peer's own window is none of the side's that ends.
+    // The peer's window does not matter to the side that ends.
     lease(&mut b, &mut a, 65536, 0, 1);
     a.shut(false);
     assert_eq!(b.on_message(&data), Ok(Event::Data));
@@ -61,7 +61,7 @@ fn end_needs_no_answer() {
     assert_eq!((a.failure(), b.failure()), (None, None));
 }
 
-/// Who has leased a window hears that no WRITE into it follows, before the number is free.
+/// A side that has leased a window learns that no WRITE into it follows, before the number is free.
 // rows: L2 Z3 B9
 #[test]
 fn a_window_needs_an_answer() {
@@ -77,7 +77,7 @@ fn a_window_needs_an_answer() {
         assert_eq!(tell(&mut b, &mut a), [Event::Fin]);
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
     }
-    // Both at once: each one's own word is the other's answer.
+    // Both at once: each one's message is the other's answer.
     let (mut a, mut b) = pair();
     lease(&mut a, &mut b, 65536, 0, 1);
     a.shut(false);
@@ -89,7 +89,7 @@ fn a_window_needs_an_answer() {
     assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
 }
 
-/// A window that was asked back is not the peer's any more when it has said so; the end may come between.
+/// A revoked window is not the peer's any more when it has sent REVOKED; the end may come between.
 // rows: L2 Z3 C6
 #[test]
 fn an_end_behind_a_revoke() {
@@ -139,7 +139,8 @@ fn reset() {
     }
 }
 
-/// Who cannot keep what arrives breaks the stream off: nothing of it is kept, and the peer hears.
+/// A side that cannot keep an arrived message breaks the stream off: nothing of it is kept, and the
+/// peer is notified.
 // rows: B9 E4
 #[test]
 fn broken_off() {
@@ -156,7 +157,7 @@ fn broken_off() {
     assert_eq!(b.state(), State::Closed);
 }
 
-/// END and RESET are the last word: nothing that happens later is said any more.
+/// END and RESET are the last message: nothing is sent after them.
 // rows: L2 B9
 #[test]
 fn the_last_word() {
@@ -184,7 +185,7 @@ fn the_last_word() {
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
     }
-    // A wish for a window that comes too late.
+    // A request for a window that comes too late.
     let (mut a, mut b) = pair();
     b.shut(false);
     let end = say_a(&mut b, Type::End);

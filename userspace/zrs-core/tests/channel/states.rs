@@ -293,8 +293,8 @@ fn refused() {
     assert_eq!(a.failure(), Some(Failure::Refused(Refusal::NoListener)));
 }
 
-/// A Reject because the backlog is full: CONNECT is said again when that is asked for, with the same words, and until
-/// then nothing can be an answer.
+/// A Reject because the backlog is full: CONNECT is said again when that is asked for, with the
+/// same words, and until then nothing can be an answer.
 // rows: E5 Z1
 #[test]
 fn busy() {
@@ -415,7 +415,7 @@ fn shut_while_connecting() {
     assert!(a.time_out(), "and time runs on");
 }
 
-/// What a side that accepts wants to say before ACCEPT has left waits behind it.
+/// Control messages of an accepting side wait behind the ACCEPT.
 // rows: L2 C6
 #[test]
 fn accept_goes_first() {

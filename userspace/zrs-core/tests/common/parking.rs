@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A channel that is parked and brought back before anything is done to it, as if its entry had been sent out
-//! of its slot just then, whatever is under way.
+//! A channel that is parked and brought back before anything is done to it, as if its entry had
+//! been sent out of its slot just then, whatever is under way.
 
 use std::ops::{Deref, DerefMut};
 
@@ -52,8 +52,8 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The channel after it was parked: the same one, but that a time to ask for a window that lies behind it
-/// is not kept.
+/// The channel after it was parked: the same one, but that a time to ask for a window that lies
+/// behind it is not kept.
 pub fn there_and_back(c: &channel::Channel) -> channel::Channel {
     let there = |c: &channel::Channel| match c.park() {
         Some(parked) => channel::Channel::unpark(&parked, c.local()),

@@ -32,7 +32,7 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// An empty table; free slots hold what `blank` makes.
+    /// An empty table; free slots hold the result of `blank`.
     pub fn table<R: Registers, O>(self, seed: u64, mut blank: impl FnMut() -> R) -> Table<R, O> {
         let table = LinkTable::new(
             (0..self.hot)

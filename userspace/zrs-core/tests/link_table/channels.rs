@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Two hosts with their channels in small tables. Whatever is done to a channel by a grant is done to another one
-//! too that is never parked, and nothing may ever tell them apart.
+//! Two hosts with their channels in small tables. Whatever is done to a channel by a grant is done
+//! to another one too that is never parked, and nothing may ever tell them apart.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -35,7 +35,7 @@ struct Host {
     t: Table<Channel, usize>,
     ends: Vec<Option<End>>,
     held: Vec<(usize, Grant<Box<Channel>>)>,
-    /// What arrives for each channel.
+    /// The messages in flight to each channel.
     pipe: Vec<VecDeque<Header>>,
 }
 
@@ -197,7 +197,7 @@ impl Hosts {
         }
     }
 
-    /// A step of anybody; `ends`: channels may end, too.
+    /// A step of any party; `ends`: channels may end, too.
     fn step(&mut self, ends: bool) {
         let side = self.rng.below(2) as usize;
         let n = self.rng.below(self.host[0].pipe.len() as u64) as usize;
@@ -248,7 +248,7 @@ impl Hosts {
         }
     }
 
-    /// All that is under way arrives, all is closed, and nothing is left.
+    /// All messages in flight arrive, all channels are closed, and nothing is left.
     fn end(mut self, orderly: bool) -> (TableStats, [u64; 2]) {
         self.settle();
         let pairs = self.host[0].pipe.len();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the table does, step by step.
+//! The operations of the table, step by step.
 
 use zrs_core::link_table::{GrantError, LinkTable, Slot, TableStats, Way, Work, CHUNK};
 use zrs_core::ChanId;
@@ -165,7 +165,7 @@ fn one_at_a_time() {
     assert_eq!((grant.id(), grant.regs().value), (ids[0], 101));
     assert_eq!(t.grant(ids[0]).err(), Some(GrantError::Locked));
     assert_eq!(t.remove(ids[0]), Err(GrantError::Locked));
-    // What the holder does is nobody's business before it writes back.
+    // The holder's changes are invisible before it writes back.
     grant.regs_mut().work = Work::TX;
     assert_eq!(t.grant_for(ids[0], Work::TX).err(), Some(GrantError::Idle));
     assert_eq!(t.work(ids[0]), Work::SUBMITTED);
@@ -188,7 +188,7 @@ fn one_at_a_time() {
     t.write_back(third);
 }
 
-/// Who comes when every slot is locked goes home at once, and is found there.
+/// An entry made while every slot is locked goes home at once, and is found there.
 // rows: L2 L3
 #[test]
 fn no_slot_for_a_new_one() {
@@ -209,7 +209,7 @@ fn no_slot_for_a_new_one() {
     assert_eq!(touch(&mut t, third), Ok(5));
 }
 
-/// What was used since the sweep came by stays; what was not, or is not any more, goes.
+/// Entries used since the last sweep stay; others go.
 // rows: L3
 #[test]
 fn sweeping() {
@@ -288,8 +288,8 @@ fn whom_room_is_made_by() {
     assert!((150..200).contains(&kept), "{kept}");
 }
 
-/// The second tier takes what goes out of the slots, and the way back is found. Numbers that follow each other are
-/// in different sets, so that it is used whole.
+/// The second tier takes what goes out of the slots, and the way back is found. Numbers that follow
+/// each other are in different sets, so that it is used whole.
 // rows: L3
 #[test]
 fn the_second_tier() {

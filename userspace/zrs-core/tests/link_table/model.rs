@@ -288,7 +288,7 @@ impl Course {
             let parked = self.count.of(id);
             prop_assert!(parked <= u32::from(entry.is_some() && !self.locked(id)));
         }
-        // Everybody is somewhere, and nobody else is.
+        // Every entry is in one place, and there are no others.
         prop_assert_eq!(stats.entries - stats.hot, self.count.now());
         prop_assert!(stats.hot as usize <= self.tiers.hot);
         prop_assert!(stats.hot as usize >= self.held.len());
@@ -304,7 +304,7 @@ impl Course {
         Ok(())
     }
 
-    /// All grants end; every entry still has what was written last; then all go.
+    /// All grants end; every entry still has its last contents; then all are freed.
     fn end(mut self) -> Checked {
         while !self.held.is_empty() {
             self.back(0, |r| r.stay = false);

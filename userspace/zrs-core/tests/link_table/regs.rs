@@ -36,7 +36,7 @@ impl Regs {
     }
 }
 
-/// Parked ones: not to be copied, and gone when the table lets go of them.
+/// Parked registers: not to be copied, and gone when the table drops them.
 pub struct Lying(Regs);
 
 impl Drop for Lying {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every order in which the parties can take their turns: submit, transmit, receive, complete and the sweep over a
-//! table with fewer slots than entries. Each turn is one call of the table.
+//! Every order in which the parties can run: submit, transmit, receive, complete and the sweep over
+//! a table with fewer slots than entries. Each turn is one call of the table.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -18,7 +18,7 @@ const COMPLETE: usize = 3;
 const SWEEP: usize = 4;
 const PARTIES: usize = 5;
 
-/// What the registers count, in their value: messages to send, and messages received.
+/// The counts of the registers, in their value: messages to send, and messages received.
 fn counts(r: &Regs) -> (u8, u8) {
     (r.value as u8, (r.value >> 8) as u8)
 }
@@ -27,16 +27,17 @@ struct Parties {
     t: Table<Regs, usize>,
     count: Count,
     slots: usize,
-    /// The entries of the messages that the program submits, in its order; an entry is made with its first.
+    /// The entries of the messages that the program submits, in its order; an entry is made with
+    /// its first.
     script: &'static [usize],
     at: usize,
     ids: Vec<Option<ChanId>>,
     /// Entries that are complete and freed.
     gone: Vec<bool>,
-    /// An entry that is to be freed.
+    /// An entry that is being freed.
     freeing: Option<usize>,
     held: [Option<Grant<Box<Regs>>>; 4],
-    /// Whose turn it is to be asked for by those who look for work.
+    /// The next entry that a party looking for work asks for.
     cursor: [usize; 4],
     /// Answers on their way, one to each message, and one more that comes late.
     pipe: VecDeque<usize>,
@@ -272,7 +273,7 @@ impl Parties {
         free && self.at == self.script.len() && self.gone.iter().all(|g| *g) && self.pipe.is_empty()
     }
 
-    /// What anybody can know of the state: all but the table's random numbers to come.
+    /// The visible state: all but the table's future random numbers.
     fn picture(&self) -> String {
         let held: Vec<_> = self.held.iter().flatten().map(|g| **g.regs()).collect();
         let holders = self.ids.iter().map(|id| id.and_then(|id| self.holder(id)));
@@ -293,7 +294,8 @@ impl Parties {
         )
     }
 
-    /// Everybody takes turns from here on: all that was submitted is sent, received, reported and freed.
+    /// Everybody takes turns from here on: all that was submitted is sent, received, reported and
+    /// freed.
     fn come_to_the_end(mut self, path: &[u8]) {
         let messages = self.script.len();
         for round in 0.. {
@@ -310,7 +312,8 @@ impl Parties {
         assert!(self.resets <= self.ids.len());
     }
 
-    /// Who was denied an entry is granted it when its holder, or for a slot any holder, has written back.
+    /// A party that was denied an entry is granted it when its holder, or for a slot any holder,
+    /// has written back.
     fn ask_again(mut self, holder: usize) {
         let Some((id, why)) = self.denied else { return };
         let stands = match why {
@@ -339,7 +342,8 @@ impl Case {
         p
     }
 
-    /// Visits every state that can be reached; how many there are, and how many of the turns were denied.
+    /// Visits every state that can be reached; how many there are, and how many of the turns were
+    /// denied.
     fn explore(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
         let mut todo = vec![Vec::new()];
@@ -414,8 +418,8 @@ fn every_order_of_turns_of_three_in_two_slots() {
     explore(&[0, 1, 2], &[(2, 0)], 2);
 }
 
-/// The same without looking at what states have in common: all sequences of a few turns, from where there is
-/// something to do for everybody.
+/// The same without merging equal states: all sequences of a few turns, from a state in which every
+/// party has work.
 // rows: L1 L2 L3
 #[test]
 #[cfg_attr(miri, ignore = "long")]

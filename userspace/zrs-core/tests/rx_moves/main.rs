@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the receive queue lets escape from the window to main memory (row C5), against a plain list and
-//! real bytes: with recv() alone, with a ring that has an escape area, and with one that has none; with a
-//! program that takes and gives back in any order, and with one that abuses it. The peer writes as far as
+//! Segments that escape from the window to main memory, against a plain list and real bytes: with
+//! recv() alone, with a ring that has an escape area, and with one that has none; with a program
+//! that takes and gives back in any order, and with one that abuses it. The peer writes as far as
 //! it has room and no further, so that room that comes back too early shows in the bytes.
 
 #[path = "../common/mod.rs"]

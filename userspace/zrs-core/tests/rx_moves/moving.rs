@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The two steps of a move: the bytes are copied, and later they have moved, unless something came between.
+//! The two steps of a move: the bytes are copied, and later they have moved, unless something came
+//! between.
 
 use zrs_core::rx_queue::{Descriptors, EscapeTarget, ToMove};
 
@@ -9,7 +10,7 @@ use crate::ring::READY;
 use crate::world::{Flying, Held, Place, Seg, World, STREAM};
 
 impl World {
-    /// What the plain list says is to be moved next.
+    /// The next segment to move, by the plain list.
     pub fn expected(&self, before: u64, window: bool, blocks: bool) -> Option<ToMove> {
         let mut behind = !window;
         for m in self.model.iter().take_while(|m| m.born < before) {
@@ -145,7 +146,7 @@ impl World {
             }
             return;
         }
-        // What is in the window is not it any more, and nobody may look for it there.
+        // Moved bytes are not in the window any more, and must not be read there.
         let moved = self.model.iter().any(|m| m.pos == what.pos && m.is_moved());
         if let (Some(off), true) = (what.window_off, moved) {
             self.window[off as usize..][..bytes.len()].fill(0xee);

@@ -18,7 +18,7 @@ pub fn stream(pos: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// What holds bytes outside of the window.
+/// The holder of bytes outside of the window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Held {
     Block(Vec<u8>),
@@ -39,7 +39,7 @@ pub enum Place {
     Block,
     /// A copy of a block.
     Spilled,
-    /// A copy of what was in the window.
+    /// A copy of bytes from the window.
     Copy,
     Area(u32),
 }
@@ -82,7 +82,7 @@ pub struct Flying {
     pub area_off: u32,
 }
 
-/// What the program has taken, and where it found it.
+/// A segment that the program has taken, and where it found it.
 pub struct Taken {
     pub index: u32,
     pub pos: u64,
@@ -108,10 +108,10 @@ pub struct World {
     pub ring: Ring,
     pub model: VecDeque<Seg>,
     pub window: Vec<u8>,
-    /// What the peer has written into the window, and what it has got back.
+    /// Bytes that the peer has written into the window, and bytes that it has got back.
     pub written: u64,
     pub freed: u64,
-    /// Of what has moved and is in the queue: what the peer has got back.
+    /// Of the moved segments in the queue: room that the peer has got back.
     pub given: u64,
     pub area: AreaRing,
     pub area_mem: Vec<u8>,
@@ -244,7 +244,7 @@ impl World {
         self.now += self.rng.below(3);
     }
 
-    /// recv() reads some of what is next for it, or looks at it only.
+    /// recv() reads some of its next bytes, or only peeks.
     pub fn reads(&mut self) {
         let ring = &self.ring;
         let can = |m: &&mut Seg| m.taken < m.len && (m.claimed || ring.waits(m.index));
@@ -313,7 +313,7 @@ impl World {
         self.freed += u64::from(freed.window);
     }
 
-    /// The peer gets room back, never more than `most` of what is unread in main memory.
+    /// The peer gets room back, never more than `most` of the room of unread data in main memory.
     pub fn gives(&mut self) {
         let most = match self.rng.below(3) {
             0 => self.rng.below(100),
@@ -327,7 +327,7 @@ impl World {
         self.freed += now;
     }
 
-    /// The window goes back when nothing is in it any more, and is somebody else's.
+    /// The empty window is returned, and leased to another channel.
     pub fn window_goes(&mut self) {
         let size = self.window.len() as u64;
         if self.written == 0 || self.q.in_window() != 0 {
@@ -355,7 +355,7 @@ impl World {
         assert_eq!(self.q.bytes(), self.model.iter().map(left).sum::<u64>());
         let lent = |m: &Seg| u64::from(m.mapped);
         assert_eq!(self.q.mapped(), self.model.iter().map(lent).sum::<u64>());
-        // What has moved is older than all that is in the window.
+        // Moved segments are older than all that are in the window.
         let windows = self.model.iter().filter(|m| m.room() > 0);
         let moved: Vec<bool> = windows.map(Seg::is_moved).collect();
         assert!(moved.is_sorted_by(|a, b| a >= b), "{moved:?}");
@@ -378,7 +378,7 @@ impl World {
         }
     }
 
-    /// Nothing is in the window when there is none.
+    /// Without a window, no segment is in one.
     pub fn in_window_since(&self) -> u64 {
         assert!(self.written != 0 || self.in_window() == 0);
         self.in_window()
@@ -399,7 +399,7 @@ impl World {
         self.invariants();
     }
 
-    /// Everybody reads on and gives back: all room must come back.
+    /// All readers read on and give back: all room must come back.
     pub fn finish(mut self) -> Seen {
         if let Some(f) = self.flying.take().filter(|f| f.what.to_area) {
             self.area.undo(f.area_off);

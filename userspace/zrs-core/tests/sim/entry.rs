@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket's channel: an entry of its host's link table, and reached by grants alone. The tables are so small
-//! that it comes back from somewhere almost every time.
+//! A socket's channel: an entry of its host's link table, and reached by grants alone. The tables
+//! are so small that it comes back from somewhere almost every time.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,7 +21,7 @@ pub type ChannelTable = Table<Channel, SockId>;
 pub struct Entry {
     id: ChanId,
     table: Rc<RefCell<ChannelTable>>,
-    /// What the program still sees of it after the entry was freed.
+    /// The state that the program still sees after the entry was freed.
     last: RefCell<Option<Channel>>,
 }
 

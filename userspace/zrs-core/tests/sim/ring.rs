@@ -25,7 +25,7 @@ pub struct Desc {
 pub struct Ring {
     desc: Vec<Desc>,
     pub state: Vec<Cell<u32>>,
-    /// The escape area, if it has one, and what of it is in use.
+    /// The escape area, if it has one, and its used part.
     pub area: AreaRing,
     pub area_mem: Vec<u8>,
     /// There was no room in it, and nothing has become free since.
@@ -62,7 +62,7 @@ impl Ring {
         &self.state[self.at(index)]
     }
 
-    /// Whether nobody has taken what it shows there.
+    /// Whether the segment shown there has not been taken.
     pub fn waits(&self, index: u32) -> bool {
         matches!(self.cell(index).get(), READY | ESCAPED)
     }

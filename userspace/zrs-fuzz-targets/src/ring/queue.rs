@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The core's receive queue: what recv() and the program take, and what moves to main memory meanwhile.
+//! The core's receive queue: segments that recv() and the program take, and that move to main
+//! memory.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -84,7 +85,7 @@ impl Kept {
 /// A copy that was made: of the segment's number, twice.
 const COPY: u64 = 1 << 40;
 
-/// The core's queue, and what it should be.
+/// The core's queue, and its expected contents.
 struct Core {
     words: Words,
     q: RxQueue<Vec<Option<Segment<u64>>>>,
@@ -93,9 +94,9 @@ struct Core {
     first: u32,
     next: u32,
     pos: u64,
-    /// What is being moved.
+    /// The segment being moved.
     what: Option<ToMove>,
-    /// Of what was moved: bytes that the peer has back.
+    /// Of the moved segments: bytes that were given to the peer.
     given: u64,
 }
 
@@ -164,7 +165,7 @@ impl Core {
         self.pos += u64::from(len);
     }
 
-    /// recv(), or a look at what it would read.
+    /// recv(), or MSG_PEEK.
     fn recv(&mut self, what: u8, some: u16) {
         let from = match what & 1 {
             0 => None,
@@ -224,7 +225,7 @@ impl Core {
         );
     }
 
-    /// What of a segment's room the peer has back already.
+    /// The part of a segment's room that was given to the peer already.
     fn take_given(&mut self, s: &Kept) -> u64 {
         let given = match s.has_moved() {
             true => self.given.min(s.room()),
@@ -242,7 +243,7 @@ impl Core {
         }
     }
 
-    /// Begins to move what is oldest.
+    /// Begins to move the oldest segment.
     fn choose(&mut self, before: u64, blocks: bool) {
         let what = self
             .q
@@ -267,7 +268,7 @@ impl Core {
         self.what = what;
     }
 
-    /// What was chosen has moved, if nothing has come between.
+    /// Completes the move, if no other step came between.
     fn commit(&mut self, to_area: bool, off: u32) {
         let Some(what) = self.what.take() else {
             return;
@@ -327,7 +328,7 @@ impl Core {
         let there = model.iter().filter(|s| s.in_window());
         assert_eq!(self.q.in_window(), there.map(Kept::room).sum::<u64>());
         assert_eq!(self.q.moved(), self.moved());
-        // What has moved is older than all that is in the window.
+        // Moved segments are older than all that are in the window.
         let window = model.iter().filter(|s| s.window).map(Kept::has_moved);
         assert!(window.is_sorted_by(|a, b| a >= b));
     }
@@ -352,7 +353,7 @@ pub(super) fn queue(input: &mut Input<'_>) {
                 c.choose(before, what / 11 % 2 != 0);
             }
             8 => {
-                // Now and then not where it was to go.
+                // Now and then to the wrong destination.
                 let to_area = c.what.is_some_and(|w| w.to_area) != (some % 16 == 0);
                 c.commit(to_area, u32::from(some));
             }

@@ -315,7 +315,7 @@ pub const CASES: &[Case] = &[
         with(p, c, Type::Fin, |_| {})?;
         written(p, c, 1, |_| {})
     }),
-    // What is let pass.
+    // Messages that are ignored.
     ignored("header/heartbeat", |p, _| {
         p.send(Header::new(Type::Heartbeat, NONE, NONE), &[])
     }),

@@ -176,7 +176,7 @@ fn message(
             }
         }
     } else {
-        // So that what follows fits.
+        // So that the next message fits.
         match kind {
             Type::Data => chan.tx_pos += u64::from(h.len),
             Type::Written => {
@@ -224,7 +224,7 @@ fn rdma(rng: &mut Rng, peer: &mut Peer, chan: &Chan) -> Outcome {
     peer.post(op, &bytes, addr, key)
 }
 
-/// A link's life, until somebody closes it.
+/// A link's life, until either side closes it.
 fn life(w: &mut World, rng: &mut Rng, port: u16, end: Instant) -> io::Result<u64> {
     let mut peer = w.link()?;
     let mut chans: Vec<Chan> = Vec::new();
