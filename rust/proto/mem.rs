@@ -11,7 +11,8 @@
 //!   [`queue`] the operations of a program, [`directory`] where nodes are;
 //! - the *source* of a copy is a node that writes into another one: [`copy`] and [`sched`].
 //!
-//! [`wire`] and [`payload`] are what they send. The storage of every table is passed in, so nothing here allocates.
+//! [`wire`] and [`payload`] are what they send, [`text`] is how ids are written down. The storage of every table is
+//! passed in, so nothing here allocates.
 
 pub mod arena;
 pub mod asks;
@@ -29,4 +30,5 @@ pub mod sched;
 pub mod server;
 pub mod slab;
 pub mod status;
+pub mod text;
 pub mod wire;

@@ -16,4 +16,5 @@ mod keys;
 mod node;
 mod queue;
 mod setup;
+mod text;
 mod wire;
