@@ -289,6 +289,16 @@ pub struct Agreed {
     pub features: u32,
 }
 
+/// What a link is for. Both hosts name the same role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Role {
+    /// Streams.
+    Streams = 0,
+    /// Memory nodes.
+    Memory = 1,
+}
+
 /// The parameters of a host, exchanged when a link is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
@@ -305,12 +315,18 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Encodes the hello.
+    /// Encodes the hello of a link for streams.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
+        self.encode_for(Role::Streams)
+    }
+
+    /// Encodes the hello of a link for `role`.
+    pub fn encode_for(&self, role: Role) -> [u8; HELLO_LEN] {
         let mut out = [0; HELLO_LEN];
         let mut w = Writer(&mut out);
         w.put(HELLO_MAGIC.to_le_bytes());
-        w.put([self.versions.lowest, HELLO_LEN as u8, 0, 0]);
+        w.put([self.versions.lowest, HELLO_LEN as u8]);
+        w.put((role as u16).to_le_bytes());
         w.put(self.nonce.to_le_bytes());
         w.put(self.features.to_le_bytes());
         w.put([self.versions.highest, 0, 0, 0]);
@@ -327,9 +343,17 @@ impl Hello {
         Reader(bytes).u32() == HELLO_MAGIC
     }
 
-    /// Decodes a hello of any version. The connection manager pads private data with zeros, so
-    /// `bytes` may be longer than the hello. Reserved bytes are ignored: a later host may use them.
+    /// Decodes a hello of a link for streams. A hello with another role is malformed here.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        match Self::decode_with_role(bytes)? {
+            (Role::Streams, hello) => Ok(hello),
+            _ => Err(Violation::Reserved),
+        }
+    }
+
+    /// Decodes a hello of any version and role. The connection manager pads private data with zeros, so `bytes` may be
+    /// longer than the hello. Reserved bytes are ignored: a later host may use them.
+    pub fn decode_with_role(bytes: &[u8]) -> Result<(Role, Self), Violation> {
         let (known, _) = bytes
             .split_first_chunk::<HELLO_LEN>()
             .ok_or(Violation::Length)?;
@@ -337,15 +361,16 @@ impl Hello {
         if r.u32() != HELLO_MAGIC {
             return Err(Violation::Version);
         }
-        let [lowest, len, role0, role1] = r.take::<4>();
+        let ([lowest, len], role) = (r.take::<2>(), u16::from_le_bytes(r.take()));
         let len = usize::from(len);
         if !(HELLO_LEN..=HELLO_MOST).contains(&len) || len > bytes.len() {
             return Err(Violation::Length);
         }
-        // No link for streams.
-        if role0 != 0 || role1 != 0 {
-            return Err(Violation::Reserved);
-        }
+        let role = match role {
+            0 => Role::Streams,
+            1 => Role::Memory,
+            _ => return Err(Violation::Reserved),
+        };
         let nonce = r.u64();
         let features = r.u32();
         let [highest, ..] = r.take::<4>();
@@ -363,13 +388,14 @@ impl Hello {
         if small_max < SMALL_MAX || chunk_max < CHUNK_MAX {
             return Err(Violation::Version);
         }
-        Ok(Self {
+        let hello = Self {
             versions,
             nonce,
             features,
             link_credit,
             links,
-        })
+        };
+        Ok((role, hello))
     }
 
     /// The version and features of a link between the senders of this hello and of `theirs`. None:
