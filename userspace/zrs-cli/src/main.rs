@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod doctor;
 mod ping;
 mod pool;
 mod procs;
@@ -41,6 +42,7 @@ enum Command {
     Pool(pool::Pool),
     Links(show::Links),
     Stats(show::Stats),
+    Doctor(doctor::Args),
 }
 
 /// What went wrong, in a sentence.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),
         Command::Stats(args) => args.run(),
+        Command::Doctor(args) => return doctor::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
