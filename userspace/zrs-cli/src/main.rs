@@ -8,6 +8,7 @@ mod ping;
 mod pool;
 mod procs;
 mod progress;
+mod prometheus;
 mod recv;
 mod report;
 mod run;
