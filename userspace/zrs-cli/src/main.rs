@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod completions;
 mod doctor;
 mod ping;
 mod pool;
@@ -44,6 +45,7 @@ enum Command {
     Links(show::Links),
     Stats(show::Stats),
     Doctor(doctor::Args),
+    Completions(completions::Args),
 }
 
 /// What went wrong, in a sentence.
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Links(args) => args.run(),
         Command::Stats(args) => args.run(),
         Command::Doctor(args) => return doctor::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
