@@ -2,6 +2,7 @@
 # `zrs stats --prometheus` against the module: the same values as the JSON of the commands, and a text of the format's lines
 # alone; for an ordinary user, too.
 # rows: B8
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
