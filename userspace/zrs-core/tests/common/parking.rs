@@ -52,7 +52,7 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The channel after it was parked: the same one, but that a time to ask for a window that lies
+/// The channel after it was parked: the same one, but that a position from which to ask for a window again that lies
 /// behind it is not kept.
 pub fn there_and_back(c: &channel::Channel) -> channel::Channel {
     let there = |c: &channel::Channel| match c.park() {
@@ -62,15 +62,15 @@ pub fn there_and_back(c: &channel::Channel) -> channel::Channel {
     let back = there(c);
     assert_eq!(back.work(), c.work());
     if back != *c {
-        assert_eq!(without_ask_after(&back), without_ask_after(c));
+        assert_eq!(without_retry(&back), without_retry(c));
         assert_eq!(there(&back), back, "nothing is left to forget");
     }
     back
 }
 
-fn without_ask_after(c: &channel::Channel) -> String {
+fn without_retry(c: &channel::Channel) -> String {
     let text = format!("{c:?}");
-    let (head, tail) = text.split_once("ask_after: ").expect("a field");
+    let (head, tail) = text.split_once("window_retry_at: ").expect("a field");
     let (_, tail) = tail.split_once(',').expect("another field");
     format!("{head}{tail}")
 }
