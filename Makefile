@@ -130,7 +130,7 @@ smc-kernel: kernel ## stage: a kernel with SMC, for bench-smc (no longer than th
 	@ZRS_KERNEL=smc $(VM)/stage-initramfs
 
 .PHONY: install
-install: ## install a module built with KDIR (default: the running kernel's tree), the command, the libraries and zrs-resctrl
+install: ## install a module built with KDIR (default: the running kernel's tree), the command, its manual pages and completions, the libraries and zrs-resctrl
 	@tests/vm/install "$(KDIR)"
 
 .PHONY: clean

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The raw C API: what our own bindgen pass makes, and the kernel crate's beside it.
+//! The raw C API: the output of our own bindgen pass, and the kernel crate's bindings.
 //!
 //! Only `rust/ib` and `rust/kern` may use this module. The pass covers the RDMA, socket and memory
 //! headers (`rust/bindings/bindings.h`, `bindgen_parameters`). A type that the kernel crate has
 //! completely comes from `kernel::bindings`, so that both mean the same type; one that is opaque
 //! there (`struct sock` is) is generated here and shadows it. The generated code asserts the size,
 //! alignment and offsets of each of its types against what libclang computed from the headers;
-//! [`check_layout`] compares the important ones with what the C compiler made of them.
+//! [`check_layout`] compares the important ones with the C compiler's layout.
 
 #![cfg_attr(CONFIG_RUSTC_HAS_UNNECESSARY_TRANSMUTES, allow(unnecessary_transmutes))]
 #![allow(
@@ -61,7 +61,7 @@ macro_rules! layout {
     };
 }
 
-/// Compares what the bindings say of the important types with what the C compiler made of them.
+/// Compares the bindings of the important types with the C compiler's layout.
 ///
 /// Called when the module is loaded, before anything else. The generated code asserts all of its
 /// types against libclang while it compiles; this is about the compiler that built the kernel.

@@ -9,13 +9,10 @@
 //! object cannot outlive what it was made from, whatever the order of drops. All constructors and
 //! destructors may sleep; posting, polling and arming may not and can be called from any context.
 //!
-//! What the types cannot express, and the caller answers for: memory that a posted work request
+//! The types cannot express one rule, which the caller must keep: memory that a posted work request
 //! names stays mapped until its completion has been polled or its queue pair is gone.
 //!
 //! [`Arc`]: kernel::sync::Arc
-
-// The room is furnished whole; not all of it is used at all times.
-#![allow(dead_code, unused_imports)]
 
 pub(crate) mod cm;
 pub(crate) mod cq;
@@ -26,12 +23,3 @@ pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
-
-pub(crate) use cm::{CmEvent, CmHandler, CmId};
-pub(crate) use cq::{CompHandler, Cq, Wc, WcOpcode, WcStatus};
-pub(crate) use device::{Client, ClientRegistration, Device};
-pub(crate) use dma::{Direction, DmaMemory, DmaRegion, DmaRuns, Run, RunSource, Sge};
-pub(crate) use mr::{Access, Mr};
-pub(crate) use pd::Pd;
-pub(crate) use qp::{PostError, Qp, QpCaps, QpKey, SendOp, SendWr};
-pub(crate) use srq::{RecvWr, Srq};

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's gaps: safe wrappers of what the kernel crate does not have (yet).
+//! Safe wrappers of kernel interfaces that the kernel crate does not have (yet).
 //!
 //! One of the two rooms where raw bindings and unsafe code live (the other is `rust/ib`). One file
 //! for one thing, in the shape that the kernel crate would give it; no policy of ZRS in here.
 //! Nothing here knows the socket, link or pool code: they come in as generic parameters.
 
-// The wrappers are offered whole, whatever of them is used at present.
-#![allow(dead_code, unreachable_pub)]
+#![allow(unreachable_pub)]
 
 pub mod area;
 pub mod barrier;
@@ -16,7 +15,6 @@ pub mod contig;
 pub mod cpu;
 pub mod errno;
 pub mod fault;
-pub mod global;
 pub mod lockdep;
 pub mod memcg;
 pub mod module;

@@ -5,27 +5,29 @@
 
 use kernel::prelude::*;
 
-use crate::host::Host;
-use crate::kern::param::{names_param, uint_param, writable_uint_param, Uint};
+use crate::kern::param::{names_param, uint_param, writable_uint_param, Group, Uint};
 use crate::proto::{channel, link_flow, wire};
+
+/// The parameters of the pools, which look again when one of them was written.
+pub(crate) const POOLS: Group = 0;
 
 writable_uint_param!(
     /// Size of the receive pool of each cache, in MiB; 0: as rate, residency and cache say.
     POOL_MIB, "pool_mib", 0, 0, 1 << 22,
     "receive pool of each cache, MiB, 0: by rate, residency and cache (default 0)",
-    pool_changed
+    POOLS
 );
 writable_uint_param!(
     /// For how long data stays in the pool before it may go to main memory, in microseconds.
     RESIDENCY_US, "residency_us", 200, 1, 1_000_000,
     "time for which data stays in the pool unread, microseconds (default 200)",
-    pool_changed
+    POOLS
 );
 writable_uint_param!(
     /// How much of what arrives in that time the pool is made for, in percent.
     RESIDENT_PERCENT, "resident_percent", 100, 1, 100,
     "part of what arrives in that time that the pool has room for, percent (default 100)",
-    pool_changed
+    POOLS
 );
 uint_param!(
     /// Size of a last-level cache, in KiB; 0: as the CPU says.
@@ -37,13 +39,13 @@ names_param!(
     /// wants the room (1), in any case (2).
     ESCAPE, "escape", &[c"never", c"under-pressure", c"always"], 1,
     "when unread data goes to main memory: never, under-pressure, always (default under-pressure)",
-    pool_changed
+    POOLS
 );
 writable_uint_param!(
     /// Main memory for data that left the pools, in MiB; 0: a quarter of all.
     ESCAPE_MIB, "escape_mib", 0, 0, 1 << 24,
     "main memory for data that left the pools, MiB, 0: a quarter of all (default 0)",
-    pool_changed
+    POOLS
 );
 uint_param!(
     /// Of a pool, what small messages have for themselves, in percent.
@@ -195,13 +197,6 @@ pub(crate) const LIMITS: channel::Limits = channel::Limits {
 pub(crate) fn ack_timeout() -> u8 {
     let ns = u64::from(ACK_TIMEOUT_MS.get()) * 1_000_000;
     ns.div_ceil(4096).next_power_of_two().trailing_zeros() as u8
-}
-
-/// A parameter of the pools was written.
-fn pool_changed() {
-    if let Some(host) = Host::get() {
-        host.pool_changed();
-    }
 }
 
 /// Refuses values that cannot work, with a line in the log that says which; those that can be written

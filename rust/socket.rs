@@ -9,12 +9,12 @@
 //!
 //! Locks, in the order in which they may be taken:
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
-//! 2. `Host::ports`, `Host::links`, `RdmaDev` and `Link` mutexes. Sleep.
+//! 2. `Sockets::ports`, `Transport::links`, `RdmaDev` and `Link` mutexes. Sleep.
 //! 3. `Link::tx` (spinlock).
 //! 4. `Sock::inner` (spinlock). Never two at once.
-//! 5. `Host::table` (spinlock), and the wait queues.
+//! 5. `Table` (spinlock), and the wait queues.
 //!
-//! Copies to and from programs happen under none of them: `rx_turn` and `tx_turn` in [`Inner`]
+//! Copies to and from programs happen under none of them: `rx_locked` and `tx_locked` in [`Inner`]
 //! are flags, waited for like data.
 
 #![deny(unsafe_code)]
@@ -22,15 +22,16 @@
 mod area;
 mod close;
 mod connect;
+pub(crate) mod context;
 mod cork;
 mod escape;
 mod info;
-mod lend;
+mod lessee;
 mod linger;
 mod listen;
+mod mapped;
 mod options;
 mod owner;
-mod patience;
 mod ports;
 mod ready;
 mod recv;
@@ -39,11 +40,11 @@ mod send;
 mod sndbuf;
 mod splice;
 mod trace;
+mod user_timeout;
 mod window;
 
-pub(crate) use escape::Copied;
 pub(crate) use info::be32;
-pub(crate) use ports::Ports;
+use ports::Ports;
 pub(crate) use recv::Held;
 pub(crate) use sndbuf::Charge;
 
@@ -53,7 +54,6 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
-use crate::host::{Chan, Host};
 use crate::kern::area::Area;
 use crate::kern::errno::{
     ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
@@ -66,28 +66,30 @@ use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
 use crate::kern::sock::{PollCall, Shutdown, Sk, SkRef};
-use crate::kern::trace::{self as tracepoint, Way};
+use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
 use crate::params;
+use crate::pool::reserve::{Reserved, REFUSED};
+use crate::pool::window::{Gone, Window};
 use crate::proto::addr::{Addr, Ip};
-use crate::proto::again::Again;
 use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Failure, Limits, Progress, WINDOW_MAX};
+use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::options::Options;
-use crate::proto::patience::Patience;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::sizing;
+use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, STATS};
+use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
-use crate::transport::reserve::{Reserved, REFUSED};
-use crate::transport::window::{Gone, Window};
 use crate::uapi;
 
+use context::Sockets;
 use cork::Cork;
 use owner::Owner;
 use ring::Ring;
@@ -125,15 +127,15 @@ impl Atomic64 {
 /// A stream socket.
 #[pin_data]
 pub(crate) struct Sock {
-    pub(crate) host: Arc<Host>,
+    pub(crate) ctx: Arc<Sockets>,
     pub(crate) net: Net,
     /// A socket of AF_INET6.
     v6: bool,
     pub(crate) counters: Counters,
     /// The link had no room when this socket wanted to send small messages, or bulk data: wake it when there is.
-    starved: [Atomic<bool>; 2],
+    tx_blocked: [Atomic<bool>; 2],
     /// What is held back waits for room on the link, or for the turn to send. Changes under `inner`.
-    late: Atomic<bool>,
+    cork_blocked: Atomic<bool>,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
     #[pin]
@@ -175,7 +177,7 @@ pub(crate) struct Inner {
     pub(crate) arrived: u64,
     ring: Option<Arc<Ring>>,
     /// What of its escape area is in use.
-    refuge: AreaRing,
+    escape_area: AreaRing,
     /// What the peer may have outstanding.
     limits: Limits,
     /// SO_RCVBUF of the listener, if that has set it, for a connection that waits for accept().
@@ -187,16 +189,16 @@ pub(crate) struct Inner {
     /// Where the program wants what is mapped.
     area: Option<Arc<Area>>,
     /// The host looks for pages that were lent.
-    lender: bool,
+    tracks_mapped: bool,
     pub(crate) window: Option<Arc<Window>>,
     /// A former window that the program may have pages of.
     kept: Option<Arc<Gone>>,
-    rx_turn: bool,
-    tx_turn: bool,
-    /// Somebody found `tx_turn` taken,
-    tx_wanted: bool,
+    rx_locked: bool,
+    tx_locked: bool,
+    /// Somebody found `tx_locked` taken,
+    tx_contended: bool,
     /// or somebody who needs nothing else.
-    turn_wanted: bool,
+    cork_waiter: bool,
     /// Somebody found the channel without room to send.
     pub(crate) wants_room: bool,
     /// Position in the stream up to which the device is done with our memory.
@@ -215,7 +217,7 @@ pub(crate) struct Inner {
     /// Somebody found no room for more of them.
     tx_full: bool,
     /// The last message that was copied has no completion of its own, as it left enough room.
-    tx_quiet: bool,
+    tx_unsignaled: bool,
     /// What is held back.
     cork: Cork,
     /// Listening: connections that wait for accept().
@@ -226,7 +228,7 @@ pub(crate) struct Inner {
     /// The channel of which the host watches the deadline.
     pub(crate) watched: Option<ChanId>,
     /// No connect() has said yet that the connection is open.
-    untold: bool,
+    connect_unreported: bool,
     /// The last poll() or select() that began to poll instead of sleeping, and when its time is over, in nanoseconds of
     /// the monotonic clock.
     busy_call: (usize, u64),
@@ -237,12 +239,18 @@ pub(crate) struct Inner {
     /// and because the peer took the link for one of a former life of this host.
     stale_tries: u8,
     /// and because the peer's backlog was full.
-    pub(crate) again: Again,
+    pub(crate) backoff: ConnectBackoff,
     /// For how long the peer has kept an open connection waiting.
-    patience: Patience<Progress>,
+    user_timeout: UserTimeout<Progress>,
 }
 
 impl Inner {
+    /// The only place that changes the phase: Fresh -> Connecting, Listening or (by accept()) Connected; Connecting ->
+    /// Connected or Failed, or Connecting once more; Failed -> Fresh or Connecting; Listening -> Fresh. Connected is final.
+    fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
     /// The address of a socket that has no port.
     fn unbound(&self, v6: bool) -> Addr {
         let any = any(v6);
@@ -252,7 +260,12 @@ impl Inner {
     /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
     pub(crate) fn due(&self) -> Option<u64> {
         let cork = self.cork.until();
-        let all = [self.deadline, self.again.at(), self.patience.at(), cork];
+        let all = [
+            self.deadline,
+            self.backoff.at(),
+            self.user_timeout.at(),
+            cork,
+        ];
         all.into_iter().flatten().min()
     }
 }
@@ -271,16 +284,16 @@ fn any(v6: bool) -> Addr {
 impl Sock {
     /// A socket of `owner`'s in network namespace `net`, of AF_INET6 if `v6` says so; the caller pays, or whom it
     /// charges. May sleep. ENOMEM.
-    fn new(host: Arc<Host>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
+    fn new(ctx: Arc<Sockets>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
         let none = any(v6);
         let sock = Arc::pin_init(
             try_pin_init!(Self {
-                host,
+                ctx,
                 net,
                 v6,
                 counters: Counters::default(),
-                starved: [Atomic::new(false), Atomic::new(false)],
-                late: Atomic::new(false),
+                tx_blocked: [Atomic::new(false), Atomic::new(false)],
+                cork_blocked: Atomic::new(false),
                 user_ms: Atomic::new(0),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
@@ -302,19 +315,19 @@ impl Sock {
                     rx: RxQueue::new(KVec::new()),
                     arrived: 0,
                     ring: None,
-                    refuge: AreaRing::default(),
+                    escape_area: AreaRing::default(),
                     limits: params::LIMITS,
                     rcvbuf: None,
                     small_promise: None,
                     promise: None,
                     area: None,
-                    lender: false,
+                    tracks_mapped: false,
                     window: None,
                     kept: None,
-                    rx_turn: false,
-                    tx_turn: false,
-                    tx_wanted: false,
-                    turn_wanted: false,
+                    rx_locked: false,
+                    tx_locked: false,
+                    tx_contended: false,
+                    cork_waiter: false,
                     wants_room: false,
                     tx_done: 0,
                     tx_posted: 0,
@@ -323,19 +336,19 @@ impl Sock {
                     tx_mark: (0, 0),
                     tx_held: 0,
                     tx_full: false,
-                    tx_quiet: false,
+                    tx_unsignaled: false,
                     cork: Cork::default(),
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
                     watched: None,
-                    untold: false,
+                    connect_unreported: false,
                     busy_call: (0, 0),
                     attempt: 0,
                     retries: 0,
                     stale_tries: 0,
-                    again: Again::default(),
-                    patience: Patience::default(),
+                    backoff: ConnectBackoff::default(),
+                    user_timeout: UserTimeout::default(),
                 }, "zrs_sock::inner"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),
@@ -394,9 +407,9 @@ impl Sock {
     }
 
     /// Lets the link send what the channel has to say. Takes the link's and the socket's lock.
-    pub(crate) fn kick(this: &Arc<Self>) {
-        if let Some(link) = this.link() {
-            link.kick(this);
+    pub(crate) fn kick(self: &Arc<Self>) {
+        if let Some(link) = self.link() {
+            link.kick(self);
         }
     }
 
@@ -410,25 +423,25 @@ impl Sock {
 
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
-    pub(crate) fn settle(this: &Arc<Self>) {
-        let (link, place, entry, quiet, lost) = {
-            let inner = &mut *this.inner.lock();
+    pub(crate) fn try_finish(self: &Arc<Self>) {
+        let (link, place, entry, unsignaled, lost) = {
+            let inner = &mut *self.inner.lock();
             let over = inner.chan.is_over();
             // What is under way holds the socket.
-            let quiet = inner.quiet_message().filter(|_| over);
+            let unsignaled = inner.unsignaled_message().filter(|_| over);
             let link = if over { inner.link.take() } else { None };
-            let place = inner.chan.place();
+            let place = inner.chan.flow();
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
             let lost = over.then(|| inner.lose_cork());
-            (link, place, entry.flatten(), quiet, lost)
+            (link, place, entry.flatten(), unsignaled, lost)
         };
         drop(lost);
-        Sock::ask_done(quiet);
+        Sock::ask_done(unsignaled);
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
         }
-        this.settle_window();
+        self.try_release_window();
         drop(entry);
     }
 
@@ -451,7 +464,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
         return false;
     }
     if matches!(inner.phase, Phase::Connecting) {
-        inner.phase = Phase::Failed;
+        inner.set_phase(Phase::Failed);
         inner.deadline = None;
         tracepoint::connect(|| (inner.ends(), errno_of(failure).to_errno()));
     }
@@ -483,20 +496,21 @@ impl SocketOps for Sock {
     const NAME_V6: &'static CStr = c"ZRSv6";
     const SUPPORT_ZC: bool = true;
 
-    fn init(sk: &Sk) -> Result<Arc<Self>> {
-        let host = Host::get().ok_or(ENODEV)?;
-        host.make_pools()?;
+    type Context = Sockets;
+
+    fn init(ctx: &Arc<Sockets>, sk: &Sk) -> Result<Arc<Self>> {
+        ctx.transport.pools.make_pools()?;
         let net = sk.net();
         let owner = Owner::of(sk, &net);
-        let sock = Sock::new(host, net, sk.is_v6(), owner)?;
-        sock.host.socket_opened(&sock.net)?;
+        let sock = Sock::new(ctx.clone(), net, sk.is_v6(), owner)?;
+        sock.ctx.transport.socket_opened(&sock.net)?;
         Ok(sock)
     }
 
-    fn attach(this: &Arc<Self>, sk: SkRef) {
+    fn attach(self: &Arc<Self>, sk: SkRef) {
         STATS.sockets.add(1);
-        let owner = Owner::of(&sk, &this.net);
-        let mut inner = this.inner.lock();
+        let owner = Owner::of(&sk, &self.net);
+        let mut inner = self.inner.lock();
         inner.owner = owner;
         sk.set_local(inner.local.into());
         sk.set_remote(inner.remote.into());
@@ -508,46 +522,46 @@ impl SocketOps for Sock {
         }
         inner.sk = Some(sk);
         drop(inner);
-        this.keep_alive();
+        self.keep_alive();
         // Of the listener it may be another one by now.
-        Sock::rcvbuf_changed(this);
+        self.rcvbuf_changed();
     }
 
-    fn keepalive_changed(this: &Arc<Self>) {
-        this.keep_alive();
+    fn keepalive_changed(self: &Arc<Self>) {
+        self.keep_alive();
     }
 
-    fn buffers_changed(this: &Arc<Self>) {
-        this.sndbuf_changed();
-        Sock::rcvbuf_changed(this);
+    fn buffers_changed(self: &Arc<Self>) {
+        self.sndbuf_changed();
+        self.rcvbuf_changed();
     }
 
-    fn release(this: &Arc<Self>) {
-        Sock::close(this);
+    fn release(self: &Arc<Self>) {
+        self.close();
     }
 
-    fn bind(this: &Arc<Self>, addr: SocketAddrV6) -> Result {
-        Sock::bind(this, addr.into())
+    fn bind(self: &Arc<Self>, addr: SocketAddrV6) -> Result {
+        Sock::bind(self, addr.into())
     }
 
-    fn connect(this: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
-        Sock::connect(this, addr.into(), nonblock)
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
+        Sock::connect(self, addr.into(), nonblock)
     }
 
-    fn listen(this: &Arc<Self>, backlog: u32) -> Result {
-        Sock::listen(this, (backlog as usize).min(MAX_BACKLOG))
+    fn listen(self: &Arc<Self>, backlog: u32) -> Result {
+        Sock::listen(self, (backlog as usize).min(MAX_BACKLOG))
     }
 
     fn accept(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         nonblock: bool,
         prepare: &mut dyn FnMut() -> Result,
     ) -> Result<Arc<Self>> {
-        Sock::accept(this, nonblock, prepare)
+        Sock::accept(self, nonblock, prepare)
     }
 
-    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
-        let inner = this.inner.lock();
+    fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
+        let inner = self.inner.lock();
         if !peer {
             return Ok(inner.local.into());
         }
@@ -557,66 +571,66 @@ impl SocketOps for Sock {
         }
     }
 
-    fn poll(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
-        Sock::poll_events(this, asked, busy)
+    fn poll(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
+        self.poll_events(asked, busy)
     }
 
-    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
-        Sock::shutdown(this, how)
+    fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
+        Sock::shutdown(self, how)
     }
 
-    fn sendmsg(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
-        let (want, mut way) = (msg.len(), Way::Copy);
-        let result = Sock::send(this, msg, &mut way);
-        this.tell_sent(want, &result, way);
+    fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
+        let (want, mut way) = (msg.len(), DataPath::Copy);
+        let result = self.send(msg, &mut way);
+        self.trace_sent(want, &result, way);
         result
     }
 
-    fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let want = msg.len();
-        let result = Sock::recv(this, msg);
-        this.tell_received(want, &result, Way::Copy);
+        let result = self.recv(msg);
+        self.trace_received(want, &result, DataPath::Copy);
         result
     }
 
     fn splice_read(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         pipe: &mut Pipe<'_>,
         len: usize,
         nonblock: bool,
     ) -> Result<usize> {
-        let result = Sock::splice(this, pipe, len, nonblock);
-        this.tell_received(len, &result, Way::Splice);
+        let result = self.splice(pipe, len, nonblock);
+        self.trace_received(len, &result, DataPath::Splice);
         result
     }
 
-    fn splice_eof(this: &Arc<Self>) {
+    fn splice_eof(self: &Arc<Self>) {
         // As with TCP, TCP_CORK is stronger.
-        if !this.inner.lock().corks() {
-            Sock::flush(this);
+        if !self.inner.lock().corks() {
+            self.flush();
         }
     }
 
-    fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
-        Sock::ioctl(this, cmd, arg, nonblock)
+    fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
+        Sock::ioctl(self, cmd, arg, nonblock)
     }
 
-    fn setsockopt(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
-        Sock::set_option(this, level, name, val)
+    fn setsockopt(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        self.set_option(level, name, val)
     }
 
-    fn getsockopt(this: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
-        Sock::get_option(this, level, name, out)
+    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
+        self.get_option(level, name, out)
     }
 
-    fn mmap(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
-        Sock::map(this, vma)
+    fn mmap(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        self.map(vma)
     }
 }
 
 /// Takes a turn, if it is free. Another thread may end it, so that lockdep is told of the acquisition alone.
-fn take_turn(turn: &mut bool) -> bool {
-    let free = !core::mem::replace(turn, true);
+fn try_lock(locked: &mut bool) -> bool {
+    let free = !core::mem::replace(locked, true);
     if free {
         let _ = lockdep::acquired(HandMade::Turn);
     }

@@ -2,24 +2,20 @@
 
 //! Links: queue pairs between hosts, and what travels on them.
 //!
-//! `device` knows the RDMA devices, `pool` their receive memory, which lies in one `extent` or more, `cache` what the
-//! pools may use together and what leaves them, `reserve` what main memory is promised for that, `lease` who has a
-//! `window` of it, `link` the life of a queue pair, `beat` whether its peer is still there, `cm` what the connection
-//! manager says of it, `turn` whose turn it is to send, `transmit` posts, `receive` takes completions.
-//! Nothing here knows what a program is: it serves `socket`.
+//! `context` has what all links share, `conn_table` the channels of the host, `links` the groups of links to a peer,
+//! `timers` the deadlines of channels, `link` the life of a queue pair, `keepalive` whether its peer is still there, `cm`
+//! what the connection manager says of it, `sched` which channel may send next, `tx` posts, `rx` takes completions.
+//! Receive memory is in `pool/`.
 
 #![deny(unsafe_code)]
 
-pub(crate) mod beat;
-pub(crate) mod cache;
 pub(crate) mod cm;
-pub(crate) mod device;
-pub(crate) mod extent;
-pub(crate) mod lease;
+pub(crate) mod conn_table;
+pub(crate) mod context;
+pub(crate) mod keepalive;
 pub(crate) mod link;
-pub(crate) mod pool;
-mod receive;
-pub(crate) mod reserve;
-pub(crate) mod transmit;
-pub(crate) mod turn;
-pub(crate) mod window;
+pub(crate) mod links;
+mod rx;
+pub(crate) mod sched;
+mod timers;
+pub(crate) mod tx;

@@ -3,26 +3,28 @@
 //! ZRS, zero-copy RDMA sockets: the module's entry, and the order of start and stop.
 
 mod bindings;
-mod debug;
-mod dev;
-mod host;
+mod ctl;
 mod ib;
 mod kern;
+mod module;
 mod params;
-// The core is whole as it is: the host's tests use all of it, and its items are `pub` for them.
-#[allow(dead_code, unreachable_pub)]
+mod pool;
+// The items of the core are `pub` for the tests on the host.
+#[allow(unreachable_pub)]
 mod proto;
 mod socket;
 mod stats;
 mod transport;
 mod uapi;
 
-use kernel::{prelude::*, sync::Arc};
+use kernel::prelude::*;
 
-use host::Host;
-use kern::{chardev, contig, param, sock::family::SocketFamily};
+use ctl::{chardev::Control, debugfs::Debug};
+use ib::device::ClientRegistration;
+use kern::{chardev::Registration, contig, param::Live, sock::family::SocketFamily};
+use module::Module;
 use socket::Sock;
-use transport::device::Devices;
+use transport::context::Devices;
 
 module! {
     type: Zrs,
@@ -33,43 +35,34 @@ module! {
 }
 
 /// What the module holds while it is loaded. The fields end in this order: nothing that follows from
-/// writing a parameter, no new sockets, no new calls, no devices and so no links on them, then the
-/// host with whatever is left.
+/// writing a parameter, no new sockets, no new calls, no devices and so no links on them, then
+/// whatever is left.
 #[pin_data]
 struct Zrs {
-    live: param::Live,
+    live: Live,
     family: SocketFamily<Sock>,
     #[pin]
-    debug: debug::Debug,
+    debug: Debug,
     #[pin]
-    control: chardev::Registration<dev::Control>,
-    client: ib::ClientRegistration<Devices>,
-    host: Running,
-}
-
-/// The host; stops it when it goes.
-struct Running(Arc<Host>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        Host::stop(&self.0);
-    }
+    control: Registration<Control>,
+    client: ClientRegistration<Devices>,
+    module: Module,
 }
 
 impl kernel::InPlaceModule for Zrs {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            host: {
+            module: {
                 bindings::check_layout()?;
                 contig::init();
                 params::check()?;
-                Running(Host::start()?)
+                Module::start()?
             },
-            client: ib::ClientRegistration::new()?,
-            debug <- debug::Debug::new(host.0.clone()),
-            control <- chardev::Registration::register(c"zrs"),
-            family: SocketFamily::register()?,
-            live: param::Live::new(),
+            client: ClientRegistration::new(module.transport().clone())?,
+            debug <- Debug::new(module.transport().clone()),
+            control <- Registration::register(c"zrs", module.sockets.clone()),
+            family: SocketFamily::register(module.sockets.clone())?,
+            live: Live::new(module.transport().pools.clone()),
         })
     }
 }

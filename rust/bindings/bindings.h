@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the bindgen pass reads. bindgen_parameters beside this file says which
+ * The input of the bindgen pass. bindgen_parameters in this folder says which
  * names of it become Rust; types that the kernel crate has completely are
  * taken from there.
  */

@@ -89,24 +89,9 @@ void zrs_helper_pagefault_enable(void)
 
 /* socks */
 
-void zrs_helper_read_lock_bh(rwlock_t *lock)
-{
-	read_lock_bh(lock);
-}
-
-void zrs_helper_read_unlock_bh(rwlock_t *lock)
-{
-	read_unlock_bh(lock);
-}
-
-struct inode *zrs_helper_SOCK_INODE(struct socket *sock)
-{
-	return SOCK_INODE(sock);
-}
-
 /*
- * A lock class of our own: kernel sockets that RDMA drivers take under ours
- * must not look like the same lock.
+ * Our own lock class: RDMA drivers take kernel sockets under ours, and these must not look like the
+ * same lock.
  */
 void zrs_helper_sock_reclassify(struct sock *sk)
 {
@@ -245,8 +230,8 @@ bool zrs_helper_current_exiting(void)
 }
 
 /*
- * Every copy of payload by the module that is none of _copy_{to,from}_iter():
- * a function of its own, so that it can be traced.
+ * Every copy of payload by the module except by _copy_{to,from}_iter(): a separate function, so
+ * that it can be traced.
  */
 void zrs_helper_copy_payload(void *to, const void *from, size_t bytes)
 {
@@ -340,18 +325,13 @@ unsigned long zrs_helper_jiffies(void)
 
 void zrs_helper_smp_mb(void)
 {
-	/* The caller says what it pairs with. */
+	/* The caller documents the paired barrier. */
 	smp_mb();
 }
 
 enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void)
 {
 	return HRTIMER_NORESTART;
-}
-
-pid_t zrs_helper_current_tgid(void)
-{
-	return task_tgid_nr(current);
 }
 
 /* locks made by hand */

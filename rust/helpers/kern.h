@@ -31,9 +31,6 @@ void zrs_helper_pagefault_enable(void);
 enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void);
 
 /* socks */
-void zrs_helper_read_lock_bh(rwlock_t *lock);
-void zrs_helper_read_unlock_bh(rwlock_t *lock);
-struct inode *zrs_helper_SOCK_INODE(struct socket *sock);
 void zrs_helper_sock_reclassify(struct sock *sk);
 bool zrs_helper_inet_port_requires_bind_service(struct net *net,
 						unsigned short port);
@@ -75,7 +72,6 @@ s64 zrs_helper_poll_limit_ns(void);
 void zrs_helper_leave_busy_loop(void);
 void zrs_helper_synchronize_rcu_tasks(void);
 unsigned long zrs_helper_jiffies(void);
-pid_t zrs_helper_current_tgid(void);
 
 /* locks made by hand */
 #ifdef CONFIG_LOCKDEP

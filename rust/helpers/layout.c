@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the C compiler made of the types that matter, for comparison with the
- * bindings when the module is loaded. In the order of rust/bindings.rs.
+ * The C compiler's layout of the important types, for comparison with the bindings when the module
+ * is loaded. In the order of rust/bindings.rs.
  */
 
 #include "helpers.h"

@@ -20,10 +20,10 @@
 #ifndef _ZRS_TRACE_ENDS
 #define _ZRS_TRACE_ENDS
 
-/* The size of struct sockaddr_in6, as a number for those who read the format. */
+/* The size of struct sockaddr_in6, as a number, so that the format file shows it. */
 #define ZRS_TRACE_ADDR	28
 
-/* Whom an event is about. */
+/* The connection that an event is about. */
 struct zrs_trace_ends {
 	u32 chan;
 	u32 gen;
@@ -33,7 +33,7 @@ struct zrs_trace_ends {
 	u8 remote[ZRS_TRACE_ADDR];
 };
 
-/* What a sender waits for; how data leaves or reaches a program; what is emptied. */
+/* The cause of a stall; how data leaves or reaches a program; the memory that is emptied. */
 #define ZRS_STALL_CHANNEL	0
 #define ZRS_STALL_LINK		1
 #define ZRS_STALL_BUFFER	2
@@ -102,7 +102,7 @@ TRACE_EVENT(zrs_connect,
 	TP_printk(zrs_ends_format " err=%d", zrs_ends_args, __entry->err)
 );
 
-/* accept() has taken a connection; so many wait still. */
+/* accept() has taken a connection; backlog: connections that still wait. */
 TRACE_EVENT(zrs_accept,
 	TP_PROTO(const struct zrs_trace_ends *ends, u32 backlog),
 	TP_ARGS(ends, backlog),
@@ -118,7 +118,7 @@ TRACE_EVENT(zrs_accept,
 		  __entry->backlog)
 );
 
-/* The last descriptor is closed, with what was never read. */
+/* The last descriptor is closed; unread: bytes that were never read. */
 TRACE_EVENT(zrs_close,
 	TP_PROTO(const struct zrs_trace_ends *ends, u64 tx_bytes, u64 rx_bytes,
 		 u64 unread),
@@ -158,7 +158,7 @@ TRACE_EVENT(zrs_state,
 		  zrs_show_state(__entry->old), zrs_show_state(__entry->new))
 );
 
-/* A call is over: it wanted to move so many bytes, and has, or an errno. */
+/* A call is over: bytes wanted, and bytes moved or an errno. */
 DECLARE_EVENT_CLASS(zrs_call,
 	TP_PROTO(const struct zrs_trace_ends *ends, u64 want, s64 ret, u32 way),
 	TP_ARGS(ends, want, ret, way),
@@ -210,7 +210,7 @@ TRACE_EVENT(zrs_stall,
 				   { ZRS_STALL_BUFFER, "buffer" }))
 );
 
-/* A message that nobody has read was moved out of the pool. */
+/* An unread message was moved out of the pool. */
 TRACE_EVENT(zrs_escape,
 	TP_PROTO(const struct zrs_trace_ends *ends, u32 len, u32 of,
 		 u64 age_us),

@@ -5,9 +5,9 @@
 //! C header: `include/rdma/rdma_cm.h`.
 //!
 //! The core calls the handler of an id with the id's handler mutex held, one event at a time (a
-//! listener on the wildcard address: one at a time per device). The handler may sleep. An id may
-//! not be destroyed, in the core's sense, from within its own handler: what happens here when a
-//! [`CmId`] is dropped there is that the core is told to destroy it when the handler returns.
+//! listener on the wildcard address: one at a time per device). The handler may sleep. An id must
+//! not be destroyed, in the core's sense, from within its own handler: when a [`CmId`] is dropped
+//! there, the core is told to destroy it when the handler returns.
 //!
 //! Lock order: handler mutex of the core → whatever a handler takes → `Ctx::state`, held for a few
 //! instructions. So: no lock that a handler takes is held while its [`CmId`] is dropped.
@@ -48,21 +48,6 @@ use kernel::{
     time::msecs_to_jiffies,
 };
 
-/// What `struct rdma_conn_param` says about the other side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerParams {
-    /// How many READs and atomics of ours the other side takes at a time.
-    pub(crate) responder_resources: u8,
-    /// How many it wants to have outstanding.
-    pub(crate) initiator_depth: u8,
-    /// Its number for retries after a lost acknowledgement.
-    pub(crate) retry_count: u8,
-    /// Its number for retries when no receive is posted.
-    pub(crate) rnr_retry_count: u8,
-    /// Its queue pair's number.
-    pub(crate) qp_num: u32,
-}
-
 /// An event of an id, `enum rdma_cm_event_type`. Statuses are negative error numbers.
 pub(crate) enum CmEvent<'a> {
     /// [`Id::resolve_addr`] is done: the id has a device.
@@ -79,38 +64,29 @@ pub(crate) enum CmEvent<'a> {
         /// or [`Id::reject`] it; to drop it refuses as well. Until it is gone the removal of its
         /// device waits. Events that come before it has a handler are lost: an accept fails then.
         id: CmId,
-        /// What the peer asks for.
-        peer: PeerParams,
         /// The peer's private data; zero-padded on InfiniBand and RoCE.
         private_data: &'a [u8],
     },
     /// The peer accepted an id that has no queue pair.
-    ConnectResponse {
-        /// What the peer says.
-        peer: PeerParams,
-        /// The peer's private data.
-        private_data: &'a [u8],
-    },
+    ConnectResponse,
     /// Connecting or accepting failed.
-    ConnectError(i32),
+    ConnectError,
     /// The peer does not answer.
-    Unreachable(i32),
+    Unreachable,
     /// The peer refused.
     Rejected {
         /// The core's reason number, see `rdma_reject_msg`.
         reason: i32,
-        /// What the peer's program said, if it was that which refused.
+        /// The peer's private data, if the peer's program refused.
         private_data: Option<&'a [u8]>,
     },
-    /// The connection is up. Only the connecting side gets parameters and data.
+    /// The connection is up. Only the connecting side gets data.
     Established {
-        /// What the peer says.
-        peer: PeerParams,
         /// The peer's private data, zero-padded on InfiniBand and RoCE.
         private_data: &'a [u8],
     },
     /// The connection is over; the queue pair is in error.
-    Disconnected(i32),
+    Disconnected,
     /// The device is going: drop everything on it, the id too. Comes before [`Client::remove`].
     ///
     /// [`Client::remove`]: super::device::Client::remove
@@ -119,11 +95,11 @@ pub(crate) enum CmEvent<'a> {
     AddrChange,
     /// The queue pair's number may be used again.
     TimewaitExit,
-    /// Another event, by its number, with its status.
-    Other(u32, i32),
+    /// Another event.
+    Other,
 }
 
-/// Who is told of an id's events.
+/// Handler of an id's events.
 pub(crate) trait CmHandler: Send + Sync + Sized + 'static {
     /// Something happened. May sleep; the next event of the id waits.
     ///
@@ -131,7 +107,7 @@ pub(crate) trait CmHandler: Send + Sync + Sized + 'static {
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>);
 }
 
-/// A connection id as its handler sees it, and what a [`CmId`] can do.
+/// A connection id as seen by its handler, with the operations of a [`CmId`].
 ///
 /// # Invariants
 ///
@@ -145,7 +121,7 @@ unsafe impl Send for Id {}
 // SAFETY: As above.
 unsafe impl Sync for Id {}
 
-/// What to say when connecting or accepting.
+/// Parameters of connecting or accepting.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnParams<'a> {
     /// Up to 56 bytes for connecting, 196 for accepting on InfiniBand and RoCE.
@@ -200,16 +176,6 @@ impl Id {
         ret
     }
 
-    /// Lets several ids use one address. Before binding.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if bound already.
-    pub(crate) fn set_reuseaddr(&self, reuse: bool) -> Result {
-        // SAFETY: By the type invariants the id is valid.
-        to_result(unsafe { bindings::rdma_set_reuseaddr(self.as_ptr(), reuse.into()) })
-    }
-
     /// Keeps a listener on an IPv6 address to IPv6. Before binding.
     ///
     /// # Errors
@@ -218,12 +184,6 @@ impl Id {
     pub(crate) fn set_afonly(&self, afonly: bool) -> Result {
         // SAFETY: By the type invariants the id is valid.
         to_result(unsafe { bindings::rdma_set_afonly(self.as_ptr(), afonly.into()) })
-    }
-
-    /// Sets the type of service of what is sent. Before resolving the route.
-    pub(crate) fn set_service_type(&self, tos: u8) {
-        // SAFETY: By the type invariants the id is valid.
-        unsafe { bindings::rdma_set_service_type(self.as_ptr(), tos.into()) };
     }
 
     /// How long to wait for an acknowledgement: 4.096 us * 2^`timeout`, up to 31. Before
@@ -265,7 +225,7 @@ impl Id {
         to_result(unsafe { bindings::rdma_listen(self.as_ptr(), backlog) })
     }
 
-    /// Finds the device and address by which to reach `dst`; the answer is an event. Sleeps.
+    /// Resolves the device and address by which to reach `dst`; the answer is an event. Sleeps.
     ///
     /// # Errors
     ///
@@ -279,11 +239,11 @@ impl Id {
         points::CM.check()?;
         if let SocketAddr::V6(to) = dst {
             if to.ip().is_unicast_link_local() {
-                // The core does so where no source is given; with one of any address it would take the
-                // first interface that has link-local addresses.
+                // The core does so where no source is given; with one of any address it would take
+                // the first interface that has link-local addresses.
                 let index = i32::try_from(to.scope_id()).map_err(|_| ENODEV)?;
-                // SAFETY: By the type invariants the id is valid. Nothing is being resolved on it, so nobody
-                // else looks at this word.
+                // SAFETY: By the type invariants the id is valid. Nothing is being resolved on it,
+                // so no other code reads this word.
                 unsafe { (*self.as_ptr()).route.addr.dev_addr.bound_dev_if = index };
             }
         }
@@ -394,8 +354,8 @@ impl Id {
 
     /// The index of the network interface; 0 before the addresses are known.
     pub(crate) fn interface(&self) -> u32 {
-        // SAFETY: By the type invariants the id is valid. One word, which the core writes before the events
-        // that make the addresses meaningful.
+        // SAFETY: By the type invariants the id is valid. One word, which the core writes before
+        // the events that make the addresses meaningful.
         let index =
             unsafe { addr_of!((*self.as_ptr()).route.addr.dev_addr.bound_dev_if).read_volatile() };
         u32::try_from(index).unwrap_or(0)
@@ -405,20 +365,14 @@ impl Id {
     /// and if it is being removed. Takes the handler mutex: sleeps.
     pub(crate) fn device(&self) -> Option<Device> {
         self.locked(|raw, _| {
-            // SAFETY: The id is valid. Its device stays in memory while the id is attached to it, and
-            // the core detaches it only in handlers' place, or when destroying it.
+            // SAFETY: The id is valid. Its device stays in memory while the id is attached to it,
+            // and the core detaches it only in handlers' place, or when destroying it.
             unsafe { Device::try_get((*raw).device) }
         })
     }
-
-    /// The port of the device.
-    pub(crate) fn port_num(&self) -> u32 {
-        // SAFETY: By the type invariants the id is valid.
-        unsafe { (*self.as_ptr()).port_num }
-    }
 }
 
-/// What owns the core's id: the [`CmId`] and the queue pair.
+/// The owner of the core's id, shared by the [`CmId`] and the queue pair.
 ///
 /// # Invariants
 ///
@@ -435,11 +389,12 @@ impl IdInner {
 
     /// Waits until the core does not touch the id's device any more on behalf of a route.
     ///
-    /// When the device of an id goes while its route is being resolved, the core calls the handler, lets go
-    /// of the handler mutex and then cancels the query, for which it looks at the id's device
-    /// (`cma_send_device_removal_put`, `cma_cancel_route`). Another thread that destroys the id at that
-    /// moment sets the device to null. So an id is destroyed when its route's event has come; or, after
-    /// a removal, when the thread that removes has slept or ended, which it does not do in between.
+    /// When the device of an id goes while its route is being resolved, the core calls the handler,
+    /// drops the handler mutex and then cancels the query, for which it looks at the id's device
+    /// (`cma_send_device_removal_put`, `cma_cancel_route`). Another thread that destroys the id at
+    /// that moment sets the device to null. So an id is destroyed when its route's event has come;
+    /// or, after a removal, when the removing thread has slept or ended, which it does not do in
+    /// between.
     fn await_route(&self) {
         let ctx = self.id.ctx();
         let mut timeout = Some(msecs_to_jiffies(ROUTE_MS));
@@ -480,7 +435,7 @@ impl Drop for IdInner {
         self.await_route();
         let ctx = self.id.ctx;
         // SAFETY: By the type invariants it is ours to destroy; it has no queue pair, which would
-        // hold an `Arc` of us. This thread is in no handler of it. Waits for those that run.
+        // hold an `Arc` of `self`. This thread is in no handler of it. Waits for running handlers.
         unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
         // SAFETY: No handler runs any more, and the core has forgotten the context.
         unsafe { Ctx::free(ctx) };
@@ -491,7 +446,7 @@ impl Drop for IdInner {
 ///
 /// The handler's `Arc` is kept until the id is dropped. After that no handler runs: dropping
 /// waits (sleeps), unless it happens in the handler. A queue pair keeps the core's id for its own
-/// lifetime; without one it is destroyed by the drop, and a pending connection thereby refused.
+/// lifetime; without one, the drop destroys it, which refuses a pending connection.
 pub(crate) struct CmId {
     inner: Arc<IdInner>,
 }
@@ -505,8 +460,8 @@ impl Deref for CmId {
 }
 
 impl CmId {
-    /// Makes an id for reliable connections in the TCP port space of `net`, of which it takes a
-    /// reference. Sleeps.
+    /// Makes an id for reliable connections in the TCP port space of `net`, and takes a reference
+    /// on `net`. Sleeps.
     ///
     /// # Errors
     ///
@@ -514,8 +469,8 @@ impl CmId {
     pub(crate) fn new<T: CmHandler>(net: &Net, handler: Arc<T>) -> Result<Self> {
         points::CM.check()?;
         let ctx = Ctx::new(null_mut())?;
-        // SAFETY: The namespace is valid; `event` has the core's type and takes the context for what
-        // it is, and it is kept until the id is gone.
+        // SAFETY: The namespace is valid; `event` has the core's type and takes the context for
+        // what it is, and it is kept until the id is gone.
         let raw = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
                 net.as_ptr(),
@@ -529,7 +484,7 @@ impl CmId {
         let raw = match raw {
             Ok(raw) => raw,
             Err(e) => {
-                // SAFETY: It was made above and nobody knows it.
+                // SAFETY: It was made above and has not been shared.
                 unsafe { Ctx::free(ctx) };
                 return Err(e);
             }
@@ -568,8 +523,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is one, `EINVAL` for what the device has not, or a domain of another device,
-    /// `ENOMEM`.
+    /// `EBUSY` if there is one, `EINVAL` for caps beyond the device's or a domain of another
+    /// device, `ENOMEM`.
     pub(crate) fn create_qp(
         &self,
         pd: &Arc<Pd>,
@@ -596,8 +551,9 @@ impl Drop for CmId {
     fn drop(&mut self) {
         // No new call of the handler begins,
         let handler = self.ctx().state.lock().handler.take();
-        // and those that run have ended, unless it is us. (A listener's may run under another mutex,
-        // but listeners have no queue pair: they are destroyed right below, which waits for all.)
+        // and running calls have ended, unless this is one. (A listener's may run under another
+        // mutex, but listeners have no queue pair: they are destroyed right below, which waits for
+        // all.)
         self.locked(|_, _| ());
         drop(handler);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues and what comes out of them.
+//! Completion queues and their entries.
 //!
 //! C header: `include/rdma/ib_verbs.h`.
 //!
@@ -8,7 +8,7 @@
 //! driver has, with interrupts off on some (Soft-RoCE calls it under its own queue lock), and only
 //! says that there is something to poll.
 
-use super::{device::Device, qp::QpKey};
+use super::device::Device;
 use crate::{
     bindings,
     kern::fault::{points, Latch, Latched},
@@ -20,15 +20,15 @@ use kernel::{
     sync::{Arc, ArcBorrow},
 };
 
-/// Who is told that a queue has completions.
+/// Handler of a queue's completion events.
 pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
     /// There is something to poll. Atomic context, interrupts possibly off, locks of the driver
-    /// held: schedule work or wake somebody, and touch neither the queue nor its queue pairs.
+    /// held: schedule work or wake a thread, and touch neither the queue nor its queue pairs.
     fn completion(this: ArcBorrow<'_, Self>);
 
     /// The queue has overflowed or failed, and no more completions will come; or a queue pair that
-    /// sends by it is in error. That need not come with a completion: a peer's WRITE that was refused
-    /// does not. Atomic context.
+    /// sends by it is in error. That need not come with a completion: a peer's WRITE that was
+    /// refused does not. Atomic context.
     fn failed(_this: ArcBorrow<'_, Self>) {}
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Cq {
     /// A completion was told to be an error.
     faulty: Latch,
     qp_event: EventFn,
-    device: Device,
+    _device: Device,
 }
 
 /// An event handler, as the core wants it.
@@ -82,8 +82,8 @@ impl Cq {
         };
         points::CREATE.check()?;
         let ctx = Arc::into_raw(ctx).cast_mut().cast::<c_void>();
-        // SAFETY: The device is valid, the handlers have the core's types and take `ctx` for what it
-        // is, and `ctx` is kept until the queue is gone.
+        // SAFETY: The device is valid, the handlers have the core's types and take `ctx` as an
+        // `ArcBorrow<T>`, and `ctx` is kept until the queue is gone.
         let ptr = from_err_ptr(unsafe {
             bindings::__ib_create_cq(
                 device.as_ptr(),
@@ -98,7 +98,7 @@ impl Cq {
         let ptr = match ptr {
             Ok(ptr) => ptr,
             Err(e) => {
-                // SAFETY: `ctx` comes from `Arc::into_raw` just above and nobody took it.
+                // SAFETY: `ctx` comes from `Arc::into_raw` just above and was not consumed.
                 unsafe { put::<T>(ctx) };
                 return Err(e);
             }
@@ -110,7 +110,7 @@ impl Cq {
             put_ctx: put::<T>,
             faulty: Latch::new(),
             qp_event: qp_event::<T>,
-            device: device.clone(),
+            _device: device.clone(),
         };
         Ok(Arc::new(cq, GFP_KERNEL)?)
     }
@@ -120,21 +120,10 @@ impl Cq {
         self.ptr.as_ptr()
     }
 
-    /// Whom to tell of the events of queue pairs that send by this queue, and with what context: valid
-    /// as long as this object lives.
+    /// The handler of events of queue pairs that send by this queue, and its context: valid as long
+    /// as this object lives.
     pub(super) fn qp_events(&self) -> (EventFn, *mut c_void) {
         (self.qp_event, self.ctx)
-    }
-
-    /// The device.
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// How many completions fit: at least what was asked for.
-    pub(crate) fn capacity(&self) -> u32 {
-        // SAFETY: By the type invariants the queue is valid; its size is constant.
-        u32::try_from(unsafe { (*self.as_ptr()).cqe }).unwrap_or(0)
     }
 
     /// Takes up to `out.len()` completions and says how many. Any context.
@@ -143,8 +132,8 @@ impl Cq {
     /// in its own order: the caller serialises polling where order matters.
     pub(crate) fn poll(&self, out: &mut [Wc]) -> usize {
         let max = i32::try_from(out.len()).unwrap_or(i32::MAX);
-        // SAFETY: By the type invariants the queue is valid. `Wc` is a transparent `struct ib_wc`, and
-        // `max` is no more than there are in `out`.
+        // SAFETY: By the type invariants the queue is valid. `Wc` is a transparent `struct ib_wc`,
+        // and `max` is no more than there are in `out`.
         let n = unsafe { bindings::ib_poll_cq(self.as_ptr(), max, out.as_mut_ptr().cast()) };
         // A driver's error (negative) is a queue that has failed: nothing to take.
         let n = usize::try_from(n).unwrap_or(0).min(out.len());
@@ -154,15 +143,17 @@ impl Cq {
         n
     }
 
-    /// Fault injection: an error, then nothing but flushes, as from a queue pair that has failed. Those
-    /// who take the completions know no better and end it.
+    /// Fault injection: an error, then nothing but flushes, as from a queue pair that has failed.
+    /// poller treats it as a failure of the queue pair and ends it.
     fn inject(&self, wc: &mut Wc) {
         if !wc.is_ok() {
             return;
         }
         match self.faulty.check(&points::COMPLETION) {
             Latched::No => {}
+            #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
             Latched::Now => wc.0.status = bindings::ib_wc_status_IB_WC_GENERAL_ERR,
+            #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
             Latched::Before => wc.0.status = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR,
         }
     }
@@ -173,7 +164,7 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's errors.
     pub(crate) fn arm(&self) -> Result<bool> {
         points::ARM.check()?;
         let flags = bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP
@@ -189,8 +180,8 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc` of
-        // it, so it is not in use.
+        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc`
+        // of it, so it is not in use.
         let ret = unsafe { bindings::ib_destroy_cq_user(self.as_ptr(), core::ptr::null_mut()) };
         if ret != 0 {
             // The handlers may still be called: their context is never freed then.
@@ -214,8 +205,8 @@ unsafe fn put<T>(ctx: *mut c_void) {
 ///
 /// Called by the driver with the context of a queue made by `Cq::new::<T>`.
 unsafe extern "C" fn completion<T: CompHandler>(_cq: *mut bindings::ib_cq, ctx: *mut c_void) {
-    // SAFETY: `ctx` is the `Arc::into_raw` of the queue, which is given back only after the queue is
-    // gone.
+    // SAFETY: `ctx` is the `Arc::into_raw` of the queue, which is given back only after the queue
+    // is gone.
     T::completion(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
 }
 
@@ -252,11 +243,11 @@ unsafe extern "C" fn qp_event<T: CompHandler>(event: *mut bindings::ib_event, ct
 pub(crate) enum WcStatus {
     /// It is done.
     Success,
-    /// A buffer was too short for what came.
+    /// A receive buffer was too short for the message.
     LocalLength,
     /// A local key or address was refused.
     LocalProtection,
-    /// The queue pair was in error when its turn came.
+    /// The queue pair was in error when the request was processed.
     Flushed,
     /// The peer refused the key, the range or the access.
     RemoteAccess,
@@ -272,17 +263,13 @@ pub(crate) enum WcStatus {
     Other(u32),
 }
 
-/// What was completed, `enum ib_wc_opcode`. Meaningful only with [`WcStatus::Success`].
+/// The completed operation, `enum ib_wc_opcode`. Meaningful only with [`WcStatus::Success`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WcOpcode {
     /// A SEND of ours.
     Send,
     /// An RDMA WRITE of ours.
     Write,
-    /// An RDMA READ of ours.
-    Read,
-    /// A LOCAL_INV of ours.
-    LocalInv,
     /// A REG_MR of ours.
     RegMr,
     /// A receive.
@@ -302,8 +289,8 @@ pub(crate) struct Wc(bindings::ib_wc);
 unsafe impl Send for Wc {}
 
 impl Wc {
-    /// The number that the work request carried. The only thing to be trusted, beside the status
-    /// and the queue pair, in a completion that is no success.
+    /// The number that the work request carried. In a failed completion, only this, the status and
+    /// the queue pair are valid.
     pub(crate) fn wr_id(&self) -> u64 {
         // SAFETY: We post numbers, never `wr_cqe`, and any bits are a number.
         unsafe { *self.0.__bindgen_anon_1.wr_id }
@@ -330,13 +317,11 @@ impl Wc {
         self.status() == WcStatus::Success
     }
 
-    /// What it was.
+    /// The completed operation.
     pub(crate) fn opcode(&self) -> WcOpcode {
         match self.0.opcode {
             bindings::ib_wc_opcode_IB_WC_SEND => WcOpcode::Send,
             bindings::ib_wc_opcode_IB_WC_RDMA_WRITE => WcOpcode::Write,
-            bindings::ib_wc_opcode_IB_WC_RDMA_READ => WcOpcode::Read,
-            bindings::ib_wc_opcode_IB_WC_LOCAL_INV => WcOpcode::LocalInv,
             bindings::ib_wc_opcode_IB_WC_REG_MR => WcOpcode::RegMr,
             bindings::ib_wc_opcode_IB_WC_RECV => WcOpcode::Recv,
             bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvWriteImm,
@@ -347,19 +332,6 @@ impl Wc {
     /// How many bytes came, of a receive.
     pub(crate) fn byte_len(&self) -> u32 {
         self.0.byte_len
-    }
-
-    /// The queue pair: compare with [`Qp::key`]. (Its number cannot be read from here: a queue
-    /// pair may be gone while completions of it are still in the queue.)
-    ///
-    /// [`Qp::key`]: super::qp::Qp::key
-    pub(crate) fn qp(&self) -> QpKey {
-        QpKey::from_ptr(self.0.qp)
-    }
-
-    /// The sender's queue pair number, where the transport gives it.
-    pub(crate) fn src_qp(&self) -> u32 {
-        self.0.src_qp
     }
 
     /// The immediate value, host byte order, of a receive that has one.
@@ -378,10 +350,5 @@ impl Wc {
         }
         // SAFETY: The flag says that this is the field in use, and any bits are a number.
         Some(unsafe { *self.0.ex.invalidate_rkey })
-    }
-
-    /// The driver's own error number, for a message.
-    pub(crate) fn vendor_err(&self) -> u32 {
-        self.0.vendor_err
     }
 }

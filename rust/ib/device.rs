@@ -11,7 +11,6 @@
 use crate::bindings;
 use core::{
     ffi::c_void,
-    marker::PhantomData,
     ptr::{addr_of, NonNull},
 };
 use kernel::{
@@ -26,8 +25,8 @@ use kernel::{
 
 /// A counted registration reference to an RDMA device.
 ///
-/// While one lives the device stays registered: its removal waits. Whoever keeps one must let go
-/// of it when [`Client::remove`] is called.
+/// While one lives the device stays registered: its removal waits. Every holder must drop it when
+/// [`Client::remove`] is called.
 ///
 /// # Invariants
 ///
@@ -80,12 +79,6 @@ impl Device {
         DeviceName(out)
     }
 
-    /// A number that no other device has while this one is registered.
-    pub(crate) fn index(&self) -> u32 {
-        // SAFETY: By the type invariants the device is valid; its index is constant.
-        unsafe { (*self.as_ptr()).index }
-    }
-
     /// The number of completion vectors, at least one.
     pub(crate) fn num_comp_vectors(&self) -> u32 {
         // SAFETY: By the type invariants the device is valid; the field is constant.
@@ -112,17 +105,11 @@ impl Device {
         self.uses_virt_dma()
     }
 
-    /// Whether the device speaks iWARP: no WRITE with immediate, CM by TCP.
-    pub(crate) fn is_iwarp(&self) -> bool {
-        // SAFETY: By the type invariants the device is valid, and port 1 exists on every device.
-        unsafe { bindings::rdma_cap_iw_cm(self.as_ptr(), 1) }
-    }
-
-    /// What the device's first port sends at best, in bytes a microsecond; 0 if it does not say. Sleeps.
+    /// The rate of the device's first port, in bytes a microsecond; 0 if it reports none. Sleeps.
     pub(crate) fn rate(&self) -> u32 {
         let mut attr = bindings::ib_port_attr::default();
-        // SAFETY: By the type invariants the device is registered; every device has a port 1, and the call fills
-        // `attr`, which lives until it returns.
+        // SAFETY: By the type invariants the device is registered; every device has a port 1, and
+        // the call fills `attr`, which lives until it returns.
         let found = to_result(unsafe { bindings::ib_query_port(self.as_ptr(), 1, &mut attr) });
         match found {
             Ok(()) => port_rate(attr.active_speed.into(), attr.active_width.into()),
@@ -140,19 +127,13 @@ impl Device {
             v.try_into().unwrap_or(0)
         }
         Attrs {
-            max_qp: n(a.max_qp),
             max_qp_wr: n(a.max_qp_wr),
             max_send_sge: n(a.max_send_sge),
-            max_recv_sge: n(a.max_recv_sge),
-            max_cq: n(a.max_cq),
             max_cqe: n(a.max_cqe),
-            max_mr: n(a.max_mr),
-            max_pd: n(a.max_pd),
             max_srq: n(a.max_srq),
             max_srq_wr: n(a.max_srq_wr),
             max_srq_sge: n(a.max_srq_sge),
             max_fast_reg_pages: a.max_fast_reg_page_list_len,
-            max_rd_atomic: n(a.max_qp_rd_atom),
             page_size_cap: a.page_size_cap,
             fast_registration: a.device_cap_flags
                 & (bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64)
@@ -228,25 +209,15 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// What a device can do, see `struct ib_device_attr`.
+/// Capabilities of a device, see `struct ib_device_attr`.
 #[derive(Clone, Copy)]
 pub(crate) struct Attrs {
-    /// Queue pairs.
-    pub(crate) max_qp: u32,
     /// Work requests in one queue.
     pub(crate) max_qp_wr: u32,
     /// Scatter/gather elements of one send.
     pub(crate) max_send_sge: u32,
-    /// Scatter/gather elements of one receive.
-    pub(crate) max_recv_sge: u32,
-    /// Completion queues.
-    pub(crate) max_cq: u32,
     /// Entries of one completion queue.
     pub(crate) max_cqe: u32,
-    /// Memory regions.
-    pub(crate) max_mr: u32,
-    /// Protection domains.
-    pub(crate) max_pd: u32,
     /// Shared receive queues.
     pub(crate) max_srq: u32,
     /// Work requests in one shared receive queue.
@@ -255,38 +226,47 @@ pub(crate) struct Attrs {
     pub(crate) max_srq_sge: u32,
     /// Pages of one fast-registered region.
     pub(crate) max_fast_reg_pages: u32,
-    /// Outstanding RDMA READs and atomics of a queue pair.
-    pub(crate) max_rd_atomic: u32,
     /// Bit n: a region can be made of pages of 2^n bytes.
     pub(crate) page_size_cap: u64,
     /// REG_MR and LOCAL_INV work requests are there.
     pub(crate) fast_registration: bool,
 }
 
-/// Who is told of RDMA devices that come and go.
+/// A client of the RDMA core: notified of devices that come and go.
 ///
 /// Only devices that kernel users can drive are shown (the core checks).
 pub(crate) trait Client: 'static {
     /// The name in messages and in the core's bookkeeping.
     const NAME: &'static CStr;
 
-    /// What the client keeps per device.
+    /// State shared by all devices.
+    type Context: Send + Sync + 'static;
+
+    /// The client's state for one device.
     type Data: Send + Sync + 'static;
 
     /// A device has come. May sleep. On an error the device is left alone.
-    fn add(device: &Device) -> Result<Arc<Self::Data>>;
+    fn add(context: &Self::Context, device: &Device) -> Result<Arc<Self::Data>>;
 
     /// The device goes, or the client is being unregistered. May sleep; returns when every object
     /// on the device is gone or will go without further help. Removal of the device waits for
     /// the last [`Device`] after that.
-    fn remove(device: &Device, data: Arc<Self::Data>);
+    fn remove(context: &Self::Context, device: &Device, data: Arc<Self::Data>);
 }
 
 /// The one client of this module: the core's callback names only the device, and setting the
 /// data needs the client. Written only by [`ClientRegistration`].
 static CLIENT: Atomic<usize> = Atomic::new(0);
 
-/// What the core keeps for us per device.
+/// The core's client, followed by our fields.
+#[repr(C)]
+struct Registered<T: Client> {
+    // First, so that the core's pointer is one to the whole.
+    client: bindings::ib_client,
+    context: T::Context,
+}
+
+/// The per-device state that the core keeps for us.
 struct Attached<T: Client> {
     device: Device,
     data: Arc<T::Data>,
@@ -301,11 +281,11 @@ struct Attached<T: Client> {
 ///
 /// `client` is registered with the core, comes from `KBox::into_raw`, and [`CLIENT`] names it.
 pub(crate) struct ClientRegistration<T: Client> {
-    client: NonNull<bindings::ib_client>,
-    _client: PhantomData<T>,
+    client: NonNull<Registered<T>>,
 }
 
-// SAFETY: The registration is a handle of a core object with its own locking; it has no data of `T`.
+// SAFETY: The registration is a handle of a core object with its own locking; the context may be
+// sent.
 unsafe impl<T: Client> Send for ClientRegistration<T> {}
 // SAFETY: There is nothing to do with a shared reference.
 unsafe impl<T: Client> Sync for ClientRegistration<T> {}
@@ -317,22 +297,22 @@ impl<T: Client> ClientRegistration<T> {
     /// # Errors
     ///
     /// `EBUSY` if this module has a client already, `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(context: T::Context) -> Result<Self> {
         let client = bindings::ib_client {
             name: T::NAME.as_char_ptr(),
             add: Some(Self::add),
             remove: Some(Self::remove),
             ..Default::default()
         };
-        let client = KBox::into_raw(KBox::new(client, GFP_KERNEL)?);
+        let client = KBox::into_raw(KBox::new(Registered::<T> { client, context }, GFP_KERNEL)?);
         if CLIENT.cmpxchg(0, client as usize, Full).is_err() {
-            // SAFETY: It came from `KBox::into_raw` above and nobody else has it.
+            // SAFETY: It came from `KBox::into_raw` above and was not shared.
             drop(unsafe { KBox::from_raw(client) });
             return Err(EBUSY);
         }
         // SAFETY: `client` is initialised, its callbacks match the core's types, and it stays where
         // it is until it has been unregistered.
-        if let Err(e) = to_result(unsafe { bindings::ib_register_client(client) }) {
+        if let Err(e) = to_result(unsafe { bindings::ib_register_client(client.cast()) }) {
             CLIENT.store(0, Relaxed);
             // SAFETY: The core has forgotten it; it came from `KBox::into_raw` above.
             drop(unsafe { KBox::from_raw(client) });
@@ -342,7 +322,6 @@ impl<T: Client> ClientRegistration<T> {
         Ok(Self {
             // SAFETY: `KBox::into_raw` gives no null pointer.
             client: unsafe { NonNull::new_unchecked(client) },
-            _client: PhantomData,
         })
     }
 
@@ -354,20 +333,24 @@ impl<T: Client> ClientRegistration<T> {
             // SAFETY: The core's device is valid during the callback.
             let device = unsafe { Device::try_get(ibdev) }.ok_or(ENODEV)?;
             let attached = KBox::<Attached<T>>::new_uninit(GFP_KERNEL)?;
-            let data = T::add(&device)?;
+            let client = CLIENT.load(Relaxed) as *mut Registered<T>;
+            // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context
+            // does not change.
+            let data = T::add(unsafe { &(*client).context }, &device)?;
             let attached = KBox::write(attached, Attached { device, data });
-            let client = CLIENT.load(Relaxed) as *mut bindings::ib_client;
-            // SAFETY: Callbacks run only while the client that `CLIENT` names is registered, and the
-            // core calls us with the locks held that setting the data needs. `remove` takes the
+            // SAFETY: Callbacks run only while the client that `CLIENT` names is registered, and
+            // the core calls us with the locks held that setting the data needs. `remove` takes the
             // box back.
-            unsafe { bindings::ib_set_client_data(ibdev, client, KBox::into_raw(attached).cast()) };
+            unsafe {
+                bindings::ib_set_client_data(ibdev, client.cast(), KBox::into_raw(attached).cast())
+            };
             Ok(0)
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core once for each device for which `add` succeeded, with the data set there.
+    /// Called by the core once for each device whose `add` succeeded, with the data set there.
     unsafe extern "C" fn remove(_ibdev: *mut bindings::ib_device, data: *mut c_void) {
         if data.is_null() {
             return;
@@ -376,14 +359,17 @@ impl<T: Client> ClientRegistration<T> {
         // gives it to us this once.
         let attached = unsafe { KBox::from_raw(data.cast::<Attached<T>>()) };
         let Attached { device, data } = KBox::into_inner(attached);
-        T::remove(&device, data);
+        let client = CLIENT.load(Relaxed) as *mut Registered<T>;
+        // SAFETY: Callbacks run only while the client that `CLIENT` names is there; its context
+        // does not change.
+        T::remove(unsafe { &(*client).context }, &device, data);
     }
 }
 
 impl<T: Client> Drop for ClientRegistration<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants it is registered. This is a full fence for the callbacks.
-        unsafe { bindings::ib_unregister_client(self.client.as_ptr()) };
+        unsafe { bindings::ib_unregister_client(self.client.as_ptr().cast()) };
         CLIENT.store(0, Relaxed);
         // SAFETY: By the type invariants it comes from `KBox::into_raw`, and the core has forgotten
         // it.

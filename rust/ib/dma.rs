@@ -17,15 +17,13 @@ use core::{
 };
 use kernel::{ffi::c_int, prelude::*, sync::Arc};
 
-/// Who writes.
+/// The writing side.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The CPU writes, the device reads.
     ToDevice,
     /// The device writes, the CPU reads.
     FromDevice,
-    /// Both.
-    Bidirectional,
 }
 
 impl Direction {
@@ -34,7 +32,6 @@ impl Direction {
         match self {
             Direction::ToDevice => bindings::DMA_TO_DEVICE,
             Direction::FromDevice => bindings::DMA_FROM_DEVICE,
-            Direction::Bidirectional => bindings::DMA_BIDIRECTIONAL,
         }
     }
 }
@@ -54,7 +51,8 @@ impl DmaAddr {
 ///
 /// # Safety
 ///
-/// The run must be valid memory for as long as it is mapped, and the mapping be undone by [`unmap`].
+/// The run must be valid memory for as long as it is mapped, and the mapping be undone by
+/// [`unmap`].
 unsafe fn map(
     pd: &Pd,
     page: NonNull<bindings::page>,
@@ -89,7 +87,7 @@ unsafe fn unmap(pd: &Pd, addr: DmaAddr, len: usize, dir: Direction) {
 
 /// A scatter/gather element: a piece of a mapping.
 ///
-/// It does not keep the mapping: whoever posts it does, until the completion.
+/// It does not keep the mapping alive: the poster of the request does, until the completion.
 ///
 /// # Invariants
 ///
@@ -116,7 +114,7 @@ impl Sge {
 
     /// A list as the core takes it.
     pub(super) fn as_raw(list: &[Sge]) -> *const bindings::ib_sge {
-        // By the type invariants that is what it is.
+        // By the type invariants the elements have that layout.
         list.as_ptr().cast()
     }
 
@@ -169,12 +167,12 @@ unsafe impl DmaMemory for kernel::page::Page {
 ///
 /// # Invariants
 ///
-/// `addr` comes from `map` with `owner`'s whole run and `dir`.
+/// `addr` comes from `map` with `_owner`'s whole run and `dir`.
 pub(crate) struct DmaRegion {
     addr: DmaAddr,
     len: usize,
     dir: Direction,
-    owner: Arc<dyn DmaMemory>,
+    _owner: Arc<dyn DmaMemory>,
     pd: Arc<Pd>,
 }
 
@@ -186,15 +184,15 @@ impl DmaRegion {
     /// `EINVAL` for no memory at all, `ENOMEM` if it cannot be mapped.
     pub(crate) fn map(pd: &Arc<Pd>, owner: Arc<dyn DmaMemory>, dir: Direction) -> Result<Self> {
         let len = owner.size();
-        // SAFETY: By the trait's contract the run is valid while `owner` lives, which we keep longer
-        // than the mapping.
+        // SAFETY: By the trait's contract the run is valid while `owner` lives, which we keep
+        // longer than the mapping.
         let addr = unsafe { map(pd, owner.first_page(), 0, len, dir) }?;
         // INVARIANT: Just mapped so.
         Ok(Self {
             addr,
             len,
             dir,
-            owner,
+            _owner: owner,
             pd: pd.clone(),
         })
     }
@@ -207,11 +205,6 @@ impl DmaRegion {
     /// The domain.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
-    }
-
-    /// The memory.
-    pub(crate) fn memory(&self) -> &Arc<dyn DmaMemory> {
-        &self.owner
     }
 
     /// Where it is for the device.
@@ -271,16 +264,16 @@ impl DmaRegion {
 
 impl Drop for DmaRegion {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants `addr` comes from `map` so; the device access is over by the
-        // contract of posting.
+        // SAFETY: By the type invariants `addr` comes from `map` so; the device access is over by
+        // the contract of posting.
         unsafe { unmap(&self.pd, self.addr, self.len, self.dir) };
     }
 }
 
-/// A physically contiguous piece of somebody's memory.
+/// A physically contiguous piece of memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// The page in which it starts.
+    /// The page of the first byte.
     pub(crate) page: NonNull<bindings::page>,
     /// Where in that page, in bytes.
     pub(crate) offset: u32,
@@ -345,13 +338,14 @@ impl<S: RunSource> DmaRuns<S> {
         for run in this.source.runs() {
             let len = run.len as usize;
             let bytes = this.bytes.checked_add(len).ok_or(EINVAL)?;
-            // SAFETY: By the trait's contract the run is valid while `source` lives, which is longer
+            // SAFETY: By the trait's contract the run is valid while `source` lives: longer
             // than the mapping. An early return drops `this`, which undoes those made so far.
             let addr = unsafe { map(pd, run.page, run.offset as usize, len, dir) }?;
             let mapped = MappedRun { addr, len };
             // INVARIANT: The run of the same index was just mapped so.
             if this.runs.push_within_capacity(mapped).is_err() {
-                // Not so while `runs` keeps its contract; undo this one, and the drop the rest.
+                // Not reached while `runs` keeps its contract; unmap this one, and the drop the
+                // rest.
                 // SAFETY: It was mapped just above with these arguments.
                 unsafe { unmap(pd, addr, len, dir) };
                 return Err(EINVAL);
@@ -359,21 +353,6 @@ impl<S: RunSource> DmaRuns<S> {
             this.bytes = bytes;
         }
         Ok(this)
-    }
-
-    /// The length of all runs together.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// How many runs there are.
-    pub(crate) fn count(&self) -> usize {
-        self.runs.len()
-    }
-
-    /// What keeps the memory in place.
-    pub(crate) fn source(&self) -> &S {
-        &self.source
     }
 
     /// Fills `out` with the elements for up to `len` bytes from byte `offset`; says how many
@@ -415,8 +394,8 @@ impl<S: RunSource> DmaRuns<S> {
 impl<S: RunSource> Drop for DmaRuns<S> {
     fn drop(&mut self) {
         for run in &self.runs {
-            // SAFETY: By the type invariants it comes from `map` so; the device access is over by the
-            // contract of posting.
+            // SAFETY: By the type invariants it comes from `map` so; the device access is over by
+            // the contract of posting.
             unsafe { unmap(&self.pd, run.addr, run.len, self.dir) };
         }
     }

@@ -29,7 +29,7 @@ unsafe impl DmaMemory for ContigPages {
 /// Pinned pages of a program and their physically contiguous runs.
 pub(crate) struct PinnedRuns {
     runs: KVec<Run>,
-    pages: PinnedPages,
+    _pages: PinnedPages,
 }
 
 impl PinnedRuns {
@@ -46,12 +46,10 @@ impl PinnedRuns {
                 GFP_KERNEL,
             )?;
         }
-        Ok(Self { runs, pages })
-    }
-
-    /// Bytes in all.
-    pub(crate) fn len(&self) -> usize {
-        self.pages.len()
+        Ok(Self {
+            runs,
+            _pages: pages,
+        })
     }
 }
 
@@ -60,8 +58,8 @@ unsafe impl Send for PinnedRuns {}
 // SAFETY: Nothing changes after the making.
 unsafe impl Sync for PinnedRuns {}
 
-// SAFETY: The runs are computed once, of pages that `pages` keeps pinned, and so in place, until it
-// is dropped.
+// SAFETY: The runs are computed once, of pages that `_pages` keeps pinned, and so in place, until
+// it is dropped.
 unsafe impl RunSource for PinnedRuns {
     fn runs(&self) -> &[Run] {
         &self.runs

@@ -4,19 +4,14 @@
 //!
 //! C header: `include/rdma/ib_verbs.h`.
 //!
-//! A region goes round: [`Mr::map`] describes the memory and gives a new key, a REG work request
-//! makes it accessible, a LOCAL_INV takes the access away, and the completion of that,
-//! [`Mr::invalidated`], gives the memory back. The extent is exact, whatever the page size.
+//! [`Mr::map`] describes the memory and gives a new key, a REG work request makes it accessible,
+//! and dropping the region takes the access away. The extent is exact, whatever the page size.
 //!
 //! The address that the peer uses is not a DMA address (that would tell it where our memory is):
 //! it is an origin that the caller chooses, plus the offset in the first page, as
 //! `ib_map_mr_sg_zbva` does with origin zero.
 
-use super::{
-    cq::{Wc, WcOpcode},
-    dma::DmaRegion,
-    pd::Pd,
-};
+use super::{dma::DmaRegion, pd::Pd};
 use crate::{
     bindings,
     kern::{errno::EOPNOTSUPP, fault::points},
@@ -31,15 +26,11 @@ use kernel::{
     },
 };
 
-/// What the peer may do.
+/// The peer's rights.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// RDMA WRITE.
     Write,
-    /// RDMA READ.
-    Read,
-    /// Both.
-    ReadWrite,
 }
 
 impl Access {
@@ -47,11 +38,8 @@ impl Access {
     pub(super) fn raw(self) -> i32 {
         const LOCAL: i32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE as i32;
         const WRITE: i32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE as i32;
-        const READ: i32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ as i32;
         match self {
             Access::Write => LOCAL | WRITE,
-            Access::Read => READ,
-            Access::ReadWrite => LOCAL | WRITE | READ,
         }
     }
 }
@@ -60,7 +48,7 @@ impl Access {
 const FREE: u32 = 0;
 /// Memory described, no access yet.
 const MAPPED: u32 = 1;
-/// A REG work request has been posted: the peer may have access until a LOCAL_INV has completed.
+/// A REG work request has been posted: the peer may have access until the region is dropped.
 const POSTED: u32 = 2;
 
 /// A memory region of up to a fixed number of pages.
@@ -171,25 +159,25 @@ impl Mr {
             return Err(Error::from_errno(n));
         }
         let mask = u64::from(page_size) - 1;
-        // SAFETY: By the type invariants the region is ours, and free: nobody else looks at it.
+        // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
         let raw = unsafe { &mut *self.as_ptr() };
         if n != 1 || raw.length != len as u64 {
             return Err(EINVAL);
         }
         raw.iova = (origin & !mask) | (start & mask);
-        // SAFETY: As above. Each registration has a key of its own: one that leaked is worth nothing
-        // after the next.
+        // SAFETY: As above. Each registration has a new key: a leaked key is worthless after the
+        // next registration.
         unsafe {
             let key = bindings::ib_inc_rkey((*self.as_ptr()).rkey);
             bindings::ib_update_fast_reg_key(self.as_ptr(), key as u8);
         }
-        // INVARIANT: This is what the region describes now.
+        // INVARIANT: The region was mapped just now.
         self.region = Some(region.clone());
         self.state.store(MAPPED, Release);
         Ok(())
     }
 
-    /// The smallest page size of the device with which `len` bytes from `start` fit.
+    /// The smallest page size of the device for which `len` bytes from `start` fit.
     fn page_size(&self, start: u64, len: usize) -> Option<u32> {
         let cap = self.pd.device().attrs().page_size_cap;
         let last = start.checked_add(len as u64)?.checked_sub(1)?;
@@ -212,16 +200,6 @@ impl Mr {
         unsafe { (*self.as_ptr()).iova }
     }
 
-    /// The memory, from [`Mr::map`] until it is given back.
-    pub(crate) fn region(&self) -> Option<&Arc<DmaRegion>> {
-        self.region.as_ref()
-    }
-
-    /// Whether a REG has been posted and no [`Mr::invalidated`] followed.
-    pub(crate) fn is_posted(&self) -> bool {
-        self.state.load(Acquire) == POSTED
-    }
-
     /// A REG is about to be posted: takes the region from mapped to posted.
     pub(super) fn begin_post(&self) -> Result {
         match self.state.cmpxchg(MAPPED, POSTED, Full) {
@@ -233,38 +211,6 @@ impl Mr {
     /// The REG was not taken after all.
     pub(super) fn undo_post(&self) {
         self.state.store(MAPPED, Release);
-    }
-
-    /// The LOCAL_INV of this region has completed, as `wc` proves: the peer has no access any more.
-    /// Gives the memory back; the region is free again.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if `wc` is no success of a LOCAL_INV or the region was not registered. After a
-    /// failed one only dropping the region takes the access away.
-    pub(crate) fn invalidated(&mut self, wc: &Wc) -> Result<Arc<DmaRegion>> {
-        if !wc.is_ok() || wc.opcode() != WcOpcode::LocalInv || !self.is_posted() {
-            return Err(EINVAL);
-        }
-        self.take()
-    }
-
-    /// Gives back the memory of a region that was mapped and never posted.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if it was posted, `EINVAL` if it is free.
-    pub(crate) fn unmap(&mut self) -> Result<Arc<DmaRegion>> {
-        if self.is_posted() {
-            return Err(EBUSY);
-        }
-        self.take()
-    }
-
-    fn take(&mut self) -> Result<Arc<DmaRegion>> {
-        let region = self.region.take().ok_or(EINVAL)?;
-        self.state.store(FREE, Release);
-        Ok(region)
     }
 }
 

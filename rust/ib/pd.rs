@@ -30,7 +30,7 @@ impl Pd {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the driver says.
+    /// `ENOMEM`, or the driver's errors.
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>> {
         points::CREATE.check()?;
         // SAFETY: The device is valid and registered; no flags, so no key for all of memory is

@@ -19,7 +19,7 @@ use core::{
 };
 use kernel::{error::to_result, prelude::*, sync::Arc};
 
-/// What a queue pair is to have room for.
+/// Capacities of a queue pair.
 #[derive(Clone, Copy)]
 pub(crate) struct QpCaps {
     /// Work requests in the send queue.
@@ -30,36 +30,13 @@ pub(crate) struct QpCaps {
     pub(crate) max_inline: u32,
 }
 
-/// The identity of a queue pair, for comparing: a completion has one. It says nothing once the
-/// queue pair is gone.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub(crate) struct QpKey(usize);
-
-impl QpKey {
-    pub(super) fn from_ptr(ptr: *mut bindings::ib_qp) -> Self {
-        Self(ptr as usize)
-    }
-
-    /// A number to look it up by. It is an address: never show it.
-    pub(crate) fn to_usize(self) -> usize {
-        self.0
-    }
-}
-
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy)]
 pub(crate) enum SendOp<'a> {
     /// A message into a receive of the peer's.
     Send {
         /// From where.
         sges: &'a [Sge],
-    },
-    /// A message that also takes away a key of the peer's.
-    SendInv {
-        /// From where.
-        sges: &'a [Sge],
-        /// The peer's key.
-        rkey: u32,
     },
     /// An RDMA WRITE into memory of the peer's.
     Write {
@@ -70,49 +47,20 @@ pub(crate) enum SendOp<'a> {
         /// By which key.
         rkey: u32,
     },
-    /// An RDMA WRITE that uses up a receive of the peer's (not on iWARP).
-    WriteImm {
-        /// From where.
-        sges: &'a [Sge],
-        /// Where to.
-        raddr: u64,
-        /// By which key.
-        rkey: u32,
-        /// The immediate value, host byte order.
-        imm: u32,
-    },
-    /// An RDMA READ of memory of the peer's.
-    Read {
-        /// Where to.
-        sges: &'a [Sge],
-        /// From where.
-        raddr: u64,
-        /// By which key.
-        rkey: u32,
-    },
     /// Makes a mapped region accessible.
     Reg {
         /// The region.
         mr: &'a Mr,
-        /// For what.
+        /// The peer's rights on it.
         access: Access,
-    },
-    /// Takes the access to one of our regions away.
-    LocalInv {
-        /// Its key.
-        rkey: u32,
     },
 }
 
 impl SendOp<'_> {
     fn sges(&self) -> &[Sge] {
         match self {
-            SendOp::Send { sges }
-            | SendOp::SendInv { sges, .. }
-            | SendOp::Write { sges, .. }
-            | SendOp::WriteImm { sges, .. }
-            | SendOp::Read { sges, .. } => sges,
-            SendOp::Reg { .. } | SendOp::LocalInv { .. } => &[],
+            SendOp::Send { sges } | SendOp::Write { sges, .. } => sges,
+            SendOp::Reg { .. } => &[],
         }
     }
 }
@@ -122,13 +70,11 @@ impl SendOp<'_> {
 pub(crate) struct SendWr<'a> {
     /// Comes back in the completion, and in a flush completion even without `signaled`.
     pub(crate) wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub(crate) op: SendOp<'a>,
     /// A success has a completion. The memory of one that has none is free when a later one of
     /// the same queue has completed.
     pub(crate) signaled: bool,
-    /// Starts when the READs and LOCAL_INVs before it are done.
-    pub(crate) fence: bool,
 }
 
 /// Posting failed, perhaps half-way.
@@ -145,7 +91,7 @@ impl PostError {
         Self { error, accepted: 0 }
     }
 
-    /// What the return value of a posting verb says, of `count` requests from `first` on.
+    /// Converts the return value of a posting verb, for `count` requests from `first` on.
     pub(super) fn check<T>(
         ret: i32,
         first: *const T,
@@ -192,7 +138,7 @@ union Slot {
 pub(crate) struct Qp {
     ptr: NonNull<bindings::ib_qp>,
     max_send_sge: u32,
-    // In the order in which they are let go.
+    // In the order in which they are dropped.
     id: Arc<IdInner>,
     _srq: Arc<Srq>,
     _send_cq: Arc<Cq>,
@@ -236,9 +182,9 @@ impl Qp {
             ..Default::default()
         };
         points::CREATE.check()?;
-        // SAFETY: The id, the domain and the queues are valid and kept by the object we make, so that
-        // the event handler's context outlives the queue pair; the id has no queue pair, and nobody
-        // else gives it one, by the caller's promise.
+        // SAFETY: The id, the domain and the queues are valid and kept by the object we make, so
+        // that the event handler's context outlives the queue pair; the id has no queue pair and
+        // gets no other one, by the caller's promise.
         to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut init) })?;
         // SAFETY: The id is valid, and its queue pair was set just now.
         let ptr = unsafe { (*id.as_ptr()).qp };
@@ -258,29 +204,11 @@ impl Qp {
         self.ptr.as_ptr()
     }
 
-    /// The domain.
-    pub(crate) fn pd(&self) -> &Arc<Pd> {
-        &self.pd
-    }
-
-    /// The queue pair's number.
-    pub(crate) fn num(&self) -> u32 {
-        // SAFETY: By the type invariants the queue pair is valid; its number is constant.
-        unsafe { (*self.as_ptr()).qp_num }
-    }
-
-    /// To compare with [`Wc::qp`].
-    ///
-    /// [`Wc::qp`]: super::cq::Wc::qp
-    pub(crate) fn key(&self) -> QpKey {
-        QpKey::from_ptr(self.as_ptr())
-    }
-
     /// Posts up to [`Qp::MAX_CHAIN`] work requests in order, with one doorbell. Any context; no
     /// allocation.
     ///
-    /// What the elements name stays mapped, and the regions stay where they are, until the
-    /// completion (or that of a later request in the same queue).
+    /// Memory named by the elements stays mapped, and the regions stay alive, until the completion
+    /// (or that of a later request in the same queue).
     ///
     /// # Errors
     ///
@@ -328,8 +256,8 @@ impl Qp {
         }; Self::MAX_CHAIN];
         let base = slots.as_mut_ptr();
         for (i, wr) in wrs.iter().enumerate() {
-            // SAFETY: `i` is less than the length of `wrs`, hence of `slots`; so is `i + 1` where it
-            // is used. Every variant of the union begins with a `struct ib_send_wr` (`repr(C)`).
+            // SAFETY: `i` is less than the length of `wrs`, hence of `slots`; so is `i + 1` where
+            // it is used. Every variant of the union begins with a `struct ib_send_wr` (`repr(C)`).
             let (slot, next) = unsafe {
                 let next = if i + 1 < wrs.len() {
                     base.add(i + 1).cast()
@@ -343,9 +271,9 @@ impl Qp {
         }
 
         let mut bad: *const bindings::ib_send_wr = null();
-        // SAFETY: By the type invariants the queue pair is valid. The chain and the lists it points to
-        // live to the end of the call, drivers copy them and write to neither. What the lists
-        // name stays mapped by the contract of this function.
+        // SAFETY: By the type invariants the queue pair is valid. The chain and its lists live to
+        // the end of the call, drivers copy them and write to neither. Memory named by the lists
+        // stays mapped by the contract of this function.
         let ret = unsafe { bindings::ib_post_send(self.as_ptr(), base.cast(), &mut bad) };
         let res = PostError::check(ret, base.cast_const(), bad.cast::<Slot>(), wrs.len());
         if let Err(e) = &res {
@@ -354,11 +282,11 @@ impl Qp {
         res
     }
 
-    /// Moves the queue pair to the error state: what is posted completes as flushed. Sleeps.
+    /// Moves the queue pair to the error state: posted requests complete as flushed. Sleeps.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's errors.
     pub(crate) fn set_error(&self) -> Result {
         points::MODIFY.check()?;
         let mut attr = bindings::ib_qp_attr {
@@ -374,53 +302,9 @@ impl Qp {
             )
         })
     }
-
-    /// Asks the device for the state. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says.
-    pub(crate) fn state(&self) -> Result<QpState> {
-        let mut attr = bindings::ib_qp_attr::default();
-        let mut init = bindings::ib_qp_init_attr::default();
-        // SAFETY: By the type invariants the queue pair is valid; both answers are ours.
-        to_result(unsafe {
-            bindings::ib_query_qp(
-                self.as_ptr(),
-                &mut attr,
-                bindings::ib_qp_attr_mask_IB_QP_STATE as i32,
-                &mut init,
-            )
-        })?;
-        Ok(match attr.qp_state {
-            bindings::ib_qp_state_IB_QPS_RESET => QpState::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => QpState::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => QpState::ReadyToReceive,
-            bindings::ib_qp_state_IB_QPS_RTS => QpState::ReadyToSend,
-            bindings::ib_qp_state_IB_QPS_SQD => QpState::Draining,
-            _ => QpState::Error,
-        })
-    }
 }
 
-/// The state of a queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum QpState {
-    /// Nothing works.
-    Reset,
-    /// Receives can be posted.
-    Init,
-    /// Receiving works.
-    ReadyToReceive,
-    /// All works.
-    ReadyToSend,
-    /// Sending is being stopped.
-    Draining,
-    /// Everything posted is flushed.
-    Error,
-}
-
-/// Takes back what posting did to the regions of requests that were not taken.
+/// Takes back the changes that posting made to the regions of requests that were not taken.
 fn undo(wrs: &[SendWr<'_>]) {
     for wr in wrs {
         if let SendOp::Reg { mr, .. } = wr.op {
@@ -435,16 +319,13 @@ fn undo(wrs: &[SendWr<'_>]) {
 ///
 /// `slot` must be valid for writing, and initialised.
 unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr) {
-    // SAFETY: `slot` is valid, and all variants begin with the common part, of which any bits are
+    // SAFETY: `slot` is valid, and all variants begin with the common part, any bits of which are
     // valid.
     let common = unsafe { &mut *addr_of_mut!((*slot).wr).cast::<bindings::ib_send_wr>() };
     let sges = wr.op.sges();
     let mut flags = 0;
     if wr.signaled {
         flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
-    }
-    if wr.fence {
-        flags |= bindings::ib_send_flags_IB_SEND_FENCE;
     }
     common.next = next;
     common.__bindgen_anon_1.wr_id = ManuallyDrop::new(wr.wr_id);
@@ -456,30 +337,9 @@ unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr
             common.opcode = bindings::ib_wr_opcode_IB_WR_SEND;
             None
         }
-        SendOp::SendInv { rkey, .. } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV;
-            common.ex.invalidate_rkey = ManuallyDrop::new(rkey);
-            None
-        }
         SendOp::Write { raddr, rkey, .. } => {
             common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
             Some((raddr, rkey))
-        }
-        SendOp::WriteImm {
-            raddr, rkey, imm, ..
-        } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-            common.ex.imm_data = ManuallyDrop::new(imm.to_be());
-            Some((raddr, rkey))
-        }
-        SendOp::Read { raddr, rkey, .. } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
-            Some((raddr, rkey))
-        }
-        SendOp::LocalInv { rkey } => {
-            common.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
-            common.ex.invalidate_rkey = ManuallyDrop::new(rkey);
-            None
         }
         SendOp::Reg { mr, access } => {
             common.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;

@@ -26,16 +26,15 @@ pub(crate) struct RecvWr<'a> {
 
 /// A shared receive queue.
 ///
-/// Dropping it sleeps. What is still posted gets no completion.
+/// Dropping it sleeps. Receives that are still posted get no completion.
 ///
 /// # Invariants
 ///
 /// `ptr` is a queue made in `pd`, owned by this object.
 pub(crate) struct Srq {
     ptr: NonNull<bindings::ib_srq>,
-    max_wr: u32,
     max_sge: u32,
-    pd: Arc<Pd>,
+    _pd: Arc<Pd>,
 }
 
 // SAFETY: Drivers lock their queues; posting is allowed from several threads.
@@ -78,9 +77,8 @@ impl Srq {
         let srq = Self {
             ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
             // Drivers write back what they made; some leave the question as it was.
-            max_wr: init.attr.max_wr.max(max_wr),
             max_sge: init.attr.max_sge.max(max_sge),
-            pd: pd.clone(),
+            _pd: pd.clone(),
         };
         Ok(Arc::new(srq, GFP_KERNEL)?)
     }
@@ -88,21 +86,6 @@ impl Srq {
     /// The raw queue.
     pub(super) fn as_ptr(&self) -> *mut bindings::ib_srq {
         self.ptr.as_ptr()
-    }
-
-    /// The domain.
-    pub(crate) fn pd(&self) -> &Arc<Pd> {
-        &self.pd
-    }
-
-    /// How many receives can be posted at a time.
-    pub(crate) fn max_wr(&self) -> u32 {
-        self.max_wr
-    }
-
-    /// How many elements a receive can have.
-    pub(crate) fn max_sge(&self) -> u32 {
-        self.max_sge
     }
 
     /// Posts one receive. Any context.
@@ -160,8 +143,8 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc` of
-        // it, so it is not in use.
+        // SAFETY: By the type invariants the queue is ours. Every queue pair on it holds an `Arc`
+        // of it, so it is not in use.
         let ret = unsafe { bindings::ib_destroy_srq_user(self.as_ptr(), null_mut()) };
         if ret != 0 {
             pr_err!("ib: destroying a shared receive queue failed: {}\n", ret);

@@ -2,10 +2,10 @@
 
 //! Addresses that a program has reserved for pages that come and go: lent to it, or made for it.
 //!
-//! C: `include/linux/mm.h` (`VM_MIXEDMAP`, `vm_insert_pages`, `zap_vma_range`). The pages are ordinary
-//! ones, each mapping of which is counted: what they hold can be written to files by `O_DIRECT`, and
-//! sent on, where it lies. Who lends pages knows by their count when they are back, whatever was done
-//! to the mapping meanwhile. Where there is no page, an access is SIGBUS.
+//! C: `include/linux/mm.h` (`VM_MIXEDMAP`, `vm_insert_pages`, `zap_vma_range`). The pages are
+//! ordinary ones, each mapping of which is counted: a program can write their bytes to files by
+//! `O_DIRECT`, and send them on, in place. Their reference count tells the lender when they are
+//! back, whatever was done to the mapping in between. Where there is no page, an access is SIGBUS.
 
 use super::{
     contig::{ContigPages, Payload},
@@ -27,8 +27,8 @@ use kernel::{
 /// Pages that are handed to the memory manager at once.
 const BATCH: usize = 32;
 
-/// What a program shows received bytes in. Any of its mappings is of the same area; each is in one
-/// program, as forks do not get it.
+/// Addresses of a program that show received bytes. All mappings of an area belong to one program,
+/// as forks do not get it.
 ///
 /// Its lock is taken before the program's `mmap_lock`.
 #[pin_data]
@@ -80,13 +80,14 @@ impl Area {
         )
     }
 
-    /// The operations by which a mapping is known to be one of an area.
+    /// The operations that identify a mapping of an area.
     pub(super) fn ops() -> &'static Table<Self> {
         static TABLE: Table<Area> = Ops::<Area>::TABLE;
         &TABLE
     }
 
-    /// Calls `f` with the mapping that all of `range` is in. `EFAULT` if it is in none of this area's.
+    /// Calls `f` with the mapping that all of `range` is in. `EFAULT` if it is in none of this
+    /// area's.
     fn with<R>(
         self: &Arc<Self>,
         range: Range<usize>,
@@ -111,8 +112,8 @@ impl Area {
         self.with(addr..addr, |vma| Ok(vma.end()))
     }
 
-    /// The pages that begin in `range` go from the calling program: those lent to it may be back then.
-    /// Sleeps. `EFAULT` if they are in no mapping.
+    /// The pages that begin in `range` go from the calling program: those lent to it may be back
+    /// then. Sleeps. `EFAULT` if they are in no mapping.
     pub fn take_back(self: &Arc<Self>, range: Range<usize>) -> Result {
         let first = range.start.checked_next_multiple_of(PAGE_SIZE);
         let end = range.end.checked_next_multiple_of(PAGE_SIZE);
@@ -128,13 +129,13 @@ impl Area {
         })
     }
 
-    /// Shows `pages` of `mem` to the calling program, from the page at `addr` on, instead of what is
-    /// there. They are lent until [`ContigPages::is_sole_owner`]. Returns how many, which is less
-    /// where memory for page tables is short. Sleeps.
+    /// Maps `pages` of `mem` into the calling program, from the page at `addr` on, replacing the
+    /// mapped pages. They are lent until [`ContigPages::is_sole_owner`]. Returns their number,
+    /// which is less where memory for page tables is short. Sleeps.
     ///
-    /// Errors: `EINVAL` if `addr` is within a page or a page is not inside of `mem`, `EFAULT` if that is
-    /// in no mapping, `ENOMEM`.
-    pub fn lend(
+    /// Errors: `EINVAL` if `addr` is within a page or a page is not inside of `mem`, `EFAULT` if
+    /// that is in no mapping, `ENOMEM`.
+    pub fn map_pages(
         self: &Arc<Self>,
         addr: usize,
         mem: &ContigPages,
@@ -158,9 +159,9 @@ impl Area {
                 }
                 let mut left = n as c_ulong;
                 let at = (addr + (done << PAGE_SHIFT)) as c_ulong;
-                // SAFETY: the mapping is ours and locked for reading, MIXEDMAP, and all addresses are
-                // inside (`with`); `batch` has `left` pages, none of which is anonymous or of a
-                // special kind, and which `mem` holds.
+                // SAFETY: the mapping is ours and locked for reading, MIXEDMAP, and all addresses
+                // are inside (`with`); `batch` has `left` pages, none of them anonymous or of a
+                // special kind, and all held by `mem`.
                 let inserted = to_result(unsafe {
                     bindings::vm_insert_pages(vma.as_ptr(), at, batch.as_mut_ptr(), &mut left)
                 });
@@ -175,8 +176,8 @@ impl Area {
         })
     }
 
-    /// Copies `len` bytes to `addr` in the calling program, into pages made for it. What is before
-    /// `addr` in its page stays. Returns how many bytes were copied, also fewer. Sleeps.
+    /// Copies `len` bytes to `addr` in the calling program, into pages made for it. Bytes before
+    /// `addr` in its page stay. Returns the number of bytes copied, which may be less. Sleeps.
     ///
     /// Errors: `EFAULT` if that is in no mapping, `EINVAL` if the payload is shorter, `ENOMEM`.
     pub fn copy(self: &Arc<Self>, addr: usize, len: usize, payload: &Payload<'_>) -> Result<usize> {
@@ -194,7 +195,8 @@ impl Area {
         Ok(done)
     }
 
-    /// Copies the `len` bytes of the payload behind `done`, as far as the end of the page at `addr`.
+    /// Copies the `len` bytes of the payload behind `done`, as far as the end of the page at
+    /// `addr`.
     fn copy_one(
         self: &Arc<Self>,
         last: &mut Option<Page>,
@@ -206,8 +208,8 @@ impl Area {
         let page_at = addr & PAGE_MASK;
         let len = len.min(PAGE_SIZE - (addr - page_at));
         let src = payload.at(done, len)?;
-        // A part of a page goes where the rest of it is: that may be a page made before, which nobody
-        // else writes to; else what is there is copied as well.
+        // A partial page goes into the page made for its other bytes, which no other code writes
+        // to; else the bytes of the mapped page are copied as well.
         let found = match addr == page_at {
             true => None,
             false => {
@@ -233,9 +235,9 @@ impl Area {
             *last = Some(page);
         }
         let page = last.as_ref().ok_or(ENOMEM)?;
-        // SAFETY: `src` is good for `len` bytes, and so is the page from `addr` on, by the above; it is
-        // ours and not the source. A program that maps it may read meanwhile what becomes of bytes
-        // that it was not told of yet.
+        // SAFETY: `src` is good for `len` bytes, and so is the page from `addr` on, by the above;
+        // it is ours and not the source. A program that maps it may read the changing bytes, which
+        // were not delivered to it yet.
         unsafe { bindings::copy_payload(base(page).add(addr - page_at).cast(), src.cast(), len) };
         if goes_on {
             return Ok(());

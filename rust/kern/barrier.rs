@@ -2,8 +2,8 @@
 
 //! The full memory barrier.
 //!
-//! C header: [`include/asm-generic/barrier.h`](srctree/include/asm-generic/barrier.h). The kernel crate's
-//! `smp_mb()` takes an argument from Linux 7.3 on.
+//! C header: [`include/asm-generic/barrier.h`](srctree/include/asm-generic/barrier.h). The kernel
+//! crate's `smp_mb()` takes an argument from Linux 7.3 on.
 
 use crate::bindings;
 

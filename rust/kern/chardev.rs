@@ -9,6 +9,7 @@
 use crate::{bindings, kern::module::THIS_MODULE};
 use core::marker::PhantomData;
 use kernel::{
+    container_of,
     error::{from_result, to_result},
     ffi::{c_int, c_long, c_uint, c_ulong},
     prelude::*,
@@ -16,16 +17,13 @@ use kernel::{
     types::{ForeignOwnable, Opaque},
 };
 
-/// What a device does.
+/// The operations of a device.
 pub trait DeviceOps: 'static {
-    /// What each open file has of its own.
-    type State: Send + Sync + 'static;
+    /// The state of a file: a clone of the device's.
+    type State: Clone + Send + Sync + 'static;
 
-    /// Opens a file. Context: may sleep.
-    fn open() -> Result<Self::State>;
-
-    /// A call on a file. `cmd` and `arg` are the program's, unchecked: `arg` is to be read by
-    /// `UserSlice` only. An unknown `cmd` is `ENOTTY`. What is returned must not be negative.
+    /// A call on a file. `cmd` and `arg` are the program's, unchecked: `arg` may only be read by
+    /// `UserSlice`. An unknown `cmd` is `ENOTTY`. The result must not be negative.
     ///
     /// Context: may sleep; many at the same time.
     fn ioctl(state: &Self::State, cmd: u32, arg: usize) -> Result<isize>;
@@ -35,12 +33,13 @@ pub trait DeviceOps: 'static {
 ///
 /// # Invariants
 ///
-/// `misc` is registered from its making to its drop, and both fields stay in place that long.
+/// `misc` is registered from its making to its drop, in a `Registration<T>` whose `state` is
+/// initialised; both fields stay in place that long.
 #[pin_data(PinnedDrop)]
 pub struct Registration<T: DeviceOps> {
     #[pin]
     misc: Opaque<bindings::miscdevice>,
-    _ops: PhantomData<T>,
+    state: T::State,
 }
 
 // SAFETY: a misc device may be removed by another thread than the one that made it.
@@ -49,11 +48,13 @@ unsafe impl<T: DeviceOps> Send for Registration<T> {}
 unsafe impl<T: DeviceOps> Sync for Registration<T> {}
 
 impl<T: DeviceOps> Registration<T> {
-    /// Makes `/dev/<name>`, usable by everybody.
+    /// Makes `/dev/<name>`, usable by every user, whose files work on `state`.
     ///
     /// Context: may sleep. Errors: `EBUSY`, `ENOMEM` and others of `misc_register`.
-    pub fn register(name: &'static CStr) -> impl PinInit<Self, Error> {
+    pub fn register(name: &'static CStr, state: T::State) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            // Before a file can be opened.
+            state,
             // INVARIANT: registered here, removed by `drop`.
             misc <- Opaque::try_ffi_init(move |slot: *mut bindings::miscdevice| {
                 let misc = bindings::miscdevice {
@@ -63,13 +64,12 @@ impl<T: DeviceOps> Registration<T> {
                     mode: 0o666,
                     ..pin_init::zeroed()
                 };
-                // SAFETY: `slot` is the device's place for good.
+                // SAFETY: `slot` is the device's final place.
                 unsafe { slot.write(misc) };
                 // SAFETY: name and operations live for ever, the rest is in the pinned slot, which
                 // `drop` takes out before it goes.
                 to_result(unsafe { bindings::misc_register(slot) })
             }),
-            _ops: PhantomData,
         }? Error)
     }
 }
@@ -101,9 +101,15 @@ impl<T: DeviceOps> Fops<T> {
     /// `file` must be a file of this device that is being opened.
     unsafe extern "C" fn open(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         from_result(|| {
-            let state = KBox::new(T::open()?, GFP_KERNEL)?;
-            // SAFETY: the file is being opened, so nobody else has it yet. (The misc layer's
-            // pointer that was there is not needed.)
+            // SAFETY: the misc layer has put the device there. It keeps it registered during the
+            // call.
+            let misc = unsafe { (*file).private_data.cast::<bindings::miscdevice>() };
+            // SAFETY: by the type invariant it is in a `Registration<T>`, whose state is
+            // initialised and not changed.
+            let state =
+                unsafe { &(*container_of!(Opaque::cast_from(misc), Registration<T>, misc)).state };
+            let state = KBox::new(state.clone(), GFP_KERNEL)?;
+            // SAFETY: the file is being opened, so no other thread has it yet.
             unsafe { (*file).private_data = state.into_foreign() };
             Ok(0)
         })
@@ -113,14 +119,14 @@ impl<T: DeviceOps> Fops<T> {
     ///
     /// `file` must have been opened by `open` above, and this must be its last use.
     unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: `open` put it there, and nobody borrows it any more.
+        // SAFETY: `open` put it there, and no call borrows it any more.
         drop(unsafe { KBox::<T::State>::from_foreign((*file).private_data) });
         0
     }
 
     /// # Safety
     ///
-    /// `file` must have been opened by `open` above and not be released meanwhile.
+    /// `file` must have been opened by `open` above and not have been released.
     unsafe extern "C" fn ioctl(file: *mut bindings::file, cmd: c_uint, arg: c_ulong) -> c_long {
         // SAFETY: `open` put it there, and it stays until `release`, which cannot run now.
         let state = unsafe { &*(*file).private_data.cast::<T::State>() };

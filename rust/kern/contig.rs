@@ -3,11 +3,11 @@
 //! Physically contiguous memory that a device writes into while we read it.
 //!
 //! C: `include/linux/gfp.h` (`alloc_pages_node`, `split_page`, `alloc_contig_pages`,
-//! `free_contig_range`). The pages are counted one by one, so a page that somebody else still holds
+//! `free_contig_range`). The pages are counted one by one, so a page with another reference
 //! outlives the [`ContigPages`] it came from.
 //!
 //! A NIC may write any byte at any time. No reference to the memory is ever made: bytes go in and
-//! out by copying through raw pointers, and what was copied out is as untrusted as any input.
+//! out by copying through raw pointers, and copied bytes are as untrusted as any input.
 
 use super::{barrier::smp_mb, shared::SharedPages};
 use crate::bindings;
@@ -15,7 +15,7 @@ use core::{ops::Range, ptr::NonNull};
 use kernel::{
     alloc::Flags,
     iov::{IovIterDest, IovIterSource},
-    page::{PAGE_SHIFT, PAGE_SIZE},
+    page::PAGE_SHIFT,
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
 };
@@ -36,7 +36,7 @@ pub fn init() {
 
 /// A `struct page *`, for a DMA mapping to be made of it.
 ///
-/// It says which page, and does not keep the page: whoever hands it out says for how long it holds.
+/// It names a page, and does not keep it alive: its source documents how long it is valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PagePtr(NonNull<bindings::page>);
 
@@ -118,7 +118,7 @@ impl ContigPages {
         let base = unsafe { bindings::page_address(page) }.cast::<u8>();
         let Some(base) = NonNull::new(base) else {
             // Highmem only, which GFP_KERNEL excludes.
-            // SAFETY: the pages are ours, and nobody else has seen them.
+            // SAFETY: the pages are ours, and were not shared.
             unsafe { bindings::free_contig_range(pfn, pages) };
             return Err(ENOMEM);
         };
@@ -155,9 +155,9 @@ impl ContigPages {
 
     /// Memory that others are moved out of.
     ///
-    /// One search at a time: two that meet in one page block take the isolation of each other's
-    /// away. In `alloc_contig_frozen_range_noprof` (mm/page_alloc.c), who fails to isolate a range
-    /// ends the isolation of all of it, of blocks too that somebody else has isolated.
+    /// One search at a time: two that meet in one page block undo each other's isolation. In
+    /// `alloc_contig_frozen_range_noprof` (mm/page_alloc.c), a caller that fails to isolate a range
+    /// ends the isolation of all of it, including blocks that another caller has isolated.
     fn search(pages: usize, nid: i32) -> Option<*mut bindings::page> {
         let gfp = bindings::GFP_KERNEL | bindings::__GFP_NOWARN | bindings::__GFP_ZERO;
         let _searching = SEARCH.lock();
@@ -182,7 +182,7 @@ impl ContigPages {
         (index < self.pages).then(|| (self.pfn + index) as u64)
     }
 
-    /// Page `index`. It stays while this object does, or while somebody has a reference to it.
+    /// Page `index`. It stays while this object does, or while another reference to it exists.
     pub fn page(&self, index: usize) -> Option<PagePtr> {
         let pfn = self.pfn(index)?;
         // SAFETY: the frame is one of ours, so it has a `struct page`.
@@ -190,10 +190,11 @@ impl ContigPages {
         NonNull::new(page).map(PagePtr::new)
     }
 
-    /// Whether nobody but this object has any of `pages`: no program maps one, no device reads one for
-    /// a program. What they did to them before is over then. False if they are not all inside.
+    /// Whether this object has the only references to `pages`: no program maps one, no device reads
+    /// one for a program, and earlier accesses are over. False if they are not all inside.
     ///
-    /// Context: any. Who looks at a page only to find out what it is may make it false for a moment.
+    /// Context: any. A temporary reference, by code that only examines the page, may make it false
+    /// for a moment.
     pub fn is_sole_owner(&self, mut pages: Range<usize>) -> bool {
         let sole = pages.all(|index| {
             self.page(index).is_some_and(|page| {
@@ -201,8 +202,8 @@ impl ContigPages {
                 unsafe { bindings::page_ref_count(page.as_ptr()) == 1 }
             })
         });
-        // Whoever dropped a reference did so after using the page; and nothing of what we do with it
-        // comes before we have looked.
+        // Every dropped reference was dropped after the use of the page; and our later accesses do
+        // not come before the check.
         smp_mb();
         sole
     }
@@ -231,8 +232,8 @@ impl ContigPages {
     /// Writes `data`, a header, to `off`. `EINVAL` if that does not all fit.
     pub fn write<const N: usize>(&self, off: usize, data: &[u8; N]) -> Result {
         let dst = self.at(off, N)?;
-        // SAFETY: `dst` is good for `N` bytes (see `at`), and no Rust reference to the pool's memory
-        // exists, so `data` does not overlap.
+        // SAFETY: `dst` is good for `N` bytes (see `at`), and no Rust reference to the pool's
+        // memory exists, so `data` does not overlap.
         unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), dst, N) };
         Ok(())
     }
@@ -261,11 +262,11 @@ impl ContigPages {
         Ok(())
     }
 
-    /// Copies `len` bytes from the program to `off`, as far as its memory is present: what is not ends
-    /// the copy. Returns how many came, also none.
+    /// Copies `len` bytes from the program to `off`, as far as its memory is present: what is not
+    /// ends the copy. Returns how many came, also none.
     ///
-    /// Context: any in which the program's memory is the current one; does not sleep. Errors: `EINVAL`
-    /// if the range is not all inside.
+    /// Context: any in which the program's memory is the current one; does not sleep. Errors:
+    /// `EINVAL` if the range is not all inside.
     pub fn copy_from_iter_nofault(
         &self,
         off: usize,
@@ -273,8 +274,9 @@ impl ContigPages {
         iter: &mut IovIterSource<'_>,
     ) -> Result<usize> {
         let dst = self.at(off, len)?;
-        // SAFETY: `dst` is good for `len` bytes (see `at`), the iterator is valid, and no Rust reference
-        // to the memory exists that this write could invalidate; faults are refused between the two calls.
+        // SAFETY: `dst` is good for `len` bytes (see `at`), the iterator is valid, and no Rust
+        // reference to the memory exists that this write could invalidate; faults are refused
+        // between the two calls.
         let n = unsafe {
             bindings::pagefault_disable();
             let n = bindings::_copy_from_iter(dst.cast(), len, iter.as_raw());
@@ -294,11 +296,11 @@ impl Drop for ContigPages {
     }
 }
 
-/// Bytes that are to be copied, and where they are.
+/// The source of a copy.
 pub enum Payload<'a> {
-    /// In this memory, so many from this byte on.
+    /// In this memory: offset and length.
     Pool(&'a ContigPages, usize, usize),
-    /// In these pages, so many from this byte on. A program may write them at any time.
+    /// In these pages: offset and length. A program may write them at any time.
     Shared(&'a SharedPages, usize, usize),
     /// These.
     Bytes(&'a [u8]),
@@ -327,8 +329,8 @@ impl Payload<'_> {
         }
     }
 
-    /// Copies them to the program, straight from where they are. Returns how many went: fewer if the
-    /// iterator is full or its memory faults.
+    /// Copies them to the program, straight from where they are. Returns how many went: fewer if
+    /// the iterator is full or its memory faults.
     ///
     /// Context: may sleep (page faults) unless the iterator is the kernel's.
     ///
@@ -339,8 +341,8 @@ impl Payload<'_> {
         if self.len() == 0 || iter.is_empty() {
             return Ok(0);
         }
-        // SAFETY: `src` is good for so many bytes (see `at`) and the iterator is valid, both for the
-        // whole call; copying bytes that change meanwhile is as in `ContigPages::read`.
+        // SAFETY: `src` is good for that length (see `at`) and the iterator is valid, both for the
+        // whole call; copying bytes that change during the copy is as in `ContigPages::read`.
         let n = unsafe { bindings::_copy_to_iter(src.cast(), self.len(), iter.as_raw()) };
         if n == 0 {
             return Err(EFAULT);
@@ -348,22 +350,23 @@ impl Payload<'_> {
         Ok(n)
     }
 
-    /// Copies them to `dst`. `EINVAL` if they are not all inside; then nothing is copied. Any context.
+    /// Copies them to `dst`. `EINVAL` if they are not all inside; then nothing is copied. Any
+    /// context.
     ///
     /// # Safety
     ///
-    /// `dst` must be good for writing so many bytes, of which nobody has a reference and none is one of
-    /// these.
+    /// `dst` must be good for writing that length, have no references to it, and not overlap these
+    /// bytes.
     pub(super) unsafe fn copy_to_raw(&self, dst: *mut u8) -> Result {
         let src = self.at(0, self.len())?;
-        // SAFETY: `src` is good for so many bytes (see `at`), `dst` by the caller's promise; copying bytes
-        // that change meanwhile is as in `ContigPages::read`.
+        // SAFETY: `src` is good for that length (see `at`), `dst` by the caller's promise; copying
+        // bytes that change during the copy is as in `ContigPages::read`.
         unsafe { bindings::copy_payload(dst.cast(), src.cast(), self.len()) };
         Ok(())
     }
 
-    /// Copies them to memory of their own, which need not be contiguous. [`CHARGED`](super::memcg::CHARGED)
-    /// as `flags` has whoever is charged pay for it.
+    /// Copies them to new memory, which need not be contiguous. With
+    /// [`CHARGED`](super::memcg::CHARGED) in `flags`, the active memory cgroup pays for it.
     ///
     /// Context: as `flags` say; may sleep in any case where there is more than a few pages.
     ///
@@ -371,12 +374,10 @@ impl Payload<'_> {
     pub fn copy_to_vec(&self, flags: Flags) -> Result<KVVec<u8>> {
         let len = self.len();
         let mut bytes = KVVec::with_capacity(len, flags)?;
-        // SAFETY: there is room for so many, and the new memory is ours alone.
+        // SAFETY: the capacity is sufficient, and the new memory is ours alone.
         unsafe { self.copy_to_raw(bytes.spare_capacity_mut().as_mut_ptr().cast()) }?;
         // SAFETY: within the capacity, and written just now.
         unsafe { bytes.inc_len(len) };
         Ok(bytes)
     }
 }
-
-const _: () = assert!(PAGE_SIZE == 1 << PAGE_SHIFT);

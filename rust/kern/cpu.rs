@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the machine has of caches and memory.
+//! The sizes of the machine's caches and memory.
 //!
 //! C: `arch/x86/include/asm/cpuid/api.h`, `include/linux/mm.h`. The kernel knows each cache
 //! (`get_cpu_cacheinfo()`), but does not tell modules.
@@ -26,8 +26,9 @@ pub fn last_level_cache_bytes() -> Option<usize> {
 /// where the architecture or the CPU does not say. Any context.
 #[cfg(CONFIG_X86)]
 pub fn last_level_cache_bytes() -> Option<usize> {
-    // Intel describes the caches in the first leaf, AMD, which has nothing in that, in the other; where AMD
-    // does not (virtual machines often lack it), there is a sum. Then what /proc/cpuinfo says.
+    // Intel describes the caches in the first leaf, AMD, which has nothing in that, in the other;
+    // where AMD does not (virtual machines often lack it), there is a sum. Then what /proc/cpuinfo
+    // says.
     caches(0, 4)
         .or_else(|| caches(0x8000_0000, 0x8000_001d))
         .or_else(third_level)
@@ -52,8 +53,8 @@ fn third_level() -> Option<usize> {
     Some((size >> 18) as usize * (512 << 10)).filter(|&bytes| bytes != 0)
 }
 
-/// The size of the last level of those caches that CPUID leaf `leaf` describes, if the CPU has that;
-/// `base` says which is the highest leaf of its kind.
+/// The size of the last level of those caches that CPUID leaf `leaf` describes, if the CPU has
+/// that; `base` says which is the highest leaf of its kind.
 #[cfg(CONFIG_X86)]
 fn caches(base: u32, leaf: u32) -> Option<usize> {
     /// Caches of a CPU; there are four or five.
@@ -77,7 +78,7 @@ fn caches(base: u32, leaf: u32) -> Option<usize> {
         })
 }
 
-/// `eax`, `ebx`, `ecx`, `edx` of a CPUID leaf and what is in `ecx` besides.
+/// `eax`, `ebx`, `ecx`, `edx` of a CPUID leaf and subleaf (`ecx`).
 #[cfg(CONFIG_X86)]
 fn cpuid(leaf: u32, index: u32) -> [u32; 4] {
     let mut regs = [0; 4];

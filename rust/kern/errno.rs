@@ -2,8 +2,8 @@
 
 //! Error numbers of sockets.
 //!
-//! C header: [`include/uapi/asm-generic/errno.h`](srctree/include/uapi/asm-generic/errno.h). The kernel crate
-//! declares all error numbers from Linux 7.3 on.
+//! C header: [`include/uapi/asm-generic/errno.h`](srctree/include/uapi/asm-generic/errno.h). The
+//! kernel crate declares all error numbers from Linux 7.3 on.
 
 #[cfg(zrs_linux_7_3)]
 pub(crate) use kernel::error::code::{
@@ -15,7 +15,8 @@ pub(crate) use kernel::error::code::{
 #[cfg(not(zrs_linux_7_3))]
 pub(crate) use before_7_3::*;
 
-/// The constants for Linux 7.2, whose kernel crate neither declares them nor has a constant constructor.
+/// The constants for Linux 7.2, whose kernel crate neither declares them nor has a constant
+/// constructor.
 #[cfg(not(zrs_linux_7_3))]
 mod before_7_3 {
     use core::mem::{align_of, size_of, transmute};
@@ -28,8 +29,9 @@ mod before_7_3 {
         ($($name:ident: $doc:literal,)*) => {
             $(
                 #[doc = $doc]
-                // SAFETY: Linux 7.2's `Error` has one field, a `NonZeroI32`, and no other bytes (asserted above);
-                // the number is negative and not below `-MAX_ERRNO`, which is the type's invariant.
+                // SAFETY: Linux 7.2's `Error` has one field, a `NonZeroI32`, and no other bytes
+                // (asserted above); the number is negative and not below `-MAX_ERRNO`, which is the
+                // type's invariant.
                 pub(crate) const $name: Error =
                     unsafe { transmute::<i32, Error>(-(crate::bindings::$name as i32)) };
             )*

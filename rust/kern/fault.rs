@@ -19,14 +19,16 @@ pub use inject::{asynchronous, Knobs, Latch, Point};
 #[cfg(not(CONFIG_FAULT_INJECTION_DEBUG_FS))]
 pub use nothing::{asynchronous, Knobs, Latch, Point};
 
-/// What a [`Latch`] says.
+/// State of a [`Latch`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Latched {
     /// No fault.
     No,
     /// The fault strikes now.
+    #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
     Now,
     /// It has struck before.
+    #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
     Before,
 }
 

@@ -2,9 +2,9 @@
 
 //! Locks that the module makes by hand, shown to lockdep as the kernel's own are.
 //!
-//! C: `include/linux/lockdep.h`. With `CONFIG_LOCKDEP` each acquisition is an event `lock_acquire` with the lock's
-//! name, and its order among the others is checked; the names are in `rust/helpers/kern.c`. Without, nothing of
-//! this is left in the module.
+//! C: `include/linux/lockdep.h`. With `CONFIG_LOCKDEP` each acquisition is an event `lock_acquire`
+//! with the lock's name, and its order among the others is checked; the names are in
+//! `rust/helpers/kern.c`. Without, nothing of this is left in the module.
 
 #[cfg(CONFIG_LOCKDEP)]
 use crate::bindings;

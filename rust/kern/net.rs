@@ -15,7 +15,7 @@ use kernel::{ffi::c_int, prelude::*, sync::rcu};
 ///
 /// # Invariants
 ///
-/// `ptr` points to a namespace of which the object owns one reference.
+/// `ptr` points to a namespace; the object owns one reference to it.
 pub(crate) struct Net {
     ptr: NonNull<bindings::net>,
 }
@@ -43,7 +43,7 @@ impl Net {
     ///
     /// # Safety
     ///
-    /// `ptr` must be a valid namespace on which somebody holds a reference during the call.
+    /// `ptr` must be a valid namespace, with a reference held during the call.
     pub(crate) unsafe fn from_raw(ptr: *mut bindings::net) -> Self {
         // SAFETY: The caller's promise.
         let ptr = unsafe { bindings::get_net(ptr) };
@@ -61,8 +61,8 @@ impl Net {
         kind == bindings::RTN_LOCAL
     }
 
-    /// Whether `ip` is an address of IPv6 of the namespace itself; for a link-local one, of the interface number
-    /// `dev`. `ENODEV` if there is no such interface; 0 is any.
+    /// Whether `ip` is an address of IPv6 of the namespace itself; for a link-local one, of the
+    /// interface number `dev`. `ENODEV` if there is no such interface; 0 is any.
     pub(crate) fn is_local_v6(&self, ip: core::net::Ipv6Addr, dev: u32) -> Result<bool> {
         let addr = bindings::in6_addr {
             in6_u: bindings::in6_addr__bindgen_ty_1 {
@@ -85,8 +85,8 @@ impl Net {
         Ok(unsafe { bindings::ipv6_chk_addr(self.as_ptr(), &addr, dev, 0) } != 0)
     }
 
-    /// Whether `port` is one of `ip_local_reserved_ports`, which are never chosen for a program. Any
-    /// context.
+    /// Whether `port` is one of `ip_local_reserved_ports`, which are never chosen for a program.
+    /// Any context.
     pub(crate) fn reserves(&self, port: u16) -> bool {
         // SAFETY: We hold the namespace; looks at one bit of a map that it has for all its life.
         unsafe { bindings::inet_is_local_reserved_port(self.as_ptr(), port) }
@@ -102,7 +102,7 @@ impl Net {
         self.ptr.as_ptr()
     }
 
-    /// The inode number, by which user space names the namespace.
+    /// The inode number, which identifies the namespace in user space.
     pub(crate) fn inum(&self) -> u32 {
         // SAFETY: By the type invariants the namespace is valid.
         unsafe { bindings::net_inum(self.as_ptr()) }

@@ -3,18 +3,22 @@
 //! Module parameters that sysfs shows: numbers that are read-only after load, and numbers and names
 //! that can be written while the module is loaded.
 //!
-//! The kernel crate's `module!` makes parameters that sysfs does not show, and none that can be written.
+//! The kernel crate's `module!` makes parameters that sysfs does not show, and none that can be
+//! written.
 //!
 //! C header: [`include/linux/moduleparam.h`](srctree/include/linux/moduleparam.h)
 
 use crate::bindings;
-use core::ptr::addr_of_mut;
+use core::{cell::UnsafeCell, ptr::addr_of_mut};
 use kernel::{
     error::to_result,
     ffi::{c_char, c_int},
     prelude::*,
     str::CStr,
-    sync::atomic::{Atomic, Relaxed},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, //
+    },
 };
 
 /// A parameter's value: the default, or what was given at load time.
@@ -38,29 +42,36 @@ impl Uint {
     }
 }
 
-/// What is called after a parameter was written while the module is live.
-///
-/// Context: may sleep. The lock of the module's parameters is held: one hook at a time, and it must not
-/// make or end a [`Live`].
-pub(crate) type Hook = fn();
+/// A group of parameters, by a number of the module's: its [`Watcher`] is told when one of them was
+/// written.
+pub(crate) type Group = u32;
+
+/// Is told of parameters that are written while the module is live.
+pub(crate) trait Watcher: Send + Sync {
+    /// A parameter of `group` was written.
+    ///
+    /// Context: may sleep. The lock of the module's parameters is held: one call at a time, and it
+    /// must not make or end a [`Live`].
+    fn written(&self, group: Group);
+}
 
 /// A number that can be written at any time, within a range.
 pub(crate) struct WritableUint {
     value: Atomic<u32>,
     min: u32,
     max: u32,
-    hook: Option<Hook>,
+    group: Option<Group>,
 }
 
 impl WritableUint {
     /// A parameter with its default, and the least and the most it can be.
-    pub(crate) const fn new(default: u32, min: u32, max: u32, hook: Option<Hook>) -> Self {
+    pub(crate) const fn new(default: u32, min: u32, max: u32, group: Option<Group>) -> Self {
         assert!(min <= default && default <= max);
         Self {
             value: Atomic::new(default),
             min,
             max,
-            hook,
+            group,
         }
     }
 
@@ -95,8 +106,8 @@ impl Writable for WritableUint {
         }
     }
 
-    fn hook(&self) -> Option<Hook> {
-        self.hook
+    fn group(&self) -> Option<Group> {
+        self.group
     }
 }
 
@@ -104,7 +115,7 @@ impl Writable for WritableUint {
 pub(crate) struct Names {
     index: Atomic<u32>,
     names: &'static [&'static CStr],
-    hook: Option<Hook>,
+    group: Option<Group>,
 }
 
 impl Names {
@@ -112,13 +123,13 @@ impl Names {
     pub(crate) const fn new(
         names: &'static [&'static CStr],
         default: u32,
-        hook: Option<Hook>,
+        group: Option<Group>,
     ) -> Self {
         assert!((default as usize) < names.len());
         Self {
             index: Atomic::new(default),
             names,
-            hook,
+            group,
         }
     }
 
@@ -150,15 +161,15 @@ impl Writable for Names {
         }
     }
 
-    fn hook(&self) -> Option<Hook> {
-        self.hook
+    fn group(&self) -> Option<Group> {
+        self.group
     }
 }
 
 /// A parameter that can be written.
 #[doc(hidden)]
 pub(crate) trait Writable: Sync + 'static {
-    /// Takes over a value. `EINVAL` for what is none; the old one stays then.
+    /// Sets the value. `EINVAL` for invalid text; the old value stays then.
     fn set(&self, text: &CStr) -> Result;
 
     /// Writes the value as a line of text. Returns its length.
@@ -168,8 +179,8 @@ pub(crate) trait Writable: Sync + 'static {
     /// `page` must be good for writing a page.
     unsafe fn show(&self, page: *mut c_char) -> c_int;
 
-    /// What is called then.
-    fn hook(&self) -> Option<Hook>;
+    /// Its group, if the watcher must be notified.
+    fn group(&self) -> Option<Group>;
 }
 
 /// The operations of a parameter whose argument points to a `W`.
@@ -196,8 +207,8 @@ impl<W: Writable> Ops<W> {
 
     /// # Safety
     ///
-    /// Only the kernel may call this, with an entry that has these operations, a C string or null, and
-    /// the lock of the module's parameters held.
+    /// Only the kernel may call this, with an entry that has these operations, a C string or null,
+    /// and the lock of the module's parameters held.
     unsafe extern "C" fn set(val: *const c_char, kp: *const bindings::kernel_param) -> c_int {
         if val.is_null() {
             return EINVAL.to_errno();
@@ -207,11 +218,10 @@ impl<W: Writable> Ops<W> {
         if let Err(e) = param.set(text) {
             return e.to_errno();
         }
-        // A load of its own is enough: the flag is written under the lock that is held here.
-        if LIVE.load(Relaxed) {
-            if let Some(hook) = param.hook() {
-                hook();
-            }
+        // SAFETY: it changes only under the lock that is held here.
+        let watcher = unsafe { &*LIVE.0.get() };
+        if let (Some(watcher), Some(group)) = (watcher, param.group()) {
+            watcher.written(group);
         }
         0
     }
@@ -225,35 +235,44 @@ impl<W: Writable> Ops<W> {
     }
 }
 
-/// Whether hooks are called. Written under the lock of the module's parameters.
-static LIVE: Atomic<bool> = Atomic::new(false);
+/// The watcher, while there is one. Used only under the lock of the module's parameters.
+static LIVE: Slot = Slot(UnsafeCell::new(None));
 
-/// While there is one, hooks are called; before and after, writing a parameter only stores the value.
-/// The module has one from the end of its start to the beginning of its end.
+struct Slot(UnsafeCell<Option<Arc<dyn Watcher>>>);
+
+// SAFETY: what is in it is used only under the lock of the module's parameters, and may be sent and
+// shared.
+unsafe impl Sync for Slot {}
+
+/// While there is one, its watcher is told; before and after, writing a parameter only stores the
+/// value. The module has one from the end of its start to the beginning of its end.
 pub(crate) struct Live(());
 
 impl Live {
-    /// From now on. Context: may sleep.
-    pub(crate) fn new() -> Self {
-        set_live(true);
+    /// `watcher` is told from now on. Context: may sleep.
+    pub(crate) fn new(watcher: Arc<dyn Watcher>) -> Self {
+        set_live(Some(watcher));
         Self(())
     }
 }
 
 impl Drop for Live {
-    /// No hook runs when this returns. Context: may sleep; not from a hook.
+    /// The watcher is told of nothing any more when this returns. Context: may sleep; not from the
+    /// watcher.
     fn drop(&mut self) {
-        set_live(false);
+        set_live(None);
     }
 }
 
-fn set_live(live: bool) {
+fn set_live(live: Option<Arc<dyn Watcher>>) {
     let module = addr_of_mut!(kernel::bindings::__this_module);
     // SAFETY: this very module, whose code runs.
     unsafe { bindings::kernel_param_lock(module) };
-    LIVE.store(live, Relaxed);
+    // SAFETY: locked above.
+    let old = core::mem::replace(unsafe { &mut *LIVE.0.get() }, live);
     // SAFETY: locked above.
     unsafe { bindings::kernel_param_unlock(module) };
+    drop(old);
 }
 
 /// `struct kernel_param` as a static.
@@ -285,12 +304,12 @@ macro_rules! uint_param {
 }
 pub(crate) use uint_param;
 
-/// Declares `static NAME: WritableUint`, a module parameter `name` with a default, a range (`EINVAL`
-/// outside of it) and a description; with a [`Hook`] or without.
+/// Declares `static NAME: WritableUint`, a module parameter `name` with a default, a range
+/// (`EINVAL` outside of it) and a description; with a [`Group`] or without.
 macro_rules! writable_uint_param {
     (
         $(#[doc = $doc:literal])* $static:ident, $name:literal, $default:expr,
-        $min:expr, $max:expr, $desc:literal $(, $hook:path)?
+        $min:expr, $max:expr, $desc:literal $(, $group:path)?
     ) => {
         $(#[doc = $doc])*
         pub(crate) static $static: $crate::kern::param::WritableUint =
@@ -298,7 +317,7 @@ macro_rules! writable_uint_param {
                 $default,
                 $min,
                 $max,
-                $crate::kern::param::hook!($($hook)?),
+                $crate::kern::param::group!($($group)?),
             );
 
         $crate::kern::param::writable_entry!(WritableUint, $static, $name, "uint", $desc);
@@ -307,17 +326,17 @@ macro_rules! writable_uint_param {
 pub(crate) use writable_uint_param;
 
 /// Declares `static NAME: Names`, a module parameter `name` that is one of some names (`EINVAL` for
-/// others), with the index of its default and a description; with a [`Hook`] or without.
+/// others), with the index of its default and a description; with a [`Group`] or without.
 macro_rules! names_param {
     (
         $(#[doc = $doc:literal])* $static:ident, $name:literal, $names:expr, $default:expr,
-        $desc:literal $(, $hook:path)?
+        $desc:literal $(, $group:path)?
     ) => {
         $(#[doc = $doc])*
         pub(crate) static $static: $crate::kern::param::Names = $crate::kern::param::Names::new(
             $names,
             $default,
-            $crate::kern::param::hook!($($hook)?),
+            $crate::kern::param::group!($($group)?),
         );
 
         $crate::kern::param::writable_entry!(Names, $static, $name, "string", $desc);
@@ -326,15 +345,15 @@ macro_rules! names_param {
 pub(crate) use names_param;
 
 #[doc(hidden)]
-macro_rules! hook {
+macro_rules! group {
     () => {
         None
     };
-    ($hook:path) => {
-        Some($hook)
+    ($group:path) => {
+        Some($group)
     };
 }
-pub(crate) use hook;
+pub(crate) use group;
 
 /// The entry of a parameter that can be written.
 #[doc(hidden)]
@@ -357,7 +376,7 @@ macro_rules! writable_entry {
 }
 pub(crate) use writable_entry;
 
-/// What a parameter has in the module's sections.
+/// The entries of a parameter in the module's sections.
 #[doc(hidden)]
 macro_rules! entry {
     ($name:literal, $parmtype:literal, $desc:literal, $perm:literal, $ops:expr, $arg:expr) => {

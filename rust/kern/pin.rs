@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pages of what a program sends, held where they are while a device reads them, or new ones with a copy.
+//! Pages of data that a program sends: pinned while a device reads them, or new ones with a copy.
 //!
 //! C: `include/linux/uio.h` (`iov_iter_extract_pages`), `include/linux/mm.h` (`FOLL_PIN`). A
 //! program's memory is pinned; pages that came through splice or `io_uring` (`ITER_BVEC`) get a
-//! reference of our own where the network stack would take one; anything else has to be copied.
+//! reference where the network stack would take one; anything else has to be copied.
 
 use super::{contig::PagePtr, fault::points};
 use crate::{
@@ -46,8 +46,8 @@ pub fn fault_in(iter: &mut IovIterSource<'_>, len: usize) -> Result {
     Ok(())
 }
 
-/// Appends up to `max` of the next bytes of `iter` to `out`, as far as they are present (see [`fault_in`]), and moves `iter` past
-/// them. How many came, also none.
+/// Appends up to `max` of the next bytes of `iter` to `out`, as far as they are present (see
+/// [`fault_in`]), and moves `iter` past them. How many came, also none.
 ///
 /// Context: the sending program's; may sleep for memory, not for the program's. Errors: `ENOMEM`.
 pub fn copy_present(
@@ -58,25 +58,24 @@ pub fn copy_present(
 ) -> Result<usize> {
     out.reserve(max, flags)?;
     let dst = out.spare_capacity_mut().as_mut_ptr();
-    // SAFETY: `dst` is good for `max` bytes, which are ours, and the iterator is valid; faults are refused between
-    // the two calls.
+    // SAFETY: `dst` is good for `max` bytes, which are ours, and the iterator is valid; faults are
+    // refused between the two calls.
     let n = unsafe {
         bindings::pagefault_disable();
         let n = bindings::_copy_from_iter(dst.cast(), max, iter.as_raw());
         bindings::pagefault_enable();
         n
     };
-    // SAFETY: there is capacity for `max` bytes more, of which `n` at most have been written just now.
+    // SAFETY: there is capacity for `max` bytes more, and at most `n` have been written just now.
     unsafe { out.inc_len(n.min(max)) };
     Ok(n.min(max))
 }
 
-/// What [`PinnedPages::extract`] found.
+/// The result of [`PinnedPages::extract`].
 pub enum Extracted {
     /// These pages, of these bytes.
     Pages(PinnedPages),
-    /// Memory that nobody may hold on to (the kernel's own, slab): copy it. The iterator has not
-    /// moved.
+    /// Memory that must not be held (the kernel's own, slab): copy it. The iterator has not moved.
     Copy,
 }
 
@@ -90,7 +89,7 @@ enum Hold {
     Own,
 }
 
-/// Pages of a program, held in place, or with a copy of what it sends, and which bytes of them.
+/// Pages with data to send, pinned or copied, and the range of bytes in them.
 ///
 /// # Invariants
 ///
@@ -178,12 +177,14 @@ impl PinnedPages {
         }))
     }
 
-    /// Copies the next bytes of `iter`, at most `max` and at most [`MAX_BYTES`], to new pages, and moves `iter` past
-    /// them. Where the program's memory ends in the middle, or the machine's does, the bytes before that come.
+    /// Copies the next bytes of `iter`, at most `max` and at most [`MAX_BYTES`], to new pages, and
+    /// moves `iter` past them. Where the program's memory ends in the middle, or the machine's
+    /// does, the bytes before that come.
     ///
     /// Context: the sending program's, whose memory cgroup pays; may sleep (page faults).
     ///
-    /// Errors: `EINVAL` if nothing is asked for or left, `EFAULT` if the very first byte cannot be had, `ENOMEM`.
+    /// Errors: `EINVAL` if nothing is asked for or left, `EFAULT` if the very first byte cannot be
+    /// had, `ENOMEM`.
     pub fn copy(iter: &mut IovIterSource<'_>, max: usize) -> Result<Self> {
         let max = max.min(MAX_BYTES).min(iter.len());
         if max == 0 {
@@ -210,7 +211,8 @@ impl PinnedPages {
             };
             if n > 0 {
                 copy.pages.push(page.as_ptr().cast(), GFP_KERNEL)?;
-                // INVARIANT: its one reference goes with the object from now on, and the bytes end in it.
+                // INVARIANT: its one reference goes with the object from now on, and the bytes end
+                // in it.
                 let _ = ManuallyDrop::new(page);
                 copy.len += n;
             }
@@ -224,19 +226,9 @@ impl PinnedPages {
         }
     }
 
-    /// Where in the first page the bytes begin.
-    pub fn first_offset(&self) -> usize {
-        self.first_offset
-    }
-
     /// How many bytes.
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Never: there is at least one byte.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// How many pages.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kernel memory shared with a program: the pages that a descriptor ring or copied payload lives in.
+//! Kernel memory shared with a program: the pages that a descriptor ring or copied payload lives
+//! in.
 //!
 //! C: `include/linux/vmalloc.h` (`__vmalloc`, `vmalloc_to_page`). The program maps it by
 //! [`NewVma::map_shared`](super::vma::NewVma::map_shared) and may write anything to it at any time:
-//! an access is one atomic load or store at a checked place, and what is loaded is untrusted; or a copy
-//! of raw bytes, of which no reference is ever made. What is mapped by
-//! [`NewVma::map_shared_read_only`](super::vma::NewVma::map_shared_read_only) only the kernel writes.
+//! an access is one atomic load or store at a checked place, and loaded values are untrusted; or a
+//! copy of raw bytes, to which no reference is ever made. Pages mapped by
+//! [`NewVma::map_shared_read_only`](super::vma::NewVma::map_shared_read_only) only the kernel
+//! writes.
 
 use crate::{
     bindings,
@@ -14,7 +16,7 @@ use crate::{
 };
 use core::ptr::NonNull;
 use kernel::{
-    page::{page_align, PAGE_SHIFT},
+    page::page_align,
     prelude::*,
     sync::atomic::{Acquire, Atomic, Full, Relaxed, Release},
 };
@@ -35,11 +37,13 @@ pub struct SharedPages {
 
 // SAFETY: the memory belongs to no task, and the address is the same in all of them.
 unsafe impl Send for SharedPages {}
-// SAFETY: all access is by atomic operations, or copies raw bytes that may change at any time anyway.
+// SAFETY: all access is by atomic operations, or copies raw bytes that may change at any time
+// anyway.
 unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
-    /// At least `bytes` bytes, zeroed: rounded up to whole pages. The calling task's memory cgroup pays for them.
+    /// At least `bytes` bytes, zeroed: rounded up to whole pages. The calling task's memory cgroup
+    /// pays for them.
     ///
     /// Context: may sleep. Errors: `EINVAL` for no bytes, `ENOMEM` also for too many.
     pub fn new(bytes: usize) -> Result<Self> {
@@ -62,11 +66,6 @@ impl SharedPages {
         self.bytes
     }
 
-    /// Size in pages.
-    pub fn pages(&self) -> usize {
-        self.bytes >> PAGE_SHIFT
-    }
-
     /// The C pointer to the memory, for mapping it.
     pub(super) fn as_ptr(&self) -> *mut core::ffi::c_void {
         self.base.as_ptr().cast()
@@ -81,18 +80,18 @@ impl SharedPages {
         }
     }
 
-    /// Copies all of `payload` to `off`. The CPU does it; no order with other accesses is implied, so
-    /// what announces the bytes is stored with release ordering.
+    /// Copies all of `payload` to `off`. The CPU does it; no order with other accesses is implied,
+    /// so what announces the bytes is stored with release ordering.
     ///
-    /// Context: any. Errors: `EINVAL` if it does not all fit, or is not all where it says; nothing is
-    /// copied then. Also if it is in these same pages.
+    /// Context: any. Errors: `EINVAL` if it does not all fit, or is not all where it says; nothing
+    /// is copied then. Also if it is in these same pages.
     pub fn write_from(&self, off: usize, payload: &Payload<'_>) -> Result {
         if matches!(payload, Payload::Shared(from, ..) if core::ptr::eq(*from, self)) {
             return Err(EINVAL);
         }
         let dst = self.bytes_at(off, payload.len())?;
-        // SAFETY: `dst` is good for so many bytes, of which no reference is ever made; the payload is not
-        // in these pages (above), and a slice is memory of its own.
+        // SAFETY: `dst` is good for that length, and no reference to it is ever made; the payload
+        // is not in these pages (above), and a slice is separate memory.
         unsafe { payload.copy_to_raw(dst) }
     }
 
@@ -137,15 +136,10 @@ impl SharedPages {
         Ok(())
     }
 
-    /// Replaces `old` by `new` at `off`, fully ordered. What was there: `Ok(Ok(old))` if it was
+    /// Replaces `old` by `new` at `off`, fully ordered. The previous value: `Ok(Ok(old))` if it was
     /// `old` and has been replaced, `Ok(Err(other))` if not.
     pub fn cmpxchg_u32(&self, off: usize, old: u32, new: u32) -> Result<Result<u32, u32>> {
         Ok(self.u32_at(off)?.cmpxchg(old, new, Full))
-    }
-
-    /// Loads the `u64` at `off` with acquire ordering.
-    pub fn load_u64_acquire(&self, off: usize) -> Result<u64> {
-        Ok(self.u64_at(off)?.load(Acquire))
     }
 
     /// Stores a `u64` at `off`, unordered.

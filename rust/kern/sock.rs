@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Our kernel sockets: the sock object, what Rust code may read and set of it, and its wake-ups.
+//! Our kernel sockets: the sock object, the fields that Rust code may read and set, and its
+//! wake-ups.
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
-//! `sock/callbacks.rs` has what the socket layer calls, `sock/life.rs` how socks begin and end, `sock/msg.rs` the
-//! messages, `sock/opt.rs` the options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/v6.rs` what is different
-//! with IPv6, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are
-//! v4-mapped.
+//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/life.rs` the making and
+//! end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
+//! levels SOL_IP and SOL_IPV6, `sock/v6.rs` the differences with IPv6, `sock/zerocopy.rs` the
+//! notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
 //!
-//! None of it takes `lock_sock`, but for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a
-//! [`SocketOps`](family::SocketOps) type has locks of its own, and the fields that both sides know (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words
-//! that the socket layer itself reads without a lock.
+//! None of it takes `lock_sock`, except for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a
+//! [`SocketOps`](family::SocketOps) type has its own locks, and the fields that both sides know
+//! (`sk_err`, `sk_shutdown`, timeouts, addresses) are single words that the socket layer itself
+//! reads without a lock.
 
 mod callbacks;
 pub mod family;
@@ -44,7 +46,8 @@ use kernel::{
     types::Opaque,
 };
 
-/// Asked for by poll() and select() while they may poll instead of sleeping: for `net.core.busy_poll` microseconds.
+/// Asked for by poll() and select() while they may poll instead of sleeping: for
+/// `net.core.busy_poll` microseconds.
 pub const POLL_BUSY_LOOP: u32 = bindings::POLL_BUSY_LOOP;
 
 /// A poll() or select() that looks at a socket.
@@ -56,22 +59,14 @@ pub struct PollCall {
     pub begins: bool,
 }
 
-/// What the world sees of a socket's state (`TCP_*` in C).
+/// The externally visible state of a socket (`TCP_*` in C).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum State {
-    /// Neither connected nor listening.
-    Close = bindings::TCP_CLOSE,
     /// Listening.
     Listen = bindings::TCP_LISTEN,
-    /// Connecting.
-    SynSent = bindings::TCP_SYN_SENT,
     /// Connected.
     Established = bindings::TCP_ESTABLISHED,
-    /// The peer has shut its side down.
-    CloseWait = bindings::TCP_CLOSE_WAIT,
-    /// We have.
-    FinWait = bindings::TCP_FIN_WAIT1,
 }
 
 /// Which directions a shutdown ends.
@@ -148,7 +143,7 @@ type PortPair = bindings::sock_common__bindgen_ty_3__bindgen_ty_1;
 struct Object {
     inet: bindings::inet_sock,
     /// The Rust side: from `Arc::into_raw`, or null before it is made and after the release.
-    /// Written when nobody else has the sock: at its making and at its release.
+    /// Written while no other code has the sock: at its making and at its release.
     this: *const core::ffi::c_void,
 }
 
@@ -163,10 +158,6 @@ impl Sk {
 
     pub(super) fn as_ptr(&self) -> *mut bindings::sock {
         self.0.get()
-    }
-
-    fn object(&self) -> *mut Object {
-        self.as_ptr().cast()
     }
 
     /// The sock's network namespace.
@@ -304,7 +295,8 @@ impl Sk {
         timeout(unsafe { bindings::sock_sndtimeo(self.as_ptr(), nonblock) })
     }
 
-    /// For how long a receiving call may look for data before it sleeps, in microseconds: `SO_BUSY_POLL`.
+    /// For how long a receiving call may look for data before it sleeps, in microseconds:
+    /// `SO_BUSY_POLL`.
     pub fn busy_poll(&self) -> u32 {
         #[cfg(CONFIG_NET_RX_BUSY_POLL)]
         // SAFETY: as in `ino`.
@@ -327,7 +319,7 @@ impl Sk {
                 return None;
             }
             let time = ptr::addr_of!((*self.as_ptr()).sk_lingertime).read_volatile();
-            // Who ends does not wait.
+            // An exiting process does not wait.
             (time == 0 || !bindings::current_exiting()).then_some(time)
         }
     }
@@ -389,13 +381,14 @@ impl Sk {
         }
     }
 
-    /// First and last port that may be chosen for the program: the namespace's `ip_local_port_range`.
+    /// First and last port that may be chosen for the program: the namespace's
+    /// `ip_local_port_range`.
     pub fn port_range(&self) -> (u16, u16) {
         let (mut low, mut high) = (0, 0);
-        // SAFETY: our socks begin with an inet_sock (type invariant), of which it reads one word, and
-        // another one of the namespace that the sock holds; writes two numbers.
+        // SAFETY: our socks begin with an inet_sock (type invariant); it reads one word of that,
+        // and another one of the namespace that the sock holds; writes two numbers.
         unsafe { bindings::inet_sk_get_local_port_range(self.as_ptr(), &mut low, &mut high) };
-        // The kernel lets nobody set other numbers than of ports.
+        // The kernel only accepts port numbers here.
         (low as u16, high as u16)
     }
 
@@ -420,17 +413,10 @@ impl Sk {
         self.wake_async(bindings::SOCK_WAKE_IO, bindings::POLL_OUT);
     }
 
-    /// Wakes all pollers after the end of a direction or of the connection. Any context.
-    pub fn wake_hangup(&self) {
-        // SAFETY: as in `wake_state`.
-        unsafe { bindings::sk_state_change(self.as_ptr()) };
-        self.wake_async(bindings::SOCK_WAKE_WAITD, bindings::POLL_HUP);
-    }
-
     fn wake(&self, events: c_uint) {
         let _rcu = rcu::read_lock();
-        // SAFETY: `sk_wq` is changed by whole words, and what it points to is freed after a grace
-        // period (`socket_wq` is in an inode freed by RCU), which this section holds off.
+        // SAFETY: `sk_wq` is changed by whole words, and its target is freed after a grace period
+        // (`socket_wq` is in an inode freed by RCU), which this section holds off.
         unsafe {
             let wq = ptr::addr_of!((*self.as_ptr()).__bindgen_anon_1.sk_wq).read_volatile();
             if wq.is_null() {
@@ -447,36 +433,6 @@ impl Sk {
     fn wake_async(&self, how: c_uint, band: c_uint) {
         // SAFETY: a live sock (type invariant); takes the RCU lock itself.
         unsafe { bindings::sk_wake_async(self.as_ptr(), how as c_int, band as c_int) };
-    }
-
-    /// Takes mappings of this socket away: those of offsets from `start` on, `len` bytes of them;
-    /// touching one of them afterwards is `SIGBUS`. Nothing if the socket is closed.
-    ///
-    /// Context: may sleep; not under the `mmap_lock`.
-    pub fn unmap(&self, start: u64, len: u64) {
-        // SAFETY: a live sock (type invariant) has an initialised lock. `sk_socket` is cleared under
-        // it before the socket goes; while it is there its inode is, and `igrab` takes that only
-        // if it is not being freed.
-        let inode = unsafe {
-            let lock = ptr::addr_of_mut!((*self.as_ptr()).sk_callback_lock);
-            bindings::read_lock_bh(lock);
-            let sock = (*self.as_ptr()).sk_socket;
-            let inode = if sock.is_null() {
-                ptr::null_mut()
-            } else {
-                bindings::igrab(bindings::SOCK_INODE(sock))
-            };
-            bindings::read_unlock_bh(lock);
-            inode
-        };
-        if inode.is_null() {
-            return;
-        }
-        // SAFETY: we hold the inode, whose mapping lives in it.
-        unsafe {
-            bindings::unmap_mapping_range((*inode).i_mapping, start as i64, len as i64, 1);
-            bindings::iput(inode);
-        }
     }
 }
 

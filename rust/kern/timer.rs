@@ -2,8 +2,8 @@
 
 //! Timers of the monotonic clock that fire once, and are set again from anywhere.
 //!
-//! C: `include/linux/hrtimer.h`. The kernel crate's `HrTimer` cancels with each handle that is dropped, so
-//! that it cannot be set again while it waits without being stopped first.
+//! C: `include/linux/hrtimer.h`. The kernel crate's `HrTimer` cancels with each handle that is
+//! dropped, so that it cannot be set again while it waits without being stopped first.
 
 use crate::{bindings, kern::task::now_ns};
 use kernel::{
@@ -13,32 +13,34 @@ use kernel::{
     types::Opaque,
 };
 
-/// What a timer does.
+/// The action of a timer.
 pub trait Fire: Sized + Send + Sync + 'static {
     /// The time has come. `timer` may be set again.
     ///
-    /// Context: a hard interrupt: does not sleep, takes no lock that is not taken with interrupts off, and
-    /// drops nothing that must not end here, `timer` least of all. Queueing work is what it is for.
+    /// Context: a hard interrupt: does not sleep, takes no lock that is not taken with interrupts
+    /// off, and drops nothing that must not end here, above all not `timer`. It is meant for
+    /// queueing work.
     fn fire(&self, timer: &OneShot<Self>);
 }
 
-/// A timer, and what it does.
+/// A timer, and its action.
 ///
 /// # Invariants
 ///
-/// `timer` was set up for [`Self::expired`], and is started only while the object, pinned, is alive.
+/// `timer` was set up for [`Self::expired`], and is started only while the object, pinned, is
+/// alive.
 #[pin_data(PinnedDrop)]
 pub struct OneShot<T: Fire> {
     #[pin]
     timer: Opaque<bindings::hrtimer>,
-    /// When it is to fire; 0: not at all. Whoever changes it starts the timer accordingly.
+    /// When it fires; 0: not at all. A thread that changes it also starts the timer.
     due: Atomic<u64>,
     target: T,
 }
 
 // SAFETY: a timer belongs to no task, and `T` may be sent.
 unsafe impl<T: Fire> Send for OneShot<T> {}
-// SAFETY: timers have a lock of their own; `T` may be shared.
+// SAFETY: timers have their own lock; `T` may be shared.
 unsafe impl<T: Fire> Sync for OneShot<T> {}
 
 impl<T: Fire> OneShot<T> {
@@ -62,18 +64,15 @@ impl<T: Fire> OneShot<T> {
         })
     }
 
-    /// What it was made with.
-    pub fn target(&self) -> &T {
-        &self.target
-    }
-
-    /// Has it fire in `ns` nanoseconds, or when it is set to already if that is sooner. Any context but NMI.
+    /// Has it fire in `ns` nanoseconds, or when it is set to already if that is sooner. Any context
+    /// but NMI.
     pub fn start_in(&self, ns: u64) {
         self.start_at(now_ns().saturating_add(ns));
     }
 
-    /// Has it fire when the monotonic clock is at `at` nanoseconds, or when it is set to already if that is
-    /// sooner. Not before [`fire`](Fire::fire) has begun is it no longer set. Any context but NMI.
+    /// Has it fire when the monotonic clock is at `at` nanoseconds, or when it is set to already if
+    /// that is sooner. Not before [`fire`](Fire::fire) has begun is it no longer set. Any context
+    /// but NMI.
     pub fn start_at(&self, at: u64) {
         let mut at = at.clamp(1, i64::MAX as u64);
         let mut due = self.due.load(Relaxed);
@@ -87,7 +86,8 @@ impl<T: Fire> OneShot<T> {
             }
         }
         loop {
-            // SAFETY: the timer is set up, and lives until `drop` has cancelled it (type invariant).
+            // SAFETY: the timer is set up, and lives until `drop` has cancelled it (type
+            // invariant).
             unsafe {
                 bindings::hrtimer_start_range_ns(
                     self.timer.get(),
@@ -96,7 +96,7 @@ impl<T: Fire> OneShot<T> {
                     bindings::hrtimer_mode_HRTIMER_MODE_ABS,
                 )
             };
-            // Another one who changed it may have started the timer before us.
+            // A concurrent change may have started the timer before us.
             match self.due.load(Relaxed) {
                 0 => return,
                 due if due == at => return,
@@ -105,19 +105,14 @@ impl<T: Fire> OneShot<T> {
         }
     }
 
-    /// Whether it is set. Any context.
-    pub fn is_set(&self) -> bool {
-        self.due.load(Relaxed) != 0
-    }
-
-    /// Takes it back, and waits for [`fire`](Fire::fire) to return if that runs. It may be set again as
-    /// soon as this returns; who wants it not to be sees to that.
+    /// Cancels it, and waits for [`fire`](Fire::fire) to return if that runs. It may be set again
+    /// as soon as this returns; the caller must prevent that if necessary.
     ///
     /// Context: a task's, with no lock that `fire` takes; not from `fire`.
     pub fn cancel(&self) {
         // SAFETY: as in `start_at`.
         unsafe { bindings::hrtimer_cancel(self.timer.get()) };
-        // After that: who set it meanwhile may find it taken back, never lost for good.
+        // After that: a concurrent set may be cancelled, but is never lost permanently.
         self.due.store(0, Relaxed);
     }
 
@@ -131,7 +126,7 @@ impl<T: Fire> OneShot<T> {
         // SAFETY: the caller's promise.
         let this: &Self = unsafe { &*container_of!(timer, Self, timer) };
         let due = this.due.load(Relaxed);
-        // Not so: it was taken back, or whoever set it is about to start it.
+        // Not if it was cancelled, or a concurrent set is about to start it.
         let begun = due != 0 && due <= now_ns() && this.due.cmpxchg(due, 0, Full).is_ok();
         if begun {
             this.target.fire(this);

@@ -2,18 +2,18 @@
 
 //! Tracepoints: those of `rust/helpers/zrs_trace.h`, which says what their fields are.
 //!
-//! Each is a function that takes a closure, which makes the values. While nobody has enabled the event all
-//! of it is an instruction that does nothing, and the closure, out of line, is never called.
+//! Each is a function that takes a closure, which makes the values. While the event is disabled,
+//! all of it is an instruction that does nothing, and the closure, out of line, is never called.
 //!
-//! The kernel crate's `declare_trace!` finds only tracepoints of the kernel's own bindings; this is the same for
-//! a module's.
+//! The kernel crate's `declare_trace!` finds only tracepoints of the kernel's own bindings; this is
+//! the same for a module's.
 //!
 //! C header: [`include/linux/tracepoint.h`](srctree/include/linux/tracepoint.h)
 
 use crate::bindings;
 use core::net::SocketAddr;
 
-/// Whom an event is about.
+/// The connection that an event is about.
 pub struct Ends {
     /// The number of the channel and its generation, 0: none.
     pub chan: (u32, u32),
@@ -51,7 +51,7 @@ fn raw(addr: &SocketAddr) -> [u8; ADDR] {
 
 /// How data leaves a program, or reaches it.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub enum DataPath {
     /// The CPU copies it.
     Copy,
     /// From the program's pages.
@@ -64,20 +64,20 @@ pub enum Way {
     Ring,
 }
 
-/// What a sender waits for.
+/// The resource that a sender waits for.
 #[derive(Clone, Copy)]
 pub enum Stall {
     /// Room that the peer gives the channel.
     Channel,
     /// Room on the link, or the turn on it.
     Link,
-    /// Room in what the socket may hold: SO_SNDBUF.
+    /// Room in the socket's send buffer: SO_SNDBUF.
     Buffer,
 }
 
-/// What data was moved out of that nobody has read.
+/// The memory that unread data was moved out of.
 #[derive(Clone, Copy)]
-pub enum Moved {
+pub enum EscapedFrom {
     /// A window.
     Window,
     /// A window that a ring shows, which shows it elsewhere from then on.
@@ -159,7 +159,7 @@ macro_rules! numbered {
 }
 
 numbered! {
-    Way {
+    DataPath {
         Copy = ZRS_BY_COPY,
         Pin = ZRS_BY_PINNING,
         Map = ZRS_BY_MAPPING,
@@ -171,7 +171,7 @@ numbered! {
         Link = ZRS_STALL_LINK,
         Buffer = ZRS_STALL_BUFFER
     }
-    Moved { Window = ZRS_MOVED_WINDOW, Ring = ZRS_MOVED_RING, Block = ZRS_MOVED_BLOCK }
+    EscapedFrom { Window = ZRS_MOVED_WINDOW, Ring = ZRS_MOVED_RING, Block = ZRS_MOVED_BLOCK }
 }
 
 macro_rules! events {
@@ -197,7 +197,7 @@ macro_rules! events {
 
             $(#[doc = $doc])*
             ///
-            /// Context: any in which what `values` does is allowed.
+            /// Context: any in which `values` may be called.
             #[inline(always)]
             pub fn $name(values: impl FnOnce() -> ($($ty,)*)) {
                 #[cold]
@@ -206,7 +206,7 @@ macro_rules! events {
                     let ($($arg,)*) = values();
                     $(let $arg = $arg.raw();)*
                     kernel::macros::paste! {
-                        // SAFETY: What is pointed at is on our stack, and is copied.
+                        // SAFETY: The pointers are to our stack, and their targets are copied.
                         unsafe {
                             bindings::[<rust_do_trace_zrs_ $name>]($(<$ty as Arg>::pass(&$arg)),*)
                         };
@@ -223,22 +223,25 @@ macro_rules! events {
 events! {
     /// An attempt to connect has ended: 0, or a negative errno.
     connect, connect_on(ends: Ends, err: i32);
-    /// accept() has taken a connection; so many wait still.
+    /// accept() has taken a connection; the backlog that still waits.
     accept, accept_on(ends: Ends, backlog: u32);
     /// The last descriptor of a socket is closed: bytes sent, received, and never read.
     close, close_on(ends: Ends, tx_bytes: u64, rx_bytes: u64, unread: u64);
     /// The state has changed: two of `ZRS_STATE_*`.
     state, state_on(ends: Ends, old: u32, new: u32);
-    /// A send is over: bytes asked for, bytes sent or a negative errno, [`Way`].
-    send, send_on(ends: Ends, want: u64, ret: i64, way: Way);
-    /// A receive is over, as [`send()`]; or a program has given back what it read in its ring.
-    recv, recv_on(ends: Ends, want: u64, ret: i64, way: Way);
-    /// A sender finds no room for so many bytes.
+    /// A send is over: bytes asked for, bytes sent or a negative errno, [`DataPath`].
+    send, send_on(ends: Ends, want: u64, ret: i64, way: DataPath);
+    /// A receive is over, as [`send()`]; or a program has given back bytes that it read in its
+    /// ring.
+    recv, recv_on(ends: Ends, want: u64, ret: i64, way: DataPath);
+    /// A sender finds no room for `want` bytes.
     stall, stall_on(ends: Ends, want: u32, what: Stall);
-    /// A message of so many bytes was moved out of the pool, so many microseconds after it came.
-    escape, escape_on(ends: Ends, len: u32, of: Moved, age_us: u64);
-    /// A link can carry channels: its number, addresses without ports, and whether the peer has made it (0, 1).
+    /// A message of `len` bytes was moved out of the pool, `age_us` microseconds after it came.
+    escape, escape_on(ends: Ends, len: u32, of: EscapedFrom, age_us: u64);
+    /// A link can carry channels: its number, addresses without ports, and whether the peer has
+    /// made it (0, 1).
     link_up, link_up_on(link: u32, ends: Ends, accepted: u32);
-    /// A link has ended: as [`link_up()`]; whether it was up (0, 1), its channels, a negative errno.
+    /// A link has ended: as [`link_up()`]; whether it was up (0, 1), its channels, a negative
+    /// errno.
     link_down, link_down_on(link: u32, ends: Ends, accepted: u32, was_up: u32, channels: u32, err: i32);
 }

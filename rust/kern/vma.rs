@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a socket's `mmap` may do: map a window of contiguous memory, or shared pages.
+//! Mappings of a socket: a window of contiguous memory, or shared pages.
 //!
 //! C: `include/linux/mm.h` (`struct vm_operations_struct`, `remap_pfn_range`,
 //! `unmap_mapping_range`). A mapping is whole or not at all: it cannot be split, moved, grown,
-//! copied to a child or dumped, and a window can never be made writable. It owns an `Arc` of what it
-//! shows from the `mmap` to the last unmap; the socket's file, and with it the module, is held by
-//! the area itself.
+//! copied to a child or dumped, and a window can never be made writable. It owns an `Arc` of the
+//! memory that it shows from the `mmap` to the last unmap; the socket's file, and with it the
+//! module, is held by the area itself.
 //!
 //! The operations here run under the `mmap_lock`: they and the owners' callbacks must not take
 //! `lock_sock` nor touch program memory.
@@ -23,12 +23,12 @@ use kernel::{
     sync::Arc,
 };
 
-/// Who is told of mappings. Both are called under the program's `mmap_lock` and may sleep, but
-/// must not wait for anything that faults or maps memory.
+/// Notified of mappings. Both are called under the program's `mmap_lock` and may sleep, but must
+/// not wait for code that faults or maps memory.
 pub trait MappedOwner: Send + Sync + 'static {
     /// There is one mapping more.
     fn mapped(&self) {}
-    /// There is one less. What it showed may be freed or reused once none is left.
+    /// There is one mapping less. The memory may be freed or reused once none is left.
     fn unmapped(&self) {}
 }
 
@@ -60,11 +60,6 @@ impl<'a> NewVma<'a> {
     /// Length in bytes, a multiple of the page size.
     pub fn len(&self) -> usize {
         self.0.end() - self.0.start()
-    }
-
-    /// Never.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The offset that the program gave, in pages.
@@ -143,7 +138,7 @@ impl<'a> NewVma<'a> {
         Ok(())
     }
 
-    /// As [`map_shared`](Self::map_shared), but the program can only read, for good.
+    /// As [`map_shared`](Self::map_shared), but the program can never write.
     ///
     /// Errors: `EINVAL` for a private mapping or a length that is not exactly that of `pages`,
     /// `EACCES` for a writable one, `ENOMEM` (page tables).
@@ -172,20 +167,22 @@ impl<'a> NewVma<'a> {
         self.0.set_dontcopy();
         self.0.set_dontexpand();
         self.0.set_dontdump();
-        // What `remap_vmalloc_range` does; it takes memory of `vmalloc_user` only, which no cgroup pays for.
+        // What `remap_vmalloc_range` does; it takes memory of `vmalloc_user` only, which no cgroup
+        // pays for.
         self.0.set_mixedmap();
         for at in (0..pages.bytes()).step_by(PAGE_SIZE) {
             // SAFETY: the memory is a live area of vmalloc's, and `at` inside of it.
             let page = unsafe { bindings::vmalloc_to_page(pages.as_ptr().byte_add(at)) };
             let addr = self.0.start() + at;
-            // SAFETY: the area is being set up under the mmap_lock (type invariant), and an address outside of it
-            // would be refused; the pages are ordinary ones, each counted by its mapping.
+            // SAFETY: the area is being set up under the mmap_lock (type invariant), and an address
+            // outside of it would be refused; the pages are ordinary ones, each counted by its
+            // mapping.
             to_result(unsafe { bindings::vm_insert_page(self.0.as_ptr(), addr, page) })?;
         }
         Ok(())
     }
 
-    /// Reserves addresses, read-only, in which pages come and go; see [`Area`].
+    /// Reserves addresses, read-only, where pages are mapped and unmapped later; see [`Area`].
     ///
     /// Errors: `EINVAL` for a private mapping, `EACCES` for a writable one.
     pub fn map_area(self, area: Arc<Area>) -> Result {
@@ -286,8 +283,8 @@ impl<W: MappedOwner> Ops<W> {
     ///
     /// As for `open`.
     unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
-        // SAFETY: the pointer came from `Arc::into_raw`, in `own` or in `open`, and `close` is called
-        // once for each of them.
+        // SAFETY: the pointer came from `Arc::into_raw`, in `own` or in `open`, and `close` is
+        // called once for each of them.
         let owner = unsafe { Arc::<W>::from_raw((*vma).vm_private_data.cast()) };
         owner.unmapped();
     }

@@ -15,7 +15,7 @@ use kernel::{
     types::Opaque,
 };
 
-/// What may end a wait before its time.
+/// The events that end a wait early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitMode {
     /// Any signal.
@@ -37,7 +37,7 @@ impl WaitMode {
     }
 }
 
-/// Why a wait ended without what it waited for.
+/// The reason why a wait ended without its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitError {
     /// A signal.
@@ -46,14 +46,15 @@ pub enum WaitError {
     TimedOut,
 }
 
-/// How long a wait may still last; each wait takes what it used.
+/// The remaining time of waits; each wait subtracts its duration.
 ///
 /// `None`: for ever. `Some(0)`: look once, do not sleep.
 pub type Timeout = Option<Jiffies>;
 
 impl WaitError {
-    /// The errno of a socket call whose wait ended so: `EAGAIN` when the time is over; after a signal
-    /// `ERESTARTSYS` (the call may go on by itself) if it would have waited for ever, else `EINTR`.
+    /// The errno of a socket call whose wait ended so: `EAGAIN` when the time is over; after a
+    /// signal `ERESTARTSYS` (the call may be restarted) if it would have waited for ever, else
+    /// `EINTR`.
     pub fn to_errno(self, timeout: Timeout) -> Error {
         match (self, timeout) {
             (Self::TimedOut, _) => EAGAIN,
@@ -85,16 +86,16 @@ impl WaitQueue {
         pin_init!(Self {
             // INVARIANT: initialised here, in its final place.
             head <- Opaque::ffi_init(|slot| {
-                // SAFETY: `slot` is the queue's place for good, name and key live for ever.
+                // SAFETY: `slot` is the queue's final place, name and key live for ever.
                 unsafe { bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr()) }
             }),
         })
     }
 
-    /// Wakes all who wait; each looks at its condition again.
+    /// Wakes all waiters; each looks at its condition again.
     ///
-    /// Any context. Cheap when nobody waits. What was written before the call is seen by the
-    /// condition of whoever it wakes, or of whoever comes to wait later.
+    /// Any context. Cheap without waiters. Writes before the call are seen by the condition of
+    /// every woken and every later waiter.
     pub fn wake_all(&self) {
         // SAFETY: the queue is initialised (type invariant); `wq_has_sleeper` has the barrier that
         // pairs with the one in `prepare_to_wait_event`.
@@ -105,8 +106,8 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes one of those who wait by [`wait_in_line`](Self::wait_in_line), the one that has waited longest, and
-    /// all who wait otherwise. Any context. What was written before the call is seen as with
+    /// Wakes the waiter that has waited longest in [`wait_in_line`](Self::wait_in_line), and all
+    /// other waiters. Any context. Writes before the call are seen as with
     /// [`wake_all`](Self::wake_all).
     pub fn wake_one(&self) {
         let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
@@ -118,10 +119,10 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes one of those who wait by [`wait_or_help`](Self::wait_or_help) for this to be done, and says
-    /// whether there was one. Any context. What was written before the call is seen by
-    /// [`Help::wanted`] of whoever it wakes, or of whoever comes to wait later.
-    pub fn wake_helper(&self) -> bool {
+    /// Wakes one waiter in [`wait_or_poll`](Self::wait_or_poll) to do the work, and returns whether
+    /// there was one. Any context. Writes before the call are seen by [`InlinePoll::pending`] of
+    /// every woken and every later waiter.
+    pub fn wake_poller(&self) -> bool {
         let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
         // SAFETY: as in `wake_all`; the result is how many of the exclusive waiters it has woken.
         unsafe {
@@ -143,12 +144,12 @@ impl WaitQueue {
         timeout: &mut Timeout,
         cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        self.wait_or_help(mode, timeout, None::<&Nothing>, cond)
+        self.wait_or_poll(mode, timeout, None::<&Nothing>, cond)
     }
 
-    /// As [`wait`](Self::wait), in a line with others who wait so: [`wake_one`](Self::wake_one) wakes one of them. Who
-    /// was woken and does not take what there was, has to wake the next one. (Who is woken and has a signal or no time
-    /// left looks at `cond` once more.)
+    /// As [`wait`](Self::wait), as an exclusive waiter: [`wake_one`](Self::wake_one) wakes one of
+    /// them. A woken thread that leaves the resource unused must wake the next one. (A thread that
+    /// is woken with a signal pending or no time left looks at `cond` once more.)
     pub fn wait_in_line<R>(
         &self,
         mode: WaitMode,
@@ -159,27 +160,28 @@ impl WaitQueue {
         self.wait_as(flags, mode, timeout, None::<&Nothing>, cond)
     }
 
-    /// As [`wait`](Self::wait), and does the work that what is waited for depends on, instead of leaving
-    /// it to a thread that has to be woken first: whoever has such work wakes one of those who wait, by
-    /// [`wake_helper`](Self::wake_helper) on [`Help::queue`], and that one does it. Who has done it a few
-    /// times in vain leaves it to others from then on: what comes is not for him.
-    pub fn wait_or_help<R, H: Help>(
+    /// As [`wait`](Self::wait), and does the work on which the condition depends, instead of
+    /// leaving it to a thread that must be woken first: the source of the work wakes one waiter, by
+    /// [`wake_poller`](Self::wake_poller) on [`InlinePoll::queue`], and that thread does it. A
+    /// thread that has done it a few times without meeting its condition leaves it to others from
+    /// then on: the work is for others.
+    pub fn wait_or_poll<R, H: InlinePoll>(
         &self,
         mode: WaitMode,
         timeout: &mut Timeout,
-        help: Option<&H>,
+        inline: Option<&H>,
         cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        self.wait_as(0, mode, timeout, help, cond)
+        self.wait_as(0, mode, timeout, inline, cond)
     }
 
     /// `flags` are those of the entry on this queue.
-    fn wait_as<R, H: Help>(
+    fn wait_as<R, H: InlinePoll>(
         &self,
         flags: c_int,
         mode: WaitMode,
         timeout: &mut Timeout,
-        mut help: Option<&H>,
+        mut inline: Option<&H>,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
         if let Some(r) = cond() {
@@ -189,41 +191,41 @@ impl WaitQueue {
             return Err(WaitError::TimedOut);
         }
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
-        let helper = Opaque::<bindings::wait_queue_entry>::uninit();
-        let mut patience = 4;
+        let poller = Opaque::<bindings::wait_queue_entry>::uninit();
+        let mut attempts = 4;
         // SAFETY: both have room for one, and do not move until `finish_wait` has taken them off.
         unsafe {
             bindings::init_wait_entry(entry.get(), flags);
-            bindings::init_wait_entry(helper.get(), 0);
+            bindings::init_wait_entry(poller.get(), 0);
         }
         let out = loop {
-            if let Some(work) = help.filter(|h| h.wanted()) {
+            if let Some(work) = inline.filter(|h| h.pending()) {
                 // SAFETY: both are initialised; takes them off if they are on their queues.
                 unsafe {
                     bindings::finish_wait(self.head.get(), entry.get());
-                    bindings::finish_wait(work.queue().head.get(), helper.get());
+                    bindings::finish_wait(work.queue().head.get(), poller.get());
                 }
-                work.help();
-                patience -= 1;
-                if patience == 0 {
-                    help = None;
+                work.poll();
+                attempts -= 1;
+                if attempts == 0 {
+                    inline = None;
                 }
                 match cond() {
                     Some(r) => break Ok(r),
                     None => continue,
                 }
             }
-            if let Some(help) = help {
-                let queue = help.queue().head.get();
-                // SAFETY: queue and entry are initialised; from here until `finish_wait` this task may be
-                // on the queue, and `helper` lives on its stack all that time.
+            if let Some(inline) = inline {
+                let queue = inline.queue().head.get();
+                // SAFETY: queue and entry are initialised; from here until `finish_wait` this task
+                // may be on the queue, and `poller` lives on its stack all that time.
                 unsafe {
-                    bindings::prepare_to_wait_exclusive(queue, helper.get(), mode.task_state())
+                    bindings::prepare_to_wait_exclusive(queue, poller.get(), mode.task_state())
                 };
             }
-            // The queue that must not be missed comes last. Whoever is woken leaves the queue, and what
-            // comes after it makes him sleep all the same: on the other queue that costs an offer of
-            // help, which somebody else then gets.
+            // The queue whose wake-up must not be missed comes last. A woken thread leaves the
+            // queue, and the next `prepare_to_wait` makes it sleep all the same: on the other queue
+            // that only costs an offer of work, which another thread then gets.
             // SAFETY: as above, with `entry`.
             let signal = unsafe {
                 bindings::prepare_to_wait_event(self.head.get(), entry.get(), mode.task_state())
@@ -234,15 +236,15 @@ impl WaitQueue {
             if signal != 0 {
                 break Err(WaitError::Interrupted);
             }
-            if help.is_some_and(H::wanted) {
+            if inline.is_some_and(H::pending) {
                 continue;
             }
             match timeout {
                 Some(0) => break Err(WaitError::TimedOut),
                 Some(left) => {
                     let limit = c_long::try_from(*left).unwrap_or(MAX_SCHEDULE_TIMEOUT - 1);
-                    // SAFETY: the task is on the queue and its state is set; sleeping is what it
-                    // is here for.
+                    // SAFETY: the task is on the queue and its state is set; sleeping is its
+                    // purpose here.
                     let rest = unsafe { bindings::schedule_timeout(limit) };
                     *left = Jiffies::try_from(rest).unwrap_or(0);
                 }
@@ -254,12 +256,12 @@ impl WaitQueue {
         };
         // SAFETY: as above; after this the queue no longer knows `entry`.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
-        if let Some(help) = help {
+        if let Some(inline) = inline {
             // SAFETY: as above.
-            unsafe { bindings::finish_wait(help.queue().head.get(), helper.get()) };
-            if help.wanted() {
+            unsafe { bindings::finish_wait(inline.queue().head.get(), poller.get()) };
+            if inline.pending() {
                 // It may be this task that was woken for it.
-                help.decline();
+                inline.defer();
             }
         }
         match out {
@@ -270,38 +272,39 @@ impl WaitQueue {
     }
 }
 
-/// Work that somebody who waits can do himself.
-pub trait Help {
-    /// Where those are who would.
+/// Work that a waiting thread can do itself.
+pub trait InlinePoll {
+    /// The queue of threads that would do it.
     fn queue(&self) -> &WaitQueue;
 
     /// Whether there is some. Must not sleep.
-    fn wanted(&self) -> bool;
+    fn pending(&self) -> bool;
 
-    /// Does it; afterwards none is [`wanted`](Self::wanted) until more comes. May sleep, not for long.
-    fn help(&self);
+    /// Does it; afterwards none is [`pending`](Self::pending) until more comes. May sleep, not for
+    /// long.
+    fn poll(&self);
 
-    /// Leaves it to somebody else. Any context.
-    fn decline(&self);
+    /// Leaves it to another thread. Any context.
+    fn defer(&self);
 }
 
 /// No work. It has no value.
 enum Nothing {}
 
-impl Help for Nothing {
+impl InlinePoll for Nothing {
     fn queue(&self) -> &WaitQueue {
         match *self {}
     }
 
-    fn wanted(&self) -> bool {
+    fn pending(&self) -> bool {
         match *self {}
     }
 
-    fn help(&self) {
+    fn poll(&self) {
         match *self {}
     }
 
-    fn decline(&self) {
+    fn defer(&self) {
         match *self {}
     }
 }
@@ -309,7 +312,7 @@ impl Help for Nothing {
 /// The kernel's "for ever".
 pub(super) const MAX_SCHEDULE_TIMEOUT: c_long = c_long::MAX;
 
-/// A [`WaitQueue`](crate::kern::wait::WaitQueue) with a lock class of its own, for `pin_init!`.
+/// A [`WaitQueue`](crate::kern::wait::WaitQueue) with its own lock class, for `pin_init!`.
 #[macro_export]
 macro_rules! new_wait_queue {
     ($name:literal) => {

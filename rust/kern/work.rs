@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work queues of our own, and what the kernel crate's work items lack: taking them back.
+//! Our work queues, and an addition to the kernel crate's work items: cancelling them.
 //!
 //! C: `include/linux/workqueue.h`. Items are the kernel crate's (`Work`, `DelayedWork`,
 //! `impl_has_work!`); a [`Queue`] is its `Queue`, by `Deref`, so `queue.enqueue(arc)` works in any
@@ -14,7 +14,7 @@ use kernel::{
     str::CStr,
     sync::Arc,
     time::Jiffies,
-    workqueue::{self, HasDelayedWork, HasWork, Work, WorkItem},
+    workqueue::{self, HasDelayedWork, Work, WorkItem},
 };
 
 /// How a [`Queue`] runs its items.
@@ -75,7 +75,7 @@ impl Queue {
 
     /// Queues a delayed item, or moves its time if it waits already. Any context.
     ///
-    /// Where it waited already, the count of `item` that it had is kept and this one dropped.
+    /// If it waited already, its count of `item` is kept and this one dropped.
     pub fn enqueue_or_move<T, const ID: u64>(&self, item: Arc<T>, delay: Jiffies)
     where
         T: HasDelayedWork<T, ID> + WorkItem<ID, Pointer = Arc<T>> + Send + Sync + 'static,
@@ -83,8 +83,8 @@ impl Queue {
         let raw = Arc::into_raw(item).cast_mut();
         // SAFETY: `raw` points to a live `T`, as `raw_get_work` wants.
         let dwork = unsafe { delayed_work(raw) };
-        // SAFETY: `dwork` was initialised by `DelayedWork::new` (which is the only way to have one),
-        // and the count in `raw` keeps it alive until it has run or is taken back.
+        // SAFETY: `dwork` was initialised by `DelayedWork::new` (which is the only way to have
+        // one), and the count in `raw` keeps it alive until it has run or is taken back.
         let waited = unsafe {
             bindings::mod_delayed_work_on(
                 bindings::wq_misc_consts_WORK_CPU_UNBOUND as i32,
@@ -94,8 +94,8 @@ impl Queue {
             )
         };
         if waited {
-            // SAFETY: the item holds one count from when it was queued first, and it has not run: the
-            // one from above is too many.
+            // SAFETY: the item holds one count from when it was queued first, and it has not run:
+            // the one from above is too many.
             drop(unsafe { Arc::from_raw(raw) });
         }
     }
@@ -111,7 +111,8 @@ impl Deref for Queue {
 }
 
 impl Drop for Queue {
-    /// Runs what is queued and what that queues, and ends. Delayed items must have been taken back
+    /// Runs queued items and the items that these queue, and ends. Delayed items must have been
+    /// cancelled
     /// ([`cancel_delayed`]): their timers know nothing of this.
     ///
     /// Context: sleeps; not from an item of this queue.
@@ -121,25 +122,12 @@ impl Drop for Queue {
     }
 }
 
-/// Takes an item back if it is queued, and waits for it if it runs. Whether it was queued; the count
-/// it held then is dropped.
+/// Takes an item back if it is queued, also while its time has not come, and waits for it if it
+/// runs. Whether it was queued; the count it held then is dropped.
 ///
-/// It may be queued again as soon as this returns; who wants it not to be sees to that.
+/// It may be queued again as soon as this returns; the caller must prevent that if necessary.
 ///
 /// Context: sleeps; not from the item itself.
-pub fn cancel<T, const ID: u64>(item: &Arc<T>) -> bool
-where
-    T: HasWork<T, ID> + WorkItem<ID, Pointer = Arc<T>>,
-{
-    let raw = Arc::as_ptr(item).cast_mut();
-    // SAFETY: `raw` points to a live `T`.
-    let work = unsafe { Work::raw_get(T::raw_get_work(raw)) };
-    // SAFETY: the item is initialised (`Work::new` is the only way to have one), and alive.
-    let queued = unsafe { bindings::cancel_work_sync(work) };
-    reclaim(raw, queued)
-}
-
-/// [`cancel`] for an item with a delay: also while its time has not come.
 pub fn cancel_delayed<T, const ID: u64>(item: &Arc<T>) -> bool
 where
     T: HasDelayedWork<T, ID> + WorkItem<ID, Pointer = Arc<T>>,
@@ -156,7 +144,7 @@ where
 fn reclaim<T>(raw: *const T, queued: bool) -> bool {
     if queued {
         // SAFETY: enqueueing put one count of an `Arc<T>` away by `into_raw`; the item has been
-        // taken back, so that `run` will not fetch it. The caller has a count of its own.
+        // cancelled, so that `run` will not fetch it. The caller has another count.
         drop(unsafe { Arc::from_raw(raw) });
     }
     queued

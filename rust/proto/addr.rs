@@ -5,8 +5,8 @@
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// An IP address. One of IPv4 is its v4-mapped address of IPv6; a link-local one is that of an interface, its
-/// scope.
+/// An IP address. One of IPv4 is its v4-mapped address of IPv6; a link-local one is that of an
+/// interface, its scope.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ip {
     addr: Ipv6Addr,
@@ -152,7 +152,7 @@ impl From<Addr> for SocketAddrV6 {
     }
 }
 
-/// What a socket is bound to.
+/// The local address of a socket's binding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Bound {
     ip: Ip,
@@ -188,7 +188,8 @@ impl Bound {
         both || self.takes(other.ip) || other.takes(self.ip)
     }
 
-    /// The addresses that one can be bound to who overlaps this one; `None` if they are too many to name.
+    /// The addresses at which an overlapping binding can exist; `None` if they are too many to
+    /// name.
     pub fn overlapped(self) -> Option<[Option<Ip>; 3]> {
         let v4 = Some(Ip::ANY_V4).filter(|_| self.ip.is_v4());
         (!self.ip.is_any()).then_some([Some(self.ip), Some(Ip::ANY), v4])

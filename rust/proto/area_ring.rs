@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where what has escaped lies in the escape area of a ring: pieces in a row, which are freed in the order in
-//! which they were made.
+//! The allocator of a ring's escape area: pieces in a row, which are freed in the order in which
+//! they were made.
 
 /// Pieces begin at multiples of this.
 const ALIGN: u32 = 64;
 
-/// What of an area is in use: from `head` to `tail`, around its end.
+/// The used part of an area: from `head` to `tail`, around its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AreaRing {
     size: u32,
@@ -25,6 +25,7 @@ impl AreaRing {
     }
 
     /// Whether nothing is in it.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.pieces == 0
     }
@@ -35,7 +36,7 @@ impl AreaRing {
             (self.head, self.tail) = (0, 0);
         }
         let len = len.max(1).checked_next_multiple_of(ALIGN)?;
-        // Up to the end, or up to what is oldest; full and empty look alike.
+        // Up to the end, or up to the oldest piece; full and empty look alike.
         let wraps = self.tail < self.head || self.tail == self.head && self.pieces > 0;
         let until = if wraps { self.head } else { self.size };
         let at = if until.saturating_sub(self.tail) >= len {

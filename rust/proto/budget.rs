@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The budget of a cache: how many pages of the receive pools that write into it may be in use, and which class of
-//! them gets how many (rows C2, C3).
+//! The budget of a cache: how many pages of the receive pools that write into it may be in use, and
+//! how many of them each class gets.
 //!
-//! Each class has a share of its own. What one does not use the other may borrow, except for a quarter of that share:
-//! as long as the owner has more of it to take, it finds so much free at once, and the rest as it is given back.
-//! Only the numbers are here, not which pages they are.
+//! Each class has a share. Pages that it does not use the other class may borrow, except for a
+//! quarter of the share: so the owner, as long as it is below its share, finds that many at once,
+//! and the rest as borrowed pages return. The budget only has numbers, it does not know which pages
+//! they are.
 
-/// What pages are used for.
+/// The use of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// Blocks of shared receive queues.
@@ -25,7 +26,7 @@ impl Class {
     }
 }
 
-/// What of a class is in use.
+/// Pages of a class in use.
 #[derive(Clone, Copy, Default)]
 struct Count {
     used: usize,
@@ -41,8 +42,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// `total` pages, none in use; so many percent of them are the small class's own, the others the large one's. More
-    /// than 100 counts as 100.
+    /// `total` pages, none in use; `small_percent` of them are the small class's share, the rest
+    /// the large class's. More than 100 counts as 100.
     pub fn new(total: usize, small_percent: u32) -> Self {
         Self {
             total,
@@ -52,13 +53,12 @@ impl Budget {
         }
     }
 
-    /// There are `total` pages from here on. Nothing is taken from anybody: more than that may be in use
-    /// ([`Budget::over`]).
+    /// Sets the total. No page is taken back: more than the total may be in use ([`Budget::over`]).
     pub fn resize(&mut self, total: usize) {
         self.total = total;
     }
 
-    /// Uses so many pages more, if that is admitted. False, and nothing is done, if it is not.
+    /// Takes `pages` more, if they are admitted. Else returns false and takes none.
     pub fn take(&mut self, class: Class, pages: usize) -> bool {
         if self.room(class).is_none_or(|room| pages > room) {
             return false;
@@ -69,8 +69,9 @@ impl Budget {
         true
     }
 
-    /// Uses so many pages of the class's own share, though the other has borrowed them: then more is in use than may be
-    /// until it gives them back. False, and nothing is done, if the share is used up.
+    /// Takes `pages` of the class's share even if the other class has borrowed them: then more than
+    /// the total is in use until these return. Returns false and takes none if the share is used
+    /// up.
     pub fn claim(&mut self, class: Class, pages: usize) -> bool {
         let own = self.own(class);
         let count = self.count_mut(class);
@@ -84,8 +85,8 @@ impl Budget {
         }
     }
 
-    /// So many pages of the class are not used any more. False, and nothing is done, unless so many were: it is better
-    /// to lend too little than to lend what is in use.
+    /// `pages` of the class are not used any more. Returns false and does nothing unless that many
+    /// were in use: it is better to admit too little than to admit pages that are in use.
     pub fn give(&mut self, class: Class, pages: usize) -> bool {
         let count = self.count_mut(class);
         let left = count.used.checked_sub(pages);
@@ -93,16 +94,17 @@ impl Budget {
         left.is_some()
     }
 
-    /// How many pages a window may have: `most` while there are four times as many for windows, less where it is
-    /// crowded, but never less than `least`, also if that is more than `most`. `None` when `least` are not admitted.
-    /// Nothing is taken.
+    /// The number of pages for a window: `most` while four times that is free for windows, less
+    /// where it is crowded, but never less than `least`, even if that is more than `most`. `None`
+    /// when `least` are not admitted. Takes no pages.
     pub fn lease(&self, least: usize, most: usize) -> Option<usize> {
         let room = self.room(Class::Large)?;
         (least <= room).then(|| (room / 4).min(most).max(least))
     }
 
-    /// Whether less than half is free of what windows may have: their own share, or more if they can borrow it. Then
-    /// some get less than they would like, unless the largest is much smaller than that.
+    /// Whether less than half of the room for windows is free: their share, or more if they can
+    /// borrow it. Then some get less than they request, unless the largest is much smaller than
+    /// that.
     pub fn crowded(&self) -> bool {
         let room = self.room(Class::Large).unwrap_or(0);
         let most = self.used(Class::Large).saturating_add(room);
@@ -114,7 +116,8 @@ impl Budget {
         self.used_total().saturating_sub(self.total)
     }
 
-    /// Pages in use by this class above its own share: what it gives back when the other wants them.
+    /// Pages in use by this class above its share: those that it returns when the other needs them.
+    #[cfg(not(MODULE))]
     pub fn overdrawn(&self, class: Class) -> usize {
         self.used(class).saturating_sub(self.own(class))
     }
@@ -156,7 +159,7 @@ impl Budget {
         Some(of_its_own.max(borrowed)?.min(free))
     }
 
-    /// Pages that nobody borrows from this class.
+    /// Pages of this class that the other must not borrow.
     fn headroom(&self, class: Class) -> usize {
         let own = self.own(class);
         own.saturating_sub(self.used(class)).min(own / 4)

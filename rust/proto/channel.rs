@@ -17,12 +17,12 @@
 //! channel is kept that nothing happens to.
 
 mod cork;
-mod hear;
-mod park;
-mod room;
-mod say;
+mod packed;
+mod rx;
+mod tx;
+mod window;
 
-pub use park::Parked;
+pub use packed::PackedChannel;
 
 use super::wire::{Header, Refusal, CHUNK_MAX, SMALL_MAX};
 use super::{ChanId, Violation};
@@ -98,7 +98,7 @@ pub const WINDOW_MIN: u32 = 64 * 1024;
 pub const WINDOW_MAX: u32 = 1 << 30;
 
 /// After a denied window, this many bytes go the small way before we ask again.
-const ASK_AGAIN: u64 = 1 << 20;
+const WINDOW_RETRY: u64 = 1 << 20;
 
 /// More than this in one call begins at a multiple of [`ALIGN`] in the window, so that whole pages of it
 /// can be mapped; what is left out before it counts as written.
@@ -186,7 +186,7 @@ struct OwnWindow {
     size: u32,
     arrived: u64,
     freed: u64,
-    told: u64,
+    advertised: u64,
     /// WindowRevoke has been said.
     revoking: bool,
 }
@@ -216,6 +216,7 @@ impl Plan {
     }
 
     /// Whether nothing goes.
+    #[cfg(not(MODULE))]
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
@@ -296,7 +297,7 @@ pub struct Channel {
     rx_pos: u64,
     rx: Count,
     freed: Count,
-    told: Count,
+    advertised: Count,
     /// What arrived for no reader behind something that is not freed yet.
     unwanted: Count,
     unwanted_window: u64,
@@ -304,8 +305,8 @@ pub struct Channel {
     /// Bytes of this window or former ones that are not freed yet.
     window_unread: u64,
     leases: u32,
-    fin_heard: bool,
-    end_heard: bool,
+    fin_received: bool,
+    end_received: bool,
     /// The program reads no more.
     no_reader: bool,
     /// The program is gone altogether.
@@ -319,10 +320,10 @@ pub struct Channel {
     corked: u32,
     peer_window: Option<PeerWindow>,
     revoked: u32,
-    asked: bool,
-    ask_after: u64,
-    fin_said: bool,
-    end_said: bool,
+    window_requested: bool,
+    window_retry_at: u64,
+    fin_sent: bool,
+    end_sent: bool,
     /// A message brought room or a window that [`Self::take_room`] has not told of.
     room: bool,
 }
@@ -341,14 +342,14 @@ impl Channel {
             rx_pos: 0,
             rx: Count::default(),
             freed: Count::default(),
-            told: Count::default(),
+            advertised: Count::default(),
             unwanted: Count::default(),
             unwanted_window: 0,
             window: None,
             window_unread: 0,
             leases: 0,
-            fin_heard: false,
-            end_heard: false,
+            fin_received: false,
+            end_received: false,
             no_reader: false,
             gone: false,
             theirs: Limits { msgs: 0, small: 0 },
@@ -358,10 +359,10 @@ impl Channel {
             corked: 0,
             peer_window: None,
             revoked: 0,
-            asked: false,
-            ask_after: 0,
-            fin_said: false,
-            end_said: false,
+            window_requested: false,
+            window_retry_at: 0,
+            fin_sent: false,
+            end_sent: false,
             room: false,
         }
     }
@@ -375,6 +376,7 @@ impl Channel {
     }
 
     /// A channel that the peer opens by the CONNECT `h`.
+    #[cfg(not(MODULE))]
     pub fn accept(local: ChanId, h: &Header, ours: Limits) -> Result<Self, Violation> {
         Ok(Self::accepting(local, h.src, Limits::of(h)?, ours))
     }
@@ -410,34 +412,34 @@ impl Channel {
 
     /// The peer sends no more: when all that arrived is read, the stream is at its end.
     pub fn read_ended(&self) -> bool {
-        self.fin_heard || self.end_heard || self.state == State::Closed
+        self.fin_received || self.end_received || self.state == State::Closed
     }
 
     /// Nothing can be sent any more, ever.
     pub fn write_ended(&self) -> bool {
-        self.fin_said
-            || self.end_heard
+        self.fin_sent
+            || self.end_received
             || self.state == State::Closed
             || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0
     }
 
     /// We have ended our own direction.
     pub fn write_shut(&self) -> bool {
-        self.fin_said || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0
+        self.fin_sent || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0
     }
 
     /// Whether [`Self::next_control`] has something to say.
-    pub fn has_control(&self) -> bool {
+    pub fn has_pending_control(&self) -> bool {
         match self.state {
             // Until the peer has answered, only CONNECT can be said.
             State::Opening => self.want & WANT_CONNECT != 0,
             State::Closed => false,
-            _ => self.sayable() != 0,
+            _ => self.sendable_control() != 0,
         }
     }
 
     /// What can be said now: the end of the stream is behind what is held back.
-    fn sayable(&self) -> u16 {
+    fn sendable_control(&self) -> u16 {
         match self.corked {
             0 => self.want,
             _ => self.want & !(WANT_FIN | WANT_END),
@@ -450,18 +452,18 @@ impl Channel {
     }
 
     /// Notes something to say. End and Reset are the last word.
-    fn say(&mut self, bit: u16) {
-        if !self.end_said && self.state != State::Closed {
+    fn queue_control(&mut self, bit: u16) {
+        if !self.end_sent && self.state != State::Closed {
             self.want |= bit;
         }
     }
 
     /// Notes that the stream is broken rather than ended.
-    fn say_reset(&mut self) {
-        if !self.end_said {
+    fn queue_reset(&mut self) {
+        if !self.end_sent {
             self.want &= !(WANT_FIN | WANT_END);
             self.corked = 0;
-            self.say(WANT_RESET);
+            self.queue_control(WANT_RESET);
         }
     }
 
@@ -484,8 +486,11 @@ impl Channel {
     }
 
     /// No WRITE of the peer into our window can come any more.
-    pub fn window_quiet(&self) -> bool {
-        self.fin_heard || self.end_heard || self.state == State::Closed || self.window.is_none()
+    pub fn peer_writes_done(&self) -> bool {
+        self.fin_received
+            || self.end_received
+            || self.state == State::Closed
+            || self.window.is_none()
     }
 
     /// Bytes that came into our windows and were not given back yet.
@@ -512,7 +517,7 @@ impl Channel {
             return;
         }
         // An orderly end that both sides know of is no failure.
-        if !(self.fin_heard && self.fin_said) {
+        if !(self.fin_received && self.fin_sent) {
             self.fail(why);
         }
         self.close();
@@ -520,8 +525,8 @@ impl Channel {
 
     /// Ends our direction of the stream after all that was committed, or is held back.
     pub fn shut_write(&mut self) {
-        if !self.fin_said {
-            self.say(WANT_FIN);
+        if !self.fin_sent {
+            self.queue_control(WANT_FIN);
         }
     }
 
@@ -535,9 +540,9 @@ impl Channel {
         self.no_reader = true;
         self.gone = true;
         if unread {
-            self.say_reset();
+            self.queue_reset();
         } else {
-            self.say(WANT_END);
+            self.queue_control(WANT_END);
         }
     }
 
@@ -547,7 +552,7 @@ impl Channel {
         if self.state != State::Closed {
             self.fail(why);
             self.no_reader = true;
-            self.say_reset();
+            self.queue_reset();
         }
     }
 
@@ -565,7 +570,7 @@ impl Channel {
         let again = self.busy && self.state == State::Opening;
         if again {
             self.busy = false;
-            self.say(WANT_CONNECT);
+            self.queue_control(WANT_CONNECT);
         }
         again
     }
@@ -588,7 +593,7 @@ impl Channel {
 
     /// Whoever has leased a window must hear that no WRITE into it follows; nobody else waits.
     fn maybe_close(&mut self) {
-        if self.end_said && (self.end_heard || self.window.is_none()) {
+        if self.end_sent && (self.end_received || self.window.is_none()) {
             self.close();
         }
     }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credit of a link: how many SENDs may be under way into the peer's shared receive queue.
+//! Credit of a link: the number of SENDs that may be in flight into the peer's shared receive
+//! queue.
 //!
 //! Each side tells the other an absolute, wrapping count of SENDs that it may ever have sent. A
-//! block that is posted again raises what we tell. The last [`CONTROL_RESERVE`] are for control
-//! messages only, so that data never keeps credit, FIN or RESET from getting through; the very
-//! last one is for a message that carries link credit and nothing else, so that two sides that
-//! have both sent all they may can still tell each other of room.
+//! block that is posted again raises our count. The last [`CONTROL_RESERVE`] are for control
+//! messages only, so that data never keeps credit, FIN or RESET from getting through; the very last
+//! one is for a message that carries link credit and nothing else, so that two sides that have both
+//! used up their credit can still announce room.
 //!
 //! Such a lone message waits until a quarter has gathered, or as much as the peer has left. The
-//! blocks of control messages are posted again at once, so what has gathered and what the peer
-//! has left are never less than the reserve together: a lone message always brings at least half
-//! of that, and never earns one in return at once.
+//! blocks of control messages are posted again at once, so the gathered blocks and the peer's
+//! remaining ones are never less than the reserve together: a lone message always brings at least
+//! half of that, and never causes one in return at once.
 
 use super::Violation;
 
@@ -32,14 +33,14 @@ pub struct LinkFlow {
     arrived: u32,
     /// SENDs that we can take, absolute, wrapping: grows with each block posted again.
     room: u32,
-    /// What of `room` the peer has been told.
+    /// The part of `room` that was announced to the peer.
     told: u32,
     /// A lone credit message is due when this much has gathered.
     quarter: u32,
 }
 
 impl LinkFlow {
-    /// A link on which we take `ours` SENDs and the peer takes `theirs` at first. `None` when
+    /// A link on which we take `ours` SENDs and the peer takes `theirs` at first. `None` if
     /// either is too little to work with.
     pub fn new(ours: u32, theirs: u32) -> Option<Self> {
         Self::starting_at(ours, theirs, 0)
@@ -100,7 +101,7 @@ impl LinkFlow {
         self.room = self.room.wrapping_add(1);
     }
 
-    /// Whether the peer should hear of new room by a LinkCredit, and one may be posted now. Ask
+    /// Whether new room should be announced by a LinkCredit, and one may be posted now. Ask
     /// again after each arrival and each block posted again.
     pub fn credit_due(&self) -> bool {
         let gathered = self.room.wrapping_sub(self.told);

@@ -35,7 +35,7 @@ pub trait Registers: Sized {
     fn park(&self) -> Option<Self::Parked>;
     /// Brings back what was parked of entry `id`.
     fn unpark(parked: &Self::Parked, id: ChanId) -> Self;
-    /// What is to be done about it: any of [`Work::T`], [`Work::R`] and [`Work::C`].
+    /// What is to be done about it: any of [`Work::TX`], [`Work::RX`] and [`Work::COMPLETE`].
     fn work(&self) -> Work;
 }
 
@@ -47,15 +47,16 @@ impl Work {
     /// Nothing is to be done.
     pub const NONE: Self = Self(0);
     /// Submitted: the entry is somebody's.
-    pub const W: Self = Self(1);
+    pub const SUBMITTED: Self = Self(1);
     /// It has something to transmit.
-    pub const T: Self = Self(2);
+    pub const TX: Self = Self(2);
     /// Something was received that nobody has consumed.
-    pub const R: Self = Self(4);
+    pub const RX: Self = Self(4);
     /// It is complete: its owner is to be told, then it can be freed.
-    pub const C: Self = Self(8);
+    pub const COMPLETE: Self = Self(8);
 
     /// Whether all bits of `other` are set.
+    #[cfg(not(MODULE))]
     pub fn has(self, other: Self) -> bool {
         self & other == other
     }
@@ -88,9 +89,9 @@ pub trait Storage {
     /// Hot slots.
     type Hot: DerefMut<Target = [Slot<Self::Cell>]>;
     /// The second tier.
-    type Near: DerefMut<Target = [Way<Parked<Self>>]>;
+    type L2: DerefMut<Target = [Way<Parked<Self>>]>;
     /// Homes, [`CHUNK`] at a time.
-    type Chunk: DerefMut<Target = [Home<Parked<Self>, Self::Owner>]>;
+    type Chunk: DerefMut<Target = [Backing<Parked<Self>, Self::Owner>]>;
     /// All chunks that there can be.
     type Bulk: DerefMut<Target = [Option<Self::Chunk>]>;
 }
@@ -145,32 +146,32 @@ impl<P> Default for Way<P> {
 
 /// Where the registers of an entry are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Tier {
     /// Nowhere: the number is free.
     Free { next: u32 },
     /// In this hot slot, or granted from there.
     Hot(u32),
     /// In this place of the second tier.
-    Near(u32),
+    L2(u32),
     /// At home.
-    Home,
+    Backing,
 }
 
 /// An entry's place in bulk memory.
-pub struct Home<P, C> {
+pub struct Backing<P, C> {
     gen: u32,
-    place: Place,
+    place: Tier,
     work: Work,
     owner: Option<C>,
     parked: Option<P>,
 }
 
-impl<P, C> Home<P, C> {
+impl<P, C> Backing<P, C> {
     /// One that has never been used; chunks are filled with these.
     pub const fn new() -> Self {
         Self {
             gen: 0,
-            place: Place::Free { next: 0 },
+            place: Tier::Free { next: 0 },
             work: Work::NONE,
             owner: None,
             parked: None,
@@ -178,7 +179,7 @@ impl<P, C> Home<P, C> {
     }
 }
 
-impl<P, C> Default for Home<P, C> {
+impl<P, C> Default for Backing<P, C> {
     fn default() -> Self {
         Self::new()
     }
@@ -186,10 +187,11 @@ impl<P, C> Default for Home<P, C> {
 
 /// Why an entry is not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denied {
+pub enum GrantError {
     /// There is none of that number and generation.
     Unknown,
     /// It has no such work.
+    #[cfg(not(MODULE))]
     Idle,
     /// Somebody has it. Ask again.
     Locked,
@@ -207,11 +209,13 @@ pub struct Grant<B> {
 
 impl<B> Grant<B> {
     /// Which.
+    #[cfg(not(MODULE))]
     pub fn id(&self) -> ChanId {
         self.id
     }
 
     /// Its registers.
+    #[cfg(not(MODULE))]
     pub fn regs(&self) -> &B {
         &self.cell
     }
@@ -230,11 +234,11 @@ pub struct TableStats {
     /// Of them in hot slots,
     pub hot: u32,
     /// and in the second tier.
-    pub near: u32,
+    pub l2: u32,
     /// Grants of entries that were hot,
     pub hits: u64,
     /// that came back from the second tier,
-    pub near_hits: u64,
+    pub l2_hits: u64,
     /// and that came back from home.
     pub faults: u64,
     /// Entries that were parked by the sweep,
@@ -248,7 +252,7 @@ pub struct TableStats {
 /// The table.
 pub struct LinkTable<S: Storage> {
     hot: S::Hot,
-    near: S::Near,
+    l2: S::L2,
     ways: u32,
     bulk: S::Bulk,
     /// 1 + index of the first free slot, 0: none.
@@ -258,23 +262,17 @@ pub struct LinkTable<S: Storage> {
     /// Numbers up to here have been used.
     fresh: u32,
     /// Numbers that have a home.
-    homes: u32,
+    backings: u32,
     hand: u32,
     random: u64,
     stats: TableStats,
 }
 
 impl<S: Storage> LinkTable<S> {
-    /// An empty table. `ways`: places in each set of the second tier, of which `near` holds a whole number;
+    /// An empty table. `ways`: places in each set of the second tier, of which `l2` holds a whole number;
     /// `seed`: for the random placement. `None` without a hot slot, or with a set that is not whole.
-    pub fn new(
-        mut hot: S::Hot,
-        near: S::Near,
-        ways: u32,
-        bulk: S::Bulk,
-        seed: u64,
-    ) -> Option<Self> {
-        let whole = u32::try_from(near.len()).ok()?.checked_rem(ways)? == 0;
+    pub fn new(mut hot: S::Hot, l2: S::L2, ways: u32, bulk: S::Bulk, seed: u64) -> Option<Self> {
+        let whole = u32::try_from(l2.len()).ok()?.checked_rem(ways)? == 0;
         if hot.is_empty() || !whole || u32::try_from(hot.len()).is_err() {
             return None;
         }
@@ -285,13 +283,13 @@ impl<S: Storage> LinkTable<S> {
         }
         Some(Self {
             hot,
-            near,
+            l2,
             ways,
             bulk,
             free_slot,
             free: 0,
             fresh: 0,
-            homes: 0,
+            backings: 0,
             hand: 0,
             random: seed | 1,
             stats: TableStats::default(),
@@ -309,13 +307,14 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Whether the next entry needs a further chunk, and may have one.
     pub fn wants_chunk(&self) -> bool {
-        let full = self.free == 0 && self.fresh >= self.homes;
+        let full = self.free == 0 && self.fresh >= self.backings;
         full && self.bulk.iter().any(Option::is_none)
     }
 
@@ -325,7 +324,7 @@ impl<S: Storage> LinkTable<S> {
         match place {
             Some(place) if chunk.len() == CHUNK => {
                 *place = Some(chunk);
-                self.homes = self.homes.wrapping_add(CHUNK as u32);
+                self.backings = self.backings.wrapping_add(CHUNK as u32);
                 None
             }
             _ => Some(chunk),
@@ -343,35 +342,35 @@ impl<S: Storage> LinkTable<S> {
             0 => self.fresh.wrapping_add(1),
             q => q,
         };
-        let Some(home) = self.home(q) else {
+        let Some(backing) = self.backing(q) else {
             return Err(owner);
         };
-        let next = match home.place {
-            Place::Free { next } => next,
+        let next = match backing.place {
+            Tier::Free { next } => next,
             _ => 0,
         };
         let id = ChanId {
-            q,
-            gen: home.gen.wrapping_add(1),
+            index: q,
+            gen: backing.gen.wrapping_add(1),
         };
         let regs = make(id);
-        let work = Work::W | regs.work();
+        let work = Work::SUBMITTED | regs.work();
         let (place, parked) = match self.room() {
             Some(index) => {
                 self.fill(index, q, regs);
-                (Place::Hot(index), None)
+                (Tier::Hot(index), None)
             }
             None => match regs.park() {
-                Some(parked) => (Place::Home, Some(parked)),
+                Some(parked) => (Tier::Backing, Some(parked)),
                 None => return Err(owner),
             },
         };
-        if let Some(home) = self.home_mut(q) {
-            home.gen = id.gen;
-            home.owner = Some(owner);
-            home.work = work;
-            home.parked = parked;
-            home.place = place;
+        if let Some(backing) = self.backing_mut(q) {
+            backing.gen = id.gen;
+            backing.owner = Some(owner);
+            backing.work = work;
+            backing.parked = parked;
+            backing.place = place;
         }
         if self.free == 0 {
             self.fresh = q;
@@ -384,16 +383,18 @@ impl<S: Storage> LinkTable<S> {
 
     /// Whose entry `id` is.
     pub fn owner(&self, id: ChanId) -> Option<&S::Owner> {
-        self.home(id.q)?.of(id)?.owner.as_ref()
+        self.backing(id.index)?.of(id)?.owner.as_ref()
     }
 
     /// The work bits of entry `id`, as they were last written back.
+    #[cfg(not(MODULE))]
     pub fn work(&self, id: ChanId) -> Work {
-        let home = self.home(id.q).and_then(|home| home.of(id));
-        home.map_or(Work::NONE, |home| home.work)
+        let backing = self.backing(id.index).and_then(|backing| backing.of(id));
+        backing.map_or(Work::NONE, |backing| backing.work)
     }
 
     /// The first entry whose number is at least `q`: its number, and whose it is.
+    #[cfg(not(MODULE))]
     pub fn next_from(&self, q: u32) -> Option<(u32, &S::Owner)> {
         let (at, owner) = self.look_from(q, u32::MAX)?;
         owner.map(|owner| (at, owner))
@@ -407,24 +408,27 @@ impl<S: Storage> LinkTable<S> {
         if first >= end {
             return None;
         }
-        let owner = |q| Some((q, Some(self.home(q)?.owner.as_ref()?)));
+        let owner = |q| Some((q, Some(self.backing(q)?.owner.as_ref()?)));
         (first..end).find_map(owner).or(Some((end, None)))
     }
 
     /// Asks for entry `id`.
-    pub fn grant(&mut self, id: ChanId) -> Result<Grant<S::Cell>, Denied> {
-        let home = self.home(id.q).and_then(|home| home.of(id));
-        let place = home.ok_or(Denied::Unknown)?.place;
+    pub fn grant(&mut self, id: ChanId) -> Result<Grant<S::Cell>, GrantError> {
+        let backing = self.backing(id.index).and_then(|backing| backing.of(id));
+        let place = backing.ok_or(GrantError::Unknown)?.place;
         let index = match place {
-            Place::Free { .. } => return Err(Denied::Unknown),
-            Place::Hot(index) => index,
-            Place::Near(_) | Place::Home => self.fault_in(id, place).ok_or_else(|| {
+            Tier::Free { .. } => return Err(GrantError::Unknown),
+            Tier::Hot(index) => index,
+            Tier::L2(_) | Tier::Backing => self.fault_in(id, place).ok_or_else(|| {
                 self.count(|stats| &mut stats.contended);
-                Denied::Crowded
+                GrantError::Crowded
             })?,
         };
-        let hit = matches!(place, Place::Hot(_));
-        let slot = self.hot.get_mut(index as usize).ok_or(Denied::Unknown)?;
+        let hit = matches!(place, Tier::Hot(_));
+        let slot = self
+            .hot
+            .get_mut(index as usize)
+            .ok_or(GrantError::Unknown)?;
         slot.used = true;
         let cell = slot.cell.take();
         if hit && cell.is_some() {
@@ -435,52 +439,53 @@ impl<S: Storage> LinkTable<S> {
         Ok(Grant {
             id,
             slot: index,
-            cell: cell.ok_or(Denied::Locked)?,
+            cell: cell.ok_or(GrantError::Locked)?,
         })
     }
 
     /// Asks for entry `id` if it has all of `work`.
-    pub fn grant_for(&mut self, id: ChanId, work: Work) -> Result<Grant<S::Cell>, Denied> {
+    #[cfg(not(MODULE))]
+    pub fn grant_for(&mut self, id: ChanId, work: Work) -> Result<Grant<S::Cell>, GrantError> {
         if self.owner(id).is_some() && !self.work(id).has(work) {
-            return Err(Denied::Idle);
+            return Err(GrantError::Idle);
         }
         self.grant(id)
     }
 
     /// Ends a grant: what the registers say now is the entry's state.
     pub fn write_back(&mut self, grant: Grant<S::Cell>) {
-        let work = Work::W | grant.cell.work();
-        if let Some(home) = self.home_mut(grant.id.q) {
-            home.work = work;
+        let work = Work::SUBMITTED | grant.cell.work();
+        if let Some(backing) = self.backing_mut(grant.id.index) {
+            backing.work = work;
         }
         if let Some(slot) = self.hot.get_mut(grant.slot as usize) {
             slot.cell = Some(grant.cell);
         }
     }
 
-    /// Frees entry `id` and gives back whose it was. [`Denied::Locked`] while somebody has it.
-    pub fn remove(&mut self, id: ChanId) -> Result<S::Owner, Denied> {
-        let home = self.home(id.q).and_then(|home| home.of(id));
-        match home.ok_or(Denied::Unknown)?.place {
-            Place::Free { .. } => return Err(Denied::Unknown),
-            Place::Hot(index) => {
-                let slot = self.hot.get(index as usize).ok_or(Denied::Unknown)?;
+    /// Frees entry `id` and gives back whose it was. [`GrantError::Locked`] while somebody has it.
+    pub fn remove(&mut self, id: ChanId) -> Result<S::Owner, GrantError> {
+        let backing = self.backing(id.index).and_then(|backing| backing.of(id));
+        match backing.ok_or(GrantError::Unknown)?.place {
+            Tier::Free { .. } => return Err(GrantError::Unknown),
+            Tier::Hot(index) => {
+                let slot = self.hot.get(index as usize).ok_or(GrantError::Unknown)?;
                 if slot.cell.is_none() {
                     self.count(|stats| &mut stats.contended);
-                    return Err(Denied::Locked);
+                    return Err(GrantError::Locked);
                 }
                 self.free_slot(index);
             }
-            Place::Near(index) => drop(self.take_near(index)),
-            Place::Home => {}
+            Tier::L2(index) => drop(self.take_l2(index)),
+            Tier::Backing => {}
         }
         let next = self.free;
-        let home = self.home_mut(id.q).ok_or(Denied::Unknown)?;
-        home.place = Place::Free { next };
-        home.parked = None;
-        home.work = Work::NONE;
-        let owner = home.owner.take().ok_or(Denied::Unknown);
-        self.free = id.q;
+        let backing = self.backing_mut(id.index).ok_or(GrantError::Unknown)?;
+        backing.place = Tier::Free { next };
+        backing.parked = None;
+        backing.work = Work::NONE;
+        let owner = backing.owner.take().ok_or(GrantError::Unknown);
+        self.free = id.index;
         self.stats.entries = self.stats.entries.wrapping_sub(1);
         owner
     }
@@ -501,9 +506,12 @@ impl<S: Storage> LinkTable<S> {
             }
             if self.park(index) {
                 self.count(|stats| &mut stats.parked);
-                if let Some(home) = self.home(q) {
-                    let id = ChanId { q, gen: home.gen };
-                    if let Some(owner) = &home.owner {
+                if let Some(backing) = self.backing(q) {
+                    let id = ChanId {
+                        index: q,
+                        gen: backing.gen,
+                    };
+                    if let Some(owner) = &backing.owner {
                         parked(id, owner);
                     }
                 }
@@ -516,13 +524,13 @@ impl<S: Storage> LinkTable<S> {
         *counter = counter.wrapping_add(1);
     }
 
-    fn home(&self, q: u32) -> Option<&Home<Parked<S>, S::Owner>> {
+    fn backing(&self, q: u32) -> Option<&Backing<Parked<S>, S::Owner>> {
         let index = usize::try_from(q.checked_sub(1)?).ok()?;
         let chunk = self.bulk.get(index / CHUNK)?.as_ref()?;
         chunk.get(index % CHUNK)
     }
 
-    fn home_mut(&mut self, q: u32) -> Option<&mut Home<Parked<S>, S::Owner>> {
+    fn backing_mut(&mut self, q: u32) -> Option<&mut Backing<Parked<S>, S::Owner>> {
         let index = usize::try_from(q.checked_sub(1)?).ok()?;
         let chunk = self.bulk.get_mut(index / CHUNK)?.as_mut()?;
         chunk.get_mut(index % CHUNK)
@@ -539,26 +547,26 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// Brings entry `id` into a hot slot from `place`; the slot. `None` when all are locked.
-    fn fault_in(&mut self, id: ChanId, place: Place) -> Option<u32> {
-        let near = match place {
-            Place::Near(index) => Some(index),
+    fn fault_in(&mut self, id: ChanId, place: Tier) -> Option<u32> {
+        let l2 = match place {
+            Tier::L2(index) => Some(index),
             _ => None,
         };
         // What is put into the second tier for it may need the place of this one.
-        let parked = match near {
-            Some(index) => self.take_near(index)?.1,
-            None => self.home_mut(id.q)?.parked.take()?,
+        let parked = match l2 {
+            Some(index) => self.take_l2(index)?.1,
+            None => self.backing_mut(id.index)?.parked.take()?,
         };
         let Some(index) = self.room() else {
-            let home = self.home_mut(id.q)?;
-            home.parked = Some(parked);
-            home.place = Place::Home;
+            let backing = self.backing_mut(id.index)?;
+            backing.parked = Some(parked);
+            backing.place = Tier::Backing;
             return None;
         };
-        self.fill(index, id.q, S::Regs::unpark(&parked, id));
-        self.home_mut(id.q)?.place = Place::Hot(index);
-        match near {
-            Some(_) => self.count(|stats| &mut stats.near_hits),
+        self.fill(index, id.index, S::Regs::unpark(&parked, id));
+        self.backing_mut(id.index)?.place = Tier::Hot(index);
+        match l2 {
+            Some(_) => self.count(|stats| &mut stats.l2_hits),
             None => self.count(|stats| &mut stats.faults),
         }
         Some(index)
@@ -622,7 +630,7 @@ impl<S: Storage> LinkTable<S> {
         };
         let Some(parked) = parked else { return false };
         self.free_slot(index);
-        self.put_near(q, parked);
+        self.put_l2(q, parked);
         true
     }
 
@@ -638,14 +646,14 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// Puts parked registers into their set of the second tier; who is in the way goes home.
-    fn put_near(&mut self, q: u32, parked: Parked<S>) {
-        let sets = (self.near.len() as u32).checked_div(self.ways).unwrap_or(0);
+    fn put_l2(&mut self, q: u32, parked: Parked<S>) {
+        let sets = (self.l2.len() as u32).checked_div(self.ways).unwrap_or(0);
         if sets == 0 {
-            self.put_home(q, parked);
+            self.put_backing(q, parked);
             return;
         }
         let first = spread(q, sets).wrapping_mul(self.ways);
-        let mut set = self.near.iter().skip(first as usize);
+        let mut set = self.l2.iter().skip(first as usize);
         let free = set
             .by_ref()
             .take(self.ways as usize)
@@ -654,33 +662,33 @@ impl<S: Storage> LinkTable<S> {
             Some(way) => first.wrapping_add(way as u32),
             None => first.wrapping_add(self.below(self.ways as usize)),
         };
-        if let Some((other, parked)) = self.take_near(index) {
-            self.put_home(other, parked);
+        if let Some((other, parked)) = self.take_l2(index) {
+            self.put_backing(other, parked);
         }
-        if let Some(way) = self.near.get_mut(index as usize) {
+        if let Some(way) = self.l2.get_mut(index as usize) {
             way.0 = Some((q, parked));
-            self.stats.near = self.stats.near.wrapping_add(1);
+            self.stats.l2 = self.stats.l2.wrapping_add(1);
         }
-        if let Some(home) = self.home_mut(q) {
-            home.place = Place::Near(index);
-        }
-    }
-
-    fn put_home(&mut self, q: u32, parked: Parked<S>) {
-        if let Some(home) = self.home_mut(q) {
-            home.parked = Some(parked);
-            home.place = Place::Home;
+        if let Some(backing) = self.backing_mut(q) {
+            backing.place = Tier::L2(index);
         }
     }
 
-    fn take_near(&mut self, index: u32) -> Option<(u32, Parked<S>)> {
-        let taken = self.near.get_mut(index as usize)?.0.take()?;
-        self.stats.near = self.stats.near.wrapping_sub(1);
+    fn put_backing(&mut self, q: u32, parked: Parked<S>) {
+        if let Some(backing) = self.backing_mut(q) {
+            backing.parked = Some(parked);
+            backing.place = Tier::Backing;
+        }
+    }
+
+    fn take_l2(&mut self, index: u32) -> Option<(u32, Parked<S>)> {
+        let taken = self.l2.get_mut(index as usize)?.0.take()?;
+        self.stats.l2 = self.stats.l2.wrapping_sub(1);
         Some(taken)
     }
 }
 
-impl<P, C> Home<P, C> {
+impl<P, C> Backing<P, C> {
     /// This home, if it is that of a live entry of this generation.
     fn of(&self, id: ChanId) -> Option<&Self> {
         (self.gen == id.gen && self.owner.is_some()).then_some(self)

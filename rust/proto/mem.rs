@@ -5,22 +5,28 @@
 //! `Documentation/memory-nodes.rst` describes the protocol, the states and the promise that they keep. Three roles meet
 //! here, and one host may have all of them:
 //!
-//! - the *node* serves memory: [`arena`], [`keys`] and [`node`] hold the regions, [`server`] the asks of a peer, [`grants`] the
-//!   remote keys that a peer has been given;
+//! - the *node* serves memory: [`arena`], [`keys`] and [`node`] hold the regions, [`admission`] says who may allocate, [`server`]
+//!   has the asks of a peer, [`grants`] the remote keys that a peer has been given;
 //! - the *requester* uses memory: [`asks`] are its open requests on a link, [`grant_cache`] the remote keys that it was given,
 //!   [`queue`] the operations of a program, [`directory`] where nodes are;
 //! - the *source* of a copy is a node that writes into another one: [`copy`] and [`sched`].
 //!
-//! [`wire`] and [`payload`] are what they send. The storage of every table is passed in, so nothing here allocates.
+//! A *broker* allocates for other hosts, and owns what it allocates: [`broker`].
+//!
+//! [`wire`] and [`payload`] are what they send, [`link`] tells which of it may come when; [`text`] is how ids are written down. The
+//! storage of every table is passed in, so nothing here allocates.
 
+pub mod admission;
 pub mod arena;
 pub mod asks;
+pub mod broker;
 pub mod copy;
 pub mod directory;
 pub mod grant_cache;
 pub mod grants;
 pub mod id;
 pub mod keys;
+pub mod link;
 pub mod node;
 pub mod payload;
 pub mod queue;
@@ -29,4 +35,5 @@ pub mod sched;
 pub mod server;
 pub mod slab;
 pub mod status;
+pub mod text;
 pub mod wire;

@@ -2,10 +2,11 @@
 
 //! The sans-IO core: the wire, and every decision that can be made without a kernel.
 //!
-//! Pure logic. No kernel crate, no allocation of its own (storage is passed in), no clock, no
-//! I/O, no unsafe. The module compiles these files as they are, and Cargo compiles them on the
-//! host for unit tests, property tests and the simulation. Numbers that come from a peer or a
-//! program are untrusted: all arithmetic on them is checked or wraps by name.
+//! Pure logic. No kernel crate, no allocation (storage is passed in), no clock, no I/O, no unsafe.
+//! The module compiles these files as they are, and Cargo compiles them on the host for unit tests,
+//! property tests and the simulation. Code that only the host uses is left out of the module
+//! (`cfg(not(MODULE))`). Numbers that come from a peer or a program are untrusted: all arithmetic
+//! on them is checked or wraps by name.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -17,42 +18,42 @@
 )]
 
 pub mod addr;
-pub mod again;
-pub mod ageing;
+pub mod age_list;
 pub mod area_ring;
 pub mod budget;
 pub mod channel;
+pub mod connect_backoff;
 pub mod link_flow;
 pub mod link_table;
+pub mod liveness;
 // Not in the module yet: nothing there calls it.
 #[cfg(not(MODULE))]
 pub mod mem;
 pub mod options;
 pub mod page_pool;
-pub mod patience;
 pub mod ports;
-pub mod pulse;
+pub mod quota;
 pub mod readiness;
-pub mod roster;
 pub mod runs;
 pub mod rx_queue;
-pub mod shares;
+pub mod scheduler;
 pub mod sizing;
 pub mod sndbuf;
 pub mod tcp_info;
+pub mod user_timeout;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32
-/// reuses). `q` 0 means none.
+/// reuses). `index` 0 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ChanId {
-    /// Host-wide channel number Q (row L2).
-    pub q: u32,
+    /// Host-wide channel number Q.
+    pub index: u32,
     /// How often the number has been handed out.
     pub gen: u32,
 }
 
-/// What a peer did that the protocol forbids. The link that carried it is closed.
+/// A peer's violation of the protocol. The link that carried it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// Not this protocol, or not this version of it.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The options of level IPPROTO_TCP that are a number: what each may be, what it is at first, and who may set it
-//! when. Programs written for TCP set them; what an option does here, if it does anything, is not decided in this
-//! file.
+//! The integer options of level IPPROTO_TCP: the valid values of each, the default, and when it may
+//! be set. Programs written for TCP set them; the effect of an option, if it has any, is not
+//! decided in this file.
 
 /// The level of these options.
 pub const SOL_TCP: i32 = 6;
 
-/// What is held back is sent. Nothing else ever waits.
+/// Corked data is sent. No other data ever waits.
 pub const TCP_NODELAY: i32 = 1;
 /// The largest segment.
 pub const TCP_MAXSEG: i32 = 2;
 /// Small messages that are not full wait for more.
 pub const TCP_CORK: i32 = 3;
-/// Seconds without a word of the peer after which it is asked whether it is there.
+/// Seconds without a message of the peer after which it is probed.
 pub const TCP_KEEPIDLE: i32 = 4;
 /// Seconds until it is asked again.
 pub const TCP_KEEPINTVL: i32 = 5;
@@ -23,7 +23,7 @@ pub const TCP_KEEPCNT: i32 = 6;
 pub const TCP_SYNCNT: i32 = 7;
 /// How long a closed socket waits for the peer's end, in seconds.
 pub const TCP_LINGER2: i32 = 8;
-/// Connections are accepted when they have brought data, or after so many seconds.
+/// Connections are accepted when they have brought data, or after this number of seconds.
 pub const TCP_DEFER_ACCEPT: i32 = 9;
 /// Acknowledgements are sent at once.
 pub const TCP_QUICKACK: i32 = 12;
@@ -37,26 +37,26 @@ pub const TCP_NOTSENT_LOWAT: i32 = 25;
 /// The longest try of a connect, in milliseconds.
 const TRY_MOST_MS: u32 = 120_000;
 
-/// What a value has to be.
+/// The values that an option takes.
 #[derive(Clone, Copy)]
 enum Rule {
     /// Within these; another one is refused.
     Range(i32, i32),
     /// 0, or within these.
     ZeroOr(i32, i32),
-    /// Any; what is not 0 counts as 1.
+    /// Any; all values but 0 count as 1.
     Flag,
-    /// Any; what is outside of these counts as the nearest one.
+    /// Any; values outside count as the nearest one inside.
     Nearest(i32, i32),
-    /// The same, and 0 as what it is at first.
+    /// The same, and 0 means the default.
     NearestOrFirst(i32, i32),
     /// Within these, and only before the socket is connected.
     Early(i32, i32),
-    /// What is set is forgotten.
+    /// The value set is ignored.
     Fixed,
 }
 
-/// An option, what it is at first, and its rule. Ranges and first values are TCP's.
+/// An option, its default, and its rule. Ranges and defaults are TCP's.
 const TABLE: [(i32, i32, Rule); COUNT] = [
     (TCP_NODELAY, 1, Rule::Fixed),
     (TCP_MAXSEG, 536, Rule::ZeroOr(88, 32767)),
@@ -77,10 +77,10 @@ const COUNT: usize = 13;
 
 /// Why an option was not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Denied {
-    /// There is none of that number.
+pub enum OptionError {
+    /// No option has that number.
     Unknown,
-    /// Its value is none that it can have, now.
+    /// The value is invalid, or invalid in this state.
     Value,
 }
 
@@ -96,17 +96,17 @@ impl Default for Options {
 
 impl Options {
     /// Sets option `name`. `early`: the socket is not connected, nor about to be.
-    pub fn set(&mut self, name: i32, value: i32, early: bool) -> Result<(), Denied> {
+    pub fn set(&mut self, name: i32, value: i32, early: bool) -> Result<(), OptionError> {
         let entry = TABLE.iter().zip(&mut self.0).find(|(e, _)| e.0 == name);
         let Some((&(_, first, rule), slot)) = entry else {
-            return Err(Denied::Unknown);
+            return Err(OptionError::Unknown);
         };
         *slot = match rule {
             Rule::Range(low, high) if (low..=high).contains(&value) => value,
             Rule::ZeroOr(..) if value == 0 => first,
             Rule::ZeroOr(low, high) if (low..=high).contains(&value) => value,
             Rule::Early(low, high) if early && (low..=high).contains(&value) => value,
-            Rule::Range(..) | Rule::ZeroOr(..) | Rule::Early(..) => return Err(Denied::Value),
+            Rule::Range(..) | Rule::ZeroOr(..) | Rule::Early(..) => return Err(OptionError::Value),
             Rule::Flag => i32::from(value != 0),
             Rule::NearestOrFirst(..) if value == 0 => first,
             Rule::Nearest(low, high) | Rule::NearestOrFirst(low, high) => value.clamp(low, high),
@@ -115,9 +115,9 @@ impl Options {
         Ok(())
     }
 
-    /// For SO_KEEPALIVE: after how many milliseconds without a word the peer is asked whether it is there, and for how
-    /// many more it may leave that without an answer. As with TCP, TCP_USER_TIMEOUT counts for both together, if it is
-    /// set, but one interval at least is waited.
+    /// For SO_KEEPALIVE: after how many milliseconds without a message the peer is probed, and for
+    /// how many more it may leave the probe without an answer. As with TCP, TCP_USER_TIMEOUT counts
+    /// for both together, if it is set, but one interval at least is waited.
     pub fn keep_alive_ms(&self) -> (u32, u32) {
         let value = |name| self.get(name).unwrap_or(0).unsigned_abs();
         let idle = value(TCP_KEEPIDLE).saturating_mul(1000);
@@ -129,8 +129,9 @@ impl Options {
         (idle, patience)
     }
 
-    /// The longest that connect() takes, in milliseconds, as TCP reckons it: a second for the first try and twice as
-    /// long for each of TCP_SYNCNT further ones, but no more than two minutes each; TCP_USER_TIMEOUT if that is less.
+    /// The longest that connect() takes, in milliseconds, as TCP reckons it: a second for the first
+    /// try and twice as long for each of TCP_SYNCNT further ones, but no more than two minutes
+    /// each; TCP_USER_TIMEOUT if that is less.
     pub fn connect_ms(&self) -> u32 {
         let value = |name| self.get(name).unwrap_or(0).unsigned_abs();
         let tries = 0..=value(TCP_SYNCNT);
@@ -143,7 +144,7 @@ impl Options {
         }
     }
 
-    /// Option `name`; `None`: there is none of that number.
+    /// Option `name`; `None`: no option has that number.
     pub fn get(&self, name: i32) -> Option<i32> {
         let entry = TABLE.iter().zip(&self.0).find(|(e, _)| e.0 == name);
         entry.map(|(_, &value)| value)

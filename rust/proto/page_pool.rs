@@ -66,7 +66,7 @@ impl<S: DerefMut<Target = [u64]>> PagePool<S> {
         None
     }
 
-    /// Takes back `count` pages from `start`. False, and nothing is done, unless all of them
+    /// Takes back `count` pages from `start`. Returns false and does nothing unless all of them
     /// are leased.
     pub fn free(&mut self, start: usize, count: usize) -> bool {
         let Some(end) = start.checked_add(count) else {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may have which port: TCP's rules, without TIME_WAIT.
+//! Binding and connecting of ports: TCP's rules, without TIME_WAIT.
 //!
-//! Sockets that are alike for these rules are counted together, so that a decision costs the same
-//! however many sockets there are: it looks at the kinds of sockets at one port, and at one connection.
+//! Sockets that are alike for these rules are counted together, so that the cost of a decision does
+//! not depend on the number of sockets: it looks at the kinds of sockets at one port, and at one
+//! connection.
 //! The sorted maps that hold all this are passed in.
 
 use core::ops;
@@ -43,16 +44,17 @@ impl From<NoMemory> for Refused {
     }
 }
 
-/// What a socket's program allows to others.
+/// The sharing that a socket's program permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sharing {
-    /// SO_REUSEADDR: others may have the port who say the same, while nobody listens there.
+    /// SO_REUSEADDR: other sockets with this option may have the port, while none listens there.
     pub reuse_addr: bool,
-    /// SO_REUSEPORT: others of this user may have the port who say the same.
+    /// SO_REUSEPORT: other sockets of this user with this option may have the port.
     pub reuse_port: Option<u32>,
 }
 
-/// Sockets that are alike: bound in namespace `net` to the same address, and sharing it in the same way.
+/// Sockets that are alike: bound in namespace `net` to the same address, and sharing it in the same
+/// way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Group {
     net: usize,
@@ -120,7 +122,7 @@ impl Binding {
         Addr::new(self.group.bound.ip(), self.group.port)
     }
 
-    /// What it is bound to.
+    /// The address that it is bound to.
     pub fn bound(&self) -> Bound {
         self.group.bound
     }
@@ -163,7 +165,7 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         refuses: impl Fn(&Group, Users) -> bool,
     ) -> bool {
         let places = bound.overlapped();
-        // Who is bound to all addresses looks at all groups.
+        // A binding to all addresses looks at all groups.
         let places = places.map_or([Some(None), None, None], |ips| ips.map(|ip| ip.map(Some)));
         [false, true].into_iter().any(|chosen| {
             places.into_iter().flatten().any(|place| {
@@ -184,8 +186,8 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         })
     }
 
-    /// Whether one who has a port that overlaps does not share it; `but`: one socket of that group is the
-    /// one that asks.
+    /// Whether a socket whose port overlaps does not share it; `but`: one socket of that group is
+    /// the caller's.
     fn conflicts(
         &self,
         net: usize,
@@ -246,8 +248,8 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         self.join(Group::new(net, bound, port, sharing, false))
     }
 
-    /// bind() to `bound` and `port` if nobody has its port, whether they would share it or not: the port is one of
-    /// those that are tried for bind() to port 0.
+    /// bind() to `bound` and `port` if the port is unused, whether its sockets would share it or
+    /// not: the port is a candidate of bind() to port 0.
     pub fn bind_free(
         &mut self,
         net: usize,
@@ -296,7 +298,8 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         }
     }
 
-    /// Whether there is such a connection, or may be one: where an address is not known it may be any.
+    /// Whether there is such a connection, or may be one: where an address is not known it may be
+    /// any.
     fn connected(&self, tuple: Tuple) -> bool {
         let is = |ip| {
             let wanted = Tuple { ip, ..tuple };
@@ -326,8 +329,8 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         Ok(())
     }
 
-    /// connect() of a socket without a port, from one of those that are tried: one that no program has
-    /// bound. From which address is not known yet; only that it is of `remote`'s family.
+    /// connect() of a socket without a port, from a candidate port: one that no program has bound.
+    /// The local address is not known yet; only that it is of `remote`'s family.
     pub fn connect_from(
         &mut self,
         net: usize,
@@ -382,11 +385,11 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
     }
 }
 
-/// The ports of a range, each once, in the order in which they are tried: every second one and then those
-/// between, round and round, from some place on.
+/// The ports of a range, each once, in the order in which they are tried: every second one and then
+/// those between, cyclically, from some start on.
 pub struct Search {
     low: u16,
-    /// How many are an even number above `low`, and all.
+    /// Number of ports at an even distance from `low`, and of all.
     even: u32,
     all: u32,
     start: u32,
@@ -405,9 +408,9 @@ impl Search {
         }
     }
 
-    /// For connect(), through `low` to `high`, from the even ones on. `hash` says from which, and `tried` is
-    /// what was tried in all searches before with that hash: this one goes on there, beyond the
-    /// connections that they have made.
+    /// For connect(), through `low` to `high`, from the even ones on. `hash` chooses the start, and
+    /// `tried` is the number of ports tried in all earlier searches with that hash: this one
+    /// continues there, beyond the connections that they have made.
     pub fn for_connect(low: u16, high: u16, hash: u32, tried: u32) -> Self {
         let mut new = Self::new(low, high);
         let start = hash.checked_rem(new.even).unwrap_or(0);
@@ -415,8 +418,8 @@ impl Search {
         new
     }
 
-    /// For bind(), through `low` to `high`, from the odd ones on, so that it does not take first what
-    /// connect() takes first.
+    /// For bind(), through `low` to `high`, from the odd ones on, so that it does not first take
+    /// the ports that connect() takes first.
     pub fn for_bind(low: u16, high: u16, random: u32) -> Self {
         let mut new = Self::new(low, high);
         let odd = new.all.wrapping_sub(new.even);
@@ -447,7 +450,7 @@ impl Iterator for Search {
     }
 }
 
-/// A number that depends on both ends of a connection and that nobody can guess who does not know `secret`.
+/// A number that depends on both ends of a connection and cannot be guessed without `secret`.
 pub fn hash(secret: u64, net: usize, local: Addr, remote: Addr) -> u64 {
     let ports = (u64::from(local.port) << 16) | u64::from(remote.port);
     let scopes = (u64::from(local.ip.scope()) << 32) | u64::from(remote.ip.scope());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Readiness (row E4): from a socket's state to the events poll() reports. Computed anew at each
-//! look, so that a level report ends with its cause.
+//! Readiness: from a socket's state to the events poll() reports. Computed at each look, so that a
+//! level report ends with its cause.
 
 /// EPOLLIN | EPOLLRDNORM: there is something to read, or the end of the stream.
 pub const IN: u32 = 0x0001 | 0x0040;
@@ -14,7 +14,7 @@ pub const HUP: u32 = 0x0010;
 /// EPOLLRDHUP.
 pub const RDHUP: u32 = 0x2000;
 
-/// What a socket is, as far as readiness goes.
+/// The state of a socket, for readiness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Never connected, or bound.
@@ -24,7 +24,7 @@ pub enum Phase {
         /// A connection waits for accept().
         queued: bool,
     },
-    /// connect() is under way.
+    /// connect() is in progress.
     Connecting,
     /// Connected now or in the past.
     Connected,
@@ -32,10 +32,10 @@ pub enum Phase {
     Failed,
 }
 
-/// What readiness depends on.
+/// The inputs of readiness.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// What the socket is.
+    /// The socket's state.
     pub phase: Phase,
     /// Data waits.
     pub readable: bool,

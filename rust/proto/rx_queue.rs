@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What has arrived on a channel and has not been given back: segments in stream order.
+//! The receive queue of a channel: segments that have arrived and were not freed, in stream order.
 //!
 //! A segment lies in the channel's window or in something that is held for it (a block of the
 //! shared receive queue, or a copy of one). It is consumed by recv(), or by the program itself
@@ -8,39 +8,39 @@
 //! in the stream's order ([`RxQueue::reap`]). Pages of the window may be lent: then the segment is
 //! done with when they have come back as well.
 //!
-//! What nobody reads may escape from the window to main memory, oldest first (row C5):
-//! [`RxQueue::next_to_move`] says what, the caller copies it without holding the queue, and
-//! [`RxQueue::move_held`] or [`RxQueue::move_to_area`] says that it has moved, unless somebody has begun to
-//! read it meanwhile. Its room is the peer's again as far as [`RxQueue::give`] allows; what was moved is
-//! always older than what is in the window.
+//! Unread segments may escape from the window to main memory, oldest first:
+//! [`RxQueue::next_to_move`] chooses one, the caller copies it without holding the queue, and
+//! [`RxQueue::move_held`] or [`RxQueue::move_to_area`] completes the move, unless a reader has
+//! begun to read it by then. Its room is the peer's again as far as [`RxQueue::give`] allows; moved
+//! segments are always older than those in the window.
 
 use core::ops::DerefMut;
 
 use super::Violation;
 
-/// The states of descriptors that a program shares. Its memory is the program's to scribble on:
-/// answers are used for what to offer it and when it is done, never for addresses or lengths.
+/// The states of descriptors shared with a program, which may write anything to them: they decide
+/// which segments to offer and when one is done, never addresses or lengths.
 pub trait Descriptors {
     /// Takes segment `index` for the kernel; false when the program has it.
     fn claim(&self, index: u32) -> bool;
     /// Whether the program has given segment `index` back.
     fn is_done(&self, index: u32) -> bool;
-    /// Whether segment `index` waits for anybody to take it.
+    /// Whether segment `index` has not been taken by any reader.
     fn is_waiting(&self, index: u32) -> bool;
     /// The kernel has consumed segment `index`.
     fn set_done(&self, index: u32);
     /// Segment `index` is out of the queue.
     fn clear(&self, index: u32);
-    /// Where segments that the program has not taken may be moved to.
-    fn refuge(&self) -> Refuge;
+    /// Where segments that the program has not taken may be moved.
+    fn escape_target(&self) -> EscapeTarget;
     /// Segment `index` now lies in the escape area at `off`; false when the program has it already.
     fn escape(&self, index: u32, off: u32) -> bool;
 }
 
-/// Where what the program has not taken may be moved to.
+/// Where segments that the program has not taken may be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refuge {
-    /// Anywhere: it is read by recv().
+pub enum EscapeTarget {
+    /// Anywhere: recv() reads it.
     Anywhere,
     /// The escape area of the ring.
     Area,
@@ -63,8 +63,8 @@ impl Descriptors for NoRing {
     }
     fn set_done(&self, _: u32) {}
     fn clear(&self, _: u32) {}
-    fn refuge(&self) -> Refuge {
-        Refuge::Anywhere
+    fn escape_target(&self) -> EscapeTarget {
+        EscapeTarget::Anywhere
     }
     fn escape(&self, _: u32, _: u32) -> bool {
         false
@@ -88,7 +88,7 @@ pub enum Moved {
 pub struct ToMove {
     /// Its index.
     pub index: u32,
-    /// Position of its first byte in the stream, by which it is known again.
+    /// Position of its first byte in the stream, which identifies it.
     pub pos: u64,
     /// Bytes.
     pub len: u32,
@@ -96,7 +96,7 @@ pub struct ToMove {
     pub born: u64,
     /// Where it lies in the window, if it does.
     pub window_off: Option<u32>,
-    /// Whether the program is to find it in the escape area of its ring.
+    /// Whether it moves to the escape area of the program's ring.
     pub to_area: bool,
 }
 
@@ -110,14 +110,15 @@ pub struct Segment<T> {
     pub window_off: Option<u32>,
     /// Bytes of the window that were left out before it.
     pub pad: u32,
-    /// What holds it, if it is not in the window. A reader may borrow it by taking it out.
+    /// The holder of its bytes, if it is not in the window. A reader may borrow it by taking it
+    /// out.
     pub held: Option<T>,
     /// Bytes that recv() has consumed.
     pub taken: u32,
     /// recv() consumes it; the program's descriptor does not count any more.
     pub claimed: bool,
-    /// Of what was consumed: bytes in pages that were lent, and not copied.
-    pub lent: u32,
+    /// Of the consumed bytes: those in pages that were lent, and not copied.
+    pub mapped: u32,
     /// When it arrived, in nanoseconds of any clock.
     pub born: u64,
     /// Where it is now, if it was moved out of the window.
@@ -134,7 +135,7 @@ impl<T> Segment<T> {
     }
 }
 
-/// What leaves the queue.
+/// A segment removed from the queue.
 pub struct Freed<T> {
     /// Bytes of window that the peer gets back.
     pub window: u32,
@@ -142,7 +143,7 @@ pub struct Freed<T> {
     pub small: u32,
     /// Bytes that the program consumed itself, without recv().
     pub by_program: u32,
-    /// What held the data.
+    /// The holder of the data.
     pub held: Option<T>,
     /// When it had arrived.
     pub born: u64,
@@ -154,7 +155,7 @@ pub struct Freed<T> {
     pub len: u32,
 }
 
-/// What recv() has consumed and the peer does not have back.
+/// Consumed by recv() and not freed for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spent {
     /// Segments.
@@ -165,7 +166,7 @@ pub struct Spent {
     pub small: u64,
 }
 
-/// Where a segment is in storage of which a power of two is used.
+/// The index of a segment in storage; a power of two of its slots is used.
 fn slot<T>(slots: &[Option<Segment<T>>], index: u32) -> usize {
     match slots.len().checked_ilog2() {
         Some(log) => index as usize & (1_usize << log).wrapping_sub(1),
@@ -180,15 +181,15 @@ pub struct RxQueue<S> {
     head: u32,
     /// Index of the next segment to come, wrapping.
     tail: u32,
-    /// Bytes that wait.
+    /// Unread bytes.
     bytes: u64,
     /// Bytes in pages that are lent.
-    lent: u64,
-    /// Bytes of the window that segments take which are still in it.
+    mapped: u64,
+    /// Bytes of the window that belong to segments still in it.
     in_window: u64,
-    /// Bytes of the window that segments took which were moved and are in the queue still.
+    /// Bytes of the window that belonged to moved segments that are still in the queue.
     moved: u64,
-    /// Of `moved`: what the peer has got back.
+    /// Of `moved`: bytes that were given to the peer.
     given: u64,
 }
 
@@ -205,7 +206,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             head: first,
             tail: first,
             bytes: 0,
-            lent: 0,
+            mapped: 0,
             in_window: 0,
             moved: 0,
             given: 0,
@@ -224,7 +225,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// Takes larger storage, and returns what is not needed any more: that, if it is not larger. The
+    /// Takes larger storage, and returns the unused one: the new one, if it is not larger. The
     /// segments keep their indices.
     pub fn move_to(&mut self, slots: S) -> S {
         if slots.len() <= self.slots.len() {
@@ -246,21 +247,22 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     }
 
     /// Whether the queue holds no segment.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that nobody has consumed yet.
+    /// Bytes that were not consumed yet.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Bytes in pages that were lent and have not come back, as far as [`RxQueue::reap`] has seen.
-    pub fn lent(&self) -> u64 {
-        self.lent
+    pub fn mapped(&self) -> u64 {
+        self.mapped
     }
 
-    /// What is consumed but not given back yet, for the sake of something before it that is lent.
+    /// Consumed segments that are not freed yet because an earlier one has lent pages.
     pub fn spent(&mut self) -> Spent {
         let mut spent = Spent::default();
         for index in self.indices() {
@@ -351,17 +353,17 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// The pages of `n` bytes of segment `index` are lent to whoever reads them.
-    pub fn lend(&mut self, index: u32, n: u32) {
+    /// The pages of `n` bytes of segment `index` are lent to the reader.
+    pub fn set_mapped(&mut self, index: u32, n: u32) {
         if let Some(seg) = self.get_mut(index) {
-            let n = n.min(seg.len.saturating_sub(seg.lent));
-            seg.lent = seg.lent.saturating_add(n);
-            self.lent = self.lent.saturating_add(u64::from(n));
+            let n = n.min(seg.len.saturating_sub(seg.mapped));
+            seg.mapped = seg.mapped.saturating_add(n);
+            self.mapped = self.mapped.saturating_add(u64::from(n));
         }
     }
 
-    /// Removes the oldest segment if it is consumed. `is_back` says of a segment that is lent whether
-    /// nobody has its pages any more.
+    /// Removes the oldest segment if it is consumed. `is_back` tells of a segment with lent pages
+    /// whether all of them are back.
     pub fn reap(
         &mut self,
         ring: &impl Descriptors,
@@ -373,11 +375,11 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         if !by_recv && (seg.claimed || !ring.is_done(index)) {
             return None;
         }
-        if seg.lent > 0 && !is_back(seg) {
+        if seg.mapped > 0 && !is_back(seg) {
             return None;
         }
         let left = seg.len.saturating_sub(seg.taken);
-        let lent = u64::from(seg.lent);
+        let mapped = u64::from(seg.mapped);
         let mut freed = Freed {
             window: 0,
             small: if seg.room() > 0 { 0 } else { seg.len },
@@ -390,24 +392,25 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         };
         freed.window = self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
-        self.lent = self.lent.saturating_sub(lent);
+        self.mapped = self.mapped.saturating_sub(mapped);
         Some(freed)
     }
 
-    /// Removes the oldest segment, consumed or not, and returns what held it: the channel is
-    /// gone and nobody will read.
+    /// Removes the oldest segment, consumed or not, and returns its holder: the channel is gone and
+    /// will not be read.
     pub fn discard(&mut self, ring: &impl Descriptors) -> Option<Option<T>> {
         let seg = self.get_mut(self.head)?;
         let left = seg.len.saturating_sub(seg.taken);
-        let lent = u64::from(seg.lent);
+        let mapped = u64::from(seg.mapped);
         let held = seg.held.take();
         self.drop_head(ring);
         self.bytes = self.bytes.saturating_sub(u64::from(left));
-        self.lent = self.lent.saturating_sub(lent);
+        self.mapped = self.mapped.saturating_sub(mapped);
         Some(held)
     }
 
-    /// Removes the oldest segment; returns the bytes of the window that the peer does not have back yet.
+    /// Removes the oldest segment; returns the bytes of the window that the peer does not have back
+    /// yet.
     fn drop_head(&mut self, ring: &impl Descriptors) -> u32 {
         let index = self.head;
         ring.clear(index);
@@ -431,14 +434,15 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.in_window
     }
 
-    /// Bytes of the window that segments took which were moved, and nobody has consumed.
+    /// Window bytes of segments that were moved and not consumed.
     pub fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// The next segment that may be moved to main memory: of those that arrived before `before`, the oldest
-    /// one, if nobody has it or reads it, and nothing that is older keeps its room in the window; with `window` false,
-    /// of those that are not in the window. `in_place` says of what holds a segment that did not come into the window whether that is to be moved.
+    /// The next segment that may be moved to main memory: the oldest one that arrived before
+    /// `before`, is neither taken nor being read, and is behind no segment that keeps its room in
+    /// the window; with `window` false, only segments outside of the window. `in_place` tells of
+    /// the holder of such a segment whether the segment should be moved.
     pub fn next_to_move(
         &mut self,
         ring: &impl Descriptors,
@@ -454,14 +458,14 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             }
             let done = seg.taken == seg.len;
             let to = match (seg.window_off, seg.claimed) {
-                (Some(_), false) => ring.refuge(),
-                _ => Refuge::Anywhere,
+                (Some(_), false) => ring.escape_target(),
+                _ => EscapeTarget::Anywhere,
             };
             let free = match seg.window_off {
                 None => !done && seg.held.as_ref().is_some_and(&in_place),
                 Some(_) => {
                     let waits = seg.claimed || ring.is_waiting(index);
-                    stuck |= done || seg.lent > 0 || !waits || to == Refuge::Nowhere;
+                    stuck |= done || seg.mapped > 0 || !waits || to == EscapeTarget::Nowhere;
                     !stuck
                 }
             };
@@ -472,7 +476,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
                     len: seg.len,
                     born: seg.born,
                     window_off: seg.window_off,
-                    to_area: to == Refuge::Area,
+                    to_area: to == EscapeTarget::Area,
                 });
             }
         }
@@ -483,7 +487,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
     fn still(&mut self, what: &ToMove) -> Option<&mut Segment<T>> {
         let seg = self.get_mut(what.index)?;
         let same = seg.pos == what.pos && seg.window_off == what.window_off;
-        (same && seg.taken < seg.len && seg.lent == 0).then_some(seg)
+        (same && seg.taken < seg.len && seg.mapped == 0).then_some(seg)
     }
 
     fn note_moved(&mut self, room: u64) {
@@ -491,8 +495,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.moved = self.moved.saturating_add(room);
     }
 
-    /// `copy` has the bytes of `what`, and holds them from now on; only while nobody reads by recv(). Returns
-    /// what is not needed any more: what held them before, or the copy if it came too late.
+    /// `copy` has the bytes of `what`, and holds them from now on; not while recv() reads. Returns
+    /// the unneeded holder: the old one of the bytes, or the copy if it came too late.
     pub fn move_held(
         &mut self,
         ring: &impl Descriptors,
@@ -509,8 +513,9 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
                 None => Err(copy),
             };
         }
-        // What the program may take from its ring is not for recv() alone.
-        let free = seg.claimed || ring.refuge() == Refuge::Anywhere && ring.claim(index);
+        // A segment that the program may take from its ring must not be reserved for recv().
+        let free =
+            seg.claimed || ring.escape_target() == EscapeTarget::Anywhere && ring.claim(index);
         if !free {
             return Err(copy);
         }
@@ -523,8 +528,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Ok(None)
     }
 
-    /// The bytes of `what` are in the ring's escape area at `off`, where the program finds them from now on;
-    /// false if it has begun to read them where they were.
+    /// The bytes of `what` are in the ring's escape area at `off`, where the program finds them
+    /// from now on; false if it has begun to read them where they were.
     pub fn move_to_area(&mut self, ring: &impl Descriptors, what: &ToMove, off: u32) -> bool {
         let index = what.index;
         let Some(seg) = self.still(what) else {
@@ -540,7 +545,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         true
     }
 
-    /// How much of the room of what was moved is to be given to the peer, so that it never has more than
+    /// Returns how much room of moved segments to give to the peer, so that it never has more than
     /// `most` of it; it counts as given.
     pub fn give(&mut self, most: u64) -> u64 {
         let owed = self.moved.saturating_sub(self.given);

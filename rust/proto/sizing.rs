@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How large the receive pools of a cache, their windows and a sender's chunks are (rows C2, C3), and how long data
-//! stayed in them.
+//! The sizes of the receive pools of a cache, of their windows and of a sender's chunks, and the
+//! time for which data stayed in them.
 //!
-//! What arrives within the time in which it should be read is what has to fit. All arithmetic saturates: whatever
-//! somebody writes into a parameter, a size within the bounds comes out.
+//! The pools must have room for the data that arrives within the time in which it should be read.
+//! All arithmetic saturates: for any value of a parameter the result is within the bounds.
 
 use super::channel::{WINDOW_MAX, WINDOW_MIN};
 
@@ -21,24 +21,25 @@ const CHUNK_MAX: u32 = 256 * 1024;
 /// Chunks in a window.
 const CHUNKS: u32 = 4;
 
-/// How many classes of time [`residency_bucket`] tells apart; as many as `struct zrs_ioc_cache` has.
+/// Number of buckets of [`residency_bucket`]; the same as in `struct zrs_ioc_cache`.
 pub const BUCKETS: usize = 24;
 
-/// A last-level cache, and what writes into it.
+/// A last-level cache, and the devices that write into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// What all its devices together can receive, bytes a microsecond.
+    /// The receive rate of all its devices together, bytes a microsecond.
     pub rate: u64,
     /// How long data may wait until it is read, microseconds.
     pub residency_us: u32,
-    /// How much of what arrives meanwhile is to fit, in percent.
+    /// The part of the data arriving in that time for which there is room, percent.
     pub percent: u32,
     /// Its size in bytes, 0: not known.
     pub cache_bytes: u64,
 }
 
-/// The size of all pools of a cache together, in bytes, a multiple of 64 KiB: rate x time x percent, no more than half
-/// of the cache, and no less than [`FLOOR`], whatever the cache has. Where its size is not known it is [`FLOOR`].
+/// The size of all pools of a cache together, in bytes, a multiple of 64 KiB: rate x time x
+/// percent, no more than half of the cache, and no less than [`FLOOR`], whatever the cache has.
+/// Where its size is not known it is [`FLOOR`].
 pub fn pool_bytes(machine: &Machine) -> u64 {
     let arrives = machine.rate.saturating_mul(machine.residency_us.into());
     let fits = arrives.saturating_mul(machine.percent.into()) / 100;
@@ -47,8 +48,9 @@ pub fn pool_bytes(machine: &Machine) -> u64 {
     bytes.min(half).max(FLOOR)
 }
 
-/// How many bytes a sender should write at once to a device that receives `rate` bytes a microsecond (0: not known): what
-/// arrives in `residency_us` microseconds, as a power of two between 16 and 256 KiB.
+/// How many bytes a sender should write at once to a device that receives `rate` bytes a
+/// microsecond (0: not known): the bytes that arrive in `residency_us` microseconds, as a power of
+/// two between 16 and 256 KiB.
 pub fn chunk(rate: u64, residency_us: u32) -> u32 {
     if rate == 0 {
         return CHUNK_MAX;
@@ -58,22 +60,23 @@ pub fn chunk(rate: u64, residency_us: u32) -> u32 {
     most.clamp(CHUNK_MIN, CHUNK_MAX).next_power_of_two()
 }
 
-/// The size of a window for chunks of this size, in bytes: four of them, within what a window may have.
+/// The size of a window for chunks of this size, in bytes: four of them, within the bounds of a
+/// window.
 pub fn window(chunk: u32) -> u32 {
     chunk.saturating_mul(CHUNKS).clamp(WINDOW_MIN, WINDOW_MAX)
 }
 
-/// The largest window that a socket may lease whose SO_RCVBUF is `rcvbuf` bytes as the kernel keeps it, in bytes: a half
-/// of it, since as much again may be in main memory when nobody reads; in multiples of the smallest window, which any
-/// socket may have.
+/// The largest window that a socket may lease whose SO_RCVBUF is `rcvbuf` bytes as the kernel keeps
+/// it, in bytes: a half of it, since as much again may be in main memory while the data is unread;
+/// in multiples of the smallest window, which any socket may have.
 pub fn window_for(rcvbuf: u32) -> u32 {
     let half = rcvbuf / 2;
     half.saturating_sub(half % WINDOW_MIN)
         .clamp(WINDOW_MIN, WINDOW_MAX)
 }
 
-/// Where data that stayed for `ns` nanoseconds is counted: 0 is less than a microsecond, n less than 2^n, and the last
-/// of the [`BUCKETS`] all that stayed longer.
+/// Where data that stayed for `ns` nanoseconds is counted: 0 is less than a microsecond, n less
+/// than 2^n, and the last of the [`BUCKETS`] all that stayed longer.
 pub fn residency_bucket(ns: u64) -> usize {
     let us = ns / 1000;
     let bits = u64::BITS.saturating_sub(us.leading_zeros());

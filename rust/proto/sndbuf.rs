@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SO_SNDBUF (row Z1): how much of what a program sends a socket may hold until the device is done with it.
+//! SO_SNDBUF: how many sent bytes a socket may hold until the device is done with them.
 //!
-//! A small message goes whole or waits. Where poll() promises room there is enough for one, and more than that while
-//! much is held, so that whoever waits is not woken for each byte.
+//! A small message goes whole or waits. Where poll() promises room there is enough for one, and
+//! more than that while much is held, so that a waiting sender is not woken for each byte.
 
 use super::wire::SMALL_MAX;
 
-/// The largest part of a call is a half of the limit, so that one is filled while another one leaves; in whole pages.
+/// The largest part of a call is half of the limit, so that one is filled while another is in
+/// flight; in whole pages.
 const PAGE: u64 = 4096;
 
 /// A socket that could not hold a small message could send nothing.
@@ -15,8 +16,8 @@ fn at_least(limit: u32) -> u64 {
     u64::from(limit.max(SMALL_MAX))
 }
 
-/// How many of the next `want` bytes a socket may take that holds `held` bytes and may hold `limit`; 0: it has to wait,
-/// until [`writable`] at the latest.
+/// How many of the next `want` bytes a socket may take that holds `held` bytes and may hold
+/// `limit`; 0: it has to wait, until [`writable`] at the latest.
 pub fn room(limit: u32, held: u64, want: usize) -> usize {
     let (limit, want) = (at_least(limit), want as u64);
     let free = limit.saturating_sub(held);
@@ -31,7 +32,8 @@ pub fn room(limit: u32, held: u64, want: usize) -> usize {
     whole as usize
 }
 
-/// Whether poll() says that such a socket can be sent to: a third is free, as TCP has it, and room for a small message.
+/// Whether poll() says that such a socket can be sent to: a third is free, as TCP has it, and room
+/// for a small message.
 pub fn writable(limit: u32, held: u64) -> bool {
     let free = at_least(limit).saturating_sub(held);
     free >= u64::from(SMALL_MAX) && free >= held / 2

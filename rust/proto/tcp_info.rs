@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `struct tcp_info`, as far as there is something to say: for programs that ask a socket what state it is in, or
-//! a listening one how many wait.
+//! `struct tcp_info`, with the available fields: for programs that ask a socket for its state, or a
+//! listening one for the length of its queue.
 
 /// States as `<netinet/tcp.h>` numbers them.
 pub const ESTABLISHED: u8 = 1;
-/// connect() is under way.
+/// connect() is in progress.
 pub const SYN_SENT: u8 = 2;
 /// We have shut our direction.
 pub const FIN_WAIT2: u8 = 5;
@@ -18,10 +18,10 @@ pub const LAST_ACK: u8 = 9;
 /// Listening.
 pub const LISTEN: u8 = 10;
 
-/// The length of what is told: up to and with `tcpi_bytes_retrans`.
+/// The length of the filled part: up to and with `tcpi_bytes_retrans`.
 pub const LEN: usize = 216;
 
-/// What is told. Everything else in the structure is 0.
+/// The filled fields. All other fields of the structure are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpInfo {
     /// One of the states above.

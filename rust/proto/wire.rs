@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wire: what two ZRS hosts say to each other, and nothing else.
+//! The wire: the messages between two ZRS hosts, and nothing else.
 //!
 //! Everything is little-endian, of fixed width and versioned. [`Hello`] travels in the
 //! connection manager's private data; a [`Header`] opens every SEND. `Documentation/protocol.rst`
@@ -15,10 +15,10 @@ pub const VERSION: u8 = 1;
 /// The feature bits of this host; none is defined yet.
 pub const FEATURES: u32 = 0;
 
-/// The most payload in one DATA message (row C1), in bytes. Every host takes as much.
+/// The most payload in one DATA message, in bytes. Every host takes as much.
 pub const SMALL_MAX: u32 = 4096;
 
-/// The most payload in one WRITE, in bytes (row C1). Every host takes as much.
+/// The most payload in one WRITE, in bytes. Every host takes as much.
 pub const CHUNK_MAX: u32 = 256 * 1024;
 
 /// Size of an encoded [`Header`].
@@ -27,7 +27,7 @@ pub const HEADER_LEN: usize = 96;
 /// Size of an encoded [`Hello`].
 pub const HELLO_LEN: usize = 48;
 
-/// The longest hello there may ever be: what the connection manager carries.
+/// The longest possible hello: the limit of the connection manager.
 pub const HELLO_MOST: usize = 56;
 
 const HELLO_MAGIC: u32 = 0x3153_525a; // "ZRS1"
@@ -89,11 +89,6 @@ impl Type {
             _ => return None,
         })
     }
-
-    /// Whether the message concerns the link and no channel.
-    pub fn is_link(self) -> bool {
-        matches!(self, Self::LinkCredit | Self::Heartbeat)
-    }
 }
 
 /// `arg0` of a Heartbeat that wants another one as its answer.
@@ -107,7 +102,7 @@ pub enum Refusal {
     NoListener = 1,
     /// The host has no memory or no table entry for the channel.
     NoResources = 2,
-    /// Somebody listens, and as many connections as there may be wait to be accepted: it may be tried again.
+    /// A socket listens, but its backlog is full: the CONNECT may be repeated.
     BacklogFull = 3,
 }
 
@@ -137,7 +132,7 @@ pub struct Credit {
 /// The header of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What it is.
+    /// The type of the message.
     pub kind: Type,
     /// Payload bytes: behind the header (Data) or in the window (Written); else 0.
     pub len: u32,
@@ -189,9 +184,9 @@ impl Header {
         let mut w = Writer(&mut out);
         w.put([VERSION, self.kind as u8, 0, 0]);
         w.put(self.len.to_le_bytes());
-        w.put(self.dst.q.to_le_bytes());
+        w.put(self.dst.index.to_le_bytes());
         w.put(self.dst.gen.to_le_bytes());
-        w.put(self.src.q.to_le_bytes());
+        w.put(self.src.index.to_le_bytes());
         w.put(self.src.gen.to_le_bytes());
         w.put(self.pos.to_le_bytes());
         w.put(self.woff.to_le_bytes());
@@ -250,10 +245,10 @@ impl Header {
         let none = ChanId::default();
         let ids_ok = match kind {
             Type::LinkCredit | Type::Heartbeat => h.dst == none && h.src == none,
-            Type::Connect => h.dst == none && h.src.q != 0,
-            // A refusal may speak for a channel that was never made.
-            Type::Reject | Type::Reset => h.dst.q != 0 && (h.src.q != 0 || h.src == none),
-            _ => h.dst.q != 0 && h.src.q != 0,
+            Type::Connect => h.dst == none && h.src.index != 0,
+            // A Reject may name a channel that was never made.
+            Type::Reject | Type::Reset => h.dst.index != 0 && (h.src.index != 0 || h.src == none),
+            _ => h.dst.index != 0 && h.src.index != 0,
         };
         if !ids_ok {
             return Err(Violation::Channel);
@@ -272,7 +267,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Those that this host speaks.
+    /// The versions of this host.
     pub const OURS: Self = Self {
         lowest: VERSION,
         highest: VERSION,
@@ -288,34 +283,50 @@ impl Versions {
 /// The version and the features of a link, as its two hosts have agreed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed {
-    /// The version: the highest that both speak.
+    /// The version: the highest that both hosts support.
     pub version: u8,
     /// The feature bits that both have.
     pub features: u32,
 }
 
-/// What a host says of itself when a link is made.
+/// What a link is for. Both hosts name the same role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Role {
+    /// Streams.
+    Streams = 0,
+    /// Memory nodes.
+    Memory = 1,
+}
+
+/// The parameters of a host, exchanged when a link is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// The versions that the host speaks.
+    /// The versions that the host supports.
     pub versions: Versions,
     /// Differs each time the host's module is loaded.
     pub nonce: u64,
     /// Feature bits, unknown ones among them.
     pub features: u32,
-    /// SENDs that the peer may send before it hears more.
+    /// SENDs that the peer may send before it receives more credit.
     pub link_credit: u32,
     /// Links that the peer may make and use at a time; 0 counts as 1.
     pub links: u32,
 }
 
 impl Hello {
-    /// Encodes the hello.
+    /// Encodes the hello of a link for streams.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
+        self.encode_for(Role::Streams)
+    }
+
+    /// Encodes the hello of a link for `role`.
+    pub fn encode_for(&self, role: Role) -> [u8; HELLO_LEN] {
         let mut out = [0; HELLO_LEN];
         let mut w = Writer(&mut out);
         w.put(HELLO_MAGIC.to_le_bytes());
-        w.put([self.versions.lowest, HELLO_LEN as u8, 0, 0]);
+        w.put([self.versions.lowest, HELLO_LEN as u8]);
+        w.put((role as u16).to_le_bytes());
         w.put(self.nonce.to_le_bytes());
         w.put(self.features.to_le_bytes());
         w.put([self.versions.highest, 0, 0, 0]);
@@ -326,14 +337,23 @@ impl Hello {
         out
     }
 
-    /// Whether a ZRS host of any version wrote this. What else refuses a connection writes nothing.
+    /// Whether a ZRS host of any version wrote this. A rejection by the connection manager has no
+    /// such data.
     pub fn is_from_zrs(bytes: &[u8]) -> bool {
         Reader(bytes).u32() == HELLO_MAGIC
     }
 
-    /// Decodes a hello of any version. The connection manager pads private data with zeros, so `bytes` may be
-    /// longer than the hello. Reserved bytes are ignored: a later host may use them.
+    /// Decodes a hello of a link for streams. A hello with another role is malformed here.
     pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        match Self::decode_with_role(bytes)? {
+            (Role::Streams, hello) => Ok(hello),
+            _ => Err(Violation::Reserved),
+        }
+    }
+
+    /// Decodes a hello of any version and role. The connection manager pads private data with zeros, so `bytes` may be
+    /// longer than the hello. Reserved bytes are ignored: a later host may use them.
+    pub fn decode_with_role(bytes: &[u8]) -> Result<(Role, Self), Violation> {
         let (known, _) = bytes
             .split_first_chunk::<HELLO_LEN>()
             .ok_or(Violation::Length)?;
@@ -341,15 +361,16 @@ impl Hello {
         if r.u32() != HELLO_MAGIC {
             return Err(Violation::Version);
         }
-        let [lowest, len, role0, role1] = r.take::<4>();
+        let ([lowest, len], role) = (r.take::<2>(), u16::from_le_bytes(r.take()));
         let len = usize::from(len);
         if !(HELLO_LEN..=HELLO_MOST).contains(&len) || len > bytes.len() {
             return Err(Violation::Length);
         }
-        // No link for streams.
-        if role0 != 0 || role1 != 0 {
-            return Err(Violation::Reserved);
-        }
+        let role = match role {
+            0 => Role::Streams,
+            1 => Role::Memory,
+            _ => return Err(Violation::Reserved),
+        };
         let nonce = r.u64();
         let features = r.u32();
         let [highest, ..] = r.take::<4>();
@@ -367,16 +388,18 @@ impl Hello {
         if small_max < SMALL_MAX || chunk_max < CHUNK_MAX {
             return Err(Violation::Version);
         }
-        Ok(Self {
+        let hello = Self {
             versions,
             nonce,
             features,
             link_credit,
             links,
-        })
+        };
+        Ok((role, hello))
     }
 
-    /// The version and features of a link between the senders of this hello and of `theirs`. None: no common version.
+    /// The version and features of a link between the senders of this hello and of `theirs`. None:
+    /// no common version.
     pub fn agree(&self, theirs: &Self) -> Option<Agreed> {
         let version = self.versions.highest_common(theirs.versions)?;
         Some(Agreed {
@@ -420,7 +443,7 @@ impl Reader<'_> {
 
     fn id(&mut self) -> ChanId {
         ChanId {
-            q: self.u32(),
+            index: self.u32(),
             gen: self.u32(),
         }
     }

@@ -15,12 +15,12 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::recv::{Piece, Receive, Source};
+use super::recv::{Receive, RxPiece, RxSource};
 use super::Sock;
 use crate::kern::area::Area;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::task;
-use crate::kern::trace::Way;
+use crate::kern::trace::DataPath;
 use crate::kern::vma::NewVma;
 use crate::stats::STATS;
 use crate::uapi;
@@ -40,40 +40,40 @@ struct Target<'a> {
     /// Of the first byte.
     addr: usize,
     /// What comes now is worth being lent, as far as whole pages go.
-    lends: bool,
+    maps: bool,
 }
 
 impl Sock {
     /// mmap() at [`AREA_OFFSET`]: EINVAL, EACCES or ENOMEM.
-    pub(super) fn map_area(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
-        let area = this.inner.lock().area.clone();
+    pub(super) fn map_area(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        let area = self.inner.lock().area.clone();
         let area = match area {
             Some(area) => area,
             None => {
                 let made = Area::new()?;
                 // Another thread may have been quicker.
-                this.inner.lock().area.get_or_insert(made).clone()
+                self.inner.lock().area.get_or_insert(made).clone()
             }
         };
         vma.map_area(area)
     }
 
     /// ZRS_IOC_RECV_MAP. See the UAPI. Sleeps.
-    pub(super) fn recv_map_user(this: &Arc<Self>, arg: usize, nonblock: bool) -> Result<i32> {
+    pub(super) fn recv_map_user(self: &Arc<Self>, arg: usize, nonblock: bool) -> Result<i32> {
         let user = || UserSlice::new(UserPtr::from_addr(arg), size_of::<uapi::zrs_ioc_recv_map>());
         let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
         // Nothing is taken if the answer cannot be told.
         user().writer().write(&call)?;
         let want = usize::try_from(call.len).unwrap_or(usize::MAX);
-        let result = Sock::recv_map(this, &mut call, nonblock);
-        this.tell_received(want, &result.map(|()| call.len as usize), Way::Map);
+        let result = self.recv_map(&mut call, nonblock);
+        self.trace_received(want, &result.map(|()| call.len as usize), DataPath::Map);
         result?;
         // If it cannot any more, what was taken is not lost: the call returns it as well.
         let _ = user().writer().write(&call);
         Ok(i32::try_from(call.len).unwrap_or(i32::MAX))
     }
 
-    fn recv_map(this: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map, nonblock: bool) -> Result {
+    fn recv_map(self: &Arc<Self>, call: &mut uapi::zrs_ioc_recv_map, nonblock: bool) -> Result {
         const FLAGS: u32 = uapi::ZRS_RECV_MAP_DONTWAIT | uapi::ZRS_RECV_MAP_SHIFT;
         let reserved = call.reserved0 != 0 || call.reserved != [0; 2];
         if reserved || call.flags & !FLAGS != 0 || call.len == 0 {
@@ -81,7 +81,7 @@ impl Sock {
         }
         let addr = usize::try_from(call.addr).map_err(|_| EFAULT)?;
         let (area, has_ring, sk) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.area.clone(), inner.ring.is_some(), inner.sk.clone())
         };
         if has_ring {
@@ -97,16 +97,16 @@ impl Sock {
         let timeout = timeout.ok_or(ENOTCONN)?;
         // What the program had there is done with.
         area.take_back(addr..addr + want)?;
-        if this.reap() {
-            Sock::talk(this);
+        if self.reap() {
+            self.send_pending();
         }
         let mut target = Target {
             area: &area,
             addr,
-            lends: false,
+            maps: false,
         };
         let mut copied = 0;
-        let mut recv = Receive::new(this, timeout, 1, want);
+        let mut recv = Receive::new(self, timeout, 1, want);
         while let Some(mut piece) = recv.next()? {
             if recv.got() == 0 && call.flags & uapi::ZRS_RECV_MAP_SHIFT != 0 {
                 let by = Some(shift(addr, &piece)).filter(|by| *by < want);
@@ -114,18 +114,18 @@ impl Sock {
                 target.addr += by;
                 recv.limit(want - by, &mut piece);
             }
-            match this.deliver(&mut target, recv.got(), &piece) {
+            match self.deliver(&mut target, recv.got(), &piece) {
                 Ok((0, _)) => {
                     recv.consume(piece, 0, 0);
                     break;
                 }
-                Ok((n, lent)) => {
-                    this.counters.rx_bytes.add(&STATS.rx_bytes, n);
-                    if lent == 0 {
-                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                Ok((n, mapped)) => {
+                    self.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                    if mapped == 0 {
+                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                         copied += n;
                     }
-                    recv.consume(piece, n, lent);
+                    recv.consume(piece, n, mapped);
                     if task::signal_pending() {
                         break;
                     }
@@ -152,44 +152,44 @@ impl Sock {
         self: &Arc<Self>,
         target: &mut Target<'_>,
         got: usize,
-        piece: &Piece<'_>,
+        piece: &RxPiece<'_>,
     ) -> Result<(usize, usize)> {
         let (area, at, len) = (target.area, target.addr + got, piece.len);
         let payload = piece.payload()?;
         let copy = |len| Ok((area.copy(at, len, &payload)?, 0));
-        let Source::Window(window, off) = &piece.source else {
+        let RxSource::Window(window, off) = &piece.source else {
             return copy(len);
         };
         let off = *off as usize + piece.from;
-        target.lends = (off ^ at) & !PAGE_MASK == 0 && (target.lends || len > COPY_MAX);
-        if !target.lends {
+        target.maps = (off ^ at) & !PAGE_MASK == 0 && (target.maps || len > COPY_MAX);
+        if !target.maps {
             return copy(len);
         }
         let head = at.next_multiple_of(PAGE_SIZE) - at;
         if head > 0 {
             return copy(len.min(head));
         }
-        let share = self.lending_share(window);
+        let share = self.mappable(window);
         let whole = len.min(share) & PAGE_MASK;
         if whole == 0 && len >= PAGE_SIZE && got > 0 {
             // It may give back what it has before it comes again.
             return Ok((0, 0));
         }
-        if whole == 0 || self.will_lend().is_err() {
+        if whole == 0 || self.watch_mapped().is_err() {
             return copy(len);
         }
-        let n = window.lend(off, whole, area, at)?;
+        let n = window.map_to_area(off, whole, area, at)?;
         Ok((n, n))
     }
 }
 
 /// How far behind `addr` the piece is to begin, so that its whole pages can be lent.
-fn shift(addr: usize, piece: &Piece<'_>) -> usize {
+fn shift(addr: usize, piece: &RxPiece<'_>) -> usize {
     match &piece.source {
-        Source::Window(_, off) => {
+        RxSource::Window(_, off) => {
             let off = *off as usize + piece.from;
             off.wrapping_sub(addr) & !PAGE_MASK
         }
-        Source::Held(_) | Source::Area(..) => 0,
+        RxSource::Held(_) | RxSource::Area(..) => 0,
     }
 }

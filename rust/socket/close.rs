@@ -13,6 +13,7 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::sock::Shutdown;
 use crate::kern::task::now_ns;
 use crate::kern::trace;
+use crate::pool::lessee::Lessee;
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
 use crate::stats::STATS;
@@ -21,23 +22,23 @@ use crate::stats::STATS;
 pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
 
 impl Sock {
-    pub(super) fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result {
+    pub(super) fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
         let (read, write) = (how.read(), how.write());
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             match inner.phase {
                 Phase::Connected => {}
                 Phase::Listening { .. } => {
                     drop(inner);
                     if read {
-                        let _config = this.config.lock();
-                        Sock::stop_listening(this);
+                        let _config = self.config.lock();
+                        self.stop_listening();
                     }
                     return Ok(());
                 }
                 _ => return Err(ENOTCONN),
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             if read {
                 inner.shut_read = true;
                 inner.chan.with(Channel::shut_read);
@@ -46,70 +47,76 @@ impl Sock {
                 inner.shut_write = true;
                 inner.chan.with(Channel::shut_write);
             }
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             if let Some(sk) = &inner.sk {
                 sk.set_shutdown(how);
             }
         }
         if write {
-            Sock::flush(this);
+            self.flush();
         }
-        Sock::kick(this);
-        this.wake_state();
+        self.kick();
+        self.wake_state();
         Ok(())
     }
 
     /// The last descriptor is closed. May sleep.
-    pub(super) fn close(this: &Arc<Self>) {
-        Sock::stop_listening(this);
+    pub(super) fn close(self: &Arc<Self>) {
+        self.stop_listening();
         // What the program has given back is not unread.
-        this.reap();
-        let linger = this.linger();
-        let (sk, ring, lender, broken) = {
-            let mut inner = this.inner.lock();
+        self.reap();
+        let linger = self.linger();
+        let (sk, ring, tracks_mapped, broken) = {
+            let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             // What was lent is read.
             let unread = inner.rx.bytes();
             trace::close(|| {
-                let sent = this.counters.tx_bytes.get();
-                (inner.ends(), sent, this.counters.rx_bytes.get(), unread)
+                let sent = self.counters.tx_bytes.get();
+                (inner.ends(), sent, self.counters.rx_bytes.get(), unread)
             });
-            let was = inner.state_was();
+            let was = inner.state_before();
             let broken = unread > 0 || matches!(linger, Linger::Abort);
             inner.chan.with(|c| c.shut(broken));
-            inner.tell_state(was);
-            (inner.sk.take(), inner.ring.take(), inner.lender, broken)
+            inner.trace_state_change(was);
+            (
+                inner.sk.take(),
+                inner.ring.take(),
+                inner.tracks_mapped,
+                broken,
+            )
         };
-        this.discard_received();
-        if lender {
-            this.host.forget_lender(this);
+        self.discard_received();
+        if tracks_mapped {
+            let lessee: Arc<dyn Lessee> = self.clone();
+            self.ctx.transport.pools.untrack_mapped(&lessee);
         }
         drop(ring);
         // If the link has no room for it, the end of the stream waits for that.
-        Sock::flush(this);
-        Sock::kick(this);
+        self.flush();
+        self.kick();
         // What is under way may hold the socket.
-        let quiet = this.inner.lock().quiet_message();
-        Sock::ask_done(quiet);
-        Sock::settle(this);
-        this.watch_orphan();
+        let unsignaled = self.inner.lock().unsignaled_message();
+        Sock::ask_done(unsignaled);
+        self.try_finish();
+        self.arm_orphan_timer();
         if !broken {
-            this.wait_linger(linger);
+            self.wait_linger(linger);
         }
-        this.unbind();
+        self.unbind();
         if sk.is_some() {
             STATS.sockets.sub(1);
-            this.host.socket_closed(&this.net);
+            self.ctx.transport.socket_closed(&self.net);
         }
         // Last: this may free the module's last reference but one.
         drop(sk);
     }
 
     /// Sees to it that a closed socket's channel ends in time.
-    pub(super) fn watch_orphan(&self) {
+    pub(super) fn arm_orphan_timer(&self) {
         if self.link().is_some() {
-            self.host.watch_deadline(self);
+            self.ctx.transport.arm_timer(self);
         }
     }
 

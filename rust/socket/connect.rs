@@ -8,7 +8,6 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{ports, report_failure, Sock};
-use crate::host::{Chan, Host};
 use crate::kern::errno::{
     EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN, ENETUNREACH,
 };
@@ -18,26 +17,27 @@ use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
 use crate::proto::addr::{Addr, Bound, Ip};
-use crate::proto::again::Again;
 use crate::proto::channel::{Channel, Failure, State};
+use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
-use crate::transport::link::{Chance, Link};
+use crate::transport::conn_table::Chan;
+use crate::transport::link::{Link, RetryPolicy};
 
 impl Sock {
     /// bind(): EINVAL when bound or connected, or an address that cannot be meant, EADDRINUSE, EADDRNOTAVAIL (not an
     /// address of this host), ENODEV (a link-local address on an interface that there is not), EACCES (a
     /// privileged port). Sleeps.
-    pub(super) fn bind(this: &Arc<Self>, mut addr: Addr) -> Result {
-        let _config = this.config.lock();
+    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr) -> Result {
+        let _config = self.config.lock();
         {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             if inner.binding.is_some() || !matches!(inner.phase, Phase::Fresh) {
                 return Err(EINVAL);
             }
         }
-        let sk = this.sk().ok_or(EINVAL)?;
+        let sk = self.sk().ok_or(EINVAL)?;
         if addr.port != 0 && !sk.may_bind_port(addr.port) {
             return Err(EACCES);
         }
@@ -45,23 +45,23 @@ impl Sock {
             addr.ip = on_interface(addr.ip, sk.bound_dev_if())?;
         }
         match addr.ip.v4() {
-            Some(_) if this.v6 && sk.is_v6only() => return Err(EINVAL),
+            Some(_) if self.v6 && sk.is_v6only() => return Err(EINVAL),
             None if addr.ip.is_for_many() => return Err(EINVAL),
             _ if addr.ip.is_any() => {}
-            Some(v4) if this.net.is_local(v4) => {}
-            None if this.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
+            Some(v4) if self.net.is_local(v4) => {}
+            None if self.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
             _ => return Err(EADDRNOTAVAIL),
         }
         if addr.port == 0 && sk.bind_address_no_port() {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             inner.bound_ip = Some(addr.ip);
             inner.local = addr;
             sk.set_local(addr.into());
         } else {
-            this.bind_port(addr)?;
-            this.inner.lock().bound_ip = None;
+            self.bind_port(addr)?;
+            self.inner.lock().bound_ip = None;
         }
-        if this.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
+        if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
             // As TCP has it.
             sk.set_v6only(true);
         }
@@ -75,7 +75,7 @@ impl Sock {
         }
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = Bound::new(addr.ip, sk.is_v6only());
-        let binding = ports::bind(&self.host.ports, &self.net, bound, addr.port, &sk)?;
+        let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, &sk)?;
         self.set_binding(&sk, binding);
         Ok(())
     }
@@ -83,11 +83,11 @@ impl Sock {
     fn set_binding(&self, sk: &Sk, binding: Binding) {
         let addr = binding.addr();
         let mut inner = self.inner.lock();
-        let was = inner.state_was();
+        let was = inner.state_before();
         inner.binding = Some(binding);
         inner.local = addr;
         sk.set_local(addr.into());
-        inner.tell_state(was);
+        inner.trace_state_change(was);
     }
 
     /// Takes the connection to `remote` for the port that is bound, or chooses a port for it. Under
@@ -100,10 +100,10 @@ impl Sock {
         };
         let binding = match bound {
             Some(mut binding) => {
-                self.host.ports.lock().reconnect(&mut binding, remote)?;
+                self.ctx.ports.lock().reconnect(&mut binding, remote)?;
                 binding
             }
-            None => ports::connect(&self.host.ports, &self.net, own, remote, &sk)?,
+            None => ports::connect(&self.ctx.ports, &self.net, own, remote, &sk)?,
         };
         self.set_binding(&sk, binding);
         Ok(())
@@ -124,7 +124,7 @@ impl Sock {
             }
             return;
         }
-        self.host.ports.lock().disconnect(&mut binding);
+        self.ctx.ports.lock().disconnect(&mut binding);
         self.inner.lock().binding = Some(binding);
     }
 
@@ -132,64 +132,64 @@ impl Sock {
     pub(super) fn unbind(&self) {
         let bound = {
             let mut inner = self.inner.lock();
-            let was = inner.state_was();
+            let was = inner.state_before();
             let bound = inner.binding.take();
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             bound
         };
         if let Some(binding) = bound {
-            self.host.ports.lock().unbind(binding);
+            self.ctx.ports.lock().unbind(binding);
         }
     }
 
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
-    pub(super) fn connect(this: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
+    pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
         {
-            let _config = this.config.lock();
-            let (phase, untold) = {
-                let inner = this.inner.lock();
-                (inner.phase, inner.untold)
+            let _config = self.config.lock();
+            let (phase, connect_unreported) = {
+                let inner = self.inner.lock();
+                (inner.phase, inner.connect_unreported)
             };
             match phase {
-                Phase::Fresh => Sock::begin_attempt(this, addr)?,
+                Phase::Fresh => self.begin_attempt(addr)?,
                 Phase::Connecting if nonblock => return Err(EALREADY),
                 Phase::Connecting => {}
                 // The call that asked for it was interrupted, perhaps to be restarted, or did not wait.
                 // As TCP has it, the next one tells.
-                Phase::Connected if untold => {}
+                Phase::Connected if connect_unreported => {}
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN),
                 Phase::Failed => {
                     // The error of the attempt, once; then a new attempt may be made.
-                    this.take_error()?;
-                    Sock::forget_attempt(this);
-                    Sock::begin_attempt(this, addr)?;
+                    self.take_error()?;
+                    self.forget_attempt();
+                    self.begin_attempt(addr)?;
                 }
             }
         }
         if nonblock {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             return match inner.phase {
                 Phase::Connected => {
-                    inner.untold = false;
+                    inner.connect_unreported = false;
                     Ok(())
                 }
                 _ => Err(EINPROGRESS),
             };
         }
-        let mut timeout = this.sk().and_then(|sk| sk.sndtimeo(false));
-        let done = this.await_link(WaitMode::Interruptible, &mut timeout, || {
-            let inner = this.inner.lock();
+        let mut timeout = self.sk().and_then(|sk| sk.sndtimeo(false));
+        let done = self.await_link(WaitMode::Interruptible, &mut timeout, || {
+            let inner = self.inner.lock();
             (!matches!(inner.phase, Phase::Connecting)).then_some(inner.phase)
         });
         match done {
             Ok(Phase::Connected) => {
-                this.inner.lock().untold = false;
+                self.inner.lock().connect_unreported = false;
                 Ok(())
             }
             Ok(_) => {
-                let error = this.take_error();
-                let _config = this.config.lock();
-                Sock::forget_attempt(this);
+                let error = self.take_error();
+                let _config = self.config.lock();
+                self.forget_attempt();
                 Err(error.err().unwrap_or(ECONNREFUSED))
             }
             Err(WaitError::TimedOut) => Err(EINPROGRESS),
@@ -198,62 +198,62 @@ impl Sock {
     }
 
     /// After a failed attempt the socket is as it was before it. Under `config`.
-    fn forget_attempt(this: &Arc<Self>) {
+    fn forget_attempt(self: &Arc<Self>) {
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Failed) {
                 return;
             }
-            let was = inner.state_was();
-            inner.phase = Phase::Fresh;
-            inner.tell_state(was);
+            let was = inner.state_before();
+            inner.set_phase(Phase::Fresh);
+            inner.trace_state_change(was);
             inner.reported = false;
             inner.retries = 0;
             inner.stale_tries = 0;
             inner.small_promise = None;
         }
-        this.leave_connection();
+        self.leave_connection();
     }
 
     /// Starts an attempt. What fails at once is told here, and leaves nothing for SO_ERROR.
-    fn begin_attempt(this: &Arc<Self>, addr: Addr) -> Result {
-        let started = Sock::start_connect(this, addr);
-        if started.is_err() && matches!(this.inner.lock().phase, Phase::Failed) {
-            let _ = this.take_error();
-            Sock::forget_attempt(this);
+    fn begin_attempt(self: &Arc<Self>, addr: Addr) -> Result {
+        let started = self.start_connect(addr);
+        if started.is_err() && matches!(self.inner.lock().phase, Phase::Failed) {
+            let _ = self.take_error();
+            self.forget_attempt();
         }
         started
     }
 
-    fn start_connect(this: &Arc<Self>, mut addr: Addr) -> Result {
-        addr.ip = this.reachable(addr.ip)?;
+    fn start_connect(self: &Arc<Self>, mut addr: Addr) -> Result {
+        addr.ip = self.reachable(addr.ip)?;
         if addr.port == 0 {
             return Err(ECONNREFUSED);
         }
-        let sk = this.sk().ok_or(EINVAL)?;
-        let local = this.inner.lock().local.ip;
+        let sk = self.sk().ok_or(EINVAL)?;
+        let local = self.inner.lock().local.ip;
         if !sk.device_allows(Addr::new(local, 0).into(), addr.into()) {
             return Err(ENETUNREACH);
         }
         // A former attempt may have failed just now, and whoever failed it be about to do this.
-        Sock::settle(this);
-        this.take_connection(addr)?;
+        self.try_finish();
+        self.take_connection(addr)?;
         let limits = Sock::limits_of(&sk);
         let answer_ms = params::CONNECT_TIMEOUT_MS.get();
         let promise = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             inner.remote = addr;
-            inner.untold = true;
+            inner.connect_unreported = true;
             inner.attempt = inner.attempt.wrapping_add(1);
-            inner.again = Again::new(now_ns(), answer_ms, inner.connect_ms());
+            inner.backoff = ConnectBackoff::new(now_ns(), answer_ms, inner.connect_ms());
             let before = core::mem::replace(&mut inner.limits, limits);
             // One for other limits may be left.
             (before != limits).then(|| inner.small_promise.take())
         };
         drop(promise);
-        let opened = Sock::open_channel(this, None);
-        if opened.is_err() && matches!(this.inner.lock().phase, Phase::Fresh) {
-            this.leave_connection();
+        let opened = self.open_channel(None);
+        if opened.is_err() && matches!(self.inner.lock().phase, Phase::Fresh) {
+            self.leave_connection();
         }
         opened
     }
@@ -293,40 +293,40 @@ impl Sock {
 
     /// Makes the channel and asks for it to be opened on a link to `remote`; `again`: as another try of
     /// this one of the program's connects.
-    fn open_channel(this: &Arc<Self>, again: Option<u32>) -> Result {
+    fn open_channel(self: &Arc<Self>, again: Option<u32>) -> Result {
         let (local, remote, attempt) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.local, inner.remote, again.unwrap_or(inner.attempt))
         };
-        this.promise_small()?;
-        let limits = this.inner.lock().limits;
-        let chan = Chan::submit(&this.host, this, |id| {
+        self.promise_small()?;
+        let limits = self.inner.lock().limits;
+        let chan = Chan::submit(&self.ctx.transport, self, |id| {
             Channel::connect(id, local.port, remote.port, limits)
         })?;
         let id = chan.id().unwrap_or_default();
         let bind_to = (!local.ip.is_any()).then_some(local.ip);
-        let link = Host::link_to(&this.host, &this.net, bind_to, remote.ip)?;
+        let link = self.ctx.transport.link_to(&self.net, bind_to, remote.ip)?;
         let released = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);
             if inner.released || given_up || inner.attempt != attempt {
                 true
             } else {
                 // That of an attempt that has failed goes.
-                let was = inner.state_was();
+                let was = inner.state_before();
                 inner.chan = chan;
                 inner.queued = false;
-                inner.phase = Phase::Connecting;
-                inner.tell_state(was);
+                inner.set_phase(Phase::Connecting);
+                inner.trace_state_change(was);
                 inner.reported = false;
                 inner.tx_done = 0;
                 inner.tx_posted = 0;
                 inner.tx_pinned = 0;
                 inner.tx_seq = 0;
                 inner.tx_mark = (0, 0);
-                inner.patience.forget();
+                inner.user_timeout.reset();
                 inner.link = Some(link.clone());
-                inner.deadline = Some(inner.again.deadline());
+                inner.deadline = Some(inner.backoff.deadline());
                 false
             }
         };
@@ -334,39 +334,39 @@ impl Sock {
             // Closed, or given up, while it was being connected anew.
             return Ok(());
         }
-        let place = match link.attach(this, id) {
+        let place = match link.attach(self, id) {
             Ok(place) => place,
             Err(e) => {
-                Sock::fail_attempt(this, attempt, Failure::NoResources);
+                self.fail_attempt(attempt, Failure::NoResources);
                 return Err(e);
             }
         };
-        if this.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
+        if self.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
             // It failed, or its time ran out, before it was on the link.
             if let Some(place) = place {
                 link.detach(place);
             }
             return Ok(());
         }
-        this.host.watch_deadline(this);
-        link.kick(this);
-        this.keep_alive();
+        self.ctx.transport.arm_timer(self);
+        link.kick(self);
+        self.keep_alive();
         Ok(())
     }
 
-    fn fail_attempt(this: &Arc<Self>, attempt: u32, why: Failure) {
+    fn fail_attempt(self: &Arc<Self>, attempt: u32, why: Failure) {
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.attempt != attempt {
                 return;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.abort(why));
             report_failure(&mut inner);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
-        Sock::settle(this);
-        this.wake_state();
+        self.try_finish();
+        self.wake_state();
     }
 
     /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
@@ -374,19 +374,19 @@ impl Sock {
     /// the backlog full is tried again when it is time, what has been held back for long is sent, and a peer that keeps an
     /// open connection waiting for longer than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
     /// watch it any more. Sleeps.
-    pub(crate) fn check_deadline(this: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
-        Sock::check_patience(this, id, now);
-        Sock::check_cork(this, now);
+    pub(crate) fn check_timers(self: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        self.check_user_timeout(id, now);
+        self.check_cork(now);
         let next;
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.chan.id() != Some(id) {
                 return None;
             }
             let again =
-                inner.again.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
+                inner.backoff.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
             if again {
-                inner.deadline = Some(inner.again.deadline());
+                inner.deadline = Some(inner.backoff.deadline());
             }
             let over = inner
                 .deadline
@@ -398,7 +398,7 @@ impl Sock {
             if !over || gave_up {
                 drop(inner);
                 if again || gave_up {
-                    Sock::kick(this);
+                    self.kick();
                 }
                 return next;
             }
@@ -409,7 +409,7 @@ impl Sock {
                 let link = inner.link.clone().filter(|_| silent);
                 drop(inner);
                 if let Some(link) = link {
-                    link.lost("a channel does not end");
+                    link.fail_link_lost("a channel does not end");
                 }
                 return next;
             }
@@ -418,25 +418,25 @@ impl Sock {
                 let link = inner.link.clone().filter(|_| kept);
                 drop(inner);
                 if let Some(link) = link {
-                    link.lost("a window is not given back");
+                    link.fail_link_lost("a window is not given back");
                 }
                 return next;
             }
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(Channel::time_out);
             report_failure(&mut inner);
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
-        Sock::settle(this);
-        this.wake_state();
+        self.try_finish();
+        self.wake_state();
         next
     }
 
-    /// The link is down, for the reason `why`. `chance`: whether a connect may be tried again on a new one.
+    /// The link is down, for the reason `why`. `retry`: whether a connect may be tried again on a new one.
     /// Sleeps.
-    pub(crate) fn link_lost(this: &Arc<Self>, link: &Arc<Link>, why: Failure, chance: Chance) {
+    pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
         let (again, attempt) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
                 // The channel is not on that link any more.
                 return;
@@ -444,45 +444,45 @@ impl Sock {
             let opening = inner.chan.is_some_and(|c| c.state() == State::Opening);
             // A link that goes down just now says nothing about whether the peer listens.
             let inner = &mut *inner;
-            let tries = match chance {
-                Chance::Stale => &mut inner.stale_tries,
+            let tries = match retry {
+                RetryPolicy::Stale => &mut inner.stale_tries,
                 _ => &mut inner.retries,
             };
-            let again = opening && *tries < chance.most() && !inner.released;
+            let again = opening && *tries < retry.max_retries() && !inner.released;
             *tries += u8::from(again);
             if again {
-                inner.again.moved(now_ns());
+                inner.backoff.link_changed(now_ns());
             }
             // Of a peer that does not answer any more hears who has asked for it; others find their connection
             // broken, as by anything else.
             let why = match why {
-                Failure::TimedOut if !opening && !this.has_time_limit(inner) => Failure::LinkLost,
+                Failure::TimedOut if !opening && !self.has_time_limit(inner) => Failure::LinkLost,
                 why => why,
             };
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.abort(why));
             // The device will never touch the channel's memory again: its queue pair is gone.
             inner.tx_done = u64::MAX;
             if !again {
                 report_failure(inner);
             }
-            inner.tell_state(was);
+            inner.trace_state_change(was);
             (again, inner.attempt)
         };
-        this.wait.wake_all();
-        Sock::settle(this);
+        self.wait.wake_all();
+        self.try_finish();
         if again {
-            if Sock::open_channel(this, Some(attempt)).is_err() {
-                Sock::fail_attempt(this, attempt, Failure::NoResources);
+            if self.open_channel(Some(attempt)).is_err() {
+                self.fail_attempt(attempt, Failure::NoResources);
             }
             return;
         }
-        this.wake_state();
+        self.wake_state();
     }
 
     /// The channel that connect() asked for is open. Called under `inner`.
     pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ip) {
-        inner.phase = Phase::Connected;
+        inner.set_phase(Phase::Connected);
         inner.deadline = None;
         inner.local.ip = local_ip;
         if let Some(sk) = &inner.sk {

@@ -16,8 +16,8 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
-use super::send::{sendable, Piece, Style, Turn};
-use super::{take_turn, Inner, Sock};
+use super::send::{sendable, SendLock, SendResult, Style};
+use super::{try_lock, Inner, Sock};
 use crate::kern::memcg::CHARGED;
 use crate::kern::pin;
 use crate::kern::sock::msg::SendMsg;
@@ -27,12 +27,12 @@ use crate::kern::wait::{Timeout, WaitMode};
 use crate::proto::channel::Plan;
 use crate::proto::options::TCP_CORK;
 use crate::proto::readiness::Phase;
-use crate::proto::roster::Line;
+use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::SMALL_MAX;
 use crate::stats::STATS;
 use crate::transport::link::Link;
-use crate::transport::transmit::Payload;
-use crate::transport::turn::Place;
+use crate::transport::sched::FlowId;
+use crate::transport::tx::Payload;
 
 /// How long anything is held back, in nanoseconds: TCP's 200 ms.
 const MOST_NS: u64 = 200_000_000;
@@ -61,9 +61,9 @@ impl Cork {
 
 impl Inner {
     /// Gives the turn to send back. Whether somebody waits for it, who is to be woken.
-    pub(super) fn end_turn(&mut self) -> bool {
-        self.tx_turn = false;
-        mem::take(&mut self.tx_wanted) | mem::take(&mut self.turn_wanted)
+    pub(super) fn unlock_send(&mut self) -> bool {
+        self.tx_locked = false;
+        mem::take(&mut self.tx_contended) | mem::take(&mut self.cork_waiter)
     }
 
     /// Whether TCP_CORK is set.
@@ -100,7 +100,7 @@ impl Sock {
     /// Takes the rest of a call, at most a small message, to what is held back, or holds it back as the first; and
     /// sends all of it if it is full or no more is to come.
     pub(super) fn send_corked(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: Style,
         timeout: &mut Timeout,
@@ -109,25 +109,25 @@ impl Sock {
         let want = msg.len() as u32;
         // The program's memory is made present first: who has the turn does not wait for it.
         if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
-            return Joined::Piece(Piece::none(Err(e)));
+            return Joined::SendResult(SendResult::none(Err(e)));
         }
         let mut told = false;
-        let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            Sock::begin_corked(this, want, more, style, &mut told)
+        let found = self.await_link(WaitMode::Interruptible, timeout, || {
+            self.begin_corked(want, more, style, &mut told)
         });
-        let turn = match found {
-            Ok(Ok(Some(turn))) => turn,
+        let lock = match found {
+            Ok(Ok(Some(lock))) => lock,
             Ok(Ok(None)) => return Joined::No,
-            Ok(Err(e)) => return Joined::Piece(Piece::none(Err(e))),
-            Err(e) => return Joined::Piece(Piece::none(Err(e.to_errno(*timeout)))),
+            Ok(Err(e)) => return Joined::SendResult(SendResult::none(Err(e))),
+            Err(e) => return Joined::SendResult(SendResult::none(Err(e.to_errno(*timeout)))),
         };
         // The turn is ours, and with it the bytes.
-        let mut bytes = mem::take(&mut this.inner.lock().cork.bytes);
+        let mut bytes = mem::take(&mut self.inner.lock().cork.bytes);
         let copied = pin::copy_present(msg.iter(), &mut bytes, want as usize, CHARGED);
         let n = copied.unwrap_or(0);
         let room;
         let joined = {
-            let inner = &mut *this.inner.lock();
+            let inner = &mut *self.inner.lock();
             let less = want.saturating_sub(n as u32);
             let all = inner.chan.with(|c| c.uncork(less)).unwrap_or(0);
             room = less > 0 && mem::take(&mut inner.wants_room);
@@ -145,34 +145,34 @@ impl Sock {
             let waits = (more || inner.corks()) && all < SMALL_MAX;
             (all > 0).then_some((waits, first))
         };
-        drop(turn);
+        drop(lock);
         drop(bytes);
         if room {
-            this.wake_write();
+            self.wake_write();
         }
         let Some((waits, first)) = joined else {
             // The end of the stream may have waited for it.
-            Sock::kick(this);
+            self.kick();
             return match (copied, n) {
                 // Without memory each call is a message.
                 (Err(_), _) => Joined::No,
-                (Ok(_), 0) => Joined::Piece(Piece::none(not_present())),
+                (Ok(_), 0) => Joined::SendResult(SendResult::none(not_present())),
                 // The channel has ended.
-                _ => Joined::Piece(Piece::none(this.sendable(style.some))),
+                _ => Joined::SendResult(SendResult::none(self.sendable(style.some))),
             };
         };
         if n > 0 {
-            this.counters.tx_bytes.add(&STATS.tx_bytes, n);
-            this.counters.tx_copied.add(&STATS.tx_copied, n);
+            self.counters.tx_bytes.add(&STATS.tx_bytes, n);
+            self.counters.tx_copied.add(&STATS.tx_copied, n);
         }
-        let waits = waits || !Sock::flush(this);
+        let waits = waits || !self.flush();
         if waits && first {
-            this.host.watch_deadline(this);
+            self.ctx.transport.arm_timer(self);
         }
         match (copied, n) {
             (Err(_), _) => Joined::No,
-            (Ok(_), 0) => Joined::Piece(Piece::none(not_present())),
-            _ => Joined::Piece(Piece {
+            (Ok(_), 0) => Joined::SendResult(SendResult::none(not_present())),
+            _ => Joined::SendResult(SendResult {
                 sent: n,
                 result: Ok(()),
             }),
@@ -182,14 +182,14 @@ impl Sock {
     /// Looks whether `want` bytes can be held back, and takes their room and the turn to send for that; `None` inside:
     /// there is nothing for them to join, or to wait for.
     fn begin_corked<'a>(
-        this: &'a Arc<Self>,
+        self: &'a Arc<Self>,
         want: u32,
         more: bool,
         style: Style,
         told: &mut bool,
-    ) -> Option<Result<Option<Turn<'a>>>> {
+    ) -> Option<Result<Option<SendLock<'a>>>> {
         loop {
-            let mut guard = this.inner.lock();
+            let mut guard = self.inner.lock();
             let inner = &mut *guard;
             if matches!(inner.phase, Phase::Connecting) {
                 return None;
@@ -205,27 +205,27 @@ impl Sock {
             let fits = want <= SMALL_MAX.saturating_sub(before);
             let room = fits && inner.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
-            if buffer && inner.tx_turn {
-                inner.turn_wanted = true;
+            if buffer && inner.tx_locked {
+                inner.cork_waiter = true;
                 return None;
             }
             if buffer && inner.chan.with(|c| c.cork(want)).unwrap_or(false) {
-                take_turn(&mut inner.tx_turn);
-                return Some(Ok(Some(Turn(this))));
+                try_lock(&mut inner.tx_locked);
+                return Some(Ok(Some(SendLock(self))));
             }
             if before == 0 {
                 inner.wants_room |= !room;
-                let quiet = inner.quiet_message().filter(|_| room);
+                let unsignaled = inner.unsignaled_message().filter(|_| room);
                 drop(guard);
-                Sock::ask_done(quiet);
+                Sock::ask_done(unsignaled);
                 let what = if room { Stall::Buffer } else { Stall::Channel };
-                this.stalled(want, what, told);
+                self.stalled(want, what, told);
                 return None;
             }
             drop(guard);
             // What is there makes room for it.
-            if !Sock::flush(this) {
-                this.stalled(want, Stall::Link, told);
+            if !self.flush() {
+                self.stalled(want, Stall::Link, told);
                 return None;
             }
         }
@@ -233,9 +233,9 @@ impl Sock {
 
     /// Sends what is held back, if anything is. False: the link has no room, or a call is about to send; then it is
     /// sent as soon as that is over. Takes the link's lock and the socket's; does not sleep.
-    pub(crate) fn flush(this: &Arc<Self>) -> bool {
+    pub(crate) fn flush(self: &Arc<Self>) -> bool {
         loop {
-            let (link, place, bytes) = match this.begin_flush() {
+            let (link, place, bytes) = match self.begin_flush() {
                 Flush::Done(lost) => {
                     drop(lost);
                     return true;
@@ -244,39 +244,39 @@ impl Sock {
                 Flush::Go(link, place, bytes) => (link, place, bytes),
             };
             let n = bytes.len() as u32;
-            let reserved = Link::reserve(&link, this, place, Line::Small, n, false);
+            let reserved = link.reserve(self, place, TrafficClass::Small, n, false);
             let sent = reserved.is_some_and(|(reservation, _)| {
                 let put = reservation.put(&bytes);
                 let plan = Plan::Corked(n);
-                put.is_ok() && reservation.post(this, plan, Payload::Copied).is_ok()
+                put.is_ok() && reservation.post(self, plan, Payload::Copied).is_ok()
             });
             if sent {
-                let (wanted, talks) = {
-                    let inner = &mut *this.inner.lock();
+                let (wanted, pending) = {
+                    let inner = &mut *self.inner.lock();
                     inner.cork.until = None;
-                    this.late.store(false, Relaxed);
-                    (inner.end_turn(), inner.chan.talks())
+                    self.cork_blocked.store(false, Relaxed);
+                    (inner.unlock_send(), inner.chan.has_pending_control())
                 };
                 if wanted {
-                    this.wake_write();
+                    self.wake_write();
                 }
-                if talks {
+                if pending {
                     // The end of the stream has waited for it.
-                    link.kick(this);
+                    link.kick(self);
                 }
                 return true;
             }
             let wanted = {
-                let inner = &mut *this.inner.lock();
+                let inner = &mut *self.inner.lock();
                 inner.cork.bytes = bytes;
-                inner.tx_turn = false;
-                mem::take(&mut inner.turn_wanted)
+                inner.tx_locked = false;
+                mem::take(&mut inner.cork_waiter)
             };
             if wanted {
-                this.wait.wake_all();
+                self.wait.wake_all();
             }
             // Who waits for the turn to send finds no room either; it is woken when this has been sent.
-            if this.is_starved(Line::Small) {
+            if self.is_tx_blocked(TrafficClass::Small) {
                 return false;
             }
             // The room came just now, and whoever was to send found the turn taken; or the channel has ended.
@@ -287,36 +287,36 @@ impl Sock {
     fn begin_flush(&self) -> Flush {
         let inner = &mut *self.inner.lock();
         let waits = inner.chan.corked() > 0;
-        self.late.store(waits, Relaxed);
+        self.cork_blocked.store(waits, Relaxed);
         if !waits {
             return Flush::Done(inner.lose_cork());
         }
-        let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.place()) else {
+        let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.flow()) else {
             return Flush::Busy;
         };
-        if !take_turn(&mut inner.tx_turn) {
-            inner.tx_wanted = true;
+        if !try_lock(&mut inner.tx_locked) {
+            inner.tx_contended = true;
             return Flush::Busy;
         }
         Flush::Go(link, place, mem::take(&mut inner.cork.bytes))
     }
 
     /// As [`Self::flush`], for whoever has made room: if that is what it waits for.
-    pub(crate) fn flush_late(this: &Arc<Self>) {
-        if this.is_late() {
-            Sock::flush(this);
+    pub(crate) fn flush_blocked_cork(self: &Arc<Self>) {
+        if self.is_cork_blocked() {
+            self.flush();
         }
     }
 
     /// Whether what is held back is to be sent as soon as there is room on the link.
-    pub(crate) fn is_late(&self) -> bool {
-        self.late.load(Relaxed)
+    pub(crate) fn is_cork_blocked(&self) -> bool {
+        self.cork_blocked.load(Relaxed)
     }
 
     /// Sends what has been held back for long enough at `now`.
-    pub(super) fn check_cork(this: &Arc<Self>, now: u64) {
+    pub(super) fn check_cork(self: &Arc<Self>, now: u64) {
         let over = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let over = inner.cork.until.is_some_and(|until| until <= now);
             if over {
                 // Should there be no room now, it is looked at again.
@@ -325,7 +325,7 @@ impl Sock {
             over
         };
         if over {
-            Sock::flush(this);
+            self.flush();
         }
     }
 }
@@ -351,13 +351,13 @@ enum Flush {
     /// Whoever has the turn does it.
     Busy,
     /// These bytes, by this link.
-    Go(Arc<Link>, Place, KVec<u8>),
+    Go(Arc<Link>, FlowId, KVec<u8>),
 }
 
 /// What has become of a call's last bytes.
 pub(super) enum Joined {
     /// They are held back or sent, or not, and why.
-    Piece(Piece),
+    SendResult(SendResult),
     /// They are to be sent as those of any other call: nothing is held back for them to join.
     No,
 }

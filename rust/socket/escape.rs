@@ -13,41 +13,14 @@ use kernel::sync::Arc;
 
 use super::recv::{release_held, Held};
 use super::{Inner, Sock};
-use crate::host::Host;
 use crate::kern::memcg::CHARGED;
 use crate::kern::task::now_ns;
-use crate::kern::trace::{self, Moved};
+use crate::kern::trace::{self, EscapedFrom};
+use crate::pool::cache::Copied;
+use crate::pool::reserve::Reserved;
+use crate::pool::window::{Reading, Window};
 use crate::proto::rx_queue::ToMove;
-use crate::proto::ChanId;
 use crate::stats::STATS;
-use crate::transport::cache::Cache;
-use crate::transport::reserve::Reserved;
-use crate::transport::window::{Reading, Window};
-
-/// Bytes in main memory that came from a pool.
-pub(crate) struct Copied {
-    bytes: KVVec<u8>,
-    cache: Arc<Cache>,
-}
-
-impl Copied {
-    /// `bytes`, of a pool of `cache`.
-    pub(crate) fn new(bytes: KVVec<u8>, cache: Arc<Cache>) -> Self {
-        cache.escaped(bytes.len());
-        Self { bytes, cache }
-    }
-
-    /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Copied {
-    fn drop(&mut self) {
-        self.cache.read_escaped(self.bytes.len());
-    }
-}
 
 /// Main memory that is promised to what was moved out of a window: the window's promise while there is
 /// one.
@@ -68,20 +41,12 @@ impl Inner {
 }
 
 impl Sock {
-    /// Moves one message of channel `id` to main memory, the oldest that may be moved of those that arrived before
-    /// `before`, in nanoseconds of the monotonic clock. False if there was none, or it was just being read, or there
-    /// is no memory. Sleeps.
-    pub(crate) fn escape(id: ChanId, before: u64) -> bool {
-        let owner = Host::get().and_then(|host| host.table.owner(id));
-        let Some(sock) = owner else { return false };
-        // What is in blocks does not wait for a window that nothing can be moved out of.
-        Sock::escape_one(&sock, before, true) || Sock::escape_one(&sock, before, false)
-    }
-
-    /// As [`Self::escape`]; with `window` false, nothing from the window.
-    fn escape_one(this: &Arc<Self>, before: u64, window: bool) -> bool {
+    /// Moves one message to main memory, the oldest that may be moved of those that arrived before `before`, in
+    /// nanoseconds of the monotonic clock; with `window` false, nothing from the window. False if there was none, or it
+    /// was just being read, or there is no memory. Sleeps.
+    pub(super) fn escape_one(self: &Arc<Self>, before: u64, window: bool) -> bool {
         let (what, window) = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let block = |held: &Held| matches!(held, Held::Block(_));
             match inner.rx.next_to_move(&inner.ring, before, window, block) {
@@ -90,28 +55,28 @@ impl Sock {
             }
         };
         let (Some(off), Some(window)) = (what.window_off, window) else {
-            return this.move_block(&what);
+            return self.move_block(&what);
         };
         let moved = match what.to_area {
-            true => this.move_to_area(&what, &window, off),
-            false => this.move_to_memory(&what, &window, off),
+            true => self.move_to_area(&what, &window, off),
+            false => self.move_to_memory(&what, &window, off),
         };
         if moved {
-            Sock::talk(this);
+            self.send_pending();
             window.emptied();
             let of = if what.to_area {
-                Moved::Ring
+                EscapedFrom::Ring
             } else {
-                Moved::Window
+                EscapedFrom::Window
             };
-            this.tell_moved(what.len, Some(what.born), of);
+            self.trace_escape(what.len, Some(what.born), of);
         }
         moved
     }
 
     /// A message of `len` bytes, which came at `born`, or just now, is where it is not in the pool's way. Takes the
     /// socket's lock.
-    pub(crate) fn tell_moved(&self, len: u32, born: Option<u64>, of: Moved) {
+    pub(crate) fn trace_escape(&self, len: u32, born: Option<u64>, of: EscapedFrom) {
         trace::escape(|| {
             let age = born.map_or(0, |born| now_ns().saturating_sub(born) / 1000);
             (self.ends(), len, of, age)
@@ -138,7 +103,7 @@ impl Sock {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
             // Whoever has the turn may be reading in the window.
-            match inner.rx_turn {
+            match inner.rx_locked {
                 true => Err(copy),
                 false => inner.rx.move_held(&inner.ring, what, copy).inspect(|_| {
                     inner.give_room(window);
@@ -156,7 +121,7 @@ impl Sock {
             let Some(ring) = inner.ring.clone() else {
                 return false;
             };
-            match inner.refuge.alloc(what.len) {
+            match inner.escape_area.alloc(what.len) {
                 Some(at) => (ring, at),
                 None => return false,
             }
@@ -168,9 +133,9 @@ impl Sock {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let moved =
-                copied.is_ok() && !inner.rx_turn && inner.rx.move_to_area(&inner.ring, what, at);
+                copied.is_ok() && !inner.rx_locked && inner.rx.move_to_area(&inner.ring, what, at);
             if !moved {
-                inner.refuge.undo(at);
+                inner.escape_area.undo(at);
                 return false;
             }
             ring.holds(what.len);
@@ -208,7 +173,7 @@ impl Sock {
         let moved = has_moved(what, None, result);
         if moved {
             STATS.rx_spilled.add(u64::from(what.len));
-            self.tell_moved(what.len, Some(what.born), Moved::Block);
+            self.trace_escape(what.len, Some(what.born), EscapedFrom::Block);
         }
         moved
     }

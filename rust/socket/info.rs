@@ -23,29 +23,29 @@ const SIOCOUTQNSD: u32 = 0x894b;
 
 impl Sock {
     /// ioctl() on the socket.
-    pub(super) fn ioctl(this: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
+    pub(super) fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         match cmd {
             uapi::ZRS_IOC_DOORBELL => {
-                Sock::doorbell(this);
+                self.doorbell();
                 Ok(0)
             }
             uapi::ZRS_IOC_RING_WAIT => {
                 let ptr = UserPtr::from_addr(arg);
                 let mut reader = UserSlice::new(ptr, size_of::<uapi::zrs_ioc_ring_wait>()).reader();
-                Sock::await_ring(this, &reader.read()?)?;
+                self.await_ring(&reader.read()?)?;
                 Ok(0)
             }
-            uapi::ZRS_IOC_RECV_MAP => Sock::recv_map_user(this, arg, nonblock),
-            FIONREAD | SIOCOUTQ | SIOCOUTQNSD if this.is_listening() => Err(EINVAL),
+            uapi::ZRS_IOC_RECV_MAP => self.recv_map_user(arg, nonblock),
+            FIONREAD | SIOCOUTQ | SIOCOUTQNSD if self.is_listening() => Err(EINVAL),
             // There is no urgent data.
             SIOCATMARK => put_int(arg, 0),
-            SIOCOUTQNSD => put_int(arg, this.tx_corked()),
+            SIOCOUTQNSD => put_int(arg, self.tx_corked()),
             FIONREAD => {
-                let bytes = this.inner.lock().rx.bytes();
+                let bytes = self.inner.lock().rx.bytes();
                 put_int(arg, bytes)
             }
             SIOCOUTQ => {
-                let bytes = this.tx_queued();
+                let bytes = self.tx_queued();
                 put_int(arg, bytes)
             }
             _ => Err(ENOIOCTLCMD),
@@ -94,7 +94,7 @@ impl Sock {
         let inner = self.inner.lock();
         let of_channel = |c: &mut Channel| {
             let live = c.state() != State::Closed;
-            let q = if live { c.local().q } else { 0 };
+            let q = if live { c.local().index } else { 0 };
             (q, c.window_size(), c.peer_window_size())
         };
         let (channel, window, peer_window) = inner.chan.with(of_channel).unwrap_or_default();

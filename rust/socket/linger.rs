@@ -61,7 +61,7 @@ impl Sock {
             let mut timeout = Some(slice);
             let waited =
                 self.wait
-                    .wait_or_help(WaitMode::Interruptible, &mut timeout, Some(&link), || {
+                    .wait_or_poll(WaitMode::Interruptible, &mut timeout, Some(&link), || {
                         let over = !matches!(link.state(), LinkState::Up)
                             || self.last_sent().is_some_and(|seq| link.done_with(seq));
                         over.then_some(())

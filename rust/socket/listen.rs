@@ -9,8 +9,8 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
+use super::context::Sockets;
 use super::{Inner, Sock};
-use crate::host::{Chan, Host};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::State as SkState;
 use crate::kern::task::now_ns;
@@ -21,6 +21,7 @@ use crate::proto::channel::{Channel, Limits};
 use crate::proto::readiness::Phase;
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
+use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 
 impl Inner {
@@ -37,38 +38,38 @@ impl Inner {
 impl Sock {
     /// listen(): binds a port if none is bound, and takes connections from then on. A second
     /// call changes the backlog. EINVAL on a connected socket, EADDRINUSE where another one listens. Sleeps.
-    pub(super) fn listen(this: &Arc<Self>, backlog: usize) -> Result {
-        let _config = this.config.lock();
-        let phase = this.inner.lock().phase;
+    pub(super) fn listen(self: &Arc<Self>, backlog: usize) -> Result {
+        let _config = self.config.lock();
+        let phase = self.inner.lock().phase;
         match phase {
             Phase::Fresh => {}
-            Phase::Listening { .. } => return this.set_backlog(backlog),
+            Phase::Listening { .. } => return self.set_backlog(backlog),
             _ => return Err(EINVAL),
         }
-        this.set_backlog(backlog)?;
-        let addr = this.inner.lock().unbound(this.v6);
-        this.bind_port(addr)?;
+        self.set_backlog(backlog)?;
+        let addr = self.inner.lock().unbound(self.v6);
+        self.bind_port(addr)?;
         let (sk, mut binding) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (
                 inner.sk.clone().ok_or(EINVAL)?,
                 inner.binding.ok_or(EINVAL)?,
             )
         };
-        let mut started = this.host.ports.lock().listen(this, &mut binding, &sk);
+        let mut started = self.ctx.ports.lock().listen(self, &mut binding, &sk);
         if started.is_ok() {
             // Found already, but not listening yet.
-            started = Host::start_listening(&this.host, &this.net);
+            started = self.ctx.transport.start_listening(&self.net);
             if started.is_err() {
-                this.host.ports.lock().unlisten(this, &mut binding);
+                self.ctx.ports.lock().unlisten(self, &mut binding);
             }
         }
-        let mut inner = this.inner.lock();
+        let mut inner = self.inner.lock();
         inner.binding = Some(binding);
         started?;
-        let was = inner.state_was();
-        inner.phase = Phase::Listening { queued: false };
-        inner.tell_state(was);
+        let was = inner.state_before();
+        inner.set_phase(Phase::Listening { queued: false });
+        inner.trace_state_change(was);
         sk.set_state(SkState::Listen);
         Ok(())
     }
@@ -97,59 +98,59 @@ impl Sock {
     }
 
     /// Takes no more connections; those that wait are reset. Sleeps.
-    pub(super) fn stop_listening(this: &Arc<Self>) {
+    pub(super) fn stop_listening(self: &Arc<Self>) {
         let binding = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Listening { .. }) {
                 return;
             }
-            let was = inner.state_was();
-            inner.phase = Phase::Fresh;
-            inner.tell_state(was);
+            let was = inner.state_before();
+            inner.set_phase(Phase::Fresh);
+            inner.trace_state_change(was);
             inner.binding
         };
         if let Some(mut binding) = binding {
-            this.host.ports.lock().unlisten(this, &mut binding);
-            this.inner.lock().binding = Some(binding);
+            self.ctx.ports.lock().unlisten(self, &mut binding);
+            self.inner.lock().binding = Some(binding);
         }
-        Host::stop_listening(&this.host, &this.net);
-        let queue = core::mem::take(&mut this.inner.lock().queue);
+        self.ctx.transport.stop_listening(&self.net);
+        let queue = core::mem::take(&mut self.inner.lock().queue);
         for child in queue {
-            Sock::close_child(&child);
+            child.close_child();
         }
-        this.wake_state();
+        self.wake_state();
     }
 
     /// A connection that nobody will ever accept.
-    fn close_child(child: &Arc<Self>) {
+    fn close_child(self: &Arc<Self>) {
         {
-            let mut inner = child.inner.lock();
+            let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan.with(|c| c.shut(true));
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
-        child.discard_received();
-        Sock::kick(child);
-        Sock::settle(child);
-        child.watch_orphan();
+        self.discard_received();
+        self.kick();
+        self.try_finish();
+        self.arm_orphan_timer();
     }
 
     /// accept(): EINVAL when not listening, EAGAIN. `prepare` comes before a connection is taken:
     /// when it fails, the connection waits on. Sleeps.
     pub(super) fn accept(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         nonblock: bool,
         prepare: &mut dyn FnMut() -> Result,
     ) -> Result<Arc<Self>> {
-        let mut timeout = this.sk().and_then(|sk| sk.rcvtimeo(nonblock));
+        let mut timeout = self.sk().and_then(|sk| sk.rcvtimeo(nonblock));
         let mut prepared = false;
         loop {
-            let found = this
+            let found = self
                 .wait
                 .wait_in_line(WaitMode::Interruptible, &mut timeout, || {
-                    let mut inner = this.inner.lock();
+                    let mut inner = self.inner.lock();
                     if !matches!(inner.phase, Phase::Listening { .. }) {
                         return Some(Err(EINVAL));
                     }
@@ -165,20 +166,20 @@ impl Sock {
             match found.map_err(|e| e.to_errno(timeout))?? {
                 Some(child) => {
                     trace::accept(|| {
-                        let waiting = this.inner.lock().queue.len() as u32;
+                        let waiting = self.inner.lock().queue.len() as u32;
                         (child.ends(), waiting)
                     });
-                    if !this.inner.lock().queue.is_empty() {
+                    if !self.inner.lock().queue.is_empty() {
                         // This one may have been woken for the next one, too.
-                        this.wait.wake_one();
+                        self.wait.wake_one();
                     }
                     // Cannot fail: the listening socket is in the same namespace.
-                    let _ = this.host.socket_opened(&this.net);
+                    let _ = self.ctx.transport.socket_opened(&self.net);
                     return Ok(child);
                 }
                 None => {
                     // Another one may do what this one cannot.
-                    prepare().inspect_err(|_| this.wait.wake_one())?;
+                    prepare().inspect_err(|_| self.wait.wake_one())?;
                     prepared = true;
                 }
             }
@@ -187,18 +188,18 @@ impl Sock {
 
     /// A CONNECT arrived on `link`: makes the socket that accept() will return, or says why not.
     /// Sleeps.
-    pub(crate) fn on_connect(
+    pub(super) fn on_connect(
+        ctx: &Arc<Sockets>,
         link: &Arc<Link>,
         h: &Header,
     ) -> Result<core::result::Result<(), Refusal>, Violation> {
-        let host = &link.host;
         // Whether somebody listens or not.
         let theirs = Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
         // Takes the link's lock, which comes before a socket's.
         let local = Addr::new(link.local_ip(), dst);
         let remote = Addr::new(link.remote_ip(), src);
-        let listener = host.ports.lock().listener(&link.net, local, remote);
+        let listener = ctx.ports.lock().listener(&link.net, local, remote);
         let Some(listener) = listener else {
             return Ok(Err(Refusal::NoListener));
         };
@@ -217,7 +218,7 @@ impl Sock {
             return Ok(room);
         }
         let child =
-            listener.charge(|| Sock::new(host.clone(), link.net.clone(), listener.v6, owner));
+            listener.charge(|| Sock::new(ctx.clone(), link.net.clone(), listener.v6, owner));
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
@@ -229,7 +230,7 @@ impl Sock {
         if child.promise_small().is_err() {
             return Ok(Err(Refusal::NoResources));
         }
-        let chan = Chan::submit(host, &child, |id| {
+        let chan = Chan::submit(&link.transport, &child, |id| {
             Channel::accepting(id, h.src, theirs, limits)
         });
         let Ok(chan) = chan else {
@@ -238,15 +239,15 @@ impl Sock {
         let id = chan.id().unwrap_or_default();
         {
             let mut inner = child.inner.lock();
-            let was = inner.state_was();
+            let was = inner.state_before();
             inner.chan = chan;
-            inner.phase = Phase::Connected;
+            inner.set_phase(Phase::Connected);
             inner.local = local;
             inner.remote = remote;
             inner.options = options;
             child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
             inner.link = Some(link.clone());
-            inner.tell_state(was);
+            inner.trace_state_change(was);
         }
         let place = link.attach(&child, id);
         let mut refused = place.is_err().then_some(Refusal::NoResources);

@@ -17,7 +17,7 @@ use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::proto::channel::State;
 use crate::proto::options::{
-    Denied, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
+    OptionError, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
     TCP_NODELAY, TCP_USER_TIMEOUT,
 };
 use crate::proto::readiness::Phase;
@@ -45,7 +45,7 @@ impl Inner {
 
 impl Sock {
     /// setsockopt() above SOL_SOCKET.
-    pub(super) fn set_option(this: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+    pub(super) fn set_option(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
                 let ring: uapi::zrs_rx_ring = val.read()?;
@@ -53,28 +53,28 @@ impl Sock {
                 if ring.flags & !uapi::ZRS_RX_RING_ESCAPE != 0 || !zero {
                     return Err(EINVAL);
                 }
-                Sock::make_ring(this, ring.flags)
+                self.make_ring(ring.flags)
             }
             (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP),
             (SOL_TCP, _) => {
                 let value: i32 = val.read()?;
-                this.set_tcp_option(name, value)?;
+                self.set_tcp_option(name, value)?;
                 match name {
-                    TCP_CORK if value == 0 => _ = Sock::flush(this),
-                    TCP_NODELAY if value != 0 => _ = Sock::flush(this),
-                    TCP_KEEPIDLE | TCP_KEEPINTVL | TCP_KEEPCNT => this.keep_alive(),
+                    TCP_CORK if value == 0 => _ = self.flush(),
+                    TCP_NODELAY if value != 0 => _ = self.flush(),
+                    TCP_KEEPIDLE | TCP_KEEPINTVL | TCP_KEEPCNT => self.keep_alive(),
                     TCP_USER_TIMEOUT => {
-                        this.keep_alive();
+                        self.keep_alive();
                         // What was sent before counts as well.
-                        drop(Sock::sending(this));
+                        drop(self.sending());
                     }
                     _ => {}
                 }
                 Ok(())
             }
-            (SOL_IP, _) => this.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
-            (SOL_IPV6, IPV6_V6ONLY) if this.v6 => this.set_v6only(val.read::<i32>()? != 0),
-            (SOL_IPV6, _) => this.sk().ok_or(EINVAL)?.set_ipv6_option(name, &val),
+            (SOL_IP, _) => self.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
+            (SOL_IPV6, IPV6_V6ONLY) if self.v6 => self.set_v6only(val.read::<i32>()? != 0),
+            (SOL_IPV6, _) => self.sk().ok_or(EINVAL)?.set_ipv6_option(name, &val),
             _ => Err(ENOPROTOOPT),
         }
     }
@@ -96,8 +96,8 @@ impl Sock {
             let mut options = inner.options.as_deref().copied().unwrap_or_default();
             let early = !matches!(inner.phase, Phase::Connecting | Phase::Connected);
             options.set(name, value, early).map_err(|e| match e {
-                Denied::Unknown => ENOPROTOOPT,
-                Denied::Value => EINVAL,
+                OptionError::Unknown => ENOPROTOOPT,
+                OptionError::Value => EINVAL,
             })?;
             let ms = options.get(TCP_USER_TIMEOUT).unwrap_or(0);
             self.user_ms.store(ms.unsigned_abs(), Relaxed);
@@ -109,22 +109,22 @@ impl Sock {
 
     /// getsockopt() above SOL_SOCKET.
     pub(super) fn get_option(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         level: i32,
         name: i32,
         mut out: OptOut<'_>,
     ) -> Result {
         match (level, name) {
-            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&this.ring_layout()?),
+            (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&self.ring_layout()?),
             (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
-                if this.reap() {
-                    Sock::talk(this);
+                if self.reap() {
+                    self.send_pending();
                 }
-                out.write(&this.info())
+                out.write(&self.info())
             }
-            (SOL_TCP, TCP_INFO) => out.write_bytes(&this.tcp_info().bytes()),
+            (SOL_TCP, TCP_INFO) => out.write_bytes(&self.tcp_info().bytes()),
             (SOL_TCP, _) => {
-                let options = this.inner.lock().options.clone();
+                let options = self.inner.lock().options.clone();
                 let value = match options {
                     Some(options) => options.get(name),
                     None => Options::default().get(name),
@@ -132,15 +132,15 @@ impl Sock {
                 out.write(&value.ok_or(ENOPROTOOPT)?)
             }
             (SOL_IP, _) => {
-                let value = this.sk().ok_or(EINVAL)?.ip_option(name);
+                let value = self.sk().ok_or(EINVAL)?.ip_option(name);
                 out.write_small(value.ok_or(ENOPROTOOPT)?)
             }
-            (SOL_IPV6, IPV6_V6ONLY) if this.v6 => {
-                let on = this.sk().is_some_and(|sk| sk.is_v6only());
+            (SOL_IPV6, IPV6_V6ONLY) if self.v6 => {
+                let on = self.sk().is_some_and(|sk| sk.is_v6only());
                 out.write(&i32::from(on))
             }
             (SOL_IPV6, _) => {
-                let value = this.sk().ok_or(EINVAL)?.ipv6_option(name);
+                let value = self.sk().ok_or(EINVAL)?.ipv6_option(name);
                 out.write(&value.ok_or(ENOPROTOOPT)?)
             }
             _ => Err(ENOPROTOOPT),

@@ -10,7 +10,7 @@ use crate::kern::memcg::Memcg;
 use crate::kern::net::Net;
 use crate::kern::sock::Sk;
 use crate::kern::task;
-use crate::proto::shares::Holder;
+use crate::proto::quota::Holder;
 
 /// The owner of a socket: the program that made it or accepted it; until then, that of the listening one.
 #[derive(Clone)]

@@ -5,7 +5,7 @@
 //! Ports of ZRS sockets are a space of their own, apart from TCP's; `proto/ports.rs` has its rules. A
 //! namespace is a number here: the sockets whose ports these are hold it.
 //!
-//! Locks: [`Ports`] is behind `Host::ports`, a mutex after `config`, under which none of the others is
+//! Locks: [`Ports`] is behind `Sockets::ports`, a mutex after `config`, under which none of the others is
 //! taken. A long search for a free port lets go of it between.
 
 #![deny(unsafe_code)]

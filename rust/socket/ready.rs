@@ -15,7 +15,7 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::{self, Phase, View};
-use crate::proto::roster::Line;
+use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
@@ -61,17 +61,17 @@ impl Sock {
     }
 
     /// poll(): the events that hold now, as [`SocketOps::poll`](crate::kern::sock::family::SocketOps::poll) has it.
-    pub(super) fn poll_events(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
-        let seen = Sock::look_ready(this, asked);
+    pub(super) fn poll_events(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
+        let seen = self.look_ready(asked);
         let Some(call) = busy else {
             return seen;
         };
-        let (link, polls) = this.busy_link();
+        let (link, polls) = self.busy_link();
         let ready = seen & (asked | readiness::ERR | readiness::HUP) != 0;
         if ready || polls == 0 || task::signal_pending() {
             return seen;
         }
-        let over = this.is_over(call);
+        let over = self.is_over(call);
         // The kernel's loop does not look at the caller's time; but a call that has none does not loop.
         if over && task::poll_limit_ns() != Some(0) {
             task::leave_busy_loop();
@@ -82,7 +82,7 @@ impl Sock {
         // A look each time that the kernel's loop asks.
         link.spin(|| true, || None::<()>);
         let again = if over { 0 } else { POLL_BUSY_LOOP };
-        Sock::look_ready(this, asked) | again
+        self.look_ready(asked) | again
     }
 
     /// Whether the time of the poll() or select() is over. The socket remembers one call: a second one ends the polling of
@@ -103,38 +103,38 @@ impl Sock {
     }
 
     /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.
-    fn look_ready(this: &Arc<Self>, asked: u32) -> u32 {
-        if this.reap() {
-            Sock::talk(this);
+    fn look_ready(self: &Arc<Self>, asked: u32) -> u32 {
+        if self.reap() {
+            self.send_pending();
         }
         if asked & readiness::OUT == 0 {
             // Who does not want to send does not wait for room.
-            return readiness::events(&view(&mut this.inner.lock(), false));
+            return readiness::events(&view(&mut self.inner.lock(), false));
         }
-        let (room, link, place, quiet, push) = {
-            let mut inner = this.inner.lock();
+        let (room, link, place, unsignaled, push) = {
+            let mut inner = self.inner.lock();
             let room = inner.chan.is_some_and(Channel::writable);
             inner.wants_room |= !room;
             let holds = inner.has_send_room();
-            let quiet = inner.quiet_message().filter(|_| !holds);
+            let unsignaled = inner.unsignaled_message().filter(|_| !holds);
             let push = !holds && inner.chan.corked() > 0;
-            let place = inner.chan.place();
-            (room && holds, inner.link.clone(), place, quiet, push)
+            let place = inner.chan.flow();
+            (room && holds, inner.link.clone(), place, unsignaled, push)
         };
-        Sock::ask_done(quiet);
+        Sock::ask_done(unsignaled);
         if push {
             // It counts against SO_SNDBUF, and makes room only when it has been sent.
-            Sock::flush(this);
+            self.flush();
         }
         // The link's lock comes before the socket's, so the link's room is looked at between.
         let writable = room
             && match (link, place) {
-                (Some(link), Some(place)) => link.has_room_or_starve(this, place),
+                (Some(link), Some(place)) => link.has_room_or_block(self, place),
                 _ => true,
             }
             // Which may have been what this waits for.
-            && (!this.is_late() || Sock::flush(this));
-        let mut inner = this.inner.lock();
+            && (!self.is_cork_blocked() || self.flush());
+        let mut inner = self.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }
 
@@ -177,29 +177,29 @@ impl Sock {
                 return Ok(r);
             }
         }
-        self.wait.wait_or_help(mode, timeout, link.as_ref(), cond)
+        self.wait.wait_or_poll(mode, timeout, link.as_ref(), cond)
     }
 
     /// Forgets that the socket waits in a line of its link. Under the link's lock.
-    pub(crate) fn take_starved(&self, line: Line) -> bool {
-        self.is_starved(line) && self.starved_in(line).xchg(false, Full)
+    pub(crate) fn take_tx_blocked(&self, class: TrafficClass) -> bool {
+        self.is_tx_blocked(class) && self.tx_blocked_in(class).xchg(false, Full)
     }
 
     /// Whether the socket waits in a line of its link.
-    pub(super) fn is_starved(&self, line: Line) -> bool {
-        self.starved_in(line).load(Acquire)
+    pub(super) fn is_tx_blocked(&self, class: TrafficClass) -> bool {
+        self.tx_blocked_in(class).load(Acquire)
     }
 
     /// Remembers that the socket waits in a line of its link. Under the link's lock.
-    pub(crate) fn set_starved(&self, line: Line) {
-        self.starved_in(line).store(true, Relaxed);
+    pub(crate) fn set_tx_blocked(&self, class: TrafficClass) {
+        self.tx_blocked_in(class).store(true, Relaxed);
     }
 
-    fn starved_in(&self, line: Line) -> &Atomic<bool> {
-        let [small, bulk] = &self.starved;
-        match line {
-            Line::Bulk => bulk,
-            Line::Small | Line::Talk => small,
+    fn tx_blocked_in(&self, class: TrafficClass) -> &Atomic<bool> {
+        let [small, bulk] = &self.tx_blocked;
+        match class {
+            TrafficClass::Bulk => bulk,
+            TrafficClass::Small | TrafficClass::Control => small,
         }
     }
 }

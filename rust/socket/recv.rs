@@ -8,23 +8,23 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::escape::Copied;
 use super::ring::Ring;
-use super::{report_failure, take_turn, Sock};
+use super::{report_failure, try_lock, Sock};
 use crate::kern::contig::Payload;
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::RecvMsg;
-use crate::kern::trace::Way;
+use crate::kern::trace::DataPath;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
+use crate::pool::cache::Copied;
+use crate::pool::window::Window;
+use crate::pool::HeldBlock;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Moved, Segment};
 use crate::proto::ChanId;
 use crate::stats::STATS;
-use crate::transport::pool::HeldBlock;
-use crate::transport::window::Window;
 
 /// Messages that a queue has room for at first.
 const RX_FIRST: u32 = 4;
@@ -38,11 +38,11 @@ pub(crate) enum Held {
 }
 
 /// The right to consume what has arrived.
-struct Turn<'a>(&'a Sock);
+struct RecvLock<'a>(&'a Sock);
 
-impl Drop for Turn<'_> {
+impl Drop for RecvLock<'_> {
     fn drop(&mut self) {
-        self.0.inner.lock().rx_turn = false;
+        self.0.inner.lock().rx_locked = false;
         self.0.wait.wake_all();
     }
 }
@@ -54,13 +54,13 @@ enum Next {
         index: u32,
         taken: u32,
         len: u32,
-        source: Source,
+        source: RxSource,
     },
     /// The stream is at its end.
     End,
 }
 
-pub(super) enum Source {
+pub(super) enum RxSource {
     Window(Arc<Window>, u32),
     Held(Held),
     /// The escape area of the ring.
@@ -81,23 +81,23 @@ pub(super) struct Receive<'a> {
 }
 
 /// A piece of what has arrived. Nobody else receives until [`Receive::consume`].
-pub(super) struct Piece<'a> {
-    turn: Turn<'a>,
+pub(super) struct RxPiece<'a> {
+    lock: RecvLock<'a>,
     index: u32,
-    pub(super) source: Source,
+    pub(super) source: RxSource,
     /// Where in the source it begins.
     pub(super) from: usize,
     pub(super) len: usize,
 }
 
-impl Piece<'_> {
+impl RxPiece<'_> {
     /// Its bytes. `EINVAL` if the source has fewer.
     pub(super) fn payload(&self) -> Result<Payload<'_>> {
         match &self.source {
-            Source::Window(window, off) => window.payload(*off as usize + self.from, self.len),
-            Source::Held(Held::Block(block)) => block.payload(self.from, self.len),
-            Source::Area(ring, off) => ring.area(*off as usize + self.from, self.len),
-            Source::Held(Held::Copy(copy)) => {
+            RxSource::Window(window, off) => window.payload(*off as usize + self.from, self.len),
+            RxSource::Held(Held::Block(block)) => block.payload(self.from, self.len),
+            RxSource::Area(ring, off) => ring.area(*off as usize + self.from, self.len),
+            RxSource::Held(Held::Copy(copy)) => {
                 let bytes = copy
                     .bytes()
                     .get(self.from..)
@@ -127,14 +127,14 @@ impl<'a> Receive<'a> {
     }
 
     /// No more than `want` bytes are taken in all; `piece` is the first.
-    pub(super) fn limit(&mut self, want: usize, piece: &mut Piece<'_>) {
+    pub(super) fn limit(&mut self, want: usize, piece: &mut RxPiece<'_>) {
         self.want = self.want.min(want);
         piece.len = piece.len.min(self.want);
     }
 
     /// The next piece; `None` at the end of the stream, and when there is enough. Errors as of
     /// [`Sock::recv`], if nothing was taken. Sleeps.
-    pub(super) fn next(&mut self) -> Result<Option<Piece<'a>>> {
+    pub(super) fn next(&mut self) -> Result<Option<RxPiece<'a>>> {
         if self.got >= self.want {
             return Ok(None);
         }
@@ -158,8 +158,8 @@ impl<'a> Receive<'a> {
                 taken,
                 len,
                 source,
-            }) => Ok(Some(Piece {
-                turn: Turn(this),
+            }) => Ok(Some(RxPiece {
+                lock: RecvLock(this),
                 index,
                 from: taken as usize,
                 len: (len.saturating_sub(taken) as usize).min(self.want - self.got),
@@ -171,21 +171,21 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// `n` bytes of the piece were delivered; `lent` of them in pages that the program has now.
-    pub(super) fn consume(&mut self, piece: Piece<'_>, n: usize, lent: usize) {
-        let Piece {
-            turn,
+    /// `n` bytes of the piece were delivered; `mapped` of them in pages that the program has now.
+    pub(super) fn consume(&mut self, piece: RxPiece<'_>, n: usize, mapped: usize) {
+        let RxPiece {
+            lock,
             index,
             source,
             ..
         } = piece;
         self.got += n;
-        Sock::give_back(self.sock, index, source, n, lent);
-        drop(turn);
+        self.sock.give_back(index, source, n, mapped);
+        drop(lock);
     }
 
     /// As [`Self::consume`], but the bytes are still there for the next call.
-    fn peek(&mut self, piece: Piece<'_>, n: usize) {
+    fn peek(&mut self, piece: RxPiece<'_>, n: usize) {
         let index = piece.index;
         self.consume(piece, 0, 0);
         self.got += n;
@@ -199,19 +199,19 @@ impl Sock {
     ///
     /// Errors: ENOTCONN, EAGAIN, EINTR, EFAULT, EOPNOTSUPP (out-of-band data), and what SO_ERROR
     /// holds once all that had arrived is read. Sleeps.
-    pub(super) fn recv(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+    pub(super) fn recv(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         if msg.oob() {
             return Err(EOPNOTSUPP);
         }
         let want = msg.len();
         if want == 0 {
-            return this.require_connected().map(|()| 0);
+            return self.require_connected().map(|()| 0);
         }
-        let sk = this.sk().ok_or(ENOTCONN)?;
+        let sk = self.sk().ok_or(ENOTCONN)?;
         let timeout = sk.rcvtimeo(msg.nonblock());
         let target = sk.rcvlowat(msg.waitall(), want);
         drop(sk);
-        let mut recv = Receive::new(this, timeout, target, want);
+        let mut recv = Receive::new(self, timeout, target, want);
         while let Some(piece) = recv.next()? {
             let discard = msg.truncate();
             let taken = if discard {
@@ -222,12 +222,12 @@ impl Sock {
             match taken {
                 Ok(n) => {
                     if !discard {
-                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                     }
                     if msg.peek() {
                         recv.peek(piece, n);
                     } else {
-                        this.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                        self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                         recv.consume(piece, n, 0);
                     }
                 }
@@ -255,7 +255,7 @@ impl Sock {
     fn next(&self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        if inner.rx_turn {
+        if inner.rx_locked {
             return None;
         }
         match inner.phase {
@@ -271,9 +271,9 @@ impl Sock {
             let window = inner.window.clone();
             let seg = inner.rx.get_mut(index)?;
             let source = match (seg.window_off, seg.moved, window) {
-                (Some(off), _, Some(window)) => Source::Window(window, off),
-                (None, Moved::Area(off), _) => Source::Area(inner.ring.clone()?, off),
-                (None, _, _) => Source::Held(seg.held.take()?),
+                (Some(off), _, Some(window)) => RxSource::Window(window, off),
+                (None, Moved::Area(off), _) => RxSource::Area(inner.ring.clone()?, off),
+                (None, _, _) => RxSource::Held(seg.held.take()?),
                 (Some(_), _, None) => return Some(Err(EIO)),
             };
             let next = Next::Data {
@@ -282,7 +282,7 @@ impl Sock {
                 len: seg.len,
                 source,
             };
-            take_turn(&mut inner.rx_turn);
+            try_lock(&mut inner.rx_locked);
             return Some(Ok(next));
         }
         if let Some(sk) = &inner.sk {
@@ -295,33 +295,33 @@ impl Sock {
         (ended || inner.shut_read).then_some(Ok(Next::End))
     }
 
-    /// Puts a borrowed segment back, `n` bytes of it consumed, `lent` of them in pages that are the
+    /// Puts a borrowed segment back, `n` bytes of it consumed, `mapped` of them in pages that are the
     /// program's now, and gives room back to the peer.
-    fn give_back(this: &Arc<Self>, index: u32, source: Source, n: usize, lent: usize) {
+    fn give_back(self: &Arc<Self>, index: u32, source: RxSource, n: usize, mapped: usize) {
         let emptied = {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             inner.rx.advance(&inner.ring, index, n as u32);
-            inner.rx.lend(index, lent as u32);
+            inner.rx.set_mapped(index, mapped as u32);
             let mut source = Some(source);
             if let Some(seg) = inner.rx.get_mut(index).filter(|seg| seg.taken < seg.len) {
-                if let Some(Source::Held(held)) = source.take() {
+                if let Some(RxSource::Held(held)) = source.take() {
                     seg.held = Some(held);
                 }
             }
             source
         };
         // A block is of use to others while the segments before this one are lent or held.
-        if let Some(Source::Held(held)) = emptied {
+        if let Some(RxSource::Held(held)) = emptied {
             release_held(Some(held));
         }
-        this.reap();
-        Sock::let_go_of_lent(this);
-        Sock::talk(this);
+        self.reap();
+        self.release_mapped_window();
+        self.send_pending();
     }
 
     /// Gives back what has been consumed, in the order of the stream. Returns whether there was
-    /// any; then [`Self::talk`] is due.
+    /// any; then [`Self::send_pending`] is due.
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         loop {
@@ -330,7 +330,7 @@ impl Sock {
                 let inner = &mut *inner;
                 let window = &inner.window;
                 // Nobody waits for room in a window that no WRITE can come into.
-                let quiet = inner.chan.window_quiet();
+                let quiet = inner.chan.peer_writes_done();
                 let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
                     (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
                     _ => true,
@@ -340,7 +340,7 @@ impl Sock {
                 };
                 inner.chan.with(|c| c.freed(freed.window, freed.small));
                 if let (Moved::Area(off), Some(ring)) = (freed.moved, &inner.ring) {
-                    inner.refuge.free(off, freed.len);
+                    inner.escape_area.free(off, freed.len);
                     ring.holds_no_more(freed.len);
                 }
                 if inner.rx.moved() == 0 {
@@ -355,7 +355,7 @@ impl Sock {
             let n = freed.by_program as usize;
             self.counters.rx_bytes.add(&STATS.rx_bytes, n);
             if n > 0 {
-                self.tell_received(n, &Ok(n), Way::Ring);
+                self.trace_received(n, &Ok(n), DataPath::Ring);
             }
             release_held(freed.held);
         }
@@ -364,17 +364,17 @@ impl Sock {
 
     /// Lets the link send if the channel has something to say, and lets go of what is not
     /// needed any more.
-    pub(super) fn talk(this: &Arc<Self>) {
+    pub(super) fn send_pending(self: &Arc<Self>) {
         let (control, ended) = {
-            let inner = this.inner.lock();
-            let quiet = inner.chan.is_some() && inner.chan.window_quiet();
-            (inner.chan.talks() && !inner.queued, quiet)
+            let inner = self.inner.lock();
+            let quiet = inner.chan.is_some() && inner.chan.peer_writes_done();
+            (inner.chan.has_pending_control() && !inner.queued, quiet)
         };
         if control {
-            Sock::kick(this);
+            self.kick();
         }
         if ended {
-            this.settle_window();
+            self.try_release_window();
         }
     }
 }
@@ -397,10 +397,10 @@ impl Sock {
         let Ok(slots) = self.charge(|| new_slots(want as usize)) else {
             let inner = &mut *self.inner.lock();
             if inner.chan.id() == Some(id) {
-                let was = inner.state_was();
+                let was = inner.state_before();
                 inner.chan.with(|c| c.break_off(Failure::NoResources));
                 report_failure(inner);
-                inner.tell_state(was);
+                inner.trace_state_change(was);
                 self.wake_state_in(inner);
             }
             return;

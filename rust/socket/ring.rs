@@ -23,12 +23,12 @@ use crate::kern::task::now_ns;
 use crate::kern::vma::{MappedOwner, NewVma};
 use crate::kern::wait::WaitMode;
 use crate::params;
+use crate::pool::cache::Cache;
+use crate::pool::window::Window;
+use crate::pool::Pool;
 use crate::proto::area_ring::AreaRing;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Descriptors, Refuge, Segment, Spent};
-use crate::transport::cache::Cache;
-use crate::transport::pool::Pool;
-use crate::transport::window::Window;
+use crate::proto::rx_queue::{Descriptors, EscapeTarget, Segment, Spent};
 use crate::uapi;
 
 /// The shared descriptors of a socket.
@@ -56,7 +56,7 @@ impl Drop for Escape {
 impl MappedOwner for Ring {}
 
 /// How long making a ring waits for a window that another channel is to give back, in nanoseconds.
-const PATIENCE_NS: u64 = 500_000_000;
+const WINDOW_WAIT_NS: u64 = 500_000_000;
 
 /// Descriptors begin behind the head, at a multiple of their size.
 const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
@@ -219,11 +219,11 @@ impl Descriptors for Option<Arc<Ring>> {
         }
     }
 
-    fn refuge(&self) -> Refuge {
+    fn escape_target(&self) -> EscapeTarget {
         match self {
-            None => Refuge::Anywhere,
-            Some(ring) if ring.escape.is_some() => Refuge::Area,
-            Some(_) => Refuge::Nowhere,
+            None => EscapeTarget::Anywhere,
+            Some(ring) if ring.escape.is_some() => EscapeTarget::Area,
+            Some(_) => EscapeTarget::Nowhere,
         }
     }
 
@@ -269,9 +269,9 @@ impl super::Inner {
 
 impl Sock {
     /// ZRS_RX_RING: makes the ring and leases the window. See the UAPI for errors. Sleeps.
-    pub(super) fn make_ring(this: &Arc<Self>, flags: u32) -> Result {
+    pub(super) fn make_ring(self: &Arc<Self>, flags: u32) -> Result {
         {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Connected) {
                 return Err(ENOTCONN);
             }
@@ -279,19 +279,22 @@ impl Sock {
                 return Ok(());
             }
         }
-        let until = now_ns().saturating_add(PATIENCE_NS);
+        let until = now_ns().saturating_add(WINDOW_WAIT_NS);
         let made = loop {
-            match Sock::need_window(this, until).and_then(|()| this.attach_ring(flags)) {
+            match self
+                .need_window(until)
+                .and_then(|()| self.attach_ring(flags))
+            {
                 Ok(false) => continue,
                 made => break made.map(|_| ()),
             }
         };
         if made.is_err() {
-            Sock::withdraw_ring(this);
+            self.withdraw_ring();
         }
-        Sock::kick(this);
+        self.kick();
         // It may show a window that is full already.
-        Sock::ask_for_doorbell(this);
+        self.ask_for_doorbell();
         made
     }
 
@@ -321,7 +324,7 @@ impl Sock {
             window.set_ring(false);
             return Ok(false);
         }
-        if inner.rx_turn || inner.rx.spent() != Spent::default() {
+        if inner.rx_locked || inner.rx.spent() != Spent::default() {
             // recv() in another thread holds a segment just now, or the program has pages of some.
             window.set_ring(false);
             return Err(EBUSY);
@@ -338,7 +341,7 @@ impl Sock {
         // Another thread that tried at the same time may have cleared the mark.
         window.set_ring(true);
         let area = ring.escape.as_ref().map_or(0, |e| e.pages.bytes());
-        inner.refuge = AreaRing::new(area as u32);
+        inner.escape_area = AreaRing::new(area as u32);
         inner.ring = Some(ring);
         Ok(true)
     }
@@ -346,7 +349,7 @@ impl Sock {
     /// Some pool, for a channel that has left its link: what it has received is to be read by the
     /// ring all the same, and no WRITE will come.
     pub(super) fn any_pool(&self) -> Option<Arc<Pool>> {
-        let devices = self.host.devices.lock();
+        let devices = self.ctx.transport.pools.devices.lock();
         devices.iter().find_map(|dev| dev.existing_pool())
     }
 
@@ -371,12 +374,12 @@ impl Sock {
     }
 
     /// mmap() on the socket. EINVAL where there is nothing to map.
-    pub(super) fn map(this: &Arc<Self>, vma: NewVma<'_>) -> Result {
+    pub(super) fn map(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
         if vma.offset() == AREA_OFFSET {
-            return Sock::map_area(this, vma);
+            return self.map_area(vma);
         }
         let (ring, window): (Option<Arc<Ring>>, Option<Arc<Window>>) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.ring.clone(), inner.window.clone())
         };
         let ring = ring.ok_or(EINVAL)?;
@@ -392,19 +395,19 @@ impl Sock {
     }
 
     /// ZRS_IOC_DOORBELL: takes back what the program is done with.
-    pub(super) fn doorbell(this: &Arc<Self>) {
-        this.reap();
-        Sock::ask_for_doorbell(this);
-        Sock::talk(this);
+    pub(super) fn doorbell(self: &Arc<Self>) {
+        self.reap();
+        self.ask_for_doorbell();
+        self.send_pending();
     }
 
     /// ZRS_IOC_RING_WAIT. See the UAPI for what ends it. Sleeps.
-    pub(super) fn await_ring(this: &Arc<Self>, wait: &uapi::zrs_ioc_ring_wait) -> Result {
+    pub(super) fn await_ring(self: &Arc<Self>, wait: &uapi::zrs_ioc_ring_wait) -> Result {
         if wait.reserved != [0; 2] {
             return Err(EINVAL);
         }
-        if this.reap() {
-            Sock::talk(this);
+        if self.reap() {
+            self.send_pending();
         }
         // Too long for the clock is for ever. The tick that has begun does not count.
         let ms = wait.timeout_ns.div_ceil(1_000_000);
@@ -412,8 +415,8 @@ impl Sock {
             Ok(ms @ 1..) => Some(msecs_to_jiffies(ms).saturating_add(1)),
             _ => None,
         };
-        this.await_link(WaitMode::Interruptible, &mut timeout, || {
-            this.ring_ready(wait.head)
+        self.await_link(WaitMode::Interruptible, &mut timeout, || {
+            self.ring_ready(wait.head)
         })
         .unwrap_or_else(|e| Err(e.to_errno(timeout)))
     }
@@ -435,10 +438,10 @@ impl Sock {
     /// While the peer may soon be out of room, takes back what the program is done with. Is it still so
     /// then, the program is asked to tell when it gives some back; then we look again, for it may just
     /// have done so.
-    pub(crate) fn ask_for_doorbell(this: &Arc<Self>) {
+    pub(crate) fn ask_for_doorbell(self: &Arc<Self>) {
         for asks in [false, true] {
             {
-                let inner = this.inner.lock();
+                let inner = self.inner.lock();
                 match &inner.ring {
                     Some(ring) if inner.is_crowded() => {
                         if asks {
@@ -448,9 +451,9 @@ impl Sock {
                     _ => return,
                 }
             }
-            this.reap();
+            self.reap();
         }
         // Should it not tell, its peer does not wait for ever. Without memory it may.
-        let _ = this.will_lend();
+        let _ = self.watch_mapped();
     }
 }

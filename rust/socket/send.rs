@@ -18,36 +18,35 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::cork::Joined;
-use super::{take_turn, Charge, Sock};
+use super::{try_lock, Charge, Sock};
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::SkRef;
 use crate::kern::task::fatal_signal_pending;
-use crate::kern::trace::{self, Stall, Way};
+use crate::kern::trace::{self, DataPath, Stall};
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
 use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
-use crate::proto::roster::Line;
+use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::stats::STATS;
-use crate::transport::link::Link;
-use crate::transport::transmit::{Payload, Reservation};
+use crate::transport::tx::{Payload, Reservation};
 
 /// The right to send the next chunk of a channel, or to add to what is held back.
-pub(super) struct Turn<'a>(pub(super) &'a Arc<Sock>);
+pub(super) struct SendLock<'a>(pub(super) &'a Arc<Sock>);
 
-impl Drop for Turn<'_> {
+impl Drop for SendLock<'_> {
     fn drop(&mut self) {
         let wanted = {
             let mut inner = self.0.inner.lock();
-            inner.end_turn()
+            inner.unlock_send()
         };
         if wanted {
             self.0.wake_write();
-            Sock::flush_late(self.0);
+            self.0.flush_blocked_cork();
         }
     }
 }
@@ -58,7 +57,7 @@ const COPY_MOST: usize = 64 << 10;
 
 /// Where the device takes bytes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum TxSource {
     /// The program's own pages.
     Program,
     /// New pages with a copy.
@@ -72,7 +71,7 @@ enum Source {
 pub(super) struct Style {
     /// The call is above the small class.
     bulk: bool,
-    from: Source,
+    from: TxSource,
     nonblock: bool,
     /// The call has sent something already: an error is left for the next call.
     pub(super) some: bool,
@@ -111,14 +110,14 @@ impl Notify {
 }
 
 /// What came of a part of a call.
-pub(super) struct Piece {
+pub(super) struct SendResult {
     /// Bytes that were posted, or are held back.
     pub(super) sent: usize,
     /// Why it ended, when it did not end because it was done.
     pub(super) result: Result,
 }
 
-impl Piece {
+impl SendResult {
     pub(super) fn none(result: Result) -> Self {
         Self { sent: 0, result }
     }
@@ -130,14 +129,18 @@ impl Sock {
     ///
     /// Errors: EOPNOTSUPP (out-of-band data, MSG_FASTOPEN), EPIPE (not connected, or shut), ECONNRESET and
     /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
-    pub(super) fn send(this: &Arc<Self>, msg: &mut SendMsg<'_>, way: &mut Way) -> Result<usize> {
+    pub(super) fn send(
+        self: &Arc<Self>,
+        msg: &mut SendMsg<'_>,
+        way: &mut DataPath,
+    ) -> Result<usize> {
         if msg.oob() || msg.fast_open() {
             return Err(EOPNOTSUPP);
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
         let (sk, more) = {
-            let inner = this.inner.lock();
+            let inner = self.inner.lock();
             (inner.sk.clone(), msg.more() || inner.corks())
         };
         let sk = sk.ok_or(EPIPE)?;
@@ -150,10 +153,10 @@ impl Sock {
         let mut style = Style {
             bulk,
             from: match (detached, bulk) {
-                (true, _) if bulk || large => Source::Program,
-                (false, _) if large && !nonblock => Source::Program,
-                (_, true) => Source::Pages,
-                _ => Source::Buffers,
+                (true, _) if bulk || large => TxSource::Program,
+                (false, _) if large && !nonblock => TxSource::Program,
+                (_, true) => TxSource::Pages,
+                _ => TxSource::Buffers,
             },
             nonblock,
             some: false,
@@ -163,32 +166,30 @@ impl Sock {
             made: None,
         };
         if total == 0 {
-            return this.sendable(false).map(|()| 0);
+            return self.sendable(false).map(|()| 0);
         }
-        this.await_connection(&mut timeout)?;
-        let _watched = Sock::sending(this);
+        self.await_connection(&mut timeout)?;
+        let _watched = self.sending();
         let mut sent = 0;
         let mut pinned = false;
         let mut result = Ok(());
         while sent < total && result.is_ok() {
             style.some = sent > 0;
             *way = match style.from {
-                Source::Program => Way::Pin,
-                Source::Pages | Source::Buffers => Way::Copy,
+                TxSource::Program => DataPath::Pin,
+                TxSource::Pages | TxSource::Buffers => DataPath::Copy,
             };
-            pinned |= style.from == Source::Program;
-            let joins = style.from == Source::Buffers && !bulk && !zerocopy;
+            pinned |= style.from == TxSource::Program;
+            let joins = style.from == TxSource::Buffers && !bulk && !zerocopy;
             let piece = match style.from {
-                Source::Buffers if joins && (more || this.inner.lock().chan.corked() > 0) => {
-                    match Sock::send_corked(this, msg, style, &mut timeout) {
-                        Joined::Piece(piece) => piece,
-                        Joined::No => {
-                            Sock::send_copied(this, msg, style, &mut notify, &mut timeout)
-                        }
+                TxSource::Buffers if joins && (more || self.inner.lock().chan.corked() > 0) => {
+                    match self.send_corked(msg, style, &mut timeout) {
+                        Joined::SendResult(piece) => piece,
+                        Joined::No => self.send_copied(msg, style, &mut notify, &mut timeout),
                     }
                 }
-                Source::Buffers => Sock::send_copied(this, msg, style, &mut notify, &mut timeout),
-                _ => Sock::send_pages(this, msg, &mut style, &mut notify, &mut timeout),
+                TxSource::Buffers => self.send_copied(msg, style, &mut notify, &mut timeout),
+                _ => self.send_pages(msg, &mut style, &mut notify, &mut timeout),
             };
             sent += piece.sent;
             result = piece.result;
@@ -196,7 +197,7 @@ impl Sock {
             msg.rewind(sent);
         }
         if pinned && !detached {
-            this.await_device();
+            self.await_device();
         }
         if sent > 0 {
             return Ok(sent);
@@ -207,35 +208,35 @@ impl Sock {
     /// Pins the next bytes, at most a chunk of them, or copies some, and sends them as the room comes. Pins, and
     /// faults, before it waits for anything that others need too.
     fn send_pages(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: &mut Style,
         notify: &mut Notify,
         timeout: &mut Timeout,
-    ) -> Piece {
-        let copied = style.from == Source::Pages;
+    ) -> SendResult {
+        let copied = style.from == TxSource::Pages;
         let most = match (style.nonblock, copied) {
-            (true, _) => Sock::room(this, msg.len()),
+            (true, _) => self.room(msg.len()),
             (false, true) => COPY_MOST,
             (false, false) => CHUNK_MAX as usize,
         };
         if copied && most <= SMALL_MAX as usize {
             let style = Style {
-                from: Source::Buffers,
+                from: TxSource::Buffers,
                 ..*style
             };
-            return Sock::send_copied(this, msg, style, notify, timeout);
+            return self.send_copied(msg, style, notify, timeout);
         }
         let most = if copied { most.min(COPY_MOST) } else { most };
-        if copied && style.nonblock && this.link().is_some_and(|link| link.is_full()) {
+        if copied && style.nonblock && self.link().is_some_and(|link| link.is_full()) {
             // Nothing would become of a copy; and who waits is to be told of room.
-            if let Err(e) = Sock::begin(this, most, *style, timeout) {
-                return Piece::none(Err(e));
+            if let Err(e) = self.begin(most, *style, timeout) {
+                return SendResult::none(Err(e));
             }
         }
-        let mut charge = match Sock::await_charge(this, msg.len().min(most), *style, timeout) {
+        let mut charge = match self.await_charge(msg.len().min(most), *style, timeout) {
             Ok(charge) => charge,
-            Err(e) => return Piece::none(Err(e)),
+            Err(e) => return SendResult::none(Err(e)),
         };
         let most = charge.as_ref().map_or(most, Charge::bytes);
         let extracted = if copied {
@@ -249,51 +250,51 @@ impl Sock {
             // window of our own is such): the copy will tell.
             Ok(Extracted::Copy) | Err(EFAULT) if !copied => {
                 style.from = if style.bulk {
-                    Source::Pages
+                    TxSource::Pages
                 } else {
-                    Source::Buffers
+                    TxSource::Buffers
                 };
-                return Piece::none(Ok(()));
+                return SendResult::none(Ok(()));
             }
-            Ok(Extracted::Copy) => return Piece::none(Err(EFAULT)),
+            Ok(Extracted::Copy) => return SendResult::none(Err(EFAULT)),
             Err(e) if copied && e != EFAULT => {
                 // There is no memory for it now: the link's buffers are there all the time.
-                style.from = Source::Buffers;
-                return Piece::none(Ok(()));
+                style.from = TxSource::Buffers;
+                return SendResult::none(Ok(()));
             }
-            Err(e) => return Piece::none(Err(e)),
+            Err(e) => return SendResult::none(Err(e)),
         };
         let total = pages.len();
         if let Some(charge) = &mut charge {
             charge.shorten(total);
         }
-        let link = this.link().ok_or(EPIPE);
+        let link = self.link().ok_or(EPIPE);
         let pins = match link.and_then(|l| l.map_pages(pages, charge)) {
             Ok(pins) => pins,
             Err(e) if e == ENOTCONN => {
                 // The channel is told in a moment that its link is down, and why.
                 let some = style.some;
-                let told = this.await_link(WaitMode::Interruptible, timeout, || {
-                    this.sendable(some).err()
+                let told = self.await_link(WaitMode::Interruptible, timeout, || {
+                    self.sendable(some).err()
                 });
-                return Piece::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
+                return SendResult::none(Err(told.unwrap_or_else(|e| e.to_errno(*timeout))));
             }
             Err(e) => {
-                let ended = this.sendable(style.some).err();
+                let ended = self.sendable(style.some).err();
                 if copied && ended.is_none() {
-                    style.from = Source::Buffers;
-                    return Piece::none(Ok(()));
+                    style.from = TxSource::Buffers;
+                    return SendResult::none(Ok(()));
                 }
-                return Piece::none(Err(ended.unwrap_or(e)));
+                return SendResult::none(Err(ended.unwrap_or(e)));
             }
         };
         let mut sent = 0;
         while sent < total {
             style.some |= sent > 0;
-            let (turn, plan, reservation) = match Sock::begin(this, total - sent, *style, timeout) {
+            let (lock, plan, reservation) = match self.begin(total - sent, *style, timeout) {
                 Ok(begun) => begun,
                 Err(e) => {
-                    return Piece {
+                    return SendResult {
                         sent,
                         result: Err(e),
                     }
@@ -303,24 +304,24 @@ impl Sock {
             let first = match notify.begin(msg) {
                 Ok(first) => first,
                 Err(e) => {
-                    return Piece {
+                    return SendResult {
                         sent,
                         result: Err(e),
                     }
                 }
             };
             let payload = Payload::Pinned(pins.clone(), sent, notify.made.clone());
-            let posted = reservation.post(this, plan, payload).is_ok();
+            let posted = reservation.post(self, plan, payload).is_ok();
             if first && !posted {
                 notify.abort();
             }
-            drop(turn);
+            drop(lock);
             if !posted {
                 // The channel has ended, or the plan was overtaken by a revoked window: look anew.
-                match this.sendable(style.some) {
+                match self.sendable(style.some) {
                     Ok(()) => continue,
                     Err(e) => {
-                        return Piece {
+                        return SendResult {
                             sent,
                             result: Err(e),
                         }
@@ -328,15 +329,15 @@ impl Sock {
                 }
             }
             sent += n;
-            this.counters.tx_bytes.add(&STATS.tx_bytes, n);
+            self.counters.tx_bytes.add(&STATS.tx_bytes, n);
             if copied {
-                this.counters.tx_copied.add(&STATS.tx_copied, n);
+                self.counters.tx_copied.add(&STATS.tx_copied, n);
                 if let Some(made) = &notify.made {
                     made.set_copied();
                 }
             }
         }
-        Piece {
+        SendResult {
             sent,
             result: Ok(()),
         }
@@ -344,22 +345,22 @@ impl Sock {
 
     /// Waits until SO_SNDBUF, if it is set, lets some of the next `want` bytes be held in pages, and takes them.
     fn await_charge(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         want: usize,
         style: Style,
         timeout: &mut Timeout,
     ) -> Result<Option<Charge>> {
-        if !this.inner.lock().has_send_limit() {
+        if !self.inner.lock().has_send_limit() {
             return Ok(None);
         }
         let mut told = false;
-        let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            if let Err(e) = this.sendable(style.some) {
+        let found = self.await_link(WaitMode::Interruptible, timeout, || {
+            if let Err(e) = self.sendable(style.some) {
                 return Some(Err(e));
             }
-            let charge = Sock::charge_pages(this, want);
+            let charge = self.charge_pages(want);
             if charge.is_none() {
-                this.stalled(want as u32, Stall::Buffer, &mut told);
+                self.stalled(want as u32, Stall::Buffer, &mut told);
             }
             charge.map(Ok)
         });
@@ -368,47 +369,47 @@ impl Sock {
 
     /// Copies and sends the next bytes, at most a slot's worth.
     fn send_copied(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
         style: Style,
         notify: &mut Notify,
         timeout: &mut Timeout,
-    ) -> Piece {
+    ) -> SendResult {
         let want = msg.len().min(SMALL_MAX as usize);
         // The program's memory is made present first; the copy itself never faults, because what it
         // is made into is wanted by others.
         if let Err(e) = pin::fault_in(msg.iter(), want) {
-            return Piece::none(Err(e));
+            return SendResult::none(Err(e));
         }
-        let (turn, plan, reservation) = match Sock::begin(this, want, style, timeout) {
+        let (lock, plan, reservation) = match self.begin(want, style, timeout) {
             Ok(begun) => begun,
-            Err(e) => return Piece::none(Err(e)),
+            Err(e) => return SendResult::none(Err(e)),
         };
         let n = reservation.fill(plan.len(), msg.iter());
         if n == 0 {
             // Paged out again meanwhile.
             let killed = fatal_signal_pending();
-            return Piece::none(if killed { Err(EINTR) } else { Ok(()) });
+            return SendResult::none(if killed { Err(EINTR) } else { Ok(()) });
         }
         let first = match notify.begin(msg) {
             Ok(first) => first,
-            Err(e) => return Piece::none(Err(e)),
+            Err(e) => return SendResult::none(Err(e)),
         };
         let plan = plan.shortened(n as u32);
-        if reservation.post(this, plan, Payload::Copied).is_err() {
+        if reservation.post(self, plan, Payload::Copied).is_err() {
             if first {
                 notify.abort();
             }
             // The channel has ended, or the plan was overtaken by a revoked window: look anew.
-            return Piece::none(this.sendable(style.some));
+            return SendResult::none(self.sendable(style.some));
         }
-        drop(turn);
+        drop(lock);
         if let Some(made) = &notify.made {
             made.set_copied();
         }
-        this.counters.tx_bytes.add(&STATS.tx_bytes, n);
-        this.counters.tx_copied.add(&STATS.tx_copied, n);
-        Piece {
+        self.counters.tx_bytes.add(&STATS.tx_bytes, n);
+        self.counters.tx_copied.add(&STATS.tx_copied, n);
+        SendResult {
             sent: n,
             result: Ok(()),
         }
@@ -416,18 +417,18 @@ impl Sock {
 
     /// Waits until a chunk of up to `want` bytes can go, and takes what it needs.
     fn begin<'a>(
-        this: &'a Arc<Self>,
+        self: &'a Arc<Self>,
         want: usize,
         style: Style,
         timeout: &mut Timeout,
-    ) -> Result<(Turn<'a>, Plan, Reservation)> {
+    ) -> Result<(SendLock<'a>, Plan, Reservation)> {
         let want = want.min(CHUNK_MAX as usize) as u32;
         let mut told = false;
-        let found = this.await_link(WaitMode::Interruptible, timeout, || {
-            Sock::begin_chunk(this, want, style, &mut told)
+        let found = self.await_link(WaitMode::Interruptible, timeout, || {
+            self.begin_chunk(want, style, &mut told)
         });
         match found {
-            Ok(begun) => begun.map(|(plan, reservation)| (Turn(this), plan, reservation)),
+            Ok(begun) => begun.map(|(plan, reservation)| (SendLock(self), plan, reservation)),
             Err(e) => Err(e.to_errno(*timeout)),
         }
     }
@@ -436,21 +437,21 @@ impl Sock {
     /// it, and the link has what a chunk needs. Then takes the turn and the reservation. `told`: whether the
     /// tracepoint has been told that there is no room.
     fn begin_chunk(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         want: u32,
         style: Style,
         told: &mut bool,
     ) -> Option<Result<(Plan, Reservation)>> {
         let (plan, link, place, ask) = {
             let mut guard = loop {
-                let guard = this.inner.lock();
+                let guard = self.inner.lock();
                 if guard.chan.corked() == 0 {
                     break guard;
                 }
                 drop(guard);
                 // What is held back goes first.
-                if !Sock::flush(this) {
-                    this.stalled(want, Stall::Link, told);
+                if !self.flush() {
+                    self.stalled(want, Stall::Link, told);
                     return None;
                 }
             };
@@ -461,20 +462,20 @@ impl Sock {
             if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
-            let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.place()) else {
+            let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.flow()) else {
                 return Some(Err(EPIPE));
             };
-            if inner.tx_turn {
-                inner.tx_wanted = true;
+            if inner.tx_locked {
+                inner.tx_contended = true;
                 return None;
             }
-            if style.from == Source::Buffers
+            if style.from == TxSource::Buffers
                 && !inner.may_copy((want as usize).min(SMALL_MAX as usize))
             {
-                let quiet = inner.quiet_message();
+                let unsignaled = inner.unsignaled_message();
                 drop(guard);
-                Sock::ask_done(quiet);
-                this.stalled(want, Stall::Buffer, told);
+                Sock::ask_done(unsignaled);
+                self.stalled(want, Stall::Buffer, told);
                 return None;
             }
             let planned = inner.chan.with(|c| {
@@ -483,49 +484,48 @@ impl Sock {
                     // What poll() promises is room for a small message.
                     plan = c.plan(want, false);
                 }
-                (plan, c.has_control())
+                (plan, c.has_pending_control())
             });
-            let Some((plan, talks)) = planned else {
+            let Some((plan, pending)) = planned else {
                 return Some(Err(EPIPE));
             };
-            let ask = talks && !inner.queued;
+            let ask = pending && !inner.queued;
             match plan {
                 Plan::Wait => inner.wants_room = true,
-                _ => _ = take_turn(&mut inner.tx_turn),
+                _ => _ = try_lock(&mut inner.tx_locked),
             }
             (plan, link, place, ask)
         };
         if ask {
-            link.kick(this);
+            link.kick(self);
         }
         if plan == Plan::Wait {
-            this.stalled(want, Stall::Channel, told);
+            self.stalled(want, Stall::Channel, told);
             return None;
         }
-        let line = match plan {
-            Plan::Bulk(_) | Plan::Aligned(_) => Line::Bulk,
-            _ => Line::Small,
+        let class = match plan {
+            Plan::Bulk(_) | Plan::Aligned(_) => TrafficClass::Bulk,
+            _ => TrafficClass::Small,
         };
-        match Link::reserve(
-            &link,
-            this,
+        match link.reserve(
+            self,
             place,
-            line,
+            class,
             plan.len() as u32,
-            style.from != Source::Buffers,
+            style.from != TxSource::Buffers,
         ) {
             Some((reservation, most)) => Some(Ok((plan.shortened(most), reservation))),
             None => {
-                this.stalled(want, Stall::Link, told);
+                self.stalled(want, Stall::Link, told);
                 let wanted = {
-                    let inner = &mut *this.inner.lock();
-                    inner.tx_turn = false;
-                    mem::take(&mut inner.turn_wanted)
+                    let inner = &mut *self.inner.lock();
+                    inner.tx_locked = false;
+                    mem::take(&mut inner.cork_waiter)
                 };
                 // Who waits for the turn to send finds the link without room as well, and all are woken
                 // when it has some; unless that has happened just now.
-                if wanted || !this.is_starved(line) {
-                    this.wait.wake_all();
+                if wanted || !self.is_tx_blocked(class) {
+                    self.wait.wake_all();
                 }
                 None
             }
@@ -541,11 +541,11 @@ impl Sock {
 
     /// How many of the next `want` bytes, more than a small message, could go now; that of a small
     /// message at least.
-    fn room(this: &Arc<Self>, want: usize) -> usize {
+    fn room(self: &Arc<Self>, want: usize) -> usize {
         // What is held back goes first; if it cannot now, `begin` waits for that.
-        Sock::flush(this);
+        self.flush();
         let want = want.min(CHUNK_MAX as usize) as u32;
-        let plan = this.inner.lock().chan.with(|c| c.plan(want, true));
+        let plan = self.inner.lock().chan.with(|c| c.plan(want, true));
         plan.map_or(0, Plan::len).max(SMALL_MAX as usize)
     }
 

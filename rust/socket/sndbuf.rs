@@ -97,7 +97,7 @@ impl Inner {
     pub(crate) fn charge_copy(&mut self, sock: &Arc<Sock>, bytes: usize) -> Option<Charge> {
         let limit = self.send_limit()?;
         let charge = Charge::take(sock, self, limit, bytes);
-        self.tx_quiet = !charge.fills();
+        self.tx_unsignaled = !charge.fills();
         Some(charge)
     }
 
@@ -110,15 +110,15 @@ impl Inner {
         let limit = self.send_limit().unwrap_or(u32::MAX);
         self.tx_held = self.tx_held.saturating_sub(bytes as u64);
         let charge = Charge::take(sock, self, limit, bytes);
-        self.tx_quiet = !charge.fills();
+        self.tx_unsignaled = !charge.fills();
         Some(charge)
     }
 
     /// The link and the message whose completion is to be asked for, since nobody tells when the device is done with it
     /// (the limit may be less than it was when it was sent).
-    pub(super) fn quiet_message(&self) -> Option<(Arc<Link>, u64)> {
-        let quiet = self.tx_quiet && self.tx_held > 0;
-        let link = self.link.as_ref().filter(|_| quiet)?;
+    pub(super) fn unsignaled_message(&self) -> Option<(Arc<Link>, u64)> {
+        let unsignaled = self.tx_unsignaled && self.tx_held > 0;
+        let link = self.link.as_ref().filter(|_| unsignaled)?;
         Some((link.clone(), self.tx_seq))
     }
 }
@@ -126,29 +126,29 @@ impl Inner {
 impl Sock {
     /// Takes up to `want` bytes that are about to be pinned, `None` where SO_SNDBUF is not set. Without room whoever
     /// asks waits.
-    pub(super) fn charge_pages(this: &Arc<Self>, want: usize) -> Option<Option<Charge>> {
-        let quiet = {
-            let mut inner = this.inner.lock();
+    pub(super) fn charge_pages(self: &Arc<Self>, want: usize) -> Option<Option<Charge>> {
+        let unsignaled = {
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let Some(limit) = inner.send_limit() else {
                 return Some(None);
             };
             let room = sndbuf::room(limit, inner.tx_held, want);
             if room > 0 {
-                return Some(Some(Charge::take(this, inner, limit, room)));
+                return Some(Some(Charge::take(self, inner, limit, room)));
             }
             inner.tx_full = true;
-            inner.quiet_message()
+            inner.unsignaled_message()
         };
-        Sock::ask_done(quiet);
+        Sock::ask_done(unsignaled);
         // What is held back counts, too, and makes room only when it has been sent.
-        Sock::flush(this);
+        self.flush();
         None
     }
 
     /// Asks for the completion of what nobody would tell of. Takes the link's lock.
-    pub(super) fn ask_done(quiet: Option<(Arc<Link>, u64)>) {
-        if let Some((link, seq)) = quiet {
+    pub(super) fn ask_done(unsignaled: Option<(Arc<Link>, u64)>) {
+        if let Some((link, seq)) = unsignaled {
             link.done_with(seq);
         }
     }

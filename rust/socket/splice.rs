@@ -7,7 +7,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::recv::{Piece, Receive, Source};
+use super::recv::{Receive, RxPiece, RxSource};
 use super::Sock;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::sock::pipe::Pipe;
@@ -17,25 +17,25 @@ impl Sock {
     /// Fills the pipe with what has arrived, at most `len` bytes; waits for the first. 0 at the end of
     /// the stream. Errors as of [`Sock::recv`], and EPIPE when nobody reads the pipe. Sleeps.
     pub(super) fn splice(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         pipe: &mut Pipe<'_>,
         len: usize,
         nonblock: bool,
     ) -> Result<usize> {
-        let timeout = this.sk().ok_or(ENOTCONN)?.rcvtimeo(nonblock);
-        if this.reap() {
-            Sock::talk(this);
+        let timeout = self.sk().ok_or(ENOTCONN)?.rcvtimeo(nonblock);
+        if self.reap() {
+            self.send_pending();
         }
-        let mut recv = Receive::new(this, timeout, 1, len);
+        let mut recv = Receive::new(self, timeout, 1, len);
         while let Some(piece) = recv.next()? {
             let all = piece.len;
-            match this.pipe_in(pipe, &piece) {
-                Ok((n, lent)) => {
-                    this.counters.rx_bytes.add(&STATS.rx_bytes, n);
-                    if lent == 0 {
-                        this.counters.rx_copied.add(&STATS.rx_copied, n);
+            match self.pipe_in(pipe, &piece) {
+                Ok((n, mapped)) => {
+                    self.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                    if mapped == 0 {
+                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                     }
-                    recv.consume(piece, n, lent);
+                    recv.consume(piece, n, mapped);
                     if n < all {
                         // The pipe is full.
                         break;
@@ -55,10 +55,14 @@ impl Sock {
 
     /// Puts the beginning of `piece` into the pipe. Returns how many bytes, and how many of them were
     /// lent: all, or none. Sleeps.
-    fn pipe_in(self: &Arc<Self>, pipe: &mut Pipe<'_>, piece: &Piece<'_>) -> Result<(usize, usize)> {
-        if let Source::Window(window, off) = &piece.source {
-            if self.lending_share(window) >= piece.len && self.will_lend().is_ok() {
-                let n = window.lend_to_pipe(*off as usize + piece.from, piece.len, pipe)?;
+    fn pipe_in(
+        self: &Arc<Self>,
+        pipe: &mut Pipe<'_>,
+        piece: &RxPiece<'_>,
+    ) -> Result<(usize, usize)> {
+        if let RxSource::Window(window, off) = &piece.source {
+            if self.mappable(window) >= piece.len && self.watch_mapped().is_ok() {
+                let n = window.map_to_pipe(*off as usize + piece.from, piece.len, pipe)?;
                 return Ok((n, n));
             }
         }

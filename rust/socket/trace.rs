@@ -7,33 +7,33 @@
 use kernel::prelude::*;
 
 use super::{info, Inner, Sock};
-use crate::kern::trace::{self, Ends, Way};
+use crate::kern::trace::{self, DataPath, Ends};
 
 /// The state of a socket before something that may change it, if somebody wants to know of that.
 #[must_use]
-pub(crate) struct Was(Option<u32>);
+pub(crate) struct StateBefore(Option<u32>);
 
 impl Inner {
     /// Whom an event is about.
     pub(crate) fn ends(&self) -> Ends {
         let id = self.chan.id().unwrap_or_default();
         Ends {
-            chan: (id.q, id.gen),
+            chan: (id.index, id.gen),
             local: self.local.into(),
             remote: self.remote.into(),
         }
     }
 
-    /// Something follows that may change the state, and then [`Self::tell_state`].
+    /// Something follows that may change the state, and then [`Self::trace_state_change`].
     #[inline]
-    pub(crate) fn state_was(&self) -> Was {
-        Was(trace::state_on().then(|| info::state_of(self)))
+    pub(crate) fn state_before(&self) -> StateBefore {
+        StateBefore(trace::state_on().then(|| info::state_of(self)))
     }
 
     /// Tells of the new state, if it is another one.
     #[inline]
-    pub(crate) fn tell_state(&self, was: Was) {
-        if let Was(Some(old)) = was {
+    pub(crate) fn trace_state_change(&self, was: StateBefore) {
+        if let StateBefore(Some(old)) = was {
             let new = info::state_of(self);
             if old != new {
                 trace::state(|| (self.ends(), old, new));
@@ -49,12 +49,12 @@ impl Sock {
     }
 
     /// A call that was to send `want` bytes has ended with `result`.
-    pub(super) fn tell_sent(&self, want: usize, result: &Result<usize>, way: Way) {
+    pub(super) fn trace_sent(&self, want: usize, result: &Result<usize>, way: DataPath) {
         trace::send(|| (self.ends(), want as u64, outcome(result), way));
     }
 
     /// A call that was to receive up to `want` bytes has ended with `result`.
-    pub(super) fn tell_received(&self, want: usize, result: &Result<usize>, way: Way) {
+    pub(super) fn trace_received(&self, want: usize, result: &Result<usize>, way: DataPath) {
         trace::recv(|| (self.ends(), want as u64, outcome(result), way));
     }
 }

@@ -14,11 +14,12 @@ use crate::kern::errno::{ENOBUFS, ENOTCONN};
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::params;
+use crate::pool::lease::Requester;
+use crate::pool::lessee::Lessee;
+use crate::pool::reserve::Reserved;
+use crate::pool::window::Window;
 use crate::proto::channel::Channel;
 use crate::stats::STATS;
-use crate::transport::lease::Wants;
-use crate::transport::reserve::Reserved;
-use crate::transport::window::Window;
 
 /// How long a peer may take to give a window back, in nanoseconds. There is no other way to take the
 /// key from it than to end its link.
@@ -34,27 +35,16 @@ pub(super) fn has_lasting(inner: &Inner) -> bool {
 }
 
 impl Sock {
-    /// Whether the socket has a channel and no window, not even one that it lets go of.
-    pub(crate) fn lacks_window(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.chan.is_some() && inner.window.is_none()
-    }
-
-    /// Whether there is something to be read in a window that the peer has given back, and nothing of it was moved.
-    pub(crate) fn reads_window(&self) -> bool {
-        let inner = self.inner.lock();
-        let gone = inner
-            .chan
-            .is_some_and(|c| c.window_size().is_none() && !c.read_ended());
-        gone && inner.window.is_some() && inner.rx.moved() == 0
-    }
-
     /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
     /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
     /// socket's lock.
-    pub(crate) fn ask_back(this: &Arc<Self>, window: &Arc<Window>, least: Option<Jiffies>) -> bool {
+    pub(crate) fn revoke_window(
+        self: &Arc<Self>,
+        window: &Arc<Window>,
+        least: Option<Jiffies>,
+    ) -> bool {
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
             let ours = inner
                 .window
@@ -66,20 +56,20 @@ impl Sock {
             if !ours || !idle || unread || inner.ring.is_some() || inner.released {
                 return false;
             }
-            if !this.take_window_back(inner) {
+            if !self.try_revoke(inner) {
                 return false;
             }
         }
-        Sock::kick(this);
-        this.host.watch_deadline(this);
+        self.kick();
+        self.ctx.transport.arm_timer(self);
         true
     }
 
     /// Nothing has happened to the channel for a while: others may have its window, if nobody needs it here.
-    pub(crate) fn on_parked(this: &Arc<Self>) {
-        let window = this.inner.lock().window.clone();
+    pub(crate) fn on_parked(self: &Arc<Self>) {
+        let window = self.inner.lock().window.clone();
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
-        if window.is_some_and(|window| Sock::ask_back(this, &window, Some(least))) {
+        if window.is_some_and(|window| self.revoke_window(&window, Some(least))) {
             STATS.windows_revoked.add(1);
         }
     }
@@ -87,25 +77,25 @@ impl Sock {
     /// SO_RCVBUF may have changed: a window that is larger than it allows is asked back, used or not, unless a program
     /// maps it; the next one is not larger. So is one that the peer does not know of yet. Takes the link's and the
     /// socket's lock. Sleeps.
-    pub(crate) fn rcvbuf_changed(this: &Arc<Self>) {
-        let most = this.most_window();
+    pub(crate) fn rcvbuf_changed(self: &Arc<Self>) {
+        let most = self.most_window();
         {
-            let mut inner = this.inner.lock();
+            let mut inner = self.inner.lock();
             let inner = &mut *inner;
-            let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_mapped();
+            let larger = |w: &Arc<Window>| w.bytes() > most && !w.is_in_use();
             let goes = inner.ring.is_none() && !inner.released;
-            if !goes || !inner.window.as_ref().is_some_and(larger) || !this.revoke(inner) {
+            if !goes || !inner.window.as_ref().is_some_and(larger) || !self.revoke(inner) {
                 return;
             }
         }
         STATS.windows_revoked.add(1);
-        Sock::kick(this);
-        this.host.watch_deadline(this);
+        self.kick();
+        self.ctx.transport.arm_timer(self);
     }
 
     /// Asks the peer to give the window back, in time. False when it was not asked just now, as when it does not know
     /// of it yet: who has asked for a window gets to use it.
-    pub(super) fn take_window_back(&self, inner: &mut Inner) -> bool {
+    pub(super) fn try_revoke(&self, inner: &mut Inner) -> bool {
         !inner.chan.is_some_and(Channel::grant_waits) && self.revoke(inner)
     }
 
@@ -118,7 +108,7 @@ impl Sock {
     }
 
     /// The peer has given the window back; there may still be something in it to be read.
-    pub(crate) fn given_back(&self, inner: &mut Inner) {
+    pub(crate) fn on_revoked(&self, inner: &mut Inner) {
         if !inner.released {
             inner.deadline = None;
         }
@@ -131,10 +121,10 @@ impl Sock {
     ///
     /// Errors: ENOTCONN without a pool, ENOBUFS if there is no window, EBUSY while there is unread data
     /// in one that the peer has given back, EINTR.
-    pub(super) fn need_window(this: &Arc<Self>, until: u64) -> Result {
+    pub(super) fn need_window(self: &Arc<Self>, until: u64) -> Result {
         loop {
             let (has, lasts, unread, link) = {
-                let inner = this.inner.lock();
+                let inner = self.inner.lock();
                 let revoking = inner.chan.is_some_and(Channel::revoking);
                 let moved = inner.rx.moved() > 0 && inner.window.is_none();
                 let unread = !revoking && inner.rx.in_window() > 0 || moved;
@@ -150,17 +140,19 @@ impl Sock {
             if !has {
                 let pool = link
                     .and_then(|link| link.pool())
-                    .or_else(|| this.any_pool());
+                    .or_else(|| self.any_pool());
                 let pool = pool.ok_or(ENOTCONN)?;
-                let wishes = pool.admit_ring(None) && pool.want_window(this, Wants::RING, until);
-                if !wishes && this.lacks_window() {
+                let lessee: Arc<dyn Lessee> = self.clone();
+                let may_get =
+                    pool.admit_ring(None) && pool.want_window(&lessee, Requester::RING, until);
+                if !may_get && self.lacks_window() {
                     return Err(ENOBUFS);
                 }
             }
             let left = until.saturating_sub(now_ns()) / 1_000_000;
             let mut timeout = Some(msecs_to_jiffies(left.min(SLICE_MS) as u32));
-            let waited = this.await_link(WaitMode::Interruptible, &mut timeout, || {
-                let inner = this.inner.lock();
+            let waited = self.await_link(WaitMode::Interruptible, &mut timeout, || {
+                let inner = self.inner.lock();
                 // Or the one that was going is gone.
                 (has_lasting(&inner) || has && inner.window.is_none()).then_some(())
             });
@@ -174,31 +166,23 @@ impl Sock {
         }
     }
 
-    /// Whether the channel got the window that `wants` waited for.
-    pub(crate) fn window_answered(this: &Arc<Self>, granted: bool, wants: Wants) {
-        if !granted && wants.peer {
-            this.inner.lock().chan.with(Channel::deny);
-        }
-        this.wait.wake_all();
-        Sock::kick(this);
-    }
-
     /// No ring is made after all. Sleeps.
-    pub(super) fn withdraw_ring(this: &Arc<Self>) {
-        for dev in this.host.devices.lock().iter() {
+    pub(super) fn withdraw_ring(self: &Arc<Self>) {
+        let lessee: Arc<dyn Lessee> = self.clone();
+        for dev in self.ctx.transport.pools.devices.lock().iter() {
             if let Some(pool) = dev.existing_pool() {
-                pool.withdraw_ring(this);
+                pool.withdraw_ring(&lessee);
             }
         }
         // One that was leased for the ring, after the stream has ended, is of no use to anybody.
-        this.settle_window();
+        self.try_release_window();
     }
 
     /// Gives the window back when no WRITE can come and nothing of it is unread.
-    pub(crate) fn settle_window(&self) {
+    pub(crate) fn try_release_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
-            let quiet = inner.chan.window_quiet();
+            let quiet = inner.chan.peer_writes_done();
             let read = inner.rx.in_window() == 0;
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();
@@ -209,8 +193,8 @@ impl Sock {
                 if inner.rx.moved() > 0 {
                     inner.promise = Some(Promise::Moved(Reserved::kept(inner.rx.moved())));
                 }
-                let lent = window.as_ref().filter(|window| !window.is_whole());
-                if let Some(gone) = lent.map(|window| window.gone()) {
+                let mapped = window.as_ref().filter(|window| !window.is_whole());
+                if let Some(gone) = mapped.map(|window| window.gone()) {
                     inner.kept = Some(gone);
                 }
                 window

@@ -15,10 +15,9 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, Arc, ArcBorrow, Completion, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-use super::cache::Cache;
+use super::context::Transport;
 use super::link::{hello, Link, LinkState, Queues, Terms};
-use super::transmit::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
-use crate::host::Host;
+use super::tx::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::QpCaps;
@@ -28,8 +27,9 @@ use crate::kern::errno::{
 };
 use crate::kern::fault;
 use crate::kern::net::Net;
+use crate::net_warn_ratelimited;
 use crate::params;
-use crate::pr_warn_ratelimited;
+use crate::pool::cache::Cache;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
@@ -115,7 +115,7 @@ fn try_connect(link: &Arc<Link>) -> Result {
 
     let again = link.cm.lock().clone();
     if let Some(id) = again {
-        return id.resolve_addr(None, link.service(), link.patience.load(Relaxed));
+        return id.resolve_addr(None, link.service(), link.resolve_ms.load(Relaxed));
     }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
@@ -140,8 +140,8 @@ fn try_connect(link: &Arc<Link>) -> Result {
 /// Gives the link its queue pair and all that belongs to it. Sleeps.
 fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let device = id.device().ok_or(ENODEV)?;
-    let dev = link.host.device(&device).ok_or(ENODEV)?;
-    let pool = dev.pool()?;
+    let dev = link.transport.pools.device(&device).ok_or(ENODEV)?;
+    let pool = dev.pool(&link.transport.pools)?;
     let verbs = pool.verbs().ok_or(ENODEV)?;
     let attrs = device.attrs();
     // Everything that can ever be posted has room, flushes included.
@@ -170,7 +170,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         free.push(slot, GFP_KERNEL)?;
     }
     if !pool.promise() {
-        link.host.make_way(&pool);
+        link.transport.evict_idle_link(&pool);
         return Err(ENOBUFS);
     }
     let mut tx = link.tx.lock();
@@ -212,12 +212,12 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
 
 /// The peer's hello, and the version and features that follow from it and ours. EPROTO for a malformed hello, and
 /// without a common version, which is logged.
-fn agree(host: &Host, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)> {
+fn agree(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)> {
     let theirs = Hello::decode(private_data).map_err(|_| EPROTO)?;
-    let ours = hello(host);
+    let ours = hello(transport);
     let Some(agreed) = ours.agree(&theirs) else {
         let (a, b) = (theirs.versions, ours.versions);
-        pr_warn_ratelimited!(
+        net_warn_ratelimited!(
             "no link to {remote:?}: it speaks the protocol's versions {} to {}, this host {} to {}\n",
             a.lowest,
             a.highest,
@@ -229,8 +229,8 @@ fn agree(host: &Host, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)
     Ok((theirs, agreed))
 }
 
-fn terms_of(host: &Host, remote: Ip, private_data: &[u8]) -> Result<Terms> {
-    let (theirs, agreed) = agree(host, remote, private_data)?;
+fn terms_of(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<Terms> {
+    let (theirs, agreed) = agree(transport, remote, private_data)?;
     let flow = LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO)?;
     let links = theirs.links.max(1);
     Ok(Terms {
@@ -267,11 +267,11 @@ impl Link {
     /// An attempt at resolving the address took too long: tries again, with more patience. In the
     /// worker: the next attempt waits for this event's handler.
     fn resolve_again(self: &Arc<Self>) -> Result {
-        let ms = self.patience.load(Relaxed).max(RESOLVE_MS.start) * 2;
+        let ms = self.resolve_ms.load(Relaxed).max(RESOLVE_MS.start) * 2;
         if ms > RESOLVE_MS.end {
             return Err(ETIMEDOUT);
         }
-        self.patience.store(ms, Relaxed);
+        self.resolve_ms.store(ms, Relaxed);
         self.start();
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Link {
     fn on_route(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
         make_queues(self, &id)?;
-        id.connect(&conn_params(&hello(&self.host).encode()))
+        id.connect(&conn_params(&hello(&self.transport).encode()))
     }
 
     fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
@@ -287,7 +287,7 @@ impl Link {
             (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
             // The rejecting hello tells a lack of room from a lack of a common version.
             (REFUSED, Some(data)) if Hello::is_from_zrs(data) => {
-                match agree(&self.host, self.remote_ip(), data) {
+                match agree(&self.transport, self.remote_ip(), data) {
                     Ok(_) => Failure::NoResources,
                     Err(_) => Failure::Protocol,
                 }
@@ -302,7 +302,7 @@ impl Link {
 /// An event that ends a link, for the log.
 fn name_of(event: &CmEvent<'_>) -> &'static str {
     match event {
-        CmEvent::Disconnected(_) => "the peer has ended it",
+        CmEvent::Disconnected => "the peer has ended it",
         CmEvent::AddrChange => "its address has changed",
         _ => "the connection manager has ended it",
     }
@@ -315,14 +315,14 @@ impl CmHandler for Link {
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
-            CmEvent::Established { private_data, .. } => link.established(private_data),
+            CmEvent::Established { private_data } => link.established(private_data),
             CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
                 link.resolve_again()
             }
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }
-            CmEvent::ConnectError(_) | CmEvent::Unreachable(_) => Err(EHOSTUNREACH),
+            CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
             CmEvent::Rejected { reason: STALE, .. } => {
                 link.fail_stale();
                 Ok(())
@@ -340,16 +340,16 @@ impl CmHandler for Link {
                 Ok(())
             }
             // The peer takes the link down, or the route to it has changed.
-            CmEvent::Disconnected(_) | CmEvent::AddrChange => Err(ECONNRESET),
+            CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
             CmEvent::TimewaitExit => Ok(()),
             // Not with a queue pair that the connection manager runs, or none we know.
-            CmEvent::ConnectRequest { .. }
-            | CmEvent::ConnectResponse { .. }
-            | CmEvent::Other(..) => Err(EPROTO),
+            CmEvent::ConnectRequest { .. } | CmEvent::ConnectResponse | CmEvent::Other => {
+                Err(EPROTO)
+            }
         };
         if let Err(e) = result {
-            link.fail_loud(failure_of(e), name);
+            link.fail_and_log(failure_of(e), name);
         }
     }
 }
@@ -358,7 +358,7 @@ impl Link {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
-            self.up(terms_of(&self.host, self.remote_ip(), private_data)?);
+            self.up(terms_of(&self.transport, self.remote_ip(), private_data)?);
         }
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Link {
 
 /// Takes the connections of other hosts to a network namespace.
 pub(crate) struct Listener {
-    host: Arc<Host>,
+    transport: Arc<Transport>,
     net: Net,
 }
 
@@ -381,10 +381,10 @@ pub(crate) struct Listening {
 impl Listener {
     /// Listens in `net`. In a kernel thread: the port needs its privilege,
     /// and any program may be the first to listen. Sleeps. EADDRINUSE and others.
-    pub(crate) fn start(host: &Arc<Host>, net: &Net) -> Result<Listening> {
+    pub(crate) fn start(transport: &Arc<Transport>, net: &Net) -> Result<Listening> {
         let opening = Arc::pin_init(
             try_pin_init!(Opening {
-                host: host.clone(),
+                transport: transport.clone(),
                 net: net.clone(),
                 ids <- new_mutex!(None, "zrs_opening::ids"),
                 done <- Completion::new(),
@@ -392,24 +392,24 @@ impl Listener {
             }),
             GFP_KERNEL,
         )?;
-        let _ = host.queue.enqueue(opening.clone());
+        let _ = transport.queue.enqueue(opening.clone());
         opening.done.wait_for_completion();
         let ids = opening.ids.lock().take();
         ids.unwrap_or(Err(ENOMEM))
     }
 
-    fn open(host: &Arc<Host>, net: &Net) -> Result<Listening> {
-        let v4 = Self::open_for(host, net, Ip::ANY_V4)?;
-        let v6 = match Self::open_for(host, net, Ip::ANY) {
+    fn open(transport: &Arc<Transport>, net: &Net) -> Result<Listening> {
+        let v4 = Self::open_for(transport, net, Ip::ANY_V4)?;
+        let v6 = match Self::open_for(transport, net, Ip::ANY) {
             Err(e) if e == EAFNOSUPPORT => None,
             id => Some(id?),
         };
         Ok(Listening { _v4: v4, _v6: v6 })
     }
 
-    fn open_for(host: &Arc<Host>, net: &Net, any: Ip) -> Result<CmId> {
+    fn open_for(transport: &Arc<Transport>, net: &Net, any: Ip) -> Result<CmId> {
         let listener = Self {
-            host: host.clone(),
+            transport: transport.clone(),
             net: net.clone(),
         };
         let id = CmId::new(net, Arc::new(listener, GFP_KERNEL)?)?;
@@ -426,7 +426,7 @@ impl Listener {
         let to = of_cm(&id, id.local_addr()).ok_or(EAFNOSUPPORT)?;
         let (remote, local) = (from.ip, to.ip);
         if !RESERVED_PORTS.contains(&from.port) {
-            pr_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
+            net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
         }
         // The peer says which address of ours it means, and the core believes it.
@@ -437,21 +437,21 @@ impl Listener {
         if !ours {
             return Err(EADDRNOTAVAIL);
         }
-        let terms = match terms_of(&self.host, remote, private_data) {
+        let terms = match terms_of(&self.transport, remote, private_data) {
             Ok(terms) => terms,
             Err(e) => {
-                let _ = id.reject(&hello(&self.host).encode());
+                let _ = id.reject(&hello(&self.transport).encode());
                 return Err(e);
             }
         };
-        if !self.host.may_make_link(&self.net, local, remote) {
-            let _ = id.reject(&hello(&self.host).encode());
+        if !self.transport.may_make_link(&self.net, local, remote) {
+            let _ = id.reject(&hello(&self.transport).encode());
             return Err(ENOBUFS);
         }
-        let link = Link::new(&self.host, &self.net, Some(local), remote, true)?;
+        let link = Link::new(&self.transport, &self.net, Some(local), remote, true)?;
         id.set_handler(link.clone())?;
         let _ = id.set_ack_timeout(params::ack_timeout());
-        let ours = hello(&self.host).encode();
+        let ours = hello(&self.transport).encode();
         if let Err(e) = make_queues(&link, &id) {
             let _ = id.reject(&ours);
             link.fail(failure_of(e));
@@ -473,8 +473,8 @@ impl Listener {
     ) -> Result {
         let id = id?;
         link.keep(&id)?;
-        self.host.add_link(link)?;
-        self.host.probe_links(&self.net, link.remote_ip());
+        self.transport.add_link(link)?;
+        self.transport.probe_links(&self.net, link.remote_ip());
         id.accept(&conn_params(ours))
     }
 }
@@ -482,7 +482,7 @@ impl Listener {
 /// A listener that is being made.
 #[pin_data]
 struct Opening {
-    host: Arc<Host>,
+    transport: Arc<Transport>,
     net: Net,
     #[pin]
     ids: Mutex<Option<Result<Listening>>>,
@@ -500,7 +500,7 @@ impl WorkItem for Opening {
     type Pointer = Arc<Opening>;
 
     fn run(this: Arc<Opening>) {
-        let ids = fault::asynchronous(|| Listener::open(&this.host, &this.net));
+        let ids = fault::asynchronous(|| Listener::open(&this.transport, &this.net));
         *this.ids.lock() = Some(ids);
         this.done.complete_all();
     }
@@ -508,10 +508,7 @@ impl WorkItem for Opening {
 
 impl CmHandler for Listener {
     fn event(this: ArcBorrow<'_, Self>, _id: &Id, event: CmEvent<'_>) {
-        if let CmEvent::ConnectRequest {
-            id, private_data, ..
-        } = event
-        {
+        if let CmEvent::ConnectRequest { id, private_data } = event {
             // A request that was not taken refuses itself when its id is dropped.
             let _ = this.request(id, private_data);
         }

@@ -17,16 +17,15 @@ use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
-use kernel::time::{msecs_to_jiffies, Jiffies};
+use kernel::time::delay::fsleep;
+use kernel::time::{msecs_to_jiffies, Delta, Jiffies};
 use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
-use super::device::Verbs;
-use super::pool::Pool;
-use super::transmit::{TxBuffers, TxSlot};
-use super::turn::Channels;
-use crate::host::Host;
+use super::context::Transport;
+use super::sched::Channels;
+use super::tx::{TxBuffers, TxSlot};
 use crate::ib::cm::CmId;
 use crate::ib::cq::{CompHandler, Cq};
 use crate::ib::qp::Qp;
@@ -36,16 +35,19 @@ use crate::kern::task;
 use crate::kern::trace::{self, Ends};
 use crate::kern::wait::WaitQueue;
 use crate::kern::work::cancel_delayed;
+use crate::net_warn_ratelimited;
 use crate::params;
-use crate::pr_warn_ratelimited;
+use crate::pool::device::Verbs;
+use crate::pool::lessee::BlockUser;
+use crate::pool::Pool;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
-use crate::proto::pulse::Pulse;
-use crate::proto::roster::Line;
+use crate::proto::liveness::Liveness;
+use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Agreed, Header, Hello, Versions, FEATURES};
 use crate::proto::Violation;
-use crate::socket::{errno_of, Sock};
+use crate::socket::errno_of;
 use crate::stats::{Counter, STATS};
 
 /// Where a link is in its life.
@@ -64,7 +66,7 @@ pub(crate) enum LinkState {
 pub(crate) struct Link {
     /// Its number, never 0: no other link has had it since the module was loaded.
     pub(crate) id: u32,
-    pub(crate) host: Arc<Host>,
+    pub(crate) transport: Arc<Transport>,
     pub(crate) net: Net,
     remote: Ip,
     /// Blocks with this link's data that nobody has read.
@@ -95,7 +97,7 @@ pub(crate) struct Link {
     /// How often a sender found no room since a further link was last thought of.
     pub(super) short: Atomic<u32>,
     /// Milliseconds that the last attempt at resolving the peer's address might take.
-    pub(super) patience: Atomic<u32>,
+    pub(super) resolve_ms: Atomic<u32>,
     pub(crate) tx_bytes: Counter,
     pub(crate) rx_bytes: Counter,
     /// How often a sender found no room.
@@ -108,40 +110,56 @@ pub(crate) struct Link {
     pub(super) drain: Mutex<()>,
     /// Threads that wait for something that this link brings.
     #[pin]
-    pub(super) helpers: WaitQueue,
+    pub(super) pollers: WaitQueue,
     #[pin]
-    work: Work<Link, 0>,
+    work: Work<Link, POLL>,
     #[pin]
-    start: Work<Link, 1>,
+    start: Work<Link, CONNECT>,
     #[pin]
-    down: Work<Link, 2>,
+    down: Work<Link, TEARDOWN>,
     #[pin]
-    backstop: DelayedWork<Link, 3>,
+    backstop: DelayedWork<Link, BACKSTOP>,
     #[pin]
-    again: DelayedWork<Link, 4>,
+    reschedule: DelayedWork<Link, RESCHEDULE>,
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 3> for Link { self.backstop }
-    impl HasDelayedWork<Self, 4> for Link { self.again }
+    impl HasDelayedWork<Self, BACKSTOP> for Link { self.backstop }
+    impl HasDelayedWork<Self, RESCHEDULE> for Link { self.reschedule }
 }
 
 impl_has_work! {
-    impl HasWork<Self, 0> for Link { self.work }
-    impl HasWork<Self, 1> for Link { self.start }
-    impl HasWork<Self, 2> for Link { self.down }
+    impl HasWork<Self, POLL> for Link { self.work }
+    impl HasWork<Self, CONNECT> for Link { self.start }
+    impl HasWork<Self, TEARDOWN> for Link { self.down }
 }
+
+/// Work item: polls the completion queue.
+const POLL: u64 = 0;
+/// Work item: starts connecting.
+const CONNECT: u64 = 1;
+/// Work item: tears the link down.
+const TEARDOWN: u64 = 2;
+/// Work item: polls the completion queue if the thread that was woken for it has not.
+const BACKSTOP: u64 = 3;
+/// Work item: wakes the next senders if those that were woken have not sent.
+pub(super) const RESCHEDULE: u64 = 4;
 
 /// How long a thread that was woken to take completions may let them wait, in jiffies; then the worker
 /// takes them.
-const HELP_WITHIN: Jiffies = 2;
+const INLINE_POLL_WITHIN: Jiffies = 2;
 
 /// How long threads are not asked after one of them was late, in milliseconds.
 const BAR_MS: u32 = 1000;
 
+/// How often a link that goes down looks for the completions that are still to come, and how long it waits between.
+const DRAIN_ATTEMPTS: u32 = 200;
+/// See [`DRAIN_ATTEMPTS`].
+const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
+
 /// Whether a connect may be tried again on another link when its own is down.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chance {
+pub(crate) enum RetryPolicy {
     /// No.
     None,
     /// It had been up: that says nothing about the peer as it is now.
@@ -150,9 +168,9 @@ pub(crate) enum Chance {
     Stale,
 }
 
-impl Chance {
+impl RetryPolicy {
     /// How often.
-    pub(crate) fn most(self) -> u8 {
+    pub(crate) fn max_retries(self) -> u8 {
         match self {
             Self::None => 0,
             Self::Lost => 1,
@@ -184,10 +202,10 @@ pub(super) struct Tx {
     /// The device is done with as many of them, at least.
     pub(super) done: u64,
     /// How many of the last messages have no completion of their own, and the slot of the last one.
-    pub(super) quiet: u8,
-    pub(super) last_quiet: Option<u16>,
+    pub(super) unsignaled: u8,
+    pub(super) last_unsignaled: Option<u16>,
     /// Somebody wants to know when the device is done with them.
-    pub(super) asked: bool,
+    pub(super) signal_wanted: bool,
     /// Room in the send queue, in work requests.
     pub(super) sq_free: u32,
     /// SENDs that reservations may still post.
@@ -205,21 +223,21 @@ pub(super) struct Tx {
     /// How many links of ours the peer takes.
     peer_takes: u32,
     /// Whether the peer is still there.
-    pub(super) pulse: Pulse,
+    pub(super) liveness: Liveness,
     /// A sign of life is asked of the peer: of its device,
-    pub(super) probing: bool,
+    pub(super) probe_pending: bool,
     /// of itself,
-    pub(super) asking: bool,
+    pub(super) ping_pending: bool,
     /// and by the peer of us.
-    pub(super) answering: bool,
+    pub(super) pong_pending: bool,
     /// Of room for one message what is held back had the last one.
-    pub(super) spared: bool,
-    /// A registration waits until nothing is under way; see [`Tx::settle_first`].
-    pub(super) settling: bool,
+    pub(super) cork_had_last: bool,
+    /// A registration waits until nothing is under way; see [`Tx::drain_before_reg`].
+    pub(super) draining: bool,
 }
 
 /// How much a link has to send.
-pub(crate) struct Sending {
+pub(crate) struct TxBacklog {
     /// Channels that wait for their turn to send.
     pub(crate) waiting: u32,
     /// Bytes of bulk data that are on their way,
@@ -257,7 +275,7 @@ impl Tx {
             self.flow = Some(terms.flow);
             self.agreed = Some(terms.agreed);
             self.peer_takes = terms.links;
-            self.pulse.hear();
+            self.liveness.on_rx();
         }
         connecting
     }
@@ -267,7 +285,7 @@ impl Link {
     /// A link to `remote`, not yet started. `local`: the address to speak from, if that matters.
     /// `accepted`: the peer makes it.
     pub(crate) fn new(
-        host: &Arc<Host>,
+        transport: &Arc<Transport>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
@@ -278,7 +296,7 @@ impl Link {
         Arc::pin_init(
             try_pin_init!(Self {
                 id: LAST.fetch_add(1, Relaxed).wrapping_add(1),
-                host: host.clone(),
+                transport: transport.clone(),
                 net: net.clone(),
                 remote,
                 held: Atomic::new(0),
@@ -294,7 +312,7 @@ impl Link {
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
                 short: Atomic::new(0),
-                patience: Atomic::new(0),
+                resolve_ms: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
                 waits: Counter::new(),
@@ -313,9 +331,9 @@ impl Link {
                     stuck: 0,
                     seq: 0,
                     done: 0,
-                    quiet: 0,
-                    last_quiet: None,
-                    asked: false,
+                    unsignaled: 0,
+                    last_unsignaled: None,
+                    signal_wanted: false,
                     sq_free: 0,
                     reserved: 0,
                     channels: Channels::new(KVVec::new()),
@@ -325,18 +343,18 @@ impl Link {
                     replies: KVec::new(),
                     agreed: None,
                     peer_takes: 1,
-                    pulse: Pulse::new(task::now_ns()),
-                    probing: false,
-                    asking: false,
-                    answering: false,
-                    spared: false,
-                    settling: false,
+                    liveness: Liveness::new(task::now_ns()),
+                    probe_pending: false,
+                    ping_pending: false,
+                    pong_pending: false,
+                    cork_had_last: false,
+                    draining: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
                 drain <- new_mutex!((), "zrs_link::drain"),
-                helpers <- crate::new_wait_queue!("zrs_link::helpers"),
+                pollers <- crate::new_wait_queue!("zrs_link::pollers"),
                 backstop <- new_delayed_work!("zrs_link::backstop"),
-                again <- new_delayed_work!("zrs_link::again"),
+                reschedule <- new_delayed_work!("zrs_link::reschedule"),
                 work <- new_work!("zrs_link::work"),
                 start <- new_work!("zrs_link::start"),
                 down <- new_work!("zrs_link::down"),
@@ -348,7 +366,10 @@ impl Link {
     /// Starts connecting, in a kernel thread: the port below 1024 that we speak from needs its
     /// privilege, not the program's.
     pub(crate) fn start(self: &Arc<Self>) {
-        let _ = self.host.queue.enqueue::<Arc<Self>, 1>(self.clone());
+        let _ = self
+            .transport
+            .queue
+            .enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
     /// The state.
@@ -379,11 +400,11 @@ impl Link {
     }
 
     /// How much it has to send now.
-    pub(crate) fn sending(&self) -> Sending {
+    pub(crate) fn sending(&self) -> TxBacklog {
         let tx = self.tx.lock();
-        Sending {
-            waiting: tx.channels.waiting(Line::Small) as u32
-                + tx.channels.waiting(Line::Bulk) as u32,
+        TxBacklog {
+            waiting: tx.channels.waiting(TrafficClass::Small) as u32
+                + tx.channels.waiting(TrafficClass::Bulk) as u32,
             bulk: tx.bulk,
             bulk_most: tx.bulk_most,
         }
@@ -415,23 +436,23 @@ impl Link {
             tx.state,
             self.accepted,
             tx.channels.len(),
-            tx.channels.waiting(Line::Talk),
+            tx.channels.waiting(TrafficClass::Control),
             tx.replies.len(),
             credit,
             tx.free.len(),
             tx.slots.len(),
             tx.sq_free,
             tx.reserved,
-            tx.channels.waiting(Line::Small),
-            tx.channels.waiting(Line::Bulk),
+            tx.channels.waiting(TrafficClass::Small),
+            tx.channels.waiting(TrafficClass::Bulk),
             tx.bulk,
             tx.bulk_most,
             self.held.load(Relaxed),
             tx.stuck,
             tx.seq,
             tx.done,
-            tx.quiet,
-            tx.asked,
+            tx.unsignaled,
+            tx.signal_wanted,
             self.event.load(Relaxed),
             self.spinning.load(Relaxed),
             self.is_barred(),
@@ -439,14 +460,14 @@ impl Link {
     }
 
     /// Why the link is down, and what that means for a connect that has waited for it.
-    pub(super) fn reason(&self) -> (Failure, Chance) {
+    pub(super) fn reason(&self) -> (Failure, RetryPolicy) {
         let tx = self.tx.lock();
-        let chance = match (tx.stale, tx.was_up) {
-            (true, _) => Chance::Stale,
-            (false, true) => Chance::Lost,
-            (false, false) => Chance::None,
+        let retry = match (tx.stale, tx.was_up) {
+            (true, _) => RetryPolicy::Stale,
+            (false, true) => RetryPolicy::Lost,
+            (false, false) => RetryPolicy::None,
         };
-        (tx.why, chance)
+        (tx.why, retry)
     }
 
     /// The link can carry channels from now on.
@@ -466,8 +487,8 @@ impl Link {
             )
         });
         // What arrived before we knew the peer's terms has waited.
-        self.poke();
-        self.host.watch_links();
+        self.schedule_poll();
+        self.transport.watch_keepalive();
     }
 
     /// Whom an event is about: between `local` and the peer.
@@ -521,14 +542,14 @@ impl Link {
     }
 
     /// As [`Self::fail`], of a link that was at work: the log tells the `cause` if it carried channels.
-    pub(crate) fn lost(self: &Arc<Self>, cause: impl fmt::Display) {
-        self.fail_loud(Failure::LinkLost, cause);
+    pub(crate) fn fail_link_lost(self: &Arc<Self>, cause: impl fmt::Display) {
+        self.fail_and_log(Failure::LinkLost, cause);
     }
 
     /// As [`Self::fail`]; if the link was at work and carried channels, the log tells the `cause`.
-    pub(crate) fn fail_loud(self: &Arc<Self>, why: Failure, cause: impl fmt::Display) {
+    pub(crate) fn fail_and_log(self: &Arc<Self>, why: Failure, cause: impl fmt::Display) {
         if let Some((true, local)) = self.end(why) {
-            pr_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
+            net_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
         }
     }
 
@@ -553,7 +574,10 @@ impl Link {
             });
             (tx.was_up && !tx.channels.is_empty(), tx.local)
         };
-        let _ = self.host.queue.enqueue::<Arc<Self>, 2>(self.clone());
+        let _ = self
+            .transport
+            .queue
+            .enqueue::<Arc<Self>, TEARDOWN>(self.clone());
         Some(ended)
     }
 
@@ -568,7 +592,7 @@ impl Link {
     pub(super) fn violated(self: &Arc<Self>, what: Violation) {
         self.distrusted.store(true, Relaxed);
         STATS.protocol_errors.add(1);
-        pr_warn_ratelimited!(
+        net_warn_ratelimited!(
             "link to {:?} closed: protocol violation {:?}\n",
             self.remote,
             what
@@ -577,7 +601,7 @@ impl Link {
     }
 
     /// A thread that was to take completions did not: for a while the worker does.
-    fn bar(&self) {
+    fn bar_inline_poll(&self) {
         let until = task::jiffies().wrapping_add(msecs_to_jiffies(BAR_MS));
         self.barred.store(until as usize, Relaxed);
     }
@@ -588,8 +612,11 @@ impl Link {
     }
 
     /// Lets the worker look at the completion queue. Any context.
-    pub(super) fn poke(self: &Arc<Self>) {
-        let _ = self.host.queue.enqueue::<Arc<Self>, 0>(self.clone());
+    pub(super) fn schedule_poll(self: &Arc<Self>) {
+        let _ = self
+            .transport
+            .queue
+            .enqueue::<Arc<Self>, POLL>(self.clone());
     }
 
     /// The blocks that the link was promised are free for others once the link is down and none
@@ -611,18 +638,18 @@ impl Link {
             let _ = queues.qp.set_error();
             // All that was posted completes now, flushed or not, and what had arrived is
             // delivered. The bound is for a device that loses completions.
-            for _ in 0..200 {
+            for _ in 0..DRAIN_ATTEMPTS {
                 self.drain(usize::MAX);
                 let tx = self.tx.lock();
                 // What has no completion of its own has one if it fails, and holds nothing.
-                if tx.free.len() + tx.stuck + usize::from(tx.quiet) >= tx.slots.len() {
+                if tx.free.len() + tx.stuck + usize::from(tx.unsignaled) >= tx.slots.len() {
                     break;
                 }
                 drop(tx);
-                task::msleep(5);
+                fsleep(DRAIN_INTERVAL);
             }
         }
-        let (why, chance) = self.reason();
+        let (why, retry) = self.reason();
         let (slots, mut channels, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
@@ -642,8 +669,8 @@ impl Link {
         // memory; then the id, which waits for its handlers.
         let pool = queues.as_ref().map(|q| q.pool.clone());
         drop(queues);
-        cancel_delayed::<Self, 3>(self);
-        cancel_delayed::<Self, 4>(self);
+        cancel_delayed::<Self, BACKSTOP>(self);
+        cancel_delayed::<Self, RESCHEDULE>(self);
         drop(id);
         drop(slots);
         drop(buffers);
@@ -651,11 +678,23 @@ impl Link {
             self.promised.store(true, Release);
             self.keep_promise(&pool);
         }
-        self.host.forget_link(self);
-        self.host.probe_links(&self.net, self.remote);
+        self.transport.forget_link(self);
+        self.transport.probe_links(&self.net, self.remote);
         for (_, sock) in channels.drain() {
-            Sock::link_lost(&sock, self, why, chance);
+            sock.link_lost(self, why, retry);
         }
+    }
+}
+
+impl BlockUser for Link {
+    fn block_held(&self) {
+        self.held.fetch_add(1, Relaxed);
+    }
+
+    fn block_released(self: Arc<Self>, pool: &Pool) {
+        self.held.fetch_sub(1, Full);
+        self.block_reposted();
+        self.keep_promise(pool);
     }
 }
 
@@ -665,13 +704,13 @@ impl CompHandler for Link {
         this.event.xchg(true, Full);
         let link = Arc::from(this);
         let spinning = link.spinning.load(Relaxed) != 0;
-        if link.is_barred() || !spinning && !link.helpers.wake_helper() {
-            link.poke();
+        if link.is_barred() || !spinning && !link.pollers.wake_poller() {
+            link.schedule_poll();
             return;
         }
         // It may be long before that thread gets a processor.
-        let queue = &link.host.queue;
-        let watch = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+        let queue = &link.transport.queue;
+        let watch = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
         if watch.is_ok() {
             let drained = link.drained.load(Relaxed);
             link.watched.store(drained, Relaxed);
@@ -681,11 +720,11 @@ impl CompHandler for Link {
     fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
         // The locks are not for interrupts: the worker does it.
         this.broken.store(true, Relaxed);
-        Arc::from(this).poke();
+        Arc::from(this).schedule_poll();
     }
 }
 
-impl WorkItem<0> for Link {
+impl WorkItem<POLL> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -693,7 +732,7 @@ impl WorkItem<0> for Link {
     }
 }
 
-impl WorkItem<3> for Link {
+impl WorkItem<BACKSTOP> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -704,17 +743,17 @@ impl WorkItem<3> for Link {
         let drained = link.drained.load(Relaxed);
         let others = link.watched.xchg(drained, Relaxed) != drained;
         let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
-        if others || link.spinning.load(Relaxed) != 0 && idle <= HELP_WITHIN {
-            let queue = &link.host.queue;
-            let _ = queue.enqueue_delayed::<Arc<Self>, 3>(link.clone(), HELP_WITHIN);
+        if others || link.spinning.load(Relaxed) != 0 && idle <= INLINE_POLL_WITHIN {
+            let queue = &link.transport.queue;
+            let _ = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
             return;
         }
-        link.bar();
+        link.bar_inline_poll();
         fault::asynchronous(|| link.run_completions());
     }
 }
 
-impl WorkItem<1> for Link {
+impl WorkItem<CONNECT> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -722,7 +761,7 @@ impl WorkItem<1> for Link {
     }
 }
 
-impl WorkItem<2> for Link {
+impl WorkItem<TEARDOWN> for Link {
     type Pointer = Arc<Link>;
 
     fn run(link: Arc<Link>) {
@@ -731,10 +770,10 @@ impl WorkItem<2> for Link {
 }
 
 /// What our side of a link says of itself.
-pub(super) fn hello(host: &Host) -> Hello {
+pub(super) fn hello(transport: &Transport) -> Hello {
     Hello {
         versions: Versions::OURS,
-        nonce: host.nonce,
+        nonce: transport.nonce,
         features: FEATURES,
         link_credit: params::LINK_CREDIT.get(),
         links: params::LINKS_PER_PEER.get(),

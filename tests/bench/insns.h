@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What insns.c uses of QEMU's interface for plugins, version 4 (QEMU 9.2 and
- * later): Debian has no package with qemu-plugin.h.
+ * The part of QEMU's plugin interface, version 4 (QEMU 9.2 and later), that insns.c uses: Debian
+ * has no package with qemu-plugin.h.
  */
 #ifndef ZRS_BENCH_INSNS_H
 #define ZRS_BENCH_INSNS_H

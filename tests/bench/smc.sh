@@ -1,6 +1,7 @@
 #!/bin/bash
-# ZRS, SMC-R and plain TCP between two machines, over the same Soft-RoCE: zrs bench, and unmodified redis and
-# nginx. Counters of the kernels prove for each carrier that it carried the bytes and the others did not.
+# ZRS, SMC-R and plain TCP between two machines, over the same Soft-RoCE: zrs bench, and unmodified
+# redis and nginx. Counters of the kernels prove for each carrier that it carried the bytes and the
+# others did not.
 # rows: Z1 Z4 B4
 # params: connect_timeout_ms=4000
 # timeout: 1200
@@ -29,8 +30,8 @@ look() {
 		LAST[$name]=$n
 	done <"$TMP/counts"
 }
-# carried CARRIER BYTES: since the last look A has sent or received at least that by the carrier, and nothing by
-# the others.
+# carried CARRIER BYTES: since the last look A has sent or received at least that by the carrier,
+# and nothing by the others.
 carried() {
 	local zrs=0 smc=0
 	look || return
@@ -67,7 +68,8 @@ bench() {
 	show "$name"
 	return 1
 }
-# program ROUND CARRIER PROGRAM READY BYTES UNIT NAME: the server says READY; the client moves BYTES at least.
+# program ROUND CARRIER PROGRAM READY BYTES UNIT NAME: the server says READY; the client moves BYTES
+# at least.
 program() {
 	local round=$1 carrier=$2 program=$3 ready=$4 bytes=$5 unit=$6 what=$7 rc=0 value
 	start server B "$ready" "${GUEST[@]}" server "$program" "$carrier" || return

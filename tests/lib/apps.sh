@@ -1,11 +1,12 @@
 # shellcheck shell=bash
-# For the selftests of the area apps: the same program on TCP, on rsockets' preload and on ZRS. Sourced after
-# tests/selftests/lib.sh.
+# For the selftests of the area apps: the same program on TCP, on rsockets' preload and on ZRS.
+# Sourced after tests/selftests/lib.sh.
 
-# measure PROGRAM WHAT UNIT FUNCTION: FUNCTION starts servers by `serve`, runs a client in A by `client`, all with the
-# words of WITH in front, fails if the answers are not right, and gives a number to `value`. That it does so on ZRS, and
-# by no TCP connection, is a result; what came of the three is a line of /results/apps.tsv. rsockets cannot run all of them,
-# and goes over to TCP by itself where it cannot connect ("by-tcp").
+# measure PROGRAM WHAT UNIT FUNCTION: FUNCTION starts servers by `serve`, runs a client in A by
+# `client`, all with the words of WITH in front, fails if the answers are not right, and gives a
+# number to `value`. That it does so on ZRS, and by no TCP connection, is a result; the values of
+# the three are a line of /results/apps.tsv. rsockets cannot run all of them, and uses TCP where it
+# cannot connect ("by-tcp").
 WITH=() VALUE=
 measure() {
 	local program=$1 what=$2 unit=$3 fn=$4 carrier values=() opened sent why
@@ -43,7 +44,8 @@ measure() {
 	printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$program" "$what" "$unit" "${values[@]}" >>/results/apps.tsv
 }
 
-# needs PROGRAM: in a root without it (it is in that of make test-apps) the test ends here, and counts as skipped.
+# needs PROGRAM: in a root without it (it is in that of make test-apps) the test ends here, and
+# counts as skipped.
 needs() {
 	command -v "$1" >/dev/null && return
 	ktap_skip "$1" "the root does not have it: make test-apps"
@@ -60,7 +62,8 @@ tcp_opened() {
 value() { VALUE=$1; }
 
 SERVERS=()
-# serve HOST TEXT CMD...: as start; ended when the measurement is over. Without TEXT it gets a second.
+# serve HOST TEXT CMD...: as start; ended when the measurement is over. Without TEXT it gets a
+# second.
 serve() {
 	local name=server${#SERVERS[@]} host=$1 text=$2
 	shift 2
@@ -102,7 +105,8 @@ curl_at() {
 	cmp "$TMP/www/$file" "$TMP/got" || return
 	value "$(awk '{ printf "%.0f", $2 / 1e6 }' <<<"$got")"
 }
-# wrk_at HOST:PORT [CONNECTIONS]: requests a second for the small file; all are answered, and rightly.
+# wrk_at HOST:PORT [CONNECTIONS]: requests a second for the small file; all are answered, and
+# rightly.
 wrk_at() {
 	curl_at "$1" small || return
 	client "${WITH[@]}" wrk -t 1 -c "${2:-16}" -d 3 --timeout 20 "http://$1/small" >"$TMP/wrk" || return

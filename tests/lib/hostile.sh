@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# For the selftests with a hostile peer: hosts A and B as ever, and C, from where the peer speaks, on
-# one bridge; C has a second address. The module does not listen in C, as no ZRS socket does. Sourced
+# For the selftests with a hostile peer: the usual hosts A and B, and C, the peer's host, on one
+# bridge; C has a second address. The module does not listen in C, as no ZRS socket does. Sourced
 # after ktap.sh.
 
 hostile_up() {

@@ -42,8 +42,9 @@ host_up() {
 	ip netns exec "$1" rdma link add "$4" type rxe netdev "$2"
 }
 
-# hosts_plain: a second veth pair (pa, pb; PLAIN_A, PLAIN_B) without offloads, with the MTU of Soft-RoCE's path. TCP pays for
-# each packet of 4 KiB there, and for its checksum in software, as Soft-RoCE does.
+# hosts_plain: a second veth pair (pa, pb; PLAIN_A, PLAIN_B) without offloads, with the MTU of
+# Soft-RoCE's path. TCP pays for each packet of 4 KiB there, and for its checksum in software, as
+# Soft-RoCE does.
 hosts_plain() {
 	ip link add pa netns zrsA mtu 4096 type veth peer name pb netns zrsB mtu 4096 &&
 		plain_up zrsA pa "$PLAIN_A" && plain_up zrsB pb "$PLAIN_B"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Reads and clears the kernel log and says what in it must fail a run. Sourced.
+# Reads and clears the kernel log, and finds the lines that must fail a run. Sourced.
 
 kernel_log_bad='WARNING:|BUG:|BUG |Oops|KASAN|UBSAN|KCSAN|kernel panic|general protection fault'
 kernel_log_bad+='|possible (circular|recursive|irq lock|deadlock)|INFO: (task|rcu|possible|trying)'

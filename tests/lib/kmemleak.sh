@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Memory that nobody points to any more, found by the debug kernel on demand. Sourced.
+# Kernel memory without references, found by the debug kernel on demand. Sourced.
 
 KMEMLEAK=/sys/kernel/debug/kmemleak
 
@@ -14,7 +14,7 @@ kmemleak_scan() {
 	echo scan >"$KMEMLEAK"
 }
 
-# kmemleak_start: what the boot has left is not ours.
+# kmemleak_start: leaks of the boot do not count.
 kmemleak_start() {
 	kmemleak_scan
 	echo clear >"$KMEMLEAK"

@@ -9,7 +9,7 @@
 #   check "connects" A zrs ping 10.77.0.2
 #   ktap_done
 #
-# and may say, in comments of its own, what it needs from the runner:
+# and may set, in further comments, parameters for the runner:
 #   # hosts: none            no namespaces (default: both, which tests share; "own": new ones, for a test that
 #                            changes addresses, interfaces, devices or settings of a host)
 #   # module: none           zrs.ko is not loaded for it (default: loaded before, unloaded after)

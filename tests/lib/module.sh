@@ -48,8 +48,9 @@ zrs_unload() {
 	return 1
 }
 
-# zrs_idle: 0 once nothing is pinned, leased, open or alive by the module's counters, and the kernel's pin count is that of
-# before the module was loaded; prints the rest after 15 s (channels without sockets may take 10 to end).
+# zrs_idle: 0 once nothing is pinned, leased, open or alive by the module's counters, and the
+# kernel's pin count is that of before the module was loaded; prints the rest after 15 s (channels
+# without sockets may take 10 to end).
 zrs_idle() {
 	local left pins stats end=$((SECONDS + 15 * ${TIME_SCALE:-1}))
 	while stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }; do

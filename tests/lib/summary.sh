@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# The end of a run of tests: results as JSON, the slowest tests, the failed ones, the sum. Sourced by tests/test and its
-# kin after tests/vm/lib.sh.
+# The end of a run of tests: results as JSON, the slowest tests, the failed ones, the sum. Sourced
+# by tests/test and its kin after tests/vm/lib.sh.
 
-# summary TARGET TSV...: from lines "verdict <tab> name <tab> rows <tab> seconds". Leaves results/TARGET.json;
-# the last line is "N passed, N failed, N skipped". Fails if one test failed or none passed.
+# summary TARGET TSV...: from lines "verdict <tab> name <tab> rows <tab> seconds". Leaves
+# results/TARGET.json; the last line is "N passed, N failed, N skipped". Fails if one test failed or
+# none passed.
 summary() {
 	local target=$1 failed t seconds=$(($(date +%s) - ZRS_T0))
 	shift

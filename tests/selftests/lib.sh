@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# For the selftests that move data: programs in the background, and what they report. Sourced
-# after ktap.sh.
+# For the selftests that move data: programs in the background, and their results. Sourced after
+# ktap.sh.
 
 declare -A PID
 SCALE=${TIME_SCALE:-1} # of all time limits: slow kernels
@@ -54,7 +54,7 @@ stop() {
 	return 0
 }
 
-# ended NAME SECONDS: waits until it ends by itself; its exit status, 124 if it does not.
+# ended NAME SECONDS: waits for its end; returns its exit status, 124 if it does not end.
 ended() {
 	local _
 	for _ in $(seq 1 $(($2 * 20 * SCALE))); do
@@ -64,7 +64,7 @@ ended() {
 	return 124
 }
 
-# check_ended TEXT NAME [SECONDS]: passes if it ends by itself with exit status 0.
+# check_ended TEXT NAME [SECONDS]: passes if it ends with exit status 0.
 check_ended() {
 	local rc=0
 	ended "$2" "${3:-30}" || rc=$?
@@ -76,8 +76,8 @@ check_ended() {
 	fi
 }
 
-# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments, and LIMIT seconds;
-# both are PROGRAM, or zrs-selftest.
+# check_pair TEXT SUBCOMMAND ARGS...: a server in B and a client in A, given the same arguments, and
+# LIMIT seconds; both are PROGRAM, or zrs-selftest.
 PORT=7000
 check_pair() {
 	local text=$1 program=${PROGRAM:-zrs-selftest} rc=0 rc2=0
@@ -121,8 +121,9 @@ check_lines() {
 	fi
 }
 
-# define_probes TEXT PROBE...: mounts tracefs at $TRACING, and defines kprobes "NAME WHERE ARGS" of the group zrstest, which
-# are not enabled. Where the kernel has no kprobe events, TEXT is skipped and the test ends.
+# define_probes TEXT PROBE...: mounts tracefs at $TRACING, and defines kprobes "NAME WHERE ARGS" of
+# the group zrstest, which are not enabled. Where the kernel has no kprobe events, TEXT is skipped
+# and the test ends.
 TRACING=/sys/kernel/tracing
 define_probes() {
 	local text=$1 probe
@@ -146,7 +147,8 @@ counter() { zrs stats --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 # cache NAME: a counter of the cache that the pools of both hosts lie in.
 cache() { zrs pool --json | sed 's/.*"caches":\[{\([^}]*\)}.*/\1/' | tr ',' '\n' | sed -n "s/^\"$1\"://p"; }
 
-# baseline_key: this kernel's series, its compiler and QEMU's version, as tests/baseline.json names them.
+# baseline_key: this kernel's series, its compiler and QEMU's version, as tests/baseline.json names
+# them.
 baseline_key() {
 	local series compiler
 	series=$(uname -r | sed 's/^\([0-9]*\.[0-9]*\).*/\1/')
@@ -166,9 +168,10 @@ unpinned() {
 	return 1
 }
 
-# kernel_memory NAME: the kernel's own memory after all caches have been shrunk. $TMP/NAME.slabs gets "objects bytes cache"
-# for each slab cache that is not reclaimable, $kernel_kb the KiB of these objects, vmalloc, page tables and per-CPU memory.
-# Objects are counted rather than slab pages, since a page stays until its last object is free. Pools are not included.
+# kernel_memory NAME: the kernel's own memory after all caches have been shrunk. $TMP/NAME.slabs
+# gets "objects bytes cache" for each slab cache that is not reclaimable, $kernel_kb the KiB of
+# these objects, vmalloc, page tables and per-CPU memory. Objects are counted rather than slab
+# pages, since a page stays until its last object is free. Pools are not included.
 # shellcheck disable=SC2034 # the caller reads it
 kernel_memory() {
 	local slab
@@ -191,7 +194,8 @@ kernel_memory() {
 		END { print kb + int(bytes / 1024) }' "$TMP/reclaimed" /proc/slabinfo /proc/meminfo)
 }
 
-# slabs_grown BEFORE AFTER N: prints the caches that have grown by more than N objects; fails if there is one.
+# slabs_grown BEFORE AFTER N: prints the caches that have grown by more than N objects; fails if
+# there is one.
 slabs_grown() {
 	awk -v most="$3" '
 		FNR == NR { before[$3] = $1; next }
@@ -199,12 +203,14 @@ slabs_grown() {
 		END { exit bad }' "$TMP/$1.slabs" "$TMP/$2.slabs"
 }
 
-# no_leak BEFORE AFTER KIB N: kernel memory, which has grown by KIB, is where it was before N connections. Not on the debug
-# kernel, which keeps freed memory for a while, and looks for leaks itself.
+# no_leak BEFORE AFTER KIB N: kernel memory, which has grown by KIB, is where it was before N
+# connections. Not on the debug kernel, which keeps freed memory for a while, and looks for leaks
+# itself.
 no_leak() {
 	[ "${ZRS_KERNEL:-stock}" = stock ] || return 0
 	ktap_say "caches with 20 objects more: $(slabs_grown "$1" "$2" 20 | sed 's/ objects.*//' | tr '\n' ';')"
 	check "kernel memory is where it was" [ "$3" -lt $((256 + $4 * 8 / 1024)) ]
-	# One leaked object for fifty connections, and a few sheaves, in which each CPU keeps up to 60 free objects of a cache.
+	# One leaked object for fifty connections, and a few sheaves, in which each CPU keeps up to
+	# 60 free objects of a cache.
 	check "no cache has grown" slabs_grown "$1" "$2" $((240 + $4 / 50))
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two machines and nothing goes wrong: connections and transfers in both directions, readiness, and links
-# that carry them.
+# Two machines and nothing goes wrong: connections and transfers in both directions, readiness, and
+# links that carry them.
 # rows: Z1 Z4 Z5 E1 E4 B4
 # params: connect_timeout_ms=4000
 # timeout: 120

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The network loses every packet for a while. Shorter than the links' patience: transfers go on, unharmed.
-# Longer: both sides' sockets report it, and when the network is mended connections work.
+# The network loses every packet for a while. Shorter than the links' patience: transfers go on,
+# unharmed. Longer: both sides' sockets report it, and when the network is mended connections work.
 # rows: B12 B9 E5
 # params: connect_timeout_ms=4000 ack_timeout_ms=500 retry_count=6
 # timeout: 240
@@ -10,8 +10,8 @@
 BOUND=10
 
 ktap_start
-# traffic EXPECT-SENDER EXPECT-RECEIVER: A sends to B and B to A, each on a link of its own, and both ways
-# on each.
+# traffic EXPECT-SENDER EXPECT-RECEIVER: A sends to B and B to A, each on a separate link, and both
+# ways on each.
 traffic() {
 	start inB B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:7001" --expect "$2" &&
 		start inA A "listening on" zrs-selftest stream-recv --listen "$ADDR_A:7002" --expect "$2" --ring &&

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib/ktap.sh"
 . "$(dirname "$0")/lib.sh"
 
-# What the parameters say is 7 times 0.54 s; the rest is for the emulated machines.
+# The parameters give 7 times 0.54 s; the rest is for the emulated machines.
 BOUND=10
 
 ktap_start
@@ -24,7 +24,7 @@ start sender B sending zrs-selftest stream-send "$ADDR_A:7001" --expect reset &&
 	start ring B receiving zrs-selftest stream-recv --connect "$ADDR_A:7004" --expect reset --ring &&
 	start idle B waiting zrs-selftest lost "$ADDR_A:7000" ||
 	ktap_bail "programs in B"
-# And one that A has opened, on a link of its own, where B has nothing to say.
+# And a connection that A has opened, on a separate link, where B has nothing to send.
 start accepted B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:7005" --expect reset &&
 	start tell A sending zrs-selftest stream-send "$ADDR_B:7005" --expect eof --bytes 4k --linger &&
 	says accepted receiving || ktap_bail "A connects to B"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Two QEMU machines, joined by a QEMU network: booting them, running commands in them, and what can
-# happen to them. Sourced on the machine, after ktap.sh by the tests.
+# Two QEMU machines, joined by a QEMU network: booting them, running commands in them, and faults.
+# Sourced on the machine, after ktap.sh by the tests.
 #
 #   A CMD..., B CMD...        run a command in guest A (10.77.0.1) or B (10.77.0.2)
 #   start, says, stop, ended, check_ended, check_pair, check_lines: as in tests/selftests/lib.sh
@@ -39,7 +39,8 @@ vm_boot() {
 	mkdir -p "$dir/jobs"
 	rm -f "$dir/qemu.pid" "$dir"/{,qmp.}ready "$dir"/jobs/* "$dir"/{ctl,qmp}.{in,out}
 	mkfifo "$dir"/{ctl,qmp}.{in,out}
-	# Without mergeable buffers the NIC has no page pools (Documentation/testing.rst, finding 8).
+	# Without mergeable buffers the NIC has no page pools (Documentation/testing.rst, finding
+	# 8).
 	for q in -netdev "$wire" -netdev hubport,id=inner,hubid=0,netdev=wire -netdev hubport,id=net,hubid=0 \
 		-device "virtio-net-pci,netdev=net,mac=$mac,host_mtu=9000,${ZRS_PAIR_NIC:-mrg_rxbuf=off},romfile=" \
 		-chardev pipe,id=ctl,path=/results/ctl -device virtserialport,chardev=ctl,name=zrs \
@@ -97,15 +98,16 @@ qmp() {
 	exec {to}>&- {from}>&-
 	return $rc
 }
-# Without the wire cut as well, QEMU would keep packets for the guest, and the sender's NIC would stand
-# still with it: as no real network does.
+# Without the wire cut as well, QEMU would keep packets for the guest, and the sender's NIC would
+# stand still with it: as no real network does.
 vm_pause() { wire "$1" false && qmp "$1" '{"execute":"stop"}'; }
 vm_go() { wire "$1" true && qmp "$1" '{"execute":"cont"}'; }
 wire() { qmp "$1" "{\"execute\":\"set_link\",\"arguments\":{\"name\":\"wire\",\"up\":$2}}"; }
 wire_cut() { wire A false && wire B false; }
 wire_mend() { wire A true && wire B true; }
 
-# ask HOST CMD...: starts the command there; its job is in $ASKED. Functions of the agent are commands too.
+# ask HOST CMD...: starts the command there; its job is in $ASKED. Functions of the agent are
+# commands too.
 ask() {
 	local host=$1 to text
 	shift
@@ -144,8 +146,8 @@ on() {
 A() { on A "$@"; }
 B() { on B "$@"; }
 
-# start NAME HOST TEXT CMD...: runs CMD in guest A or B in the background and waits until it says TEXT,
-# if one is given. Its output is in $TMP/NAME.
+# start NAME HOST TEXT CMD...: runs CMD in guest A or B in the background and waits until it says
+# TEXT, if one is given. Its output is in $TMP/NAME.
 start() {
 	local name=$1 host=$2 text=$3
 	shift 3
@@ -177,7 +179,7 @@ stop() {
 	return 0
 }
 
-# ended NAME SECONDS: waits until it ends by itself; its exit status, 124 if it does not.
+# ended NAME SECONDS: waits for its end; returns its exit status, 124 if it does not end.
 ended() {
 	local _ host=${JOB[$1]%%/*} job=${JOB[$1]#*/}
 	for _ in $(seq 1 $(($2 * 20 * SCALE))); do

@@ -1,6 +1,7 @@
 #!/bin/bash
-# An older module in A, on the kernel series of its time, and this one in B: they link and carry data both ways, with
-# the programs and libraries of either side on either module, and get over each other's end.
+# An older module in A, on the kernel series of its time, and this one in B: they link and carry
+# data both ways, with the programs and libraries of either side on either module, and survive each
+# other's end.
 # rows: Z1 Z3 B9 C6
 # params: connect_timeout_ms=4000
 # timeout: 600

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A machine stands still for a while, as when it is moved or debugged. Shorter than the links' patience:
-# nothing happens. Longer: the other side's sockets report it; when the machine goes on, its own do.
+# A machine stands still for a while, as when it is moved or debugged. Shorter than the links'
+# patience: nothing happens. Longer: the other side's sockets report it; when the machine goes on,
+# its own do.
 # rows: B12 B9 E5
 # params: connect_timeout_ms=4000 ack_timeout_ms=500 retry_count=6
 # timeout: 240

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A machine loses its power and comes back while nothing is being sent to it: nobody has noticed. The links
-# to its former life end as soon as something is sent, or when it makes a link of its own.
+# A machine loses its power and comes back while nothing is being sent to it: no peer has noticed.
+# The links from before end as soon as something is sent, or when it makes a new link.
 # rows: B12 B9
 # params: connect_timeout_ms=4000 ack_timeout_ms=500 retry_count=6
 # timeout: 240

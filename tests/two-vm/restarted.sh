@@ -1,5 +1,5 @@
 #!/bin/bash
-# ZRS is taken out of one machine and put in again while the other one has connections to it.
+# The module is unloaded and loaded again on one machine while the other one has connections to it.
 # rows: B9 B12 E5
 # params: connect_timeout_ms=4000
 # timeout: 120

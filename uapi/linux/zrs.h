@@ -2,10 +2,9 @@
 /*
  * ZRS, Zero-copy RDMA Sockets: the interface between the module and programs.
  *
- * A program gets a ZRS socket by socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS), the
- * same with AF_INET6, or ZRS_IOC_SOCKET on /dev/zrs; from then on it is an
- * ordinary socket. What is in this file goes beyond the socket calls: the receive ring, information
- * and counters.
+ * A program gets a ZRS socket by socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS), the same with AF_INET6,
+ * or ZRS_IOC_SOCKET on /dev/zrs; from then on it is an ordinary socket. This file describes the
+ * extensions of the socket calls: the receive ring, information and counters.
  *
  * All structures have a fixed size and explicit padding. Fields named
  * "reserved" must be zero on the way in (else EINVAL) and are zero on the way
@@ -148,7 +147,7 @@ struct zrs_ioc_link {
 
 #define ZRS_IOC_LINK		_IOWR(ZRS_IOC_MAGIC, 0x04, struct zrs_ioc_link)
 
-/* What a socket is doing; also the value of the option ZRS_INFO. */
+/* State and counters of a socket; also the value of the option ZRS_INFO. */
 struct zrs_info {
 	__u32 state;		/* ZRS_STATE_* */
 	__u32 channel;		/* host-wide number Q, 0: none */
@@ -276,8 +275,8 @@ struct zrs_ioc_cache {
 /* 16 to 31: datagrams. */
 
 /*
- * The receive ring (row B3): the program maps the window that the peer's RDMA
- * WRITEs land in, and a ring of descriptors that says what has landed.
+ * The receive ring: the program maps the window that the peer's RDMA WRITEs land in, and a ring of
+ * descriptors that shows the segments that have landed.
  *
  * setsockopt(ZRS_RX_RING) on a connected socket leases the window if the
  * socket has none yet and makes the ring; getsockopt() gives the same values
@@ -390,7 +389,7 @@ struct zrs_ioc_ring_wait {
 #define ZRS_IOC_RING_WAIT	_IOW(ZRS_IOC_MAGIC, 0x41, struct zrs_ioc_ring_wait)
 
 /*
- * Mapped receives (row Z6): what arrives is shown to the program at addresses
+ * Mapped receives: what arrives is shown to the program at addresses
  * of its choice, by pages of the pool where that saves a copy.
  *
  *	area = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, ZRS_AREA_OFFSET)
@@ -400,20 +399,18 @@ struct zrs_ioc_ring_wait {
  * byte, and delivers what has arrived, at most len bytes, which begin at addr.
  * It returns how many, 0 at the end of the stream.
  *
- * More than 16 KiB are lent by whole pages, if they lie at the same place in
- * their page as in the area; a message of more than 16 KiB begins at the
- * beginning of one. What is on the first and the last page in part is copied,
- * and all of what is smaller, or lies elsewhere in its page, or is above the
- * share of the windows that programs may have. The program need not care: the
- * bytes are there in any case. All of it can be used as other memory, for
- * O_DIRECT and for sending too, but it cannot be written to.
+ * Of more than 16 KiB, whole pages are lent if they lie at the same place in their page as in the
+ * area; a message of more than 16 KiB begins at the beginning of a page. Bytes on a first or last
+ * page that is not full are copied, and so are messages that are smaller, lie elsewhere in their
+ * page, or exceed the share of the windows that programs may have. In each case the program finds
+ * the bytes at their address. The area can be used like other memory, for O_DIRECT and for sending
+ * too, but it cannot be written to.
  *
- * Pages that begin in the addr .. addr + len of a call are given back by it
- * before it waits; what is before addr in its page stays. Others are given back
- * by MADV_DONTNEED or munmap() of a whole area. An access to an address where
- * nothing was received, or not any more, is SIGBUS. What was given back and is
- * still being written to a file or sent, or is in a pipe, is reused when that is
- * over.
+ * Pages that begin in the addr .. addr + len of a call are given back by it before it waits; bytes
+ * before addr in its page stay. Other pages are given back by MADV_DONTNEED or munmap() of a whole
+ * area. An access to an address where nothing was received, or whose page was given back, is
+ * SIGBUS. A page that was given back while it is being written to a file or sent, or is in a pipe,
+ * is reused when that is over.
  *
  * An area keeps the socket alive, as other mappings do; it is not inherited by
  * fork().

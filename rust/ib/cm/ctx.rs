@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the core's id points to: its handler, the calls of it that are running, and how far it is.
+//! The context of the core's id: its handler, the running calls of it, and the state of route
+//! resolution.
 
 use super::{CmEvent, CmHandler, Id};
 use crate::{bindings, kern::wait::WaitQueue};
@@ -35,7 +36,7 @@ impl<T: CmHandler> Dispatch for Holder<T> {
 pub(super) struct Frame {
     task: *mut bindings::task_struct,
     next: Cell<*const Frame>,
-    /// The id was given up meanwhile: the core is to destroy it.
+    /// The id was dropped during the call: the core must destroy it.
     pub(super) doomed: Cell<bool>,
 }
 
@@ -49,7 +50,7 @@ impl Frame {
     }
 }
 
-/// What changes in a context.
+/// The mutable part of a context.
 pub(super) struct State {
     pub(super) handler: Option<Arc<dyn Dispatch>>,
     /// The handlers that are running: frames on stacks of threads that have not left [`event`].
@@ -60,8 +61,8 @@ pub(super) struct State {
 // `doomed` is only used by the frame's own thread.
 unsafe impl Send for State {}
 
-/// What the core's id points to. Lives until the core has destroyed the id, or is about to on our
-/// word.
+/// The context of the core's id. Lives until the core has destroyed the id, or is about to on our
+/// request.
 #[pin_data]
 pub(super) struct Ctx {
     pub(super) raw: Atomic<usize>,
@@ -70,7 +71,7 @@ pub(super) struct Ctx {
     pub(super) has_qp: Atomic<bool>,
     /// Whether a route is being resolved: [`NO_ROUTE`] and the like.
     pub(super) route: Atomic<u32>,
-    /// Who waits for the end of that.
+    /// Waiters for the end of the resolution.
     #[pin]
     pub(super) routed: WaitQueue,
     #[pin]
@@ -81,7 +82,7 @@ pub(super) struct Ctx {
 pub(super) const NO_ROUTE: u32 = 0;
 /// One is; its event will come.
 pub(super) const ROUTING: u32 = 1;
-/// The device was taken away meanwhile: no event will come.
+/// The device was removed during the resolution: no event will come.
 pub(super) const ROUTE_LOST: u32 = 2;
 /// How long an event may take that must come, in milliseconds.
 pub(super) const ROUTE_MS: u32 = 30_000;
@@ -108,7 +109,7 @@ impl Ctx {
 
     /// # Safety
     ///
-    /// `ctx` must come from [`Ctx::new`], and nobody may use it any more.
+    /// `ctx` must come from [`Ctx::new`], and must not be used any more.
     pub(super) unsafe fn free(ctx: NonNull<Self>) {
         // SAFETY: The caller's promise; it was pinned when it was given to us.
         drop(unsafe { Pin::new_unchecked(KBox::from_raw(ctx.as_ptr())) });
@@ -118,7 +119,7 @@ impl Ctx {
         self.raw.load(Relaxed) as *mut bindings::rdma_cm_id
     }
 
-    /// A handler begins. `None`: there is nobody to call.
+    /// A handler call begins. `None`: the id was dropped, so there is no handler.
     pub(super) fn enter(&self, frame: &Frame) -> Option<Arc<dyn Dispatch>> {
         let mut state = self.state.lock();
         frame.next.set(state.frames);

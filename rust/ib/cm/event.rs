@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the core calls when something happens to an id, and the event in our terms.
+//! The core's event callback, and the conversion of its events to [`CmEvent`].
 
 #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
 use super::inject::instead;
 use super::{
     ctx::{Ctx, Frame},
-    CmEvent, CmId, Id, PeerParams,
+    CmEvent, CmId, Id,
 };
 use crate::{bindings, kern::fault};
 use core::{
@@ -24,7 +24,8 @@ pub(super) unsafe extern "C" fn event(
     raw: *mut bindings::rdma_cm_id,
     ev: *mut bindings::rdma_cm_event,
 ) -> i32 {
-    // SAFETY: The core's pointers are valid during the call, and contexts live longer than handlers.
+    // SAFETY: The core's pointers are valid during the call, and contexts live longer than
+    // handlers.
     let (ev, ctx) = unsafe { (&*ev, NonNull::new((*raw).context.cast::<Ctx>())) };
     let Some(ctx) = ctx else { return 0 };
     fault::asynchronous(|| {
@@ -89,8 +90,8 @@ unsafe fn connect_request(
     let Ok(ctx) = Ctx::new(raw) else {
         return ENOMEM.to_errno();
     };
-    // SAFETY: The handler mutex of the new id is held for us, and it knows no other context than the
-    // listener's as yet.
+    // SAFETY: The handler mutex of the new id is held for us, and it knows no other context than
+    // the listener's as yet.
     unsafe { *addr_of_mut!((*raw).context) = ctx.as_ptr().cast::<c_void>() };
     // From here on `frame` tells whether the new id is still wanted.
     let (frame, listener_frame) = (Frame::new(), Frame::new());
@@ -99,15 +100,8 @@ unsafe fn connect_request(
     match (CmId::own(ctx), listener.ctx().enter(&listener_frame)) {
         (Ok(id), Some(handler)) => {
             // SAFETY: The event is one with connection parameters.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            handler.dispatch(
-                &listener,
-                CmEvent::ConnectRequest {
-                    id,
-                    peer,
-                    private_data,
-                },
-            );
+            let private_data = unsafe { private_data(ev) };
+            handler.dispatch(&listener, CmEvent::ConnectRequest { id, private_data });
         }
         // Nobody listens any more, or no memory: dropping the id has doomed it.
         (id, _) => drop(id),
@@ -118,8 +112,8 @@ unsafe fn connect_request(
         unsafe { Ctx::free(ctx) };
         return -(bindings::ECONNREFUSED as i32);
     }
-    // SAFETY: The id has an owner. If that is giving it up just now, on another thread, it waits for
-    // the handler mutex until the core has our answer.
+    // SAFETY: The id has an owner. If that is giving it up just now, on another thread, it waits
+    // for the handler mutex until the core has our answer.
     unsafe { ctx.as_ref() }.leave(&frame);
     0
 }
@@ -127,10 +121,10 @@ unsafe fn connect_request(
 /// # Safety
 ///
 /// The event must be one with connection parameters, and valid for `'a`.
-unsafe fn conn_param(ev: &bindings::rdma_cm_event) -> (PeerParams, &[u8]) {
+unsafe fn private_data(ev: &bindings::rdma_cm_event) -> &[u8] {
     // SAFETY: The caller's promise.
     let conn = unsafe { &*ev.param.conn };
-    let data = if conn.private_data.is_null() {
+    if conn.private_data.is_null() {
         &[]
     } else {
         // SAFETY: The core gives that many bytes, valid during the handler.
@@ -140,15 +134,7 @@ unsafe fn conn_param(ev: &bindings::rdma_cm_event) -> (PeerParams, &[u8]) {
                 conn.private_data_len.into(),
             )
         }
-    };
-    let peer = PeerParams {
-        responder_resources: conn.responder_resources,
-        initiator_depth: conn.initiator_depth,
-        retry_count: conn.retry_count,
-        rnr_retry_count: conn.rnr_retry_count,
-        qp_num: conn.qp_num,
-    };
-    (peer, data)
+    }
 }
 
 /// An event in our terms.
@@ -162,15 +148,9 @@ unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) 
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => CmEvent::AddrError(ev.status),
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => CmEvent::RouteError(ev.status),
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_RESPONSE => {
-            // SAFETY: This event has connection parameters.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            CmEvent::ConnectResponse { peer, private_data }
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => {
-            CmEvent::ConnectError(ev.status)
-        }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::ConnectResponse,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => CmEvent::ConnectError,
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => {
             let mut len = 0u8;
             // SAFETY: Both are as the core gave them, which is what this asks for.
@@ -192,13 +172,13 @@ unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) 
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: This event has connection parameters, or zeroes for them.
-            let (peer, private_data) = unsafe { conn_param(ev) };
-            CmEvent::Established { peer, private_data }
+            let private_data = unsafe { private_data(ev) };
+            CmEvent::Established { private_data }
         }
-        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected(ev.status),
+        bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => CmEvent::DeviceRemoval,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => CmEvent::AddrChange,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT => CmEvent::TimewaitExit,
-        other => CmEvent::Other(other, ev.status),
+        _ => CmEvent::Other,
     }
 }

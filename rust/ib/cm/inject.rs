@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fault injection: events that say something else than what happened, or that nothing has caused.
+//! Fault injection: events with other contents than the real ones, or without a cause.
 
 use super::{event::own_event, CmId, Id};
 use crate::bindings;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 
-/// What handlers are told instead of an event that comes. Numbers of `enum rdma_cm_event_type`.
+/// Replaces an event for the handlers. Numbers of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy)]
 pub(crate) struct Order {
-    /// Of the side that accepts. It has one event only before it is up, that it is.
+    /// For the accepting side. Before it is up, it has one event only: ESTABLISHED.
     pub(crate) accepting: bool,
-    /// The event that comes.
+    /// The event to be replaced.
     pub(crate) at: u32,
-    /// What they are told; [`NOTHING`].
+    /// The event that the handlers get instead; [`NOTHING`].
     pub(crate) event: u32,
     /// Its status.
     pub(crate) status: i32,
@@ -58,8 +58,8 @@ impl Order {
             status: STATUS.load(Relaxed),
         };
         let established = ev.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED;
-        // SAFETY: This event has connection parameters, or zeroes for them. Those who connect have the
-        // peer's data.
+        // SAFETY: This event has connection parameters, or zeroes for them. Those who connect have
+        // the peer's data.
         let accepting = established && unsafe { ev.param.conn.private_data_len } == 0;
         let ours = order.accepting == accepting;
         let taken = ours && LEFT.cmpxchg(left, left - 1, Full).is_ok();
@@ -67,14 +67,15 @@ impl Order {
     }
 }
 
-/// Calls `tell` with the event, or with what is ordered instead. That has the parameters of the event that
-/// came: the data of a peer that accepts, say, for one that refuses.
+/// Calls `tell` with the event, or with its replacement. The replacement has the parameters of the
+/// event that came: for a refusal, say, the data of a peer that accepts.
 pub(super) fn instead(ev: &bindings::rdma_cm_event, tell: impl FnOnce(&bindings::rdma_cm_event)) {
     match Order::take(ev) {
         None => tell(ev),
         Some(order) if order.event == NOTHING => {}
         Some(order) => {
-            // SAFETY: It is plain data, valid as the reference is; the core keeps what it points to.
+            // SAFETY: It is plain data, valid as the reference is; the core keeps what it points
+            // to.
             let mut told = unsafe { core::ptr::read(ev) };
             told.event = order.event;
             told.status = order.status;
@@ -84,8 +85,8 @@ pub(super) fn instead(ev: &bindings::rdma_cm_event, tell: impl FnOnce(&bindings:
 }
 
 impl CmId {
-    /// Tells the handler of an event, as the core would. Sleeps; not in a handler, nor under a lock that
-    /// one takes.
+    /// Tells the handler of an event, as the core would. Sleeps; not in a handler, nor under a lock
+    /// that one takes.
     pub(crate) fn tell(&self, event: u32, status: i32) {
         let ev = bindings::rdma_cm_event {
             event,
@@ -95,7 +96,7 @@ impl CmId {
         let id: &Id = self;
         id.locked(|raw, _| {
             // SAFETY: The id is valid with its context, its handler mutex is held, and the event's
-            // parameters are zeroes. It is not given up meanwhile: its owner is `self`.
+            // parameters are zeroes. It is not dropped during the call: its owner is `self`.
             unsafe { own_event(raw, id.ctx, &ev) }
         });
     }

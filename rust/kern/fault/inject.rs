@@ -26,7 +26,7 @@ const RO: bindings::umode_t = 0o400;
 ///
 /// # Invariants
 ///
-/// `attr` is all zeroes, with which it never fails, until [`Knobs::new`] has initialised it, and
+/// `attr` is all zeroes, and so never fails, until [`Knobs::new`] has initialised it, and
 /// initialised from then on. Points are statics, as the lock in `attr` needs.
 pub struct Point {
     name: &'static CStr,
@@ -91,11 +91,10 @@ impl Latch {
     }
 }
 
-/// What `fail-nth` is to a task, for the work items and handlers of this module: the next of them
-/// takes it, counts allocations and points with it, and gives back what is left. 0: it has struck,
-/// or nothing was asked for.
+/// The `fail-nth` for the work items and handlers of this module: the next one takes it, counts
+/// allocations and points with it, and puts the rest back. 0: it has struck, or none was set.
 static BUDGET: Atomic<i32> = Atomic::new(0);
-/// [`BUDGET`] while somebody has it.
+/// [`BUDGET`] while a work item or handler has it.
 const LENT: i32 = -1;
 /// How many work items and handlers ran with it.
 static RUNS: Atomic<u64> = Atomic::new(0);
@@ -104,7 +103,7 @@ static RUNS: Atomic<u64> = Atomic::new(0);
 struct Loan {
     /// There was one.
     lent: bool,
-    /// What the task's own `fail-nth` was.
+    /// The task's previous `fail-nth`.
     own: u32,
 }
 
@@ -115,7 +114,7 @@ impl Loan {
         if lent {
             RUNS.fetch_add(1, Relaxed);
         }
-        // What a program's thread does for others does not count against its own.
+        // Work that a program's thread does for others does not count against its `fail-nth`.
         Self {
             lent,
             own: swap_fail_nth(if lent { nth as u32 } else { 0 }),
@@ -127,13 +126,13 @@ impl Drop for Loan {
     fn drop(&mut self) {
         let left = swap_fail_nth(self.own);
         if self.lent {
-            // Whoever wrote to the file meanwhile has the last word.
+            // A write to the file in the meantime takes precedence.
             let _ = BUDGET.cmpxchg(LENT, i32::try_from(left).unwrap_or(i32::MAX), Full);
         }
     }
 }
 
-/// Sets the running task's `fail-nth` and says what it was.
+/// Sets the running task's `fail-nth` and returns the old one.
 fn swap_fail_nth(nth: u32) -> u32 {
     // SAFETY: The running task is there, and its `fail_nth` is a word that may change at any time.
     unsafe {
@@ -190,7 +189,7 @@ impl Knobs {
     }
 }
 
-/// What the making of a directory gave.
+/// Converts the result of making a directory.
 fn made(dir: *mut bindings::dentry) -> Option<NonNull<bindings::dentry>> {
     from_err_ptr(dir).ok().and_then(NonNull::new)
 }
@@ -200,9 +199,9 @@ fn point_dir(
     parent: *mut bindings::dentry,
     point: &'static Point,
 ) -> Option<NonNull<bindings::dentry>> {
-    // INVARIANT: Initialised from here on. Who asks the point just now finds a probability of 0, which
-    // never fails, before and after.
-    // SAFETY: The attribute is a static's, and nobody has knobs for it.
+    // INVARIANT: Initialised from here on. A concurrent query of the point finds a probability of
+    // 0, which never fails, before and after.
+    // SAFETY: The attribute is a static's, and has no knobs yet.
     unsafe { bindings::fault_attr_init(point.attr()) };
     // SAFETY: Name and parent are valid, and the attribute is a static's.
     let dir = unsafe {
@@ -235,8 +234,8 @@ impl Drop for Knobs {
     fn drop(&mut self) {
         for (dir, point) in self.dirs.iter().zip(points::ALL) {
             if let Some(dir) = dir {
-                // SAFETY: By the type invariants the directory is ours, and the attribute has kept it
-                // for its messages.
+                // SAFETY: By the type invariants the directory is ours, and the attribute has kept
+                // it for its messages.
                 unsafe {
                     bindings::debugfs_remove(dir.as_ptr());
                     bindings::fault_attr_put(point.attr());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The places where this module's wrappers can be told to fail, and with which errno.
+//! The fault injection points of this module's wrappers, with their errno.
 
 use super::Point;
 use crate::bindings::{EIO, ENOMEM};
@@ -33,7 +33,7 @@ points! {
     MAP = c"fail_map", ENOMEM;
     /// Pinning a program's pages.
     PIN = c"fail_pin", ENOMEM;
-    /// Making a page for a copy of what a program sends.
+    /// Making a page for a copy of sent data.
     PAGES = c"fail_pages", ENOMEM;
     /// Making memory that is shared with programs.
     SHARE = c"fail_share", ENOMEM;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What C calls: the functions of `struct proto` and `struct proto_ops`, for one
+//! The functions called by C: those of `struct proto` and `struct proto_ops`, for one
 //! [`SocketOps`](super::family::SocketOps) type.
 //!
 //! They convert and hand on, nothing else. How socks begin and end is in `life.rs`.
@@ -33,7 +33,7 @@ use kernel::{
 /// A static that C writes to once it is registered.
 pub(super) struct CStatic<V>(UnsafeCell<MaybeUninit<V>>);
 
-// SAFETY: only raw pointers come out of it; whoever uses them says why that is sound.
+// SAFETY: only raw pointers come out of it; their users document why the accesses are sound.
 unsafe impl<V> Sync for CStatic<V> {}
 
 impl<V> CStatic<V> {
@@ -66,9 +66,10 @@ pub(super) static INET6: Registered = Registered::new();
 
 /// The functions for a `T`.
 ///
-/// The safety of all that C calls: only the socket layer may call them, by way of what is registered for `T` in
-/// `INET` and `INET6`, with the arguments that it gives to such functions: sockets
-/// and socks are live and of this protocol, and messages, addresses and options belong to the call.
+/// Safety of all functions called by C: only the socket layer may call them, through the tables
+/// registered for `T` in `INET` and `INET6`, with the arguments that it gives to such functions:
+/// sockets and socks are live and of this protocol, and messages, addresses and options belong to
+/// the call.
 pub(super) struct Callbacks<T>(PhantomData<T>);
 
 /// The Rust side of a sock, borrowed.
@@ -190,8 +191,8 @@ impl<T: SocketOps> Callbacks<T> {
         if this.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: came from `Arc::<T>::into_raw`, whose count the object keeps until the release. The
-        // result never drops it.
+        // SAFETY: came from `Arc::<T>::into_raw`, whose count the object keeps until the release.
+        // The result never drops it.
         Ok(Borrowed(ManuallyDrop::new(unsafe {
             Arc::from_raw(this.cast())
         })))
@@ -232,7 +233,8 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: the socket is live and has a sock; the socket layer gives `len` bytes at `addr`.
+            // SAFETY: the socket is live and has a sock; the socket layer gives `len` bytes at
+            // `addr`.
             let addr = unsafe { read_addr(Self::sk(sock), addr, len, true)? };
             T::bind(&this, addr)?;
             Ok(0)
@@ -302,8 +304,8 @@ impl<T: SocketOps> Callbacks<T> {
                     Ok(0)
                 }
                 Err(e) => {
-                    // The sock that was made for nothing goes.
-                    // SAFETY: nobody knows `newsock` yet.
+                    // The unused sock is released.
+                    // SAFETY: no other code knows `newsock` yet.
                     unsafe { Self::release(newsock) };
                     Err(e)
                 }
@@ -447,7 +449,7 @@ impl<T: SocketOps> Callbacks<T> {
                     unsafe { Sk::from_raw(Self::sk(sock)) }.set_zerocopy(on);
                     return Ok(0);
                 }
-                // The kernel's own, and what it refuses for this protocol it refuses.
+                // The kernel's own options, with its refusals for this protocol.
                 // SAFETY: a live socket with a sock; the arguments are handed on as they came.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
                 if name as u32 == bindings::SO_KEEPALIVE {
@@ -551,8 +553,8 @@ impl<T: SocketOps> Callbacks<T> {
 
     /// # Safety
     ///
-    /// Only the socket layer may call this, with a live socket that has a file, and a pipe that it has
-    /// locked.
+    /// Only the socket layer may call this, with a live socket that has a file, and a pipe that it
+    /// has locked.
     unsafe extern "C" fn splice_read(
         sock: *mut bindings::socket,
         _pos: *mut bindings::loff_t,
@@ -603,8 +605,8 @@ impl<T: SocketOps> Callbacks<T> {
     }
 }
 
-/// Reads an address of the sock's family; `bind`: as `bind()` does. `EINVAL` if it is too short, `EAFNOSUPPORT` if it is
-/// of another family.
+/// Reads an address of the sock's family; `bind`: as `bind()` does. `EINVAL` if it is too short,
+/// `EAFNOSUPPORT` if it is of another family.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A stream protocol of AF_INET and AF_INET6: its registration, and the trait of whoever implements it.
+//! A stream protocol of AF_INET and AF_INET6: its registration, and the trait that it implements.
 //!
-//! C: `include/net/protocol.h` (`inet_register_protosw`, `inet6_register_protosw`), `include/net/sock.h` (`struct proto`),
-//! `include/linux/net.h` (`struct proto_ops`). The callbacks that C calls are in
-//! `sock/callbacks.rs`.
+//! C: `include/net/protocol.h` (`inet_register_protosw`, `inet6_register_protosw`),
+//! `include/net/sock.h` (`struct proto`), `include/linux/net.h` (`struct proto_ops`). The callbacks
+//! that C calls are in `sock/callbacks.rs`.
 
 use super::{
     callbacks::{Callbacks, INET, INET6},
@@ -26,17 +26,18 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{Atomic, Full, Relaxed},
-        Arc,
+        Arc, ArcBorrow,
     },
 };
 
-/// What a protocol does; one object for each socket.
+/// The operations of a protocol; one object for each socket.
 ///
 /// All of it is called in the context of the program that makes the call, may sleep, and holds no
 /// lock of the socket layer: several calls run at the same time on one socket, and the
-/// implementation has locks of its own. `release` runs alone, after all others.
+/// implementation does its own locking. `release` runs alone, after all others.
 pub trait SocketOps: Send + Sync + Sized + 'static {
-    /// The protocol number, for `socket(AF_INET, SOCK_STREAM, PROTOCOL)` and the same with `AF_INET6`.
+    /// The protocol number, for `socket(AF_INET, SOCK_STREAM, PROTOCOL)` and the same with
+    /// `AF_INET6`.
     const PROTOCOL: u16;
     /// The protocol's name in `/proc/net/protocols`; at most 31 bytes.
     const NAME: &'static CStr;
@@ -46,98 +47,105 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// zero-copy sends are let through.
     const SUPPORT_ZC: bool;
 
-    /// A new socket, for `socket()`. What fails here fails that.
-    fn init(sk: &Sk) -> Result<Arc<Self>>;
+    /// State shared by all sockets of the protocol.
+    type Context: Send + Sync + 'static;
+
+    /// A new socket, for `socket()`, which fails with this error.
+    fn init(context: &Arc<Self::Context>, sk: &Sk) -> Result<Arc<Self>>;
 
     /// `sk` belongs to this from now on: after `init`, or when a program accepts this.
-    fn attach(this: &Arc<Self>, sk: SkRef);
+    fn attach(self: &Arc<Self>, sk: SkRef);
 
     /// The last close. Must drop the [`SkRef`] that `attach` brought.
-    fn release(this: &Arc<Self>);
+    fn release(self: &Arc<Self>);
 
     /// `bind()`.
-    fn bind(this: &Arc<Self>, addr: SocketAddrV6) -> Result;
+    fn bind(self: &Arc<Self>, addr: SocketAddrV6) -> Result;
 
     /// `connect()`. `EINPROGRESS` for one that goes on in the background.
-    fn connect(this: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result;
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result;
 
     /// `connect()` to `AF_UNSPEC`.
-    fn disconnect(_this: &Arc<Self>) -> Result {
+    fn disconnect(self: &Arc<Self>) -> Result {
         Err(errno::EOPNOTSUPP)
     }
 
     /// `listen()`; `backlog` is within the system's limit.
-    fn listen(this: &Arc<Self>, backlog: u32) -> Result;
+    fn listen(self: &Arc<Self>, backlog: u32) -> Result;
 
     /// Waits for a connection and takes it; its sock is `attach`ed after this. `prepare` makes that
     /// sock, in the accepting program's context: to be called, once, when a connection is there and
     /// before it is taken, so that it stays where it is if that fails.
     fn accept(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         nonblock: bool,
         prepare: &mut dyn FnMut() -> Result,
     ) -> Result<Arc<Self>>;
 
     /// `getsockname()`, or `getpeername()` for `peer`.
-    fn name(this: &Arc<Self>, peer: bool) -> Result<SocketAddrV6>;
+    fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6>;
 
-    /// What is ready, as `EPOLL*` bits. The caller is on the wait queue already. Whether there is room to send need
-    /// not be said if that is not `asked`. `busy`: the poll() or select() that polls instead of sleeping, if the answer has
-    /// [`POLL_BUSY_LOOP`](super::POLL_BUSY_LOOP). May sleep.
-    fn poll(this: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32;
+    /// Readiness, as `EPOLL*` bits. The caller is on the wait queue already. Room to send may be
+    /// left out if `asked` does not contain it. `busy`: the poll() or select() that polls instead
+    /// of sleeping, if the answer has [`POLL_BUSY_LOOP`](super::POLL_BUSY_LOOP). May sleep.
+    fn poll(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32;
 
     /// `shutdown()`.
-    fn shutdown(this: &Arc<Self>, how: Shutdown) -> Result;
+    fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result;
 
     /// Sends; how many bytes were taken. `EPIPE` raises `SIGPIPE` unless `MSG_NOSIGNAL` is set.
-    fn sendmsg(this: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
+    fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
 
     /// Receives; how many bytes were given. `MSG_ERRQUEUE` does not come here.
-    fn recvmsg(this: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
+    fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
 
-    /// `splice()` and `sendfile()` from the socket; how many bytes are in the pipe now. Without room in
-    /// it none. The pipe is locked: who waits keeps others from it, as over TCP.
+    /// `splice()` and `sendfile()` from the socket; returns the bytes put into the pipe: 0 if it is
+    /// full. The pipe is locked: a call that waits keeps others from it, as over TCP.
     fn splice_read(
-        this: &Arc<Self>,
+        self: &Arc<Self>,
         pipe: &mut Pipe<'_>,
         len: usize,
         nonblock: bool,
     ) -> Result<usize>;
 
-    /// A `sendfile()` or `splice()` to the socket that has said `MSG_MORE` has come to its end: there is no more.
-    fn splice_eof(_this: &Arc<Self>) {}
+    /// A `sendfile()` or `splice()` to the socket that has said `MSG_MORE` has come to its end:
+    /// there is no more.
+    fn splice_eof(self: &Arc<Self>) {}
 
     /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
-    /// socket layer goes on with it. What is returned must not be negative.
+    /// socket layer handles it. The result must not be negative.
     /// `nonblock`: the descriptor is.
-    fn ioctl(_this: &Arc<Self>, _cmd: u32, _arg: usize, _nonblock: bool) -> Result<i32> {
+    fn ioctl(self: &Arc<Self>, _cmd: u32, _arg: usize, _nonblock: bool) -> Result<i32> {
         Err(ENOIOCTLCMD)
     }
 
     /// `SO_KEEPALIVE` was set or taken back.
-    fn keepalive_changed(_this: &Arc<Self>) {}
+    fn keepalive_changed(self: &Arc<Self>) {}
 
     /// `SO_SNDBUF`, `SO_RCVBUF`, or which of them the program has set, may have changed.
-    fn buffers_changed(_this: &Arc<Self>) {}
+    fn buffers_changed(self: &Arc<Self>) {}
 
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
-    fn setsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
+    fn setsockopt(self: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
         Err(errno::ENOPROTOOPT)
     }
 
     /// `getsockopt()` at other levels than `SOL_SOCKET`.
-    fn getsockopt(_this: &Arc<Self>, _level: i32, _name: i32, _out: OptOut<'_>) -> Result {
+    fn getsockopt(self: &Arc<Self>, _level: i32, _name: i32, _out: OptOut<'_>) -> Result {
         Err(errno::ENOPROTOOPT)
     }
 
     /// `mmap()`. Runs under the `mmap_lock`: no access to program memory.
-    fn mmap(_this: &Arc<Self>, _vma: NewVma<'_>) -> Result {
+    fn mmap(self: &Arc<Self>, _vma: NewVma<'_>) -> Result {
         Err(ENODEV)
     }
 }
 
 /// Whether the one protocol that [`INET`] and [`INET6`] have room for is registered.
 static TAKEN: Atomic<i32> = Atomic::new(0);
+/// The context of the registered protocol, an `Arc<T::Context>` that went through `into_raw`; 0
+/// while none is registered.
+static CONTEXT: Atomic<usize> = Atomic::new(0);
 /// Socks of ours that are not freed yet.
 pub(super) static ALIVE: Atomic<i64> = Atomic::new(0);
 
@@ -150,15 +158,16 @@ pub fn socks_alive() -> usize {
 ///
 /// # Invariants
 ///
-/// `TAKEN` is 1, and what is in `INET` and `INET6` is registered and made for `T`.
+/// `TAKEN` is 1, what is in `INET` and `INET6` is registered and made for `T`, and `CONTEXT` is a
+/// `T::Context`.
 pub struct SocketFamily<T: SocketOps>(PhantomData<fn() -> T>);
 
 impl<T: SocketOps> SocketFamily<T> {
-    /// Registers `T`. From now on programs can make sockets of it.
+    /// Registers `T`, whose sockets are made in `context`. From now on programs can make some.
     ///
-    /// Context: may sleep. Errors: `EBUSY` if there is one already, `ENOBUFS`, `ENOMEM`, `EPERM`, `EINVAL` if
-    /// the bindings do not fit this kernel.
-    pub fn register() -> Result<Self> {
+    /// Context: may sleep. Errors: `EBUSY` if there is one already, `ENOBUFS`, `ENOMEM`, `EPERM`,
+    /// `EINVAL` if the bindings do not fit this kernel.
+    pub fn register(context: Arc<T::Context>) -> Result<Self> {
         // SAFETY: all four give constants.
         let fits = unsafe {
             bindings::sizeof_sock() == size_of::<bindings::sock>()
@@ -173,8 +182,10 @@ impl<T: SocketOps> SocketFamily<T> {
         if TAKEN.cmpxchg(0, 1, Full).is_err() {
             return Err(EBUSY);
         }
+        CONTEXT.store(Arc::into_raw(context).expose_provenance(), Relaxed);
         let registered = Self::register_both();
         if let Err(e) = registered {
+            Self::drop_context();
             TAKEN.store(0, kernel::sync::atomic::Release);
             return Err(e);
         }
@@ -182,9 +193,27 @@ impl<T: SocketOps> SocketFamily<T> {
         Ok(Self(PhantomData))
     }
 
-    /// Having set `TAKEN`. What fails leaves nothing registered.
+    /// The context, for a socket that is being made.
+    ///
+    /// # Safety
+    ///
+    /// The protocol must be registered for `T`, and stay so for `'a`.
+    pub(super) unsafe fn context<'a>() -> ArcBorrow<'a, T::Context> {
+        let ptr = ptr::with_exposed_provenance::<T::Context>(CONTEXT.load(Relaxed));
+        // SAFETY: the caller's promise: `register` has put it there, and it is not taken back.
+        unsafe { ArcBorrow::from_raw(ptr) }
+    }
+
+    /// No socket is made any more, and none is there.
+    fn drop_context() {
+        let ptr = ptr::with_exposed_provenance::<T::Context>(CONTEXT.xchg(0, Full));
+        // SAFETY: `register` has put it there, and it is taken back only once.
+        drop(unsafe { Arc::from_raw(ptr) });
+    }
+
+    /// With `TAKEN` set. An error leaves nothing registered.
     fn register_both() -> Result {
-        // SAFETY: having set TAKEN, nobody else touches them, and none is registered.
+        // SAFETY: with TAKEN set, no other thread touches them, and none is registered.
         unsafe {
             INET.proto.get().write(Callbacks::<T>::proto(false));
             INET.sw.get().write(Callbacks::<T>::proto_sw(false));
@@ -199,7 +228,7 @@ impl<T: SocketOps> SocketFamily<T> {
             // SAFETY: just filled; static, so it stays; the proto it names is registered.
             let entered = to_result(unsafe { bindings::inet6_register_protosw(INET6.sw.get()) });
             entered.inspect_err(|_| {
-                // SAFETY: just registered, and nobody can have made a sock of it.
+                // SAFETY: just registered, and it has no sock yet.
                 unsafe { bindings::proto_unregister(INET6.proto.get()) }
             })
         });
@@ -238,8 +267,8 @@ impl<T: SocketOps> SocketFamily<T> {
         };
         let file = from_err_ptr(file)?;
         let file = ptr::NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
-        // SAFETY: a new file, whose one count is ours; no other thread has it, so nobody uses its
-        // position without a lock. `File` is transparent.
+        // SAFETY: a new file, whose one count is ours; no other thread has it, so its position is
+        // not used without a lock. `File` is transparent.
         let file = unsafe { ARef::from_raw(file) };
         let number = fd.reserved_fd();
         fd.fd_install(file);
@@ -248,10 +277,11 @@ impl<T: SocketOps> SocketFamily<T> {
 }
 
 impl<T: SocketOps> Drop for SocketFamily<T> {
-    /// Context: sleeps. Every sock holds the module, so that there are none when the module goes; if
-    /// this is dropped earlier than that, the protocol stays half registered for them, for good.
+    /// Context: sleeps. Every sock holds the module, so that there are none when the module goes;
+    /// if this is dropped earlier than that, the protocol stays half registered for them
+    /// permanently.
     fn drop(&mut self) {
-        // SAFETY: registered by the type invariant. They wait for whoever looks them up now.
+        // SAFETY: registered by the type invariant. They wait for concurrent lookups.
         unsafe {
             bindings::inet_unregister_protosw(INET.sw.get());
             bindings::inet6_unregister_protosw(INET6.sw.get());
@@ -268,9 +298,10 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
             bindings::proto_unregister(INET6.proto.get());
             bindings::proto_unregister(INET.proto.get());
         }
+        Self::drop_context();
         TAKEN.store(0, kernel::sync::atomic::Release);
     }
 }
 
-/// The size of what the socket layer allocates for a sock.
+/// The size of the object that the socket layer allocates for a sock.
 pub(super) const OBJECT_SIZE: usize = size_of::<Object>();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The options of levels SOL_IP and SOL_IPV6 that mean something on a stream, or that programs set out of habit: the kernel's own
-//! code keeps them in the `inet_sock` and the `ipv6_pinfo`.
+//! The options of levels SOL_IP and SOL_IPV6 that mean something on a stream, or that programs set
+//! out of habit: the kernel's own code keeps them in the `inet_sock` and the `ipv6_pinfo`.
 //!
 //! C: `net/ipv4/ip_sockglue.c`, `net/ipv6/ipv6_sockglue.c`, `include/net/inet_sock.h`.
 
@@ -11,8 +11,8 @@ use core::ptr;
 use kernel::{error::to_result, ffi::c_int, prelude::*};
 
 impl Sk {
-    /// Sets an option of level SOL_IP, with the kernel's errors; ENOPROTOOPT if it is none of those that are
-    /// here. May sleep.
+    /// Sets an option of level SOL_IP, with the kernel's errors; ENOPROTOOPT for other options than
+    /// those here. May sleep.
     pub fn set_ip_option(&self, name: i32, value: &OptIn<'_>) -> Result {
         match name as u32 {
             bindings::IP_TOS
@@ -24,23 +24,25 @@ impl Sk {
         }
         let (value, len) = value.as_raw();
         let level = bindings::IPPROTO_IP as c_int;
-        // SAFETY: a live sock (type invariant) that begins with an inet_sock, of which each of these options
-        // writes a word; the value is what the socket layer gave.
+        // SAFETY: a live sock (type invariant) that begins with an inet_sock; each of these options
+        // writes a word of it; the value came from the socket layer.
         to_result(unsafe { bindings::ip_setsockopt(self.as_ptr(), level, name, value, len as u32) })
     }
 
     /// IP_BIND_ADDRESS_NO_PORT: `bind()` to port 0 leaves the choice to `connect()`.
     pub fn bind_address_no_port(&self) -> bool {
         let inet = self.as_ptr().cast::<bindings::inet_sock>();
-        // SAFETY: our socks begin with an inet_sock (type invariant); a word that may change at any time.
+        // SAFETY: our socks begin with an inet_sock (type invariant); a word that may change at any
+        // time.
         let flags = unsafe { ptr::addr_of!((*inet).inet_flags).read_volatile() };
         flags & (1 << bindings::INET_FLAGS_BIND_ADDRESS_NO_PORT) != 0
     }
 
-    /// An option of level SOL_IP; `None` if it is none of those that are here.
+    /// An option of level SOL_IP; `None` for other options than those here.
     pub fn ip_option(&self, name: i32) -> Option<i32> {
         let inet = self.as_ptr().cast::<bindings::inet_sock>();
-        // SAFETY: our socks begin with an inet_sock (type invariant); words that may change at any time.
+        // SAFETY: our socks begin with an inet_sock (type invariant); words that may change at any
+        // time.
         unsafe {
             Some(match name as u32 {
                 bindings::IP_TOS => ptr::addr_of!((*inet).tos).read_volatile().into(),
@@ -58,8 +60,8 @@ impl Sk {
         }
     }
 
-    /// Sets an option of level SOL_IPV6, but for IPV6_V6ONLY, with the kernel's errors; ENOPROTOOPT if it is none of
-    /// those that are here, or the socket is not of AF_INET6. May sleep.
+    /// Sets an option of level SOL_IPV6, but for IPV6_V6ONLY, with the kernel's errors; ENOPROTOOPT
+    /// for other options than those here, or if the socket is not of AF_INET6. May sleep.
     pub fn set_ipv6_option(&self, name: i32, value: &OptIn<'_>) -> Result {
         match name as u32 {
             bindings::IPV6_UNICAST_HOPS | bindings::IPV6_MTU_DISCOVER | bindings::IPV6_TCLASS
@@ -68,17 +70,18 @@ impl Sk {
         }
         let (value, len) = value.as_raw();
         let level = bindings::IPPROTO_IPV6 as c_int;
-        // SAFETY: a live sock (type invariant) of AF_INET6, which has an ipv6_pinfo, of which each of these options
-        // writes a word; the value is what the socket layer gave.
+        // SAFETY: a live sock (type invariant) of AF_INET6, which has an ipv6_pinfo; each of these
+        // options writes a word of it; the value came from the socket layer.
         to_result(unsafe {
             bindings::ipv6_setsockopt(self.as_ptr(), level, name, value, len as u32)
         })
     }
 
-    /// An option of level SOL_IPV6, but for IPV6_V6ONLY; `None` if it is none of those that are here.
+    /// An option of level SOL_IPV6, but for IPV6_V6ONLY; `None` for other options than those here.
     pub fn ipv6_option(&self, name: i32) -> Option<i32> {
         let pinfo = self.pinfo()?;
-        // SAFETY: the part for IPv6 of a live sock (type invariant); words that may change at any time.
+        // SAFETY: the part for IPv6 of a live sock (type invariant); words that may change at any
+        // time.
         unsafe {
             Some(match name as u32 {
                 bindings::IPV6_UNICAST_HOPS => {

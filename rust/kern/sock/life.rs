@@ -2,13 +2,14 @@
 
 //! How a sock begins and ends: `struct proto`'s functions, and what `accept()` makes.
 //!
-//! Who owns what: a sock's [`Object`] owns one count of the Rust side from `init` or `accept` to `release`; the Rust
-//! side owns one count of the sock from `attach` to `release`, which breaks the circle. A sock that never gets as far as
-//! a file (`socket()` fails late) ends by `proto.destroy` instead.
+//! Ownership: a sock's [`Object`] owns one count of the Rust side from `init` or `accept` to
+//! `release`; the Rust
+//! side owns one count of the sock from `attach` to `release`, which breaks the circle. A sock that
+//! never gets as far as a file (`socket()` fails late) ends by `proto.destroy` instead.
 
 use super::{
     callbacks::{Callbacks, INET, INET6},
-    family::{SocketOps, ALIVE},
+    family::{SocketFamily, SocketOps, ALIVE},
     v6, Object, Sk, SkRef,
 };
 use crate::bindings;
@@ -25,7 +26,7 @@ impl<T: SocketOps> Callbacks<T> {
     ///
     /// # Safety
     ///
-    /// `sk` must be a new sock of this protocol, set up, that nobody else uses yet.
+    /// `sk` must be a new sock of this protocol, set up, that no other code uses yet.
     pub(super) unsafe fn give(sk: *mut bindings::sock, this: Arc<T>) {
         // SAFETY: the caller's promise.
         let skref: SkRef = ARef::from(unsafe { Sk::from_raw(sk) });
@@ -38,7 +39,7 @@ impl<T: SocketOps> Callbacks<T> {
     ///
     /// # Safety
     ///
-    /// `sk` must be a sock of this protocol, on which nothing else runs or will run.
+    /// `sk` must be a sock of this protocol, on which no call runs or will run.
     pub(super) unsafe fn take(sk: *mut bindings::sock) {
         // SAFETY: the caller's promise.
         let this = unsafe { ptr::replace(&raw mut (*sk.cast::<Object>()).this, ptr::null()) };
@@ -49,11 +50,11 @@ impl<T: SocketOps> Callbacks<T> {
         }
     }
 
-    /// What each of our socks gets after `sock_init_data`.
+    /// Set-up of each of our socks after `sock_init_data`.
     ///
     /// # Safety
     ///
-    /// `sk` must be a new sock of this protocol with its socket, that nobody else uses yet.
+    /// `sk` must be a new sock of this protocol with its socket, that no other code uses yet.
     unsafe fn set_up(sk: *mut bindings::sock, sock: *mut bindings::socket) {
         ALIVE.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise, for all of it.
@@ -130,8 +131,11 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: `inet_create` calls this with the new sock, after `sock_init_data`.
             unsafe { Self::set_up(sk, (*sk).sk_socket) };
+            // SAFETY: the protocol is registered, and not taken out while `socket()` makes one of
+            // its socks.
+            let context = unsafe { SocketFamily::<T>::context() };
             // SAFETY: as above.
-            let this = T::init(unsafe { Sk::from_raw(sk) })?;
+            let this = T::init(&context.into(), unsafe { Sk::from_raw(sk) })?;
             // SAFETY: as above; it is not in a file yet.
             unsafe { Self::give(sk, this) };
             Ok(0)

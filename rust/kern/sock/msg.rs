@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `sendmsg` and `recvmsg` get from the socket layer.
+//! The messages that `sendmsg` and `recvmsg` get from the socket layer.
 //!
 //! C: `include/linux/socket.h` (`struct msghdr`), `include/linux/uio.h`.
 
@@ -29,7 +29,7 @@ pub struct SendMsg<'a> {
 impl<'a> SendMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be valid, and nobody else's, for all of `'a`.
+    /// `msg` must be valid, and not used by other code, for all of `'a`.
     pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr) -> Result<Self> {
         // SAFETY: the caller's promise.
         if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_SOURCE {
@@ -48,7 +48,7 @@ impl<'a> SendMsg<'a> {
     /// The bytes: taking some moves it on.
     pub fn iter(&mut self) -> &mut IovIterSource<'a> {
         // SAFETY: the iterator is a source and ours for `'a` (type invariant); the exclusive borrow
-        // of `self` makes the result the only reference. What it points to stays for the call.
+        // of `self` makes the result the only reference. Its buffers stay for the call.
         unsafe { IovIterSource::from_raw(ptr::addr_of_mut!((*self.msg).msg_iter)) }
     }
 
@@ -56,11 +56,6 @@ impl<'a> SendMsg<'a> {
     pub fn len(&self) -> usize {
         // SAFETY: the message is valid (type invariant); only reads.
         unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
-    }
-
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Goes back to where `taken` bytes had been taken, if it is further than that.
@@ -72,7 +67,7 @@ impl<'a> SendMsg<'a> {
         }
     }
 
-    /// `MSG_*` as the caller gave them, and what the socket layer added.
+    /// `MSG_*` of the caller, plus flags added by the socket layer.
     pub fn flags(&self) -> u32 {
         // SAFETY: the message is valid (type invariant).
         unsafe { (*self.msg).msg_flags }
@@ -83,7 +78,7 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_DONTWAIT != 0
     }
 
-    /// Whether more is to come soon, so that a message that is not full may wait for it.
+    /// Whether more data follows soon, so that a message that is not full may wait for it.
     pub fn more(&self) -> bool {
         self.flags() & bindings::MSG_MORE != 0
     }
@@ -93,8 +88,9 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_ZEROCOPY != 0
     }
 
-    /// Whether the bytes are pages that the caller lets go of, as sendfile() and splice() do: whoever
-    /// needs them longer takes references, and what changes in them meanwhile may be sent.
+    /// Whether the bytes are pages without an owner after the call, as with sendfile() and
+    /// splice(): a user that needs them longer takes references, and later changes to them may be
+    /// sent.
     pub fn splice_pages(&self) -> bool {
         self.flags() & bindings::MSG_SPLICE_PAGES != 0
     }
@@ -114,15 +110,9 @@ impl<'a> SendMsg<'a> {
     pub fn fast_open(&self) -> bool {
         self.flags() & bindings::MSG_FASTOPEN != 0
     }
-
-    /// Whether there are control messages.
-    pub fn has_cmsg(&self) -> bool {
-        // SAFETY: the message is valid (type invariant).
-        unsafe { (*self.msg).msg_controllen != 0 }
-    }
 }
 
-/// A receive's place for what comes.
+/// The destination buffers of a receive.
 ///
 /// # Invariants
 ///
@@ -136,7 +126,7 @@ pub struct RecvMsg<'a> {
 impl<'a> RecvMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be valid, and nobody else's, for all of `'a`.
+    /// `msg` must be valid, and not used by other code, for all of `'a`.
     pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr, flags: u32) -> Result<Self> {
         // SAFETY: the caller's promise.
         if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_DEST {
@@ -163,22 +153,12 @@ impl<'a> RecvMsg<'a> {
         unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
     }
 
-    /// Whether no room is left.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// `MSG_*` as the caller gave them.
-    pub fn flags(&self) -> u32 {
-        self.flags
-    }
-
     /// Whether the call must not wait.
     pub fn nonblock(&self) -> bool {
         self.flags & bindings::MSG_DONTWAIT != 0
     }
 
-    /// Whether the bytes are to stay for the next receive.
+    /// Whether the bytes stay queued for the next receive.
     pub fn peek(&self) -> bool {
         self.flags & bindings::MSG_PEEK != 0
     }
@@ -188,7 +168,7 @@ impl<'a> RecvMsg<'a> {
         self.flags & bindings::MSG_WAITALL != 0
     }
 
-    /// Whether the bytes are to be thrown away.
+    /// Whether the bytes are discarded.
     pub fn truncate(&self) -> bool {
         self.flags & bindings::MSG_TRUNC != 0
     }
@@ -196,11 +176,5 @@ impl<'a> RecvMsg<'a> {
     /// Whether out-of-band data is meant.
     pub fn oob(&self) -> bool {
         self.flags & bindings::MSG_OOB != 0
-    }
-
-    /// Adds to the flags that the call gives back.
-    pub fn add_flags(&mut self, flags: u32) {
-        // SAFETY: the message is valid and ours (type invariant).
-        unsafe { (*self.msg).msg_flags |= flags };
     }
 }

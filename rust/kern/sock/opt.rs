@@ -17,7 +17,7 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `ptr` is what the socket layer gave with `len`, good for `'a`.
+/// `ptr` came from the socket layer with `len`, good for `'a`.
 pub struct OptIn<'a> {
     ptr: bindings::sockptr_t,
     len: usize,
@@ -36,22 +36,12 @@ impl OptIn<'_> {
         }
     }
 
-    /// The length that the program gave.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether that is 0.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// What the socket layer gave, and its length.
+    /// Pointer and length from the socket layer.
     pub(super) fn as_raw(&self) -> (bindings::sockptr_t, usize) {
         (self.ptr, self.len)
     }
 
-    /// Reads as many bytes as `out` has. Each call reads the program's memory anew: read once.
+    /// Reads exactly `out.len()` bytes. Each call reads the program's memory again: read once.
     ///
     /// Context: may sleep. Errors: `EINVAL` if the value is shorter, `EFAULT`.
     pub fn read_bytes(&self, out: &mut [u8]) -> Result {
@@ -85,7 +75,7 @@ impl OptIn<'_> {
 ///
 /// # Invariants
 ///
-/// `opt` is what the socket layer gave, valid and ours alone for `'a`.
+/// `opt` came from the socket layer, valid and ours alone for `'a`.
 pub struct OptOut<'a> {
     opt: *mut bindings::sockopt_t,
     _opt: PhantomData<&'a mut bindings::sockopt_t>,
@@ -94,8 +84,8 @@ pub struct OptOut<'a> {
 impl OptOut<'_> {
     /// # Safety
     ///
-    /// `opt` must come from the socket layer, valid and nobody else's for the lifetime of the
-    /// result.
+    /// `opt` must come from the socket layer, valid and not used by other code for the lifetime of
+    /// the result.
     pub(super) unsafe fn from_raw(opt: *mut bindings::sockopt_t) -> Self {
         Self {
             opt,
@@ -109,18 +99,14 @@ impl OptOut<'_> {
         usize::try_from(unsafe { (*self.opt).optlen }).unwrap_or(0)
     }
 
-    /// Whether there is no room.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Writes `value`, or as much of it as there is room, and sets the length to what was written.
+    /// Writes `value`, truncated to the buffer's size, and sets the length to the bytes written.
     ///
     /// Context: may sleep. Errors: `EFAULT`.
     pub fn write_bytes(&mut self, value: &[u8]) -> Result {
         let n = value.len().min(self.len());
         let value = &value[..n];
-        // SAFETY: valid and ours (type invariant); the socket layer made the iterator a destination.
+        // SAFETY: valid and ours (type invariant); the socket layer made the iterator a
+        // destination.
         let iter = unsafe { IovIterDest::from_raw(core::ptr::addr_of_mut!((*self.opt).iter_out)) };
         if iter.copy_to_iter(value) != n {
             return Err(EFAULT);
@@ -135,7 +121,8 @@ impl OptOut<'_> {
         self.write_bytes(<V as AsBytes>::as_bytes(value))
     }
 
-    /// Writes an `int`, or a byte where the program has room for no more and the value fits, as SOL_IP does.
+    /// Writes an `int`, or a byte where the program has room for no more and the value fits, as
+    /// SOL_IP does.
     ///
     /// Context: may sleep. Errors: `EFAULT`.
     pub fn write_small(&mut self, value: i32) -> Result {

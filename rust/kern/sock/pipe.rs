@@ -2,9 +2,9 @@
 
 //! The pipe that a `splice()` from a socket fills.
 //!
-//! C: `include/linux/splice.h` (`splice_to_pipe`), `include/linux/pipe_fs_i.h`. A pipe holds pages and
-//! what of them is in it; each has a reference until it is read. Nobody may take a page out of it for
-//! himself (`nosteal_pipe_buf_ops`).
+//! C: `include/linux/splice.h` (`splice_to_pipe`), `include/linux/pipe_fs_i.h`. A pipe holds pages
+//! and the range of bytes in each; each has a reference until it is read. Readers cannot steal a
+//! page from it (`nosteal_pipe_buf_ops`).
 
 use crate::{
     bindings,
@@ -67,7 +67,7 @@ impl Batch {
     }
 }
 
-/// Lets go of a page that the pipe had no room for.
+/// Drops a page that the pipe had no room for.
 ///
 /// # Safety
 ///
@@ -91,8 +91,8 @@ impl Pipe<'_> {
         })
     }
 
-    /// Returns how many bytes the pipe took: 0 when it is full. `EPIPE`, with `SIGPIPE`, if nobody
-    /// reads it.
+    /// Returns the number of bytes that the pipe took: 0 when it is full. `EPIPE`, with `SIGPIPE`,
+    /// if it has no reader.
     fn put(&mut self, mut batch: Batch) -> Result<usize> {
         let mut desc = bindings::splice_pipe_desc {
             pages: batch.pages.as_mut_ptr(),
@@ -102,8 +102,8 @@ impl Pipe<'_> {
             ops: &raw const bindings::nosteal_pipe_buf_ops,
             spd_release: Some(release),
         };
-        // SAFETY: the pipe is locked (type invariant); the description is valid, and each of its pages
-        // has a reference, which goes to the pipe or to `release`.
+        // SAFETY: the pipe is locked (type invariant); the description is valid, and each of its
+        // pages has a reference, which goes to the pipe or to `release`.
         let n = unsafe { bindings::splice_to_pipe(self.pipe.as_ptr(), &mut desc) };
         match usize::try_from(n) {
             Ok(n) => Ok(n),
@@ -112,11 +112,11 @@ impl Pipe<'_> {
         }
     }
 
-    /// Puts the pages of `len` bytes at `off` of `mem` into the pipe, as far as there is room. They are
-    /// lent until [`ContigPages::is_sole_owner`]. Returns how many bytes.
+    /// Puts the pages of `len` bytes at `off` of `mem` into the pipe, as far as there is room. They
+    /// are lent until [`ContigPages::is_sole_owner`]. Returns how many bytes.
     ///
     /// Errors: `EINVAL` if the range is not all inside of `mem`, `EPIPE`. Context: may not sleep.
-    pub fn lend(&mut self, mem: &ContigPages, off: usize, len: usize) -> Result<usize> {
+    pub fn add_pages(&mut self, mem: &ContigPages, off: usize, len: usize) -> Result<usize> {
         let end = off.checked_add(len).filter(|end| *end <= mem.bytes());
         let end = end.ok_or(EINVAL)?;
         let mut done = off;
@@ -145,8 +145,9 @@ impl Pipe<'_> {
         Ok(done - off)
     }
 
-    /// Copies `payload` into pages that are made for it, as far as there is room in the pipe. Returns
-    /// how many bytes. Sleeps. Errors: `EINVAL` if the payload's range is none, `ENOMEM`, `EPIPE`.
+    /// Copies `payload` into pages that are made for it, as far as there is room in the pipe.
+    /// Returns how many bytes. Sleeps. Errors: `EINVAL` if the payload's range is none, `ENOMEM`,
+    /// `EPIPE`.
     pub fn copy(&mut self, payload: &Payload<'_>) -> Result<usize> {
         let (mut done, len) = (0, payload.len());
         while done < len {

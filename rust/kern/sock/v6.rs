@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is different with sockets of AF_INET6.
+//! The differences of sockets of AF_INET6.
 //!
 //! C: `include/linux/ipv6.h`, `include/net/ipv6.h`.
 
@@ -30,7 +30,7 @@ pub(super) const PINFO_OFFSET: c_uint = offset_of!(Object6, pinfo) as c_uint;
 /// The shortest `sockaddr_in6`, one without a scope (`SIN6_LEN_RFC2133`).
 const SHORTEST: usize = 24;
 
-/// What the fields for IPv4 say where the address is one of IPv6 (`LOOPBACK4_IPV6`).
+/// The value of the IPv4 fields if the address is one of IPv6 (`LOOPBACK4_IPV6`).
 const NO_V4: u32 = 0x7f00_0006;
 
 /// An address as the fields for IPv4 have it.
@@ -60,7 +60,8 @@ pub(super) fn sockaddr_in6(addr: SocketAddrV6) -> bindings::sockaddr_in6 {
     }
 }
 
-/// Reads an address of `len` bytes. `EINVAL` if that is too short, `EAFNOSUPPORT` if it is of another family.
+/// Reads an address of `len` bytes. `EINVAL` if that is too short, `EAFNOSUPPORT` if it is of
+/// another family.
 ///
 /// # Safety
 ///
@@ -71,7 +72,8 @@ pub(super) unsafe fn read_addr(addr: *const u8, len: usize) -> Result<SocketAddr
     }
     let mut sin6 = bindings::sockaddr_in6::default();
     if len < size_of::<bindings::sockaddr_in6>() {
-        // SAFETY: the caller's promise, and at least so long; there is room, and any bytes are an address.
+        // SAFETY: the caller's promise, and at least so long; there is room, and any bytes are an
+        // address.
         unsafe { ptr::copy_nonoverlapping(addr, (&raw mut sin6).cast(), SHORTEST) };
     } else {
         // SAFETY: the caller's promise, and long enough; any bytes are an address.
@@ -86,15 +88,15 @@ pub(super) unsafe fn read_addr(addr: *const u8, len: usize) -> Result<SocketAddr
     Ok(SocketAddrV6::new(ip, port, 0, sin6.sin6_scope_id))
 }
 
-/// Sets up the part for IPv6 of a sock that `accept()` makes, as `inet6_create` does, and gives it the settings of
-/// its listener.
+/// Sets up the part for IPv6 of a sock that `accept()` makes, as `inet6_create` does, and gives it
+/// the settings of its listener.
 ///
 /// # Safety
 ///
 /// Both must be live socks of ours of AF_INET6, and `to` new.
 pub(super) unsafe fn set_up(from: *mut bindings::sock, to: *mut bindings::sock) {
-    // SAFETY: the caller's promise: both are in an `Object6`; the listener's settings may change at any time, and are
-    // words.
+    // SAFETY: the caller's promise: both are in an `Object6`; the listener's settings may change at
+    // any time, and are words.
     unsafe {
         let theirs = &raw const (*from.cast::<Object6>()).pinfo;
         let ours = &raw mut (*to.cast::<Object6>()).pinfo;
@@ -125,8 +127,8 @@ impl Sk {
         Some(unsafe { &raw const (*self.as_ptr().cast::<Object6>()).pinfo })
     }
 
-    /// Whether the way from `local` (an unspecified address: any) to `remote` leads over the interface that
-    /// `SO_BINDTODEVICE` says, if it says one. May sleep.
+    /// Whether the way from `local` (an unspecified address: any) to `remote` leads over the
+    /// interface that `SO_BINDTODEVICE` says, if it says one. May sleep.
     pub fn device_allows(&self, local: SocketAddrV6, remote: SocketAddrV6) -> bool {
         let bound = self.bound_dev_if();
         if bound == 0 {
@@ -158,7 +160,8 @@ impl Sk {
 
     /// Sets `IPV6_V6ONLY`. Context: may sleep; without the sock's lock.
     pub fn set_v6only(&self, on: bool) {
-        // SAFETY: a live sock (type invariant). Its flags are changed under its lock, as `ipv6_setsockopt` does.
+        // SAFETY: a live sock (type invariant). Its flags are changed under its lock, as
+        // `ipv6_setsockopt` does.
         unsafe {
             bindings::lock_sock(self.as_ptr());
             (*self.as_ptr()).__sk_common.set_skc_ipv6only(on.into());
@@ -172,8 +175,9 @@ impl Sk {
             return;
         }
         let sk = self.as_ptr();
-        // SAFETY: a live sock (type invariant), and one of AF_INET6 is in an `Object6`. Others may read the addresses at
-        // any time, as they may with TCP, which writes them without a lock of theirs too.
+        // SAFETY: a live sock (type invariant), and one of AF_INET6 is in an `Object6`. Others may
+        // read the addresses at any time, as they may with TCP, which writes them without a lock of
+        // theirs too.
         unsafe {
             (&raw mut (*sk).__sk_common.skc_v6_rcv_saddr).write_volatile(in6_addr(ip));
             (&raw mut (*sk.cast::<Object6>()).pinfo.saddr).write_volatile(in6_addr(ip));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a `MSG_ZEROCOPY` send promises: a word on the error queue when the network is done with its
-//! pages.
+//! Notifications of `MSG_ZEROCOPY`: an entry on the error queue when the network is done with the
+//! pages of a send.
 //!
 //! C: `include/linux/skbuff.h` (`struct ubuf_info`, `msg_zerocopy_realloc`), `include/net/sock.h`
 //! (`SO_ZEROCOPY`); for programs `Documentation/networking/msg_zerocopy.rst` of the kernel.
@@ -48,11 +48,12 @@ impl Sk {
     }
 }
 
-/// The notification of one call: queued when the last clone of it is dropped, so that whoever still
-/// reads the pages keeps one.
+/// The notification of one call: queued when the last clone of it is dropped, so that every reader
+/// of the pages keeps one.
 ///
-/// Dropping the last clone takes the lock of the error queue and wakes pollers, but never calls back
-/// into the socket. Context: any but hard interrupts; holding no lock that a wake-up could want.
+/// Dropping the last clone takes the lock of the error queue and wakes pollers, but never calls
+/// back into the socket. Context: any but hard interrupts; holding no lock that a wake-up could
+/// want.
 #[derive(Clone)]
 pub struct Notification(Arc<Counted>);
 
@@ -74,8 +75,8 @@ unsafe impl Send for Counted {}
 unsafe impl Sync for Counted {}
 
 impl Notification {
-    /// Whether the call that brings `msg` is to be told of: it asks for it, and the socket has been
-    /// made ready for it, or the notification is the caller's own (`io_uring`).
+    /// Whether the call with `msg` gets a notification: the call asks for it, and SO_ZEROCOPY is
+    /// set on the socket, or the notification is the caller's own (`io_uring`).
     pub fn wanted(sk: &Sk, msg: &SendMsg<'_>) -> bool {
         msg.zerocopy() && (msg.ubuf().is_some() || sk.zerocopy())
     }
@@ -98,8 +99,8 @@ impl Notification {
                 uarg
             }
             None => {
-                // SAFETY: a live sock (type invariant), in a task. Without a former one to be joined
-                // to, nothing is asked of the sock's lock. The result holds the sock.
+                // SAFETY: a live sock (type invariant), in a task. Without a former one to be
+                // joined to, nothing is asked of the sock's lock. The result holds the sock.
                 let uarg = unsafe {
                     bindings::msg_zerocopy_realloc(sk.as_ptr(), bytes, ptr::null_mut(), false)
                 };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The open asks of a requester on one memory link: each is answered once, or fails with the link.
+//! The open asks of a requester on one memory link: each is answered once, with an answer that fits it, or fails with the
+//! link. No user of the requesting host has more than its share of them.
 
 use core::ops::DerefMut;
 
 use super::super::Violation;
+use super::id::Key;
+use super::status::Status;
 use super::wire::{MemHeader, Op, Type};
 
 /// Most open asks on a link.
@@ -12,6 +15,9 @@ pub const ASKS_MAX: usize = 64;
 
 /// Fewest that a node may take at a time.
 pub const ASKS_MIN: u32 = 4;
+
+/// Fewest asks that a user may have open: one of each class.
+pub const USER_ASKS_MIN: usize = 3;
 
 /// Most asks that are kept free for each class that others must not wait for, see [`Asks::room`].
 pub const ASKS_RESERVED: usize = 8;
@@ -22,9 +28,10 @@ pub struct AskSlot(Option<Open>);
 
 #[derive(Clone, Copy)]
 struct Open {
-    id: u32,
+    ask: MemHeader,
     op: Op,
     token: u64,
+    user: Option<u32>,
 }
 
 impl AskSlot {
@@ -37,6 +44,8 @@ pub struct Asks<S> {
     slots: S,
     /// Most at a time: ours or the node's limit.
     most: usize,
+    /// Most of one user at a time.
+    user_most: usize,
     open: usize,
     /// Makes numbers that were not used lately.
     seq: u32,
@@ -46,11 +55,15 @@ const SLOT_BITS: u32 = 6;
 const _: () = assert!(ASKS_MAX == 1 << SLOT_BITS);
 
 impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
-    /// No ask; the node takes `most` at a time.
-    pub fn new(slots: S, most: u32) -> Self {
+    /// No ask; the node takes `most` at a time, of which a user may have `user_percent`.
+    pub fn new(slots: S, most: u32, user_percent: u32) -> Self {
         let most = usize::try_from(most).unwrap_or(ASKS_MAX);
+        let most = most.min(ASKS_MAX).min(slots.len());
+        let percent = usize::try_from(user_percent.min(100)).unwrap_or(100);
+        let share = most.saturating_mul(percent).div_ceil(100);
         Self {
-            most: most.min(ASKS_MAX).min(slots.len()),
+            most,
+            user_most: share.max(USER_ASKS_MIN).min(most),
             slots,
             open: 0,
             seq: 0,
@@ -68,20 +81,38 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
     /// when copies and grants have ended. All other asks are answered by the node itself. If COPYs could use all places, then
     /// the sources of a ring of hosts would wait for each other's places for ever. So each of the three classes leaves some
     /// to those that it waits for.
-    pub fn room(&self, op: Op) -> usize {
+    ///
+    /// The asks of `user` are counted in the same way within the user's share; without a user, an ask is the host's own and
+    /// only the link's limit counts.
+    pub fn room(&self, op: Op, user: Option<u32>) -> usize {
         let classes = match op {
             Op::Copy => 2,
             Op::Free | Op::Seal | Op::Unkey | Op::Cancel => 1,
             _ => 0,
         };
-        let each = ASKS_RESERVED.min(self.most >> 2).max(1);
-        let reserve = each.saturating_mul(classes);
-        self.most.saturating_sub(self.open).saturating_sub(reserve)
+        let left = |most: usize, open: usize| {
+            let each = ASKS_RESERVED.min(most >> 2).max(1);
+            let reserve = each.saturating_mul(classes);
+            most.saturating_sub(open).saturating_sub(reserve)
+        };
+        let room = left(self.most, self.open);
+        match user {
+            None => room,
+            Some(user) => room.min(left(self.user_most, self.open_of(user))),
+        }
     }
 
-    /// Begins an ask; the caller is told `token` when it is over. `None`: there are too many.
-    pub fn begin(&mut self, op: Op, token: u64) -> Option<MemHeader> {
-        if self.room(op) == 0 {
+    /// Asks of a user that are open.
+    pub fn open_of(&self, user: u32) -> usize {
+        let open = self.slots.iter().filter_map(|s| s.0);
+        open.filter(|o| o.user == Some(user)).count()
+    }
+
+    /// Begins an ask with the fields of `ask`, whose number is chosen here; the caller is told `token` when it is over.
+    /// `None`: there are too many, on the link or of the user, or it is no ask.
+    pub fn begin(&mut self, ask: MemHeader, token: u64, user: Option<u32>) -> Option<MemHeader> {
+        let op = ask.op.filter(|_| ask.kind == Type::Ask)?;
+        if self.room(op, user) == 0 {
             return None;
         }
         let (at, slot) = (0_u32..)
@@ -92,18 +123,28 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
             self.seq = 1;
         }
         let id = (self.seq << SLOT_BITS) | at;
-        slot.0 = Some(Open { id, op, token });
+        let ask = MemHeader { id, ..ask };
+        slot.0 = Some(Open {
+            ask,
+            op,
+            token,
+            user,
+        });
         self.open = self.open.saturating_add(1);
-        Some(MemHeader::ask(id, op))
+        Some(ask)
     }
 
-    /// An answer has arrived; returns the ask's token. The answer to no open ask is a violation.
+    /// An answer has arrived; returns the ask's token. An answer to no open ask, and one that does not fit its ask, are
+    /// violations; the ask stays open then, and fails with the link.
     pub fn answered(&mut self, h: &MemHeader) -> Result<u64, Violation> {
         let at = h.id & (ASKS_MAX as u32).wrapping_sub(1);
         let slot = self.slots.get_mut(at as usize).ok_or(Violation::State)?;
         let open = slot.0.ok_or(Violation::State)?;
-        if h.kind != Type::Answer || open.id != h.id || Some(open.op) != h.op {
+        if h.kind != Type::Answer || open.ask.id != h.id || Some(open.op) != h.op {
             return Err(Violation::State);
+        }
+        if !fits(&open.ask, h) {
+            return Err(Violation::Length);
         }
         slot.0 = None;
         self.open = self.open.saturating_sub(1);
@@ -113,7 +154,7 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
     /// Number of the open ask with that token.
     pub fn id_of(&self, token: u64) -> Option<u32> {
         let mut open = self.slots.iter().filter_map(|s| s.0);
-        open.find(|o| o.token == token).map(|o| o.id)
+        open.find(|o| o.token == token).map(|o| o.ask.id)
     }
 
     /// The link is lost: takes one of the open asks, which has failed.
@@ -122,5 +163,26 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
         let open = slot.0.take()?;
         self.open = self.open.saturating_sub(1);
         Some((open.op, open.token))
+    }
+}
+
+/// Whether an answer gives what was asked for, neither more nor less. What else it says is the node's to decide.
+fn fits(ask: &MemHeader, answer: &MemHeader) -> bool {
+    let ok = answer.status == Status::Ok;
+    match ask.op {
+        // What has landed is told of a COPY that failed, too.
+        Some(Op::Copy) => answer.bytes <= ask.bytes && (!ok || answer.bytes == ask.bytes),
+        _ if !ok => true,
+        Some(Op::Alloc) => {
+            let asked = (ask.addr, ask.bytes, ask.node);
+            (answer.addr, answer.bytes, answer.node) == asked
+        }
+        Some(Op::Key) => {
+            let of = |key: Key| (key.region, key.gen);
+            of(answer.key2) == of(ask.key)
+        }
+        Some(Op::Open) => answer.rights == ask.rights,
+        Some(Op::Get) => u64::from(answer.len) == ask.bytes,
+        _ => true,
     }
 }

@@ -10,6 +10,9 @@
 //! A copy that is canceled or fails posts no further chunk. It is finished when its last chunk has completed *and* the
 //! target has answered a WROTE behind it, or the link to the target is down: the completion of a WRITE alone does not say
 //! that its bytes have arrived in memory. `done` is what the target has acknowledged, a lower bound of what has landed.
+//!
+//! A target that does not answer cannot keep such a copy for ever, and with it the source's region: when
+//! [`Copies::overdue`] says so, the caller takes the link to the target down.
 
 use core::ops::DerefMut;
 
@@ -18,6 +21,9 @@ use super::rights::Range;
 use super::sched::{Flow, Scheduler, QUANTUM};
 use super::slab::{Slab, Slot};
 use super::status::Status;
+
+/// Milliseconds that a target has to answer what it was sent for a copy that is canceled or whose region ends.
+pub const STOP_MS: u64 = 2000;
 
 /// Limits of the copies of a node.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +76,8 @@ pub struct Job {
     state: State,
     /// The first failure.
     failed: Option<Status>,
+    /// Since when somebody waits for its end.
+    stopped_ms: Option<u64>,
     /// Bytes of chunks that were posted,
     posted: u64,
     /// that have completed,
@@ -123,6 +131,11 @@ impl Job {
         if !self.ended() {
             self.failed = Some(why);
         }
+    }
+
+    fn stop(&mut self, why: Status, now_ms: u64) {
+        self.stopped_ms.get_or_insert(now_ms);
+        self.fail(why);
     }
 }
 
@@ -236,6 +249,7 @@ where
             order: self.order,
             state: State::Queued,
             failed: None,
+            stopped_ms: None,
             posted: 0,
             completed: 0,
             marked: 0,
@@ -401,32 +415,42 @@ where
     }
 
     /// Lets a job post nothing any more. It finishes with `why`, or with success if all was posted.
-    pub fn cancel(&mut self, at: u32, why: Status) {
+    pub fn cancel(&mut self, at: u32, why: Status, now_ms: u64) {
         if let Some(job) = self.jobs.get_mut(at) {
-            job.fail(why);
+            job.stop(why, now_ms);
         }
     }
 
     /// Cancels the jobs for which `stop` is true, by their holds.
-    pub fn cancel_if(&mut self, why: Status, stop: impl Fn(&Hold) -> bool) {
+    pub fn cancel_if(&mut self, why: Status, now_ms: u64, stop: impl Fn(&Hold) -> bool) {
         for (_, job) in self.jobs.iter_mut() {
             let target = match &job.req.target {
                 Target::Local(hold) => stop(hold),
                 Target::Peer(_) => false,
             };
             if target || stop(&job.req.source) {
-                job.fail(why);
+                job.stop(why, now_ms);
             }
         }
     }
 
     /// The link of a requester is down: its jobs are canceled.
-    pub fn requester_lost(&mut self, requester: u32) {
+    pub fn requester_lost(&mut self, requester: u32, now_ms: u64) {
         for (_, job) in self.jobs.iter_mut() {
             if job.req.requester == requester {
-                job.fail(Status::Canceled);
+                job.stop(Status::Canceled, now_ms);
             }
         }
+    }
+
+    /// The target whose answer is due first among those that a stopped job waits for, and when it is: then the link to it
+    /// must be taken down.
+    pub fn overdue(&self, patience_ms: u64) -> Option<(u64, u32)> {
+        let waits = self.jobs.iter().filter_map(|(_, job)| {
+            let since = job.stopped_ms.filter(|_| !job.over())?;
+            Some((since.saturating_add(patience_ms), job.peer()?))
+        });
+        waits.min()
     }
 
     /// The link to a target is down and its queue pair destroyed: no chunk completes any more.

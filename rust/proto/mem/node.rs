@@ -12,6 +12,7 @@
 
 use core::ops::DerefMut;
 
+use super::admission::Admission;
 use super::arena::{Arena, Counts, Extent, Shortage};
 use super::id::{Key, NodeId};
 use super::keys::{KeyList, KeySlot, Keys};
@@ -98,6 +99,8 @@ pub trait Storage {
 pub struct Config {
     /// Its id.
     pub id: NodeId,
+    /// What an ALLOC has to show.
+    pub admission: Admission,
     /// Random, differs each time memory is served. The generations of regions begin with its low half, so keys of a
     /// former incarnation are stale.
     pub incarnation: u64,
@@ -120,6 +123,8 @@ pub struct AllocRequest {
     pub va: u64,
     /// Number of the host that owns it.
     pub owner: u32,
+    /// The admission key that it has shown.
+    pub admission: Key,
     /// It stays when its owner is gone.
     pub keep: bool,
     /// It goes at this time.
@@ -274,9 +279,10 @@ impl<S: Storage> Node<S> {
 
     /// Allocates a region, which is zero; returns its first key, with all rights.
     ///
-    /// Errors: `Draining`; `Invalid` for no length or an end beyond the address space; `Quota`; `NoSpace` if pages or
-    /// places in a table are missing; `Again` if pages must be zeroed first.
+    /// Errors: `Denied` for a wrong admission key; `Draining`; `Invalid` for no length or an end beyond the address space;
+    /// `Quota`; `NoSpace` if pages or places in a table are missing; `Again` if pages must be zeroed first.
     pub fn alloc(&mut self, req: &AllocRequest) -> Result<Key, Status> {
+        self.cfg.admission.check(req.admission)?;
         if self.no_more {
             return Err(Status::Draining);
         }

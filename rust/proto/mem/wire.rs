@@ -6,7 +6,7 @@
 //! credit are where they are in the headers of stream links; LinkCredit and Heartbeat are the same as there. Fields that a
 //! message does not use are zero.
 
-use super::super::wire::{Header, HEADER_LEN, SMALL_MAX, VERSION};
+use super::super::wire::{self, Header, HEADER_LEN, SMALL_MAX, VERSION};
 use super::super::Violation;
 use super::asks::ASKS_MIN;
 use super::id::{Key, NodeId};
@@ -427,7 +427,7 @@ impl Message {
             return MemHeader::decode(bytes, payload).map(Self::Mem);
         }
         let h = Header::decode(bytes, payload)?;
-        if !h.kind.is_link() {
+        if !matches!(h.kind, wire::Type::LinkCredit | wire::Type::Heartbeat) {
             return Err(Violation::Type);
         }
         Ok(Self::Link(h))

@@ -43,7 +43,7 @@ static int handler(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		return 0;
 	}
 	complete(&conn->event);
-	/* The connection manager's only thread does nothing else meanwhile. */
+	/* The connection manager's only thread waits here. */
 	if (conn->stuck && event->event == RDMA_CM_EVENT_ROUTE_RESOLVED)
 		msleep(60 * MSEC_PER_SEC);
 	return 0;
@@ -68,9 +68,9 @@ static int resolve(struct conn *conn)
 }
 
 /*
- * Waits for the device's end, and then for the handler to return: it goes on
- * in the moment in which the thread that removes the device has let go of the
- * id, on the same processor and before that thread.
+ * Waits for the device's end, and then for the handler to return: it continues at the moment in
+ * which the thread that removes the device has dropped the id, on the same processor and before
+ * that thread.
  */
 static int destroy(void *unused)
 {

@@ -6,11 +6,10 @@
  *
  *   POST OPCODE REMOTE ADDR+LEN,ADDR+LEN,... BYTES
  *
- * Work requests of one ib_post_send() have one POST. REMOTE is the remote
- * address of a WRITE or READ, else 0. ADDR is what the driver is given: on
- * Soft-RoCE an address of the kernel's direct map. BYTES are the first bytes of
- * a SEND, "-" for other requests. All numbers but POST and OPCODE are
- * hexadecimal. The last line is "lost N": requests that did not fit.
+ * Work requests of one ib_post_send() have one POST. REMOTE is the remote address of a WRITE or
+ * READ, else 0. ADDR is the address given to the driver: on Soft-RoCE an address of the kernel's
+ * direct map. BYTES are the first bytes of a SEND, "-" for other requests. All numbers but POST and
+ * OPCODE are hexadecimal. The last line is "lost N": requests that did not fit.
  *
  * A module, because kprobe events cannot follow a chain of requests.
  */
@@ -102,7 +101,7 @@ static struct kprobe probe = {
 	.pre_handler = post_send,
 };
 
-/* While nothing is recorded, what has been stays as it is. */
+/* While recording is off, earlier records stay. */
 static int show(struct seq_file *m, void *unused)
 {
 	u32 i, n;

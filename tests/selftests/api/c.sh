@@ -1,6 +1,6 @@
 #!/bin/bash
-# The examples of the C and of the Rust library move a file from host to host, each to each: every byte
-# arrives, and none is copied.
+# The examples of the C and of the Rust library move a file from host to host, each to each: every
+# byte arrives, and none is copied.
 # rows: B2 B3 B13 Z4 Z6
 # debug: full
 # timeout: 120

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The tokio example: a server and clients that wait for the ring and for room by epoll, edge-triggered.
+# The tokio example: a server and clients that wait for the ring and for room by epoll,
+# edge-triggered.
 # rows: B3 B13 E1
 # debug: full
 # timeout: 120

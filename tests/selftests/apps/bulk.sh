@@ -1,5 +1,5 @@
 #!/bin/bash
-# iperf3, netcat, socat and scp move bytes, beside TCP and rsockets.
+# iperf3, netcat, socat and scp move bytes, over ZRS, TCP and rsockets.
 # rows: Z1 B1
 # tier: full
 # debug: no

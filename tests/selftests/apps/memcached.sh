@@ -1,5 +1,6 @@
 #!/bin/bash
-# memcached with libmemcached's tools: a value there and back, many by memcslap; beside TCP and rsockets.
+# memcached with libmemcached's tools: a value set and read, many by memcslap; over ZRS, TCP and
+# rsockets.
 # rows: Z1 B1
 # tier: full
 # debug: no

@@ -1,5 +1,5 @@
 #!/bin/bash
-# nodejs: its http server with wrk and curl, and with its own client; beside TCP and rsockets.
+# nodejs: its http server with wrk and curl, and with its own client; over ZRS, TCP and rsockets.
 # rows: Z1 B1
 # tier: full
 # debug: no

@@ -1,5 +1,5 @@
 #!/bin/bash
-# PostgreSQL with pgbench and psql, beside TCP and rsockets.
+# PostgreSQL with pgbench and psql, over ZRS, TCP and rsockets.
 # rows: Z1 B1
 # tier: full
 # debug: no
@@ -33,14 +33,15 @@ server() {
 # pg PROGRAM ARGS...: one of its clients.
 pg() { client "${WITH[@]}" "$1" -h "$ADDR_B" -U postgres "${@:2}" postgres; }
 ask() { pg psql -XAtc "$1"; }
-# bench ARGS...: transactions a second, of which none fails.
+# bench ARGS...: transactions a second; none may fail.
 bench() {
 	pg pgbench -c 8 -j 2 -T 4 "$@" >"$TMP/bench" 2>&1 || { cat "$TMP/bench"; return 1; }
 	cat "$TMP/bench"
 	grep -q '^number of failed transactions: 0 ' "$TMP/bench" || return
 	value "$(sed -n 's/^tps = \([0-9]*\).*/\1/p' "$TMP/bench")"
 }
-# The tables are made through the carrier too. After the transactions all sums are the same, and each one is there.
+# The tables are made through the carrier too. After the transactions all sums are the same, and
+# each one is there.
 tpcb() {
 	server && pg pgbench -q -i || return
 	bench || return

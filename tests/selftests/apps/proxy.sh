@@ -1,5 +1,5 @@
 #!/bin/bash
-# haproxy in B before nginx in A, asked from A by wrk and curl, beside TCP and rsockets.
+# haproxy in B before nginx in A, with wrk and curl in A, over ZRS, TCP and rsockets.
 # rows: Z1 B1
 # tier: full
 # debug: no

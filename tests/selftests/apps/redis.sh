@@ -1,5 +1,5 @@
 #!/bin/bash
-# redis-server with redis-benchmark beside TCP and rsockets: pipelines of 1 and 100, IPv6.
+# redis-server with redis-benchmark over ZRS, TCP and rsockets: pipelines of 1 and 100, IPv6.
 # rows: Z1 B1 B6
 # tier: full
 # debug: no

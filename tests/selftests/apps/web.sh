@@ -1,5 +1,6 @@
 #!/bin/bash
-# nginx with wrk and curl, by IPv4 and IPv6, python3's http.server and asyncio, beside TCP and rsockets.
+# nginx with wrk and curl, by IPv4 and IPv6, python3's http.server and asyncio, over ZRS, TCP and
+# rsockets.
 # rows: Z1 B1 B6
 # tier: full
 # debug: no

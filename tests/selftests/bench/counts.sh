@@ -1,6 +1,6 @@
 #!/bin/bash
-# Costs of a message: copies, work requests, completions, system calls, instructions, atomic instructions and context
-# switches are within the bounds of the baseline.
+# Costs of a message: copies, work requests, completions, system calls, instructions, atomic
+# instructions and context switches are within the bounds of the baseline.
 # rows: Z4 Z6 Z8 B2 B3 B20
 # debug: no
 # insns: yes
@@ -29,8 +29,8 @@ if [ ! -e $INSNS ]; then
 	ktap_skip "instructions, atomic ones and context switches" "the processor runs the guest itself, and counts nothing"
 	ktap_done
 fi
-# The code whose atomic instructions count: the module's, and the kernel's functions that stand for C's inlines in
-# Rust, which no other code calls here. Spin locks are in neither.
+# The code whose atomic instructions count: the module's, and the kernel's functions that stand for
+# C's inlines in Rust, which no other code calls here. Spin locks are in neither.
 sort /proc/kallsyms | grep -E ' [tT] (rust_helper_|.*\[zrs\])' >"$TMP/symbols"
 range() { # range PATTERN: from the first symbol to the end of the last one's page
 	local first last

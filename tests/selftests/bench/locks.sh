@@ -1,5 +1,6 @@
 #!/bin/bash
-# Lock acquisitions of a message of 64 bytes one way, by lock class, are within the bounds of the baseline.
+# Lock acquisitions of a message of 64 bytes one way, by lock class, are within the bounds of the
+# baseline.
 # rows: B20 L2
 # debug: only
 # timeout: 60

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The route of tcp-plain: TCP sends packets of at most 4 KiB there, and makes and checks their checksums in software.
+# The route of tcp-plain: TCP sends packets of at most 4 KiB there, and makes and checks their
+# checksums in software.
 # hosts: own
 # rows: B13
 # debug: no
@@ -15,7 +16,7 @@ check "another pair of interfaces" hosts_plain
 no_offloads() { ! "$1" ethtool -k "$2" | grep -E "$OFFLOADS"; }
 check "host A has no offloads there" no_offloads A pa
 check "host B has no offloads there" no_offloads B pb
-# got NETDEV COUNTER: what host B has received.
+# got NETDEV COUNTER: host B's counter of received data.
 got() { ip netns exec zrsB cat "/sys/class/net/$1/statistics/$2"; } # which has a /sys of the namespace
 start server B "listening on" zrs bench --server 0.0.0.0:7400 || ktap_bail "the server"
 common=$(got vb rx_bytes)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Which of the rows of compare/rows rsockets has, by its preload, of those that TCP has. It is printed, not judged; but each
-# row has an answer, in its time.
+# The rows of compare/rows that rsockets has, by its preload, of those that TCP has. They are
+# printed, not judged; but each row has an answer, in its time.
 # rows: Z1
 # module: none
 # tier: full

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The first connection to a host whose Ethernet address is not known, with the default limits of time: by IPv4 it is made.
-# By IPv6 the RDMA core of the host that is connected to may miss the answer to its own question (testing.rst, Findings),
-# and connect() says ETIMEDOUT, nothing else; soon after the connection is made.
+# The first connection to a host whose Ethernet address is not known, with the default limits of
+# time: by IPv4 it is made. By IPv6 the RDMA core of the host that is connected to may miss the
+# answer to its own question (testing.rst, Findings), and connect() says ETIMEDOUT, nothing else;
+# soon after the connection is made.
 # hosts: own
 # rows: B6 E5
 # debug: full
@@ -12,7 +13,7 @@
 
 ROUNDS=$(less 3)
 
-# connect ADDRESS: what comes of it.
+# connect ADDRESS: its result.
 connect() {
 	A python3 -c '
 import errno, socket, sys

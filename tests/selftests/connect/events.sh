@@ -1,5 +1,6 @@
 #!/bin/bash
-# Each event of the connection manager has its reaction, on both sides, while a link is made and when it is
+# Each event of the connection manager has its reaction, on both sides, while a link is made and
+# when it is
 # up: the errno that programs see, what happens to the link, and that the next one works.
 # hosts: own
 # rows: E5 B9
@@ -28,11 +29,12 @@ came() {
 
 ktap_start
 check "the events are traced" traced
-# ADDR_ERROR with ETIMEDOUT cannot be injected: the core's id is in another state then. Seven attempts, from
-# 10 ms to 640 ms, take less than connect_timeout_ms.
+# ADDR_ERROR with ETIMEDOUT cannot be injected: the core's id is in another state then. Seven
+# attempts, from 10 ms to 640 ms, take less than connect_timeout_ms.
 check_lines A zrs-selftest refused 10.77.0.99:7000 --errno ETIMEDOUT
 check_eq "resolving is tried seven times for each of the two" 14 "$(late 10.77.0.99)"
-# A host whose address becomes known when the first attempt has given up. A asks nobody for it.
+# A host whose address becomes known when the first attempt has given up. A sends no ARP requests
+# for it.
 read -r _ _ mac _ < <(ip -n zrsB -br link show vb)
 mkfifo "$TMP/later"
 exec {later}<>"$TMP/later"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Sockets of AF_INET6: between the hosts by every kind of address, and what they say beside TCP's.
+# Sockets of AF_INET6: between the hosts by every kind of address, and their answers compared with
+# TCP's.
 # hosts: own
 # rows: B6 Z1 E5 L4
 # debug: full
@@ -9,7 +10,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-# Link-local addresses of our own, and a second global one of A; usable at once.
+# Additional link-local addresses, and a second global one of A; usable at once.
 ip -n zrsA -batch - <<-BATCH
 	addr add fe80::a/64 dev va nodad
 	addr add fd77::3/64 dev va nodad
@@ -17,8 +18,8 @@ BATCH
 ip -n zrsB addr add fe80::b/64 dev vb nodad
 index() { ip -n "zrs$1" -o link show "$2" | cut -d: -f1; }
 VA=$(index A va)
-# met ADDRESS: the hosts know each other's Ethernet addresses. Over veth the RDMA core misses the answer to its own
-# question, and finds it a second later (testing.rst, Findings).
+# met ADDRESS: the hosts know each other's Ethernet addresses. Over veth the RDMA core misses the
+# answer to its own question, and finds it a second later (testing.rst, Findings).
 met() {
 	A bash -c "echo >/dev/udp/$1/9" 2>/dev/null
 	nap 0.3
@@ -63,7 +64,8 @@ check "a link to fe80::b" grep -qE "fe80::[0-9a-f:]+%$VA +fe80::b%$VA +UP" <<<"$
 
 check_lines A zrs-selftest ipv6 --v4 "$ADDR_A" --v6 "$ADDR6_A" --other fd77::3 --link fe80::a --interface "$VA"
 
-# A second device on both hosts, with the same link-local addresses: the interface tells them apart, and routes do.
+# A second device on both hosts, with the same link-local addresses: the interface tells them apart,
+# and routes do.
 ip link add va2 netns zrsA mtu 9000 type veth peer name vb2 netns zrsB mtu 9000
 at_end "ip -n zrsA link del va2"
 # second HOST DEVICE LAST: its end.

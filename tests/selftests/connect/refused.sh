@@ -1,6 +1,6 @@
 #!/bin/bash
-# Connections without a listener, blocking and non-blocking, each by its errno and in time. The decision time is the
-# parameter connect_timeout_ms of 1 s.
+# Connections without a listener, blocking and non-blocking, each by its errno and in time. The
+# decision time is the parameter connect_timeout_ms of 1 s.
 # hosts: own
 # debug: full
 # rows: Z1 E1 E4 E5 B6
@@ -14,8 +14,8 @@ refused() {
 	shift
 	check_lines "$@"
 }
-# A refusal by the peer or by the host itself comes long before the decision time. A busy machine takes longer now and then,
-# so one of several tries has to keep the limit.
+# A refusal by the peer or by the host itself comes long before the decision time. A busy machine
+# takes longer now and then, so one of several tries has to keep the limit.
 SOON=(--within-ms $((500 * SCALE)))
 DECIDED=(--least-ms 1000 --within-ms $((2000 * SCALE)))
 refused "a host where nobody listens at all: ECONNREFUSED" A zrs-selftest refused "$ADDR_B:7000" \

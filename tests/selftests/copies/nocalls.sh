@@ -1,5 +1,5 @@
 #!/bin/bash
-# While data flows, who reads by the ring makes no system call.
+# While data flows, a reader of a ring makes no system call.
 # rows: B3
 # debug: no
 # timeout: 90

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Bytes that the kernel's processors copy for each byte delivered, as kprobes on the kernel's copy functions
-# and on the module's own count them: in every mode, over rsockets and over TCP. What a software RDMA
-# device copies in place of hardware is not among them, nor what a library copies (rsockets: each byte twice).
+# Bytes that the kernel copies for each byte delivered, counted by kprobes on the kernel's copy
+# functions and on the module's own: in every mode, over rsockets and over TCP. Copies by a software
+# RDMA device in place of hardware are not counted, nor copies by a library (rsockets: each byte
+# twice).
 # rows: Z3 Z4 Z5 Z6 B2 B3
 # debug: no
 # test-module: tests/lib/copycount
@@ -55,8 +56,8 @@ carrier zrs-mapped 0 1
 carrier zrs 1000 1005
 carrier rsockets 0 10
 carrier tcp 2000 2010
-# The sender copies messages below pin_threshold and those of non-blocking calls; recv() copies once more. The kernel copies
-# some hundred bytes of arguments and notifications a message.
+# The sender copies messages below pin_threshold and those of non-blocking calls; recv() copies once
+# more. The kernel copies some hundred bytes of arguments and notifications a message.
 carrier zrs-ring 1000 1012 8 2048
 carrier zrs 2000 2012 8 2048
 carrier zrs-ring 1000 1008 15 1024

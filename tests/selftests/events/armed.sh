@@ -1,6 +1,6 @@
 #!/bin/bash
-# A completion queue is armed before a queue pair has it, so before its first completion can exist: kprobes on Soft-RoCE
-# tell the order, on both sides of a link.
+# A completion queue is armed before a queue pair has it, so before its first completion can exist:
+# kprobes on Soft-RoCE tell the order, on both sides of a link.
 # rows: E2
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Calls that poll before they sleep: that they do poll, and sleep afterwards; data, limits of time, signals, and others on
-# the same link.
+# Calls that poll before they sleep: that they do poll, and sleep afterwards; data, limits of time,
+# signals, and others on the same link.
 # rows: E3
 # timeout: 150
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -11,8 +11,8 @@ ktap_start
 echo never >/sys/module/zrs/parameters/escape || ktap_bail "the policy"
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
 check_lines A zrs-selftest busypoll --peer "$ADDR_B:7000"
-# For poll() and select() there is the kernel's own setting as well, in microseconds: longer than the timeouts of the
-# calls, and shorter.
+# For poll() and select() there is the kernel's own setting as well, in microseconds: longer than
+# the timeouts of the calls, and shorter.
 BUSY=/proc/sys/net/core/busy_poll
 STATS=/proc/sys/kernel/sched_schedstats
 if [ -e $BUSY ]; then

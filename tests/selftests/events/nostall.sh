@@ -1,6 +1,6 @@
 #!/bin/bash
 # Completions are never lost, whenever they come: thousands of questions and answers with random
-# pauses, so that queues are found empty, armed in vain, and filled between drain and arm.
+# pauses, so that queues are found empty, armed without need, and filled between drain and arm.
 # Nothing else looks at a queue: there are no heartbeats, and a round that stands still is too long.
 # rows: E2 E3 Z8 B4
 # params: heartbeat_ms=0
@@ -24,8 +24,8 @@ asks "by the ring" --conns 4 --rounds "$(less 250)" --most 64k --ring --seed "${
 asks "non-blocking" --conns 4 --rounds "$(less 250)" --most 64k --nonblock --seed "${SEED:-4}"
 asks "with long pauses" --conns 2 --rounds 10 --pause-us 300000 --seed "${SEED:-5}"
 
-# Each message that arrived has a completion, and its block has been posted again; each that was sent
-# has one if that was asked for.
+# Each message that arrived has a completion, and its block has been posted again; each that was
+# sent has one if that was asked for.
 balance() {
 	local c r s _
 	for _ in $(seq 1 50); do

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The table of states against events (uapi.rst, Readiness): each row by poll(), select() and epoll, level, edge and
-# one-shot, each event asked for alone; and the same rows over TCP.
+# The table of states against events (uapi.rst, Readiness): each row by poll(), select() and epoll,
+# level, edge and one-shot, each event asked for alone; and the same rows over TCP.
 # rows: E1 E4
 # timeout: 120
 # debug: full

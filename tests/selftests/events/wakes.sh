@@ -1,6 +1,6 @@
 #!/bin/bash
-# Who is woken, counted: one process for one connection; nobody by what is not for him; and 100 idle connections use
-# no processor, their heartbeats apart.
+# Wake-ups, counted: one process for one connection; none by events for others; and 100 idle
+# connections use no processor, except for their heartbeats.
 # rows: E1 E3
 # params: heartbeat_ms=1000
 # timeout: 180
@@ -18,7 +18,7 @@ ktap_say "over TCP:"
 check_lines wakes --protocol 6 wakes --what herd
 check_lines wakes --protocol 6 wakes --what others --bytes "$(less 8)M"
 
-# Work items of the module, while it is idle: only those that a heartbeat has, on either side of the link.
+# Work items of the module, while it is idle: only those of a heartbeat, on either side of the link.
 TRACING=/sys/kernel/tracing
 mount -t tracefs tracefs $TRACING 2>/dev/null
 SECS=10

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The system calls on ZRS sockets and /dev/zrs, fuzzed: the corpus first, then what is drawn from
-# SEED and from what reaches new code, for a minute (TIER=full: ten; or FUZZ_SECONDS). No child of
-# it may hang, nothing may stay behind, the kernel log stays clean, and Rust code is covered.
+# The system calls on ZRS sockets and /dev/zrs, fuzzed: the corpus first, then programs drawn from
+# SEED and from programs that reach new code, for a minute (TIER=full: ten; or FUZZ_SECONDS). No
+# child of it may hang, nothing may stay behind, the kernel log stays clean, and Rust code is
+# covered.
 # rows: B1 B3 B11
 # timeout: 160
 # debug: only

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Programs that do what no program should: arguments, rings and memory that change or go while the
-# kernel uses them, sockets closed and processes killed in every state, signals, exhaustion. After each,
-# nothing is left of it, and a connection on the same link has noticed nothing.
+# kernel uses them, sockets closed and processes killed in every state, signals, exhaustion. After
+# each, nothing is left of it, and a connection on the same link has noticed nothing.
 # rows: B9 B11 Z2 Z4 Z6 B3 E3
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Who is there: heartbeats keep a link on which nothing happens, and end it when the peer does not answer or is cut
-# off; a link that carries nothing ends in its time.
+# Heartbeats: they keep an idle link up, and end it when the peer does not answer or is cut off; a
+# link without channels ends in its time.
 # debug: full
 # rows: B12 B4 E5
 # hosts: none

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Blocks of the shared receive queue outlive the link that filled them: connections whose messages nobody has read break with
-# their link, again and again, more often than there are blocks; and the blocks are there for the next ones.
+# Blocks of the shared receive queue outlive the link that filled them: connections with unread
+# messages break with their link, again and again, more often than there are blocks; and the blocks
+# are there for the next ones.
 # hosts: own
 # rows: B9 E2 Z2 C3
 # debug: full
@@ -10,7 +11,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ROUNDS=6
-# held: blocks of B's device that have what nobody has read.
+# held: blocks of B's device with unread data.
 held() { zrs pool --json | tr '{}' '\n' | grep '"device":"rxeB"' | sed 's/.*"blocks_held":\([0-9]*\).*/\1/'; }
 # within CMD...: it succeeds in the end.
 within() {
@@ -33,7 +34,7 @@ for _ in $(seq $ROUNDS); do
 	lost=$((lost + $(held)))
 	rdma link delete rxeA || ktap_bail "the device of A does not go"
 	ended sender 20 || ktap_bail "the sender's connection does not break"
-	# B keeps what had arrived.
+	# B keeps the data that had arrived.
 	nap 0.2
 	stop receiver
 	within none_held || ktap_bail "blocks are kept for nobody"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SO_KEEPALIVE where the module asks nobody by itself: a peer that is cut off is noticed. SO_LINGER: close() waits
-# while the peer is cut off.
+# SO_KEEPALIVE where the module has no heartbeats: a peer that is cut off is noticed. SO_LINGER:
+# close() waits while the peer is cut off.
 # debug: full
 # rows: B12 B6
 # hosts: none

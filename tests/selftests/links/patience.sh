@@ -1,6 +1,7 @@
 #!/bin/bash
-# SO_KEEPALIVE with its times and TCP_USER_TIMEOUT: a connection whose peer is cut off, or does not read, ends in its own
-# time with ETIMEDOUT, and others on the same link, which the device has not given up, go on.
+# SO_KEEPALIVE with its times and TCP_USER_TIMEOUT: a connection whose peer is cut off, or does not
+# read, ends in its own time with ETIMEDOUT, and others on the same link, which the device has not
+# given up, go on.
 # rows: B12 Z1
 # hosts: none
 # params: connect_timeout_ms=5000 heartbeat_ms=0 ack_timeout_ms=8000 retry_count=6

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A second connection to a known host costs one message each way, and no RDMA resource: kprobes on Soft-RoCE count the work
-# requests between the beginning of connect() and its end, "rdma resource" the resources.
+# A second connection to a known host costs one message each way, and no RDMA resource: kprobes on
+# Soft-RoCE count the work requests between the beginning of connect() and its end, "rdma resource"
+# the resources.
 # rows: B4 Z8
 # debug: full
 # params: heartbeat_ms=0
@@ -26,7 +27,7 @@ for _ in range(int(sys.argv[1])):
 print("all", flush=True)
 sys.stdin.readline()
 PY
-# resources: what each host's device has, by kind.
+# resources: the RDMA resources of each host's device, by kind.
 resources() {
 	local host
 	for host in A B; do "$host" rdma resource show | sed 's/^[0-9]*: //; s/[a-z_]*ctx [0-9]*//g'; done

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The link table with hardly a place in its tiers: channels move in and out under traffic, and every byte is
-# right. Groups of links to a peer: a second one is made where the first has many channels, and they share what there is.
+# The link table with hardly a place in its tiers: channels move in and out under traffic, and every
+# byte is right. Groups of links to a peer: a second one is made where the first has many channels,
+# and they share the bandwidth.
 # rows: L1 L2 L3 L4 B8
 # debug: full
 # module: none
@@ -10,7 +11,7 @@
 
 ktap_start
 at_end zrs_unload
-# loaded PARAM=VALUE...: the module anew.
+# loaded PARAM=VALUE...: loads the module again.
 loaded() {
 	! zrs_loaded || zrs_unload || ktap_bail "zrs.ko does not unload"
 	zrs_load "$@" || ktap_bail "zrs.ko does not load with $*"
@@ -33,7 +34,7 @@ traffic() {
 	check_pair "$1: bulk data and messages both ways, at once" xfer --sizes "${sizes%,}" --parallel --both
 	ktap_say "$(zrs links | tail -n 5 | tr '\n' ';')"
 }
-# idle: connections to which nothing happens, N of them, and two channels for each.
+# idle: N idle connections, with two channels each.
 N=6
 idle() {
 	local i
@@ -71,14 +72,14 @@ check "the sweep parked channels" [ "$(table parked)" -gt 0 ]
 check "they came back" [ "$(table faults)" -gt 0 ]
 check_eq "nobody was in the way, and there is no second tier" "0 0" "$(table evicted) $(table near_hits)"
 
-# A second tier for all, and few hot slots: nobody goes home.
+# A second tier for all, and few hot slots: no channel goes to the backing store.
 loaded table_hot=8 table_near=64 table_ways=64
 check_pair "a second tier for all: questions and answers" pingpong --conns 16 --rounds 20
 check "channels made room for others" [ "$(table evicted)" -gt 0 ]
 check "all came back from the second tier" [ "$(table near_hits)" -gt 0 ]
 check_eq "none from home" 0 "$(table faults)"
 
-# group N: what A's links to B look like after more connections than one of them is to have.
+# group N: the state of A's links to B after more connections than one of them should have.
 group() {
 	loaded "links_per_peer=$1" link_channels=4
 	# A socket in each host that stays, so that the links do.

@@ -22,7 +22,7 @@ for what in dev socket listen conn ring map; do
 		ktap_fail "$text is held"
 		continue
 	}
-	# Only what is held counts.
+	# Only held objects count.
 	stop serve
 	check_fails "rmmod with $text: EWOULDBLOCK" "Module zrs is in use" rmmod zrs
 	stop "$what"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A pool that cannot be allocated: socket() fails with ENOMEM, log lines are rate-limited, the module goes on, and no memory
-# stays allocated. Sizes: more than the machine has, and nearly all of it, so that the kernel searches for the range.
+# A pool that cannot be allocated: socket() fails with ENOMEM, log lines are rate-limited, the
+# module goes on, and no memory stays allocated. Sizes: more than the machine has, and nearly all of
+# it, so that the kernel searches for the range.
 # rows: Z2 B9
 # debug: full
 # params: pool_mib=4194304
@@ -12,7 +13,7 @@ LINE="no contiguous memory for the receive pool"
 ATTEMPTS=400
 lines() { dmesg | grep -c "$LINE"; }
 # suppressed: log lines that the rate limit suppressed.
-suppressed() { dmesg | sed -n 's/.*zrs: \([0-9]*\) messages like the next were left out$/\1/p' | awk '{ n += $1 } END { print n + 0 }'; }
+suppressed() { dmesg | sed -n 's/.*net_ratelimit: \([0-9]*\) callbacks suppressed$/\1/p' | awk '{ n += $1 } END { print n + 0 }'; }
 # sockets N: that many attempts; how each ended, and how often.
 sockets() {
 	A python3 -c '
@@ -52,7 +53,8 @@ echo "$mib" >/sys/module/zrs/parameters/pool_mib
 check_eq "a pool of all of the machine's $mib MiB" "1 ENOMEM" "$(sockets 1)"
 check_eq "no part of one stays" 0 "$(counter pool_bytes)"
 lost=$((available - $(available_kb)))
-# The search moves other pages and fills the processors' free lists: a few MiB. A part of the pool would be more.
+# The search moves other pages and fills the processors' free lists: a few MiB. A part of the pool
+# would be more.
 check "no memory stays allocated: $lost KiB less are available" [ "$lost" -lt 16384 ]
 check "no process was killed for it" [ "$(dmesg | grep -c 'Out of memory\|oom-kill')" = 0 ]
 # Without a reload.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Parameters: refused with EINVAL when they make no sense, visible in sysfs, used; those of the pools can be
-# written while the module is loaded.
+# Parameters: refused with EINVAL when they make no sense, visible in sysfs, used; those of the
+# pools can be written while the module is loaded.
 # rows: B9 B13 C2 C5
 # debug: full
 # module: none
@@ -25,7 +25,7 @@ for bad in pool_mib=4194305 window_kib=63 window_kib=65 window_kib=1048577 block
 	! zrs_loaded || { ktap_fail "not loaded with $bad"; zrs_unload; }
 done
 at_end zrs_unload
-# Without what the tests set everywhere on the debug kernel.
+# Without the parameters that the tests set everywhere on the debug kernel.
 plain() { ZRS_PARAMS='' zrs_load; }
 check "insmod with good values" zrs_load pool_mib=4 window_kib=256 blocks=128 link_credit=48 \
 	pin_threshold=0 connect_timeout_ms=1500 busy_poll_us=20 ack_timeout_ms=100 retry_count=3 service_port=333 max_channels=100 \
@@ -65,7 +65,7 @@ for bad in pool_mib=4194305 pool_mib=-1 pool_mib=x pool_mib= pool_mib=4294967296
 	check_fails "writing $bad: EINVAL" "Invalid argument" write "${bad%%=*}" "${bad#*=}"
 	check_eq "and the value stays" "$before" "$(value "${bad%%=*}")"
 done
-# What follows from a write and the module's end do not meet.
+# A write's effects and the module's end exclude each other.
 (while write pool_mib 16 && write residency_us 100; do :; done) 2>/dev/null &
 check "unloads, also while somebody writes" zrs_unload
 wait

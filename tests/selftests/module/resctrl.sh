@@ -1,6 +1,6 @@
 #!/bin/bash
-# zrs-resctrl, on files that look like resctrl's: which ways it gives to whom, what it refuses, and that it
-# takes back what it did. Nothing of it needs the module, nor a CPU that can allocate its cache.
+# zrs-resctrl, on a mock resctrl tree: ways assigned per group, rejected inputs, and undo. The test
+# needs neither the module nor a CPU that can allocate its cache.
 # rows: C2 B13
 # module: none
 # hosts: none
@@ -12,7 +12,8 @@ SCRIPT=$(cd "$(dirname "$0")/../../.." && pwd)/userspace/tools/zrs-resctrl
 export ZRS_RESCTRL_ROOT=$TMP/resctrl ZRS_RESCTRL_SYS=$TMP/sys ZRS_RESCTRL_STATE=$TMP/state
 ROOT=$ZRS_RESCTRL_ROOT
 
-# machine MASK SHAREABLE SPARSE: two caches; resctrl's groups are folders with files in them, as in the kernel.
+# machine MASK SHAREABLE SPARSE: two caches; resctrl's groups are folders with files in them, as in
+# the kernel.
 machine() {
 	rm -rf "$ROOT" "$ZRS_RESCTRL_SYS" "$ZRS_RESCTRL_STATE"
 	mkdir -p "$ROOT/info/L3"
@@ -33,7 +34,7 @@ machine() {
 		echo 33792K >"$ZRS_RESCTRL_SYS/devices/system/cpu/cpu$cpu/cache/index3/size"
 	done
 }
-# The kernel takes a group away with what is in it.
+# The kernel removes a group with its files.
 mkdir "$TMP/bin"
 # shellcheck disable=SC2016 # for the other shell
 printf '#!/bin/sh\nexec rm -r "$1"\n' >"$TMP/bin/rmdir"

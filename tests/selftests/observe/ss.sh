@@ -1,5 +1,6 @@
 #!/bin/bash
-# `zrs ss`: which sockets it lists, its columns and details, the processes; for an ordinary user, too.
+# `zrs ss`: which sockets it lists, its columns and details, the processes; for an ordinary user,
+# too.
 # rows: B8
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"

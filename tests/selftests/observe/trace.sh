@@ -1,6 +1,6 @@
 #!/bin/bash
-# Each tracepoint of the group zrs: something happens, and the event says so, with the right values. One that is not
-# enabled says nothing.
+# Each tracepoint of the group zrs: something happens, and the event says so, with the right values.
+# One that is not enabled says nothing.
 # hosts: own
 # rows: B8 C5
 # timeout: 120
@@ -20,7 +20,7 @@ c, _ = s.accept()
 got = [len(c.recv(100, socket.MSG_WAITALL)), len(c.recv(70000, socket.MSG_WAITALL))]
 print("received", *got, flush=True)
 c.close()
-# Who does not read.
+# A peer that does not read.
 c, _ = s.accept()
 time.sleep(1000)
 PY
@@ -42,8 +42,8 @@ s.close()
 s = fresh()
 s.connect(("10.77.0.2", 7000))
 s.setblocking(False)
-# Until there has been no room for a second. The call before may have failed because the link was full; the one after cannot:
-# the peer gives no room.
+# Until there has been no room for a second. The call before may have failed because the link was
+# full; the one after cannot: the peer gives no room.
 room = select.poll()
 room.register(s, select.POLLOUT)
 waited = False
@@ -59,10 +59,10 @@ print("full", s.getsockname()[1], flush=True)
 time.sleep(1000)
 PY
 
-# events NAME: what was recorded of it, without the task and the time.
+# events NAME: its recorded lines, without the task and the time.
 events() { sed -n "s/^.*: $1: //p" $TRACING/trace; }
-# seen TEXT EVENT PATTERN [TIMES]: passes if such an event (an extended regular expression of the whole line) comes,
-# so often if that is said.
+# seen TEXT EVENT PATTERN [TIMES]: passes if such an event (an extended regular expression of the
+# whole line) comes, so often if that is said.
 seen() {
 	local n=0 _
 	for _ in $(seq 1 $((40 * SCALE))); do
@@ -125,7 +125,7 @@ b="local=$ADDR_B:7000 remote=$ADDR_A:$port2"
 seen "a peer that does not read" zrs_stall "$chan $a want=[0-9]+ for=channel"
 seen "its sender does not wait" zrs_send "$chan $a want=65536 ret=-11 way=copy"
 seen "what was not read for long" zrs_escape "$chan $b len=[1-9][0-9]* of=(window|block) age_us=[0-9]+"
-# What the table calls the channel is what the events call it.
+# The table and the events use the same number for the channel.
 channel=$(A zrs ss --json | jq -r ".[] | select(.local == \"$ADDR_A:$port2\") | .channel")
 check "the channel is that of zrs ss" \
 	grep -qE "zrs_connect: chan=$channel:[0-9]+ local=$ADDR_A:$port2 " $TRACING/trace

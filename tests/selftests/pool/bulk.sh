@@ -1,6 +1,6 @@
 #!/bin/bash
-# 64 bulk senders into the smallest pool: all of them finish, every byte is right, and no more of the pool is
-# ever in use than there is.
+# 64 bulk senders into the smallest pool: all of them finish, every byte is right, and no more of
+# the pool is ever in use than there is.
 # rows: C2 C3 C5 Z2
 # params: pool_mib=1
 # timeout: 60

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The page frames that the devices may write to, by kprobes on the driver: registered windows and posted receives. A small
-# pool receives much more data than its size, and the devices write to no more frames than the pools have. The test cannot
-# see whether the frames are in a cache.
+# The page frames that the devices may write to, by kprobes on the driver: registered windows and
+# posted receives. A small pool receives much more data than its size, and the devices write to no
+# more frames than the pools have. The test cannot see whether the frames are in a cache.
 # rows: C2 Z2 Z3
 # params: pool_mib=2
 # timeout: 90

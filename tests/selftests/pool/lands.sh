@@ -1,6 +1,6 @@
 #!/bin/bash
-# Segments are announced as they land: a reader works on the first one of a message while the last one cannot
-# have been sent, by recv() and by the ring.
+# Segments are announced as they land: a reader works on the first one of a message while the last
+# one cannot have been sent, by recv() and by the ring.
 # debug: full
 # rows: C4 C3 Z6
 # timeout: 60

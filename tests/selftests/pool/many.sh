@@ -1,6 +1,6 @@
 #!/bin/bash
-# Many connections that send a message of 4 KiB each, all at once, into a small pool, while nobody reads: all
-# of them arrive, and the shared receive queue never runs dry.
+# Many connections that send a message of 4 KiB each, all at once, into a small pool, while no
+# program reads: all of them arrive, and the shared receive queue never runs dry.
 # rows: C1 C2 C3 Z2
 # params: pool_mib=1
 # timeout: 60

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Main memory for what escapes is reserved before it is needed: a connect for which there is none is refused
-# with ENOBUFS, and works again when others have ended, or when there may be more.
+# Main memory for escaping data is reserved before it is needed: without it a connect is refused
+# with ENOBUFS, and works again when others have ended, or when the limit is raised.
 # rows: C3 C5 B11 B19
 # params: escape_mib=4
 # timeout: 60
@@ -23,7 +23,7 @@ check "connects when there may be more" connect
 echo 4 >/sys/module/zrs/parameters/escape_mib
 check_fails "and not when there may not" ENOBUFS connect
 stop many
-# They end when the peer has heard of it.
+# They end when the peer has been notified.
 again() {
 	local end=$((SECONDS + 30 * SCALE))
 	until connect; do

@@ -1,6 +1,6 @@
 #!/bin/bash
-# When unread data leaves the pool with the policy always: after residency_us, and not much later. The times are those of the
-# kernel's trace.
+# When unread data leaves the pool with the policy always: after residency_us, and not much later.
+# The times are those of the kernel's trace.
 # rows: C5
 # timeout: 150
 # debug: full
@@ -64,7 +64,8 @@ says client connected || ktap_bail "the connection"
 # The server reads the first byte.
 nap 1
 echo 1 >$TRACING/events/zrs/zrs_escape/enable
-# leaves TEXT BYTES RESIDENCY_US: sends messages of BYTES bytes, one after the other, and looks at their ages.
+# leaves TEXT BYTES RESIDENCY_US: sends messages of BYTES bytes, one after the other, and looks at
+# their ages.
 leaves() {
 	local n least
 	echo "$3" >$PARAMS/residency_us || ktap_bail "the time"

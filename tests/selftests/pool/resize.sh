@@ -1,6 +1,6 @@
 #!/bin/bash
-# The pool becomes larger and smaller, and the policy another, while bulk data goes through it: its size
-# follows, what is in use too, transfers go on, and every byte is right.
+# The pool becomes larger and smaller, and the policy another, while bulk data goes through it: its
+# size follows, what is in use too, transfers go on, and every byte is right.
 # rows: C2 C3 C5 Z2
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -17,7 +17,7 @@ resize() {
 	check_ended "the server, $text" server
 }
 resize "recv()" 1:always,16:never,2:under-pressure,8:always,3:never,1:under-pressure,8:under-pressure
-# A window that a ring shows cannot be asked back.
+# A window that a ring shows cannot be revoked.
 resize "some rings" 4:always,16:never,3:under-pressure,8:under-pressure --rings 1
 check_eq "the shared queue never ran dry" 0 "$(cache dry)"
 check_eq "no link was closed by an error" 0 "$(counter protocol_errors)"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A reader that has stopped, beside others that go on, under each policy: where it may, what it has not read
-# leaves the pool, where it may not, it stays; and every byte is right when it reads on.
+# A stopped reader and running ones, under each policy: its unread data leaves the pool if it may,
+# and else stays; and every byte is right when it reads on.
 # rows: C2 C3 C5 Z2 Z6 B11
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -19,7 +19,7 @@ stopped "never: a ring" ring-escape stays
 check_eq "never: no window's data has escaped" "$(counter rx_spilled)" "$(cache escaped_bytes)"
 
 policy under-pressure
-# So small that a few beside it want the room, on a slow machine too.
+# So small that a few busy readers need the room, on a slow machine too.
 busy=(--busy 8)
 echo 2 >/sys/module/zrs/parameters/pool_mib
 stopped "under-pressure: recv()" recv leaves-for-others

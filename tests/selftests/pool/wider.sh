@@ -1,5 +1,6 @@
 #!/bin/bash
-# A connection that got a small window, since others had the room, gets a larger one when they are gone.
+# A connection that got a small window, since others had the room, gets a larger one when they are
+# gone.
 # debug: full
 # rows: C3 Z2
 # timeout: 60

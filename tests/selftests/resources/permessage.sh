@@ -1,6 +1,6 @@
 #!/bin/bash
-# RDMA resources are made with links and windows, never per message or connection: by the module's counter, by "rdma resource
-# show", and by kprobes on the verbs that create resources.
+# RDMA resources are made with links and windows, never per message or connection: by the module's
+# counter, by "rdma resource show", and by kprobes on the verbs that create resources.
 # rows: Z8 B4 C6
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# `zrs run`: programs that know nothing of ZRS get ZRS sockets; loopback and what an option lists stay TCP; what it
-# says, and its exit status.
+# `zrs run`: programs that know nothing of ZRS get ZRS sockets; loopback and listed addresses stay
+# TCP; its log, and its exit status.
 # rows: Z1 B1
 # timeout: 120
 # debug: full

@@ -1,5 +1,6 @@
 #!/bin/bash
-# nginx with curl and wrk under `zrs run`: sendfile, ranges, and an upstream on loopback, which stays TCP.
+# nginx with curl and wrk under `zrs run`: sendfile, ranges, and an upstream on loopback, which
+# stays TCP.
 # hosts: own
 # rows: Z1 B1
 # timeout: 120

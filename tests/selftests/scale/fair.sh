@@ -1,6 +1,6 @@
 #!/bin/bash
-# Connections that ask and are answered beside one that sends as much as it can, on one link: both get on,
-# and each byte arrives. How long answers take is said, and not judged.
+# Connections with requests and answers, together with a bulk sender, on one link: both make
+# progress, and each byte arrives. The round trip times are printed, and not judged.
 # rows: B4 L3 L4 C3
 # debug: full
 # timeout: 120

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Many connections open at once, CONNS of them (both ends are in this kernel): few links carry them, each
-# answers, an idle endpoint takes little memory, and all of it comes back.
+# Many connections open at once, CONNS of them (both ends are in this kernel): few links carry them,
+# each answers, an idle endpoint takes little memory, and all of it comes back.
 # rows: B4 B5 L1 L2 L3 L4
 # debug: full
 # params: max_channels=131072 escape_mib=16384

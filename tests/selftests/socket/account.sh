@@ -1,6 +1,6 @@
 #!/bin/bash
-# Memory cgroups: the owner of a socket pays for it and for what it has not read, whoever allocates that; a limit
-# refuses what goes beyond, and nothing else.
+# Memory cgroups: the owner of a socket pays for it and for its unread data, whichever thread
+# allocates; a limit refuses what goes beyond, and nothing else.
 # rows: B5 B11 B19
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -23,7 +23,8 @@ group() {
 	mkdir "$root/zrs-$1" || ktap_bail "the cgroup $1"
 	at_end "rmdir $root/zrs-$1"
 }
-# in_group GROUP NAME HOST TEXT CMD...: as start, the program in the cgroup. (`ip netns exec` hides the cgroups.)
+# in_group GROUP NAME HOST TEXT CMD...: as start, the program in the cgroup. (`ip netns exec` hides
+# the cgroups.)
 in_group() {
 	local group=$1 name=$2 host=$3 text=$4
 	shift 4
@@ -33,8 +34,8 @@ in_group() {
 }
 # paid GROUP: bytes of kernel memory it pays for.
 paid() { sed -n 's/^kernel //p' "$root/zrs-$1/memory.stat"; }
-# pays GROUP at-least|at-most BYTES: within some seconds. (The kernel adds up what its processors have counted every
-# two.)
+# pays GROUP at-least|at-most BYTES: within some seconds. (The kernel adds up what its processors
+# have counted every two.)
 pays() {
 	local _ now
 	for _ in $(seq 1 $((100 * SCALE))); do
@@ -51,8 +52,8 @@ pays() {
 # happened GROUP EVENT: how often.
 happened() { sed -n "s/^$2 //p" "$root/zrs-$1/memory.events"; }
 
-# Each by itself: a listener that accepts nothing has one allocation for each connection, the socket of ours; who
-# connects pays for the kernel's sock and inode as well.
+# Each alone: a listener that accepts nothing has one allocation for each connection, our socket;
+# the connecting side pays for the kernel's sock and inode as well.
 for g in idle opens; do group $g; done
 in_group idle idle B "opened 0" zrs-selftest fill --listen "$ADDR_B:7000" || ktap_bail "a listener"
 before=$(paid idle)
@@ -66,8 +67,8 @@ stop idle
 check "it gets them back from the one" pays opens at-most 400000
 check "and from the other" pays idle at-most 400000
 
-# What nobody reads is copied when it fills a link's blocks: by the worker, or by the thread of another program that
-# waits for the link.
+# Unread data is copied when it fills a link's blocks: by the worker, or by the thread of another
+# program that waits for the link.
 for g in reads writes waits; do group $g; done
 conns=$(($(less 200) + 20))
 in_group reads reads B "listening on" zrs-selftest fill --listen "$ADDR_B:7001" --conns $conns ||
@@ -108,7 +109,7 @@ echo max >$root/zrs-small/memory.max
 start again A "" zrs-selftest fill --connect "$ADDR_B:7004" --conns 20
 check "and that one again without the limit" says again "opened 20"
 
-# A program's own limit: as for TCP the kernel would kill it, if it may; this one it may not.
+# A program's own limit: as for TCP the kernel would kill it, if permitted; this one is protected.
 group own
 mkfifo "$TMP/go"
 # shellcheck disable=SC2016 # for the inner one
@@ -120,7 +121,7 @@ echo $(($(cat $root/zrs-own/memory.current) + (1 << 20))) >$root/zrs-own/memory.
 echo >"$TMP/go"
 check "its own limit" says own "opened"
 check "an errno of socket()" grep -E "^opened [0-9]+, then socket: (ENOMEM|ENFILE|ENOBUFS)" "$TMP/own"
-# The kernel says with a call trace that there is nobody to kill; all else counts.
+# The kernel reports with a call trace that it found no program to kill; all other traces count.
 dmesg >"$TMP/log"
 if grep -q "Memory cgroup" "$TMP/log" &&
 	! grep -E "${kernel_log_bad/|\[Cc\]all \[Tt\]race/}" "$TMP/log"; then

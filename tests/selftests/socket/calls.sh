@@ -1,6 +1,7 @@
 #!/bin/bash
-# What flags, options and ioctls of a connection do, over TCP and over ZRS: MSG_TRUNC, MSG_PEEK, MSG_WAITALL, MSG_MORE,
-# SO_LINGER, SO_BINDTODEVICE, SO_RCVBUF, TCP_INFO, SIGIO, sendmmsg() and recvmmsg().
+# The effect of flags, options and ioctls of a connection, over TCP and over ZRS: MSG_TRUNC,
+# MSG_PEEK, MSG_WAITALL, MSG_MORE, SO_LINGER, SO_BINDTODEVICE, SO_RCVBUF, TCP_INFO, SIGIO,
+# sendmmsg() and recvmmsg().
 # debug: full
 # rows: Z1 B6
 . "$(dirname "$0")/../../lib/ktap.sh"

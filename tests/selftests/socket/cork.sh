@@ -1,6 +1,6 @@
 #!/bin/bash
-# MSG_MORE and TCP_CORK, over TCP and over ZRS: what is held back joins what comes next, leaves in time and in order, and
-# with the end of the stream; also on a link that is short of room.
+# MSG_MORE and TCP_CORK, over TCP and over ZRS: a corked message joins the next one, leaves in time
+# and in order, and with the end of the stream; also on a link that is short of room.
 # debug: full
 # rows: Z1 E4
 # params: links_per_peer=1 link_credit=32

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Connections with data in flight in other hands: dup, fork, exec, SCM_RIGHTS, pidfd_getfd, io_uring; every byte of both
-# directions is compared, and who has a connection last ends it. The same over TCP.
+# Connections with data in flight in other hands: dup, fork, exec, SCM_RIGHTS, pidfd_getfd,
+# io_uring; every byte of both directions is compared, and a connection ends with its last holder.
+# The same over TCP.
 # rows: B1
 # timeout: 180
 # debug: full

@@ -1,5 +1,5 @@
 #!/bin/bash
-# /dev/zrs: what it answers, and what it refuses with which errno.
+# /dev/zrs: its answers, and the errno of each refusal.
 # rows: Z1 B8
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Every option of SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP and IPPROTO_IPV6 beside TCP's in the same machine.
+# Every option of SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP and IPPROTO_IPV6 compared with TCP's in the
+# same machine.
 # rows: Z1 B6
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

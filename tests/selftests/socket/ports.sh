@@ -1,5 +1,5 @@
 #!/bin/bash
-# Who may have which port, as TCP says it in the same places; namespaces apart.
+# The rules for sharing ports, compared with TCP's; separate namespaces.
 # hosts: own
 # rows: Z1 B5 B6
 # timeout: 120

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Shares of the table of channels: a user's, a network namespace's; who has none; what is given back.
+# Shares of the table of channels: a user's, a network namespace's; users without a share; returned
+# shares.
 # rows: B11 B19
 # params: max_channels=64 user_percent=25 net_percent=50
 . "$(dirname "$0")/../../lib/ktap.sh"

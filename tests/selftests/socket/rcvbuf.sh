@@ -1,6 +1,7 @@
 #!/bin/bash
-# SO_RCVBUF: the largest window that a socket leases to its peer, set before and after it is connected, while a grant is on
-# its way, with and without a ring; how much a peer can send that nobody reads.
+# SO_RCVBUF: the largest window that a socket leases to its peer, set before and after it is
+# connected, while a grant is in flight, with and without a ring; the limit of unread data that a
+# peer can send.
 # rows: Z1 C5
 # hosts: none
 # params: table_sweep_ms=3600000

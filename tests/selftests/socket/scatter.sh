@@ -1,6 +1,6 @@
 #!/bin/bash
-# Vectors and several messages at once: readv, writev, recvmsg, sendmmsg, recvmmsg, control messages; io_uring. The same
-# over TCP.
+# Vectors and several messages at once: readv, writev, recvmsg, sendmmsg, recvmmsg, control
+# messages; io_uring. The same over TCP.
 # debug: full
 # rows: B1
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SO_SNDBUF: how much copies and pages a socket holds while its peer is cut off, who waits and who is woken; every byte
-# arrives, however little may be held.
+# SO_SNDBUF: the copies and pages that a socket holds while its peer is cut off, waiting senders and
+# their wake-ups; every byte arrives, however little may be held.
 # rows: Z1 E4
 # debug: full
 # hosts: none

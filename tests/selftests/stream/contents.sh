@@ -1,6 +1,7 @@
 #!/bin/bash
-# What arrives is what was sent: sizes from 1 byte to 4 MiB around every boundary, from any place in a page, by
-# every way to send and to receive, in pieces of any length. A sample from a seed; with TIER=full all cases.
+# The received bytes equal the sent ones: sizes from 1 byte to 4 MiB around every boundary, from any
+# place in a page, by every way to send and to receive, in pieces of any length. A sample from a
+# seed; with TIER=full all cases.
 # debug: full
 # rows: Z3 Z4 Z5 Z6 B2 B3
 # timeout: 600

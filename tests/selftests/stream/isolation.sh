@@ -1,7 +1,7 @@
 #!/bin/bash
-# Whose page frames a window has: those that the device was given are those that the program maps, nobody
-# else has them meanwhile, and nothing is left in them for the next one. The frames are taken from kprobes
-# on what maps them and on what tells the device of them.
+# The page frames of a window: the frames given to the device are the frames that the program maps,
+# they have no other owner until it unmaps them, and the next owner finds zeros. The frames are
+# taken from kprobes on the functions that map them and on those that give them to the device.
 # rows: Z3 Z5 B3 B11
 # timeout: 90
 # params: window_kib=256
@@ -11,7 +11,7 @@
 TRACING=/sys/kernel/tracing
 CONNS=8
 
-# traced: begins to write down what is mapped to programs, and what Soft-RoCE registers.
+# traced: begins to record the pages mapped to programs, and Soft-RoCE's registrations.
 traced() {
 	[ -e $TRACING/kprobe_events ] || return
 	echo 'p:zrstest/mapped remap_pfn_range pfn=%dx size=%cx' >$TRACING/kprobe_events &&
@@ -21,7 +21,8 @@ traced() {
 }
 
 # frames: for each mapping of a window its first frame, and where the kernel's map of all memory begins, by
-# what was registered before it: Soft-RoCE's addresses are in that map. Fails if a registration has a gap.
+# what was registered before it: Soft-RoCE's addresses are in that map. Fails if a registration has
+# a gap.
 frames() {
 	local bytes at first=0 pages=0 pfn
 	bytes=$(($(cat /sys/module/zrs/parameters/window_kib) << 10))

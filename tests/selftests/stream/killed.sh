@@ -1,5 +1,6 @@
 #!/bin/bash
-# One side is killed: the other one gets what had arrived, then the end or an error; nothing hangs.
+# One side is killed: the other one gets the data that had arrived, then the end or an error;
+# nothing hangs.
 # rows: B9 E4 E5 Z4 Z6 L5
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -39,7 +40,7 @@ sleep 0.3
 stop sender
 check_ended "sender of small pieces killed: the end" receiver
 
-# The sender waits for room when it is killed; what it had sent is still there.
+# The sender waits for room when it is killed; its sent data is still there.
 pair "--expect eof --at-least 512k" "--expect eof" || ktap_bail "traffic"
 kill -STOP "${PID[receiver]}"
 sleep 1

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Mapped receives (ZRS_IOC_RECV_MAP): what arrives is at the addresses that the program chose, and not
-# copied above 16 KiB; it can be written to a block device by O_DIRECT and sent on; and the peer gets pages
-# back when nobody has them any more. The same bytes come where the unread ones leave the window meanwhile.
+# Mapped receives (ZRS_IOC_RECV_MAP): received bytes are at the addresses that the program chose,
+# and not copied above 16 KiB; they can be written to a block device by O_DIRECT and sent on; and
+# the peer gets pages back when they have no user any more. The same bytes come if unread ones leave
+# the window.
 # debug: full
 # rows: Z3 Z5 Z6 B2 B11 C5
 # timeout: 90

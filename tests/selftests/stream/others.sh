@@ -1,5 +1,5 @@
 #!/bin/bash
-# Many connections on one link: they share it, and one that nobody reads does not stop the others.
+# Many connections on one link: they share it, and one without a reader does not stop the others.
 # debug: full
 # rows: B4 Z5 C3
 # timeout: 120
@@ -13,7 +13,7 @@ six=$(printf '1M,5000,%.0s' {1..6})
 check_pair "12 of two sizes, by the ring where there is one" xfer --sizes "${six%,}" --parallel
 check_pair "many connections of small messages" pingpong --conns "$(less 100)" --rounds 5 --most 2000
 
-# Two streams of bulk data and two of small pieces that nobody reads, full by now.
+# Two streams of bulk data and two of small pieces without a reader, full by now.
 for i in 1 2 3 4; do
 	start "stalled$i" B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:710$i" --expect eof --stall &&
 		start "sender$i" A sending zrs-selftest stream-send "$ADDR_B:710$i" --expect eof \

@@ -1,8 +1,8 @@
 #!/bin/bash
-# The work requests that the driver gets, by a kprobe: exactly the bytes of the call, from the program's page frames, each
-# contiguous run as one SGE, in as few requests as the SGE limit allows; copies where they are documented. The kernel's
-# pin counters: the pages of a call while it runs or waits, none afterwards. No message has an address of a sender's page
-# or of a window's.
+# The work requests that the driver gets, by a kprobe: exactly the bytes of the call, from the
+# program's page frames, each contiguous run as one SGE, in as few requests as the SGE limit allows;
+# copies where they are documented. The kernel's pin counters: the pages of a call while it runs or
+# waits, none afterwards. No message has an address of a sender's page or of a window's.
 # rows: Z3 Z4 B2
 # test-module: tests/lib/postlog
 # timeout: 90

@@ -1,5 +1,6 @@
 #!/bin/bash
-# sendfile() and splice(): pages of files and pipes are sent where they lie, and go when they are sent.
+# sendfile() and splice(): pages of files and pipes are sent where they lie, and go when they are
+# sent.
 # rows: B1 Z4
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"

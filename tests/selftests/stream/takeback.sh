@@ -1,5 +1,5 @@
 #!/bin/bash
-# Windows go from one connection to another in the middle of data, and become rings meanwhile.
+# Windows go from one connection to another in the middle of data, while some become rings.
 # rows: Z2 Z3 Z5 B3 C3
 # params: window_idle_ms=0
 # timeout: 90

@@ -1,5 +1,6 @@
 #!/bin/bash
-# MSG_ZEROCOPY: which calls are told of and how, that nothing is copied, and that no page stays pinned.
+# MSG_ZEROCOPY: which calls are told of and how, that nothing is copied, and that no page stays
+# pinned.
 # rows: B2 Z4 B1
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -31,7 +32,7 @@ for how in "" --stop; do
 	check "and no page stays pinned" unpinned
 done
 
-# The receiver is killed: the sender is told of what it sent, and of the end.
+# The receiver is killed: the sender gets the notifications of its calls, and the end.
 port=$((port + 1))
 start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect eof &&
 	start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect epipe,reset --zerocopy &&

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Many processes and threads in both hosts that do everything with sockets at once: first undisturbed,
-# where no connection may break; then killed at random; then while links and devices go and come, memory
-# is short, and the module is asked to leave. What they do follows from SEED.
+# Many processes and threads in both hosts that do everything with sockets at once: first
+# undisturbed, where no connection may break; then killed at random; then while links and devices go
+# and come, memory is short, and rmmod is tried. Their actions follow from SEED.
 # hosts: own
 # rows: B9 B11 B1 B4 E3 E4 E5 Z2
 # timeout: 240
@@ -22,7 +22,7 @@ mkdir "$group"
 echo "+memory" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null
 at_end "echo 1 >$group/cgroup.kill; sleep 1; rmdir $group"
 
-# stress_one HOST SEED ARGS...: in the background, in a control group of its own.
+# stress_one HOST SEED ARGS...: in the background, in a separate control group.
 stress_one() {
 	local host=$1 own=$2 addr=ADDR_$1
 	shift 2
@@ -34,7 +34,7 @@ stress_one() {
 		--patience $((40 * SCALE)) --when-hung "zrs ss -i; nsenter -t 1 -m cat /sys/kernel/debug/zrs/links" "$@"
 }
 
-# results HOST TEXT: what it found.
+# results HOST TEXT: its results.
 results() {
 	local rc=0 line
 	ended "stress$1" $((long + 60)) || rc=$?
@@ -48,7 +48,7 @@ results() {
 	[ "$rc" = 0 ] || [ "$rc" = 1 ] || ktap_fail "$2, host $1: exit status $rc"
 }
 
-# stress TEXT SECONDS ARGS...: in both hosts at once; DISTURB is run meanwhile.
+# stress TEXT SECONDS ARGS...: in both hosts at once; DISTURB runs at the same time.
 DISTURB='' UNTIL=''
 stress() {
 	local text=$1 rest=$2
@@ -75,8 +75,8 @@ new_device() {
 	ip netns exec "zrs$1" rdma link add "${!dev}" type rxe netdev "v${1,}" || ktap_fail "disturbed: a new device"
 }
 
-# disturb SECONDS: everything that an administrator, or the world, may do to it. One thing at a time: a
-# process takes its time on a machine that is busy.
+# disturb SECONDS: everything that an administrator, or the world, may do to it. One thing at a
+# time: a process takes its time on a machine that is busy.
 disturb() {
 	local end=$((SECONDS + $1)) n=0 refused=0 host=A
 	while [ "$SECONDS" -lt "$end" ]; do
@@ -106,8 +106,8 @@ disturb() {
 		esac
 	done
 	echo max >"$group/memory.high"
-	# A device that had a message of the connection manager to send while its link was down makes no
-	# connections any more (Documentation/testing.rst, findings, 6).
+	# A device that had a message of the connection manager to send while its link was down
+	# makes no connections any more (Documentation/testing.rst, findings, 6).
 	new_device A
 	new_device B
 	check_eq "disturbed: rmmod is refused" "$n" "$refused"
@@ -121,12 +121,13 @@ stress "undisturbed" "$short" --threads 4 --serve-until "$UNTIL"
 UNTIL=
 stress "killed" "$short" --threads 4 --kill-ms $((500 * SCALE)) --peers-killed
 DISTURB=disturb
-# Links go down for good after some seconds without an answer.
+# Links end permanently after some seconds without an answer.
 stress "disturbed" "$long" --threads 2 --kill-ms $((1500 * SCALE)) --peers-killed --disturbed
 DISTURB=
 
-# After all that, everything is as it was. What the connection manager said while the link was down it
-# repeats only after more than four seconds; connects that wait for it time out till then.
+# Afterwards, everything is as before. Messages that the connection manager sent while the link was
+# down are repeated only after more than four seconds; connects that wait for them time out till
+# then.
 recovers() {
 	local end=$((SECONDS + 30 * SCALE)) n=0
 	until A zrs-selftest hold --what conn --addr "$ADDR_B:7000" </dev/null; do

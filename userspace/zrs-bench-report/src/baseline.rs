@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The baseline of counts that repeat: `{KEY: {KIND: {VALUE: [least, most]}}}`. A key names a kernel's series, its
-//! compiler and QEMU's version; the key "default" has what depends on none of them. A bound of the own key goes
-//! before one of the default.
+//! The baseline of counts that repeat: `{KEY: {KIND: {VALUE: [least, most]}}}`. A key names a
+//! kernel's series, its compiler and QEMU's version; the key "default" has what depends on none of
+//! them. A bound of the own key goes before one of the default.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -70,8 +70,8 @@ impl<'a> Baseline<'a> {
         all.filter(|(kind, _)| of(kind)).collect()
     }
 
-    /// Writes a line for a value, and whether all that was seen of it is within its bound. Without a bound it is a
-    /// comment.
+    /// Writes a line for a value, and whether all that was seen of it is within its bound. Without
+    /// a bound it is a comment.
     pub fn judge(&self, kind: &str, value: &str, seen: &[f64], text: &mut String) -> bool {
         // As many digits as mean something.
         let shown: Vec<f64> = seen.iter().map(|v| (v * 1e5).round() / 1e5).collect();

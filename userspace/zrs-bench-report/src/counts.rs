@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counts that time does not change (copies, work requests, completions, system calls, instructions), compared with
-//! the baseline, whose kinds are "MEASURE CARRIER SIZE".
+//! Counts that time does not change (copies, work requests, completions, system calls,
+//! instructions), compared with the baseline, whose kinds are "MEASURE CARRIER SIZE".
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The plot of the receive pool under load: what of it is in use while few and many connections send.
+//! The plot of the receive pool under load: the memory in use while few and many connections send.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::Result;
 const FILE: &str = "pool-load.svg";
 const TITLE: &str = "Receive pool: the most in use, by its size";
 
-/// Numbers of senders, and the values that say what was in use with each.
+/// Numbers of senders, and the values with the memory in use for each.
 const USED: [(u32, &str); 4] = [
     (1, "used_1"),
     (4, "used_4"),

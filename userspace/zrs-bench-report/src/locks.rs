@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Lock acquisitions of a message, by lock class, from the event `lock_acquire` of a kernel with lockdep.
+//! Lock acquisitions of a message, by lock class, from the event `lock_acquire` of a kernel with
+//! lockdep.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,8 +32,10 @@ enum Scope {
 type Class = (Owner, Scope);
 
 /// ZRS's locks, by the beginnings of their names.
-const ZRS: [(&str, Scope); 11] = [
-    ("zrs_host::", Scope::Machine),
+const ZRS: [(&str, Scope); 13] = [
+    ("zrs_transport::", Scope::Machine),
+    ("zrs_sockets::", Scope::Machine),
+    ("zrs_pools::", Scope::Machine),
     ("zrs_cache::", Scope::Machine),
     ("zrs_device", Scope::Device),
     ("zrs_pool::", Scope::Device),
@@ -45,25 +48,27 @@ const ZRS: [(&str, Scope); 11] = [
     ("zrs_chan::", Scope::Less),
 ];
 
-/// Those names of ZRS that are of work items: they are acquired when the work begins, and nothing is written.
+/// Those names of ZRS that are of work items: they are acquired when the work begins, and nothing
+/// is written.
 const WORK: [&str; 14] = [
-    "zrs_host::deadlines",
-    "zrs_host::idle",
-    "zrs_host::wishes",
-    "zrs_host::lent",
-    "zrs_host::beats",
-    "zrs_host::sweep",
+    "zrs_transport::timers_work",
+    "zrs_transport::idle",
+    "zrs_pools::window_waiters",
+    "zrs_pools::reclaim",
+    "zrs_transport::keepalive",
+    "zrs_transport::sweep",
     "zrs_pool::work",
     "zrs_cache::work",
     "zrs_opening::work",
     "zrs_link::backstop",
-    "zrs_link::again",
+    "zrs_link::reschedule",
     "zrs_link::work",
     "zrs_link::start",
     "zrs_link::down",
 ];
 
-/// Soft-RoCE's, by the beginnings of their names. The shared receive queue is the pool's, so the device's.
+/// Soft-RoCE's, by the beginnings of their names. The shared receive queue is the pool's, so the
+/// device's.
 const DRIVER: [(&str, Scope); 6] = [
     ("&rxe->", Scope::Device),
     ("&port->port_lock", Scope::Device),
@@ -73,8 +78,9 @@ const DRIVER: [(&str, Scope); 6] = [
     ("&task->lock", Scope::Less),
 ];
 
-/// Annotations for lockdep that are no locks, as nothing is written when they are "acquired"; by the beginnings of
-/// their names. `mmap_lock` is acquired for the eyes of lockdep at each copy to or from a program.
+/// Annotations for lockdep that are no locks, as nothing is written when they are "acquired"; by
+/// the beginnings of their names. `mmap_lock` is acquired for the eyes of lockdep at each copy to
+/// or from a program.
 const NO_LOCKS: [&str; 12] = [
     "rcu_read_lock",
     "rcu_callback",
@@ -169,8 +175,9 @@ fn parse(trace: &str) -> Result<BTreeMap<&str, f64>, String> {
     }
 }
 
-/// A table by class and a line for each bound of the baseline, and whether all bounds are kept. `trace` has `messages`
-/// messages with an acknowledgment each, `idle` twice as many acknowledgments alone.
+/// A table by class and a line for each bound of the baseline, and whether all bounds are kept.
+/// `trace` has `messages` messages with an acknowledgment each, `idle` twice that number of
+/// acknowledgments alone.
 pub fn compare(
     trace: &str,
     idle: &str,
@@ -243,8 +250,8 @@ mod tests {
     use serde_json::json;
 
     const TRACE: &str = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 5/5   #P:2\n\
-        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_host::table\n\
-        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_host::table\n\
+        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_transport::table\n\
+        \u{20}  a-1  [000] d..1.  1.5: lock_acquire: 00000000f1 zrs_transport::table\n\
         \u{20}  a-1  [000] d..1.  1.6: lock_acquire: 00000000f2 try zrs_link::drain\n\
         \u{20}  a-1  [000] d..1.  1.7: lock_acquire: 00000000f3 read &srq->rq.consumer_lock\n\
         \u{20}  a-1  [000] d..1.  1.7: lock_acquire: 00000000f4 zrs_link::work\n";
@@ -252,7 +259,7 @@ mod tests {
     #[test]
     fn by_class() {
         let counts = parse(TRACE).unwrap();
-        assert_eq!(counts["zrs_host::table"], 2.0);
+        assert_eq!(counts["zrs_transport::table"], 2.0);
         assert_eq!(counts["zrs_link::drain"], 1.0);
         let bounds = json!({ "default": {
             "locks_64": { "all": [3, 3], "zrs": [2, 2], "driver": [1, 1], "kernel": [0, 0] },
@@ -260,11 +267,11 @@ mod tests {
         } });
         let baseline = Baseline::new(&bounds, "x").unwrap();
         // Twice a half of one acquisition.
-        let idle = "x: lock_acquire: 00000000f1 zrs_host::table\n".repeat(2);
+        let idle = "x: lock_acquire: 00000000f1 zrs_transport::table\n".repeat(2);
         let (text, good) = compare(TRACE, &idle, 1.0, &baseline).unwrap();
         assert!(good, "{text}");
         assert!(
-            text.contains("zrs_host::table") && text.contains("no lock"),
+            text.contains("zrs_transport::table") && text.contains("no lock"),
             "{text}"
         );
         assert!(!compare(TRACE, &idle, 2.0, &baseline).unwrap().1);

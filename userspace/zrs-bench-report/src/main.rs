@@ -48,7 +48,8 @@ enum Command {
         #[arg(long)]
         commit: String,
     },
-    /// A line for each target of the results; fails if one is missed, or if the results are of another commit
+    /// A line for each target of the results; fails if one is missed, or if the results are of
+    /// another commit
     Check {
         /// What `rows` wrote
         results: PathBuf,
@@ -63,27 +64,29 @@ enum Command {
         /// The document
         #[arg(long)]
         document: PathBuf,
-        /// The folder for the plots, beside the document
+        /// The folder for the plots, relative to the document
         #[arg(long)]
         plots: PathBuf,
         /// A sentence on where and when this was measured
         #[arg(long)]
         about: String,
     },
-    /// Draw how often entries of the link table are found in which tier
+    /// Draw the hit rates of the link table's tiers
     Table {
-        /// What the host test wrote (ZRS_TABLE_OUT)
+        /// The output of the host test (ZRS_TABLE_OUT)
         results: PathBuf,
         /// The plot to write
         #[arg(long)]
         out: PathBuf,
     },
-    /// Write the rows of all medians of make bench-smc, and a table; "bench: N rows" is the last line
+    /// Write the rows of all medians of make bench-smc, and a table; "bench: N rows" is the last
+    /// line
     Smc {
         /// What `zrs bench --samples` wrote
         #[arg(long)]
         samples: PathBuf,
-        /// The programs' results: lines of round, measurement, carrier, value and unit, with tabs between
+        /// The programs' results: lines of round, measurement, carrier, value and unit, with tabs
+        /// between
         #[arg(long)]
         programs: PathBuf,
         /// The file to write
@@ -120,7 +123,7 @@ enum Command {
     Locks {
         /// The trace of lock_acquire while messages went one way, each with an acknowledgment
         trace: PathBuf,
-        /// The trace of twice as many acknowledgments alone
+        /// The trace of twice that number of acknowledgments alone
         #[arg(long)]
         idle: PathBuf,
         /// How many messages

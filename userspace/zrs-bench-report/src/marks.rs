@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the emulator had used at the marks: lines "ID WHAT SECONDS [INSTRUCTIONS]", where WHAT is
-//! start, end, or both with base- before it for what starting a program costs.
+//! The emulator's usage at the marks: lines "ID WHAT SECONDS [INSTRUCTIONS]", where WHAT is start,
+//! end, or both with base- before it for the cost of starting a program.
 
 use std::collections::HashMap;
 
 use zrs_bench::{Sample, Samples};
 
-/// What had been used at one mark.
+/// The usage at one mark.
 #[derive(Clone, Copy)]
 struct Used {
     seconds: f64,
@@ -23,7 +23,7 @@ fn line(line: &str) -> Option<((u64, &str), Used)> {
     Some((at, used))
 }
 
-/// Adds what each measurement has used to the samples that have their marks.
+/// Adds the usage of each measurement to the samples that have their marks.
 pub fn merge(samples: &mut Samples, marks: &str) {
     let marks: HashMap<(u64, &str), Used> = marks.lines().filter_map(line).collect();
     for sample in &mut samples.0 {
@@ -32,7 +32,7 @@ pub fn merge(samples: &mut Samples, marks: &str) {
             continue;
         };
         let base = at("base-start").zip(at("base-end"));
-        // From one mark to the other, without what starting a program costs.
+        // From one mark to the other, without the cost of starting a program.
         let spent = |of: &dyn Fn(Used) -> Option<f64>| {
             let base = match base {
                 Some((start, end)) => of(end)? - of(start)?,

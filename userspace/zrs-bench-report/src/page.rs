@@ -130,8 +130,8 @@ fn figures(samples: &Samples, measure: Measure, value: &str, unit: &str) -> Stri
     heading(&format!("{measure}: {value}, {unit}")) + &table.rst()
 }
 
-/// Processor time of programs and kernel threads for each GiB, in messages of 1 MiB: those that take
-/// most of it.
+/// Processor time of programs and kernel threads for each GiB, in messages of 1 MiB: the largest of
+/// them.
 fn tasks(samples: &Samples) -> String {
     const SIZE: u64 = 1 << 20;
     const MOST: usize = 12;

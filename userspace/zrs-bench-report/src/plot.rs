@@ -16,7 +16,7 @@ pub struct Picture {
     pub title: &'static str,
 }
 
-/// What is drawn: the measure, the value, its unit, and the title.
+/// The plots: the measure, the value, its unit, and the title.
 const PLOTS: [(Measure, &str, &str, &str, &str); 4] = [
     (
         Measure::Throughput,
@@ -79,7 +79,7 @@ fn curves(
     all.filter(|c| !c.points.is_empty()).collect()
 }
 
-/// What plain verbs reach at a size: for round trips the better one of their two modes.
+/// The result of plain verbs at a size: for round trips the better one of their two modes.
 pub fn limit(samples: &Samples, measure: Measure, size: u64, value: &str) -> Option<Carrier> {
     [Carrier::Verbs, Carrier::VerbsEvents]
         .into_iter()

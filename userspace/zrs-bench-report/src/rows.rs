@@ -6,7 +6,7 @@ use zrs_bench::{size, Carrier, Interval, Measure, Samples};
 
 use crate::targets::{Verdict, TARGETS};
 
-/// What is reported of a measure: the value's name and its unit.
+/// The reported values of a measure: name and unit.
 pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
     match measure {
         Measure::Throughput | Measure::BothWays | Measure::Nonblocking => &[("mib_s", "MiB/s")],

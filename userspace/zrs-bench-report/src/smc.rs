@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `results/bench-smc.json`: ZRS, SMC-R and plain TCP between two machines, measured with `zrs bench` and with
-//! unmodified programs.
+//! `results/bench-smc.json`: ZRS, SMC-R and plain TCP between two machines, measured with `zrs
+//! bench` and with unmodified programs.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use zrs_bench::{number, size, Carrier, Interval, Samples, Table};
 use crate::rows::{row, values};
 use crate::Result;
 
-/// The carriers, in the order of the table. TCP's is plain: the machines' NICs have no offloads, and
-/// its segments are as large as Soft-RoCE's packets (tests/bench/smc-guest).
+/// The carriers, in the order of the table. TCP's is plain: the machines' NICs have no offloads,
+/// and its segments are as large as Soft-RoCE's packets (tests/bench/smc-guest).
 const CARRIERS: [(Carrier, &str); 3] = [
     (Carrier::Zrs, "zrs"),
     (Carrier::Smc, "smc"),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The plot of the link table's tiers: how often an entry is found hot, and hot or in the second tier.
+//! The plot of the link table's tiers: how often an entry is found hot, and hot or in the second
+//! tier.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::Result;
 /// Points by slots, for one size of the second tier: slots, and the share that was found.
 type Curve = Vec<(f64, f64)>;
 
-/// What the test wrote: for each number of slots and size of the second tier the two shares.
+/// The test's output: for each number of slots and size of the second tier the two shares.
 fn curves(rows: &Value) -> Result<BTreeMap<u64, Curve>> {
     let rows = rows.as_array().ok_or("no array of rows")?;
     let mut curves = BTreeMap::<u64, Curve>::new();

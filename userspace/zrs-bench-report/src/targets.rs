@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The targets: ratios of the same round, and which side of a bound their intervals are on. The bound is the goal,
-//! unless it is proven that the device leaves less possible; `Documentation/performance.rst` says where, and how.
+//! The targets: ratios of the same round, and which side of a bound their intervals are on. The
+//! bound is the goal, unless it is proven that the device leaves less possible;
+//! `Documentation/performance.rst` says where, and how.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -55,8 +56,8 @@ pub struct Figure {
     pub note: Option<String>,
 }
 
-/// One target: a value of ours by the same value of theirs, or, without theirs, by itself. Of several
-/// carriers the best one is taken, on both sides.
+/// One target: our value divided by the same value of the other carrier, or, without one, our value
+/// itself. Of several carriers the best one is taken, on both sides.
 pub struct Target {
     pub name: &'static str,
     pub rows: &'static str,
@@ -70,7 +71,8 @@ pub struct Target {
     goal: Bound,
     /// The bound, where a proof says that this device does not allow the goal.
     proven: Option<f64>,
-    /// The least that the value of this name has to be, or a measurement says nothing about the target.
+    /// The least that the value of this name has to be, or a measurement says nothing about the
+    /// target.
     needs: Option<(&'static str, f64)>,
 }
 
@@ -427,11 +429,11 @@ fn stale(theirs: &str, now: &str) -> Option<String> {
     })
 }
 
-/// What `tests/bench/commit` says where there is no repository.
+/// The output of `tests/bench/commit` without a repository.
 const UNKNOWN: &str = "unknown";
 
-/// A line for each row that has a target, the sums, and how many were missed. An error if the results are of other code
-/// than that of `commit`.
+/// A line for each row that has a target, the sums, and how many were missed. An error if the
+/// results are of other code than that of `commit`.
 pub fn check(results: &Value, commit: &str) -> Result<(String, usize), String> {
     let rows = results.as_array().ok_or("the results are not an array")?;
     let word = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_string();
@@ -587,7 +589,7 @@ mod tests {
         assert_eq!(target.texts(), [">= 1.7", ">= 1.2"]);
         assert_eq!(target.verdict(&figure(1.3, 1.4, 7)), Verdict::Met);
         assert_eq!(target.verdict(&figure(1.0, 1.1, 7)), Verdict::Missed);
-        // A bound that asks for more than the goal is none.
+        // A bound beyond the goal is ignored.
         for target in &TARGETS {
             match (target.goal, target.proven) {
                 (Bound::AtLeast(goal), Some(bound)) => assert!(bound < goal, "{}", target.name),

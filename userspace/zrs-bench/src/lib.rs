@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `zrs bench` measures ([`Sample`], [`Carrier`], [`Measure`]), the statistics of it, and the machine's
-//! memory ([`Used`]): what the command that measures, the program that reports and the selftests have in
-//! common.
+//! What `zrs bench` measures ([`Sample`], [`Carrier`], [`Measure`]), the statistics of it, and the
+//! machine's memory ([`Used`]): what the command that measures, the program that reports and the
+//! selftests have in common.
 #![forbid(unsafe_code)]
 
 mod meminfo;

@@ -4,12 +4,13 @@
 use std::time::Duration;
 use std::{fs, thread};
 
-/// How long a machine is looked at that may be giving memory back, how often, and what does not count.
+/// How long a machine is looked at that may be giving memory back, how often, and what does not
+/// count.
 const REST: Duration = Duration::from_millis(200);
 const REST_ROUNDS: u32 = 25;
 const REST_BYTES: f64 = 64.0 * 1024.0;
 
-/// What is used, in bytes.
+/// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     /// Everything but file caches: they come and go by themselves.
@@ -43,8 +44,8 @@ impl Used {
         })
     }
 
-    /// The same once nothing is given back any more: what went before frees its memory for a while yet,
-    /// and would be taken off what is measured. Sleeps for up to five seconds.
+    /// The same once nothing is given back any more: what went before frees its memory for a while
+    /// yet, and would be taken off what is measured. Sleeps for up to five seconds.
     ///
     /// # Errors
     /// As [`Used::now`].
@@ -61,8 +62,9 @@ impl Used {
         Ok(last)
     }
 
-    /// How much more is used than `before`. The kernel gives free pages that it keeps for each processor back
-    /// meanwhile, which may hide some of all that is used, but nothing of the slab: that much it is in any case.
+    /// The increase since `before`. In between, the kernel may free pages that it keeps for each
+    /// processor, which may hide a part of the increase, but none of the slab's: that is the
+    /// minimum.
     pub fn since(self, before: Self) -> Self {
         let slab = self.slab - before.slab;
         Self {

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What carries the bytes, and how it is used.
+/// A transport, and its mode of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
@@ -117,7 +117,7 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// What is measured.
+/// A measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -141,7 +141,7 @@ pub enum Measure {
     Cost,
     /// Throughput of some connections alone, and while many others are open.
     Hold,
-    /// Round trips on many connections at once alone, and beside one that sends as much as it can.
+    /// Round trips on many connections at once, alone and together with a bulk sender.
     Fair,
     /// Round trips on one connection alone, and during a bulk transfer on another one.
     Mixed,
@@ -149,14 +149,14 @@ pub enum Measure {
     EpollEcho,
     /// Bulk transfers on many connections at once: their sum and their fairness.
     Uploads,
-    /// Throughput of one connection alone, and beside others whose readers have stopped.
+    /// Throughput of one connection alone, and together with others whose readers have stopped.
     Pool,
-    /// What of the receive pool is in use while few and many send at once.
+    /// Use of the receive pool while few and many connections send at once.
     Load,
 }
 
 impl Measure {
-    /// All of them, in the order in which they are run.
+    /// All measures, in the order in which they are run.
     pub const ALL: [Self; 16] = [
         Self::Throughput,
         Self::BothWays,
@@ -231,18 +231,18 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What one measurement of one round came to.
+/// The result of one measurement of one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Counts the measurements of a run.
     pub id: u64,
     /// The round; those of one round may be compared.
     pub round: u32,
-    /// What was measured.
+    /// The measure.
     pub measure: Measure,
-    /// Over what.
+    /// The carrier.
     pub carrier: Carrier,
-    /// Bytes in a message; 0 where there are none.
+    /// Bytes in a message; 0 for measures without messages.
     pub size: u64,
     /// Figures by name; the unit is the end of the name.
     pub values: BTreeMap<String, f64>,

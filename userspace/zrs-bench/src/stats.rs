@@ -15,7 +15,8 @@ pub struct Interval {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// How sure it is, 0 to 1. Few rounds cannot give 0.95: then this is what they give.
+    /// The confidence, 0 to 1. Few rounds cannot give 0.95: then this is the confidence that they
+    /// give.
     pub confidence: f64,
     /// Rounds.
     pub rounds: usize,
@@ -88,7 +89,7 @@ fn sure(n: usize, k: usize) -> f64 {
 pub struct Samples(pub Vec<Sample>);
 
 impl Samples {
-    /// Reads a file of them, a JSON object a line. Err: the line and what is wrong with it.
+    /// Reads a file of samples, a JSON object a line. Err: the line and its error.
     pub fn parse(text: &str) -> Result<Self, String> {
         text.lines()
             .enumerate()
@@ -138,7 +139,7 @@ impl Samples {
         Interval::of(&ratios)
     }
 
-    /// What was measured over what and with which sizes.
+    /// The measures, sizes and carriers of the samples.
     pub fn kinds(&self) -> BTreeSet<(Measure, u64, Carrier)> {
         self.0
             .iter()

@@ -98,7 +98,7 @@ static int write_all(const char *bytes, size_t len)
 	return 0;
 }
 
-/* Writes what comes by the ring, to the end of the stream. */
+/* Writes the segments of the ring to the file, to the end of the stream. */
 static int receive(struct zrs_rx *rx, unsigned long long *bytes)
 {
 	struct zrs_segment segment;
@@ -154,7 +154,7 @@ close_listener:
 	return rc;
 }
 
-/* Waits until so many calls are complete. */
+/* Waits until that number of calls is complete. */
 static int complete(int fd, uint64_t calls, uint64_t *completed)
 {
 	struct zrs_completion done;
@@ -216,7 +216,7 @@ static int transmit(int fd, struct buffer *buffers, unsigned long long *bytes)
 	do {
 		struct buffer *buffer = &buffers[turn++ % TURNS];
 
-		/* Nothing may be written over what the device still reads. */
+		/* Pages that the device still reads must not be overwritten. */
 		if (complete(fd, buffer->calls, &completed) < 0)
 			return -1;
 		len = fill(buffer->pages);

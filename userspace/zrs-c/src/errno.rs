@@ -3,10 +3,11 @@
 
 use std::io;
 
-/// The errno that says what `error` says.
+/// The errno for `error`.
 pub(crate) fn of(error: &io::Error) -> i32 {
     zrs::os_error(error).unwrap_or(match error.kind() {
-        // The module is of another version, or something that is no notification was on the error queue.
+        // The module is of another version, or something that is no notification was on the error
+        // queue.
         io::ErrorKind::InvalidData => libc::EPROTO,
         io::ErrorKind::OutOfMemory => libc::ENOMEM,
         _ => libc::EIO,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The functions. The header says what they do and what their callers promise; here are only types,
-//! null pointers and errno.
+//! The C functions. The header describes them and the promises of their callers; here are only
+//! types, null pointers and errno.
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_int, c_void};
@@ -18,14 +18,14 @@ use crate::errno::{self, error};
 /// A receive ring, open.
 pub struct zrs_rx(RxRing);
 
-/// What [`zrs_rx_recv`] gives.
+/// The result of [`zrs_rx_recv`].
 #[repr(C)]
 pub struct zrs_segment {
     /// The bytes.
     pub data: *const c_void,
     /// How many.
     pub len: usize,
-    /// What keeps them, a box; to C a `struct zrs_held`.
+    /// The owner of the bytes, a box; to C a `struct zrs_held`.
     pub held: *mut Segment,
     /// They are a copy.
     pub copied: u32,
@@ -59,7 +59,7 @@ impl From<Segment> for zrs_segment {
     }
 }
 
-/// What [`zrs_completion_wait`] gives.
+/// The result of [`zrs_completion_wait`].
 #[repr(C)]
 pub struct zrs_completion {
     /// The first call that is complete.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn zrs_rx_recv(
 ///
 /// # Safety
 ///
-/// `segment` is NULL, or zeroes, or what [`zrs_rx_recv`] or this function has written there.
+/// `segment` is NULL, or zeroes, or was written by [`zrs_rx_recv`] or this function.
 #[no_mangle]
 pub unsafe extern "C" fn zrs_segment_release(segment: *mut zrs_segment) {
     // SAFETY: the caller's promise.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn zrs_segment_release(segment: *mut zrs_segment) {
         return;
     };
     if let Some(held) = NonNull::new(segment.held) {
-        // SAFETY: `zrs_segment::from` made it of a box, and nobody has released it.
+        // SAFETY: `zrs_segment::from` made it of a box, and it was not released yet.
         drop(unsafe { Box::from_raw(held.as_ptr()) });
     }
     *segment = zrs_segment::NONE;
@@ -147,11 +147,11 @@ pub unsafe extern "C" fn zrs_rx_window(rx: *const zrs_rx) -> usize {
     unsafe { rx.as_ref() }.map_or(0, |rx| rx.0.window_len())
 }
 
-/// Lets go of a ring.
+/// Closes a ring.
 ///
 /// # Safety
 ///
-/// `rx` is NULL, or open and used by nobody else.
+/// `rx` is NULL, or open and not in use by other threads.
 #[no_mangle]
 pub unsafe extern "C" fn zrs_rx_close(rx: *mut zrs_rx) {
     if let Some(rx) = NonNull::new(rx) {
@@ -179,7 +179,8 @@ pub unsafe extern "C" fn zrs_send_zero_copy(fd: c_int, buf: *const c_void, len: 
 ///
 /// # Safety
 ///
-/// There are `count` buffers at `iov`, or it is NULL; each of them as [`zrs_send_zero_copy`] wants it.
+/// There are `count` buffers at `iov`, or it is NULL; each of them as [`zrs_send_zero_copy`] wants
+/// it.
 #[no_mangle]
 pub unsafe extern "C" fn zrs_sendv_zero_copy(
     fd: c_int,
@@ -189,8 +190,8 @@ pub unsafe extern "C" fn zrs_sendv_zero_copy(
     let send = || {
         let count = usize::try_from(count).map_err(|_| error(libc::EINVAL))?;
         let iov = NonNull::new(iov.cast_mut()).ok_or(error(libc::EFAULT))?;
-        // SAFETY: an IoSlice is an iovec, and there are as many, says the caller. Nobody but the kernel
-        // looks at the bytes, so that they may even be not there.
+        // SAFETY: an IoSlice is an iovec, and there are `count` of them, by the caller's promise.
+        // Only the kernel reads the bytes, so they need not even be mapped.
         let bufs = unsafe { slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), count) };
         sock::send_zerocopy_vectored(borrowed(fd)?, bufs)
     };
@@ -238,7 +239,7 @@ pub extern "C" fn zrs_pages_alloc(len: usize) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// `pages` is NULL, or [`zrs_pages_alloc`] made it with this `len`, and nobody uses it any more.
+/// `pages` is NULL, or [`zrs_pages_alloc`] made it with this `len`, and it is not used any more.
 #[no_mangle]
 pub unsafe extern "C" fn zrs_pages_free(pages: *mut c_void, len: usize) {
     if let Some(pages) = NonNull::new(pages.cast()) {
@@ -261,7 +262,8 @@ fn borrowed<'fd>(fd: c_int) -> io::Result<BorrowedFd<'fd>> {
     if fd < 0 {
         return Err(error(libc::EBADF));
     }
-    // SAFETY: it is open during the call, which is the caller's promise; if not, the kernel says EBADF.
+    // SAFETY: it is open during the call, which is the caller's promise; if not, the kernel says
+    // EBADF.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The header is C and C++, says of structures what the library makes of them, and a program that was
-//! compiled with it gets from the library what it says.
+//! The header compiles as C and C++, its structures have the library's layout, and a program
+//! compiled with it gets the documented results.
 // rows: B13
 
 use std::env;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Calls every function of the library on descriptors that are no ZRS sockets,
- * and looks at what it returns and at errno. Prints what is wrong.
+ * and checks its result and errno. Prints the differences.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ static void expect(int line, const char *what, long seen, long expected)
 	wrong = 1;
 }
 
-/* What an expression must be. */
+/* The expected value of an expression. */
 #define IS(what, value)	expect(__LINE__, #what, (long)(what), value)
 
 /* It must fail with this error. */
@@ -107,7 +107,7 @@ static void unix_sockets(void)
 	IS(zrs_sendv_zero_copy(fds[0], iov, 2), 9);
 	IS(read(fds[1], text, sizeof(text)), 14);
 	IS(strcmp(text, "one, two parts"), 0);
-	/* The socket was not shut down by what failed. */
+	/* The failed calls did not shut the socket down. */
 	IS(write(fds[1], "x", 1), 1);
 	close(fds[1]);
 	/* Without SIGPIPE, which would end us. */

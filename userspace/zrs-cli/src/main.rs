@@ -3,10 +3,13 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod completions;
+mod doctor;
 mod ping;
 mod pool;
 mod procs;
 mod progress;
+mod prometheus;
 mod recv;
 mod report;
 mod run;
@@ -41,6 +44,8 @@ enum Command {
     Pool(pool::Pool),
     Links(show::Links),
     Stats(show::Stats),
+    Doctor(doctor::Args),
+    Completions(completions::Args),
 }
 
 /// What went wrong, in a sentence.
@@ -57,6 +62,8 @@ fn main() -> ExitCode {
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),
         Command::Stats(args) => args.run(),
+        Command::Doctor(args) => return doctor::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

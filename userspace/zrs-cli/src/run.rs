@@ -130,7 +130,7 @@ fn absolute(file: &Path) -> crate::Result<PathBuf> {
 }
 
 /// Where the library is: beside this command, as it is built, or where it is installed.
-fn library() -> crate::Result<PathBuf> {
+pub fn library() -> crate::Result<PathBuf> {
     let path = if let Some(path) = env::var_os(LIBRARY_VAR) {
         fs::canonicalize(&path).map_err(|e| {
             format!(

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use serde_json::{json, Value};
 use zrs::Zrs;
 
+use crate::prometheus;
 use crate::report::{json_line, out};
 use crate::{said, Result};
 
@@ -31,6 +32,9 @@ pub struct Stats {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    /// Print what `zrs pool` and `zrs links` have as well, in Prometheus' text format
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 pub fn open() -> Result<Zrs> {
@@ -107,7 +111,7 @@ impl Links {
 }
 
 /// An address, with its interface if it is a link-local one.
-fn scoped(ip: IpAddr, scope: u32) -> String {
+pub fn scoped(ip: IpAddr, scope: u32) -> String {
     match ip {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => format!("{ip}%{scope}"),
         _ => ip.to_string(),
@@ -152,6 +156,10 @@ pub fn percent(part: u64, all: u64) -> String {
 impl Stats {
     pub fn run(&self) -> Result<()> {
         let zrs = open()?;
+        if self.prometheus {
+            out(&prometheus::text(&prometheus::Seen::now(&zrs)?));
+            return Ok(());
+        }
         let version = said(zrs.version(), || "cannot read the module's version".into())?;
         let stats = said(zrs.stats(), || "cannot read the module's counters".into())?;
         if self.json {

@@ -62,7 +62,7 @@ proptest! {
         prop_assert_eq!(Addr::from(back), addr);
     }
 
-    /// Whom one overlaps is bound to one of the addresses that it names.
+    /// Every overlapping binding is at one of the addresses that it lists.
     // rows: B6
     #[test]
     fn overlaps(a: u128, b: u128, only_a: bool, only_b: bool, kinds in (0_u8..4, 0_u8..4)) {

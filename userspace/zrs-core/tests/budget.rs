@@ -19,7 +19,7 @@ fn other(class: Class) -> Class {
     }
 }
 
-/// What a budget should have.
+/// The expected contents of a budget.
 struct Model {
     total: u128,
     percent: u128,
@@ -127,7 +127,7 @@ fn what_is_idle_is_lent_except_for_a_quarter() {
         assert!(!budget.take(other(class), quarter + 1));
         assert!(budget.take(other(class), quarter));
         assert_eq!(budget.over(), 0);
-        // What is given back the other one gets, up to its share.
+        // Returned pages go to the other class, up to its share.
         let owed = budget.overdrawn(class);
         assert!(budget.give(class, owed));
         assert!(budget.take(other(class), owed));
@@ -139,8 +139,8 @@ fn what_is_idle_is_lent_except_for_a_quarter() {
     }
 }
 
-/// What a class has not yet taken of its share is not lent when it is less than a quarter; when it is taken up, the other
-/// one may have all that is free.
+/// The unused part of a share is not lent while it is less than a quarter; once it is used, the
+/// other class may have all free pages.
 // rows: C2
 #[test]
 fn both_busy() {
@@ -209,7 +209,7 @@ fn leases_get_smaller_where_it_is_crowded() {
     assert_eq!((sizes.first(), sizes.last()), (Some(&256), Some(&16)));
     assert!(budget.total() - budget.used(Large) < 16);
     assert!(budget.crowded());
-    // What blocks have borrowed makes windows smaller.
+    // Pages that blocks have borrowed make windows smaller.
     let mut budget = Budget::new(1000, 50);
     assert!(budget.take(Small, 875));
     assert_eq!(budget.lease(16, 256), Some(31), "a quarter of 125");
@@ -229,7 +229,7 @@ fn crowded_is_less_than_half() {
     assert!(!budget.crowded());
     assert!(budget.take(Large, 1));
     assert!(budget.crowded());
-    // Blocks that take all they can crowd windows out, also when there are none yet.
+    // Blocks that use all of their room crowd windows out, also when there are none yet.
     let mut budget = Budget::new(400, 50);
     assert!(budget.take(Small, 300));
     assert!(!budget.crowded(), "100 of 200 are free");
@@ -252,7 +252,7 @@ fn class() -> impl Strategy<Value = Class> {
     prop::sample::select(&CLASSES[..])
 }
 
-/// Steps with so many pages; seldom the total changes.
+/// Steps with a drawn number of pages; the total changes rarely.
 fn steps(
     pages: impl Strategy<Value = usize> + Clone,
     totals: impl Strategy<Value = usize>,
@@ -299,13 +299,14 @@ proptest! {
         let mut before = 0;
         for step in steps {
             play(&mut budget, &mut model, step)?;
-            // Only a smaller total leaves more in use than there may be, and then it only gets less.
+            // Only a smaller total leaves more in use than there may be, and then it only gets
+            // less.
             match step {
                 Step::Resize(_) => {}
                 _ => prop_assert!(budget.over() <= before),
             }
             before = budget.over();
-            // What windows could have, found by trying.
+            // The pages that windows could have, found by trying.
             let room = (0..=400).rev().find(|&n| model.admits(Large, n));
             let expected = room.filter(|room| *room >= least);
             let expected = expected.map(|room| if most < least { least } else { (room / 4).clamp(least, most) });
@@ -313,7 +314,7 @@ proptest! {
             let room = room.unwrap_or(0) as u128;
             let may_have = model.own(Large).max(model.used(Large) + room);
             prop_assert_eq!(budget.crowded(), room * 2 < may_have);
-            // What is leased is admitted; what is not, not even the least of it.
+            // A lease is admitted; without one, not even the least is admitted.
             match budget.lease(least, most) {
                 Some(pages) => {
                     prop_assert!(budget.take(Large, pages));
@@ -346,7 +347,7 @@ proptest! {
             }
             prop_assert!(shrinks || budget.over() == 0);
             for class in CLASSES {
-                // After shrinking that holds again when the other has given back what is not its own.
+                // After shrinking that holds again when the other has returned its borrowed pages.
                 let missing = (budget.own(class) / 4).saturating_sub(budget.used(class));
                 if missing > 0 && (!shrinks || budget.overdrawn(other(class)) == 0) {
                     prop_assert!(budget.take(class, missing));
@@ -380,7 +381,7 @@ proptest! {
         if missing > 0 {
             prop_assert!(budget.take(class, missing));
         }
-        // When both have given back, no more is in use than there may be.
+        // When both have returned theirs, no more is in use than the total.
         let owed = budget.overdrawn(class);
         prop_assert!(budget.give(class, owed));
         prop_assert_eq!(budget.over(), 0);
@@ -402,8 +403,8 @@ proptest! {
     }
 }
 
-/// What is a class's own it gets though the other has borrowed it, and no more; then more is in use than may be,
-/// until that is given back.
+/// A class gets its share even if the other has borrowed it, and no more; then more is in use than
+/// the total, until the borrowed pages are returned.
 // rows: C2 C3
 #[test]
 fn what_is_lent_is_claimed() {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What moves to main memory: the order in which it is looked at, the escape area, and room that goes back to
+//! Moving data to main memory: the order of candidates, the escape area, and room that returns to
 //! the peer, against plain models.
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use zrs_core::ageing::{Ageing, Node};
+use zrs_core::age_list::{AgeList, Node};
 use zrs_core::area_ring::AreaRing;
 use zrs_core::ChanId;
 
 fn chan(q: u32) -> ChanId {
-    ChanId { q, gen: 1 }
+    ChanId { index: q, gen: 1 }
 }
 
-/// A page in which `count` messages begin.
+/// A page, and the number of messages that begin in it.
 struct Place {
     page: usize,
     user: ChanId,
@@ -48,12 +48,13 @@ fn age() -> impl Strategy<Value = Age> {
 }
 
 proptest! {
-    /// The oldest is always found first, whatever came and went; what begins where another one of its channel
-    /// does is still known when that has left; pages that are not there are nothing.
+    /// The oldest is always found first, whatever came and went; a message that begins where
+    /// another one of its channel does is still known when that has left; pages that are not there
+    /// are nothing.
     // rows: C5
     #[test]
     fn the_oldest_is_first(ops in prop::collection::vec(age(), 0..200)) {
-        let mut list = Ageing::new(vec![Node::FREE; 8]);
+        let mut list = AgeList::new(vec![Node::FREE; 8]);
         let mut line: VecDeque<Place> = VecDeque::new();
         let mut aside: VecDeque<Place> = VecDeque::new();
         for (now, op) in ops.into_iter().enumerate() {
@@ -94,17 +95,17 @@ proptest! {
                 }
                 Age::SetAside => {
                     if let Some(oldest) = line.pop_front() {
-                        list.set_aside(oldest.page);
+                        list.defer(oldest.page);
                         aside.push_back(oldest);
                     }
                 }
                 Age::TryAgain => {
-                    prop_assert_eq!(list.try_again(now), !aside.is_empty());
+                    prop_assert_eq!(list.retry_deferred(now), !aside.is_empty());
                     line.extend(aside.drain(..).map(|p| Place { since: now, ..p }));
                 }
             }
             prop_assert_eq!(list.oldest(), line.front().map(Place::told));
-            prop_assert_eq!(list.has_aside(), !aside.is_empty());
+            prop_assert_eq!(list.has_deferred(), !aside.is_empty());
         }
         while let Some(p) = line.pop_front() {
             prop_assert_eq!(list.oldest(), Some(p.told()));

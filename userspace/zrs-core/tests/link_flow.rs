@@ -67,7 +67,7 @@ fn the_last_one() {
     assert!(f.credit_due());
 }
 
-/// What the peer has left decides as well when most blocks are held by data that nobody reads.
+/// The peer's remaining credit decides as well when unread data holds most blocks.
 // rows: Z5 C3
 #[test]
 fn due_when_the_peer_runs_out() {
@@ -125,7 +125,7 @@ fn hostile_credit() {
     ] {
         assert_eq!(flow(64, 64).arrived(credit), want, "{credit}");
     }
-    // Relative to what was sent, not to 0.
+    // Relative to the number sent, not to 0.
     let mut f = flow(64, 64);
     f.sending();
     assert_eq!(f.arrived((1 << 20) + 1), Ok(()));
@@ -166,7 +166,7 @@ fn wraps_around() {
     }
 }
 
-/// Two sides and what they want to send, with blocks held by data for a while or for ever.
+/// Two sides and their messages to send, with blocks held by data for a while or for ever.
 struct Pair {
     flow: [LinkFlow; 2],
     pipe: [VecDeque<(bool, u32)>; 2],
@@ -242,7 +242,7 @@ impl Pair {
         any
     }
 
-    /// Until nothing is under way and no lone credit is due. That must come.
+    /// Until nothing is in flight and no lone credit is due. That must happen.
     fn drain(&mut self) {
         let mut steps = 0;
         while (0..2).any(|s| self.lone_credit(s) || self.deliver(s)) {
@@ -252,8 +252,8 @@ impl Pair {
     }
 }
 
-/// However messages cross, when the network is quiet each side may send control, though nobody
-/// has read any data and none of it ever is.
+/// However messages cross, when the network is quiet each side may send control messages, even if
+/// no data was read and none ever is.
 // rows: Z5 C3
 #[test]
 fn control_always_gets_through() {
@@ -340,7 +340,7 @@ fn crossing_floods() {
 }
 
 proptest! {
-    /// Whatever a peer says, what may be sent stays within what it said and within bounds.
+    /// Whatever a peer announces, the credit stays within the announcement and within bounds.
     // rows: B11 Z5
     #[test]
     fn hostile_sequences(

@@ -45,14 +45,18 @@ fn what_is_refused_changes_nothing() {
         for &value in values {
             assert_eq!(
                 options.set(name, value, true),
-                Err(Denied::Value),
+                Err(OptionError::Value),
                 "{name}, {value}"
             );
         }
     }
-    assert_eq!(options.set(TCP_FASTOPEN, 1, false), Err(Denied::Value));
+    assert_eq!(options.set(TCP_FASTOPEN, 1, false), Err(OptionError::Value));
     for name in [i32::MIN, 0, 10, 11, 13, 14, 1000] {
-        assert_eq!(options.set(name, 1, true), Err(Denied::Unknown), "{name}");
+        assert_eq!(
+            options.set(name, 1, true),
+            Err(OptionError::Unknown),
+            "{name}"
+        );
         assert_eq!(options.get(name), None, "{name}");
     }
     assert_eq!(options, Options::default());

@@ -14,7 +14,7 @@ use zrs_core::ports::{
     hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
 };
 
-/// A map that has memory for as many entries as `room` says, and counts its searches.
+/// A map with memory for `room` entries, which counts its searches.
 struct Sorted<K, V> {
     map: BTreeMap<K, V>,
     room: Rc<Cell<usize>>,
@@ -67,7 +67,8 @@ fn counted(room: usize) -> (Space, Rc<Cell<usize>>, Rc<Cell<usize>>) {
     (PortSpace::new(groups, tuples), room, searches)
 }
 
-/// All of IPv6 and IPv4, all of IPv6 alone, and some of it, the last two the same on two interfaces.
+/// All of IPv6 and IPv4, all of IPv6 alone, and some of it, the last two the same on two
+/// interfaces.
 const ALL: u8 = 250;
 const ALL_V6: u8 = 251;
 const V6: [u8; 2] = [252, 253];
@@ -214,7 +215,7 @@ fn a_port_serves_many_destinations() {
     assert_eq!(again, Err(Refused::Connected));
     s.connect_from(1, 40000, NOT, addr(7, 81)).unwrap();
     s.connect_from(2, 40000, NOT, addr(7, 80)).unwrap();
-    // Nobody binds it meanwhile, and nobody else's port is chosen.
+    // No socket binds it now, and no bound port is chosen.
     assert_eq!(s.bind(1, at(1), 40000, NOT), Err(Refused::InUse));
     assert_eq!(s.bind_free(1, at(1), 40000, NOT), Err(Refused::InUse));
     s.bind(1, at(1), 40001, ADDR).unwrap();
@@ -238,7 +239,7 @@ fn a_port_of_an_address_serves_many_destinations() {
     let other = from(&mut s, 1, 8).unwrap();
     let same = from(&mut s, 2, 7).unwrap();
     assert_eq!(from(&mut s, 1, 7), Err(Refused::Connected));
-    // One from any address may be from this one.
+    // A connection from any address may be from this one.
     let any = s.connect_from(1, 40000, NOT, addr(7, 80));
     assert_eq!(any, Err(Refused::Connected));
     assert_eq!(s.bind_free(1, at(1), 40000, NOT), Err(Refused::InUse));
@@ -272,8 +273,8 @@ fn a_connection_is_there_once() {
     s.connect(&mut a, addr(9, 3)).unwrap();
 }
 
-/// All connections that the default range has room for, to two destinations: each costs as much as the
-/// first one, and so does what is decided beside them.
+/// All connections that the default range has room for, to two destinations: each costs as much as
+/// the first one, and so do the other decisions.
 // rows: B5
 #[test]
 fn cost_does_not_grow() {
@@ -360,8 +361,8 @@ impl Model {
     }
 }
 
-/// ipv6_rcv_saddr_equal() in the kernel, where both wildcards match; inet_rcv_saddr_equal() comes to the same
-/// where a socket is one of IPv4. Another scope is another `sk_bound_dev_if` there.
+/// ipv6_rcv_saddr_equal() in the kernel, where both wildcards match; inet_rcv_saddr_equal() comes
+/// to the same where a socket is one of IPv4. Another scope is another `sk_bound_dev_if` there.
 fn overlap(a: &Model, b: &Model) -> bool {
     let (one, two) = (a.bound.ip(), b.bound.ip());
     let (mapped1, mapped2) = (one.is_v4(), two.is_v4());
@@ -450,7 +451,7 @@ fn refused_if(no: bool, why: Refused) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What the model says to `op` on the sockets `all`; it has done it then.
+/// The model's answer to `op` on the sockets `all`, which it applies.
 fn model(all: &mut Vec<Model>, op: &Op) -> Result<(), Refused> {
     let other = |all: &[Model], i: usize, f: &dyn Fn(&Model) -> bool| {
         all.iter().enumerate().any(|(j, m)| j != i && f(m))
@@ -536,7 +537,8 @@ proptest! {
         let (mut space, _) = space(usize::MAX);
         let (mut sockets, mut bindings) = (Vec::new(), Vec::new());
         for op in ops {
-            // A listening socket neither listens anew nor connects, and a connected one does not listen.
+            // A listening socket neither listens again nor connects, and a connected one does not
+            // listen.
             let fits = match &op {
                 Op::Bind(_) | Op::BindFree(_) | Op::Choose(..) => true,
                 _ if sockets.is_empty() => false,
@@ -558,7 +560,7 @@ proptest! {
                 }
             }
         }
-        // Nothing is left of those that are closed.
+        // Closed sockets leave nothing.
         for b in bindings {
             space.unbind(b);
         }
@@ -584,7 +586,7 @@ proptest! {
         } else {
             let begin = Search::for_connect(low, high, hash, 0).next();
             prop_assert!(begin.is_some_and(|p| (p - low) % 2 == 0));
-            // The next search goes on where one has ended.
+            // The next search continues where the last one ended.
             let all = u32::from(high - low) + 1;
             let mut before = Search::for_connect(low, high, hash, 0);
             prop_assert_eq!(before.nth((u32::from(tried) % all) as usize), first);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Readiness: what poll() reports, phase by phase.
+//! Readiness: the events of poll(), phase by phase.
 
 use zrs_core::readiness::{events, Phase, View, ERR, HUP, IN, OUT, RDHUP};
 
-/// A connected socket on which nothing is going on, with room to send.
+/// An idle connected socket with room to send.
 const IDLE: View = View {
     phase: Phase::Connected,
     readable: false,
@@ -40,8 +40,8 @@ fn views(phase: Phase) -> impl Iterator<Item = View> {
     })
 }
 
-/// The numbers are the kernel's: include/uapi/linux/eventpoll.h, and tcp_poll() in
-/// net/ipv4/tcp.c for which of them go together.
+/// The numbers are the kernel's: include/uapi/linux/eventpoll.h, and tcp_poll() in net/ipv4/tcp.c
+/// for their combinations.
 // rows: E4
 #[test]
 fn numbers() {
@@ -173,7 +173,7 @@ fn always() {
             "the end is readable: {v:?}"
         );
         if v.phase == Phase::Connected {
-            // Each condition by itself turns its event on and off: a level ends with its cause.
+            // Each condition alone turns its event on and off: a level ends with its cause.
             assert_eq!(mask & IN != 0, v.readable || v.read_ended);
             assert_eq!(mask & OUT != 0, v.writable || v.write_ended);
             assert_eq!(mask & RDHUP != 0, v.read_ended);

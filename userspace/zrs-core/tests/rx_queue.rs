@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use common::{cases, Rng};
-use zrs_core::rx_queue::{Descriptors, Moved, NoRing, Refuge, RxQueue, Segment};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, NoRing, RxQueue, Segment};
 use zrs_core::Violation;
 
 const FREE: u32 = 0;
@@ -51,8 +51,8 @@ impl Descriptors for Ring {
     fn clear(&self, index: u32) {
         self.cell(index).set(FREE);
     }
-    fn refuge(&self) -> Refuge {
-        Refuge::Nowhere
+    fn escape_target(&self) -> EscapeTarget {
+        EscapeTarget::Nowhere
     }
     fn escape(&self, _: u32, _: u32) -> bool {
         false
@@ -73,7 +73,7 @@ fn seg(pos: u64, len: u32, window_off: Option<u32>) -> Segment<u64> {
         held: window_off.is_none().then_some(pos),
         taken: 0,
         claimed: window_off.is_none(),
-        lent: 0,
+        mapped: 0,
         born: pos,
         moved: Moved::No,
         pad: window_off.map_or(0, |off| off % 3),
@@ -120,8 +120,8 @@ fn capacity_is_a_power_of_two() {
     }
 }
 
-/// Segments keep their indices when the storage grows, wherever in it they are, and smaller storage is
-/// not taken.
+/// Segments keep their indices when the storage grows, wherever in it they are, and smaller storage
+/// is not taken.
 // rows: B5 Z6
 #[test]
 fn storage_grows() {
@@ -142,7 +142,7 @@ fn storage_grows() {
                 assert_eq!(q.push(seg(next.into(), 1, None)), Ok(index));
                 next += 1;
             }
-            // The oldest stays: what is moved begins somewhere.
+            // The oldest stays: moved segments begin at some index.
             while q.len() > 1 {
                 assert!(q.discard(&NoRing).is_some());
             }
@@ -233,8 +233,8 @@ fn peeking() {
     assert_eq!(q.claim_next(&NoRing, None), Some(0));
 }
 
-/// What recv() has begun is the kernel's, whatever the program writes; and what the program says
-/// of segments that were never offered to it is of no use for anything but its own loss.
+/// A segment begun by recv() is the kernel's, whatever the program writes; and states that the
+/// program writes for segments that were never offered to it only cause its own loss.
 // rows: B11 C4
 #[test]
 fn hostile_states() {
@@ -290,7 +290,7 @@ struct ModelSeg {
     window: bool,
     taken: u32,
     claimed: bool,
-    lent: u32,
+    mapped: u32,
 }
 
 impl ModelSeg {
@@ -306,7 +306,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
     let first = rng.pick(&[0, u32::MAX - 20, u32::MAX, 0x7fff_fff0]);
     let mut q = queue(capacity, first);
     let ring = Ring::new(capacity);
-    // What the states should be.
+    // The expected states.
     let shadow = Ring::new(capacity);
     let mut model: VecDeque<ModelSeg> = VecDeque::new();
     let (mut pos, mut next) = (0, first);
@@ -345,7 +345,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                     window,
                     taken: 0,
                     claimed: !window,
-                    lent: 0,
+                    mapped: 0,
                 });
                 pos += u64::from(len);
                 next = next.wrapping_add(1);
@@ -371,8 +371,8 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                     if m.window && rng.chance(20) {
                         // More than there is counts as all of it.
                         let lent = rng.range(1, 60) as u32;
-                        q.lend(m.index, lent);
-                        m.lent = m.len.min(m.lent + lent);
+                        q.set_mapped(m.index, lent);
+                        m.mapped = m.len.min(m.mapped + lent);
                     }
                     most -= n;
                     if with_ring && m.taken == m.len {
@@ -383,7 +383,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
             }
             3 => {
                 let back = rng.chance(50);
-                let is_back = |seg: &Segment<u64>| seg.lent > 0 && back;
+                let is_back = |seg: &Segment<u64>| seg.mapped > 0 && back;
                 let freed = if with_ring {
                     q.reap(&ring, is_back)
                 } else {
@@ -391,7 +391,7 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
                 };
                 let goes = model.front().is_some_and(|m| {
                     let done = with_ring && !m.claimed && m.state(&shadow).get() == DONE;
-                    (m.taken == m.len || done) && (m.lent == 0 || back)
+                    (m.taken == m.len || done) && (m.mapped == 0 || back)
                 });
                 assert_eq!(freed.is_some(), goes, "seed {seed}");
                 if let (Some(f), Some(m)) = (freed, goes.then(|| model.pop_front()).flatten()) {
@@ -484,8 +484,12 @@ fn run(seed: u64, with_ring: bool, hostile: bool) {
             (spent.segments, spent.window, spent.small),
             (segments, window, small)
         );
-        let lent = |m: &ModelSeg| u64::from(m.lent);
-        assert_eq!(q.lent(), model.iter().map(lent).sum::<u64>(), "seed {seed}");
+        let lent = |m: &ModelSeg| u64::from(m.mapped);
+        assert_eq!(
+            q.mapped(),
+            model.iter().map(lent).sum::<u64>(),
+            "seed {seed}"
+        );
         let left = |m: &ModelSeg| u64::from(m.len - m.taken);
         assert_eq!(
             q.bytes(),

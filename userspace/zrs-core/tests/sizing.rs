@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sizes of pools, chunks and windows: by hand, and against the same in numbers that cannot overflow.
+//! Sizes of pools, chunks and windows: by hand, and against the same in numbers that cannot
+//! overflow.
 
 mod common;
 
@@ -52,7 +53,7 @@ fn pools_have_a_floor_and_a_cap() {
         pool(1_000_000, 200, 100, 64 * MIB + 128 * KIB),
         32 * MIB + 64 * KIB
     );
-    // A small cache, and one of which nothing is known.
+    // A small cache, and one of unknown size.
     for cache in [0, 1, 4 * MIB, 16 * MIB, 16 * MIB + 127 * KIB] {
         assert_eq!(pool(1_000_000, 200, 100, cache), FLOOR);
     }
@@ -127,7 +128,7 @@ proptest! {
         let unit = u128::from(WINDOW_MIN);
         prop_assert_eq!(u128::from(bytes) % unit, 0);
         let half = u128::from(cache) / 2 / unit * unit;
-        // What does not fit into 128 bits is beyond any cache.
+        // A product beyond 128 bits exceeds any cache.
         let product = (u128::from(rate) * u128::from(residency_us)).checked_mul(percent.into());
         let fits = product.map_or(half, |p| (p / 100).div_ceil(unit) * unit);
         let expected = fits.min(half).max(FLOOR.into());
@@ -171,7 +172,7 @@ proptest! {
 // rows: Z1
 #[test]
 fn windows_follow_the_receive_buffer() {
-    // What the kernel keeps is twice what the program set.
+    // The kernel keeps twice the value that the program set.
     assert_eq!(window_for(2 * 200_000), 196_608);
     assert_eq!(window_for(2 * 65_536), 65_536);
     assert_eq!(window_for(2 * 131_071), 65_536);

@@ -7,7 +7,7 @@ mod common;
 use common::headers::{id, payload_of, valid_header, TYPES};
 use proptest::prelude::*;
 use zrs_core::wire::{
-    Agreed, Credit, Header, Hello, Refusal, Type, Versions, CHUNK_MAX, FEATURES, HEADER_LEN,
+    Agreed, Credit, Header, Hello, Refusal, Role, Type, Versions, CHUNK_MAX, FEATURES, HEADER_LEN,
     HELLO_LEN, HELLO_MOST, SMALL_MAX, VERSION,
 };
 use zrs_core::{ChanId, Violation};
@@ -76,7 +76,6 @@ fn type_numbers_are_for_ever() {
     for (n, kind) in TYPES.into_iter().enumerate() {
         assert_eq!(kind as usize, n + 1);
         assert_eq!(valid(kind).encode()[1] as usize, n + 1);
-        assert_eq!(kind.is_link(), n + 1 >= 14, "{kind:?}");
     }
 }
 
@@ -174,6 +173,36 @@ fn hello_refused() {
             changed(at, to),
             Err(Violation::Version),
             "less than all take"
+        );
+    }
+}
+
+/// The role is told beside the hello, and a link for memory is none for streams.
+// rows: Z3 M4
+#[test]
+fn hello_of_a_memory_link() {
+    let hello = speaks(1, 1);
+    let [streams, memory] = [Role::Streams, Role::Memory].map(|role| hello.encode_for(role));
+    assert_eq!(streams, hello.encode());
+    assert_eq!(memory[6..8], [1, 0]);
+    let differ: Vec<_> = (0..HELLO_LEN)
+        .filter(|at| streams[*at] != memory[*at])
+        .collect();
+    assert_eq!(differ, [6]);
+    assert_eq!(
+        Hello::decode_with_role(&streams),
+        Ok((Role::Streams, hello))
+    );
+    assert_eq!(Hello::decode_with_role(&memory), Ok((Role::Memory, hello)));
+    assert_eq!(Hello::decode(&memory), Err(Violation::Reserved));
+    assert!(Hello::is_from_zrs(&memory) && !taken_by_version_1(&memory));
+    for role in 2..=u16::MAX {
+        let mut unknown = memory;
+        unknown[6..8].copy_from_slice(&role.to_le_bytes());
+        assert_eq!(
+            Hello::decode_with_role(&unknown),
+            Err(Violation::Reserved),
+            "role {role}"
         );
     }
 }
@@ -356,8 +385,8 @@ proptest! {
         prop_assert_eq!(taken_by_version_1(&bytes), versions.lowest == 1);
     }
 
-    /// Two hosts agree on the highest version of both ranges and on the common bits, whichever of them asks, or they
-    /// do not agree.
+    /// Two hosts agree on the highest version of both ranges and on the common bits, whichever of
+    /// them asks, or they do not agree.
     // rows: Z3
     #[test]
     fn agreement(

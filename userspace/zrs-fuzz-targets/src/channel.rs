@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A channel between a program that does anything and a peer that says anything, against the
-//! model: what is taken, what it means, what is planned, committed and said.
+//! model: accepted messages, their events, plans, commits and sent messages.
 
 use zrs_core::channel::{Channel, Event, Failure, Limits, Plan, State};
 use zrs_core::link_table::Registers;
@@ -11,10 +11,10 @@ use zrs_core::ChanId;
 use crate::channel_model::{sane, skip, Model, Own, Phase, Theirs};
 use crate::Input;
 
-const LOCAL: ChanId = ChanId { q: 20, gen: 2 };
-const REMOTE: ChanId = ChanId { q: 10, gen: 1 };
+const LOCAL: ChanId = ChanId { index: 20, gen: 2 };
+const REMOTE: ChanId = ChanId { index: 10, gen: 1 };
 
-/// Types of messages, those that lead on more often than those that end things.
+/// Types of messages: those that continue a stream are more frequent than those that end one.
 const TYPES: [Type; 32] = {
     let mut types = [Type::Data; 32];
     let others = [
@@ -154,7 +154,7 @@ impl Course {
                 7 => h.arg2 = change(h.arg2),
                 8 => h.lease = change(h.lease.into()) as u32,
                 9 => h.src.gen = change(h.src.gen.into()) as u32,
-                10 => h.src.q = 1 + u32::from(wide),
+                10 => h.src.index = 1 + u32::from(wide),
                 _ if kind == Type::Data => h.len = 1 + change(h.len.into()) as u32 % SMALL_MAX,
                 _ if kind == Type::Written => h.len = 1 + change(h.len.into()) as u32 % CHUNK_MAX,
                 _ => {}
@@ -210,7 +210,7 @@ impl Course {
         true
     }
 
-    /// What a message that may be heard means.
+    /// The event of a valid message.
     fn means(m: &mut Model, h: &Header) -> Event {
         let len = u64::from(h.len);
         match h.kind {
@@ -236,17 +236,18 @@ impl Course {
                 m.free_unwanted();
                 Event::Unwanted
             }
-            Type::Reset if m.end_heard => Event::None,
+            Type::Reset if m.end_received => Event::None,
             Type::Fin => {
-                m.fin_heard = true;
+                m.fin_received = true;
                 Event::Fin
             }
             Type::End | Type::Reset => {
-                (m.fin_heard, m.end_heard) = (true, true);
-                // The peer waits for a word if it has leased a window that we have not given back.
+                (m.fin_received, m.end_received) = (true, true);
+                // The peer waits for a message if it has leased a window that we have not given
+                // back.
                 let owed = m.peer.take().is_some() || m.revoked.is_some();
                 m.due = false;
-                if m.end_said || !owed {
+                if m.end_sent || !owed {
                     m.phase = Phase::Closed;
                 }
                 m.end_called = true;
@@ -279,7 +280,7 @@ impl Course {
             }
             Type::Revoked => {
                 m.own = None;
-                if m.end_said {
+                if m.end_sent {
                     m.phase = Phase::Closed;
                 }
                 Event::Revoked
@@ -290,7 +291,7 @@ impl Course {
 
     /// The channel says the next thing, if there is one.
     fn say(&mut self) {
-        let had = self.c.has_control();
+        let had = self.c.has_pending_control();
         let said = self.c.next_control();
         assert_eq!(said.is_some(), had);
         let Some(h) = said else {
@@ -307,7 +308,7 @@ impl Course {
             return;
         }
         assert_eq!((h.dst, h.src), (m.remote, m.local));
-        assert!(!m.end_said, "nothing after the last word: {h:?}");
+        assert!(!m.end_sent, "nothing after the last word: {h:?}");
         if h.kind == Type::Accept {
             assert_eq!(m.phase, Phase::Accepting);
             m.phase = Phase::Open;
@@ -326,14 +327,14 @@ impl Course {
         let m = &mut self.m;
         match h.kind {
             Type::Fin => {
-                assert!(m.fin_called && !m.fin_said && h.pos == m.tx_pos);
-                m.fin_said = true;
+                assert!(m.fin_called && !m.fin_sent && h.pos == m.tx_pos);
+                m.fin_sent = true;
             }
             Type::End | Type::Reset => {
                 assert!(m.end_called && h.pos == m.tx_pos);
-                (m.fin_said, m.end_said) = (true, true);
+                (m.fin_sent, m.end_sent) = (true, true);
                 m.due = false;
-                if m.end_heard || m.own.is_none() {
+                if m.end_received || m.own.is_none() {
                     m.phase = Phase::Closed;
                 }
             }
@@ -342,14 +343,14 @@ impl Course {
                 assert!(w.granted && h.lease == w.lease);
                 w.revoking = true;
             }
-            Type::WindowRequest => assert!(m.asked && !m.fin_said),
+            Type::WindowRequest => assert!(m.asked && !m.fin_sent),
             Type::Revoked => assert_eq!(Some(h.arg0), m.revoked.take()),
             Type::Credit | Type::WindowGrant => {}
             _ => panic!("out of place: {h:?}"),
         }
     }
 
-    /// Each message says what is freed, no more and no less.
+    /// Each message announces all freed room, no more and no less.
     fn check_credit(&mut self, h: &Header) {
         let m = &mut self.m;
         assert_eq!(h.credit.msgs, m.freed_msgs as u32);
@@ -357,7 +358,7 @@ impl Course {
         if let Some(w) = m.own.as_mut().filter(|w| w.granted) {
             assert_eq!((h.lease, h.credit.window), (w.lease, w.freed));
             w.told = w.freed;
-        } else if !m.end_heard {
+        } else if !m.end_received {
             // To a peer that has ended it makes no difference.
             assert_eq!(h.lease, 0);
         }
@@ -456,15 +457,15 @@ impl Course {
             }
             220..226 => {
                 c.deny();
-                if m.own.is_none() && !m.read_ended() && !m.end_said && !opening {
-                    assert!(c.has_control(), "a refusal is said");
+                if m.own.is_none() && !m.read_ended() && !m.end_sent && !opening {
+                    assert!(c.has_pending_control(), "a refusal is said");
                 }
             }
             226..236 => {
                 let revoking = m.own.is_some_and(|w| !w.revoking);
                 c.revoke();
-                if revoking && !m.read_ended() && !m.end_said {
-                    assert!(c.has_control(), "a revocation is said");
+                if revoking && !m.read_ended() && !m.end_sent {
+                    assert!(c.has_pending_control(), "a revocation is said");
                 }
             }
             236..240 => {
@@ -524,23 +525,23 @@ impl Course {
         assert_eq!(c.write_ended(), m.write_ended(), "{m:?}");
         assert_eq!(c.window_size(), m.own.map(|w| w.size as u32));
         assert_eq!(c.peer_window_size(), m.peer.map(|w| w.size as u32));
-        assert_eq!(c.window_quiet(), m.read_ended() || m.own.is_none());
+        assert_eq!(c.peer_writes_done(), m.read_ended() || m.own.is_none());
         let small = m.plan(SMALL_MAX, false) != Plan::Wait;
         assert_eq!(c.writable(), small, "{m:?}");
         if state == State::Open {
-            // What must be said is waiting to be said.
-            let fin = m.fin_called && !m.fin_said;
-            let end = m.end_called && !m.end_said;
-            let revoked = m.revoked.is_some() && !m.end_said && !m.end_heard;
+            // Control messages that are due are pending.
+            let fin = m.fin_called && !m.fin_sent;
+            let end = m.end_called && !m.end_sent;
+            let revoked = m.revoked.is_some() && !m.end_sent && !m.end_received;
             if fin || end || revoked || m.due {
-                assert!(c.has_control(), "a message is forgotten: {m:?}");
+                assert!(c.has_pending_control(), "a message is forgotten: {m:?}");
             }
-            if m.own.is_some_and(|w| !w.granted) && !m.end_said && !m.end_heard {
-                assert!(c.has_control(), "a grant is forgotten: {m:?}");
+            if m.own.is_some_and(|w| !w.granted) && !m.end_sent && !m.end_received {
+                assert!(c.has_pending_control(), "a grant is forgotten: {m:?}");
             }
         }
         if state == State::Closed {
-            assert!(!c.has_control());
+            assert!(!c.has_pending_control());
         }
     }
 }

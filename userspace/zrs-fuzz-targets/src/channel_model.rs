@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A channel as `Documentation/protocol.rst` has it: what may be heard and said, in plain counters.
-//! It knows a channel from outside only: from what was heard, said and called.
+//! A channel as `Documentation/protocol.rst` describes it: the messages that may be received and
+//! sent, in plain counters. It knows a channel from outside only: from messages and calls.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ pub struct Own {
     pub arrived: u64,
     pub freed: u64,
     pub told: u64,
-    /// The peer has heard of it, or has been asked to leave it.
+    /// The peer has received its grant, or a revocation.
     pub granted: bool,
     pub revoking: bool,
 }
@@ -70,8 +70,8 @@ pub struct Model {
     pub leases: u32,
     pub no_reader: bool,
     pub gone: bool,
-    pub fin_heard: bool,
-    pub end_heard: bool,
+    pub fin_received: bool,
+    pub end_received: bool,
     /// Sending.
     pub tx_pos: u64,
     pub tx_msgs: u64,
@@ -85,8 +85,8 @@ pub struct Model {
     pub ask_after: u64,
     pub fin_called: bool,
     pub end_called: bool,
-    pub fin_said: bool,
-    pub end_said: bool,
+    pub fin_sent: bool,
+    pub end_sent: bool,
     /// Credit that must be told.
     pub due: bool,
 }
@@ -115,8 +115,8 @@ impl Model {
             leases: 0,
             no_reader: false,
             gone: false,
-            fin_heard: false,
-            end_heard: false,
+            fin_received: false,
+            end_received: false,
             tx_pos: 0,
             tx_msgs: 0,
             tx_small: 0,
@@ -128,20 +128,20 @@ impl Model {
             ask_after: 0,
             fin_called: false,
             end_called: false,
-            fin_said: false,
-            end_said: false,
+            fin_sent: false,
+            end_sent: false,
             due: false,
         }
     }
 
     /// The stream from the peer is at its end.
     pub fn read_ended(&self) -> bool {
-        self.fin_heard || self.end_heard || self.phase == Phase::Closed
+        self.fin_received || self.end_received || self.phase == Phase::Closed
     }
 
     /// Nothing can be sent any more.
     pub fn write_ended(&self) -> bool {
-        self.fin_called || self.end_called || self.end_heard || self.phase == Phase::Closed
+        self.fin_called || self.end_called || self.end_received || self.phase == Phase::Closed
     }
 
     pub fn outstanding(&self) -> impl Iterator<Item = &Sizes> {
@@ -171,7 +171,7 @@ impl Model {
         if answer || !named || !self.credit_is_good(h) {
             return false;
         }
-        let ended = self.fin_heard || self.end_heard;
+        let ended = self.fin_received || self.end_received;
         let pos_good = h.pos == self.rx_pos;
         match h.kind {
             Type::Data => {
@@ -191,9 +191,9 @@ impl Model {
                 !ended && pos_good && self.message_room() && fits
             }
             Type::Fin => !ended && pos_good,
-            Type::End => !self.end_heard && pos_good,
+            Type::End => !self.end_received && pos_good,
             Type::Credit => true,
-            Type::WindowRequest => !self.fin_heard,
+            Type::WindowRequest => !self.fin_received,
             Type::WindowGrant => {
                 let size_good = h.arg1 == 0
                     || (65536..=1 << 30).contains(&h.arg1)
@@ -207,7 +207,7 @@ impl Model {
         }
     }
 
-    /// What is free is the peer's again when it is told.
+    /// Free room is the peer's again when it is announced.
     fn message_room(&self) -> bool {
         let untold = self.freed_msgs - self.told_msgs;
         (self.outstanding().count() as u64) + untold < u64::from(self.ours.msgs)
@@ -254,8 +254,8 @@ impl Model {
         }
     }
 
-    /// After something was freed: what nobody reads is freed behind it, and the peer must hear of a
-    /// quarter of anything.
+    /// After room was freed: unwanted data behind it is freed too, and the peer must learn of a
+    /// quarter of any limit.
     pub fn free_unwanted(&mut self) {
         if self.unread.is_empty() {
             for sizes in std::mem::take(&mut self.unwanted) {
@@ -272,7 +272,7 @@ impl Model {
         if let Some(w) = &self.own {
             self.due |= quarter(w.freed, w.told, w.size);
         }
-        self.due &= !self.read_ended() && !self.end_said;
+        self.due &= !self.read_ended() && !self.end_sent;
     }
 
     /// How the next `want` bytes go.
@@ -330,7 +330,8 @@ impl Model {
     }
 }
 
-/// What may be left out at position `at` of a window, so that what follows begins with a page.
+/// Bytes that may be skipped at position `at` of a window, so that the next chunk begins with a
+/// page.
 pub fn skip(size: u64, at: u64) -> u64 {
     match size % 4096 {
         0 => at.next_multiple_of(4096) - at,

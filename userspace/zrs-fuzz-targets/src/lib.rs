@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is fuzzed on the host. Each target turns bytes into a course of events for a part of ZRS and
-//! compares it with a reference that is as simple as the documentation; it panics where they
-//! differ. `tests/corpus.rs` runs the targets on the kept inputs and on random ones, `fuzz/` makes
-//! libFuzzer programs of them (`tests/fuzz/host`).
+//! The targets fuzzed on the host. Each target turns bytes into a course of events for a part of
+//! ZRS and compares it with a reference that is as simple as the documentation; it panics where
+//! they differ. `tests/corpus.rs` runs the targets on the kept inputs and on random ones, `fuzz/`
+//! makes libFuzzer programs of them (`tests/fuzz/host`).
 
 #![deny(unsafe_code)]
 

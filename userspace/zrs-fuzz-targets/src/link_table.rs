@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a host has of a link: the link table, with several parties that hold entries, against a map, and the credit of both sides of
-//! a link against counters that do not wrap.
+//! A host's state of a link: the link table, with several parties that hold entries, against a map,
+//! and the credit of both sides of a link against counters that do not wrap.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
 use zrs_core::link_table::{
-    Denied, Grant, Home, LinkTable, Registers, Slot, Storage, Way, Work, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Registers, Slot, Storage, Way, Work, CHUNK,
 };
 use zrs_core::ChanId;
 
@@ -46,13 +46,13 @@ impl Storage for Mem {
     type Cell = Box<Regs>;
     type Owner = u16;
     type Hot = Vec<Slot<Box<Regs>>>;
-    type Near = Vec<Way<<Regs as Registers>::Parked>>;
-    type Chunk = Vec<Home<<Regs as Registers>::Parked, u16>>;
+    type L2 = Vec<Way<<Regs as Registers>::Parked>>;
+    type Chunk = Vec<Backing<<Regs as Registers>::Parked, u16>>;
     type Bulk = Vec<Option<Self::Chunk>>;
 }
 
 fn work_of(bits: u16) -> Work {
-    let all = [Work::T, Work::R, Work::C].into_iter().enumerate();
+    let all = [Work::TX, Work::RX, Work::COMPLETE].into_iter().enumerate();
     all.filter(|(n, _)| (bits >> n) & 1 != 0)
         .fold(Work::NONE, |sum, (_, bit)| sum | bit)
 }
@@ -113,7 +113,7 @@ impl Course {
             full && self.homes < CHUNK * self.chunks
         );
         if self.t.wants_chunk() {
-            let chunk = (0..CHUNK).map(|_| Home::new()).collect();
+            let chunk = (0..CHUNK).map(|_| Backing::new()).collect();
             assert!(self.t.add_chunk(chunk).is_none());
             self.homes += CHUNK;
         }
@@ -128,23 +128,27 @@ impl Course {
             return;
         };
         assert_eq!(regs.id, id);
-        assert!((1..=self.homes as u32).contains(&id.q));
-        let gen = self.gens.entry(id.q).or_default();
+        assert!((1..=self.homes as u32).contains(&id.index));
+        let gen = self.gens.entry(id.index).or_default();
         *gen += 1;
         assert_eq!(id.gen, *gen, "each life has the next generation");
-        assert!(self.live.insert(id.q, (id.gen, owner, regs)).is_none());
+        assert!(self.live.insert(id.index, (id.gen, owner, regs)).is_none());
         self.former.push(id);
     }
 
     fn ask(&mut self, id: ChanId, work: Option<Work>) {
-        let known = self.live.get(&id.q).filter(|e| e.0 == id.gen).map(|e| e.2);
+        let known = self
+            .live
+            .get(&id.index)
+            .filter(|e| e.0 == id.gen)
+            .map(|e| e.2);
         let got = match work {
             None => self.t.grant(id),
             Some(work) => self.t.grant_for(id, work),
         };
         let idle = known
             .zip(work)
-            .is_some_and(|(r, w)| !(r.work | Work::W).has(w));
+            .is_some_and(|(r, w)| !(r.work | Work::SUBMITTED).has(w));
         match got {
             Ok(grant) => {
                 assert!(!idle && !self.locked(id), "granted to two");
@@ -155,12 +159,13 @@ impl Course {
             Err(why) => {
                 let crowded = self.held.len() == self.slots;
                 match why {
-                    Denied::Unknown => assert_eq!(known, None),
-                    Denied::Idle => assert!(idle),
-                    Denied::Locked => assert!(!idle && self.locked(id)),
-                    Denied::Crowded => assert!(!idle && crowded && !self.locked(id)),
+                    GrantError::Unknown => assert_eq!(known, None),
+                    GrantError::Idle => assert!(idle),
+                    GrantError::Locked => assert!(!idle && self.locked(id)),
+                    GrantError::Crowded => assert!(!idle && crowded && !self.locked(id)),
                 }
-                self.contended += u64::from(matches!(why, Denied::Locked | Denied::Crowded));
+                self.contended +=
+                    u64::from(matches!(why, GrantError::Locked | GrantError::Crowded));
             }
         }
     }
@@ -174,24 +179,24 @@ impl Course {
         regs.writes += 1;
         regs.work = work_of(value);
         let regs = **regs;
-        if let Some(entry) = self.live.get_mut(&regs.id.q) {
+        if let Some(entry) = self.live.get_mut(&regs.id.index) {
             entry.2 = regs;
         }
         self.t.write_back(grant);
-        assert_eq!(self.t.work(regs.id), regs.work | Work::W);
+        assert_eq!(self.t.work(regs.id), regs.work | Work::SUBMITTED);
     }
 
     fn remove(&mut self, id: ChanId) {
-        let known = self.live.get(&id.q).filter(|e| e.0 == id.gen);
+        let known = self.live.get(&id.index).filter(|e| e.0 == id.gen);
         let expected = match known {
-            None => Err(Denied::Unknown),
-            Some(_) if self.locked(id) => Err(Denied::Locked),
+            None => Err(GrantError::Unknown),
+            Some(_) if self.locked(id) => Err(GrantError::Locked),
             Some(entry) => Ok(entry.1),
         };
         assert_eq!(self.t.remove(id), expected);
-        self.contended += u64::from(expected == Err(Denied::Locked));
+        self.contended += u64::from(expected == Err(GrantError::Locked));
         if expected.is_ok() {
-            self.live.remove(&id.q);
+            self.live.remove(&id.index);
         }
     }
 
@@ -201,8 +206,8 @@ impl Course {
         assert_eq!(self.t.len() as usize, self.live.len());
         assert_eq!(self.t.is_empty(), self.live.is_empty());
         assert!(stats.hot as usize <= self.slots && stats.hot as usize >= self.held.len());
-        assert!(stats.hot + stats.near <= stats.entries);
-        let came = stats.hits + stats.near_hits + stats.faults;
+        assert!(stats.hot + stats.l2 <= stats.entries);
+        let came = stats.hits + stats.l2_hits + stats.faults;
         assert_eq!(came, self.granted);
         assert_eq!(stats.contended, self.contended);
     }
@@ -216,10 +221,10 @@ fn table(input: &mut Input<'_>) {
         let which = usize::from(value);
         // A number that is there, that was there, or any.
         let id = match (value % 3, c.live.iter().nth(which / 3 % 70)) {
-            (0, Some((&q, &(gen, ..)))) => ChanId { q, gen },
+            (0, Some((&q, &(gen, ..)))) => ChanId { index: q, gen },
             (1, _) if !c.former.is_empty() => c.former[which % c.former.len()],
             _ => ChanId {
-                q: u32::from(value % 12).wrapping_sub(1),
+                index: u32::from(value % 12).wrapping_sub(1),
                 gen: u32::from(value >> 8) % 4,
             },
         };
@@ -235,8 +240,8 @@ fn table(input: &mut Input<'_>) {
                 let mut parked = 0;
                 c.t.sweep(u32::from(value >> 1) % 6, |id, owner| {
                     assert!(!held.contains(&id), "parked while it was locked");
-                    assert_eq!(c.live[&id.q].0, id.gen);
-                    assert_eq!(c.live[&id.q].1, *owner);
+                    assert_eq!(c.live[&id.index].0, id.gen);
+                    assert_eq!(c.live[&id.index].1, *owner);
                     parked += 1;
                 });
                 let after = c.t.stats();
@@ -247,7 +252,7 @@ fn table(input: &mut Input<'_>) {
                 let from = u32::from(value % 12);
                 let next = c.live.range(from..).next().map(|(q, e)| (*q, e.1));
                 assert_eq!(c.t.next_from(from).map(|(q, o)| (q, *o)), next);
-                let known = c.live.get(&id.q).filter(|e| e.0 == id.gen);
+                let known = c.live.get(&id.index).filter(|e| e.0 == id.gen);
                 assert_eq!(c.t.owner(id), known.map(|e| &e.1));
             }
         }
@@ -258,19 +263,19 @@ fn table(input: &mut Input<'_>) {
     }
     // Nothing is lost, wherever it is.
     for (q, (gen, ..)) in c.live.clone() {
-        c.ask(ChanId { q, gen }, None);
+        c.ask(ChanId { index: q, gen }, None);
         assert_eq!(c.held.len(), 1);
         c.write_back(0, 0);
     }
 }
 
-/// One side of a link, and what is true of it in numbers that do not wrap.
+/// One side of a link, and its counters in numbers that do not wrap.
 struct Side {
     flow: LinkFlow,
-    /// Link credit under way to this side, and whether with data.
+    /// Link credit in flight to this side, and whether with data.
     pipe: VecDeque<(u64, bool)>,
     sent: u64,
-    /// What the peer has allowed.
+    /// Messages that the peer has allowed.
     allowed: u64,
     arrived: u64,
     room: u64,
@@ -402,7 +407,7 @@ impl Pair {
         panic!("credit goes to and fro for ever");
     }
 
-    /// Messages with any link credit, as many as are taken: only within bounds. Ends the course.
+    /// Messages with any link credit, all that are accepted: only within bounds. Ends the course.
     fn lie(&mut self, me: usize, credit: u32) {
         let at = self.at;
         let s = &mut self.side[me];

@@ -55,12 +55,12 @@ fn head(input: &mut Input<'_>) {
     }
 }
 
-/// What the program should find at a place.
+/// The expected contents of a descriptor.
 #[derive(Clone, Copy)]
 struct Desc {
     off: usize,
     len: usize,
-    /// What it is filled with, where the kernel keeps its rules.
+    /// The byte that fills it, while the kernel keeps its rules.
     byte: Option<u8>,
 }
 
@@ -71,7 +71,7 @@ struct Consumer {
     window: usize,
     head: u64,
     desc: Vec<Desc>,
-    /// What is held, its number, and its bytes when it was taken.
+    /// Held segments: number, handle, and the bytes when it was taken.
     held: Vec<(u64, Held, Vec<u8>)>,
     /// The kernel has broken its own rules: bytes may change while they are held.
     broken: bool,

@@ -46,8 +46,8 @@ fn header(b: &[u8; HEADER_LEN], payload: u32) {
     };
     assert_eq!(h.encode(), *b, "one message has one encoding");
     assert_eq!((h.kind as u8, h.len), (b[1], le32(b, 4)));
-    assert_eq!((h.dst.q, h.dst.gen), (le32(b, 8), le32(b, 12)));
-    assert_eq!((h.src.q, h.src.gen), (le32(b, 16), le32(b, 20)));
+    assert_eq!((h.dst.index, h.dst.gen), (le32(b, 8), le32(b, 12)));
+    assert_eq!((h.src.index, h.src.gen), (le32(b, 16), le32(b, 20)));
     assert_eq!((h.pos, h.woff), (le64(b, 24), le64(b, 32)));
     assert_eq!(
         (h.credit.window, h.credit.small),
@@ -69,15 +69,25 @@ fn hello_is_good(b: &[u8]) -> bool {
         && b[4] != 0
         && (48..=56).contains(&b[5])
         && b.len() >= usize::from(b[5])
-        && b[6..8] == [0; 2]
+        && matches!(b[6..8], [0 | 1, 0])
         && versions(b).0 <= versions(b).1
         && le32(b, 28) >= 4096
         && le32(b, 32) >= 262_144
 }
 
 fn hello(b: &[u8]) {
+    let any = Hello::decode_with_role(b);
+    assert_eq!(any.is_ok(), hello_is_good(b), "{any:?}");
+    if let Ok((role, hello)) = any {
+        assert_eq!(role as u8, b[6]);
+        assert_eq!(
+            Hello::decode_with_role(&hello.encode_for(role)),
+            Ok((role, hello))
+        );
+    }
     let decoded = Hello::decode(b);
-    assert_eq!(decoded.is_ok(), hello_is_good(b), "{decoded:?}");
+    let for_streams = any.is_ok() && b[6] == 0;
+    assert_eq!(decoded.is_ok(), for_streams, "{decoded:?}");
     assert_eq!(Hello::is_from_zrs(b), b.starts_with(b"ZRS1"));
     if let Ok(hello) = decoded {
         let Versions { lowest, highest } = hello.versions;

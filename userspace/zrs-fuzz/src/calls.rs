@@ -572,7 +572,7 @@ pub static CALLS: &[Desc] = &[
     ),
     Desc::special("sleep", Special::Sleep, &[Num(&[1, 5, 20])]).weight(3),
     Desc::special("alarm", Special::Alarm, &[Num(&[1, 5, 20])]),
-    // What descriptors are good for
+    // Calls on all descriptors
     Desc::call("close", libc::SYS_close, &[Fd(Any)]).weight(12),
     Desc::call("dup", libc::SYS_dup, &[Fd(Any)]).makes(Any),
     Desc::call(

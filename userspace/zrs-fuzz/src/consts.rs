@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The numbers that have names in programs. What is drawn most often comes first.
+//! The numbers that have names in programs. The most frequent ones come first.
 
 use crate::desc::Set;
 use zrs_sys::abi;
@@ -177,7 +177,7 @@ pub const SPLICE: Set = &[
     ("SPLICE_F_GIFT", 8),
 ];
 
-/// What `open` opens: the index in `special::PATHS`.
+/// The path that `open` opens: the index in `special::PATHS`.
 pub const PATHS: Set = &[
     ("dev_zrs", 0),
     ("links", 1),
@@ -193,7 +193,7 @@ pub const OPEN: Set = &[
     ("O_PATH", 0o10_000_000),
 ];
 
-/// What `ring` does with the descriptors.
+/// The operations of `ring` on the descriptors.
 pub const RING_OPS: Set = &[
     ("RING_CONSUME", 0),
     ("RING_HOLD", 1),
@@ -205,10 +205,10 @@ pub const RING_OPS: Set = &[
     ("RING_ESCAPED", 7),
 ];
 
-/// What a program asks for with ZRS_RX_RING.
+/// The flags of ZRS_RX_RING.
 pub const RX_RING_FLAGS: Set = &[("ZRS_RX_RING_ESCAPE", abi::ZRS_RX_RING_ESCAPE as u64)];
 
-/// What the child of `fork` does.
+/// The actions of the child of `fork`.
 pub const FORKS: Set = &[
     ("FORK_EXIT", 0),
     ("FORK_HOLD", 1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What coverage is of: the module's functions, and how many points it could have.
+//! The range of coverage: the module's functions, and the number of its points.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a description of a call consists of. The calls themselves are in `calls.rs`.
+//! The parts of a call's description. The calls themselves are in `calls.rs`.
 
 use crate::special::Special;
 
 /// Names of numbers.
 pub type Set = &'static [(&'static str, u64)];
 
-/// What a variable holds. Only a hint: programs use all of them everywhere.
+/// The kind of descriptor in a variable. Only a hint: programs use all of them everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// `/dev/zrs`.
@@ -40,7 +40,7 @@ impl Class {
     }
 }
 
-/// What an argument, or a field of a structure, may be.
+/// The values of an argument, or of a field of a structure.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// The network namespace that the call is made in. Not passed to the kernel.
@@ -77,7 +77,7 @@ pub struct Field {
     pub kind: Kind,
 }
 
-/// What carries a call out.
+/// The executor of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Does {
     /// This system call, with the arguments as they come.
@@ -86,11 +86,11 @@ pub enum Does {
     Special(Special),
 }
 
-/// What a call leaves in variables.
+/// The variables that a call sets.
 #[derive(Clone, Copy, Debug)]
 pub enum Outs {
     None,
-    /// What it returns.
+    /// Its result.
     One(Class),
     /// The two `int`s that it writes to where this argument points; a special says them itself.
     Two(usize, Class),
@@ -120,7 +120,7 @@ pub struct Desc {
     pub does: Does,
     pub args: &'static [Kind],
     pub outs: Outs,
-    /// How often it is drawn, beside the others.
+    /// The relative frequency of the call.
     pub weight: usize,
 }
 

@@ -28,12 +28,12 @@ pub enum End {
     Stuck(String),
 }
 
-/// What came of a program.
+/// The result of a program.
 pub struct Ran {
     pub end: End,
-    /// What each call returned; `RUNNING`, `IDLE`.
+    /// The result of each call; `RUNNING`, `IDLE`.
     pub results: Vec<i64>,
-    /// What it covered of the module.
+    /// The covered points of the module.
     pub pcs: BTreeSet<u64>,
 }
 
@@ -47,8 +47,8 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// `scale`: how many times slower than a usual machine this one is. From now on this process
-    /// is in host A.
+    /// `scale`: by how much slower this machine is than a usual one. From now on this process is in
+    /// host A.
     pub fn new(scale: u32) -> io::Result<Self> {
         // Whatever programs leave behind is our child then, and can be killed and waited for.
         sys::check(
@@ -102,7 +102,7 @@ impl Exec {
         self.keepers.len() as u64
     }
 
-    /// Whether the kernel tells what is covered.
+    /// Whether the kernel reports coverage.
     pub fn has_coverage(&self) -> bool {
         !self.world.kcov.is_empty()
     }
@@ -131,7 +131,7 @@ impl Exec {
         while end.is_none() && Instant::now() < deadline {
             end = ended(pid);
         }
-        // The group: what it has forked goes with it.
+        // The group: its forked children are killed with it.
         sys::call(
             libc::SYS_kill,
             &[-i64::from(pid) as u64, libc::SIGKILL as u64],
@@ -182,7 +182,7 @@ fn enter(ns: &OwnedFd) -> io::Result<()> {
     sys::check(libc::SYS_setns, &args).map(drop)
 }
 
-/// What the threads of a process are at.
+/// The stacks of the threads of a process.
 fn stacks(pid: i32) -> String {
     let mut all = String::new();
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {

@@ -19,19 +19,19 @@ use crate::rng::Rng;
 use crate::text;
 use crate::worker::{IDLE, RUNNING};
 
-/// After so many programs, all that the module still has must be gone.
+/// After this number of programs, the module must have freed all objects.
 const BATCH: u64 = 100;
-/// Programs in one file of those that were run last.
+/// Programs in one file of recent ones.
 const RECENT: u64 = 100;
 
-/// Runs programs and looks at what came of them.
+/// Runs programs and examines their results.
 pub struct Fuzzer {
     pub exec: Exec,
     log: KernelLog,
     scale: u32,
     out: Option<PathBuf>,
     recent: Option<File>,
-    /// What was covered: points of the module, or without KCOV pairs of call and errno.
+    /// The coverage: points of the module, or without KCOV pairs of call and errno.
     pub seen: BTreeSet<u64>,
     pub corpus: Vec<Program>,
     pub programs: u64,
@@ -40,7 +40,7 @@ pub struct Fuzzer {
 }
 
 impl Fuzzer {
-    /// `out`: where findings, new programs and those that were run last go.
+    /// `out`: the folder for findings, new programs and recent ones.
     pub fn new(scale: u32, out: Option<&Path>) -> io::Result<Self> {
         if let Some(out) = out {
             fs::create_dir_all(out.join("corpus"))?;
@@ -59,7 +59,7 @@ impl Fuzzer {
         })
     }
 
-    /// Writes down what is about to run: the machine may not survive it.
+    /// Records the next program: the machine may not survive it.
     fn note(&mut self, program: &Program) -> io::Result<()> {
         let Some(out) = &self.out else {
             return Ok(());
@@ -75,7 +75,7 @@ impl Fuzzer {
         }
     }
 
-    /// Runs a program; what it covered, and whether something went wrong.
+    /// Runs a program; returns its coverage, and whether something went wrong.
     pub fn run(&mut self, program: &Program) -> io::Result<(Ran, bool)> {
         self.note(program)?;
         let ran = self.exec.run(program)?;
@@ -103,7 +103,7 @@ impl Fuzzer {
         Ok((ran, wrong))
     }
 
-    /// What of a run is new.
+    /// The new features of a run.
     pub fn features(&self, program: &Program, ran: &Ran) -> BTreeSet<u64> {
         if self.exec.has_coverage() {
             return ran.pcs.clone();
@@ -217,7 +217,7 @@ impl Fuzzer {
         Ok(true)
     }
 
-    /// Takes calls away as long as `still` holds for what is left.
+    /// Removes calls as long as `still` holds for the rest.
     pub fn minimize(
         &mut self,
         mut program: Program,
@@ -239,7 +239,7 @@ impl Fuzzer {
         Ok(program)
     }
 
-    /// Whether somebody has put a file "stop" where the results go.
+    /// Whether a file "stop" is in the results' folder.
     fn stopped(&self) -> bool {
         let stop = self.out.as_ref().map(|out| out.join("stop"));
         stop.is_some_and(|stop| stop.exists())
@@ -254,7 +254,7 @@ impl Fuzzer {
                 gen::program(rng)
             } else {
                 let all = self.corpus.len();
-                // What is newest has been changed least.
+                // The newest programs have been changed least.
                 let at = match rng.chance(40) {
                     true => all - 1 - rng.below(all.min(20)),
                     false => rng.below(all),
@@ -294,7 +294,7 @@ impl Fuzzer {
     }
 }
 
-/// What each call of a program returned.
+/// The result of each call of a program.
 pub fn describe(program: &Program, ran: &Ran) -> String {
     let mut text = String::new();
     for (call, result) in program.calls.iter().zip(&ran.results) {

@@ -7,7 +7,7 @@ use crate::prog::{Base, Call, Place, Program, Value, MAX_CALLS, VARS};
 use crate::rng::Rng;
 use crate::text::{element, written};
 
-/// Lengths at which something changes: the small class, pages, the pin threshold, chunks, windows.
+/// Boundary lengths: the small class, pages, the pin threshold, chunks, windows.
 const LENGTHS: &[u64] = &[
     1,
     16,
@@ -63,7 +63,7 @@ const NUMBERS: &[u64] = &[
     u64::MAX,
 ];
 
-/// What the variables hold before a call.
+/// The contents of the variables before a call.
 pub struct Held(Vec<(u8, Class)>);
 
 impl Held {

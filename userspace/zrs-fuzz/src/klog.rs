@@ -44,7 +44,7 @@ pub fn is_bad(line: &str) -> bool {
     BAD.iter().any(|bad| line.contains(bad))
 }
 
-/// What is written to the log from now on. It stays in the log for others.
+/// Lines written to the log from now on. They stay in the log for others.
 pub struct KernelLog(File);
 
 impl KernelLog {

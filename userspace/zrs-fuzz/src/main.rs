@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Fuzzing of the system calls on ZRS sockets and `/dev/zrs`.
 //!
-//! A program is some calls on a few descriptors (`text.rs` has the format). Programs are drawn from a
-//! description of all calls (`calls.rs`), run in a child each (`exec.rs`, `worker.rs`), and kept as
-//! the ground for others when they reach code that none has reached (KCOV). It runs as root in a
+//! A program is some calls on a few descriptors (`text.rs` has the format). Programs are drawn from
+//! a description of all calls (`calls.rs`), run in a child each (`exec.rs`, `worker.rs`), and kept
+//! as the ground for others when they reach code that none has reached (KCOV). It runs as root in a
 //! machine with the hosts zrsA and zrsB, which it may well break.
 #![deny(unsafe_code)]
 
@@ -67,13 +67,13 @@ struct FuzzArgs {
     /// How long, the corpus apart; 0 runs the corpus only
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// What all random numbers follow from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where findings, new programs and those that ran last go
+    /// Folder for findings, new programs and those that ran last
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Reduce what is kept to what is needed
+    /// Reduce the kept programs to the needed ones
     #[arg(long)]
     minimize: bool,
     /// zrs.ko, to count its points
@@ -87,7 +87,7 @@ struct RunArgs {
     /// Files and folders
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Run all of them so many times
+    /// Number of times to run all of them
     #[arg(long, default_value_t = 1)]
     times: u32,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Programs: what is run, kept and changed.
+//! Programs, which are run, kept and mutated.
 
 use crate::desc::{Desc, Kind};
 
@@ -21,7 +21,7 @@ pub enum Base {
     Buf,
     /// A page that can only be read.
     Ro,
-    /// So many bytes before the end of memory behind which nothing is mapped.
+    /// This number of bytes before the end of memory behind which nothing is mapped.
     End,
     /// The address in a variable.
     Var(u8),
@@ -43,7 +43,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     Int(u64),
-    /// What is in a variable.
+    /// The contents of a variable.
     Var(u8),
     Mem(Base, u32),
     /// A structure's fields, or an array's elements.
@@ -70,7 +70,7 @@ pub struct Program {
 }
 
 impl Call {
-    /// Each argument with its kind, those that are not written left out.
+    /// Each written argument with its kind.
     pub fn args_mut(&mut self) -> impl Iterator<Item = (&'static Kind, &mut Value)> {
         let kinds = self.desc.args.iter().filter(|k| crate::desc::is_written(k));
         kinds.zip(self.args.iter_mut())

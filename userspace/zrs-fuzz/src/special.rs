@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls of programs that are several system calls: what leads to deeper states quickly, and what
-//! one system call cannot say.
+//! Calls of programs that are several system calls: sequences that lead to deeper states quickly,
+//! and actions that one system call cannot say.
 
 use crate::sys;
 use crate::worker::Worker;
@@ -22,10 +22,10 @@ pub enum Special {
     Ring,
     /// Writes to memory by way of the kernel: a fault is an error, not a signal.
     Store,
-    /// Reads memory likewise.
+    /// Reads memory in the same way.
     Load,
     Sleep,
-    /// SIGALRM comes in so many milliseconds.
+    /// SIGALRM comes after this number of milliseconds.
     Alarm,
     /// A child with all the descriptors.
     Fork,
@@ -37,7 +37,7 @@ pub enum Special {
     Uring,
 }
 
-/// What came of it.
+/// The result of it.
 pub struct Ran {
     pub result: i64,
     pub outs: [i64; 2],
@@ -181,7 +181,7 @@ fn pair(w: &mut Worker, ns: usize, flags: u64) -> Ran {
     }
 }
 
-/// ZRS_RX_RING with these flags: the ring, and of window and escape area what the flags are about.
+/// ZRS_RX_RING with these flags: the ring, and the window or escape area by the flags.
 fn map_ring(w: &mut Worker, fd: u64, flags: u32) -> Ran {
     let mut asked = [0; 56];
     asked[..4].copy_from_slice(&flags.to_le_bytes());
@@ -346,7 +346,7 @@ fn uring(w: &mut Worker, words: &[u64]) -> i64 {
         13 => (0, 0),
         _ => (buf, 0),
     };
-    // POLL_ADD and SHUTDOWN have in these fields what they wait for, or how.
+    // POLL_ADD and SHUTDOWN have their events, or the direction, in these fields.
     let (len, op_flags) = match op {
         6 => (0, 5),
         34 => (len % 3, 0),

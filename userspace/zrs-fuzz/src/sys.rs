@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! All `unsafe` of this program.
 //!
-//! [`call`] makes any system call with any arguments, in a process that exists to be broken: a child
-//! that [`fork`] made, in which programs unmap, overwrite and close what they like. What is safe in
-//! that process is not the question; nothing that it does reaches its parent, but through
-//! [`Shared`] (numbers) and [`Kcov`] (numbers).
+//! [`call`] makes any system call with any arguments, in a process that exists to be broken: a
+//! child of [`fork`], in which programs unmap, overwrite and close what they like. Safety within
+//! that process does not matter; nothing that it does reaches its parent, except through [`Shared`]
+//! (numbers) and [`Kcov`] (numbers).
 
 use std::fs::File;
 use std::io;
@@ -12,14 +12,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// Makes a system call; what it returns, `-errno` if it fails.
+/// Makes a system call; returns its result, `-errno` if it fails.
 pub fn call(nr: i64, args: &[u64]) -> i64 {
     let mut a = [0; 6];
     for (to, from) in a.iter_mut().zip(args) {
         *to = *from;
     }
     // SAFETY: the process is one to be broken, see above; the others hand over nothing but
-    // descriptors, numbers and memory of their own.
+    // descriptors, numbers and their memory.
     let r = unsafe { libc::syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]) };
     if r != -1 {
         return r;
@@ -41,7 +41,7 @@ pub fn check(nr: i64, args: &[u64]) -> io::Result<u64> {
 
 /// A descriptor that a call has just made.
 pub fn own(fd: u64) -> OwnedFd {
-    // SAFETY: the callers give what the kernel has just handed out.
+    // SAFETY: the callers pass a descriptor that the kernel has just returned.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
@@ -169,8 +169,8 @@ impl Memory {
     /// Writes to a scratch area, and to nowhere else.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         if self.holds(at, bytes.len()) {
-            // SAFETY: mapped writable, unless the program has taken it away: then this process ends,
-            // which is its right. No reference to the memory exists.
+            // SAFETY: mapped writable, unless the program has taken it away: then this process
+            // ends, which is its right. No reference to the memory exists.
             unsafe { ptr::copy(bytes.as_ptr(), at as *mut u8, bytes.len()) };
         }
     }
@@ -211,7 +211,7 @@ const KCOV_INIT_TRACE: u64 = 0x8008_6301;
 const KCOV_ENABLE: u64 = 0x6364;
 const KCOV_WORDS: usize = 1 << 16;
 
-/// What one thread of a child covers (Documentation/dev-tools/kcov.rst of the kernel).
+/// The coverage of one thread of a child (Documentation/dev-tools/kcov.rst of the kernel).
 pub struct Kcov {
     file: File,
     words: &'static [AtomicU64],
@@ -243,12 +243,12 @@ impl Kcov {
         )
     }
 
-    /// Forgets what was traced.
+    /// Clears the trace.
     pub fn reset(&self) {
         self.words[0].store(0, Ordering::Relaxed);
     }
 
-    /// What was traced.
+    /// The traced points.
     pub fn pcs(&self) -> impl Iterator<Item = u64> + '_ {
         let n = self.words[0].load(Ordering::Acquire) as usize;
         self.words[1..]

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! An argument is a number (with names), a variable, an address (`null`, `bad`, `kern`, `buf+N`,
-//! `ro+N`, `end-N`, `rN+N`), a structure `{..}` or an array `[..]`. Before a structure or array may be
-//! where it lies: `odd`, `edge` or `cut`. In a file with several programs a line `---` is between two.
+//! `ro+N`, `end-N`, `rN+N`), a structure `{..}` or an array `[..]`. Before a structure or array may
+//! be where it lies: `odd`, `edge` or `cut`. In a file with several programs a line `---` is
+//! between two.
 
 use std::fmt::{self, Write};
 
@@ -173,7 +174,7 @@ pub fn parse(text: &str) -> Result<Program, String> {
     Ok(program)
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Reader<'a>(&'a str);
 
 type Parsed<T> = Result<T, String>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What runs in a child: threads that make a program's calls.
+//! The code of a child: threads that make a program's calls.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,15 +18,15 @@ const NOBODY: u64 = 65534;
 /// As an id: leave it.
 const SAME: u64 = u64::MAX;
 
-/// What a child has from its parent.
+/// The state that a child gets from its parent.
 pub struct World {
     pub memory: Memory,
-    /// For each call what it returned, from 1 on; at 0 how many calls were begun.
+    /// The result of each call, from 1 on; at 0 the number of calls begun.
     pub results: Shared,
     pub kcov: Vec<Kcov>,
     /// The namespaces of A and B. The parent is in A.
     pub namespaces: Vec<OwnedFd>,
-    /// How long a call may take before the next one is made beside it.
+    /// How long a call may take before the next one is made at the same time.
     pub patience: Duration,
 }
 
@@ -108,7 +108,7 @@ fn dispatch(run: &'static Run) {
             }
         }
     }
-    // What still runs has some time; then the process ends under it.
+    // Running calls have some time; then the process ends under them.
     let end = Instant::now() + run.world.patience;
     while idle.len() < workers.len() {
         match tell.recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -208,7 +208,7 @@ impl Worker {
         var.map_or(u64::MAX, |v| v.load(Ordering::Relaxed) as u64)
     }
 
-    /// What the kernel gets for a value.
+    /// The argument that the kernel gets for a value.
     fn lower(&mut self, kind: &Kind, value: &Value) -> u64 {
         let memory = &self.run.world.memory;
         match value {
@@ -240,7 +240,7 @@ impl Worker {
             _ => {
                 for (i, value) in values.iter().enumerate() {
                     let (Some(inner), Value::Seq(_, values)) = (element(kind, i), value) else {
-                        // An address where an element was to be.
+                        // An address in place of an element.
                         let size = match kind {
                             Kind::Array(fields) => fields.iter().map(|f| f.size).sum(),
                             _ => 0,

@@ -28,7 +28,7 @@ pub struct Bystander {
     pub channel: u32,
 }
 
-/// What goes in turn: small, bulk that is copied, bulk that is pinned.
+/// The sizes sent in turn: small, bulk that is copied, bulk that is pinned.
 const SIZES: [usize; 3] = [700, 6_000, 20_000];
 
 fn pattern(round: u64, len: usize) -> Vec<u8> {

@@ -3,8 +3,8 @@
 //! module of another host. Prints `ok - CASE` or `not ok - CASE: why` for each case.
 //!
 //! It runs in the network namespace of one host, with the module and `/dev/zrs` in the same kernel:
-//! the sockets that it attacks are its own, in the namespace `--net` of the other host, so that each
-//! case sees both ends. The module must not listen in its own namespace.
+//! the sockets that it attacks are its own, in the namespace `--net` of the other host, so that
+//! each case sees both ends. The module must not listen in its own namespace.
 #![deny(unsafe_code)]
 
 mod bystander;
@@ -43,7 +43,7 @@ struct Args {
     /// The namespace of a third host that talks with it all the time; empty: none
     #[arg(long, default_value = "zrsA")]
     bystander: String,
-    /// All time limits are so many times as long
+    /// Factor for all time limits
     #[arg(long, default_value_t = 1)]
     scale: u32,
     /// Of the random cases
@@ -55,10 +55,10 @@ struct Args {
     /// Leave out the cases that wait for long timeouts
     #[arg(long)]
     quick: bool,
-    /// Only one in so many cases; the random ones always
+    /// Run one of this number of cases only; the random ones always
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Give up after so many seconds
+    /// Give up after this number of seconds
     #[arg(long, default_value_t = 600)]
     limit: u32,
     /// Print the cases

@@ -13,7 +13,7 @@ use zrs_core::ChanId;
 
 use crate::verbs::{self, Endpoint, Event, Op};
 
-/// What we give the module at first, and never less.
+/// The link credit that we give the module at first, and never less.
 pub const CREDIT: u32 = 64;
 const RECVS: usize = 192;
 const SENDS: usize = 160;
@@ -53,7 +53,7 @@ pub struct Chan {
     pub remote: ChanId,
     pub tx_pos: u64,
     pub freed: Credit,
-    /// The module's window: its lease, address, key, size, and what was written into it.
+    /// The module's window: its lease, address, key, size, and the bytes written into it.
     pub window: Option<Window>,
 }
 
@@ -80,7 +80,7 @@ impl Chan {
 /// A link to the module.
 pub struct Peer {
     pub ep: Endpoint,
-    /// Whether what arrives gets a new receive.
+    /// Whether a receive is posted again for each message.
     pub reposts: bool,
     /// Whether the module hears of it when it has nothing else to hear.
     pub gives_credit: bool,
@@ -192,7 +192,7 @@ impl Peer {
         CREDIT.wrapping_add(self.arrived)
     }
 
-    /// Takes what has completed and what the connection manager says.
+    /// Processes completions and events of the connection manager.
     pub fn pump(&mut self) -> io::Result<()> {
         while let Some(wc) = self.ep.poll()? {
             if wc.status != 0 {
@@ -243,7 +243,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Waits until `done` says what came of it.
+    /// Waits until `done` returns a result.
     pub fn wait<T>(
         &mut self,
         limit: Duration,
@@ -290,7 +290,7 @@ impl Peer {
         Ok((h, payload))
     }
 
-    /// A message has come that nobody has taken.
+    /// Whether a received message is pending.
     pub fn has_message(&mut self) -> io::Result<bool> {
         self.pump()?;
         Ok(!self.inbox.is_empty())
@@ -354,7 +354,7 @@ impl Peer {
     /// A CONNECT, as the next channel of ours says it.
     pub fn connect_header(&mut self, port: u16) -> Header {
         let local = ChanId {
-            q: self.next_q,
+            index: self.next_q,
             gen: 7,
         };
         self.next_q += 1;
@@ -371,7 +371,7 @@ impl Peer {
         self.send(h, &[])?;
         let end = Instant::now() + limit;
         loop {
-            // What former channels still have to say is not for us.
+            // Messages of former channels are ignored.
             let (answer, _) = self.recv(end.saturating_duration_since(Instant::now()))?;
             match answer.kind {
                 Type::Accept if answer.dst == h.src => return Ok(Chan::new(h.src, answer.src)),
@@ -385,7 +385,7 @@ impl Peer {
     pub fn take_connect(&mut self, limit: Duration) -> io::Result<Chan> {
         let (h, _) = self.expect(Type::Connect, limit)?;
         let local = ChanId {
-            q: self.next_q,
+            index: self.next_q,
             gen: 7,
         };
         self.next_q += 1;
@@ -449,11 +449,11 @@ impl Peer {
     pub fn alive(&mut self, limit: Duration) -> io::Result<()> {
         let (nobody, me) = (
             ChanId {
-                q: u32::MAX,
+                index: u32::MAX,
                 gen: 1,
             },
             ChanId {
-                q: self.next_q,
+                index: self.next_q,
                 gen: 99,
             },
         );
@@ -505,7 +505,7 @@ const SENT: u64 = 1 << 63;
 /// `IBV_WC_WR_FLUSH_ERR`.
 const FLUSHED: u32 = 5;
 
-/// What went wrong, in words.
+/// An error with this text.
 pub fn said(what: &str) -> io::Error {
     io::Error::other(what.to_string())
 }

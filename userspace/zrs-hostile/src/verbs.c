@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the hostile peer needs of librdmacm and libibverbs, in terms that Rust can
- * call: much of their interface is inline functions and unions. Functions return 0
- * or more, or a negative errno.
+ * The parts of librdmacm and libibverbs that the hostile peer needs, in terms that Rust can call:
+ * much of their interface is inline functions and unions. Functions return 0 or more, or a negative
+ * errno.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -299,7 +299,7 @@ int zh_disconnect(struct zh_ep *ep)
 	return rdma_disconnect(ep->id) ? failed() : 0;
 }
 
-/* Sets the queue pair to error without a word to the peer. */
+/* Sets the queue pair to error without a disconnect. */
 int zh_break(struct zh_ep *ep)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Verbs and the connection manager, safely: what `verbs.c` offers. All `unsafe` of this program
-//! is here.
+//! Verbs and the connection manager: safe wrappers of `verbs.c`. All `unsafe` of this program is
+//! here.
 
 use std::ffi::c_void;
 use std::io;
@@ -103,7 +103,7 @@ fn millis(timeout: Duration) -> i32 {
     timeout.as_millis().min(1 << 30) as i32
 }
 
-/// What a completion says.
+/// The fields of a completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Wc {
     pub wr_id: u64,
@@ -113,7 +113,7 @@ pub struct Wc {
     pub len: usize,
 }
 
-/// What is sent: `len` bytes of the endpoint's buffer from `offset` on.
+/// The bytes to send: `len` bytes of the endpoint's buffer from `offset` on.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
     pub op: Op,
@@ -144,7 +144,7 @@ impl Listener {
             let mut out = ptr::null_mut();
             // SAFETY: zeroes are an event without data.
             let mut event: Event = unsafe { zeroed() };
-            // SAFETY: the listener is alive; both have room for what is written.
+            // SAFETY: the listener is alive; both outputs have room for the results.
             let n = check(unsafe {
                 zh_request(self.0.as_ptr(), millis(left), &raw mut event, &raw mut out)
             })?;
@@ -162,12 +162,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it has no other user any more.
         unsafe { zh_free(self.0.as_ptr()) };
     }
 }
 
-/// A connection: an id, a queue pair of its own, and registered memory.
+/// A connection: an id, a separate queue pair, and registered memory.
 pub struct Endpoint {
     ep: NonNull<Ep>,
     len: usize,
@@ -226,7 +226,7 @@ impl Endpoint {
     pub fn put(&mut self, offset: usize, bytes: &[u8]) {
         let to = self.place(offset, bytes.len());
         // SAFETY: `place` has checked the range. The device may access it at the same time: these
-        // are bytes, and whoever needs them whole waits for a completion.
+        // are bytes, and code that needs them whole waits for a completion.
         unsafe { ptr::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -248,7 +248,7 @@ impl Endpoint {
         Ok((n == 1).then_some(event))
     }
 
-    /// Asks for the connection; events tell what comes of it.
+    /// Requests the connection; the result is an event.
     pub fn connect(&self, data: &[u8]) -> io::Result<()> {
         assert_ne!(self.len, 0);
         // SAFETY: the endpoint has queues; the data is of its length.
@@ -322,12 +322,13 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it has no other user any more.
         unsafe { zh_free(self.ep.as_ptr()) };
     }
 }
 
-/// Runs `work` in a thread of its own in the network namespace `name`: what it makes belongs there.
+/// Runs `work` in a new thread in the network namespace `name`: sockets and ids made by it belong
+/// there.
 pub fn in_net<T: core::marker::Send>(
     name: &str,
     work: impl FnOnce() -> io::Result<T> + core::marker::Send,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What surrounds the cases: the module's host with its sockets, its counters, and the way to it.
+//! The surroundings of the cases: the module's host with its sockets, its counters, and the way to
+//! it.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -18,7 +19,7 @@ pub const SERVICE: u16 = 340;
 
 pub type Outcome = io::Result<()>;
 
-/// What the cases are run against.
+/// The victim of the cases.
 pub struct World {
     /// Our address.
     pub local: Ipv4Addr,
@@ -183,8 +184,8 @@ impl World {
         Peer::accept(ep, &theirs, &hello().encode(), true, self.limit(10))
     }
 
-    /// The module's counters; of the pool, what is used besides the windows of open sockets. Those of the bystander may
-    /// be asked back, and exchanged for larger ones, at any time.
+    /// The module's counters; of the pool, what is used besides the windows of open sockets. Those
+    /// of the bystander may be asked back, and exchanged for larger ones, at any time.
     pub fn stats(&self) -> io::Result<Stats> {
         let mut stats = self.zrs.stats()?;
         for socket in self.zrs.sockets() {
@@ -193,8 +194,8 @@ impl World {
         Ok(stats)
     }
 
-    /// What is left of the module's resources is what there was before the case. A window of the bystander's that was
-    /// just being asked back then counts no more.
+    /// Waits until the module's resources are the same as before the case. A window of the
+    /// bystander's that was being revoked then is not counted any more.
     pub fn settled(&self, base: &Stats, seconds: u64) -> Outcome {
         let end = Instant::now() + self.limit(seconds);
         loop {
@@ -292,7 +293,7 @@ pub fn expect_errno<T>(result: io::Result<T>, errno: &[i32]) -> Outcome {
     }
 }
 
-/// What a thread found.
+/// The result of a thread.
 pub fn joined<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
     thread
         .join()

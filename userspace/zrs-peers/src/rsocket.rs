@@ -130,7 +130,7 @@ impl RStream {
         check(unsafe { (self.0.api.rrecv)(self.0.fd, buf.as_mut_ptr().cast(), buf.len(), flags) })
     }
 
-    /// Reads what has arrived; WouldBlock if that is nothing.
+    /// Reads the data that has arrived; WouldBlock if there is none.
     pub fn recv_now(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.recv(buf, libc::MSG_DONTWAIT)
     }
@@ -140,7 +140,7 @@ impl RStream {
         check(unsafe { (self.0.api.rsend)(self.0.fd, buf.as_ptr().cast(), buf.len(), flags) })
     }
 
-    /// Sends what there is room for; WouldBlock if that is nothing.
+    /// Sends as much as there is room for; WouldBlock if there is none.
     pub fn send_now(&self, buf: &[u8]) -> io::Result<usize> {
         self.send(buf, libc::MSG_DONTWAIT)
     }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_said() {
-        // Where librdmacm is installed this is an error of its own, without RDMA hardware.
+        // Where librdmacm is installed this is a distinct error, without RDMA hardware.
         if let Err(e) = RListener::bind("127.0.0.1:0".parse().unwrap()) {
             assert!(!e.to_string().is_empty());
         }

@@ -10,7 +10,7 @@ use zrs_rules::{Rules, LOG};
 
 use crate::log;
 
-/// What the environment said when the program was started.
+/// The configuration, from the environment at the program's start.
 pub struct Config {
     /// Which sockets become ZRS sockets.
     pub rules: Rules,
@@ -32,7 +32,7 @@ pub fn get() -> &'static Config {
         {
             Ok(_) => new,
             Err(first) => {
-                // SAFETY: it came from a box just now, and nobody else has seen it.
+                // SAFETY: it came from a box just now, and was not shared.
                 drop(unsafe { Box::from_raw(new) });
                 first
             }
@@ -43,7 +43,7 @@ pub fn get() -> &'static Config {
 }
 
 fn read() -> Config {
-    // Some programs have a getenv() of their own, so it is not asked.
+    // Some programs define their own getenv(), so it is not called.
     let vars: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"ZRS_RUN_"))
         .collect();
@@ -70,9 +70,10 @@ fn read() -> Config {
     Config { rules, log, name }
 }
 
-/// What a rule may call this program: the name it was started by, and that of its file.
+/// The names of this program for rules: the name it was started by, and that of its file.
 fn names() -> Vec<String> {
-    // SAFETY: the kernel has put a path there, which ends with a zero; the program has not run yet, or leaves it alone.
+    // SAFETY: the kernel has put a path there, which ends with a zero; the program has not run yet,
+    // or leaves it alone.
     let started = unsafe { libc::getauxval(libc::AT_EXECFN) as *const libc::c_char };
     let mut names = Vec::new();
     if !started.is_null() {

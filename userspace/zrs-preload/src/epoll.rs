@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Registrations with epoll of a socket that another one is put in the place of.
 //!
-//! Some programs (nginx for its upstreams) register a socket before they connect it. The kernel tells what
-//! is registered in `/proc/self/fdinfo`, so that `epoll_ctl()` need not be intercepted for the few sockets that
-//! are replaced.
+//! Some programs (nginx for its upstreams) register a socket before they connect it. The kernel
+//! tells what is registered in `/proc/self/fdinfo`, so that `epoll_ctl()` need not be intercepted
+//! for the few sockets that are replaced.
 
 use std::ffi::CStr;
 use std::mem::zeroed;
@@ -13,7 +13,7 @@ use libc::{c_char, c_int, epoll_event};
 /// So many are carried over; a socket is rarely in more than one.
 const MOST: usize = 8;
 
-/// What a socket was registered for, and where.
+/// The epoll registrations of a socket.
 pub struct Registered {
     list: [(c_int, epoll_event); MOST],
     len: usize,
@@ -63,15 +63,15 @@ fn each_epoll(mut with: impl FnMut(c_int)) {
     let mut entries = [0u64; 256];
     loop {
         let room = size_of_val(&entries);
-        // SAFETY: there are so many bytes of room.
+        // SAFETY: the buffer has `room` bytes.
         let n = unsafe { libc::syscall(libc::SYS_getdents64, dir.0, entries.as_mut_ptr(), room) };
         let Some(n) = usize::try_from(n).ok().filter(|n| *n > 0) else {
             return;
         };
         let mut at = 0;
         while at < n {
-            // SAFETY: the kernel has put whole entries into the first `n` bytes; the length and the name of
-            // this one are inside, and the name ends with a zero.
+            // SAFETY: the kernel has put whole entries into the first `n` bytes; the length and the
+            // name of the entry are inside, and the name ends with a zero.
             let (len, name) = unsafe {
                 let entry = entries.as_ptr().byte_add(at).cast::<libc::dirent64>();
                 let name = (&raw const (*entry).d_name).cast::<c_char>();
@@ -90,7 +90,7 @@ fn each_epoll(mut with: impl FnMut(c_int)) {
     }
 }
 
-/// What `fd`, with this inode, is registered for in `epoll`.
+/// The events that `fd`, with this inode, is registered for in `epoll`.
 fn registration(epoll: c_int, fd: c_int, inode: u64) -> Option<epoll_event> {
     let mut path = *b"/proc/self/fdinfo/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0u8; 10];
@@ -127,7 +127,7 @@ fn registration(epoll: c_int, fd: c_int, inode: u64) -> Option<epoll_event> {
     }
 }
 
-/// What this line of an epoll instance's fdinfo says if it is about `fd`:
+/// Parses a line of an epoll instance's fdinfo that is about `fd`:
 /// `tfd:        5 events:       19 data:                5  pos:0 ino:1a2b sdev:8`, all but the first in hex.
 fn registered(line: &[u8], fd: c_int, inode: u64) -> Option<epoll_event> {
     let mut words = line.split(|b| *b == b' ').filter(|word| !word.is_empty());
@@ -159,7 +159,7 @@ struct File(c_int);
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { libc::close(self.0) };
     }
 }

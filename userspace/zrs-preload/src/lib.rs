@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `libzrs_preload.so`, which `zrs run` loads into a program that knows nothing of ZRS.
 //!
-//! Three calls are intercepted. `socket()` asks for ZRS where a program asks for TCP; `connect()` and `bind()`
-//! learn the address and, where a rule says so, put a TCP socket in the place of the ZRS socket first. All
-//! else goes to the kernel, as ZRS sockets are the kernel's own.
+//! Three calls are intercepted. `socket()` asks for ZRS where a program asks for TCP; `connect()`
+//! and `bind()` learn the address and, where a rule says so, put a TCP socket in the place of the
+//! ZRS socket first. All else goes to the kernel, as ZRS sockets are the kernel's own.
 //!
-//! What happens here allocates nothing and takes no lock, but for the first call of all, which reads the
-//! rules; a constructor makes that one before the program can be in a signal handler or in a child that it forked.
-//! errno is as the real calls leave it.
+//! The hooks allocate nothing and take no lock, except for the first call of all, which reads the
+//! rules; a constructor makes that call before the program can be in a signal handler or in a child
+//! that it forked. errno is as the real calls leave it.
 
 mod config;
 mod epoll;
@@ -107,8 +107,8 @@ enum Call {
     Bind,
 }
 
-/// Has the rules decide, if that is still to be done, and makes the socket what they say. False: that was
-/// not possible, and errno says why.
+/// Has the rules decide, if that is still to be done, and makes the socket what they say. False:
+/// that was not possible, and errno says why.
 ///
 /// # Safety
 ///
@@ -147,7 +147,8 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
     true
 }
 
-/// Whether `fd` is a ZRS socket that is not connected, connecting or listening; and if so whether it is bound.
+/// Whether `fd` is a ZRS socket that is not connected, connecting or listening; and if so whether
+/// it is bound.
 fn undecided(fd: c_int) -> Option<bool> {
     if fd < 0 {
         return None;

@@ -13,7 +13,8 @@ use crate::real::{errno, set_errno};
 pub enum To {
     /// The program's stderr.
     Stderr,
-    /// The end of this file, which is opened for each line: programs close what they do not know.
+    /// The end of this file, which is opened for each line: programs close descriptors that they do
+    /// not know.
     File(CString),
 }
 
@@ -33,7 +34,7 @@ pub fn write(to: &Option<To>, name: &str, what: Arguments<'_>) {
         text: [0; 256],
         len: 0,
     };
-    // What is too long for a line is cut.
+    // Text that is too long for a line is cut.
     let _ = write!(line, "zrs run: {name}[{pid}]: {what}");
     line.end();
     match to {
@@ -65,7 +66,7 @@ impl Line {
     }
 
     fn write_to(&self, fd: c_int) {
-        // SAFETY: so many bytes are there. A line that cannot be written is lost.
+        // SAFETY: the buffer has that length. A line that cannot be written is lost.
         unsafe { libc::write(fd, self.text.as_ptr().cast(), self.len) };
     }
 }

@@ -50,10 +50,10 @@ type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let next = SOCKET.get();
     if next.is_null() {
-        // SAFETY: three integers are what the system call takes.
+        // SAFETY: the system call takes three integers.
         return unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) } as c_int;
     }
-    // SAFETY: what has this name is socket(2).
+    // SAFETY: the symbol of this name is socket(2).
     let next: extern "C" fn(c_int, c_int, c_int) -> c_int = unsafe { transmute(next) };
     next(domain, kind, protocol)
 }
@@ -105,7 +105,7 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// What a call returned, or its errno.
+/// The result of a call, or its errno.
 pub fn check(returned: c_int) -> Result<c_int, c_int> {
     if returned < 0 {
         Err(errno())

@@ -18,11 +18,12 @@ struct Carried {
 
 #[derive(PartialEq)]
 enum How {
-    /// What is read is what is set.
+    /// The value read is set.
     Plain,
-    /// Half of what is read is set: the kernel doubles it.
+    /// Half of the value read is set: the kernel doubles it.
     Half,
-    /// Carried over in any case: ZRS sockets all read the same, and a TCP socket shall do likewise.
+    /// Carried over in any case: all ZRS sockets read the same, and a TCP socket must read the
+    /// same.
     Always,
 }
 
@@ -83,13 +84,13 @@ impl Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { libc::close(self.0) };
     }
 }
 
-/// Makes `fd`, a ZRS socket that is at most bound, a TCP socket; or gives the errno of what was not possible,
-/// and it is as it was. Other descriptors of the same socket stay with ZRS.
+/// Makes `fd`, a ZRS socket that is at most bound, a TCP socket. On an error, returns the errno and
+/// leaves `fd` unchanged. Other descriptors of the same socket stay with ZRS.
 pub fn to_tcp(fd: c_int, bound: bool) -> Result<(), c_int> {
     let domain = get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
     let tcp = Fd::socket(domain, libc::IPPROTO_TCP)?;
@@ -128,7 +129,8 @@ fn get_int(fd: c_int, level: c_int, name: c_int) -> Result<c_int, c_int> {
     Ok(value)
 }
 
-/// What TCP refuses (SO_MARK for want of a privilege that the program has given up) stays as TCP has it.
+/// Values that TCP refuses (SO_MARK after the program has dropped the privilege) keep TCP's
+/// default.
 fn carry(option: &Carried, fd: c_int, fresh: c_int, tcp: c_int) {
     let Some((mut value, len)) = get(fd, option) else {
         return;
@@ -158,7 +160,7 @@ fn carry_name(fd: c_int, tcp: c_int) -> Result<(), c_int> {
     check(unsafe { real::bind(tcp, at, len) }).map(drop)
 }
 
-/// Non-blocking, and who gets SIGIO; returns O_CLOEXEC if `fd` is to be closed on exec.
+/// Carries over O_NONBLOCK and the receiver of SIGIO; returns O_CLOEXEC if `fd` has close-on-exec.
 fn carry_flags(fd: c_int, tcp: c_int) -> Result<c_int, c_int> {
     // SAFETY: these commands take and return integers.
     let (file, descriptor) = unsafe {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which sockets of an unmodified program become ZRS sockets.
 //!
-//! `zrs run` turns its options into environment variables and `libzrs_preload.so` reads them; both know the
-//! format from here. `Documentation/run.rst` describes it for users.
+//! `zrs run` turns its options into environment variables and `libzrs_preload.so` reads them; both
+//! know the format from here. `Documentation/run.rst` describes it for users.
 #![deny(unsafe_code)]
 
 mod list;
@@ -36,7 +36,7 @@ pub const VARIABLES: [&str; 7] = [
     LOG,
 ];
 
-/// What a socket is to be, and why.
+/// The decision about a socket, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A ZRS socket: no rule is against it.
@@ -56,8 +56,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// From the variables, which `var` looks up, for a program that has these `names`. A variable that is not
-    /// as it should be counts as not set, and is told to `bad`.
+    /// From the variables, which `var` looks up, for a program that has these `names`. A variable
+    /// that is not as it should be counts as not set, and is told to `bad`.
     pub fn new(
         var: impl Fn(&str) -> Option<String>,
         names: &[&str],
@@ -85,7 +85,7 @@ impl Rules {
         self.program.map_or(Verdict::Zrs, Verdict::Tcp)
     }
 
-    /// For a socket that is to be connected to `to`.
+    /// For a socket that connects to `to`.
     pub fn connect(&self, to: SocketAddr) -> Verdict {
         let ip = to.ip().to_canonical();
         // 0.0.0.0 as a destination is this host.
@@ -95,8 +95,8 @@ impl Rules {
         self.at(ip, to.port())
     }
 
-    /// For a socket that is to be bound to `at`. Port 0 and the wildcard address say nothing yet about where
-    /// it will be, so the lists of ports or networks do not apply.
+    /// For a socket that binds to `at`. Port 0 and the wildcard address do not say yet where it
+    /// will be, so the lists of ports or networks do not apply.
     pub fn bind(&self, at: SocketAddr) -> Verdict {
         self.at(at.ip().to_canonical(), at.port())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the lists of the rules have in them: networks and ranges of ports.
+//! The elements of the rules' lists: networks and ranges of ports.
 
 use std::fmt;
 use std::net::IpAddr;

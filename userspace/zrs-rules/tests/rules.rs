@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rules as a user gives them, and what they decide.
+//! The rules as a user writes them, and their decisions.
 // rows: Z1
 
 use zrs_rules::{joined, Net, Ports, Rules, Verdict};

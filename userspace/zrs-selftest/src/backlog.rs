@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A listener whose backlog is full: who connects waits, as with TCP, until there is room, nobody listens any more, or
-//! his time is over.
+//! A listener whose backlog is full: a connecting socket waits, as with TCP, until there is room,
+//! the listener is gone, or its time is over.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -21,14 +21,14 @@ pub struct Args {
     /// An address of this host: both ends are here
     #[arg(long, value_name = "ADDR")]
     local: Ipv4Addr,
-    /// For so long at least a connect waits for room, in milliseconds
+    /// The least time for which a connect waits for room, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = FULL)]
     waits: u32,
 }
 
 /// Nothing takes longer, in milliseconds.
 const SOON: i32 = 60_000;
-/// After so many milliseconds without an answer a backlog counts as full.
+/// After this time without an answer a backlog counts as full, in milliseconds.
 const FULL: u32 = 500;
 /// How many connections wait where no more may.
 const BACKLOG: usize = 2;
@@ -41,7 +41,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// A listener with a full backlog, its address, and those who wait there.
+/// A listener with a full backlog, its address, and the sockets that wait there.
 struct Full {
     listener: OwnedFd,
     addr: SocketAddrV4,
@@ -57,8 +57,8 @@ impl Full {
         let mut waiting = Vec::new();
         loop {
             let fd = raw::stream()?;
-            // The first connection may have to wait for a link.
-            if !waiting.is_empty() {
+            // Only where no room is expected: a busy machine may need longer for a connection.
+            if waiting.len() >= BACKLOG || !raw::is_zrs() {
                 raw::set_send_timeout(&fd, FULL)?;
             }
             match raw::connect(&fd, addr) {
@@ -74,7 +74,7 @@ impl Full {
         })
     }
 
-    /// Accepts as many as wait.
+    /// Accepts all waiting connections.
     fn accept(&self) -> Result<Vec<OwnedFd>> {
         let one = |_| raw::accept(&self.listener);
         self.waiting.iter().map(one).collect()
@@ -166,7 +166,8 @@ fn timed_out(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// The time of sockets with `option`, which is called `name`, is over. One that has waited for that comes back.
+/// The time of sockets with `option`, which is called `name`, is over. One that has waited for that
+/// comes back.
 fn over(
     checks: &mut Checks,
     full: &Full,
@@ -196,7 +197,7 @@ fn over(
     Some(first)
 }
 
-/// Those who do not wait any longer are nobody's connection.
+/// A socket that stops waiting leaves no connection.
 fn given_up(args: &Args, checks: &mut Checks) -> Option<()> {
     let full = checks.need("a full backlog", Full::new(args))?;
     let some: Result<Vec<OwnedFd>> = (0..20).map(|_| starting(full.addr)).collect();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SO_BUSY_POLL: calls that look for what they wait for before they sleep. poll() and select() do if
+//! SO_BUSY_POLL: calls that poll for their condition before they sleep. poll() and select() do if
 //! net.core.busy_poll says so as well.
 //!
-//! Whether a call polls is seen by the processor time that it takes, whether it sleeps by its voluntary context
-//! switches. A slow or busy machine makes single calls longer, or ends their polling early: so a bound must be kept in
-//! one of several tries.
+//! Whether a call polls is seen by the processor time that it takes, whether it sleeps by its
+//! voluntary context switches. A slow or busy machine makes single calls longer, or ends their
+//! polling early: so a bound must be kept in one of several tries.
 
 use std::fs;
 use std::net::SocketAddrV4;
@@ -105,7 +105,8 @@ fn echoes(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Tries until a result is `fine`; whether one was, and all results. Tries without a result are not counted.
+/// Tries until a result is `fine`; whether one was, and all results. Tries without a result are not
+/// counted.
 fn best<T>(
     mut one: impl FnMut() -> Result<Option<T>>,
     fine: impl Fn(&T) -> bool,
@@ -212,8 +213,8 @@ fn calls_in_vain(args: &Args, us: i32, ms: u32) -> Result<Vec<Call<'static>>> {
     ])
 }
 
-/// The call takes `ms` milliseconds, in one try at least hardly more. (The kernel counts ticks for some, of which a slow
-/// machine catches up several at once: half of the time has to be over.)
+/// The call takes `ms` milliseconds, in one try at least hardly more. (For some calls the kernel
+/// counts ticks, and a slow machine catches up several at once: half of the time must be over.)
 fn takes(ms: u32, (name, call): &mut Call<'_>, checks: &mut Checks) -> Option<()> {
     let time = Duration::from_millis(ms.into());
     let most = time + (time / 2).max(Duration::from_millis(50));
@@ -328,7 +329,7 @@ fn tcp_poll(fd: &OwnedFd, ms: i32) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// How long a call waits in vain, in milliseconds, and polls before, in microseconds.
+/// How long a call waits until it times out, in milliseconds, and polls before, in microseconds.
 const WAITS_MS: u32 = 400;
 const POLLS_US: i32 = 40_000;
 
@@ -381,7 +382,7 @@ fn poll_spins(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// What comes later than polling ends.
+/// Data that comes after the end of polling.
 fn sleeps(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", polling(args, 1000))?;
     let answers: Vec<_> = (0..5)
@@ -420,7 +421,7 @@ fn interrupted(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Who polls takes what comes for others on the link as well.
+/// A polling thread takes completions of other connections on the link as well.
 fn neighbours(args: &Args, checks: &mut Checks) -> Option<()> {
     let idle = checks.need("connect", polling(args, LONG))?;
     let busy = checks.need("connect", ask(args.peer, &[ECHO]))?;
@@ -460,7 +461,7 @@ fn by_poll(args: &Args, checks: &mut Checks) -> Option<()> {
         raw::poll(&fd, libc::POLLIN, 0),
         Ok(0),
     );
-    // What comes to another descriptor is seen as well, also while this one polls.
+    // Events of another descriptor are seen as well, also while this one polls.
     let (pipe, other) = checks.need("socketpair", raw::unix_pair())?;
     for ms in [0, 1, 100] {
         let seen = thread::scope(|s| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection that must not notice what others on the same link do.
+//! A connection that must not be affected by others on the same link.
 
 use std::io::BufRead;
 use std::net::SocketAddrV4;
@@ -13,8 +13,8 @@ use crate::pattern::{Pattern, Rng, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::serve::{ask, ECHO};
 
-/// Send data to `serve` and verify what it sends back, all the time; a line on stdin: finish what is
-/// under way, print a result, and rest until the next line
+/// Send data to `serve` and verify the echo, all the time; a line on stdin: finish the current
+/// transfer, print a result, and pause until the next line
 #[derive(clap::Args)]
 pub struct Args {
     /// Where `serve` runs
@@ -64,7 +64,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
             let size = transfer.size();
             let done = transfer.round(size).and_then(|()| transfer.verified());
             slowest = slowest.max(start.elapsed());
-            // A moment's rest: it is to be disturbed, not to disturb.
+            // A short pause: the bystander must not be the load itself.
             thread::sleep(Duration::from_millis(2));
             match (done, lines.try_recv()) {
                 (Err(e), _) => break Err(e),

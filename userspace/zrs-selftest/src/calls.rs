@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! More system calls with their errno: waiting in every way, several messages at once, descriptors of other
-//! processes. `unsafe` is allowed here.
+//! More system calls with their errno: waiting in every way, several messages at once, descriptors
+//! of other processes. `unsafe` is allowed here.
 
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -31,7 +31,8 @@ fn owned(fd: c_int) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// select() on one descriptor: whether it is in the sets for reading, writing and exceptions afterwards.
+/// select() on one descriptor: whether it is in the sets for reading, writing and exceptions
+/// afterwards.
 pub fn select(fd: &impl AsFd, ms: u32) -> Result<(bool, bool, bool)> {
     let number = raw(fd);
     assert!(usize::try_from(number).is_ok_and(|n| n < libc::FD_SETSIZE));
@@ -175,7 +176,8 @@ pub fn set_cloexec(fd: &impl AsFd, on: bool) -> Result<()> {
     check(unsafe { libc::fcntl(raw(fd), libc::F_SETFD, flags) }).map(drop)
 }
 
-/// Becomes a program that does nothing, for long; close-on-exec closes. Returns only if that failed.
+/// Becomes a program that does nothing, for long; close-on-exec closes. Returns only if that
+/// failed.
 pub fn exec_sleep() -> Result<()> {
     let (path, time) = (c"/bin/sleep", c"1000");
     let args = [path.as_ptr(), time.as_ptr(), ptr::null()];
@@ -186,14 +188,14 @@ pub fn exec_sleep() -> Result<()> {
 
 /// The descriptor that exec() left here, by its number.
 ///
-/// EBADF: it is none.
+/// EBADF: the number is not a descriptor.
 pub fn inherited(number: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointers.
     check(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
     Ok(owned(number))
 }
 
-/// dup2() to a number that nobody has.
+/// dup2() to an unused number.
 pub fn dup_to(fd: &impl AsFd, number: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointers.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0 {
@@ -206,8 +208,8 @@ pub fn dup_to(fd: &impl AsFd, number: c_int) -> Result<OwnedFd> {
 /// A message for each piece, of [`MOST`] at most, with an empty name.
 pub const MOST: usize = 4;
 
-/// sendmmsg(), a message for each of `pieces`, all with the control message `cmsg` (level, type, an int); how many
-/// bytes of each were sent.
+/// sendmmsg(), a message for each of `pieces`, all with the control message `cmsg` (level, type, an
+/// int); how many bytes of each were sent.
 pub fn send_many(
     fd: &impl AsFd,
     pieces: &[&[u8]],
@@ -237,7 +239,7 @@ pub fn send_many(
             }
         }
     }
-    // SAFETY: so many messages; all that they name outlives the call, and is only read.
+    // SAFETY: `count` messages; all that they name outlives the call, and is only read.
     let n = check(unsafe {
         libc::sendmmsg(
             raw(fd),
@@ -252,7 +254,7 @@ pub fn send_many(
         .collect())
 }
 
-/// What recvmmsg() says of a message: bytes, flags, and how long its control messages and its name are.
+/// A message of recvmmsg(): bytes, flags, and the lengths of its control messages and its name.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Got {
     pub bytes: usize,
@@ -284,7 +286,8 @@ pub fn recv_many(fd: &impl AsFd, pieces: &mut [&mut [u8]], flags: c_int) -> Resu
         header.msg_namelen = size_of_val(name) as u32;
     }
     let (all_at, count) = (all.as_mut_ptr(), pieces.len() as u32);
-    // SAFETY: so many messages; all that they name has room for the lengths given, and outlives the call.
+    // SAFETY: `count` messages; all that they name has room for the lengths given, and outlives the
+    // call.
     let n = unsafe { libc::recvmmsg(raw(fd), all_at, count, flags, ptr::null_mut()) };
     let n = check(n)?;
     let got = |m: &libc::mmsghdr| Got {

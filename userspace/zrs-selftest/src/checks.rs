@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was seen and what was expected.
+//! The results of checks: value seen, value expected.
 
 use std::fmt::Debug;
 use std::io::Write;
@@ -23,7 +23,7 @@ pub fn say(text: &str) {
 }
 
 impl Checks {
-    /// For the parts of a result: prints those that fail, as comments.
+    /// For the parts of a result: prints the failed ones, as comments.
     pub fn of_parts() -> Self {
         Self {
             parts: true,
@@ -31,7 +31,8 @@ impl Checks {
         }
     }
 
-    /// A listening socket on `addr`; prints the address that it got, for whoever waits for that.
+    /// A listening socket on `addr`; prints the address that it got, for the script that waits for
+    /// that.
     pub fn listener(&mut self, addr: SocketAddrV4) -> Option<OwnedFd> {
         let (listener, addr) = self.need("listen", raw::listener(addr))?;
         say(&format!("listening on {addr}"));
@@ -71,7 +72,7 @@ impl Checks {
         }
     }
 
-    /// What another thread has looked at.
+    /// Adds the results of another thread.
     pub fn add(&mut self, other: &Self) {
         self.failed += other.failed;
     }

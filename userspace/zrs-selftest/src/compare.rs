@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What systems like this one are compared by (`testing.rst` has the table): a row for each, and a short test that it
-//! holds. What is tested in depth elsewhere is asked of the same functions.
+//! The properties by which such systems are compared (`testing.rst` has the table): a row for each,
+//! and a short test that it holds. For properties with a thorough test elsewhere, the same
+//! functions are called.
 
 mod calls;
 mod copies;
@@ -16,7 +17,7 @@ use crate::raw::{self, Errno, Result};
 use crate::sockcalls::Pair;
 use crate::wakes::Children;
 
-/// Check all that systems like this one are compared by, on connections of this host with itself
+/// Check the properties by which such systems are compared, on connections of this host with itself
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host that has an RDMA device
@@ -28,7 +29,8 @@ pub struct Args {
     /// A row that takes longer, in seconds, fails
     #[arg(long, default_value_t = 60)]
     each: u32,
-    /// The program runs under a preload: sockets are made in the plainest way, and a row that goes by TCP fails
+    /// The program runs under a preload: sockets are made in the plainest way, and a row that goes
+    /// by TCP fails
     #[arg(long)]
     preload: bool,
     /// Of the data
@@ -70,7 +72,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
             say(&format!("# {name}: not of TCP"));
             continue;
         }
-        // In a process of its own, which ends some time whatever happens.
+        // In a separate process, which ends after a time limit in any case.
         let before = tcp_opened();
         let status = raw::fork(|| alone(row, args)).and_then(raw::wait);
         let by_tcp = before.is_none() || tcp_opened() != before;
@@ -114,8 +116,8 @@ fn pair(args: &Args) -> Result<Pair> {
     })
 }
 
-/// A process that serves as long as this lives, and where. It makes its own socket, so that no row is about one that
-/// another process has made whose name does not say so.
+/// A process that serves as long as this lives, and where. It makes its own socket, so that no row
+/// is about one that another process has made whose name does not say so.
 fn peer(args: &Args, serve: impl FnOnce(&OwnedFd)) -> Result<(Children, SocketAddrV4)> {
     let (hears, tell) = raw::unix_pair()?;
     let child = raw::fork(|| {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What arrives is what was sent: each size around each boundary, from each place in a page, by each way to
-//! send, in any pieces, and by each way to receive. Both sides draw the cases from the same seed.
+//! The received bytes equal the sent ones: each size around each boundary, from each place in a
+//! page, by each way to send, in any pieces, and by each way to receive. Both sides draw the cases
+//! from the same seed.
 
 use std::fs::File;
 use std::io::Read;
@@ -30,7 +31,7 @@ pub struct Args {
     cases: usize,
 }
 
-/// Pages, what goes without a window, what is pinned, what is mapped, chunks, the window, and more.
+/// Boundaries: pages, messages without a window, pinning, mapping, chunks, the window, and more.
 const AROUND: [usize; 7] = [1, 4096, 16_384, 65_536, 262_144, 1 << 20, 4 << 20];
 const BESIDE: [isize; 4] = [-1, 0, 1, 1777];
 const ALIGNS: [usize; 4] = [0, 1, 2000, 4095];
@@ -135,7 +136,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// What the connection was received by: it is shut down when that goes.
+/// The owner of the receiving side: dropping it shuts the connection down.
 struct Open {
     _stream: Stream,
     _rx: Rx,

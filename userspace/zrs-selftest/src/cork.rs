@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! MSG_MORE and TCP_CORK: what is held back joins what comes next, leaves in time and in order, and is never lost.
+//! MSG_MORE and TCP_CORK: a corked message joins the next one, leaves in time and in order, and is
+//! never lost.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -15,7 +16,7 @@ use crate::wild;
 use zrs_sys::abi::zrs_ioc_stats;
 use zrs_sys::Device;
 
-/// Check what is held back, on connections of this host with itself
+/// Check corked messages, on connections of this host with itself
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host that has an RDMA device
@@ -79,8 +80,8 @@ fn set(fd: &OwnedFd, option: i32, on: bool) -> Result<()> {
     raw::setsockopt(fd, IPPROTO_TCP, option, &i32::from(on).to_ne_bytes())
 }
 
-/// Sends `data` and holds it back, until that is seen: the time for it may be over before it is looked at, and then
-/// `to` has it.
+/// Sends `data` and holds it back, until that is seen: the time for it may be over before it is
+/// looked at, and then `to` has it.
 fn held_back(from: &OwnedFd, to: &OwnedFd, data: &[u8], flags: i32) -> Result<bool> {
     for _ in 0..20 {
         raw::send(from, data, flags | MSG_NOSIGNAL)?;
@@ -152,7 +153,7 @@ fn nodelay(pair: &Pair, checks: &mut Checks) -> Option<()> {
     arrives(to, b"now", "it arrives", checks)
 }
 
-/// As servers do: a head with MSG_MORE, then a file, of which more is asked for than there is.
+/// As servers do: a head with MSG_MORE, then sendfile() with a count beyond the end of the file.
 fn file(pair: &Pair, checks: &mut Checks) -> Option<()> {
     const FILE: usize = 1000;
     let (from, to) = (&pair.client, &pair.server);
@@ -221,7 +222,7 @@ fn close(pair: Pair, checks: &mut Checks) {
     ends_with(&server, b"last", "close() sends what is held back", checks);
 }
 
-/// The program ends without a word.
+/// The program just ends.
 fn exit(pair: Pair, checks: &mut Checks) {
     let Pair { client, server } = pair;
     let child = raw::fork(|| match raw::send(&client, b"last", MSG_MORE) {
@@ -240,7 +241,8 @@ fn exit(pair: Pair, checks: &mut Checks) {
     }
 }
 
-/// Calls of all sizes, with and without MSG_MORE, TCP_CORK put on and taken off: the stream is whole.
+/// Calls of all sizes, with and without MSG_MORE, TCP_CORK put on and taken off: the stream is
+/// whole.
 fn mixed(pair: &Pair, seed: u64, checks: &mut Checks) -> Option<()> {
     const CALLS: usize = 400;
     let pattern = Pattern::new(seed, 0, 0);
@@ -256,7 +258,8 @@ fn mixed(pair: &Pair, seed: u64, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// One thread holds back, another one ends the stream at that moment: what send() took arrives, and nothing else.
+/// One thread corks, another one ends the stream at that moment: bytes accepted by send() arrive,
+/// and no others.
 fn ended(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     const ROUNDS: usize = 60;
     let mut rng = Rng::new(5, 0);
@@ -349,7 +352,7 @@ fn link_waits() -> Result<u64> {
     Ok(waits)
 }
 
-/// What joins leaves by few requests.
+/// Joined messages leave by few requests.
 fn requests(pair: &Pair, checks: &mut Checks) -> Option<()> {
     const CALLS: u64 = 40;
     let (from, to) = (&pair.client, &pair.server);
@@ -362,7 +365,8 @@ fn requests(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let seen = until(&all, || raw::ioctl_int(to, libc::FIONREAD));
     checks.eq("all of it comes", seen, all);
     let made = checks.need("counters", stats())?.work_requests - before;
-    // Something may be said beside it, and a slow machine may need longer than may be waited.
+    // Control messages may come in between, and on a slow machine the time limit of corking may end
+    // first.
     checks.yes(
         "calls with MSG_MORE are one message",
         made < CALLS / 2,
@@ -371,7 +375,7 @@ fn requests(pair: &Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// What does not fit into one message with what is held back is held back for the next one.
+/// A call that does not fit into the corked message is corked as the next one.
 fn full(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let (from, to) = (&pair.client, &pair.server);
     let part = [9; 1000];
@@ -397,7 +401,7 @@ fn full(pair: &Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A head that is held back is copied; what follows it leaves from the program's pages.
+/// A corked head is copied; the data behind it leaves from the program's pages.
 fn pages(pair: &Pair, checks: &mut Checks) -> Option<()> {
     const BODY: usize = 256 << 10;
     let (from, to) = (&pair.client, &pair.server);
@@ -417,7 +421,7 @@ fn pages(pair: &Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Where the peer gives no room, nothing is held back for which there is none.
+/// Without room at the peer, nothing is corked.
 fn no_room(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let (from, to) = (&pair.client, &pair.server);
     let flags = MSG_MORE | MSG_NOSIGNAL | MSG_DONTWAIT;
@@ -446,8 +450,8 @@ fn no_room(pair: &Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// So many connections that the link has no room now and then: what is held back leaves all the same, by whoever makes
-/// room, also if the program has closed its socket.
+/// So many connections that the link has no room now and then: corked messages leave all the same,
+/// sent by the thread that makes room, also if the program has closed its socket.
 fn crowd(listener: &OwnedFd, addr: SocketAddrV4, seed: u64, checks: &mut Checks) {
     const CONNECTIONS: u64 = 48;
     let pairs: Result<Vec<_>> = (0..CONNECTIONS).map(|_| pair(listener, addr)).collect();
@@ -473,7 +477,7 @@ fn crowd(listener: &OwnedFd, addr: SocketAddrV4, seed: u64, checks: &mut Checks)
     }
 }
 
-/// Bytes that one end of a connection has sent, and that the other one has read.
+/// Bytes sent by one end of a connection, and bytes read by the other one.
 fn both_ends(pair: Pair, seed: u64, index: u64) -> Result<(u64, Result<u64>)> {
     let Pair { client, server } = pair;
     let pattern = Pattern::new(seed, 0, index);
@@ -482,8 +486,8 @@ fn both_ends(pair: Pair, seed: u64, index: u64) -> Result<(u64, Result<u64>)> {
     Ok((sent, reader.join().unwrap_or(Err(Errno(libc::EIO)))))
 }
 
-/// Puts the cork on and takes it off, without waiting, and closes the socket with something held back; how many bytes
-/// were taken.
+/// Sets and clears TCP_CORK, without waiting, and closes the socket with a corked message; returns
+/// how many bytes were taken.
 fn send_corked(client: OwnedFd, pattern: Pattern, rng: &mut Rng) -> Result<u64> {
     let mut pos = 0;
     let flags = MSG_NOSIGNAL | MSG_DONTWAIT;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! epoll(): level, edge, one-shot, exclusive, nested, and select() beside ordinary descriptors.
+//! epoll(): level, edge, one-shot, exclusive, nested, and select() with ordinary descriptors in the
+//! sets.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -164,7 +165,8 @@ fn ends(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// One epoll for a socket, a pipe, a TCP connection and a timer: each is reported for itself, and all at once.
+/// One epoll for a socket, a pipe, a TCP connection and a timer: each is reported for itself, and
+/// all at once.
 fn mixed(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, epoll) = watched(args, checks, EPOLLIN)?;
     let (from, to) = checks.need("pipe", wild::pipe())?;

@@ -16,12 +16,12 @@ use std::net::Ipv4Addr;
 use crate::checks::{say, Checks};
 use crate::raw;
 
-/// Make things fail, one after the other, and see what programs see
+/// Inject faults, one after the other, and check the errors that programs get
 #[derive(clap::Args)]
 pub struct Args {
-    /// calls: each call with its Nth allocation failing; points: the module's points, each at its Nth
-    /// use in a connection's life; async: allocations in work items and handlers; events: those of the
-    /// connection manager, each to links in all their states
+    /// calls: each call with its Nth allocation failing; points: the module's points, each at its
+    /// Nth use in a connection's life; async: allocations in work items and handlers; events: those
+    /// of the connection manager, each to links in all their states
     #[arg(long, value_parser = ["calls", "points", "async", "events"])]
     what: String,
     /// Host B

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! As many connections as may be, for the tests of who pays for them and who may have how many.
+//! The maximum of connections, for the tests of accounting and quotas.
 
 use std::io::Read;
 use std::net::SocketAddrV4;
@@ -10,7 +10,7 @@ use crate::raw::{self, Errno};
 
 /// Open many connections and keep them until stdin ends
 ///
-/// Prints "opened N" when there are as many as were asked for, or "opened N, then CALL: ERRNO".
+/// Prints "opened N" when the requested number is open, or "opened N, then CALL: ERRNO".
 #[derive(clap::Args)]
 pub struct Args {
     /// Where to connect

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A sender that fills the window of a receiver who does not read.
+//! A sender that fills the window of a receiver that does not read.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ pub struct Args {
 /// Bytes in one send.
 const PIECE: usize = 1 << 20;
 
-/// No room for so many milliseconds is full.
+/// Without room for this time, in milliseconds, the window counts as full.
 const STILL_MS: i32 = 500;
 
 pub fn run(args: &Args, checks: &mut Checks) {

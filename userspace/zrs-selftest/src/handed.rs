@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection with data in flight in other hands (row B1): fork(), exec(), dup(), SCM_RIGHTS, pidfd_getfd(), and
-//! the end of whoever has it. Both directions flow all the time, and every byte of both is compared.
+//! A connection with data in flight in other hands: fork(), exec(), dup(), SCM_RIGHTS,
+//! pidfd_getfd(), and the end of its holder. Both directions flow all the time, and every byte of
+//! both is compared.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -40,7 +41,7 @@ pub struct Args {
     pub seed: u64,
 }
 
-/// What one process does before another one goes on: so many bytes each way.
+/// Bytes that one process moves each way before another one goes on.
 const TURN: u64 = 1 << 19;
 const TURNS: u64 = 4;
 const PIECE: usize = 50_000;
@@ -80,7 +81,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// The other side of all who connect.
+/// The other side of all connections.
 pub fn serve(listener: &OwnedFd, seed: u64) {
     while let Ok(conn) = raw::accept(listener) {
         thread::spawn(move || {
@@ -91,8 +92,8 @@ pub fn serve(listener: &OwnedFd, seed: u64) {
     }
 }
 
-/// Reads a port: if it is one, there is where the stream goes on. Sends all turns, and takes what comes to its end
-/// meanwhile; then says what that was.
+/// Reads a port: if it is not 0, the stream continues there. Sends all turns, and receives to the
+/// end at the same time; then reports the result.
 fn other_side(seed: u64, conn: OwnedFd) -> Result<()> {
     let mut port = [0; 2];
     raw::recv_all(&conn, &mut port)?;
@@ -151,7 +152,7 @@ fn recv_turn(args: &Args, fd: &OwnedFd, at: u64, n: usize) -> Result<()> {
     }
 }
 
-/// Sends and receives what comes from turn `from` to turn `to`.
+/// Sends and receives the bytes of turns `from` to `to`.
 fn turns(args: &Args, fd: &OwnedFd, from: u64, to: u64) -> Result<()> {
     for at in (from * TURN..to * TURN).step_by(PIECE) {
         let n = PIECE.min((to * TURN - at) as usize);
@@ -192,7 +193,7 @@ fn done(pid: pid_t) -> Result<()> {
     }
 }
 
-/// The rest of the stream, and what the other side says of all of it. EILSEQ: it is not what was sent.
+/// The rest of the stream, and the other side's report on all of it. EILSEQ: the bytes differ.
 fn finish(args: &Args, fd: &OwnedFd, from: u64) -> Result<()> {
     turns(args, fd, from, TURNS)?;
     match verified::ask(fd)? {
@@ -271,7 +272,7 @@ fn both_at_once(args: &Args, checks: &mut Checks) -> Option<()> {
     )
 }
 
-/// What the program that exec() has started does.
+/// The work of the program that exec() has started.
 fn go_on(args: &Args, number: i32) -> u8 {
     match calls::inherited(number) {
         Ok(fd) => status(turns(args, &fd, args.from, args.from + 1)),

@@ -45,7 +45,7 @@ enum What {
     Lent,
 }
 
-/// What is held, and whether it is what it was.
+/// A held object, and the check that it is unchanged.
 type Held = Box<dyn FnOnce() -> bool>;
 
 fn keep(it: impl Sized + 'static) -> Held {

@@ -55,15 +55,15 @@ enum What {
     Fetch,
     /// The shared descriptors are scribbled on while data arrives
     Ring,
-    /// The pages under a send change, and go, while it is under way
+    /// The pages of a send change, and are unmapped, while it runs
     Unmap,
     /// Sends from, and receives into, all kinds of memory
     Memory,
     /// The mappings of ring and window are unmapped, moved, protected and inherited
     Mapping,
-    /// Lent pages are given back, kept and spliced under those who receive them
+    /// Lent pages are given back, kept and spliced while other threads receive them
     Lent,
-    /// Sockets are closed and shut down under those who use them
+    /// Sockets are closed and shut down while other threads use them
     Close,
     /// Signals in every call that waits
     Signals,
@@ -116,7 +116,7 @@ fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// What each program gets.
+/// The arguments of each program.
 struct Ctx {
     peer: SocketAddrV4,
     local: std::net::Ipv4Addr,
@@ -137,13 +137,13 @@ impl Ctx {
         ask(self.peer, &command)
     }
 
-    /// A connection whose peer counts what comes.
+    /// A connection whose peer counts the received bytes.
     fn counted(&self) -> Result<OwnedFd> {
         ask(self.peer, &[COUNT])
     }
 }
 
-/// What the peer of [`Ctx::counted`] has seen.
+/// The report of the peer of [`Ctx::counted`].
 #[derive(Debug, PartialEq)]
 struct Counted {
     bytes: u64,
@@ -180,7 +180,7 @@ fn still_works(ctx: &Ctx, name: &str, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// How often what came of a call.
+/// The number of times that a call had each result.
 #[derive(Default)]
 struct Tally(Mutex<BTreeMap<i32, u64>>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `/dev/zrs`: what it answers and what it refuses.
+//! `/dev/zrs`: answers and refusals.
 
 use std::fs::File;
 
@@ -192,7 +192,7 @@ fn answers(dev: &File, checks: &mut Checks) {
     }
 }
 
-/// What a cache and the pools that share it say of each other. Pools are made by sockets, so here is one.
+/// A cache and its pools have consistent values. Sockets make pools, so one is made here.
 fn caches(checks: &mut Checks) -> Option<()> {
     let _socket = checks.need("a socket", raw::stream())?;
     let device = checks.need("device", zrs_sys::Device::open().map_err(Into::into))?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets of AF_INET6 on one host, beside TCP's: each question is asked of both, and the answers must be the same.
+//! Sockets of AF_INET6 on one host, compared with TCP's: both are asked the same, and the answers
+//! must be equal.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
@@ -29,7 +30,7 @@ pub struct Args {
     interface: u32,
 }
 
-/// What is tried first binds this port, and the next thing the next one.
+/// The first attempt binds this port, and each further one the next.
 const FIRST: u16 = 20_000;
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -66,7 +67,7 @@ const SHARING: [(&str, &[c_int], bool); 4] = [
     (", both with SO_REUSEPORT", &[libc::SO_REUSEPORT], true),
 ];
 
-/// What one protocol says.
+/// The answers of one protocol.
 struct Tried<'a> {
     args: &'a Args,
     protocol: c_int,
@@ -283,7 +284,7 @@ impl Tried<'_> {
         self.say("IPV6_V6ONLY", tried);
     }
 
-    /// What both ends of a connection call themselves, but for ports that were chosen.
+    /// The addresses of both ends of a connection, without ports that the kernel chose.
     fn names(
         &self,
         listener: &OwnedFd,

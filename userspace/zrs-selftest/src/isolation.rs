@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whose memory a window is: while a program maps it, it is nobody else's, and whoever gets it next
-//! finds nothing in it.
+//! Ownership of a window's memory: while a program maps it, it has no other owner, and the next
+//! owner finds zeros in it.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,7 +56,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         let window = checks.need("the window", window(&conn))?;
         let clean = wild::snapshot(&window).iter().all(|b| *b == 0);
         checks.yes("a window has nothing of others in it", clean, "something");
-        // Only now: what is looked at above is from before.
+        // Only now: the bytes checked above are from before.
         checks.need("go on", raw::send_all(&conn, b"!"))?;
         let (held, seen) = checks.need("receive", read(args, index, &ring))?;
         let most = held > BULK / 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection on which nothing happens until it is lost.
+//! An idle connection, until it is lost.
 
 use std::net::SocketAddrV4;
 
@@ -16,10 +16,10 @@ pub struct Args {
     /// Where `serve` runs
     #[arg(value_name = "ADDR:PORT")]
     addr: SocketAddrV4,
-    /// What SO_ERROR must say then
+    /// The value that SO_ERROR must have then
     #[arg(long, value_parser = Errno::parse, default_value = "ECONNRESET")]
     errno: Errno,
-    /// Set SO_KEEPALIVE, and TCP_KEEPIDLE to so many seconds
+    /// Set SO_KEEPALIVE, and TCP_KEEPIDLE to this number of seconds
     #[arg(long, value_name = "SECONDS")]
     keepalive: Option<i32>,
 }

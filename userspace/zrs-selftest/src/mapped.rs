@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Mapped receives: what arrives is at the addresses that the program chose, in the pool's pages; they are
-//! fit for files and for sending on; and the peer gets them back when nobody has them any more.
+//! Mapped receives: received bytes are at the addresses that the program chose, in the pool's
+//! pages; they can be written to files and sent on; and the peer gets them back when they have no
+//! user any more.
 
 mod kept;
 mod misuse;
@@ -33,7 +34,8 @@ pub struct Args {
     /// A block device to write to by O_DIRECT
     #[arg(long)]
     device: Option<PathBuf>,
-    /// The receiver rests now and then, and what it has not read meanwhile may have left the window: then it is copied
+    /// The receiver pauses now and then, and its unread data may have left the window: then it is
+    /// copied
     #[arg(long)]
     escape: bool,
 }
@@ -67,7 +69,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// What one connection is about.
+/// The test of one connection.
 struct Case {
     name: &'static str,
     /// Bytes that the client sends.
@@ -177,7 +179,7 @@ struct Conn {
 }
 
 impl Conn {
-    /// Takes and verifies what has been received.
+    /// Takes and verifies the received bytes.
     fn take(&mut self, bytes: &[u8]) -> Result<()> {
         self.seen.take(bytes)
     }
@@ -240,7 +242,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Around all that matters: small messages, pages, what is copied, chunks, the window.
+/// Around all boundaries: small messages, pages, copies, chunks, the window.
 fn some_size(rng: &mut Rng) -> usize {
     let near = rng.pick(&[1, 4096, 16_384, 65_536, 262_144, 300_000]);
     let size = match rng.below(4) {
@@ -297,7 +299,7 @@ fn exactly(args: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
         }
         let bytes = area.bytes(got.range.clone());
         checks.need("verify", conn.take(bytes))?;
-        // What was in the page before is there still.
+        // Earlier bytes in the page are unchanged.
         let first = got.range.start & !4095;
         let before = got.range.start - first;
         let known = before.min((conn.seen.pos - begin) as usize - got.range.len());
@@ -393,8 +395,8 @@ fn sent_on(args: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Nothing is given back: when a window is full of what the program keeps, the program gets copies, and the
-/// stream does not stop. Once it has given back what it had, it gets pages again.
+/// Nothing is given back: when a window is full of kept pages, the program gets copies, and the
+/// stream does not stop. Once it has given its pages back, it gets pages again.
 fn hoarded(args: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     let len = 2 << 20;
     let mut area = area(conn, len, checks)?;

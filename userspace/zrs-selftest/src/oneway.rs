@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages one way, one at a time, so that the cost of each can be counted: the receiver sleeps when a message
-//! comes, and acknowledges it through an AF_UNIX socket. With `--unix` messages go by that socket, too, so that the cost
-//! of the acknowledgment can be subtracted. Sender and receiver have a processor each.
+//! Messages one way, one at a time, so that the cost of each can be counted: the receiver sleeps
+//! when a message comes, and acknowledges it through an AF_UNIX socket. With `--unix` messages go
+//! by that socket, too, so that the cost of the acknowledgment can be subtracted. Sender and
+//! receiver have a processor each.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -37,16 +38,17 @@ pub struct Args {
     /// Write 1 into this file before the first message, and 0 after the last one
     #[arg(long, value_name = "PATH")]
     switch: Option<PathBuf>,
-    /// Where the emulator's plugin counts instructions: print how many the messages cost, atomic ones, and context switches.
-    /// Batches of as many messages and of twice as many are sent, several times
+    /// Where the emulator's plugin counts instructions: print the number for the messages, atomic
+    /// ones, and context switches. Batches of that number of messages and of twice that number are
+    /// sent, several times
     #[arg(long, value_name = "PATH")]
     insns: Option<PathBuf>,
 }
 
 /// Messages before the counted ones: afterwards queues have grown, and paths are known.
 const WARM: u32 = 64;
-/// Batches of each length that are counted. Other work of the machine, and a processor that spins while the emulator has
-/// no time for the one that it waits for, only add to a batch.
+/// Batches of each length that are counted. Other work of the machine, and a processor that spins
+/// while the emulator has no time for the one that it waits for, only add to a batch.
 const BATCHES: usize = 16;
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -82,8 +84,8 @@ fn send(args: &Args) -> Result<()> {
     switch(args, b"0")
 }
 
-/// What `messages` messages cost: the difference between batches of twice as many and of as many, the least ones of each
-/// length. So reading the counters is no part of it.
+/// The cost of `messages` messages: the difference between batches of twice the number and of the
+/// number, the least of each length. So reading the counters is no part of it.
 fn counted(path: &Path, messages: u32, some: impl Fn(u32) -> Result<()>) -> Result<[i64; 4]> {
     let mut least = [[i64::MAX; 4]; 2];
     for _ in 0..BATCHES {
@@ -100,8 +102,8 @@ fn counted(path: &Path, messages: u32, some: impl Fn(u32) -> Result<()>) -> Resu
     Ok(std::array::from_fn(|i| two[i] - one[i]))
 }
 
-/// The names of counters of the machine. Moved atomic instructions are those on cache lines that another processor has
-/// changed.
+/// The names of counters of the machine. Moved atomic instructions are those on cache lines that
+/// another processor has changed.
 const NAMES: [&str; 4] = ["instructions", "atomics", "moved_atomics", "switches"];
 
 fn print(counts: &[i64; 4]) {

@@ -18,7 +18,7 @@ use crate::poll::{Bits, ALL};
 use crate::raw::{self, Errno, Result};
 use crate::serve::{ask, DISCARD, ECHO};
 
-/// Check what TCP_USER_TIMEOUT does while a peer does not read
+/// Check TCP_USER_TIMEOUT while a peer does not read
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host: both ends are here
@@ -146,7 +146,7 @@ fn nonblocking(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Who reads now and then keeps the connection, however long a send() takes.
+/// A reader that reads now and then keeps the connection, however long a send() takes.
 fn slow_reader(args: &Args, checks: &mut Checks) -> Option<()> {
     let (client, server) = checks.need("connect", pair(args))?;
     let reader = thread::spawn(move || {
@@ -170,7 +170,7 @@ fn slow_reader(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A connection on which nothing is sent, or all has been acknowledged, has no limit.
+/// An idle connection, or one without unacknowledged data, has no limit.
 fn quiet(args: &Args, checks: &mut Checks) -> Option<()> {
     let (client, server) = checks.need("connect", pair(args))?;
     for round in 0..3 {

@@ -72,7 +72,7 @@ impl Rng {
         (self.word() % n.max(1) as u64) as usize
     }
 
-    /// One of `all`, of which there is at least one.
+    /// One of `all`, which is not empty.
     pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
@@ -83,7 +83,7 @@ impl Rng {
     }
 }
 
-/// Compares what arrives with what should.
+/// Compares received bytes with the expected ones.
 pub struct Verifier {
     pattern: Pattern,
     pub pos: u64,

@@ -10,7 +10,7 @@ use crate::checks::Checks;
 use crate::raw::{self, Errno};
 use crate::serve::{ask, CALL, DATA, DATA_LEN, DISCARD, ECHO, SHUT};
 
-/// Check what poll() reports in every state of a socket
+/// Check the events of poll() in every state of a socket
 #[derive(clap::Args)]
 pub struct Args {
     /// Where `serve` runs
@@ -19,7 +19,7 @@ pub struct Args {
     /// An address of this host that the peer reaches
     #[arg(long, value_name = "ADDR")]
     local: Ipv4Addr,
-    /// Where nobody listens
+    /// An address without a listener
     #[arg(long, value_name = "ADDR:PORT")]
     refused: SocketAddrV4,
 }
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Bits {
 
 pub const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 
-/// What poll() must say, at once or after a while: `wait` for any of these bits first.
+/// The expected answer of poll(), at once or after a while: `wait` for any of these bits first.
 fn expect(checks: &mut Checks, name: &str, fd: &OwnedFd, wait: i16, asked: i16, expected: i16) {
     if wait != 0 && checks.need(name, raw::poll(fd, wait, 10_000)).is_none() {
         return;

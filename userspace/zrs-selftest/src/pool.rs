@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receive pool: how it is shared by readers that read, readers that do not, and programs that want
-//! more of it than there is. What the programs here have in common: the counters of the cache that the
+//! The receive pool: how it is shared by readers that read, readers that do not, and programs that
+//! want more of it than there is. Shared by the programs here: the counters of the cache that the
 //! pools of both hosts lie in, and the module's parameters.
 
 pub mod bulk;
@@ -21,7 +21,7 @@ use crate::raw::{self, Errno, Result};
 
 /// How long something may take that is to happen; on any machine much longer than it does.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at what is waited for.
+/// The interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The cache's counters. ENOENT: no device has a pool yet.
@@ -52,7 +52,7 @@ fn becomes(name: &str, fine: impl Fn(&zrs_ioc_cache) -> bool, checks: &mut Check
     checks.fine().then_some(())
 }
 
-/// What most of the results here are about.
+/// The counters that most results here check, as text.
 fn said(c: &zrs_ioc_cache) -> String {
     format!(
         "of {} bytes {} are blocks and {} windows, {} bytes are unread; {} messages of {} bytes have escaped, \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which sockets may have which port. All of it is what TCP says in the same place, but for what is
-//! marked: there is no TIME_WAIT, and addresses of connections are not known from the beginning.
+//! The rules for sharing ports. The answers are TCP's in the same place, except for marked ones:
+//! there is no TIME_WAIT, and addresses of connections are not known from the beginning.
 //!
 //! Changes settings of the network namespace that it runs in.
 
@@ -13,7 +13,7 @@ use libc::{c_int, EACCES, EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED};
 use crate::checks::Checks;
 use crate::raw::{self, Errno, Result};
 
-/// Check who may bind, listen and connect with which port
+/// Check the rules for binding, listening and connecting of ports
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host that has an RDMA device
@@ -24,7 +24,7 @@ pub struct Args {
     bare: bool,
 }
 
-/// Where nobody ever listens.
+/// A port without a listener.
 const NOBODY: u16 = 9;
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -158,7 +158,7 @@ fn reuse_port(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Takes what waits, and says how many there were.
+/// Accepts all waiting connections, and returns their number.
 fn take(listener: &OwnedFd) -> Result<usize> {
     let mut n = 0;
     while raw::poll(listener, libc::POLLIN, 0)? != 0 {
@@ -168,8 +168,8 @@ fn take(listener: &OwnedFd) -> Result<usize> {
     Ok(n)
 }
 
-/// Connections are spread over those who listen at an address, and go there before they go to who listens
-/// on all.
+/// Connections are spread over the listeners at an address, and go there before they go to a
+/// listener on all addresses.
 fn spread(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     const CONNS: usize = 40;
     let all = checks.need("listen on all", listening(PORT, ANY, 7103))?;
@@ -195,7 +195,7 @@ fn spread(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// What another user's call says: 0 or its errno.
+/// The result of another user's call: 0 or its errno.
 fn as_nobody(call: impl FnOnce() -> Result<()>) -> Result<c_int> {
     let child = raw::fork(|| {
         let said = raw::become_nobody().and_then(|()| call());
@@ -207,7 +207,8 @@ fn as_nobody(call: impl FnOnce() -> Result<()>) -> Result<c_int> {
 fn other_user(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     let both = &[libc::SO_REUSEADDR, libc::SO_REUSEPORT];
     let ours = checks.need("bind", bound(both, local, 7104))?;
-    // The host takes connections from then on, for which a privileged port is needed: not the program's affair.
+    // The host takes connections from then on, for which a privileged port is needed: the module
+    // binds it, not the program.
     checks.eq(
         "an ordinary user listens, the first in the namespace",
         as_nobody(|| listening(&[], local, 7106).map(drop)),
@@ -419,7 +420,7 @@ fn left_to_connect(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// connect() that fails gives back what it has taken.
+/// A failed connect() gives back its port.
 fn failures(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     let _one = checks.need("listen", listening(&[], local, 7141))?;
     let _two = checks.need("listen", listening(&[], local, 7142))?;
@@ -474,7 +475,7 @@ fn failures(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Each socket that listens is listed once, whoever comes and goes meanwhile.
+/// Each listening socket is listed once, whichever others come and go during the listing.
 fn listed(local: Ipv4Addr, checks: &mut Checks) -> Option<()> {
     const FIRST: u16 = 20_000;
     const MANY: u16 = 300;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Answers from the kernel rather than the module: the work requests that the driver gets (`tests/lib/postlog`), the page
-//! frames of a program's memory (pagemap), and the number of pinned pages (vmstat).
+//! Answers from the kernel rather than the module: the work requests that the driver gets
+//! (`tests/lib/postlog`), the page frames of a program's memory (pagemap), and the number of pinned
+//! pages (vmstat).
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -84,11 +85,13 @@ fn request(line: &str) -> Option<Wr> {
     })
 }
 
-/// Below are numbers that messages may well have for other reasons: lengths, and positions in the stream.
+/// Below are numbers that messages may well have for other reasons: lengths, and positions in the
+/// stream.
 const LOWEST: u64 = 16 << 20;
 
-/// The addresses of these pieces of memory and of their pages, physical ones and those of the direct map at `map`, that are
-/// in a message of the posts, in either byte order. All fields of messages are at multiples of four bytes.
+/// The addresses of these pieces of memory and of their pages, physical ones and those of the
+/// direct map at `map`, that are in a message of the posts, in either byte order. All fields of
+/// messages are at multiples of four bytes.
 pub fn told(posts: &[Post], pieces: &[Sge], map: u64) -> Vec<u64> {
     let each = |piece: &Sge| [piece.addr, piece.addr / PAGE * PAGE];
     let physical = pieces.iter().flat_map(each).filter(|addr| *addr >= LOWEST);
@@ -104,8 +107,8 @@ pub fn told(posts: &[Post], pieces: &[Sge], map: u64) -> Vec<u64> {
     found
 }
 
-/// Physical addresses of the memory of this process: of `len` bytes from `addr` on, one piece for each page that they
-/// touch. EPERM without CAP_SYS_ADMIN; EFAULT for a page that is not present.
+/// Physical addresses of the memory of this process: of `len` bytes from `addr` on, one piece for
+/// each page that they touch. EPERM without CAP_SYS_ADMIN; EFAULT for a page that is not present.
 pub fn physical(addr: u64, len: u64) -> Result<Vec<Sge>> {
     let map = File::open("/proc/self/pagemap")?;
     let end = addr + len;

@@ -315,7 +315,7 @@ pub fn recv(fd: &impl AsFd, buf: &mut [u8], flags: c_int) -> Result<usize> {
     check_len(unsafe { libc::recv(raw(fd), buf.as_mut_ptr().cast(), buf.len(), flags) })
 }
 
-/// recv() to nowhere: what MSG_TRUNC throws away.
+/// recv() to nowhere: bytes that MSG_TRUNC discards.
 pub fn recv_nowhere(fd: &impl AsFd, len: usize, flags: c_int) -> Result<usize> {
     // SAFETY: nothing is mapped at the null pointer.
     check_len(unsafe { libc::recv(raw(fd), ptr::null_mut(), len, flags) })
@@ -531,7 +531,7 @@ pub fn ioctl_bad_pointer(fd: &impl AsFd, request: u32) -> Result<c_int> {
     check(unsafe { libc::ioctl(raw(fd), request as _, BAD) })
 }
 
-/// Maps and unmaps again; then what mprotect() to `then` said, if asked for.
+/// Maps and unmaps again; returns the result of mprotect() to `then`, if given.
 pub fn try_mmap(
     fd: &impl AsFd,
     offset: u64,
@@ -578,7 +578,7 @@ pub fn take_sigpipes() -> u32 {
 
 extern "C" fn on_signal(_: c_int) {}
 
-/// Runs `call`, which a signal is to end: SIGUSR1 every 200 ms, until it is over. The caller must be
+/// Runs `call`, which a signal must end: SIGUSR1 every 200 ms, until it is over. The caller must be
 /// the only thread.
 pub fn interrupted<T>(call: impl FnOnce() -> T) -> Result<T> {
     // SAFETY: zeroes are a sigaction; the handler does nothing, and without SA_RESTART.
@@ -629,7 +629,7 @@ pub fn epoll() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// epoll_ctl() with `op`; what it reports is `fd`'s number.
+/// epoll_ctl() with `op`; its events carry `fd`'s number.
 pub fn epoll_ctl(epoll: &OwnedFd, op: c_int, fd: &impl AsFd, events: c_int) -> Result<()> {
     let mut event = libc::epoll_event {
         events: events as u32,
@@ -678,7 +678,7 @@ pub fn run_on(cpu: usize) -> Result<()> {
     // SAFETY: it checks that the processor is in the set.
     unsafe { libc::CPU_SET(cpu, &mut set) };
     let len = size_of::<libc::cpu_set_t>();
-    // SAFETY: `set` is so long.
+    // SAFETY: `set` has that length.
     check(unsafe { libc::sched_setaffinity(0, len, &raw const set) }).map(drop)
 }
 
@@ -833,7 +833,7 @@ pub fn limit_locked(bytes: u64) -> Result<()> {
     }
 }
 
-/// Becomes an ordinary user, for good, and loses all capabilities by that.
+/// Becomes an ordinary user permanently, and loses all capabilities.
 pub fn become_nobody() -> Result<()> {
     // SAFETY: no pointers.
     check(unsafe { libc::setresuid(65534, 65534, 65534) }).map(drop)
@@ -845,7 +845,7 @@ pub fn lock_memory() -> Result<()> {
     check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }).map(drop)
 }
 
-/// Closes; what it says.
+/// Closes; returns the result.
 pub fn close(fd: OwnedFd) -> Result<()> {
     // SAFETY: the descriptor is ours, and given up here.
     check(unsafe { libc::close(std::os::fd::IntoRawFd::into_raw_fd(fd)) }).map(drop)
@@ -870,7 +870,7 @@ fn recv_fd_flags(unix: &OwnedFd, flags: c_int) -> Result<OwnedFd> {
     let mut msg = fd_message(&mut byte, &mut iov, &mut control);
     // SAFETY: the message's parts outlive the call.
     check_len(unsafe { libc::recvmsg(raw(unix), &raw mut msg, libc::MSG_CMSG_CLOEXEC | flags) })?;
-    // SAFETY: the kernel has filled the control buffer; what it says is a descriptor is new.
+    // SAFETY: the kernel has filled the control buffer; the descriptor in it is new.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const msg);
         if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {

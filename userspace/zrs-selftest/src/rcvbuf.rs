@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SO_RCVBUF: the window that a socket leases to its peer, and how much the peer can send that nobody reads.
+//! SO_RCVBUF: the window that a socket leases to its peer, and the limit of unread data that the
+//! peer can send.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +13,7 @@ use crate::checks::Checks;
 use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 
-/// Check what SO_RCVBUF bounds, on connections of this host with itself
+/// Check the limits of SO_RCVBUF, on connections of this host with itself
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host that has an RDMA device
@@ -20,13 +21,13 @@ pub struct Args {
     local: Ipv4Addr,
 }
 
-/// What is sent for a window to be wanted.
+/// Bytes to send so that a window is requested.
 const BULK: usize = 500_000;
-/// Small messages that may be unread beside a window.
+/// Small messages that may be unread in addition to a window.
 const SMALL: u64 = 64 * 1024;
-/// What is waited for comes within this.
+/// The time limit of waits.
 const SOON: Duration = Duration::from_secs(20);
-/// For so long a sender tries.
+/// The time for which a sender tries.
 const FILLING: Duration = Duration::from_secs(2);
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -36,7 +37,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// Who sends, and who receives.
+/// The sending and the receiving socket.
 struct Pair {
     from: OwnedFd,
     to: OwnedFd,
@@ -72,7 +73,8 @@ impl Pair {
         })
     }
 
-    /// Sends bulk data, which is read meanwhile; the window that it was sent through. EBADMSG: other bytes came.
+    /// Sends bulk data while it is read; returns the size of the window that it was sent through.
+    /// EBADMSG: other bytes came.
     fn bulk(&mut self) -> Result<u64> {
         let mut bytes = vec![0; BULK];
         self.pattern.fill(self.pos, &mut bytes);
@@ -144,13 +146,13 @@ fn rings(addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Nobody reads: what has to leave the pool is in main memory, and counts.
+/// Without a reader: data that has left the pool is in main memory, and counts.
 fn unread(addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     const SET: u32 = 200_000;
     let mut seen = [0; 2];
     for (bytes, seen) in [Some(SET), None].into_iter().zip(&mut seen) {
         let pair = checks.need("a connection", Pair::new(addr, true, bytes))?;
-        // From pages: of small pieces there may be only so many.
+        // From pages: the number of small pieces is limited.
         checks.need("SO_SNDTIMEO", raw::set_send_timeout(&pair.from, 200))?;
         let piece = vec![5; 1 << 20];
         let end = Instant::now() + FILLING;

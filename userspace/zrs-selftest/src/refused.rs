@@ -16,7 +16,8 @@ pub struct Args {
     /// The errno's name; several, comma separated: one of them
     #[arg(long, value_delimiter = ',', value_parser = Errno::parse, required = true)]
     errno: Vec<Errno>,
-    /// The longest it may take, each way: in one of several tries, as a busy machine makes some longer
+    /// The longest it may take, each way: in one of several tries, as a busy machine makes some
+    /// longer
     #[arg(long, value_name = "MS")]
     within_ms: Option<u64>,
     /// The shortest it may take, in each of them

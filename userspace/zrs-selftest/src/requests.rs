@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The work requests of a send: exactly the bytes of the call, from the program's pages, in as few SGEs and requests as the
-//! pages allow; how long the pages stay pinned; and that no message tells where they are, or where the receiver's window
-//! is. Driver and kernel answer all of it.
+//! The work requests of a send: exactly the bytes of the call, from the program's pages, in as few
+//! SGEs and requests as the pages allow; how long the pages stay pinned; and that no message tells
+//! where they are, or where the receiver's window is. Driver and kernel answer all of it.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -307,7 +307,8 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     into_windows(addrs[0], &control, checks)
 }
 
-/// For each post with payload, its number of work requests with payload and their SGEs. Control messages have a header only.
+/// For each post with payload, its number of work requests with payload and their SGEs. Control
+/// messages have a header only.
 fn payload(posts: &[Post]) -> Vec<(usize, Vec<Sge>)> {
     let data = posts.iter().map(|post| {
         let parts = post.iter().map(|wr| match wr.opcode {
@@ -442,7 +443,8 @@ fn at_rest() -> Result<u64> {
     Ok(last.held())
 }
 
-/// Connections that have a window at the same time. The program keeps pages of all of them: no more than it may.
+/// Connections that have a window at the same time. The program keeps pages of all of them: no more
+/// than it may.
 const WINDOWS: usize = 4;
 /// Bytes for each: one WRITE, and enough to be mapped.
 const ONE_WRITE: usize = 32 << 10;
@@ -466,8 +468,8 @@ fn into_windows(addr: SocketAddrV4, control: &Control, checks: &mut Checks) -> O
     Some(())
 }
 
-/// No message has an address of a window's memory; and the addresses that the peer gets are not at one distance from where
-/// the windows are, so that who knows one knows no other.
+/// No message has an address of a window's memory; and the addresses that the peer gets are not at
+/// one distance from where the windows are, so that one does not reveal the other.
 fn windows(listener: &OwnedFd, control: &Control, map: u64, checks: &mut Checks) -> Option<()> {
     let (mut held, mut origins) = (Vec::new(), Vec::new());
     for n in 0..WINDOWS {

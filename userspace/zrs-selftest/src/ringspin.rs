@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A ring's reader that never sleeps: while data flows it looks at memory only. It calls getpid() before
-//! and after, so that whoever traces its system calls sees what lies between.
+//! A ring's reader that never sleeps: while data flows it looks at memory only. It calls getpid()
+//! before and after, so that a tracer of its system calls sees those in between.
 
 use std::hint;
 use std::net::SocketAddrV4;
@@ -29,7 +29,8 @@ pub struct Args {
     pause: u64,
 }
 
-/// Bytes of a message; less than the reader takes in a pause, so that it waits for data, not data for it.
+/// Bytes of a message; less than the reader takes in a pause, so that it waits for data, not data
+/// for it.
 const MESSAGE: usize = 256 * 1024;
 
 pub fn run(args: &Args, checks: &mut Checks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! ZRS_IOC_RING_WAIT: what ends it, and what it refuses.
+//! ZRS_IOC_RING_WAIT: events that end it, and refusals.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -26,9 +26,10 @@ pub struct Args {
     peer: SocketAddrV4,
 }
 
-/// Nothing that has an end of its own takes as long.
+/// A time limit beyond any wait that ends.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Nothing comes any more after that; a busy machine makes it no more than a smaller part of the same.
+/// Nothing comes any more after that; a busy machine makes it no more than a smaller part of the
+/// same.
 const QUIET: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -93,13 +94,13 @@ fn refused(args: &Args, checks: &mut Checks) -> Option<()> {
     let seen = end.wait(end.ring.first() + 1, Some(Duration::from_millis(100)));
     let waited = begin.elapsed();
     checks.errno("nothing comes", seen, &[libc::EAGAIN]);
-    // The kernel counts ticks, of which a slow machine catches up some at once.
+    // The kernel counts ticks, and a slow machine catches up several at once.
     let fine = waited >= Duration::from_millis(50) && waited < PATIENCE;
     checks.yes("after its time", fine, &format!("{waited:?}"));
     Some(())
 }
 
-/// What comes while it sleeps, while it polls, and what is there already.
+/// Data that comes while it sleeps, while it polls, and data that is there already.
 fn data(args: &Args, checks: &mut Checks) -> Option<()> {
     let end = checks.need("a ring", End::new(args))?;
     let mut n = end.ring.first();
@@ -214,7 +215,7 @@ fn ended(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A doorbell that nobody hears.
+/// A doorbell without effect.
 struct Mute(Arc<OwnedFd>);
 
 impl Doorbell for Mute {
@@ -225,8 +226,8 @@ impl Doorbell for Mute {
     }
 }
 
-/// A program that holds all it can, gives it back and does not tell: it gets more all the same, without
-/// a system call.
+/// A program that holds all it can, gives it back and does not tell: it gets more all the same,
+/// without a system call.
 fn silent(args: &Args, checks: &mut Checks) -> Option<()> {
     const BYTES: usize = 32 << 20;
     let fd = Arc::new(checks.need("connect", ask(args.peer, &[ECHO]))?);

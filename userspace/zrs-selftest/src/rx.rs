@@ -37,7 +37,7 @@ impl Rx {
         self.next_upto(BUFFER, take)
     }
 
-    /// As [`Rx::next`]; at most `most` bytes, but by the ring what is in a segment.
+    /// As [`Rx::next`]; at most `most` bytes, but by the ring a whole segment.
     pub fn next_upto(
         &mut self,
         most: usize,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many connections between two hosts. What the programs here have in common, and those of the receive pool: a
-//! server that listens on several ports, as one port of a client's host can be connected to each of them, and a
-//! connection beside the others, the *control*, over which the two ends tell each other numbers.
+//! Many connections between two hosts. Shared by the programs here and those of the receive pool: a
+//! server that listens on several ports, as one port of a client's host can be connected to each of
+//! them, and an additional connection, the *control*, over which the two ends exchange numbers.
 
 pub mod churn;
 pub mod crowd;
@@ -83,7 +83,7 @@ pub fn part(all: u64, parts: usize, index: usize) -> u64 {
     all / parts + u64::from(index < all % parts)
 }
 
-/// Does `work` for each of `of` in a thread of its own; what they give, in order.
+/// Does `work` for each of `of` in a separate thread; returns the results in order.
 pub fn each<T: Sync, R: Send>(
     of: &[T],
     checks: &mut Checks,
@@ -106,7 +106,7 @@ pub fn each<T: Sync, R: Send>(
     Some(done)
 }
 
-/// What the module counts; None on TCP.
+/// The module's counters; None on TCP.
 pub fn stats(checks: &mut Checks) -> Option<zrs_sys::abi::zrs_ioc_stats> {
     if !raw::is_zrs() {
         return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Vectors and several messages at once (row B1): readv(), writev(), recvmsg(), sendmmsg() and recvmmsg(), with
-//! control messages; and requests by io_uring.
+//! Vectors and several messages at once (row B1): readv(), writev(), recvmsg(), sendmmsg() and
+//! recvmmsg(), with control messages; and requests by io_uring.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ fn ends(args: &Args) -> Result<(OwnedFd, OwnedFd)> {
     Ok((fd, raw::accept(&listener)?))
 }
 
-/// Waits until so many bytes are there.
+/// Waits until `bytes` bytes have arrived.
 fn arrived(fd: &OwnedFd, bytes: usize) -> Result<()> {
     let mut all = vec![0; bytes];
     loop {
@@ -50,7 +50,7 @@ fn arrived(fd: &OwnedFd, bytes: usize) -> Result<()> {
     }
 }
 
-/// What has arrived fills one piece after the other, not the first one only.
+/// Received bytes fill one piece after the other, not the first one only.
 pub fn few(args: &Args, checks: &mut Checks) -> Option<()> {
     let (fd, peer) = checks.need("connect", ends(args))?;
     let sent = raw::send_pieces(&fd, &[b"ab", b"", b"cdef", b"g"], 0);
@@ -131,7 +131,7 @@ pub fn messages(args: &Args, checks: &mut Checks) -> Option<()> {
     let all = pieces.concat();
     for (name, cmsg) in [
         ("sendmmsg()", None),
-        // What belongs to other protocols is passed over, as by TCP.
+        // Control messages of other protocols are ignored, as by TCP.
         (
             "sendmmsg() with control messages",
             Some((libc::SOL_IP, libc::IP_TOS, 0)),
@@ -158,7 +158,7 @@ pub fn received(args: &Args, checks: &mut Checks) -> Option<()> {
     let (mut one, mut two, mut three) = ([0; 3], [0; 4], [0; 4]);
     let mut pieces: [&mut [u8]; 3] = [&mut one, &mut two, &mut three];
     let got = calls::recv_many(&peer, &mut pieces, 0);
-    // A stream has no names, and nothing to say beside its bytes.
+    // A stream has no names, and only bytes.
     let message = |bytes| Got {
         bytes,
         flags: 0,
@@ -191,7 +191,7 @@ pub fn received(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Requests that are done at once, and those that wait.
+/// Requests that complete at once, and those that wait.
 pub fn uring(args: &Args, checks: &mut Checks) -> Option<()> {
     let mut ring = match Uring::new() {
         Ok(ring) => ring,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The other side for `sockerr`, `poll`, `hold` and `hostile`: does what the first byte of a connection says.
+//! The other side for `sockerr`, `poll`, `hold` and `hostile`: the first byte of a connection
+//! selects its action.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -25,13 +26,13 @@ pub const SHUT: u8 = b'S';
 pub const DATA: u8 = b'R';
 /// Send [`LEAVE_LEN`] bytes, then close.
 pub const LEAVE: u8 = b'L';
-/// Send back what comes.
+/// Echo.
 pub const ECHO: u8 = b'E';
-/// Then a byte and a number (8 bytes, big endian): send that byte so many times, shut our direction
-/// down, then read to the end.
+/// Then a byte and a number (8 bytes, big endian): send that byte this number of times, shut our
+/// direction down, then read to the end.
 pub const FLOOD: u8 = b'F';
-/// Read to the end, then say how many bytes came (8 bytes, big endian) and which values they had (32
-/// bytes, a bit for each value).
+/// Read to the end, then say how many bytes came (8 bytes, big endian) and which values they had
+/// (32 bytes, a bit for each value).
 pub const COUNT: u8 = b'N';
 /// Do not read, until the connection ends.
 pub const STALL: u8 = b'T';
@@ -48,7 +49,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// Serves all who connect.
+/// Serves all clients.
 pub fn on(listener: &OwnedFd, checks: &mut Checks) {
     loop {
         match raw::accept(listener) {

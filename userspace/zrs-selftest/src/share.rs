@@ -63,7 +63,7 @@ fn fork(args: &Args, checks: &mut Checks) -> Option<()> {
     let (listener, addr) = checks.need("listen", raw::listener(any))?;
     let command = [&[crate::serve::CALL], &addr.port().to_be_bytes()[..]].concat();
     let child = raw::fork(|| match raw::accept(&listener) {
-        // Its end comes when the parent lets go of the other connection.
+        // It ends when the parent closes the other connection.
         Ok(conn) => u8::from(raw::recv(&conn, &mut [0], 0) != Ok(0)),
         Err(_) => 2,
     });
@@ -91,7 +91,7 @@ fn pass(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A socket that is nobody's but a message's: the end of the message is its end.
+/// A socket held by a message only: it ends with the message.
 fn passed_and_closed(args: &Args, checks: &mut Checks) -> Option<()> {
     let (ours, theirs) = checks.need("socketpair", raw::unix_pair())?;
     let fd = checks.need("connect", ask(args.peer, &[ECHO]))?;

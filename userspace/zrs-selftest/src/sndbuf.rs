@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SO_SNDBUF: how much a socket holds while the peer's device acknowledges nothing, who waits for it and who is woken;
-//! and that every byte arrives, however little it may hold.
+//! SO_SNDBUF: the bytes that a socket holds while the peer's device acknowledges nothing, waiting
+//! senders and their wake-ups; and that every byte arrives, however little it may hold.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::verified;
 use crate::wild;
 use crate::End;
 
-/// Check what SO_SNDBUF bounds; the server verifies every byte
+/// Check the limits of SO_SNDBUF; the server verifies every byte
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -28,7 +28,8 @@ pub struct Args {
     /// Of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The command that cuts the server off: look at what is held while it is; else at what arrives
+    /// The command that cuts the server off: check the held bytes while it is cut off; without it,
+    /// check the received bytes
     #[arg(long, requires = "mend")]
     cut: Option<String>,
     /// And the one that ends that
@@ -40,7 +41,7 @@ pub struct Args {
 const SO_BUF_LOCK: i32 = 72;
 /// Up to here a call is copied.
 const SMALL: usize = 4096;
-/// What is waited for comes within this.
+/// The time limit of waits.
 const SOON: Duration = Duration::from_secs(30);
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -130,7 +131,7 @@ impl Streams {
     }
 }
 
-/// Sets SO_SNDBUF; what it is then.
+/// Sets SO_SNDBUF; returns its value afterwards.
 fn set(fd: &impl AsFd, half: usize) -> Result<usize> {
     raw::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(half as i32).to_ne_bytes())?;
     Ok(raw::getsockopt_int(fd, SOL_SOCKET, SO_SNDBUF)? as usize)
@@ -145,7 +146,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// One call with the next `len` bytes, in memory of their own.
+    /// One call with the next `len` bytes, in newly allocated memory.
     fn call(&mut self, len: usize, flags: i32) -> Result<usize> {
         let mut memory = PageBuf::new(len)?;
         self.pattern.fill(self.pos, &mut memory);
@@ -188,7 +189,7 @@ impl Stream {
     }
 }
 
-/// What is held while nothing is acknowledged.
+/// Bytes held while nothing is acknowledged.
 fn held(streams: &mut Streams, wire: &Wire<'_>, checks: &mut Checks) -> Option<()> {
     copies(streams, wire, checks)?;
     pages(streams, wire, checks)?;
@@ -282,7 +283,7 @@ fn pages(streams: &mut Streams, wire: &Wire<'_>, checks: &mut Checks) -> Option<
     Some(())
 }
 
-/// Who waits goes on when SO_SNDBUF is made larger, and when it counts no more.
+/// A waiting sender continues when SO_SNDBUF is made larger, and when it counts no more.
 fn waiters(streams: &mut Streams, wire: &Wire<'_>, checks: &mut Checks) -> Option<()> {
     type Change = fn(&OwnedFd) -> Result<()>;
     let changes: [(&str, Change); 2] = [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What flags, options and ioctls of a connection do, seen from both of its ends.
+//! The effect of flags, options and ioctls of a connection, seen from both of its ends.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::pattern::{Pattern, Verifier};
 use crate::raw::{self, Errno, Result};
 use crate::serve::{ask, DISCARD};
 
-/// Check what flags, options and ioctls do to a connection of this host with itself
+/// Check the effect of flags, options and ioctls on a connection of this host with itself
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host that has an RDMA device
@@ -34,7 +34,7 @@ pub struct LingerArgs {
     cut: String,
 }
 
-/// Both ends of a connection: who connected, and who accepted.
+/// Both ends of a connection: the connecting and the accepting one.
 pub struct Pair {
     pub client: OwnedFd,
     pub server: OwnedFd,
@@ -209,7 +209,7 @@ fn joined(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option
     let all = Ok(8 * CALLS as i32);
     let seen = until(&all, || raw::ioctl_int(to, libc::FIONREAD));
     checks.eq("several pieces: all of it comes", seen, all);
-    // Something may be said beside them.
+    // Control messages may come in between.
     checks.yes(
         "the pieces of one call are one message",
         (CALLS..2 * CALLS).contains(&made),
@@ -218,7 +218,8 @@ fn joined(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option
     Some(())
 }
 
-/// What is copied because the call does not wait, or is short of being worth a pin, goes in few messages too.
+/// Data that is copied because the call does not block, or is slightly below the pin threshold,
+/// goes in few messages too.
 fn copied(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     const CALLS: u64 = 20;
     let pair = checks.need("a connection", pair(listener, addr))?;
@@ -254,7 +255,7 @@ fn copied(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option
         checks.eq(&format!("{name}: every byte"), seen.wrong, None);
         let want = (CALLS + 1) * len as u64;
         checks.eq(&format!("{name}: each call takes all"), seen.pos, want);
-        // WRITE and SEND, one more of each where the window ends, and what the receiver says.
+        // WRITE and SEND, one more of each where the window ends, and the receiver's messages.
         let made = after.work_requests - before.work_requests;
         checks.yes(
             &format!("{name}: a few requests for each call"),
@@ -383,7 +384,7 @@ fn listening(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Opt
     checks.need("accept", raw::accept(listener)).map(drop)
 }
 
-/// What accepted sockets have from the listening one.
+/// Options that accepted sockets inherit from the listening one.
 fn inherited(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     let options = [
         ("SO_KEEPALIVE", SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -432,7 +433,7 @@ fn abort(pair: Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// SO_LINGER with a time: what was sent has arrived when close() returns.
+/// SO_LINGER with a time: the sent bytes have arrived when close() returns.
 fn linger(pair: Pair, checks: &mut Checks) -> Option<()> {
     let Pair { client, server } = pair;
     let bytes = vec![9; 60_000];
@@ -465,7 +466,7 @@ fn devices(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Optio
     checks.need("accept", raw::accept(listener)).map(drop)
 }
 
-/// SO_RCVBUF bounds the small messages that nobody has read.
+/// SO_RCVBUF bounds unread small messages.
 fn small_buffer(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     let set = raw::setsockopt(listener, SOL_SOCKET, libc::SO_RCVBUF, &1_i32.to_ne_bytes());
     checks.need("SO_RCVBUF", set)?;

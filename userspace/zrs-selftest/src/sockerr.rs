@@ -245,7 +245,7 @@ fn connected(args: &Args, checks: &mut Checks) -> Option<()> {
         &[libc::EAGAIN],
     );
     let ms = start.elapsed().as_millis();
-    // The kernel counts ticks, of which a slow machine catches up some at once.
+    // The kernel counts ticks, and a slow machine catches up several at once.
     checks.yes(
         "SO_RCVTIMEO is kept",
         (50..5_000).contains(&ms),
@@ -501,7 +501,7 @@ fn ring(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A ring that is made when the stream is at its end: what arrived is read by it all the same.
+/// A ring that is made when the stream is at its end: the arrived data is read by it all the same.
 fn late_ring(args: &Args, checks: &mut Checks) -> Option<()> {
     for (name, command, len) in [
         ("small data and the peer's shutdown", DATA, DATA_LEN),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Every option of a ZRS socket beside the same one of a TCP socket in the same machine: what setsockopt() says to
-//! some numbers, and what getsockopt() says then. What differs is in a list, and nothing in the list is the same.
+//! Every option of a ZRS socket, compared with the same one of a TCP socket in the same machine:
+//! the results of setsockopt() with some numbers, and of getsockopt() afterwards. Differences are
+//! in a list, and no option in the list is equal.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -31,10 +32,10 @@ const LEVELS: [(&str, i32, std::ops::RangeInclusive<i32>, i32); 6] = [
     ("IPPROTO_IPV6", IPPROTO_IPV6, 1..=80, AF_INET6),
 ];
 
-/// What is set, one after the other.
+/// The values that are set, one after the other.
 const VALUES: [i32; 7] = [1, 0, -1, 3, 88, 1500, 1 << 20];
 
-/// What is otherwise than with TCP: the level, the option, its name, and why.
+/// Differences from TCP: the level, the option, its name, and why.
 const DIFFERENT: &[(i32, i32, &str, &str)] = &[
     (SOL_SOCKET, 7, "SO_SNDBUF", "begins elsewhere"),
     (SOL_SOCKET, 8, "SO_RCVBUF", "begins elsewhere"),
@@ -64,10 +65,10 @@ const DIFFERENT: &[(i32, i32, &str, &str)] = &[
     ),
 ];
 
-/// What is refused with EOPNOTSUPP; so does TCP as long as no memory cgroup counts the memory of sockets.
+/// Refused with EOPNOTSUPP; by TCP too as long as no memory cgroup counts the memory of sockets.
 const UNSUPPORTED: (i32, i32, &str) = (SOL_SOCKET, 73, "SO_RESERVE_MEM");
 
-/// What is refused with ENOPROTOOPT, and would not be by TCP.
+/// Refused with ENOPROTOOPT, but not by TCP.
 const REFUSED: &[(i32, i32, &str)] = &[
     (IPPROTO_TCP, 10, "TCP_WINDOW_CLAMP"),
     (IPPROTO_TCP, 13, "TCP_CONGESTION"),
@@ -197,7 +198,7 @@ const REFUSED: &[(i32, i32, &str)] = &[
     (IPPROTO_IPV6, 78, "IPV6_FREEBIND"),
 ];
 
-/// What a call gave: an int, or the length of something else.
+/// The result of a call: an int, or the length of another value.
 #[derive(PartialEq, Debug)]
 enum Value {
     Int(i32),
@@ -216,7 +217,7 @@ fn number(value: i32) -> [u8; 4] {
     value.to_ne_bytes()
 }
 
-/// What an option of a fresh socket says to everything that is tried.
+/// The answers of an option of a fresh socket to all values.
 fn fresh(
     family: i32,
     protocol: i32,

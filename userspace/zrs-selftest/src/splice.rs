@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! sendfile() and splice(): pages of files and of pipes go out where they lie, and what arrives can be
+//! sendfile() and splice(): pages of files and of pipes are sent in place, and received data can be
 //! spliced into a pipe.
 
 use std::fs::File;
@@ -31,7 +31,7 @@ pub struct Args {
 pub const FILE: usize = (3 << 20) + 12_345;
 /// Where in the file the data begins.
 const SKIP: usize = 1_001;
-/// Most bytes of one splice(): what a pipe has room for.
+/// The most bytes of one splice(): the room of a pipe.
 const PIPE: usize = 64 << 10;
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -43,7 +43,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
 
 pub type Sender = fn(&OwnedFd, &Source) -> Result<()>;
 
-/// Each on a connection of its own; the server receives every other one by splice().
+/// Each on a separate connection; the server receives every other one by splice().
 const SENDERS: [(&str, bool, Sender); 8] = [
     ("sendfile()", false, send_file),
     ("sendfile(), spliced", false, send_file),
@@ -73,7 +73,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         if raw::is_zrs() && index % 2 == 1 {
             let info = zrs_sys::sock::info(conn.as_fd()).map_err(Errno::from);
             let copied = checks.need("ZRS_INFO", info)?.rx_copied;
-            // What came in small messages, for want of room.
+            // Data that came in small messages, for lack of room.
             let fine = copied <= FILE as u64 / 10;
             checks.yes(
                 "hardly copied to the pipe",

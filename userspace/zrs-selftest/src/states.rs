@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The table of states against events (row E4; `uapi.rst`, Readiness): a row for each state, in which poll(),
-//! select() and epoll in three modes must say what the table has. With `--protocol 6` the same of TCP.
+//! The table of states and events (`uapi.rst`, Readiness): a row for each state, in which poll(),
+//! select() and epoll in three modes must return the events of the table. With `--protocol 6` the
+//! same of TCP.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,13 +17,13 @@ use crate::checks::{say, Checks};
 use crate::poll::Bits;
 use crate::raw::{self, Errno, Result};
 
-/// Check what poll(), select() and epoll say in every state of a socket
+/// Check the events of poll(), select() and epoll in every state of a socket
 #[derive(clap::Args)]
 pub struct Args {
     /// An address of this host: both ends are here
     #[arg(long, value_name = "ADDR")]
     pub local: Ipv4Addr,
-    /// Where nobody is; without it no connect() stays under way
+    /// An address without a host; without it no connect() stays in progress
     #[arg(long, value_name = "ADDR:PORT")]
     pub nowhere: Option<SocketAddrV4>,
 }
@@ -30,17 +31,18 @@ pub struct Args {
 const IN: i16 = POLLIN | POLLRDNORM;
 const OUT: i16 = POLLOUT | POLLWRNORM;
 const ENDED: i16 = IN | OUT | POLLRDHUP;
-/// All that can be asked for but what no protocol here reports for writing (POLLWRBAND, which TCP says with OUT).
+/// All events that can be requested, except the one that no protocol here reports for writing
+/// (POLLWRBAND, which TCP reports with OUT).
 const ALL: i16 = IN | OUT | POLLPRI | POLLRDHUP | POLLRDBAND;
 /// No state is waited for longer.
 const SOON: Duration = Duration::from_secs(30);
-/// More than what goes in small messages: sent from the program's pages.
+/// More than a small message: sent from the program's pages.
 const LARGE: usize = 64 << 10;
 
-/// A socket in some state, and what keeps it there.
+/// A socket in some state, and the objects that keep it there.
 type Made = Result<(OwnedFd, Vec<OwnedFd>)>;
 
-/// A state, how to get there, and what is said in it. TCP says the same, or what is in the last place.
+/// A state, how to get there, and its events. TCP has the same, or those in the last place.
 type Row = (
     &'static str,
     fn(&Args) -> Made,
@@ -127,13 +129,13 @@ fn settled(fd: &OwnedFd, expected: i16) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with what one of the ways says, if anything is.
+/// The difference from the expected events, if any, by each of the ways.
 fn every_way(fd: &OwnedFd, expected: i16) -> Result<Option<String>> {
     let differs = |way: &str, seen: i16, expected: i16| {
         (seen != expected)
             .then(|| format!("{way} says {:?}, expected {:?}", Bits(seen), Bits(expected)))
     };
-    // What is always reported, and each event asked for alone.
+    // The events that are always reported, and each event asked for alone.
     for asked in [
         ALL, 0, POLLIN, POLLRDNORM, POLLOUT, POLLWRNORM, POLLRDHUP, POLLPRI,
     ] {
@@ -160,7 +162,7 @@ fn every_way(fd: &OwnedFd, expected: i16) -> Result<Option<String>> {
     ] {
         let epoll = raw::epoll()?;
         raw::epoll_ctl(&epoll, EPOLL_CTL_ADD, fd, i32::from(ALL) | mode)?;
-        // As often as it is to be reported, and once more.
+        // As often as it must be reported, and once more.
         for n in 0..3 {
             let expected = if n < times || mode == 0 { expected } else { 0 };
             let seen = raw::epoll_wait(&epoll, 0)?;
@@ -273,7 +275,7 @@ fn ends(args: &Args) -> Result<(OwnedFd, OwnedFd)> {
     Ok((fd, peer))
 }
 
-/// A connection with which something has been done, given the socket and its peer; the peer stays.
+/// A connection after `then`, which gets the socket and its peer; the peer stays.
 fn pair(args: &Args, then: impl FnOnce(&OwnedFd, &OwnedFd) -> Result<()>) -> Made {
     let (fd, peer) = ends(args)?;
     then(&fd, &peer)?;
@@ -374,7 +376,7 @@ fn closed_and_shut(args: &Args) -> Made {
     Ok((fd, rest))
 }
 
-/// TCP takes what is sent first; the answer to that is a reset.
+/// TCP accepts the first send; the answer to that is a reset.
 fn closed_and_sent(args: &Args) -> Made {
     let (fd, rest) = closed(args, |_, _| Ok(()))?;
     raw::poll(&fd, POLLRDHUP, SOON.as_millis() as i32)?;
@@ -386,7 +388,7 @@ fn closed_and_sent(args: &Args) -> Made {
     }
 }
 
-/// The peer has data of ours when it goes.
+/// The peer has unread data from us when it goes.
 fn unread(fd: &OwnedFd, peer: &OwnedFd) -> Result<()> {
     raw::send_all(fd, b"xy")?;
     raw::poll(peer, POLLIN, SOON.as_millis() as i32).map(drop)

@@ -47,7 +47,7 @@ pub struct SendArgs {
     /// Of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// End after so many bytes
+    /// End after this number of bytes
     #[arg(long, value_parser = size, default_value = "1024G")]
     bytes: usize,
     /// Bytes in one send
@@ -59,7 +59,7 @@ pub struct SendArgs {
     /// Keep the connection after the last byte, and wait for its end
     #[arg(long)]
     linger: bool,
-    /// Send with MSG_ZEROCOPY, each piece from memory of its own
+    /// Send with MSG_ZEROCOPY, each piece from newly allocated memory
     #[arg(long)]
     zerocopy: bool,
 }
@@ -139,7 +139,7 @@ pub struct RecvArgs {
     /// Of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// At least so many bytes must have come
+    /// The least number of bytes that must have come
     #[arg(long, value_parser = size, default_value = "1")]
     at_least: usize,
     /// Receive by the ring

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Many processes and threads that do everything with sockets at once, and are killed at random.
 //!
-//! What an actor (a thread) does follows from the seed, its number, and how often its process was
-//! started; what meets what is up to the scheduler. All actors count and tell what they are doing in
-//! one table of shared memory, so that nothing is lost with a killed process, and so that the parent,
-//! which starts, kills and watches them, sees who makes no progress.
+//! The actions of an actor (a thread) follow from the seed, its number, and the number of starts of
+//! its process; their interleaving is up to the scheduler. All actors keep their counters and their
+//! current call in one table of shared memory, so that nothing is lost with a killed process, and
+//! so that the parent, which starts, kills and watches them, sees an actor without progress.
 
 mod actor;
 mod pump;
@@ -39,7 +39,7 @@ pub struct Args {
     /// Where the first process listens; the next ones at the ports behind
     #[arg(long, value_name = "ADDR:PORT")]
     local: SocketAddrV4,
-    /// The same of all hosts, this one too
+    /// The same for all hosts, this one too
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',', required = true)]
     peers: Vec<SocketAddrV4>,
     /// Most bytes one way on one connection
@@ -51,26 +51,26 @@ pub struct Args {
     /// The peers' processes are killed too
     #[arg(long)]
     peers_killed: bool,
-    /// Links and devices go meanwhile, and memory is short: connections may break at any time
+    /// Links and devices go during the run, and memory is short: connections may break at any time
     #[arg(long)]
     disturbed: bool,
     /// At the end go on accepting until this file is there, as the clients of other hosts may still
     /// connect; "clients ended" is said when ours do not any more
     #[arg(long, value_name = "FILE")]
     serve_until: Option<PathBuf>,
-    /// An actor that makes no progress for so many seconds hangs
+    /// An actor without progress for this number of seconds hangs
     #[arg(long, default_value_t = 30)]
     patience: u64,
-    /// What to run while it hangs, for its output
+    /// Command to run while it hangs, for its output
     #[arg(long, value_name = "SHELL COMMAND")]
     when_hung: Option<String>,
 }
 
-/// What every actor knows.
+/// State shared by all actors.
 struct Shared<'a> {
     args: &'a Args,
     table: Table,
-    /// A pair of each process: whoever writes a descriptor into it gives it to the process.
+    /// A socket pair of each process: a descriptor written into it is given to the process.
     inboxes: Vec<(OwnedFd, OwnedFd)>,
 }
 
@@ -161,7 +161,7 @@ fn stress(args: &Args, checks: &mut Checks) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(args.patience);
     let mut ended = Vec::new();
     while ended.len() < processes.len() && Instant::now() < end && hung.is_empty() {
-        // What was given to somebody who has gone already.
+        // Descriptors given to a process that has gone already.
         for (_, inbox) in &shared.inboxes {
             while raw::poll(inbox, libc::POLLIN, 0)? != 0 && raw::recv_fd(inbox).is_ok() {}
         }
@@ -213,7 +213,7 @@ fn start(shared: &Shared<'_>, index: usize, starts: u64) -> Result<Process> {
     Ok(Process { pid, starts })
 }
 
-/// Who has done something since when.
+/// The last progress of each actor.
 struct Watch<'a> {
     shared: &'a Shared<'a>,
     seen: Vec<(u64, Instant)>,
@@ -251,8 +251,8 @@ impl<'a> Watch<'a> {
             .collect()
     }
 
-    /// What an actor does, and what its thread waits in; of a keeper, who has more than one, all of
-    /// the process.
+    /// The call of an actor, and the kernel stack of its thread; for a keeper, which has several
+    /// threads, of all in the process.
     fn picture(&self, slot: usize, processes: &[Process]) -> String {
         let per = self.shared.args.threads + 1;
         let (op, tid) = self.shared.table.doing(slot);

@@ -39,7 +39,7 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// EPERM, ENOSYS: there is none here.
+    /// EPERM, ENOSYS: io_uring is not available.
     pub fn new() -> Result<Self> {
         let mut params = [0_u32; PARAMS_WORDS];
         // SAFETY: `params` is as long as the structure.
@@ -60,12 +60,12 @@ impl Uring {
         })
     }
 
-    /// A word that the kernel shares, `bytes` behind where field `field` of the parameters says.
+    /// A word shared with the kernel, `bytes` behind the offset in field `field` of the parameters.
     fn word(&self, field: usize, bytes: u32) -> &AtomicU32 {
         let at = (self.params[field] + bytes) as usize;
         assert!(at + 4 <= RING_BYTES && at % 4 == 0);
-        // SAFETY: a word within the mapping, which stays while `self` does; whoever else uses it does so
-        // as an atomic.
+        // SAFETY: a word within the mapping, which stays while `self` does; the kernel uses it as
+        // an atomic, too.
         unsafe { AtomicU32::from_ptr(self.rings.base().as_ptr().add(at).cast()) }
     }
 
@@ -103,11 +103,12 @@ impl Uring {
         Ok((result as i32, flags))
     }
 
-    /// Hands a request to the kernel: its code, the descriptor, address and length of its memory, and its flags.
+    /// Hands a request to the kernel: its code, the descriptor, address and length of its memory,
+    /// and its flags.
     ///
     /// # Safety
     ///
-    /// The memory must be what the request needs, until its last completion has come.
+    /// The memory must be valid for the request, until its last completion has come.
     unsafe fn submit(
         &mut self,
         op: u32,
@@ -131,7 +132,7 @@ impl Uring {
         self.enter(1, 0)
     }
 
-    /// What a request that has one completion says.
+    /// The result of a request that has one completion.
     fn done(&self) -> Result<usize> {
         let (result, _) = self.next()?;
         usize::try_from(result).map_err(|_| Errno(-result))
@@ -145,7 +146,7 @@ impl Uring {
         self.done()
     }
 
-    /// IORING_OP_RECV. What `then` does comes after the request.
+    /// IORING_OP_RECV. `then` is called after the request.
     pub fn recv(
         &mut self,
         fd: &impl AsFd,
@@ -154,15 +155,15 @@ impl Uring {
         then: impl FnOnce() -> Result<()>,
     ) -> Result<usize> {
         let addr = buf.as_mut_ptr().expose_provenance() as u64;
-        // SAFETY: the buffer is ours, and there until the request is done, below; if `then` panics, the
-        // process ends.
+        // SAFETY: the buffer is ours, and there until the request is done, below; if `then` panics,
+        // the process ends.
         unsafe { self.submit(OP_RECV, fd, (addr, buf.len()), flags as u32) }?;
         let told = then();
         let n = self.done()?;
         told.map(|()| n)
     }
 
-    /// IORING_OP_ACCEPT. What `then` does comes after the request.
+    /// IORING_OP_ACCEPT. `then` is called after the request.
     pub fn accept(&mut self, fd: &impl AsFd, then: impl FnOnce()) -> Result<OwnedFd> {
         // SAFETY: without an address the request needs no memory.
         unsafe { self.submit(OP_ACCEPT, fd, (0, 0), libc::SOCK_CLOEXEC as u32) }?;
@@ -172,8 +173,8 @@ impl Uring {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// IORING_OP_POLL_ADD: which of `events`, or of those that are always reported, there is. What `then` does
-    /// comes after the request.
+    /// IORING_OP_POLL_ADD: returns the ready ones of `events` and of those that are always
+    /// reported. `then` is called after the request.
     pub fn poll(
         &mut self,
         fd: &impl AsFd,

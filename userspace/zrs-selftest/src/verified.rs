@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Streams that the server verifies: what it says of each when it has all of it.
+//! Streams that the server verifies: its report on each at the end.
 
 use std::os::fd::OwnedFd;
 
@@ -7,7 +7,7 @@ use crate::checks::Checks;
 use crate::pattern::Verifier;
 use crate::raw::{self, Result};
 
-/// The server's word: how many bytes came, and at which one the first wrong one was.
+/// The server's report: the number of bytes that came, and the position of the first wrong one.
 pub fn answer(conn: &OwnedFd, seen: &Verifier) -> Result<()> {
     let words = [seen.pos, seen.wrong.unwrap_or(u64::MAX)];
     let bytes: Vec<u8> = words.iter().flat_map(|n| n.to_le_bytes()).collect();
@@ -26,7 +26,7 @@ pub fn end(conn: &OwnedFd, sent: u64, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// As [`end`], of many streams, each with what was sent on it: one result.
+/// As [`end`], for many streams, each with the number of bytes sent on it: one result.
 pub fn end_all(of: &[(OwnedFd, u64)], checks: &mut Checks) -> Option<()> {
     let seen: Result<Vec<_>> = of.iter().map(|(conn, _)| ask(conn)).collect();
     let seen = checks.need("the server's answers", seen)?;
@@ -36,7 +36,7 @@ pub fn end_all(of: &[(OwnedFd, u64)], checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Ends the stream: the server's word.
+/// Ends the stream; returns the server's report.
 pub fn ask(conn: &OwnedFd) -> Result<[u64; 2]> {
     raw::shutdown(conn, libc::SHUT_WR)?;
     let mut words = [[0; 8]; 2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who is woken, counted: a process that sleeps has as many voluntary context switches as it has been woken.
+//! Wake-ups, counted: the voluntary context switches of a sleeping process are its wake-ups.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::raw::{self, Errno, Result};
 use crate::serve::{ask, DISCARD, ECHO};
 use crate::wild;
 
-/// Check who is woken by what
+/// Check which events wake which threads
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(long, value_enum)]
@@ -38,15 +38,15 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
-    /// One connection for many who wait for one
+    /// One connection for many waiting threads
     Herd,
-    /// What comes for others
+    /// Data of others
     Others,
     /// Nothing, for a while
     Idle,
 }
 
-/// Who waits for the same connection.
+/// Number of processes that wait for the same connection.
 const HERD: usize = 6;
 /// Nobody needs longer to fall asleep.
 const SOON: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ const SOON: Duration = Duration::from_secs(60);
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.what {
         What::Herd => {
-            // Without EPOLLEXCLUSIVE all are woken: so what is counted can be seen.
+            // Without EPOLLEXCLUSIVE all are woken: this shows that the count works.
             herd("blocking accept()", accepts, 1, args.local, checks);
             herd(
                 "epoll",
@@ -70,7 +70,8 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// A process: how often it has slept, and the ticks of processor time that it has used. `None` while it is awake.
+/// A process: how often it has slept, and the ticks of processor time that it has used. `None`
+/// while it is awake.
 fn sleeps(pid: pid_t) -> Result<Option<(u64, u64)>> {
     let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
     let (status, stat) = (read("status")?, read("stat")?);
@@ -134,7 +135,7 @@ fn accepts(listener: &OwnedFd, tell: &OwnedFd) -> Result<()> {
     }
 }
 
-/// The same, by an epoll of its own; others may have been faster.
+/// The same, each with a separate epoll; others may have been faster.
 fn epolls(listener: &OwnedFd, mode: i32, tell: &OwnedFd) -> Result<()> {
     let epoll = raw::epoll()?;
     raw::epoll_ctl(&epoll, EPOLL_CTL_ADD, listener, EPOLLIN | mode)?;
@@ -148,7 +149,7 @@ fn epolls(listener: &OwnedFd, mode: i32, tell: &OwnedFd) -> Result<()> {
     }
 }
 
-/// One of those who wait by EPOLLEXCLUSIVE is woken, not all.
+/// One of the waiters with EPOLLEXCLUSIVE is woken, not all.
 pub fn exclusive(local: Ipv4Addr, checks: &mut Checks) {
     let waits = |fd: &_, tell: &_| epolls(fd, EPOLLEXCLUSIVE, tell);
     herd("epoll, exclusive", waits, 1, local, checks);
@@ -199,11 +200,11 @@ struct Way<'a> {
     most: u64,
 }
 
-/// A thread in recv() takes from the device what comes for others, a few times, and leaves it to the worker then. Each
-/// time it may sleep for a lock as well. Far more than that comes.
+/// A thread in recv() takes completions of others from the device, a few times, and leaves them to
+/// the worker then. Each time it may sleep for a lock as well. Far more than that comes.
 const HELPS: u64 = 8;
 
-/// Those who wait for data on a connection sleep while everything else happens on it and beside it.
+/// Processes that wait for data on a connection sleep through all other events on it and on others.
 fn others(args: &Args, checks: &mut Checks) -> Option<()> {
     let fd = checks.need("connect", ask(args.peer, &[DISCARD]))?;
     let beside = checks.need("connect", ask(args.peer, &[ECHO]))?;
@@ -268,7 +269,7 @@ fn others(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A process with many connections, on which nothing happens.
+/// A process with many idle connections.
 fn idle(args: &Args, checks: &mut Checks) -> Option<()> {
     let mut conns = vec![];
     for _ in 0..args.conns {

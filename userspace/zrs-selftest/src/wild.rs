@@ -2,9 +2,9 @@
 //! For hostile programs: memory that is scribbled on, unmapped and protected while the kernel uses
 //! it, and system calls that are given such memory. `unsafe` is allowed here.
 //!
-//! An [`Area`] is no memory of Rust's: nobody has references into it, all access is by atomics, and
-//! the kernel is only ever told to write inside of it. Who touches a part of it that is not mapped
-//! just then is ended by SIGSEGV or SIGBUS, which is a bug of the test.
+//! An [`Area`] is not Rust memory: there are no references into it, all access is by atomics, and
+//! the kernel is only ever told to write inside of it. A thread that touches a part of it that is
+//! not mapped just then is ended by SIGSEGV or SIGBUS, which is a bug of the test.
 
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -42,11 +42,12 @@ fn raw(fd: &impl AsFd) -> c_int {
     fd.as_fd().as_raw_fd()
 }
 
-/// What is in a mapping that others may be writing to.
+/// The contents of a mapping that others may be writing to.
 pub fn snapshot(map: &zrs_sys::Map) -> Vec<u8> {
     let base = map.base().as_ptr();
     let byte = |at| {
-        // SAFETY: all of the mapping is readable as long as it lives; volatile, for others may write.
+        // SAFETY: all of the mapping is readable as long as it lives; volatile, for others may
+        // write.
         unsafe { base.add(at).read_volatile() }
     };
     (0..map.len()).map(byte).collect()
@@ -58,8 +59,8 @@ pub struct Area {
     len: usize,
 }
 
-/// Where the next area is asked for: far from where the kernel puts what others ask for. What is unmapped
-/// of an area stays so, and is not another thread's stack when it is unmapped once more.
+/// The address hint of the next area: far from where the kernel puts other mappings. An unmapped
+/// part of an area stays unmapped, and is not another thread's stack when it is unmapped once more.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
 
 impl Area {
@@ -75,7 +76,7 @@ impl Area {
         let fd = fd.map_or(-1, raw);
         let hint = NEXT.fetch_add(len.next_multiple_of(HUGE) + HUGE, Ordering::Relaxed);
         let hint = ptr::without_provenance_mut(hint);
-        // SAFETY: the address is a wish, so nothing that is there is replaced.
+        // SAFETY: the address is a hint, so no existing mapping is replaced.
         let base = unsafe { libc::mmap(hint, len, prot, flags, fd, offset as i64) };
         if base == libc::MAP_FAILED {
             return last();
@@ -140,7 +141,7 @@ impl Area {
     }
 
     pub fn unmap(&self, off: usize, len: usize) -> Result<()> {
-        // SAFETY: a part of our mapping; nobody has references into it.
+        // SAFETY: a part of our mapping; there are no references into it.
         check(unsafe { libc::munmap(self.at(off, len), len) }).map(drop)
     }
 
@@ -186,8 +187,8 @@ impl Area {
         }
     }
 
-    /// mremap(): to `len` bytes, from `old` bytes; to wherever the kernel likes if it may move. What
-    /// it made is unmapped again.
+    /// mremap(): to `len` bytes, from `old` bytes; to wherever the kernel likes if it may move.
+    /// What it made is unmapped again.
     pub fn try_remap(&self, old: usize, len: usize, flags: c_int) -> Result<()> {
         assert_eq!(flags & libc::MREMAP_FIXED, 0);
         // SAFETY: our mapping, and no address is given.
@@ -195,7 +196,7 @@ impl Area {
         if base == libc::MAP_FAILED {
             return last();
         }
-        // SAFETY: what mremap() has just made.
+        // SAFETY: the mapping that mremap() has just made.
         check(unsafe { libc::munmap(base, len) }).map(drop)
     }
 
@@ -214,7 +215,7 @@ impl Area {
     /// remap_file_pages() of the whole to page `pgoff` of its file.
     pub fn try_remap_file(&self, pgoff: usize) -> Result<()> {
         let at = self.at(0, self.len);
-        // SAFETY: our mapping; what it shows is looked at by nobody after this.
+        // SAFETY: our mapping; its contents are not used after this.
         let r = unsafe { libc::syscall(libc::SYS_remap_file_pages, at, self.len, 0, pgoff, 0) };
         check(r as c_int).map(drop)
     }
@@ -354,20 +355,20 @@ pub fn vmsplice(pipe: &OwnedFd, area: &Area, off: usize, len: usize) -> Result<u
     check_len(unsafe { libc::vmsplice(raw(pipe), &raw const iov, 1, libc::SPLICE_F_NONBLOCK) })
 }
 
-/// splice() from one descriptor to another, of which one is a pipe.
+/// splice() from one descriptor to another, one of which is a pipe.
 pub fn splice(from: &impl AsFd, to: &impl AsFd, len: usize) -> Result<usize> {
     let none = ptr::null_mut();
     // SAFETY: no offsets are given.
     check_len(unsafe { libc::splice(raw(from), none, raw(to), none, len, 0) })
 }
 
-/// Makes `fd` a copy of `from`: what it was is closed, under whoever uses it.
+/// Makes `fd` a copy of `from`: its old file is closed, even if other threads use it.
 pub fn dup_over(from: &impl AsFd, fd: &impl AsFd) -> Result<()> {
     // SAFETY: `fd` stays an open descriptor.
     check(unsafe { libc::dup3(raw(from), raw(fd), libc::O_CLOEXEC) }).map(drop)
 }
 
-/// Sets the limit of open descriptors; returns what it was.
+/// Sets the limit of open descriptors; returns the old one.
 pub fn limit_files(n: u64) -> Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -402,8 +403,8 @@ pub fn wait_any() -> Result<Option<(libc::pid_t, c_int)>> {
     }))
 }
 
-/// A child that does nothing for `ms` milliseconds, and so keeps a copy of all descriptors. Any thread
-/// may call this: the child makes only system calls.
+/// A child that does nothing for `ms` milliseconds, and so keeps a copy of all descriptors. Any
+/// thread may call this: the child makes only system calls.
 pub fn fork_idle(ms: u32) -> Result<libc::pid_t> {
     fork_calls(|| {
         let time = libc::timespec {
@@ -442,7 +443,7 @@ fn fork_calls(child: impl FnOnce()) -> Result<libc::pid_t> {
     match check(unsafe { libc::fork() })? {
         0 => {
             child();
-            // SAFETY: ends the child without running what the parent registered.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
         pid => Ok(pid),
@@ -537,7 +538,7 @@ pub fn set_timeout(fd: &impl AsFd, name: c_int, ms: u32) -> Result<()> {
     .map(drop)
 }
 
-/// The kernel hands page faults in the area to whoever reads this descriptor.
+/// The kernel delivers page faults in the area to the reader of this descriptor.
 pub struct Userfault(OwnedFd);
 
 impl Userfault {
@@ -555,7 +556,7 @@ impl Userfault {
     }
 
     fn ioctl(&self, request: u64, arg: &mut [u64]) -> Result<()> {
-        // SAFETY: each request's structure is as long as what it is called with here.
+        // SAFETY: `arg` has the size of the request's structure.
         check(unsafe { libc::ioctl(raw(&self.0), request, arg.as_mut_ptr()) }).map(drop)
     }
 
@@ -575,7 +576,7 @@ pub fn poll_all(fds: &[&OwnedFd], events: i16, timeout: c_int) -> Result<usize> 
             revents: 0,
         })
         .collect();
-    // SAFETY: as many as there are.
+    // SAFETY: pointer and length of the list.
     let n = check(unsafe { libc::poll(list.as_mut_ptr(), list.len() as _, timeout) })?;
     Ok(n as usize)
 }

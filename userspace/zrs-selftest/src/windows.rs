@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! More connections than there are windows: who does not use one gives it to who wants one, and rings
-//! leave some to others. A small window is exchanged for a larger one when there is room.
+//! More connections than windows: an unused window goes to a waiting connection, and rings leave
+//! some to others. A small window is exchanged for a larger one when there is room.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,14 +25,15 @@ pub struct Args {
     seed: u64,
     #[arg(long, default_value_t = 12)]
     conns: u64,
-    /// The server makes rings, as many as it gets
+    /// The server makes rings, the maximum that it gets
     #[arg(long)]
     rings: bool,
-    /// All connections send at the same time; every other receiver makes a ring when it can, in the middle of
-    /// the data
+    /// All connections send at the same time; every other receiver makes a ring when it can, in the
+    /// middle of the data
     #[arg(long)]
     at_once: bool,
-    /// All but the last connection send for a while, and end; the last one goes on until its window is larger
+    /// All but the last connection send for a while, and end; the last one goes on until its window
+    /// is larger
     #[arg(long, conflicts_with = "at_once")]
     wider: bool,
     /// The time after which a window counts as not used, and as much again
@@ -82,7 +83,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Reads all, with `ring` by a ring from the moment on in which there is one to be had.
+/// Reads all; with `ring`, by a ring as soon as one is available.
 fn read(mut rx: Rx, conn: &OwnedFd, mut seen: Verifier, mut ring: bool) -> Result<()> {
     while rx.next(|bytes| seen.take(bytes))? {
         if ring {
@@ -129,7 +130,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// What connection `index` sends the `turn`th time.
+/// The bytes that connection `index` sends in turn `turn`.
 fn bulk(args: &Args, index: u64, turn: u64) -> Vec<u8> {
     let mut bulk = vec![0; BULK];
     Pattern::new(args.seed, 0, index).fill(turn * BULK as u64, &mut bulk);
@@ -174,7 +175,8 @@ fn send_last(args: &Args, conn: &OwnedFd, turn: &mut u64) -> Result<u64> {
     }
 }
 
-/// The last connection gets what the others, which are busy, have left; when they have ended it gets more.
+/// The last connection gets the room that the others, which are busy, have left; when they have
+/// ended it gets more.
 fn wider(args: &Args, mut others: Vec<OwnedFd>, checks: &mut Checks) -> Option<()> {
     let last = &others.pop()?;
     let stop = &AtomicBool::new(false);

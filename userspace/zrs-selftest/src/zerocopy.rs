@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! MSG_ZEROCOPY, as TCP has it: when there is a notification, of which calls, and what it says.
+//! MSG_ZEROCOPY, compared with TCP: which calls have a notification, and its contents.
 
 use std::io::IoSlice;
 use std::net::SocketAddrV4;
@@ -37,10 +37,10 @@ pub struct Args {
 const SMALL: usize = 4096;
 /// Bytes of one call, where the size does not matter.
 const CALL: usize = 20_000;
-/// In this one of the client's tests the server sends so many bytes first.
+/// The client's test in which the server sends this number of bytes first.
 const WINDOW_TEST: u64 = 3;
 const WINDOW_BYTES: usize = 300_000;
-/// What is waited for comes within this.
+/// The time limit of waits.
 const SOON: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -50,8 +50,8 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// Verifies one connection after another, until one brings nothing. Says of each how many bytes came,
-/// and at which one the first wrong one was.
+/// Verifies one connection after another, until one brings nothing. Reports for each the number of
+/// bytes, and the position of the first wrong one.
 fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     let (listener, addr) = checks.need("listen", raw::listener(addr))?;
     checks.need(
@@ -108,7 +108,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) {
     drop(checks.need("the last connection", raw::connected(addr)));
 }
 
-/// A sender with MSG_ZEROCOPY that counts its calls and what it was told of them.
+/// A sender with MSG_ZEROCOPY that counts its calls and notifications.
 #[derive(Default)]
 pub struct Zerocopy {
     /// Calls that sent something.
@@ -143,7 +143,8 @@ impl Zerocopy {
         while !left.is_empty() {
             match self.send(fd, left) {
                 Ok(n) => left = &left[n..],
-                // Of the option's memory, when many are under way or not read.
+                // ENOBUFS of the socket's option memory, when many notifications are in flight or
+                // unread.
                 Err(Errno(libc::ENOBUFS)) => drop(raw::poll(fd, 0, 1000)?),
                 Err(Errno(libc::EAGAIN)) => drop(raw::poll(fd, POLLOUT, 1000)?),
                 Err(Errno(libc::EINTR)) => {}
@@ -210,7 +211,7 @@ impl Conn {
         checks.need("set SO_ZEROCOPY", self.out.open(&self.fd))
     }
 
-    /// The next `len` bytes, so far into a page, in memory of their own.
+    /// The next `len` bytes, at offset `align` of a page, in newly allocated memory.
     fn next(&self, len: usize, align: usize) -> Result<PageBuf> {
         let mut memory = PageBuf::new(align + len)?;
         self.pattern.fill(self.pos, &mut memory[align..]);
@@ -225,7 +226,7 @@ impl Conn {
         Ok(n)
     }
 
-    /// What the module counted as copied.
+    /// The bytes that the module counted as copied.
     fn copied(&self) -> Result<u64> {
         Ok(zrs_sys::sock::info(self.fd.as_fd())?.tx_copied)
     }
@@ -265,7 +266,7 @@ fn off(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
         let sent = checks.need(&name, conn.call(len, 0))?;
         checks.eq(&name, sent, len);
     }
-    // These do not count: nobody is told of them.
+    // These do not count: they have no notification.
     conn.out.calls = 0;
     if raw::is_zrs() {
         checks.eq("option off: copied as ever", conn.copied(), Ok(100));
@@ -504,7 +505,7 @@ fn uring(conn: &mut Conn, checks: &mut Checks) -> Option<()> {
         conn.pos += sent as u64;
     }
     if raw::is_zrs() {
-        // It goes on after a short count, and what is left then may be small.
+        // It goes on after a short count, and the rest may be small.
         let copied = checks.need("ZRS_INFO", conn.copied())?;
         let detail = format!("{copied} bytes");
         checks.yes(

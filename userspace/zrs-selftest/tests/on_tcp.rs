@@ -45,7 +45,7 @@ fn server(args: &[&str]) -> Server {
 }
 
 impl Server {
-    /// Its exit status and what it printed.
+    /// Its exit status and output.
     fn done(mut self) -> (bool, String) {
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).unwrap();
@@ -68,7 +68,7 @@ fn passes(output: &Output) {
     assert!(text.contains("ok - ") && !text.contains("not ok"), "{text}");
 }
 
-/// A port where nobody listens.
+/// An address without a listener.
 fn free_addr() -> String {
     std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -280,13 +280,13 @@ fn bystanders() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
-/// Two of them, as in two hosts. With a file that says when: those that listen stay until all that
-/// connect have ended.
+/// Two of them, as in two hosts. With a file that marks the end: the listening ones stay until all
+/// connecting ones have ended.
 fn stress(port: u16, more: &[&str], until: Option<&Path>) -> [Output; 2] {
     let hosts = [1, 2].map(|n| format!("127.0.0.{n}:{port}"));
     let peers = hosts.join(",");
     let mut children = hosts.each_ref().map(|local| {
-        // What TCP drops because a listener has too many connections it repeats later and later.
+        // TCP retries a SYN that a listener with a full backlog dropped, less and less often.
         let mut command = selftest(&[
             "stress",
             "--seconds",

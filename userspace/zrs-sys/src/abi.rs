@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `uapi/linux/zrs.h` by hand: the same names, the same layout. `tests/layout.rs` compares all of
-//! it with the header. The header says what the fields mean.
+//! it with the header. The header documents the fields.
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::mem::size_of;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Mapped receives: addresses at which the kernel shows what has arrived.
+//! Mapped receives: addresses at which the kernel maps received data.
 
 use std::io;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use std::slice;
 use crate::abi::*;
 use crate::map::Map;
 
-/// What the page size is at least: giving back less is refused where it is larger.
+/// The smallest possible page size: where it is larger, giving back less is refused.
 const PAGE: usize = 4096;
 
-/// Addresses that are reserved for what one socket receives.
+/// Addresses reserved for data that one socket receives.
 #[derive(Debug)]
 pub struct Area(Map);
 
-/// What a receive has delivered.
+/// Data delivered by a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Where in the area; empty at the end of the stream.
@@ -26,8 +26,8 @@ pub struct Received {
 }
 
 impl Area {
-    /// Reserves `len` bytes, a multiple of the page size, for socket `fd`. Until the area is dropped the
-    /// socket lives.
+    /// Reserves `len` bytes, a multiple of the page size, for socket `fd`. Until the area is
+    /// dropped the socket lives.
     pub fn reserve(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Map::shared_read(fd, ZRS_AREA_OFFSET, len).map(Self)
     }
@@ -43,8 +43,8 @@ impl Area {
     }
 
     /// Receives at most `max` bytes from socket `fd` to `at` (ZRS_IOC_RECV_MAP; `flags` are
-    /// ZRS_RECV_MAP_*). The pages that begin in `at .. at + max` are given back first. Errors: those of
-    /// recv(); EFAULT if the area is another socket's, or `at` is not in it.
+    /// ZRS_RECV_MAP_*). The pages that begin in `at .. at + max` are given back first. Errors:
+    /// those of recv(); EFAULT if the area is another socket's, or `at` is not in it.
     pub fn recv(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -61,8 +61,8 @@ impl Area {
             flags,
             ..Default::default()
         };
-        // SAFETY: the request reads and writes one `zrs_ioc_recv_map`, and changes what is in this area,
-        // into which nobody has references: it is borrowed mutably.
+        // SAFETY: the request reads and writes one `zrs_ioc_recv_map`, and changes pages of this
+        // area, to which there are no references: it is borrowed mutably.
         let r = unsafe { libc::ioctl(fd.as_raw_fd(), ZRS_IOC_RECV_MAP as _, &raw mut call) };
         if r < 0 {
             return Err(io::Error::last_os_error());
@@ -81,8 +81,8 @@ impl Area {
     /// If the range is not inside of the area.
     pub fn bytes(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.len());
-        // SAFETY: inside of the mapping, which is only read. What is in it changes by `recv` and
-        // `give_back` only, which borrow mutably: a peer that writes where it has given up to write
+        // SAFETY: inside of the mapping, which is only read. Its bytes change by `recv` and
+        // `give_back` only, which borrow mutably: a peer that writes to room which it has given up
         // breaks its own stream.
         unsafe { slice::from_raw_parts(self.0.base().as_ptr().add(range.start), range.len()) }
     }
@@ -97,8 +97,8 @@ impl Area {
         let first = range.start.next_multiple_of(PAGE);
         let end = range.end.next_multiple_of(PAGE).min(self.len());
         if first < end {
-            // SAFETY: whole pages of our mapping, which is only read; nobody has references into it, as
-            // it is borrowed mutably. Cannot fail: it is an ordinary mapping.
+            // SAFETY: whole pages of our mapping, which is only read; there are no references into
+            // it, as it is borrowed mutably. Cannot fail: it is an ordinary mapping.
             unsafe {
                 let at = self.0.base().as_ptr().add(first);
                 libc::madvise(at.cast(), end - first, libc::MADV_DONTNEED)

@@ -14,7 +14,7 @@ pub struct Device(File);
 mod sealed {
     /// # Safety
     ///
-    /// `REQUEST` reads and writes at most one `Self`, for which every bit pattern is a value.
+    /// `REQUEST` reads and writes at most one `Self`, and every bit pattern is a valid `Self`.
     pub unsafe trait Argument {
         const REQUEST: u32;
     }
@@ -68,7 +68,7 @@ impl Device {
     }
 
     fn call<T: Argument>(&self, arg: &mut T) -> io::Result<libc::c_int> {
-        // SAFETY: `arg` is one `T`, which is what `Argument` says the request reads and writes.
+        // SAFETY: `arg` is one `T`; by `Argument` the request reads and writes only that.
         let r = unsafe { libc::ioctl(self.0.as_raw_fd(), T::REQUEST as _, &raw mut *arg) };
         if r < 0 {
             return Err(io::Error::last_os_error());
@@ -92,7 +92,7 @@ impl Device {
             reserved: 0,
         };
         let fd = self.call(&mut arg)?;
-        // SAFETY: the call returned a new descriptor, which is nobody else's.
+        // SAFETY: the call returned a new descriptor, which has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 

@@ -18,8 +18,8 @@ use crate::abi::*;
 use crate::ring::{Doorbell, Ring};
 use crate::Map;
 
-/// The kernel's side: publishes segments as the peer's bytes come in, moves them out of the window, reclaims
-/// what is DONE.
+/// The kernel's side: publishes segments as the peer's bytes come in, moves them out of the window,
+/// reclaims what is DONE.
 #[derive(Debug)]
 pub struct Kernel {
     ring: Map,
@@ -29,7 +29,7 @@ pub struct Kernel {
     head: u64,
     tail: u64,
     pos: u64,
-    /// What each published segment takes of the window and of the escape area, by order.
+    /// The room of each published segment in the window and in the escape area, by order.
     rooms: VecDeque<[usize; 2]>,
 }
 
@@ -48,8 +48,8 @@ impl Area {
         Self { map, put: 0, free }
     }
 
-    /// Copies `data` in, in one piece. Returns where it is, and the room it takes with what was skipped at the
-    /// end. None: no room.
+    /// Copies `data` in, in one piece. Returns where it is, and the room it takes including bytes
+    /// skipped at the end. None: no room.
     fn put(&mut self, data: &[u8]) -> Option<(usize, usize)> {
         let len = self.map.len();
         let skip = match self.put + data.len() > len {
@@ -72,7 +72,7 @@ impl Area {
     }
 }
 
-/// Counts doorbells, and keeps what was waited for.
+/// Counts doorbells, and keeps the heads that were waited for.
 #[derive(Clone, Debug, Default)]
 pub struct Bell(pub Arc<AtomicU64>, pub Arc<Mutex<Vec<Wait>>>);
 
@@ -99,7 +99,7 @@ pub fn pair(entries: u32, window: usize, bell: Bell) -> io::Result<(Kernel, Arc<
     pair_from(0, entries, window, bell)
 }
 
-/// As [`pair`], of a stream of which `first` segments were read before the ring was made.
+/// As [`pair`], for a stream with `first` segments read before the ring was made.
 pub fn pair_from(
     first: u64,
     entries: u32,
@@ -129,7 +129,7 @@ pub fn pair_from(
         head: first,
         ..Default::default()
     };
-    // SAFETY: the mapping is large enough, and nobody else has it yet.
+    // SAFETY: the mapping is large enough, and is not shared yet.
     unsafe { kernel.head_ptr().write(start) };
 
     // SAFETY: `Kernel` keeps the protocol.
@@ -137,15 +137,15 @@ pub fn pair_from(
     Ok((kernel, Arc::new(ring)))
 }
 
-/// The program's side alone, of a ring of `bytes` bytes that begins with `head`, all else zero, without an
-/// escape area. Errors as [`Ring::open`].
+/// The program's side alone, of a ring of `bytes` bytes that begins with `head`, all else zero,
+/// without an escape area. Errors as [`Ring::open`].
 pub fn from_head(head: zrs_ring, bytes: usize, window: usize) -> io::Result<Arc<Ring>> {
     let map = Map::anonymous(bytes)?;
     if bytes >= size_of::<zrs_ring>() {
-        // SAFETY: it fits into the mapping, which nobody else has yet.
+        // SAFETY: it fits into the mapping, which is not shared yet.
         unsafe { map.base().cast::<zrs_ring>().write(head) };
     }
-    // SAFETY: nobody is at the other side.
+    // SAFETY: there is no other side yet.
     let ring = unsafe {
         Ring::new(
             map,
@@ -266,9 +266,9 @@ impl Kernel {
         self.head - self.tail == u64::from(self.entries)
     }
 
-    /// Moves the oldest segment that has room of the window to the escape area, if it is READY: its bytes in the
-    /// window are others soon. Returns its number, and where it is. None: there is none, the program has it,
-    /// or the escape area has no room.
+    /// Moves the oldest segment that has room of the window to the escape area, if it is READY: its
+    /// bytes in the window are others soon. Returns its number, and where it is. None: there is
+    /// none, the program has it, or the escape area has no room.
     pub fn escape(&mut self) -> Option<(u64, usize)> {
         let at = self.rooms.iter().position(|[room, _]| *room > 0)?;
         let n = self.tail + at as u64;
@@ -300,7 +300,7 @@ impl Kernel {
             (self.escape.put, self.escape.free) = before;
             return None;
         }
-        // In the stream's order: what lay before it in the window is free already.
+        // In the stream's order: bytes before it in the window are free already.
         self.window.free += mem::replace(&mut self.rooms[at], [0, room])[0];
         Some((n, to))
     }
@@ -339,7 +339,7 @@ impl Kernel {
         self.state(n).load(Ordering::Acquire)
     }
 
-    /// Frees what is DONE, in the stream's order; returns how many segments.
+    /// Frees DONE segments, in the stream's order; returns their number.
     pub fn reclaim(&mut self) -> usize {
         let mut count = 0;
         while self.tail < self.head && self.state_of(self.tail) == ZRS_DESC_DONE {

@@ -4,8 +4,8 @@
 //! [`abi`] repeats `uapi/linux/zrs.h` and is tested equal to it. The other modules are what the
 //! rest of userspace needs to stay free of `unsafe`, one kind of descriptor or mapping each:
 //! [`Device`] for `/dev/zrs`, [`sock`] for the socket's options and the doorbell, [`Map`] for a
-//! mapping, [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for page-aligned
-//! memory.
+//! mapping, [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for
+//! page-aligned memory.
 
 pub mod abi;
 mod area;

@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 ///
 /// # Invariants
 ///
-/// `base` to `base + len` is mapped, readable, and nobody else's, until drop.
+/// `base` to `base + len` is mapped, readable, and has no other owner, until drop.
 #[derive(Debug)]
 pub struct Map {
     base: NonNull<u8>,
@@ -81,11 +81,11 @@ impl Map {
         Ok((one, Self { base, len, forever }))
     }
 
-    /// A mapping that somebody has let go of with [`std::mem::forget`].
+    /// A mapping that was released with [`std::mem::forget`].
     ///
     /// # Safety
     ///
-    /// `base` and `len` are those of such a mapping, and nobody else uses it.
+    /// `base` and `len` are those of such a mapping, which has no other user.
     pub(crate) unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
         // INVARIANT: the caller's promise.
         Self {

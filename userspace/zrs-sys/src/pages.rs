@@ -34,9 +34,9 @@ impl PageBuf {
     ///
     /// # Safety
     ///
-    /// It had `len` bytes, and nobody else uses it.
+    /// It had `len` bytes, and has no other user.
     pub unsafe fn from_raw(base: NonNull<u8>, len: usize) -> Self {
-        // SAFETY: it was let go of with that length, and is nobody else's.
+        // SAFETY: it was released with that length, and has no other owner.
         let map = unsafe { Map::from_raw(base, len.max(1)) };
         Self { map, len }
     }

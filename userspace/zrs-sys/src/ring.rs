@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receive ring: descriptors shared with the kernel, each with a state word, the window they point
-//! into, and the escape area where the kernel puts what nobody has read for long. `uapi/linux/zrs.h`
-//! states the protocol; [`Ring::look`] and the drop of [`Held`] are the program's two steps in it.
+//! The receive ring: descriptors shared with the kernel, each with a state word, the window they
+//! point into, and the escape area where the kernel puts segments that stay unread for long.
+//! `uapi/linux/zrs.h` states the protocol; [`Ring::look`] and the drop of [`Held`] are the
+//! program's two steps in it.
 
 use std::fmt;
 use std::io;
@@ -17,10 +18,10 @@ use std::time::Duration;
 use crate::abi::*;
 use crate::{sock, Device, Map};
 
-/// What a ring asks of the kernel.
+/// The kernel calls of a ring.
 pub trait Doorbell: Send + Sync {
     /// Descriptors were given back while the kernel waited for room: it looks now. A failure is
-    /// ignored: the kernel looks again by itself, later.
+    /// ignored: the kernel looks again later.
     fn ring(&self);
 
     /// Waits for segments: [`sock::ring_wait`].
@@ -55,7 +56,7 @@ pub struct Ring {
     bell: Box<dyn Doorbell>,
 }
 
-/// What is at a place of the ring.
+/// The entry at a place of the ring.
 #[derive(Debug)]
 pub enum Look {
     /// A segment; it is ours until dropped.
@@ -67,9 +68,9 @@ pub enum Look {
 }
 
 impl Ring {
-    /// Asks the connected ZRS socket `fd` for its ring and maps it, with an escape area where the module
-    /// knows such (and `/dev/zrs` can be opened, to ask it). Errors as [`sock::rx_ring`] and mmap(2);
-    /// InvalidData for a ring this program does not understand.
+    /// Asks the connected ZRS socket `fd` for its ring and maps it, with an escape area where the
+    /// module knows such (and `/dev/zrs` can be opened, to ask it). Errors as [`sock::rx_ring`] and
+    /// mmap(2); InvalidData for a ring this program does not understand.
     pub fn open(fd: &Arc<OwnedFd>) -> io::Result<Self> {
         Self::open_with(fd, Box::new(fd.clone()))
     }
@@ -149,8 +150,8 @@ impl Ring {
         self.first
     }
 
-    /// Waits until the ring has had `head` segments, for the end of the stream or its failure, or for
-    /// `timeout`; errors as [`sock::ring_wait`].
+    /// Waits until the ring has had `head` segments, for the end of the stream or its failure, or
+    /// for `timeout`; errors as [`sock::ring_wait`].
     pub fn wait(&self, head: u64, timeout: Option<Duration>) -> io::Result<()> {
         self.bell.wait(head, timeout)
     }
@@ -187,8 +188,8 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(&raw mut (*desc).state) }
     }
 
-    /// Takes segment `n`, which must be below [`Ring::head`]. A segment outside the window, or the escape
-    /// area, is InvalidData.
+    /// Takes segment `n`, which must be below [`Ring::head`]. A segment outside the window, or the
+    /// escape area, is InvalidData.
     pub fn look(self: &Arc<Self>, n: u64) -> io::Result<Look> {
         let place = loop {
             let state = self.state(n);
@@ -198,8 +199,8 @@ impl Ring {
                 ZRS_DESC_KERNEL => return Ok(Look::Kernel(self.len_of(n))),
                 _ => return Ok(Look::Taken),
             };
-            // The kernel may be faster, with recv() or by moving it; then look again. Acquire: the bytes, and
-            // where they are, come after.
+            // The kernel may be faster, with recv() or by moving it; then look again. Acquire: the
+            // bytes, and where they are, come after.
             let taken =
                 state.compare_exchange(from, ZRS_DESC_HELD, Ordering::AcqRel, Ordering::Relaxed);
             if taken.is_ok() {
@@ -207,7 +208,8 @@ impl Ring {
             }
         };
         let (off, len) = (self.offset_of(n, place), self.len_of(n));
-        // INVARIANT: this thread has just made the descriptor HELD; empty until the range is checked.
+        // INVARIANT: this thread has just made the descriptor HELD; empty until the range is
+        // checked.
         let mut held = Held {
             ring: self.clone(),
             n,
@@ -238,8 +240,8 @@ impl Ring {
     /// Where segment `n`, which is HELD and was in this place, begins in it.
     fn offset_of(&self, n: u64, place: Place) -> usize {
         let desc = self.desc(n).as_ptr();
-        // SAFETY: the fields lie in the mapping; the kernel writes `off` before READY and `escape_off` before
-        // ESCAPED, and neither again until the state is FREE.
+        // SAFETY: the fields lie in the mapping; the kernel writes `off` before READY and
+        // `escape_off` before ESCAPED, and neither again until the state is FREE.
         let off = unsafe {
             match place {
                 Place::Window => (&raw const (*desc).off).read_volatile(),
@@ -289,7 +291,7 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// What this library asks of the module that is loaded: nothing that it does not know.
+/// The features that this library requests from the loaded module: none that it does not know.
 fn known_flags() -> u32 {
     match Device::open().and_then(|device| device.version()) {
         Ok(version) if version.features & ZRS_FEATURE_ESCAPE != 0 => ZRS_RX_RING_ESCAPE,
@@ -324,7 +326,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether the kernel has moved the bytes out of the window, by one copy, before they were taken.
+    /// Whether the kernel has moved the bytes out of the window, by one copy, before they were
+    /// taken.
     pub fn has_escaped(&self) -> bool {
         self.place == Place::Escape
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a ZRS socket has beyond the socket calls: its two options, the doorbell and the wait for the ring;
-//! and of what every socket has, busy polling and MSG_ZEROCOPY.
+//! Extensions of a ZRS socket: its two options, the doorbell and the wait for the ring; and of all
+//! sockets, busy polling and MSG_ZEROCOPY.
 
 use std::io::{self, IoSlice};
 use std::mem::size_of;
@@ -28,11 +28,11 @@ pub fn info(fd: BorrowedFd<'_>) -> io::Result<zrs_info> {
     Ok(value)
 }
 
-/// setsockopt(ZRS_RX_RING), then getsockopt: makes the ring, or finds the one that is there, which need not
-/// have these `flags` (ZRS_RX_RING_*).
+/// setsockopt(ZRS_RX_RING), then getsockopt: makes the ring, or finds the one that is there, which
+/// need not have these `flags` (ZRS_RX_RING_*).
 ///
-/// ENOTCONN, EBUSY, ENOMEM, ENOBUFS as the header says; EINVAL: the module does not know one of the flags;
-/// ENOPROTOOPT: not a ZRS socket.
+/// ENOTCONN, EBUSY, ENOMEM, ENOBUFS as the header says; EINVAL: the module does not know one of the
+/// flags; ENOPROTOOPT: not a ZRS socket.
 pub fn rx_ring(fd: BorrowedFd<'_>, flags: u32) -> io::Result<zrs_rx_ring> {
     let mut value = zrs_rx_ring {
         flags,
@@ -110,12 +110,13 @@ pub fn zerocopy(fd: BorrowedFd<'_>) -> io::Result<bool> {
 }
 
 /// send() with MSG_ZEROCOPY and MSG_NOSIGNAL. With SO_ZEROCOPY the kernel reads the bytes until the
-/// call's [`completion`]: what is written over them meanwhile may be sent instead.
+/// call's [`completion`]: bytes that are overwritten before it may be sent changed.
 ///
 /// Errors: those of send(), and ENOBUFS: RLIMIT_MEMLOCK, or too many calls without a completion.
 pub fn send_zerocopy(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
-    // SAFETY: the buffer is of its length. The kernel only reads it, and holds its pages for as long.
+    // SAFETY: the buffer is of its length. The kernel only reads it, and holds its pages for as
+    // long.
     let n = unsafe { libc::send(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len(), flags) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
@@ -123,8 +124,8 @@ pub fn send_zerocopy(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 /// The most buffers that one call takes (UIO_MAXIOV).
 pub const MOST_SLICES: usize = libc::UIO_MAXIOV as usize;
 
-/// As [`send_zerocopy`], of several buffers, which are sent as if they were one. EMSGSIZE: more than
-/// [`MOST_SLICES`].
+/// As [`send_zerocopy`], of several buffers, which are sent as if they were one. EMSGSIZE: more
+/// than [`MOST_SLICES`].
 pub fn send_zerocopy_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     // SAFETY: zeroes are a message without anything.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -132,8 +133,8 @@ pub fn send_zerocopy_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::R
     msg.msg_iov = bufs.as_ptr().cast_mut().cast();
     msg.msg_iovlen = bufs.len() as _;
     let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
-    // SAFETY: the message names `bufs` alone, each of them of its length. The kernel only reads them, and
-    // holds their pages for as long.
+    // SAFETY: the message names `bufs` alone, each of them of its length. The kernel only reads
+    // them, and holds their pages for as long.
     let n = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const msg, flags) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
@@ -141,8 +142,8 @@ pub fn send_zerocopy_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::R
 /// Calls of [`send_zerocopy`] whose bytes the kernel is done with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The number of the first one; the calls of a socket that sent something are numbered from 0 on,
-    /// modulo 2^32.
+    /// The number of the first one; the calls of a socket that sent something are numbered from 0
+    /// on, modulo 2^32.
     pub first: u32,
     /// The number of the last one.
     pub last: u32,
@@ -154,8 +155,8 @@ pub struct Completion {
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
 
-/// The next completion on the socket's error queue, if there is one. InvalidData: something else was
-/// there, and has been thrown away.
+/// The next completion on the socket's error queue, if there is one. InvalidData: something else
+/// was there, and has been thrown away.
 pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
     let mut control = [0_u64; 32];
     // SAFETY: zeroes are a message without anything.
@@ -174,7 +175,7 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
     // SAFETY: the kernel has filled the control buffer, and said in the message how far.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const msg) };
     while !header.is_null() {
-        // SAFETY: a header that the macros found is in the buffer, with as many bytes as it says.
+        // SAFETY: a header found by the macros is in the buffer, with the length that it has.
         let (level, kind, len) = unsafe {
             let h = header.read_unaligned();
             (h.cmsg_level, h.cmsg_type, h.cmsg_len as usize)
@@ -203,10 +204,11 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// Waits for the next [`completion`], for ever without a `timeout`. `None`: none has come in that time.
-/// Signals do not end it.
+/// Waits for the next [`completion`], for ever without a `timeout`. `None`: none has come in that
+/// time. Signals do not end it.
 ///
-/// One must be outstanding, else a wait without end never ends. When the connection ends they come, too.
+/// One must be outstanding, else a wait without end never ends. When the connection ends they come,
+/// too.
 pub fn wait_completion(
     fd: BorrowedFd<'_>,
     timeout: Option<Duration>,
@@ -254,14 +256,14 @@ pub fn doorbell(fd: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), ZRS_IOC_DOORBELL as _) })
 }
 
-/// ZRS_IOC_RING_WAIT: waits until the ring has had `head` segments, for the end of the stream or its
-/// failure, or for `timeout`; `None` waits for ever.
+/// ZRS_IOC_RING_WAIT: waits until the ring has had `head` segments, for the end of the stream or
+/// its failure, or for `timeout`; `None` waits for ever.
 ///
 /// EAGAIN: the time is over. EINTR, after a signal. EINVAL: no ring.
 pub fn ring_wait(fd: BorrowedFd<'_>, head: u64, timeout: Option<Duration>) -> io::Result<()> {
     let wait = zrs_ioc_ring_wait {
         head,
-        // Zero is for ever, and so is what does not fit.
+        // Zero means for ever, and so does a value that does not fit.
         timeout_ns: timeout.map_or(0, |t| u64::try_from(t.as_nanos()).map_or(0, |ns| ns.max(1))),
         reserved: [0; 2],
     };

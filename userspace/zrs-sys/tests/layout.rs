@@ -10,7 +10,7 @@ use std::process::Command;
 
 use zrs_sys::abi::*;
 
-/// What the Rust side has: C expression -> value.
+/// The values of the Rust side: C expression -> value.
 #[derive(Default)]
 struct Table {
     values: BTreeMap<String, u64>,
@@ -213,8 +213,8 @@ fn equals_the_header() {
     }
 }
 
-/// Programs of version 2 find their interface unchanged. A structure that outgrows its reserved fields gets a new
-/// number.
+/// Programs of version 2 find their interface unchanged. A structure that outgrows its reserved
+/// fields gets a new number.
 #[test]
 fn version_2_is_as_it_was() {
     let then = values(include_str!("uapi-2.txt"));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! ZRS in tokio: what comes by the ring goes back.
+//! ZRS in tokio: an echo of the ring's segments.
 //!
 //! ```text
 //! hostB$ tokio_echo server 10.77.0.2:7000
 //! hostA$ tokio_echo client 10.77.0.2:7000 16          # MiB
 //! ```
 //!
-//! The ring has no descriptor of its own. The socket is readable while the ring has something, at the
-//! end of the stream and after an error, so `try_recv()` is to it what `recv()` is to other sockets: it is called
-//! until it would block, which it says only when the socket is not readable.
+//! The ring has no descriptor. The socket is readable while the ring has something, at the end of
+//! the stream and after an error, so `try_recv()` is to it what `recv()` is to other sockets: it is
+//! called until it would block, which it returns only when the socket is not readable.
 //!
-//! What a non-blocking `write()` takes is copied. MSG_ZEROCOPY does not go well with tokio: its notifications
+//! A non-blocking `write()` copies. MSG_ZEROCOPY does not work well with tokio: its notifications
 //! are EPOLLERR, which tokio takes for the end of the writing side, and never waits for room again.
 
 use std::env;
@@ -56,7 +56,8 @@ impl Conn {
     fn new(stream: Stream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let ring = stream.rx_ring()?;
-        // SAFETY: a Stream has one descriptor, which is open as long as it lives; nobody replaces this one.
+        // SAFETY: a Stream has one descriptor, which is open as long as it lives and is not
+        // replaced.
         let stream = unsafe { AsyncFd::register(stream)? };
         Ok(Self { stream, ring })
     }
@@ -129,13 +130,13 @@ async fn echo(stream: Stream) -> io::Result<Counts> {
     Ok(counts)
 }
 
-/// Bytes that one `send()` of the client is given.
+/// Bytes of each `send()` of the client.
 const PIECE: usize = 64 * 1024;
 
 async fn client(addr: &str, mib: usize) -> io::Result<()> {
     // Connecting is short and has a limit of time, so that it may as well block.
     let conn = Conn::new(Stream::connect(addr)?)?;
-    // What is sent repeats itself at no power of two.
+    // The sent pattern does not repeat at a power of two.
     let pattern = || (0..=250_u8).cycle();
     let period: Vec<_> = pattern().take(251 + PIECE).collect();
     let len = mib << 20;
@@ -158,7 +159,7 @@ async fn client(addr: &str, mib: usize) -> io::Result<()> {
         }
         Ok(counts)
     };
-    // Both at once: an echo that nobody takes ends in nobody taking what is sent.
+    // Both at once: if the echo is not read, the server stops reading.
     let ((), counts) = tokio::try_join!(sender, receiver)?;
     if counts.bytes != len {
         let text = format!("{} of {len} bytes came back", counts.bytes);
@@ -168,7 +169,7 @@ async fn client(addr: &str, mib: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What was received.
+/// Counters of received data.
 #[derive(Default)]
 struct Counts {
     bytes: usize,

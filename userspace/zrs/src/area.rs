@@ -12,12 +12,13 @@ use zrs_sys::Received;
 use crate::error;
 use crate::socket::Socket;
 
-/// Addresses that are reserved for what a stream receives; made by
+/// Addresses reserved for data that a stream receives; made by
 /// [`Stream::area`](crate::Stream::area).
 ///
-/// More than 16 KiB are not copied but for the ragged ends: the pages that the device wrote into are
-/// mapped here until they are given back. What is in an area can be written to files by `O_DIRECT` and
-/// sent on without a copy. A program that keeps more than the half of its window gets copies.
+/// More than 16 KiB are not copied except for the partial pages at both ends: the pages that the
+/// device wrote into are mapped here until they are given back. Data in an area can be written to
+/// files by `O_DIRECT` and sent on without a copy. A program that keeps more than half of its
+/// window gets copies.
 #[derive(Debug)]
 pub struct Area {
     area: zrs_sys::Area,
@@ -75,7 +76,8 @@ impl Area {
         self.area.is_empty()
     }
 
-    /// What has arrived, at most `max` bytes and at most the area; waits for the first. None: the end
+    /// The arrived data, at most `max` bytes and at most the area; waits for the first byte. None:
+    /// the end
     /// of the stream. Errors: as of recv().
     pub fn recv(&mut self, max: usize) -> io::Result<Option<Mapped<'_>>> {
         let received = self
@@ -87,14 +89,16 @@ impl Area {
         }))
     }
 
-    /// What has arrived, at most `max` bytes, to exactly `at`; an empty range at the end of the stream.
-    /// The pages that begin in `at .. at + max` are given back first. Bytes whose place in their page is
-    /// another than `at`'s are copied. Errors: as of recv(), and EFAULT if `at` is outside.
+    /// The arrived data, at most `max` bytes, to exactly `at`; an empty range at the end of the
+    /// stream.
+    /// The pages that begin in `at .. at + max` are given back first. Bytes whose place in their
+    /// page is another than `at`'s are copied. Errors: as of recv(), and EFAULT if `at` is outside.
     pub fn recv_at(&mut self, at: usize, max: usize) -> io::Result<Received> {
         self.area.recv(self.socket.as_fd(), at, max, 0)
     }
 
-    /// What [`Area::recv_at`] has delivered and is not given back. Reading anything else is SIGBUS.
+    /// The bytes that [`Area::recv_at`] has delivered and that were not given back. Reading other
+    /// addresses is SIGBUS.
     ///
     /// # Panics
     ///

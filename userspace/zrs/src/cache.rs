@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A cache, and what the receive pools of the devices that write into it use of it: `ZRS_IOC_CACHE`.
+//! A cache, and its use by the receive pools of the devices that write into it: `ZRS_IOC_CACHE`.
 
 use std::fmt;
 
 use zrs_sys::abi;
 
-/// A last-level cache, and the pools that share it. Sizes in bytes; what is counted is counted since the module
+/// A last-level cache, and the pools that share it. Sizes in bytes; counters count since the module
 /// was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// What [`Pool::cache`](crate::Pool::cache) names it by.
+    /// Its number, as in [`Pool::cache`](crate::Pool::cache).
     pub number: u64,
     /// The NUMA node; None: the machine has none.
     pub node: Option<u32>,
@@ -23,7 +23,7 @@ pub struct Cache {
     pub cache_bytes: u64,
     /// Rate of these devices together, bytes in a microsecond.
     pub rate: u64,
-    /// What the pools may use now.
+    /// The size that the pools may use now.
     pub bytes: u64,
     /// In use by blocks of the shared receive queues.
     pub small: u64,
@@ -33,11 +33,11 @@ pub struct Cache {
     pub small_high: u64,
     /// The most that windows have used.
     pub large_high: u64,
-    /// What is the blocks' own.
+    /// The share of the blocks.
     pub small_share: u64,
-    /// Data that nobody has read.
+    /// Unread data.
     pub unread: u64,
-    /// The most there was of it.
+    /// The maximum of it.
     pub unread_high: u64,
     /// Messages that were moved to main memory.
     pub escapes: u64,
@@ -51,16 +51,16 @@ pub struct Cache {
     pub escape_reserved: u64,
     /// How much may be.
     pub escape_max: u64,
-    /// Wishes for a window that had to wait.
+    /// Requests for a window that had to wait.
     pub waits: u64,
-    /// Wishes that were not fulfilled.
+    /// Requests for a window that were refused.
     pub denied: u64,
-    /// Connects that were refused for want of escape memory.
+    /// Connects that were refused for lack of escape memory.
     pub refused: u64,
     /// How often a shared receive queue was empty.
     pub dry: u64,
-    /// How long data stayed, in messages: `[0]` less than a microsecond, `[n]` less than 2^n, the last all that
-    /// stayed longer.
+    /// How long data stayed, in messages: `[0]` less than a microsecond, `[n]` less than 2^n, the
+    /// last all that stayed longer.
     pub residency: [u64; Self::BUCKETS],
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use zrs_sys::sock::{self, Completion};
 
-/// Numbers calls as the kernel does, though not modulo 2^32, and keeps what completions say.
+/// Numbers calls as the kernel does, though not modulo 2^32, and keeps the results of completions.
 ///
 /// It has to see all calls and all completions of the socket.
 #[derive(Debug, Default)]
@@ -15,13 +15,13 @@ pub(crate) struct Calls {
     /// Locked over each call, so that they are numbered in the kernel's order.
     next: Mutex<Next>,
     told: Mutex<Told>,
-    /// A completion has been read, or nobody waits for one any more.
+    /// A completion has been read, or no thread waits for one any more.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Next {
-    /// Whether SO_ZEROCOPY is set, else calls have no number. None: nobody has looked yet.
+    /// Whether SO_ZEROCOPY is set, else calls have no number. None: not looked up yet.
     enabled: Option<bool>,
     /// The number of the next call that sends something.
     call: u64,
@@ -30,9 +30,10 @@ struct Next {
 /// Which calls are complete.
 #[derive(Debug, Default)]
 struct Told {
-    /// All before this one.
+    /// All before this call.
     all: u64,
-    /// Calls after that, which were faster than `all`: the first one, and the one behind the last.
+    /// Ranges of calls after that, which completed before `all`: the first, and the one behind the
+    /// last.
     more: Vec<(u64, u64)>,
     /// A thread waits for the next completion, without the lock.
     awaited: bool,
@@ -133,14 +134,14 @@ impl Calls {
         }
     }
 
-    /// Sleeps while `what` is so.
+    /// Sleeps while `what` holds.
     fn unless(&self, what: impl Fn(&Told) -> bool) -> MutexGuard<'_, Told> {
         self.changed
             .wait_while(lock(&self.told), |told| what(told))
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next completion, which nobody else does. Without the lock: others may look.
+    /// Waits for the next completion; no other thread does. Without the lock: others may look.
     fn read(
         &self,
         mut told: MutexGuard<'_, Told>,
@@ -159,7 +160,7 @@ impl Calls {
     }
 }
 
-/// What is locked is sound at every step, so that a panic elsewhere does not matter.
+/// The locked data is consistent at every step, so that a panic elsewhere does not matter.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `/dev/zrs`: what the module is doing. Lists cover the caller's network namespace.
+//! `/dev/zrs`: state and counters of the module. Lists cover the caller's network namespace.
 
 use std::io;
 use std::iter;
@@ -40,7 +40,8 @@ impl Version {
         self.features & abi::ZRS_FEATURE_RX_RING != 0
     }
 
-    /// What is not read for long moves to main memory, for rings that ask for it too; [`Zrs::caches`].
+    /// Data that stays unread for long moves to main memory, for rings that ask for it too;
+    /// [`Zrs::caches`].
     pub fn has_escape(&self) -> bool {
         self.features & abi::ZRS_FEATURE_ESCAPE != 0
     }
@@ -126,11 +127,11 @@ stats! {
     pool_bytes,
     /// Of `pool_bytes`: leased or in shared blocks.
     pool_used,
-    /// Links closed because of what a peer sent.
+    /// Links closed because of a peer's violation.
     protocol_errors,
     /// Of `work_requests`: with a completion.
     signaled,
-    /// Windows that were asked back for another channel.
+    /// Windows that were revoked for another channel.
     windows_revoked,
 }
 
@@ -147,7 +148,7 @@ pub struct Pool {
     pub window_bytes: u64,
     /// Leases now.
     pub windows: u64,
-    /// Shared blocks with data nobody has read.
+    /// Shared blocks with unread data.
     pub blocks_held: u64,
     /// Number of the cache that it shares with others: [`Cache::number`].
     pub cache: u32,
@@ -168,7 +169,7 @@ pub struct Link {
     pub remote: IpAddr,
     /// The number of the interface if these are link-local addresses, else 0.
     pub scope_id: u32,
-    /// What it is doing.
+    /// Its state.
     pub state: LinkState,
     /// Channels on it now.
     pub channels: u32,
@@ -176,7 +177,8 @@ pub struct Link {
     pub tx_bytes: u64,
     /// Payload received, bytes.
     pub rx_bytes: u64,
-    /// The peer has made it: it carries the connections that come from there. Ours go by links that we make.
+    /// The peer has made it: it carries the connections that come from there. Ours go by links that
+    /// we make.
     pub accepted: bool,
     /// Channels that wait for their turn to send.
     pub waiting: u32,
@@ -190,8 +192,8 @@ pub struct Link {
     pub id: u32,
 }
 
-/// The link table: the state of each channel of the machine, whatever its network namespace, in one of three
-/// tiers. Sizes are in channels; what is counted is counted from loading on.
+/// The link table: the state of each channel of the machine, whatever its network namespace, in one
+/// of three tiers. Sizes are in channels; counters count from loading on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTable {
     /// Places in the first tier, where a channel can be worked on.
@@ -251,7 +253,7 @@ impl From<abi::zrs_ioc_table> for LinkTable {
     }
 }
 
-/// What a link is doing.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// Waits for the peer.
@@ -325,7 +327,8 @@ impl Zrs {
         })
     }
 
-    /// The caches, each with what its devices' pools use of it. ENOTTY: the module is older than this call.
+    /// The caches, each with its use by its devices' pools. ENOTTY: the module is older than this
+    /// call.
     pub fn caches(&self) -> impl Iterator<Item = io::Result<Cache>> + '_ {
         list(|cursor| {
             let cache = self.device.cache(cursor);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Errors that say what failed and what to do about it.
+//! Errors with the failed operation and a hint.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use zrs_sys::abi::{
 
 use crate::{Version, Zrs};
 
-/// What failed, why, and what to do. Found inside the [`io::Error`]s of this crate's constructors;
+/// An error, its context, and a hint. Found inside the [`io::Error`]s of this crate's constructors;
 /// [`os_error`] gets the errno out of either kind.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {}{}", reason(.source), Hint(.hint))]
 pub struct Error {
-    /// What was tried: "cannot connect to 10.0.0.2:7000".
+    /// The failed operation: "cannot connect to 10.0.0.2:7000".
     pub what: String,
-    /// What to do about it, empty if there is nothing to say.
+    /// A hint for the user, may be empty.
     pub hint: String,
     /// The error itself.
     pub source: io::Error,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a socket is doing.
+//! The state and counters of a socket.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,11 +11,12 @@ use crate::addr;
 /// A socket's state and counters (ZRS_INFO). All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// What it is doing.
+    /// Its state.
     pub state: State,
     /// The host-wide number of its channel, 0: none.
     pub channel: u32,
-    /// Its own address; 0.0.0.0:0 or [::]:0 when it has none. A socket of AF_INET6 has IPv4 addresses v4-mapped.
+    /// Its own address; 0.0.0.0:0 or [::]:0 when it has none. A socket of AF_INET6 has IPv4
+    /// addresses v4-mapped.
     pub local: SocketAddr,
     /// The peer's; the same when it has none.
     pub remote: SocketAddr,
@@ -45,11 +46,11 @@ pub struct Info {
     pub error: u32,
     /// The number of its link, [`crate::Link::id`]; 0: none.
     pub link: u32,
-    /// Listening: as many connections may wait.
+    /// Listening: the limit of waiting connections.
     pub backlog_max: u32,
 }
 
-/// What a socket is doing.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Fresh, or at its end.

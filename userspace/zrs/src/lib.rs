@@ -6,12 +6,13 @@
 //!
 //! - sends of at least 16 KiB go out from the caller's pages; [`PageBuf`] makes such buffers of
 //!   few, long physical runs;
-//! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, does not wait for the device, and
-//!   says by a [`Completion`] when it is done; an [`Outgoing`] owns its buffer until then;
-//! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s, each of which
-//!   gives its room back to the peer when it is dropped;
-//! - [`Stream::area`] reserves addresses at which what arrives is mapped: for programs that want it at
-//!   a place of their choice, write it to files by `O_DIRECT`, or send it on.
+//! - [`Stream::send_zero_copy`] does the same for any size above 4 KiB, does not wait for the
+//!   device, and says by a [`Completion`] when it is done; an [`Outgoing`] owns its buffer until
+//!   then;
+//! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s; dropping a
+//!   segment gives its room back to the peer;
+//! - [`Stream::area`] reserves addresses at which received data is mapped: for programs that want
+//!   it at a place of their choice, write it to files by `O_DIRECT`, or send it on.
 //!
 //! [`Zrs`] is `/dev/zrs`: versions, counters, pools, links and sockets.
 //!

@@ -23,8 +23,8 @@ impl Listener {
 
     /// Listens on the first address of `addr` that can be bound; port 0 chooses one.
     ///
-    /// Errors: EADDRINUSE, EADDRNOTAVAIL, EPROTONOSUPPORT the module is not loaded. `[::]` takes connections of
-    /// IPv4 too, unless `net.ipv6.bindv6only` is set.
+    /// Errors: EADDRINUSE, EADDRNOTAVAIL, EPROTONOSUPPORT the module is not loaded. `[::]` takes
+    /// connections of IPv4 too, unless `net.ipv6.bindv6only` is set.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         addr::each(addr, |addr| {
             let socket = Socket::new(&addr)?;
@@ -72,7 +72,7 @@ impl Listener {
     }
 }
 
-/// What [`Listener::incoming`] returns.
+/// The iterator of [`Listener::incoming`].
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a Listener,

@@ -11,15 +11,15 @@ use crate::PageBuf;
 /// A buffer on its way to the peer from where it lies. Made by
 /// [`Stream::outgoing`](crate::Stream::outgoing).
 ///
-/// It owns the pages while the device reads them, so that nobody writes over what is being sent;
-/// [`Outgoing::wait`] gives them back. If it is dropped instead they are unmapped, and what they hold
-/// is sent all the same: the kernel keeps them for as long as that takes.
+/// It owns the pages while the device reads them, so that they cannot be overwritten before they
+/// are sent; [`Outgoing::wait`] gives them back. If it is dropped instead they are unmapped, and
+/// their contents are sent all the same: the kernel keeps them for as long as that takes.
 #[derive(Debug)]
 #[must_use = "nothing is sent before send() is called"]
 pub struct Outgoing {
     socket: Arc<Socket>,
     pages: PageBuf,
-    /// Bytes that are to be sent, and how many of them have been.
+    /// Bytes to send, and the number already sent.
     len: usize,
     sent: usize,
     /// The calls that sent them.
@@ -47,8 +47,9 @@ impl Outgoing {
         self.len - self.sent
     }
 
-    /// Sends of what is left as much as one call takes, and says how much that was; 0 when nothing is
-    /// left. Errors as [`Stream::send_zero_copy`](crate::Stream::send_zero_copy): they change nothing.
+    /// Sends as much of the rest as one call takes, and returns the number of bytes; 0 when nothing
+    /// is left. Errors as [`Stream::send_zero_copy`](crate::Stream::send_zero_copy): they change
+    /// nothing.
     pub fn send(&mut self) -> io::Result<usize> {
         if self.left() == 0 {
             return Ok(0);

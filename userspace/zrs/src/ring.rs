@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receiving by the ring: bytes where the device put them, or where the kernel moved them that nobody read
-//! for long.
+//! Receiving by the ring: bytes where the device put them, or where the kernel moved bytes that
+//! stayed unread for long.
 
 use std::io;
 use std::ops::Deref;
@@ -20,9 +20,9 @@ use crate::{error, stream};
 /// [`Stream::rx_ring`](crate::Stream::rx_ring).
 ///
 /// Each segment holds room of the window until it is dropped, in any order; a reader that keeps
-/// more than half of the window ([`RxRing::window_len`]) may stop its peer. Threads may share the ring: each segment goes to one of them. Plain
-/// reads may alternate with the ring, not run at the same time. A forked child must not touch
-/// segments: its copy of the mapping is gone.
+/// more than half of the window ([`RxRing::window_len`]) may stop its peer. Threads may share the
+/// ring: each segment goes to one of them. Plain reads may alternate with the ring, not run at the
+/// same time. A forked child must not touch segments: its copy of the mapping is gone.
 #[derive(Debug)]
 pub struct RxRing {
     ring: Arc<Ring>,
@@ -74,14 +74,14 @@ impl AsRef<[u8]> for Segment {
     }
 }
 
-/// What one look at the ring found.
+/// The result of one look at the ring.
 enum Found {
     Segment(Segment),
     End,
     Nothing,
 }
 
-/// What one recv() fetches when the ring does not say how much there is.
+/// Bytes that one recv() fetches when the ring does not have the number.
 const FETCH: usize = 64 * 1024;
 
 impl RxRing {
@@ -109,14 +109,14 @@ impl RxRing {
         }
     }
 
-    /// Bytes in the window: what the peer can have sent and not got back.
+    /// Bytes in the window: the limit of data that the peer has sent and that was not given back.
     pub fn window_len(&self) -> usize {
         self.ring.window_len()
     }
 
     /// The next segment; waits for it, for ever. None: the end of the stream.
     ///
-    /// Errors: ECONNRESET and others as recv(); what had arrived before is delivered first.
+    /// Errors: ECONNRESET and others as recv(); data that had arrived before is delivered first.
     pub fn recv(&self) -> io::Result<Option<Segment>> {
         self.recv_until(None)
     }
@@ -126,8 +126,9 @@ impl RxRing {
         self.recv_until(Some(Instant::now() + timeout))
     }
 
-    /// Whether a segment is in the ring, by a look at memory and no system call: for programs that poll.
-    /// Neither the end of the stream nor an error makes it true; ask [`RxRing::try_recv`] now and then.
+    /// Whether a segment is in the ring, by a look at memory and no system call: for programs that
+    /// poll. Neither the end of the stream nor an error makes it true; ask [`RxRing::try_recv`] now
+    /// and then.
     pub fn has_segment(&self) -> bool {
         let next = self.lock().next;
         self.ring.head() > next
@@ -144,7 +145,7 @@ impl RxRing {
         if ready.is_empty() {
             return Err(Errno::WOULDBLOCK.into());
         }
-        // What came before the end is in the ring by now.
+        // Segments that came before the end are in the ring by now.
         let found = match self.look(&mut cursor)? {
             Found::Nothing => self.ask(&mut cursor)?,
             found => found,
@@ -181,7 +182,7 @@ impl RxRing {
                     result => result,
                 };
             }
-            // Not under the lock: another thread may take what comes.
+            // Not under the lock: another thread may take new segments.
             awaited = match self.ring.wait(next + 1, left) {
                 Ok(()) => Some(next),
                 Err(e) => match e.kind() {
@@ -203,7 +204,7 @@ impl RxRing {
             if cursor.next >= head {
                 return Ok(Found::Nothing);
             }
-            // Plain reads took more than the ring is long: what is overwritten was taken.
+            // Plain reads took more than the length of the ring: overwritten entries were taken.
             let oldest = head.saturating_sub(self.ring.entries().into());
             if cursor.next < oldest {
                 *cursor = Cursor {
@@ -246,7 +247,7 @@ impl RxRing {
     /// Asks the socket, which knows of the end and of errors; the ring is empty.
     fn ask(&self, cursor: &mut Cursor) -> io::Result<Found> {
         match self.fetch(FETCH)? {
-            // Bytes that have come meanwhile have a place in the ring, which was taken with them.
+            // Bytes that have come since have a place in the ring, which was taken with them.
             Some(bytes) if !bytes.is_empty() => Ok(Found::Segment(Segment(Bytes::Copied(bytes)))),
             Some(_) => Ok(Found::End),
             None => self.look(cursor),

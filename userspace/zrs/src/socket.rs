@@ -59,8 +59,8 @@ impl Socket {
         self.shut.store(true, Ordering::Relaxed);
     }
 
-    /// The descriptor, for a new owner, who also decides about the shutdown. A duplicate if others
-    /// use it still.
+    /// The descriptor, for a new owner, which also decides about the shutdown. A duplicate if it
+    /// has other users.
     pub(crate) fn into_fd(self: Arc<Self>) -> io::Result<OwnedFd> {
         match Arc::try_unwrap(self) {
             Ok(socket) => {

@@ -32,7 +32,7 @@ pub struct Stream {
 impl Stream {
     /// Connects to the first address of `addr` that answers. Blocks until then.
     ///
-    /// Errors: ECONNREFUSED nobody listens there; ENODEV, ENETUNREACH no RDMA device reaches it;
+    /// Errors: ECONNREFUSED no listener there; ENODEV, ENETUNREACH no RDMA device reaches it;
     /// ETIMEDOUT no answer; EPROTONOSUPPORT the module is not loaded.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
         addr::each(addr, |addr| {
@@ -78,7 +78,7 @@ impl Stream {
         self.socket.peer_addr()
     }
 
-    /// Ends a direction or both. After `Write` the peer reads what was sent, then the end.
+    /// Ends a direction or both. After `Write` the peer reads the sent data, then the end.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
@@ -108,20 +108,19 @@ impl Stream {
         Ok(sockopt::set_socket_timeout(self, id, timeout)?)
     }
 
-    /// For how long a call that waits looks for what it waits for, using the processor, before it
-    /// sleeps (SO_BUSY_POLL), a tenth of a second at most. Zero: as the module's parameter `busy_poll_us`
-    /// says.
+    /// For how long a waiting call polls, using the processor, before it sleeps (SO_BUSY_POLL), a
+    /// tenth of a second at most. Zero: as the module's parameter `busy_poll_us` says.
     pub fn set_busy_poll(&self, time: Duration) -> io::Result<()> {
         let us = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         zrs_sys::sock::set_busy_poll(self.as_fd(), us)
     }
 
-    /// What [`Stream::set_read_timeout`] set.
+    /// The timeout of [`Stream::set_read_timeout`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(sockopt::socket_timeout(self, Timeout::Recv)?)
     }
 
-    /// What [`Stream::set_write_timeout`] set.
+    /// The timeout of [`Stream::set_write_timeout`].
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(sockopt::socket_timeout(self, Timeout::Send)?)
     }
@@ -148,38 +147,41 @@ impl Stream {
         self.socket.calls().enable(self.as_fd(), on)
     }
 
-    /// Sends from the caller's pages and does not wait until the device is done with them (MSG_ZEROCOPY):
-    /// a [`Completion`] tells. Until then the bytes must stay as they are, else what is written over them
-    /// may be sent; [`Stream::outgoing`] sees to that. Without [`Stream::set_zero_copy`] as a write.
+    /// Sends from the caller's pages and does not wait until the device is done with them
+    /// (MSG_ZEROCOPY): a [`Completion`] tells. Until then the bytes must stay as they are, else
+    /// what is written over them may be sent; [`Stream::outgoing`] sees to that. Without
+    /// [`Stream::set_zero_copy`] as a write.
     ///
-    /// Errors: those of a write, and ENOBUFS (`RLIMIT_MEMLOCK`, or too many completions outstanding).
+    /// Errors: those of a write, and ENOBUFS (`RLIMIT_MEMLOCK`, or too many completions
+    /// outstanding).
     pub fn send_zero_copy(&self, buf: &[u8]) -> io::Result<usize> {
         self.send_zero_copy_vectored(&[IoSlice::new(buf)])
     }
 
-    /// As [`Stream::send_zero_copy`], of several buffers; what is sent of all of them is one call. Takes no
-    /// more than 1024 buffers at once.
+    /// As [`Stream::send_zero_copy`], of several buffers; what is sent of all of them is one call.
+    /// Takes no more than 1024 buffers at once.
     pub fn send_zero_copy_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(self.socket.calls().send(self.as_fd(), most(bufs))?.0)
     }
 
-    /// The next completion of [`Stream::send_zero_copy`], if one has come and no other thread waits for
-    /// it. Does not wait.
+    /// The next completion of [`Stream::send_zero_copy`], if one has come and no other thread waits
+    /// for it. Does not wait.
     pub fn completion(&self) -> io::Result<Option<Completion>> {
         self.socket.calls().completion(self.as_fd())
     }
 
-    /// Waits for the next completion. One must be outstanding; if the connection ends, it comes too.
+    /// Waits for the next completion. One must be outstanding; if the connection ends, it comes
+    /// too.
     pub fn wait_completion(&self) -> io::Result<Completion> {
         self.socket.calls().wait_completion(self.as_fd())
     }
 
-    /// The first `len` bytes of `pages`, to be sent without a copy; the pages come back when the device
-    /// is done with them. Panics if there are fewer.
+    /// The first `len` bytes of `pages`, to be sent without a copy; the pages come back when the
+    /// device is done with them. Panics if there are fewer.
     ///
-    /// The numbers of the calls are counted by the stream, its clones and these together: nobody else may
-    /// send by MSG_ZEROCOPY on the socket, or read its error queue. Waiting for one takes completions of
-    /// others, so use these or [`Stream::completion`] on a stream, not both.
+    /// The stream, its clones and these together count the numbers of the calls: no other code may
+    /// send by MSG_ZEROCOPY on the socket, or read its error queue. Waiting for one takes
+    /// completions of others, so use these or [`Stream::completion`] on a stream, not both.
     pub fn outgoing(&self, pages: PageBuf, len: usize) -> Outgoing {
         Outgoing::new(self.socket.clone(), pages, len)
     }
@@ -196,8 +198,8 @@ impl Stream {
         RxRing::open(self.socket.clone())
     }
 
-    /// Reserves `len` bytes, a multiple of the page size, at which this stream can receive. It is shut
-    /// down when its last clone and its last area are gone.
+    /// Reserves `len` bytes, a multiple of the page size, at which this stream can receive. It is
+    /// shut down when its last clone and its last area are gone.
     ///
     /// Errors: ENOMEM, EINVAL.
     pub fn area(&self, len: usize) -> io::Result<Area> {
@@ -205,7 +207,7 @@ impl Stream {
     }
 }
 
-/// Waits for the end of a connect that goes on by itself.
+/// Waits for the end of a connect that is in progress.
 fn wait_connected(socket: &Socket, timeout: Option<Duration>) -> io::Result<()> {
     let deadline = timeout.map(|t| Instant::now() + t);
     if !wait(socket.as_fd(), PollFlags::OUT, deadline)?.is_empty() {

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * libzrs: what ZRS sockets have beyond the socket calls.
+ * libzrs: the extensions of ZRS sockets beyond the socket calls.
  *
  * A ZRS socket is an ordinary one, made by
  *	socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)
- * of which <linux/zrs.h> has the number, and the option ZRS_INFO with what the
- * socket counts. Here is what takes more than a call: receiving without a copy,
- * by a ring, and sending without a copy or a wait, by MSG_ZEROCOPY. Sockets
- * stay the caller's: nothing here closes one, or shuts it down.
+ * with the number from <linux/zrs.h>, which also has the option ZRS_INFO with the
+ * counters of a socket. This file has the operations that take more than one call: receiving
+ * without a copy, by a ring, and sending without a copy or a wait, by
+ * MSG_ZEROCOPY. Sockets stay the caller's: no function closes one, or shuts it
+ * down.
  *
- * Errors are told as libc tells them: by -1 or NULL, and errno. Beside what
- * each function names:
+ * Errors are reported as by libc: by -1 or NULL, and errno. In addition to those
+ * of each function:
  *	EBADF, ENOTSOCK		not a socket
  *	ENOPROTOOPT, EOPNOTSUPP	a socket of another protocol
  *	EFAULT			a pointer is NULL, or leads nowhere
  *	EPROTO			the module is of another version
- *	EIO			what has no other number
- * What a bug in the library would break ends the process by abort().
+ *	EIO			an error without an errno
+ * A state that only a bug in the library can cause ends the process by abort().
  *
- * Threads may call all of this at the same time, for the same socket and the
- * same ring; but what one of them closes or releases, no other one may use.
- * Signals do not end waits, but that of a sender for room. None of it may be
- * called from a signal's handler.
+ * Threads may call all functions at the same time, for the same socket and the
+ * same ring; but an object that one of them closes or releases must not be in use
+ * by another. Signals do not end waits, except that of a sender for room. No
+ * function may be called from a signal handler.
  *
  * A child of fork() has its parent's sockets, but not the mappings of a ring:
  * it must not touch rings and segments, not even to close or release them.
@@ -69,12 +70,12 @@ struct zrs_rx *zrs_rx_open(int fd);
  * that is negative for ever, whether the socket is non-blocking or not.
  *
  * Returns 1: there is one, and its room is the peer's no more until
- * zrs_segment_release(). Several may be held, but who keeps all stops the peer.
- * Returns 0: the end of the stream, now and ever after. Unless it returns 1 it
- * sets *segment to zeroes, which need not be released.
+ * zrs_segment_release(). Several may be held, but a program that keeps all of
+ * them stops the peer. Returns 0: the end of the stream, now and ever after.
+ * Unless it returns 1 it sets *segment to zeroes, which need not be released.
  *
- * With poll() and its like: the socket is readable while there is something for
- * this function to say. Call it with a timeout of 0 until it is EAGAIN.
+ * With poll() and its like: the socket is readable while this function would not
+ * return EAGAIN. Call it with a timeout of 0 until it is EAGAIN.
  *
  * EAGAIN: nothing is there, and timeout_ms is 0; ETIMEDOUT: nothing has come in
  * that time; ECONNRESET and others as recv(), after what had arrived.
@@ -88,7 +89,7 @@ int zrs_rx_recv(struct zrs_rx *rx, struct zrs_segment *segment, int timeout_ms);
  */
 void zrs_segment_release(struct zrs_segment *segment);
 
-/* Bytes in the window: what the peer can have sent and not got back. */
+/* Bytes in the window: the limit of data that the peer has sent and that was not given back. */
 size_t zrs_rx_window(const struct zrs_rx *rx);
 
 /*
@@ -100,7 +101,7 @@ void zrs_rx_close(struct zrs_rx *rx);
 
 /* ---- sending without a copy -------------------------------------------- */
 
-/* Calls with which the device is done. */
+/* The calls that the device has completed. */
 struct zrs_completion {
 	uint32_t first;		/* the number of the first one */
 	uint32_t last;		/* and of the last one, modulo 2^32 */
@@ -150,13 +151,13 @@ int zrs_completion_wait(int fd, struct zrs_completion *completion, int timeout_m
 
 /*
  * len bytes in whole pages, zeroed, huge ones if there are any: few, long
- * physical runs, of which a device likes to send. ENOMEM.
+ * physical runs, which need few elements in a work request. ENOMEM.
  */
 void *zrs_pages_alloc(size_t len);
 
 /*
- * Unmaps them; len is what they were made with. What is on its way from them is
- * sent all the same. NULL does nothing.
+ * Unmaps them; len is the length they were made with. Data in flight from them
+ * is sent all the same. NULL does nothing.
  */
 void zrs_pages_free(void *pages, size_t len);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receiving, from a ring whose kernel is played; what does without one, `tests/calls.c` calls.
+//! Receiving, from a ring with a simulated kernel; calls without a ring are in `tests/calls.c`.
 // rows: B3 B13
 
 use std::net::Shutdown;
@@ -9,7 +9,7 @@ use zrs_sys::fake::{pair, Bell, Kernel};
 
 use super::*;
 
-/// What C has in its hands, and the two sides that are played.
+/// The objects of the C side, and the two simulated sides.
 struct Fake {
     rx: *mut zrs_rx,
     kernel: Kernel,
@@ -28,7 +28,7 @@ fn fake() -> Fake {
 }
 
 impl Fake {
-    /// What zrs_rx_recv() returns, and errno where that is -1; and the segment.
+    /// The result of zrs_rx_recv(), and errno if that is -1; and the segment.
     fn recv(&self, timeout_ms: c_int) -> (c_int, c_int, zrs_segment) {
         let mut segment = zrs_segment {
             len: 99,
@@ -50,7 +50,7 @@ impl Fake {
     }
 
     fn close(self) -> Kernel {
-        // SAFETY: it is open, and nobody has it any more.
+        // SAFETY: it is open, and has no other user.
         unsafe { zrs_rx_close(self.rx) };
         self.kernel
     }

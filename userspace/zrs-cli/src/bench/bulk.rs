@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::transport::Conn;
 use crate::{said, Result};
 
-/// Between two looks at what has been sent.
+/// The interval of checks of the bytes sent.
 const LOOK: Duration = Duration::from_millis(1);
 /// The receiver's buffer.
 const BUFFER: usize = 1 << 20;
@@ -45,7 +45,8 @@ impl Senders<'_> {
         }
     }
 
-    /// Messages a second while `work` runs; it is told whether they have sent `least` since it began.
+    /// Messages a second while `work` runs; it is told whether they have sent `least` since it
+    /// began.
     pub fn rate<T>(
         &self,
         least: u64,
@@ -97,7 +98,7 @@ pub fn beside<T>(
     })
 }
 
-/// Takes what comes, until the end.
+/// Receives to the end.
 pub fn sink(mut conn: &Conn) -> Result<()> {
     let mut buf = vec![0; BUFFER];
     loop {
@@ -107,7 +108,7 @@ pub fn sink(mut conn: &Conn) -> Result<()> {
     }
 }
 
-/// Runs `work` while another thread takes what comes on `conn`, until its end.
+/// Runs `work` while another thread receives on `conn`, to its end.
 pub fn sink_beside(conn: &Conn, work: impl FnOnce() -> Result<()>) -> Result<()> {
     thread::scope(|scope| {
         let sink = scope.spawn(|| sink(conn));

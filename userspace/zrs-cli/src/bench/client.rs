@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The client: runs the rounds, writes down what they give, prints the tables.
+//! The client: runs the rounds, records their results, prints the tables.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -20,17 +20,17 @@ use crate::progress::Progress;
 use crate::report::{json_line, out};
 use crate::{said, Result};
 
-/// Where the timed parts of measurements of cost begin and end, for whoever watches from outside.
+/// Marks the begin and end of the timed parts of cost measurements, for an observer outside.
 pub struct Marks {
     file: Option<File>,
     id: u64,
-    /// Measures what the program's start costs.
+    /// Measures the cost of the program's start.
     base: bool,
     on: bool,
 }
 
 impl Marks {
-    /// One line; nothing if nobody wants it.
+    /// Writes one line, if marks are enabled.
     pub fn put(&mut self, what: &str) {
         if let (Some(file), true) = (&mut self.file, self.on) {
             let base = if self.base { "base-" } else { "" };
@@ -41,7 +41,8 @@ impl Marks {
     }
 }
 
-/// What has worked and then fails so often is not tried again; what never has is tried once.
+/// A measurement that has worked and then fails this number of times is not tried again; one that
+/// never worked is tried once.
 const FAILURES: usize = 3;
 
 struct Client {
@@ -64,7 +65,7 @@ pub fn run(args: &Args, host: &str, items: &[Item]) -> Result<()> {
     let open = |path: &Option<std::path::PathBuf>| -> Result<Option<File>> {
         let Some(path) = path else { return Ok(None) };
         let mut options = File::options();
-        // Not truncated: it may be a terminal or a pipe. What was in it stays before.
+        // Not truncated: it may be a terminal or a pipe. Its former contents stay.
         let file = options.append(true).create(true).open(path);
         said(file, || format!("cannot write {}", path.display())).map(Some)
     };

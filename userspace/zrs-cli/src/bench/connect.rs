@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Connections, one after the other: each is made, and ended at once, or after a request and a response.
+//! Connections, one after the other: each is made, and ended at once, or after a request and a
+//! response.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;
@@ -61,7 +62,7 @@ fn respond(mut conn: &Conn, response: &[u8]) -> io::Result<()> {
     conn.write_all(response)?;
     match conn.read(&mut request) {
         Ok(0) => Ok(()),
-        // The client closes without a word.
+        // The client just closes.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(()),
         Ok(_) => Err(io::Error::other("the client sends more than a request")),
         Err(e) => Err(e),

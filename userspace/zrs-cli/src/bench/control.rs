@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What client and server say to each other over TCP: a JSON object a line.
+//! The messages of client and server over TCP: a JSON object a line.
 //!
 //! The client sends a [`Job`]; the server gets ready and answers [`Answer::Ready`]; both play their
 //! parts; the server answers [`Answer::Done`]. A job that cannot be is [`Answer::Failed`].
@@ -24,11 +24,11 @@ pub struct Job {
     pub size: u64,
     /// Messages, round trips or connections.
     pub count: u64,
-    /// Connections, all told, where they are many and not what is counted.
+    /// Total of connections, for measures with many that are not themselves counted.
     pub connections: u64,
 }
 
-/// What the server answers.
+/// The server's answers.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -47,7 +47,7 @@ pub enum Answer {
     Failed(String),
 }
 
-/// The client's word to go on.
+/// The client's message to continue.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Go;
 
@@ -83,7 +83,7 @@ impl Control {
         self.lines.get_mut().write_all(&line)
     }
 
-    /// What the peer says next; None when it has ended the conversation.
+    /// The peer's next message; None when it has ended the conversation.
     pub fn hear<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
         let mut limited = io::Read::take(&mut self.lines, LONGEST as u64);

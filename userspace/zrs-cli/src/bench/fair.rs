@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Round trips, alone and during a bulk transfer on another connection: on many connections at once, and on one.
+//! Round trips, alone and during a bulk transfer on another connection: on many connections at
+//! once, and on one.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::{said, Result};
 const PIECE: usize = 1 << 20;
 /// Round trips on each connection before the timed ones.
 const WARM: u64 = 2;
-/// Pieces before the timed ones: what the kernels' buffers take is no throughput.
+/// Pieces before the timed ones: filling the kernels' buffers is no throughput.
 const FILL: u64 = 12;
 /// The fewest pieces that a rate of bulk data is of.
 const PIECES: u64 = 8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What connections that do nothing take from those that are busy: the throughput of some, alone and while
-//! many others are open.
+//! The effect of idle connections on busy ones: the throughput of some, alone and while many others
+//! are open.
 
 use std::thread;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::tx::Tx;
 use crate::transport::{Conn, Listener, Transport};
 use crate::{said, Result};
 
-/// Connections that are busy; as many as the idle ones, if those are fewer.
+/// Number of busy connections; the number of idle ones, if that is less.
 pub const BUSY: u64 = 16;
 /// Messages on each of them before the timed ones.
 const WARM: u64 = 16;

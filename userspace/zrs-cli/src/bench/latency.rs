@@ -52,7 +52,7 @@ pub fn near(conn: &Conn, job: &Job) -> Result<Values> {
     .into())
 }
 
-/// The server's part: sends back what comes, until the end.
+/// The server's part: an echo, to the end of the stream.
 pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
     let mut rx = Rx::new(conn, job.carrier, job.size)?;
     let mut message = vec![0; job.size as usize];
@@ -60,7 +60,7 @@ pub fn far(conn: &Conn, job: &Job) -> Result<Values> {
         match rx.fill(&mut message) {
             Ok(true) => {}
             Ok(false) => return Ok(Values::new()),
-            // The client closes without a word when it has all it wants.
+            // The client closes when it is done.
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Values::new()),
             Err(e) => return Err(format!("the connection broke off: {}", zrs::reason(&e))),
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What of the receive pool is in use, by its size: while one connection sends, and more and more of them at
-//! once. Whatever the load is, it is not to be more than there is.
+//! Use of the receive pool, by its size: while one connection sends, and more and more of them at
+//! once. At any load it must not exceed the pool.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -44,7 +44,8 @@ fn watch(zrs: &Zrs, over: &AtomicBool) -> Result<Most> {
     Ok(most)
 }
 
-/// The most of each class, and of unread data, since the module was loaded: what no look can miss.
+/// The maximum of each class, and of unread data, since the module was loaded: it cannot be missed
+/// between two samples.
 fn high(zrs: &Zrs) -> Result<f64> {
     let high = caches(zrs)?.into_iter().map(|c| {
         let most = c.small_high.max(c.large_high).max(c.unread_high);

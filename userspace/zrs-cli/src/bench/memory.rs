@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What connections that do nothing cost: the memory that the whole machine uses, programs, slab
-//! and pages together, before and after so many have been made; and how fast they are made.
+//! The cost of idle connections: the memory in use by the whole machine, programs, slab and pages
+//! together, before and after a number of them has been made; and the rate at which they are made.
 
 use std::thread;
 use std::time::Instant;
@@ -47,7 +47,7 @@ pub fn near(
     control: &mut Control,
     same: bool,
 ) -> Result<Values> {
-    // What is made once, with the first connection, is no connection's.
+    // Objects made once, with the first connection, are not counted for any connection.
     let first = transport.connect(addr)?;
     expect_held(control)?;
     let before = Used::at_rest()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What something costs while it lasts: processor time of the machine and of each task, system
-//! calls and context switches of this process (by perf events), the module's counters. What cannot
-//! be had is left out.
+//! The costs of an operation: processor time of the machine and of each task, system calls and
+//! context switches of this process (by perf events), the module's counters. Unavailable values are
+//! left out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ impl Meter {
         meter
     }
 
-    /// What it came to. `kernel_` and `task:` figures are of the whole machine.
+    /// The result. `kernel_` and `task:` figures are of the whole machine.
     pub fn stop(mut self) -> Values {
         let mut values = Values::new();
         for (name, counter) in &mut self.counters {
@@ -89,7 +89,7 @@ impl Meter {
     }
 }
 
-/// Values of both sides together: what counts for a whole kernel only once if both are on it.
+/// Values of both sides together: those of a whole kernel are counted once if both are on it.
 pub fn together(near: Values, far: Values, same_kernel: bool) -> Values {
     let mut all = near;
     for (name, value) in far {
@@ -101,13 +101,14 @@ pub fn together(near: Values, far: Values, same_kernel: bool) -> Values {
     all
 }
 
-/// Messages of a shorter transfer that goes before one of `count` more: the difference is what `count` messages cost. What is
-/// done once for a transfer is in both.
+/// Messages of a shorter transfer that goes before one of `count` more: the difference is the cost
+/// of `count` messages. One-time work of a transfer is in both.
 pub fn base(count: u64) -> u64 {
     count.div_ceil(2)
 }
 
-/// What is more in `all` than in `base`, which is the same on a smaller scale. Times and rates stay those of `all`.
+/// The difference of `all` and `base`, which is the same on a smaller scale. Times and rates stay
+/// those of `all`.
 pub fn less(mut all: Values, base: &Values) -> Values {
     for (name, spent) in base {
         if !["seconds", "mib_s"].contains(&&name[..]) {
@@ -144,7 +145,7 @@ fn tick() -> f64 {
     1.0 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Seconds in which the processors were not idle: all but the fourth and fifth column.
+/// Seconds in which the processors were not idle: the sum of all columns but the fourth and fifth.
 fn busy(stat: &str) -> Option<f64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let columns: Vec<f64> = line

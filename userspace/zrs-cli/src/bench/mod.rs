@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `zrs bench`: ZRS beside plain verbs, rsockets and TCP, in alternating rounds.
+//! `zrs bench`: compares ZRS with plain verbs, rsockets and TCP, in alternating rounds.
 //!
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
-//! `latency` over a connection with a receiver of `rx` and a sender of `tx`; `connect`, `rate`, `memory`, `hold`, `fair`,
-//! `echo`, `uploads`, `pool` and `load` over several, by means of `bulk` and `watched`; or `verbs`, which starts perftest's
-//! programs. `meter` counts the costs.
+//! `latency` over a connection with a receiver of `rx` and a sender of `tx`; `connect`, `rate`,
+//! `memory`, `hold`, `fair`, `echo`, `uploads`, `pool` and `load` over several, by means of `bulk`
+//! and `watched`; or `verbs`, which starts perftest's programs. `meter` counts the costs.
 
 mod bulk;
 mod client;
@@ -36,14 +36,14 @@ use control::Job;
 use plan::Choice;
 use zrs_bench::{Carrier, Measure};
 
-/// Measure ZRS beside plain verbs, rsockets and TCP
+/// Compare ZRS with plain verbs, rsockets and TCP
 ///
 /// Needs a server on the other machine, perftest on both for what plain verbs reach, and librdmacm
 /// for rsockets; what cannot be measured is said and left out. All carriers take turns in every
 /// round, so that what disturbs one of them disturbs the others too: compare figures of one run,
 /// by the ratios of the same round.
 ///
-/// The server serves anybody who can reach its port: run it only while you measure.
+/// The server serves every client that can reach its port: run it only while you measure.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("end").required(true).args(["server", "client"])))]
 pub struct Args {
@@ -62,7 +62,7 @@ pub struct Args {
     /// Seconds of one measurement of one round, about
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     seconds: f64,
-    /// What to measure; default: everything
+    /// Measures to run; default: all
     #[arg(long, value_delimiter = ',', value_parser = measure)]
     only: Vec<Measure>,
     /// Over what; default: everything
@@ -78,8 +78,8 @@ pub struct Args {
     /// comparable
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     messages: Option<u64>,
-    /// Idle connections whose memory is measured; a tenth of it for rsockets; fifty times as many are held open
-    /// beside busy ones, with --quick as many
+    /// Idle connections whose memory is measured; a tenth of it for rsockets; fifty times this
+    /// number is held open together with busy ones, with --quick this number
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     connections: u64,
     /// Write every measurement of every round into this file, a JSON object a line
@@ -88,7 +88,7 @@ pub struct Args {
     /// Write a line into this file where the timed part of a measurement of cost begins and ends
     #[arg(long, value_name = "PATH")]
     marks: Option<PathBuf>,
-    /// Print one JSON object as the last line on stdout, beside the tables
+    /// Print one JSON object as the last line on stdout, after the tables
     #[arg(long)]
     json: bool,
 }
@@ -168,7 +168,7 @@ fn allow_descriptors() {
     let _ = setrlimit(Resource::Nofile, wanted);
 }
 
-/// Descriptors beside those of a job's connections.
+/// Descriptors in addition to those of a job's connections.
 const SPARE: u64 = 64;
 
 /// Fails where the process may not have a descriptor for each connection of a job.

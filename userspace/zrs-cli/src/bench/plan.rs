@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a run measures, in which order.
+//! The measurements of a run, and their order.
 
 use zrs_bench::{Carrier, Measure};
 
-/// What the user chose; an empty list is everything.
+/// The user's choice; an empty list is everything.
 pub struct Choice<'a> {
     pub measures: &'a [Measure],
     pub carriers: &'a [Carrier],
@@ -26,10 +26,9 @@ pub struct Item {
     pub size: u64,
     /// How long it should take.
     pub seconds: f64,
-    /// How often its messages, trips or connections are to be done, if that does not follow from
-    /// the time.
+    /// Number of messages, trips or connections, if that does not follow from the time.
     pub count: Option<u64>,
-    /// Connections, where they are many and not what is counted.
+    /// Connections, for measures with many that are not themselves counted.
     pub connections: u64,
 }
 
@@ -59,21 +58,22 @@ const MESSAGE_SIZES: [u64; 2] = [1 << 10, 4 << 10];
 /// The size that the targets are about; measured for longer.
 const TARGET_SIZES: [u64; 2] = [64, 1 << 20];
 
-/// Bytes in the messages of busy connections beside idle ones: small, so that most of the work is finding out what
-/// belongs where.
+/// Bytes in the messages of busy connections, while others are idle: small, so that most of the
+/// work is the lookup of connections.
 const HOLD_SIZE: u64 = 4 << 10;
-/// Bytes in the messages of a rate, and of round trips of many connections or during a bulk transfer.
+/// Bytes in the messages of a rate, and of round trips of many connections or during a bulk
+/// transfer.
 const SMALL_SIZE: u64 = 64;
-/// So many times as many connections as those whose memory is measured are held.
+/// The number of held connections, as a multiple of those whose memory is measured.
 const HELD: u64 = 50;
-/// Connections with round trips beside bulk data.
+/// Connections with round trips during a bulk transfer.
 const ASKING: u64 = 100;
 /// Connections of a server with epoll: the default of redis-benchmark.
 const ECHOING: u64 = 50;
 /// Connections whose messages are counted.
 const COUNTED: u64 = 16;
 
-/// Bytes in the messages of a connection beside stopped readers.
+/// Bytes in the messages of a connection, while other readers have stopped.
 const POOL_SIZE: u64 = 1 << 20;
 /// Connections whose readers stop.
 const STOPPED: u64 = 16;
@@ -82,10 +82,10 @@ const LOAD_SIZE: u64 = 256 << 10;
 /// The most of them that send at once.
 const SENDING: u64 = 64;
 
-/// Bytes from which mapped receives are measured, and a ring that is polled.
+/// The smallest size for mapped receives and a polled ring.
 const LARGE_LEAST: u64 = 64 << 10;
 
-/// Over what this makes sense.
+/// The carriers for which this makes sense.
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
         Rsockets, RsocketsSpin, Tcp, TcpPlain, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped,

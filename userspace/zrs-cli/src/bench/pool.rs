@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What readers that have stopped take from one that goes on: the throughput of a connection alone, beside one
-//! and many neighbours, the sender of each of which has sent until it could send no more, and alone again when
-//! they are gone. What a machine gains or loses while it is measured is in neither ratio then: both are to the
-//! mean of the first and the last.
+//! The effect of stopped readers on a running one: the throughput of a connection alone, together
+//! with one and with many neighbours whose senders have sent until they could send no more, and
+//! alone again when they are gone. Changes in the machine's speed during the measurement are in
+//! neither ratio: both are to the mean of the first and the last.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use crate::{said, Result};
 
 /// Bytes in one send of a neighbour.
 const PIECE: usize = 64 << 10;
-/// Nothing could be sent for so long: no more can.
+/// Without progress for this time, the sender cannot send any more.
 const STILL: Duration = Duration::from_millis(200);
 /// Messages before the timed ones, each time.
 const WARM: u64 = 4;
@@ -98,11 +98,12 @@ fn fill(mut conn: &Conn, sent: &AtomicU64) {
     while let Ok(n) = conn.write(&piece) {
         sent.fetch_add(n as u64, Relaxed);
     }
-    // Nobody is to wait for one that never could.
+    // So that no thread waits for a sender that could not send at all.
     sent.fetch_max(1, Relaxed);
 }
 
-/// The server's part: reads from the first connection only, and ends the others at the client's word.
+/// The server's part: reads from the first connection only, and ends the others when the client
+/// says so.
 pub fn far(listener: &Listener, job: &Job, control: &mut Control) -> Result<Values> {
     let accept = || said(listener.accept(), || "cannot accept".into());
     let conn = accept()?;

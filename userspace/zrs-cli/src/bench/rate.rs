@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Messages a second, one way: one and four threads send on one connection, and on many in turn. The server has a thread
-//! for each connection.
+//! Messages a second, one way: one and four threads send on one connection, and on many in turn.
+//! The server has a thread for each connection.
 
 use std::io::{self, Write};
 use std::thread;
@@ -18,8 +18,8 @@ const THREADS: [usize; 2] = [1, 4];
 /// Messages before the timed ones, on each connection.
 const WARM: u64 = 16;
 
-/// The part of thread `thread` of `threads`. With fewer connections than threads, the threads share each connection's
-/// messages; else they share the connections.
+/// The part of thread `thread` of `threads`. With fewer connections than threads, the threads share
+/// each connection's messages; else they share the connections.
 fn send(conns: &[Conn], job: &Job, thread: usize, threads: usize, each: u64) -> Result<()> {
     let (skip, step, count) = match conns.len() < threads {
         true => {

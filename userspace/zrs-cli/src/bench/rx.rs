@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The receiving end of a measurement: by recv() into a buffer, asking or sleeping, by the ring, or mapped.
+//! The receiving end of a measurement: by recv() into a buffer, asking or sleeping, by the ring, or
+//! mapped.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -29,7 +30,7 @@ enum How {
     },
 }
 
-/// How long a ZRS socket polls in one call: mostly until what it waits for is there.
+/// How long a ZRS socket polls in one call: usually until its data is there.
 const SPIN: Duration = Duration::from_millis(100);
 
 /// The least buffer for recv(): small messages may be taken several at a time, over every carrier.

@@ -44,7 +44,7 @@ pub fn serve(stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// What the carrier is to a program.
+/// The transport that a carrier uses in programs.
 pub fn transport(carrier: Carrier) -> Transport {
     match carrier {
         Carrier::Rsockets | Carrier::RsocketsSpin => Transport::Rsockets,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Throughput, one way and both ways: phases, each a number of bytes that goes first, the bytes in
 //! messages of one size, and an answer when all of them have been taken. The first phase warms up,
-//! the last is timed; where costs are measured, they are the difference between the last two. Zero bytes are the end.
+//! the last is timed; where costs are measured, they are the difference between the last two. Zero
+//! bytes are the end.
 
 use std::io::{self, Write};
 use std::thread;
@@ -41,7 +42,7 @@ fn warm(size: u64) -> u64 {
 /// The client's part.
 pub fn near(conn: &Conn, job: &Job, marks: &mut Marks) -> Result<Values> {
     let both = job.measure == Measure::BothWays;
-    // What only takes answers needs no window.
+    // A side that only receives answers needs no window.
     let carrier = match job.carrier {
         ring if ring.by_ring() && !both => Carrier::Zrs,
         other => other,

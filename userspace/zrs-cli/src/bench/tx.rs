@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The sending end of a measurement of throughput: one message again and again, by send(), or by calls that do not block,
-//! with poll() in between; or some in turn, by MSG_ZEROCOPY, each of them only when the device is done with it.
+//! The sending end of a measurement of throughput: one message again and again, by send(), or by
+//! calls that do not block, with poll() in between; or some in turn, by MSG_ZEROCOPY, each of them
+//! only when the device is done with it.
 
 use std::io::{self, Write};
 
@@ -23,7 +24,7 @@ enum How<'a> {
     Zerocopy(&'a Stream, Calls),
 }
 
-/// Messages that take turns with MSG_ZEROCOPY.
+/// Message buffers used in rotation with MSG_ZEROCOPY.
 const TURNS: usize = 4;
 
 /// Calls with MSG_ZEROCOPY: by their numbers, modulo 2^32.
@@ -94,7 +95,7 @@ impl Calls {
                     left = &left[n..];
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // What may be outstanding is.
+                // The limit of calls without completion is reached.
                 Err(e) if is_nobufs(&e) && self.made != self.complete => self.wait(stream)?,
                 Err(e) => return Err(e),
             }
@@ -106,7 +107,8 @@ impl Calls {
     /// Waits for the completion of a call or more.
     fn wait(&mut self, stream: &Stream) -> io::Result<()> {
         let done = stream.wait_completion()?;
-        // Messages are of one size: all of them are copied, or none is, and so they complete in order.
+        // Messages are of one size: all of them are copied, or none is, and so they complete in
+        // order.
         if done.first != self.complete {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,

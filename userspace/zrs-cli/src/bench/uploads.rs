@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Bulk transfers on many connections at once: their sum, and the ratio of the slowest to the fastest.
+//! Bulk transfers on many connections at once: their sum, and the ratio of the slowest to the
+//! fastest.
 
 use std::time::Instant;
 

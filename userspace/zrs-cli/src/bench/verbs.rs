@@ -15,7 +15,7 @@ use super::control::{Job, Values};
 use super::meter::Meter;
 use crate::{said, Result};
 
-/// What perftest does for a job, which is at least five iterations.
+/// Iterations of perftest for a job; it needs at least five.
 fn iterations(job: &Job) -> u64 {
     job.count.max(5)
 }
@@ -113,7 +113,7 @@ pub struct Far {
 impl Far {
     /// Starts it and waits until it listens.
     pub fn start(job: &Job, ip: IpAddr) -> Result<Self> {
-        // Free a moment ago; nobody else is likely to take it in between.
+        // Free a moment ago; it is unlikely to be taken in between.
         let free = TcpListener::bind((ip, 0)).and_then(|l| l.local_addr());
         let port = said(free, || "cannot find a free port".into())?.port();
         let child = listening(job, ip, port)?;
@@ -174,7 +174,7 @@ fn listens(port: u16) -> bool {
 
 fn ended(child: &mut Child) -> Result<()> {
     let start = Instant::now();
-    // Seldom: looking takes time from what is measured.
+    // Rarely: checking takes time from the measurement.
     while start.elapsed() < Duration::from_secs(300) {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),

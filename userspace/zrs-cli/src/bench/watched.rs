@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Round trips on many connections at once: each asks again as soon as it is answered. One thread with epoll at each end
-//! has all of them; the answering one does not block, as in redis.
+//! Round trips on many connections at once: each asks again as soon as it is answered. One thread
+//! with epoll at each end has all of them; the answering one does not block, as in redis.
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ fn broken<T>(result: io::Result<T>) -> Result<T> {
     said(result, || "the connection broke off".into())
 }
 
-/// Connections, and what waits for all of them.
+/// Connections, and the epoll instance that watches them.
 pub struct Watched {
     epoll: OwnedFd,
     conns: Vec<Conn>,
@@ -91,7 +91,7 @@ impl Watched {
         Ok(times)
     }
 
-    /// Sends back what comes, until all connections have ended.
+    /// An echo, until all connections have ended.
     pub fn answer(&self) -> Result<()> {
         let mut left = self.conns.len();
         let mut buf = vec![0; BUFFER];

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is held back: it leaves whole, before anything else, and has its room whatever the peer does.
+//! Corked messages: they leave whole, before anything else, and have their room whatever the peer
+//! does.
 
 use zrs_core::channel::{Event, Limits, Plan, State};
 use zrs_core::wire::{Header, Type, SMALL_MAX};
 
 use super::*;
 
-/// All that is held back leaves.
+/// The corked message leaves.
 fn flush(c: &mut Channel) -> Header {
     let n = c.corked();
     let chunk = c.commit(Plan::Corked(n)).expect("room");
@@ -23,7 +24,7 @@ fn pieces_leave_as_one() {
     assert_eq!(a.corked(), SMALL_MAX);
     assert!(!a.can_cork(1), "one DATA is full");
     assert!(!a.cork(1));
-    assert!(!a.has_control(), "nothing is said of it");
+    assert!(!a.has_pending_control(), "nothing is said of it");
     let data = flush(&mut a);
     assert_eq!((data.kind, data.pos, data.len), (Type::Data, 0, SMALL_MAX));
     assert_eq!(b.on_message(&data), Ok(Event::Data));
@@ -93,16 +94,16 @@ fn the_end_waits_for_it() {
             false => a.shut_write(),
             true => a.shut(false),
         }
-        assert!(a.write_ended() && !a.has_control() && say(&mut a).is_none());
+        assert!(a.write_ended() && !a.has_pending_control() && say(&mut a).is_none());
         assert!(!a.can_cork(1));
         let data = flush(&mut a);
         assert_eq!(b.on_message(&data), Ok(Event::Data));
-        assert!(a.has_control());
+        assert!(a.has_pending_control());
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
     }
 }
 
-// While a call copies to what is held back, another thread shuts the socket.
+// While a call copies to a corked message, another thread shuts the socket.
 // rows: Z1
 #[test]
 fn what_did_not_come() {
@@ -111,7 +112,7 @@ fn what_did_not_come() {
         assert!(before == 0 || a.cork(before));
         assert!(a.cork(10));
         a.shut_write();
-        assert!(!a.has_control());
+        assert!(!a.has_pending_control());
         assert_eq!(a.uncork(10 - came), before + came);
         if before + came > 0 {
             let data = flush(&mut a);
@@ -120,7 +121,7 @@ fn what_did_not_come() {
         }
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
     }
-    // The channel may have ended meanwhile.
+    // The channel may have ended in between.
     let (mut a, _) = pair();
     assert!(a.cork(10));
     a.abort(zrs_core::channel::Failure::LinkLost);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credit: what may be outstanding, how it comes back, and what a peer must not claim.
+//! Credit: the limits of data in flight, how credit comes back, and claims that a peer must not
+//! make.
 
 use zrs_core::channel::{Event, Limits, Plan};
 use zrs_core::wire::{Header, Type, SMALL_MAX};
@@ -97,7 +98,7 @@ fn positions_must_be_the_next() {
     }
 }
 
-/// What the peer claims to have freed lies between what it claimed before and what was sent.
+/// The peer's freed counters lie between its former ones and the amount sent.
 // rows: Z5 B11
 #[test]
 fn credit_bounds() {
@@ -160,7 +161,7 @@ fn room_with_other_news() {
     assert_eq!(b.on_message(&data), Ok(Event::Data));
     assert!(!b.take_room());
     b.freed(0, 1);
-    assert!(!b.has_control(), "too little to speak of");
+    assert!(!b.has_pending_control(), "too little to speak of");
     let back = small(&mut b, 1);
     assert_eq!(back.credit.msgs, 1);
     assert_eq!(a.on_message(&back), Ok(Event::Data));
@@ -172,7 +173,7 @@ fn room_with_other_news() {
     assert!(a.take_room());
 }
 
-/// A Credit of its own is due when a quarter of anything has gathered, whatever it is.
+/// A separate Credit message is due when a quarter of any limit has gathered.
 // rows: Z5 E3
 #[test]
 fn credit_is_due() {
@@ -186,17 +187,17 @@ fn credit_is_due() {
         let data = small(&mut a, 1);
         b.on_message(&data).expect("in order");
         b.freed(0, 1);
-        assert_eq!(b.has_control(), n == 16);
+        assert_eq!(b.has_pending_control(), n == 16);
     }
     assert_eq!(say_a(&mut b, Type::Credit).credit.msgs, 16);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     // Bytes of DATA.
     let (mut a, mut b) = pair_with(LIMITS, limits);
     for n in 1..=4 {
         let data = small(&mut a, 4096);
         b.on_message(&data).expect("in order");
         b.freed(0, 4096);
-        assert_eq!(b.has_control(), n == 4);
+        assert_eq!(b.has_pending_control(), n == 4);
     }
     assert_eq!(say_a(&mut b, Type::Credit).credit.small, 16384);
     // Bytes of the window.
@@ -206,7 +207,7 @@ fn credit_is_due() {
         let (_, written) = bulk(&mut a, 8192);
         b.on_message(&written).expect("in order");
         b.freed(8192, 0);
-        assert_eq!(b.has_control(), n == 2);
+        assert_eq!(b.has_pending_control(), n == 2);
     }
     let credit = say_a(&mut b, Type::Credit);
     assert_eq!((credit.credit.window, credit.lease), (16384, 1));
@@ -217,9 +218,9 @@ fn credit_is_due() {
         b.on_message(&data).expect("in order");
         b.freed(0, 1);
     }
-    assert!(b.has_control());
+    assert!(b.has_pending_control());
     assert_eq!(small(&mut b, 1).credit.msgs, 16);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     // The peer that has said FIN needs none.
     let (mut a, mut b) = pair_with(LIMITS, limits);
     let data: Vec<Header> = (0..16).map(|_| small(&mut a, 4096)).collect();
@@ -227,11 +228,11 @@ fn credit_is_due() {
     a.shut_write();
     tell(&mut a, &mut b);
     data.iter().for_each(|_| b.freed(0, 4096));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
 }
 
 /// When everything that arrived is read, the sender has room for the next piece, whatever the
-/// limits: nobody waits for a Credit that is not due.
+/// limits: no sender waits for a Credit that is not due.
 // rows: Z5
 #[test]
 fn never_stuck_when_all_is_read() {
@@ -264,7 +265,7 @@ fn never_stuck_when_all_is_read() {
     }
 }
 
-/// A program may keep half of what there is and wait for more: the sender has room for the next piece.
+/// A program may keep half of the room and wait for more: the sender has room for the next piece.
 // rows: Z5 B3
 #[test]
 fn never_stuck_while_half_is_kept() {
@@ -309,7 +310,7 @@ fn never_stuck_while_half_is_kept() {
     }
 }
 
-/// Nobody reads any more: room goes back all the same, but only behind what is still unread.
+/// Without a reader, room returns all the same, but only behind the unread data.
 // rows: Z5 Z1
 #[test]
 fn no_reader() {
@@ -326,7 +327,7 @@ fn no_reader() {
         let unwanted = small(&mut a, 4096);
         assert_eq!(b.on_message(&unwanted), Ok(Event::Unwanted));
     }
-    assert!(!b.has_control(), "what lies before it is not free");
+    assert!(!b.has_pending_control(), "what lies before it is not free");
     b.freed(30000, 0);
     let credit = say_a(&mut b, Type::Credit).credit;
     assert_eq!((credit.window, credit.small, credit.msgs), (30000, 0, 1));

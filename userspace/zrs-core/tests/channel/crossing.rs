@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every order in which things can cross: two channels with two programs, and all interleavings
-//! of what the programs do, what the links carry and what the transmit workers send.
+//! Every order in which messages can cross: two channels with two programs, and all interleavings
+//! of the programs' calls, the deliveries of the links and the sends of the transmit workers.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -10,7 +10,7 @@ use zrs_core::wire::{Header, Type};
 
 use super::*;
 
-/// What a program does next. Each waits until it can be done or has become pointless.
+/// The next step of a program. Each waits until it can be done or has become pointless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Op {
     /// Sends a byte.
@@ -45,7 +45,7 @@ struct End {
     /// It was closed with data unread, or data came after it.
     broke: bool,
     gave_up: bool,
-    /// It has said its last word.
+    /// It has sent its last message.
     ended: bool,
 }
 
@@ -94,11 +94,11 @@ impl Pair {
         match m {
             Move::Do(side) => {
                 let op = scripts[side].get(self.end[side].at).copied();
-                let silent = !self.has_control(side);
+                let silent = !self.has_pending_control(side);
                 let done = op.is_some_and(|op| self.act(side, op));
                 self.end[side].at += usize::from(done);
                 // It may have had to wait, but asked for a window.
-                done || (silent && self.has_control(side))
+                done || (silent && self.has_pending_control(side))
             }
             Move::Say(side) => {
                 let said = self.end[side].ch.as_mut().and_then(say);
@@ -118,8 +118,11 @@ impl Pair {
         }
     }
 
-    fn has_control(&self, side: usize) -> bool {
-        self.end[side].ch.as_ref().is_some_and(Channel::has_control)
+    fn has_pending_control(&self, side: usize) -> bool {
+        self.end[side]
+            .ch
+            .as_ref()
+            .is_some_and(Channel::has_pending_control)
     }
 
     fn act(&mut self, side: usize, op: Op) -> bool {

@@ -20,7 +20,7 @@ fn half_close() {
     let fin = say_a(&mut a, Type::Fin);
     assert_eq!(fin.pos, 10);
     a.shut_write();
-    assert!(!a.has_control(), "said once");
+    assert!(!a.has_pending_control(), "said once");
     assert_eq!(b.on_message(&fin), Ok(Event::Fin));
     assert!(b.read_ended() && !b.write_ended() && !b.write_shut());
     // The other direction goes on.
@@ -37,7 +37,7 @@ fn half_close() {
     b.shut(false);
     for c in [&mut a, &mut b] {
         assert_eq!((c.state(), c.failure()), (State::Closed, None));
-        assert!(!c.has_control());
+        assert!(!c.has_pending_control());
     }
 }
 
@@ -48,20 +48,20 @@ fn half_close() {
 fn end_needs_no_answer() {
     let (mut a, mut b) = pair();
     let data = small(&mut a, 10);
-    // The peer's own window is none of the side's that ends.
+    // The peer's window does not matter to the side that ends.
     lease(&mut b, &mut a, 65536, 0, 1);
     a.shut(false);
     assert_eq!(b.on_message(&data), Ok(Event::Data));
     assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
-    assert!(b.read_ended() && b.write_ended() && b.window_quiet());
+    assert!(b.read_ended() && b.write_ended() && b.peer_writes_done());
     assert_eq!(b.plan(1, false), Plan::Wait);
     assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
     b.freed(0, 10);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!((a.failure(), b.failure()), (None, None));
 }
 
-/// Who has leased a window hears that no WRITE into it follows, before the number is free.
+/// A side that has leased a window learns that no WRITE into it follows, before the number is free.
 // rows: L2 Z3 B9
 #[test]
 fn a_window_needs_an_answer() {
@@ -70,14 +70,14 @@ fn a_window_needs_an_answer() {
         lease(&mut a, &mut b, 65536, 0, 1);
         a.shut(unread);
         let word = say(&mut a).expect("the last word");
-        assert!(!a.window_quiet() && a.state() == State::Open);
+        assert!(!a.peer_writes_done() && a.state() == State::Open);
         let event = if unread { Event::Failed } else { Event::Fin };
         assert_eq!(b.on_message(&word), Ok(event));
         assert_eq!((b.state(), b.plan(1, true)), (State::Open, Plan::Wait));
         assert_eq!(tell(&mut b, &mut a), [Event::Fin]);
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
     }
-    // Both at once: each one's own word is the other's answer.
+    // Both at once: each one's message is the other's answer.
     let (mut a, mut b) = pair();
     lease(&mut a, &mut b, 65536, 0, 1);
     a.shut(false);
@@ -89,7 +89,7 @@ fn a_window_needs_an_answer() {
     assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
 }
 
-/// A window that was asked back is not the peer's any more when it has said so; the end may come between.
+/// A revoked window is not the peer's any more when it has sent REVOKED; the end may come between.
 // rows: L2 Z3 C6
 #[test]
 fn an_end_behind_a_revoke() {
@@ -133,13 +133,14 @@ fn reset() {
         b.shut(false);
         assert_eq!(tell(&mut b, &mut a), [Event::Failed]);
         assert_eq!(a.failure(), Some(Failure::Reset));
-        assert!(a.read_ended() && a.write_ended() && !a.has_control());
+        assert!(a.read_ended() && a.write_ended() && !a.has_pending_control());
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
         assert_eq!(b.failure(), None);
     }
 }
 
-/// Who cannot keep what arrives breaks the stream off: nothing of it is kept, and the peer hears.
+/// A side that cannot keep an arrived message breaks the stream off: nothing of it is kept, and the
+/// peer is notified.
 // rows: B9 E4
 #[test]
 fn broken_off() {
@@ -152,11 +153,11 @@ fn broken_off() {
     assert!(b.write_ended() && b.plan(1, false) == Plan::Wait);
     assert_eq!(say_a(&mut b, Type::Reset).kind, Type::Reset);
     b.shut(false);
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(b.state(), State::Closed);
 }
 
-/// END and RESET are the last word: nothing that happens later is said any more.
+/// END and RESET are the last message: nothing is sent after them.
 // rows: L2 B9
 #[test]
 fn the_last_word() {
@@ -179,19 +180,19 @@ fn the_last_word() {
         assert_eq!(b.on_message(&revoke), Ok(Event::Room));
         let more = bulk(&mut a, 20000).1;
         assert_eq!(b.on_message(&more), Ok(Event::Unwanted));
-        assert!(!b.has_control() && say(&mut b).is_none());
+        assert!(!b.has_pending_control() && say(&mut b).is_none());
         assert!(a.on_message(&last).is_ok());
         assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
         assert_eq!((a.state(), b.state()), (State::Closed, State::Closed));
     }
-    // A wish for a window that comes too late.
+    // A request for a window that comes too late.
     let (mut a, mut b) = pair();
     b.shut(false);
     let end = say_a(&mut b, Type::End);
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
     assert_eq!(tell(&mut a, &mut b), [Event::None]);
     b.deny();
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(a.on_message(&end), Ok(Event::Fin));
 }
 
@@ -216,7 +217,7 @@ fn resets_from_nowhere() {
     assert_eq!(b.on_message(&reset), Ok(Event::None));
     assert_eq!(b.on_message(&reset), Ok(Event::None));
     assert_eq!(b.failure(), Some(Failure::Reset));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(b.state(), State::Closed);
 }
 
@@ -229,7 +230,9 @@ fn lost_link() {
         a.abort(Failure::LinkLost);
         a.abort(Failure::TimedOut);
         assert_eq!(a.state(), State::Closed);
-        assert!(a.read_ended() && a.write_ended() && a.window_quiet() && !a.has_control());
+        assert!(
+            a.read_ended() && a.write_ended() && a.peer_writes_done() && !a.has_pending_control()
+        );
         assert_eq!(a.peer_window_size(), None);
         a.failure()
     };

@@ -18,7 +18,7 @@ const TIGHT: Limits = Limits {
     small: 4 * SMALL_MAX,
 };
 
-/// What an auditor knows who sees everything that goes in and out.
+/// The books of an auditor that sees everything that goes in and out.
 #[derive(Default)]
 struct Books {
     /// Messages and bytes of DATA that were accepted, and of these not freed.
@@ -37,7 +37,7 @@ struct Books {
     leases: u32,
 }
 
-/// What the peer or we do next.
+/// The next step of the peer or of this side.
 #[derive(Clone, Debug)]
 enum Step {
     Peer {
@@ -157,7 +157,7 @@ impl Books {
             Event::Room if h.kind == Type::WindowRevoke => self.peer = None,
             _ => {}
         }
-        // What nobody has read is never more than was granted.
+        // Unread data never exceeds the granted room.
         let unread =
             |f: fn(&(u32, u32)) -> u32| self.unread.iter().map(f).map(u64::from).sum::<u64>();
         prop_assert!(self.unread.len() as u32 <= TIGHT.msgs);
@@ -221,7 +221,7 @@ impl Books {
             Step::Deny => c.deny(),
             Step::Revoke => _ = c.revoke(),
             Step::Say => {
-                let had = c.has_control();
+                let had = c.has_pending_control();
                 let said = say(c);
                 prop_assert_eq!(said.is_some(), had);
                 if let Some(h) = said {
@@ -240,8 +240,9 @@ impl Books {
     }
 }
 
-/// What was given back counts for the peer when it is told, not before: who takes room that it was not told
-/// of knows more than it can. Else what is freed and not told of could grow beyond all bounds.
+/// Freed room belongs to the peer when it is announced, not before: a peer that uses room before
+/// the announcement knows more than it can. Else freed and unannounced room could grow beyond all
+/// bounds.
 // rows: B11 L3 Z5
 #[test]
 fn more_than_it_was_told() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The channel: its states, credit, windows and ends; each channel is parked and brought back before anything
-//! is done to it.
+//! The channel: its states, credit, windows and ends; each channel is parked and brought back
+//! before anything is done to it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -24,12 +24,12 @@ const LIMITS: Limits = Limits {
     small: 65536,
 };
 
-/// What a channel says next, as it comes out of the wire.
+/// The next control message of a channel, encoded and decoded.
 fn say(c: &mut Channel) -> Option<Header> {
     c.next_control().map(|h| over_the_wire(&h))
 }
 
-/// What it says next, which must be of that type.
+/// The next control message, which must be of that type.
 fn say_a(c: &mut Channel, kind: Type) -> Header {
     match say(c) {
         Some(h) if h.kind == kind => h,

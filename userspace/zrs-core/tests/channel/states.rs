@@ -174,9 +174,9 @@ fn every_message_in_every_state() {
             // Whatever came, the link may go now, and that is the end.
             c.abort(Failure::LinkLost);
             assert_eq!(c.state(), State::Closed);
-            assert!(!c.has_control() && say(&mut c).is_none());
+            assert!(!c.has_pending_control() && say(&mut c).is_none());
             assert_eq!(c.plan(1, false), Plan::Wait);
-            assert!(c.read_ended() && c.write_ended() && c.window_quiet());
+            assert!(c.read_ended() && c.write_ended() && c.peer_writes_done());
         }
     }
 }
@@ -213,7 +213,7 @@ fn connect_and_accept_say_what_they_must() {
         },
     );
     let mut a = Channel::connect(id(10, 1), 50000, 443, ours);
-    assert!(a.has_control());
+    assert!(a.has_pending_control());
     let connect = say_a(&mut a, Type::Connect);
     assert_eq!((connect.dst, connect.src), (ChanId::default(), id(10, 1)));
     assert_eq!(Channel::ports_of(&connect), (443, 50000));
@@ -229,7 +229,7 @@ fn connect_and_accept_say_what_they_must() {
     assert_eq!(a.on_message(&accept), Ok(Event::Opened));
     for c in [&mut a, &mut b] {
         assert_eq!((c.state(), c.failure()), (State::Open, None));
-        assert!(!c.has_control() && !c.read_ended() && !c.write_ended() && !c.write_shut());
+        assert!(!c.has_pending_control() && !c.read_ended() && !c.write_ended() && !c.write_shut());
     }
     // Each keeps to the other's limits.
     let mut count = 0;
@@ -293,8 +293,8 @@ fn refused() {
     assert_eq!(a.failure(), Some(Failure::Refused(Refusal::NoListener)));
 }
 
-/// A Reject because the backlog is full: CONNECT is said again when that is asked for, with the same words, and until
-/// then nothing can be an answer.
+/// A Reject because the backlog is full: CONNECT is said again when that is asked for, with the
+/// same words, and until then nothing can be an answer.
 // rows: E5 Z1
 #[test]
 fn busy() {
@@ -307,7 +307,7 @@ fn busy() {
     for _ in 0..3 {
         assert_eq!(a.on_message(&reject), Ok(Event::Busy));
         assert_eq!((a.state(), a.failure()), (State::Opening, None));
-        assert!(!a.has_control() && say(&mut a).is_none());
+        assert!(!a.has_pending_control() && say(&mut a).is_none());
         assert!(a.try_again());
         assert!(!a.try_again(), "once");
         assert_eq!(say_a(&mut a, Type::Connect), first);
@@ -330,7 +330,7 @@ fn busy() {
         assert_eq!(a.on_message(&reject), Ok(Event::Busy));
         end(&mut a);
         assert_eq!((a.state(), a.failure()), (State::Closed, why));
-        assert!(!a.try_again() && !a.has_control());
+        assert!(!a.try_again() && !a.has_pending_control());
     }
     // That reason of a Reset's is none.
     let mut a = sent();
@@ -351,7 +351,7 @@ fn giving_up() {
             (a.state(), a.failure()),
             (State::Closed, Some(Failure::TimedOut))
         );
-        assert!(!a.has_control() && say(&mut a).is_none());
+        assert!(!a.has_pending_control() && say(&mut a).is_none());
         assert!(!a.time_out(), "once");
         a.shut(false);
         a.abort(Failure::LinkLost);
@@ -361,7 +361,7 @@ fn giving_up() {
         a.shut(false);
         assert!(!a.time_out(), "given up already");
         assert_eq!((a.state(), a.failure()), (State::Closed, None));
-        assert!(!a.has_control() && say(&mut a).is_none());
+        assert!(!a.has_pending_control() && say(&mut a).is_none());
     }
 }
 
@@ -376,7 +376,7 @@ fn accepted_too_late() {
     let nobody = over_the_wire(&Header::new(Type::Reset, b.local(), id(10, 1)));
     assert_eq!(b.on_message(&nobody), Ok(Event::Failed));
     assert_eq!(b.on_message(&nobody), Ok(Event::None));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(
         (b.state(), b.failure()),
         (State::Closed, Some(Failure::Reset))
@@ -400,7 +400,7 @@ fn shut_while_connecting() {
     a.shut_read();
     a.shut_write();
     assert!(
-        !a.has_control(),
+        !a.has_pending_control(),
         "nothing but CONNECT can be said before the answer"
     );
     let mut b = accepting();
@@ -415,7 +415,7 @@ fn shut_while_connecting() {
     assert!(a.time_out(), "and time runs on");
 }
 
-/// What a side that accepts wants to say before ACCEPT has left waits behind it.
+/// Control messages of an accepting side wait behind the ACCEPT.
 // rows: L2 C6
 #[test]
 fn accept_goes_first() {

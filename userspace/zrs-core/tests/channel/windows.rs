@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Windows: exact positions, leases that come and go, and what a peer must not do with them.
+//! Windows: exact positions, leases that come and go, and a peer's violations of them.
 
 use zrs_core::channel::{Event, Limits, Plan, WINDOW_MAX, WINDOW_MIN};
 use zrs_core::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
@@ -11,8 +11,8 @@ use crate::common::Rng;
 
 const KIB: u32 = 1024;
 
-/// Each WRITE begins where the one before ended, none crosses the window's end, and what is
-/// announced is what was written.
+/// Each WRITE begins where the one before ended, none crosses the window's end, and the announced
+/// bytes are the written ones.
 // rows: Z5 C1
 #[test]
 fn exact_positions() {
@@ -161,7 +161,7 @@ fn written_wrongly() {
         change(&mut h);
         assert_eq!(b.on_message(&h), Err(violation), "{h:?}");
     }
-    // In place, but what was there is not read yet.
+    // In place, but the data there is not read yet.
     let (mut b, h) = next();
     assert!(b.on_message(&h).is_ok());
     let mut over = h;
@@ -214,7 +214,7 @@ fn grants_that_make_no_sense() {
     // Nor do we make such.
     for size in [0, WINDOW_MIN - 1, WINDOW_MAX + 1] {
         let (mut a, _) = pair();
-        assert!(!a.grant(size, 0, 1) && !a.has_control());
+        assert!(!a.grant(size, 0, 1) && !a.has_pending_control());
     }
 }
 
@@ -224,7 +224,7 @@ fn grants_that_make_no_sense() {
 fn denied_and_asked_again() {
     let (mut a, mut b) = pair();
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
-    assert!(a.has_control());
+    assert!(a.has_pending_control());
     assert_eq!(a.plan(1 << 20, true), Plan::Wait, "asked once");
     // Small data of another call need not wait for the answer.
     assert!(a.writable());
@@ -254,7 +254,7 @@ fn denied_and_asked_again() {
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 }
 
-/// Who has ended its stream needs no window, whether it has one or not.
+/// A side that has ended its stream needs no window, whether it has one or not.
 // rows: B11
 #[test]
 fn no_wish_after_fin() {
@@ -273,7 +273,7 @@ fn no_wish_after_fin() {
     }
 }
 
-/// An offer crosses a wish: it is the answer.
+/// An offer crosses a request: it is the answer.
 // rows: C3
 #[test]
 fn offer_crosses_request() {
@@ -282,14 +282,14 @@ fn offer_crosses_request() {
     let request = say_a(&mut a, Type::WindowRequest);
     lease(&mut b, &mut a, 65536, 0, 1);
     assert_eq!(b.on_message(&request), Ok(Event::None));
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 
-    // The offer arrives before the wish has left: it need not be said any more.
+    // The offer arrives before the request has left: it need not be sent any more.
     let (mut a, mut b) = pair();
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
     lease(&mut b, &mut a, 65536, 0, 1);
-    assert!(!a.has_control());
+    assert!(!a.has_pending_control());
 
     // Denied, but granted before that is said: one answer.
     let (mut a, mut b) = pair();
@@ -323,7 +323,7 @@ fn nothing_of_a_lease_before_its_grant() {
 fn revocation() {
     let (mut a, mut b) = pair();
     assert!(!b.revoke() && !b.revoking());
-    assert!(!b.has_control(), "there is nothing to revoke");
+    assert!(!b.has_pending_control(), "there is nothing to revoke");
     lease(&mut b, &mut a, 65536, 0, 1);
     let (_, first) = bulk(&mut a, 65536);
     assert_eq!(a.plan(1 << 20, true), Plan::Wait);
@@ -334,8 +334,8 @@ fn revocation() {
     assert_eq!(revoke.lease, 1);
     // Once, however often it is asked for.
     assert!(!b.revoke() && b.revoking());
-    assert!(!b.has_control());
-    assert!(!b.window_quiet() && !b.grant(65536, 0, 1));
+    assert!(!b.has_pending_control());
+    assert!(!b.peer_writes_done() && !b.grant(65536, 0, 1));
     // The peer's sender waits for room that will never come: it must look again.
     assert_eq!(a.on_message(&revoke), Ok(Event::Room));
     assert_eq!(a.peer_window_size(), None);
@@ -348,7 +348,7 @@ fn revocation() {
     let revoked = say_a(&mut a, Type::Revoked);
     assert_eq!(revoked.arg0, 1);
     assert_eq!(b.on_message(&revoked), Ok(Event::Revoked));
-    assert!(b.window_quiet() && b.window_size().is_none());
+    assert!(b.peer_writes_done() && b.window_size().is_none());
     assert_eq!(b.on_message(&revoked), STATE, "twice");
     let request = say_a(&mut a, Type::WindowRequest);
     assert_eq!(b.on_message(&request), Ok(Event::WindowWanted));
@@ -384,7 +384,8 @@ fn each_lease_counts_from_nothing() {
     assert_eq!(a.plan(1 << 20, true), Plan::Bulk(65536));
 }
 
-/// The peer is asked for what it has not used; and for what it has not heard of, behind the grant.
+/// A window that the peer has not used is revoked; and one whose grant it has not received yet,
+/// behind the grant.
 // rows: Z3 C5
 #[test]
 fn revoked_at_once() {
@@ -413,7 +414,7 @@ fn revoked_at_once() {
     }
 }
 
-/// A peer that sends no more gives nothing back: nobody waits for that.
+/// A peer that sends no more returns no window: there is no wait for that.
 // rows: Z3 E4
 #[test]
 fn not_revoking_after_the_end() {
@@ -425,7 +426,7 @@ fn not_revoking_after_the_end() {
         say_a(&mut a, Type::Fin)
     };
     assert!(b.on_message(&fin).is_ok());
-    assert!(!b.revoking() && b.window_quiet());
+    assert!(!b.revoking() && b.peer_writes_done());
 }
 
 // rows: Z3 B11
@@ -469,7 +470,7 @@ fn no_window_without_use() {
     assert!(!b.grant(65536, 0, 1));
     b.deny();
     b.revoke();
-    assert!(!b.has_control());
+    assert!(!b.has_pending_control());
     let mut c = connecting(LIMITS);
     assert!(!c.grant(65536, 0, 1));
     let (mut c, _) = pair();
@@ -477,14 +478,14 @@ fn no_window_without_use() {
     assert!(!c.grant(65536, 0, 1));
 }
 
-/// No WRITE after FIN, END or RESET: whoever heard it may take the window away.
+/// No WRITE after FIN, END or RESET: its receiver may take the window away.
 // rows: Z3 B11
 #[test]
 fn quiet_after_the_end() {
     for how in 0..3 {
         let (mut a, mut b) = pair();
         lease(&mut b, &mut a, 65536, 0, 1);
-        assert!(!b.window_quiet());
+        assert!(!b.peer_writes_done());
         match how {
             0 => a.shut_write(),
             1 => a.shut(false),
@@ -495,16 +496,16 @@ fn quiet_after_the_end() {
             (a.commit(Plan::Bulk(10)), a.commit(Plan::Small(10))),
             (None, None)
         );
-        assert!(!b.window_quiet());
+        assert!(!b.peer_writes_done());
         tell(&mut a, &mut b);
-        assert!(b.window_quiet());
+        assert!(b.peer_writes_done());
     }
     // Our own end says nothing about the peer's WRITEs.
     let (mut a, mut b) = pair();
     lease(&mut b, &mut a, 65536, 0, 1);
     b.shut(true);
     let reset = say_a(&mut b, Type::Reset);
-    assert!(!b.window_quiet());
+    assert!(!b.peer_writes_done());
     let (_, h) = bulk(&mut a, 10);
     assert_eq!(b.on_message(&h), Ok(Event::Unwanted));
     assert_eq!(a.on_message(&reset), Ok(Event::Failed));
@@ -513,11 +514,11 @@ fn quiet_after_the_end() {
         (None, None)
     );
     assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
-    assert!(b.window_quiet());
+    assert!(b.peer_writes_done());
 }
 
-/// More than 16 KiB begin at a page, wherever the bytes before them ended; what is left out is given back
-/// with them, and may be no more than it takes to get there.
+/// More than 16 KiB begin at a page, wherever the bytes before them ended; what is left out is
+/// given back with them, and may be no more than it takes to get there.
 // rows: Z5 Z6 C1
 #[test]
 fn large_chunks_begin_at_pages() {
@@ -528,7 +529,8 @@ fn large_chunks_begin_at_pages() {
     // No more than 16 KiB go on where the last bytes ended.
     assert_eq!(a.plan(16 * KIB, true), Plan::Bulk(16 * KIB));
     assert_eq!(a.plan(16 * KIB + 1, true), Plan::Aligned(16 * KIB + 1));
-    // What does not fit is cut at the end of a page: the rest goes on at the beginning of the next.
+    // A chunk that does not fit is cut at the end of a page: the rest goes on at the beginning of
+    // the next.
     assert_eq!(a.plan(u32::MAX, true), Plan::Aligned(120 * KIB));
     let chunk = a.commit(Plan::Aligned(30_001)).expect("room");
     let h = chunk.header;
@@ -565,8 +567,8 @@ fn large_chunks_begin_at_pages() {
     assert_eq!(a.plan(u32::MAX, true), Plan::Bulk(36 * KIB));
 }
 
-/// The largest limits and the largest window, all of it unread, and then all of it freed and not told: the
-/// counters are as far apart as they may be, and the channel can be parked all the same.
+/// The largest limits and the largest window, all of it unread, and then all of it freed and not
+/// told: the counters are as far apart as they may be, and the channel can be parked all the same.
 // rows: L3 Z5
 #[test]
 fn the_most_that_can_be_under_way() {

@@ -25,7 +25,7 @@ pub const TYPES: [Type; 15] = [
 ];
 
 pub fn id(q: u32, gen: u32) -> ChanId {
-    ChanId { q, gen }
+    ChanId { index: q, gen }
 }
 
 /// The payload that comes behind a header.
@@ -36,7 +36,7 @@ pub fn payload_of(h: &Header) -> u32 {
     }
 }
 
-/// What goes into a message of the wire, encoded and decoded.
+/// A header, encoded and decoded.
 pub fn over_the_wire(h: &Header) -> Header {
     Header::decode(&h.encode(), payload_of(h)).unwrap_or_else(|e| panic!("{e:?}: {h:?}"))
 }

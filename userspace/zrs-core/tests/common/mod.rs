@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What several tests share: reproducible random numbers and a byte stream that can be checked
+//! Shared by several tests: reproducible random numbers and a byte stream that can be checked
 //! at any position.
 
 #![allow(dead_code)] // No test uses all of it.
@@ -51,8 +51,8 @@ impl Rng {
     }
 }
 
-/// How often a test with random numbers is to be repeated: `full` times, and less often where each
-/// step takes a thousand times as long.
+/// Repetitions of a test with random numbers: `full`, and fewer where each step takes a thousand
+/// times as long.
 pub const fn cases(full: u32) -> u32 {
     if cfg!(miri) {
         1 + full / 2000

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A channel that is parked and brought back before anything is done to it, as if its entry had been sent out
-//! of its slot just then, whatever is under way.
+//! A channel that is parked and brought back before anything is done to it, as if its entry had
+//! been sent out of its slot just then, whatever is under way.
 
 use std::ops::{Deref, DerefMut};
 
@@ -26,8 +26,8 @@ impl Channel {
         channel::Channel::ports_of(h)
     }
 
-    pub fn has_control(&self) -> bool {
-        self.0.has_control()
+    pub fn has_pending_control(&self) -> bool {
+        self.0.has_pending_control()
     }
 }
 
@@ -52,8 +52,8 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The channel after it was parked: the same one, but that a time to ask for a window that lies behind it
-/// is not kept.
+/// The channel after it was parked: the same one, but that a position from which to ask for a window again that lies
+/// behind it is not kept.
 pub fn there_and_back(c: &channel::Channel) -> channel::Channel {
     let there = |c: &channel::Channel| match c.park() {
         Some(parked) => channel::Channel::unpark(&parked, c.local()),
@@ -62,15 +62,15 @@ pub fn there_and_back(c: &channel::Channel) -> channel::Channel {
     let back = there(c);
     assert_eq!(back.work(), c.work());
     if back != *c {
-        assert_eq!(without_ask_after(&back), without_ask_after(c));
+        assert_eq!(without_retry(&back), without_retry(c));
         assert_eq!(there(&back), back, "nothing is left to forget");
     }
     back
 }
 
-fn without_ask_after(c: &channel::Channel) -> String {
+fn without_retry(c: &channel::Channel) -> String {
     let text = format!("{c:?}");
-    let (head, tail) = text.split_once("ask_after: ").expect("a field");
+    let (head, tail) = text.split_once("window_retry_at: ").expect("a field");
     let (_, tail) = tail.split_once(',').expect("another field");
     format!("{head}{tail}")
 }

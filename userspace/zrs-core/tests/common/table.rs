@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use zrs_core::link_table::{Home, LinkTable, Parked, Registers, Slot, Storage, Way, CHUNK};
+use zrs_core::link_table::{Backing, LinkTable, Parked, Registers, Slot, Storage, Way, CHUNK};
 use zrs_core::ChanId;
 
 /// Storage for registers of any type.
@@ -15,8 +15,8 @@ impl<R: Registers, O> Storage for Mem<R, O> {
     type Cell = Box<R>;
     type Owner = O;
     type Hot = Vec<Slot<Box<R>>>;
-    type Near = Vec<Way<R::Parked>>;
-    type Chunk = Vec<Home<R::Parked, O>>;
+    type L2 = Vec<Way<R::Parked>>;
+    type Chunk = Vec<Backing<R::Parked, O>>;
     type Bulk = Vec<Option<Self::Chunk>>;
 }
 
@@ -32,7 +32,7 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// An empty table; free slots hold what `blank` makes.
+    /// An empty table; free slots hold the result of `blank`.
     pub fn table<R: Registers, O>(self, seed: u64, mut blank: impl FnMut() -> R) -> Table<R, O> {
         let table = LinkTable::new(
             (0..self.hot)
@@ -47,8 +47,8 @@ impl Tiers {
     }
 }
 
-pub fn chunk<P, O>() -> Vec<Home<P, O>> {
-    (0..CHUNK).map(|_| Home::new()).collect()
+pub fn chunk<P, O>() -> Vec<Backing<P, O>> {
+    (0..CHUNK).map(|_| Backing::new()).collect()
 }
 
 /// Takes an entry, with a further chunk if it needs one.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Two hosts with their channels in small tables. Whatever is done to a channel by a grant is done to another one
-//! too that is never parked, and nothing may ever tell them apart.
+//! Two hosts with their channels in small tables. Whatever is done to a channel by a grant is done
+//! to another one too that is never parked, and nothing may ever tell them apart.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use zrs_core::channel::{Channel, Event, Limits, Plan, State};
-use zrs_core::link_table::{Denied, Grant, Registers, TableStats, Work};
+use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, Work};
 use zrs_core::wire::{Header, Type};
 use zrs_core::ChanId;
 
@@ -35,7 +35,7 @@ struct Host {
     t: Table<Channel, usize>,
     ends: Vec<Option<End>>,
     held: Vec<(usize, Grant<Box<Channel>>)>,
-    /// What arrives for each channel.
+    /// The messages in flight to each channel.
     pipe: Vec<VecDeque<Header>>,
 }
 
@@ -98,11 +98,11 @@ impl Hosts {
             let host = &mut self.host[side];
             match host.t.grant(id) {
                 Ok(grant) => break grant,
-                Err(Denied::Locked) => {
+                Err(GrantError::Locked) => {
                     assert!(host.held.iter().any(|h| h.0 == n));
                     self.denied[0] += 1;
                 }
-                Err(Denied::Crowded) => {
+                Err(GrantError::Crowded) => {
                     assert!(host.held.iter().all(|h| h.0 != n) && !host.held.is_empty());
                     self.denied[1] += 1;
                 }
@@ -124,7 +124,7 @@ impl Hosts {
             return Some(got);
         }
         host.t.write_back(grant);
-        assert_eq!(host.t.work(id), end.twin.work() | Work::W);
+        assert_eq!(host.t.work(id), end.twin.work() | Work::SUBMITTED);
         Some(got)
     }
 
@@ -197,7 +197,7 @@ impl Hosts {
         }
     }
 
-    /// A step of anybody; `ends`: channels may end, too.
+    /// A step of any party; `ends`: channels may end, too.
     fn step(&mut self, ends: bool) {
         let side = self.rng.below(2) as usize;
         let n = self.rng.below(self.host[0].pipe.len() as u64) as usize;
@@ -248,7 +248,7 @@ impl Hosts {
         }
     }
 
-    /// All that is under way arrives, all is closed, and nothing is left.
+    /// All messages in flight arrive, all channels are closed, and nothing is left.
     fn end(mut self, orderly: bool) -> (TableStats, [u64; 2]) {
         self.settle();
         let pairs = self.host[0].pipe.len();
@@ -275,7 +275,7 @@ impl Hosts {
                 .for_each(|(_, g)| host.t.write_back(g));
             let stats = host.t.stats();
             sum.hits += stats.hits;
-            sum.near_hits += stats.near_hits;
+            sum.l2_hits += stats.l2_hits;
             sum.faults += stats.faults;
             sum.parked += stats.parked;
             for (n, end) in host.ends.iter().enumerate() {
@@ -283,7 +283,7 @@ impl Hosts {
                     assert!(!orderly, "{n} was not opened");
                     continue;
                 };
-                assert!(host.t.work(id).has(Work::W | Work::C), "{n}");
+                assert!(host.t.work(id).has(Work::SUBMITTED | Work::COMPLETE), "{n}");
                 assert_eq!(host.t.remove(id), Ok(n));
             }
             assert!(host.t.is_empty());
@@ -305,7 +305,7 @@ fn nothing_tells_them_apart() {
         let (stats, denied) = hosts.end(orderly);
         let sum = &mut all.0;
         sum.hits += stats.hits;
-        sum.near_hits += stats.near_hits;
+        sum.l2_hits += stats.l2_hits;
         sum.faults += stats.faults;
         sum.parked += stats.parked;
         all.1 = [all.1[0] + denied[0], all.1[1] + denied[1]];
@@ -313,6 +313,6 @@ fn nothing_tells_them_apart() {
     // It did go out and come back, and holders were in the way.
     let (stats, denied) = all;
     println!("{stats:?} locked {} crowded {}", denied[0], denied[1]);
-    let seen = [stats.hits, stats.near_hits, stats.faults, stats.parked];
+    let seen = [stats.hits, stats.l2_hits, stats.faults, stats.parked];
     assert!(seen.iter().chain(&denied).all(|n| *n > 0));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the table does, step by step.
+//! The operations of the table, step by step.
 
-use zrs_core::link_table::{Denied, LinkTable, Slot, TableStats, Way, Work, CHUNK};
+use zrs_core::link_table::{GrantError, LinkTable, Slot, TableStats, Way, Work, CHUNK};
 use zrs_core::ChanId;
 
 use crate::common::headers::id;
@@ -17,7 +17,7 @@ const SMALL: Tiers = Tiers {
 };
 
 fn plain(id: ChanId) -> Regs {
-    Regs::new(id, 100 + u64::from(id.q), Work::NONE)
+    Regs::new(id, 100 + u64::from(id.index), Work::NONE)
 }
 
 fn filled(tiers: Tiers, entries: u32) -> (Table<Regs, u32>, Vec<ChanId>) {
@@ -28,7 +28,7 @@ fn filled(tiers: Tiers, entries: u32) -> (Table<Regs, u32>, Vec<ChanId>) {
 }
 
 /// Asks for an entry and gives it back as it was; its value.
-fn touch(t: &mut Table<Regs, u32>, id: ChanId) -> Result<u64, Denied> {
+fn touch(t: &mut Table<Regs, u32>, id: ChanId) -> Result<u64, GrantError> {
     let grant = t.grant(id)?;
     let value = grant.regs().value;
     t.write_back(grant);
@@ -50,20 +50,23 @@ fn numbers_and_generations() {
         plain(id)
     });
     assert_eq!(first, Ok(id(1, 1)));
-    assert_eq!((t.owner(id(1, 1)), t.work(id(1, 1))), (Some(&10), Work::W));
+    assert_eq!(
+        (t.owner(id(1, 1)), t.work(id(1, 1))),
+        (Some(&10), Work::SUBMITTED)
+    );
     assert_eq!(submit(&mut t, 20, plain), Ok(id(2, 1)));
     assert_eq!(t.len(), 2);
 
     assert_eq!(t.remove(id(1, 1)), Ok(10));
-    assert_eq!(t.remove(id(1, 1)), Err(Denied::Unknown));
+    assert_eq!(t.remove(id(1, 1)), Err(GrantError::Unknown));
     assert_eq!((t.owner(id(1, 1)), t.len()), (None, 1));
     assert_eq!(
         submit(&mut t, 30, plain),
         Ok(id(1, 2)),
         "the same number, another generation"
     );
-    assert_eq!(t.remove(id(1, 1)), Err(Denied::Unknown));
-    assert_eq!(touch(&mut t, id(1, 1)), Err(Denied::Unknown));
+    assert_eq!(t.remove(id(1, 1)), Err(GrantError::Unknown));
+    assert_eq!(touch(&mut t, id(1, 1)), Err(GrantError::Unknown));
     assert_eq!(touch(&mut t, id(1, 2)), Ok(101));
     assert_eq!(t.owner(id(2, 1)), Some(&20));
 }
@@ -86,11 +89,11 @@ fn what_is_not_there() {
         id(u32::MAX, 1),
     ];
     for id in strange {
-        assert_eq!(t.remove(id), Err(Denied::Unknown), "{id:?}");
+        assert_eq!(t.remove(id), Err(GrantError::Unknown), "{id:?}");
         assert_eq!((t.owner(id), t.work(id)), (None, Work::NONE), "{id:?}");
-        assert_eq!(t.grant(id).err(), Some(Denied::Unknown), "{id:?}");
-        let for_work = t.grant_for(id, Work::T);
-        assert_eq!(for_work.err(), Some(Denied::Unknown), "{id:?}");
+        assert_eq!(t.grant(id).err(), Some(GrantError::Unknown), "{id:?}");
+        let for_work = t.grant_for(id, Work::TX);
+        assert_eq!(for_work.err(), Some(GrantError::Unknown), "{id:?}");
     }
     assert_eq!(touch(&mut t, ids[0]), Ok(101));
     let mut none = table::<u32>(Tiers { chunks: 0, ..SMALL }, 1);
@@ -128,7 +131,7 @@ fn as_many_as_there_are_homes() {
     assert_eq!(t.submit(1000, plain), Err(1000));
     for (n, id) in ids.iter().enumerate() {
         assert_eq!(t.owner(*id), Some(&(n as u32)));
-        assert_eq!(touch(&mut t, *id), Ok(100 + u64::from(id.q)));
+        assert_eq!(touch(&mut t, *id), Ok(100 + u64::from(id.index)));
     }
     t.remove(ids[77]).expect("nobody has it");
     assert!(!t.wants_chunk());
@@ -160,29 +163,32 @@ fn one_at_a_time() {
     let (mut t, ids) = filled(SMALL, 3);
     let mut grant = t.grant(ids[0]).expect("nobody has it");
     assert_eq!((grant.id(), grant.regs().value), (ids[0], 101));
-    assert_eq!(t.grant(ids[0]).err(), Some(Denied::Locked));
-    assert_eq!(t.remove(ids[0]), Err(Denied::Locked));
-    // What the holder does is nobody's business before it writes back.
-    grant.regs_mut().work = Work::T;
-    assert_eq!(t.grant_for(ids[0], Work::T).err(), Some(Denied::Idle));
-    assert_eq!(t.work(ids[0]), Work::W);
+    assert_eq!(t.grant(ids[0]).err(), Some(GrantError::Locked));
+    assert_eq!(t.remove(ids[0]), Err(GrantError::Locked));
+    // The holder's changes are invisible before it writes back.
+    grant.regs_mut().work = Work::TX;
+    assert_eq!(t.grant_for(ids[0], Work::TX).err(), Some(GrantError::Idle));
+    assert_eq!(t.work(ids[0]), Work::SUBMITTED);
 
     let other = t.grant(ids[1]).expect("nobody has it");
-    assert_eq!(t.grant(ids[2]).err(), Some(Denied::Crowded));
+    assert_eq!(t.grant(ids[2]).err(), Some(GrantError::Crowded));
     assert_eq!(t.stats().contended, 3);
     t.write_back(grant);
-    assert!(t.work(ids[0]).has(Work::W | Work::T));
+    assert!(t.work(ids[0]).has(Work::SUBMITTED | Work::TX));
     let third = t.grant(ids[2]).expect("there is a slot again");
-    assert_eq!(t.grant_for(ids[0], Work::T).err(), Some(Denied::Crowded));
+    assert_eq!(
+        t.grant_for(ids[0], Work::TX).err(),
+        Some(GrantError::Crowded)
+    );
     t.write_back(other);
     let again = t
-        .grant_for(ids[0], Work::T)
+        .grant_for(ids[0], Work::TX)
         .expect("it was asked for again");
     t.write_back(again);
     t.write_back(third);
 }
 
-/// Who comes when every slot is locked goes home at once, and is found there.
+/// An entry made while every slot is locked goes home at once, and is found there.
 // rows: L2 L3
 #[test]
 fn no_slot_for_a_new_one() {
@@ -190,9 +196,9 @@ fn no_slot_for_a_new_one() {
     let (mut t, ids) = filled(SMALL, 2);
     let held = ids.iter().map(|id| t.grant(*id).expect("nobody has it"));
     let held: Vec<_> = held.collect();
-    let third = submit(&mut t, 3, |id| Regs::new(id, 5, Work::T)).expect("a home");
-    assert!(t.work(third).has(Work::T));
-    assert_eq!(t.grant(third).err(), Some(Denied::Crowded));
+    let third = submit(&mut t, 3, |id| Regs::new(id, 5, Work::TX)).expect("a home");
+    assert!(t.work(third).has(Work::TX));
+    assert_eq!(t.grant(third).err(), Some(GrantError::Crowded));
     let stays = |id| Regs {
         stay: true,
         ..plain(id)
@@ -203,7 +209,7 @@ fn no_slot_for_a_new_one() {
     assert_eq!(touch(&mut t, third), Ok(5));
 }
 
-/// What was used since the sweep came by stays; what was not, or is not any more, goes.
+/// Entries used since the last sweep stay; others go.
 // rows: L3
 #[test]
 fn sweeping() {
@@ -216,7 +222,7 @@ fn sweeping() {
     assert_eq!(touch(&mut t, ids[1]), Ok(102));
     let held = t.grant(ids[2]).expect("nobody has it");
     t.sweep(100, |id, owner| told.push(self::id(owner + 1, id.gen)));
-    told.sort_by_key(|id| id.q);
+    told.sort_by_key(|id| id.index);
     assert_eq!(told, [ids[0], ids[3]]);
     assert_eq!((t.stats().hot, t.stats().parked), (2, 2));
     t.write_back(held);
@@ -224,12 +230,12 @@ fn sweeping() {
     assert_eq!((t.stats().hot, count.now()), (0, 4));
     // Back again, from wherever they are.
     for id in &ids {
-        assert_eq!(touch(&mut t, *id), Ok(100 + u64::from(id.q)));
+        assert_eq!(touch(&mut t, *id), Ok(100 + u64::from(id.index)));
     }
     let stats = t.stats();
     assert_eq!(stats.hits, 2);
-    assert_eq!((stats.near_hits, stats.faults), (1, 3), "one way, one set");
-    assert_eq!((stats.hot, stats.near, stats.evicted), (4, 0, 0));
+    assert_eq!((stats.l2_hits, stats.faults), (1, 3), "one way, one set");
+    assert_eq!((stats.hot, stats.l2, stats.evicted), (4, 0, 0));
 }
 
 /// A sweep of a slot at a time comes to all of them.
@@ -282,8 +288,8 @@ fn whom_room_is_made_by() {
     assert!((150..200).contains(&kept), "{kept}");
 }
 
-/// The second tier takes what goes out of the slots, and the way back is found. Numbers that follow each other are
-/// in different sets, so that it is used whole.
+/// The second tier takes what goes out of the slots, and the way back is found. Numbers that follow
+/// each other are in different sets, so that it is used whole.
 // rows: L3
 #[test]
 fn the_second_tier() {
@@ -299,18 +305,18 @@ fn the_second_tier() {
         let (mut t, ids) = filled(tiers, near + 1);
         let stats = t.stats();
         assert_eq!((stats.hot, stats.evicted), (1, u64::from(near)));
-        assert!(near - stats.near <= most_lost, "{sets} {ways} {stats:?}");
+        assert!(near - stats.l2 <= most_lost, "{sets} {ways} {stats:?}");
         for id in &ids {
-            assert_eq!(touch(&mut t, *id), Ok(100 + u64::from(id.q)));
+            assert_eq!(touch(&mut t, *id), Ok(100 + u64::from(id.index)));
         }
         let after = t.stats();
-        assert_eq!(after.near_hits + after.faults, u64::from(near) + 1);
+        assert_eq!(after.l2_hits + after.faults, u64::from(near) + 1);
         for id in ids {
             t.remove(id).expect("nobody has it");
         }
         let TableStats {
-            entries, hot, near, ..
+            entries, hot, l2, ..
         } = t.stats();
-        assert_eq!((entries, hot, near), (0, 0, 0));
+        assert_eq!((entries, hot, l2), (0, 0, 0));
     }
 }

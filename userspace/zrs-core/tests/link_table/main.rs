@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The link table: against a map, with real channels in it, in all orders in which its parties can take their
-//! turns, and with the traffic of many hosts.
+//! The link table: against a map, with real channels in it, in all orders in which its parties can
+//! run, and with the traffic of many hosts.
 
 mod channels;
 #[path = "../common/mod.rs"]

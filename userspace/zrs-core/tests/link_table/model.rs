@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use zrs_core::link_table::{Denied, Grant, Work, CHUNK};
+use zrs_core::link_table::{Grant, GrantError, Work, CHUNK};
 use zrs_core::ChanId;
 
 use crate::common::cases;
@@ -145,24 +145,28 @@ impl Course {
         self.straight_home += u64::from(!room);
         let regs = made.expect("it was made");
         prop_assert_eq!(regs.id, id, "make sees the number");
-        prop_assert!((1..=CHUNK * self.chunks).contains(&(id.q as usize)));
-        prop_assert!(self.ever.insert((id.q, id.gen)), "a pair twice: {:?}", id);
-        prop_assert!(id.gen == 1 || self.ever.contains(&(id.q, id.gen - 1)));
-        prop_assert!(self.live.keys().all(|k| k.0 != id.q), "a number twice");
+        prop_assert!((1..=CHUNK * self.chunks).contains(&(id.index as usize)));
+        prop_assert!(
+            self.ever.insert((id.index, id.gen)),
+            "a pair twice: {:?}",
+            id
+        );
+        prop_assert!(id.gen == 1 || self.ever.contains(&(id.index, id.gen - 1)));
+        prop_assert!(self.live.keys().all(|k| k.0 != id.index), "a number twice");
         self.live
-            .insert((id.q, id.gen), Entry { owner: value, regs });
+            .insert((id.index, id.gen), Entry { owner: value, regs });
         Ok(())
     }
 
     fn ask(&mut self, id: ChanId, what: Option<u8>) -> Checked {
-        let known = self.live.get(&(id.q, id.gen)).map(|e| e.regs);
+        let known = self.live.get(&(id.index, id.gen)).map(|e| e.regs);
         let hot = self.count.of(id) == 0;
         let wanted = what.map_or(Work::NONE, work_of);
         let expected = match known {
-            None => Err(Denied::Unknown),
-            Some(r) if !(r.work | Work::W).has(wanted) => Err(Denied::Idle),
-            Some(_) if self.locked(id) => Err(Denied::Locked),
-            Some(_) if !hot && !self.has_room() => Err(Denied::Crowded),
+            None => Err(GrantError::Unknown),
+            Some(r) if !(r.work | Work::SUBMITTED).has(wanted) => Err(GrantError::Idle),
+            Some(_) if self.locked(id) => Err(GrantError::Locked),
+            Some(_) if !hot && !self.has_room() => Err(GrantError::Crowded),
             Some(r) => Ok((id, r)),
         };
         let got = match what {
@@ -180,7 +184,7 @@ impl Course {
                 }) += 1;
                 self.held.push(grant);
             }
-            Err(Denied::Locked | Denied::Crowded) => self.contended += 1,
+            Err(GrantError::Locked | GrantError::Crowded) => self.contended += 1,
             Err(_) => {}
         }
         Ok(())
@@ -190,22 +194,22 @@ impl Course {
         let mut grant = self.held.swap_remove(which);
         change(grant.regs_mut());
         let regs = **grant.regs();
-        let entry = self.live.get_mut(&(regs.id.q, regs.id.gen));
+        let entry = self.live.get_mut(&(regs.id.index, regs.id.gen));
         entry.expect("an entry that is held is there").regs = regs;
         self.t.write_back(grant);
     }
 
     fn remove(&mut self, id: ChanId) -> Checked {
         let locked = self.locked(id);
-        let expected = match self.live.get(&(id.q, id.gen)) {
-            None => Err(Denied::Unknown),
-            Some(_) if locked => Err(Denied::Locked),
+        let expected = match self.live.get(&(id.index, id.gen)) {
+            None => Err(GrantError::Unknown),
+            Some(_) if locked => Err(GrantError::Locked),
             Some(e) => Ok(e.owner),
         };
         prop_assert_eq!(self.t.remove(id), expected);
-        self.contended += u64::from(expected == Err(Denied::Locked));
+        self.contended += u64::from(expected == Err(GrantError::Locked));
         if expected.is_ok() {
-            self.live.remove(&(id.q, id.gen));
+            self.live.remove(&(id.index, id.gen));
         }
         Ok(())
     }
@@ -217,7 +221,7 @@ impl Course {
         prop_assert!(told.len() <= slots as usize);
         prop_assert_eq!(self.t.stats().hot as usize, before as usize - told.len());
         for (id, owner) in told {
-            let entry = self.live.get(&(id.q, id.gen)).expect("it is there");
+            let entry = self.live.get(&(id.index, id.gen)).expect("it is there");
             prop_assert_eq!((owner, entry.regs.stay), (entry.owner, false));
             prop_assert_eq!(self.count.of(id), 1);
             self.swept += 1;
@@ -278,21 +282,21 @@ impl Course {
         for &(q, gen) in &self.ever {
             let (id, entry) = (id(q, gen), self.live.get(&(q, gen)));
             prop_assert_eq!(self.t.owner(id), entry.map(|e| &e.owner));
-            let work = entry.map_or(Work::NONE, |e| e.regs.work | Work::W);
+            let work = entry.map_or(Work::NONE, |e| e.regs.work | Work::SUBMITTED);
             prop_assert_eq!(self.t.work(id), work);
             // It is in one place: hot, or parked once; and not parked while it is locked.
             let parked = self.count.of(id);
             prop_assert!(parked <= u32::from(entry.is_some() && !self.locked(id)));
         }
-        // Everybody is somewhere, and nobody else is.
+        // Every entry is in one place, and there are no others.
         prop_assert_eq!(stats.entries - stats.hot, self.count.now());
         prop_assert!(stats.hot as usize <= self.tiers.hot);
         prop_assert!(stats.hot as usize >= self.held.len());
-        prop_assert!(stats.near as usize <= self.tiers.sets * self.tiers.ways);
-        prop_assert!(stats.near <= self.count.now());
+        prop_assert!(stats.l2 as usize <= self.tiers.sets * self.tiers.ways);
+        prop_assert!(stats.l2 <= self.count.now());
         prop_assert_eq!(stats.hits, self.hits);
-        prop_assert_eq!(stats.near_hits + stats.faults, self.misses);
-        prop_assert!(self.tiers.sets != 0 || stats.near_hits == 0);
+        prop_assert_eq!(stats.l2_hits + stats.faults, self.misses);
+        prop_assert!(self.tiers.sets != 0 || stats.l2_hits == 0);
         prop_assert_eq!(stats.contended, self.contended);
         prop_assert_eq!(stats.parked, self.swept);
         let sent_out = self.count.ever() - self.straight_home;
@@ -300,7 +304,7 @@ impl Course {
         Ok(())
     }
 
-    /// All grants end; every entry still has what was written last; then all go.
+    /// All grants end; every entry still has its last contents; then all are freed.
     fn end(mut self) -> Checked {
         while !self.held.is_empty() {
             self.back(0, |r| r.stay = false);
@@ -321,7 +325,7 @@ impl Course {
         }
         self.check()?;
         let stats = self.t.stats();
-        prop_assert_eq!((stats.entries, stats.hot, stats.near), (0, 0, 0));
+        prop_assert_eq!((stats.entries, stats.hot, stats.l2), (0, 0, 0));
         Ok(())
     }
 }

@@ -36,13 +36,13 @@ impl Regs {
     }
 }
 
-/// Parked ones: not to be copied, and gone when the table lets go of them.
+/// Parked registers: not to be copied, and gone when the table drops them.
 pub struct Lying(Regs);
 
 impl Drop for Lying {
     fn drop(&mut self) {
         LYING.with_borrow_mut(|l| {
-            let key = (self.0.id.q, self.0.id.gen);
+            let key = (self.0.id.index, self.0.id.gen);
             let count = l.get_mut(&key).expect("it was parked");
             *count -= 1;
             if *count == 0 {
@@ -59,7 +59,7 @@ impl Registers for Regs {
         if self.stay {
             return None;
         }
-        LYING.with_borrow_mut(|l| *l.entry((self.id.q, self.id.gen)).or_default() += 1);
+        LYING.with_borrow_mut(|l| *l.entry((self.id.index, self.id.gen)).or_default() += 1);
         EVER.set(EVER.get() + 1);
         Some(Lying(*self))
     }
@@ -86,7 +86,7 @@ impl Count {
 
     /// How often the registers of `id` are parked.
     pub fn of(&self, id: ChanId) -> u32 {
-        LYING.with_borrow(|l| l.get(&(id.q, id.gen)).copied().unwrap_or(0))
+        LYING.with_borrow(|l| l.get(&(id.index, id.gen)).copied().unwrap_or(0))
     }
 
     /// How many are parked.
@@ -106,7 +106,7 @@ pub fn table<O>(tiers: Tiers, seed: u64) -> Table<Regs, O> {
 
 /// Any of T, R and C.
 pub fn work_of(bits: u8) -> Work {
-    let all = [Work::T, Work::R, Work::C].into_iter().enumerate();
+    let all = [Work::TX, Work::RX, Work::COMPLETE].into_iter().enumerate();
     all.filter(|(n, _)| (bits >> n) & 1 != 0)
         .fold(Work::NONE, |sum, (_, bit)| sum | bit)
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every order in which the parties can take their turns: submit, transmit, receive, complete and the sweep over a
-//! table with fewer slots than entries. Each turn is one call of the table.
+//! Every order in which the parties can run: submit, transmit, receive, complete and the sweep over
+//! a table with fewer slots than entries. Each turn is one call of the table.
 
 use std::collections::{HashSet, VecDeque};
 
-use zrs_core::link_table::{Denied, Grant, Work};
+use zrs_core::link_table::{Grant, GrantError, Work};
 use zrs_core::ChanId;
 
 use crate::common::table::{submit, Table, Tiers};
@@ -18,7 +18,7 @@ const COMPLETE: usize = 3;
 const SWEEP: usize = 4;
 const PARTIES: usize = 5;
 
-/// What the registers count, in their value: messages to send, and messages received.
+/// The counts of the registers, in their value: messages to send, and messages received.
 fn counts(r: &Regs) -> (u8, u8) {
     (r.value as u8, (r.value >> 8) as u8)
 }
@@ -27,16 +27,17 @@ struct Parties {
     t: Table<Regs, usize>,
     count: Count,
     slots: usize,
-    /// The entries of the messages that the program submits, in its order; an entry is made with its first.
+    /// The entries of the messages that the program submits, in its order; an entry is made with
+    /// its first.
     script: &'static [usize],
     at: usize,
     ids: Vec<Option<ChanId>>,
     /// Entries that are complete and freed.
     gone: Vec<bool>,
-    /// An entry that is to be freed.
+    /// An entry that is being freed.
     freeing: Option<usize>,
     held: [Option<Grant<Box<Regs>>>; 4],
-    /// Whose turn it is to be asked for by those who look for work.
+    /// The next entry that a party looking for work asks for.
     cursor: [usize; 4],
     /// Answers on their way, one to each message, and one more that comes late.
     pipe: VecDeque<usize>,
@@ -46,7 +47,7 @@ struct Parties {
     /// As the table has it: used since the sweep came by.
     used: Vec<bool>,
     /// The last turn was denied this.
-    denied: Option<(ChanId, Denied)>,
+    denied: Option<(ChanId, GrantError)>,
 }
 
 impl Parties {
@@ -87,7 +88,7 @@ impl Parties {
     }
 
     /// Asks for an entry; whether it is held now.
-    fn ask(&mut self, party: usize, id: ChanId, work: Work) -> Result<(), Denied> {
+    fn ask(&mut self, party: usize, id: ChanId, work: Work) -> Result<(), GrantError> {
         assert!(self.held[party].is_none(), "at most one");
         let (e, holder) = (self.entry_of(id), self.holder(id));
         let was_hot = self.count.of(id) == 0;
@@ -99,25 +100,25 @@ impl Parties {
             Ok(grant) => {
                 assert_eq!(holder, None, "granted to two");
                 assert!(!self.gone[e] && grant.id() == id && grant.regs().id == id);
-                assert!((grant.regs().work | Work::W).has(work));
+                assert!((grant.regs().work | Work::SUBMITTED).has(work));
                 self.used[e] = true;
                 self.held[party] = Some(grant);
                 Ok(())
             }
             Err(why) => {
                 match why {
-                    Denied::Unknown => assert!(self.gone[e]),
-                    Denied::Idle => assert!(work != Work::NONE),
-                    Denied::Locked => {
+                    GrantError::Unknown => assert!(self.gone[e]),
+                    GrantError::Idle => assert!(work != Work::NONE),
+                    GrantError::Locked => {
                         assert!(holder.is_some());
                         self.used[e] = true;
                     }
-                    Denied::Crowded => {
+                    GrantError::Crowded => {
                         assert!(!was_hot && holder.is_none());
                         assert_eq!(self.held.iter().flatten().count(), self.slots);
                     }
                 }
-                if matches!(why, Denied::Locked | Denied::Crowded) {
+                if matches!(why, GrantError::Locked | GrantError::Crowded) {
                     self.denied = Some((id, why));
                 }
                 Err(why)
@@ -135,13 +136,13 @@ impl Parties {
         let (to_send, received) = counts(grant.regs());
         let mut work = Work::NONE;
         if to_send != 0 {
-            work = work | Work::T;
+            work = work | Work::TX;
         }
         if received != 0 {
-            work = work | Work::R;
+            work = work | Work::RX;
         }
         if received >= self.need(e) && !self.gone[e] && self.freeing != Some(e) {
-            work = work | Work::C;
+            work = work | Work::COMPLETE;
         }
         grant.regs_mut().work = work;
         self.t.write_back(grant);
@@ -168,7 +169,7 @@ impl Parties {
                 });
                 if !sent {
                     if let Some(id) = self.look(party) {
-                        let _ = self.ask(party, id, Work::T);
+                        let _ = self.ask(party, id, Work::TX);
                     }
                 }
             }
@@ -195,7 +196,7 @@ impl Parties {
             let _ = self.ask(SUBMIT, id, Work::NONE);
             return;
         }
-        let id = submit(&mut self.t, e, |id| Regs::new(id, 1, Work::T)).expect("a home");
+        let id = submit(&mut self.t, e, |id| Regs::new(id, 1, Work::TX)).expect("a home");
         self.ids[e] = Some(id);
         self.used[e] = true;
         self.at += 1;
@@ -214,7 +215,7 @@ impl Parties {
         let Some(id) = first.and_then(|e| self.ids[*e]) else {
             return;
         };
-        if self.ask(RECEIVE, id, Work::NONE) == Err(Denied::Unknown) {
+        if self.ask(RECEIVE, id, Work::NONE) == Err(GrantError::Unknown) {
             // Nobody knows it any more: RESET.
             self.pipe.pop_front();
             self.resets += 1;
@@ -231,7 +232,7 @@ impl Parties {
         }
         let Some(e) = self.freeing else {
             if let Some(id) = self.look(COMPLETE) {
-                let _ = self.ask(COMPLETE, id, Work::C);
+                let _ = self.ask(COMPLETE, id, Work::COMPLETE);
             }
             return;
         };
@@ -242,7 +243,7 @@ impl Parties {
                 (self.gone[e], self.freeing) = (true, None);
             }
             Err(why) => {
-                assert!(why == Denied::Locked && self.holder(id).is_some());
+                assert!(why == GrantError::Locked && self.holder(id).is_some());
                 self.denied = Some((id, why));
             }
         }
@@ -272,7 +273,7 @@ impl Parties {
         free && self.at == self.script.len() && self.gone.iter().all(|g| *g) && self.pipe.is_empty()
     }
 
-    /// What anybody can know of the state: all but the table's random numbers to come.
+    /// The visible state: all but the table's future random numbers.
     fn picture(&self) -> String {
         let held: Vec<_> = self.held.iter().flatten().map(|g| **g.regs()).collect();
         let holders = self.ids.iter().map(|id| id.and_then(|id| self.holder(id)));
@@ -289,11 +290,12 @@ impl Parties {
             self.sent,
             self.late,
             self.used,
-            self.t.stats().near,
+            self.t.stats().l2,
         )
     }
 
-    /// Everybody takes turns from here on: all that was submitted is sent, received, reported and freed.
+    /// Everybody takes turns from here on: all that was submitted is sent, received, reported and
+    /// freed.
     fn come_to_the_end(mut self, path: &[u8]) {
         let messages = self.script.len();
         for round in 0.. {
@@ -310,11 +312,12 @@ impl Parties {
         assert!(self.resets <= self.ids.len());
     }
 
-    /// Who was denied an entry is granted it when its holder, or for a slot any holder, has written back.
+    /// A party that was denied an entry is granted it when its holder, or for a slot any holder,
+    /// has written back.
     fn ask_again(mut self, holder: usize) {
         let Some((id, why)) = self.denied else { return };
         let stands = match why {
-            Denied::Locked => self.holder(id) == Some(holder),
+            GrantError::Locked => self.holder(id) == Some(holder),
             _ => self.held[holder].is_some(),
         };
         if stands {
@@ -339,7 +342,8 @@ impl Case {
         p
     }
 
-    /// Visits every state that can be reached; how many there are, and how many of the turns were denied.
+    /// Visits every state that can be reached; how many there are, and how many of the turns were
+    /// denied.
     fn explore(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
         let mut todo = vec![Vec::new()];
@@ -414,8 +418,8 @@ fn every_order_of_turns_of_three_in_two_slots() {
     explore(&[0, 1, 2], &[(2, 0)], 2);
 }
 
-/// The same without looking at what states have in common: all sequences of a few turns, from where there is
-/// something to do for everybody.
+/// The same without merging equal states: all sequences of a few turns, from a state in which every
+/// party has work.
 // rows: L1 L2 L3
 #[test]
 #[cfg_attr(miri, ignore = "long")]

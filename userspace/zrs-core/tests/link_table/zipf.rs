@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many hosts, each with thousands of channels of which some are used much more often than others (Zipf): nobody
-//! starves, however few slots there are, and how often an entry is found in a slot or in the second tier.
+//! Many hosts, each with thousands of channels, some used much more often than others (Zipf): no
+//! channel starves, however few slots there are, and how often an entry is found in a slot or in
+//! the second tier.
 //!
-//! With ZRS_TABLE_OUT naming a file, what was found is written there (`make table-hits` draws it).
+//! With ZRS_TABLE_OUT naming a file, the results are written there (`make table-hits` draws them).
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use zrs_core::link_table::{Denied, Grant, Registers, TableStats, Work, CHUNK};
+use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, Work, CHUNK};
 use zrs_core::ChanId;
 
 use crate::common::table::{submit, Table, Tiers};
@@ -39,7 +40,7 @@ impl Registers for Regs {
 
     fn work(&self) -> Work {
         let bit = |set: bool, bit| if set { bit } else { Work::NONE };
-        bit(self.to_send != 0, Work::T) | bit(self.unread != 0, Work::R)
+        bit(self.to_send != 0, Work::TX) | bit(self.unread != 0, Work::RX)
     }
 }
 
@@ -69,7 +70,7 @@ impl Zipf {
 #[derive(Default)]
 struct Party {
     held: Option<Grant<Box<Regs>>>,
-    /// Channels that are to be dealt with, in their order.
+    /// Channels with work, in their order.
     fifo: VecDeque<usize>,
     /// Turns since the first of them has been the first.
     waits: u32,
@@ -78,7 +79,7 @@ struct Party {
 }
 
 impl Party {
-    /// Asks for the first in line; or does `f` to what it holds, and writes it back.
+    /// Requests the first entry of the queue; or applies `f` to the held entry, and writes it back.
     fn turn(
         &mut self,
         t: &mut Table<Regs, usize>,
@@ -94,7 +95,7 @@ impl Party {
         }
         let n = *self.fifo.front()?;
         self.waits += 1;
-        let places = |s: TableStats| [s.hits, s.near_hits, s.faults];
+        let places = |s: TableStats| [s.hits, s.l2_hits, s.faults];
         let before = places(t.stats());
         match t.grant_for(ids[n], work) {
             Ok(grant) => {
@@ -103,7 +104,10 @@ impl Party {
                 let one = (0..3).find(|p| after[*p] == before[*p] + 1);
                 self.found[one.expect("a grant is counted once")] += 1;
             }
-            Err(why) => assert!(matches!(why, Denied::Locked | Denied::Crowded), "{why:?}"),
+            Err(why) => assert!(
+                matches!(why, GrantError::Locked | GrantError::Crowded),
+                "{why:?}"
+            ),
         }
         None
     }
@@ -114,7 +118,7 @@ struct Host {
     ids: Vec<ChanId>,
     /// Its channels, the most used one first.
     rank: Vec<usize>,
-    /// Submits, transmits, receives, and takes what was received.
+    /// Submits, transmits, receives, and takes the received messages.
     party: [Party; 4],
     /// When each channel that waits to transmit got into line, and behind how many.
     since: Vec<Option<(u64, usize)>>,
@@ -129,7 +133,8 @@ struct World {
     sent: u64,
 }
 
-/// More turns than this nobody asks for one entry in vain: each of the other three holds one for a turn.
+/// The most turns for which an entry may be denied: each of the other three parties holds one for a
+/// turn.
 const PATIENCE: u32 = 8;
 
 impl World {
@@ -196,14 +201,14 @@ impl World {
             since,
             ..
         } = &mut self.host[h];
-        if let Some(n) = submits.turn(t, ids, Work::W, |r| r.to_send += 1) {
+        if let Some(n) = submits.turn(t, ids, Work::SUBMITTED, |r| r.to_send += 1) {
             if since[n].is_none() {
                 since[n] = Some((now, transmits.fifo.len()));
                 transmits.fifo.push_back(n);
             }
         }
         let mut left = 0;
-        let sent = transmits.turn(t, ids, Work::T, |r| {
+        let sent = transmits.turn(t, ids, Work::TX, |r| {
             r.to_send -= 1;
             left = r.to_send;
         });
@@ -217,10 +222,10 @@ impl World {
                 transmits.fifo.push_back(n);
             }
         }
-        if let Some(n) = receives.turn(t, ids, Work::W, |r| r.unread += 1) {
+        if let Some(n) = receives.turn(t, ids, Work::SUBMITTED, |r| r.unread += 1) {
             takes.fifo.push_back(n);
         }
-        takes.turn(t, ids, Work::R, |r| r.unread -= 1);
+        takes.turn(t, ids, Work::RX, |r| r.unread -= 1);
         if now % 4 == 0 {
             t.sweep(1, |_, _| {});
         }
@@ -238,15 +243,16 @@ impl World {
         }
     }
 
-    /// Where the entries were found by those who begin work on a channel: the program that sends, and the first
-    /// party on the other host. The second one on each finds it hot almost always.
+    /// Where the entries were found by the parties that begin work on a channel: the sending
+    /// program, and the first party on the other host. The second one on each finds it hot almost
+    /// always.
     fn found(&self) -> [u64; 3] {
         let begin = |h: &Host| [h.party[0].found, h.party[2].found];
         let all = self.host.iter().flat_map(begin);
         all.fold([0; 3], |sum, f| std::array::from_fn(|i| sum[i] + f[i]))
     }
 
-    /// What happened between the first `before` turns and the end, when all that was submitted is taken.
+    /// The counts between the first `before` turns and the end, when everything submitted is taken.
     fn run(mut self, before: u64, turns: u64) -> Found {
         let mut first = [0; 3];
         for now in 0.. {
@@ -267,7 +273,7 @@ impl World {
             assert!(now < 4 * turns, "it does not come to an end");
         }
         for host in &self.host {
-            let idle = |id: &ChanId| host.t.work(*id) == Work::W;
+            let idle = |id: &ChanId| host.t.work(*id) == Work::SUBMITTED;
             assert!(host.ids.iter().all(idle), "work was lost");
             assert!(host.since.iter().all(Option::is_none));
         }
@@ -302,7 +308,7 @@ const NEAR: [usize; 3] = [0, 512, 2048];
 #[cfg_attr(miri, ignore = "long")]
 fn hit_rates() {
     let out = std::env::var_os("ZRS_TABLE_OUT").filter(|path| !path.is_empty());
-    // A short run shows whether anybody starves; for the plot, a longer one.
+    // A short run shows whether a channel starves; for the plot, a longer one.
     let (before, turns, step) = match out {
         Some(_) => (20_000, 60_000, 1),
         None => (2_000, 5_000, 2),
@@ -351,7 +357,7 @@ fn hit_rates() {
     }
 }
 
-/// The fewest slots that there can be: nobody starves there either.
+/// The fewest possible slots: no channel starves there either.
 // rows: L2 L3
 #[test]
 #[cfg_attr(miri, ignore = "long")]

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX, ASKS_MIN, ASKS_RESERVED};
+use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX, ASKS_MIN, ASKS_RESERVED, USER_ASKS_MIN};
+use zrs_core::mem::id::{Key, NodeId};
 use zrs_core::mem::server::Server;
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op};
@@ -12,18 +13,24 @@ use zrs_core::Violation;
 
 use crate::common::Rng;
 
+type TestAsks = Asks<Vec<AskSlot>>;
+
+fn begin(asks: &mut TestAsks, op: Op, token: u64, user: Option<u32>) -> Option<MemHeader> {
+    asks.begin(MemHeader::ask(0, op), token, user)
+}
+
 // rows: M4
 #[test]
 fn every_ask_is_answered_once() {
     let mut rng = Rng::new(2);
-    let mut asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], 64);
+    let mut asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], 64, 100);
     let mut server = Server::new(vec![None; ASKS_MAX]);
     let mut open = BTreeMap::new();
     let mut old = MemHeader::answer(1, Op::Get, Status::Ok);
     for token in 0..50_000 {
         if rng.chance(55) {
             let op = rng.pick(&Op::ALL);
-            if let Some(ask) = asks.begin(op, token) {
+            if let Some(ask) = asks.begin(MemHeader::ask(0, op), token, None) {
                 let at = server.accept(&ask).unwrap();
                 assert_eq!(
                     (server.find(ask.id), server.get(at)),
@@ -62,13 +69,13 @@ fn every_ask_is_answered_once() {
 #[test]
 fn no_ask_takes_the_place_of_those_that_it_waits_for() {
     for most in ASKS_MIN..80 {
-        let mut asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], most);
-        let mut fill = |op| (0..).map_while(|n| asks.begin(op, n)).count();
+        let mut asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], most, 25);
+        let mut fill = |op| (0..).map_while(|n| begin(&mut asks, op, n, None)).count();
         let [copies, cancels, opens] = [Op::Copy, Op::Cancel, Op::Open].map(&mut fill);
         let each = (most as usize / 4).clamp(1, ASKS_RESERVED);
         assert_eq!((cancels, opens), (each, each), "{most}");
         assert_eq!(copies + cancels + opens, ASKS_MAX.min(most as usize));
-        let mut none = Op::ALL.into_iter().filter(|op| asks.room(*op) != 0);
+        let mut none = Op::ALL.into_iter().filter(|op| asks.room(*op, None) != 0);
         assert_eq!(none.next(), None);
     }
 }
@@ -96,4 +103,138 @@ fn a_peer_that_asks_too_much() {
     );
     let answer = MemHeader::answer(1, Op::Copy, Status::Ok);
     assert_eq!(server.accept(&answer), Err(Violation::State));
+}
+
+// rows: M4
+#[test]
+fn a_user_leaves_room_to_the_others() {
+    for most in ASKS_MIN..80 {
+        for percent in [0, 1, 25, 50, 99] {
+            let mut asks: TestAsks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], most, percent);
+            let limit = ASKS_MAX.min(most as usize);
+            let share = (limit * percent as usize).div_ceil(100).max(USER_ASKS_MIN);
+            // Each class of the user's own asks is left room, too: a user can cancel what it has begun.
+            let each = (share / 4).clamp(1, ASKS_RESERVED);
+            let mut fill = |op, user| (0..).map_while(|n| begin(&mut asks, op, n, user)).count();
+            assert_eq!(
+                fill(Op::Copy, Some(7)),
+                share - 2 * each,
+                "{most} {percent}"
+            );
+            assert_eq!(fill(Op::Cancel, Some(7)), each);
+            assert_eq!(fill(Op::Get, Some(7)), each);
+            assert_eq!(fill(Op::Wrote, Some(7)), 0);
+            // Another user and the host itself have what is left of the link.
+            let others = share.min(limit - share);
+            assert_eq!(fill(Op::Get, Some(8)), others);
+            assert_eq!(fill(Op::Get, None), limit - share - others);
+            assert_eq!((asks.open_of(7), asks.open_of(8)), (share, others));
+            assert_eq!(asks.open(), limit);
+        }
+    }
+}
+
+/// An ask, its answer, and the answers that do not fit it.
+fn answers(op: Op) -> (MemHeader, MemHeader, Vec<MemHeader>) {
+    let key = |region, gen| Key {
+        region,
+        gen,
+        secret: 5,
+    };
+    let node = NodeId { domain: 1, node: 2 };
+    let ask = MemHeader {
+        addr: 0x1000,
+        bytes: 100,
+        key: key(3, 4),
+        rights: 2,
+        node,
+        ..MemHeader::ask(0, op)
+    };
+    let plain = MemHeader::answer(0, op, Status::Ok);
+    match op {
+        Op::Alloc => {
+            let good = MemHeader {
+                addr: 0x1000,
+                bytes: 100,
+                node,
+                key2: key(9, 9),
+                ..plain
+            };
+            let bad = vec![
+                MemHeader { bytes: 99, ..good },
+                MemHeader { bytes: 101, ..good },
+                MemHeader { addr: 0, ..good },
+                MemHeader {
+                    node: NodeId { domain: 1, node: 3 },
+                    ..good
+                },
+            ];
+            (ask, good, bad)
+        }
+        Op::Key => {
+            let good = MemHeader {
+                key2: Key {
+                    secret: 77,
+                    ..key(3, 4)
+                },
+                ..plain
+            };
+            let bad = [key(3, 5), key(4, 4)].map(|key2| MemHeader { key2, ..good });
+            (ask, good, bad.into())
+        }
+        Op::Open => {
+            let good = MemHeader { rights: 2, ..plain };
+            let bad = [1, 3].map(|rights| MemHeader { rights, ..good });
+            (ask, good, bad.into())
+        }
+        Op::Get => {
+            let good = MemHeader { len: 100, ..plain };
+            let bad = [0, 99, 101, 4096].map(|len| MemHeader { len, ..good });
+            (ask, good, bad.into())
+        }
+        Op::Copy => {
+            let good = MemHeader {
+                bytes: 100,
+                ..plain
+            };
+            let bad = [0, 99, 101, u64::MAX].map(|bytes| MemHeader { bytes, ..good });
+            let failed = MemHeader {
+                status: Status::Lost,
+                bytes: 101,
+                ..good
+            };
+            (ask, good, [&bad[..], &[failed]].concat())
+        }
+        _ => (ask, plain, Vec::new()),
+    }
+}
+
+// rows: M4
+#[test]
+fn an_answer_gives_what_was_asked_for() {
+    for op in Op::ALL {
+        let (ask, good, bad) = answers(op);
+        let mut asks: TestAsks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], 64, 100);
+        let sent = asks.begin(ask, 1, None).unwrap();
+        assert_eq!(MemHeader { id: 0, ..sent }, ask);
+        for answer in bad {
+            let answer = MemHeader {
+                id: sent.id,
+                ..answer
+            };
+            assert_eq!(asks.answered(&answer), Err(Violation::Length), "{answer:?}");
+        }
+        let good = MemHeader {
+            id: sent.id,
+            ..good
+        };
+        assert_eq!(asks.answered(&good), Ok(1), "{op:?}");
+        assert_eq!(asks.answered(&good), Err(Violation::State), "not twice");
+        // What failed says nothing of the rest.
+        let sent = asks.begin(ask, 2, None).unwrap();
+        let failed = MemHeader::answer(sent.id, op, Status::Stale);
+        assert_eq!(asks.answered(&failed), Ok(2));
+        let no_ask = MemHeader::answer(0, op, Status::Ok);
+        assert_eq!(asks.begin(no_ask, 3, None), None);
+    }
 }

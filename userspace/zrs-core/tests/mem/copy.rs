@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use zrs_core::mem::copy::{Action, Copies, CopyRequest, Job, Limits, Target, TargetLoad};
+use zrs_core::mem::copy::{Action, Copies, CopyRequest, Job, Limits, Target, TargetLoad, STOP_MS};
 use zrs_core::mem::id::Key;
 use zrs_core::mem::rights::{Range, Rights};
 use zrs_core::mem::sched::{Flow, QUANTUM};
@@ -12,7 +12,7 @@ use zrs_core::mem::slab::Slot;
 use zrs_core::mem::status::Status;
 
 use crate::common::{cases, Rng};
-use crate::setup::{node, request, slots, whole, Sizes, TestNode};
+use crate::setup::{node, quiet, request, slots, whole, Sizes, TestNode};
 
 type TestCopies = Copies<Vec<Slot<Job>>, Vec<TargetLoad>, Vec<Flow>>;
 
@@ -107,7 +107,7 @@ fn a_copy_is_finished_when_nothing_of_it_can_land() {
                 2 if !quiet => {
                     if let Some((job, s)) = seen.iter_mut().nth(rng.below(4) as usize) {
                         s.stopped = true;
-                        c.cancel(*job, Status::Canceled);
+                        c.cancel(*job, Status::Canceled, step);
                     }
                 }
                 3 if rng.chance(10) && !quiet => {
@@ -313,14 +313,14 @@ fn a_requester_that_is_gone_and_a_region_that_closes() {
     let mut c = copies(LIMITS, 6);
     let gone = c.add(ask(&mut n, key, 50, 1, 7, Some(0))).unwrap();
     c.add(ask(&mut n, other, 50, 2, 7, Some(1))).unwrap();
-    c.requester_lost(1);
+    c.requester_lost(1, 0);
     let first = c.next_action();
     assert!(
         matches!(first, Some(Action::Finish { job, status: Status::Canceled, done: 0, .. }) if job == gone),
         "{first:?}"
     );
     n.free(other, 1, 0).unwrap();
-    c.cancel_if(Status::Stale, |h| n.must_stop(h, 0));
+    c.cancel_if(Status::Stale, 0, |h| n.must_stop(h, 0));
     assert!(matches!(
         c.next_action(),
         Some(Action::Finish {
@@ -364,4 +364,94 @@ fn a_chunk_that_could_not_be_posted() {
             ..
         })
     ));
+}
+
+/// A copy of 20 bytes to the host 2, until it has been at work so long that `stage` of what the target has to do is left: the
+/// answer to OPEN, a WRITE, the answer to WROTE.
+fn at_stage(n: &mut TestNode, key: Key, stage: u32) -> (TestCopies, u32) {
+    let mut c = copies(LIMITS, 6);
+    let job = c.add(ask(n, key, 20, 1, 7, Some(2))).unwrap();
+    assert!(matches!(c.next_action(), Some(Action::Open { .. })));
+    if stage > 0 {
+        c.opened(job, Ok(()));
+        let posted = std::iter::from_fn(|| match c.next_action() {
+            Some(Action::Write { len, .. }) => Some(len),
+            Some(Action::Mark { .. }) => None,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(posted.collect::<Vec<_>>(), [8, 8, 4]);
+    }
+    if stage > 1 {
+        c.completed(job, 20);
+    }
+    (c, job)
+}
+
+// rows: M5
+#[test]
+fn a_target_that_does_not_answer_keeps_no_copy_for_ever() {
+    for stage in 0..3 {
+        for end in 0..3 {
+            let mut n = node(&Sizes::default());
+            let key = n.alloc(&request(100, 1)).unwrap();
+            let (mut c, job) = at_stage(&mut n, key, stage);
+            assert!(c.next_action().is_none());
+            assert_eq!(c.overdue(STOP_MS), None, "nobody waits for its end");
+            match end {
+                0 => c.cancel(job, Status::Canceled, 50),
+                1 => c.requester_lost(1, 50),
+                _ => {
+                    n.free(key, 1, 50).unwrap();
+                    c.cancel_if(Status::Stale, 50, |h| n.must_stop(h, 50));
+                    c.cancel_if(Status::Stale, 90, |h| n.must_stop(h, 90));
+                }
+            }
+            let due = Some((50 + STOP_MS, 2));
+            assert_eq!(c.overdue(STOP_MS), due, "stage {stage} end {end}");
+            assert!(
+                c.next_action().is_none(),
+                "not before the target has answered"
+            );
+            assert!(quiet(&mut n).is_empty());
+            c.target_lost(2);
+            assert_eq!(c.overdue(STOP_MS), None);
+            let Some(Action::Finish {
+                req, status, done, ..
+            }) = c.next_action()
+            else {
+                panic!("stage {stage} end {end}");
+            };
+            // Without a WRITE nothing can have landed.
+            let want = match (stage, end) {
+                (0, 2) => Status::Stale,
+                (0, _) => Status::Canceled,
+                _ => Status::Lost,
+            };
+            assert_eq!((status, done), (want, 0), "stage {stage} end {end}");
+            n.end(req.source);
+            assert_eq!(quiet(&mut n).len(), usize::from(end == 2));
+        }
+    }
+    // One that answers in time is not taken down.
+    let mut n = node(&Sizes::default());
+    let key = n.alloc(&request(100, 1)).unwrap();
+    let (mut c, job) = at_stage(&mut n, key, 2);
+    c.cancel(job, Status::Canceled, 50);
+    c.answered(job, Status::Ok);
+    assert_eq!(c.overdue(STOP_MS), None);
+    // All was posted, so nothing was canceled.
+    assert!(matches!(
+        c.next_action(),
+        Some(Action::Finish {
+            status: Status::Ok,
+            done: 20,
+            ..
+        })
+    ));
+    // A local copy and one that waits for its turn have no target to wait for.
+    c.add(ask(&mut n, key, 20, 1, 8, None)).unwrap();
+    let queued = c.add(ask(&mut n, key, 20, 1, 9, Some(0))).unwrap();
+    c.requester_lost(1, 60);
+    assert_eq!((c.overdue(STOP_MS), c.len()), (None, 2));
+    assert!(c.get(queued).is_some());
 }

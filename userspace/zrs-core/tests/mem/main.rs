@@ -8,12 +8,15 @@ mod common;
 
 mod arena;
 mod asks;
+mod broker;
 mod copy;
 mod directory;
 mod grants;
 mod ids;
 mod keys;
+mod link;
 mod node;
 mod queue;
 mod setup;
+mod text;
 mod wire;

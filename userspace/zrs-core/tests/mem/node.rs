@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use zrs_core::mem::admission::Admission;
 use zrs_core::mem::id::Key;
 use zrs_core::mem::keys::KEYS_PER_REGION;
 use zrs_core::mem::node::{AllocRequest, Hold, State};
@@ -370,6 +371,7 @@ fn what_there_is_no_room_for_changes_nothing() {
         keys: 3,
         drains: 1,
         owner_bytes_max: 2 * PAGE,
+        ..Sizes::default()
     };
     let mut n = unzeroed(&s, 1);
     assert_eq!(n.alloc(&request(PAGE, 1)), Err(Status::Again), "not zeroed");
@@ -409,6 +411,39 @@ fn what_there_is_no_room_for_changes_nothing() {
     n.set_draining(true);
     assert!(n.draining());
     assert_eq!(n.alloc(&request(PAGE, 4)), Err(Status::Draining));
+}
+
+// rows: M4
+#[test]
+fn admission() {
+    let key: [u8; 16] = std::array::from_fn(|n| n as u8 + 1);
+    let mut n = node(&Sizes {
+        admission: Admission::Key(key),
+        ..Sizes::default()
+    });
+    let with = |admission, owner| AllocRequest {
+        admission,
+        owner,
+        ..request(PAGE, 1)
+    };
+    let good = Key::decode(key);
+    for owner in [0, 5] {
+        for bit in 0..128 {
+            let mut wrong = key;
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            let wrong = with(Key::decode(wrong), owner);
+            assert_eq!(n.alloc(&wrong), Err(Status::Denied), "bit {bit}");
+        }
+        assert_eq!(n.alloc(&with(Key::default(), owner)), Err(Status::Denied));
+        assert!(n.alloc(&with(good, owner)).is_ok());
+    }
+    // What a node without room says is not for everybody.
+    n.set_draining(true);
+    assert_eq!(n.alloc(&with(Key::default(), 5)), Err(Status::Denied));
+    assert_eq!(n.alloc(&with(good, 5)), Err(Status::Draining));
+    // An open node asks for no key.
+    let mut n = node(&Sizes::default());
+    assert!(n.alloc(&with(good, 5)).is_ok());
 }
 
 // rows: M4

@@ -2,6 +2,7 @@
 
 //! A small node for tests.
 
+use zrs_core::mem::admission::Admission;
 use zrs_core::mem::arena::Arena;
 use zrs_core::mem::id::{Key, NodeId};
 use zrs_core::mem::keys::KeySlot;
@@ -34,6 +35,7 @@ pub struct Sizes {
     pub keys: usize,
     pub drains: usize,
     pub owner_bytes_max: u64,
+    pub admission: Admission,
 }
 
 impl Default for Sizes {
@@ -46,6 +48,7 @@ impl Default for Sizes {
             keys: 200,
             drains: 16,
             owner_bytes_max: u64::MAX,
+            admission: Admission::Open,
         }
     }
 }
@@ -59,6 +62,7 @@ pub fn unzeroed(s: &Sizes, incarnation: u64) -> TestNode {
     Node::new(
         Config {
             id: NodeId { domain: 1, node: 2 },
+            admission: s.admission,
             incarnation,
             page_shift: PAGE.trailing_zeros(),
             run_max: s.run_max,
@@ -91,6 +95,7 @@ pub fn request(len: u64, secret: u64) -> AllocRequest {
         len,
         va: 0x1000,
         owner: 0,
+        admission: Key::default(),
         keep: false,
         expires_ms: None,
         secret,

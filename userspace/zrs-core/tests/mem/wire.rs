@@ -266,7 +266,7 @@ fn no_stream_on_a_memory_link() {
         let m = Message::decode(&h.encode(), 0).unwrap();
         assert_eq!((m, m.link_credit()), (Message::Link(h), 5));
     }
-    let chan = ChanId { q: 1, gen: 1 };
+    let chan = ChanId { index: 1, gen: 1 };
     let credit = Header::new(StreamType::Credit, chan, chan);
     assert_eq!(Message::decode(&credit.encode(), 0), Err(Violation::Type));
     let revoke = MemHeader::revoke(1);

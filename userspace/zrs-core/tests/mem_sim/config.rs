@@ -33,6 +33,8 @@ pub struct Config {
     /// Percent of keys with uses, and with a time to live.
     pub limited: u64,
     pub orphan_ms: u64,
+    /// Percent of a link's asks that a user may have.
+    pub user_percent: u32,
 }
 
 impl Config {
@@ -63,6 +65,7 @@ impl Config {
             unknown: rng.pick(&[0, 0, 20]),
             limited: rng.pick(&[0, 30]),
             orphan_ms: rng.pick(&[50, 1000]),
+            user_percent: rng.pick(&[25, 50, 100]),
         }
     }
 }

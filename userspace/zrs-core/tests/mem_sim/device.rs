@@ -21,12 +21,19 @@ impl World {
         let Some(item) = self.links[link].to_node.pop_front() else {
             return;
         };
+        if self.is_hostile(self.links[link].node) {
+            self.hostile_node_receives(link, item);
+            return;
+        }
         let hostile = self.is_hostile(self.links[link].requester);
         match item {
             Item::Send(bytes, payload) => {
                 self.land_all(link, None);
                 let result = match Message::decode(&bytes, payload.len() as u32) {
-                    Ok(Message::Mem(h)) => self.node_receives(link, &h, &payload),
+                    Ok(Message::Mem(h)) => {
+                        let expected = self.links[link].ends[1].arrived(&h);
+                        expected.and_then(|()| self.node_receives(link, &h, &payload))
+                    }
                     Ok(Message::Link(_)) => Ok(()),
                     Err(v) => Err(v),
                 };
@@ -59,6 +66,24 @@ impl World {
                     "link {link}: the device refuses an honest WRITE, {from:?}"
                 )),
             },
+            Item::HalfWrite { rkey, iova, data } => {
+                let mr = self.mr(link, rkey, iova, data.len() as u64);
+                // Remote keys are invalid before memory is deregistered: no new WRITE begins with them.
+                let leaving = &self.links[link].deregistering;
+                let mr = mr.filter(|m| m.write && !leaving.contains(&m.grant));
+                let Some(at) = mr.map(|m| m.at + (iova - m.iova)) else {
+                    self.device_error(link);
+                    return;
+                };
+                self.stats.hostile_stalls += 1;
+                self.links[link].stalled = Some(rkey);
+                self.links[link].dma.push_back(Dma {
+                    rkey,
+                    at,
+                    data: data.into(),
+                    from: Origin::Hostile,
+                });
+            }
             Item::Read {
                 rkey,
                 iova,
@@ -94,6 +119,17 @@ impl World {
         self.end_down(link, 1);
     }
 
+    pub fn node_violates(&mut self, link: usize, v: Violation) {
+        if !self.is_hostile(self.links[link].node) {
+            self.fail(&format!(
+                "link {link}: an honest node violates the protocol: {v:?}"
+            ));
+        }
+        trace!(self, "link {link}: the node's violation {v:?}");
+        self.stats.hostile_nodes_cut += 1;
+        self.end_down(link, 0);
+    }
+
     pub fn arrive_at_requester(&mut self, link: usize) {
         let Some(item) = self.links[link].to_requester.pop_front() else {
             return;
@@ -105,12 +141,17 @@ impl World {
         match item {
             Item::Send(bytes, payload) => {
                 let h = MemHeader::decode(&bytes, payload.len() as u32);
-                let h = h.expect("nodes are honest");
-                self.requester_receives(link, &h, &payload);
+                let result = h.and_then(|h| {
+                    self.links[link].ends[0].arrived(&h)?;
+                    self.requester_receives(link, &h, &payload)
+                });
+                if let Err(v) = result {
+                    self.node_violates(link, v);
+                }
             }
             Item::Written(tag) => self.completed(tag, None),
             Item::ReadBack(tag, data) => self.completed(tag, Some(data)),
-            Item::Write { .. } | Item::Read { .. } => unreachable!(),
+            Item::Write { .. } | Item::HalfWrite { .. } | Item::Read { .. } => unreachable!(),
         }
     }
 
@@ -185,8 +226,8 @@ impl World {
         parts.len()
     }
 
-    /// The remote extents of a range.
-    fn split(
+    /// The remote extents of a range; all of it, unless a node lies.
+    pub fn split(
         &self,
         link: usize,
         grant: u32,
@@ -201,12 +242,12 @@ impl World {
                 parts.push((e.rkey, from, from - addr..to - addr));
             }
         }
-        let sum: u64 = parts.iter().map(|p| p.2.end - p.2.start).sum();
-        assert_eq!(sum, len, "the grant has all of it");
         parts
     }
 
     pub fn hello(&mut self, link: usize) {
+        let h = MemHeader::hello(self.cfg.asks, self.cfg.grants as u32, 0);
+        self.send(link, true, &h, Vec::new());
         let host = &self.hosts[self.links[link].node];
         let pages = host.node.pages();
         let info = zrs_core::mem::payload::NodeInfo {
@@ -217,7 +258,6 @@ impl World {
             state: 0,
             page_shift: crate::host::PAGE.trailing_zeros(),
         };
-        let h = MemHeader::hello(self.cfg.asks, self.cfg.grants as u32, 0);
         assert_eq!(h.kind, Type::Hello);
         self.send(link, false, &h, info.encode().to_vec());
     }

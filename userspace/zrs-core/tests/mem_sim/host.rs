@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use zrs_core::addr::Ip;
+use zrs_core::mem::admission::Admission;
 use zrs_core::mem::arena::Arena;
+use zrs_core::mem::broker::{self, Broker, Rule};
 use zrs_core::mem::copy::{Copies, Job, TargetLoad};
 use zrs_core::mem::directory::{Directory, Entry};
 use zrs_core::mem::id::{Key, NodeId};
@@ -23,6 +25,8 @@ use crate::serve::Reply;
 pub const PAGE: u64 = 64;
 pub const HOSTS: usize = 3;
 pub const LINKS_MAX: usize = 400;
+/// The admission key of all nodes.
+pub const ADMISSION: [u8; 16] = *b"let me in, node!";
 
 pub struct Vecs;
 
@@ -65,6 +69,9 @@ pub struct Host {
     pub waiters: BTreeMap<u64, Reply>,
     /// CANCELs that wait for the end of a job, by its serial number.
     pub cancels: Vec<(u64, Reply)>,
+    pub broker: Broker<Vec<Option<Rule>>, Vec<Slot<broker::Entry>>>,
+    /// Asks of others that the broker answers, by its tokens.
+    pub brokered: BTreeMap<u64, Reply>,
 }
 
 pub fn node_of(host: usize) -> NodeId {
@@ -86,6 +93,15 @@ impl Host {
         for host in (0..HOSTS).filter(|_| !rng.chance(cfg.unknown)) {
             directory.set(node_of(host), address_of(host)).unwrap();
         }
+        let mut broker = Broker::new(vec![None; HOSTS], slots(4), cfg.orphan_ms);
+        for host in (0..HOSTS).filter(|_| rng.chance(70)) {
+            let rule = Rule {
+                node: node_of(host),
+                quota: cfg.region_bytes * 2,
+                admission: Admission::Open,
+            };
+            assert!(broker.set_rule(rule));
+        }
         Self {
             up: true,
             incarnation,
@@ -96,6 +112,7 @@ impl Host {
             node: Node::new(
                 node::Config {
                     id: NodeId { domain: 1, node: 0 },
+                    admission: Admission::Key(ADMISSION),
                     incarnation,
                     page_shift: PAGE.trailing_zeros(),
                     run_max: cfg.run_max,
@@ -120,6 +137,8 @@ impl Host {
             queued: BTreeMap::new(),
             waiters: BTreeMap::new(),
             cancels: Vec::new(),
+            broker,
+            brokered: BTreeMap::new(),
         }
     }
 

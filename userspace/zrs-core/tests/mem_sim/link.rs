@@ -8,6 +8,7 @@ use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX};
 use zrs_core::mem::grant_cache::{GrantCache, Lent};
 use zrs_core::mem::grants::{Grant, Grants};
 use zrs_core::mem::id::{Key, NodeId};
+use zrs_core::mem::link::{self, End};
 use zrs_core::mem::payload::RemoteExtent;
 use zrs_core::mem::rights::Rights;
 use zrs_core::mem::server::{Server, ServerSlot};
@@ -39,6 +40,12 @@ pub enum Item {
         data: Vec<u8>,
         from: Origin,
         tag: u64,
+    },
+    /// A WRITE that stops after these bytes, which are not all of it.
+    HalfWrite {
+        rkey: u32,
+        iova: u64,
+        data: Vec<u8>,
     },
     Read {
         rkey: u32,
@@ -88,6 +95,10 @@ pub struct Link {
     pub to_node: VecDeque<Item>,
     pub to_requester: VecDeque<Item>,
     pub dma: VecDeque<Dma>,
+    /// The remote key of a WRITE of which the node's device has received a part: nothing else arrives before the rest.
+    pub stalled: Option<u32>,
+    /// What each end has heard of the other one: the requester's, the node's.
+    pub ends: [link::Link; 2],
     // The requester's end.
     pub asks: Asks<Vec<AskSlot>>,
     pub cache: GrantCache<Vec<Slot<Lent>>>,
@@ -124,7 +135,9 @@ impl Link {
             to_node: VecDeque::new(),
             to_requester: VecDeque::new(),
             dma: VecDeque::new(),
-            asks: Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], cfg.asks),
+            stalled: None,
+            ends: [End::Requester, End::Node].map(link::Link::new),
+            asks: Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], cfg.asks, cfg.user_percent),
             cache: GrantCache::new(slots(cfg.grants)),
             extents: BTreeMap::new(),
             waiting: Vec::new(),

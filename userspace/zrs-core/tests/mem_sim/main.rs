@@ -6,6 +6,7 @@
 //! worlds a hostile peer are played here ([`world::World`]). One seed decides everything. Every byte that lands in a node's
 //! memory is checked against what has been promised: [`oracle`]. See `sim` for how seeds are run.
 
+mod broker;
 #[path = "../common/mod.rs"]
 mod common;
 mod config;

@@ -30,6 +30,8 @@ pub struct Known {
     pub key: Key,
     pub va: u64,
     pub len: u64,
+    /// The broker that has allocated it.
+    pub via: Option<usize>,
 }
 
 impl Known {

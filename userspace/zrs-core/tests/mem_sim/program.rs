@@ -6,9 +6,9 @@ use zrs_core::mem::id::Key;
 use zrs_core::mem::queue::CancelAction;
 use zrs_core::mem::rights::Rights;
 use zrs_core::mem::status::Status;
-use zrs_core::mem::wire::{MemHeader, Op as Wire, FLAG_KEEP};
+use zrs_core::mem::wire::{MemHeader, Op as Wire, FLAG_KEEP, FLAG_VIA};
 
-use crate::host::node_of;
+use crate::host::{node_of, ADMISSION, HOSTS};
 use crate::link::{Origin, Pending};
 use crate::oracle::Known;
 use crate::requester::{Retry, Unsent};
@@ -32,6 +32,18 @@ pub struct CopyOp {
 pub enum Kind {
     Alloc {
         at: usize,
+        via: Option<usize>,
+        admitted: bool,
+    },
+    /// What a broker asks of nodes, for the entry with that number.
+    BrokerAlloc {
+        at: u32,
+    },
+    BrokerKey {
+        at: u32,
+    },
+    BrokerFree {
+        at: u32,
     },
     Derive {
         from: Known,
@@ -160,25 +172,34 @@ impl World {
     }
 
     fn alloc(&mut self, host: usize) {
-        let at = self.honest();
+        let at = match self.hostile {
+            Some(_) if self.rng.chance(10) => HOSTS - 1,
+            _ => self.honest(),
+        };
+        let via = self.rng.chance(25).then(|| self.honest());
+        let via = via.filter(|via| *via != host);
+        let admitted = via.is_some() || self.rng.chance(95);
         let bytes = self.rng.range(1, self.cfg.region_bytes);
         let addr = self.rng.below(1 << 40);
         let keep = self.rng.chance(40);
-        let ttl = if self.rng.chance(self.cfg.limited / 3) {
+        let ttl = if self.rng.chance(self.cfg.limited / 3) || (keep && via.is_some()) {
             self.rng.range(1, 2000)
         } else {
             0
         };
-        let op = self.new_op(host, Kind::Alloc { at });
+        let kind = Kind::Alloc { at, via, admitted };
+        let op = self.new_op(host, kind);
+        let key = Key::decode(if admitted { ADMISSION } else { [7; 16] });
         let fill = |h| MemHeader {
-            flags: if keep { FLAG_KEEP } else { 0 },
+            flags: if keep { FLAG_KEEP } else { 0 } | via.map_or(0, |_| FLAG_VIA),
             addr,
             bytes,
+            key,
             arg: ttl as u32,
             node: node_of(at),
             ..h
         };
-        if let Err(why) = self.ask(host, at, Wire::Alloc, op, fill, Vec::new()) {
+        if let Err(why) = self.ask(host, via.unwrap_or(at), Wire::Alloc, op, fill, Vec::new()) {
             self.unsent(op, why);
         }
     }
@@ -226,12 +247,20 @@ impl World {
             node: node_of(k.host),
             ..h
         };
-        if let Err(why) = self.ask(host, k.host, wire, op, fill, Vec::new()) {
+        // What a broker has given goes back to it.
+        let to = match k.via {
+            Some(via) if wire == Wire::Free && k.host != via => via,
+            _ => k.host,
+        };
+        if let Err(why) = self.ask(host, to, wire, op, fill, Vec::new()) {
             self.unsent(op, why);
         }
     }
 
     fn wrong_key(&mut self, host: usize, k: Known) {
+        if self.is_hostile(k.host) {
+            return;
+        }
         let (key, want) = if self.rng.chance(50) {
             let gen = k.key.gen.wrapping_add(1000).max(1);
             (Key { gen, ..k.key }, Status::Stale)
@@ -454,7 +483,8 @@ impl World {
                 };
                 let at = copy.src.host;
                 let room = |l: &crate::link::Link| {
-                    l.requester != host || l.node != at || !l.up[0] || l.asks.room(Wire::Copy) > 0
+                    let of_it = l.requester == host && l.node == at && l.up[0];
+                    !of_it || l.asks.room(Wire::Copy, self.user_of(*op)) > 0
                 };
                 if at == host || self.links.iter().all(room) {
                     can.push(*place);
@@ -544,20 +574,42 @@ impl World {
         let (host, status) = (op.host, h.status);
         trace!(self, "host {host}: {n} {status:?} {:?}", op.kind);
         self.count(status);
-        let troubled = self.stats.links_failed + self.stats.crashes + self.stats.overdue > 0;
+        let s = &self.stats;
+        let cut = s.hostile_nodes_cut + s.stalled_targets + u64::from(self.left_hostile);
+        // A hostile node says so of any operation.
+        let lied = self.hostile.is_some();
+        let troubled = lied || s.links_failed + s.crashes + s.overdue + cut > 0;
         if status == Status::Lost && !troubled {
             self.fail("an operation is lost, and no link was");
         }
         let ok = status == Status::Ok;
         let me = Origin::Op(n);
         match op.kind {
-            Kind::Alloc { at } if ok => self.learn(Known {
-                host: at,
-                incarnation: self.hosts[at].incarnation,
-                key: h.key2,
-                va: h.addr,
-                len: h.bytes,
-            }),
+            Kind::Alloc { at, via, admitted } if ok => {
+                if !admitted && !self.is_hostile(at) {
+                    self.fail("a region without admission");
+                }
+                self.learn(Known {
+                    host: at,
+                    incarnation: self.hosts[at].incarnation,
+                    key: h.key2,
+                    va: h.addr,
+                    len: h.bytes,
+                    via,
+                });
+            }
+            Kind::Alloc {
+                admitted: false, ..
+            } => self.stats.not_admitted += u64::from(status == Status::Denied),
+            Kind::BrokerAlloc { at } => {
+                let result = if ok { Ok(h.key2) } else { Err(status) };
+                self.hosts[host].broker.allocated(at, result);
+            }
+            Kind::BrokerKey { at } => {
+                let result = if ok { Ok(h.key2) } else { Err(status) };
+                self.hosts[host].broker.derived(at, result);
+            }
+            Kind::BrokerFree { at } => self.hosts[host].broker.freed(at, status, self.now),
             Kind::Derive { from, off, len } if ok => self.learn(Known {
                 key: h.key2,
                 va: from.va + off,

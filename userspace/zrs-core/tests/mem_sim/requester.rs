@@ -9,6 +9,7 @@ use zrs_core::mem::payload::{extents, nodes};
 use zrs_core::mem::rights::Rights;
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op as Wire, Type};
+use zrs_core::Violation;
 
 use crate::host::{node_of, slots};
 use crate::link::{Origin, Pending};
@@ -85,38 +86,65 @@ impl World {
         fill: impl Fn(MemHeader) -> MemHeader,
         payload: Vec<u8>,
     ) -> Result<(), Unsent> {
+        let ask = MemHeader {
+            len: payload.len() as u32,
+            ..fill(MemHeader::ask(0, wire))
+        };
         if host == to {
-            let h = MemHeader {
-                len: payload.len() as u32,
-                ..fill(MemHeader::ask(1, wire))
-            };
+            let h = MemHeader { id: 1, ..ask };
             let served = self.serve(host, crate::serve::Reply::Local(op), &h, &payload);
             served.expect("an honest ask");
             return Ok(());
         }
         let link = self.connect(host, to).ok_or(Unsent::Unreachable)?;
-        let ask = self.links[link].asks.begin(wire, op).ok_or(Unsent::Room)?;
-        self.send(link, true, &fill(ask), payload);
+        let user = self.user_of(op);
+        let ask = self.links[link].asks.begin(ask, op, user);
+        let ask = ask.ok_or(Unsent::Room)?;
+        self.send(link, true, &ask, payload);
         Ok(())
     }
 
-    pub fn requester_receives(&mut self, link: usize, h: &MemHeader, payload: &[u8]) {
+    /// The user whose operation it is; none if it is the host's own.
+    pub fn user_of(&self, op: u64) -> Option<u32> {
+        let kind = self.ops.get(&op).map(|o| &o.kind)?;
+        let own = matches!(
+            kind,
+            Kind::Open { .. }
+                | Kind::Close
+                | Kind::Wrote { .. }
+                | Kind::BrokerAlloc { .. }
+                | Kind::BrokerKey { .. }
+                | Kind::BrokerFree { .. }
+        );
+        (!own).then_some((op % 2) as u32)
+    }
+
+    pub fn requester_receives(
+        &mut self,
+        link: usize,
+        h: &MemHeader,
+        payload: &[u8],
+    ) -> Result<(), Violation> {
         match h.kind {
             Type::Hello => {
-                let mut all = nodes(payload).expect("a good hello");
-                let info = all.next().expect("a node").expect("a good one");
-                assert_eq!(info.node, node_of(self.links[link].node));
+                for info in nodes(payload)? {
+                    assert_eq!(info?.node, node_of(self.links[link].node));
+                }
             }
             Type::Answer => {
-                let op = self.links[link].asks.answered(h).expect("nodes are honest");
+                if h.op == Some(Wire::Open) && h.status == Status::Ok {
+                    drop(extents(payload, h.bytes)?);
+                }
+                let op = self.links[link].asks.answered(h)?;
                 self.op_answered(op, Some(link), h, payload);
             }
             Type::Revoke => {
                 let leave = self.links[link].cache.revoke(h.grant);
                 self.leave(link, leave);
             }
-            Type::Ask | Type::Revoked => self.fail("a node asks"),
+            Type::Ask | Type::Revoked => return Err(Violation::State),
         }
+        Ok(())
     }
 
     pub fn leave(&mut self, link: usize, leave: Option<Leave>) {
@@ -145,9 +173,13 @@ impl World {
             Retry::Close { link, grant } => {
                 let host = self.links[link].requester;
                 let op = self.new_op(host, Kind::Close);
-                let ask = self.links[link].asks.begin(Wire::Close, op);
+                let ask = MemHeader {
+                    grant,
+                    ..MemHeader::ask(0, Wire::Close)
+                };
+                let ask = self.links[link].asks.begin(ask, op, None);
                 match ask {
-                    Some(ask) => self.send(link, true, &MemHeader { grant, ..ask }, Vec::new()),
+                    Some(ask) => self.send(link, true, &ask, Vec::new()),
                     None => drop(self.ops.remove(&op)),
                 }
                 ask.is_some()
@@ -211,15 +243,15 @@ impl World {
         let host = self.links[link].requester;
         let (node, key, rights) = self.links[link].opens[&slot];
         let op = self.new_op(host, Kind::Open { slot });
-        let Some(ask) = self.links[link].asks.begin(Wire::Open, op) else {
-            self.ops.remove(&op);
-            return false;
-        };
         let ask = MemHeader {
             node,
             key,
             rights: rights.bits(),
-            ..ask
+            ..MemHeader::ask(0, Wire::Open)
+        };
+        let Some(ask) = self.links[link].asks.begin(ask, op, None) else {
+            self.ops.remove(&op);
+            return false;
         };
         self.send(link, true, &ask, Vec::new());
         true
@@ -227,6 +259,13 @@ impl World {
 
     /// OPEN is answered.
     pub fn opened(&mut self, link: usize, slot: u32, h: &MemHeader, payload: &[u8]) {
+        let once = h.arg != 0;
+        if h.status == Status::Ok {
+            if let Err(v) = self.links[link].cache.opened(slot, h.grant, once) {
+                self.node_violates(link, v);
+                return;
+            }
+        }
         let of_it: Vec<_> = self.links[link]
             .waiting
             .iter()
@@ -242,15 +281,10 @@ impl World {
                 .for_each(|p| self.grant_failed(host, p, h.status));
             return;
         }
-        let all = extents(payload, h.bytes)
-            .expect("nodes are honest")
-            .collect();
+        let all = extents(payload, h.bytes);
+        let all = all.expect("it was looked at before").collect();
         let l = &mut self.links[link];
         let (node, key, rights) = l.opens[&slot];
-        let once = h.arg != 0;
-        l.cache
-            .opened(slot, h.grant, once)
-            .expect("nodes are honest");
         l.extents.insert(slot, all);
         let (now, later) = of_it.split_at(if once { 1 } else { of_it.len() });
         now.iter()
@@ -279,12 +313,8 @@ impl World {
 
     /// Whether a grant reaches the bytes.
     pub fn reaches(&self, link: usize, slot: u32, addr: u64, len: u64) -> bool {
-        let all = &self.links[link].extents[&slot];
-        let (first, last) = (all[0], all[all.len() - 1]);
-        addr >= first.iova
-            && addr
-                .checked_add(len)
-                .is_some_and(|end| end <= last.iova + last.len)
+        let parts = self.split(link, slot, addr, len);
+        parts.iter().map(|p| p.2.end - p.2.start).sum::<u64>() == len
     }
 
     /// A PUT or GET by remote keys.
@@ -292,6 +322,18 @@ impl World {
         let Some(kind) = self.ops.get(&op).map(|o| o.kind.clone()) else {
             return;
         };
+        let (addr, len) = match &kind {
+            Kind::BigPut { addr, data, .. } => (*addr, data.len() as u64),
+            Kind::BigGet { addr, len, .. } => (*addr, *len),
+            other => panic!("{other:?}"),
+        };
+        if !self.reaches(link, slot, addr, len) {
+            if !self.is_hostile(self.links[link].node) {
+                self.fail("the grant has not all of the key's range");
+            }
+            self.op_over(op, Status::Range);
+            return;
+        }
         if !self.links[link].cache.begin(slot, number, self.now) {
             self.op_over(op, Status::Stale);
             return;
@@ -332,14 +374,15 @@ impl World {
             return true;
         };
         let (link, grant, addr, bytes) = (*link, *grant, *addr, data.len() as u64);
-        let Some(ask) = self.links[link].asks.begin(Wire::Wrote, op) else {
-            return false;
-        };
         let ask = MemHeader {
             grant,
             addr,
             bytes,
-            ..ask
+            ..MemHeader::ask(0, Wire::Wrote)
+        };
+        let user = self.user_of(op);
+        let Some(ask) = self.links[link].asks.begin(ask, op, user) else {
+            return false;
         };
         self.send(link, true, &ask, Vec::new());
         true
@@ -419,12 +462,13 @@ impl World {
         let (host, node) = (self.links[link].requester, self.links[link].node);
         let cfg_asks = self.cfg.asks;
         let grants = self.cfg.grants;
+        let percent = self.cfg.user_percent;
         let l = &mut self.links[link];
         l.to_requester.clear();
         let waiting = std::mem::take(&mut l.waiting);
         let mut asks = std::mem::replace(
             &mut l.asks,
-            Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], cfg_asks),
+            Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], cfg_asks, percent),
         );
         l.cache = GrantCache::new(slots(grants));
         self.tags.retain(|_, t| t.link != link);

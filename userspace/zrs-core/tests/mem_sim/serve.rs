@@ -7,9 +7,10 @@ use zrs_core::mem::node::AllocRequest;
 use zrs_core::mem::payload::RemoteExtent;
 use zrs_core::mem::rights::{Range, Rights, Scope};
 use zrs_core::mem::status::Status;
-use zrs_core::mem::wire::{MemHeader, Op, Type, FLAG_KEEP};
+use zrs_core::mem::wire::{MemHeader, Op, Type, FLAG_KEEP, FLAG_VIA};
 use zrs_core::Violation;
 
+use crate::host::node_of;
 use crate::link::{GrantInfo, Mr, Origin};
 use crate::world::{trace, World};
 
@@ -28,6 +29,7 @@ impl World {
         payload: &[u8],
     ) -> Result<(), Violation> {
         match h.kind {
+            Type::Hello => Ok(()),
             Type::Ask => {
                 let slot = self.links[link].server.accept(h)?;
                 self.serve(
@@ -47,7 +49,7 @@ impl World {
     }
 
     /// An answer without fields.
-    fn answer(&mut self, host: usize, reply: Reply, op: Op, status: Status) {
+    pub fn answer(&mut self, host: usize, reply: Reply, op: Op, status: Status) {
         self.answer_with(host, reply, MemHeader::answer(0, op, status), Vec::new());
     }
 
@@ -74,7 +76,7 @@ impl World {
     }
 
     /// The number by which a node's host knows a requester: 0 is itself.
-    fn owner(&self, reply: Reply) -> u32 {
+    pub fn owner(&self, reply: Reply) -> u32 {
         match reply {
             Reply::Local(_) => 0,
             Reply::Peer { link, .. } => self.links[link].requester as u32 + 1,
@@ -93,12 +95,16 @@ impl World {
         self.note_hostile(host, reply, h);
         let fail = |status| MemHeader::answer(0, op, status);
         match op {
+            Op::Alloc if h.flags & FLAG_VIA != 0 => self.serve_via(host, reply, h),
+            // The node is another host's: so the region is one of the broker.
+            Op::Free if h.node != node_of(host) => self.serve_give_back(host, reply, h),
             Op::Alloc => {
                 let secret = self.rng.next();
                 let req = AllocRequest {
                     len: h.bytes,
                     va: h.addr,
                     owner: self.owner(reply),
+                    admission: h.key,
                     keep: h.flags & FLAG_KEEP != 0,
                     expires_ms: (h.arg != 0).then_some(now + u64::from(h.arg)),
                     secret,
@@ -346,6 +352,9 @@ impl World {
             .map(|m| *m.0)
             .collect();
         for rkey in keys {
+            if self.links[link].up[1] && self.links[link].stalled == Some(rkey) {
+                self.fail("memory is deregistered in the middle of a WRITE");
+            }
             self.land_all(link, Some(rkey));
             self.links[link].mrs.remove(&rkey);
         }
@@ -377,7 +386,7 @@ impl World {
         }
         let h = &mut self.hosts[host];
         h.copies
-            .cancel_if(Status::Stale, |hold| h.node.must_stop(hold, now));
+            .cancel_if(Status::Stale, now, |hold| h.node.must_stop(hold, now));
     }
 
     /// Frees, seals and revocations that are over.
@@ -450,12 +459,17 @@ impl World {
         let (host, requester) = (self.links[link].node, self.links[link].requester);
         self.land_all(link, None);
         self.links[link].to_node.clear();
+        self.links[link].stalled = None;
         while let Some(number) = self.links[link].grants.link_down_one() {
             self.links[link].deregistering.push(number);
         }
         let h = &mut self.hosts[host];
-        h.copies.requester_lost(link as u32 + 1);
         let now = self.now;
+        h.copies.requester_lost(link as u32 + 1, now);
+        let brokered = &mut h.brokered;
+        h.broker
+            .link_lost(|token| of_link(brokered.get(&token), link));
+        brokered.retain(|_, reply| !of_link(Some(reply), link));
         // The peer may have another link by now.
         let other = self
             .links
@@ -464,6 +478,14 @@ impl World {
         if !other {
             self.stats.orphans += 1;
             self.hosts[host].node.owner_lost(requester as u32 + 1, now);
+            self.hosts[host]
+                .broker
+                .requester_lost(requester as u32 + 1, now);
         }
     }
+}
+
+/// Whether the answer goes by that link.
+fn of_link(reply: Option<&Reply>, link: usize) -> bool {
+    matches!(reply, Some(Reply::Peer { link: l, .. }) if *l == link)
 }

@@ -2,7 +2,7 @@
 
 //! The source of copies: what the core decides is done here.
 
-use zrs_core::mem::copy::{Action, CopyRequest, Target};
+use zrs_core::mem::copy::{Action, CopyRequest, Target, STOP_MS};
 use zrs_core::mem::rights::{Range, Rights};
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op as Wire};
@@ -101,7 +101,8 @@ impl World {
             .map(|(n, i)| (*n, i.serial));
         match job {
             Some((job, serial)) => {
-                self.hosts[host].copies.cancel(job, Status::Canceled);
+                let now = self.now;
+                self.hosts[host].copies.cancel(job, Status::Canceled, now);
                 self.hosts[host].cancels.push((serial, reply));
             }
             None => {
@@ -191,6 +192,23 @@ impl World {
             .opened(job, fits.then_some(()).ok_or(Status::Range));
     }
 
+    /// Links to targets that do not answer for copies that have to end.
+    pub fn leave_stalled_targets(&mut self, host: usize) {
+        loop {
+            let overdue = self.hosts[host].copies.overdue(STOP_MS);
+            let Some((_, to)) = overdue.filter(|o| self.now >= o.0) else {
+                return;
+            };
+            trace!(self, "host {host}: the target {to} does not answer");
+            self.stats.stalled_targets += 1;
+            let mut links = self.links.iter();
+            match links.position(|l| (l.requester, l.node, l.up[0]) == (host, to as usize, true)) {
+                Some(link) => self.end_down(link, 0),
+                None => self.hosts[host].copies.target_lost(to),
+            }
+        }
+    }
+
     fn source_bytes(&self, host: usize, job: u32, off: u64, len: u64) -> Vec<u8> {
         let h = &self.hosts[host];
         let req = h.copies.get(job).expect("a copy");
@@ -264,15 +282,15 @@ impl World {
             return true;
         }
         let op = self.new_op(host, Kind::Wrote { job, serial });
-        let Some(ask) = self.links[link].asks.begin(Wire::Wrote, op) else {
-            self.ops.remove(&op);
-            return false;
-        };
         let ask = MemHeader {
             grant,
             addr,
             bytes: len,
-            ..ask
+            ..MemHeader::ask(0, Wire::Wrote)
+        };
+        let Some(ask) = self.links[link].asks.begin(ask, op, None) else {
+            self.ops.remove(&op);
+            return false;
         };
         self.send(link, true, &ask, Vec::new());
         true

@@ -2,8 +2,6 @@
 
 //! What goes wrong: links that fail, hosts that die.
 
-use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX};
-
 use crate::host::{Host, HOSTS};
 use crate::link::Link;
 use crate::requester::Retry;
@@ -60,6 +58,7 @@ impl World {
                 l.up[1] = false;
                 l.to_node.clear();
                 l.dma.clear();
+                l.stalled = None;
                 l.mrs.clear();
                 l.registering.clear();
                 l.deregistering.clear();
@@ -70,7 +69,7 @@ impl World {
                 l.up[0] = false;
                 l.to_requester.clear();
                 l.waiting.clear();
-                l.asks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], self.cfg.asks);
+                l.asks = fresh.asks;
                 l.cache = fresh.cache;
                 self.tags.retain(|_, t| t.link != n);
             }

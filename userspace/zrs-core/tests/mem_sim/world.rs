@@ -41,6 +41,8 @@ pub struct World {
     next: u64,
     /// No program begins anything, and nothing goes wrong.
     pub calm: bool,
+    /// The hostile node cannot be reached any more.
+    pub left_hostile: bool,
     /// What the programs have queued and not taken back.
     pub names: std::collections::BTreeSet<u64>,
 }
@@ -88,7 +90,7 @@ impl World {
         let mut rng = Rng::new(seed);
         let cfg = Config::new(&mut rng);
         let hosts = (0..HOSTS).map(|_| Host::new(&cfg, &mut rng)).collect();
-        Self {
+        let mut world = Self {
             seed,
             trace,
             rng,
@@ -107,8 +109,11 @@ impl World {
             stats: Stats::default(),
             next: 0,
             calm: false,
+            left_hostile: false,
             names: Default::default(),
-        }
+        };
+        world.know_hostile_regions();
+        world
     }
 
     /// A number that was not used before.
@@ -132,6 +137,7 @@ impl World {
             self.step();
         }
         self.calm = true;
+        self.leave_hostile_node();
         self.come_to_an_end();
         self.check_end();
         self.stats
@@ -160,7 +166,10 @@ impl World {
         let mut can = Vec::new();
         for (n, l) in self.links.iter().enumerate() {
             let all = [
-                (l.up[1] && !l.to_node.is_empty(), What::ToNode(n)),
+                (
+                    l.up[1] && !l.to_node.is_empty() && l.stalled.is_none(),
+                    What::ToNode(n),
+                ),
                 (l.up[0] && !l.to_requester.is_empty(), What::ToRequester(n)),
                 (!l.dma.is_empty(), What::Dma(n)),
                 (!l.registering.is_empty(), What::Registered(n)),
@@ -230,15 +239,56 @@ impl World {
         self.tell_quiet(host);
         self.copy_actions(host);
         self.tell_quiet(host);
+        self.broker_actions(host);
         self.pump_queue(host);
         self.take_down_overdue(host);
+        self.leave_stalled_targets(host);
     }
 
     /// Programs begin nothing any more; all that is under way ends.
     fn come_to_an_end(&mut self) {
+        let revoking = |w: &Self| {
+            let mut late = w.links.iter();
+            late.any(|l| l.up[1] && l.grants.overdue_ms(0).is_some())
+        };
+        self.go_on_until(|w| {
+            let idle = |h: &Host| h.copies.is_empty() && h.broker.is_idle();
+            w.ops.is_empty() && w.hosts.iter().all(idle) && !revoking(w)
+        });
+    }
+
+    /// Frees of source regions end though a target does not answer. Then nobody waits for a hostile node any more.
+    fn leave_hostile_node(&mut self) {
+        if self.hostile.is_none() {
+            return;
+        }
+        self.go_on_until(|w| w.hosts.iter().all(|h| h.node.regions() == 0));
+        self.left_hostile = true;
+        for link in 0..self.links.len() {
+            if self.is_hostile(self.links[link].node) {
+                self.end_down(link, 0);
+            }
+        }
+    }
+
+    fn close_all(&mut self) {
+        for host in 0..HOSTS {
+            let mut from = 0;
+            while let Some(r) = self.hosts[host].node.list_from(from) {
+                self.hosts[host].node.close_region(r.region, r.gen);
+                from = r.region + 1;
+            }
+        }
+    }
+
+    fn go_on_until(&mut self, over: impl Fn(&Self) -> bool) {
         for round in 0.. {
             if round > 400 {
                 self.fail("it never comes to an end");
+            }
+            let stalls = self.hostile.is_some() && !self.left_hostile;
+            if stalls {
+                self.close_all();
             }
             for host in 0..HOSTS {
                 self.boot(host);
@@ -251,16 +301,15 @@ impl World {
                 }
                 self.now += 1;
                 steps += 1;
+                // Whoever has no room for asks to a node that is silent tries again and again.
+                if stalls && steps > 2000 {
+                    break;
+                }
                 if steps > 200_000 {
                     self.fail("something goes on for ever");
                 }
             }
-            let idle = self.ops.is_empty() && self.hosts.iter().all(|h| h.copies.is_empty());
-            let revoking = self
-                .links
-                .iter()
-                .any(|l| l.up[1] && l.grants.overdue_ms(0).is_some());
-            if idle && !revoking {
+            if over(self) {
                 return;
             }
             // Whoever waits for a peer that does not answer waits no longer.
@@ -274,11 +323,14 @@ impl World {
             self.leave_idle(link);
         }
         self.come_to_an_end();
+        self.close_all();
+        self.come_to_an_end();
+        // Kept regions of brokers have a time to live.
+        self.now += 10_000;
+        self.come_to_an_end();
         for host in 0..HOSTS {
-            let mut from = 0;
-            while let Some(r) = self.hosts[host].node.list_from(from) {
-                self.hosts[host].node.close_region(r.region, r.gen);
-                from = r.region + 1;
+            for node in 0..HOSTS {
+                self.hosts[host].broker.end_rule(crate::host::node_of(node));
             }
         }
         self.come_to_an_end();
@@ -291,7 +343,8 @@ impl World {
             if h.memory.iter().any(|b| *b != 0) {
                 self.fail(&format!("host {host}: its free memory is not zero"));
             }
-            if !h.jobs.is_empty() || !h.waiters.is_empty() || !h.cancels.is_empty() {
+            let waiters = h.waiters.len() + h.cancels.len() + h.brokered.len();
+            if !h.jobs.is_empty() || waiters != 0 || !h.broker.is_empty() {
                 self.fail(&format!("host {host}: something waits for ever"));
             }
             if !h.queue.is_empty() {
@@ -318,10 +371,14 @@ impl World {
         if !self.hosts[node].up || !self.hosts[requester].up || self.links.len() >= LINKS_MAX {
             return None;
         }
+        if self.left_hostile && self.is_hostile(node) {
+            return None;
+        }
         self.links.push(Link::new(&self.cfg, requester, node));
         let link = self.links.len() - 1;
         trace!(self, "link {link}: {requester} -> {node}");
         self.hosts[node].node.owner_back(requester as u32 + 1);
+        self.hosts[node].broker.requester_back(requester as u32 + 1);
         self.hello(link);
         Some(link)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the receive queue lets escape from the window to main memory (row C5), against a plain list and
-//! real bytes: with recv() alone, with a ring that has an escape area, and with one that has none; with a
-//! program that takes and gives back in any order, and with one that abuses it. The peer writes as far as
+//! Segments that escape from the window to main memory, against a plain list and real bytes: with
+//! recv() alone, with a ring that has an escape area, and with one that has none; with a program
+//! that takes and gives back in any order, and with one that abuses it. The peer writes as far as
 //! it has room and no further, so that room that comes back too early shows in the bytes.
 
 #[path = "../common/mod.rs"]
@@ -14,13 +14,13 @@ mod world;
 
 use common::cases;
 use world::{Seen, World};
-use zrs_core::rx_queue::Refuge;
+use zrs_core::rx_queue::EscapeTarget;
 
-fn run(refuge: Refuge, hostile: bool) {
+fn run(escape_target: EscapeTarget, hostile: bool) {
     let mut sum = Seen::default();
     for seed in 0..cases(3000).into() {
         let caught = std::panic::catch_unwind(|| {
-            let mut w = World::new(seed, refuge, hostile);
+            let mut w = World::new(seed, escape_target, hostile);
             if w.rng.chance(60) {
                 w.makes_ring();
             }
@@ -30,7 +30,7 @@ fn run(refuge: Refuge, hostile: bool) {
             w.finish()
         });
         let seen = caught.unwrap_or_else(|e| {
-            eprintln!("seed {seed}, {refuge:?}, hostile {hostile}");
+            eprintln!("seed {seed}, {escape_target:?}, hostile {hostile}");
             std::panic::resume_unwind(e)
         });
         sum.to_area += seen.to_area;
@@ -53,7 +53,7 @@ fn run(refuge: Refuge, hostile: bool) {
             sum.wrapped,
         ];
         assert!(all.iter().all(|n| *n > 0), "{sum:?}");
-        let area = refuge == Refuge::Area;
+        let area = escape_target == EscapeTarget::Area;
         assert_eq!((sum.to_area > 0, sum.area_full > 0), (area, area));
     }
 }
@@ -61,24 +61,24 @@ fn run(refuge: Refuge, hostile: bool) {
 // rows: C5 Z6
 #[test]
 fn moves_from_under_recv() {
-    run(Refuge::Anywhere, false);
+    run(EscapeTarget::Anywhere, false);
 }
 
 // rows: C5 C4 Z6
 #[test]
 fn moves_to_the_area_of_a_ring() {
-    run(Refuge::Area, false);
+    run(EscapeTarget::Area, false);
 }
 
 // rows: C5 C4
 #[test]
 fn a_ring_without_an_area_keeps_what_it_shows() {
-    run(Refuge::Nowhere, false);
+    run(EscapeTarget::Nowhere, false);
 }
 
 // rows: C5 B11
 #[test]
 fn moves_beside_a_hostile_program() {
-    run(Refuge::Area, true);
-    run(Refuge::Nowhere, true);
+    run(EscapeTarget::Area, true);
+    run(EscapeTarget::Nowhere, true);
 }

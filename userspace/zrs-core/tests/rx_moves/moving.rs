@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The two steps of a move: the bytes are copied, and later they have moved, unless something came between.
+//! The two steps of a move: the bytes are copied, and later they have moved, unless something came
+//! between.
 
-use zrs_core::rx_queue::{Descriptors, Refuge, ToMove};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, ToMove};
 
 use crate::common::is_stream;
 use crate::ring::READY;
 use crate::world::{Flying, Held, Place, Seg, World, STREAM};
 
 impl World {
-    /// What the plain list says is to be moved next.
+    /// The next segment to move, by the plain list.
     pub fn expected(&self, before: u64, window: bool, blocks: bool) -> Option<ToMove> {
         let mut behind = !window;
         for m in self.model.iter().take_while(|m| m.born < before) {
-            let to_area = !m.claimed && self.ring.refuge() == Refuge::Area;
+            let to_area = !m.claimed && self.ring.escape_target() == EscapeTarget::Area;
             let what = ToMove {
                 index: m.index,
                 pos: m.pos,
@@ -25,9 +26,9 @@ impl World {
             match m.place {
                 Place::Block if blocks && m.taken < m.len => return Some(what),
                 Place::Window(off) => {
-                    let nowhere = self.ring.refuge() == Refuge::Nowhere;
+                    let nowhere = self.ring.escape_target() == EscapeTarget::Nowhere;
                     let free = m.claimed || self.ring.waits(m.index) && !nowhere;
-                    if free && !behind && m.taken < m.len && m.lent == 0 {
+                    if free && !behind && m.taken < m.len && m.mapped == 0 {
                         let window_off = Some(off);
                         return Some(ToMove {
                             window_off,
@@ -88,7 +89,7 @@ impl World {
         };
         let ring = &self.ring;
         let found = self.model.iter_mut().find(|m| m.pos == what.pos);
-        let mut seg = found.filter(|m| m.taken < m.len && m.lent == 0);
+        let mut seg = found.filter(|m| m.taken < m.len && m.mapped == 0);
         if what.to_area {
             let ready =
                 |m: &&mut Seg| m.in_window() && !m.claimed && ring.cell(m.index).get() == READY;
@@ -107,7 +108,7 @@ impl World {
             }
         } else if let Some(off) = what.window_off {
             let free = |m: &&mut Seg| {
-                let whole = ring.refuge() == Refuge::Anywhere && ring.waits(m.index);
+                let whole = ring.escape_target() == EscapeTarget::Anywhere && ring.waits(m.index);
                 m.place == Place::Window(off) && (m.claimed || whole)
             };
             seg = seg.filter(free);
@@ -145,7 +146,7 @@ impl World {
             }
             return;
         }
-        // What is in the window is not it any more, and nobody may look for it there.
+        // Moved bytes are not in the window any more, and must not be read there.
         let moved = self.model.iter().any(|m| m.pos == what.pos && m.is_moved());
         if let (Some(off), true) = (what.window_off, moved) {
             self.window[off as usize..][..bytes.len()].fill(0xee);

@@ -5,11 +5,11 @@
 use crate::common::is_stream;
 use crate::ring::{DONE, ESCAPED, FREE, HELD, KERNEL, READY};
 use crate::world::{Place, Seg, Taken, World, STREAM};
-use zrs_core::rx_queue::Refuge;
+use zrs_core::rx_queue::EscapeTarget;
 
 impl World {
     pub fn makes_ring(&mut self) {
-        if self.ring.refuge == Refuge::Anywhere || self.ring.made.replace(true) {
+        if self.ring.escape_target == EscapeTarget::Anywhere || self.ring.made.replace(true) {
             return;
         }
         for m in &mut self.model {

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use zrs_core::rx_queue::{Descriptors, Refuge};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget};
 
 pub const FREE: u32 = 0;
 pub const READY: u32 = 1;
@@ -16,16 +16,16 @@ pub const ESCAPED: u32 = 5;
 /// A ring that may be made in the middle of the stream; until then there is none.
 pub struct Ring {
     pub made: Cell<bool>,
-    pub refuge: Refuge,
+    pub escape_target: EscapeTarget,
     pub state: Vec<Cell<u32>>,
     pub escape_off: RefCell<Vec<u32>>,
 }
 
 impl Ring {
-    pub fn new(entries: usize, refuge: Refuge) -> Self {
+    pub fn new(entries: usize, escape_target: EscapeTarget) -> Self {
         Self {
             made: Cell::new(false),
-            refuge,
+            escape_target,
             state: vec![Cell::new(FREE); entries],
             escape_off: RefCell::new(vec![0; entries]),
         }
@@ -65,10 +65,10 @@ impl Descriptors for Ring {
     fn clear(&self, index: u32) {
         self.cell(index).set(FREE);
     }
-    fn refuge(&self) -> Refuge {
+    fn escape_target(&self) -> EscapeTarget {
         match self.made.get() {
-            true => self.refuge,
-            false => Refuge::Anywhere,
+            true => self.escape_target,
+            false => EscapeTarget::Anywhere,
         }
     }
     fn escape(&self, index: u32, off: u32) -> bool {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use zrs_core::area_ring::AreaRing;
-use zrs_core::rx_queue::{Descriptors, Moved, Refuge, RxQueue, Segment, ToMove};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, RxQueue, Segment, ToMove};
 
 use crate::common::{fill_stream, is_stream, Rng};
 use crate::ring::{Ring, DONE, FREE, KERNEL, READY};
@@ -18,7 +18,7 @@ pub fn stream(pos: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// What holds bytes outside of the window.
+/// The holder of bytes outside of the window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Held {
     Block(Vec<u8>),
@@ -39,7 +39,7 @@ pub enum Place {
     Block,
     /// A copy of a block.
     Spilled,
-    /// A copy of what was in the window.
+    /// A copy of bytes from the window.
     Copy,
     Area(u32),
 }
@@ -53,7 +53,7 @@ pub struct Seg {
     pub place: Place,
     pub taken: u32,
     pub claimed: bool,
-    pub lent: u32,
+    pub mapped: u32,
     pub born: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct Flying {
     pub area_off: u32,
 }
 
-/// What the program has taken, and where it found it.
+/// A segment that the program has taken, and where it found it.
 pub struct Taken {
     pub index: u32,
     pub pos: u64,
@@ -108,10 +108,10 @@ pub struct World {
     pub ring: Ring,
     pub model: VecDeque<Seg>,
     pub window: Vec<u8>,
-    /// What the peer has written into the window, and what it has got back.
+    /// Bytes that the peer has written into the window, and bytes that it has got back.
     pub written: u64,
     pub freed: u64,
-    /// Of what has moved and is in the queue: what the peer has got back.
+    /// Of the moved segments in the queue: room that the peer has got back.
     pub given: u64,
     pub area: AreaRing,
     pub area_mem: Vec<u8>,
@@ -126,7 +126,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, refuge: Refuge, hostile: bool) -> Self {
+    pub fn new(seed: u64, escape_target: EscapeTarget, hostile: bool) -> Self {
         let mut rng = Rng::new(seed);
         let capacity = rng.pick(&[1, 2, 4, 8, 32]);
         let first = rng.pick(&[0, u32::MAX - 20, u32::MAX, 0x7fff_fff0]);
@@ -134,7 +134,7 @@ impl World {
         let area = rng.pick(&[128, 512, 8192]);
         Self {
             q: RxQueue::starting_at((0..capacity).map(|_| None).collect(), first),
-            ring: Ring::new(capacity, refuge),
+            ring: Ring::new(capacity, escape_target),
             model: VecDeque::new(),
             window: vec![0; window],
             written: 0,
@@ -197,7 +197,7 @@ impl World {
             held: None,
             taken: 0,
             claimed: false,
-            lent: 0,
+            mapped: 0,
             born: self.now,
             moved: Moved::No,
             pad,
@@ -236,7 +236,7 @@ impl World {
             place,
             taken: 0,
             claimed,
-            lent: 0,
+            mapped: 0,
             born: self.now,
         });
         self.pos += u64::from(len);
@@ -244,7 +244,7 @@ impl World {
         self.now += self.rng.below(3);
     }
 
-    /// recv() reads some of what is next for it, or looks at it only.
+    /// recv() reads some of its next bytes, or only peeks.
     pub fn reads(&mut self) {
         let ring = &self.ring;
         let can = |m: &&mut Seg| m.taken < m.len && (m.claimed || ring.waits(m.index));
@@ -268,10 +268,10 @@ impl World {
             Place::Window(_) if self.rng.chance(15) => n,
             _ => 0,
         };
-        self.q.lend(index, lent);
+        self.q.set_mapped(index, lent);
         if let Some(m) = self.model.iter_mut().find(|m| m.index == index) {
             m.taken += n;
-            m.lent += lent;
+            m.mapped += lent;
         }
     }
 
@@ -280,7 +280,7 @@ impl World {
         let freed = self.q.reap(&self.ring, |_| back);
         let goes = self.model.front().is_some_and(|m| {
             let done = m.taken == m.len || !m.claimed && self.ring.is_done(m.index);
-            done && (m.lent == 0 || back)
+            done && (m.mapped == 0 || back)
         });
         // The state is cleared by then.
         let Some(freed) = freed else {
@@ -313,7 +313,7 @@ impl World {
         self.freed += u64::from(freed.window);
     }
 
-    /// The peer gets room back, never more than `most` of what is unread in main memory.
+    /// The peer gets room back, never more than `most` of the room of unread data in main memory.
     pub fn gives(&mut self) {
         let most = match self.rng.below(3) {
             0 => self.rng.below(100),
@@ -327,7 +327,7 @@ impl World {
         self.freed += now;
     }
 
-    /// The window goes back when nothing is in it any more, and is somebody else's.
+    /// The empty window is returned, and leased to another channel.
     pub fn window_goes(&mut self) {
         let size = self.window.len() as u64;
         if self.written == 0 || self.q.in_window() != 0 {
@@ -353,9 +353,9 @@ impl World {
         assert_eq!(self.written - self.freed, self.in_window_since() + owed);
         let left = |m: &Seg| u64::from(m.len - m.taken);
         assert_eq!(self.q.bytes(), self.model.iter().map(left).sum::<u64>());
-        let lent = |m: &Seg| u64::from(m.lent);
-        assert_eq!(self.q.lent(), self.model.iter().map(lent).sum::<u64>());
-        // What has moved is older than all that is in the window.
+        let lent = |m: &Seg| u64::from(m.mapped);
+        assert_eq!(self.q.mapped(), self.model.iter().map(lent).sum::<u64>());
+        // Moved segments are older than all that are in the window.
         let windows = self.model.iter().filter(|m| m.room() > 0);
         let moved: Vec<bool> = windows.map(Seg::is_moved).collect();
         assert!(moved.is_sorted_by(|a, b| a >= b), "{moved:?}");
@@ -366,8 +366,8 @@ impl World {
             let s = self.q.get_mut(index).expect("is there");
             assert_eq!((m.index, m.pos), (index, pos));
             assert_eq!(
-                (s.pos, s.len, s.taken, s.claimed, s.lent),
-                (m.pos, m.len, m.taken, m.claimed, m.lent)
+                (s.pos, s.len, s.taken, s.claimed, s.mapped),
+                (m.pos, m.len, m.taken, m.claimed, m.mapped)
             );
             let off = match m.place {
                 Place::Window(off) => Some(off),
@@ -378,7 +378,7 @@ impl World {
         }
     }
 
-    /// Nothing is in the window when there is none.
+    /// Without a window, no segment is in one.
     pub fn in_window_since(&self) -> u64 {
         assert!(self.written != 0 || self.in_window() == 0);
         self.in_window()
@@ -399,7 +399,7 @@ impl World {
         self.invariants();
     }
 
-    /// Everybody reads on and gives back: all room must come back.
+    /// All readers read on and give back: all room must come back.
     pub fn finish(mut self) -> Seen {
         if let Some(f) = self.flying.take().filter(|f| f.what.to_area) {
             self.area.undo(f.area_off);

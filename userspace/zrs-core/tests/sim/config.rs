@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a seed's world is like. Each seed draws its own mixture, so that some worlds are short of
+//! The properties of a seed's world. Each seed draws its mixture, so that some worlds are short of
 //! everything and others of nothing.
 
 use crate::common::Rng;
@@ -52,11 +52,11 @@ pub struct Config {
     pub stalls: u32,
     /// Hosts make a new link now and then though they have one.
     pub more_links: bool,
-    /// Messages that may be under way from one side of a link.
+    /// Messages that may be in flight from one side of a link.
     pub tx_slots: usize,
     /// There is a link whose other end is an adversary's.
     pub hostile: bool,
-    /// What an adversary sends that the protocol forbids, in percent, and its steps.
+    /// Violations that an adversary sends, in percent, and its steps.
     pub malice: u64,
     pub hostile_steps: u32,
     pub hostile_lives: u32,
@@ -66,7 +66,8 @@ pub struct Config {
     pub spill: bool,
     /// Channels whose program is gone are dropped after a while.
     pub drop_orphans: bool,
-    /// What is older than this may move to main memory; when each host lets it, and how often that changes.
+    /// Data older than this may move to main memory; the policy of each host, and how often that
+    /// changes.
     pub residency: u64,
     pub policy: [Policy; 2],
     pub policy_switches: u32,
@@ -75,10 +76,10 @@ pub struct Config {
     /// Rings with an escape area, in percent of all rings, and the areas' size.
     pub areas: u64,
     pub area_bytes: u32,
-    /// Programs that stop reading until everybody else has finished, and that read slowly, in percent.
+    /// Programs that stop reading until all others have finished, and that read slowly, in percent.
     pub stoppers: u64,
     pub dawdlers: u64,
-    /// How long a wish for a window waits for one; 0: it is denied at once.
+    /// How long a request for a window waits for one; 0: it is denied at once.
     pub wish_time: u64,
 }
 

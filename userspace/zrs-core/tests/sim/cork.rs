@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs hold back: MSG_MORE, the time after which it leaves in any case, and who sends it when the link had no
-//! room.
+//! Corked messages: MSG_MORE, the time after which they leave in any case, and the sender when the
+//! link had no room.
 
 use zrs_core::channel::Plan;
 use zrs_core::wire::SMALL_MAX;
@@ -10,7 +10,7 @@ use crate::link::Source;
 use crate::world::{Ev, SockId, World};
 
 impl World {
-    /// Holds back a call of `n` bytes, if it can be; false: it is to be sent as any other.
+    /// Corks a call of `n` bytes, if it can be; false: it must be sent as any other.
     pub fn hold_back(&mut self, sid: SockId, n: u32) -> bool {
         let s = &self.socks[sid];
         let before = s.ch.corked();
@@ -37,7 +37,8 @@ impl World {
         true
     }
 
-    /// Sends what is held back; false: the link has no room, and somebody does it when it has.
+    /// Sends the corked message; false: the link has no room, and another party sends it when it
+    /// has.
     pub fn flush(&mut self, sid: SockId) -> bool {
         let s = &mut self.socks[sid];
         let n = s.ch.corked();
@@ -72,7 +73,7 @@ impl World {
         true
     }
 
-    /// The time is over for what is held back.
+    /// The time of a corked message is over.
     pub fn uncork(&mut self, sid: SockId) {
         if self.socks[sid].in_table {
             self.flush(sid);

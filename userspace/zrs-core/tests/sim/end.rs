@@ -48,7 +48,7 @@ impl World {
             if s.slots_free != s.slots {
                 self.fail(&format!("link {link}: slots of side {side} are lost"));
             }
-            // What the peer may send is what is posted, but for what it is not told yet.
+            // The peer may send as much as is posted, minus the unannounced part.
             let known = peer.flow.available(true) + 1;
             let least = s.blocks - (s.blocks / 4).max(1) + 1;
             if l.up && !(least..=s.blocks).contains(&known) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket's channel: an entry of its host's link table, and reached by grants alone. The tables are so small
-//! that it comes back from somewhere almost every time.
+//! A socket's channel: an entry of its host's link table, and reached by grants alone. The tables
+//! are so small that it comes back from somewhere almost every time.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,7 +21,7 @@ pub type ChannelTable = Table<Channel, SockId>;
 pub struct Entry {
     id: ChanId,
     table: Rc<RefCell<ChannelTable>>,
-    /// What the program still sees of it after the entry was freed.
+    /// The state that the program still sees after the entry was freed.
     last: RefCell<Option<Channel>>,
 }
 
@@ -67,10 +67,13 @@ impl Entry {
             **regs = there_and_back(regs);
         }
         let got = f(regs);
-        let (control, closed) = (regs.has_control(), regs.state() == State::Closed);
+        let (control, closed) = (regs.has_pending_control(), regs.state() == State::Closed);
         t.write_back(grant);
         let work = t.work(self.id);
-        assert_eq!((work.has(Work::T), work.has(Work::C)), (control, closed));
+        assert_eq!(
+            (work.has(Work::TX), work.has(Work::COMPLETE)),
+            (control, closed)
+        );
         got
     }
 }
@@ -94,7 +97,7 @@ macro_rules! by_grant {
 by_grant! {
     fn state() -> State;
     fn failure() -> Option<Failure>;
-    fn has_control() -> bool;
+    fn has_pending_control() -> bool;
     fn next_control() -> Option<Header>;
     fn on_message(h: &Header) -> Result<Event, Violation>;
     fn take_room() -> bool;
@@ -108,7 +111,7 @@ by_grant! {
     fn write_ended() -> bool;
     fn window_size() -> Option<u32>;
     fn peer_window_size() -> Option<u32>;
-    fn window_quiet() -> bool;
+    fn peer_writes_done() -> bool;
     fn freed(window: u32, small: u32);
     fn moved(window: u64);
     fn window_unread() -> u64;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module does with data that nobody reads (row C5): what is older than the threshold moves to main
-//! memory, oldest first, by a copy that takes its time; the room goes back to the peer, and a window that
-//! nothing is in any more to whoever waits for one.
+//! The escape of unread data: data older than the threshold moves to main memory, oldest first, by
+//! a copy that takes its time; the room returns to the peer, and an empty window goes to a channel
+//! that waits for one.
 
 use std::cmp::Reverse;
 
@@ -17,12 +17,12 @@ use crate::world::{trace, Ev, SockId, World};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     Never,
-    /// While somebody waits for room.
+    /// While a channel waits for room.
     UnderPressure,
     Always,
 }
 
-/// A move that was begun: what was copied, and where it is to be.
+/// A move that was begun: the copied bytes, and their destination.
 pub struct Moving {
     what: ToMove,
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Moving {
 }
 
 impl World {
-    /// Lets a host look at what has become old, later.
+    /// Schedules a host's look at old messages.
     pub fn watch(&mut self, host: usize) {
         if !std::mem::replace(&mut self.hosts[host].watching, true) {
             let delay = self.cfg.residency + 1;
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Whether somebody waits for a window, or shared blocks are nearly used up.
+    /// Whether a channel waits for a window, or shared blocks are nearly used up.
     fn pressure(&self, host: usize) -> bool {
         let scarce = self.links.iter().any(|l| {
             let side = &l.side[host];
@@ -70,7 +70,7 @@ impl World {
         self.within(most, Ev::SwitchPolicy(host));
     }
 
-    /// The mover of a host looks at what is oldest.
+    /// The mover of a host looks at the oldest messages.
     pub fn age(&mut self, host: usize) {
         self.hosts[host].watching = false;
         if !self.hosts[host].up || !self.may_move(host) {
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Copies what is to be moved. False if it must be tried again.
+    /// Copies a segment that may move. False if it must be tried again.
     fn begin_move(&mut self, sid: SockId, what: ToMove) -> bool {
         let host = self.socks[sid].host;
         assert!(self.may_move(host));
@@ -130,7 +130,7 @@ impl World {
         let mut area_off = 0;
         if let (true, Some(ring)) = (what.to_area, &mut s.ring.0) {
             let Some(off) = ring.area.alloc(what.len) else {
-                // Until something of it is free, what is in the window stays; blocks do not.
+                // Until a part of it is free, data in the window stays; blocks do not.
                 ring.area_full = true;
                 self.stats.areas_full += 1;
                 return false;
@@ -147,7 +147,7 @@ impl World {
         true
     }
 
-    /// What was copied is where it is to be, if nobody has come before.
+    /// The copy replaces the segment, if it was not taken before.
     pub fn moved(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         let Some(m) = s.moving.take() else {
@@ -207,7 +207,7 @@ impl World {
         host.mem[w.start + off as usize..][..len as usize].fill(0x5a);
     }
 
-    /// The room of what has moved is the peer's again, as far as main memory is reserved for it.
+    /// The room of moved segments is the peer's again, as far as main memory is reserved for it.
     pub fn give_room(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         if let Some(w) = &s.window {
@@ -224,14 +224,14 @@ impl World {
         }
         let s = &mut self.socks[sid];
         let kept = s.rx.in_window() + s.rx.moved() - s.given;
-        // What arrives for no reader is counted by the channel alone.
+        // Data that arrives without a reader is counted by the channel alone.
         if !s.shut_read && !s.closed && s.ch.window_unread() != kept {
             let unread = s.ch.window_unread();
             self.fail(&format!("sock {sid}: room of {unread} bytes, of {kept}"));
         }
     }
 
-    /// The window goes back to the pool: nothing is in it, and its room is all the peer's, or nobody's.
+    /// The window returns to the pool: it is empty, and its room is all the peer's, or no one's.
     pub fn give_all_room(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         assert_eq!(s.rx.in_window(), 0);
@@ -258,8 +258,8 @@ impl World {
 
     // ---- readers that stop ------------------------------------------------------------------
 
-    /// Nothing happens any more, but for programs that have stopped reading: nobody else may wait for
-    /// them. Then they go on. False if there are none.
+    /// Nothing happens any more, except for programs that have stopped reading: no other program
+    /// may wait for them. Then they go on. False if there are none.
     pub fn resume(&mut self) -> bool {
         let stopped = |w: &Self, sid: SockId| {
             let s = &w.socks[sid];
@@ -287,7 +287,7 @@ impl World {
         !sids.is_empty()
     }
 
-    /// A connection whose programs read on has come to its end, whoever else has stopped.
+    /// A connection whose programs read on has come to its end, whichever others have stopped.
     fn check_beside_stopped(&mut self, conn: usize) {
         let c = &self.conns[conn];
         let socks = || c.socks.iter().flatten().map(|sid| &self.socks[*sid]);

@@ -37,7 +37,7 @@ pub struct Host {
     pub mem: Vec<u8>,
     pub base: u64,
     mrs: Vec<Mr>,
-    /// Who listens, by port.
+    /// The listeners, by port.
     pub listeners: BTreeMap<u16, ActorId>,
     /// It lives.
     pub up: bool,
@@ -48,7 +48,7 @@ pub struct Host {
     /// When data moves to main memory; whether the mover is going to look.
     pub policy: Policy,
     pub watching: bool,
-    /// Who waits for a window.
+    /// The sockets that wait for a window.
     pub wishes: VecDeque<SockId>,
 }
 
@@ -96,7 +96,7 @@ impl Host {
         self.table.borrow().owner(id).copied()
     }
 
-    /// Parks channels that nobody has asked for lately.
+    /// Parks channels that were not used lately.
     pub fn sweep(&mut self, slots: u32) {
         self.table.borrow_mut().sweep(slots, |_, _| {});
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! An adversary at the other end of a link. It plays the protocol, with the core's own channels, so
-//! that it gets far; and now and then it sends what is false, or writes into windows that it was
-//! given where nothing is expected. What the link's honest side does must stay within what it was
-//! granted; in the end the link is gone, and nothing of it is left.
+//! that it gets far; and now and then it sends false messages, or writes into windows that it was
+//! given at unexpected places. The link's honest side must stay within its grants; in the end the
+//! link is gone, and nothing of it is left.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use crate::common::parking::Channel;
 use crate::link::{Item, Link, Message, Source};
 use crate::world::{trace, Ev, World};
 
-/// Memory that one may write into: address, key and size.
+/// Writable memory: address, key and size.
 type Place = (u64, u32, u32);
 
 struct Theirs {
     ch: Channel,
-    /// What arrived and is not freed: bytes of window and of DATA.
+    /// Arrived and not freed: bytes of window and of DATA.
     unread: VecDeque<(u32, u32)>,
 }
 
 #[derive(Default)]
 pub struct Hostile {
     steps: u32,
-    /// Links that it makes when this one is gone.
+    /// Links that it makes after this one.
     lives: u32,
     /// It does not give room back.
     stingy: bool,
@@ -35,9 +35,9 @@ pub struct Hostile {
     greedy: bool,
     numbers: u32,
     chans: Vec<Theirs>,
-    /// Some of what the honest side said.
+    /// Some messages of the honest side.
     heard: Vec<Header>,
-    /// Windows that it offered, and those that it was offered.
+    /// Windows that it offered, and those offered to it.
     offered: Vec<Place>,
     given: Vec<Place>,
 }
@@ -159,7 +159,7 @@ impl World {
             _ if !self.rng.chance(3 * self.cfg.malice) => {}
             93 => self.flood(hostile, link, side),
             94..97 if !hostile.heard.is_empty() => {
-                // What the other side said, as if it were ours.
+                // A message of the other side, reflected.
                 let h = self.rng.pick(&hostile.heard);
                 let back = Header {
                     dst: h.src,
@@ -201,7 +201,7 @@ impl World {
 
     /// More messages than the other side has room for.
     fn flood(&mut self, hostile: &mut Hostile, link: usize, side: usize) {
-        let (none, nobody) = (ChanId::default(), ChanId { q: 900, gen: 9 });
+        let (none, nobody) = (ChanId::default(), ChanId { index: 900, gen: 9 });
         let kind = self.rng.pick(&[Type::Heartbeat, Type::WindowRequest]);
         let h = match kind {
             Type::Heartbeat => Header::new(kind, none, none),
@@ -220,7 +220,7 @@ impl World {
         let of = hostile.heard.iter().rev().map(|h| (h.src, h.dst));
         let ids: Vec<_> = of.take(8).collect();
         let (dst, src) = match ids.is_empty() {
-            true => (ChanId { q: 1, gen: 1 }, hostile.chans[n].ch.local()),
+            true => (ChanId { index: 1, gen: 1 }, hostile.chans[n].ch.local()),
             false => self.rng.pick(&ids),
         };
         let mut h = Header::new(kind, dst, src);
@@ -289,7 +289,7 @@ impl World {
                 });
                 return;
             }
-            // Version, type, flags; what is reserved.
+            // Version, type, flags; reserved bytes.
             12 => {
                 let at = self.rng.pick(&[0, 1, 1, 2, 3, 84, 95]);
                 m.header[at] = self.rng.below(64) as u8;
@@ -303,7 +303,7 @@ impl World {
             8 => h.link_credit = h.link_credit.wrapping_add(near as u32),
             9 => h.kind = self.rng.pick(&crate::common::headers::TYPES),
             10 => h.arg0 = h.arg0.wrapping_add(near as u32),
-            // A channel of somebody else's.
+            // A channel of another peer.
             _ => {
                 let sid = self.rng.below(self.socks.len().max(1) as u64) as usize;
                 if let Some(s) = self.socks.get(sid) {
@@ -390,7 +390,7 @@ impl Hostile {
     fn new_id(&mut self) -> ChanId {
         self.numbers += 1;
         ChanId {
-            q: self.numbers,
+            index: self.numbers,
             gen: 7,
         }
     }

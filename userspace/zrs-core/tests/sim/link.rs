@@ -12,7 +12,7 @@ use crate::common::Rng;
 use crate::config::Config;
 use crate::world::SockId;
 
-/// Slots for messages under way that only control messages use, as in the module.
+/// Slots for messages in flight that only control messages use, as in the module.
 pub const CONTROL_SLOTS: usize = 8;
 
 /// Where payload comes from: a stream's key and a position in it.
@@ -23,14 +23,14 @@ pub struct Source {
     pub len: u32,
 }
 
-/// A work request under way.
+/// A work request in flight.
 #[derive(Debug)]
 pub enum Item {
     Write { addr: u64, key: u32, from: Source },
     Send(Message),
 }
 
-/// What lands in a block of the receiver.
+/// A message in a block of the receiver.
 #[derive(Debug)]
 pub struct Message {
     pub header: [u8; HEADER_LEN],
@@ -58,13 +58,13 @@ pub struct Side {
     /// Messages that may still be posted before one completes, and in all.
     pub slots_free: usize,
     pub slots: usize,
-    /// What has arrived and has not been looked at.
+    /// Arrived and not processed.
     pub cq: VecDeque<Message>,
     /// The worker that looks is going to run.
     pub draining: bool,
     /// The transmit worker is going to run.
     pub scheduled: bool,
-    /// This host has not heard of the link's failure.
+    /// This host was not notified of the link's failure.
     pub alive: bool,
     /// This host has died since.
     pub died: bool,
@@ -116,7 +116,7 @@ impl Side {
 
 pub struct Link {
     pub side: [Side; 2],
-    /// What is under way to each side, and when it arrives.
+    /// Items in flight to each side, with their arrival times.
     pub pipe: [VecDeque<(u64, Item)>; 2],
     pub last_arrival: [u64; 2],
     pub delay: u64,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A deterministic simulation of two hosts that speak the protocol to each other.
+//! A deterministic simulation of two hosts that are connected by the protocol.
 //!
-//! The core is the real one, and all channels are in its link tables; what the module, the network, the device, the programs and an
-//! adversary do around it is played here ([`world::World`]). One seed decides everything. Every
-//! byte that a program receives is checked, and so is every place a WRITE goes to. When nothing can
-//! happen any more, everybody must have finished, everything must be back where it was, and both
-//! hosts must be able to connect as if nothing had been. See [`seeds::Plan`] for what is run.
+//! The core is the real one, and all channels are in its link tables; the module, the network, the
+//! device, the programs and an adversary around it are simulated ([`world::World`]). One seed
+//! decides everything. Every byte that a program receives is checked, and so is every place a WRITE
+//! goes to. When nothing can happen any more, every program must have finished, everything must be
+//! back where it was, and both hosts must be able to connect as if nothing had been.
+//! [`seeds::Plan`] selects the seeds.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -37,7 +38,7 @@ use world::World;
 /// The test that replays a seed.
 pub const TEST: &str = "two_hosts";
 
-/// What it takes of SIM_SECONDS.
+/// Its share of SIM_SECONDS.
 pub const TIME_PERCENT: u64 = 100;
 
 // rows: Z3 Z5 Z6 E4 L2 C1 C3 C4 C5 C6 B3 B4 B9 B11

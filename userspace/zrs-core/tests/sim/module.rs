@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module does with a socket on its own account: telling the link, letting go, giving
-//! room back, leasing windows, deadlines, closing.
+//! The module's actions on a socket: notifying the link, freeing, giving room back, leasing
+//! windows, deadlines, closing.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ impl World {
     pub fn kick(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         let side = &mut self.links[s.link].side[s.host];
-        if s.ch.has_control() && !s.queued && side.alive {
+        if s.ch.has_pending_control() && !s.queued && side.alive {
             s.queued = true;
             side.pending.push_back(sid);
             let (link, host) = (s.link, s.host);
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Lets go of whatever the wire does not need any more.
+    /// Frees everything that the wire does not need any more.
     pub fn settle(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         if s.ch.state() == State::Closed && s.in_table {
@@ -45,7 +45,7 @@ impl World {
         let s = &mut self.socks[sid];
         let host = &mut self.hosts[s.host];
         if let Some(window) = &s.window {
-            if s.ch.window_quiet() {
+            if s.ch.peer_writes_done() {
                 // From now on a WRITE is the peer's fault.
                 if let Some(mr) = host.mr(window.key) {
                     mr.valid = false;
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Gives back what is consumed, in the stream's order.
+    /// Gives back consumed segments, in the stream's order.
     pub fn reap(&mut self, sid: SockId) {
         loop {
             let s = &mut self.socks[sid];
@@ -99,7 +99,7 @@ impl World {
         let s = &mut self.socks[sid];
         assert_eq!(s.rx.bytes(), s.count_bytes());
         self.give_room(sid);
-        // What was behind it may move.
+        // Segments behind it may move.
         self.watch(self.socks[sid].host);
         self.kick(sid);
         self.settle(sid);
@@ -120,7 +120,7 @@ impl World {
         if s.window.is_some() {
             return false;
         }
-        // Nor is main memory reserved for another one while what has moved is unread.
+        // Nor is main memory reserved for another one while moved data is unread.
         if s.rx.moved() > 0 {
             self.stats.no_lease_for_moved += 1;
             return false;
@@ -171,14 +171,15 @@ impl World {
             }
             self.socks[sid].ch.deny();
             if self.rng.chance(30) {
-                // Somebody else has it: the next one who asks shall fare better.
+                // Another channel has it: the next request may succeed.
                 self.revoke_one(self.socks[sid].host);
             }
         }
         self.kick(sid);
     }
 
-    /// Who finds no window waits for one if it may. False if it is to be told that there is none.
+    /// A channel without a window waits for one if it may. False if the grant must say that there
+    /// is none.
     fn wishes(&mut self, sid: SockId) -> bool {
         let s = &mut self.socks[sid];
         let host = s.host;
@@ -187,7 +188,7 @@ impl World {
             self.at(self.cfg.wish_time, Ev::WishOver(sid));
         }
         let s = &self.socks[sid];
-        // What is in its last one may be read soon.
+        // Data in its last window may be read soon.
         let reads = s.window.is_some() && !self.rng.chance(50);
         if s.wish_until <= self.now || reads || s.rx.moved() > 0 {
             self.socks[sid].wish_until = 0;
@@ -195,7 +196,7 @@ impl World {
         }
         self.stats.wishes_wait += 1;
         self.hosts[host].wishes.push_back(sid);
-        // Windows that nothing is in, whoever is to read what was.
+        // Empty windows, whichever program reads the data that was in them.
         for s in self.socks.iter().filter(|s| s.host == host && s.in_table) {
             if s.window.is_some() && s.rx.in_window() == 0 && s.ch.revoke() {
                 self.stats.windows_asked_back += 1;
@@ -207,7 +208,7 @@ impl World {
         true
     }
 
-    /// A window of `sid` has gone back: who waits first looks again.
+    /// A window of `sid` has been returned: the first waiter looks again.
     fn serve_wish(&mut self, sid: SockId) {
         let host = &mut self.hosts[self.socks[sid].host];
         if let Some(sid) = host.wishes.pop_front() {
@@ -228,7 +229,7 @@ impl World {
         }
     }
 
-    /// Leases a window that nobody asked for.
+    /// Leases a window without a request.
     pub fn offer_window(&mut self, sid: SockId) {
         if self.lease(sid) {
             self.stats.window_offers += 1;
@@ -335,7 +336,7 @@ impl World {
             return;
         }
         let s = &mut self.socks[sid];
-        let silent = !s.ch.has_control() && s.ch.corked() == 0;
+        let silent = !s.ch.has_pending_control() && s.ch.corked() == 0;
         if s.in_table && silent && s.window.is_none() {
             trace!(self, "sock {sid}: dropped");
             s.ch.abort(Failure::TimedOut);

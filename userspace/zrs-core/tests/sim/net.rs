@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What links do: posting, arriving, transmitting, failing.
+//! The actions of links: posting, arriving, transmitting, failing.
 
 use zrs_core::channel::{Failure, State};
 use zrs_core::wire::{Header, Type};
@@ -31,7 +31,7 @@ impl World {
         Some(self.make_link(host))
     }
 
-    /// `host` connects to the other one; what it sends arrives when that is done.
+    /// `host` connects to the other one; its messages arrive when that is done.
     fn make_link(&mut self, host: usize) -> usize {
         self.stats.links_made += 1;
         let mut l = Link::new(&self.cfg, &mut self.rng);
@@ -197,7 +197,7 @@ impl World {
         crate::common::fill_stream(from.key, from.pos, to);
     }
 
-    /// The worker looks at some of what has arrived.
+    /// The worker processes some of the arrived messages.
     pub fn drain(&mut self, link: usize, side: usize) {
         self.links[link].side[side].draining = false;
         let budget = self.rng.range(1, 16);
@@ -245,7 +245,7 @@ impl World {
         result
     }
 
-    /// A peer has done what the protocol forbids. Only an adversary does.
+    /// A peer has violated the protocol. Only an adversary does.
     fn violated(&mut self, link: usize, side: usize, what: Violation, m: &Message) {
         if self.links[link].hostile != Some(1 - side) {
             let h = Header::decode(&m.header, m.payload.map_or(0, |p| p.len));
@@ -334,9 +334,9 @@ impl World {
         self.poke(link, side);
     }
 
-    /// An answer to a message for a channel that is not there, once for what it has on its way. An
-    /// honest peer asks for no more of them than it has channels and credit, which may double while
-    /// none is answered; beyond that they are dropped.
+    /// An answer to a message for an unknown channel, once for its messages in flight. An honest
+    /// peer causes no more of them than it has channels and credit, which may double while none is
+    /// answered; beyond that they are dropped.
     pub fn answer(&mut self, link: usize, side: usize, h: Header) {
         let honest = self.links[link].hostile.is_none();
         let s = &mut self.links[link].side[side];
@@ -363,7 +363,7 @@ impl World {
         }
     }
 
-    /// A link breaks: what is under way is lost, and both sides learn of it sooner or later.
+    /// A link breaks: messages in flight are lost, and both sides learn of it sooner or later.
     pub fn fail_link(&mut self, link: usize) {
         if !self.links[link].up {
             return;
@@ -384,7 +384,7 @@ impl World {
             return;
         }
         trace!(self, "link {link} is lost to side {side}");
-        // What had arrived is taken before anybody is told.
+        // Arrived messages are taken before any channel is notified.
         self.take_completions(link, side, u64::MAX);
         self.forget_side(link, side);
         let why = match self.links[link].was_up {

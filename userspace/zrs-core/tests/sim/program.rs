@@ -12,7 +12,7 @@ use crate::sending::Writer;
 use crate::sock::Sock;
 use crate::world::{trace, ActorId, Conn, Ev, SockId, World};
 
-/// What an actor waits for.
+/// The condition that an actor waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     Open,
@@ -27,7 +27,7 @@ pub enum Wait {
 pub enum Next {
     /// Goes on after a while.
     Think,
-    /// Goes on at once, as soon as anybody else could have done something.
+    /// Goes on at once, as soon as another actor could have run.
     Soon,
     /// Goes on at this time, or when woken from this.
     Until(u64, Wait),
@@ -127,7 +127,7 @@ impl World {
         id
     }
 
-    /// Wakes an actor that waits for `what`; `None`: whatever it waits for.
+    /// Wakes an actor that waits for `what`; `None`: any wait.
     pub fn wake(&mut self, actor: Option<ActorId>, what: Option<Wait>) {
         let Some(id) = actor else {
             return;
@@ -165,7 +165,7 @@ impl World {
                 self.within(2, Ev::Step(id));
             }
             Next::Until(when, wait) => {
-                // A step too many does no harm: it finds what there is.
+                // A superfluous step does no harm.
                 a.wait = Some(wait);
                 let delay = when.saturating_sub(self.now);
                 self.at(delay, Ev::Step(id));
@@ -289,7 +289,7 @@ impl World {
         Some(sid)
     }
 
-    /// Puts a channel that is to be opened on its link.
+    /// Puts a channel on its link to open it.
     fn attach(&mut self, sid: SockId) {
         let s = &self.socks[sid];
         let (host, conn, link, id) = (s.host, s.conn, s.link, s.id);
@@ -297,7 +297,7 @@ impl World {
             self.no_resources(sid);
             return;
         }
-        self.conn_of.insert((link, host, id.q, id.gen), conn);
+        self.conn_of.insert((link, host, id.index, id.gen), conn);
         self.stats.channels += 1;
         self.kick(sid);
     }
@@ -342,7 +342,7 @@ impl World {
         self.attach(sid);
     }
 
-    /// There is no memory for a channel that was to be opened.
+    /// There is no memory for a channel that should open.
     fn no_resources(&mut self, sid: SockId) {
         let s = &mut self.socks[sid];
         s.ch.abort(Failure::NoResources);

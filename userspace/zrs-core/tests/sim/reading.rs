@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs do with what has arrived: recv(), with and without MSG_PEEK, and the ring.
+//! How programs read: recv(), with and without MSG_PEEK, and the ring.
 //! Every byte is checked.
 
 use zrs_core::rx_queue::Moved;
@@ -45,7 +45,7 @@ impl World {
         got
     }
 
-    /// A block is of use to others while the segments before this one are held.
+    /// A block can be reused while the segments before this one are held.
     fn release_emptied(&mut self, sid: SockId, index: u32) {
         let s = &mut self.socks[sid];
         let emptied = s.rx.get_mut(index).filter(|seg| seg.taken == seg.len);
@@ -94,7 +94,7 @@ impl World {
         Some((pos, n))
     }
 
-    /// Checks what a descriptor shows to the program.
+    /// Checks the bytes that a descriptor shows to the program.
     pub fn check_desc(&self, sid: SockId, index: u32, escaped: bool) {
         let s = &self.socks[sid];
         let Some(ring) = &s.ring.0 else {

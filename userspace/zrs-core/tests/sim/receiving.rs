@@ -15,7 +15,7 @@ pub struct Reader {
     /// Segments that it holds, until when, and whether it found them in the escape area.
     held: Vec<(u32, u64, bool)>,
     hold_most: usize,
-    /// After the reading direction was shut, what had arrived is read late.
+    /// After the reading direction was shut, arrived data is read late.
     lazy_until: Option<u64>,
     /// Steps until it stops reading.
     stops_in: Option<u64>,
@@ -105,7 +105,8 @@ impl World {
                 let ring = s.ring.0.as_ref();
                 ring.is_some_and(|ring| ring.waits(i))
             });
-        // A program with a ring calls recv() for what the ring does not show, or just so.
+        // A program with a ring calls recv() for segments that the ring does not show, or at
+        // random.
         if !ring_waits || self.rng.chance(10) {
             let want = self.rng.range(1, r.most);
             progress |= self.recv(sid, want) > 0;
@@ -133,7 +134,7 @@ impl World {
         Next::Wait(Wait::Read)
     }
 
-    /// Takes what the ring shows.
+    /// Takes the segments that the ring shows.
     fn take(&mut self, r: &mut Reader) -> bool {
         let s = &mut self.socks[r.sid];
         let Some(ring) = &s.ring.0 else {
@@ -160,7 +161,7 @@ impl World {
         !ready.is_empty()
     }
 
-    /// Gives back what was held long enough, in any order.
+    /// Gives back segments that were held long enough, in any order.
     fn give_back(&mut self, r: &mut Reader) -> bool {
         let mut any = false;
         while let Some(at) = r.held.iter().rposition(|h| h.1 <= self.now) {

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use zrs_core::area_ring::AreaRing;
-use zrs_core::rx_queue::{Descriptors, Refuge, Segment};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Segment};
 
 pub const FREE: u32 = 0;
 pub const READY: u32 = 1;
@@ -25,7 +25,7 @@ pub struct Desc {
 pub struct Ring {
     desc: Vec<Desc>,
     pub state: Vec<Cell<u32>>,
-    /// The escape area, if it has one, and what of it is in use.
+    /// The escape area, if it has one, and its used part.
     pub area: AreaRing,
     pub area_mem: Vec<u8>,
     /// There was no room in it, and nothing has become free since.
@@ -62,7 +62,7 @@ impl Ring {
         &self.state[self.at(index)]
     }
 
-    /// Whether nobody has taken what it shows there.
+    /// Whether the segment shown there has not been taken.
     pub fn waits(&self, index: u32) -> bool {
         matches!(self.cell(index).get(), READY | ESCAPED)
     }
@@ -119,11 +119,11 @@ impl Descriptors for MaybeRing {
         }
     }
 
-    fn refuge(&self) -> Refuge {
+    fn escape_target(&self) -> EscapeTarget {
         match &self.0 {
-            None => Refuge::Anywhere,
-            Some(r) if r.has_room() => Refuge::Area,
-            Some(_) => Refuge::Nowhere,
+            None => EscapeTarget::Anywhere,
+            Some(r) if r.has_room() => EscapeTarget::Area,
+            Some(_) => EscapeTarget::Nowhere,
         }
     }
 

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use crate::stats::Stats;
 use crate::world::World;
 
-/// Seeds of a run that is not told otherwise; as many show every case that there is.
+/// Default number of seeds of a run; enough to show every case.
 pub const ENOUGH: u64 = 1500;
 
 /// The simulation's name.
 const NAME: &str = env!("CARGO_CRATE_NAME");
 
-/// What is to be run.
+/// The seeds of a run.
 pub struct Plan {
     base: u64,
     /// Seeds at most.
@@ -64,8 +64,8 @@ impl Plan {
     }
 }
 
-/// Runs the seeds; returns how many there were and what happened in them. Panics if one failed,
-/// after it has printed how to run that one again.
+/// Runs the seeds; returns their number and the statistics. Panics if one failed, after it has
+/// printed how to run that seed again.
 pub fn run(plan: &Plan) -> (u64, Stats) {
     let begin = Instant::now();
     let next = AtomicU64::new(0);

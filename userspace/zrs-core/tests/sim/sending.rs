@@ -11,7 +11,7 @@ use crate::link::Source;
 use crate::program::{Next, Wait};
 use crate::world::{Ev, SockId, World};
 
-/// What a sender does when it has sent everything.
+/// The action of a sender that has sent everything.
 #[derive(Clone, Copy, Debug)]
 enum Finish {
     Shut,
@@ -28,7 +28,7 @@ pub struct Writer {
     left: u32,
     bulk: bool,
     nonblocking: bool,
-    /// It holds back small calls now and then.
+    /// It corks small calls now and then.
     corks: bool,
     /// Room was there and pages are being pinned.
     planned: Option<Plan>,
@@ -95,7 +95,7 @@ impl World {
             w.left = n;
             w.bulk = n > SMALL_MAX;
         }
-        // What is held back goes first.
+        // The corked message goes first.
         if !self.flush(sid) {
             return Next::Wait(Wait::Write);
         }
@@ -182,7 +182,7 @@ impl World {
             if !old {
                 self.fail(&format!("sock {}: {plan:?}, but it does not fit", w.sid));
             }
-            // The window is gone meanwhile; what is left is planned anew.
+            // The window is gone by now; the rest is planned again.
             self.stats.plans_outdated += 1;
             return Next::Soon;
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket as the module has it, and what messages do to its channel.
+//! A socket of the module, and the effect of messages on its channel.
 
 use std::collections::VecDeque;
 
@@ -18,15 +18,15 @@ use crate::ring::MaybeRing;
 use crate::stats::Stats;
 use crate::world::{trace, ActorId, Conn, Ev, SockId, World};
 
-/// What holds a segment that is not in the window.
+/// The holder of a segment that is not in the window.
 pub enum Held {
     /// A block of the shared receive queue.
     Block(Vec<u8>),
-    /// A copy of one, or of what was in the window.
+    /// A copy of one, or of bytes from the window.
     Spilled(Vec<u8>),
 }
 
-/// A lease of ours, until its pages go back into the pool.
+/// A lease of this host, until its pages return to the pool.
 pub struct Window {
     pub page: usize,
     pub pages: usize,
@@ -34,9 +34,9 @@ pub struct Window {
     /// Offset in the pool's memory.
     pub start: usize,
     pub key: u32,
-    /// Offset and length of what was announced and is in it still, in the stream's order.
+    /// Offset and length of announced segments that are still in it, in the stream's order.
     pub unread: VecDeque<(u32, u32)>,
-    /// Offset and length of what was written and is not announced yet.
+    /// Offset and length of written and not yet announced segments.
     pub landed: VecDeque<(u32, u32)>,
 }
 
@@ -52,25 +52,25 @@ pub struct Sock {
     pub ring: MaybeRing,
     pub window: Option<Window>,
     pub entries: usize,
-    /// What it lets the peer have outstanding.
+    /// The peer's limits of data in flight.
     limits: Limits,
     pub in_table: bool,
-    /// In its link's list of those that have something to say.
+    /// In its link's list of channels with control messages.
     pub queued: bool,
-    /// In its link's list of those that found no room.
+    /// In its link's list of channels that found no room.
     pub starved: bool,
-    /// What it holds back waits for room on the link.
+    /// Its corked message waits for room on the link.
     pub late: bool,
     /// The program has closed it.
     pub closed: bool,
     /// It was closed while it was connecting: its channel is given up.
     pub gave_up: bool,
-    /// It has said its last word.
+    /// It has sent its last message.
     pub ended: bool,
     pub shut_read: bool,
     /// Bytes that had arrived, read or not.
     pub arrived: u64,
-    /// What had arrived when it was closed, and whether not all of it was read.
+    /// Bytes that had arrived when it was closed, and whether some were unread.
     pub closed_at: Option<u64>,
     pub closed_unread: bool,
     /// Its program writes nonsense into the ring.
@@ -80,7 +80,7 @@ pub struct Sock {
     pub writer: Option<ActorId>,
     /// The port that it connects to.
     pub port: u16,
-    /// It has been connected anew after its link went down.
+    /// It has been connected again after its link went down.
     pub retried: bool,
     /// It has found the backlog full.
     busy: bool,
@@ -91,9 +91,9 @@ pub struct Sock {
     pub stopped: bool,
     /// When the last segment arrived.
     pub newest: u64,
-    /// What is being moved to main memory.
+    /// The segment being moved to main memory.
     pub moving: Option<Moving>,
-    /// Of what was moved and is in the queue: what the peer has got back.
+    /// Of the moved segments in the queue: room that the peer has got back.
     pub given: u64,
     /// Until when it waits for a window.
     pub wish_until: u64,
@@ -156,7 +156,7 @@ impl Sock {
         }
     }
 
-    /// An empty queue for a channel that is made anew.
+    /// An empty queue for a channel that is made again.
     pub fn new_rx(&mut self, limits: Limits) {
         self.limits = limits;
         self.entries = limits.msgs.next_power_of_two() as usize;
@@ -189,7 +189,7 @@ impl Sock {
         }
     }
 
-    /// Whether what is not given back is within what the peer was granted.
+    /// Whether the data that was not given back is within the peer's grant.
     fn within_limits(&mut self) -> bool {
         let mut small = 0;
         for index in self.rx.indices().collect::<Vec<u32>>() {
@@ -200,7 +200,7 @@ impl Sock {
         self.rx.len() <= self.limits.msgs && small <= u64::from(self.limits.small)
     }
 
-    /// Bytes that wait, counted anew.
+    /// Unread bytes, counted again.
     pub fn count_bytes(&mut self) -> u64 {
         let indices: Vec<u32> = self.rx.indices().collect();
         indices
@@ -282,7 +282,7 @@ impl World {
         h: &Header,
     ) -> Result<Result<(), Refusal>, Violation> {
         let hostile = self.links[link].hostile.is_some();
-        let known = self.conn_of.get(&(link, 1 - side, h.src.q, h.src.gen));
+        let known = self.conn_of.get(&(link, 1 - side, h.src.index, h.src.gen));
         let conn = match known {
             Some(&conn) => conn,
             None if hostile => {
@@ -317,7 +317,7 @@ impl World {
         let Some(&listener) = self.hosts[side].listeners.get(&port) else {
             return Ok(Err(Refusal::NoListener));
         };
-        // The socket, or the room for what it receives.
+        // For the socket, or for its receive queue.
         if self.no_memory(side) {
             return Ok(Err(Refusal::NoResources));
         }
@@ -421,7 +421,7 @@ impl World {
             Event::Busy => {
                 self.socks[sid].busy = true;
                 let delay = 1 + self.cfg.net_delay + self.cfg.think;
-                self.within(delay, Ev::Again(sid));
+                self.within(delay, Ev::ConnectBackoff(sid));
             }
             Event::Failed => {
                 if self.socks[sid].ch.failure() == Some(Failure::Reset) {
@@ -452,7 +452,7 @@ impl World {
         let Some(window) = &mut self.socks[sid].window else {
             self.fail(&format!("sock {sid}: Written, but there is no window"));
         };
-        // Whatever a peer does, what is unread is not announced again.
+        // Whatever a peer does, unread bytes are not announced again.
         let twice = window.unread.iter().any(|at| overlap(*at, (off, h.len)));
         let size = window.size;
         window.unread.push_back((off, h.len));
@@ -497,7 +497,7 @@ impl World {
             claimed: held.is_some(),
             held,
             taken: 0,
-            lent: 0,
+            mapped: 0,
             born: self.now,
             moved: Moved::No,
             pad,

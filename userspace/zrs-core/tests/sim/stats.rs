@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happened in a simulation: proof that it went where it should.
+//! Counts of a simulation's events: proof that all cases were reached.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What befalls hosts and links: death and return, standstill, shortage of memory, a slow network.
+//! Faults of hosts and links: death and return, standstill, shortage of memory, a slow network.
 
 use crate::world::{trace, Ev, World};
 

@@ -24,7 +24,7 @@ pub type ActorId = usize;
 pub enum Ev {
     /// The first thing in the pipe of a link arrives at a side's device.
     Arrive(usize, usize),
-    /// The worker of a link's side looks at what has arrived.
+    /// The worker of a link's side looks at arrived messages.
     Drain(usize, usize),
     /// A message that a side of a link has posted is done.
     Sent(usize, usize),
@@ -35,17 +35,17 @@ pub enum Ev {
     /// The time for connecting is over.
     ConnectTimer(SockId),
     /// A connect that found the backlog full is tried again.
-    Again(SockId),
-    /// What is held back leaves in any case.
+    ConnectBackoff(SockId),
+    /// A corked message leaves in any case.
     Uncork(SockId),
     /// The program closes its socket, wherever it is.
     Close(SockId),
     ShutRead(SockId),
-    /// A worker answers the peer's wish for a window.
+    /// A worker answers the peer's request for a window.
     AnswerWindow(SockId),
     /// Nobody waits for a window any longer than this.
     WishOver(SockId),
-    /// A host's mover looks at what has become old, and a copy that it made is done.
+    /// A host's mover looks at old messages, and a copy that it made is done.
     Age(usize),
     Moved(SockId),
     SwitchPolicy(usize),
@@ -69,7 +69,7 @@ pub enum Ev {
     Hostile(usize),
 }
 
-/// A connection as an onlooker sees it who knows both ends. Side 0 connects.
+/// A connection, seen from outside: both ends. Side 0 connects.
 pub struct Conn {
     pub key: u64,
     pub link: usize,
@@ -225,11 +225,11 @@ impl World {
         self.stats.clone()
     }
 
-    /// Adds what happened in a host's table.
+    /// Adds the counters of a host's table.
     pub fn count_table(&mut self, host: usize) {
         let stats = self.hosts[host].table_stats();
         self.stats.table_hits += stats.hits;
-        self.stats.table_near_hits += stats.near_hits;
+        self.stats.table_near_hits += stats.l2_hits;
         self.stats.table_faults += stats.faults;
         self.stats.table_evicted += stats.evicted;
         self.stats.table_swept += stats.parked;
@@ -257,7 +257,7 @@ impl World {
             if self.stats.events > MOST_EVENTS {
                 self.fail("livelock: too many events");
             }
-            // What stands still does nothing, but its device goes on.
+            // A paused host does nothing, but its device goes on.
             let until = self.host_of(ev).map_or(0, |h| self.hosts[h].paused_until);
             if until > time {
                 self.stats.events_late += 1;
@@ -276,7 +276,7 @@ impl World {
             Ev::Transmit(link, side) => self.transmit(link, side),
             Ev::Step(actor) => self.step(actor),
             Ev::ConnectTimer(sid) => self.connect_timer(sid),
-            Ev::Again(sid) => self.try_again(sid),
+            Ev::ConnectBackoff(sid) => self.try_again(sid),
             Ev::Uncork(sid) => self.uncork(sid),
             Ev::Close(sid) => self.close(sid),
             Ev::ShutRead(sid) => self.shut_read(sid),
@@ -312,7 +312,7 @@ impl World {
             | Ev::StopListening(host, _) => Some(host),
             Ev::Step(actor) => Some(self.actors[actor].host),
             Ev::ConnectTimer(sid)
-            | Ev::Again(sid)
+            | Ev::ConnectBackoff(sid)
             | Ev::Uncork(sid)
             | Ev::Close(sid)
             | Ev::ShutRead(sid)

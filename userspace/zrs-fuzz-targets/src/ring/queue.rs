@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The core's receive queue: what recv() and the program take, and what moves to main memory meanwhile.
+//! The core's receive queue: segments that recv() and the program take, and that move to main
+//! memory.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use zrs_core::rx_queue::{Descriptors, Moved, Refuge, RxQueue, Segment, ToMove};
+use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, RxQueue, Segment, ToMove};
 use zrs_sys::abi::*;
 
 use crate::Input;
@@ -13,7 +14,7 @@ use crate::Input;
 /// The state words, where a program writes what it likes.
 struct Words {
     state: Vec<Cell<u32>>,
-    refuge: Refuge,
+    escape_target: EscapeTarget,
 }
 
 impl Words {
@@ -42,8 +43,8 @@ impl Descriptors for Words {
     fn clear(&self, index: u32) {
         self.at(index).set(ZRS_DESC_FREE);
     }
-    fn refuge(&self) -> Refuge {
-        self.refuge
+    fn escape_target(&self) -> EscapeTarget {
+        self.escape_target
     }
     fn escape(&self, index: u32, _: u32) -> bool {
         let ready = self.at(index).get() == ZRS_DESC_READY;
@@ -64,7 +65,7 @@ struct Kept {
     /// It came into the window.
     window: bool,
     moved: Moved,
-    lent: u32,
+    mapped: u32,
 }
 
 impl Kept {
@@ -84,7 +85,7 @@ impl Kept {
 /// A copy that was made: of the segment's number, twice.
 const COPY: u64 = 1 << 40;
 
-/// The core's queue, and what it should be.
+/// The core's queue, and its expected contents.
 struct Core {
     words: Words,
     q: RxQueue<Vec<Option<Segment<u64>>>>,
@@ -93,9 +94,9 @@ struct Core {
     first: u32,
     next: u32,
     pos: u64,
-    /// What is being moved.
+    /// The segment being moved.
     what: Option<ToMove>,
-    /// Of what was moved: bytes that the peer has back.
+    /// Of the moved segments: bytes that were given to the peer.
     given: u64,
 }
 
@@ -108,10 +109,10 @@ impl Core {
         Self {
             words: Words {
                 state: vec![Cell::new(ZRS_DESC_FREE); entries],
-                refuge: match shape / 5 % 3 {
-                    0 => Refuge::Anywhere,
-                    1 => Refuge::Area,
-                    _ => Refuge::Nowhere,
+                escape_target: match shape / 5 % 3 {
+                    0 => EscapeTarget::Anywhere,
+                    1 => EscapeTarget::Area,
+                    _ => EscapeTarget::Nowhere,
                 },
             },
             q: RxQueue::starting_at(slots, first),
@@ -134,7 +135,7 @@ impl Core {
             held: claimed.then_some(self.pos),
             taken: 0,
             claimed,
-            lent: 0,
+            mapped: 0,
             born: self.pos,
             moved: Moved::No,
             pad: len % 3,
@@ -158,13 +159,13 @@ impl Core {
             claimed,
             window,
             moved: Moved::No,
-            lent: 0,
+            mapped: 0,
         });
         self.next = self.next.wrapping_add(1);
         self.pos += u64::from(len);
     }
 
-    /// recv(), or a look at what it would read.
+    /// recv(), or MSG_PEEK.
     fn recv(&mut self, what: u8, some: u16) {
         let from = match what & 1 {
             0 => None,
@@ -191,8 +192,8 @@ impl Core {
             if let Some(s) = self.model.iter_mut().find(|s| s.index == index) {
                 s.taken = s.len.min(s.taken + n);
                 if what & 4 != 0 && s.in_window() {
-                    self.q.lend(index, n);
-                    s.lent = s.len.min(s.lent + n);
+                    self.q.set_mapped(index, n);
+                    s.mapped = s.len.min(s.mapped + n);
                 }
             }
         }
@@ -201,7 +202,7 @@ impl Core {
     fn reap(&mut self, back: bool) {
         let done = self.model.front().is_some_and(|s| {
             let by_program = self.words.is_done(s.index) && !s.claimed;
-            (s.taken == s.len || by_program) && (s.lent == 0 || back)
+            (s.taken == s.len || by_program) && (s.mapped == 0 || back)
         });
         let freed = self.q.reap(&self.words, |_| back);
         assert_eq!(freed.is_some(), done);
@@ -224,7 +225,7 @@ impl Core {
         );
     }
 
-    /// What of a segment's room the peer has back already.
+    /// The part of a segment's room that was given to the peer already.
     fn take_given(&mut self, s: &Kept) -> u64 {
         let given = match s.has_moved() {
             true => self.given.min(s.room()),
@@ -242,7 +243,7 @@ impl Core {
         }
     }
 
-    /// Begins to move what is oldest.
+    /// Begins to move the oldest segment.
     fn choose(&mut self, before: u64, blocks: bool) {
         let what = self
             .q
@@ -255,10 +256,10 @@ impl Core {
             assert_eq!((s.index, s.len), (what.index, what.len));
             assert_eq!(what.window_off, s.in_window().then_some(0));
             if s.in_window() {
-                assert!(s.lent == 0 && self.model.iter().take(at).all(|s| !s.in_window()));
+                assert!(s.mapped == 0 && self.model.iter().take(at).all(|s| !s.in_window()));
                 assert!(s.claimed || self.words.is_waiting(s.index));
-                assert!(s.claimed || self.words.refuge != Refuge::Nowhere);
-                let to_area = !s.claimed && self.words.refuge == Refuge::Area;
+                assert!(s.claimed || self.words.escape_target != EscapeTarget::Nowhere);
+                let to_area = !s.claimed && self.words.escape_target == EscapeTarget::Area;
                 assert_eq!(what.to_area, to_area);
             } else {
                 assert!(blocks && !s.window && !what.to_area);
@@ -267,14 +268,14 @@ impl Core {
         self.what = what;
     }
 
-    /// What was chosen has moved, if nothing has come between.
+    /// Completes the move, if no other step came between.
     fn commit(&mut self, to_area: bool, off: u32) {
         let Some(what) = self.what.take() else {
             return;
         };
-        let refuge = self.words.refuge;
+        let escape_target = self.words.escape_target;
         let seg = self.model.iter_mut().find(|s| s.pos == what.pos);
-        let seg = seg.filter(|s| s.taken < s.len && s.lent == 0);
+        let seg = seg.filter(|s| s.taken < s.len && s.mapped == 0);
         let same = seg.filter(|s| s.in_window() == what.window_off.is_some());
         let words = &self.words;
         if to_area {
@@ -288,7 +289,7 @@ impl Core {
             return;
         }
         let free = |s: &&mut Kept| {
-            let whole = refuge == Refuge::Anywhere && words.is_waiting(s.index);
+            let whole = escape_target == EscapeTarget::Anywhere && words.is_waiting(s.index);
             !s.window || s.claimed || whole
         };
         let seg = same.filter(free);
@@ -322,12 +323,12 @@ impl Core {
         assert!(self.q.indices().eq(model.iter().map(|s| s.index)));
         let waits: u64 = model.iter().map(|s| u64::from(s.len - s.taken)).sum();
         assert_eq!(self.q.bytes(), waits);
-        let lent: u64 = model.iter().map(|s| u64::from(s.lent)).sum();
-        assert_eq!(self.q.lent(), lent);
+        let mapped: u64 = model.iter().map(|s| u64::from(s.mapped)).sum();
+        assert_eq!(self.q.mapped(), mapped);
         let there = model.iter().filter(|s| s.in_window());
         assert_eq!(self.q.in_window(), there.map(Kept::room).sum::<u64>());
         assert_eq!(self.q.moved(), self.moved());
-        // What has moved is older than all that is in the window.
+        // Moved segments are older than all that are in the window.
         let window = model.iter().filter(|s| s.window).map(Kept::has_moved);
         assert!(window.is_sorted_by(|a, b| a >= b));
     }
@@ -352,17 +353,17 @@ pub(super) fn queue(input: &mut Input<'_>) {
                 c.choose(before, what / 11 % 2 != 0);
             }
             8 => {
-                // Now and then not where it was to go.
+                // Now and then to the wrong destination.
                 let to_area = c.what.is_some_and(|w| w.to_area) != (some % 16 == 0);
                 c.commit(to_area, u32::from(some));
             }
             9 => c.give(u64::from(some % 200)),
             10 if what > 200 => {
                 // A ring is made, or another one.
-                c.words.refuge = match some % 3 {
-                    0 => Refuge::Anywhere,
-                    1 => Refuge::Area,
-                    _ => Refuge::Nowhere,
+                c.words.escape_target = match some % 3 {
+                    0 => EscapeTarget::Anywhere,
+                    1 => EscapeTarget::Area,
+                    _ => EscapeTarget::Nowhere,
                 };
             }
             _ => {

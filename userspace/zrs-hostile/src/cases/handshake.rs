@@ -25,7 +25,7 @@ fn answered(event: &Event) -> Outcome {
     ensure(theirs.versions == Versions::OURS, "other versions")
 }
 
-/// The module says no, and who it is.
+/// The module rejects the link, with its hello.
 fn no(w: &mut World, data: &[u8]) -> Outcome {
     let _victim = w.listen()?;
     let before = w.stats()?;
@@ -81,7 +81,7 @@ fn newer(w: &mut World) -> Outcome {
     peer.alive(w.limit(10))
 }
 
-/// From another port than a kernel's: refused without a word.
+/// From another port than a kernel's: refused without a hello.
 fn port(w: &mut World, port: u16) -> Outcome {
     let _victim = w.listen()?;
     let from = SocketAddrV4::new(w.local, port);
@@ -102,8 +102,8 @@ fn half_opens(w: &mut World, count: usize) -> Outcome {
     for _ in 0..count {
         asked.push(half_open(w)?);
     }
-    // An honest link of ours finds its place: the oldest of those have to go. One of them that was late
-    // may be newer than ours, so that ours goes.
+    // An honest link of ours finds its place: the oldest of those have to go. One of them that was
+    // late may be newer than ours, so that ours goes.
     let mut tries = 0;
     loop {
         match honest(w, victim.port) {

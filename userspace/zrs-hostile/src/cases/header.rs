@@ -51,7 +51,7 @@ fn grant(p: &mut Peer, c: &Chan, set: impl FnOnce(&mut Header)) -> Outcome {
     p.send(h, &[])
 }
 
-const NONE: ChanId = ChanId { q: 0, gen: 0 };
+const NONE: ChanId = ChanId { index: 0, gen: 0 };
 
 pub const CASES: &[Case] = &[
     // Of itself.
@@ -122,13 +122,13 @@ pub const CASES: &[Case] = &[
         connect(p, |h| h.dst = dst)
     }),
     violation("header/connect-from-none", |p, _| {
-        connect(p, |h| h.src.q = 0)
+        connect(p, |h| h.src.index = 0)
     }),
     violation("header/reset-from-a-generation-alone", |p, c| {
-        with(p, c, Type::Reset, |h| h.src.q = 0)
+        with(p, c, Type::Reset, |h| h.src.index = 0)
     }),
     violation("header/another-source", |p, c| {
-        with(p, c, Type::Credit, |h| h.src.q += 1)
+        with(p, c, Type::Credit, |h| h.src.index += 1)
     }),
     violation("header/stale-source", |p, c| {
         with(p, c, Type::Credit, |h| h.src.gen -= 1)
@@ -315,7 +315,7 @@ pub const CASES: &[Case] = &[
         with(p, c, Type::Fin, |_| {})?;
         written(p, c, 1, |_| {})
     }),
-    // What is let pass.
+    // Messages that are ignored.
     ignored("header/heartbeat", |p, _| {
         p.send(Header::new(Type::Heartbeat, NONE, NONE), &[])
     }),

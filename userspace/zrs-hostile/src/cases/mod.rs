@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The cases: one rule of the protocol each, and what the module does when it is broken.
+//! The cases: one rule of the protocol each, and the module's reaction when it is broken.
 
 mod handshake;
 mod header;
@@ -16,12 +16,12 @@ use zrs_core::wire::{Header, HEADER_LEN};
 use crate::peer::{said, Chan, Peer};
 use crate::world::{expect_end, Outcome, World};
 
-/// What a message does to the link.
+/// The effect of a message on the link.
 type Act = fn(&mut Peer, &mut Chan) -> Outcome;
 
 #[derive(Clone, Copy)]
 enum Run {
-    /// Does all by itself.
+    /// A whole case.
     Whole(fn(&mut World) -> Outcome),
     /// The message closes the link, and is counted.
     Violation(Act),
@@ -105,7 +105,7 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// What the victim's program has been sent before the case begins.
+/// The data sent to the victim's program before the case begins.
 pub const DATA: [u8; 100] = [b'd'; 100];
 pub const BULK: [u8; 1000] = [b'b'; 1000];
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A peer in a process of its own that stands still in some state, to be killed there.
+//! A peer in a separate process that stops in some state, to be killed there.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ impl Pose {
         !matches!(self, Self::Asking | Self::HalfOpen | Self::Up)
     }
 
-    /// What the program at the other end gets.
+    /// The errors that the program at the other end gets.
     pub fn errno(self) -> &'static [i32] {
         if self == Self::Fin {
             &[0, libc::ECONNRESET]

@@ -107,15 +107,15 @@ const TYPES: [Type; 15] = [
 fn near(rng: &mut Rng, id: ChanId) -> ChanId {
     match rng.below(6) {
         0 => ChanId {
-            q: rng.number() as u32,
+            index: rng.number() as u32,
             gen: rng.number() as u32,
         },
         1 => ChanId {
-            q: id.q.wrapping_add(1),
+            index: id.index.wrapping_add(1),
             gen: id.gen,
         },
         2 => ChanId {
-            q: id.q,
+            index: id.index,
             gen: id.gen.wrapping_sub(1),
         },
         3 => ChanId::default(),
@@ -176,7 +176,7 @@ fn message(
             }
         }
     } else {
-        // So that what follows fits.
+        // So that the next message fits.
         match kind {
             Type::Data => chan.tx_pos += u64::from(h.len),
             Type::Written => {
@@ -224,7 +224,7 @@ fn rdma(rng: &mut Rng, peer: &mut Peer, chan: &Chan) -> Outcome {
     peer.post(op, &bytes, addr, key)
 }
 
-/// A link's life, until somebody closes it.
+/// A link's life, until either side closes it.
 fn life(w: &mut World, rng: &mut Rng, port: u16, end: Instant) -> io::Result<u64> {
     let mut peer = w.link()?;
     let mut chans: Vec<Chan> = Vec::new();

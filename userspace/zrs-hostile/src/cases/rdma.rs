@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! RDMA beyond what was granted.
+//! RDMA beyond the grants.
 
 use zrs_core::wire::Type;
 
@@ -26,7 +26,7 @@ fn mixed_up(w: &mut World, mix: fn(Window, Window) -> (u64, u32)) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
-/// A window that was ours once: the WRITE must fail, and what is there now must not change.
+/// A window that was ours once: the WRITE must fail, and the memory must not change.
 fn stale(w: &mut World, end: fn(&World, &mut Peer, &mut Chan) -> Outcome) -> Outcome {
     let (mut peer, mut chan, mut stream, victim) = w.channel()?;
     let old = peer.get_window(&mut chan, w.limit(10))?;

@@ -15,7 +15,7 @@ use crate::peer::{hello, said, Peer};
 use crate::verbs::in_net;
 use crate::world::{expect_end, Outcome, World};
 
-/// Connections that wait to be accepted: `zrs::Listener` asks for so many.
+/// Connections that wait to be accepted: the backlog of `zrs::Listener`.
 const BACKLOG: usize = 128;
 
 /// A CONNECT, and whether it was accepted (else the reason).
@@ -105,7 +105,7 @@ fn no_receives(w: &mut World) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
-/// We never give the link credit again: the module stops sending when it has used up what it had.
+/// We never give the link credit again: the module stops sending when it has used up its credit.
 fn no_link_credit(w: &mut World) -> Outcome {
     let victim = w.listen()?;
     let mut peer = w.link_as(
@@ -139,7 +139,7 @@ fn no_link_credit(w: &mut World) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
-/// We take what comes and never say that it was read.
+/// We receive and never announce freed room.
 fn no_channel_credit(w: &mut World) -> Outcome {
     let (mut peer, _chan, mut stream, _victim) = w.channel()?;
     let before = w.stats()?;
@@ -184,8 +184,8 @@ pub(super) fn honest(w: &World, from: &str, port: u16) -> Outcome {
     ensure(got == sent, "other bytes arrived")
 }
 
-/// Data for many channels that nobody reads: beyond its share of the blocks it is moved away, and
-/// nothing of it is lost.
+/// Unread data on many channels: beyond its share of the blocks it is moved away, and nothing of it
+/// is lost.
 fn unread(w: &mut World) -> Outcome {
     let victim = w.listen()?;
     let mut peer = w.link()?;
@@ -264,7 +264,7 @@ fn killed(w: &mut World, how: pose::Pose) -> Outcome {
     Ok(())
 }
 
-const NONE: ChanId = ChanId { q: 0, gen: 0 };
+const NONE: ChanId = ChanId { index: 0, gen: 0 };
 
 pub const CASES: &[Case] = &[
     whole("resource/nobody-accepts", nobody_accepts),
@@ -281,7 +281,14 @@ pub const CASES: &[Case] = &[
     whole("resource/flood-for-nobody", |w| {
         flood(w, 1000, |p| {
             let src = p.connect_header(1).src;
-            Header::new(Type::WindowRequest, ChanId { q: 77, gen: 77_777 }, src)
+            Header::new(
+                Type::WindowRequest,
+                ChanId {
+                    index: 77,
+                    gen: 77_777,
+                },
+                src,
+            )
         })
     }),
     whole("resource/no-receives", no_receives),

@@ -56,8 +56,8 @@ fn accept_wrongly(w: &mut World, data: &[u8]) -> Outcome {
         .ok_or_else(|| said("the link was not closed"))
 }
 
-/// Instead of an answer to CONNECT something that closes the link. The attempt is made once more
-/// on a new link, as if the link had failed by itself; then it has failed.
+/// Instead of an answer to CONNECT, a message that closes the link. The attempt is made once more
+/// on a new link, as after a failure of the link; then it has failed.
 fn instead(w: &mut World, act: Act) -> Outcome {
     let server = w.serve()?;
     let caller = w.caller();
@@ -116,7 +116,8 @@ fn bad_grant(w: &mut World, change: fn(&mut Header)) -> Outcome {
     change(&mut h);
     peer.send(h, &[])?;
     peer.alive(w.limit(10))?;
-    // What the device has not refused yet is taken; sooner or later it says so.
+    // Messages that the device has not refused yet are taken; sooner or later it reports the
+    // refusal.
     let mut last = Ok(());
     for _ in 0..100 {
         last = stream.write_all(&[b'x'; 40_000]);
@@ -186,8 +187,8 @@ fn busy_twice(w: &mut World) -> Outcome {
     w.expect_alive(&mut peer, &before)
 }
 
-/// The backlog is full, and then nothing is heard any more: that the peer has answered does not make the module wait for
-/// longer than `connect_timeout_ms`, 5 s.
+/// The backlog is full, and then nothing is heard any more: that the peer has answered does not
+/// make the module wait for longer than `connect_timeout_ms`, 5 s.
 fn busy_then_silent(w: &mut World) -> Outcome {
     let server = w.serve()?;
     let caller = w.caller();
@@ -201,7 +202,8 @@ fn busy_then_silent(w: &mut World) -> Outcome {
     w.expect_alive(&mut peer, &before)
 }
 
-/// The same, when the link goes while the module waits before it asks again: by the next one it asks at once.
+/// The same, when the link goes while the module waits before it asks again: by the next one it
+/// asks at once.
 fn busy_then_gone(w: &mut World) -> Outcome {
     let server = w.serve()?;
     let caller = w.caller();
@@ -253,7 +255,8 @@ fn busy_for_ever(w: &mut World) -> Outcome {
     w.expect_alive(&mut peer, &before)
 }
 
-/// Says that the backlog is full to `first`'s CONNECT and to the next ones, `times` in all. Returns the one after.
+/// Says that the backlog is full to `first`'s CONNECT and to the next ones, `times` in all. Returns
+/// the one after.
 fn busy(w: &World, peer: &mut Peer, first: &Chan, times: u32) -> io::Result<Chan> {
     let mut chan = None;
     for _ in 0..times {

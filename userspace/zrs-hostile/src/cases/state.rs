@@ -90,7 +90,7 @@ fn other_link(w: &mut World) -> Outcome {
     let channel = w.bystander.as_ref().map(|b| b.channel);
     if let Some(q) = channel {
         for gen in 0..20 {
-            let beside = Chan::new(ChanId { q: 5, gen: 5 }, ChanId { q, gen });
+            let beside = Chan::new(ChanId { index: 5, gen: 5 }, ChanId { index: q, gen });
             for kind in [Type::Reset, Type::End, Type::Fin] {
                 say(&mut two, &beside, kind)?;
             }
@@ -253,7 +253,13 @@ pub const CASES: &[Case] = &[
         let mut peer = w.link()?;
         let before = w.stats()?;
         for q in [1, 1000, 16_384, 16_385, u32::MAX] {
-            let chan = Chan::new(ChanId { q: 9, gen: 9 }, ChanId { q, gen: 12_345 });
+            let chan = Chan::new(
+                ChanId { index: 9, gen: 9 },
+                ChanId {
+                    index: q,
+                    gen: 12_345,
+                },
+            );
             nobody(w, &mut peer, &chan)?;
         }
         w.expect_alive(&mut peer, &before)

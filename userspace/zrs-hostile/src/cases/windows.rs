@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Taking all windows, and what becomes of one that is asked back.
+//! Taking all windows, and the fate of a revoked one.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use crate::peer::{said, Chan, Peer, Window, CREDIT};
 use crate::verbs::{set_rcvbuf, Op};
 use crate::world::{expect_end, Outcome, Victim, World};
 
-/// Opens channels and takes windows until one of them is asked back: all channels, the last of which
-/// waits for a window, and which one is to give up its own.
+/// Opens channels and takes windows until one of them is revoked: returns all channels, the last of
+/// which waits for a window, and the one whose window is revoked.
 fn take_all(
     w: &World,
     peer: &mut Peer,
@@ -77,7 +77,7 @@ fn stale_key(w: &mut World) -> Outcome {
     let mut revoked = chans[asked].header(Type::Revoked);
     revoked.arg0 = old.lease;
     peer.send(revoked, &[])?;
-    // Whoever waited for it has it now: perhaps the same pages.
+    // The waiting channel has it now: perhaps the same pages.
     let (h, _) = peer.expect(Type::WindowGrant, w.limit(10))?;
     let last = chans.last().expect("one");
     ensure(h.dst == last.local && h.arg1 != 0, "nobody got the window")?;
@@ -93,7 +93,7 @@ fn kept(w: &mut World) -> Outcome {
     let (mut peer, first, mut stream, victim) = w.channel()?;
     let (chans, _) = take_all(w, &mut peer, &victim, first)?;
     let before = w.stats()?;
-    // Who waited for it hears soon that there is none.
+    // The waiting channel is told soon that there is none.
     let (h, _) = peer.expect(Type::WindowGrant, w.limit(5))?;
     let last = chans.last().expect("one");
     ensure(
@@ -110,8 +110,9 @@ fn kept(w: &mut World) -> Outcome {
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
 
-/// SO_RCVBUF is set while a grant waits for the link credit that we keep back: the window is asked back behind the
-/// grant, and the next one is smaller. (The sweep of the link table, which asks back what is idle, is not to come meanwhile.)
+/// SO_RCVBUF is set while a grant waits for the link credit that we keep back: the window is
+/// revoked behind the grant, and the next one is smaller. (The sweep of the link table, which
+/// revokes idle windows, must not come in between.)
 fn rcvbuf(w: &mut World) -> Outcome {
     let (mut peer, mut chan, stream, _victim) = w.channel()?;
     let before = w.stats()?;
@@ -123,12 +124,12 @@ fn rcvbuf(w: &mut World) -> Outcome {
     peer.gives_credit = false;
     // Each earns a Reset, until the module has no credit but for a word on its own.
     let nobody = ChanId {
-        q: u32::MAX,
+        index: u32::MAX,
         gen: 1,
     };
     for q in 0..2 * CREDIT {
         let me = ChanId {
-            q: (1 << 20) | q,
+            index: (1 << 20) | q,
             gen: 1,
         };
         send(&mut peer, Header::new(Type::WindowRequest, nobody, me))?;

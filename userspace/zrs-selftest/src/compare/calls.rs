@@ -17,7 +17,7 @@ use crate::splice::{self, Sender, Source};
 use crate::uring::Uring;
 use crate::{epoll, handed, scatter, serve, sockcalls, states, wakes};
 
-/// In every state of a socket; and who waits for data is woken by it.
+/// In every state of a socket; and data wakes a waiting process.
 pub fn poll_and_select(args: &Args, checks: &mut Checks) -> Option<()> {
     let every = states::Args {
         local: args.local,
@@ -155,7 +155,7 @@ pub fn files(args: &Args, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// A listener for both families, and each of those who connect to it.
+/// A listener for both families, and a client of each kind.
 pub fn ipv6(args: &Args, checks: &mut Checks) -> Option<()> {
     let place = |ip, port| SocketAddrV6::new(ip, port, 0, 0);
     let socket = |family| raw::socket(family, SOCK_STREAM, raw::protocol());

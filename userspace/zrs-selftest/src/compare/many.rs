@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rows about what connections share: queue pairs, the link table, the receive pool.
+//! The rows about resources that connections share: queue pairs, the link table, the receive pool.
 
 use std::fs;
 use std::net::IpAddr;
@@ -63,7 +63,8 @@ fn table() -> Result<LinkTable> {
     Ok(Zrs::open()?.table()?)
 }
 
-/// Nothing happens to them, so that their state leaves the first tier; then they are used, and it is back.
+/// Nothing happens to them, so that their state leaves the first tier; then they are used, and it
+/// is back.
 pub fn parked(args: &Args, checks: &mut Checks) -> Option<()> {
     const CONNECTIONS: usize = 16;
     let before = checks.need("the table", table())?;
@@ -103,8 +104,8 @@ fn last_level() -> u64 {
     caches.max().map_or(0, |(_, size)| size)
 }
 
-/// The pool stays in its part of the cache, whose size sysfs tells, however much goes through it. `pool/frames` counts the
-/// page frames.
+/// The pool stays in its part of the cache, whose size sysfs tells, however much goes through it.
+/// `pool/frames` counts the page frames.
 pub fn pool(args: &Args, checks: &mut Checks) -> Option<()> {
     /// No pool is smaller.
     const FLOOR: u64 = 8 << 20;

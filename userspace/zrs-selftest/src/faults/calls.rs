@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Each call with its Nth allocation, copy or point failing, for N = 1, 2, ... until nothing is left
-//! to fail: a documented errno or success, and the socket works afterwards.
+//! Each call with its Nth allocation, copy or point failing, for N = 1, 2, ... until nothing is
+//! left to fail: a documented errno or success, and the socket works afterwards.
 
 use std::fs::File;
 use std::net::SocketAddrV4;
@@ -33,17 +33,17 @@ pub struct Calls<'a> {
     pub posts: i64,
 }
 
-/// What a path needs beside its call.
+/// The steps of a path around its call.
 struct Steps<S, C, A> {
-    /// Makes what is called on, of what the last round left.
+    /// Makes the object of the call, from the state that the last round left.
     setup: S,
     call: C,
-    /// Looks at what there is after the call, and leaves it to the next round if it is still good.
+    /// Checks the state after the call, and leaves it to the next round if it is still good.
     after: A,
 }
 
 impl Calls<'_> {
-    /// One path. `errnos` are those that its call may have.
+    /// One path. `errnos`: the errnos that its call may return.
     fn sweep<T, R>(
         &mut self,
         name: &str,
@@ -121,7 +121,7 @@ impl Calls<'_> {
             match (steps.after)(self.world, target, result) {
                 Ok(left) => kept = left,
                 Err(e) => {
-                    // A message that could not be posted ends its link; both sides hear of it.
+                    // A message that could not be posted ends its link; both sides get an error.
                     let posts = self.posts()?;
                     let told = e.contains("ECONNRESET") || e.contains("EPIPE");
                     if !told || posts == self.posts {
@@ -360,7 +360,7 @@ impl Calls<'_> {
                 Ok((world.client().map_err(err("socket"))?, listener))
             }
         };
-        // What connect() leaves, a further connect() on the same socket makes good.
+        // A further connect() on the same socket completes a failed one.
         let finish = |world: &World, (client, listener): Opening, result: raw::Result<()>| {
             if result.is_err() {
                 raw::connect(&client, listener.1).map_err(err("connect, once more"))?;
@@ -408,7 +408,7 @@ impl Calls<'_> {
         );
     }
 
-    /// A path on a connection. `call` gets it; `after` looks at what it did.
+    /// A path on a connection. `call` gets it; `after` checks the effect.
     pub fn on_pair<R>(
         &mut self,
         name: &str,
@@ -672,7 +672,7 @@ impl Calls<'_> {
             pair.send(0, 3000)?;
             Ok(pair)
         };
-        // The other end gets what was sent, then the end.
+        // The other end gets the sent bytes, then the end.
         let ended = |pair: &mut Pair| {
             let mut buf = [0; 4096];
             while pair.lanes[0].got < pair.lanes[0].sent {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A send that is copied to pages, with faults: without memory for a page, or when one cannot be mapped for the
-//! device, the bytes go by the buffers of the link.
+//! A send that is copied to pages, with faults: without memory for a page, or when one cannot be
+//! mapped for the device, the bytes go by the buffers of the link.
 
 use std::cell::RefCell;
 
@@ -13,11 +13,11 @@ use crate::raw;
 
 const SIZE: usize = 64 << 10;
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-/// What a buffer of a link holds.
+/// The size of a link's buffer.
 const BUFFER: usize = 4 << 10;
 
-/// A point, which of its uses in one send fails, and whether the bytes go by the buffers then. With a page there is
-/// something to be sent, and it is tried once more for the rest.
+/// A point, which of its uses in one send fails, and whether the bytes go by the buffers then. With
+/// a page there is something to be sent, and it is tried once more for the rest.
 const CASES: [(&str, u32, bool); 3] = [
     ("fail_pages", 1, true),
     ("fail_pages", 5, false),
@@ -26,7 +26,8 @@ const CASES: [(&str, u32, bool); 3] = [
 
 impl Calls<'_> {
     pub fn copying(&mut self) {
-        // Each N: where the faults for pages and for mapping lie depends on how many pages are neighbours.
+        // Each N: where the faults for pages and for mapping lie depends on how many pages are
+        // neighbours.
         let full = std::mem::replace(&mut self.full, true);
         let bytes = RefCell::new(Vec::new());
         self.on_pair(
@@ -82,7 +83,7 @@ fn copied(world: &World, point: &str, nth: u32, buffers: bool) -> Outcome<String
     if buffers && posted < n.div_ceil(BUFFER) as u64 {
         return Err(format!("{how}: not by the buffers"));
     }
-    // What was copied before the page that failed, at least.
+    // At least the bytes before the page that failed were copied.
     if !buffers && n < (nth as usize - 1) * 4096 {
         return Err(how);
     }

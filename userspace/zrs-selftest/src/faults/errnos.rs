@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which errno each call may have for want of memory or because of a fault: those of
+//! The errnos that each call may return without memory or because of a fault: those of
 //! Documentation/uapi.rst, section "Without memory".
 
 use libc::*;
@@ -16,7 +16,7 @@ pub const CONNECT: &[i32] = &[ENOMEM, ENOBUFS, EFAULT];
 pub const ACCEPT: &[i32] = &[ENOMEM, ENFILE, EMFILE, EFAULT];
 /// send() and sendmsg().
 pub const SEND: &[i32] = &[ENOMEM, EFAULT];
-/// send() of what is copied: there are buffers for it.
+/// send() of copied data: there are buffers for it.
 pub const SEND_COPIED: &[i32] = &[EFAULT];
 /// recv() and recvmsg().
 pub const RECV: &[i32] = &[ENOMEM, EFAULT];
@@ -39,5 +39,5 @@ pub const CONNECT_BROKEN: &[i32] = &[
 ];
 /// send() on a connection whose link fails.
 pub const SEND_BROKEN: &[i32] = &[ENOMEM, ECONNRESET, EPIPE];
-/// recv() on a connection whose link fails, or that was broken off for want of memory.
+/// recv() on a connection whose link fails, or that was broken off for lack of memory.
 pub const RECV_BROKEN: &[i32] = &[ENOMEM, ECONNRESET];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The connection manager's events, one after the other: what each of them does to the link that is told
-//! of it, and to the programs with connections on it, or that wait for one.
+//! The connection manager's events, one after the other: the effect of each on the link that gets
+//! it of it, and to the programs with connections on it, or that wait for one.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ const ADDR_CHANGE: u32 = 14;
 const TIMEWAIT_EXIT: u32 = 15;
 const ADDRINFO_RESOLVED: u32 = 16;
 const ADDRINFO_ERROR: u32 = 17;
-/// What no kernel has.
+/// An event number that no kernel has.
 const UNKNOWN: u32 = 99;
 
 /// Statuses of REJECTED, `enum ib_cm_rej_reason`.
@@ -40,8 +40,8 @@ const INVALID_SERVICE_ID: i32 = 8;
 const STALE_CONN: i32 = 10;
 const CONSUMER_DEFINED: i32 = 28;
 
-/// Instead of the event `.0` a link that is being made is told of `.1` with status `.2`, `.3` times: connect()
-/// says `.4`, 0 for success.
+/// Instead of the event `.0` a link that is being made is told of `.1` with status `.2`, `.3`
+/// times: connect() says `.4`, 0 for success.
 type Making = (u32, u32, i32, u32, c_int);
 
 const MAKING: &[Making] = &[
@@ -88,7 +88,7 @@ const MAKING: &[Making] = &[
     (ESTABLISHED, ADDRINFO_RESOLVED, 0, 1, EPROTO),
     (ESTABLISHED, ADDRINFO_ERROR, -EINVAL, 1, EPROTO),
     (ESTABLISHED, UNKNOWN, 0, 1, EPROTO),
-    // Out of turn: what they ask for cannot be done.
+    // Out of order: the requested step cannot be done.
     (ESTABLISHED, ADDR_RESOLVED, 0, 1, EHOSTUNREACH),
     (ESTABLISHED, ROUTE_RESOLVED, 0, 1, EHOSTUNREACH),
 ];
@@ -237,7 +237,7 @@ fn two_links(world: &World) -> Outcome {
     world.wait("not two links", |s| s.links == 2)
 }
 
-/// Nothing is left of a link, nor of what was on it.
+/// Nothing is left of a link and its connections.
 fn nothing_left(world: &World) -> Outcome {
     world.wait("something is left", |s| {
         s.links == 0 && s.channels == 0 && s.pages_pinned == 0 && s.pool_used == 0
@@ -251,7 +251,7 @@ fn reset(pair: &Pair, end: usize) -> Outcome {
     }
 }
 
-/// A connection works on a link of its own; the link is ended.
+/// A connection works on a new link; the link is ended.
 fn works_anew(world: &World, mut pair: Pair) -> Outcome {
     pair.works()?;
     two_links(world)?;
@@ -284,8 +284,8 @@ fn while_made(world: &World, &(at, event, status, times, errno): &Making) -> Out
     works_anew(world, Pair::of(client, server))
 }
 
-/// An attempt on two links, of which each is told on the side that accepts; or on one, which was up by the
-/// first message before that, so that connect() succeeds and the connection is lost.
+/// An attempt on two links, each of which gets the event on the accepting side; or on one, which
+/// was up by the first message before that, so that connect() succeeds and the connection is lost.
 fn while_accepted(world: &World, event: u32, status: i32) -> Outcome {
     nothing_left(world)?;
     let listener = made("listen", world.listener())?;
@@ -328,7 +328,7 @@ fn ends(world: &World, side: &str, event: u32, status: i32) -> Outcome {
     let idle = connected(world, &listener)?;
     pair.works()?;
     two_links(world)?;
-    // What has arrived stays.
+    // Arrived data stays.
     pair.arrive(100)?;
     knobs::cm_event_now(side, event, status)?;
     reset(&pair, 0)?;

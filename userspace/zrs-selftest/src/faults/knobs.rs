@@ -37,8 +37,8 @@ pub fn prepare() -> io::Result<()> {
     for point in points()? {
         set(point.dir.join("verbose"), "0")?;
     }
-    // vmalloc prints a trace of its own, which nothing can turn off: it is left out. The module's own
-    // use of it is a point, and the drivers' is in making queues.
+    // vmalloc prints a trace that cannot be turned off: it is left out. The module's own use of it
+    // is a point, and the drivers' is in making queues.
     let (start, end) = range_of("__vmalloc_node_range_noprof")?;
     for attr in ["failslab", "fail_page_alloc"] {
         let dir = Path::new(DEBUGFS).join(attr);
@@ -94,7 +94,8 @@ impl FailNth {
     }
 }
 
-/// What can be told to fail for whoever comes: a point of the module, or the asynchronous contexts.
+/// A knob that fails the next use in any context: a point of the module, or the asynchronous
+/// contexts.
 pub struct Knob {
     pub name: String,
     dir: PathBuf,
@@ -175,8 +176,8 @@ pub fn cm_event_now(side: &str, event: u32, status: i32) -> Result<(), String> {
     order(&format!("{side} now {event} {status}"))
 }
 
-/// The next `times` that the event `at` comes to a link of `side`, it is told of `event` instead; "none":
-/// of nothing.
+/// The next `times` that the event `at` comes to a link of `side`, it is told of `event` instead;
+/// "none": of nothing.
 pub fn cm_events(side: &str, at: u32, event: &str, status: i32, times: u32) -> Result<(), String> {
     order(&format!("{side} {at} {event} {status} {times}"))
 }

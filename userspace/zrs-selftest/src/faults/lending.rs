@@ -14,17 +14,17 @@ use super::pair::Pair;
 use crate::raw;
 use crate::wild;
 
-/// More than 16 KiB, of which a part is on a page that it does not fill; and a small message.
+/// More than 16 KiB, with a last page that is not full; and a small message.
 const SIZES: [(&str, usize); 2] = [("70,000", 70_000), ("100", 100)];
 
-/// What a pipe has room for.
+/// The room of a pipe.
 const PIPE: usize = 64 << 10;
 
 fn area(pair: &Pair) -> Result<Area, String> {
     Area::reserve(pair.ends[1].as_fd(), 128 << 10).map_err(|e| format!("area: {e}"))
 }
 
-/// What has come out of the pipe.
+/// The bytes read from the pipe.
 fn empty(pipe: &(OwnedFd, OwnedFd), n: usize) -> Result<Vec<u8>, String> {
     let from = pipe.0.try_clone().map_err(|e| e.to_string())?;
     let mut bytes = vec![0; n];

@@ -12,7 +12,7 @@ use zrs_sys::abi::zrs_ioc_stats;
 use crate::pattern::Pattern;
 use crate::raw::{self, Errno, Result};
 
-/// The two network namespaces. Sockets belong to the one in which they are made.
+/// The two network namespaces. A socket belongs to the namespace in which it is made.
 pub struct World {
     a: File,
     b: File,
@@ -55,7 +55,7 @@ impl World {
         Ok((fd, addr))
     }
 
-    /// An address of host B that nobody has used yet.
+    /// An unused address of host B.
     pub fn address(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.ip, self.port.fetch_add(1, Ordering::Relaxed))
     }
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Waits until nothing is left of what was done.
+    /// Waits until the module holds nothing of the last test.
     pub fn idle(&self) -> std::result::Result<(), String> {
         self.wait("not idle", |s| {
             s.sockets == 0 && s.channels == 0 && s.pages_pinned == 0 && s.pool_used == 0
@@ -134,7 +134,7 @@ impl Lane {
         bytes
     }
 
-    /// The bytes at `ahead` of what was received last.
+    /// Compares bytes that follow the last received ones.
     pub fn expects(&self, bytes: &[u8]) -> std::result::Result<(), String> {
         match self.pattern.mismatch(self.got, bytes) {
             Some(at) => Err(format!("wrong byte at {at}")),
@@ -188,7 +188,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Sends `len` bytes out of the client's end, all of which are there then.
+    /// Sends `len` bytes from the client's end, and waits until all have arrived.
     pub fn arrive(&mut self, len: usize) -> std::result::Result<(), String> {
         self.send(0, len)?;
         for _ in 0..20_000 {
@@ -219,7 +219,7 @@ impl Pair {
         }
     }
 
-    /// What is under way arrives, and more can be sent both ways.
+    /// Data in flight arrives, and more can be sent both ways.
     pub fn works(&mut self) -> std::result::Result<(), String> {
         for (from, len) in [(0, 100), (1, 100), (0, 5000)] {
             self.send(from, len)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A connection's whole life, on a link of its own, while something fails somewhere: it goes well,
-//! or both sides hear of it by a documented errno, in time.
+//! A connection's whole life, on a separate link, while something fails somewhere: it succeeds, or
+//! both sides get a documented errno, in time.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::knobs::{self, Knob};
 use super::pair::{Lane, Pair, World};
 use crate::raw::{self, Errno};
 
-/// What one call sends, each way.
+/// The sizes sent by each call, each way.
 const SIZES: [&[usize]; 2] = [&[100, 5000, 20_000, 300_000], &[100, 70_000]];
 
 /// How one end fared.
@@ -198,7 +198,7 @@ fn session(world: &World) -> Outcome<Vec<String>> {
 }
 
 /// The server's end: `None` if no connection came. One that broke before its first byte may be
-/// followed by another: a connect() is made anew once if its link goes down.
+/// followed by another: a connect() is repeated once if its link goes down.
 fn serve(world: &World, listener: &(OwnedFd, SocketAddrV4)) -> Outcome<Option<Fate>> {
     let mut last = None;
     loop {
@@ -229,7 +229,7 @@ fn connect(
         Ok(()) => Ok(live(&client, 0)?),
         Err(e) => Err(e),
     };
-    // The server waits for nobody any more. What is in its queue it gets before that.
+    // The server stops waiting. It gets the connections in its queue before that.
     let end = Instant::now() + world.limit();
     while Instant::now() < end {
         match raw::poll(&listener.0, libc::POLLIN, 0) {

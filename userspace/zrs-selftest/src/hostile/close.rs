@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sockets that are closed, replaced and shut down under those who use them, and several users of
-//! one socket.
+//! Sockets that are closed, replaced and shut down while other threads use them, and several users
+//! of one socket.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,8 +26,8 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "close", checks)
 }
 
-/// Descriptors that become others in the middle of send() and recv(). (They are replaced, not closed,
-/// so that no thread of this program gets the number.)
+/// Descriptors that become others in the middle of send() and recv(). (They are replaced, not
+/// closed, so that no thread of this program gets the number.)
 fn replaced(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let nothing: OwnedFd = std::fs::File::open("/dev/null")?.into();
     let (sending, receiving) = (Tally::default(), Tally::default());
@@ -56,7 +56,7 @@ fn replaced(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
                 }
             });
             pause(rng.below(60) as u64);
-            // The call under way has the socket still; the next one finds no socket.
+            // The running call still has the socket; the next one finds no socket.
             wild::dup_over(&nothing, &out)?;
             wild::dup_over(&nothing, &inp)
         })
@@ -67,7 +67,7 @@ fn replaced(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// shutdown() wakes who waits in send(), recv() and poll().
+/// shutdown() wakes threads in send(), recv() and poll().
 fn shut(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let (sending, receiving, polling) = (Tally::default(), Tally::default(), Tally::default());
     let mut rng = ctx.rng(1);
@@ -106,7 +106,7 @@ fn shut(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Closed, and shut down, while they connect; to somebody and to nobody.
+/// Closed, and shut down, while they connect; to a listener and to none.
 fn connecting(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let nothing: OwnedFd = std::fs::File::open("/dev/null")?.into();
     let (tally, mut rng) = (Tally::default(), ctx.rng(2));
@@ -158,7 +158,7 @@ fn connecting(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A new attempt begins in the moment in which the last one failed.
+/// A new attempt begins at the moment in which the last one failed.
 fn reconnecting(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let tally = Tally::default();
     let nobody = SocketAddrV4::new(*ctx.peer.ip(), 9);
@@ -217,13 +217,13 @@ fn listeners(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
                         connecting.add(&result);
                         kept.push(conn);
                     }
-                    // Those that nobody accepted end as well.
+                    // Connections that were not accepted end as well.
                     for conn in kept {
                         let _ = raw::send(&conn, &[1], libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
                     }
                 });
             }
-            // So that there are connections, and with nobody to accept them the backlog is full.
+            // So that there are connections, and the backlog is full because none is accepted.
             for _ in 0..200 {
                 if connecting.calls() >= before + 5 {
                     break;

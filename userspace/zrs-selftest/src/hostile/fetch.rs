@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Other threads rewrite what ioctls, options and messages point to while the kernel reads it.
+//! Other threads rewrite the memory of ioctls, options and messages while the kernel reads it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -59,7 +59,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "fetch", checks)
 }
 
-/// Every request of /dev/zrs, and some that are none.
+/// Every request of /dev/zrs, and some unknown ones.
 fn device(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let dev: OwnedFd = File::options()
         .read(true)
@@ -139,7 +139,7 @@ fn options(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The data part of an area of messages: what a header points to lies there, or nowhere.
+/// The data part of an area of messages: the pointers of a header lead there, or nowhere.
 const DATA: usize = AREA / 2;
 const IOV: usize = 64;
 

@@ -14,7 +14,7 @@ use crate::wild::{self, Area, Userfault};
 
 type State = (&'static str, fn(&Ctx) -> Result<()>);
 
-/// None of these ends by itself.
+/// None of these ends unless it is killed.
 const STATES: &[State] = &[
     ("sending", |ctx| send(&ask(ctx.peer, &[DISCARD])?, 300_000)),
     ("sending little pieces", |ctx| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Lent pages: given back, unmapped, spliced, kept and inherited by some threads, while others receive into
-//! the same places and from the same socket.
+//! Lent pages: given back, unmapped, spliced, kept and inherited by some threads, while others
+//! receive into the same places and from the same socket.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,20 +18,20 @@ use crate::pattern::Rng;
 use crate::raw::{self, Errno, Result};
 use crate::wild::{self, Area, PAGE};
 
-/// Bytes that arrive meanwhile.
+/// Bytes that arrive during the test.
 const FLOOD: u64 = 1 << 40;
-/// What they are.
+/// Their value.
 const TAG: u8 = 11;
 /// Bytes of an area.
 const LEN: usize = 512 << 10;
-/// What a pipe has room for.
+/// The room of a pipe.
 const PIPE: usize = 64 << 10;
 
 fn area(fd: &OwnedFd) -> Result<Area> {
     Area::map(LEN, PROT_READ, MAP_SHARED, Some(fd), ZRS_AREA_OFFSET)
 }
 
-/// Somewhere in the area, not caring what is there.
+/// Somewhere in the area, whatever its contents.
 fn receive(fd: &OwnedFd, area: &Area, rng: &mut Rng) -> Result<()> {
     let off = rng.below(LEN);
     let call = zrs_ioc_recv_map {
@@ -50,7 +50,7 @@ fn fine(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// By an area that nobody else touches.
+/// Through an area that no other thread touches.
 fn verified(own: &mut zrs::Area) -> Result<()> {
     match own.recv(100_000)? {
         Some(bytes) => fine(&bytes),
@@ -99,11 +99,11 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
             for_a_while(ctx.time, || {
                 match rng.below(5) {
                     0 => {
-                        // One more area, gone again with what it shows.
+                        // One more area, unmapped again with its pages.
                         let fleeting = area(&fd)?;
                         into.add(&receive(&fd, &fleeting, &mut rng));
                     }
-                    // What is lent goes into a pipe that nobody reads, until that is full.
+                    // Lent pages go into a pipe without a reader, until that is full.
                     1 => {
                         let end = raw::poll(&kept.1, libc::POLLOUT, 0)?;
                         let at = rng.below(LEN / PAGE) * PAGE;

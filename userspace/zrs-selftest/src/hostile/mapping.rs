@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program may try with its mappings of ring and window, while another thread receives
-//! through them.
+//! Attempts of a program on its mappings of ring and window, while another thread receives through
+//! them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use crate::checks::{say, Checks};
 use crate::raw::{self, Errno, Result};
 use crate::wild::{self, Area, PAGE};
 
-/// Bytes that arrive meanwhile; the sender waits for the ring's reader.
+/// Bytes that arrive during the test; the sender waits for the ring's reader.
 const FLOOD: u64 = 1 << 40;
 
 pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
@@ -98,11 +98,11 @@ fn refusals(_: &Ctx, fd: &std::os::fd::OwnedFd, checks: &mut Checks) -> Result<(
         for (what, result, errnos) in results {
             checks.errno(&format!("{name}: {what}"), result, errnos);
         }
-        // An mremap() that failed may have unmapped the other place, but not this one.
+        // A failed mremap() may have unmapped the other place, but not this one.
         let here = area.protect(0, len, libc::PROT_READ);
         checks.eq(&format!("{name}: still mapped"), here, Ok(()));
     }
-    // The kernel has unmapped what was there before it asks for the new one.
+    // The kernel unmaps the old mapping before it asks for the new one.
     let others = self::maps(fd)?;
     for (name, area) in [("window", &others.window), ("ring", &others.ring)] {
         let result = area.try_remap_file(1);
@@ -117,7 +117,8 @@ fn refusals(_: &Ctx, fd: &std::os::fd::OwnedFd, checks: &mut Checks) -> Result<(
     checks.errno("window: MADV_DONTNEED", result, &[libc::EINVAL]);
     let result = window.read_as_debugger(0, &mut [0; 64]);
     checks.errno("window: as a debugger reads", result, &[libc::EFAULT]);
-    // The ring's pages are ordinary ones, which the program may throw away; then they are gone for it.
+    // The ring's pages are ordinary ones, which the program may throw away; then they are gone for
+    // it.
     let result = maps.ring.advise(0, ring_len, libc::MADV_DONTNEED);
     checks.eq("ring: MADV_DONTNEED", result, Ok(()));
     let child = wild::fork_touch(&maps.ring)?;
@@ -144,7 +145,7 @@ fn again_and_again(ctx: &Ctx, fd: &std::os::fd::OwnedFd, checks: &mut Checks) ->
     super::beside(
         2,
         |n| {
-            // Whoever comes second finds nothing mapped, or what another one has mapped.
+            // The second thread finds nothing mapped, or the other one's mapping.
             if let Ok(maps) = maps(fd) {
                 let _ = maps
                     .window

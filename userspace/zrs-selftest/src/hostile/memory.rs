@@ -32,7 +32,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "memory", checks)
 }
 
-/// Sends from `area`, small and large, and asks what came.
+/// Sends from `area`, small and large, and asks for the received bytes.
 fn sends_all(ctx: &Ctx, checks: &mut Checks, name: &str, area: &Area, value: u8) -> Result<()> {
     let len = LEN.min(area.len() - 1);
     let fd = ctx.counted()?;
@@ -198,12 +198,12 @@ fn own_mappings(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     checks.eq("send from a ring", result, Ok(maps.ring.len()));
     let bytes = count(&fd)?.bytes;
     checks.eq("send from a ring: count", bytes, maps.ring.len() as u64);
-    // Its own ring, so that what is sent changes with what is received.
+    // The socket's ring, so that the sent bytes change with the received ones.
     let result = wild::send(&source, &maps.ring, 0, maps.ring.len(), 0);
     checks.eq("send of a ring by its socket", result, Ok(maps.ring.len()));
     let result = wild::recv(&source, &maps.window, 0, 5000, 0);
     checks.errno("recv into a window", result, &[libc::EFAULT]);
-    // What is in the ring afterwards are bytes of the stream; only this program is confused.
+    // Afterwards the ring contains bytes of the stream; only this program is affected.
     let result = wild::recv(&source, &maps.ring, 0, 500, libc::MSG_DONTWAIT);
     let fine = matches!(result, Ok(500) | Err(Errno(libc::EAGAIN)));
     checks.yes("recv into its own ring", fine, &format!("{result:?}"));
@@ -226,7 +226,7 @@ fn userfault(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let result = thread::scope(|s| {
         let sending = s.spawn(|| wild::send(&fd, &area, 0, LEN, 0));
         pause(100);
-        // Meanwhile others use the link.
+        // Others use the link at the same time.
         let others = still_works(ctx, "while a send waits for its memory", checks);
         let filled = faults.fill(&area);
         let sent = sending.join().expect("a send");

@@ -167,7 +167,7 @@ fn scribble(ring: &Area, rng: &mut Rng) {
                     .store(value, Relaxed);
             }
         }
-        // What a program that follows the rules does.
+        // As a program that follows the rules.
         11 | 12 => {
             let from = rng.pick(&[ZRS_DESC_READY, ZRS_DESC_ESCAPED]);
             let swap = state.compare_exchange(from, ZRS_DESC_HELD, Relaxed, Relaxed);

@@ -21,8 +21,9 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "signals", checks)
 }
 
-/// Runs `main` on this thread while it gets signals all the time: in between it has `every_us`, for a
-/// thread that has the next one waiting when its handler returns would never come to anything else.
+/// Runs `main` on this thread while it gets signals all the time: in between it has `every_us`, for
+/// a thread that has the next one waiting when its handler returns would never come to anything
+/// else.
 fn storm<T>(restart: bool, every_us: u64, dwell_us: u32, main: impl FnOnce() -> T) -> Result<T> {
     wild::handle_signal(restart, dwell_us)?;
     let thread = wild::this_thread();
@@ -42,7 +43,7 @@ fn named(restart: bool) -> &'static str {
     }
 }
 
-/// Calls in which nothing happens but the signal, or something later.
+/// Calls in which only the signal occurs, or something later.
 fn waiting(ctx: &Ctx, checks: &mut Checks, restart: bool) -> Result<()> {
     let with = named(restart);
     let idle = ask(ctx.peer, &[STALL])?;
@@ -71,7 +72,7 @@ fn waiting(ctx: &Ctx, checks: &mut Checks, restart: bool) -> Result<()> {
         });
         let received = storm(restart, 20_000, 0, || raw::recv(&echo, &mut [0], 0));
         let accepted = storm(restart, 20_000, 0, || raw::accept(&listener));
-        // Until nothing more goes: what was sent before is told first.
+        // Until no more can be sent: the bytes sent before are reported first.
         let full = storm(restart, 20_000, 0, || {
             let data = vec![1; 64 << 10];
             wild::set_timeout(&idle, libc::SO_SNDTIMEO, 1000)?;
@@ -99,7 +100,7 @@ fn waiting(ctx: &Ctx, checks: &mut Checks, restart: bool) -> Result<()> {
     Ok(())
 }
 
-/// connect(): restarted it succeeds, whenever the signal came; else it goes on by itself.
+/// connect(): restarted it succeeds, whenever the signal came; else it continues in the background.
 fn connecting(ctx: &Ctx, checks: &mut Checks, restart: bool) -> Result<()> {
     let tally = Tally::default();
     let mut unfinished = None;
@@ -137,7 +138,7 @@ fn connecting(ctx: &Ctx, checks: &mut Checks, restart: bool) -> Result<()> {
     Ok(())
 }
 
-/// Calls that move data: what they say is what moved.
+/// Calls that move data: their results equal the bytes moved.
 fn counting(ctx: &Ctx, checks: &mut Checks, restart: bool) -> Result<()> {
     let with = named(restart);
     for (what, piece) in [("copied", 3000), ("pinned", 1 << 20)] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The memory under send() and recv() is rewritten, unmapped, protected, thrown away and truncated by
-//! another thread while they run.
+//! The memory under send() and recv() is rewritten, unmapped, protected, thrown away and truncated
+//! by another thread while they run.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,8 +37,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     still_works(ctx, "unmapping", checks)
 }
 
-/// Content may change, nothing else: the peer gets as many bytes as were sent, of values that were
-/// there.
+/// Only the contents may change: the peer gets the number of bytes sent, of values that were there.
 fn rewrite(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let area = Area::anonymous(LEN)?;
     area.fill(0x11);
@@ -119,7 +118,7 @@ fn destroy(area: &Area, file: Option<&OwnedFd>, rng: &mut Rng) {
         len.min(16 * PAGE)
     };
     let both = libc::PROT_READ | libc::PROT_WRITE;
-    // Whether each succeeds depends on what the ones before have left.
+    // Whether each succeeds depends on the effect of the earlier ones.
     let _ = match (rng.below(6), file) {
         (0, Some(file)) => wild::truncate(file, off).and_then(|()| wild::truncate(file, LEN)),
         (0, None) => area.unmap(off, len).and_then(|()| area.refill(off, len)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Pages that are in a pipe when the program has given them back: nobody writes to them before they are out
-//! of it, not the peer and not another connection.
+//! Pages that are in a pipe when the program has given them back: they are not written to before
+//! they are out of it, neither by the peer nor by another connection.
 
 use std::fs::File;
 use std::io::Read;
@@ -45,8 +45,8 @@ fn fill(conn: &OwnedFd, area: &Area, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// The first chunk goes into a pipe, and out of the program. The peer, which has no room then, gets another
-/// window, and all of the rest comes. Only then is the pipe emptied.
+/// The first chunk goes into a pipe, and out of the program. The peer, which has no room then, gets
+/// another window, and all of the rest comes. Only then is the pipe emptied.
 pub fn in_pipe(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     let map = Area::map(
         CHUNK,

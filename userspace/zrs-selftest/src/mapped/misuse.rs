@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program may not do with an area, and what it may.
+//! Forbidden and permitted uses of an area.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -40,7 +40,7 @@ pub fn all(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()> {
     );
     checks.eq("a child has no area", signal_of_touch(&area), Ok(SIGSEGV));
     verify(conn, &area, 0, n, checks)?;
-    // What is before the address in its page stays, be that a page of the pool's or a copied one.
+    // Bytes before the address in its page stay, be that a page of the pool's or a copied one.
     let before = bytes(&area, 0, 100);
     let m = checks.need("receive", receive(&conn.fd, &area, 100, 5000))?;
     verify(conn, &area, 100, m, checks)?;
@@ -147,7 +147,7 @@ fn arguments(conn: &Conn, area: &Area, checks: &mut Checks) {
     }
 }
 
-/// What was received is right.
+/// The received bytes are right.
 fn verify(conn: &mut Conn, area: &Area, off: usize, len: usize, checks: &mut Checks) -> Option<()> {
     checks.need("verify", conn.take(&bytes(area, off, len)))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! More bulk senders than the pool has room for: all of them finish, and the pool is never larger than it
-//! may be; also while what it may be changes.
+//! More bulk senders than the pool has room for: all of them finish, and the pool is never larger
+//! than it may be; also while what it may be changes.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -78,7 +78,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// What the senders have in common.
+/// State shared by the senders.
 #[derive(Default)]
 struct Course {
     /// Bytes that all of them have sent.

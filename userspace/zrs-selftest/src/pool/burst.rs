@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many connections with a small message each, all at once, while nobody reads: all of them arrive.
+//! Many connections with a small message each, all at once, while no program reads: all of them
+//! arrive.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -65,7 +66,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// How many bytes there are to be read, once there are `MESSAGE` on each.
+/// The number of unread bytes, once there are `MESSAGE` on each.
 fn arrived<'a>(conns: impl Iterator<Item = &'a OwnedFd> + Clone, count: u64) -> Result<u64> {
     let start = Instant::now();
     loop {

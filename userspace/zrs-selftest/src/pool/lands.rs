@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Segments are announced as they land: the reader works on the first one of a message while the last one
-//! is not sent, and cannot be, as there is no room for it before something was read.
+//! Segments are announced as they land: the reader works on the first one of a message while the
+//! last one is not sent, and cannot be, as there is no room for it before something was read.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,8 @@ use crate::rx::Rx;
 use crate::scale::{call, serve};
 use crate::{size, verified, End, Side};
 
-/// Read the first segment of a message that is not sent as a whole; both ends get the same arguments
+/// Read the first segment of a message that is not sent as a whole; both ends get the same
+/// arguments
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -93,7 +94,7 @@ fn client(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
         let sent = thread::scope(|scope| {
             let sender = scope.spawn(|| send(&conn, &message));
             let heard = control.hear();
-            // What there is room for is gone by then, on most machines: it cannot be all of it in any case.
+            // The room is used up by then, on most machines: it cannot be all of it in any case.
             thread::sleep(Duration::from_millis(50));
             if raw::is_zrs() {
                 let name = "it is being sent while the reader has the first segment";

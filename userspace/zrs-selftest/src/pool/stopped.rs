@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Readers that have stopped, beside readers that go on: what becomes of the data that nobody reads, and
-//! that all of it is right when somebody does.
+//! Stopped readers, together with running ones: where the unread data goes, and that all of it is
+//! right when it is read.
 
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,13 +30,13 @@ pub struct Args {
     /// Connections whose reader stops
     #[arg(long, default_value_t = 1)]
     stopped: u64,
-    /// How that one reads
+    /// How the stopped reader reads
     #[arg(long, value_enum, default_value_t = How::Recv)]
     how: How,
-    /// What becomes of its data
+    /// The expected place of its data
     #[arg(long, value_enum)]
     expect: Expect,
-    /// Connections beside it, all at once
+    /// Other connections, all at once
     #[arg(long, default_value_t = 16)]
     busy: u64,
     /// Bytes on each of them
@@ -54,8 +54,9 @@ enum How {
     Ring,
     /// By a ring that does
     RingEscape,
-    /// The same; it has taken the first segment in its window, and holds it. What was to stay as long as the
-    /// script says until then, so that there is one, may leave after 200 us from then on
+    /// The same; it has taken the first segment in its window, and holds it. Data that must stay as
+    /// long as the script says until then, so that there is one, may leave after 200 us from then
+    /// on
     Hold,
 }
 
@@ -75,7 +76,7 @@ const SMALL: usize = 512 << 10;
 /// Bytes in a message: of a large one, and of a small one.
 const PIECE: usize = 300_000;
 const LITTLE: usize = 2000;
-/// Nothing was sent any more for so long: the senders wait.
+/// Without a byte sent for this time, the senders wait.
 const STILL: Duration = Duration::from_millis(300);
 
 impl How {
@@ -142,7 +143,8 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// Stops before anything, or with the first segment in its hands, says so, and reads on when `go` ends.
+/// Stops before anything, or with the first segment in its hands, says so, and reads on when `go`
+/// ends.
 fn stop_and_go(
     conn: &OwnedFd,
     how: How,
@@ -159,13 +161,14 @@ fn stop_and_go(
     let _ = stopped.send(());
     let _ = go.recv();
     if let Some(segment) = held {
-        // What was there then, whatever has happened to its neighbours.
+        // The bytes of the held segment, whatever has happened to its neighbours.
         seen.take(&segment)?;
     }
     read(rx, conn, seen)
 }
 
-/// Takes the first segment that lies in the window. It has time for that: what comes stays in the pool until then.
+/// Takes the first segment that lies in the window. It has time for that: data stays in the pool
+/// until then.
 fn hold(ring: &RxRing, seen: &mut Verifier) -> Result<Option<Segment>> {
     while let Some(segment) = ring.recv()? {
         if segment.is_zero_copy() {
@@ -231,7 +234,7 @@ fn send(conn: &OwnedFd, pattern: Pattern, total: usize, piece: usize) -> Result<
     Ok(())
 }
 
-/// What happens while the readers have stopped.
+/// Checks while the readers have stopped.
 fn look(
     args: &Args,
     control: &Control,
@@ -301,7 +304,7 @@ fn still(conns: &[OwnedFd], checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
-/// All others send at once, and what they send arrives. They are over then.
+/// All others send at once, and their data arrives. They are over then.
 fn all_busy(args: &Args, busy: &mut Vec<OwnedFd>, checks: &mut Checks) -> Option<()> {
     let sent: Result<()> = thread::scope(|scope| {
         let senders: Vec<_> = (args.stopped..)

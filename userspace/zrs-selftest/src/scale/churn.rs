@@ -33,7 +33,7 @@ pub fn run(args: &Args, checks: &mut Checks) {
     }
 }
 
-/// Who ends a connection first follows from the byte that it is asked by.
+/// The side that ends a connection first follows from the question's byte.
 fn client_ends(question: u8) -> bool {
     question % 2 == 0
 }

@@ -24,7 +24,8 @@ pub struct Args {
     /// Client: which connections are used first
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Client: the most bytes of memory that an idle endpoint may take; without it they are only said
+    /// Client: the most bytes of memory that an idle endpoint may take; without it they are only
+    /// said
     #[arg(long)]
     most_bytes: Option<f64>,
     /// Client: the most links that may carry them
@@ -34,7 +35,7 @@ pub struct Args {
 
 /// How many are open when the speed of connecting is said.
 const STAGES: [u64; 5] = [1000, 5000, 10_000, 20_000, u64::MAX];
-/// Connections that are used one by one, and as many that are used at once.
+/// Connections that are used one by one, and the same number that is used at once.
 const SAMPLE: u64 = 1000;
 const BATCH: usize = 256;
 
@@ -59,7 +60,7 @@ fn server(args: &Args, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     checks.need("hear", control.hear())?;
     let bytes = checks.need("answer", answer(conns))?;
     checks.need("tell", control.tell(bytes))?;
-    // The client ends it when it has looked at what is left.
+    // The client ends it when it has checked the remaining objects.
     checks.errno("the end", control.hear(), &[libc::EPIPE]);
     Some(())
 }
@@ -120,7 +121,7 @@ fn memory(checks: &mut Checks) -> Option<Used> {
     }
 }
 
-/// What each of the endpoints takes more than `before`, all told: both ends are in one kernel.
+/// The memory of each endpoint since `before`, all told: both ends are in one kernel.
 fn memory_check(args: &Args, which: &str, before: Used, checks: &mut Checks) -> Option<()> {
     let more = memory(checks)?.since(before);
     let each = |bytes: f64| bytes / (2 * args.conns) as f64;
@@ -139,7 +140,7 @@ fn memory_check(args: &Args, which: &str, before: Used, checks: &mut Checks) -> 
     Some(())
 }
 
-/// Connects, over each port from a thread of its own.
+/// Connects, with a separate thread for each port.
 fn connect_all(conns: u64, addrs: &[SocketAddrV4], checks: &mut Checks) -> Option<Vec<OwnedFd>> {
     let mut all = Vec::new();
     for stage in STAGES {
@@ -170,7 +171,8 @@ fn connect_all(conns: u64, addrs: &[SocketAddrV4], checks: &mut Checks) -> Optio
     Some(all)
 }
 
-/// A byte to and fro over some connections, one by one, and then over all. How many bytes there were.
+/// A byte to and fro over some connections, one by one, and then over all. How many bytes there
+/// were.
 fn use_all(args: &Args, conns: &[OwnedFd], checks: &mut Checks) -> Option<u64> {
     let mut rng = Rng::new(args.seed, 0);
     let sample = SAMPLE.min(args.conns);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many connections that ask and are answered, beside one that sends as much as it can.
+//! Many connections with requests and answers, together with a bulk sender.
 
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -14,7 +14,7 @@ use super::{call, few_links, serve, stats, Ends};
 use crate::checks::{say, Checks};
 use crate::raw::{self, Errno, Result};
 
-/// Ask over many connections beside a bulk sender
+/// Exchange requests over many connections, together with a bulk sender
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct Args {
 const QUESTION: usize = 64;
 /// Bytes in one send of bulk data.
 const PIECE: usize = 1 << 20;
-/// The bulk sender moves at least so many bytes while the others are answered.
+/// The least number of bytes that the bulk sender moves while the others are answered.
 const BULK: u64 = 4 << 20;
 
 pub fn run(args: &Args, checks: &mut Checks) {
@@ -80,7 +80,7 @@ fn drain(conn: &OwnedFd) -> Result<u64> {
     }
 }
 
-/// The connections by their descriptors, and what waits for all of them.
+/// The connections by their descriptors, and the epoll instance of all of them.
 struct Watched {
     epoll: OwnedFd,
     conns: HashMap<RawFd, (usize, OwnedFd)>,
@@ -135,8 +135,8 @@ fn question(conn: usize, round: u64) -> [u8; QUESTION] {
     bytes
 }
 
-/// Asks over all connections at once, each again as soon as it is answered: `rounds` times, and until
-/// `enough`. How long each answer took, in microseconds.
+/// Asks over all connections at once, each again as soon as it is answered: `rounds` times, and
+/// until `enough`. How long each answer took, in microseconds.
 fn ask(all: &Watched, rounds: u64, enough: impl Fn() -> bool) -> Result<Vec<f64>> {
     let mut asked = vec![(0, Instant::now()); all.conns.len()];
     let mut times = Vec::new();

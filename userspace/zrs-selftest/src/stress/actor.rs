@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The threads of a process: those that accept, those that connect, and the keeper, which opens and
-//! closes the listener and takes descriptors that other processes have sent.
+//! The threads of a process: acceptors, connectors, and the keeper, which opens and closes the
+//! listener and takes descriptors that other processes have sent.
 
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::pattern::{Pattern, Rng};
 use crate::raw::{self, Errno, Result};
 use crate::wild;
 
-/// What a client tells first: what each side is going to send, and where it will just stop.
+/// The client's header: the data that each side is going to send, and where it just stops.
 const HEADER: usize = 40;
 const WHOLE: u64 = u64::MAX;
 
@@ -23,7 +23,7 @@ struct Deal {
     key: u64,
     up: u64,
     down: u64,
-    /// The client, or the server, closes after so many bytes of its own.
+    /// The client, or the server, closes after sending this number of bytes.
     up_stop: u64,
     down_stop: u64,
     /// Both directions at once; else first up.
@@ -83,7 +83,7 @@ impl Deal {
 pub struct Actor<'a> {
     pub shared: &'a Shared<'a>,
     pub rng: Rng,
-    /// Rings of the connection at work; one that goes shuts its socket down.
+    /// Rings of the current connection; dropping one shuts its socket down.
     pub rings: Vec<zrs::RxRing>,
     slot: usize,
 }
@@ -98,7 +98,7 @@ impl Actor<'_> {
         result
     }
 
-    /// For one more thread of this actor; all show what they do in one place.
+    /// For one more thread of this actor; all report their calls in one slot.
     pub fn helper(&mut self) -> Self {
         Actor {
             shared: self.shared,
@@ -149,7 +149,7 @@ pub fn connects(thread: usize) -> bool {
 
 type Listener = Mutex<Option<Arc<OwnedFd>>>;
 
-/// Opens and shuts the listener, and uses what others send.
+/// Opens and shuts the listener, and uses descriptors from others.
 fn keep(actor: &mut Actor<'_>, index: usize, listener: &Listener) {
     let table = &actor.shared.table;
     let (ip, port) = (
@@ -160,7 +160,7 @@ fn keep(actor: &mut Actor<'_>, index: usize, listener: &Listener) {
     thread::scope(|clients| {
         while !table.stopped() {
             if listener.lock().unwrap().is_none() {
-                // A child of ours may still have the one before.
+                // A child process may still have the previous one.
                 match open(actor, addr) {
                     Ok(fd) => *listener.lock().unwrap() = Some(Arc::new(fd)),
                     Err(_) => thread::sleep(Duration::from_millis(20)),
@@ -169,16 +169,17 @@ fn keep(actor: &mut Actor<'_>, index: usize, listener: &Listener) {
             let inbox = &actor.shared.inboxes[index].1;
             let mail = actor.call(Op::Poll, || raw::poll(inbox, libc::POLLIN, 100));
             if mail.is_ok_and(|n| n != 0) {
-                // Whoever was killed in the middle may have left nothing, or taken it.
+                // A process that was killed in between may have left nothing, or taken it.
                 if let Ok(fd) = actor.call(Op::Pass, || raw::recv_fd_now(inbox)) {
                     actor.count(Count::Passed, 1);
-                    // Not here: those who are to accept may all wait for what is behind it in the
-                    // inbox, and nobody but us closes the listener.
+                    // Not here: all acceptors may be waiting for a descriptor behind it in the
+                    // inbox, and only this thread closes the listener.
                     let mut other = actor.helper();
                     clients.spawn(move || client(&mut other, fd));
                 }
             }
-            // A listener that goes resets what waits for accept(): not where no connection may break.
+            // Closing a listener resets the connections that wait for accept(): not where no
+            // connection may break.
             if actor.rng.one_in(40) && actor.shared.args.rough() {
                 let old = listener.lock().unwrap().take();
                 if let Some(old) = old {
@@ -248,7 +249,7 @@ fn server(actor: &mut Actor<'_>, conn: OwnedFd) {
             other => other,
         }
     };
-    // Whoever does not stop early sees all of it, unless somebody was killed.
+    // A side that does not stop early sees all of it, unless a process was killed.
     if deal.whole() {
         finish(actor, &conn, end);
     }
@@ -350,7 +351,7 @@ fn connect_to(actor: &mut Actor<'_>, fd: &OwnedFd, addr: SocketAddrV4) -> Result
 /// The connecting end of a connection.
 fn client(actor: &mut Actor<'_>, mut conn: OwnedFd) {
     if actor.rng.one_in(16) {
-        // Without a word.
+        // It just closes.
         return close(actor, conn);
     }
     if actor.rng.one_in(8) {
@@ -395,7 +396,7 @@ fn client(actor: &mut Actor<'_>, mut conn: OwnedFd) {
         };
         if deal.whole() {
             match end {
-                // The listener went before anybody accepted this one.
+                // The listener closed before this one was accepted.
                 End::Broken => {}
                 end => finish(actor, &conn, end),
             }

@@ -10,7 +10,7 @@ use crate::checks::say;
 use crate::pattern::{Pattern, Rng, Verifier};
 use crate::raw::{self, Errno, Result};
 
-/// What one side sends.
+/// The data that one side sends.
 #[derive(Clone, Copy)]
 pub struct Half {
     pub pattern: Pattern,
@@ -37,7 +37,7 @@ impl End {
     }
 }
 
-/// A piece of what is left, from 1 byte to all.
+/// The size of a piece of the rest, from 1 byte to all.
 fn piece(rng: &mut Rng, left: u64) -> usize {
     let most = match rng.below(6) {
         0 => 100,
@@ -162,7 +162,8 @@ fn through_ring(
             Ok(Some(segment)) => {
                 let _ = verifier.take(&segment);
                 actor.count(Count::RingBytes, segment.len() as u64);
-                // Given back in another order, some together; a reader that keeps most of the window stops its peer.
+                // Given back in another order, some together; a reader that keeps most of the
+                // window stops its peer.
                 let more = kept.iter().map(|s| s.len()).sum::<usize>() + segment.len();
                 let most = ring.window_len() / 2;
                 if actor.rng.one_in(2) && kept.len() < 3 && more <= most {

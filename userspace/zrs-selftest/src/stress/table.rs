@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What all actors of all processes count, and what each is doing: words of shared memory.
+//! The counters of all actors of all processes, and their current calls: words of shared memory.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use crate::checks::{say, Checks};
 use crate::raw::{self, Errno, Result};
 use crate::wild::{self, Area};
 
-/// What an actor does.
+/// The call of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Op {
@@ -53,7 +53,7 @@ const OPS: [Op; 18] = [
     Op::Fork,
 ];
 
-/// What is counted.
+/// The counters.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub enum Count {
@@ -158,7 +158,7 @@ impl Table {
         self.begin(slot, Op::Nothing);
     }
 
-    /// How much an actor has done; who has ended needs to do nothing.
+    /// The progress of an actor; `None` if it has ended.
     pub fn progress(&self, slot: usize) -> Option<u64> {
         let done = self.word(SLOT + slot * SLOT_WORDS).load(Relaxed);
         (!self.ended(slot)).then_some(done)
@@ -168,14 +168,14 @@ impl Table {
         self.word(SLOT + slot * SLOT_WORDS + 1).load(Relaxed) == Op::Ended as u64
     }
 
-    /// What an actor is doing, and the number of its thread.
+    /// The current call of an actor, and the number of its thread.
     pub fn doing(&self, slot: usize) -> (Op, u64) {
         let at = SLOT + slot * SLOT_WORDS;
         let op = self.word(at + 1).load(Relaxed) as usize;
         (OPS[op.min(OPS.len() - 1)], self.word(at + 2).load(Relaxed))
     }
 
-    /// What came of a call.
+    /// Records the result of a call.
     pub fn saw<T>(&self, op: Op, result: &Result<T>) {
         let errno = result.as_ref().err().map_or(0, |e| e.0) as usize;
         let at = ERROR + op as usize * ERRNOS + errno.min(ERRNOS - 1);
@@ -233,7 +233,7 @@ impl Table {
     }
 }
 
-/// What a call may fail with.
+/// The documented errors of a call.
 fn allowed(op: Op, args: &Args) -> Vec<i32> {
     let mut list = match op {
         Op::Bind => vec![libc::EADDRINUSE],
@@ -249,7 +249,7 @@ fn allowed(op: Op, args: &Args) -> Vec<i32> {
         ],
         Op::Send => vec![libc::EAGAIN, libc::EPIPE, libc::ECONNRESET],
         Op::Recv => vec![libc::EAGAIN, libc::ECONNRESET],
-        // What nobody has read has left the pool, and its window with it.
+        // Unread data has left the pool, and its window with it.
         Op::Ring => vec![libc::ENOBUFS, libc::EBUSY],
         Op::Pass => vec![libc::EAGAIN],
         Op::RingRecv => vec![libc::EAGAIN, libc::ECONNRESET],

@@ -144,7 +144,7 @@ fn a_ring_without_escape_area_has_no_escaped_segments() {
     let ring = crate::fake::from_head(head, 4096, 4096).unwrap();
     for (len, refused) in [(1, true), (0, false)] {
         let desc = ring.desc(0).as_ptr();
-        // SAFETY: nobody is at the other side.
+        // SAFETY: there is no other side.
         unsafe {
             (&raw mut (*desc).len).write_volatile(len);
             (&raw mut (*desc).state).write_volatile(ZRS_DESC_ESCAPED);
@@ -164,7 +164,7 @@ fn malformed_rings_are_refused() {
             desc_offset,
             ..Default::default()
         };
-        // SAFETY: the mapping is a page of our own.
+        // SAFETY: the mapping is our page.
         unsafe {
             map.base().cast::<zrs_ring>().write(head);
             Ring::new(
@@ -185,7 +185,7 @@ fn malformed_rings_are_refused() {
 }
 
 /// Each segment lies where the one before it lay: all that orders the reader's last look and the
-/// kernel's next write is the state word. Miri sees a race if that is not enough.
+/// kernel's next write is the state word. Miri reports a race if that is not enough.
 #[test]
 fn same_place_again_and_again() {
     const SEGMENTS: u64 = if cfg!(miri) { 30 } else { 2_000 };
@@ -209,8 +209,8 @@ fn same_place_again_and_again() {
     });
 }
 
-/// The kernel moves segments while the program takes them: whoever is first has it, and the bytes are right
-/// either way.
+/// The kernel moves segments while the program takes them: the first one gets the segment, and the
+/// bytes are right either way.
 #[test]
 fn escapes_while_it_is_read() {
     const SEGMENTS: u64 = if cfg!(miri) { 60 } else { 20_000 };

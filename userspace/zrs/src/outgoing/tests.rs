@@ -18,7 +18,7 @@ fn pair() -> (Stream, TcpStream) {
     (OwnedFd::from(ours).into(), peer)
 }
 
-/// What the peer gets, to the end.
+/// All bytes that the peer receives.
 fn all(mut peer: TcpStream) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut got = Vec::new();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The ring of a fake kernel beside a Unix socket, whose poll() and recv() stand in for the
-//! module's.
+//! The ring of a fake kernel with a Unix socket, whose poll() and recv() stand in for the module's.
 // rows: B3 Z6
 
 use std::io::Write;

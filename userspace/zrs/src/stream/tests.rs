@@ -13,7 +13,7 @@ fn pair() -> (Stream, Stream) {
     (OwnedFd::from(a).into(), OwnedFd::from(b).into())
 }
 
-/// Bytes of which each differs from its neighbours.
+/// Bytes that differ from their neighbours.
 fn counted(count: usize) -> Vec<u8> {
     (0..count).map(|n| n as u8).collect()
 }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module has once, and in which order it begins and ends. Everything below gets what it needs of it as a
+//! context; there is no global.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::kern::param::{Group, Watcher};
+use crate::kern::work::{self, Queue};
+use crate::params;
+use crate::pool::context::Pools;
+use crate::socket::context::Sockets;
+use crate::transport::conn_table::Table;
+use crate::transport::context::Transport;
+
+/// The contexts of pools, links and sockets. Dropping it ends them: no socket is open and no device is there any more.
+pub(crate) struct Module {
+    pub(crate) sockets: Arc<Sockets>,
+}
+
+impl Module {
+    /// Begins. Sleeps. ENOMEM.
+    pub(crate) fn start() -> Result<Self> {
+        let queue = Queue::new(
+            kernel::c_str!("zrs"),
+            work::Flags {
+                unbound: true,
+                mem_reclaim: true,
+                ..Default::default()
+            },
+        )?;
+        let queue = Arc::new(queue, GFP_KERNEL)?;
+        let table = Table::new()?;
+        let pools = Pools::new(queue.clone(), table.clone())?;
+        let transport = Transport::new(queue, pools, table)?;
+        let sockets = Sockets::new(transport.clone())?;
+        transport.set_acceptor(sockets.clone());
+        Ok(Self { sockets })
+    }
+
+    /// The context of links.
+    pub(crate) fn transport(&self) -> &Arc<Transport> {
+        &self.sockets.transport
+    }
+}
+
+impl Drop for Module {
+    /// Sleeps.
+    fn drop(&mut self) {
+        let transport = self.transport();
+        transport.stop();
+        transport.pools.stop();
+        transport.queue.flush();
+    }
+}
+
+impl Watcher for Pools {
+    fn written(&self, group: Group) {
+        if group == params::POOLS {
+            self.resize();
+        }
+    }
+}

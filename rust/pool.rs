@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive memory: the pool of each device (row Z2), and who uses it.
+//!
+//! `context` has what all pools share, `device` the RDMA devices, `cache` what the pools of a last-level cache may use
+//! together and what leaves them, `extent` a contiguous piece of a pool, `lease` the `window`s that are leased from it,
+//! `reserve` the main memory that is promised to what leaves it, `reclaim` the pages that programs map, `lessee` what a
+//! pool asks of its users. Nothing here knows links, channels or sockets.
+//!
+//! A pool is one physically contiguous area.
+//!
+//! It begins with the headers and the blocks of the shared receive queue, which are posted ahead of need: as
+//! many as are promised to the peers of links, and some more. The rest is leased, in
+//! windows, to channels with bulk data. Each lease has a registration of exactly its extent; on
+//! its return the registration goes, then the pages are zeroed, then they are free. The memory
+//! outlives the device for as long as a program maps some of it. How much of the memory may be in use the
+//! devices of a cache share ([`Cache`]); a pool that may use more than it has grows by another extent.
+//!
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `verbs`, `blocks`, those of
+//! [`Extent`] and `Window::mr`, never two of these at once.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::alloc::Flags;
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
+use kernel::pr_warn_once;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::time::Jiffies;
+use kernel::workqueue::{impl_has_work, new_work, Work};
+
+pub(crate) mod cache;
+pub(crate) mod context;
+pub(crate) mod device;
+pub(crate) mod extent;
+pub(crate) mod lease;
+pub(crate) mod lessee;
+mod reclaim;
+pub(crate) mod reserve;
+pub(crate) mod window;
+
+use crate::ib::dma::Sge;
+use crate::kern::contig::{ContigPages, Payload};
+use crate::kern::errno::ENOBUFS;
+use crate::kern::task;
+use crate::params;
+use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
+use crate::proto::ChanId;
+use crate::stats::STATS;
+use cache::{Cache, Copied};
+use context::Pools;
+use device::Verbs;
+use extent::Extent;
+use lease::WindowWaiter;
+use lessee::BlockUser;
+use window::Window;
+
+/// Blocks that are posted beyond those that are promised.
+const SPARE: u32 = 32;
+
+/// Each header has this much room, so that it never shares a cache line with another.
+const HEADER_ROOM: usize = 128;
+
+/// How a pool is divided, in pages.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) pages: usize,
+    pub(crate) blocks: u32,
+    first_block: usize,
+    pub(crate) first_window: usize,
+}
+
+impl Layout {
+    /// Of `pages` pages, as the parameters say, with at most a quarter in blocks. EINVAL when the pool
+    /// is too small for one link.
+    pub(crate) fn new(pages: usize, max_srq_wr: u32) -> Result<Self> {
+        let blocks = (params::BLOCKS.get() as usize)
+            .min(pages / 4)
+            .min(max_srq_wr as usize);
+        if blocks < params::LINK_CREDIT.get() as usize {
+            return Err(EINVAL);
+        }
+        let first_block = (blocks * HEADER_ROOM).div_ceil(PAGE_SIZE);
+        Ok(Self {
+            pages,
+            blocks: blocks as u32,
+            first_block,
+            first_window: first_block + blocks,
+        })
+    }
+}
+
+/// The blocks of a pool.
+struct Blocks {
+    /// Those that are not in use.
+    idle: KVec<u32>,
+    /// How many are: in the shared receive queue, or with data.
+    used: u32,
+    /// The device is gone.
+    gone: bool,
+}
+
+/// A receive pool.
+#[pin_data]
+pub(crate) struct Pool {
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) layout: Layout,
+    pub(crate) cache: Arc<Cache>,
+    /// What the device can send, in bytes a microsecond.
+    pub(crate) rate: u32,
+    /// The extent with the blocks.
+    base: Arc<Extent>,
+    /// All of them.
+    #[pin]
+    pub(crate) extents: Mutex<KVec<Arc<Extent>>>,
+    /// One at a time makes another one; not before this time, in jiffies.
+    #[pin]
+    pub(crate) growing: Mutex<Jiffies>,
+    #[pin]
+    verbs: SpinLock<Option<Arc<Verbs>>>,
+    #[pin]
+    pub(crate) windows: Mutex<KVec<Arc<Window>>>,
+    /// Who waits for a window, in the order in which they came.
+    #[pin]
+    pub(crate) waiters: Mutex<KVec<WindowWaiter>>,
+    /// Blocks promised to the peers of links.
+    promised: Atomic<u32>,
+    /// Blocks that hold data nobody has read.
+    held: Atomic<u32>,
+    /// Blocks in the shared receive queue, and the fewest there were.
+    ready: Atomic<i32>,
+    ready_low: Atomic<i32>,
+    #[pin]
+    blocks: SpinLock<Blocks>,
+    #[pin]
+    work: Work<Pool>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Pool { self.work }
+}
+
+impl Pool {
+    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond. ENOMEM; ENOBUFS without
+    /// room in the budget. Sleeps.
+    pub(crate) fn new(
+        pools: &Arc<Pools>,
+        layout: Layout,
+        base: Arc<Extent>,
+        verbs: Arc<Verbs>,
+        cache: &Arc<Cache>,
+        rate: u32,
+    ) -> Result<Arc<Self>> {
+        let mut idle = KVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?;
+        for block in (0..layout.blocks).rev() {
+            idle.push(block, GFP_KERNEL)?;
+        }
+        let blocks = Blocks {
+            idle,
+            used: 0,
+            gone: false,
+        };
+        let mut extents = KVec::new();
+        extents.push(base.clone(), GFP_KERNEL)?;
+        let mine = verbs.clone();
+        let pool = Arc::pin_init(
+            try_pin_init!(Self {
+                pools: pools.clone(),
+                layout,
+                cache: cache.clone(),
+                rate,
+                base,
+                extents <- new_mutex!(extents, "zrs_pool::extents"),
+                growing <- new_mutex!(task::jiffies().wrapping_sub(1), "zrs_pool::growing"),
+                verbs <- new_spinlock!(Some(mine), "zrs_pool::verbs"),
+                windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
+                waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
+                promised: Atomic::new(0),
+                held: Atomic::new(0),
+                ready: Atomic::new(0),
+                ready_low: Atomic::new(i32::MAX),
+                blocks <- new_spinlock!(blocks, "zrs_pool::blocks"),
+                work <- new_work!("zrs_pool::work"),
+            }),
+            GFP_KERNEL,
+        )?;
+        // The other devices of the cache may leave no room: this one cannot be used then, those can.
+        if !pool.carve(&verbs, params::LINK_CREDIT.get()) {
+            pool.give_blocks();
+            return Err(ENOBUFS);
+        }
+        Ok(pool)
+    }
+
+    /// The memory that the blocks are in.
+    fn memory(&self) -> &ContigPages {
+        self.base.memory()
+    }
+
+    /// What the pool has of its device, while that is there.
+    pub(crate) fn verbs(&self) -> Option<Arc<Verbs>> {
+        self.verbs.lock().clone()
+    }
+
+    fn header_at(block: u32) -> usize {
+        block as usize * HEADER_ROOM
+    }
+
+    fn block_at(&self, block: u32) -> usize {
+        (self.layout.first_block + block as usize) << PAGE_SHIFT
+    }
+
+    fn post(&self, verbs: &Verbs, block: u32) -> Result {
+        verbs
+            .region
+            .sync_for_device(Self::header_at(block), HEADER_LEN)?;
+        verbs
+            .region
+            .sync_for_device(self.block_at(block), SMALL_MAX as usize)?;
+        let sges: [Sge; 2] = [
+            verbs.region.sge(Self::header_at(block), HEADER_LEN)?,
+            verbs.region.sge(self.block_at(block), SMALL_MAX as usize)?,
+        ];
+        // Before the device can use it.
+        self.ready.fetch_add(1, Relaxed);
+        if let Err(e) = verbs.srq.post(u64::from(block), &sges) {
+            self.ready.fetch_sub(1, Relaxed);
+            return Err(e);
+        }
+        STATS.recv_requests.add(1);
+        Ok(())
+    }
+
+    /// Puts more blocks into the shared receive queue, until `least` are in use, and some more if there is room;
+    /// false if there are not as many. Sleeps not.
+    fn carve(&self, verbs: &Verbs, least: u32) -> bool {
+        let want = least.saturating_add(SPARE).min(self.layout.blocks);
+        while let Some(block) = self.take_idle(want) {
+            if self.post(verbs, block).is_err() {
+                pr_warn_once!("the shared receive queue does not take a block\n");
+                // It is tried again with the next one.
+                self.put_idle(block);
+                break;
+            }
+        }
+        self.blocks_used() >= least
+    }
+
+    /// Takes a block that is not in use, unless `want` are, or the budget has none.
+    fn take_idle(&self, want: u32) -> Option<u32> {
+        let mut blocks = self.blocks.lock();
+        if blocks.gone || blocks.used >= want || !self.cache.take_block() {
+            return None;
+        }
+        let block = blocks.idle.pop();
+        match block {
+            Some(_) => blocks.used += 1,
+            None => self.cache.give_block(),
+        }
+        block
+    }
+
+    /// A block is not in use any more.
+    fn put_idle(&self, block: u32) {
+        let mut blocks = self.blocks.lock();
+        if !blocks.gone {
+            // Within capacity.
+            let _ = blocks.idle.push_within_capacity(block);
+            blocks.used -= 1;
+            self.cache.give_block();
+        }
+    }
+
+    /// No block is in use any more, nor will be.
+    pub(crate) fn give_blocks(&self) {
+        let mut blocks = self.blocks.lock();
+        blocks.gone = true;
+        for _ in 0..core::mem::take(&mut blocks.used) {
+            self.cache.give_block();
+        }
+    }
+
+    /// Blocks that are in use, in the shared receive queue or with data.
+    fn blocks_used(&self) -> u32 {
+        self.blocks.lock().used
+    }
+
+    /// A block has come out of the shared receive queue.
+    pub(crate) fn taken(&self) {
+        let left = self.ready.fetch_sub(1, Relaxed) - 1;
+        if left < self.ready_low.load(Relaxed) {
+            self.ready_low.store(left, Relaxed);
+        }
+        if left <= 0 {
+            self.cache.counts.dry.add(1);
+        }
+    }
+
+    /// Puts a block back into the shared receive queue, if the device is still there, unless more are in use than
+    /// are needed.
+    pub(crate) fn repost(&self, block: u32) {
+        let Some(verbs) = self.verbs() else { return };
+        let promised = self.promised.load(Relaxed);
+        let surplus = self.blocks_used() > promised.saturating_add(SPARE);
+        if !surplus && self.post(&verbs, block).is_ok() {
+            return;
+        }
+        self.put_idle(block);
+        // One that was not taken is tried again.
+        self.carve(&verbs, promised);
+    }
+
+    /// The header of a block that has arrived, with `payload` bytes behind it.
+    pub(crate) fn read_header(
+        &self,
+        verbs: &Verbs,
+        block: u32,
+        payload: usize,
+    ) -> Result<[u8; HEADER_LEN]> {
+        verbs
+            .region
+            .sync_for_cpu(Self::header_at(block), HEADER_LEN)?;
+        if payload > 0 {
+            verbs.region.sync_for_cpu(self.block_at(block), payload)?;
+        }
+        self.memory().read(Self::header_at(block))
+    }
+
+    /// Copies the payload of a block out of it, so that the block can be used again.
+    pub(crate) fn copy_payload(&self, block: u32, len: usize, flags: Flags) -> Result<Copied> {
+        let mut bytes = KVVec::from_elem(0_u8, len, flags)?;
+        self.memory()
+            .copy_payload(self.block_at(block), &mut bytes)?;
+        Ok(Copied::new(bytes, self.cache.clone()))
+    }
+
+    /// Promises blocks to a link, as many as `params::LINK_CREDIT`; false when they are all
+    /// promised, or there is no room for more.
+    pub(crate) fn promise(&self) -> bool {
+        let credit = params::LINK_CREDIT.get();
+        let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
+        let verbs = self.verbs();
+        let fits = all <= self.layout.blocks && verbs.is_some_and(|verbs| self.carve(&verbs, all));
+        if !fits {
+            self.promised.fetch_sub(credit, Full);
+        }
+        fits
+    }
+
+    /// Takes the promise back: the link is gone.
+    pub(crate) fn unpromise(&self) {
+        self.promised.fetch_sub(params::LINK_CREDIT.get(), Full);
+    }
+
+    /// The device goes: registrations and queues go with it, the memory stays. Sleeps.
+    pub(crate) fn device_gone(&self) {
+        let verbs = self.verbs.lock().take();
+        for window in self.windows.lock().iter() {
+            window.deregister();
+            // Nothing comes into the cache by it any more.
+            window.give_pages();
+        }
+        for extent in self.extents.lock().iter() {
+            extent.device_gone();
+        }
+        drop(verbs);
+        self.fail_waiters();
+        self.reap();
+        self.give_blocks();
+        self.cache.leave(Some(self), self.rate);
+    }
+
+    /// What is oldest in each of its extents: the page, whose it is, and when it is to be looked at. Sleeps.
+    pub(crate) fn oldest(&self) -> Option<(Arc<Extent>, usize, ChanId, u64)> {
+        let extents = self.extents.lock();
+        let all = extents.iter().filter_map(|extent| {
+            let (page, user, since) = extent.oldest()?;
+            Some((extent, page, user, since))
+        });
+        let (extent, page, user, since) = all.min_by_key(|(.., since)| *since)?;
+        Some((extent.clone(), page, user, since))
+    }
+
+    /// What could not be moved may be now. Sleeps.
+    pub(crate) fn retry_deferred(&self) {
+        self.extents.lock().iter().for_each(|e| e.retry_deferred());
+    }
+
+    /// Whether something could not be moved. Sleeps.
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.extents.lock().iter().any(|e| e.has_deferred())
+    }
+
+    /// What it is used for.
+    pub(crate) fn usage(&self) -> Usage {
+        let mut pages = self.layout.first_window;
+        let mut leased = 0;
+        for extent in self.extents.lock().iter() {
+            let (all, used) = extent.leasable();
+            pages += all;
+            leased += used;
+        }
+        let used = self.blocks_used();
+        Usage {
+            bytes: pages << PAGE_SHIFT,
+            blocks: self.layout.first_window << PAGE_SHIFT,
+            leased: leased << PAGE_SHIFT,
+            windows: self.windows.lock().len(),
+            held: self.held.load(Relaxed),
+            blocks_used: used,
+            blocks_low: (self.ready_low.load(Relaxed).max(0) as u32).min(used),
+        }
+    }
+}
+
+/// What a pool is used for now.
+pub(crate) struct Usage {
+    pub(crate) bytes: usize,
+    pub(crate) blocks: usize,
+    pub(crate) leased: usize,
+    pub(crate) windows: usize,
+    pub(crate) held: u32,
+    /// Blocks in use, and the fewest that were ever left in the shared receive queue.
+    pub(crate) blocks_used: u32,
+    pub(crate) blocks_low: u32,
+}
+
+/// A block of the shared receive queue whose payload waits to be read. Given back by
+/// [`HeldBlock::repost`], not by being dropped: that takes the link's lock.
+pub(crate) struct HeldBlock {
+    owner: Arc<dyn BlockUser>,
+    pool: Arc<Pool>,
+    block: u32,
+    /// When it arrived, in nanoseconds of the monotonic clock.
+    born: u64,
+}
+
+impl HeldBlock {
+    /// `len` bytes for channel `user`.
+    pub(crate) fn new(
+        owner: Arc<dyn BlockUser>,
+        pool: Arc<Pool>,
+        block: u32,
+        len: usize,
+        user: ChanId,
+    ) -> Self {
+        pool.held.fetch_add(1, Relaxed);
+        owner.block_held();
+        let born = pool.base.arrived(pool.block_at(block), len, user);
+        Self {
+            owner,
+            pool,
+            block,
+            born,
+        }
+    }
+
+    /// When it arrived, in nanoseconds of the monotonic clock.
+    pub(crate) fn born(&self) -> u64 {
+        self.born
+    }
+
+    /// Copies its bytes to `room`, which is as long as they are.
+    pub(crate) fn copy(&self, mut room: KVVec<u8>) -> Result<Copied> {
+        let at = self.pool.block_at(self.block);
+        self.pool.memory().copy_payload(at, &mut room)?;
+        Ok(Copied::new(room, self.pool.cache.clone()))
+    }
+
+    /// The cache that it lies in.
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.pool.cache
+    }
+
+    /// The `len` bytes at `off` of the payload. `EINVAL` if they are not all in the block.
+    pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
+        match off.checked_add(len) {
+            Some(end) if end <= SMALL_MAX as usize => {
+                let at = self.pool.block_at(self.block) + off;
+                Ok(Payload::Pool(self.pool.memory(), at, len))
+            }
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Posts the block again and lets the peer know in time. Takes the link's lock.
+    pub(crate) fn repost(self) {
+        let at = self.pool.block_at(self.block);
+        // It is the only message in it.
+        self.pool.base.left(at, u32::MAX, self.born);
+        self.pool.held.fetch_sub(1, Relaxed);
+        self.pool.repost(self.block);
+        self.owner.block_released(&self.pool);
+    }
+}

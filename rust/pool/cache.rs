@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A last-level cache, and what the receive pools of the devices that write into it use of it (rows C2, C5).
+//!
+//! Each device has memory of its own, so that it reaches nothing but what its own peers sent. What the devices
+//! of a NUMA node share is the budget: together they use no more than the cache holds for as long as data
+//! usually stays. Who finds no room makes the cache *pressed*; then, or always, as the policy says,
+//! its worker moves what nobody has read for `residency_us` to main memory, oldest first.
+//!
+//! Locks: `pools` (mutex), held by itself; the spinlocks `budget` and `alarm`, below all others.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::page::PAGE_SHIFT;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+use super::context::Pools;
+use super::Pool;
+use crate::kern::task::now_ns;
+use crate::kern::timer::{Fire, OneShot};
+use crate::kern::{cpu, fault};
+use crate::params;
+use crate::proto::budget::{Budget, Class};
+use crate::proto::sizing::{self, Machine};
+use crate::stats::Counter;
+use crate::uapi::{zrs_ioc_cache, ZRS_ESCAPE_ALWAYS, ZRS_ESCAPE_NEVER};
+
+/// What one run of the worker moves at most, in messages, before others get their turn.
+const BATCH: usize = 64;
+
+/// When what could not be moved is looked at again, in nanoseconds: soon, and later and later while nothing can be.
+const STUCK_NS: u64 = 10_000_000;
+/// See [`STUCK_NS`].
+const MOST_STUCK_NS: u64 = 1_000_000_000;
+
+const BUCKETS: usize = crate::uapi::ZRS_RESIDENCY_BUCKETS;
+const _: () = assert!(BUCKETS == sizing::BUCKETS);
+
+/// Counters, as `struct zrs_ioc_cache` has them.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) escapes: Counter,
+    pub(crate) escaped_bytes: Counter,
+    /// In main memory now.
+    pub(crate) escaped: Counter,
+    pub(crate) failures: Counter,
+    pub(crate) waits: Counter,
+    pub(crate) denied: Counter,
+    pub(crate) dry: Counter,
+    pub(crate) residency: [Counter; BUCKETS],
+}
+
+/// A cache.
+#[pin_data]
+pub(crate) struct Cache {
+    ctx: Arc<Pools>,
+    node: Option<i32>,
+    /// What the devices together can send, in bytes a microsecond.
+    rate: Atomic<u64>,
+    devices: Atomic<u32>,
+    #[pin]
+    budget: SpinLock<Budget>,
+    #[pin]
+    pools: Mutex<KVec<Arc<Pool>>>,
+    /// How old the oldest is to be moved, in nanoseconds; 0: it is not.
+    moves: Atomic<u64>,
+    /// When what could not be moved is looked at again, in nanoseconds of the monotonic clock.
+    again_at: Atomic<u64>,
+    /// And when again after that, in nanoseconds.
+    pause: Atomic<u64>,
+    unread: Counter,
+    unread_high: Atomic<u64>,
+    pub(crate) counts: Counts,
+    #[pin]
+    work: Work<Cache>,
+    /// Wakes the worker. It holds the cache; gone when the host ends.
+    #[pin]
+    alarm: SpinLock<Option<Arc<OneShot<Alarm>>>>,
+}
+
+/// When its time has come, the cache's worker is to look.
+pub(crate) struct Alarm {
+    cache: Arc<Cache>,
+}
+
+impl Fire for Alarm {
+    fn fire(&self, _: &OneShot<Self>) {
+        // What is not taken, since it waits already, is not the last reference.
+        let _ = self.cache.ctx.queue.enqueue(self.cache.clone());
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Cache { self.work }
+}
+
+impl Cache {
+    /// The cache of `node`. Sleeps. ENOMEM.
+    pub(crate) fn of(ctx: &Arc<Pools>, node: Option<i32>) -> Result<Arc<Self>> {
+        let mut caches = ctx.caches.lock();
+        if let Some(cache) = caches.iter().find(|cache| cache.node == node) {
+            return Ok(cache.clone());
+        }
+        let budget = Budget::new(0, params::SMALL_PERCENT.get());
+        let cache = Arc::pin_init(
+            try_pin_init!(Self {
+                ctx: ctx.clone(),
+                node,
+                rate: Atomic::new(0),
+                devices: Atomic::new(0),
+                budget <- new_spinlock!(budget, "zrs_cache::budget"),
+                pools <- new_mutex!(KVec::new(), "zrs_cache::pools"),
+                moves: Atomic::new(0),
+                again_at: Atomic::new(0),
+                pause: Atomic::new(STUCK_NS),
+                unread: Counter::new(),
+                unread_high: Atomic::new(0),
+                counts: Counts::default(),
+                work <- new_work!("zrs_cache::work"),
+                alarm <- new_spinlock!(None, "zrs_cache::alarm"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let alarm = OneShot::new(Alarm {
+            cache: cache.clone(),
+        });
+        let alarm = Arc::pin_init(alarm, GFP_KERNEL)?;
+        caches.push(cache.clone(), GFP_KERNEL)?;
+        *cache.alarm.lock() = Some(alarm);
+        Ok(cache)
+    }
+
+    /// The host ends: nothing is looked at any more. Sleeps.
+    pub(crate) fn stop(&self) {
+        let alarm = self.alarm.lock().take();
+        // Waits for it.
+        drop(alarm);
+    }
+
+    /// Has the worker look in `ns` nanoseconds, or sooner. Any context but an interrupt.
+    fn look_in(&self, ns: u64) {
+        let alarm = self.alarm.lock().clone();
+        if let Some(alarm) = alarm {
+            alarm.start_in(ns);
+        }
+    }
+
+    /// A device that sends so many bytes a microsecond writes into it from now on.
+    pub(crate) fn join(self: &Arc<Self>, rate: u32) {
+        self.rate.fetch_add(u64::from(rate), Full);
+        self.devices.fetch_add(1, Full);
+        self.resize();
+    }
+
+    /// The pool of such a device is ready. Sleeps. ENOMEM.
+    pub(crate) fn add(&self, pool: &Arc<Pool>) -> Result {
+        Ok(self.pools.lock().push(pool.clone(), GFP_KERNEL)?)
+    }
+
+    /// The device is gone, or got no pool. Sleeps.
+    pub(crate) fn leave(self: &Arc<Self>, pool: Option<&Pool>, rate: u32) {
+        if let Some(gone) = pool {
+            self.pools.lock().retain(|p| !core::ptr::eq(&**p, gone));
+        }
+        self.rate.fetch_sub(u64::from(rate), Full);
+        self.devices.fetch_sub(1, Full);
+        self.resize();
+    }
+
+    /// The size that the pools are to have together, in bytes.
+    fn size(&self) -> u64 {
+        match params::POOL_MIB.get() {
+            0 => sizing::pool_bytes(&Machine {
+                rate: self.rate.load(Relaxed),
+                residency_us: params::RESIDENCY_US.get(),
+                percent: params::RESIDENT_PERCENT.get(),
+                cache_bytes: Self::bytes_of_cache(),
+            }),
+            mib => u64::from(mib) << 20,
+        }
+    }
+
+    fn bytes_of_cache() -> u64 {
+        match params::CACHE_KIB.get() {
+            0 => cpu::last_level_cache_bytes().unwrap_or(0) as u64,
+            kib => u64::from(kib) << 10,
+        }
+    }
+
+    /// Devices or parameters have changed. What is in use above the new size is asked back. Any context.
+    pub(crate) fn resize(self: &Arc<Self>) {
+        self.budget
+            .lock()
+            .resize((self.size() >> PAGE_SHIFT) as usize);
+        self.press();
+    }
+
+    /// The size of the pools together, in pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.budget.lock().total()
+    }
+
+    /// Of these, what blocks do not use.
+    pub(crate) fn pages_for_windows(&self) -> usize {
+        let budget = self.budget.lock();
+        budget.total().saturating_sub(budget.used(Class::Small))
+    }
+
+    /// Pages in use above the size.
+    pub(crate) fn over(&self) -> usize {
+        self.budget.lock().over()
+    }
+
+    /// Takes a page for a block, also of the small class's share if windows have it: some are asked back
+    /// then. False if there is none for it. Any context.
+    pub(crate) fn take_block(self: &Arc<Self>) -> bool {
+        let (taken, over) = {
+            let mut budget = self.budget.lock();
+            let taken = budget.take(Class::Small, 1) || budget.claim(Class::Small, 1);
+            (taken, budget.over() > 0)
+        };
+        if taken && over {
+            self.press();
+        }
+        taken
+    }
+
+    /// A block is not one any more.
+    pub(crate) fn give_block(&self) {
+        self.budget.lock().give(Class::Small, 1);
+    }
+
+    /// Pages for a window, fewer when there are few, and at least `least`; `None` if there are not as many.
+    pub(crate) fn take_window(&self, least: usize, most: usize) -> Option<usize> {
+        let mut budget = self.budget.lock();
+        let pages = budget.lease(least, most)?;
+        budget.take(Class::Large, pages).then_some(pages)
+    }
+
+    /// How many pages a window would get now; `None` if none.
+    pub(crate) fn pages_for_window(&self, least: usize, most: usize) -> Option<usize> {
+        self.budget.lock().lease(least, most)
+    }
+
+    /// Takes the pages of a window back.
+    pub(crate) fn give_window(&self, pages: usize) {
+        self.budget.lock().give(Class::Large, pages);
+    }
+
+    /// The largest window of a device with this rate, in bytes.
+    pub(crate) fn window_bytes(rate: u32) -> usize {
+        match params::WINDOW_KIB.get() {
+            0 => sizing::window(Self::chunk(rate)) as usize,
+            kib => (kib as usize) << 10,
+        }
+    }
+
+    /// The largest chunk that is sent by a device with this rate, in bytes.
+    pub(crate) fn chunk(rate: u32) -> u32 {
+        sizing::chunk(u64::from(rate), params::RESIDENCY_US.get())
+    }
+
+    /// Something has arrived; `first`: its extent had nothing. Any context.
+    pub(crate) fn arrived(&self, len: usize, first: bool) {
+        self.unread.add(len as u64);
+        let unread = self.unread.get();
+        if unread > self.unread_high.load(Relaxed) {
+            self.unread_high.store(unread, Relaxed);
+        }
+        let age = self.moves.load(Relaxed);
+        if first && age > 0 {
+            self.look_in(age);
+        }
+    }
+
+    /// `len` bytes are not there any more. Any context.
+    pub(crate) fn left(&self, len: usize) {
+        self.unread.sub(len as u64);
+    }
+
+    /// Something stayed for `ns`. Any context.
+    pub(crate) fn stayed(&self, ns: u64) {
+        if let Some(count) = self.counts.residency.get(sizing::residency_bucket(ns)) {
+            count.add(1);
+        }
+    }
+
+    /// `len` bytes are in main memory now. Any context.
+    pub(crate) fn escaped(&self, len: usize) {
+        self.counts.escaped_bytes.add(len as u64);
+        self.counts.escaped.add(len as u64);
+    }
+
+    /// They are not any more. Any context.
+    pub(crate) fn read_escaped(&self, len: usize) {
+        self.counts.escaped.sub(len as u64);
+    }
+
+    /// Somebody found no room, or the parameters have changed: the worker is to look. Any context.
+    pub(crate) fn press(self: &Arc<Self>) {
+        let _ = self.ctx.queue.enqueue(self.clone());
+    }
+
+    /// Whether more than one device writes into it.
+    pub(crate) fn has_others(&self) -> bool {
+        self.devices.load(Relaxed) > 1
+    }
+
+    /// The pools on it. Sleeps. ENOMEM.
+    pub(crate) fn pools(&self) -> Result<KVec<Arc<Pool>>> {
+        let mut pools = KVec::new();
+        for pool in self.pools.lock().iter() {
+            pools.push(pool.clone(), GFP_KERNEL)?;
+        }
+        Ok(pools)
+    }
+
+    /// Whether little is left for windows. Any context.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.budget.lock().crowded()
+    }
+
+    /// How old what is moved now has to be, in nanoseconds; `None` if nothing is moved. Before anybody
+    /// waits for room, what is surely not being read is moved already.
+    fn age_to_move(&self, pools: &[Arc<Pool>]) -> Option<u64> {
+        let residency = u64::from(params::RESIDENCY_US.get()) * 1000;
+        match params::ESCAPE.get() {
+            ZRS_ESCAPE_NEVER => None,
+            ZRS_ESCAPE_ALWAYS => Some(residency),
+            _ if self.over() > 0 || pools.iter().any(|pool| pool.has_window_waiters()) => {
+                Some(residency)
+            }
+            _ if self.is_crowded() => {
+                let idle = u64::from(params::WINDOW_IDLE_MS.get()) * 1_000_000;
+                Some(idle.max(residency))
+            }
+            _ => None,
+        }
+    }
+
+    /// Moves what is old, oldest first, as long as it is to be moved. Sleeps.
+    fn move_old(self: &Arc<Self>, pools: &[Arc<Pool>]) {
+        let now = now_ns();
+        let mut pause = self.pause.load(Relaxed);
+        if now >= self.again_at.load(Relaxed) {
+            self.again_at.store(now.saturating_add(pause), Relaxed);
+            pause = (2 * pause).min(MOST_STUCK_NS);
+            pools.iter().for_each(|pool| pool.retry_deferred());
+        }
+        for turn in 0.. {
+            let age = self.age_to_move(pools);
+            // Before looking: who adds something afterwards sees it.
+            self.moves.xchg(age.unwrap_or(0), Full);
+            let Some(age) = age else { return };
+            if turn >= BATCH {
+                self.press();
+                return;
+            }
+            let now = now_ns();
+            let oldest = pools.iter().flat_map(|pool| pool.oldest());
+            let Some((extent, page, user, since)) = oldest.min_by_key(|(.., since)| *since) else {
+                break;
+            };
+            let due = since.saturating_add(age);
+            if now < due {
+                self.look_in(due - now);
+                break;
+            }
+            let before = now.saturating_sub(age).saturating_add(1);
+            let lessee = self.ctx.lessee(user);
+            if lessee.is_some_and(|lessee| lessee.escape(before)) {
+                pause = STUCK_NS;
+            } else {
+                extent.defer(page);
+            }
+        }
+        self.pause.store(pause, Relaxed);
+        if pools.iter().any(|pool| pool.has_deferred()) {
+            let again_at = self.again_at.load(Relaxed);
+            self.look_in(again_at.saturating_sub(now_ns()).max(STUCK_NS));
+        }
+    }
+
+    /// What ZRS_IOC_CACHE tells of it.
+    pub(crate) fn tell(&self, c: &mut zrs_ioc_cache) {
+        let page = |n: usize| (n << PAGE_SHIFT) as u64;
+        {
+            let budget = self.budget.lock();
+            c.bytes = page(budget.total());
+            c.small_bytes = page(budget.used(Class::Small));
+            c.large_bytes = page(budget.used(Class::Large));
+            c.small_high = page(budget.high(Class::Small));
+            c.large_high = page(budget.high(Class::Large));
+            c.small_share = page(budget.own(Class::Small));
+        }
+        c.node = self.node.unwrap_or(-1);
+        c.policy = params::ESCAPE.get();
+        c.devices = self.devices.load(Relaxed);
+        c.residency_us = params::RESIDENCY_US.get();
+        c.cache_bytes = Self::bytes_of_cache();
+        c.rate = self.rate.load(Relaxed);
+        c.unread = self.unread.get();
+        c.unread_high = self.unread_high.load(Relaxed);
+        let counts = &self.counts;
+        c.escapes = counts.escapes.get();
+        c.escaped_bytes = counts.escaped_bytes.get();
+        c.escaped = counts.escaped.get();
+        c.escape_failures = counts.failures.get();
+        c.waits = counts.waits.get();
+        c.denied = counts.denied.get();
+        c.dry = counts.dry.get();
+        for (to, from) in c.residency.iter_mut().zip(&counts.residency) {
+            *to = from.get();
+        }
+    }
+}
+
+/// Bytes in main memory that came from a pool.
+pub(crate) struct Copied {
+    bytes: KVVec<u8>,
+    cache: Arc<Cache>,
+}
+
+impl Copied {
+    /// `bytes`, of a pool of `cache`.
+    pub(crate) fn new(bytes: KVVec<u8>, cache: Arc<Cache>) -> Self {
+        cache.escaped(bytes.len());
+        Self { bytes, cache }
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.cache.read_escaped(self.bytes.len());
+    }
+}
+
+impl WorkItem for Cache {
+    type Pointer = Arc<Cache>;
+
+    fn run(cache: Arc<Cache>) {
+        fault::asynchronous(|| {
+            let Ok(pools) = cache.pools() else {
+                cache.look_in(STUCK_NS);
+                return;
+            };
+            // What one device gives back another one may have.
+            for pool in pools.iter() {
+                pool.look_after();
+                if cache.over() > 0 || cache.is_crowded() || pool.wants_room() {
+                    cache.ctx.watch_waiters();
+                }
+            }
+            cache.move_old(&pools);
+        });
+    }
+}

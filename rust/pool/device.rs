@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA devices of the host, and what ZRS has of each: one protection domain, one shared
+//! receive queue, one receive pool. Made with the first socket, gone with the device.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+use super::cache::Cache;
+use super::context::Pools;
+use super::extent::Extent;
+use super::{Layout, Pool};
+use crate::ib::device::{Device, DeviceName};
+use crate::ib::dma::{Direction, DmaRegion};
+use crate::ib::pd::Pd;
+use crate::ib::srq::Srq;
+use crate::kern::contig::ContigPages;
+use crate::kern::errno::EOPNOTSUPP;
+use crate::net_warn_ratelimited;
+use crate::stats::STATS;
+
+/// A device, from its appearance to its removal.
+#[pin_data]
+pub(crate) struct RdmaDev {
+    pub(crate) name: DeviceName,
+    #[pin]
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None once the device is being removed.
+    device: Option<Device>,
+    pool: Option<Arc<Pool>>,
+    /// The device lacks what ZRS needs; said once.
+    unfit: bool,
+}
+
+/// What dies with the device, while its pool's memory may live on with readers that map it.
+pub(crate) struct Verbs {
+    // The queue goes before the memory that it names.
+    pub(crate) srq: Arc<Srq>,
+    /// Of the memory that the blocks are in.
+    pub(crate) region: Arc<DmaRegion>,
+    pub(crate) pd: Arc<Pd>,
+}
+
+impl RdmaDev {
+    /// Whether this is the object of `device`.
+    pub(crate) fn is(&self, device: &Device) -> bool {
+        self.state.lock().device.as_ref() == Some(device)
+    }
+
+    /// The pool, made now if it is not there yet. Sleeps.
+    ///
+    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is going or that ZRS
+    /// cannot use.
+    pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
+        let mut state = self.state.lock();
+        if let Some(pool) = &state.pool {
+            return Ok(pool.clone());
+        }
+        if state.unfit {
+            return Err(ENODEV);
+        }
+        let device = state.device.clone().ok_or(ENODEV)?;
+        match make_pool(pools, &device) {
+            Ok(pool) => {
+                state.pool = Some(pool.clone());
+                Ok(pool)
+            }
+            Err(e) if e == ENOMEM => {
+                net_warn_ratelimited!(
+                    "{}: no contiguous memory for the receive pool; is pool_mib too large?\n",
+                    self.name
+                );
+                Err(e)
+            }
+            Err(e) => {
+                net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
+                // What the device lacks it will always lack; the rest may be better next time.
+                state.unfit = e == EOPNOTSUPP;
+                Err(ENODEV)
+            }
+        }
+    }
+
+    /// The pool, if it has been made.
+    pub(crate) fn existing_pool(&self) -> Option<Arc<Pool>> {
+        self.state.lock().pool.clone()
+    }
+}
+
+/// Elements of one send: fewer, and a chunk of scattered pages would not fit into one message's
+/// work requests.
+const MIN_SGE: u32 = 14;
+
+fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {
+    let attrs = device.attrs();
+    if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < MIN_SGE {
+        return Err(EOPNOTSUPP);
+    }
+    let cache = Cache::of(pools, device.numa_node())?;
+    let rate = device.rate();
+    cache.join(rate);
+    let pool = fill_pool(pools, device, &cache, rate).and_then(|pool| {
+        cache.add(&pool).inspect_err(|_| pool.give_blocks())?;
+        Ok(pool)
+    });
+    if pool.is_err() {
+        cache.leave(None, rate);
+    }
+    pool
+}
+
+fn fill_pool(
+    pools: &Arc<Pools>,
+    device: &Device,
+    cache: &Arc<Cache>,
+    rate: u32,
+) -> Result<Arc<Pool>> {
+    let layout = Layout::new(cache.pages(), device.attrs().max_srq_wr)?;
+    let mem = Arc::new(
+        ContigPages::new(layout.pages, device.numa_node())?,
+        GFP_KERNEL,
+    )?;
+    let pd = Pd::new(device)?;
+    let srq = Srq::new(&pd, layout.blocks, 2)?;
+    let region = Arc::new(
+        DmaRegion::map(&pd, mem.clone(), Direction::FromDevice)?,
+        GFP_KERNEL,
+    )?;
+    STATS.resources_made.add(2);
+    let base = Extent::new(mem, region.clone(), layout.first_window, cache)?;
+    let verbs = Arc::new(Verbs { region, srq, pd }, GFP_KERNEL)?;
+    Pool::new(pools, layout, base, verbs, cache, rate)
+}
+
+impl Pools {
+    /// A device has appeared. ENOMEM.
+    pub(crate) fn add_device(&self, device: &Device) -> Result<Arc<RdmaDev>> {
+        let dev = Arc::pin_init(
+            try_pin_init!(RdmaDev {
+                name: device.name(),
+                state <- new_mutex!(State {
+                    device: Some(device.clone()),
+                    pool: None,
+                    unfit: false,
+                }, "zrs_device"),
+            }),
+            GFP_KERNEL,
+        )?;
+        self.devices.lock().push(dev.clone(), GFP_KERNEL)?;
+        Ok(dev)
+    }
+
+    /// The device goes: no pool of it is found any more. The caller calls [`Pool::device_gone`] for the one that is
+    /// returned, when nothing uses it any more.
+    pub(crate) fn remove_device(&self, dev: &Arc<RdmaDev>) -> Option<Arc<Pool>> {
+        let pool = {
+            let mut state = dev.state.lock();
+            state.device = None;
+            state.pool.take()
+        };
+        self.devices.lock().retain(|d| !Arc::ptr_eq(d, dev));
+        pool
+    }
+}

@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who has the windows of a pool: leases, their end, and what happens when there are none left.
+//!
+//! A channel gets a window when its peer has bulk data for it, or when its program makes a ring, and keeps
+//! it. When another one wants a window and there is none, a channel that has not used its own for a
+//! while (`window_idle_ms`), with nothing unread in it, is asked to give it back; the wish waits for
+//! that, for a moment. When nobody can be asked, the peer sends without a window and asks again later.
+//! Windows that rings show are not asked for; rings may have a part of the pool only. While somebody waits, what
+//! nobody reads may escape to main memory (`cache.rs`), so that a window with nothing else in it can be asked back.
+//! A busy channel whose window is small, as room was scarce, is asked for it when it would get a much larger one:
+//! what it sends next waits until the small one was read, and not for others.
+//!
+//! Locks: see `pool.rs`. `waiters` is a mutex like `windows`, never held together with it.
+
+#![deny(unsafe_code)]
+
+use core::ops::Range;
+
+use kernel::page::PAGE_SHIFT;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::WorkItem;
+
+use super::cache::Cache;
+use super::device::Verbs;
+use super::extent::Extent;
+use super::lessee::{same, Lessee};
+use super::reserve::Reserved;
+use super::window::{Window, WindowUse};
+use super::Pool;
+use crate::ib::dma::{Direction, DmaRegion};
+use crate::ib::mr::Mr;
+use crate::kern::contig::ContigPages;
+use crate::kern::fault;
+use crate::kern::task::{self, now_ns, random_u64};
+use crate::params;
+use crate::proto::channel;
+use crate::stats::STATS;
+use crate::uapi::ZRS_ESCAPE_NEVER;
+
+/// How long a peer waits for a window that another is to give back, in nanoseconds.
+const PEER_WAIT_NS: u64 = 200_000_000;
+
+/// The smallest window, in pages.
+const LEAST_PAGES: usize = channel::WINDOW_MIN as usize >> PAGE_SHIFT;
+
+/// A pool grows by no more than this at once, in pages.
+const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
+
+/// When no memory was found for it, it is searched for again after so long, in milliseconds.
+const GROW_AGAIN_MS: u32 = 1000;
+
+/// Until when a peer that asks now waits.
+pub(crate) fn peer_waits_until() -> u64 {
+    now_ns().saturating_add(PEER_WAIT_NS)
+}
+
+/// Who wants a window for a socket.
+#[derive(Clone, Copy)]
+pub(crate) struct Requester {
+    /// The peer, which waits for the answer.
+    pub(crate) peer: bool,
+    /// The program, for a ring.
+    pub(crate) ring: bool,
+}
+
+impl Requester {
+    pub(crate) const PEER: Self = Self {
+        peer: true,
+        ring: false,
+    };
+    pub(crate) const RING: Self = Self {
+        peer: false,
+        ring: true,
+    };
+}
+
+/// Which windows are asked back.
+#[derive(Clone, Copy, PartialEq)]
+enum RevokePolicy {
+    /// Those that are not used, with nothing in them that is unread.
+    Unused,
+    /// Of these, those of which something had to be moved to main memory.
+    Stopped,
+    /// Those that are used, too: they go when what is in them was read.
+    Any,
+    /// Those of so many pages at most that are used.
+    Small(usize),
+}
+
+/// A socket that wants a window while there is none.
+#[derive(Clone)]
+pub(crate) struct WindowWaiter {
+    lessee: Arc<dyn Lessee>,
+    requester: Requester,
+    /// In nanoseconds of the monotonic clock.
+    until: u64,
+}
+
+impl WindowWaiter {
+    fn is_of(&self, lessee: &Arc<dyn Lessee>) -> bool {
+        same(&self.lessee, lessee)
+    }
+
+    /// Whether it waits for others, and not for its own program to read what is in the socket's last window.
+    fn is_due(&self) -> bool {
+        !self.lessee.reads_window() || now_ns() >= self.until
+    }
+
+    /// Adds to the wish that the socket has already; false if it has none.
+    fn join(
+        waiters: &mut KVec<Self>,
+        lessee: &Arc<dyn Lessee>,
+        requester: Requester,
+        until: u64,
+    ) -> bool {
+        let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(lessee)) else {
+            return false;
+        };
+        waiter.requester.peer |= requester.peer;
+        waiter.requester.ring |= requester.ring;
+        waiter.until = waiter.until.max(until);
+        true
+    }
+}
+
+impl Pool {
+    /// Pages of the largest window.
+    fn most_pages(&self) -> usize {
+        (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES)
+    }
+
+    /// Leases a window of `most` pages at most. Sleeps. ENOMEM when none is left, EIO when the device is gone, and what
+    /// registration says.
+    fn lease(self: &Arc<Self>, most: usize) -> Result<Arc<Window>> {
+        let verbs = self.verbs().ok_or(EIO)?;
+        let mut count = self.cache.take_window(LEAST_PAGES, most);
+        if count.is_none() {
+            // The worker may not have come to it yet.
+            self.reap();
+            count = self.cache.take_window(LEAST_PAGES, most);
+        }
+        let taken = count.ok_or(ENOMEM)?;
+        let window = self.place(&verbs, taken);
+        let used = window.as_ref().map_or(0, |window| window.pages());
+        self.cache.give_window(taken - used);
+        if self.cache.is_crowded() {
+            self.cache.press();
+        }
+        window
+    }
+
+    /// A window of `count` pages, or fewer if there are not so many in a row. Sleeps. ENOMEM.
+    fn place(self: &Arc<Self>, verbs: &Verbs, count: usize) -> Result<Arc<Window>> {
+        let mut count = count;
+        let mut found = self.find(count).or_else(|| self.grow(verbs, count));
+        while found.is_none() && count / 2 >= LEAST_PAGES {
+            count /= 2;
+            found = self.find(count);
+        }
+        let (extent, page) = found.ok_or(ENOMEM)?;
+        // It may be filled once more while what was in it is in main memory.
+        let promise = Reserved::for_window((2 * count << PAGE_SHIFT) as u64);
+        let window = promise
+            .and_then(|promise| self.register(verbs, extent.clone(), page..page + count, promise));
+        if window.is_err() {
+            extent.free(page, count);
+        }
+        window
+    }
+
+    /// `count` pages in a row.
+    fn find(&self, count: usize) -> Option<(Arc<Extent>, usize)> {
+        let extents = self.extents.lock();
+        extents
+            .iter()
+            .find_map(|extent| Some((extent.clone(), extent.lease(count)?)))
+    }
+
+    /// Makes another extent if the pool has less memory than it may use, and leases `count` pages of it. Sleeps.
+    fn grow(&self, verbs: &Verbs, count: usize) -> Option<(Arc<Extent>, usize)> {
+        let mut not_before = self.growing.lock();
+        let have: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
+        let all = have + self.layout.first_window;
+        let mut pages = self.cache.pages().saturating_sub(all).min(GROW_PAGES);
+        if pages < count {
+            // Somebody else may have been here.
+            return self.find(count);
+        }
+        let now = task::jiffies();
+        if now.wrapping_sub(*not_before) as isize <= 0 {
+            return None;
+        }
+        let numa_node = verbs.pd.device().numa_node();
+        let mem = loop {
+            match ContigPages::new(pages, numa_node) {
+                Ok(mem) => break mem,
+                Err(_) if pages / 2 >= count => pages /= 2,
+                Err(_) => {
+                    *not_before = now.wrapping_add(msecs_to_jiffies(GROW_AGAIN_MS));
+                    return None;
+                }
+            }
+        };
+        let mem = Arc::new(mem, GFP_KERNEL).ok()?;
+        let region = DmaRegion::map(&verbs.pd, mem.clone(), Direction::FromDevice).ok()?;
+        let region = Arc::new(region, GFP_KERNEL).ok()?;
+        let extent = Extent::new(mem, region, 0, &self.cache).ok()?;
+        let page = extent.lease(count)?;
+        self.extents.lock().push(extent.clone(), GFP_KERNEL).ok()?;
+        if self.verbs().is_none() {
+            // The device went, and did not see it.
+            extent.device_gone();
+            return None;
+        }
+        Some((extent, page))
+    }
+
+    /// Gives back the memory of extents of which nothing is leased, if the pool has more than it may use. The first
+    /// one stays, for the blocks. Sleeps.
+    fn trim(&self) {
+        loop {
+            let extent = {
+                let mut extents = self.extents.lock();
+                let have: usize = extents.iter().map(|e| e.leasable().0).sum();
+                if have + self.layout.first_window <= self.cache.pages() {
+                    return;
+                }
+                let unused = extents.iter().skip(1).position(|e| e.leasable().1 == 0);
+                match unused {
+                    Some(at) => extents.remove(at + 1),
+                    None => return,
+                }
+            };
+            // Whoever still looks at it has nothing to do with the device.
+            if let Ok(extent) = extent {
+                extent.device_gone();
+            }
+        }
+    }
+
+    fn register(
+        self: &Arc<Self>,
+        verbs: &Verbs,
+        extent: Arc<Extent>,
+        pages: Range<usize>,
+        promise: Reserved,
+    ) -> Result<Arc<Window>> {
+        let region = extent.region().ok_or(EIO)?;
+        let count = pages.len();
+        // Larger windows than the device can register page by page take larger pages.
+        let most = verbs.pd.device().attrs().max_fast_reg_pages;
+        let mut mr = Mr::new(&verbs.pd, (count as u32).min(most))?;
+        // The peer's addresses begin anywhere: they tell nothing of where our memory is, and
+        // whoever guesses another peer's key has to guess this too.
+        let origin = random_u64() >> 2;
+        mr.map(
+            &region,
+            pages.start << PAGE_SHIFT,
+            count << PAGE_SHIFT,
+            origin,
+        )?;
+        STATS.resources_made.add(1);
+        let mr = Arc::new(mr, GFP_KERNEL)?;
+        let window = Window::new(self, extent, pages, mr, promise)?;
+        self.windows.lock().push(window.clone(), GFP_KERNEL)?;
+        if self.verbs().is_none() {
+            // The device went, and did not see this registration. The caller frees the pages.
+            self.windows.lock().retain(|w| !Arc::ptr_eq(w, &window));
+            window.deregister();
+            return Err(EIO);
+        }
+        Ok(window)
+    }
+
+    /// Leases a window for the lessee's channel and offers it to the peer. Once the peer sends no
+    /// more, the window is the program's alone: a ring has one in any case. Sleeps.
+    ///
+    /// Whether the channel took it: it may have one, or have no use for one. `None` if there is none.
+    fn grant(self: &Arc<Self>, lessee: &Arc<dyn Lessee>, requester: Requester) -> Option<bool> {
+        let most = self.most_pages().min(lessee.max_window() >> PAGE_SHIFT);
+        let window = self.lease(most).ok()?;
+        let Some(terms) = WindowUse::new(&window) else {
+            window.retire();
+            return None;
+        };
+        let kept = lessee
+            .clone()
+            .take_window(&window, terms.terms(), requester);
+        drop(terms);
+        if !kept {
+            window.retire();
+        }
+        Some(kept)
+    }
+
+    /// A window is wanted for the lessee's channel: true if it has got one, or may get one until
+    /// `until`, in nanoseconds of the monotonic clock, of which [`Lessee::window_answered`] tells. Sleeps.
+    pub(crate) fn want_window(
+        self: &Arc<Self>,
+        lessee: &Arc<dyn Lessee>,
+        requester: Requester,
+        until: u64,
+    ) -> bool {
+        // One that the peer has given back may still have something to be read: soon, if it is still here.
+        let reads = requester.peer && lessee.reads_window();
+        if !reads && (!lessee.lacks_window() || lessee.has_moved()) {
+            if requester.peer {
+                self.cache.counts.denied.add(1);
+            }
+            return false;
+        }
+        let others = {
+            let mut waiters = self.waiters.lock();
+            if WindowWaiter::join(&mut waiters, lessee, requester, until) {
+                return true;
+            }
+            waiters.iter().any(WindowWaiter::is_due)
+        };
+        if !reads {
+            // Nobody is served before those who wait.
+            if !others {
+                if let Some(kept) = self.grant(lessee, requester) {
+                    return kept;
+                }
+            }
+            let pools = self.cache.pools().unwrap_or_default();
+            let asked = pools
+                .iter()
+                .any(|pool| pool.revoke_one(RevokePolicy::Unused));
+            if !asked && !pools.iter().any(|pool| pool.may_empty_one()) {
+                self.cache.counts.denied.add(1);
+                return false;
+            }
+            self.cache.counts.waits.add(1);
+        }
+        let waiter = WindowWaiter {
+            lessee: lessee.clone(),
+            requester,
+            until,
+        };
+        let waits = {
+            let mut waiters = self.waiters.lock();
+            // The link's worker and the program may both be here.
+            WindowWaiter::join(&mut waiters, lessee, requester, until)
+                || waiters.push(waiter, GFP_KERNEL).is_ok()
+        };
+        if self.verbs().is_none() {
+            // The device went, and may not have seen this wish.
+            self.fail_waiters();
+        } else if waits {
+            self.pools.watch_waiters();
+            if reads {
+                // It may have been read meanwhile.
+                self.look_after();
+            } else {
+                self.cache.press();
+            }
+        }
+        waits
+    }
+
+    /// Asks a busy channel for its window, if it would get one of twice the size for it now: one at a time. Sleeps.
+    fn widen_one(&self) {
+        let pages = self.cache.pages_for_window(LEAST_PAGES, self.most_pages());
+        if let (Some(pages), false) = (pages, self.has_revoking()) {
+            self.revoke_one(RevokePolicy::Small(pages / 2));
+        }
+    }
+
+    /// Whether a window was asked back that has not come yet.
+    fn has_revoking(&self) -> bool {
+        self.windows
+            .lock()
+            .iter()
+            .any(|window| window.is_revoking())
+    }
+
+    /// Whether a window that cannot be asked back now may be soon, when what is in it has escaped.
+    fn may_empty_one(&self) -> bool {
+        let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
+        let idle = |window: &Arc<Window>| window.idle_user(least).is_some();
+        params::ESCAPE.get() != ZRS_ESCAPE_NEVER && self.windows.lock().iter().any(idle)
+    }
+
+    /// The socket wants no window for a ring any more. Sleeps.
+    pub(crate) fn withdraw_ring(&self, lessee: &Arc<dyn Lessee>) {
+        let mut waiters = self.waiters.lock();
+        if let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(lessee)) {
+            waiter.requester.ring = false;
+        }
+        waiters.retain(|w| w.requester.peer || w.requester.ring);
+    }
+
+    /// Asks a channel to give its window back: of these, the one that has had it longest. Sleeps.
+    fn revoke_one(&self, which: RevokePolicy) -> bool {
+        let idle = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
+        let least = match which {
+            RevokePolicy::Any | RevokePolicy::Small(_) => None,
+            RevokePolicy::Unused | RevokePolicy::Stopped => Some(idle),
+        };
+        let suits = |window: &Window| match which {
+            RevokePolicy::Small(pages) => {
+                window.pages() <= pages && window.idle_user(idle).is_none()
+            }
+            _ => true,
+        };
+        let mut from = 0;
+        loop {
+            let next = {
+                let windows = self.windows.lock();
+                let mut rest = windows.iter().enumerate().skip(from);
+                rest.find_map(|(n, w)| {
+                    let user = w.idle_user(least.unwrap_or(0)).filter(|_| suits(w))?;
+                    Some((n, w.clone(), user))
+                })
+            };
+            let Some((n, window, user)) = next else {
+                return false;
+            };
+            from = n + 1;
+            let lessee = self.pools.lessee(user).filter(|lessee| {
+                let moved = || lessee.has_moved();
+                match which {
+                    RevokePolicy::Stopped => moved(),
+                    // Its next window would have to wait for that, or be no larger.
+                    RevokePolicy::Small(_) => {
+                        !moved() && lessee.max_window() >> PAGE_SHIFT >= 2 * window.pages()
+                    }
+                    RevokePolicy::Unused | RevokePolicy::Any => true,
+                }
+            });
+            if lessee.is_some_and(|lessee| lessee.revoke_window(&window, least)) {
+                window.set_revoking();
+                STATS.windows_revoked.add(1);
+                return true;
+            }
+        }
+    }
+
+    /// Whether somebody waits for a window, or more is in use than may be.
+    pub(crate) fn wants_room(&self) -> bool {
+        !self.waiters.lock().is_empty() || self.cache.over() > 0 && !self.windows.lock().is_empty()
+    }
+
+    /// Whether somebody waits for a window that others have.
+    pub(crate) fn has_window_waiters(&self) -> bool {
+        self.waiters.lock().iter().any(WindowWaiter::is_due)
+    }
+
+    /// Serves those who wait for a window, in the order in which they came; those who have waited
+    /// long enough get none. Sleeps.
+    fn serve_waiters(self: &Arc<Self>) {
+        loop {
+            let Some(waiter) = self.waiters.lock().iter().find(|w| w.is_due()).cloned() else {
+                return;
+            };
+            let granted = match self.grant(&waiter.lessee, waiter.requester) {
+                None if now_ns() < waiter.until => {
+                    // One more only when nobody has still to answer: it may be enough.
+                    let pools = self.cache.pools().unwrap_or_default();
+                    if !pools.iter().any(|pool| pool.has_revoking()) {
+                        let _ = pools
+                            .iter()
+                            .any(|pool| pool.revoke_one(RevokePolicy::Unused));
+                    }
+                    return;
+                }
+                granted => granted == Some(true),
+            };
+            if !granted {
+                self.cache.counts.denied.add(1);
+            }
+            let mut requester = None;
+            self.waiters.lock().retain(|w| {
+                let this = w.is_of(&waiter.lessee);
+                if this {
+                    requester = Some(w.requester);
+                }
+                !this
+            });
+            match requester {
+                Some(requester) => waiter.lessee.clone().window_answered(granted, requester),
+                // Withdrawn meanwhile: a window that only a ring had use for is of no use now.
+                None => waiter.lessee.try_release_window(),
+            }
+        }
+    }
+
+    /// A ring is to be made, of `window` if that is there already: false if rings have their share
+    /// of the windows. Sleeps.
+    pub(crate) fn admit_ring(&self, window: Option<&Arc<Window>>) -> bool {
+        self.admit(window, |window| window.set_ring(true))
+    }
+
+    /// Pages of `window` are to be lent: false if programs have their share of the windows already. Sleeps.
+    pub(crate) fn admit_mapped(&self, window: &Arc<Window>) -> bool {
+        self.admit(Some(window), |window| window.set_mapped())
+    }
+
+    /// Whether there may be one more window that is not asked back for others; then it is marked. A window
+    /// of which pages were lent counts until all of them are back and it is the pool's again.
+    fn admit(&self, window: Option<&Arc<Window>>, mark: impl FnOnce(&Window)) -> bool {
+        let all: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
+        let most =
+            all.min(self.cache.pages_for_windows()) * params::RING_PERCENT.get() as usize / 100;
+        let own = window.map_or(LEAST_PAGES, |own| own.pages());
+        let windows = self.windows.lock();
+        let others = |w: &&Arc<Window>| {
+            let own = window.is_some_and(|own| Arc::ptr_eq(w, own));
+            !own && (w.has_mapped() || w.has_ring() && !w.is_unused())
+        };
+        let used: usize = windows.iter().filter(others).map(|w| w.pages()).sum();
+        // One in any case.
+        let fits = used == 0 || used + own <= most;
+        if let (true, Some(window)) = (fits, window) {
+            mark(window);
+        }
+        fits
+    }
+
+    /// Whether a window would be free if a program had given back what it was lent.
+    pub(crate) fn keeps_windows(&self) -> bool {
+        self.windows.lock().iter().any(|w| w.is_unused())
+    }
+
+    /// Nobody waits for a window of a device that goes. Sleeps.
+    pub(crate) fn fail_waiters(&self) {
+        let waiters = core::mem::take(&mut *self.waiters.lock());
+        for waiter in waiters {
+            waiter
+                .lessee
+                .clone()
+                .window_answered(false, waiter.requester);
+        }
+    }
+
+    /// Windows may be free, or somebody may want one: the pool's worker is to look. Any context.
+    pub(crate) fn look_after(self: &Arc<Self>) {
+        let _ = self.pools.queue.enqueue(self.clone());
+    }
+
+    /// Takes back the windows that nobody uses any more: at once from the peer. Pages that were lent come
+    /// back by themselves, and are looked for again; once the device is gone nobody else can get them. Sleeps.
+    pub(crate) fn reap(&self) {
+        loop {
+            let gone = self.verbs().is_none();
+            let window = {
+                let mut windows = self.windows.lock();
+                windows
+                    .iter()
+                    .filter(|w| w.is_unused())
+                    .for_each(|w| w.deregister());
+                let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_whole());
+                match windows.iter().position(free) {
+                    Some(i) => windows.remove(i),
+                    None => return,
+                }
+            };
+            let Ok(window) = window else { return };
+            // In this order: nobody can write, nothing is left to read, somebody else may have it.
+            window.set_gone();
+            window.forget();
+            if gone {
+                window.give_pages();
+                continue;
+            }
+            window.free();
+            window.give_pages();
+            if self.cache.has_others() {
+                self.cache.press();
+            }
+        }
+    }
+}
+
+impl WorkItem for Pool {
+    type Pointer = Arc<Pool>;
+
+    fn run(pool: Arc<Pool>) {
+        fault::asynchronous(|| {
+            pool.reap();
+            pool.serve_waiters();
+            if pool.cache.over() > 0 {
+                let _ = pool.revoke_one(RevokePolicy::Unused) || pool.revoke_one(RevokePolicy::Any);
+            } else if pool.cache.is_crowded() {
+                pool.revoke_one(RevokePolicy::Stopped);
+            } else {
+                pool.widen_one();
+            }
+            pool.trim();
+            if pool.keeps_windows() {
+                pool.pools.schedule_reclaim();
+            }
+        });
+    }
+}

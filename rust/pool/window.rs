@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A window: pages of a pool that one channel's peer may write into, and their registration.
+//!
+//! A program may map it; then it is its until the mapping goes, whatever becomes of the channel. Or it
+//! is lent single pages: these are its until nobody has a reference to them.
+//! Any context, where not said otherwise.
+
+#![deny(unsafe_code)]
+
+use core::ops::Range;
+
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::time::{msecs_to_jiffies, Jiffies};
+
+use super::cache::Cache;
+use super::extent::Extent;
+use super::reserve::Reserved;
+use super::Pool;
+use crate::ib::mr::Mr;
+use crate::kern::area::Area;
+use crate::kern::contig::{ContigPages, Payload};
+use crate::kern::sock::pipe::Pipe;
+use crate::kern::{task, vma};
+use crate::proto::ChanId;
+
+/// A window that nothing was written into yet is not asked back for so long.
+const FRESH_MS: u32 = 1000;
+
+/// Says when the pages of a window are the pool's again, without keeping the window.
+pub(crate) struct Gone(Atomic<bool>);
+
+impl Gone {
+    /// Whether they are.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Acquire)
+    }
+}
+
+/// A lease of a part of a pool to a channel, and its registration.
+#[pin_data]
+pub(crate) struct Window {
+    pool: Arc<Pool>,
+    extent: Arc<Extent>,
+    /// Pages of the extent's memory.
+    pages: Range<usize>,
+    leased: Atomic<bool>,
+    /// Programs that map it, and work requests that name its registration.
+    users: Atomic<i32>,
+    /// A ring shows what is in it.
+    ring: Atomic<bool>,
+    /// When something was written into it last, or the peer heard of it, in jiffies.
+    written: Atomic<usize>,
+    /// Nothing was written into it yet.
+    fresh: Atomic<bool>,
+    /// Its peer was asked to give it back.
+    revoking: Atomic<bool>,
+    /// Its pages count in the budget.
+    counts: Atomic<bool>,
+    /// Pages of it were lent to a program, which may have some of them still.
+    mapped: Atomic<bool>,
+    gone: Arc<Gone>,
+    /// Main memory that is promised to what comes into it: also after it has left it.
+    promise: Arc<Reserved>,
+    /// Whose it is.
+    #[pin]
+    user: SpinLock<ChanId>,
+    #[pin]
+    mr: SpinLock<Option<Arc<Mr>>>,
+}
+
+impl Window {
+    /// `pages` of the extent's memory, under `mr`.
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        extent: Arc<Extent>,
+        pages: Range<usize>,
+        mr: Arc<Mr>,
+        promise: Reserved,
+    ) -> Result<Arc<Self>> {
+        let gone = Arc::new(Gone(Atomic::new(false)), GFP_KERNEL)?;
+        let promise = Arc::new(promise, GFP_KERNEL)?;
+        Arc::pin_init(
+            try_pin_init!(Self {
+                pool: pool.clone(),
+                extent,
+                pages,
+                leased: Atomic::new(true),
+                users: Atomic::new(0),
+                ring: Atomic::new(false),
+                written: Atomic::new(task::jiffies() as usize),
+                fresh: Atomic::new(true),
+                revoking: Atomic::new(false),
+                counts: Atomic::new(true),
+                mapped: Atomic::new(false),
+                gone,
+                promise,
+                user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
+                mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.len() << PAGE_SHIFT
+    }
+
+    /// Nobody reads what is in it.
+    pub(crate) fn forget(&self) {
+        self.extent.forget(self.pages.clone());
+    }
+
+    /// Its pages are the pool's again. Sleeps.
+    pub(crate) fn free(&self) {
+        let (at, len) = (self.at(), self.bytes());
+        let _ = self.extent.memory().zero(at, len);
+        if let Some(region) = self.extent.region() {
+            let _ = region.sync_for_device(at, len);
+        }
+        self.extent.free(self.pages.start, self.pages.len());
+    }
+
+    /// Its pages count in the budget no more. Any context.
+    pub(crate) fn give_pages(&self) {
+        if self.counts.xchg(false, Full) {
+            self.pool.cache.give_window(self.pages.len());
+        }
+    }
+
+    /// Pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The promise of main memory for what came into it.
+    pub(crate) fn promise(&self) -> Arc<Reserved> {
+        self.promise.clone()
+    }
+
+    /// The cache that it lies in.
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.pool.cache
+    }
+
+    /// `len` bytes that arrived at `off`, at the time `born`, were read or moved.
+    pub(crate) fn left(&self, off: u32, len: u32, born: u64) {
+        self.extent.left(self.at() + off as usize, len, born);
+    }
+
+    /// Something was moved out of it: others may get it now.
+    pub(crate) fn emptied(&self) {
+        self.pool.look_after();
+    }
+
+    /// Where it begins in the pool's memory, in bytes.
+    pub(crate) fn at(&self) -> usize {
+        self.pages.start << PAGE_SHIFT
+    }
+
+    /// The registration, while the device is there.
+    pub(crate) fn mr(&self) -> Option<Arc<Mr>> {
+        self.mr.lock().clone()
+    }
+
+    /// It is channel `user`'s from now on.
+    pub(crate) fn set_user(&self, user: ChanId) {
+        *self.user.lock() = user;
+    }
+
+    /// Whether a program maps it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.users.load(Acquire) != 0
+    }
+
+    /// Whose it is, if nothing was written into it for `least` jiffies, and no program maps it.
+    pub(crate) fn idle_user(&self, least: Jiffies) -> Option<ChanId> {
+        // In this order: whoever lets go of it writes down when, and something may come meanwhile.
+        let free = self.leased.load(Relaxed) && !self.is_in_use();
+        let written = self.written.load(Acquire) as Jiffies;
+        let idle = task::jiffies().wrapping_sub(written);
+        // Whoever has asked for one gets to use it, on a slow link too.
+        let least = match self.fresh.load(Relaxed) {
+            true => least.max(msecs_to_jiffies(FRESH_MS)),
+            false => least,
+        };
+        (free && !self.has_ring() && idle >= least).then(|| *self.user.lock())
+    }
+
+    /// Whether a ring shows what is in it from now on.
+    pub(crate) fn set_ring(&self, ring: bool) {
+        self.ring.store(ring, Relaxed);
+    }
+
+    /// Its peer was asked to give it back.
+    pub(crate) fn set_revoking(&self) {
+        self.revoking.store(true, Relaxed);
+    }
+
+    /// Whether its peer was asked to give it back.
+    pub(crate) fn is_revoking(&self) -> bool {
+        self.revoking.load(Relaxed)
+    }
+
+    /// Whether a ring shows what is in it.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.load(Relaxed)
+    }
+
+    /// A ring is to show what is in it: false if rings have their share of the pool already. Sleeps.
+    pub(crate) fn admit_ring(self: &Arc<Self>) -> bool {
+        self.pool.admit_ring(Some(self))
+    }
+
+    /// The channel needs it no more; when no program maps it either, it goes back to the pool.
+    pub(crate) fn retire(&self) {
+        self.leased.store(false, Release);
+        self.pool.look_after();
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        !self.leased.load(Acquire) && !self.is_in_use()
+    }
+
+    /// Whether nobody has a page of it that was lent.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.mapped.load(Acquire) || self.extent.memory().is_sole_owner(self.pages.clone())
+    }
+
+    /// Tells when its pages are the pool's again.
+    pub(crate) fn gone(&self) -> Arc<Gone> {
+        self.gone.clone()
+    }
+
+    /// The pool takes its pages.
+    pub(crate) fn set_gone(&self) {
+        self.gone.0.store(true, Release);
+    }
+
+    /// Whether pages of it may be lent, which is false if others have their part of the pool. Sleeps.
+    pub(crate) fn may_map(self: &Arc<Self>) -> bool {
+        self.mapped.load(Relaxed) || self.pool.admit_mapped(self)
+    }
+
+    /// Pages of it are lent from now on.
+    pub(crate) fn set_mapped(&self) {
+        self.mapped.store(true, Release);
+    }
+
+    /// Whether pages of it were lent.
+    pub(crate) fn has_mapped(&self) -> bool {
+        self.mapped.load(Acquire)
+    }
+
+    /// Takes the access from the peer. Sleeps.
+    pub(crate) fn deregister(&self) {
+        // Dropping sleeps, so not under the lock.
+        let mr = self.mr.lock().take();
+        drop(mr);
+    }
+
+    /// Makes what the device wrote at `off` for channel `user` visible to the CPU, before anybody is told of it.
+    /// Returns when that was, in nanoseconds of the monotonic clock.
+    pub(crate) fn arrived(&self, off: usize, len: usize, user: ChanId) -> u64 {
+        self.written.store(task::jiffies() as usize, Release);
+        self.fresh.store(false, Relaxed);
+        if let Some(region) = self.extent.region() {
+            // Cannot fail: the channel has checked the range.
+            let _ = region.sync_for_cpu(self.at() + off, len);
+        }
+        self.extent.arrived(self.at() + off, len, user)
+    }
+
+    /// The pages that the `len` bytes at `off` touch, as the pool's memory counts them.
+    fn touched(&self, off: usize, len: usize) -> Option<Range<usize>> {
+        let end = off.checked_add(len).filter(|end| *end <= self.bytes())?;
+        let first = self.pages.start;
+        Some(first + (off >> PAGE_SHIFT)..first + end.div_ceil(PAGE_SIZE))
+    }
+
+    /// Lends the pages of `len` bytes at `off`, both multiples of the page size, to the program, which
+    /// finds them at `addr` in `area`. Only after [`Self::may_map`]. Returns how many bytes. Sleeps.
+    /// Errors: as [`Area::map_pages`].
+    pub(crate) fn map_to_area(
+        &self,
+        off: usize,
+        len: usize,
+        area: &Arc<Area>,
+        addr: usize,
+    ) -> Result<usize> {
+        let pages = self.touched(off, len).ok_or(EINVAL)?;
+        let n = area.map_pages(addr, self.extent.memory(), pages)?;
+        Ok(n << PAGE_SHIFT)
+    }
+
+    /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it, after
+    /// [`Self::may_map`]. Returns how many bytes. Errors: as [`Pipe::add_pages`].
+    pub(crate) fn map_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
+        self.touched(off, len).ok_or(EINVAL)?;
+        pipe.add_pages(self.extent.memory(), self.at() + off, len)
+    }
+
+    /// Whether nobody has a page any more of the `len` bytes at `off`.
+    pub(crate) fn is_back(&self, off: u32, len: u32) -> bool {
+        let pages = self.touched(off as usize, len as usize);
+        pages.is_some_and(|pages| self.extent.memory().is_sole_owner(pages))
+    }
+
+    /// The `len` bytes at `off`. `EINVAL` if they are not all inside.
+    pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
+        self.touched(off, len).ok_or(EINVAL)?;
+        Ok(Payload::Pool(self.extent.memory(), self.at() + off, len))
+    }
+}
+
+impl vma::MappedOwner for Window {
+    fn mapped(&self) {
+        self.users.fetch_add(1, Full);
+    }
+
+    fn unmapped(&self) {
+        if self.users.fetch_sub(1, Full) == 1 {
+            self.pool.look_after();
+        }
+    }
+}
+
+impl vma::Window for Window {
+    fn memory(&self) -> &ContigPages {
+        self.extent.memory()
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.pages.clone()
+    }
+}
+
+/// Keeps a window from going back to the pool while something is copied out of it.
+pub(crate) struct Reading(Arc<Window>);
+
+impl Reading {
+    /// While the window is the socket's: under its `inner`.
+    pub(crate) fn new(window: &Arc<Window>) -> Self {
+        vma::MappedOwner::mapped(&**window);
+        Self(window.clone())
+    }
+}
+
+impl core::ops::Deref for Reading {
+    type Target = Arc<Window>;
+
+    fn deref(&self) -> &Arc<Window> {
+        &self.0
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        vma::MappedOwner::unmapped(&*self.0);
+    }
+}
+
+/// Keeps a window from going back to the pool while a work request names its registration.
+pub(crate) struct WindowUse {
+    window: Arc<Window>,
+    mr: Arc<Mr>,
+}
+
+impl WindowUse {
+    /// `None` when the device is gone.
+    pub(crate) fn new(window: &Arc<Window>) -> Option<Self> {
+        let mr = window.mr()?;
+        vma::MappedOwner::mapped(&**window);
+        Some(Self {
+            window: window.clone(),
+            mr,
+        })
+    }
+
+    /// The registration.
+    pub(crate) fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    /// What the peer has to know of it: size, address, key.
+    pub(crate) fn terms(&self) -> (u32, u64, u32) {
+        (self.window.bytes() as u32, self.mr.iova(), self.mr.rkey())
+    }
+}
+
+impl Drop for WindowUse {
+    fn drop(&mut self) {
+        let now = task::jiffies() as usize;
+        self.window.written.store(now, Release);
+        vma::MappedOwner::unmapped(&*self.window);
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What all sockets have in common: their ports, and the links below them.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+use super::{Ports, Sock};
+use crate::kern::net::Net;
+use crate::proto::wire::{Header, Refusal};
+use crate::proto::Violation;
+use crate::transport::context::{Acceptor, Transport};
+use crate::transport::link::Link;
+use crate::uapi::zrs_info;
+
+/// Cursors of ZRS_IOC_SOCK from here on are for sockets that listen.
+const LISTENERS: u64 = 1 << 32;
+
+/// The context of all sockets.
+#[pin_data]
+pub(crate) struct Sockets {
+    pub(crate) transport: Arc<Transport>,
+    #[pin]
+    pub(super) ports: Mutex<Ports>,
+}
+
+impl Sockets {
+    /// Without sockets. Sleeps. ENOMEM.
+    pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                transport,
+                ports <- new_mutex!(Ports::new(), "zrs_sockets::ports"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What the first socket of `net` from `cursor` on tells of itself, and where to go on: those
+    /// with a channel first, then those that listen.
+    pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
+        let mut cursor = cursor;
+        while let Ok(q) = u32::try_from(cursor) {
+            let Some((at, sock)) = self.transport.table.next_from(q) else {
+                cursor = LISTENERS;
+                break;
+            };
+            cursor = u64::from(at) + 1;
+            if sock.net == *net {
+                return Some((cursor, sock.info()));
+            }
+        }
+        let serial = cursor.checked_sub(LISTENERS)?;
+        let (serial, sock) = self.ports.lock().listener_from(net, serial)?;
+        Some((LISTENERS + serial + 1, sock.info()))
+    }
+}
+
+impl Acceptor for Sockets {
+    fn connect_request(
+        self: Arc<Self>,
+        link: &Arc<Link>,
+        h: &Header,
+    ) -> Result<Result<(), Refusal>, Violation> {
+        Sock::on_connect(&self, link, h)
+    }
+}

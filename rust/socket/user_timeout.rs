@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections whose peer takes too long, by SO_KEEPALIVE, TCP_USER_TIMEOUT and, of connect(), TCP_SYNCNT.
+//!
+//! The link asks its peer whether it is there, for all of its sockets; each socket has its own time after which
+//! no answer ends it. Whether what a socket has sent was acknowledged is looked at while it sends.
+
+#![deny(unsafe_code)]
+
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::{report_failure, Inner, Sock};
+use crate::kern::task::now_ns;
+use crate::proto::channel::Failure;
+use crate::proto::liveness::Silence;
+use crate::proto::options::Options;
+use crate::proto::readiness::Phase;
+use crate::proto::ChanId;
+use crate::transport::link::Link;
+
+/// A call that sends on a socket with TCP_USER_TIMEOUT.
+pub(super) struct SendGuard<'a>(&'a Sock);
+
+impl Drop for SendGuard<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().user_timeout.end();
+    }
+}
+
+impl Inner {
+    fn keeps_alive(&self) -> bool {
+        self.sk.as_ref().is_some_and(|sk| sk.keepalive())
+    }
+
+    fn keep_alive_ms(&self) -> (u32, u32) {
+        self.options().keep_alive_ms()
+    }
+
+    /// The longest that connect() takes, in milliseconds.
+    pub(super) fn connect_ms(&self) -> u32 {
+        self.options().connect_ms()
+    }
+
+    fn options(&self) -> Options {
+        self.options.as_deref().copied().unwrap_or_default()
+    }
+}
+
+impl Sock {
+    /// TCP_USER_TIMEOUT in nanoseconds; `None`: there is none.
+    fn user_timeout_ns(&self) -> Option<u64> {
+        let ms = self.user_ms.load(Relaxed);
+        (ms > 0).then(|| u64::from(ms) * 1_000_000)
+    }
+
+    /// Whether the program has asked for a time after which a peer that does not answer is gone.
+    pub(super) fn has_time_limit(&self, inner: &Inner) -> bool {
+        inner.keeps_alive() || self.user_ms.load(Relaxed) > 0
+    }
+
+    /// With SO_KEEPALIVE, the link is told after how long a silence to ask its peer, and for how long to wait for the
+    /// answer. Sleeps.
+    pub(super) fn keep_alive(&self) {
+        let (link, (idle, timeout)) = {
+            let inner = self.inner.lock();
+            if !inner.keeps_alive() {
+                return;
+            }
+            (inner.link.clone(), inner.keep_alive_ms())
+        };
+        if let Some(link) = link {
+            link.request_keepalive(idle, timeout);
+        }
+    }
+
+    /// The peer of `link` does not answer. Ends the connection if SO_KEEPALIVE says so; until when it waits if not yet.
+    pub(crate) fn on_silence(self: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
+        let id = {
+            let inner = self.inner.lock();
+            let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+            if !ours || !inner.keeps_alive() {
+                return None;
+            }
+            let (idle, timeout) = inner.keep_alive_ms();
+            if let Some(end) = silence.waits_until(idle, timeout) {
+                return Some(end);
+            }
+            inner.chan.id()
+        };
+        if let Some(id) = id {
+            self.time_out(id);
+        }
+        None
+    }
+
+    /// The program sends from now on, until what is returned is dropped: with TCP_USER_TIMEOUT it is looked at
+    /// whether the peer takes it, also after that. Sleeps.
+    pub(super) fn sending(self: &Arc<Self>) -> Option<SendGuard<'_>> {
+        let limit = self.user_timeout_ns()?;
+        let first = {
+            let mut inner = self.inner.lock();
+            if !matches!(inner.phase, Phase::Connected) {
+                return None;
+            }
+            inner.user_timeout.begin(now_ns(), limit)
+        };
+        if first {
+            self.ctx.transport.arm_timer(self);
+        }
+        Some(SendGuard(self))
+    }
+
+    /// Looks, if it is time at `now`, whether the peer of channel `id` has acknowledged what was sent, and given room;
+    /// ends the connection if it has not for as long as TCP_USER_TIMEOUT says. Takes the link's lock and the socket's.
+    pub(super) fn check_user_timeout(self: &Arc<Self>, id: ChanId, now: u64) {
+        let (limit, link, first, last) = {
+            let mut inner = self.inner.lock();
+            let due = inner.user_timeout.at().is_some_and(|at| at <= now);
+            if inner.chan.id() != Some(id) || !due {
+                return;
+            }
+            let Some(limit) = self.user_timeout_ns() else {
+                inner.user_timeout.reset();
+                return;
+            };
+            let first = inner.user_timeout.unacked();
+            (limit, inner.link.clone(), first, Some(inner.tx_seq))
+        };
+        let unacked = link.and_then(|link| {
+            let mut seqs = [first, last].into_iter().flatten();
+            seqs.find(|seq| !link.done_with(*seq))
+        });
+        let over = {
+            let mut inner = self.inner.lock();
+            if inner.chan.id() != Some(id) {
+                return;
+            }
+            let room = match inner.wants_room {
+                true => inner.chan.with(|c| c.progress()),
+                false => None,
+            };
+            // What was sent meanwhile nobody has looked at, and what is held back should have been.
+            let late = self.is_cork_blocked();
+            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
+            let over = inner
+                .user_timeout
+                .check(now, limit, unacked.or(newer), room);
+            if inner.chan.corked() > 0 {
+                // It is to be acknowledged when it is sent.
+                inner.user_timeout.begin(now, limit);
+                inner.user_timeout.end();
+            }
+            over
+        };
+        if over {
+            self.time_out(id);
+        }
+    }
+
+    /// The peer has let the connection of channel `id` wait for too long: it is over, with ETIMEDOUT. What had arrived
+    /// can be read. The peer is told, should it be there.
+    fn time_out(self: &Arc<Self>, id: ChanId) {
+        {
+            let inner = &mut *self.inner.lock();
+            let connected = matches!(inner.phase, Phase::Connected) && !inner.released;
+            if !connected || inner.chan.id() != Some(id) || inner.chan.is_over() {
+                return;
+            }
+            let was = inner.state_before();
+            inner.chan.with(|c| c.break_off(Failure::TimedOut));
+            // Whether that can be said or not.
+            inner.shut_read = true;
+            inner.shut_write = true;
+            report_failure(inner);
+            inner.trace_state_change(was);
+        }
+        self.wake_state();
+        self.kick();
+        self.try_finish();
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the links of all devices have in common: lists of links and network namespaces, the connection table, timers.
+//!
+//! Locks: `opening`, then `nets`, then `links` (mutexes), then those of `pool/`; `timers` and `keepalive_at` (mutexes) are
+//! leaves; the connection table is a spinlock below all others. See `socket.rs` for the whole order.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
+use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork};
+
+use super::cm::{Listener, Listening};
+use super::conn_table::Table;
+use super::link::Link;
+use super::timers::TimerList;
+use crate::ib::device::{Client, Device};
+use crate::kern::net::Net;
+use crate::kern::task::{now_ns, random_u64};
+use crate::kern::work::{self, Queue};
+use crate::pool::context::Pools;
+use crate::pool::device::RdmaDev;
+use crate::proto::channel::Failure;
+use crate::proto::wire::{Header, Refusal};
+use crate::proto::Violation;
+
+/// Work item: checks the timers of connections.
+pub(super) const TIMERS: u64 = 0;
+/// Work item: ends links without connections.
+pub(super) const IDLE_LINKS: u64 = 1;
+/// Work item: checks whether peers are alive.
+pub(super) const KEEPALIVE: u64 = 2;
+/// Work item: parks idle channels of the connection table.
+pub(super) const SWEEP: u64 = 3;
+
+/// Answers a CONNECT of a peer.
+pub(crate) trait Acceptor: Send + Sync {
+    /// `h` arrived on `link`. Makes the connection, or says why not. Sleeps.
+    fn connect_request(
+        self: Arc<Self>,
+        link: &Arc<Link>,
+        h: &Header,
+    ) -> Result<Result<(), Refusal>, Violation>;
+}
+
+/// The context of all links.
+#[pin_data]
+pub(crate) struct Transport {
+    pub(super) nonce: u64,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) table: Arc<Table>,
+    /// Gone when the module ends; without one, nothing listens.
+    #[pin]
+    acceptor: Mutex<Option<Arc<dyn Acceptor>>>,
+    #[pin]
+    opening: Mutex<()>,
+    #[pin]
+    pub(super) nets: Mutex<KVec<NetUse>>,
+    /// When a group of links grew last, in nanoseconds of the monotonic clock.
+    pub(super) grown: Atomic<u64>,
+    #[pin]
+    pub(super) links: Mutex<KVec<Arc<Link>>>,
+    #[pin]
+    pub(super) timers: Mutex<TimerList>,
+    #[pin]
+    timers_work: DelayedWork<Transport, TIMERS>,
+    #[pin]
+    idle: DelayedWork<Transport, IDLE_LINKS>,
+    /// When links are looked after next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
+    #[pin]
+    pub(super) keepalive_at: Mutex<u64>,
+    #[pin]
+    keepalive: DelayedWork<Transport, KEEPALIVE>,
+    #[pin]
+    sweep: DelayedWork<Transport, SWEEP>,
+}
+
+/// A network namespace with sockets, or that had some a moment ago.
+pub(super) struct NetUse {
+    pub(super) net: Net,
+    pub(super) sockets: usize,
+    listeners: usize,
+    /// Takes connections while a socket listens.
+    listener: Option<Listening>,
+    /// When the last socket was closed.
+    pub(super) empty_since: u64,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, TIMERS> for Transport { self.timers_work }
+    impl HasDelayedWork<Self, IDLE_LINKS> for Transport { self.idle }
+    impl HasDelayedWork<Self, KEEPALIVE> for Transport { self.keepalive }
+    impl HasDelayedWork<Self, SWEEP> for Transport { self.sweep }
+}
+
+impl Transport {
+    /// Without links. Sleeps. ENOMEM.
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        pools: Arc<Pools>,
+        table: Arc<Table>,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                nonce: random_u64(),
+                queue,
+                pools,
+                table,
+                acceptor <- new_mutex!(None, "zrs_transport::acceptor"),
+                opening <- new_mutex!((), "zrs_transport::opening"),
+                nets <- new_mutex!(KVec::new(), "zrs_transport::nets"),
+                grown: Atomic::new(0),
+                links <- new_mutex!(KVec::new(), "zrs_transport::links"),
+                timers <- new_mutex!(TimerList::new(), "zrs_transport::timers"),
+                timers_work <- new_delayed_work!("zrs_transport::timers_work"),
+                idle <- new_delayed_work!("zrs_transport::idle"),
+                keepalive_at <- new_mutex!(u64::MAX, "zrs_transport::keepalive_at"),
+                keepalive <- new_delayed_work!("zrs_transport::keepalive"),
+                sweep <- new_delayed_work!("zrs_transport::sweep"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The module ends: no socket is open and no device is there any more. Sleeps.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        let nets = core::mem::take(&mut *self.nets.lock());
+        drop(nets);
+        loop {
+            let Some(link) = self.links.lock().first().cloned() else {
+                break;
+            };
+            link.fail(Failure::LinkLost);
+            self.queue.flush();
+        }
+        self.queue.flush();
+        work::cancel_delayed::<Self, TIMERS>(self);
+        work::cancel_delayed::<Self, IDLE_LINKS>(self);
+        work::cancel_delayed::<Self, KEEPALIVE>(self);
+        work::cancel_delayed::<Self, SWEEP>(self);
+        let acceptor = self.acceptor.lock().take();
+        drop(acceptor);
+    }
+
+    /// `acceptor` answers CONNECTs from now on.
+    pub(crate) fn set_acceptor(&self, acceptor: Arc<dyn Acceptor>) {
+        *self.acceptor.lock() = Some(acceptor);
+    }
+
+    /// A CONNECT arrived on `link`. Sleeps.
+    pub(super) fn connect_request(
+        &self,
+        link: &Arc<Link>,
+        h: &Header,
+    ) -> Result<Result<(), Refusal>, Violation> {
+        let acceptor = self.acceptor.lock().clone();
+        match acceptor {
+            Some(acceptor) => acceptor.connect_request(link, h),
+            None => Ok(Err(Refusal::NoListener)),
+        }
+    }
+
+    /// A socket is made in `net`. ENOMEM, but not while there is another one.
+    pub(crate) fn socket_opened(&self, net: &Net) -> Result {
+        let mut nets = self.nets.lock();
+        if let Some(n) = nets.iter_mut().find(|n| n.net == *net) {
+            n.sockets += 1;
+            return Ok(());
+        }
+        let first = NetUse {
+            net: net.clone(),
+            sockets: 1,
+            listeners: 0,
+            listener: None,
+            empty_since: 0,
+        };
+        Ok(nets.push(first, GFP_KERNEL)?)
+    }
+
+    /// A socket in `net` was closed.
+    pub(crate) fn socket_closed(self: &Arc<Self>, net: &Net) {
+        {
+            let mut nets = self.nets.lock();
+            let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
+                return;
+            };
+            n.sockets = n.sockets.saturating_sub(1);
+            if n.sockets > 0 {
+                return;
+            }
+            n.empty_since = now_ns();
+        }
+        self.look_for_idle();
+    }
+
+    /// Somebody listens in `net`: connections are taken. Sleeps.
+    pub(crate) fn start_listening(self: &Arc<Self>, net: &Net) -> Result {
+        let _one = self.opening.lock();
+        let listens = |made: Option<Listening>| -> Result<bool> {
+            let mut nets = self.nets.lock();
+            let n = nets.iter_mut().find(|n| n.net == *net).ok_or(ENOMEM)?;
+            let has = n.listener.is_some() || made.is_some();
+            n.listener = made.or(n.listener.take());
+            n.listeners += usize::from(has);
+            Ok(has)
+        };
+        // The work that makes one does not wait for those that need `nets`.
+        if !listens(None)? {
+            listens(Some(Listener::start(self, net)?))?;
+        }
+        Ok(())
+    }
+
+    /// One less listens in `net`. Sleeps.
+    pub(crate) fn stop_listening(self: &Arc<Self>, net: &Net) {
+        let _one = self.opening.lock();
+        let ids = {
+            let mut nets = self.nets.lock();
+            let Some(n) = nets.iter_mut().find(|n| n.net == *net) else {
+                return;
+            };
+            n.listeners = n.listeners.saturating_sub(1);
+            if n.listeners > 0 {
+                return;
+            }
+            n.listener.take()
+        };
+        // Waits for their handlers, which take `links`.
+        drop(ids);
+    }
+
+    pub(super) fn take_unused_net(&self) -> Option<NetUse> {
+        let mut nets = self.nets.lock();
+        let at = nets.iter().position(|n| n.sockets == 0)?;
+        nets.remove(at).ok()
+    }
+}
+
+/// The module as a client of the RDMA core.
+pub(crate) struct Devices;
+
+impl Client for Devices {
+    const NAME: &'static CStr = c"zrs";
+    type Context = Arc<Transport>;
+    type Data = RdmaDev;
+
+    fn add(transport: &Arc<Transport>, device: &Device) -> Result<Arc<RdmaDev>> {
+        transport.pools.add_device(device)
+    }
+
+    fn remove(transport: &Arc<Transport>, _device: &Device, dev: Arc<RdmaDev>) {
+        if let Some(pool) = transport.pools.remove_device(&dev) {
+            transport.drop_links_of(&pool);
+            pool.device_gone();
+        }
+    }
+}

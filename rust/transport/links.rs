@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The links of the transport: groups of them, by peer; which one carries a new channel; which ones end because
+//! nobody needs them, and who looks whether the peers are still there.
+//!
+//! Locks: `links` (mutex), before a link's `tx`; `keepalive_at` (mutex), a leaf.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::WorkItem;
+
+use super::context::{Transport, IDLE_LINKS, KEEPALIVE};
+use super::link::{Link, LinkState};
+use crate::kern::fault;
+use crate::kern::net::Net;
+use crate::kern::task::now_ns;
+use crate::params;
+use crate::pool::Pool;
+use crate::proto::addr::Ip;
+use crate::proto::channel::Failure;
+
+/// How long a link without channels lives on in a namespace without sockets.
+const IDLE_MS: u32 = 1000;
+/// When a link without channels is looked at again whose last words are not acknowledged, in milliseconds.
+const DELIVERED_MS: u32 = 20;
+/// How often links without channels are looked at in a namespace with sockets, at least.
+const UNUSED_MS: u32 = 5000;
+/// When links are looked at again that there was no memory to look at, in nanoseconds.
+const NO_MEMORY_NS: u64 = 1_000_000_000;
+/// How long channels without sockets may take to end in good order, in nanoseconds.
+const ORPHAN_NS: u64 = 10_000_000_000;
+
+/// How long after a group has grown none grows again, in nanoseconds: it may not get the link.
+const GROW_NS: u64 = 100_000_000;
+
+/// Links that one address may have made: a group, and one more, as its host may have been restarted. Twice
+/// as many at a time, with those that are being taken down, which still have their blocks.
+fn accepted_most() -> usize {
+    params::LINKS_PER_PEER.get() as usize + 1
+}
+
+impl Transport {
+    /// The links as they are now. ENOMEM.
+    pub(crate) fn snapshot(&self) -> Result<KVec<Arc<Link>>> {
+        let mut out = KVec::new();
+        for link in self.links.lock().iter() {
+            out.push(link.clone(), GFP_KERNEL)?;
+        }
+        Ok(out)
+    }
+
+    /// How many links there are.
+    pub(crate) fn link_count(&self) -> usize {
+        self.links.lock().len()
+    }
+
+    /// A link to `remote`: the one with the fewest channels of its group, which grows when that has many, or
+    /// when its senders have waited much. `local`: the address to speak from. Sleeps.
+    pub(crate) fn link_to(
+        self: &Arc<Self>,
+        net: &Net,
+        local: Option<Ip>,
+        remote: Ip,
+    ) -> Result<Arc<Link>> {
+        let mut links = self.links.lock();
+        let (mut best, mut group, mut growing) = (None, 0, false);
+        for link in links.iter() {
+            let ours = link.net == *net && !link.accepted && link.remote_ip() == remote;
+            if !ours || local.is_some_and(|ip| link.local_ip() != ip) {
+                continue;
+            }
+            let connecting = match link.state() {
+                LinkState::Connecting => true,
+                LinkState::Up => false,
+                LinkState::Down => continue,
+            };
+            group += 1;
+            growing |= connecting;
+            // One that is being made may come to nothing: while there is another one, it carries nobody.
+            let key = (connecting, link.channels());
+            if best.as_ref().is_none_or(|(other, _)| key < *other) {
+                best = Some((key, link.clone()));
+            }
+        }
+        let Some(((_, channels), best)) = best else {
+            let link = Link::new(self, net, local, remote, false)?;
+            links.push(link.clone(), GFP_KERNEL)?;
+            drop(links);
+            link.start();
+            return Ok(link);
+        };
+        let most = params::LINKS_PER_PEER.get().min(best.peer_takes());
+        let crowded = channels >= params::LINK_CHANNELS.get() as usize || best.is_short();
+        let now = now_ns();
+        let lately = now.saturating_sub(self.grown.load(Relaxed)) < GROW_NS;
+        if crowded && !growing && group < most && !lately {
+            self.grown.store(now, Relaxed);
+            // Without memory for it the others go on as they are.
+            if let Ok(link) = Link::new(self, net, local, remote, false) {
+                if links.push(link.clone(), GFP_KERNEL).is_ok() {
+                    drop(links);
+                    link.start();
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    /// Whether `remote` may make another link now. One that makes links faster than they can be taken
+    /// down would have all blocks of the device, and others none.
+    pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip) -> bool {
+        let links = self.links.lock();
+        let theirs = links.iter().filter(|l| {
+            l.accepted && l.net == *net && l.remote_ip() == remote && l.local_ip() == local
+        });
+        theirs.count() < 2 * accepted_most()
+    }
+
+    /// A link that the peer has made. Of a peer that makes one after the other, the oldest go: it
+    /// was restarted, or it wants more than its share.
+    pub(crate) fn add_link(&self, link: &Arc<Link>) -> Result {
+        let mut links = self.links.lock();
+        let theirs = |l: &&Arc<Link>| {
+            l.accepted
+                && l.net == link.net
+                && l.remote_ip() == link.remote_ip()
+                && l.local_ip() == link.local_ip()
+                && l.state() != LinkState::Down
+        };
+        if links.iter().filter(theirs).count() >= accepted_most() {
+            if let Some(oldest) = links.iter().find(theirs) {
+                oldest.fail_link_lost("its peer has made too many");
+            }
+        }
+        Ok(links.push(link.clone(), GFP_KERNEL)?)
+    }
+
+    /// A link to `remote` has ended, or a new one is being made by it: the other links to it may be
+    /// to a host that is gone, and nothing would tell that as long as nothing is sent.
+    pub(crate) fn probe_links(&self, net: &Net, remote: Ip) {
+        // Without memory for the list they find out later.
+        for link in self.snapshot().into_iter().flatten() {
+            if link.net == *net && link.remote_ip() == remote {
+                link.probe();
+            }
+        }
+    }
+
+    /// The link is down and done with.
+    pub(crate) fn forget_link(&self, link: &Arc<Link>) {
+        let gone = {
+            let mut links = self.links.lock();
+            let at = links.iter().position(|l| Arc::ptr_eq(l, link));
+            at.and_then(|i| links.remove(i).ok())
+        };
+        drop(gone);
+    }
+
+    /// Ends the links on a device that goes, and waits until they are gone. Sleeps.
+    pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
+        let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
+        loop {
+            let Some(link) = self.links.lock().iter().find(on_it).cloned() else {
+                break;
+            };
+            link.fail_and_log(Failure::NoDevice, "its device goes");
+            self.queue.flush();
+        }
+    }
+
+    /// A link has lost its last channel, or a namespace its last socket.
+    pub(crate) fn look_for_idle(self: &Arc<Self>) {
+        self.look_for_idle_in(IDLE_MS);
+    }
+
+    fn look_for_idle_in(self: &Arc<Self>, ms: u32) {
+        let delay = msecs_to_jiffies(ms);
+        let _ = self
+            .queue
+            .enqueue_delayed::<Arc<Transport>, IDLE_LINKS>(self.clone(), delay);
+    }
+
+    /// Ends the links of namespaces without sockets, so that a namespace (which a link pins) can
+    /// go away.
+    fn end_idle(self: &Arc<Self>) {
+        let now = now_ns();
+        let unused_ns = u64::from(params::LINK_IDLE_MS.get()) * 1_000_000;
+        let (mut again, mut unused) = (None, false);
+        let Ok(links) = self.snapshot() else {
+            // No memory just now.
+            self.look_for_idle();
+            return;
+        };
+        for link in links {
+            if link.state() == LinkState::Down {
+                continue;
+            }
+            let nets = self.nets.lock();
+            let used = nets.iter().find(|n| n.net == link.net);
+            let (sockets, since) = used.map_or((0, 0), |n| (n.sockets, n.empty_since));
+            drop(nets);
+            if sockets > 0 {
+                match link.idle_for(now) {
+                    Some(idle) if idle > unused_ns && link.has_delivered() => {
+                        link.fail(Failure::LinkLost)
+                    }
+                    Some(_) => unused = true,
+                    None => {}
+                }
+                continue;
+            }
+            let ended = link.channels() == 0;
+            if ended && link.has_delivered() || now.saturating_sub(since) > ORPHAN_NS {
+                link.fail_link_lost("channels do not end");
+            } else {
+                let ms = if ended { DELIVERED_MS } else { IDLE_MS };
+                again = Some(ms.min(again.unwrap_or(IDLE_MS)));
+            }
+        }
+        if let Some(ms) = again {
+            self.look_for_idle_in(ms);
+            return;
+        }
+        // The reference to the namespace goes outside of the lock.
+        while let Some(gone) = self.take_unused_net() {
+            drop(gone);
+        }
+        if unused {
+            let delay = msecs_to_jiffies(params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS));
+            let _ = self
+                .queue
+                .enqueue_delayed::<Arc<Transport>, IDLE_LINKS>(self.clone(), delay);
+        }
+    }
+
+    /// A pool has promised all of its blocks: ends a link on it that carries nothing, so that the
+    /// next link can be made.
+    pub(crate) fn evict_idle_link(&self, pool: &Arc<Pool>) {
+        let now = now_ns();
+        let Ok(links) = self.snapshot() else { return };
+        let unused = links
+            .into_iter()
+            .filter(|l| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)))
+            .filter_map(|l| Some((l.idle_for(now)?, l)))
+            .filter(|(_, l)| l.has_delivered())
+            .max_by_key(|(idle, _)| *idle);
+        if let Some((_, link)) = unused {
+            link.fail(Failure::LinkLost);
+        }
+    }
+
+    /// A link is up: somebody is to look after it.
+    pub(crate) fn watch_keepalive(self: &Arc<Self>) {
+        let ms = params::HEARTBEAT_MS.get();
+        if ms > 0 {
+            self.check_keepalive_at(now_ns().saturating_add(u64::from(ms) * 1_000_000));
+        }
+    }
+
+    /// A link is to be looked after otherwise than before.
+    pub(crate) fn check_keepalive_now(self: &Arc<Self>) {
+        self.check_keepalive_at(0);
+    }
+
+    /// Links are looked after when the monotonic clock is at `due` nanoseconds, if not before.
+    fn check_keepalive_at(self: &Arc<Self>, due: u64) {
+        let mut at = self.keepalive_at.lock();
+        if due >= *at {
+            return;
+        }
+        *at = due;
+        let ms = due.saturating_sub(now_ns()) / 1_000_000 + 1;
+        let delay = msecs_to_jiffies(u32::try_from(ms).unwrap_or(u32::MAX));
+        self.queue
+            .enqueue_or_move::<Transport, KEEPALIVE>(self.clone(), delay);
+    }
+
+    /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
+    /// answer.
+    fn check_links(self: &Arc<Self>) {
+        // Who wants a look from here on gets another one: this one may have passed his link.
+        *self.keepalive_at.lock() = u64::MAX;
+        let now = now_ns();
+        let due = match self.snapshot() {
+            Ok(links) => links
+                .iter()
+                .filter_map(|link| link.check_keepalive(now))
+                .min(),
+            Err(_) => Some(now.saturating_add(NO_MEMORY_NS)),
+        };
+        if let Some(due) = due {
+            self.check_keepalive_at(due);
+        }
+    }
+}
+
+impl WorkItem<IDLE_LINKS> for Transport {
+    type Pointer = Arc<Transport>;
+
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.end_idle());
+    }
+}
+
+impl WorkItem<KEEPALIVE> for Transport {
+    type Pointer = Arc<Transport>;
+
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.check_links());
+    }
+}

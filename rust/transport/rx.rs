@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receiving party: takes completions, verifies what arrived, and hands it to its channel.
+//!
+//! The completion queue is drained in process context, under the link's `drain` mutex, so that messages
+//! are handled in the order in which they arrived: by a thread that waits for something on the link if
+//! there is one ([`Link`] is [`InlinePoll`] to it), else by the link's work item. Drain, arm, look again (row
+//! E2): an event that finds nothing is normal, and none is lost.
+
+#![deny(unsafe_code)]
+
+use core::mem;
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Full, Relaxed};
+use kernel::sync::Arc;
+
+use super::link::{Link, LinkState, Queues};
+use super::tx::{PART, SENT};
+use crate::ib::cq::{Wc, WcOpcode, WcStatus};
+use crate::kern::trace;
+use crate::kern::wait::{InlinePoll, WaitQueue};
+use crate::kern::{fault, task};
+use crate::params;
+use crate::pool::lease::{peer_waits_until, Requester};
+use crate::pool::lessee::Lessee;
+use crate::pool::HeldBlock;
+use crate::proto::channel::{Channel, Event, Failure, State};
+use crate::proto::rx_queue::{Moved, Segment};
+use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
+use crate::proto::{ChanId, Violation};
+use crate::socket::{report_failure, Held, Inner, Sock};
+use crate::stats::STATS;
+
+/// Completions taken in one go of the worker, before others get their turn.
+const BUDGET: usize = 512;
+/// Those taken by a thread that waits for some of them.
+const INLINE_BUDGET: usize = 64;
+/// After so many looks at the completion queue, a thread that polls looks at everything else.
+const LOOKS: u32 = 16;
+
+fn new_wcs<const N: usize>() -> [Wc; N] {
+    core::array::from_fn(|_| Wc::default())
+}
+
+/// A block of the shared receive queue with a message in it. Posted again when it is dropped
+/// without having been held.
+struct Arrival<'a> {
+    link: &'a Arc<Link>,
+    queues: &'a Queues,
+    block: Option<u32>,
+    payload: usize,
+}
+
+impl Arrival<'_> {
+    /// Keeps the payload until it is read: in its block, or in a copy when the link's peer has
+    /// filled so many blocks that others would run dry. The owner of `sock` pays for that. Sleeps.
+    fn hold(&mut self, sock: &Sock, user: ChanId) -> Option<Held> {
+        let block = self.block?;
+        let crowded = self.link.held.load(Relaxed) >= params::LINK_CREDIT.get() / 2;
+        if crowded {
+            // Without memory for a copy the block itself has to do.
+            let pool = &self.queues.pool;
+            let copy = sock.promised(|flags| pool.copy_payload(block, self.payload, flags));
+            match copy {
+                Ok(copy) => {
+                    STATS.rx_spilled.add(self.payload as u64);
+                    pool.cache.counts.escapes.add(1);
+                    sock.trace_escape(self.payload as u32, None, trace::EscapedFrom::Block);
+                    return Some(Held::Copy(copy));
+                }
+                Err(_) => pool.cache.counts.failures.add(1),
+            }
+        }
+        self.block = None;
+        let (link, pool) = (self.link.clone(), self.queues.pool.clone());
+        Some(Held::Block(HeldBlock::new(
+            link,
+            pool,
+            block,
+            self.payload,
+            user,
+        )))
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block {
+            self.queues.pool.repost(block);
+            self.link.block_reposted();
+        }
+    }
+}
+
+impl Link {
+    /// The worker's turn: takes completions, then sends what they gave room for. Sleeps.
+    pub(super) fn run_completions(self: &Arc<Self>) {
+        self.take_completions(BUDGET);
+    }
+
+    fn take_completions(self: &Arc<Self>, budget: usize) {
+        let taken = self.drain_and_send(budget);
+        // While it is being made, the connection manager says why it fails; later a completion may.
+        if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
+            self.fail_link_lost("its queue pair has failed");
+        }
+        if taken == 0 {
+            STATS.empty_events.add(1);
+        }
+    }
+
+    /// Takes completions until the queue is armed or the budget used up, then sends what they gave room
+    /// for; returns how many.
+    fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
+        let taken = self.drain(budget);
+        self.transmit();
+        self.wake_blocked_senders();
+        if taken >= budget {
+            self.schedule_poll();
+        }
+        taken
+    }
+
+    /// Looks at the completion queue once, or again and again, without being told by it, until `cond`
+    /// gives something, the time is `over`, a signal comes, or somebody else wants the processor: as KVM's
+    /// halt polling has it, who sleeps then is woken on a free one, or at once. Sleeps.
+    pub(crate) fn spin<R>(
+        self: &Arc<Self>,
+        over: impl Fn() -> bool,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        self.spinning.fetch_add(1, Full);
+        let mut found = cond();
+        while found.is_none() {
+            let last = task::signal_pending() || over();
+            if self.look(if last { 1 } else { LOOKS }) {
+                self.transmit();
+                self.wake_blocked_senders();
+            }
+            // Others take completions, too.
+            found = cond();
+            if last || found.is_some() {
+                break;
+            }
+            task::relax();
+            if task::cpu_wanted() {
+                // That may be a thread without which nothing comes.
+                if !self.is_software() {
+                    break;
+                }
+                task::give_way();
+            }
+        }
+        self.spinning.fetch_sub(1, Full);
+        if self.event.load(Relaxed) {
+            fault::asynchronous(|| self.stop_looking());
+        }
+        found
+    }
+
+    /// The queue tells of completions again. Sleeps.
+    fn stop_looking(self: &Arc<Self>) {
+        let armed = {
+            // Also against the end of the link, which takes the queues when this is free.
+            let _one = self.drain.lock();
+            let queues = self.tx.lock().queues.clone();
+            self.event.xchg(false, Full);
+            self.drained.fetch_add(1, Relaxed);
+            queues.is_some_and(|q| matches!(q.cq.arm(), Ok(false)))
+        };
+        // What came was taken, most likely. What a driver cannot say, or has found, is looked into.
+        if !armed {
+            self.drain_and_send(INLINE_BUDGET);
+        }
+    }
+
+    /// Whether threads do the work of the link's device.
+    fn is_software(&self) -> bool {
+        let tx = self.tx.lock();
+        let queues = tx.queues.as_ref();
+        queues.is_some_and(|q| q.verbs.pd.device().is_software())
+    }
+
+    /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
+    /// arm the queue. Others get the processor at once if they need it. Returns whether there were any.
+    fn look(self: &Arc<Self>, times: u32) -> bool {
+        let Some(_one) = self.drain.try_lock() else {
+            return false;
+        };
+        let queues = {
+            let tx = self.tx.lock();
+            match (&tx.queues, tx.state) {
+                (_, LinkState::Connecting) | (None, _) => return false,
+                (Some(queues), _) => queues.clone(),
+            }
+        };
+        let mut wcs = new_wcs::<4>();
+        self.looked.store(task::jiffies() as usize, Relaxed);
+        for turn in 1.. {
+            if fault::asynchronous(|| self.take_some(&queues, &mut wcs)) > 0 {
+                return true;
+            }
+            if turn >= times || task::cpu_wanted() {
+                break;
+            }
+            task::cpu_relax();
+        }
+        false
+    }
+
+    /// Takes up to about `budget` completions; returns how many. Arms the queue when it has
+    /// found it empty. Sleeps.
+    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
+        let _one = self.drain.lock();
+        self.event.xchg(false, Full);
+        self.drained.fetch_add(1, Relaxed);
+        let Some(queues) = self.tx.lock().queues.clone() else {
+            return 0;
+        };
+        if self.state() == LinkState::Connecting && !self.up_on_terms() {
+            // The peer was faster than the connection manager: its messages wait for the terms.
+            return 0;
+        }
+        let mut wcs = new_wcs::<16>();
+        let mut taken = 0;
+        while taken < budget {
+            let n = self.take_some(&queues, &mut wcs);
+            taken += n;
+            if n == wcs.len() {
+                continue;
+            }
+            match queues.cq.arm() {
+                // Something may have come meanwhile.
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    // Nobody would tell us of the next completion.
+                    self.fail_link_lost("its completion queue cannot be armed");
+                    break;
+                }
+            }
+        }
+        taken
+    }
+
+    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> usize {
+        let n = queues.cq.poll(wcs);
+        for wc in wcs.iter().take(n) {
+            self.completed(queues, wc);
+        }
+        STATS.completions.add(n as u64);
+        n
+    }
+
+    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
+        let id = wc.wr_id();
+        if id & SENT != 0 {
+            if !wc.is_ok() {
+                let why = match wc.status() {
+                    WcStatus::RetryExceeded => Failure::TimedOut,
+                    _ => Failure::LinkLost,
+                };
+                self.fail_and_log(why, format_args!("a request: {:?}", wc.status()));
+            }
+            // What goes before a message's SEND completes only when it fails.
+            if id & PART == 0 {
+                let mut next = Some((id & !SENT) as u16);
+                while let Some(done) = next.and_then(|slot| self.slot_done(slot)) {
+                    next = done.finish();
+                }
+            }
+            return;
+        }
+        let mut arrival = Arrival {
+            link: self,
+            queues,
+            block: Some(id as u32),
+            payload: (wc.byte_len() as usize).saturating_sub(HEADER_LEN),
+        };
+        queues.pool.taken();
+        if !wc.is_ok() {
+            self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
+            return;
+        }
+        // From a peer that broke the rules nothing more is taken.
+        if self.distrusted.load(Relaxed) {
+            return;
+        }
+        // A WRITE with immediate would use up a block and leave in it what was there before.
+        let plain = wc.opcode() == WcOpcode::Recv
+            && wc.imm().is_none()
+            && wc.invalidated_rkey().is_none()
+            && wc.byte_len() as usize <= HEADER_LEN + SMALL_MAX as usize;
+        if !plain {
+            self.violated(Violation::Type);
+            return;
+        }
+        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
+            self.violated(violation);
+        }
+    }
+
+    fn arrived(self: &Arc<Self>, arrival: &mut Arrival<'_>, bytes: usize) -> Result<(), Violation> {
+        if bytes < HEADER_LEN {
+            return Err(Violation::Length);
+        }
+        let block = arrival.block.ok_or(Violation::State)?;
+        let queues = arrival.queues;
+        let header = queues
+            .pool
+            .read_header(&queues.verbs, block, arrival.payload)
+            .map_err(|_| Violation::Length)?;
+        let h = Header::decode(&header, arrival.payload as u32)?;
+        {
+            let mut tx = self.tx.lock();
+            let Some(flow) = tx.flow.as_mut() else {
+                // The link failed before it was up: that is not the peer's fault.
+                return Ok(());
+            };
+            flow.arrived(h.link_credit)?;
+            tx.pong_pending |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
+            tx.liveness.on_rx();
+        }
+        match h.kind {
+            Type::LinkCredit | Type::Heartbeat => Ok(()),
+            // A link carries what its maker opens.
+            Type::Connect if !self.accepted => Err(Violation::State),
+            Type::Connect => {
+                if let Err(why) = self.transport.connect_request(self, &h)? {
+                    let mut no = Header::new(Type::Reject, h.src, ChanId::default());
+                    no.arg0 = why as u32;
+                    self.reply(no);
+                }
+                Ok(())
+            }
+            _ => self.for_channel(arrival, &h),
+        }
+    }
+
+    fn for_channel(
+        self: &Arc<Self>,
+        arrival: &mut Arrival<'_>,
+        h: &Header,
+    ) -> Result<(), Violation> {
+        let sock = self.transport.table.owner(h.dst);
+        let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
+        let Some(sock) = sock else {
+            self.no_channel(h);
+            return Ok(());
+        };
+        if matches!(h.kind, Type::Data | Type::Written) {
+            sock.make_room(h.dst);
+        }
+        let mut held = match h.kind {
+            Type::Data => arrival.hold(&sock, h.dst),
+            _ => None,
+        };
+        let result = deliver(self, &sock, h, &mut held);
+        if let Some(Held::Block(block)) = held {
+            block.repost();
+        }
+        let Some((event, room)) = result? else {
+            self.no_channel(h);
+            return Ok(());
+        };
+        if room {
+            sock.wake_write();
+        }
+        match event {
+            Event::None | Event::Unwanted => {}
+            // Those who wait know already.
+            Event::Opened | Event::Failed => {}
+            Event::Busy => self.transport.arm_timer(&sock),
+            Event::Data | Event::Written { .. } => {
+                self.rx_bytes.add(u64::from(h.len));
+                sock.ask_for_doorbell();
+                sock.wake_read();
+            }
+            Event::WindowWanted => {
+                let lessee: Arc<dyn Lessee> = sock.clone();
+                if !arrival
+                    .queues
+                    .pool
+                    .want_window(&lessee, Requester::PEER, peer_waits_until())
+                {
+                    sock.inner.lock().chan.with(Channel::deny);
+                }
+            }
+            Event::Fin => sock.wake_state(),
+            // Room is looked at after every message, above.
+            Event::Room => {}
+            // What was lent of it is nobody's room.
+            Event::Revoked => drop(sock.reap()),
+        }
+        self.kick(&sock);
+        sock.try_finish();
+        Ok(())
+    }
+
+    /// A message for a channel that is not there.
+    fn no_channel(self: &Arc<Self>, h: &Header) {
+        // Ends and credit may cross with the channel's last message; anything else tells us that the
+        // peer believes in the channel.
+        let late = matches!(
+            h.kind,
+            Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
+        );
+        if !late {
+            self.reply(Header::new(Type::Reset, h.src, h.dst));
+        }
+    }
+}
+
+/// What a thread that waits for something on the link does meanwhile.
+impl InlinePoll for Arc<Link> {
+    fn queue(&self) -> &WaitQueue {
+        &self.pollers
+    }
+
+    fn pending(&self) -> bool {
+        self.event.load(Relaxed)
+    }
+
+    fn poll(&self) {
+        fault::asynchronous(|| self.take_completions(INLINE_BUDGET));
+    }
+
+    fn defer(&self) {
+        self.schedule_poll();
+    }
+}
+
+/// Hands a message to its channel, under the socket's lock. `None`: the channel has ended, and is about
+/// to leave the table.
+fn deliver(
+    link: &Arc<Link>,
+    sock: &Arc<Sock>,
+    h: &Header,
+    held: &mut Option<Held>,
+) -> Result<Option<(Event, bool)>, Violation> {
+    let local = link.local_ip();
+    let mut inner = sock.inner.lock();
+    let inner = &mut *inner;
+    if inner.chan.id() != Some(h.dst) {
+        return Ok(None);
+    }
+    let was = inner.state_before();
+    let heard = inner.chan.with(|chan| {
+        let closed = chan.state() == State::Closed;
+        (!closed).then(|| (chan.on_message(h), chan.take_room()))
+    });
+    let Some((event, room)) = heard.flatten() else {
+        return Ok(None);
+    };
+    let event = event?;
+    // As TCP: who has not found the channel without room does not hear of more.
+    let room = room && mem::take(&mut inner.wants_room);
+    match event {
+        // Woken at once: who finds the connection open and asks for new events is not to hear of this
+        // one afterwards.
+        Event::Opened => {
+            Sock::opened(inner, local);
+            sock.wake_state_in(inner);
+        }
+        Event::Busy => {
+            inner.backoff.refused(task::now_ns());
+            inner.deadline = Some(inner.backoff.deadline());
+        }
+        Event::Failed => {
+            report_failure(inner);
+            sock.wake_state_in(inner);
+        }
+        Event::Data => {
+            let born = match held {
+                Some(Held::Block(block)) => block.born(),
+                _ => task::now_ns(),
+            };
+            push(inner, h, None, 0, held.take(), born)?;
+        }
+        Event::Written { off, pad } => {
+            let window = inner.window.as_ref();
+            let born = window.map(|w| w.arrived(off as usize, h.len as usize, h.dst));
+            push(inner, h, Some(off), pad, None, born.unwrap_or(0))?;
+        }
+        Event::Revoked => sock.on_revoked(inner),
+        _ => {}
+    }
+    inner.trace_state_change(was);
+    Ok(Some((event, room)))
+}
+
+/// Appends what arrived to the socket's queue, and to its ring if it has one.
+fn push(
+    inner: &mut Inner,
+    h: &Header,
+    window_off: Option<u32>,
+    pad: u32,
+    held: Option<Held>,
+    born: u64,
+) -> Result<(), Violation> {
+    let segment = Segment {
+        pos: h.pos,
+        len: h.len,
+        window_off,
+        pad,
+        // Blocks are never mapped: what lies in one is read by recv().
+        claimed: window_off.is_none(),
+        held,
+        taken: 0,
+        mapped: 0,
+        born,
+        moved: Moved::No,
+    };
+    let index = inner.rx.push(segment)?;
+    inner.arrived += 1;
+    inner.publish(index);
+    Ok(())
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deadlines of channels: of connect(), and when one is tried again that found the backlog full; of a window that
+//! the peer is to give back; of the end of a channel whose socket is closed; of what the peer is to acknowledge, with
+//! TCP_USER_TIMEOUT; and of what is held back. The channels that have one are in a list, so that the others cost nothing.
+//!
+//! Locks: `timers` (mutex), a leaf.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::WorkItem;
+
+use super::context::{Transport, TIMERS};
+use crate::kern::fault;
+use crate::kern::task::now_ns;
+use crate::proto::ChanId;
+use crate::socket::Sock;
+
+/// How often deadlines are looked at, at least, while there are some, in nanoseconds.
+const DEADLINES_NS: u64 = 1_000_000_000;
+
+/// The channels that have a deadline.
+pub(super) struct TimerList {
+    list: KVVec<ChanId>,
+    /// There was no memory for one of them: all channels are looked at once.
+    all: bool,
+    /// When the next look is due, in nanoseconds of the monotonic clock; `u64::MAX`: none is.
+    due: u64,
+}
+
+impl TimerList {
+    /// None.
+    pub(super) const fn new() -> Self {
+        Self {
+            list: KVVec::new(),
+            all: false,
+            due: u64::MAX,
+        }
+    }
+
+    fn add(&mut self, id: ChanId) {
+        self.all |= self.list.push(id, GFP_KERNEL).is_err();
+    }
+}
+
+impl Transport {
+    /// The channel of a socket has a deadline from now on, or an earlier one. Sleeps.
+    pub(crate) fn arm_timer(self: &Arc<Self>, sock: &Sock) {
+        let (id, due) = {
+            let mut inner = sock.inner.lock();
+            let id = inner.chan.id();
+            let before = core::mem::replace(&mut inner.watched, id);
+            (id.filter(|_| before != id), inner.due())
+        };
+        let mut timers = self.timers.lock();
+        if let Some(id) = id {
+            timers.add(id);
+        }
+        self.look_at(&mut timers, due.unwrap_or(u64::MAX));
+    }
+
+    /// Deadlines are looked at when the monotonic clock is at `due` nanoseconds, if not before, and soon in any case.
+    fn look_at(self: &Arc<Self>, timers: &mut TimerList, due: u64) {
+        let now = now_ns();
+        let due = due.min(now.saturating_add(DEADLINES_NS));
+        if due >= timers.due {
+            return;
+        }
+        timers.due = due;
+        let ms = (due.saturating_sub(now) / 1_000_000 + 1) as u32;
+        let delay = msecs_to_jiffies(ms);
+        self.queue
+            .enqueue_or_move::<Transport, TIMERS>(self.clone(), delay);
+    }
+
+    /// Those who had no memory to be noted are looked for among all channels.
+    fn note_all(self: &Arc<Self>) {
+        let mut q = 0;
+        while let Some((at, sock)) = self.table.next_from(q) {
+            let id = {
+                let mut inner = sock.inner.lock();
+                let id = inner.due().and_then(|_| inner.chan.id());
+                inner.watched = id.or(inner.watched);
+                id
+            };
+            if let Some(id) = id {
+                // Once too often does no harm.
+                self.timers.lock().add(id);
+            }
+            q = at + 1;
+        }
+    }
+
+    fn run_timers(self: &Arc<Self>) {
+        let now = now_ns();
+        let mut next = u64::MAX;
+        let (mut list, all) = {
+            let mut timers = self.timers.lock();
+            timers.due = u64::MAX;
+            let all = core::mem::take(&mut timers.all);
+            (core::mem::replace(&mut timers.list, KVVec::new()), all)
+        };
+        list.retain(|id| {
+            let sock = self.table.owner(*id);
+            let due = sock.and_then(|sock| sock.check_timers(*id, now));
+            next = next.min(due.unwrap_or(u64::MAX));
+            due.is_some()
+        });
+        if all {
+            self.note_all();
+        }
+        // Others may have come meanwhile.
+        let mut timers = self.timers.lock();
+        core::mem::swap(&mut timers.list, &mut list);
+        for id in list {
+            timers.add(id);
+        }
+        if !timers.list.is_empty() || timers.all {
+            self.look_at(&mut timers, next);
+        }
+    }
+}
+
+impl WorkItem<TIMERS> for Transport {
+    type Pointer = Arc<Transport>;
+
+    fn run(transport: Arc<Transport>) {
+        fault::asynchronous(|| transport.run_timers());
+    }
+}

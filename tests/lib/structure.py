@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+"""Checks what keeps the module's source in order.
+  structure.py
+Prints a line for each thing found; exit status 1 if there is one.
+"""
+import glob
+import re
+import sys
+
+FILES = sorted(glob.glob("rust/**/*.rs", recursive=True))
+# Without comments: these are not code.
+CODE = {path: re.sub(r"//[^\n]*", "", open(path, encoding="utf-8").read()) for path in FILES}
+errors = []
+
+
+def found(pattern, what, but=()):
+    """Each place in the code that matches is an error."""
+    for path, code in CODE.items():
+        if path not in but:
+            for match in re.finditer(pattern, code):
+                line = code.count("\n", 0, match.start()) + 1
+                errors.append(f"{path}:{line}: {what}: {' '.join(match[0].split())}")
+
+
+# A C helper has a caller.
+prototypes = "".join(open(path, encoding="utf-8").read() for path in glob.glob("rust/helpers/*.h"))
+words = set(re.findall(r"\w+", "\n".join(CODE.values())))
+for name in sorted(set(re.findall(r"\bzrs_helper_(\w+)\(", prototypes)) - words):
+    errors.append(f"rust/helpers: {name}() has no caller")
+
+# The compiler tells of code without a caller. The generated bindings have more than is used.
+found(r"allow\([^)]*\bdead_code", "hides code that is not used", but=["rust/bindings.rs"])
+# The kernel's Arc is a receiver.
+found(r"fn \w+(?:<[^(]*>)?\(\s*(?!self\b)\w+: &(?:'\w+ )?Arc<Self>", "a method takes self: &Arc<Self>")
+# Work items have names.
+found(r"\b(?:WorkItem<|Work<\w+, |HasWork<Self, |HasDelayedWork<Self, )\d", "a work item has a name")
+# One place changes a socket's phase.
+found(r"\.phase = (?!phase;)", "only set_phase() changes the phase")
+
+# The folders of rust/, each with those that it may use; "proto.runs" stands for that module alone.
+USES = {
+    "bindings": "",
+    "proto": "",
+    "kern": "bindings proto.runs",
+    "ib": "bindings kern",
+    "uapi": "kern",
+    "stats": "",
+    "params": "kern proto",
+    "pool": "ib kern params proto stats uapi",
+    "transport": "ib kern params pool proto stats uapi",
+    "socket": "kern params pool proto stats transport uapi",
+    "module": "kern params pool socket transport",
+    "ctl": "ib kern params pool proto socket stats transport uapi",
+    "zrs_main": "bindings ctl ib kern module params pool socket transport",
+}
+# What is still to be taken apart. A line goes when its last file does; none is added.
+KNOWN = {("transport", "socket")}
+# Macros stand in the crate's root, wherever they are written.
+MACROS = set(re.findall(r"#\[macro_export\]\s*macro_rules! (\w+)", "".join(CODE.values())))
+
+
+def paths(tree):
+    """The paths that a tree of `use` names."""
+    before, brace, inside = tree.partition("{")
+    if not brace:
+        return [tree.split(" as ")[0].strip()]
+    found_paths, depth, part = [], 0, ""
+    for char in inside[: inside.rindex("}")] + ",":
+        depth += (char == "{") - (char == "}")
+        if char == "," and depth == 0:
+            found_paths += paths(before.strip() + part.strip()) if part.strip() else []
+            part = ""
+        else:
+            part += char
+    return found_paths
+
+
+def imports(path):
+    """The modules of this crate that a file names, from the root on."""
+    own = path[len("rust/"):-len(".rs")].split("/")
+    own = own[:-1] if own[-1] == "mod" else own
+    code = CODE[path]
+    uses = [" ".join(tree.split()) for tree in re.findall(r"\buse\s+([^;]+);", code)]
+    named = re.findall(r"\b(?:crate|super|self)(?:::\w+)+", re.sub(r"\buse\s+[^;]+;", "", code))
+    for name in named + [one for tree in uses for one in paths(tree)]:
+        parts = name.split("::")
+        if parts[0] in ("crate", "$crate"):
+            yield parts[1:]
+        elif parts[0] in ("super", "self"):
+            at = own[:]
+            while parts and parts[0] in ("super", "self"):
+                at = at[:-1] if parts.pop(0) == "super" else at
+            yield at + parts
+
+
+needed = {}
+for path in FILES:
+    room = path[len("rust/"):].split("/")[0].removesuffix(".rs")
+    if room not in USES:
+        errors.append(f"{path}: tests/lib/structure.py does not know what {room} may use")
+        continue
+    # In the root file the folders are named as they are.
+    roots = re.findall(r"(?m)^use (\w+)::", CODE[path]) if room == "zrs_main" else []
+    for to in [*imports(path), *([root] for root in roots if root in USES)]:
+        if not to or to[0] == room or to[0] in MACROS or to[0] not in USES:
+            continue
+        needed.setdefault((room, to[0]), set()).add(path)
+        may = USES[room].split()
+        if to[0] not in may and ".".join(to[:2]) not in may and (room, to[0]) not in KNOWN:
+            errors.append(f"{path}: {room} uses {'::'.join(to)}")
+for room, to in sorted(KNOWN - set(needed)):
+    errors.append(f"tests/lib/structure.py: {room} uses {to} no more")
+# No circle: what a folder uses, directly or not, does not use it.
+for room in USES:
+    reached, todo = set(), [room]
+    while todo:
+        here = todo.pop()
+        for a, b in needed:
+            if a == here and b not in reached and (a, b) not in KNOWN:
+                reached.add(b)
+                todo.append(b)
+    if room in reached:
+        errors.append(f"rust/: {room} is in a circle of folders")
+
+print(*errors, sep="\n", end="\n" if errors else "")
+sys.exit(bool(errors))

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The shares of the link table against maps.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use zrs_core::quota::{Holder, Quota, QuotaCount, QuotaError};
+
+fn holder(user: impl Into<Option<u32>>, net: impl Into<Option<u32>>) -> Holder {
+    Holder {
+        user: user.into(),
+        net: net.into(),
+    }
+}
+
+/// As the module does it: more storage when it is asked for.
+fn take(quota: &mut Quota<Vec<QuotaCount>>, holder: Holder) -> Result<(), QuotaError> {
+    match quota.take(holder) {
+        Err(QuotaError::Crowded) => {
+            let more = vec![QuotaCount::NONE; quota.wanted()];
+            quota.move_to(more);
+            let again = quota.take(holder);
+            assert_ne!(again, Err(QuotaError::Crowded), "what was wanted is enough");
+            again
+        }
+        other => other,
+    }
+}
+
+// rows: B11
+#[test]
+fn each_to_its_share() {
+    let mut quota = Quota::new(Vec::new(), 2, 3);
+    let (ann, bob) = (holder(1000, None), holder(1001, None));
+    assert_eq!(quota.take(ann), Err(QuotaError::Crowded), "no storage");
+    assert_eq!(
+        (take(&mut quota, ann), take(&mut quota, ann)),
+        (Ok(()), Ok(()))
+    );
+    assert_eq!(take(&mut quota, ann), Err(QuotaError::User));
+    assert_eq!(take(&mut quota, bob), Ok(()));
+    // A user with the same number as a namespace is another holder.
+    for _ in 0..3 {
+        assert_eq!(take(&mut quota, holder(None, 1000)), Ok(()));
+    }
+    assert_eq!(take(&mut quota, holder(None, 1000)), Err(QuotaError::Net));
+    // A channel refused for the namespace is not counted for the user.
+    assert_eq!(take(&mut quota, holder(1001, 1000)), Err(QuotaError::Net));
+    assert_eq!(quota.has(holder(1001, 1000)), (1, 3));
+    // A holder without shares has no limit, and is not recorded.
+    let before = quota.len();
+    assert!((0..100).all(|_| take(&mut quota, holder(None, None)) == Ok(())));
+    assert_eq!(quota.len(), before);
+    quota.give(ann);
+    assert_eq!(take(&mut quota, ann), Ok(()));
+}
+
+// rows: B11
+#[test]
+fn giving_what_was_not_taken() {
+    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], 1, 1);
+    quota.give(holder(0, 0));
+    assert_eq!(quota.take(holder(7, 0)), Ok(()));
+    quota.give(holder(6, 8));
+    assert_eq!((quota.has(holder(7, 0)), quota.len()), ((1, 1), 2));
+}
+
+// rows: B11
+#[test]
+fn storage_comes_back() {
+    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], 9, 9);
+    assert_eq!(quota.take(holder(1, 2)), Ok(()));
+    assert_eq!(
+        quota.move_to(vec![QuotaCount::NONE; 3]).len(),
+        3,
+        "not smaller"
+    );
+    assert_eq!(quota.move_to(vec![QuotaCount::NONE; 9]).len(), 4);
+    assert_eq!(quota.has(holder(1, 2)), (1, 1));
+}
+
+proptest! {
+    // rows: B11
+    #[test]
+    fn as_maps_have_it(
+        most in (1u32..6, 1u32..9),
+        steps in prop::collection::vec(
+            (any::<bool>(), prop::option::of(0u32..12), prop::option::of(0u32..5)), 1..400),
+    ) {
+        let mut quota = Quota::new(Vec::new(), most.0, most.1);
+        let mut held: Vec<Holder> = Vec::new();
+        let mut largest = 0;
+        for (more, user, net) in steps {
+            if more {
+                let of = |f: fn(&Holder) -> Option<u32>| {
+                    let mut n = BTreeMap::new();
+                    for id in held.iter().filter_map(f) {
+                        *n.entry(id).or_insert(0) += 1;
+                    }
+                    n
+                };
+                let (users, nets) = (of(|h| h.user), of(|h| h.net));
+                let full = |n: &BTreeMap<u32, u32>, id: Option<u32>, most| {
+                    id.is_some_and(|id| n.get(&id).is_some_and(|&n| n >= most))
+                };
+                let expected = if full(&users, user, most.0) {
+                    Err(QuotaError::User)
+                } else if full(&nets, net, most.1) {
+                    Err(QuotaError::Net)
+                } else {
+                    Ok(())
+                };
+                let holder = Holder { user, net };
+                prop_assert_eq!(take(&mut quota, holder), expected);
+                if expected.is_ok() {
+                    held.push(holder);
+                }
+            } else if !held.is_empty() {
+                let at = (user.unwrap_or(0) as usize * 7 + net.unwrap_or(0) as usize) % held.len();
+                quota.give(held.swap_remove(at));
+            }
+            let count = |is: &dyn Fn(&Holder) -> bool| held.iter().filter(|h| is(h)).count() as u32;
+            let mut kept = 0;
+            for id in 0..12 {
+                let n = (count(&|h| h.user == Some(id)), count(&|h| h.net == Some(id)));
+                prop_assert_eq!(quota.has(holder(id, id)), n);
+                kept += usize::from(n.0 > 0) + usize::from(n.1 > 0);
+            }
+            prop_assert_eq!(quota.len(), kept, "who has none is not remembered");
+            largest = largest.max(kept);
+        }
+        prop_assert!(quota.wanted() <= (2 * largest).max(8));
+        for holder in held {
+            quota.give(holder);
+        }
+        prop_assert!(quota.is_empty());
+    }
+}
