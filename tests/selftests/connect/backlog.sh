@@ -4,6 +4,7 @@
 # hosts: own
 # rows: Z1 E1 E4 E5 B9
 # params: connect_timeout_ms=5000
+# debug: full
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,6 +2,7 @@
 # Calls that poll before they sleep: that they do poll, and sleep afterwards; data, limits of time,
 # signals, and others on the same link.
 # rows: E3
+# debug: full
 # timeout: 150
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -21,7 +22,7 @@ if [ -e $BUSY ]; then
 		at_end "echo $(cat $STATS) >$STATS"
 		echo 1 >$STATS
 	}
-	times="1000000 40000"
+	times="1000000 100000"
 	[ "$SCALE" = 1 ] || [ "${TIER:-ci}" = full ] || times=1000000
 	for us in $times; do
 		echo $us >$BUSY

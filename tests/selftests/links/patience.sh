@@ -5,6 +5,7 @@
 # rows: B12 Z1
 # hosts: none
 # params: connect_timeout_ms=5000 heartbeat_ms=0 ack_timeout_ms=8000 retry_count=6
+# debug: full
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

@@ -3,6 +3,7 @@
 # program reads: all of them arrive, and the shared receive queue never runs dry.
 # rows: C1 C2 C3 Z2
 # params: pool_mib=1
+# debug: full
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,6 +2,7 @@
 # Memory cgroups: the owner of a socket pays for it and for its unread data, whichever thread
 # allocates; a limit refuses what goes beyond, and nothing else.
 # rows: B5 B11 B19
+# debug: full
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 # shellcheck source=tests/lib/kernel-log.sh

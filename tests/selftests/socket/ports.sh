@@ -2,6 +2,7 @@
 # The rules for sharing ports, compared with TCP's; separate namespaces.
 # hosts: own
 # rows: Z1 B5 B6
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

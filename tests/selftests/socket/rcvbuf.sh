@@ -5,6 +5,7 @@
 # rows: Z1 C5
 # hosts: none
 # params: table_sweep_ms=3600000
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

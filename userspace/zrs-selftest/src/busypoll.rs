@@ -331,7 +331,7 @@ fn tcp_poll(fd: &OwnedFd, ms: i32) -> Result<Duration> {
 
 /// How long a call waits until it times out, in milliseconds, and polls before, in microseconds.
 const WAITS_MS: u32 = 400;
-const POLLS_US: i32 = 40_000;
+const POLLS_US: i32 = 100_000;
 
 /// A call that waits polls for `us` microseconds, which takes a processor, and sleeps for the rest.
 fn uses(call: &mut Call<'_>, us: i32, checks: &mut Checks) {

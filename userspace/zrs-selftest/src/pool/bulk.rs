@@ -153,10 +153,15 @@ fn change(args: &Args, course: &Course, checks: &mut Checks) -> Option<()> {
         let bytes = u64::from(*mib) << 20;
         let fits = |c: &zrs_ioc_cache| c.bytes == bytes && c.small_bytes + c.large_bytes <= bytes;
         becomes(&format!("a pool of {mib} MiB, {policy}"), fits, checks)?;
-        let (start, before) = (Instant::now(), course.sent.load(Relaxed));
+        let before = course.sent.load(Relaxed);
         let moved = || course.sent.load(Relaxed) - before;
-        while moved() < MOVED && start.elapsed() < PATIENCE {
+        // A slow machine takes its time; a stall is that nothing moves.
+        let (mut last, mut since) = (moved(), Instant::now());
+        while last < MOVED && since.elapsed() < PATIENCE {
             thread::sleep(LOOK);
+            if moved() > last {
+                (last, since) = (moved(), Instant::now());
+            }
         }
         let fine = moved() >= MOVED;
         checks.yes("they go on with it", fine, &format!("{} bytes", moved()));
