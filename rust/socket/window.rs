@@ -190,7 +190,7 @@ impl Sock {
             let read = inner.rx.in_window() == 0;
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();
-                // No more room in this window is given to the peer for moved data.
+                // The room of moved data does not count in this window any more.
                 let room = inner.rx.give(u64::MAX);
                 inner.chan.with(|c| c.moved(room));
                 // Nothing more arrives in the window, so only the moved bytes still need a promise.
