@@ -421,7 +421,7 @@ impl Pool {
     }
 }
 
-/// The current use of a pool, in bytes where not said otherwise.
+/// The current use of a pool: memory in bytes, windows and blocks by number.
 pub(crate) struct Usage {
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,

@@ -314,8 +314,8 @@ impl Pool {
         requester: Requester,
         until: u64,
     ) -> bool {
-        // A window that the peer has given back may still hold unread data. It will be free soon,
-        // if that peer is the one that asks again.
+        // The peer has given a window back that still holds unread data. Data that was not moved to
+        // main memory is usually read soon: the request waits for that.
         let reads = requester.peer && lessee.reads_window();
         if !reads && (!lessee.lacks_window() || lessee.has_moved()) {
             if requester.peer {

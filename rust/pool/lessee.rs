@@ -19,7 +19,8 @@ pub(crate) trait Lessee: Send + Sync {
     /// The size of the largest window that it may have, in bytes.
     fn max_window(&self) -> usize;
 
-    /// Whether it has a channel and no window at all, not even a revoked one.
+    /// Whether it has a channel and no window at all, not even a revoked one that is not returned
+    /// to the pool yet.
     fn lacks_window(&self) -> bool;
 
     /// Whether it has unread data in a window that the peer has given back, and none of that was

@@ -48,7 +48,8 @@ pub(crate) struct Window {
     /// Pages of the extent's memory.
     pages: Range<usize>,
     leased: Atomic<bool>,
-    /// Programs that map it, and work requests that name its registration.
+    /// Programs that map it, work requests that name its registration ([`WindowUse`]), and copies
+    /// out of it that are in progress ([`Reading`]).
     users: Atomic<i32>,
     /// A ring shows the data in it.
     ring: Atomic<bool>,
@@ -173,13 +174,14 @@ impl Window {
         *self.user.lock() = user;
     }
 
-    /// Whether a program maps it.
+    /// Whether it is in use: a program maps it, a work request names its registration, or data is
+    /// being copied out of it.
     pub(crate) fn is_in_use(&self) -> bool {
         self.users.load(Acquire) != 0
     }
 
-    /// The channel that leases it, if nothing was written into it for `least` jiffies, and no
-    /// program maps it.
+    /// The channel that leases it, if nothing was written into it for `least` jiffies, no ring
+    /// shows it, and it is not in use.
     pub(crate) fn idle_user(&self, least: Jiffies) -> Option<ChanId> {
         // In this order: a user that ends stores `written` before it is removed from `users`, and
         // data may arrive between the two loads.
@@ -220,7 +222,7 @@ impl Window {
         self.pool.admit_ring(Some(self))
     }
 
-    /// The channel needs it no more. It goes back to the pool once no program maps it either.
+    /// The channel needs it no more. It goes back to the pool once it is not in use either.
     pub(crate) fn retire(&self) {
         self.leased.store(false, Release);
         self.pool.look_after();

@@ -3,15 +3,15 @@
 //! A channel: one stream socket's connection on a link. Its states, credit and windows.
 //!
 //! Every control message that a channel has to send is a bit in `want` (the work bit TX of the link
-//! table means that any bit is set). [`Channel::next_control`] turns one bit into one message when
+//! table says that one can be sent). [`Channel::next_control`] turns one bit into one message when
 //! the link has room. So control messages need no memory, are never lost, and carry the state at
 //! the time they leave. Data is planned ([`Channel::plan`]) and committed ([`Channel::commit`]) by
 //! the sender's own call. Nothing is queued here, except the corked part of one message.
 //!
 //! End of life: one side announces that it neither sends nor reads any more (End, or Reset on
 //! error), and both sides release the channel number. But a side that has leased a window to its
-//! peer first waits for the peer's End or Reset, which the peer then has to send: after it, no
-//! WRITE into the window can follow.
+//! peer first waits for the peer's End or Reset (or Revoked, if the window was revoked), which the
+//! peer then has to send: after it, no WRITE into the window can follow.
 //!
 //! This file has the states and the end of life; `rx.rs` processes the peer's messages, `tx.rs`
 //! builds data and control messages, `cork.rs` counts corked bytes, `window.rs` leases windows and
@@ -313,7 +313,7 @@ pub struct Channel {
     end_received: bool,
     /// The program reads no more data.
     no_reader: bool,
-    /// The program has closed the socket.
+    /// The program has closed the socket, or connect() was given up.
     gone: bool,
 
     theirs: Limits,
@@ -596,8 +596,8 @@ impl Channel {
         self.no_reader = true;
     }
 
-    /// A side that has leased a window waits for the peer's End or Reset, after which no WRITE into
-    /// the window follows. Without a window it does not wait.
+    /// A side that has leased a window waits for a message after which no WRITE into the window
+    /// follows: End, Reset or Revoked. Without a window it does not wait.
     fn maybe_close(&mut self) {
         if self.end_sent && (self.end_received || self.window.is_none()) {
             self.close();

@@ -3,11 +3,12 @@
 //! Mapped receives (ZRS_IOC_RECV_MAP): pages of the receive pool are mapped into the program, at
 //! addresses that it chooses inside an area.
 //!
-//! Data of more than 16 KiB is mapped page by page, if its offset within a page equals that of the
-//! target address. The partial first and last pages, and all smaller data, are copied. A mapped
-//! page is free for the peer again when it has no reference any more: the program has unmapped it,
-//! and no file, device or pipe uses it. A program that keeps its pages gets later data as copies.
-//! When the mapped pages leave the peer too little room, the peer gets another window.
+//! A piece of received data of more than 16 KiB is mapped page by page, if its offset within a page
+//! equals that of the target address; so are the pieces that follow it in the same call. The
+//! partial first and last pages, and all other data, are copied. A mapped page is free for the peer
+//! again when it has no reference any more: the program has unmapped it, and no file, device or
+//! pipe uses it. A program that keeps its pages gets later data as copies. When the mapped pages
+//! leave the peer too little room, the peer gets another window.
 
 #![deny(unsafe_code)]
 

@@ -50,7 +50,8 @@ pub(super) struct Cork {
     /// number, unless the channel has ended. Only the owner of the send lock changes either, and
     /// may have taken the bytes out.
     bytes: KVec<u8>,
-    /// When the bytes are sent at the latest, in nanoseconds of the monotonic clock.
+    /// When the bytes are sent at the latest, in nanoseconds of the monotonic clock; `None`:
+    /// nothing is corked.
     until: Option<u64>,
     /// Number of the bytes that count against SO_SNDBUF.
     held: usize,
@@ -314,15 +315,15 @@ impl Sock {
         Flush::Go(link, place, mem::take(&mut inner.cork.bytes))
     }
 
-    /// Calls [`Self::flush`] if the corked bytes wait for room. For callers that have just freed
-    /// room on the link, or released the send lock.
+    /// Calls [`Self::flush`] if the corked bytes wait for room on the link or for the send lock.
+    /// For callers that have just freed one of these.
     pub(crate) fn flush_blocked_cork(self: &Arc<Self>) {
         if self.is_cork_blocked() {
             self.flush();
         }
     }
 
-    /// Whether the corked bytes wait for room on the link.
+    /// Whether the corked bytes wait for room on the link, or for the send lock.
     pub(crate) fn is_cork_blocked(&self) -> bool {
         self.cork_blocked.load(Relaxed)
     }

@@ -3,9 +3,9 @@
 //! Timeouts of a peer that does not answer: SO_KEEPALIVE, TCP_USER_TIMEOUT and, for connect(),
 //! TCP_SYNCNT.
 //!
-//! The link probes its peer for all of its sockets. Each socket has its own limit, after which a
-//! peer that does not answer ends the connection. Whether sent data was acknowledged is checked
-//! only while the socket sends or has unacknowledged data.
+//! The link probes its peer for all of its sockets. Each socket has its own limit: when the peer
+//! has not answered for that long, the connection ends. Whether sent data was acknowledged is
+//! checked only while the socket sends or has unacknowledged data.
 
 #![deny(unsafe_code)]
 
@@ -115,8 +115,8 @@ impl Sock {
     }
 
     /// If a check is due at `now`, checks whether the peer of channel `id` has acknowledged all
-    /// sent data and has given room. Ends the connection if it has not for as long as
-    /// TCP_USER_TIMEOUT. Takes the link's lock and the socket's.
+    /// sent data, and has given room. Ends the connection if either has been outstanding for as
+    /// long as TCP_USER_TIMEOUT. Takes the link's lock and the socket's.
     pub(super) fn check_user_timeout(self: &Arc<Self>, id: ChanId, now: u64) {
         let (limit, link, first, last) = {
             let mut inner = self.inner.lock();

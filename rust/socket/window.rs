@@ -37,9 +37,9 @@ pub(super) fn has_lasting(inner: &Inner) -> bool {
 }
 
 impl Sock {
-    /// Revokes `window` if no ring shows it. With `least`, only if it holds no unread data and
-    /// nothing was written into it for that many jiffies. Returns whether it was revoked by this
-    /// call. Takes the link's and the socket's lock.
+    /// Revokes `window`, unless a ring shows it or it is in use. With `least`, only if it holds no
+    /// unread data and nothing was written into it for that many jiffies. Returns whether it was
+    /// revoked by this call. Takes the link's and the socket's lock.
     pub(crate) fn revoke_window(
         self: &Arc<Self>,
         window: &Arc<Window>,
@@ -182,7 +182,8 @@ impl Sock {
         self.try_release_window();
     }
 
-    /// Returns the window to the pool if no WRITE can arrive any more and it holds no unread data.
+    /// Returns the window to the pool if no WRITE can arrive any more, it holds no unread data, and
+    /// no ring of an open socket shows it.
     pub(crate) fn try_release_window(&self) {
         let window = {
             let mut inner = self.inner.lock();

@@ -44,8 +44,8 @@ const USUAL: u32 = 64 * 1024;
 const PAGE: u32 = 4096;
 
 impl Link {
-    /// Adds channel `id` of a socket to the link. Returns `None` if the channel has ended, or if
-    /// the link is down: then the channel ends for that reason. ENOMEM. Sleeps.
+    /// Adds channel `id` of a socket to the link. Returns `None` if the channel has ended; or if
+    /// the link is down, after [`Sock::link_lost`] was called. ENOMEM. Sleeps.
     pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<FlowId>> {
         loop {
             let want = {
@@ -183,8 +183,8 @@ impl Link {
     fn wake_ready_senders(self: &Arc<Self>, corked: &mut [Option<Arc<Sock>>; CORK_BATCH]) -> bool {
         let tx = &mut *self.tx.lock();
         // Corked bytes are sent before sleeping senders run. So half of the room is left to senders
-        // of bulk data; and if there is room for one message, it goes to them and to corked bytes
-        // in turn.
+        // of bulk data, if any wait; if there is room for only one message, they and corked bytes
+        // get it in turn.
         let small = tx.room_in(TrafficClass::Small) as usize;
         tx.cork_had_last = !tx.cork_had_last;
         let spare = usize::from(tx.cork_had_last);
@@ -275,8 +275,8 @@ impl Tx {
     }
 
     /// Bounds the bulk data in flight, in bytes: what the device sends in `us` microseconds, but at
-    /// least two chunks that are not too small for a message each. A chunk has at most `chunk`
-    /// bytes.
+    /// least four times [`USUAL`], so that two chunks of a useful size fit. A chunk has at most
+    /// `chunk` bytes.
     pub(super) fn bound_bulk(&mut self, bytes_per_us: u32, us: u32, chunk: u32) {
         let most = bytes_per_us.saturating_mul(us) / PAGE * PAGE;
         self.bulk_most = most.clamp(4 * USUAL, 64 * CHUNK_MAX);

@@ -17,7 +17,8 @@ impl Channel {
         }
         let opening = self.state == State::Opening;
         if opening != matches!(h.kind, Type::Accept | Type::Reject) {
-            // A Reset may overtake nothing, but it may answer a CONNECT that found no table.
+            // Before the answer to CONNECT nothing else may come for the channel but a Reset, which
+            // counts as a refusal.
             if !(opening && h.kind == Type::Reset) {
                 return Err(Violation::State);
             }
