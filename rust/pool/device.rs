@@ -56,8 +56,8 @@ impl RdmaDev {
 
     /// The pool, made now if it is not there yet. Sleeps.
     ///
-    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is going or that ZRS
-    /// cannot use.
+    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is being removed or that
+    /// ZRS cannot use.
     pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
         let mut state = self.state.lock();
         if let Some(pool) = &state.pool {
@@ -94,8 +94,8 @@ impl RdmaDev {
     }
 }
 
-/// Elements of one send: fewer, and a chunk of scattered pages would not fit into one message's
-/// work requests.
+/// Least number of scatter/gather elements of a send: with fewer, a chunk of scattered pages would
+/// not fit into one message's work requests.
 const MIN_SGE: u32 = 14;
 
 fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {

@@ -56,7 +56,7 @@ const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
 /// Delay until the next attempt to grow when no memory was found, in milliseconds.
 const GROW_AGAIN_MS: u32 = 1000;
 
-/// Until when a request that a peer makes now waits, in nanoseconds of the monotonic clock.
+/// When a request that a peer makes now expires, in nanoseconds of the monotonic clock.
 pub(crate) fn peer_waits_until() -> u64 {
     now_ns().saturating_add(PEER_WAIT_NS)
 }

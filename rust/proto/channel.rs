@@ -258,11 +258,11 @@ pub enum Event {
     Failed,
     /// Payload behind the header, `len` bytes.
     Data,
-    /// Payload in our window, at this offset, `len` bytes.
+    /// Payload in this side's window, at this offset, `len` bytes.
     Written {
         /// Offset in the window.
         off: u32,
-        /// Bytes left out before it, which are given back with it.
+        /// Skipped bytes before it, which are given back with it.
         pad: u32,
     },
     /// Payload that will not be read.
@@ -273,7 +273,7 @@ pub enum Event {
     Room,
     /// The peer sends no more.
     Fin,
-    /// No WRITE into our window follows; the lease is over.
+    /// No WRITE into this side's window follows; the lease is over.
     Revoked,
 }
 
