@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the administrator sees and steers the module: `/dev/zrs` and debugfs.
+//! The administrator's view and control of the module: `/dev/zrs` and debugfs.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module has once, and in which order it begins and ends. Everything below gets what it needs of it as a
-//! context; there is no global.
+//! The single instances of the module, their start and their end. The folders below get them as
+//! contexts; there is no global.
 
 #![deny(unsafe_code)]
 
@@ -16,13 +16,14 @@ use crate::socket::context::Sockets;
 use crate::transport::conn_table::Table;
 use crate::transport::context::Transport;
 
-/// The contexts of pools, links and sockets. Dropping it ends them: no socket is open and no device is there any more.
+/// The contexts of pools, links and sockets. Dropping it stops them; by then no socket is open and
+/// there is no device.
 pub(crate) struct Module {
     pub(crate) sockets: Arc<Sockets>,
 }
 
 impl Module {
-    /// Begins. Sleeps. ENOMEM.
+    /// Makes the contexts. Sleeps. ENOMEM.
     pub(crate) fn start() -> Result<Self> {
         let queue = Queue::new(
             kernel::c_str!("zrs"),

@@ -8,35 +8,35 @@ use kernel::prelude::*;
 use crate::kern::param::{names_param, uint_param, writable_uint_param, Group, Uint};
 use crate::proto::{channel, link_flow, wire};
 
-/// The parameters of the pools, which look again when one of them was written.
+/// The parameters of the pools. After a write to one of them the pools are resized.
 pub(crate) const POOLS: Group = 0;
 
 writable_uint_param!(
-    /// Size of the receive pool of each cache, in MiB; 0: as rate, residency and cache say.
+    /// Size of the receive pool of each cache, in MiB; 0: derived from rate, residency and cache.
     POOL_MIB, "pool_mib", 0, 0, 1 << 22,
     "receive pool of each cache, MiB, 0: by rate, residency and cache (default 0)",
     POOLS
 );
 writable_uint_param!(
-    /// For how long data stays in the pool before it may go to main memory, in microseconds.
+    /// How long data stays in the pool before it may be moved to main memory, in microseconds.
     RESIDENCY_US, "residency_us", 200, 1, 1_000_000,
     "time for which data stays in the pool unread, microseconds (default 200)",
     POOLS
 );
 writable_uint_param!(
-    /// How much of what arrives in that time the pool is made for, in percent.
+    /// Part of the data arriving in that time that the pool has room for, in percent.
     RESIDENT_PERCENT, "resident_percent", 100, 1, 100,
     "part of what arrives in that time that the pool has room for, percent (default 100)",
     POOLS
 );
 uint_param!(
-    /// Size of a last-level cache, in KiB; 0: as the CPU says.
+    /// Size of a last-level cache, in KiB; 0: as the CPU reports it.
     CACHE_KIB, "cache_kib", 0,
     "last-level cache, KiB, 0: as the CPU says (default 0)"
 );
 names_param!(
-    /// When data that nobody has read for `residency_us` goes to main memory: never (0), while somebody else
-    /// wants the room (1), in any case (2).
+    /// When data that was not read for `residency_us` is moved to main memory: never (0), while
+    /// other channels want the room (1), in any case (2).
     ESCAPE, "escape", &[c"never", c"under-pressure", c"always"], 1,
     "when unread data goes to main memory: never, under-pressure, always (default under-pressure)",
     POOLS
@@ -48,7 +48,7 @@ writable_uint_param!(
     POOLS
 );
 uint_param!(
-    /// Of a pool, what small messages have for themselves, in percent.
+    /// Part of a pool that is reserved for small messages, in percent.
     SMALL_PERCENT, "small_percent", 25,
     "part of a pool that small messages have for themselves, percent (default 25)"
 );
@@ -58,13 +58,14 @@ uint_param!(
     "largest window of a channel with bulk data, KiB, 0: four chunks (default 0)"
 );
 uint_param!(
-    /// For how long nothing must have come into a window before another channel may have it, in
+    /// How long nothing must have been written into a window before another channel may get it, in
     /// milliseconds.
     WINDOW_IDLE_MS, "window_idle_ms", 100,
     "time without data after which a window may go to another channel, milliseconds (default 100)"
 );
 uint_param!(
-    /// Of the windows of a pool, those that rings show or of which pages are lent, in percent; one in any case.
+    /// Part of a pool's windows that rings may show, or that may have mapped pages, in percent; one
+    /// window in any case.
     RING_PERCENT, "ring_percent", 80,
     "part of a pool's windows that programs may have pages of, percent (default 80)"
 );
@@ -74,7 +75,7 @@ uint_param!(
     "blocks of the shared receive queue of each device (default 512)"
 );
 uint_param!(
-    /// Blocks that a link may use, as credit to its peer.
+    /// Blocks that the peer of a link may fill: its credit.
     LINK_CREDIT, "link_credit", 64,
     "blocks that the peer of a link may fill (default 64)"
 );
@@ -89,33 +90,36 @@ uint_param!(
     "how long a connect waits for the peer's answer, milliseconds (default 1000)"
 );
 uint_param!(
-    /// For how long a blocking call looks for what it waits for before it sleeps, in microseconds, where
-    /// `SO_BUSY_POLL` does not say so.
+    /// How long a blocking call polls before it sleeps, in microseconds, where `SO_BUSY_POLL` is
+    /// not set.
     BUSY_POLL_US, "busy_poll_us", 0,
     "time for which a blocking call polls before it sleeps, microseconds (default 0)"
 );
 uint_param!(
-    /// How much bulk data may be on its way on a link: what the device sends in so many microseconds.
+    /// Limit of the bulk data in flight on a link: the amount that the device sends in this time,
+    /// in microseconds.
     BULK_US, "bulk_us", 500,
     "bulk data on its way on a link, in microseconds at the device's rate (default 500)"
 );
 uint_param!(
-    /// How long a peer may not acknowledge what was sent before it is sent again, in milliseconds.
+    /// How long a queue pair waits for the peer's acknowledgement before it sends again, in
+    /// milliseconds.
     ACK_TIMEOUT_MS, "ack_timeout_ms", 500,
     "time without an acknowledgement after which a link sends again, milliseconds (default 500)"
 );
 uint_param!(
-    /// Links to one peer that carry our connections, at most; and links that a peer may make to us.
+    /// The most links to one peer that carry connections of this host, and the most that a peer may
+    /// make to this host.
     LINKS_PER_PEER, "links_per_peer", 2,
     "links to one peer, and links that a peer may make (default 2)"
 );
 uint_param!(
-    /// From so many channels on each of its links on, a group grows by a link.
+    /// A group of links grows by a link when each of its links has this many channels.
     LINK_CHANNELS, "link_channels", 8192,
     "channels on each link to a peer from which another link is made (default 8192)"
 );
 uint_param!(
-    /// A group grows as well when senders on each link have found it without room so often.
+    /// A group of links also grows when senders have found each of its links full this many times.
     LINK_WAITS, "link_waits", 10000,
     "how often senders find each link to a peer without room until another link is made (default 10000)"
 );
@@ -125,44 +129,45 @@ uint_param!(
     "time after which a link without connections ends, milliseconds (default 60000)"
 );
 uint_param!(
-    /// How often a peer that was not heard of is asked whether it is there, in milliseconds; 0: never.
+    /// Interval of checks whether a silent peer is alive, in milliseconds; 0: never.
     HEARTBEAT_MS, "heartbeat_ms", 10000,
     "time without a message after which a peer is asked whether it is there, milliseconds, 0: never (default 10000)"
 );
 uint_param!(
-    /// How long a peer may not answer before its link is ended, in milliseconds.
+    /// How long a peer may leave probes unanswered before its link is ended, in milliseconds.
     DEAD_MS, "dead_ms", 30000,
     "time without an answer after which a peer is taken for dead, milliseconds (default 30000)"
 );
 uint_param!(
-    /// How often a link sends again before it takes its peer for gone.
+    /// How many times a queue pair sends again before the peer is considered gone.
     RETRY_COUNT, "retry_count", 6,
     "how often a link sends again before its peer is taken for gone (default 6)"
 );
 uint_param!(
-    /// The port that ZRS hosts speak to each other on, in the RDMA connection manager's TCP space.
-    /// Privileged, so that no other program listens on it; below the ports that links speak from.
+    /// The port of ZRS hosts in the RDMA connection manager's TCP port space. It is privileged, so
+    /// that no other program listens on it, and below the source ports of links.
     SERVICE_PORT, "service_port", 340,
     "port of the RDMA connection manager that links are made on (default 340)"
 );
 uint_param!(
-    /// Channels that the host can have.
+    /// The most channels of the host.
     MAX_CHANNELS, "max_channels", 16384,
     "channels that the host can have (default 16384)"
 );
 uint_param!(
-    /// Of these, those that one user can have, in percent; one in any case. Root has no such limit.
+    /// Part of the channels that a user can have, in percent; one channel in any case. Root has no
+    /// such limit.
     USER_PERCENT, "user_percent", 80,
     "part of the channels that one user can have, percent (default 80)"
 );
 uint_param!(
-    /// As `user_percent`, for a network namespace; the first one has no such limit.
+    /// As `user_percent`, for a network namespace; the initial one has no such limit.
     NET_PERCENT, "net_percent", 80,
     "part of the channels that one network namespace can have, percent (default 80)"
 );
 
 uint_param!(
-    /// Hot slots of the link table: channels that can be worked on without being fetched first.
+    /// Hot slots of the link table: channels in them can be worked on without being fetched first.
     TABLE_HOT, "table_hot", 256,
     "hot slots of the link table (default 256)"
 );
@@ -177,34 +182,33 @@ uint_param!(
     "places in each set of the second tier (default 4)"
 );
 uint_param!(
-    /// How often channels that nothing happens to are parked, in milliseconds.
+    /// Interval of parking channels that were idle since the last time, in milliseconds.
     TABLE_SWEEP_MS, "table_sweep_ms", 5000,
     "time after which a channel that nothing happens to is parked, milliseconds (default 5000)"
 );
 
-/// For how long a call polls at most, in microseconds: SO_BUSY_POLL needs no privilege, and a thread is
-/// not throttled while it polls.
+/// The longest time that a call polls, in microseconds: SO_BUSY_POLL needs no privilege, and a
+/// thread is not throttled while it polls.
 pub(crate) const MOST_BUSY_POLL_US: u32 = 100_000;
 
-/// What a receiver lets its peer have outstanding on a channel.
+/// The limits that a receiver sets for unread data of its peer on a channel.
 pub(crate) const LIMITS: channel::Limits = channel::Limits {
     msgs: 64,
     small: 16 * wire::SMALL_MAX,
 };
 
-/// The local acknowledge timeout of queue pairs: the least n for which 4.096 us * 2^n is as long as
-/// `ack_timeout_ms` says.
+/// The local acknowledge timeout of queue pairs: the least n such that 4.096 us * 2^n is at least
+/// `ack_timeout_ms`.
 pub(crate) fn ack_timeout() -> u8 {
     let ns = u64::from(ACK_TIMEOUT_MS.get()) * 1_000_000;
     ns.div_ceil(4096).next_power_of_two().trailing_zeros() as u8
 }
 
-/// Refuses values that cannot work, with a line in the log that says which; those that can be written
-/// are checked whenever they are. A pool that is merely too large is not refused here: it fails with
-/// ENOMEM when it is made.
+/// Refuses values that cannot work, and logs the parameter. Writable parameters are checked at each
+/// write. A pool that is merely too large is not refused here: making it fails with ENOMEM.
 pub(crate) fn check() -> Result {
     let checks: [(&str, &Uint, u32, u32); 27] = [
-        // Far above any, and its bytes can still be counted.
+        // Far above any cache, and its size in bytes does not overflow.
         ("cache_kib", &CACHE_KIB, 0, 1 << 24),
         ("small_percent", &SMALL_PERCENT, 1, 75),
         (
@@ -231,7 +235,7 @@ pub(crate) fn check() -> Result {
         ("dead_ms", &DEAD_MS, 1, 86_400_000),
         ("bulk_us", &BULK_US, 0, 1_000_000),
         ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
-        // Not 7, though a queue pair could: to Soft-RoCE that means without end.
+        // Not 7, though a queue pair allows it: Soft-RoCE takes 7 as retrying without end.
         ("retry_count", &RETRY_COUNT, 1, 6),
         ("service_port", &SERVICE_PORT, 1, 511),
         ("max_channels", &MAX_CHANNELS, 1, 1 << 24),

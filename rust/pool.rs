@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receive memory: the pool of each device (row Z2), and who uses it.
+//! Receive memory: the pool of each device, and its users.
 //!
-//! `context` has what all pools share, `device` the RDMA devices, `cache` what the pools of a last-level cache may use
-//! together and what leaves them, `extent` a contiguous piece of a pool, `lease` the `window`s that are leased from it,
-//! `reserve` the main memory that is promised to what leaves it, `reclaim` the pages that programs map, `lessee` what a
-//! pool asks of its users. Nothing here knows links, channels or sockets.
+//! `context` has the state shared by all pools; `device` the RDMA devices; `cache` the budget of
+//! the pools of a last-level cache, and the escape of old data from them; `extent` a contiguous
+//! piece of a pool; `lease` the leases of windows (`window`); `reserve` the main memory promised
+//! for escaped data; `reclaim` the pages that programs map; `lessee` the traits that users of a
+//! pool implement. Nothing here knows links, channels or sockets.
 //!
-//! A pool is one physically contiguous area.
+//! A pool begins as one physically contiguous area, its first extent.
 //!
-//! It begins with the headers and the blocks of the shared receive queue, which are posted ahead of need: as
-//! many as are promised to the peers of links, and some more. The rest is leased, in
-//! windows, to channels with bulk data. Each lease has a registration of exactly its extent; on
-//! its return the registration goes, then the pages are zeroed, then they are free. The memory
-//! outlives the device for as long as a program maps some of it. How much of the memory may be in use the
-//! devices of a cache share ([`Cache`]); a pool that may use more than it has grows by another extent.
+//! This extent begins with the headers and the blocks of the shared receive queue. They are posted
+//! ahead of need: the number promised to the peers of links, and some more. The rest is leased, in
+//! windows, to channels with bulk data. Each lease has a registration of exactly its pages; when it
+//! ends, the registration is removed, then the pages are zeroed, then they are free. The memory
+//! outlives the device for as long as a program maps some of it. The devices of a cache share the
+//! budget for memory in use ([`Cache`]); a pool that may use more than it has grows by another
+//! extent.
 //!
-//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `verbs`, `blocks`, those of
-//! [`Extent`] and `Window::mr`, never two of these at once.
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `verbs`,
+//! `blocks`, those of [`Extent`] and `Window::mr`, never two of these at once.
 
 #![deny(unsafe_code)]
 
@@ -57,10 +59,10 @@ use lease::WindowWaiter;
 use lessee::BlockUser;
 use window::Window;
 
-/// Blocks that are posted beyond those that are promised.
+/// Blocks that are posted in addition to the promised ones.
 const SPARE: u32 = 32;
 
-/// Each header has this much room, so that it never shares a cache line with another.
+/// Bytes from one header to the next, so that no two share a cache line.
 const HEADER_ROOM: usize = 128;
 
 /// How a pool is divided, in pages.
@@ -73,8 +75,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Of `pages` pages, as the parameters say, with at most a quarter in blocks. EINVAL when the pool
-    /// is too small for one link.
+    /// Divides `pages` pages as the parameters say, with at most a quarter in blocks. EINVAL if the
+    /// pool is too small for one link.
     pub(crate) fn new(pages: usize, max_srq_wr: u32) -> Result<Self> {
         let blocks = (params::BLOCKS.get() as usize)
             .min(pages / 4)
@@ -94,9 +96,9 @@ impl Layout {
 
 /// The blocks of a pool.
 struct Blocks {
-    /// Those that are not in use.
+    /// Blocks that are not in use.
     idle: KVec<u32>,
-    /// How many are: in the shared receive queue, or with data.
+    /// Number of blocks in use: in the shared receive queue, or with data.
     used: u32,
     /// The device is gone.
     gone: bool,
@@ -108,28 +110,29 @@ pub(crate) struct Pool {
     pub(crate) pools: Arc<Pools>,
     pub(crate) layout: Layout,
     pub(crate) cache: Arc<Cache>,
-    /// What the device can send, in bytes a microsecond.
+    /// The device's rate, in bytes a microsecond.
     pub(crate) rate: u32,
     /// The extent with the blocks.
     base: Arc<Extent>,
-    /// All of them.
+    /// All extents.
     #[pin]
     pub(crate) extents: Mutex<KVec<Arc<Extent>>>,
-    /// One at a time makes another one; not before this time, in jiffies.
+    /// Serialises growth. No new attempt to grow is made before this time, in jiffies.
     #[pin]
     pub(crate) growing: Mutex<Jiffies>,
     #[pin]
     verbs: SpinLock<Option<Arc<Verbs>>>,
     #[pin]
     pub(crate) windows: Mutex<KVec<Arc<Window>>>,
-    /// Who waits for a window, in the order in which they came.
+    /// Lessees that wait for a window, oldest first.
     #[pin]
     pub(crate) waiters: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
-    /// Blocks that hold data nobody has read.
+    /// Blocks that hold unread data.
     held: Atomic<u32>,
-    /// Blocks in the shared receive queue, and the fewest there were.
+    /// Blocks in the shared receive queue now (`ready`), and the lowest number so far
+    /// (`ready_low`).
     ready: Atomic<i32>,
     ready_low: Atomic<i32>,
     #[pin]
@@ -143,8 +146,8 @@ impl_has_work! {
 }
 
 impl Pool {
-    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond. ENOMEM; ENOBUFS without
-    /// room in the budget. Sleeps.
+    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond.
+    /// ENOMEM; ENOBUFS without room in the budget. Sleeps.
     pub(crate) fn new(
         pools: &Arc<Pools>,
         layout: Layout,
@@ -186,7 +189,8 @@ impl Pool {
             }),
             GFP_KERNEL,
         )?;
-        // The other devices of the cache may leave no room: this one cannot be used then, those can.
+        // The other devices of the cache may have used up the budget: then this device cannot be
+        // used.
         if !pool.carve(&verbs, params::LINK_CREDIT.get()) {
             pool.give_blocks();
             return Err(ENOBUFS);
@@ -199,7 +203,7 @@ impl Pool {
         self.base.memory()
     }
 
-    /// What the pool has of its device, while that is there.
+    /// The verbs objects of the pool's device; `None` once the device is gone.
     pub(crate) fn verbs(&self) -> Option<Arc<Verbs>> {
         self.verbs.lock().clone()
     }
@@ -223,7 +227,7 @@ impl Pool {
             verbs.region.sge(Self::header_at(block), HEADER_LEN)?,
             verbs.region.sge(self.block_at(block), SMALL_MAX as usize)?,
         ];
-        // Before the device can use it.
+        // Counted before the device can use the block.
         self.ready.fetch_add(1, Relaxed);
         if let Err(e) = verbs.srq.post(u64::from(block), &sges) {
             self.ready.fetch_sub(1, Relaxed);
@@ -233,8 +237,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Puts more blocks into the shared receive queue, until `least` are in use, and some more if there is room;
-    /// false if there are not as many. Sleeps not.
+    /// Posts more blocks to the shared receive queue until `least` are in use, and some more if
+    /// there is room. False if fewer than `least` are. Does not sleep.
     fn carve(&self, verbs: &Verbs, least: u32) -> bool {
         let want = least.saturating_add(SPARE).min(self.layout.blocks);
         while let Some(block) = self.take_idle(want) {
@@ -248,7 +252,7 @@ impl Pool {
         self.blocks_used() >= least
     }
 
-    /// Takes a block that is not in use, unless `want` are, or the budget has none.
+    /// Takes an unused block, unless `want` blocks are in use or the budget has no page left.
     fn take_idle(&self, want: u32) -> Option<u32> {
         let mut blocks = self.blocks.lock();
         if blocks.gone || blocks.used >= want || !self.cache.take_block() {
@@ -262,7 +266,7 @@ impl Pool {
         block
     }
 
-    /// A block is not in use any more.
+    /// Puts a block back that is not in use any more.
     fn put_idle(&self, block: u32) {
         let mut blocks = self.blocks.lock();
         if !blocks.gone {
@@ -273,7 +277,7 @@ impl Pool {
         }
     }
 
-    /// No block is in use any more, nor will be.
+    /// Gives the budget of all blocks back; no block is used from now on.
     pub(crate) fn give_blocks(&self) {
         let mut blocks = self.blocks.lock();
         blocks.gone = true;
@@ -298,8 +302,8 @@ impl Pool {
         }
     }
 
-    /// Puts a block back into the shared receive queue, if the device is still there, unless more are in use than
-    /// are needed.
+    /// Posts a block to the shared receive queue again, if the device is still there and no more
+    /// blocks are in use than are needed.
     pub(crate) fn repost(&self, block: u32) {
         let Some(verbs) = self.verbs() else { return };
         let promised = self.promised.load(Relaxed);
@@ -308,11 +312,11 @@ impl Pool {
             return;
         }
         self.put_idle(block);
-        // One that was not taken is tried again.
+        // This also retries a block that could not be posted.
         self.carve(&verbs, promised);
     }
 
-    /// The header of a block that has arrived, with `payload` bytes behind it.
+    /// The header of a message that has arrived in `block`, with `payload` bytes behind the header.
     pub(crate) fn read_header(
         &self,
         verbs: &Verbs,
@@ -336,8 +340,8 @@ impl Pool {
         Ok(Copied::new(bytes, self.cache.clone()))
     }
 
-    /// Promises blocks to a link, as many as `params::LINK_CREDIT`; false when they are all
-    /// promised, or there is no room for more.
+    /// Promises `params::LINK_CREDIT` blocks to a link; false when all blocks are promised, or the
+    /// budget has no room for more.
     pub(crate) fn promise(&self) -> bool {
         let credit = params::LINK_CREDIT.get();
         let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
@@ -349,17 +353,18 @@ impl Pool {
         fits
     }
 
-    /// Takes the promise back: the link is gone.
+    /// Takes the promise back when the link has ended.
     pub(crate) fn unpromise(&self) {
         self.promised.fetch_sub(params::LINK_CREDIT.get(), Full);
     }
 
-    /// The device goes: registrations and queues go with it, the memory stays. Sleeps.
+    /// The device is being removed: its registrations and queues are destroyed, the memory stays.
+    /// Sleeps.
     pub(crate) fn device_gone(&self) {
         let verbs = self.verbs.lock().take();
         for window in self.windows.lock().iter() {
             window.deregister();
-            // Nothing comes into the cache by it any more.
+            // The device writes no more into the window, so it does not count in the budget.
             window.give_pages();
         }
         for extent in self.extents.lock().iter() {
@@ -372,7 +377,8 @@ impl Pool {
         self.cache.leave(Some(self), self.rate);
     }
 
-    /// What is oldest in each of its extents: the page, whose it is, and when it is to be looked at. Sleeps.
+    /// The oldest data of all its extents: the extent, the page, its channel, and the time from
+    /// which its age counts. Sleeps.
     pub(crate) fn oldest(&self) -> Option<(Arc<Extent>, usize, ChanId, u64)> {
         let extents = self.extents.lock();
         let all = extents.iter().filter_map(|extent| {
@@ -383,17 +389,17 @@ impl Pool {
         Some((extent.clone(), page, user, since))
     }
 
-    /// What could not be moved may be now. Sleeps.
+    /// Makes deferred data, which could not be moved, a candidate again. Sleeps.
     pub(crate) fn retry_deferred(&self) {
         self.extents.lock().iter().for_each(|e| e.retry_deferred());
     }
 
-    /// Whether something could not be moved. Sleeps.
+    /// Whether there is data that could not be moved. Sleeps.
     pub(crate) fn has_deferred(&self) -> bool {
         self.extents.lock().iter().any(|e| e.has_deferred())
     }
 
-    /// What it is used for.
+    /// Its current use, for statistics.
     pub(crate) fn usage(&self) -> Usage {
         let mut pages = self.layout.first_window;
         let mut leased = 0;
@@ -415,19 +421,20 @@ impl Pool {
     }
 }
 
-/// What a pool is used for now.
+/// The current use of a pool: memory in bytes, windows and blocks by number.
 pub(crate) struct Usage {
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
     pub(crate) leased: usize,
     pub(crate) windows: usize,
     pub(crate) held: u32,
-    /// Blocks in use, and the fewest that were ever left in the shared receive queue.
+    /// Blocks in use (`blocks_used`), and the fewest that were ever left in the shared receive
+    /// queue (`blocks_low`).
     pub(crate) blocks_used: u32,
     pub(crate) blocks_low: u32,
 }
 
-/// A block of the shared receive queue whose payload waits to be read. Given back by
+/// A block of the shared receive queue whose payload is unread. It is returned by
 /// [`HeldBlock::repost`], not by being dropped: that takes the link's lock.
 pub(crate) struct HeldBlock {
     owner: Arc<dyn BlockUser>,
@@ -462,14 +469,14 @@ impl HeldBlock {
         self.born
     }
 
-    /// Copies its bytes to `room`, which is as long as they are.
+    /// Copies the payload to `room`, which has the payload's length.
     pub(crate) fn copy(&self, mut room: KVVec<u8>) -> Result<Copied> {
         let at = self.pool.block_at(self.block);
         self.pool.memory().copy_payload(at, &mut room)?;
         Ok(Copied::new(room, self.pool.cache.clone()))
     }
 
-    /// The cache that it lies in.
+    /// The cache of its pool.
     pub(crate) fn cache(&self) -> &Arc<Cache> {
         &self.pool.cache
     }
@@ -485,10 +492,10 @@ impl HeldBlock {
         }
     }
 
-    /// Posts the block again and lets the peer know in time. Takes the link's lock.
+    /// Posts the block again, and returns its credit to the peer in time. Takes the link's lock.
     pub(crate) fn repost(self) {
         let at = self.pool.block_at(self.block);
-        // It is the only message in it.
+        // The block's page holds no other message.
         self.pool.base.left(at, u32::MAX, self.born);
         self.pool.held.fetch_sub(1, Relaxed);
         self.pool.repost(self.block);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of the whole module, as ZRS_IOC_STATS gives them out. Plain atomics: exact, but not
-//! a consistent snapshot of each other.
+//! Counters of the whole module, as ZRS_IOC_STATS returns them. They are plain atomics: each is
+//! exact, but together they are no consistent snapshot.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/zrs`: what is asked of the module as a whole. Open to everybody; tells of links and
-//! sockets in the caller's network namespace only.
+//! `/dev/zrs`: requests to the module as a whole. All users may open it; it shows links and sockets
+//! in the caller's network namespace only.
 
 #![deny(unsafe_code)]
 
@@ -76,8 +76,8 @@ fn socket(arg: usize) -> Result<isize> {
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_socket>());
     let s: zrs_ioc_socket = slice.reader().read()?;
     zero(&[u64::from(s.reserved)])?;
-    // The families and the type that socket() has for ZRS, and no others. A seccomp filter of socket()
-    // does not see this call.
+    // The families and the type that socket() has for ZRS, and no others. A seccomp filter on
+    // socket() does not see this call.
     if s.family != AF_INET && s.family != AF_INET6 {
         return Err(EAFNOSUPPORT);
     }
@@ -97,7 +97,7 @@ fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {
             used += u.leased as u64 + (u64::from(u.held) << kernel::page::PAGE_SHIFT);
         }
     }
-    // Each lock is let go before the next is taken.
+    // Each lock is released before the next is taken.
     let channels = u64::from(transport.table.len());
     let links = transport.link_count() as u64;
     *s = zrs_ioc_stats {

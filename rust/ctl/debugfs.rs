@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! debugfs: what an engineer wants to see beyond the counters of `/dev/zrs`, for root only.
-//! `zrs/links` has a line a link: what it waits for. The format is for people and may change. In
-//! kernels with fault injection the knobs of the module's points are beside it, and `cm_event`.
+//! debugfs: details for engineers beyond the counters of `/dev/zrs`, for root only. `zrs/links` has
+//! a line for each link with its internal state. The format is for people and may change. Kernels
+//! with fault injection also have the knobs of the module's fault points here, and `cm_event`.
 
 #![deny(unsafe_code)]
 
@@ -19,7 +19,7 @@ use crate::transport::context::Transport;
 
 const NAME: &CStr = c"zrs";
 
-/// The directory and its files; removes them when it goes.
+/// The directory and its files, which are removed when this is dropped.
 #[pin_data]
 pub(crate) struct Debug {
     #[pin]
@@ -31,7 +31,7 @@ pub(crate) struct Debug {
 }
 
 impl Debug {
-    /// Makes `zrs/` in debugfs. Without debugfs there is nothing to see, and no error.
+    /// Makes `zrs/` in debugfs. A kernel without debugfs is no error.
     pub(crate) fn new(transport: Arc<Transport>) -> impl PinInit<Self, Error> {
         let dir = Dir::new(NAME);
         try_pin_init!(Self {
@@ -50,12 +50,12 @@ fn links(transport: &Arc<Transport>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     Ok(())
 }
 
-/// The same without fault injection: there is none.
+/// Stub for kernels without fault injection.
 #[cfg(not(CONFIG_FAULT_INJECTION_DEBUG_FS))]
 mod cm_event {
     use super::*;
 
-    /// Nothing.
+    /// An empty knob.
     pub(super) struct Knob(());
 
     impl Knob {

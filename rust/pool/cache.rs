@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A last-level cache, and what the receive pools of the devices that write into it use of it (rows C2, C5).
+//! A last-level cache: the budget that the receive pools of its devices share, and the escape of
+//! old data from them.
 //!
-//! Each device has memory of its own, so that it reaches nothing but what its own peers sent. What the devices
-//! of a NUMA node share is the budget: together they use no more than the cache holds for as long as data
-//! usually stays. Who finds no room makes the cache *pressed*; then, or always, as the policy says,
-//! its worker moves what nobody has read for `residency_us` to main memory, oldest first.
+//! Each device has separate memory, so that it can reach only data that its own peers sent. The
+//! devices of a NUMA node share a budget: together they use no more memory than the cache holds for
+//! as long as data usually stays. A request that finds no room wakes the cache's worker
+//! ([`Cache::press`]). Then, or always, as the escape policy says, the worker moves data that was
+//! not read for `residency_us` to main memory, oldest first.
 //!
-//! Locks: `pools` (mutex), held by itself; the spinlocks `budget` and `alarm`, below all others.
+//! Locks: `pools` (mutex), under which no other is taken; the spinlocks `budget` and `alarm`, below
+//! all others.
 
 #![deny(unsafe_code)]
 
@@ -29,10 +32,11 @@ use crate::proto::sizing::{self, Machine};
 use crate::stats::Counter;
 use crate::uapi::{zrs_ioc_cache, ZRS_ESCAPE_ALWAYS, ZRS_ESCAPE_NEVER};
 
-/// What one run of the worker moves at most, in messages, before others get their turn.
+/// Most messages that one run of the worker moves before other work gets its turn.
 const BATCH: usize = 64;
 
-/// When what could not be moved is looked at again, in nanoseconds: soon, and later and later while nothing can be.
+/// First delay until data that could not be moved is tried again, in nanoseconds. It doubles while
+/// nothing can be moved, up to [`MOST_STUCK_NS`].
 const STUCK_NS: u64 = 10_000_000;
 /// See [`STUCK_NS`].
 const MOST_STUCK_NS: u64 = 1_000_000_000;
@@ -45,7 +49,7 @@ const _: () = assert!(BUCKETS == sizing::BUCKETS);
 pub(crate) struct Counts {
     pub(crate) escapes: Counter,
     pub(crate) escaped_bytes: Counter,
-    /// In main memory now.
+    /// Bytes in main memory now.
     pub(crate) escaped: Counter,
     pub(crate) failures: Counter,
     pub(crate) waits: Counter,
@@ -59,37 +63,38 @@ pub(crate) struct Counts {
 pub(crate) struct Cache {
     ctx: Arc<Pools>,
     node: Option<i32>,
-    /// What the devices together can send, in bytes a microsecond.
+    /// Sum of the devices' rates, in bytes a microsecond.
     rate: Atomic<u64>,
     devices: Atomic<u32>,
     #[pin]
     budget: SpinLock<Budget>,
     #[pin]
     pools: Mutex<KVec<Arc<Pool>>>,
-    /// How old the oldest is to be moved, in nanoseconds; 0: it is not.
+    /// Data of this age is moved, in nanoseconds; 0: no data is moved.
     moves: Atomic<u64>,
-    /// When what could not be moved is looked at again, in nanoseconds of the monotonic clock.
+    /// When data that could not be moved is tried again, in nanoseconds of the monotonic clock.
     again_at: Atomic<u64>,
-    /// And when again after that, in nanoseconds.
+    /// The delay from then until the next attempt, in nanoseconds.
     pause: Atomic<u64>,
     unread: Counter,
     unread_high: Atomic<u64>,
     pub(crate) counts: Counts,
     #[pin]
     work: Work<Cache>,
-    /// Wakes the worker. It holds the cache; gone when the host ends.
+    /// Timer that queues the worker. It holds a reference to the cache, until [`Cache::stop`] drops
+    /// it.
     #[pin]
     alarm: SpinLock<Option<Arc<OneShot<Alarm>>>>,
 }
 
-/// When its time has come, the cache's worker is to look.
+/// The timer's handler: queues the cache's worker.
 pub(crate) struct Alarm {
     cache: Arc<Cache>,
 }
 
 impl Fire for Alarm {
     fn fire(&self, _: &OneShot<Self>) {
-        // What is not taken, since it waits already, is not the last reference.
+        // If the work is pending already, the reference dropped here is not the last one.
         let _ = self.cache.ctx.queue.enqueue(self.cache.clone());
     }
 }
@@ -134,14 +139,14 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The host ends: nothing is looked at any more. Sleeps.
+    /// Stops the timer: the module is being unloaded. Sleeps.
     pub(crate) fn stop(&self) {
         let alarm = self.alarm.lock().take();
-        // Waits for it.
+        // Waits for a running handler.
         drop(alarm);
     }
 
-    /// Has the worker look in `ns` nanoseconds, or sooner. Any context but an interrupt.
+    /// Queues the worker in `ns` nanoseconds, or sooner. Any context but an interrupt.
     fn look_in(&self, ns: u64) {
         let alarm = self.alarm.lock().clone();
         if let Some(alarm) = alarm {
@@ -149,19 +154,19 @@ impl Cache {
         }
     }
 
-    /// A device that sends so many bytes a microsecond writes into it from now on.
+    /// Adds a device that can send `rate` bytes a microsecond, and will write into the cache.
     pub(crate) fn join(self: &Arc<Self>, rate: u32) {
         self.rate.fetch_add(u64::from(rate), Full);
         self.devices.fetch_add(1, Full);
         self.resize();
     }
 
-    /// The pool of such a device is ready. Sleeps. ENOMEM.
+    /// Adds the pool of such a device. Sleeps. ENOMEM.
     pub(crate) fn add(&self, pool: &Arc<Pool>) -> Result {
         Ok(self.pools.lock().push(pool.clone(), GFP_KERNEL)?)
     }
 
-    /// The device is gone, or got no pool. Sleeps.
+    /// Removes a device that is gone or got no pool. Sleeps.
     pub(crate) fn leave(self: &Arc<Self>, pool: Option<&Pool>, rate: u32) {
         if let Some(gone) = pool {
             self.pools.lock().retain(|p| !core::ptr::eq(&**p, gone));
@@ -171,7 +176,7 @@ impl Cache {
         self.resize();
     }
 
-    /// The size that the pools are to have together, in bytes.
+    /// The target size of all pools together, in bytes.
     fn size(&self) -> u64 {
         match params::POOL_MIB.get() {
             0 => sizing::pool_bytes(&Machine {
@@ -191,7 +196,8 @@ impl Cache {
         }
     }
 
-    /// Devices or parameters have changed. What is in use above the new size is asked back. Any context.
+    /// Adapts the budget after a change of devices or parameters. If more than the new size is in
+    /// use, windows are revoked. Any context.
     pub(crate) fn resize(self: &Arc<Self>) {
         self.budget
             .lock()
@@ -199,24 +205,25 @@ impl Cache {
         self.press();
     }
 
-    /// The size of the pools together, in pages.
+    /// The budget of all pools together, in pages.
     pub(crate) fn pages(&self) -> usize {
         self.budget.lock().total()
     }
 
-    /// Of these, what blocks do not use.
+    /// The part of the budget that blocks do not use, in pages.
     pub(crate) fn pages_for_windows(&self) -> usize {
         let budget = self.budget.lock();
         budget.total().saturating_sub(budget.used(Class::Small))
     }
 
-    /// Pages in use above the size.
+    /// Pages in use above the budget.
     pub(crate) fn over(&self) -> usize {
         self.budget.lock().over()
     }
 
-    /// Takes a page for a block, also of the small class's share if windows have it: some are asked back
-    /// then. False if there is none for it. Any context.
+    /// Takes a page for a block. If windows have borrowed it from the small class's share, takes it
+    /// all the same, and windows are revoked to make up for it. False if there is no page. Any
+    /// context.
     pub(crate) fn take_block(self: &Arc<Self>) -> bool {
         let (taken, over) = {
             let mut budget = self.budget.lock();
@@ -229,24 +236,25 @@ impl Cache {
         taken
     }
 
-    /// A block is not one any more.
+    /// Gives the page of a block back.
     pub(crate) fn give_block(&self) {
         self.budget.lock().give(Class::Small, 1);
     }
 
-    /// Pages for a window, fewer when there are few, and at least `least`; `None` if there are not as many.
+    /// Takes pages for a window: fewer than `most` if memory is scarce, but at least `least`.
+    /// `None` if there are not that many.
     pub(crate) fn take_window(&self, least: usize, most: usize) -> Option<usize> {
         let mut budget = self.budget.lock();
         let pages = budget.lease(least, most)?;
         budget.take(Class::Large, pages).then_some(pages)
     }
 
-    /// How many pages a window would get now; `None` if none.
+    /// Number of pages that a window would get now; `None` if there are too few.
     pub(crate) fn pages_for_window(&self, least: usize, most: usize) -> Option<usize> {
         self.budget.lock().lease(least, most)
     }
 
-    /// Takes the pages of a window back.
+    /// Gives the pages of a window back.
     pub(crate) fn give_window(&self, pages: usize) {
         self.budget.lock().give(Class::Large, pages);
     }
@@ -264,7 +272,8 @@ impl Cache {
         sizing::chunk(u64::from(rate), params::RESIDENCY_US.get())
     }
 
-    /// Something has arrived; `first`: its extent had nothing. Any context.
+    /// Counts `len` bytes that have arrived; `first`: the extent held no unread data before. Any
+    /// context.
     pub(crate) fn arrived(&self, len: usize, first: bool) {
         self.unread.add(len as u64);
         let unread = self.unread.get();
@@ -277,30 +286,30 @@ impl Cache {
         }
     }
 
-    /// `len` bytes are not there any more. Any context.
+    /// Counts `len` bytes that were read, moved or dropped. Any context.
     pub(crate) fn left(&self, len: usize) {
         self.unread.sub(len as u64);
     }
 
-    /// Something stayed for `ns`. Any context.
+    /// Counts data that stayed in the pool for `ns`. Any context.
     pub(crate) fn stayed(&self, ns: u64) {
         if let Some(count) = self.counts.residency.get(sizing::residency_bucket(ns)) {
             count.add(1);
         }
     }
 
-    /// `len` bytes are in main memory now. Any context.
+    /// Counts `len` bytes that were moved to main memory. Any context.
     pub(crate) fn escaped(&self, len: usize) {
         self.counts.escaped_bytes.add(len as u64);
         self.counts.escaped.add(len as u64);
     }
 
-    /// They are not any more. Any context.
+    /// Counts `len` bytes that have left main memory. Any context.
     pub(crate) fn read_escaped(&self, len: usize) {
         self.counts.escaped.sub(len as u64);
     }
 
-    /// Somebody found no room, or the parameters have changed: the worker is to look. Any context.
+    /// Queues the worker: a request found no room, or parameters have changed. Any context.
     pub(crate) fn press(self: &Arc<Self>) {
         let _ = self.ctx.queue.enqueue(self.clone());
     }
@@ -324,8 +333,9 @@ impl Cache {
         self.budget.lock().crowded()
     }
 
-    /// How old what is moved now has to be, in nanoseconds; `None` if nothing is moved. Before anybody
-    /// waits for room, what is surely not being read is moved already.
+    /// The age that data must have to be moved now, in nanoseconds; `None` if none is moved. When
+    /// the budget runs short, but no request waits yet, only data older than `window_idle_ms` is
+    /// moved: it is surely not being read.
     fn age_to_move(&self, pools: &[Arc<Pool>]) -> Option<u64> {
         let residency = u64::from(params::RESIDENCY_US.get()) * 1000;
         match params::ESCAPE.get() {
@@ -342,7 +352,7 @@ impl Cache {
         }
     }
 
-    /// Moves what is old, oldest first, as long as it is to be moved. Sleeps.
+    /// Moves old data, oldest first, for as long as the policy wants that. Sleeps.
     fn move_old(self: &Arc<Self>, pools: &[Arc<Pool>]) {
         let now = now_ns();
         let mut pause = self.pause.load(Relaxed);
@@ -353,7 +363,8 @@ impl Cache {
         }
         for turn in 0.. {
             let age = self.age_to_move(pools);
-            // Before looking: who adds something afterwards sees it.
+            // Stored before looking for data, so that data which arrives afterwards starts the
+            // timer.
             self.moves.xchg(age.unwrap_or(0), Full);
             let Some(age) = age else { return };
             if turn >= BATCH {
@@ -385,7 +396,7 @@ impl Cache {
         }
     }
 
-    /// What ZRS_IOC_CACHE tells of it.
+    /// The answer to ZRS_IOC_CACHE.
     pub(crate) fn tell(&self, c: &mut zrs_ioc_cache) {
         let page = |n: usize| (n << PAGE_SHIFT) as u64;
         {
@@ -419,14 +430,14 @@ impl Cache {
     }
 }
 
-/// Bytes in main memory that came from a pool.
+/// Bytes in main memory that were moved out of a pool.
 pub(crate) struct Copied {
     bytes: KVVec<u8>,
     cache: Arc<Cache>,
 }
 
 impl Copied {
-    /// `bytes`, of a pool of `cache`.
+    /// Takes `bytes`, which come from a pool of `cache`.
     pub(crate) fn new(bytes: KVVec<u8>, cache: Arc<Cache>) -> Self {
         cache.escaped(bytes.len());
         Self { bytes, cache }
@@ -453,7 +464,7 @@ impl WorkItem for Cache {
                 cache.look_in(STUCK_NS);
                 return;
             };
-            // What one device gives back another one may have.
+            // Memory that the pool of one device returns is available to the other pools.
             for pool in pools.iter() {
                 pool.look_after();
                 if cache.over() > 0 || cache.is_crowded() || pool.wants_room() {

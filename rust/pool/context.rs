@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the pools of all devices have in common: the lists of devices and caches, and the work that looks after them.
+//! Shared state of the pools of all devices: the lists of devices and caches, and the periodic
+//! work.
 //!
 //! Locks: `devices`, then `caches` (mutexes); `mapped`, see `reclaim.rs`.
 
@@ -45,7 +46,7 @@ pub(crate) struct Pools {
     pub(crate) mapped: Mutex<KVec<Arc<dyn Lessee>>>,
     #[pin]
     reclaim: DelayedWork<Pools, RECLAIM>,
-    /// Delay until mapped pages are looked at again, in milliseconds.
+    /// Delay until mapped pages are checked again, in milliseconds.
     pub(crate) reclaim_ms: Atomic<u32>,
 }
 
@@ -55,7 +56,8 @@ impl_has_delayed_work! {
 }
 
 impl Pools {
-    /// Without devices. Their work runs on `queue`; `directory` finds lessees. Sleeps. ENOMEM.
+    /// A context without devices. Its work runs on `queue`; `directory` finds lessees. Sleeps.
+    /// ENOMEM.
     pub(crate) fn new(queue: Arc<Queue>, directory: Arc<dyn Directory>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -72,7 +74,7 @@ impl Pools {
         )
     }
 
-    /// The module ends: no device is left, and nothing is looked at any more. Sleeps.
+    /// The module is being unloaded and no device is left: stops all work. Sleeps.
     pub(crate) fn stop(self: &Arc<Self>) {
         work::cancel_delayed::<Self, WINDOW_WAITERS>(self);
         work::cancel_delayed::<Self, RECLAIM>(self);
@@ -117,7 +119,7 @@ impl Pools {
         at.unwrap_or(caches.len()) as u32
     }
 
-    /// A lessee waits for a window from now on.
+    /// Schedules a look at waiting lessees: there is one now.
     pub(crate) fn watch_waiters(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(WAITERS_MS);
         let _ = self

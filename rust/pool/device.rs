@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The RDMA devices of the host, and what ZRS has of each: one protection domain, one shared
-//! receive queue, one receive pool. Made with the first socket, gone with the device.
+//! The RDMA devices of the host, and the objects that ZRS has on each: one protection domain, one
+//! shared receive queue, one receive pool. They are made with the first socket, and destroyed with
+//! the device.
 
 #![deny(unsafe_code)]
 
@@ -33,15 +34,16 @@ struct State {
     /// None once the device is being removed.
     device: Option<Device>,
     pool: Option<Arc<Pool>>,
-    /// The device lacks what ZRS needs; said once.
+    /// The device lacks what ZRS needs; this was logged once.
     unfit: bool,
 }
 
-/// What dies with the device, while its pool's memory may live on with readers that map it.
+/// The objects that are destroyed with the device; the memory of its pool may live on with programs
+/// that map it.
 pub(crate) struct Verbs {
-    // The queue goes before the memory that it names.
+    // Destroyed before the mapping of the memory that the queue's requests name.
     pub(crate) srq: Arc<Srq>,
-    /// Of the memory that the blocks are in.
+    /// The mapping of the extent with the blocks.
     pub(crate) region: Arc<DmaRegion>,
     pub(crate) pd: Arc<Pd>,
 }
@@ -54,8 +56,8 @@ impl RdmaDev {
 
     /// The pool, made now if it is not there yet. Sleeps.
     ///
-    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is going or that ZRS
-    /// cannot use.
+    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is being removed or that
+    /// ZRS cannot use.
     pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
         let mut state = self.state.lock();
         if let Some(pool) = &state.pool {
@@ -79,7 +81,7 @@ impl RdmaDev {
             }
             Err(e) => {
                 net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
-                // What the device lacks it will always lack; the rest may be better next time.
+                // A device will not gain a missing feature; other errors may not occur next time.
                 state.unfit = e == EOPNOTSUPP;
                 Err(ENODEV)
             }
@@ -92,8 +94,8 @@ impl RdmaDev {
     }
 }
 
-/// Elements of one send: fewer, and a chunk of scattered pages would not fit into one message's
-/// work requests.
+/// Least number of scatter/gather elements of a send: with fewer, a chunk of scattered pages would
+/// not fit into one message's work requests.
 const MIN_SGE: u32 = 14;
 
 fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {
@@ -155,8 +157,8 @@ impl Pools {
         Ok(dev)
     }
 
-    /// The device goes: no pool of it is found any more. The caller calls [`Pool::device_gone`] for the one that is
-    /// returned, when nothing uses it any more.
+    /// The device is being removed: its pool is not found any more. The caller calls
+    /// [`Pool::device_gone`] for the returned pool once nothing uses it any more.
     pub(crate) fn remove_device(&self, dev: &Arc<RdmaDev>) -> Option<Arc<Pool>> {
         let pool = {
             let mut state = dev.state.lock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A physically contiguous piece of a receive pool: its memory, its mapping for the device, which of its pages
-//! are leased, and what in it nobody has read yet. A pool begins with one, and grows by more of them.
+//! A physically contiguous piece of a receive pool: its memory, its mapping for the device, its
+//! leased pages, and the ages of its unread data. A pool begins with one extent, and grows by more.
 
 #![deny(unsafe_code)]
 
@@ -25,10 +25,10 @@ use crate::proto::ChanId;
 pub(crate) struct Extent {
     mem: Arc<ContigPages>,
     cache: Arc<Cache>,
-    /// Gone with the device.
+    /// `None` once the device is gone.
     #[pin]
     region: SpinLock<Option<Arc<DmaRegion>>>,
-    /// Its first page that can be leased.
+    /// The first page that can be leased.
     first: usize,
     #[pin]
     leased: SpinLock<PagePool<KVec<u64>>>,
@@ -37,7 +37,8 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// `mem`, mapped by `region`, of which the pages from `first` on can be leased. ENOMEM. Sleeps.
+    /// An extent of `mem`, mapped by `region`. The pages from `first` on can be leased. ENOMEM.
+    /// Sleeps.
     pub(crate) fn new(
         mem: Arc<ContigPages>,
         region: Arc<DmaRegion>,
@@ -70,30 +71,30 @@ impl Extent {
         self.region.lock().clone()
     }
 
-    /// The device goes. Sleeps.
+    /// The device is being removed. Sleeps.
     pub(crate) fn device_gone(&self) {
         let region = self.region.lock().take();
         drop(region);
     }
 
-    /// Leases `count` pages in a row: the first, as the memory counts.
+    /// Leases `count` pages in a row. Returns the first, counted from the start of the memory.
     pub(crate) fn lease(&self, count: usize) -> Option<usize> {
         let at = self.leased.lock().alloc(count)?;
         Some(self.first + at)
     }
 
-    /// Takes `count` pages from `page` on back.
+    /// Frees `count` pages from `page` on.
     pub(crate) fn free(&self, page: usize, count: usize) {
         self.leased.lock().free(page - self.first, count);
     }
 
-    /// Pages that can be leased, and of them those that are.
+    /// Number of pages that can be leased, and how many of them are.
     pub(crate) fn leasable(&self) -> (usize, usize) {
         let leased = self.leased.lock();
         (leased.pages(), leased.used())
     }
 
-    /// `len` bytes for channel `user` have arrived at `at`. Returns when. Any context.
+    /// Records that `len` bytes for channel `user` arrived at `at`. Returns the time. Any context.
     pub(crate) fn arrived(&self, at: usize, len: usize, user: ChanId) -> u64 {
         let now = now_ns();
         let first = self
@@ -111,7 +112,7 @@ impl Extent {
         self.cache.stayed(now_ns().saturating_sub(born));
     }
 
-    /// Whatever is in `pages` will be read by nobody. Any context.
+    /// Forgets unread data in `pages`: it will not be read. Any context.
     pub(crate) fn forget(&self, pages: Range<usize>) {
         for page in pages {
             let len = self.unread.lock().remove(page);
@@ -119,22 +120,22 @@ impl Extent {
         }
     }
 
-    /// What is oldest in it: its page, whose it is, and when it is to be looked at.
+    /// Its oldest unread data: the page, the channel, and the time from which its age counts.
     pub(crate) fn oldest(&self) -> Option<(usize, ChanId, u64)> {
         self.unread.lock().oldest()
     }
 
-    /// What begins in `page` cannot be moved now.
+    /// The data that begins in `page` cannot be moved now: other data comes first.
     pub(crate) fn defer(&self, page: usize) {
         self.unread.lock().defer(page);
     }
 
-    /// What could not be moved may be now.
+    /// Makes deferred data a candidate again.
     pub(crate) fn retry_deferred(&self) {
         self.unread.lock().retry_deferred(now_ns());
     }
 
-    /// Whether something could not be moved.
+    /// Whether there is deferred data.
     pub(crate) fn has_deferred(&self) -> bool {
         self.unread.lock().has_deferred()
     }

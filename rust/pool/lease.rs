@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has the windows of a pool: leases, their end, and what happens when there are none left.
+//! Leases of a pool's windows: how a channel gets a window, keeps it, and gives it back when there
+//! are too few.
 //!
-//! A channel gets a window when its peer has bulk data for it, or when its program makes a ring, and keeps
-//! it. When another one wants a window and there is none, a channel that has not used its own for a
-//! while (`window_idle_ms`), with nothing unread in it, is asked to give it back; the wish waits for
-//! that, for a moment. When nobody can be asked, the peer sends without a window and asks again later.
-//! Windows that rings show are not asked for; rings may have a part of the pool only. While somebody waits, what
-//! nobody reads may escape to main memory (`cache.rs`), so that a window with nothing else in it can be asked back.
-//! A busy channel whose window is small, as room was scarce, is asked for it when it would get a much larger one:
-//! what it sends next waits until the small one was read, and not for others.
+//! A channel gets a window when its peer has bulk data for it, or when its program makes a ring,
+//! and keeps it. If another channel requests a window and none is free, the window of a channel
+//! that has not used it for a while (`window_idle_ms`), and that has no unread data in it, is
+//! revoked; the request waits for that, for a limited time. If no window can be revoked, the peer
+//! sends without one and asks again later. Windows that rings show are not revoked, so rings may
+//! have only a part of the pool. While requests wait, unread data may escape to main memory
+//! (`cache.rs`), so that a window that holds nothing else can be revoked. A busy channel whose
+//! window is small, because memory was scarce, has it revoked once a much larger one is available:
+//! its next data then waits only until its program has read the small window, not for other
+//! channels.
 //!
 //! Locks: see `pool.rs`. `waiters` is a mutex like `windows`, never held together with it.
 
@@ -40,24 +43,25 @@ use crate::proto::channel;
 use crate::stats::STATS;
 use crate::uapi::ZRS_ESCAPE_NEVER;
 
-/// How long a peer waits for a window that another is to give back, in nanoseconds.
+/// How long the request of a peer waits for a window that another channel has to give back, in
+/// nanoseconds.
 const PEER_WAIT_NS: u64 = 200_000_000;
 
 /// The smallest window, in pages.
 const LEAST_PAGES: usize = channel::WINDOW_MIN as usize >> PAGE_SHIFT;
 
-/// A pool grows by no more than this at once, in pages.
+/// The most that a pool grows by at once, in pages.
 const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
 
-/// When no memory was found for it, it is searched for again after so long, in milliseconds.
+/// Delay until the next attempt to grow when no memory was found, in milliseconds.
 const GROW_AGAIN_MS: u32 = 1000;
 
-/// Until when a peer that asks now waits.
+/// When a request that a peer makes now expires, in nanoseconds of the monotonic clock.
 pub(crate) fn peer_waits_until() -> u64 {
     now_ns().saturating_add(PEER_WAIT_NS)
 }
 
-/// Who wants a window for a socket.
+/// The side that requests a window for a socket; both may.
 #[derive(Clone, Copy)]
 pub(crate) struct Requester {
     /// The peer, which waits for the answer.
@@ -77,25 +81,25 @@ impl Requester {
     };
 }
 
-/// Which windows are asked back.
+/// The windows that may be revoked.
 #[derive(Clone, Copy, PartialEq)]
 enum RevokePolicy {
-    /// Those that are not used, with nothing in them that is unread.
+    /// Idle windows without unread data.
     Unused,
-    /// Of these, those of which something had to be moved to main memory.
+    /// Of these, windows from which data had to be moved to main memory.
     Stopped,
-    /// Those that are used, too: they go when what is in them was read.
+    /// Windows in use, too: they are returned when their data was read.
     Any,
-    /// Those of so many pages at most that are used.
+    /// Windows in use of at most this many pages.
     Small(usize),
 }
 
-/// A socket that wants a window while there is none.
+/// The request of a socket for a window, while there is none.
 #[derive(Clone)]
 pub(crate) struct WindowWaiter {
     lessee: Arc<dyn Lessee>,
     requester: Requester,
-    /// In nanoseconds of the monotonic clock.
+    /// When the request expires, in nanoseconds of the monotonic clock.
     until: u64,
 }
 
@@ -104,12 +108,13 @@ impl WindowWaiter {
         same(&self.lessee, lessee)
     }
 
-    /// Whether it waits for others, and not for its own program to read what is in the socket's last window.
+    /// Whether it waits for other channels, and not for its own program to read the socket's last
+    /// window.
     fn is_due(&self) -> bool {
         !self.lessee.reads_window() || now_ns() >= self.until
     }
 
-    /// Adds to the wish that the socket has already; false if it has none.
+    /// Merges the request into one that the socket has pending already; false if it has none.
     fn join(
         waiters: &mut KVec<Self>,
         lessee: &Arc<dyn Lessee>,
@@ -132,13 +137,13 @@ impl Pool {
         (Cache::window_bytes(self.rate) >> PAGE_SHIFT).max(LEAST_PAGES)
     }
 
-    /// Leases a window of `most` pages at most. Sleeps. ENOMEM when none is left, EIO when the device is gone, and what
-    /// registration says.
+    /// Leases a window of at most `most` pages. Sleeps. ENOMEM when no memory is left, EIO when the
+    /// device is gone, and the errors of registration.
     fn lease(self: &Arc<Self>, most: usize) -> Result<Arc<Window>> {
         let verbs = self.verbs().ok_or(EIO)?;
         let mut count = self.cache.take_window(LEAST_PAGES, most);
         if count.is_none() {
-            // The worker may not have come to it yet.
+            // The worker may not have reaped unused windows yet.
             self.reap();
             count = self.cache.take_window(LEAST_PAGES, most);
         }
@@ -152,7 +157,7 @@ impl Pool {
         window
     }
 
-    /// A window of `count` pages, or fewer if there are not so many in a row. Sleeps. ENOMEM.
+    /// A window of `count` pages, or fewer if there are not that many in a row. Sleeps. ENOMEM.
     fn place(self: &Arc<Self>, verbs: &Verbs, count: usize) -> Result<Arc<Window>> {
         let mut count = count;
         let mut found = self.find(count).or_else(|| self.grow(verbs, count));
@@ -161,7 +166,8 @@ impl Pool {
             found = self.find(count);
         }
         let (extent, page) = found.ok_or(ENOMEM)?;
-        // It may be filled once more while what was in it is in main memory.
+        // Twice the size: the window may be filled once more while its former data is in main
+        // memory.
         let promise = Reserved::for_window((2 * count << PAGE_SHIFT) as u64);
         let window = promise
             .and_then(|promise| self.register(verbs, extent.clone(), page..page + count, promise));
@@ -179,14 +185,15 @@ impl Pool {
             .find_map(|extent| Some((extent.clone(), extent.lease(count)?)))
     }
 
-    /// Makes another extent if the pool has less memory than it may use, and leases `count` pages of it. Sleeps.
+    /// Adds an extent if the pool has less memory than it may use, and leases `count` pages of it.
+    /// Sleeps.
     fn grow(&self, verbs: &Verbs, count: usize) -> Option<(Arc<Extent>, usize)> {
         let mut not_before = self.growing.lock();
         let have: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
         let all = have + self.layout.first_window;
         let mut pages = self.cache.pages().saturating_sub(all).min(GROW_PAGES);
         if pages < count {
-            // Somebody else may have been here.
+            // Another thread may have added one.
             return self.find(count);
         }
         let now = task::jiffies();
@@ -211,14 +218,14 @@ impl Pool {
         let page = extent.lease(count)?;
         self.extents.lock().push(extent.clone(), GFP_KERNEL).ok()?;
         if self.verbs().is_none() {
-            // The device went, and did not see it.
+            // The device was removed, and its removal did not see this extent.
             extent.device_gone();
             return None;
         }
         Some((extent, page))
     }
 
-    /// Gives back the memory of extents of which nothing is leased, if the pool has more than it may use. The first
+    /// Frees extents without leased pages, if the pool has more memory than it may use. The first
     /// one stays, for the blocks. Sleeps.
     fn trim(&self) {
         loop {
@@ -234,7 +241,7 @@ impl Pool {
                     None => return,
                 }
             };
-            // Whoever still looks at it has nothing to do with the device.
+            // Other holders of the extent do not use its mapping.
             if let Ok(extent) = extent {
                 extent.device_gone();
             }
@@ -253,8 +260,8 @@ impl Pool {
         // Larger windows than the device can register page by page take larger pages.
         let most = verbs.pd.device().attrs().max_fast_reg_pages;
         let mut mr = Mr::new(&verbs.pd, (count as u32).min(most))?;
-        // The peer's addresses begin anywhere: they tell nothing of where our memory is, and
-        // whoever guesses another peer's key has to guess this too.
+        // The peer's addresses begin at a random origin: they do not reveal where the memory is,
+        // and a third party that guesses another peer's key has to guess the origin as well.
         let origin = random_u64() >> 2;
         mr.map(
             &region,
@@ -267,7 +274,8 @@ impl Pool {
         let window = Window::new(self, extent, pages, mr, promise)?;
         self.windows.lock().push(window.clone(), GFP_KERNEL)?;
         if self.verbs().is_none() {
-            // The device went, and did not see this registration. The caller frees the pages.
+            // The device was removed, and its removal did not see this registration. The caller
+            // frees the pages.
             self.windows.lock().retain(|w| !Arc::ptr_eq(w, &window));
             window.deregister();
             return Err(EIO);
@@ -275,10 +283,11 @@ impl Pool {
         Ok(window)
     }
 
-    /// Leases a window for the lessee's channel and offers it to the peer. Once the peer sends no
-    /// more, the window is the program's alone: a ring has one in any case. Sleeps.
+    /// Leases a window for the lessee's channel and offers it to the peer. If the peer sends no
+    /// more, the window serves only the program's ring, which needs one in any case. Sleeps.
     ///
-    /// Whether the channel took it: it may have one, or have no use for one. `None` if there is none.
+    /// Returns whether the channel took it: it may have a window already, or no use for one. `None`
+    /// if there is no window.
     fn grant(self: &Arc<Self>, lessee: &Arc<dyn Lessee>, requester: Requester) -> Option<bool> {
         let most = self.most_pages().min(lessee.max_window() >> PAGE_SHIFT);
         let window = self.lease(most).ok()?;
@@ -296,15 +305,17 @@ impl Pool {
         Some(kept)
     }
 
-    /// A window is wanted for the lessee's channel: true if it has got one, or may get one until
-    /// `until`, in nanoseconds of the monotonic clock, of which [`Lessee::window_answered`] tells. Sleeps.
+    /// Requests a window for the lessee's channel. Returns true if it has got one, or may get one
+    /// until `until`, in nanoseconds of the monotonic clock; in the latter case
+    /// [`Lessee::window_answered`] reports the result. Sleeps.
     pub(crate) fn want_window(
         self: &Arc<Self>,
         lessee: &Arc<dyn Lessee>,
         requester: Requester,
         until: u64,
     ) -> bool {
-        // One that the peer has given back may still have something to be read: soon, if it is still here.
+        // The peer has given a window back that still holds unread data. Data that was not moved to
+        // main memory is usually read soon: the request waits for that.
         let reads = requester.peer && lessee.reads_window();
         if !reads && (!lessee.lacks_window() || lessee.has_moved()) {
             if requester.peer {
@@ -320,7 +331,7 @@ impl Pool {
             waiters.iter().any(WindowWaiter::is_due)
         };
         if !reads {
-            // Nobody is served before those who wait.
+            // Requests that wait already come first.
             if !others {
                 if let Some(kept) = self.grant(lessee, requester) {
                     return kept;
@@ -343,17 +354,17 @@ impl Pool {
         };
         let waits = {
             let mut waiters = self.waiters.lock();
-            // The link's worker and the program may both be here.
+            // The link's worker and a thread of the program may be here at the same time.
             WindowWaiter::join(&mut waiters, lessee, requester, until)
                 || waiters.push(waiter, GFP_KERNEL).is_ok()
         };
         if self.verbs().is_none() {
-            // The device went, and may not have seen this wish.
+            // The device was removed, and its removal may not have seen this request.
             self.fail_waiters();
         } else if waits {
             self.pools.watch_waiters();
             if reads {
-                // It may have been read meanwhile.
+                // The data may have been read in between.
                 self.look_after();
             } else {
                 self.cache.press();
@@ -362,7 +373,8 @@ impl Pool {
         waits
     }
 
-    /// Asks a busy channel for its window, if it would get one of twice the size for it now: one at a time. Sleeps.
+    /// Revokes the window of a busy channel if the channel would now get one of twice the size; one
+    /// window at a time. Sleeps.
     fn widen_one(&self) {
         let pages = self.cache.pages_for_window(LEAST_PAGES, self.most_pages());
         if let (Some(pages), false) = (pages, self.has_revoking()) {
@@ -370,7 +382,7 @@ impl Pool {
         }
     }
 
-    /// Whether a window was asked back that has not come yet.
+    /// Whether a window was revoked that the peer has not given back yet.
     fn has_revoking(&self) -> bool {
         self.windows
             .lock()
@@ -378,14 +390,14 @@ impl Pool {
             .any(|window| window.is_revoking())
     }
 
-    /// Whether a window that cannot be asked back now may be soon, when what is in it has escaped.
+    /// Whether a window that cannot be revoked now may be soon, once its data has escaped.
     fn may_empty_one(&self) -> bool {
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
         let idle = |window: &Arc<Window>| window.idle_user(least).is_some();
         params::ESCAPE.get() != ZRS_ESCAPE_NEVER && self.windows.lock().iter().any(idle)
     }
 
-    /// The socket wants no window for a ring any more. Sleeps.
+    /// The socket needs no window for a ring any more. Sleeps.
     pub(crate) fn withdraw_ring(&self, lessee: &Arc<dyn Lessee>) {
         let mut waiters = self.waiters.lock();
         if let Some(waiter) = waiters.iter_mut().find(|w| w.is_of(lessee)) {
@@ -394,7 +406,8 @@ impl Pool {
         waiters.retain(|w| w.requester.peer || w.requester.ring);
     }
 
-    /// Asks a channel to give its window back: of these, the one that has had it longest. Sleeps.
+    /// Revokes a window that suits `which`: the one leased longest ago. False if there is none.
+    /// Sleeps.
     fn revoke_one(&self, which: RevokePolicy) -> bool {
         let idle = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
         let least = match which {
@@ -425,7 +438,8 @@ impl Pool {
                 let moved = || lessee.has_moved();
                 match which {
                     RevokePolicy::Stopped => moved(),
-                    // Its next window would have to wait for that, or be no larger.
+                    // Otherwise its next window would have to wait until that is read, or would be
+                    // no larger.
                     RevokePolicy::Small(_) => {
                         !moved() && lessee.max_window() >> PAGE_SHIFT >= 2 * window.pages()
                     }
@@ -440,18 +454,17 @@ impl Pool {
         }
     }
 
-    /// Whether somebody waits for a window, or more is in use than may be.
+    /// Whether a request waits for a window, or more memory is in use than the budget allows.
     pub(crate) fn wants_room(&self) -> bool {
         !self.waiters.lock().is_empty() || self.cache.over() > 0 && !self.windows.lock().is_empty()
     }
 
-    /// Whether somebody waits for a window that others have.
+    /// Whether a request waits for a window that another channel has.
     pub(crate) fn has_window_waiters(&self) -> bool {
         self.waiters.lock().iter().any(WindowWaiter::is_due)
     }
 
-    /// Serves those who wait for a window, in the order in which they came; those who have waited
-    /// long enough get none. Sleeps.
+    /// Serves the waiting requests, oldest first; expired ones are denied. Sleeps.
     fn serve_waiters(self: &Arc<Self>) {
         loop {
             let Some(waiter) = self.waiters.lock().iter().find(|w| w.is_due()).cloned() else {
@@ -459,7 +472,8 @@ impl Pool {
             };
             let granted = match self.grant(&waiter.lessee, waiter.requester) {
                 None if now_ns() < waiter.until => {
-                    // One more only when nobody has still to answer: it may be enough.
+                    // Revoke another window only when no revoked one is still to come: it may be
+                    // large enough.
                     let pools = self.cache.pools().unwrap_or_default();
                     if !pools.iter().any(|pool| pool.has_revoking()) {
                         let _ = pools
@@ -483,25 +497,27 @@ impl Pool {
             });
             match requester {
                 Some(requester) => waiter.lessee.clone().window_answered(granted, requester),
-                // Withdrawn meanwhile: a window that only a ring had use for is of no use now.
+                // The request was withdrawn in between: a window that only a ring needed has no use
+                // now.
                 None => waiter.lessee.try_release_window(),
             }
         }
     }
 
-    /// A ring is to be made, of `window` if that is there already: false if rings have their share
-    /// of the windows. Sleeps.
+    /// Asks whether a ring may be made, of `window` if it is leased already: false if rings have
+    /// used up their share of the windows. Sleeps.
     pub(crate) fn admit_ring(&self, window: Option<&Arc<Window>>) -> bool {
         self.admit(window, |window| window.set_ring(true))
     }
 
-    /// Pages of `window` are to be lent: false if programs have their share of the windows already. Sleeps.
+    /// Asks whether pages of `window` may be mapped: false if programs have used up their share of
+    /// the windows. Sleeps.
     pub(crate) fn admit_mapped(&self, window: &Arc<Window>) -> bool {
         self.admit(Some(window), |window| window.set_mapped())
     }
 
-    /// Whether there may be one more window that is not asked back for others; then it is marked. A window
-    /// of which pages were lent counts until all of them are back and it is the pool's again.
+    /// Whether one more window may become irrevocable; if so, marks it. A window with mapped pages
+    /// counts until all of them were released and it is the pool's again.
     fn admit(&self, window: Option<&Arc<Window>>, mark: impl FnOnce(&Window)) -> bool {
         let all: usize = self.extents.lock().iter().map(|e| e.leasable().0).sum();
         let most =
@@ -513,7 +529,7 @@ impl Pool {
             !own && (w.has_mapped() || w.has_ring() && !w.is_unused())
         };
         let used: usize = windows.iter().filter(others).map(|w| w.pages()).sum();
-        // One in any case.
+        // One is always admitted.
         let fits = used == 0 || used + own <= most;
         if let (true, Some(window)) = (fits, window) {
             mark(window);
@@ -521,12 +537,12 @@ impl Pool {
         fits
     }
 
-    /// Whether a window would be free if a program had given back what it was lent.
+    /// Whether a window is unused but for pages that a program may still have mapped.
     pub(crate) fn keeps_windows(&self) -> bool {
         self.windows.lock().iter().any(|w| w.is_unused())
     }
 
-    /// Nobody waits for a window of a device that goes. Sleeps.
+    /// Denies all waiting requests: the device is being removed. Sleeps.
     pub(crate) fn fail_waiters(&self) {
         let waiters = core::mem::take(&mut *self.waiters.lock());
         for waiter in waiters {
@@ -537,13 +553,15 @@ impl Pool {
         }
     }
 
-    /// Windows may be free, or somebody may want one: the pool's worker is to look. Any context.
+    /// Queues the pool's worker: windows may be free, or a request waits. Any context.
     pub(crate) fn look_after(self: &Arc<Self>) {
         let _ = self.pools.queue.enqueue(self.clone());
     }
 
-    /// Takes back the windows that nobody uses any more: at once from the peer. Pages that were lent come
-    /// back by themselves, and are looked for again; once the device is gone nobody else can get them. Sleeps.
+    /// Returns unused windows to the pool. Their registrations are removed at once, so that the
+    /// peer cannot write. A window with mapped pages is returned when the program has released
+    /// them, which a later call checks again; or when the device is gone, as the memory cannot be
+    /// leased again then. Sleeps.
     pub(crate) fn reap(&self) {
         loop {
             let gone = self.verbs().is_none();
@@ -560,7 +578,8 @@ impl Pool {
                 }
             };
             let Ok(window) = window else { return };
-            // In this order: nobody can write, nothing is left to read, somebody else may have it.
+            // In this order: the peer cannot write any more, unread data is forgotten, the pages
+            // are free for other leases.
             window.set_gone();
             window.forget();
             if gone {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a pool asks of those who use its memory. They come in as trait objects: nothing in this folder knows links,
-//! channels or sockets.
+//! Traits that the users of a pool's memory implement. Pools use them as trait objects: nothing in
+//! this folder knows links, channels or sockets.
 
 #![deny(unsafe_code)]
 
@@ -13,23 +13,25 @@ use super::window::Window;
 use super::Pool;
 use crate::proto::ChanId;
 
-/// Holds a window, or waits for one. The methods take the lessee's locks, and may take its link's; those that sleep say
-/// so.
+/// A user that holds a window, or waits for one. The methods take the lessee's locks, and may take
+/// its link's; methods that sleep say so.
 pub(crate) trait Lessee: Send + Sync {
     /// The size of the largest window that it may have, in bytes.
     fn max_window(&self) -> usize;
 
-    /// Whether it has a channel and no window, not even one that it has been asked to give back.
+    /// Whether it has a channel and no window at all, not even a revoked one that is not returned
+    /// to the pool yet.
     fn lacks_window(&self) -> bool;
 
-    /// Whether it has unread data in a window that the peer has given back, and none of that was moved.
+    /// Whether it has unread data in a window that the peer has given back, and none of that was
+    /// moved.
     fn reads_window(&self) -> bool;
 
     /// Whether data that was moved out of a window is still unread.
     fn has_moved(&self) -> bool;
 
-    /// Takes `window`, of which the peer has to know size, address and key (`terms`). False if it has one already, or has
-    /// no use for one. Sleeps.
+    /// Takes `window`; `terms` are its size, address and key, for the peer. False if the lessee has
+    /// a window already, or no use for one. Sleeps.
     fn take_window(
         self: Arc<Self>,
         window: &Arc<Window>,
@@ -43,16 +45,17 @@ pub(crate) trait Lessee: Send + Sync {
     /// Gives its window back if nothing can come into it and nothing in it is unread.
     fn try_release_window(&self);
 
-    /// Asks the peer to give `window` back; with `idle`, only if nothing came into it for so many jiffies and nothing in it
-    /// is unread. Returns whether the peer was asked now. Sleeps.
+    /// Asks the peer to give `window` back. With `idle`, does so only if nothing was written into
+    /// it for that many jiffies and it holds no unread data. Returns whether the peer was asked
+    /// now. Sleeps.
     fn revoke_window(self: Arc<Self>, window: &Arc<Window>, idle: Option<Jiffies>) -> bool;
 
-    /// Moves one message that arrived before `before`, in nanoseconds of the monotonic clock, to main memory. False if there
-    /// is none, or no memory. Sleeps.
+    /// Moves one message that arrived before `before`, in nanoseconds of the monotonic clock, to
+    /// main memory. False if there is none, or no memory. Sleeps.
     fn escape(self: Arc<Self>, before: u64) -> bool;
 
-    /// Takes mapped pages back that the program no longer uses. Returns whether there were any, and whether more are still
-    /// mapped. Sleeps.
+    /// Takes mapped pages back that the program no longer uses. Returns whether there were any, and
+    /// whether more are still mapped. Sleeps.
     fn reclaim_mapped(self: Arc<Self>) -> (bool, bool);
 }
 
@@ -67,11 +70,11 @@ pub(crate) trait Directory: Send + Sync {
     fn lessee(&self, user: ChanId) -> Option<Arc<dyn Lessee>>;
 }
 
-/// Whose peer fills blocks of the shared receive queue.
+/// A user whose peer's messages fill blocks of the shared receive queue.
 pub(crate) trait BlockUser: Send + Sync {
-    /// One more of its blocks holds data that is unread. Any context.
+    /// One more of its blocks holds unread data. Any context.
     fn block_held(&self);
 
-    /// One is free again, and posted. Takes the user's locks.
+    /// One of its blocks was posted again. Takes the user's locks.
     fn block_released(self: Arc<Self>, pool: &Pool);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages that were lent to programs: nothing tells when one is back, so somebody has to look. Likewise when
-//! a program holds much in its ring, and does not tell when it has given it back.
+//! Reclaims pages that were mapped into programs. No event reports that a page was released, so the
+//! pages are checked periodically. So are the rings of programs that hold much data in them and do
+//! not ring the doorbell when they give it back.
 //!
 //! Locks: `mapped` (mutex), behind a link's `drain`; nothing is taken under it.
 
@@ -15,17 +16,17 @@ use kernel::time::msecs_to_jiffies;
 use super::context::{Pools, RECLAIM};
 use super::lessee::{same, Lessee};
 
-/// How soon pages that were lent are looked for, in milliseconds: nothing tells when they are back.
+/// The shortest delay between two checks of mapped pages, in milliseconds.
 pub(crate) const RECLAIM_MS: u32 = 4;
 
-/// How often they are looked for when none has come back for long.
+/// The longest delay between two checks, while no page is released, in milliseconds.
 const RECLAIM_MS_MAX: u32 = 256;
 
 impl Pools {
     /// `user` is about to map pages to its program, or its ring is crowded. ENOMEM.
     pub(crate) fn track_mapped(self: &Arc<Self>, user: Arc<dyn Lessee>) -> Result {
         self.mapped.lock().push(user, GFP_KERNEL)?;
-        // Sooner, if the others have not been looked at for long; never later.
+        // The check comes sooner if the delay has grown; never later.
         if self.reclaim_ms.xchg(RECLAIM_MS, Full) > RECLAIM_MS {
             let delay = msecs_to_jiffies(RECLAIM_MS);
             self.queue
@@ -36,7 +37,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Pages are lent that somebody has to look for, if nobody is going to already.
+    /// Schedules a check of mapped pages, if none is scheduled.
     pub(crate) fn schedule_reclaim(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(self.reclaim_ms.load(Relaxed));
         let _ = self
@@ -44,7 +45,7 @@ impl Pools {
             .enqueue_delayed::<Arc<Self>, RECLAIM>(self.clone(), delay);
     }
 
-    /// The socket lends no more.
+    /// The lessee's program has no mapped pages any more.
     pub(crate) fn untrack_mapped(&self, user: &Arc<dyn Lessee>) {
         let gone = {
             let mut mapped = self.mapped.lock();
@@ -54,7 +55,7 @@ impl Pools {
         drop(gone);
     }
 
-    /// Takes what has come back of what was lent; looks less often while nothing does. Sleeps.
+    /// Reclaims the pages that were released. Doubles the delay while there are none. Sleeps.
     pub(crate) fn reclaim_mapped(self: &Arc<Self>) {
         let (mut again, mut any, mut n) = (false, false, 0);
         loop {

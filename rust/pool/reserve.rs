@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Main memory that is promised to what may have to leave the receive pools: nobody may be sent more than can be
-//! kept if its program does not read (row C5). A promise is a number; memory is taken when something is moved.
+//! Main memory that is promised to data that may have to leave the receive pools: a peer may not be
+//! allowed to send more than can be kept if the program does not read. A promise is a number;
+//! memory is allocated when data is moved.
 
 #![deny(unsafe_code)]
 
@@ -15,10 +16,10 @@ use crate::stats::Counter;
 
 static PROMISED: Atomic<u64> = Atomic::new(0);
 
-/// Connects that were refused because nothing could be promised to them.
+/// Connects that were refused because no memory could be promised.
 pub(crate) static REFUSED: Counter = Counter::new();
 
-/// A promise of so many bytes, until it is dropped.
+/// A promise of this many bytes, until it is dropped.
 pub(crate) struct Reserved(u64);
 
 impl Reserved {
@@ -27,7 +28,7 @@ impl Reserved {
         Self::within(bytes, most())
     }
 
-    /// The same for a window: the last quarter is for connections.
+    /// The same for a window: the last quarter of the limit is reserved for connections.
     pub(crate) fn for_window(bytes: u64) -> Result<Self> {
         Self::within(bytes, most() / 4 * 3)
     }
@@ -35,7 +36,7 @@ impl Reserved {
     fn within(bytes: u64, most: u64) -> Result<Self> {
         let reserved = Self::kept(bytes);
         if promised() > most {
-            // Dropping takes it back.
+            // Dropping `reserved` takes the promise back.
             return Err(ENOBUFS);
         }
         Ok(reserved)
@@ -46,7 +47,8 @@ impl Reserved {
         self.0
     }
 
-    /// Promises `bytes` that were promised already, as a part of more than is needed now. Any context.
+    /// Promises `bytes` without checking the limit: they are a part of a larger promise that ends
+    /// now. Any context.
     pub(crate) fn kept(bytes: u64) -> Self {
         PROMISED.fetch_add(bytes, Full);
         Self(bytes)
@@ -59,7 +61,7 @@ impl Drop for Reserved {
     }
 }
 
-/// As much may be promised, in bytes.
+/// The most that may be promised, in bytes.
 pub(crate) fn most() -> u64 {
     match params::ESCAPE_MIB.get() {
         0 => cpu::total_ram_bytes() / 4,
@@ -67,7 +69,7 @@ pub(crate) fn most() -> u64 {
     }
 }
 
-/// As much is.
+/// Promised bytes.
 pub(crate) fn promised() -> u64 {
     PROMISED.load(Relaxed)
 }

@@ -2,9 +2,9 @@
 
 //! A window: pages of a pool that one channel's peer may write into, and their registration.
 //!
-//! A program may map it; then it is its until the mapping goes, whatever becomes of the channel. Or it
-//! is lent single pages: these are its until nobody has a reference to them.
-//! Any context, where not said otherwise.
+//! A program may map the whole window through a ring; then the window stays until the mapping is
+//! removed, also if the channel ends earlier. Or single pages are mapped into the program; they
+//! stay with it until their last reference is gone. Any context, where not said otherwise.
 
 #![deny(unsafe_code)]
 
@@ -27,10 +27,10 @@ use crate::kern::sock::pipe::Pipe;
 use crate::kern::{task, vma};
 use crate::proto::ChanId;
 
-/// A window that nothing was written into yet is not asked back for so long.
+/// A new window is not revoked for this long before the first write into it, in milliseconds.
 const FRESH_MS: u32 = 1000;
 
-/// Says when the pages of a window are the pool's again, without keeping the window.
+/// Tells whether the pages of a window are the pool's again, without a reference to the window.
 pub(crate) struct Gone(Atomic<bool>);
 
 impl Gone {
@@ -48,24 +48,26 @@ pub(crate) struct Window {
     /// Pages of the extent's memory.
     pages: Range<usize>,
     leased: Atomic<bool>,
-    /// Programs that map it, and work requests that name its registration.
+    /// Programs that map it, work requests that name its registration ([`WindowUse`]), and copies
+    /// out of it that are in progress ([`Reading`]).
     users: Atomic<i32>,
-    /// A ring shows what is in it.
+    /// A ring shows the data in it.
     ring: Atomic<bool>,
-    /// When something was written into it last, or the peer heard of it, in jiffies.
+    /// When data was last written into it, or it was last offered to the peer, in jiffies.
     written: Atomic<usize>,
     /// Nothing was written into it yet.
     fresh: Atomic<bool>,
     /// Its peer was asked to give it back.
     revoking: Atomic<bool>,
-    /// Its pages count in the budget.
+    /// Whether its pages count in the budget.
     counts: Atomic<bool>,
-    /// Pages of it were lent to a program, which may have some of them still.
+    /// Pages of it were mapped into a program, which may still have some of them.
     mapped: Atomic<bool>,
     gone: Arc<Gone>,
-    /// Main memory that is promised to what comes into it: also after it has left it.
+    /// Main memory that is promised to the data that arrives in it, also after that data was moved
+    /// out.
     promise: Arc<Reserved>,
-    /// Whose it is.
+    /// The channel that leases it.
     #[pin]
     user: SpinLock<ChanId>,
     #[pin]
@@ -110,12 +112,12 @@ impl Window {
         self.pages.len() << PAGE_SHIFT
     }
 
-    /// Nobody reads what is in it.
+    /// Drops the record of unread data in it: it will not be read.
     pub(crate) fn forget(&self) {
         self.extent.forget(self.pages.clone());
     }
 
-    /// Its pages are the pool's again. Sleeps.
+    /// Returns its pages to the pool, zeroed. Sleeps.
     pub(crate) fn free(&self) {
         let (at, len) = (self.at(), self.bytes());
         let _ = self.extent.memory().zero(at, len);
@@ -125,7 +127,7 @@ impl Window {
         self.extent.free(self.pages.start, self.pages.len());
     }
 
-    /// Its pages count in the budget no more. Any context.
+    /// Removes its pages from the budget. Any context.
     pub(crate) fn give_pages(&self) {
         if self.counts.xchg(false, Full) {
             self.pool.cache.give_window(self.pages.len());
@@ -137,22 +139,22 @@ impl Window {
         self.pages.len()
     }
 
-    /// The promise of main memory for what came into it.
+    /// The promise of main memory for the data that arrived in it.
     pub(crate) fn promise(&self) -> Arc<Reserved> {
         self.promise.clone()
     }
 
-    /// The cache that it lies in.
+    /// The cache of its pool.
     pub(crate) fn cache(&self) -> &Arc<Cache> {
         &self.pool.cache
     }
 
-    /// `len` bytes that arrived at `off`, at the time `born`, were read or moved.
+    /// Records that `len` bytes, which arrived at `off` at the time `born`, were read or moved.
     pub(crate) fn left(&self, off: u32, len: u32, born: u64) {
         self.extent.left(self.at() + off as usize, len, born);
     }
 
-    /// Something was moved out of it: others may get it now.
+    /// Tells the pool that data was moved out of it: it may be revoked now.
     pub(crate) fn emptied(&self) {
         self.pool.look_after();
     }
@@ -167,23 +169,26 @@ impl Window {
         self.mr.lock().clone()
     }
 
-    /// It is channel `user`'s from now on.
+    /// Leases it to channel `user`.
     pub(crate) fn set_user(&self, user: ChanId) {
         *self.user.lock() = user;
     }
 
-    /// Whether a program maps it.
+    /// Whether it is in use: a program maps it, a work request names its registration, or data is
+    /// being copied out of it.
     pub(crate) fn is_in_use(&self) -> bool {
         self.users.load(Acquire) != 0
     }
 
-    /// Whose it is, if nothing was written into it for `least` jiffies, and no program maps it.
+    /// The channel that leases it, if nothing was written into it for `least` jiffies, no ring
+    /// shows it, and it is not in use.
     pub(crate) fn idle_user(&self, least: Jiffies) -> Option<ChanId> {
-        // In this order: whoever lets go of it writes down when, and something may come meanwhile.
+        // In this order: a user that ends stores `written` before it is removed from `users`, and
+        // data may arrive between the two loads.
         let free = self.leased.load(Relaxed) && !self.is_in_use();
         let written = self.written.load(Acquire) as Jiffies;
         let idle = task::jiffies().wrapping_sub(written);
-        // Whoever has asked for one gets to use it, on a slow link too.
+        // A peer that asked for a window gets to use it, on a slow link too.
         let least = match self.fresh.load(Relaxed) {
             true => least.max(msecs_to_jiffies(FRESH_MS)),
             false => least,
@@ -191,7 +196,7 @@ impl Window {
         (free && !self.has_ring() && idle >= least).then(|| *self.user.lock())
     }
 
-    /// Whether a ring shows what is in it from now on.
+    /// Sets whether a ring shows the data in it.
     pub(crate) fn set_ring(&self, ring: bool) {
         self.ring.store(ring, Relaxed);
     }
@@ -206,17 +211,18 @@ impl Window {
         self.revoking.load(Relaxed)
     }
 
-    /// Whether a ring shows what is in it.
+    /// Whether a ring shows the data in it.
     pub(crate) fn has_ring(&self) -> bool {
         self.ring.load(Relaxed)
     }
 
-    /// A ring is to show what is in it: false if rings have their share of the pool already. Sleeps.
+    /// Asks whether a ring may show the data in it: false if rings have used up their share of the
+    /// pool. Sleeps.
     pub(crate) fn admit_ring(self: &Arc<Self>) -> bool {
         self.pool.admit_ring(Some(self))
     }
 
-    /// The channel needs it no more; when no program maps it either, it goes back to the pool.
+    /// The channel needs it no more. It goes back to the pool once it is not in use either.
     pub(crate) fn retire(&self) {
         self.leased.store(false, Release);
         self.pool.look_after();
@@ -226,45 +232,47 @@ impl Window {
         !self.leased.load(Acquire) && !self.is_in_use()
     }
 
-    /// Whether nobody has a page of it that was lent.
+    /// Whether no mapped page of it has a reference any more.
     pub(crate) fn is_whole(&self) -> bool {
         !self.mapped.load(Acquire) || self.extent.memory().is_sole_owner(self.pages.clone())
     }
 
-    /// Tells when its pages are the pool's again.
+    /// A flag that is set when its pages are the pool's again.
     pub(crate) fn gone(&self) -> Arc<Gone> {
         self.gone.clone()
     }
 
-    /// The pool takes its pages.
+    /// Sets the flag of [`Self::gone`]: the pool takes its pages back.
     pub(crate) fn set_gone(&self) {
         self.gone.0.store(true, Release);
     }
 
-    /// Whether pages of it may be lent, which is false if others have their part of the pool. Sleeps.
+    /// Whether pages of it may be mapped: false if other programs have used up the mappable part of
+    /// the pool. Sleeps.
     pub(crate) fn may_map(self: &Arc<Self>) -> bool {
         self.mapped.load(Relaxed) || self.pool.admit_mapped(self)
     }
 
-    /// Pages of it are lent from now on.
+    /// Marks that pages of it may be mapped from now on.
     pub(crate) fn set_mapped(&self) {
         self.mapped.store(true, Release);
     }
 
-    /// Whether pages of it were lent.
+    /// Whether pages of it may have been mapped.
     pub(crate) fn has_mapped(&self) -> bool {
         self.mapped.load(Acquire)
     }
 
-    /// Takes the access from the peer. Sleeps.
+    /// Removes the registration, so that the peer cannot write any more. Sleeps.
     pub(crate) fn deregister(&self) {
         // Dropping sleeps, so not under the lock.
         let mr = self.mr.lock().take();
         drop(mr);
     }
 
-    /// Makes what the device wrote at `off` for channel `user` visible to the CPU, before anybody is told of it.
-    /// Returns when that was, in nanoseconds of the monotonic clock.
+    /// Makes the `len` bytes that the device wrote at `off` for channel `user` visible to the CPU,
+    /// before they are announced. Returns the time of arrival, in nanoseconds of the monotonic
+    /// clock.
     pub(crate) fn arrived(&self, off: usize, len: usize, user: ChanId) -> u64 {
         self.written.store(task::jiffies() as usize, Release);
         self.fresh.store(false, Relaxed);
@@ -275,16 +283,16 @@ impl Window {
         self.extent.arrived(self.at() + off, len, user)
     }
 
-    /// The pages that the `len` bytes at `off` touch, as the pool's memory counts them.
+    /// The pages of the `len` bytes at `off`, counted from the start of the pool's memory.
     fn touched(&self, off: usize, len: usize) -> Option<Range<usize>> {
         let end = off.checked_add(len).filter(|end| *end <= self.bytes())?;
         let first = self.pages.start;
         Some(first + (off >> PAGE_SHIFT)..first + end.div_ceil(PAGE_SIZE))
     }
 
-    /// Lends the pages of `len` bytes at `off`, both multiples of the page size, to the program, which
-    /// finds them at `addr` in `area`. Only after [`Self::may_map`]. Returns how many bytes. Sleeps.
-    /// Errors: as [`Area::map_pages`].
+    /// Maps the pages of `len` bytes at `off`, both multiples of the page size, into the program at
+    /// `addr` in `area`. Only after [`Self::may_map`]. Returns the number of bytes. Sleeps. Errors:
+    /// as [`Area::map_pages`].
     pub(crate) fn map_to_area(
         &self,
         off: usize,
@@ -297,14 +305,14 @@ impl Window {
         Ok(n << PAGE_SHIFT)
     }
 
-    /// Lends the pages of `len` bytes at `off` to a pipe, as far as there is room in it, after
-    /// [`Self::may_map`]. Returns how many bytes. Errors: as [`Pipe::add_pages`].
+    /// Adds the pages of `len` bytes at `off` to a pipe, as far as there is room in it. Only after
+    /// [`Self::may_map`]. Returns the number of bytes. Errors: as [`Pipe::add_pages`].
     pub(crate) fn map_to_pipe(&self, off: usize, len: usize, pipe: &mut Pipe<'_>) -> Result<usize> {
         self.touched(off, len).ok_or(EINVAL)?;
         pipe.add_pages(self.extent.memory(), self.at() + off, len)
     }
 
-    /// Whether nobody has a page any more of the `len` bytes at `off`.
+    /// Whether the pages of the `len` bytes at `off` have no other reference any more.
     pub(crate) fn is_back(&self, off: u32, len: u32) -> bool {
         let pages = self.touched(off as usize, len as usize);
         pages.is_some_and(|pages| self.extent.memory().is_sole_owner(pages))
@@ -339,11 +347,11 @@ impl vma::Window for Window {
     }
 }
 
-/// Keeps a window from going back to the pool while something is copied out of it.
+/// Keeps a window from returning to the pool while data is copied out of it.
 pub(crate) struct Reading(Arc<Window>);
 
 impl Reading {
-    /// While the window is the socket's: under its `inner`.
+    /// Only while the socket has the window: called under the socket's `inner`.
     pub(crate) fn new(window: &Arc<Window>) -> Self {
         vma::MappedOwner::mapped(&**window);
         Self(window.clone())
@@ -364,7 +372,7 @@ impl Drop for Reading {
     }
 }
 
-/// Keeps a window from going back to the pool while a work request names its registration.
+/// Keeps a window from returning to the pool while a work request names its registration.
 pub(crate) struct WindowUse {
     window: Arc<Window>,
     mr: Arc<Mr>,
@@ -386,7 +394,7 @@ impl WindowUse {
         &self.mr
     }
 
-    /// What the peer has to know of it: size, address, key.
+    /// The size, address and key that the peer needs to use it.
     pub(crate) fn terms(&self) -> (u32, u64, u32) {
         (self.window.bytes() as u32, self.mr.iova(), self.mr.rkey())
     }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Addresses: IPv4 and IPv6 in one type, and which of them overlap where ports are bound.
+//! Addresses: IPv4 and IPv6 in one type, and the overlap of bound addresses.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// An IP address. One of IPv4 is its v4-mapped address of IPv6; a link-local one is that of an
-/// interface, its scope.
+/// An IP address. An IPv4 address is kept as its v4-mapped IPv6 address. A link-local address
+/// belongs to an interface, its scope.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ip {
     addr: Ipv6Addr,
-    /// 0 but for link-local addresses.
+    /// 0 except for link-local addresses.
     scope: u32,
 }
 
 impl Ip {
-    /// `::`, all addresses of IPv6 and perhaps of IPv4. None is before it in order.
+    /// `::`, all addresses of IPv6 and perhaps of IPv4. It is the first in order.
     pub const ANY: Self = Self {
         addr: Ipv6Addr::UNSPECIFIED,
         scope: 0,
@@ -27,7 +27,7 @@ impl Ip {
         scope: 0,
     };
 
-    /// `addr` on the interface `scope`, which counts for link-local addresses alone.
+    /// `addr` on the interface `scope`, which is used for link-local addresses only.
     pub fn new(addr: Ipv6Addr, scope: u32) -> Self {
         let local = addr.is_unicast_link_local();
         Self {
@@ -66,7 +66,7 @@ impl Ip {
         self == Self::ANY || self == Self::ANY_V4
     }
 
-    /// Whether it is one of an interface's own, whose scope has to be known.
+    /// Whether it is a link-local address, whose scope has to be known.
     pub fn is_link_local(self) -> bool {
         self.addr.is_unicast_link_local()
     }
@@ -131,7 +131,7 @@ impl Addr {
 }
 
 impl From<Addr> for SocketAddr {
-    /// One of IPv4 as such.
+    /// An IPv4 address is converted to `SocketAddr::V4`.
     fn from(addr: Addr) -> Self {
         match addr.ip.v4() {
             Some(v4) => SocketAddrV4::new(v4, addr.port).into(),
@@ -174,7 +174,7 @@ impl Bound {
         self.ip
     }
 
-    /// Whether it takes what is for `ip`.
+    /// Whether it receives connections to `ip`.
     pub fn takes(self, ip: Ip) -> bool {
         if self.ip == Ip::ANY {
             return !self.only_v6 || !ip.is_v4();
@@ -182,14 +182,14 @@ impl Bound {
         self.ip == ip || (self.ip == Ip::ANY_V4 && ip.is_v4())
     }
 
-    /// Whether there is an address that both take.
+    /// Whether there is an address that both receive connections for.
     pub fn overlaps(self, other: Self) -> bool {
         let both = self.ip == Ip::ANY && other.ip == Ip::ANY;
         both || self.takes(other.ip) || other.takes(self.ip)
     }
 
-    /// The addresses at which an overlapping binding can exist; `None` if they are too many to
-    /// name.
+    /// The addresses of all bindings that can overlap this one; `None` if they are too many to
+    /// list.
     pub fn overlapped(self) -> Option<[Option<Ip>; 3]> {
         let v4 = Some(Ip::ANY_V4).filter(|_| self.ip.is_v4());
         (!self.ip.is_any()).then_some([Some(self.ip), Some(Ip::ANY), v4])

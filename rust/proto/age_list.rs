@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The unread messages of a receive pool in the order in which they arrived: one list, so that the
+//! The unread messages of a receive pool, in the order of their arrival: one list, so that the
 //! oldest is found at once. A message that could not be moved is deferred for a while.
 //!
-//! A message is identified by the page of the pool in which it begins. A block is one page. In a
-//! window several may begin in one page, because the end of a call goes there however short it is:
-//! they have one place, that of the oldest.
+//! A message is identified by the pool's page that it begins in. A block is one page. In a window
+//! several messages may begin in one page, since the end of a call's data goes there however short
+//! it is: they share one node, with the age of the oldest.
 
 use core::ops::DerefMut;
 
@@ -14,7 +14,7 @@ use super::ChanId;
 /// No page.
 const NONE: u32 = u32::MAX;
 
-/// Where a page is.
+/// The list that a page is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum List {
     Nothing,
@@ -31,7 +31,7 @@ pub struct Node {
     prev: u32,
     since: u64,
     user: ChanId,
-    /// Bytes of all that begin in it.
+    /// Bytes of all messages that begin in the page.
     len: u32,
     place: List,
 }
@@ -63,7 +63,7 @@ pub struct AgeList<S> {
 }
 
 impl<S: DerefMut<Target = [Node]>> AgeList<S> {
-    /// An empty list, for as many pages as there are nodes.
+    /// An empty list, with one page for each node.
     pub fn new(mut nodes: S) -> Self {
         nodes.iter_mut().for_each(|node| *node = Node::FREE);
         let empty = ListHead {
@@ -140,8 +140,8 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         first && self.active.first != NONE
     }
 
-    /// `len` bytes that began in `page` are not there any more. Returns how many of them were
-    /// known.
+    /// `len` bytes of messages that began in `page` were read or moved. Returns how many of them
+    /// were in the list.
     pub fn left(&mut self, page: usize, len: u32) -> u32 {
         let Some(node) = self.node(page as u32) else {
             return 0;
@@ -154,13 +154,12 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         len
     }
 
-    /// Nothing that begins in `page` is there any more. Returns how many bytes it were, 0 if there
-    /// was nothing.
+    /// Removes all messages that begin in `page`. Returns their bytes, 0 if there were none.
     pub fn remove(&mut self, page: usize) -> u32 {
         self.unlink(page as u32).map_or(0, |node| node.len)
     }
 
-    /// The oldest in line: its page, whose it is, and since when.
+    /// The oldest message that is not deferred: its page, its channel, and the start of its age.
     pub fn oldest(&mut self) -> Option<(usize, ChanId, u64)> {
         let page = self.active.first;
         self.node(page).map(|n| (page as usize, n.user, n.since))
@@ -178,7 +177,7 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
     /// before those added earlier. Returns whether there were any.
     pub fn retry_deferred(&mut self, now: u64) -> bool {
         let mut any = false;
-        // As often as there are nodes at most.
+        // At most once for each node.
         for _ in 0..self.nodes.len() {
             let page = self.deferred.first;
             let Some(node) = self.unlink(page) else { break };
@@ -197,7 +196,7 @@ impl<S: DerefMut<Target = [Node]>> AgeList<S> {
         any
     }
 
-    /// Whether something is set aside.
+    /// Whether any message is deferred.
     pub fn has_deferred(&self) -> bool {
         self.deferred.first != NONE
     }

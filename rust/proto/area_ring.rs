@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The allocator of a ring's escape area: pieces in a row, which are freed in the order in which
-//! they were made.
+//! The allocator of a ring's escape area: contiguous pieces, which are freed in the order of their
+//! allocation.
 
 /// Pieces begin at multiples of this.
 const ALIGN: u32 = 64;
@@ -51,7 +51,7 @@ impl AreaRing {
         Some(at)
     }
 
-    /// The last piece that was made is not needed after all.
+    /// Frees the piece that was allocated last.
     pub fn undo(&mut self, at: u32) {
         self.tail = at;
         self.pieces = self.pieces.saturating_sub(1);

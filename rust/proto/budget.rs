@@ -3,10 +3,10 @@
 //! The budget of a cache: how many pages of the receive pools that write into it may be in use, and
 //! how many of them each class gets.
 //!
-//! Each class has a share. Pages that it does not use the other class may borrow, except for a
-//! quarter of the share: so the owner, as long as it is below its share, finds that many at once,
-//! and the rest as borrowed pages return. The budget only has numbers, it does not know which pages
-//! they are.
+//! Each class has a share. The other class may borrow the unused part of it, except for a quarter
+//! of the share. So the owner, as long as it is below its share, finds at least that quarter at
+//! once, and the rest as borrowed pages return. The budget only counts pages; it does not know
+//! which pages they are.
 
 /// The use of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +116,8 @@ impl Budget {
         self.used_total().saturating_sub(self.total)
     }
 
-    /// Pages in use by this class above its share: those that it returns when the other needs them.
+    /// Pages in use by this class above its share, which it returns when the other class needs
+    /// them.
     #[cfg(not(MODULE))]
     pub fn overdrawn(&self, class: Class) -> usize {
         self.used(class).saturating_sub(self.own(class))
@@ -139,7 +140,7 @@ impl Budget {
 
     /// Pages of this class's own share.
     pub fn own(&self, class: Class) -> usize {
-        // In two parts, as total x percent might be too much for a number.
+        // In two parts, as total x percent might overflow.
         let (hundreds, rest) = (self.total / 100, self.total % 100);
         let part = rest.saturating_mul(self.small_percent) / 100;
         let small = hundreds
@@ -151,7 +152,8 @@ impl Budget {
         }
     }
 
-    /// How many pages more the class may take. `None`: not even none, it has more than it should.
+    /// The number of pages that the class may still take. `None`: not even 0, as more than the
+    /// total is in use, or the class has borrowed too much.
     fn room(&self, class: Class) -> Option<usize> {
         let free = self.total.checked_sub(self.used_total())?;
         let of_its_own = self.own(class).checked_sub(self.used(class));

@@ -2,19 +2,20 @@
 
 //! A channel: one stream socket's connection on a link. Its states, credit and windows.
 //!
-//! Everything a channel wants to say apart from data is a bit in `want` (the work bit T of row
-//! L2 is "any bit set"); [`Channel::next_control`] turns one bit into one message when the link
-//! has room. So control messages need no memory, are never lost and say what is true when they
-//! leave. Data is planned ([`Channel::plan`]) and committed ([`Channel::commit`]) by the sender's
-//! own call; nothing is queued here, but for the part of one message that a program may hold back.
+//! Every control message that a channel has to send is a bit in `want` (the work bit TX of the link
+//! table says that one can be sent). [`Channel::next_control`] turns one bit into one message when
+//! the link has room. So control messages need no memory, are never lost, and carry the state at
+//! the time they leave. Data is planned ([`Channel::plan`]) and committed ([`Channel::commit`]) by
+//! the sender's own call. Nothing is queued here, except the corked part of one message.
 //!
-//! End of life: one side says that it neither sends nor reads any more (End, or Reset on error), and
-//! both let the channel number go; but if it has leased a window to the other, it waits for the other's
-//! word, which that one then owes it: whoever has heard it knows that no WRITE into its window can follow.
+//! End of life: one side announces that it neither sends nor reads any more (End, or Reset on
+//! error), and both sides release the channel number. But a side that has leased a window to its
+//! peer first waits for the peer's End or Reset (or Revoked, if the window was revoked), which the
+//! peer then has to send: after it, no WRITE into the window can follow.
 //!
-//! This file has the states and the ends; `hear.rs` what the peer's messages do, `say.rs` what
-//! the channel says, `cork.rs` what is held back, `room.rs` windows and what is given back to the peer, `park.rs` how a
-//! channel is kept that nothing happens to.
+//! This file has the states and the end of life; `rx.rs` processes the peer's messages, `tx.rs`
+//! builds data and control messages, `cork.rs` counts corked bytes, `window.rs` leases windows and
+//! returns credit, `packed.rs` is the parked form of an idle channel.
 
 mod cork;
 mod packed;
@@ -30,50 +31,50 @@ use super::{ChanId, Violation};
 /// Where a channel is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// CONNECT is to be sent or has been sent.
+    /// CONNECT waits to be sent, or was sent.
     Opening,
-    /// ACCEPT is to be sent.
+    /// ACCEPT waits to be sent.
     Accepting,
     /// Data may flow.
     Open,
-    /// Nothing more goes or comes on the wire.
+    /// Nothing more is sent or received.
     Closed,
 }
 
-/// Why a channel failed. The first one sticks.
+/// Why a channel failed. The first failure is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The peer refused the connection.
     Refused(Refusal),
-    /// The peer broke the connection.
+    /// The peer reset the connection.
     Reset,
     /// The link went down under an open channel.
     LinkLost,
-    /// Nobody answered in time.
+    /// No answer came in time.
     TimedOut,
     /// There is no route to the peer's network.
     NoRoute,
     /// The peer cannot be reached.
     Unreachable,
-    /// The way to the peer leads over no RDMA device.
+    /// The route to the peer uses no RDMA device.
     NoDevice,
-    /// We had no memory or no table entry.
+    /// This host had no memory or no table entry.
     NoResources,
     /// The peer speaks another version.
     Protocol,
 }
 
-/// What a receiver lets the peer have outstanding on a channel.
+/// Limits on the data that the peer may have unread on a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// DATA and WRITTEN messages that nobody has consumed.
+    /// DATA and WRITTEN messages that are not consumed.
     pub msgs: u32,
-    /// Bytes of DATA that nobody has consumed.
+    /// Bytes of DATA that are not consumed.
     pub small: u32,
 }
 
 impl Limits {
-    /// What a Connect or Accept says of its sender's.
+    /// The limits of the sender of a Connect or Accept.
     pub fn of(h: &Header) -> Result<Self, Violation> {
         let limits = Self {
             msgs: h.arg1,
@@ -86,7 +87,8 @@ impl Limits {
         }
     }
 
-    /// The least that makes sense: one full DATA, and a few messages.
+    /// Whether the limits are usable: at least four messages and four full DATA payloads, and not
+    /// absurdly many.
     fn sane(self) -> bool {
         (4..=1 << 16).contains(&self.msgs) && (4 * SMALL_MAX..=1 << 24).contains(&self.small)
     }
@@ -97,16 +99,17 @@ pub const WINDOW_MIN: u32 = 64 * 1024;
 /// See [`WINDOW_MIN`].
 pub const WINDOW_MAX: u32 = 1 << 30;
 
-/// After a denied window, this many bytes go the small way before we ask again.
+/// After a denied window, this many bytes go as small messages before the channel requests one
+/// again.
 const WINDOW_RETRY: u64 = 1 << 20;
 
-/// More than this in one call begins at a multiple of [`ALIGN`] in the window, so that whole pages of it
-/// can be mapped; what is left out before it counts as written.
+/// A call with more bytes than this begins at a multiple of [`ALIGN`] in the window, so that whole
+/// pages of it can be mapped. The bytes skipped before it count as written.
 const ALIGNED_MIN: u32 = 16 * 1024;
-/// See [`ALIGNED_MIN`]. Windows of another size than a multiple of it are not aligned in.
+/// See [`ALIGNED_MIN`]. In a window whose size is not a multiple of this, nothing is aligned.
 const ALIGN: u64 = 4096;
 
-/// Bulk data waits for at least this much room, if it has as much to send.
+/// Bulk data waits for at least this much room, in bytes, if there is that much to send.
 const BULK_MIN: u64 = 16 * 1024;
 
 const WANT_CONNECT: u16 = 1 << 0;
@@ -128,7 +131,7 @@ struct Count {
     msgs: u32,
 }
 
-/// The peer's window, as we write into it.
+/// The peer's window, which this side writes into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PeerWindow {
     lease: u32,
@@ -140,12 +143,12 @@ struct PeerWindow {
 }
 
 impl PeerWindow {
-    /// What is left out before a chunk that begins at a multiple of [`ALIGN`].
+    /// Bytes to skip so that a chunk begins at a multiple of [`ALIGN`].
     fn pad(&self) -> u64 {
         pad(self.size, self.written)
     }
 
-    /// How the next `want` bytes go.
+    /// Plans the next `want` bytes.
     fn plan(&self, want: u32) -> Plan {
         let size = u64::from(self.size);
         let aligned = want > ALIGNED_MIN;
@@ -158,7 +161,7 @@ impl PeerWindow {
         }
         let mut n = room.min(to_wrap).min(u64::from(want.min(CHUNK_MAX)));
         if aligned && n < u64::from(want) && size % ALIGN == 0 {
-            // The rest goes on at the beginning of a page.
+            // End at a page boundary, so that the rest begins at one.
             n = n.saturating_sub(from.wrapping_add(n) % ALIGN);
         }
         match pad {
@@ -177,7 +180,7 @@ fn pad(size: u32, at: u64) -> u64 {
     }
 }
 
-/// Our window, as the peer writes into it.
+/// This side's window, which the peer writes into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct OwnWindow {
     lease: u32,
@@ -187,11 +190,11 @@ struct OwnWindow {
     arrived: u64,
     freed: u64,
     advertised: u64,
-    /// WindowRevoke has been said.
+    /// WindowRevoke was sent.
     revoking: bool,
 }
 
-/// How the next bytes of the stream would go.
+/// How the next bytes of the stream would be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
     /// Not now: out of room, or the channel is not open.
@@ -202,12 +205,12 @@ pub enum Plan {
     Bulk(u32),
     /// The same, from the next multiple of 4 KiB in the window on.
     Aligned(u32),
-    /// All that is held back, which is this many bytes, as one DATA.
+    /// All corked bytes, which are this many, as one DATA.
     Corked(u32),
 }
 
 impl Plan {
-    /// Bytes that go; 0 for none.
+    /// Bytes to send; 0 for none.
     pub fn len(self) -> usize {
         match self {
             Self::Wait => 0,
@@ -215,13 +218,13 @@ impl Plan {
         }
     }
 
-    /// Whether nothing goes.
+    /// Whether no bytes can be sent.
     #[cfg(not(MODULE))]
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The same way for `n` bytes, if that is less.
+    /// The same plan for `n` bytes, if that is less.
     pub fn shortened(self, n: u32) -> Self {
         match self {
             Self::Wait => Self::Wait,
@@ -242,10 +245,10 @@ pub struct Chunk {
     pub write_to: Option<(u64, u32)>,
 }
 
-/// What a message meant.
+/// The result of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Nothing for anybody.
+    /// Nothing to do.
     None,
     /// The channel is open.
     Opened,
@@ -255,26 +258,27 @@ pub enum Event {
     Failed,
     /// Payload behind the header, `len` bytes.
     Data,
-    /// Payload in our window, at this offset, `len` bytes.
+    /// Payload in this side's window, at this offset, `len` bytes.
     Written {
         /// Offset in the window.
         off: u32,
-        /// Bytes left out before it, which are given back with it.
+        /// Skipped bytes before it, which are given back with it.
         pad: u32,
     },
-    /// Payload that nobody will read.
+    /// Payload that will not be read.
     Unwanted,
-    /// The peer wants a window: call [`Channel::grant`] or [`Channel::deny`].
+    /// The peer requests a window: call [`Channel::grant`] or [`Channel::deny`].
     WindowWanted,
     /// There is more room, or a window.
     Room,
     /// The peer sends no more.
     Fin,
-    /// No WRITE into our window follows; the lease is over.
+    /// No WRITE into this side's window follows; the lease is over.
     Revoked,
 }
 
-/// How far the peer has given room for more: what it has given back, and in which window.
+/// The peer's credit so far: the data that it has freed, and for its window, the lease and the
+/// freed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     acked: Count,
@@ -290,7 +294,7 @@ pub struct Channel {
     failure: Option<Failure>,
     want: u16,
     ports: u32,
-    /// CONNECT found the backlog full, and has not been asked for anew.
+    /// CONNECT found the peer's backlog full, and [`Self::try_again`] was not called since.
     busy: bool,
 
     ours: Limits,
@@ -298,25 +302,25 @@ pub struct Channel {
     rx: Count,
     freed: Count,
     advertised: Count,
-    /// What arrived for no reader behind something that is not freed yet.
+    /// Data that arrived after the program stopped reading, behind data that is not freed yet.
     unwanted: Count,
     unwanted_window: u64,
     window: Option<OwnWindow>,
-    /// Bytes of this window or former ones that are not freed yet.
+    /// Bytes in this window or former ones that are not freed yet.
     window_unread: u64,
     leases: u32,
     fin_received: bool,
     end_received: bool,
-    /// The program reads no more.
+    /// The program reads no more data.
     no_reader: bool,
-    /// The program is gone altogether.
+    /// The program has closed the socket, or connect() was given up.
     gone: bool,
 
     theirs: Limits,
     tx_pos: u64,
     tx: Count,
     acked: Count,
-    /// Bytes that are held back.
+    /// Corked bytes.
     corked: u32,
     peer_window: Option<PeerWindow>,
     revoked: u32,
@@ -324,7 +328,7 @@ pub struct Channel {
     window_retry_at: u64,
     fin_sent: bool,
     end_sent: bool,
-    /// A message brought room or a window that [`Self::take_room`] has not told of.
+    /// A message brought room or a window since the last [`Self::take_room`].
     room: bool,
 }
 
@@ -367,7 +371,7 @@ impl Channel {
         }
     }
 
-    /// A channel that we open from port `src` to the peer's port `dst`.
+    /// A channel that this side opens from port `src` to the peer's port `dst`.
     pub fn connect(local: ChanId, src: u16, dst: u16, ours: Limits) -> Self {
         let mut c = Self::new(State::Opening, local, ours);
         c.ports = (u32::from(dst) << 16) | u32::from(src);
@@ -381,7 +385,7 @@ impl Channel {
         Ok(Self::accepting(local, h.src, Limits::of(h)?, ours))
     }
 
-    /// The same, for the peer's channel `remote` and its limits.
+    /// A channel that the peer opens, for the peer's channel `remote` and its limits.
     pub fn accepting(local: ChanId, remote: ChanId, theirs: Limits, ours: Limits) -> Self {
         let mut c = Self::new(State::Accepting, local, ours);
         c.remote = remote;
@@ -400,7 +404,7 @@ impl Channel {
         self.state
     }
 
-    /// Our number of the channel.
+    /// The channel number on this side.
     pub fn local(&self) -> ChanId {
         self.local
     }
@@ -410,12 +414,12 @@ impl Channel {
         self.failure
     }
 
-    /// The peer sends no more: when all that arrived is read, the stream is at its end.
+    /// Whether the peer sends no more: when all received data is read, the stream is at its end.
     pub fn read_ended(&self) -> bool {
         self.fin_received || self.end_received || self.state == State::Closed
     }
 
-    /// Nothing can be sent any more, ever.
+    /// Whether nothing can be sent any more.
     pub fn write_ended(&self) -> bool {
         self.fin_sent
             || self.end_received
@@ -423,22 +427,22 @@ impl Channel {
             || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0
     }
 
-    /// We have ended our own direction.
+    /// Whether this side has ended its direction.
     pub fn write_shut(&self) -> bool {
         self.fin_sent || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0
     }
 
-    /// Whether [`Self::next_control`] has something to say.
+    /// Whether [`Self::next_control`] has a message to send.
     pub fn has_pending_control(&self) -> bool {
         match self.state {
-            // Until the peer has answered, only CONNECT can be said.
+            // Until the peer has answered, only CONNECT can be sent.
             State::Opening => self.want & WANT_CONNECT != 0,
             State::Closed => false,
             _ => self.sendable_control() != 0,
         }
     }
 
-    /// What can be said now: the end of the stream is behind what is held back.
+    /// The control messages that can be sent now: FIN and END come after corked bytes.
     fn sendable_control(&self) -> u16 {
         match self.corked {
             0 => self.want,
@@ -446,19 +450,20 @@ impl Channel {
         }
     }
 
-    /// Whether a window is to be granted, so that its registration is to be posted.
+    /// Whether a WindowGrant with a window waits to be sent; the window's registration is posted
+    /// before it.
     pub fn grant_waits(&self) -> bool {
         self.want & WANT_GRANT != 0 && self.window.is_some()
     }
 
-    /// Notes something to say. End and Reset are the last word.
+    /// Notes a control message to send. After End or Reset there is none.
     fn queue_control(&mut self, bit: u16) {
         if !self.end_sent && self.state != State::Closed {
             self.want |= bit;
         }
     }
 
-    /// Notes that the stream is broken rather than ended.
+    /// Notes a Reset to send, in place of FIN or END.
     fn queue_reset(&mut self) {
         if !self.end_sent {
             self.want &= !(WANT_FIN | WANT_END);
@@ -467,17 +472,17 @@ impl Channel {
         }
     }
 
-    /// The size of our window while it is leased to the peer.
+    /// The size of this side's window while it is leased to the peer.
     pub fn window_size(&self) -> Option<u32> {
         self.window.map(|w| w.size)
     }
 
-    /// The size of the peer's window while it is leased to us.
+    /// The size of the peer's window while it is leased to this side.
     pub fn peer_window_size(&self) -> Option<u32> {
         self.peer_window.map(|w| w.size)
     }
 
-    /// How far the peer has given room for what we send.
+    /// The peer's credit for the data that this side sends.
     pub fn progress(&self) -> Progress {
         Progress {
             acked: self.acked,
@@ -485,7 +490,7 @@ impl Channel {
         }
     }
 
-    /// No WRITE of the peer into our window can come any more.
+    /// Whether no WRITE of the peer into this side's window can follow any more.
     pub fn peer_writes_done(&self) -> bool {
         self.fin_received
             || self.end_received
@@ -493,7 +498,7 @@ impl Channel {
             || self.window.is_none()
     }
 
-    /// Bytes that came into our windows and were not given back yet.
+    /// Bytes that arrived in this side's windows and were not freed yet.
     pub fn window_unread(&self) -> u64 {
         self.window_unread
     }
@@ -511,27 +516,27 @@ impl Channel {
         self.peer_window = None;
     }
 
-    /// The link is gone, or the connection was given up: the channel ends without a word.
+    /// The link is gone, or the connection was given up: the channel ends without a message.
     pub fn abort(&mut self, why: Failure) {
         if self.state == State::Closed {
             return;
         }
-        // An orderly end that both sides know of is no failure.
+        // An orderly end of both directions is no failure.
         if !(self.fin_received && self.fin_sent) {
             self.fail(why);
         }
         self.close();
     }
 
-    /// Ends our direction of the stream after all that was committed, or is held back.
+    /// Ends this side's direction of the stream, after all data that was committed or is corked.
     pub fn shut_write(&mut self) {
         if !self.fin_sent {
             self.queue_control(WANT_FIN);
         }
     }
 
-    /// The program is gone: we neither send nor read any more. `unread`: data of the peer's was
-    /// left, so the stream is broken rather than ended.
+    /// The program has closed the socket: this side neither sends nor reads any more. `unread`:
+    /// some data of the peer was not read, so the stream is reset.
     pub fn shut(&mut self, unread: bool) {
         if self.state == State::Opening {
             self.give_up();
@@ -546,8 +551,8 @@ impl Channel {
         }
     }
 
-    /// What arrives cannot be kept: the stream is broken, and the peer is told so. What had arrived before
-    /// can be read.
+    /// Data that arrives cannot be kept: the channel fails, and the peer is sent a Reset. Data that
+    /// had arrived before can be read.
     pub fn break_off(&mut self, why: Failure) {
         if self.state != State::Closed {
             self.fail(why);
@@ -556,16 +561,16 @@ impl Channel {
         }
     }
 
-    /// The program waits no longer for the answer to its CONNECT. The channel's number is given up
-    /// with it; an answer that comes late finds no channel and is answered by a Reset.
+    /// The program no longer waits for the answer to its CONNECT. The channel's number is released;
+    /// a late answer finds no channel and is answered by a Reset.
     fn give_up(&mut self) {
         self.no_reader = true;
         self.gone = true;
         self.close();
     }
 
-    /// CONNECT is said once more, after the peer's backlog was full. Returns false when it was not, or the channel
-    /// has ended since.
+    /// Sends CONNECT once more after the peer's backlog was full. Returns false if it was not full,
+    /// or the channel has ended since.
     pub fn try_again(&mut self) -> bool {
         let again = self.busy && self.state == State::Opening;
         if again {
@@ -575,7 +580,7 @@ impl Channel {
         again
     }
 
-    /// The time for connecting is over. Returns false when it was not needed.
+    /// The time for connecting is over. Returns false if the channel was not connecting any more.
     pub fn time_out(&mut self) -> bool {
         if self.state != State::Opening || self.gone {
             return false;
@@ -585,13 +590,14 @@ impl Channel {
         true
     }
 
-    /// What arrives from now on is thrown away: the program shut its reading direction. The peer
-    /// may go on sending. What had arrived before is to be freed as ever.
+    /// The program shut its reading direction: data that arrives from now on is discarded. The peer
+    /// may go on sending. Data that had arrived before is freed as it is consumed.
     pub fn shut_read(&mut self) {
         self.no_reader = true;
     }
 
-    /// Whoever has leased a window must hear that no WRITE into it follows; nobody else waits.
+    /// A side that has leased a window waits for a message after which no WRITE into the window
+    /// follows: End, Reset or Revoked. Without a window it does not wait.
     fn maybe_close(&mut self) {
         if self.end_sent && (self.end_received || self.window.is_none()) {
             self.close();

@@ -40,8 +40,8 @@ pub struct LinkFlow {
 }
 
 impl LinkFlow {
-    /// A link on which we take `ours` SENDs and the peer takes `theirs` at first. `None` if
-    /// either is too little to work with.
+    /// The credit of a link where this side accepts `ours` SENDs at first, and the peer `theirs`.
+    /// `None` if either is too little to work with.
     pub fn new(ours: u32, theirs: u32) -> Option<Self> {
         Self::starting_at(ours, theirs, 0)
     }

@@ -15,11 +15,11 @@ pub const TCP_MAXSEG: i32 = 2;
 pub const TCP_CORK: i32 = 3;
 /// Seconds without a message of the peer after which it is probed.
 pub const TCP_KEEPIDLE: i32 = 4;
-/// Seconds until it is asked again.
+/// Seconds between two probes.
 pub const TCP_KEEPINTVL: i32 = 5;
-/// How often it is asked.
+/// Number of probes.
 pub const TCP_KEEPCNT: i32 = 6;
-/// How often a connect is tried.
+/// Number of further tries of a connect.
 pub const TCP_SYNCNT: i32 = 7;
 /// How long a closed socket waits for the peer's end, in seconds.
 pub const TCP_LINGER2: i32 = 8;
@@ -27,11 +27,11 @@ pub const TCP_LINGER2: i32 = 8;
 pub const TCP_DEFER_ACCEPT: i32 = 9;
 /// Acknowledgements are sent at once.
 pub const TCP_QUICKACK: i32 = 12;
-/// For how many milliseconds something may be unacknowledged.
+/// How many milliseconds sent data may stay unacknowledged.
 pub const TCP_USER_TIMEOUT: i32 = 18;
-/// How many connections that have begun with data may wait.
+/// Most connections with early data that may wait.
 pub const TCP_FASTOPEN: i32 = 23;
-/// How much that is not sent yet makes the socket unwritable.
+/// The socket is not writable with more unsent bytes than this.
 pub const TCP_NOTSENT_LOWAT: i32 = 25;
 
 /// The longest try of a connect, in milliseconds.

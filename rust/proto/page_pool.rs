@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which pages of a receive pool are leased: a first-fit allocator of runs of pages over a
-//! bitmap. The pool's memory itself is not touched here.
+//! The leased pages of a receive pool: a first-fit allocator of runs of pages over a bitmap. The
+//! pool's memory itself is not touched here.
 
 use core::ops::DerefMut;
 

@@ -27,10 +27,10 @@ pub trait Map<K, V> {
     fn remove(&mut self, key: &K);
 }
 
-/// Why a port cannot be had.
+/// Why a port cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Somebody has the port and does not share it.
+    /// Another socket has the port and does not share it.
     InUse,
     /// There is such a connection already.
     Connected,
@@ -53,8 +53,8 @@ pub struct Sharing {
     pub reuse_port: Option<u32>,
 }
 
-/// Sockets that are alike: bound in namespace `net` to the same address, and sharing it in the same
-/// way.
+/// A group of sockets that are alike: bound in namespace `net` to the same address, with the same
+/// sharing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Group {
     net: usize,
@@ -78,7 +78,7 @@ impl Group {
         }
     }
 
-    /// The first one at an address.
+    /// The group that sorts before all others at an address.
     fn lowest(net: usize, port: u16, chosen: bool, ip: Ip) -> Self {
         Self::new(net, Bound::new(ip, false), port, Sharing::default(), chosen)
     }
@@ -108,7 +108,7 @@ pub struct Tuple {
     ip: Ip,
 }
 
-/// The port that a socket has.
+/// A socket's port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Binding {
     group: Group,
@@ -151,12 +151,12 @@ pub struct PortSpace<G, T> {
 }
 
 impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
-    /// Nobody has a port. Both maps are empty.
+    /// No ports are bound. Both maps are empty.
     pub const fn new(groups: G, tuples: T) -> Self {
         Self { groups, tuples }
     }
 
-    /// Whether there is a group that overlaps what `bound` is, at `port`, and `refuses`.
+    /// Whether any group at `port` overlaps `bound` and satisfies `refuses`.
     fn refuses(
         &self,
         net: usize,
@@ -186,7 +186,7 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         })
     }
 
-    /// Whether a socket whose port overlaps does not share it; `but`: one socket of that group is
+    /// Whether an overlapping socket does not share the port; `but`: one socket of that group is
     /// the caller's.
     fn conflicts(
         &self,
@@ -298,8 +298,7 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         }
     }
 
-    /// Whether there is such a connection, or may be one: where an address is not known it may be
-    /// any.
+    /// Whether there is such a connection, or may be one: an unknown address may be any.
     fn connected(&self, tuple: Tuple) -> bool {
         let is = |ip| {
             let wanted = Tuple { ip, ..tuple };
@@ -342,7 +341,7 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         self.connect_at(net, bound, port, sharing, remote)
     }
 
-    /// The same, of one that is bound to an address, or all of them.
+    /// The same, for a socket that is bound to an address, or to all of them.
     pub fn connect_at(
         &mut self,
         net: usize,
@@ -385,11 +384,11 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
     }
 }
 
-/// The ports of a range, each once, in the order in which they are tried: every second one and then
-/// those between, cyclically, from some start on.
+/// The ports of a range, each once, in the order of a search: every second port and then those
+/// between, cyclically from some start on.
 pub struct Search {
     low: u16,
-    /// Number of ports at an even distance from `low`, and of all.
+    /// Number of ports at an even distance from `low` (`even`), and of all ports (`all`).
     even: u32,
     all: u32,
     start: u32,
@@ -408,9 +407,9 @@ impl Search {
         }
     }
 
-    /// For connect(), through `low` to `high`, from the even ones on. `hash` chooses the start, and
-    /// `tried` is the number of ports tried in all earlier searches with that hash: this one
-    /// continues there, beyond the connections that they have made.
+    /// For connect(): the range `low` to `high`, ports at an even distance first. `hash` chooses
+    /// the start. `tried` is the number of ports tried in all earlier searches with that hash: this
+    /// search continues there, beyond the connections that they have made.
     pub fn for_connect(low: u16, high: u16, hash: u32, tried: u32) -> Self {
         let mut new = Self::new(low, high);
         let start = hash.checked_rem(new.even).unwrap_or(0);
@@ -418,8 +417,8 @@ impl Search {
         new
     }
 
-    /// For bind(), through `low` to `high`, from the odd ones on, so that it does not first take
-    /// the ports that connect() takes first.
+    /// For bind(): the range `low` to `high`, ports at an odd distance first, so that bind() does
+    /// not first take the ports that connect() takes first.
     pub fn for_bind(low: u16, high: u16, random: u32) -> Self {
         let mut new = Self::new(low, high);
         let odd = new.all.wrapping_sub(new.even);

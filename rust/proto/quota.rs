@@ -21,9 +21,9 @@ pub struct Holder {
 /// Why a channel was not counted. Then nothing is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuotaError {
-    /// The user has its share.
+    /// The user's quota is used up.
     User,
-    /// The namespace has its share.
+    /// The namespace's quota is used up.
     Net,
     /// The storage may not have room: give it more ([`Quota::wanted`]).
     Crowded,
@@ -50,9 +50,9 @@ impl QuotaCount {
     };
 }
 
-/// The counts of all that have channels.
+/// The counts of all users and namespaces with channels.
 pub struct Quota<S> {
-    /// Those in use are the first `len`, in the order of their keys; none of them is 0.
+    /// The first `len` counts are in use, sorted by key; none of them is 0.
     counts: S,
     len: usize,
     user_most: u32,
@@ -60,7 +60,7 @@ pub struct Quota<S> {
 }
 
 impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
-    /// Nobody has any; a user may have `user_most` channels, a namespace `net_most`.
+    /// No counts. A user may have `user_most` channels, a namespace `net_most`.
     pub fn new(counts: S, user_most: u32, net_most: u32) -> Self {
         Self {
             counts,
@@ -105,7 +105,7 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         (of(holder.user.map(Key::User)), of(holder.net.map(Key::Net)))
     }
 
-    /// Counts that are kept.
+    /// Number of counts.
     #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.len
@@ -145,7 +145,8 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         at.map_or(0, |c| c.n)
     }
 
-    /// There is room.
+    /// Adds 1 to the count of `key`. The caller has checked that the storage has room for a new
+    /// count.
     fn add(&mut self, key: Key) {
         match self.find(key) {
             Ok(at) => {

@@ -4,9 +4,9 @@
 //!
 //! A segment lies in the channel's window or in something that is held for it (a block of the
 //! shared receive queue, or a copy of one). It is consumed by recv(), or by the program itself
-//! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back
-//! in the stream's order ([`RxQueue::reap`]). Pages of the window may be lent: then the segment is
-//! done with when they have come back as well.
+//! through a ring of shared descriptors ([`Descriptors`]), in any order; its room is given back in
+//! the stream's order ([`RxQueue::reap`]). Pages of the window may be mapped into the program: then
+//! the segment is finished once they were released as well.
 //!
 //! Unread segments may escape from the window to main memory, oldest first:
 //! [`RxQueue::next_to_move`] chooses one, the caller copies it without holding the queue, and
@@ -115,9 +115,9 @@ pub struct Segment<T> {
     pub held: Option<T>,
     /// Bytes that recv() has consumed.
     pub taken: u32,
-    /// recv() consumes it; the program's descriptor does not count any more.
+    /// recv() consumes it; the program's descriptor has no effect any more.
     pub claimed: bool,
-    /// Of the consumed bytes: those in pages that were lent, and not copied.
+    /// Consumed bytes that are in mapped pages, and were not copied.
     pub mapped: u32,
     /// When it arrived, in nanoseconds of any clock.
     pub born: u64,
@@ -183,7 +183,7 @@ pub struct RxQueue<S> {
     tail: u32,
     /// Unread bytes.
     bytes: u64,
-    /// Bytes in pages that are lent.
+    /// Bytes in mapped pages.
     mapped: u64,
     /// Bytes of the window that belong to segments still in it.
     in_window: u64,
@@ -257,12 +257,13 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.bytes
     }
 
-    /// Bytes in pages that were lent and have not come back, as far as [`RxQueue::reap`] has seen.
+    /// Bytes in mapped pages that were not released yet, as far as [`RxQueue::reap`] has seen.
     pub fn mapped(&self) -> u64 {
         self.mapped
     }
 
-    /// Consumed segments that are not freed yet because an earlier one has lent pages.
+    /// Consumed segments that are not freed yet, because they or earlier ones have mapped pages, or
+    /// earlier ones are unread.
     pub fn spent(&mut self) -> Spent {
         let mut spent = Spent::default();
         for index in self.indices() {
@@ -333,7 +334,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         None
     }
 
-    /// Whether anything waits to be taken, by recv() or through the ring.
+    /// Whether there is unread data, for recv() or in the ring.
     pub fn readable(&mut self, ring: &impl Descriptors) -> bool {
         self.indices().any(|index| {
             self.get_mut(index)
@@ -353,7 +354,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// The pages of `n` bytes of segment `index` are lent to the reader.
+    /// The pages of `n` bytes of segment `index` were mapped into the program.
     pub fn set_mapped(&mut self, index: u32, n: u32) {
         if let Some(seg) = self.get_mut(index) {
             let n = n.min(seg.len.saturating_sub(seg.mapped));
@@ -362,8 +363,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         }
     }
 
-    /// Removes the oldest segment if it is consumed. `is_back` tells of a segment with lent pages
-    /// whether all of them are back.
+    /// Removes the oldest segment if it is consumed. For a segment with mapped pages, `is_back`
+    /// says whether all of them were released.
     pub fn reap(
         &mut self,
         ring: &impl Descriptors,
@@ -409,8 +410,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Some(held)
     }
 
-    /// Removes the oldest segment; returns the bytes of the window that the peer does not have back
-    /// yet.
+    /// Removes the oldest segment. Returns the bytes of the window that were not given back to the
+    /// peer yet.
     fn drop_head(&mut self, ring: &impl Descriptors) -> u32 {
         let index = self.head;
         ring.clear(index);
@@ -422,14 +423,14 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             self.in_window = self.in_window.saturating_sub(room);
             return room as u32;
         }
-        // Room is given in the order of the stream, so that of the oldest first.
+        // Room is given back in the order of the stream, so that of the oldest segment first.
         let given = self.given.min(room);
         self.given = self.given.saturating_sub(given);
         self.moved = self.moved.saturating_sub(room);
         room.saturating_sub(given) as u32
     }
 
-    /// Bytes of the window that segments take which are still in it.
+    /// Bytes of the window that belong to segments still in it.
     pub fn in_window(&self) -> u64 {
         self.in_window
     }
@@ -483,7 +484,7 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         None
     }
 
-    /// The segment of `what`, if it is where it was.
+    /// The segment of `what`, if it was not moved or read since.
     fn still(&mut self, what: &ToMove) -> Option<&mut Segment<T>> {
         let seg = self.get_mut(what.index)?;
         let same = seg.pos == what.pos && seg.window_off == what.window_off;
@@ -495,8 +496,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         self.moved = self.moved.saturating_add(room);
     }
 
-    /// `copy` has the bytes of `what`, and holds them from now on; not while recv() reads. Returns
-    /// the unneeded holder: the old one of the bytes, or the copy if it came too late.
+    /// Makes `copy`, which has the bytes of `what`, their holder; not while recv() reads. Returns
+    /// the holder that is not needed: the old one, or the copy if it came too late.
     pub fn move_held(
         &mut self,
         ring: &impl Descriptors,
@@ -528,8 +529,8 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
         Ok(None)
     }
 
-    /// The bytes of `what` are in the ring's escape area at `off`, where the program finds them
-    /// from now on; false if it has begun to read them where they were.
+    /// The bytes of `what` were copied to the ring's escape area at `off`; the program finds them
+    /// there from now on. Returns false if it has begun to read the original.
     pub fn move_to_area(&mut self, ring: &impl Descriptors, what: &ToMove, off: u32) -> bool {
         let index = what.index;
         let Some(seg) = self.still(what) else {

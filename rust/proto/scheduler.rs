@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The scheduler of a link: the channels on it, and the queues in which they wait to send.
+//! The scheduler of a link: the channels on it, and the queues of channels that wait to send.
 //!
 //! Each channel is a *flow* as long as it is on the link. Channels with a control message to send
 //! wait in the queue [`TrafficClass::Control`]: one message each, round robin. Channels whose
@@ -65,7 +65,7 @@ impl Deficit {
         left: 0,
     };
 
-    /// It is scheduled, or again before it has sent; false if it still has a deficit.
+    /// Schedules the flow, again or for the first time. Returns false if it still has a deficit.
     fn schedule(&mut self) -> bool {
         if !self.scheduled {
             self.left = self.left.saturating_add(QUANTUM).min(QUANTUM);
@@ -143,8 +143,8 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         self.flows.len()
     }
 
-    /// Moves to a larger storage, in which flows keep their numbers; returns the old one, empty.
-    /// Returns `flows` if it is not larger.
+    /// Moves the flows to larger storage; they keep their numbers. Returns the old storage, empty,
+    /// or `flows` if it is not larger.
     pub fn move_to(&mut self, mut flows: S) -> S {
         if flows.len() > self.flows.len() {
             for (new, old) in flows.iter_mut().zip(self.flows.iter_mut()) {
@@ -346,7 +346,7 @@ impl<T: 'static, S: DerefMut<Target = [Flow<T>]>> Scheduler<S> {
         }
     }
 
-    /// Waits, behind all others or before them, unless it waits already.
+    /// Adds the flow to the queue, behind all others or before them, unless it waits already.
     fn push(&mut self, class: TrafficClass, flow: u32, before: bool) {
         if self.waits(class, flow) {
             return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The sizes of the receive pools of a cache, of their windows and of a sender's chunks, and the
-//! time for which data stayed in them.
+//! histogram of residency times.
 //!
-//! The pools must have room for the data that arrives within the time in which it should be read.
-//! All arithmetic saturates: for any value of a parameter the result is within the bounds.
+//! The pools must have room for the data that arrives within the target residency time. All
+//! arithmetic saturates: for any value of a parameter the result is within the bounds.
 
 use super::channel::{WINDOW_MAX, WINDOW_MIN};
 
@@ -31,7 +31,7 @@ pub struct Machine {
     pub rate: u64,
     /// How long data may wait until it is read, microseconds.
     pub residency_us: u32,
-    /// The part of the data arriving in that time for which there is room, percent.
+    /// The part of the data arriving in that time that there is room for, percent.
     pub percent: u32,
     /// Its size in bytes, 0: not known.
     pub cache_bytes: u64,

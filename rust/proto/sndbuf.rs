@@ -7,7 +7,7 @@
 
 use super::wire::SMALL_MAX;
 
-/// The largest part of a call is half of the limit, so that one is filled while another is in
+/// The largest part of a call is half of the limit, so that a part is filled while another is in
 /// flight; in whole pages.
 const PAGE: u64 = 4096;
 

@@ -7,13 +7,13 @@
 pub const ESTABLISHED: u8 = 1;
 /// connect() is in progress.
 pub const SYN_SENT: u8 = 2;
-/// We have shut our direction.
+/// This side has shut its direction.
 pub const FIN_WAIT2: u8 = 5;
 /// No connection, or not any more.
 pub const CLOSE: u8 = 7;
 /// The peer has shut its direction.
 pub const CLOSE_WAIT: u8 = 8;
-/// Both have.
+/// Both sides have shut their directions.
 pub const LAST_ACK: u8 = 9;
 /// Listening.
 pub const LISTEN: u8 = 10;
@@ -28,17 +28,17 @@ pub struct TcpInfo {
     pub state: u8,
     /// TCP_MAXSEG, in bytes.
     pub mss: u32,
-    /// Of a listening socket: connections that wait for accept(),
+    /// Connections of a listening socket that wait for accept().
     pub waiting: u32,
-    /// and how many may.
+    /// The most connections that may wait for accept().
     pub backlog: u32,
-    /// Bytes of the stream that are held back,
+    /// Corked bytes of the stream.
     pub notsent: u32,
-    /// that were posted,
+    /// Bytes of the stream that were posted.
     pub bytes_sent: u64,
-    /// of these acknowledged by the peer's device,
+    /// Posted bytes that the peer's device has acknowledged.
     pub bytes_acked: u64,
-    /// and bytes that have arrived.
+    /// Bytes that have arrived.
     pub bytes_received: u64,
 }
 

@@ -15,10 +15,10 @@ pub const VERSION: u8 = 1;
 /// The feature bits of this host; none is defined yet.
 pub const FEATURES: u32 = 0;
 
-/// The most payload in one DATA message, in bytes. Every host takes as much.
+/// The most payload in one DATA message, in bytes. Every host accepts this much.
 pub const SMALL_MAX: u32 = 4096;
 
-/// The most payload in one WRITE, in bytes. Every host takes as much.
+/// The most payload in one WRITE, in bytes. Every host accepts this much.
 pub const CHUNK_MAX: u32 = 256 * 1024;
 
 /// Size of an encoded [`Header`].
@@ -52,7 +52,7 @@ pub enum Type {
     End = 7,
     /// As End, because of an error: the stream is broken.
     Reset = 8,
-    /// Nothing but the credit fields.
+    /// Only the credit fields.
     Credit = 9,
     /// The sender has bulk data and asks for a window.
     WindowRequest = 10,
@@ -62,9 +62,9 @@ pub enum Type {
     WindowRevoke = 12,
     /// No WRITE into the receiver's window of lease `arg0` follows this message.
     Revoked = 13,
-    /// Nothing but the link's credit. Not for a channel.
+    /// Only the link's credit. Not for a channel.
     LinkCredit = 14,
-    /// Are you there. Not for a channel.
+    /// Checks whether the peer is alive. Not for a channel.
     Heartbeat = 15,
 }
 
@@ -98,7 +98,7 @@ pub const HEARTBEAT_ASKS: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Nobody listens at that port.
+    /// No socket listens at that port.
     NoListener = 1,
     /// The host has no memory or no table entry for the channel.
     NoResources = 2,
@@ -117,8 +117,8 @@ impl Refusal {
     }
 }
 
-/// Credit for a channel: absolute counters of what the receiver has freed since the channel
-/// opened.
+/// Credit for a channel: absolute counters of the data that the receiver has freed since the
+/// channel opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credit {
     /// Bytes of the current window.
@@ -154,8 +154,8 @@ pub struct Header {
     pub arg1: u32,
     /// See [`Type`]. Connect, Accept: bytes of DATA that may be outstanding.
     pub arg2: u64,
-    /// The lease of the sender's own window that WindowGrant, WindowRevoke and the window
-    /// credit speak of; 0: none.
+    /// The lease of the sender's window that WindowGrant, WindowRevoke and the window credit refer
+    /// to; 0: none.
     pub lease: u32,
 }
 
@@ -289,7 +289,7 @@ pub struct Agreed {
     pub features: u32,
 }
 
-/// What a link is for. Both hosts name the same role.
+/// The role of a link. Both hosts must name the same one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Role {
@@ -351,8 +351,9 @@ impl Hello {
         }
     }
 
-    /// Decodes a hello of any version and role. The connection manager pads private data with zeros, so `bytes` may be
-    /// longer than the hello. Reserved bytes are ignored: a later host may use them.
+    /// Decodes a hello of any version and role. The connection manager pads private data with
+    /// zeros, so `bytes` may be longer than the hello. Reserved bytes are ignored: a later host may
+    /// use them.
     pub fn decode_with_role(bytes: &[u8]) -> Result<(Role, Self), Violation> {
         let (known, _) = bytes
             .split_first_chunk::<HELLO_LEN>()

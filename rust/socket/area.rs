@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Mapped receives (row Z6): the pool's pages are lent to the program, at addresses of its choice.
+//! Mapped receives (ZRS_IOC_RECV_MAP): pages of the receive pool are mapped into the program, at
+//! addresses that it chooses inside an area.
 //!
-//! More than 16 KiB whose place in their page fits is lent page by page; the rest of the first and of
-//! the last page, and everything smaller, is copied. What is lent is the peer's again when nobody has a
-//! reference to the pages: the program takes them out of its address space, and neither a file, nor a
-//! device, nor a pipe is using them. A program that keeps them gets copies of what comes next; when that
-//! leaves its peer too little room, the peer gets another window.
+//! A piece of received data of more than 16 KiB is mapped page by page, if its offset within a page
+//! equals that of the target address; so are the pieces that follow it in the same call. The
+//! partial first and last pages, and all other data, are copied. A mapped page is free for the peer
+//! again when it has no reference any more: the program has unmapped it, and no file, device or
+//! pipe uses it. A program that keeps its pages gets later data as copies. When the mapped pages
+//! leave the peer too little room, the peer gets another window.
 
 #![deny(unsafe_code)]
 
@@ -25,21 +27,21 @@ use crate::kern::vma::NewVma;
 use crate::stats::STATS;
 use crate::uapi;
 
-/// Where areas begin in the socket's address space for mmap().
+/// Offset of areas in the socket's address space for mmap().
 pub(super) const AREA_OFFSET: u64 = uapi::ZRS_AREA_OFFSET;
 
-/// Up to so many bytes one copy is cheaper than the work of the memory manager.
+/// Up to this many bytes, copying is cheaper than changing page tables.
 const COPY_MAX: usize = 16 << 10;
 
-/// Most bytes of one call, as of every read.
+/// Most bytes of one call: MAX_RW_COUNT, as for every read.
 const MOST: usize = (i32::MAX as usize) & PAGE_MASK;
 
-/// Where a receive goes to.
+/// The destination of a receive.
 struct Target<'a> {
     area: &'a Arc<Area>,
-    /// Of the first byte.
+    /// Address of the first byte.
     addr: usize,
-    /// What comes now is worth being lent, as far as whole pages go.
+    /// The data that follows is mapped as far as it fills whole pages.
     maps: bool,
 }
 
@@ -62,13 +64,14 @@ impl Sock {
     pub(super) fn recv_map_user(self: &Arc<Self>, arg: usize, nonblock: bool) -> Result<i32> {
         let user = || UserSlice::new(UserPtr::from_addr(arg), size_of::<uapi::zrs_ioc_recv_map>());
         let mut call: uapi::zrs_ioc_recv_map = user().reader().read()?;
-        // Nothing is taken if the answer cannot be told.
+        // Fail before data is consumed if the result cannot be written back.
         user().writer().write(&call)?;
         let want = usize::try_from(call.len).unwrap_or(usize::MAX);
         let result = self.recv_map(&mut call, nonblock);
         self.trace_received(want, &result.map(|()| call.len as usize), DataPath::Map);
         result?;
-        // If it cannot any more, what was taken is not lost: the call returns it as well.
+        // If this copy to the program fails, the data is not lost: the ioctl's return value has the
+        // length as well.
         let _ = user().writer().write(&call);
         Ok(i32::try_from(call.len).unwrap_or(i32::MAX))
     }
@@ -95,7 +98,7 @@ impl Sock {
         let nonblock = nonblock || call.flags & uapi::ZRS_RECV_MAP_DONTWAIT != 0;
         let timeout = sk.map(|sk| sk.rcvtimeo(nonblock));
         let timeout = timeout.ok_or(ENOTCONN)?;
-        // What the program had there is done with.
+        // The program no longer needs the pages that were mapped there.
         area.take_back(addr..addr + want)?;
         if self.reap() {
             self.send_pending();
@@ -145,9 +148,10 @@ impl Sock {
         Ok(())
     }
 
-    /// Delivers the beginning of `piece`, behind the `got` bytes before it. Returns how many bytes, and
-    /// how many of them were lent: all, or none. No bytes: the call is to end, so that the program can give
-    /// back what it has. Sleeps.
+    /// Delivers the beginning of `piece` behind the `got` bytes that were delivered before. Returns
+    /// the number of delivered bytes, and how many of them were mapped: all or none. Returns 0
+    /// bytes if the call should end, so that the program can give pages back before it calls again.
+    /// Sleeps.
     fn deliver(
         self: &Arc<Self>,
         target: &mut Target<'_>,
@@ -172,7 +176,7 @@ impl Sock {
         let share = self.mappable(window);
         let whole = len.min(share) & PAGE_MASK;
         if whole == 0 && len >= PAGE_SIZE && got > 0 {
-            // It may give back what it has before it comes again.
+            // End the call: the program may give pages back before it calls again.
             return Ok((0, 0));
         }
         if whole == 0 || self.watch_mapped().is_err() {
@@ -183,7 +187,8 @@ impl Sock {
     }
 }
 
-/// How far behind `addr` the piece is to begin, so that its whole pages can be lent.
+/// Distance from `addr` to the address where the piece should begin, so that its whole pages can be
+/// mapped.
 fn shift(addr: usize, piece: &RxPiece<'_>) -> usize {
     match &piece.source {
         RxSource::Window(_, off) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a socket ends: shutdown(), and the last descriptor's close().
+//! The end of a socket: shutdown(), and the last descriptor's close().
 
 #![deny(unsafe_code)]
 
@@ -63,14 +63,14 @@ impl Sock {
     /// The last descriptor is closed. May sleep.
     pub(super) fn close(self: &Arc<Self>) {
         self.stop_listening();
-        // What the program has given back is not unread.
+        // Segments that the program has given back do not count as unread.
         self.reap();
         let linger = self.linger();
         let (sk, ring, tracks_mapped, broken) = {
             let mut inner = self.inner.lock();
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
-            // What was lent is read.
+            // Mapped data counts as read.
             let unread = inner.rx.bytes();
             trace::close(|| {
                 let sent = self.counters.tx_bytes.get();
@@ -93,10 +93,10 @@ impl Sock {
             self.ctx.transport.pools.untrack_mapped(&lessee);
         }
         drop(ring);
-        // If the link has no room for it, the end of the stream waits for that.
+        // If the link has no room for the corked bytes, END waits for them.
         self.flush();
         self.kick();
-        // What is under way may hold the socket.
+        // Messages in flight may hold the socket.
         let unsignaled = self.inner.lock().unsignaled_message();
         Sock::ask_done(unsignaled);
         self.try_finish();
@@ -113,14 +113,14 @@ impl Sock {
         drop(sk);
     }
 
-    /// Sees to it that a closed socket's channel ends in time.
+    /// Starts the timer that ends a closed socket's channel.
     pub(super) fn arm_orphan_timer(&self) {
         if self.link().is_some() {
             self.ctx.transport.arm_timer(self);
         }
     }
 
-    /// Throws away what has arrived, because nobody will read it.
+    /// Discards the received data of a socket that no program reads any more.
     pub(super) fn discard_received(&self) {
         loop {
             let held = {
@@ -137,7 +137,7 @@ impl Sock {
 }
 
 impl Drop for Inner {
-    /// The channel is off the wire, else the table would hold a reference to the socket.
+    /// The channel has ended on the wire; otherwise the table would hold a reference to the socket.
     fn drop(&mut self) {
         while let Some(held) = self.rx.discard(&self.ring) {
             recv::release_held(held);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all sockets have in common: their ports, and the links below them.
+//! Shared state of all sockets: their ports, and the links below them.
 
 #![deny(unsafe_code)]
 
@@ -15,7 +15,7 @@ use crate::transport::context::{Acceptor, Transport};
 use crate::transport::link::Link;
 use crate::uapi::zrs_info;
 
-/// Cursors of ZRS_IOC_SOCK from here on are for sockets that listen.
+/// Cursors of ZRS_IOC_SOCK from this value on are for listening sockets.
 const LISTENERS: u64 = 1 << 32;
 
 /// The context of all sockets.
@@ -27,7 +27,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Without sockets. Sleeps. ENOMEM.
+    /// A context without sockets. Sleeps. ENOMEM.
     pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -38,8 +38,8 @@ impl Sockets {
         )
     }
 
-    /// What the first socket of `net` from `cursor` on tells of itself, and where to go on: those
-    /// with a channel first, then those that listen.
+    /// Information about the first socket of `net` at or after `cursor`, and the next cursor: first
+    /// come the sockets with a channel, then the listening ones.
     pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
         let mut cursor = cursor;
         while let Ok(q) = u32::try_from(cursor) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! MSG_MORE and TCP_CORK: the beginning of a message that is not full waits for the next call.
+//! MSG_MORE and TCP_CORK: a message that is not full yet waits (is corked) for the bytes of the
+//! next call.
 //!
-//! What is held back is at most one small message, for which the channel has taken room (`proto/channel/cork.rs`). It
-//! leaves with the call that fills it or does not want it to wait; before anything else that is sent; when the option is
-//! taken back; with the end of the stream, also if the program is gone; and after [`MOST_NS`]. It is sent there and
-//! then, or, when the link has no room, by whoever makes some, in the socket's turn.
+//! At most one small message is corked, and the channel has reserved room for it
+//! (`proto/channel/cork.rs`). It is sent by the call that fills it or does not set MSG_MORE; before
+//! any other data; when TCP_CORK is cleared or TCP_NODELAY set; with the end of the stream, also if
+//! the program has exited; and after [`MOST_NS`]. If the link has no room at that time, the thread
+//! that frees room sends it, under the socket's send lock.
 
 #![deny(unsafe_code)]
 
@@ -34,33 +36,37 @@ use crate::transport::link::Link;
 use crate::transport::sched::FlowId;
 use crate::transport::tx::Payload;
 
-/// How long anything is held back, in nanoseconds: TCP's 200 ms.
+/// The longest that bytes stay corked, in nanoseconds: TCP's 200 ms.
 const MOST_NS: u64 = 200_000_000;
 
-/// Those that are to leave at about the same time are looked at together, in nanoseconds.
+/// Deadlines are rounded up to a multiple of this, in nanoseconds, so that several sockets share a
+/// run of the timer.
 const ROUND_NS: u64 = 50_000_000;
 
-/// What a socket holds back.
+/// The corked bytes of a socket.
 #[derive(Default)]
 pub(super) struct Cork {
-    /// As many as the channel counts, unless that has ended. Whoever has the turn to send may have taken them; nobody
-    /// else changes either.
+    /// The bytes. [`Channel::corked`](crate::proto::channel::Channel::corked) counts the same
+    /// number, unless the channel has ended. Only the owner of the send lock changes either, and
+    /// may have taken the bytes out.
     bytes: KVec<u8>,
-    /// When they leave in any case, in nanoseconds of the monotonic clock.
+    /// When the bytes are sent at the latest, in nanoseconds of the monotonic clock; `None`:
+    /// nothing is corked.
     until: Option<u64>,
-    /// How many of them count against SO_SNDBUF.
+    /// Number of the bytes that count against SO_SNDBUF.
     held: usize,
 }
 
 impl Cork {
-    /// When it leaves in any case, in nanoseconds of the monotonic clock; `None`: nothing is held back.
+    /// When the bytes are sent at the latest, in nanoseconds of the monotonic clock; `None`:
+    /// nothing is corked.
     pub(super) fn until(&self) -> Option<u64> {
         self.until
     }
 }
 
 impl Inner {
-    /// Gives the turn to send back. Whether somebody waits for it, who is to be woken.
+    /// Releases the send lock. Returns whether threads wait for it and must be woken.
     pub(super) fn unlock_send(&mut self) -> bool {
         self.tx_locked = false;
         mem::take(&mut self.tx_contended) | mem::take(&mut self.cork_waiter)
@@ -72,15 +78,18 @@ impl Inner {
         options.is_some_and(|options| options.get(TCP_CORK) == Some(1))
     }
 
-    /// The channel has ended: what is held back is lost. What is returned is to be dropped without the lock.
+    /// The channel has ended, so the corked bytes are lost. The caller drops the returned bytes
+    /// after releasing the lock.
     pub(super) fn lose_cork(&mut self) -> KVec<u8> {
         let cork = mem::take(&mut self.cork);
         self.tx_held = self.tx_held.saturating_sub(cork.held as u64);
         cork.bytes
     }
 
-    /// A closed socket's channel has not ended at `now`. If what it held back has found no room on the link in all this
-    /// time, so that End could not be said either, the stream is broken off, and the peer has as long again to end it.
+    /// The deadline of a closed socket has passed at `now`, and its channel has not ended. If bytes
+    /// are still corked because the link had no room in all this time, END could not be sent
+    /// either: aborts the stream, and gives the peer the same time again to end it. Returns whether
+    /// it did so.
     pub(super) fn gives_up_cork(&mut self, now: u64) -> bool {
         let waits = self.released && self.chan.corked() > 0;
         if waits {
@@ -90,15 +99,15 @@ impl Inner {
         waits
     }
 
-    /// Bytes of what is held back that count against SO_SNDBUF; from now on the caller counts them.
+    /// Corked bytes that count against SO_SNDBUF; from now on the caller counts them.
     pub(super) fn take_cork_held(&mut self) -> usize {
         mem::take(&mut self.cork.held)
     }
 }
 
 impl Sock {
-    /// Takes the rest of a call, at most a small message, to what is held back, or holds it back as the first; and
-    /// sends all of it if it is full or no more is to come.
+    /// Adds the rest of a call, at most a small message, to the corked bytes, or corks it as the
+    /// first. Sends all of them if they fill a message or the program announced no more.
     pub(super) fn send_corked(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
@@ -107,7 +116,8 @@ impl Sock {
     ) -> Joined {
         let more = msg.more();
         let want = msg.len() as u32;
-        // The program's memory is made present first: who has the turn does not wait for it.
+        // Fault the program's memory in first: the owner of the send lock must not wait for page
+        // faults.
         if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
             return Joined::SendResult(SendResult::none(Err(e)));
         }
@@ -121,7 +131,7 @@ impl Sock {
             Ok(Err(e)) => return Joined::SendResult(SendResult::none(Err(e))),
             Err(e) => return Joined::SendResult(SendResult::none(Err(e.to_errno(*timeout)))),
         };
-        // The turn is ours, and with it the bytes.
+        // This thread owns the send lock, and so the bytes.
         let mut bytes = mem::take(&mut self.inner.lock().cork.bytes);
         let copied = pin::copy_present(msg.iter(), &mut bytes, want as usize, CHARGED);
         let n = copied.unwrap_or(0);
@@ -151,10 +161,10 @@ impl Sock {
             self.wake_write();
         }
         let Some((waits, first)) = joined else {
-            // The end of the stream may have waited for it.
+            // FIN or END may have waited for the corked bytes.
             self.kick();
             return match (copied, n) {
-                // Without memory each call is a message.
+                // Without memory to cork them, the bytes of each call are sent as a message.
                 (Err(_), _) => Joined::No,
                 (Ok(_), 0) => Joined::SendResult(SendResult::none(not_present())),
                 // The channel has ended.
@@ -179,8 +189,9 @@ impl Sock {
         }
     }
 
-    /// Looks whether `want` bytes can be held back, and takes their room and the turn to send for that; `None` inside:
-    /// there is nothing for them to join, or to wait for.
+    /// If `want` bytes can be corked, reserves room for them on the channel and takes the send
+    /// lock. Returns `Some(Ok(None))` if the bytes should not wait and there are no corked bytes to
+    /// join; `None` if the caller has to wait.
     fn begin_corked<'a>(
         self: &'a Arc<Self>,
         want: u32,
@@ -223,7 +234,7 @@ impl Sock {
                 return None;
             }
             drop(guard);
-            // What is there makes room for it.
+            // Sending the corked bytes makes room for the new ones.
             if !self.flush() {
                 self.stalled(want, Stall::Link, told);
                 return None;
@@ -231,8 +242,9 @@ impl Sock {
         }
     }
 
-    /// Sends what is held back, if anything is. False: the link has no room, or a call is about to send; then it is
-    /// sent as soon as that is over. Takes the link's lock and the socket's; does not sleep.
+    /// Sends the corked bytes, if there are any. Returns false if the link has no room, or a thread
+    /// owns the send lock: then they are sent as soon as that is over. Takes the link's lock and
+    /// the socket's; does not sleep.
     pub(crate) fn flush(self: &Arc<Self>) -> bool {
         loop {
             let (link, place, bytes) = match self.begin_flush() {
@@ -261,7 +273,7 @@ impl Sock {
                     self.wake_write();
                 }
                 if pending {
-                    // The end of the stream has waited for it.
+                    // FIN or END has waited for the corked bytes.
                     link.kick(self);
                 }
                 return true;
@@ -275,15 +287,17 @@ impl Sock {
             if wanted {
                 self.wait.wake_all();
             }
-            // Who waits for the turn to send finds no room either; it is woken when this has been sent.
+            // Other waiters for the send lock would find no room either; they are woken when the
+            // corked bytes have been sent.
             if self.is_tx_blocked(TrafficClass::Small) {
                 return false;
             }
-            // The room came just now, and whoever was to send found the turn taken; or the channel has ended.
+            // Room was freed just now, and the thread that freed it found the send lock taken; or
+            // the channel has ended. Try again.
         }
     }
 
-    /// Takes the turn to send what is held back, and the bytes.
+    /// Takes the send lock and the corked bytes.
     fn begin_flush(&self) -> Flush {
         let inner = &mut *self.inner.lock();
         let waits = inner.chan.corked() > 0;
@@ -301,25 +315,26 @@ impl Sock {
         Flush::Go(link, place, mem::take(&mut inner.cork.bytes))
     }
 
-    /// As [`Self::flush`], for whoever has made room: if that is what it waits for.
+    /// Calls [`Self::flush`] if the corked bytes wait for room on the link or for the send lock.
+    /// For callers that have just freed one of these.
     pub(crate) fn flush_blocked_cork(self: &Arc<Self>) {
         if self.is_cork_blocked() {
             self.flush();
         }
     }
 
-    /// Whether what is held back is to be sent as soon as there is room on the link.
+    /// Whether the corked bytes wait for room on the link, or for the send lock.
     pub(crate) fn is_cork_blocked(&self) -> bool {
         self.cork_blocked.load(Relaxed)
     }
 
-    /// Sends what has been held back for long enough at `now`.
+    /// Sends the corked bytes if their time has come at `now`.
     pub(super) fn check_cork(self: &Arc<Self>, now: u64) {
         let over = {
             let mut inner = self.inner.lock();
             let over = inner.cork.until.is_some_and(|until| until <= now);
             if over {
-                // Should there be no room now, it is looked at again.
+                // If the link has no room now, try again after this time.
                 inner.cork.until = Some(next_round(now.saturating_add(MOST_NS)));
             }
             over
@@ -330,12 +345,13 @@ impl Sock {
     }
 }
 
-/// The next time after `at` that is looked at.
+/// The first multiple of [`ROUND_NS`] that is not before `at`.
 fn next_round(at: u64) -> u64 {
     at.checked_next_multiple_of(ROUND_NS).unwrap_or(at)
 }
 
-/// The bytes of a call, which were present a moment ago, are so no more: it looks at them anew.
+/// The program's memory was faulted in, but has been paged out again: the call starts over, unless
+/// the task is being killed.
 fn not_present() -> Result {
     if fatal_signal_pending() {
         Err(EINTR)
@@ -344,20 +360,21 @@ fn not_present() -> Result {
     }
 }
 
-/// What [`Sock::begin_flush`] has found.
+/// Result of [`Sock::begin_flush`].
 enum Flush {
-    /// Nothing is held back. What was, of a channel that has ended, is to be dropped without the lock.
+    /// Nothing is corked. The bytes are those of a channel that has ended; the caller drops them
+    /// without holding the lock.
     Done(KVec<u8>),
-    /// Whoever has the turn does it.
+    /// The owner of the send lock sends them.
     Busy,
-    /// These bytes, by this link.
+    /// Send these bytes on this link.
     Go(Arc<Link>, FlowId, KVec<u8>),
 }
 
-/// What has become of a call's last bytes.
+/// Result of [`Sock::send_corked`].
 pub(super) enum Joined {
-    /// They are held back or sent, or not, and why.
+    /// The bytes were corked or sent; or not, for the reason given.
     SendResult(SendResult),
-    /// They are to be sent as those of any other call: nothing is held back for them to join.
+    /// The caller sends the bytes as a message: none are corked that they could join.
     No,
 }

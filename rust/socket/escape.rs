@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Data that the program has not read for long: it is moved from the receive pool to main memory (row C5). The
-//! bytes are copied without a lock, while recv() or the program may begin to read them where they were; then the
-//! copy is thrown away.
+//! Escape: data that the program has not read for long is moved from the receive pool to main
+//! memory. The bytes are copied without a lock. If recv() or the program begins to read the
+//! original in the meantime, the copy is thrown away.
 
 #![deny(unsafe_code)]
 
@@ -22,8 +22,8 @@ use crate::pool::window::{Reading, Window};
 use crate::proto::rx_queue::ToMove;
 use crate::stats::STATS;
 
-/// Main memory that is promised to what was moved out of a window: the window's promise while there is
-/// one.
+/// The promise of main memory for data that was moved out of a window. It is the window's own
+/// promise while the window exists.
 pub(super) enum Promise {
     #[expect(dead_code, reason = "held for as long as it is needed")]
     Window(Arc<Reserved>),
@@ -32,7 +32,8 @@ pub(super) enum Promise {
 }
 
 impl Inner {
-    /// The room of what was moved out of `window` is the peer's again, as far as it may be filled once more.
+    /// Gives the peer the room of the data that was moved out of `window`, as far as the window may
+    /// be filled once more.
     fn give_room(&mut self, window: &Window) {
         self.promise = Some(Promise::Window(window.promise()));
         let room = self.rx.give(window.bytes() as u64);
@@ -41,9 +42,9 @@ impl Inner {
 }
 
 impl Sock {
-    /// Moves one message to main memory, the oldest that may be moved of those that arrived before `before`, in
-    /// nanoseconds of the monotonic clock; with `window` false, nothing from the window. False if there was none, or it
-    /// was just being read, or there is no memory. Sleeps.
+    /// Moves one message to main memory: the oldest movable one that arrived before `before`, in
+    /// nanoseconds of the monotonic clock. If `window` is false, messages in the window are left
+    /// out. Returns false if there was none, if it was being read, or without memory. Sleeps.
     pub(super) fn escape_one(self: &Arc<Self>, before: u64, window: bool) -> bool {
         let (what, window) = {
             let mut inner = self.inner.lock();
@@ -74,8 +75,8 @@ impl Sock {
         moved
     }
 
-    /// A message of `len` bytes, which came at `born`, or just now, is where it is not in the pool's way. Takes the
-    /// socket's lock.
+    /// Traces that a message of `len` bytes has left the pool. It arrived at `born`, or just now if
+    /// that is `None`. Takes the socket's lock.
     pub(crate) fn trace_escape(&self, len: u32, born: Option<u64>, of: EscapedFrom) {
         trace::escape(|| {
             let age = born.map_or(0, |born| now_ns().saturating_sub(born) / 1000);
@@ -83,12 +84,13 @@ impl Sock {
         });
     }
 
-    /// `f` makes memory: of the socket's owner, or else anybody's, for it is promised.
+    /// Runs the allocation `f`, charged to the socket's owner. If that fails, runs it again
+    /// uncharged: the memory was promised.
     pub(crate) fn promised<R>(&self, f: impl Fn(Flags) -> Result<R>) -> Result<R> {
         self.charge(|| f(CHARGED)).or_else(|_| f(GFP_KERNEL))
     }
 
-    /// To main memory that recv() reads.
+    /// Moves a message from the window to a copy that recv() reads.
     fn move_to_memory(&self, what: &ToMove, window: &Arc<Window>, off: u32) -> bool {
         let bytes = self.promised(|flags| {
             let payload = window.payload(off as usize, what.len as usize)?;
@@ -102,7 +104,7 @@ impl Sock {
         let result = {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
-            // Whoever has the turn may be reading in the window.
+            // The owner of the receive lock may be reading in the window.
             match inner.rx_locked {
                 true => Err(copy),
                 false => inner.rx.move_held(&inner.ring, what, copy).inspect(|_| {
@@ -113,7 +115,7 @@ impl Sock {
         has_moved(what, Some((window, off)), result)
     }
 
-    /// To the escape area of the ring.
+    /// Moves a message from the window to the escape area of the ring.
     fn move_to_area(&self, what: &ToMove, window: &Arc<Window>, off: u32) -> bool {
         let (ring, at) = {
             let mut inner = self.inner.lock();
@@ -146,7 +148,7 @@ impl Sock {
         true
     }
 
-    /// Out of a block of the shared receive queue.
+    /// Moves a message out of a block of the shared receive queue.
     fn move_block(&self, what: &ToMove) -> bool {
         let room = self.promised(|flags| Ok(KVVec::from_elem(0_u8, what.len as usize, flags)?));
         let Ok(room) = room else { return false };
@@ -157,7 +159,8 @@ impl Sock {
                 .rx
                 .get_mut(what.index)
                 .and_then(|seg| seg.held.as_mut());
-            // A page at most, so under the lock: whoever reads takes it out of the queue.
+            // Copied under the lock, as it is a page at most: a reader takes the block out of the
+            // queue only under this lock.
             let copy = match held {
                 Some(Held::Block(block)) => block.copy(room),
                 _ => Err(EAGAIN),
@@ -179,7 +182,7 @@ impl Sock {
     }
 }
 
-/// Lets go of what is not needed any more, and counts what has moved.
+/// Releases the former holder of the bytes, and counts the move.
 fn has_moved(
     what: &ToMove,
     window: Option<(&Arc<Window>, u32)>,

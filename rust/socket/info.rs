@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a socket tells of itself: ioctls and `struct zrs_info`.
+//! Information about a socket: ioctls and `struct zrs_info`.
 
 #![deny(unsafe_code)]
 
@@ -56,13 +56,13 @@ impl Sock {
         matches!(self.inner.lock().phase, Phase::Listening { .. })
     }
 
-    /// Bytes that are held back.
+    /// Corked bytes.
     pub(super) fn tx_corked(&self) -> u64 {
         self.inner.lock().chan.corked().into()
     }
 
-    /// Bytes that are held back, or were posted and not acknowledged; what is posted meanwhile may count twice. Takes the
-    /// link's lock and the socket's.
+    /// Bytes that are corked, or posted and not acknowledged. Bytes that are posted during the call
+    /// may count twice. Takes the link's lock and the socket's.
     fn tx_queued(&self) -> u64 {
         let corked = self.tx_corked();
         corked + self.tx_in_flight()
@@ -73,7 +73,7 @@ impl Sock {
     pub(super) fn tx_in_flight(&self) -> u64 {
         let (bytes, seq, link) = {
             let inner = self.inner.lock();
-            // Without a link the channel has ended, and only pages may still be under way.
+            // Without a link the channel has ended, and only pinned pages may still be in flight.
             let posted = match inner.link {
                 Some(_) => inner.tx_posted,
                 None => inner.tx_pinned,
@@ -139,7 +139,7 @@ impl Sock {
     }
 }
 
-/// Gives the program an `int`.
+/// Writes an `int` to the program's memory.
 fn put_int(arg: usize, value: u64) -> Result<i32> {
     let value = i32::try_from(value).unwrap_or(i32::MAX);
     UserSlice::new(UserPtr::from_addr(arg), size_of::<i32>())

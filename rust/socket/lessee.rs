@@ -44,7 +44,7 @@ impl Lessee for Sock {
         let takes = {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
-            // Of what was moved out of a former one its promise is still needed.
+            // Data that was moved out of a former window still needs that window's promise.
             let free = inner.window.is_none() && inner.rx.moved() == 0 && !inner.released;
             let offer =
                 |c: &mut Channel| c.grant(size, addr, key) || requester.ring && c.read_ended();
@@ -56,7 +56,7 @@ impl Lessee for Sock {
             takes
         };
         if takes {
-            // Whoever set SO_RCVBUF meanwhile has found no window.
+            // A concurrent setsockopt(SO_RCVBUF) found no window.
             self.rcvbuf_changed();
         }
         takes
@@ -79,7 +79,7 @@ impl Lessee for Sock {
     }
 
     fn escape(self: Arc<Self>, before: u64) -> bool {
-        // What is in blocks does not wait for a window that nothing can be moved out of.
+        // Blocks are moved even if nothing in the window can be.
         self.escape_one(before, true) || self.escape_one(before, false)
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SO_LINGER: close() that breaks the connection off, or waits until the peer's device has everything.
+//! SO_LINGER: close() resets the connection, or waits until the peer's device has acknowledged all
+//! data.
 
 #![deny(unsafe_code)]
 
@@ -12,21 +13,22 @@ use crate::kern::wait::{WaitError, WaitMode};
 use crate::proto::readiness::Phase;
 use crate::transport::link::{Link, LinkState};
 
-/// How often it is looked whether the peer's device has acknowledged what was copied: nobody is told.
+/// Interval of close()'s checks whether the peer's device has acknowledged copied data, in
+/// milliseconds: no event reports that.
 const LOOK_MS: u32 = 20;
 
-/// What close() does because of SO_LINGER.
+/// The effect of SO_LINGER on close().
 pub(super) enum Linger {
     /// Nothing.
     No,
-    /// The connection is broken off: the peer is to see ECONNRESET.
+    /// Reset the connection: the peer gets ECONNRESET.
     Abort,
-    /// It waits, for so long at most, until all that was sent by the link is acknowledged.
+    /// Wait until all data sent on the link is acknowledged, for at most this time.
     Wait { link: Arc<Link>, most: Jiffies },
 }
 
 impl Sock {
-    /// What SO_LINGER asks for; before the channel is shut.
+    /// What SO_LINGER requests. Called before the channel is shut.
     pub(super) fn linger(&self) -> Linger {
         let inner = self.inner.lock();
         let connected = matches!(inner.phase, Phase::Connected);
@@ -43,13 +45,13 @@ impl Sock {
         }
     }
 
-    /// The number of the last message on the link, unless something is held back still.
+    /// Sequence number of the last message on the link; `None` while bytes are corked.
     fn last_sent(&self) -> Option<u64> {
         let inner = self.inner.lock();
         (inner.chan.corked() == 0).then_some(inner.tx_seq)
     }
 
-    /// Waits as `linger` says; a signal ends that. After the channel is shut. Sleeps.
+    /// Waits as `linger` says, or until a signal. Called after the channel is shut. Sleeps.
     pub(super) fn wait_linger(&self, linger: Linger) {
         let Linger::Wait { link, most } = linger else {
             return;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! setsockopt() and getsockopt() above SOL_SOCKET, but for what `kern/sock/ip.rs` has.
+//! setsockopt() and getsockopt() above SOL_SOCKET, except for those in `kern/sock/ip.rs`.
 //!
-//! The options of level IPPROTO_TCP are kept for whoever reads them back. What those about time do is in
-//! `patience.rs`, and TCP_CORK in `cork.rs`, where TCP_NODELAY sends what is held back; no other one has an effect.
+//! Options of level IPPROTO_TCP are stored so that they can be read back. Those that set a time
+//! take effect in `user_timeout.rs`. TCP_CORK takes effect in `cork.rs`; setting TCP_NODELAY sends
+//! corked bytes. No other option has an effect.
 
 #![deny(unsafe_code)]
 
@@ -25,7 +26,7 @@ use crate::proto::tcp_info::{self, TcpInfo};
 use crate::uapi;
 
 const SOL_IP: i32 = 0;
-/// Whether a socket of AF_INET6 is for IPv6 alone.
+/// Level and number of IPV6_V6ONLY: whether a socket of AF_INET6 is for IPv6 alone.
 const SOL_IPV6: i32 = 41;
 const IPV6_V6ONLY: i32 = 26;
 const TCP_INFO: i32 = 11;
@@ -65,7 +66,7 @@ impl Sock {
                     TCP_KEEPIDLE | TCP_KEEPINTVL | TCP_KEEPCNT => self.keep_alive(),
                     TCP_USER_TIMEOUT => {
                         self.keep_alive();
-                        // What was sent before counts as well.
+                        // Data that was sent before counts as well.
                         drop(self.sending());
                     }
                     _ => {}
@@ -147,9 +148,9 @@ impl Sock {
         }
     }
 
-    /// What TCP_INFO can say of a socket. Takes the link's lock and the socket's.
+    /// The values of TCP_INFO. Takes the link's lock and the socket's.
     fn tcp_info(&self) -> TcpInfo {
-        // In this order nothing counts as acknowledged that is posted meanwhile.
+        // Read in this order, so that data posted in between does not count as acknowledged.
         let corked = self.tx_corked();
         let in_flight = self.tx_in_flight();
         let inner = self.inner.lock();

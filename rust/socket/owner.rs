@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who a socket belongs to: the memory cgroup that pays for it, and whose share of the link table its channel is
-//! counted in.
+//! The owner of a socket: the memory cgroup that is charged, and the user and the network namespace
+//! whose quotas of the link table its channel counts against.
 
 #![deny(unsafe_code)]
 
@@ -12,7 +12,8 @@ use crate::kern::sock::Sk;
 use crate::kern::task;
 use crate::proto::quota::Holder;
 
-/// The owner of a socket: the program that made it or accepted it; until then, that of the listening one.
+/// The owner of a socket: the program that made or accepted it; before accept(), that of the
+/// listening socket.
 #[derive(Clone)]
 pub(crate) struct Owner {
     memcg: Memcg,
@@ -20,8 +21,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner of `sk`, a socket in `net` that the calling program makes. Root and who may administer the
-    /// machine's network have no share to keep to, nor has the first namespace.
+    /// The owner of `sk`, a socket in `net` that the calling program makes. There is no quota for
+    /// root, for tasks that may administer the machine's network, and for the initial network
+    /// namespace.
     pub(super) fn of(sk: &Sk, net: &Net) -> Self {
         let uid = sk.owner();
         let exempt = uid == 0 || task::may_administer_net();
@@ -36,14 +38,14 @@ impl Owner {
 }
 
 impl Sock {
-    /// Runs `f`, whose allocations with [`CHARGED`](crate::kern::memcg::CHARGED) the socket's owner pays for. `f`
-    /// may sleep; without locks that forbid it.
+    /// Runs `f`, whose allocations with [`CHARGED`](crate::kern::memcg::CHARGED) the socket's owner
+    /// pays for. `f` may sleep; without locks that forbid it.
     pub(crate) fn charge<R>(&self, f: impl FnOnce() -> R) -> R {
         let memcg = self.inner.lock().owner.memcg.clone();
         memcg.charge(f)
     }
 
-    /// Whose share a channel of the socket's is counted in.
+    /// The user and the namespace whose quotas a channel of this socket counts against.
     pub(crate) fn holder(&self) -> Holder {
         self.inner.lock().owner.holder
     }

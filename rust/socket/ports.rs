@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which ports are bound, in each network namespace, and who listens at them.
+//! The bound ports of each network namespace, and the sockets that listen at them.
 //!
-//! Ports of ZRS sockets are a space of their own, apart from TCP's; `proto/ports.rs` has its rules. A
-//! namespace is a number here: the sockets whose ports these are hold it.
+//! ZRS ports are separate from TCP's; `proto/ports.rs` has their rules. A namespace is a number
+//! here: the sockets that own the ports hold the reference to it.
 //!
-//! Locks: [`Ports`] is behind `Sockets::ports`, a mutex after `config`, under which none of the others is
-//! taken. A long search for a free port lets go of it between.
+//! Locks: `Sockets::ports`, a mutex taken after `config`, guards [`Ports`]; no other lock is taken
+//! under it. A long search for a free port releases it at intervals.
 
 #![deny(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::proto::ports::{
     hash, Binding, Group, Map, NoMemory, PortSpace, Refused, Search, Sharing, Tuple, Users,
 };
 
-/// Ports that are tried before others may have the lock.
+/// Ports that are tried before the lock is released for other threads.
 const TRIES: usize = 256;
 
 /// Counters of tries, each for a share of the destinations (RFC 6056, algorithm 4).
@@ -63,17 +63,17 @@ impl<K: Ord + Copy, V: Copy> Map<K, V> for RBTree<K, V> {
     }
 }
 
-/// Where sockets listen: namespace, port, and what they are bound to.
+/// The key of a listener: namespace, port, and bound address.
 type Place = (usize, u16, Bound);
 
 /// The bound ports of the host.
 pub(crate) struct Ports {
     space: PortSpace<RBTree<Group, Users>, RBTree<Tuple, ()>>,
-    /// Who listens at an address, with the number of the listen().
+    /// The sockets that listen at an address, each with the serial number of its listen().
     listeners: RBTree<Place, KVec<(u64, Arc<Sock>)>>,
-    /// The same by namespace and number.
+    /// The same sockets by namespace and serial number.
     in_order: RBTree<(usize, u64), Arc<Sock>>,
-    /// The last number.
+    /// The last serial number.
     serial: u64,
     secret: u64,
     counters: [u32; COUNTERS],
@@ -120,8 +120,9 @@ pub(super) fn bind(
     found?.ok_or(EADDRINUSE)
 }
 
-/// A port for a connection from address `own`, if that is known, to `remote`, shared with connections to others: as
-/// `proto/ports.rs` says. EADDRNOTAVAIL (none is free), ENOMEM. Sleeps.
+/// A port for a connection from address `own`, if that is known, to `remote`. The port may be
+/// shared with connections to other addresses (`proto/ports.rs`). EADDRNOTAVAIL (no port is free),
+/// ENOMEM. Sleeps.
 pub(super) fn connect(
     ports: &Mutex<Ports>,
     net: &Net,
@@ -153,7 +154,8 @@ pub(super) fn connect(
     found?.ok_or(EADDRNOTAVAIL)
 }
 
-/// The first port of `search` that `take` can take; it is also told how many were tried.
+/// The first port of `search` for which `take` succeeds. `take` also gets the number of ports
+/// tried.
 fn find(
     ports: &Mutex<Ports>,
     net: &Net,
@@ -194,12 +196,13 @@ impl Ports {
         }
     }
 
-    /// A socket with a port connects to `remote`. EADDRNOTAVAIL (another one is), ENOMEM.
+    /// A socket with a port connects to `remote`. EADDRNOTAVAIL (another connection has the same
+    /// port and destination), ENOMEM.
     pub(super) fn reconnect(&mut self, binding: &mut Binding, remote: Addr) -> Result {
         self.space.connect(binding, remote).map_err(errno_of)
     }
 
-    /// It is not connected any more.
+    /// Undoes [`Self::reconnect`]: the port's connection is closed.
     pub(super) fn disconnect(&mut self, binding: &mut Binding) {
         self.space.disconnect(binding);
     }
@@ -209,7 +212,8 @@ impl Ports {
         self.space.unbind(binding);
     }
 
-    /// `sock` listens at the port it has bound. EADDRINUSE (it is shared with others), ENOMEM.
+    /// `sock` listens at its bound port. EADDRINUSE (the port is shared with other sockets),
+    /// ENOMEM.
     pub(super) fn listen(&mut self, sock: &Arc<Sock>, binding: &mut Binding, sk: &Sk) -> Result {
         self.space.listen(binding, sharing(sk)).map_err(errno_of)?;
         let entered = self.enter(sock, place(&sock.net, binding));
@@ -234,7 +238,7 @@ impl Ports {
         Ok(())
     }
 
-    /// `sock` listens no more.
+    /// `sock` stops listening.
     pub(super) fn unlisten(&mut self, sock: &Arc<Sock>, binding: &mut Binding) {
         self.space.unlisten(binding);
         let place = place(&sock.net, binding);
@@ -251,15 +255,17 @@ impl Ports {
         }
     }
 
-    /// The first that listens in `net`, from number `serial` on, and its number. Numbers only grow.
+    /// The first listener in `net` with a serial number of at least `serial`, and that number.
+    /// Serial numbers only grow.
     pub(crate) fn listener_from(&self, net: &Net, serial: u64) -> Option<(u64, Arc<Sock>)> {
         let cursor = self.in_order.cursor_lower_bound(&(net.id(), serial))?;
         let ((of, serial), sock) = cursor.current();
         (*of == net.id()).then(|| (*serial, sock.clone()))
     }
 
-    /// Who listens at `local`, for a connection from `remote`: at this address if somebody does, else at all of
-    /// its family, else at all; of several always the same one for the same remote address.
+    /// The listener for a connection from `remote` to `local`: one bound to this address; else one
+    /// bound to all addresses of its family; else one bound to all addresses. Among several, a hash
+    /// selects the same one for the same remote address.
     pub(crate) fn listener(&self, net: &Net, local: Addr, remote: Addr) -> Option<Arc<Sock>> {
         let all = Bound::new(local.ip.any_of_family(), true);
         let places = [Bound::new(local.ip, false), all, Bound::new(Ip::ANY, false)];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Readiness of a socket: what poll() is told, who waits for it, and who is woken. The table of states and events is
-//! in `proto/readiness.rs`.
+//! Readiness of a socket: the events that poll() returns, and the wake-ups of waiting threads. The
+//! table of states and events is in `proto/readiness.rs`.
 
 #![deny(unsafe_code)]
 
@@ -19,7 +19,7 @@ use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
-    /// Wakes whoever waits to read. Any context without `inner`.
+    /// Wakes threads that wait to read. Any context without `inner`.
     pub(crate) fn wake_read(&self) {
         self.wait.wake_all();
         if let Some(sk) = self.sk() {
@@ -27,7 +27,7 @@ impl Sock {
         }
     }
 
-    /// Wakes one of those who wait for a connection: there is one more.
+    /// Wakes a thread that waits in accept(): a connection was queued.
     pub(super) fn wake_accept(&self) {
         self.wait.wake_one();
         if let Some(sk) = self.sk() {
@@ -35,7 +35,7 @@ impl Sock {
         }
     }
 
-    /// Wakes whoever waits to send.
+    /// Wakes threads that wait to send.
     pub(crate) fn wake_write(&self) {
         self.wait.wake_all();
         if let Some(sk) = self.sk() {
@@ -43,7 +43,7 @@ impl Sock {
         }
     }
 
-    /// Wakes everybody: the socket's state has changed.
+    /// Wakes all waiting threads: the socket's state has changed.
     pub(crate) fn wake_state(&self) {
         self.wait.wake_all();
         if let Some(sk) = self.sk() {
@@ -51,8 +51,8 @@ impl Sock {
         }
     }
 
-    /// As [`Self::wake_state`], with the lock held. Nobody who is woken so asks for readiness there and
-    /// then: TCP wakes under its lock as well.
+    /// As [`Self::wake_state`], with the lock held. No wake-up function asks for readiness before
+    /// it returns: TCP wakes under its lock as well.
     pub(crate) fn wake_state_in(&self, inner: &Inner) {
         self.wait.wake_all();
         if let Some(sk) = &inner.sk {
@@ -60,7 +60,8 @@ impl Sock {
         }
     }
 
-    /// poll(): the events that hold now, as [`SocketOps::poll`](crate::kern::sock::family::SocketOps::poll) has it.
+    /// poll(): the events that hold now; see
+    /// [`SocketOps::poll`](crate::kern::sock::family::SocketOps::poll).
     pub(super) fn poll_events(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
         let seen = self.look_ready(asked);
         let Some(call) = busy else {
@@ -72,21 +73,22 @@ impl Sock {
             return seen;
         }
         let over = self.is_over(call);
-        // The kernel's loop does not look at the caller's time; but a call that has none does not loop.
+        // The kernel's busy loop ignores the caller's timeout; but a call without one does not
+        // loop.
         if over && task::poll_limit_ns() != Some(0) {
             task::leave_busy_loop();
         }
         let Some(link) = link else {
             return seen;
         };
-        // A look each time that the kernel's loop asks.
+        // Poll once each time the kernel's loop calls.
         link.spin(|| true, || None::<()>);
         let again = if over { 0 } else { POLL_BUSY_LOOP };
         self.look_ready(asked) | again
     }
 
-    /// Whether the time of the poll() or select() is over. The socket remembers one call: a second one ends the polling of
-    /// the first.
+    /// Whether the timeout of the poll() or select() has passed. The socket remembers one call: a
+    /// second one ends the busy polling of the first.
     fn is_over(&self, call: PollCall) -> bool {
         let now = now_ns();
         let limit = if call.begins {
@@ -102,13 +104,14 @@ impl Sock {
         id != call.id || now >= end
     }
 
-    /// The events that hold now; whether there is room to send is looked at, and waited for, only if that is `asked`.
+    /// The events that hold now. Room to send is checked, and waited for, only if `asked` has
+    /// [`readiness::OUT`].
     fn look_ready(self: &Arc<Self>, asked: u32) -> u32 {
         if self.reap() {
             self.send_pending();
         }
         if asked & readiness::OUT == 0 {
-            // Who does not want to send does not wait for room.
+            // A caller that does not ask for POLLOUT does not wait for room.
             return readiness::events(&view(&mut self.inner.lock(), false));
         }
         let (room, link, place, unsignaled, push) = {
@@ -123,23 +126,24 @@ impl Sock {
         };
         Sock::ask_done(unsignaled);
         if push {
-            // It counts against SO_SNDBUF, and makes room only when it has been sent.
+            // Corked bytes count against SO_SNDBUF, and make room only when they have been sent.
             self.flush();
         }
-        // The link's lock comes before the socket's, so the link's room is looked at between.
+        // The link's lock is taken before the socket's, so the link's room is checked between the
+        // two sections under the socket's lock.
         let writable = room
             && match (link, place) {
                 (Some(link), Some(place)) => link.has_room_or_block(self, place),
                 _ => true,
             }
-            // Which may have been what this waits for.
+            // Corked bytes may have waited for the room just found: they go first.
             && (!self.is_cork_blocked() || self.flush());
         let mut inner = self.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }
 
-    /// The link, unless the task is not to take its completions, and for how many microseconds calls of the socket
-    /// poll.
+    /// The link, unless the task may not poll for its completions; and for how many microseconds
+    /// calls on the socket poll.
     pub(super) fn busy_link(&self) -> (Option<Arc<Link>>, u32) {
         let (link, polls) = {
             let inner = self.inner.lock();
@@ -150,13 +154,14 @@ impl Sock {
             0 => params::BUSY_POLL_US.get(),
             us => us,
         };
-        // Nobody else is to wait for a thread that gets no processor.
+        // Other threads must not wait for a thread that gets no CPU time.
         let link = link.filter(|_| task::eager());
         (link, polls.min(params::MOST_BUSY_POLL_US))
     }
 
-    /// Waits until `cond` gives something, as [`WaitQueue::wait`] does, that the link is to bring: polls
-    /// for as long as the socket may (row E3), then sleeps, and takes meanwhile what the link brings.
+    /// Waits until `cond` returns something, as [`WaitQueue::wait`] does, for an event that the
+    /// link brings. Polls for as long as the socket may, then sleeps; when woken for completions of
+    /// the link, the thread processes them itself.
     pub(super) fn await_link<R>(
         &self,
         mode: WaitMode,
@@ -180,17 +185,18 @@ impl Sock {
         self.wait.wait_or_poll(mode, timeout, link.as_ref(), cond)
     }
 
-    /// Forgets that the socket waits in a line of its link. Under the link's lock.
+    /// Clears the mark that the socket waits for room on its link, and returns it. Under the link's
+    /// lock.
     pub(crate) fn take_tx_blocked(&self, class: TrafficClass) -> bool {
         self.is_tx_blocked(class) && self.tx_blocked_in(class).xchg(false, Full)
     }
 
-    /// Whether the socket waits in a line of its link.
+    /// Whether the socket waits for room on its link.
     pub(super) fn is_tx_blocked(&self, class: TrafficClass) -> bool {
         self.tx_blocked_in(class).load(Acquire)
     }
 
-    /// Remembers that the socket waits in a line of its link. Under the link's lock.
+    /// Marks that the socket waits for room on its link. Under the link's lock.
     pub(crate) fn set_tx_blocked(&self, class: TrafficClass) {
         self.tx_blocked_in(class).store(true, Relaxed);
     }
@@ -204,7 +210,7 @@ impl Sock {
     }
 }
 
-/// What readiness sees of a socket.
+/// The inputs of the readiness table.
 fn view(inner: &mut Inner, writable: bool) -> View {
     let phase = match inner.phase {
         Phase::Listening { .. } => Phase::Listening {
@@ -227,8 +233,8 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         writable,
         read_ended: read_ended || inner.shut_read,
         write_ended,
-        // As TCP has it, the peer's close alone is no hang-up: programs that see one may not read
-        // what has arrived.
+        // As with TCP, the peer's close alone is no hang-up: programs that see one may not read the
+        // data that has arrived.
         write_shut: inner.shut_write || (closed && inner.reported),
         error,
     }

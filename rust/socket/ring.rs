@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive ring (row B3): descriptors shared with the program, and the mapped window.
+//! The receive ring: descriptors in memory shared with the program, and the mapped window.
 //!
 //! Layout and rules: `uapi/linux/zrs.h`. The kernel writes descriptors and never reads back
 //! anything but their state words; addresses and lengths it uses are its own.
@@ -35,7 +35,7 @@ use crate::uapi;
 pub(super) struct Ring {
     pages: SharedPages,
     entries: u32,
-    /// Where the program finds what has escaped, if it knows of it.
+    /// The escape area, if the program has asked for one.
     escape: Option<Escape>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Ring {
 struct Escape {
     pages: SharedPages,
     cache: Arc<Cache>,
-    /// Bytes in it.
+    /// Unread bytes in it.
     holds: Atomic<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Escape {
 
 impl MappedOwner for Ring {}
 
-/// How long making a ring waits for a window that another channel is to give back, in nanoseconds.
+/// How long making a ring waits for a window that another channel has to give back, in nanoseconds.
 const WINDOW_WAIT_NS: u64 = 500_000_000;
 
 /// Descriptors begin behind the head, at a multiple of their size.
@@ -63,7 +63,8 @@ const DESC_OFFSET: usize = core::mem::size_of::<uapi::zrs_ring>();
 const DESC_SIZE: usize = core::mem::size_of::<uapi::zrs_desc>();
 
 impl Ring {
-    /// With an escape area for what comes into `window`, if `escapes`. ENOMEM.
+    /// Allocates a ring of `entries` descriptors; with `window`, also an escape area for the data
+    /// that arrives there. ENOMEM.
     fn new(entries: u32, window: Option<&Window>) -> Result<Arc<Self>> {
         let bytes = DESC_OFFSET + entries as usize * DESC_SIZE;
         let pages = SharedPages::new(bytes.next_multiple_of(kernel::page::PAGE_SIZE))?;
@@ -92,19 +93,19 @@ impl Ring {
         Ok(Arc::new(ring, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Copies `payload` to the escape area, from `off` on.
+    /// Copies `payload` to the escape area at `off`.
     pub(super) fn write_area(&self, off: u32, payload: &Payload<'_>) -> Result {
         let escape = self.escape.as_ref().ok_or(EINVAL)?;
         escape.pages.write_from(off as usize, payload)
     }
 
-    /// `len` bytes of the escape area, from `off` on.
+    /// `len` bytes of the escape area at `off`.
     pub(super) fn area(&self, off: usize, len: usize) -> Result<Payload<'_>> {
         let escape = self.escape.as_ref().ok_or(EINVAL)?;
         Ok(Payload::Shared(&escape.pages, off, len))
     }
 
-    /// `len` bytes are in the escape area now.
+    /// Counts `len` bytes that were moved to the escape area.
     pub(super) fn holds(&self, len: u32) {
         if let Some(escape) = &self.escape {
             escape.holds.fetch_add(u64::from(len), Relaxed);
@@ -112,7 +113,7 @@ impl Ring {
         }
     }
 
-    /// They are not any more.
+    /// Counts `len` bytes that have left the escape area.
     pub(super) fn holds_no_more(&self, len: u32) {
         if let Some(escape) = &self.escape {
             escape.holds.fetch_sub(u64::from(len), Relaxed);
@@ -142,7 +143,7 @@ impl Ring {
             .unwrap_or(uapi::ZRS_DESC_HELD)
     }
 
-    /// From one state to another, if it is in that.
+    /// Changes the state from `from` to `to`; false if it was not `from`.
     fn swap(&self, index: u32, from: u32, to: u32) -> bool {
         let swapped = self.pages.cmpxchg_u32(self.state_at(index), from, to);
         matches!(swapped, Ok(Ok(_)))
@@ -175,7 +176,7 @@ impl Ring {
         let _ = p.store_u64_release(core::mem::offset_of!(uapi::zrs_ring, head), head);
     }
 
-    /// Asks the program to ring the doorbell when it gives something back.
+    /// Asks the program to ring the doorbell when it gives a segment back.
     pub(super) fn need_credit(&self) {
         let _ = self
             .pages
@@ -230,7 +231,7 @@ impl Descriptors for Option<Arc<Ring>> {
     fn escape(&self, index: u32, off: u32) -> bool {
         self.as_ref().is_some_and(|ring| {
             let at = ring.at(index) + core::mem::offset_of!(uapi::zrs_desc, escape_off);
-            // Before the state that says that it counts.
+            // Stored before the state, which tells the program to use it.
             let _ = ring.pages.store_u32(at, off);
             ring.swap(index, uapi::ZRS_DESC_READY, uapi::ZRS_DESC_ESCAPED)
         })
@@ -240,10 +241,10 @@ impl Descriptors for Option<Arc<Ring>> {
 /// Where the window's mapping begins in the socket's address space for mmap().
 const WINDOW_OFFSET: u64 = 1 << 32;
 
-/// For larger windows there is no escape area, in bytes of it.
+/// The largest escape area, in bytes; a window that would need a larger one gets none.
 const MOST_ESCAPE: usize = 64 << 20;
 
-/// And that of the escape area.
+/// Where the escape area's mapping begins in the socket's address space for mmap().
 const ESCAPE_OFFSET: u64 = 3 << 32;
 
 impl super::Inner {
@@ -251,7 +252,8 @@ impl super::Inner {
     pub(super) fn is_crowded(&self) -> bool {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
         let in_window = self.chan.with(|c| c.window_unread()).unwrap_or(0);
-        // The rest lies elsewhere, and has a limit of its own; what was moved has another.
+        // Small messages are all others: those in the window, and those moved out of it, have
+        // limits of their own.
         let elsewhere = self.rx.in_window().saturating_add(self.rx.moved());
         let small = self.rx.bytes().saturating_sub(elsewhere);
         room > 0 && in_window >= room / 2
@@ -293,12 +295,13 @@ impl Sock {
             self.withdraw_ring();
         }
         self.kick();
-        // It may show a window that is full already.
+        // The window may be full already.
         self.ask_for_doorbell();
         made
     }
 
-    /// Shows what is unread in the ring, and all that comes. False if the window has gone meanwhile.
+    /// Publishes the unread segments in a new ring, and attaches it to the socket. Returns false if
+    /// the window was released in between.
     fn attach_ring(&self, flags: u32) -> Result<bool> {
         let Some(window) = self.inner.lock().window.clone() else {
             return Ok(false);
@@ -319,13 +322,13 @@ impl Sock {
             .as_ref()
             .is_some_and(|w| Arc::ptr_eq(w, &window));
         if !same || !has_lasting(inner) {
-            // The stream has just ended, and the window with it, as there was no ring yet; or
-            // somebody else wants it.
+            // The stream has just ended, and the window was released since it had no ring; or the
+            // window is being revoked for another channel.
             window.set_ring(false);
             return Ok(false);
         }
         if inner.rx_locked || inner.rx.spent() != Spent::default() {
-            // recv() in another thread holds a segment just now, or the program has pages of some.
+            // Another thread's recv() is reading a segment, or the program holds pages of one.
             window.set_ring(false);
             return Err(EBUSY);
         }
@@ -346,14 +349,14 @@ impl Sock {
         Ok(true)
     }
 
-    /// Some pool, for a channel that has left its link: what it has received is to be read by the
-    /// ring all the same, and no WRITE will come.
+    /// The pool of any device, for a channel that has left its link: its received data can still be
+    /// read through a ring, and no WRITE will arrive.
     pub(super) fn any_pool(&self) -> Option<Arc<Pool>> {
         let devices = self.ctx.transport.pools.devices.lock();
         devices.iter().find_map(|dev| dev.existing_pool())
     }
 
-    /// What ZRS_RX_RING answers.
+    /// The answer to getsockopt(ZRS_RX_RING).
     pub(super) fn ring_layout(&self) -> Result<uapi::zrs_rx_ring> {
         let inner = self.inner.lock();
         let (ring, window) = match (&inner.ring, &inner.window) {
@@ -394,7 +397,7 @@ impl Sock {
         }
     }
 
-    /// ZRS_IOC_DOORBELL: takes back what the program is done with.
+    /// ZRS_IOC_DOORBELL: reaps the segments that the program has finished with.
     pub(super) fn doorbell(self: &Arc<Self>) {
         self.reap();
         self.ask_for_doorbell();
@@ -409,7 +412,8 @@ impl Sock {
         if self.reap() {
             self.send_pending();
         }
-        // Too long for the clock is for ever. The tick that has begun does not count.
+        // A timeout that does not fit is infinite. One tick is added since the current one has
+        // begun.
         let ms = wait.timeout_ns.div_ceil(1_000_000);
         let mut timeout = match u32::try_from(ms) {
             Ok(ms @ 1..) => Some(msecs_to_jiffies(ms).saturating_add(1)),
@@ -430,14 +434,15 @@ impl Sock {
         }
         let failed = inner.sk.as_ref().is_none_or(|sk| sk.err().is_some());
         let ended = inner.chan.read_ended() || inner.shut_read;
-        // What has arrived may be all that the peer can send before some of it is given back.
+        // The peer may be unable to send more until the program gives some of the received data
+        // back.
         let full = inner.is_crowded() && inner.rx.readable(&inner.ring);
         (inner.arrived >= head || failed || ended || full).then_some(Ok(()))
     }
 
-    /// While the peer may soon be out of room, takes back what the program is done with. Is it still so
-    /// then, the program is asked to tell when it gives some back; then we look again, for it may just
-    /// have done so.
+    /// While the peer may soon be out of room, reaps the segments that the program has finished
+    /// with. If that does not suffice, asks the program to ring the doorbell, and reaps once more,
+    /// as the program may have finished with some just before that.
     pub(crate) fn ask_for_doorbell(self: &Arc<Self>) {
         for asks in [false, true] {
             {
@@ -453,7 +458,8 @@ impl Sock {
             }
             self.reap();
         }
-        // Should it not tell, its peer does not wait for ever. Without memory it may.
+        // If the program does not ring, the periodic work item reaps its segments, so that the peer
+        // does not wait for ever. Without memory to register for that, it may.
         let _ = self.watch_mapped();
     }
 }

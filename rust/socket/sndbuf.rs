@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SO_SNDBUF, where it was set: what the socket holds of copies and pinned pages that the device has not done with.
-//! How much that may be is decided in `proto/sndbuf.rs`.
+//! SO_SNDBUF, if the program has set it: it limits the copies and pinned pages that the socket
+//! holds until the device has completed their work requests. `proto/sndbuf.rs` decides how many
+//! bytes that may be.
 
 #![deny(unsafe_code)]
 
@@ -11,17 +12,18 @@ use super::{Inner, Sock};
 use crate::proto::sndbuf;
 use crate::transport::link::Link;
 
-/// Bytes that a socket holds, until this is dropped. Dropping takes the socket's lock, and wakes whoever waits for
-/// room: without spinlocks.
+/// Bytes that count against SO_SNDBUF until this is dropped. Dropping takes the socket's lock and
+/// wakes threads that wait for room, so the caller must hold no spinlock.
 pub(crate) struct Charge {
     sock: Arc<Sock>,
     bytes: usize,
-    /// The socket is full with it: whoever waits is to be told when the device is done.
+    /// These bytes fill the send buffer: waiting threads need to know when the device has sent
+    /// them.
     fills: bool,
 }
 
 impl Charge {
-    /// `bytes` more, for which there is room; `inner` is `sock`'s.
+    /// Charges `bytes` more; the caller has checked that there is room. `inner` is that of `sock`.
     fn take(sock: &Arc<Sock>, inner: &mut Inner, limit: u32, bytes: usize) -> Self {
         inner.tx_held = inner.tx_held.saturating_add(bytes as u64);
         Self {
@@ -31,19 +33,19 @@ impl Charge {
         }
     }
 
-    /// How many bytes it stands for.
+    /// Charged bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Stands for `bytes` from now on, if that is less. Takes the socket's lock.
+    /// Reduces the charge to `bytes`, if that is less. Takes the socket's lock.
     pub(super) fn shorten(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
         self.sock.give_held(less);
     }
 
-    /// Whether the message that brings it is to have a completion of its own.
+    /// Whether the message with these bytes needs a signaled completion.
     pub(crate) fn fills(&self) -> bool {
         self.fills
     }
@@ -56,7 +58,7 @@ impl Drop for Charge {
 }
 
 impl Inner {
-    /// How much the socket may hold; `None`: as much as the link has room for, as the program has set nothing.
+    /// The limit; `None` if the program has not set SO_SNDBUF: then only the link's room limits it.
     fn send_limit(&self) -> Option<u32> {
         self.sk.as_ref().and_then(|sk| sk.sndbuf_set())
     }
@@ -66,20 +68,21 @@ impl Inner {
         self.send_limit().is_some()
     }
 
-    /// How many of the next `want` bytes may be taken as far as SO_SNDBUF goes; `None`: it is not set.
+    /// How many of the next `want` bytes SO_SNDBUF admits; `None` if it is not set.
     fn send_room(&self, want: usize) -> Option<usize> {
         let limit = self.send_limit()?;
         Some(sndbuf::room(limit, self.tx_held, want))
     }
 
-    /// Whether `want` bytes, a small message, may be copied; if not, whoever asks waits.
+    /// Whether `want` bytes, a small message, may be copied; if not, notes that the caller waits
+    /// for room.
     pub(super) fn may_copy(&mut self, want: usize) -> bool {
         let may = self.send_room(want) != Some(0);
         self.tx_full |= !may;
         may
     }
 
-    /// As [`sndbuf::writable`]; if it is not, whoever asks waits.
+    /// As [`sndbuf::writable`]; if not, notes that the caller waits for room.
     pub(super) fn has_send_room(&mut self) -> bool {
         let limit = self.send_limit();
         let room = limit.is_none_or(|limit| sndbuf::writable(limit, self.tx_held));
@@ -87,13 +90,14 @@ impl Inner {
         room
     }
 
-    /// Whether SO_SNDBUF lets `bytes` be posted from a copy: others may have been faster.
+    /// Whether SO_SNDBUF admits `bytes` to be posted from a copy: other threads may have used the
+    /// room since the last check.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         self.send_room(bytes).is_none_or(|room| room >= bytes)
     }
 
-    /// Takes `bytes`, for which there is room, that are posted from a copy, for `sock`, whose this is: `None` where
-    /// SO_SNDBUF is not set.
+    /// Charges `bytes`, which are posted from a copy, to `sock`, whose `Inner` this is. The caller
+    /// has checked that there is room. `None` if SO_SNDBUF is not set.
     pub(crate) fn charge_copy(&mut self, sock: &Arc<Sock>, bytes: usize) -> Option<Charge> {
         let limit = self.send_limit()?;
         let charge = Charge::take(sock, self, limit, bytes);
@@ -101,7 +105,7 @@ impl Inner {
         Some(charge)
     }
 
-    /// As [`Self::charge_copy`], of what was held back, and has been counted since.
+    /// As [`Self::charge_copy`], for the corked bytes, which were counted when they were corked.
     pub(crate) fn charge_corked(&mut self, sock: &Arc<Sock>) -> Option<Charge> {
         let bytes = self.take_cork_held();
         if bytes == 0 {
@@ -114,8 +118,9 @@ impl Inner {
         Some(charge)
     }
 
-    /// The link and the message whose completion is to be asked for, since nobody tells when the device is done with it
-    /// (the limit may be less than it was when it was sent).
+    /// The link and the sequence number of the last message, if that is unsignaled while bytes
+    /// count against SO_SNDBUF: without a further signaled message its completion would not be
+    /// known. (The limit may be lower than when the message was sent.)
     pub(super) fn unsignaled_message(&self) -> Option<(Arc<Link>, u64)> {
         let unsignaled = self.tx_unsignaled && self.tx_held > 0;
         let link = self.link.as_ref().filter(|_| unsignaled)?;
@@ -124,8 +129,8 @@ impl Inner {
 }
 
 impl Sock {
-    /// Takes up to `want` bytes that are about to be pinned, `None` where SO_SNDBUF is not set. Without room whoever
-    /// asks waits.
+    /// Charges up to `want` bytes that are about to be pinned; `Some(None)` if SO_SNDBUF is not
+    /// set. `None` if there is no room: then it notes that the caller waits.
     pub(super) fn charge_pages(self: &Arc<Self>, want: usize) -> Option<Option<Charge>> {
         let unsignaled = {
             let mut inner = self.inner.lock();
@@ -141,12 +146,13 @@ impl Sock {
             inner.unsignaled_message()
         };
         Sock::ask_done(unsignaled);
-        // What is held back counts, too, and makes room only when it has been sent.
+        // Corked bytes count as well, and make room only when they have been sent.
         self.flush();
         None
     }
 
-    /// Asks for the completion of what nobody would tell of. Takes the link's lock.
+    /// Asks the link for a signaled message, whose completion covers the unsignaled one. Takes the
+    /// link's lock.
     pub(super) fn ask_done(unsignaled: Option<(Arc<Link>, u64)>) {
         if let Some((link, seq)) = unsignaled {
             link.done_with(seq);
@@ -159,7 +165,7 @@ impl Sock {
             inner.tx_held = inner.tx_held.saturating_sub(bytes as u64);
             inner.tx_full && {
                 inner.tx_full = false;
-                // Sets it again if there is none.
+                // This sets it again if there is no room.
                 inner.has_send_room()
             }
         };
@@ -168,9 +174,9 @@ impl Sock {
         }
     }
 
-    /// SO_SNDBUF has changed: whoever waits looks again.
+    /// SO_SNDBUF has changed: wakes waiting threads, so that they check the new limit.
     pub(super) fn sndbuf_changed(&self) {
-        // Sets it again for those who have to go on waiting.
+        // Threads that have to go on waiting set it again.
         let waited = core::mem::take(&mut self.inner.lock().tx_full);
         if waited {
             self.wake_write();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! splice() from a socket: what lies in the window goes into the pipe by its pages, the rest is copied.
+//! splice() from a socket: data in the window is moved to the pipe by reference to its pages; all
+//! other data is copied.
 
 #![deny(unsafe_code)]
 
@@ -14,8 +15,9 @@ use crate::kern::sock::pipe::Pipe;
 use crate::stats::STATS;
 
 impl Sock {
-    /// Fills the pipe with what has arrived, at most `len` bytes; waits for the first. 0 at the end of
-    /// the stream. Errors as of [`Sock::recv`], and EPIPE when nobody reads the pipe. Sleeps.
+    /// Fills the pipe with at most `len` bytes of received data; waits for the first byte. Returns
+    /// 0 at the end of the stream. Errors: as of [`Sock::recv`], and EPIPE when the pipe has no
+    /// reader. Sleeps.
     pub(super) fn splice(
         self: &Arc<Self>,
         pipe: &mut Pipe<'_>,
@@ -53,8 +55,8 @@ impl Sock {
         Ok(recv.got())
     }
 
-    /// Puts the beginning of `piece` into the pipe. Returns how many bytes, and how many of them were
-    /// lent: all, or none. Sleeps.
+    /// Puts the beginning of `piece` into the pipe. Returns the number of bytes, and how many of
+    /// them are in mapped pages: all or none. Sleeps.
     fn pipe_in(
         self: &Arc<Self>,
         pipe: &mut Pipe<'_>,

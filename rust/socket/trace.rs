@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tracepoints tell of a socket.
+//! The tracepoints of a socket.
 
 #![deny(unsafe_code)]
 
@@ -9,12 +9,12 @@ use kernel::prelude::*;
 use super::{info, Inner, Sock};
 use crate::kern::trace::{self, DataPath, Ends};
 
-/// The state of a socket before something that may change it, if somebody wants to know of that.
+/// The state of a socket before an operation that may change it; `None` if its tracepoint is off.
 #[must_use]
 pub(crate) struct StateBefore(Option<u32>);
 
 impl Inner {
-    /// Whom an event is about.
+    /// The channel and the addresses of an event.
     pub(crate) fn ends(&self) -> Ends {
         let id = self.chan.id().unwrap_or_default();
         Ends {
@@ -24,13 +24,14 @@ impl Inner {
         }
     }
 
-    /// Something follows that may change the state, and then [`Self::trace_state_change`].
+    /// Called before an operation that may change the state; [`Self::trace_state_change`] follows
+    /// it.
     #[inline]
     pub(crate) fn state_before(&self) -> StateBefore {
         StateBefore(trace::state_on().then(|| info::state_of(self)))
     }
 
-    /// Tells of the new state, if it is another one.
+    /// Traces the new state, if it differs.
     #[inline]
     pub(crate) fn trace_state_change(&self, was: StateBefore) {
         if let StateBefore(Some(old)) = was {
@@ -43,23 +44,23 @@ impl Inner {
 }
 
 impl Sock {
-    /// Whom an event is about. Takes the socket's lock.
+    /// The channel and the addresses of an event. Takes the socket's lock.
     pub(super) fn ends(&self) -> Ends {
         self.inner.lock().ends()
     }
 
-    /// A call that was to send `want` bytes has ended with `result`.
+    /// A call to send `want` bytes has ended with `result`.
     pub(super) fn trace_sent(&self, want: usize, result: &Result<usize>, way: DataPath) {
         trace::send(|| (self.ends(), want as u64, outcome(result), way));
     }
 
-    /// A call that was to receive up to `want` bytes has ended with `result`.
+    /// A call to receive up to `want` bytes has ended with `result`.
     pub(super) fn trace_received(&self, want: usize, result: &Result<usize>, way: DataPath) {
         trace::recv(|| (self.ends(), want as u64, outcome(result), way));
     }
 }
 
-/// As the call returns it.
+/// The result as the system call returns it.
 fn outcome(result: &Result<usize>) -> i64 {
     match result {
         Ok(n) => *n as i64,

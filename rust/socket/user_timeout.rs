@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections whose peer takes too long, by SO_KEEPALIVE, TCP_USER_TIMEOUT and, of connect(), TCP_SYNCNT.
+//! Timeouts of a peer that does not answer: SO_KEEPALIVE, TCP_USER_TIMEOUT and, for connect(),
+//! TCP_SYNCNT.
 //!
-//! The link asks its peer whether it is there, for all of its sockets; each socket has its own time after which
-//! no answer ends it. Whether what a socket has sent was acknowledged is looked at while it sends.
+//! The link probes its peer for all of its sockets. Each socket has its own limit: when the peer
+//! has not answered for that long, the connection ends. Whether sent data was acknowledged is
+//! checked only while the socket sends or has unacknowledged data.
 
 #![deny(unsafe_code)]
 
@@ -37,7 +39,7 @@ impl Inner {
         self.options().keep_alive_ms()
     }
 
-    /// The longest that connect() takes, in milliseconds.
+    /// The time limit of connect(), in milliseconds.
     pub(super) fn connect_ms(&self) -> u32 {
         self.options().connect_ms()
     }
@@ -54,13 +56,13 @@ impl Sock {
         (ms > 0).then(|| u64::from(ms) * 1_000_000)
     }
 
-    /// Whether the program has asked for a time after which a peer that does not answer is gone.
+    /// Whether the program has set a time limit for a peer that does not answer.
     pub(super) fn has_time_limit(&self, inner: &Inner) -> bool {
         inner.keeps_alive() || self.user_ms.load(Relaxed) > 0
     }
 
-    /// With SO_KEEPALIVE, the link is told after how long a silence to ask its peer, and for how long to wait for the
-    /// answer. Sleeps.
+    /// With SO_KEEPALIVE, tells the link after how long a silence to probe its peer, and how long
+    /// to wait for the answer. Sleeps.
     pub(super) fn keep_alive(&self) {
         let (link, (idle, timeout)) = {
             let inner = self.inner.lock();
@@ -74,7 +76,8 @@ impl Sock {
         }
     }
 
-    /// The peer of `link` does not answer. Ends the connection if SO_KEEPALIVE says so; until when it waits if not yet.
+    /// The peer of `link` does not answer. Ends the connection if the time that SO_KEEPALIVE allows
+    /// is over; else returns when it will be.
     pub(crate) fn on_silence(self: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
         let id = {
             let inner = self.inner.lock();
@@ -94,8 +97,8 @@ impl Sock {
         None
     }
 
-    /// The program sends from now on, until what is returned is dropped: with TCP_USER_TIMEOUT it is looked at
-    /// whether the peer takes it, also after that. Sleeps.
+    /// A call begins to send; it ends when the returned guard is dropped. With TCP_USER_TIMEOUT the
+    /// timer then checks whether the peer acknowledges the data, also after the call. Sleeps.
     pub(super) fn sending(self: &Arc<Self>) -> Option<SendGuard<'_>> {
         let limit = self.user_timeout_ns()?;
         let first = {
@@ -111,8 +114,9 @@ impl Sock {
         Some(SendGuard(self))
     }
 
-    /// Looks, if it is time at `now`, whether the peer of channel `id` has acknowledged what was sent, and given room;
-    /// ends the connection if it has not for as long as TCP_USER_TIMEOUT says. Takes the link's lock and the socket's.
+    /// If a check is due at `now`, checks whether the peer of channel `id` has acknowledged all
+    /// sent data, and has given room. Ends the connection if either has been outstanding for as
+    /// long as TCP_USER_TIMEOUT. Takes the link's lock and the socket's.
     pub(super) fn check_user_timeout(self: &Arc<Self>, id: ChanId, now: u64) {
         let (limit, link, first, last) = {
             let mut inner = self.inner.lock();
@@ -140,14 +144,15 @@ impl Sock {
                 true => inner.chan.with(|c| c.progress()),
                 false => None,
             };
-            // What was sent meanwhile nobody has looked at, and what is held back should have been.
+            // Messages sent since `last` was read have not been checked; and corked bytes that wait
+            // for room are late.
             let late = self.is_cork_blocked();
             let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
             let over = inner
                 .user_timeout
                 .check(now, limit, unacked.or(newer), room);
             if inner.chan.corked() > 0 {
-                // It is to be acknowledged when it is sent.
+                // Corked bytes will need an acknowledgement once they are sent.
                 inner.user_timeout.begin(now, limit);
                 inner.user_timeout.end();
             }
@@ -158,8 +163,9 @@ impl Sock {
         }
     }
 
-    /// The peer has let the connection of channel `id` wait for too long: it is over, with ETIMEDOUT. What had arrived
-    /// can be read. The peer is told, should it be there.
+    /// The peer has kept the connection of channel `id` waiting for too long: ends it with
+    /// ETIMEDOUT. Data that had arrived can still be read. The peer is sent a Reset, in case it is
+    /// alive.
     fn time_out(self: &Arc<Self>, id: ChanId) {
         {
             let inner = &mut *self.inner.lock();
@@ -169,7 +175,7 @@ impl Sock {
             }
             let was = inner.state_before();
             inner.chan.with(|c| c.break_off(Failure::TimedOut));
-            // Whether that can be said or not.
+            // Also if the Reset cannot be sent.
             inner.shut_read = true;
             inner.shut_write = true;
             report_failure(inner);

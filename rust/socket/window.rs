@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The window that a socket's peer writes into: when it goes back to the pool.
+//! The window that a socket's peer writes into: how it is requested, revoked and returned to the
+//! pool.
 
 #![deny(unsafe_code)]
 
@@ -21,23 +22,24 @@ use crate::pool::window::Window;
 use crate::proto::channel::Channel;
 use crate::stats::STATS;
 
-/// How long a peer may take to give a window back, in nanoseconds. There is no other way to take the
-/// key from it than to end its link.
+/// How long a peer may take to give a revoked window back, in nanoseconds. After that its link is
+/// ended: nothing else invalidates the remote key.
 const GIVE_BACK_NS: u64 = 10_000_000_000;
 
-/// How long whoever makes a ring waits before he looks anew at what has changed, in milliseconds.
+/// How long a thread that makes a ring waits before it checks the socket's state again, in
+/// milliseconds.
 const SLICE_MS: u64 = 50;
 
-/// Whether the socket has a window that is to stay.
+/// Whether the socket has a window that is not being revoked.
 pub(super) fn has_lasting(inner: &Inner) -> bool {
     let lasts = |c: &Channel| c.read_ended() || c.window_size().is_some() && !c.revoking();
     inner.window.is_some() && inner.chan.is_some_and(lasts)
 }
 
 impl Sock {
-    /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
-    /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
-    /// socket's lock.
+    /// Revokes `window`, unless a ring shows it or it is in use. With `least`, only if it holds no
+    /// unread data and nothing was written into it for that many jiffies. Returns whether it was
+    /// revoked by this call. Takes the link's and the socket's lock.
     pub(crate) fn revoke_window(
         self: &Arc<Self>,
         window: &Arc<Window>,
@@ -51,7 +53,7 @@ impl Sock {
                 .as_ref()
                 .is_some_and(|w| Arc::ptr_eq(w, window));
             let idle = window.idle_user(least.unwrap_or(0)).is_some();
-            // What was moved out of it needs it no more.
+            // Data that was moved out of the window no longer needs it.
             let unread = least.is_some() && inner.rx.in_window() > 0;
             if !ours || !idle || unread || inner.ring.is_some() || inner.released {
                 return false;
@@ -65,7 +67,8 @@ impl Sock {
         true
     }
 
-    /// Nothing has happened to the channel for a while: others may have its window, if nobody needs it here.
+    /// The channel was idle and its state was parked: revokes the window for other channels, if it
+    /// is not needed here.
     pub(crate) fn on_parked(self: &Arc<Self>) {
         let window = self.inner.lock().window.clone();
         let least = msecs_to_jiffies(params::WINDOW_IDLE_MS.get());
@@ -74,9 +77,9 @@ impl Sock {
         }
     }
 
-    /// SO_RCVBUF may have changed: a window that is larger than it allows is asked back, used or not, unless a program
-    /// maps it; the next one is not larger. So is one that the peer does not know of yet. Takes the link's and the
-    /// socket's lock. Sleeps.
+    /// SO_RCVBUF may have changed: revokes a window that is now too large, whether used or not,
+    /// unless a program maps it. The next window will be smaller. This includes a window that was
+    /// not granted to the peer yet. Takes the link's and the socket's lock. Sleeps.
     pub(crate) fn rcvbuf_changed(self: &Arc<Self>) {
         let most = self.most_window();
         {
@@ -93,8 +96,9 @@ impl Sock {
         self.ctx.transport.arm_timer(self);
     }
 
-    /// Asks the peer to give the window back, in time. False when it was not asked just now, as when it does not know
-    /// of it yet: who has asked for a window gets to use it.
+    /// Revokes the window, with a deadline for the peer. Returns false if it was not revoked now,
+    /// for example because it was not granted to the peer yet: a peer that asked for a window can
+    /// use it first.
     pub(super) fn try_revoke(&self, inner: &mut Inner) -> bool {
         !inner.chan.is_some_and(Channel::grant_waits) && self.revoke(inner)
     }
@@ -107,20 +111,20 @@ impl Sock {
         asked
     }
 
-    /// The peer has given the window back; there may still be something in it to be read.
+    /// The peer has given the window back, which may still hold unread data.
     pub(crate) fn on_revoked(&self, inner: &mut Inner) {
         if !inner.released {
             inner.deadline = None;
         }
-        // Whoever makes a ring may have waited for it.
+        // A thread that makes a ring may wait for this.
         self.wait.wake_all();
     }
 
-    /// Sees to it that the socket has a window that is to stay, for a ring. Sleeps, until `until` at most, in
-    /// nanoseconds of the monotonic clock.
+    /// Makes sure that the socket has a window that is not being revoked, for a ring. Sleeps, until
+    /// `until` at most, in nanoseconds of the monotonic clock.
     ///
-    /// Errors: ENOTCONN without a pool, ENOBUFS if there is no window, EBUSY while there is unread data
-    /// in one that the peer has given back, EINTR.
+    /// Errors: ENOTCONN without a pool, ENOBUFS if there is no window, EBUSY while a window that
+    /// the peer has given back holds unread data, EINTR.
     pub(super) fn need_window(self: &Arc<Self>, until: u64) -> Result {
         loop {
             let (has, lasts, unread, link) = {
@@ -153,11 +157,11 @@ impl Sock {
             let mut timeout = Some(msecs_to_jiffies(left.min(SLICE_MS) as u32));
             let waited = self.await_link(WaitMode::Interruptible, &mut timeout, || {
                 let inner = self.inner.lock();
-                // Or the one that was going is gone.
+                // Or the revoked window has been released.
                 (has_lasting(&inner) || has && inner.window.is_none()).then_some(())
             });
             match waited {
-                // The wish may have been answered, and the window gone again.
+                // Check again: a window may have been granted and released in between.
                 Err(WaitError::TimedOut) if left > SLICE_MS => {}
                 Err(WaitError::TimedOut) => return Err(ENOBUFS),
                 Err(e) => return Err(e.to_errno(timeout)),
@@ -166,7 +170,7 @@ impl Sock {
         }
     }
 
-    /// No ring is made after all. Sleeps.
+    /// Making a ring has failed: withdraws the requests for its window. Sleeps.
     pub(super) fn withdraw_ring(self: &Arc<Self>) {
         let lessee: Arc<dyn Lessee> = self.clone();
         for dev in self.ctx.transport.pools.devices.lock().iter() {
@@ -174,11 +178,12 @@ impl Sock {
                 pool.withdraw_ring(&lessee);
             }
         }
-        // One that was leased for the ring, after the stream has ended, is of no use to anybody.
+        // A window that was leased for the ring after the end of the stream has no further use.
         self.try_release_window();
     }
 
-    /// Gives the window back when no WRITE can come and nothing of it is unread.
+    /// Returns the window to the pool if no WRITE can arrive any more, it holds no unread data, and
+    /// no ring of an open socket shows it.
     pub(crate) fn try_release_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
@@ -186,10 +191,10 @@ impl Sock {
             let read = inner.rx.in_window() == 0;
             if quiet && read && (inner.released || inner.ring.is_none()) {
                 let window = inner.window.take();
-                // The room of what was moved is nobody's in this window any more.
+                // The room of moved data does not count in this window any more.
                 let room = inner.rx.give(u64::MAX);
                 inner.chan.with(|c| c.moved(room));
-                // Nor is more to come into it.
+                // Nothing more arrives in the window, so only the moved bytes still need a promise.
                 if inner.rx.moved() > 0 {
                     inner.promise = Some(Promise::Moved(Reserved::kept(inner.rx.moved())));
                 }
@@ -204,7 +209,7 @@ impl Sock {
         };
         if let Some(window) = window {
             window.retire();
-            // Whoever makes a ring may have waited for it to go.
+            // A thread that makes a ring may wait for this.
             self.wait.wake_all();
         }
     }

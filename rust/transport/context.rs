@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the links of all devices have in common: lists of links and network namespaces, the connection table, timers.
+//! Shared state of the links of all devices: lists of links and network namespaces, the connection
+//! table, timers.
 //!
-//! Locks: `opening`, then `nets`, then `links` (mutexes), then those of `pool/`; `timers` and `keepalive_at` (mutexes) are
-//! leaves; the connection table is a spinlock below all others. See `socket.rs` for the whole order.
+//! Locks: `opening`, then `nets`, then `links` (mutexes), then those of `pool/`. The mutexes
+//! `timers` and `keepalive_at` are leaves. The connection table is a spinlock below all others. See
+//! `socket.rs` for the whole order.
 
 #![deny(unsafe_code)]
 
@@ -37,7 +39,7 @@ pub(super) const SWEEP: u64 = 3;
 
 /// Answers a CONNECT of a peer.
 pub(crate) trait Acceptor: Send + Sync {
-    /// `h` arrived on `link`. Makes the connection, or says why not. Sleeps.
+    /// `h` arrived on `link`. Makes the connection, or returns why not. Sleeps.
     fn connect_request(
         self: Arc<Self>,
         link: &Arc<Link>,
@@ -52,14 +54,14 @@ pub(crate) struct Transport {
     pub(crate) queue: Arc<Queue>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) table: Arc<Table>,
-    /// Gone when the module ends; without one, nothing listens.
+    /// `None` once the module is being unloaded. Without an acceptor every CONNECT is refused.
     #[pin]
     acceptor: Mutex<Option<Arc<dyn Acceptor>>>,
     #[pin]
     opening: Mutex<()>,
     #[pin]
     pub(super) nets: Mutex<KVec<NetUse>>,
-    /// When a group of links grew last, in nanoseconds of the monotonic clock.
+    /// When a group of links last grew, in nanoseconds of the monotonic clock.
     pub(super) grown: Atomic<u64>,
     #[pin]
     pub(super) links: Mutex<KVec<Arc<Link>>>,
@@ -69,7 +71,7 @@ pub(crate) struct Transport {
     timers_work: DelayedWork<Transport, TIMERS>,
     #[pin]
     idle: DelayedWork<Transport, IDLE_LINKS>,
-    /// When links are looked after next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
+    /// When links are checked next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
     #[pin]
     pub(super) keepalive_at: Mutex<u64>,
     #[pin]
@@ -78,12 +80,12 @@ pub(crate) struct Transport {
     sweep: DelayedWork<Transport, SWEEP>,
 }
 
-/// A network namespace with sockets, or that had some a moment ago.
+/// A network namespace that has sockets, or had some a moment ago.
 pub(super) struct NetUse {
     pub(super) net: Net,
     pub(super) sockets: usize,
     listeners: usize,
-    /// Takes connections while a socket listens.
+    /// The connection manager's listeners, while a socket listens.
     listener: Option<Listening>,
     /// When the last socket was closed.
     pub(super) empty_since: u64,
@@ -97,7 +99,7 @@ impl_has_delayed_work! {
 }
 
 impl Transport {
-    /// Without links. Sleeps. ENOMEM.
+    /// A context without links. Sleeps. ENOMEM.
     pub(crate) fn new(
         queue: Arc<Queue>,
         pools: Arc<Pools>,
@@ -125,7 +127,7 @@ impl Transport {
         )
     }
 
-    /// The module ends: no socket is open and no device is there any more. Sleeps.
+    /// The module is being unloaded: no socket is open and there is no device any more. Sleeps.
     pub(crate) fn stop(self: &Arc<Self>) {
         let nets = core::mem::take(&mut *self.nets.lock());
         drop(nets);
@@ -163,7 +165,7 @@ impl Transport {
         }
     }
 
-    /// A socket is made in `net`. ENOMEM, but not while there is another one.
+    /// A socket is made in `net`. ENOMEM, but only for the first socket of a namespace.
     pub(crate) fn socket_opened(&self, net: &Net) -> Result {
         let mut nets = self.nets.lock();
         if let Some(n) = nets.iter_mut().find(|n| n.net == *net) {
@@ -196,7 +198,8 @@ impl Transport {
         self.look_for_idle();
     }
 
-    /// Somebody listens in `net`: connections are taken. Sleeps.
+    /// A socket starts to listen in `net`. The first one makes the connection manager's listeners.
+    /// Sleeps.
     pub(crate) fn start_listening(self: &Arc<Self>, net: &Net) -> Result {
         let _one = self.opening.lock();
         let listens = |made: Option<Listening>| -> Result<bool> {
@@ -207,14 +210,15 @@ impl Transport {
             n.listeners += usize::from(has);
             Ok(has)
         };
-        // The work that makes one does not wait for those that need `nets`.
+        // Called without `nets`: it waits for a work item, and other threads need `nets` at the
+        // same time.
         if !listens(None)? {
             listens(Some(Listener::start(self, net)?))?;
         }
         Ok(())
     }
 
-    /// One less listens in `net`. Sleeps.
+    /// A socket in `net` stops listening. Sleeps.
     pub(crate) fn stop_listening(self: &Arc<Self>, net: &Net) {
         let _one = self.opening.lock();
         let ids = {
@@ -228,7 +232,7 @@ impl Transport {
             }
             n.listener.take()
         };
-        // Waits for their handlers, which take `links`.
+        // Dropping them waits for their handlers, which take `links`.
         drop(ids);
     }
 

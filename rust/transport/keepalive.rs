@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The heartbeat of a link: whether its peer is still there.
+//! The heartbeat of a link: checks whether its peer is alive.
 //!
-//! `transport/links.rs` looks at all links when one of them is due. What a look finds is decided by [`Liveness`], under `tx`.
+//! `transport/links.rs` checks all links when one of them is due. [`Liveness`] decides, under `tx`,
+//! what a check does.
 //!
 //! [`Liveness`]: crate::proto::liveness::Liveness
 
@@ -16,13 +17,13 @@ use crate::proto::channel::Failure;
 use crate::proto::liveness::{Action, Intervals, Silence};
 use crate::socket::Sock;
 
-/// Seats that are looked at under one hold of `tx`.
+/// Flows that are read under one hold of `tx`.
 const STEP: usize = 16;
 
 impl Link {
-    /// A socket wants the peer to be asked whether it is there after `ms` milliseconds of silence, and to hear when
-    /// there is no answer for another `timeout` milliseconds. The shortest times that were ever asked for hold as
-    /// long as the link. Sleeps.
+    /// A socket requests that the peer is probed after `ms` milliseconds of silence, and that the
+    /// socket is notified when there is no answer for another `timeout` milliseconds. The shortest
+    /// times that were ever requested hold for the life of the link. Sleeps.
     pub(crate) fn request_keepalive(&self, ms: u32, timeout: u32) {
         let sooner = self.tx.lock().liveness.request_keepalive(ms, timeout);
         if sooner {
@@ -30,9 +31,10 @@ impl Link {
         }
     }
 
-    /// Looks whether the peer is there, if it is time for that at `now`: asks it if nothing has arrived since the
-    /// last time, tells the sockets when it has not answered for as long as one of them waits, and ends the link if that
-    /// is for too long. When to look again, if at all; all in nanoseconds of the monotonic clock. Sleeps.
+    /// Checks the peer, if a check is due at `now`. Probes it if nothing has arrived since the last
+    /// check; notifies the sockets when it has not answered for as long as one of them waits; ends
+    /// the link when it has not answered for too long. Returns when to check again, if at all.
+    /// Times are in nanoseconds of the monotonic clock. Sleeps.
     pub(crate) fn check_keepalive(self: &Arc<Self>, now: u64) -> Option<u64> {
         let pace = Intervals {
             every_ms: params::HEARTBEAT_MS.get(),
@@ -40,7 +42,7 @@ impl Link {
         };
         let action = {
             let tx = &mut *self.tx.lock();
-            // Nobody needs a peer on a link without channels, which is about to end.
+            // No socket needs the peer of a link without channels, which will end soon.
             let needed = match tx.state {
                 LinkState::Connecting => false,
                 LinkState::Up => !tx.channels.is_empty(),
@@ -68,9 +70,9 @@ impl Link {
             }
         }
     }
-    /// The peer does not answer: tells the sockets on the link. Until when the next of them waits; `u64::MAX`: none
-    /// does. Who sits down meanwhile has said by [`Self::request_keepalive`] for how long it waits. Takes the link's lock and the
-    /// sockets'. Sleeps.
+    /// The peer does not answer: notifies the sockets on the link. Returns when the next of their
+    /// timeouts ends; `u64::MAX`: none. A flow that is added in between has passed its timeout to
+    /// [`Self::request_keepalive`]. Takes the link's lock and the sockets'. Sleeps.
     fn notify_silence(self: &Arc<Self>, silence: Silence) -> u64 {
         let (mut flow, mut next) = (0, u64::MAX);
         loop {

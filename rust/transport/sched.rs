@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The channels on a link, and whose turn it is to send: joining and leaving the link, what a data
-//! message needs of it, and who is woken when there is room. The order is [`Scheduler`]'s.
+//! The channels on a link, and their order of sending: adding and removing channels, reserving what
+//! a data message needs, and waking senders when there is room. [`Scheduler`] decides the order.
 
 #![deny(unsafe_code)]
 
@@ -30,22 +30,22 @@ pub(crate) struct FlowId {
     pub(crate) flow: u32,
 }
 
-/// When those who wait are looked at again though nothing has completed, in jiffies: others were called before
-/// them, and did not come.
+/// Delay until waiting senders are scheduled again although no message has completed, in jiffies:
+/// senders that were scheduled before them have not sent.
 const RESCHEDULE_DELAY: Jiffies = 2;
 
-/// Of how many sockets what they hold back is sent in one go.
+/// Most sockets whose corked bytes are sent in one round.
 const CORK_BATCH: usize = 8;
 
-/// Bytes of bulk data that one message is counted as when others are called.
+/// Assumed size of a bulk message, in bytes, when waiting senders are scheduled.
 const USUAL: u32 = 64 * 1024;
 
 /// Chunks are cut at multiples of this, so that the next one begins at a page.
 const PAGE: u32 = 4096;
 
 impl Link {
-    /// Puts channel `id` of a socket on the link. Sleeps. ENOMEM. On a link that is down already, the
-    /// channel is told so, and has no place; nor has one that has ended.
+    /// Adds channel `id` of a socket to the link. Returns `None` if the channel has ended; or if
+    /// the link is down, after [`Sock::link_lost`] was called. ENOMEM. Sleeps.
     pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<FlowId>> {
         loop {
             let want = {
@@ -60,7 +60,8 @@ impl Link {
                     if ours && inner.chan.set_flow(place) {
                         return Ok(Some(place));
                     }
-                    // It has ended meanwhile. The caller has a reference as well.
+                    // The channel has ended in between. This is not the last reference: the caller
+                    // has one as well.
                     drop(tx.channels.remove(id, flow));
                     return Ok(None);
                 }
@@ -79,7 +80,7 @@ impl Link {
         Ok(None)
     }
 
-    /// Takes a channel off the link.
+    /// Removes a channel from the link.
     pub(crate) fn detach(self: &Arc<Self>, place: FlowId) {
         let (gone, empty) = {
             let tx = &mut *self.tx.lock();
@@ -93,8 +94,9 @@ impl Link {
         }
     }
 
-    /// Reserves what a chunk of up to `want` bytes needs, and says how many it may have. `None` when the link has
-    /// no room, or it is not the channel's turn; then `sock` is woken when it is.
+    /// Reserves what a chunk of up to `want` bytes needs, and returns how many bytes it may have.
+    /// `None` if the link has no room, or other channels are scheduled first; then `sock` is woken
+    /// when it may send.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         sock: &Arc<Sock>,
@@ -116,7 +118,7 @@ impl Link {
             self.short.fetch_add(u32::from(!room), Relaxed);
             self.waits.add(u64::from(!room));
             if room {
-                // Others wait longer.
+                // There is room, but channels that wait longer go first.
                 self.reschedule();
             }
             return None;
@@ -126,7 +128,7 @@ impl Link {
             TrafficClass::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
             _ => may,
         };
-        // What is cut is cut at a page.
+        // A chunk that is cut ends at a multiple of a page.
         let most = match most {
             n if n < want && n > PAGE => n / PAGE * PAGE,
             n => n,
@@ -135,14 +137,15 @@ impl Link {
         Some((reservation, most))
     }
 
-    /// Whether there is no room for bulk data just now.
+    /// Whether the link has no room for bulk data now.
     pub(crate) fn is_full(&self) -> bool {
         let tx = self.tx.lock();
         tx.state == LinkState::Up && (!has_room(&tx, MAX_WRS as u32) || tx.bulk_room() == 0)
     }
 
-    /// Whether a small message can go, as far as the link is concerned; if not, `sock` is woken when it can. Who
-    /// waits with bulk data is not told of room for less: what poll() says is true of what the program sends next.
+    /// Whether the link has room for a small message; if not, `sock` is woken when it has. If the
+    /// socket waits with bulk data, there is no room for it either, since what poll() reports must
+    /// hold for the program's next send, whatever its size.
     pub(crate) fn has_room_or_block(&self, sock: &Sock, place: FlowId) -> bool {
         let tx = &mut *self.tx.lock();
         if tx.channels.waits(TrafficClass::Bulk, place.flow) {
@@ -160,7 +163,8 @@ impl Link {
         may.is_some()
     }
 
-    /// Wakes those whose turn it is to send, as many as there is room for, and sends what others hold back.
+    /// Wakes the next waiting senders, as far as there is room, and sends the corked bytes of
+    /// sockets.
     pub(super) fn wake_blocked_senders(self: &Arc<Self>) {
         loop {
             let mut corked = [const { None }; CORK_BATCH];
@@ -174,12 +178,13 @@ impl Link {
         }
     }
 
-    /// Calls as many in both lines as there is room for. Who has something held back is put into `corked`; true: there was
-    /// no place for more of them.
+    /// Schedules flows of both data classes, as far as there is room. Sockets with corked bytes are
+    /// put into `corked`; returns true if there was no place for more of them.
     fn wake_ready_senders(self: &Arc<Self>, corked: &mut [Option<Arc<Sock>>; CORK_BATCH]) -> bool {
         let tx = &mut *self.tx.lock();
-        // What is held back is sent before anybody comes who was asleep: half of the room is left to those with bulk
-        // data, and of room for one message every other one.
+        // Corked bytes are sent before sleeping senders run. So half of the room is left to senders
+        // of bulk data, if any wait; if there is room for only one message, they and corked bytes
+        // get it in turn.
         let small = tx.room_in(TrafficClass::Small) as usize;
         tx.cork_had_last = !tx.cork_had_last;
         let spare = usize::from(tx.cork_had_last);
@@ -189,7 +194,7 @@ impl Link {
         };
         let mut places = corked.iter_mut().take(most);
         let (mut left, mut crowded) = (false, false);
-        // Both lines are told of the same room: whoever comes first has it.
+        // Both classes are offered the same room: the first sender that reserves it gets it.
         for class in [TrafficClass::Small, TrafficClass::Bulk] {
             for _ in 0..tx.room_in(class) {
                 let Some(sock) = tx.channels.next_ready(class).cloned() else {
@@ -197,7 +202,7 @@ impl Link {
                 };
                 if sock.is_cork_blocked() && class == TrafficClass::Small {
                     let Some(place) = places.next() else {
-                        // It goes on waiting.
+                        // The socket goes on waiting.
                         tx.wait_on(class, &sock);
                         crowded = most > CORK_BATCH;
                         left = true;
@@ -217,8 +222,8 @@ impl Link {
         crowded
     }
 
-    /// Looks soon whether those who were called have come. Under `tx`, while the link is up: whoever takes it down
-    /// cancels this afterwards.
+    /// Schedules waiting senders once more, soon. Called under `tx` while the link is up: the
+    /// thread that takes the link down cancels this afterwards.
     fn reschedule(self: &Arc<Self>) {
         let queue = &self.transport.queue;
         let _ = queue.enqueue_delayed::<Arc<Self>, RESCHEDULE>(self.clone(), RESCHEDULE_DELAY);
@@ -237,7 +242,7 @@ impl WorkItem<RESCHEDULE> for Link {
 }
 
 impl Tx {
-    /// A socket that was called out of a line is in it again, behind the others.
+    /// Enqueues the flow of a scheduled socket again, behind the others.
     fn wait_on(&mut self, class: TrafficClass, sock: &Arc<Sock>) {
         let place = sock.inner.lock().chan.flow();
         if let Some(FlowId { id, flow }) = place {
@@ -245,17 +250,17 @@ impl Tx {
         }
     }
 
-    /// Bytes of bulk data that may be posted now: what is on its way is bounded, so that a small message never
-    /// waits behind much of it.
+    /// Bytes of bulk data that may be posted now. Bulk data in flight is bounded, so that a small
+    /// message never waits behind much of it.
     fn bulk_room(&self) -> u32 {
         match self.bulk_most.saturating_sub(self.bulk) {
-            // The rest would be cut into small pieces.
+            // Smaller room would cut the data into small pieces.
             n if n < self.bulk_chunk / 2 => 0,
             n => n,
         }
     }
 
-    /// How many data messages of a line there is room for, about.
+    /// Approximate number of data messages of a class that there is room for.
     fn room_in(&self, class: TrafficClass) -> u32 {
         if !has_room(self, MAX_WRS as u32) {
             return 0;
@@ -269,8 +274,9 @@ impl Tx {
         }
     }
 
-    /// Sets how much bulk data may be on its way, in bytes: what the device sends in so many microseconds, but
-    /// enough for two chunks of a size that is worth its message. A chunk is no more than `chunk` bytes.
+    /// Bounds the bulk data in flight, in bytes: what the device sends in `us` microseconds, but at
+    /// least four times [`USUAL`], so that two chunks of a useful size fit. A chunk has at most
+    /// `chunk` bytes.
     pub(super) fn bound_bulk(&mut self, bytes_per_us: u32, us: u32, chunk: u32) {
         let most = bytes_per_us.saturating_mul(us) / PAGE * PAGE;
         self.bulk_most = most.clamp(4 * USUAL, 64 * CHUNK_MAX);
@@ -278,8 +284,8 @@ impl Tx {
     }
 }
 
-/// A socket that waited in a line has found room, and is in the line no more: others who wait for the same are to look,
-/// too. Under `tx`.
+/// A socket that waited for room has found some, and its flow is not queued any more: wakes the
+/// other threads that wait on the socket, so that they check as well. Under `tx`.
 fn wake_others(sock: &Sock, class: TrafficClass) {
     if sock.take_tx_blocked(class) {
         sock.wake_write();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deadlines of channels: of connect(), and when one is tried again that found the backlog full; of a window that
-//! the peer is to give back; of the end of a channel whose socket is closed; of what the peer is to acknowledge, with
-//! TCP_USER_TIMEOUT; and of what is held back. The channels that have one are in a list, so that the others cost nothing.
+//! Timers of channels: the deadline of connect(), and the retry when the peer's backlog was full;
+//! the deadline for a revoked window; the deadline for the end of a channel whose socket is closed;
+//! TCP_USER_TIMEOUT; and the deadline of corked bytes. Channels with a timer are in a list, so that
+//! the others cost nothing.
 //!
 //! Locks: `timers` (mutex), a leaf.
 
@@ -20,20 +21,21 @@ use crate::kern::task::now_ns;
 use crate::proto::ChanId;
 use crate::socket::Sock;
 
-/// How often deadlines are looked at, at least, while there are some, in nanoseconds.
+/// The longest time between two checks of timers, while there are any, in nanoseconds.
 const DEADLINES_NS: u64 = 1_000_000_000;
 
-/// The channels that have a deadline.
+/// The channels that have a timer.
 pub(super) struct TimerList {
     list: KVVec<ChanId>,
-    /// There was no memory for one of them: all channels are looked at once.
+    /// Adding a channel failed for lack of memory: the next check adds them by a scan of all
+    /// channels.
     all: bool,
-    /// When the next look is due, in nanoseconds of the monotonic clock; `u64::MAX`: none is.
+    /// When the next check is due, in nanoseconds of the monotonic clock; `u64::MAX`: none is.
     due: u64,
 }
 
 impl TimerList {
-    /// None.
+    /// An empty list.
     pub(super) const fn new() -> Self {
         Self {
             list: KVVec::new(),
@@ -48,7 +50,7 @@ impl TimerList {
 }
 
 impl Transport {
-    /// The channel of a socket has a deadline from now on, or an earlier one. Sleeps.
+    /// The channel of a socket has a timer from now on, or an earlier one. Sleeps.
     pub(crate) fn arm_timer(self: &Arc<Self>, sock: &Sock) {
         let (id, due) = {
             let mut inner = sock.inner.lock();
@@ -63,7 +65,8 @@ impl Transport {
         self.look_at(&mut timers, due.unwrap_or(u64::MAX));
     }
 
-    /// Deadlines are looked at when the monotonic clock is at `due` nanoseconds, if not before, and soon in any case.
+    /// Schedules a check of the timers at `due`, in nanoseconds of the monotonic clock, if none is
+    /// due before; the time is limited by [`DEADLINES_NS`].
     fn look_at(self: &Arc<Self>, timers: &mut TimerList, due: u64) {
         let now = now_ns();
         let due = due.min(now.saturating_add(DEADLINES_NS));
@@ -77,7 +80,7 @@ impl Transport {
             .enqueue_or_move::<Transport, TIMERS>(self.clone(), delay);
     }
 
-    /// Those who had no memory to be noted are looked for among all channels.
+    /// Fallback after an allocation failure: scans all channels for timers.
     fn note_all(self: &Arc<Self>) {
         let mut q = 0;
         while let Some((at, sock)) = self.table.next_from(q) {
@@ -88,7 +91,7 @@ impl Transport {
                 id
             };
             if let Some(id) = id {
-                // Once too often does no harm.
+                // A duplicate in the list does no harm.
                 self.timers.lock().add(id);
             }
             q = at + 1;
@@ -113,7 +116,7 @@ impl Transport {
         if all {
             self.note_all();
         }
-        // Others may have come meanwhile.
+        // Other threads may have added channels in between.
         let mut timers = self.timers.lock();
         core::mem::swap(&mut timers.list, &mut list);
         for id in list {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `zrs/cm_event`: has links told of events of the connection manager, for the test of what each of
-//! them does. Events are numbers of `enum rdma_cm_event_type`.
+//! `zrs/cm_event`: injects events of the connection manager into links, for the test of each
+//! event's effect. Events are numbers of `enum rdma_cm_event_type`.
 //!
-//! - `SIDE now EVENT STATUS`: every link of that side that is up is told of it. ENOENT if none is.
-//! - `SIDE AT EVENT STATUS TIMES`: the next `TIMES` that the event `AT` comes there, the link is told of
-//!   this one instead; `none`: of nothing.
+//! - `SIDE now EVENT STATUS`: every link of that side that is up gets the event. ENOENT if none is
+//!   up.
+//! - `SIDE AT EVENT STATUS TIMES`: the next `TIMES` times that the event `AT` occurs there, the
+//!   link gets `EVENT` instead, or no event if that is `none`.
 //!
-//! `SIDE` is `connecting` or `accepting`. Reads how many times an order is still to be followed.
+//! `SIDE` is `connecting` or `accepting`. Reading returns how many times an order will still be
+//! followed.
 
 use core::str::{FromStr, SplitAsciiWhitespace};
 
@@ -21,7 +23,7 @@ use crate::ib::cm::inject::{Order, NOTHING};
 use crate::transport::context::Transport;
 use crate::transport::link::LinkState;
 
-/// The file; gone with the object.
+/// The file, which is removed when this is dropped.
 #[pin_data]
 pub(super) struct Knob {
     #[pin]

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a channel's program holds back (MSG_MORE, TCP_CORK): the beginning of a DATA that is not full yet.
+//! Corked data (MSG_MORE, TCP_CORK): the beginning of a DATA message that is not full yet.
 //!
-//! The bytes are the caller's to keep; the channel counts them, takes room for them when they come, and lets nothing of
-//! the stream pass them, its end included. So they can leave whenever the link has room, whatever the peer does.
+//! The caller keeps the bytes. The channel counts them, reserves room for them when they come, and
+//! lets nothing of the stream pass them, FIN and END included. So they can leave whenever the link
+//! has room, whatever the peer does.
 
 use super::super::wire::SMALL_MAX;
 use super::{Channel, State};
 
 impl Channel {
-    /// Bytes that are held back; 0: none.
+    /// Corked bytes; 0: none.
     pub fn corked(&self) -> u32 {
         self.corked
     }
 
-    /// Whether `n` bytes more can be held back: the channel is open, they make no more than one DATA together with
-    /// those before, and there is room for it.
+    /// Whether `n` more bytes can be corked: the channel is open, they fit into one DATA together
+    /// with the corked bytes, and there is room for it.
     pub fn can_cork(&self, n: u32) -> bool {
         self.state == State::Open
             && !self.write_ended()
@@ -23,8 +24,8 @@ impl Channel {
             && self.has_room(n)
     }
 
-    /// Holds back `n` bytes more. They leave by [`super::Plan::Corked`] of all that is held back. False, and nothing is
-    /// done, unless [`Self::can_cork`].
+    /// Corks `n` more bytes. They are sent by [`super::Plan::Corked`], with all other corked bytes.
+    /// Returns false, and does nothing, unless [`Self::can_cork`].
     pub fn cork(&mut self, n: u32) -> bool {
         let can = self.can_cork(n);
         if can {
@@ -33,13 +34,14 @@ impl Channel {
         can
     }
 
-    /// The last `n` bytes that were held back did not come: they are not, any more. How many are.
+    /// The last `n` corked bytes could not be copied: uncounts them. Returns the number of corked
+    /// bytes.
     pub fn uncork(&mut self, n: u32) -> u32 {
         self.corked = self.corked.saturating_sub(n);
         self.corked
     }
 
-    /// Whether `n` bytes of small data have room, behind what is held back.
+    /// Whether there is room for `n` bytes of small data behind the corked bytes.
     pub(super) fn has_room(&self, n: u32) -> bool {
         let msgs = self.tx.msgs.wrapping_sub(self.acked.msgs);
         let out = self.tx.small.wrapping_sub(self.acked.small);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A channel that nothing happens to, as the lower tiers of the link table keep it (row L3).
+//! The parked form of an idle channel, in the lower tiers of the link table.
 //!
-//! What a channel counts since it was opened is far apart from 0, but not from each other: limits and
-//! windows bound the differences. So one of each is kept, and differences to it.
+//! A channel's counters grow from 0 without bound, but limits and windows bound the differences
+//! between them. So one counter of each group is kept, and the differences of the others to it.
 
 use super::super::link_table::{Registers, Work};
 use super::super::ChanId;
 use super::{Channel, Count, Failure, Limits, OwnWindow, PeerWindow, State};
 
-/// A channel in three cache lines; its number is known from where it is kept.
+/// A channel in three cache lines. Its number is known from its place in the table.
 #[derive(Clone, Debug)]
 pub struct PackedChannel {
     rx_pos: u64,
@@ -30,7 +30,7 @@ pub struct PackedChannel {
     theirs: Limits,
     leases: u32,
     revoked: u32,
-    /// What is still to be sent before a window may be asked for again.
+    /// Bytes to send before a window may be requested again.
     window_retry_in: u32,
     own: PackedWindow,
     peer: PackedWindow,
@@ -47,12 +47,13 @@ const _: () = assert!(core::mem::size_of::<PackedChannel>() <= 192);
 #[derive(Clone, Copy, Debug)]
 struct PackedWindow {
     addr: u64,
-    /// How far it has been written.
+    /// The position up to which it was written.
     at: u64,
     key: u32,
     size: u32,
     unfreed: u32,
-    /// Of our window, what the peer was not told of what is freed; of the peer's, its lease.
+    /// In this side's window: freed bytes that the peer was not told of. In the peer's window: its
+    /// lease.
     more: u32,
 }
 
@@ -67,7 +68,7 @@ impl PackedWindow {
     };
 }
 
-/// How far two counts are apart.
+/// The difference of two counts.
 #[derive(Clone, Copy, Debug)]
 struct CounterDelta {
     small: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the peer's messages do to a channel, and which of them it may not say now.
+//! Received messages: their effect on a channel, and the checks that they are allowed in its state.
 
 use super::super::wire::{Header, Refusal, Type};
 use super::super::{ChanId, Violation};
@@ -10,14 +10,15 @@ use super::{
 };
 
 impl Channel {
-    /// Takes a message that is for this channel. A violation means that the link must be closed.
+    /// Processes a message for this channel. A violation means that the link must be closed.
     pub fn on_message(&mut self, h: &Header) -> Result<Event, Violation> {
         if self.state == State::Closed {
             return Ok(Event::None);
         }
         let opening = self.state == State::Opening;
         if opening != matches!(h.kind, Type::Accept | Type::Reject) {
-            // A Reset may overtake nothing, but it may answer a CONNECT that found no table.
+            // Before the answer to CONNECT nothing else may come for the channel but a Reset, which
+            // counts as a refusal.
             if !(opening && h.kind == Type::Reset) {
                 return Err(Violation::State);
             }
@@ -33,7 +34,7 @@ impl Channel {
         if self.state == State::Accepting && self.want & WANT_ACCEPT != 0 {
             return Err(Violation::State);
         }
-        // Nor does it know of credit.
+        // Such a host's Reset has no credit either.
         let room = !reset && self.on_credit(h)?;
         let event = match h.kind {
             Type::Data | Type::Written => self.on_data(h)?,
@@ -43,7 +44,7 @@ impl Channel {
                 if self.fin_received {
                     return Err(Violation::State);
                 } else if self.window.is_some() {
-                    // Asked for before our own offer arrived.
+                    // The request crossed this side's own grant.
                     Event::None
                 } else if self.no_reader {
                     self.deny();
@@ -60,7 +61,7 @@ impl Channel {
                 self.peer_window = None;
                 self.revoked = h.lease;
                 self.queue_control(WANT_REVOKED);
-                // Who waited for room in that window must find another way.
+                // Senders that waited for room in that window must plan again.
                 Event::Room
             }
             Type::Revoked => match self.window {
@@ -81,14 +82,14 @@ impl Channel {
         })
     }
 
-    /// Whether there has been more room, or a window, since the last call. A message of any
-    /// meaning may bring it, so ask after each: whoever waits to send must look again.
+    /// Whether there has been more room, or a window, since the last call. A message of any type
+    /// may bring it, so call this after each: waiting senders must then check again.
     pub fn take_room(&mut self) -> bool {
         core::mem::take(&mut self.room)
     }
 
     fn on_answer(&mut self, h: &Header) -> Result<Event, Violation> {
-        // There is no CONNECT to be answered.
+        // There is no CONNECT that waits for an answer.
         if self.want & WANT_CONNECT != 0 || self.busy {
             return Err(Violation::State);
         }
@@ -122,7 +123,7 @@ impl Channel {
         self.acked.msgs = c.msgs;
         self.acked.small = c.small;
         if let Some(w) = &mut self.peer_window {
-            // The window's credit counts from the beginning of its lease.
+            // The window's credit is counted from the start of its lease.
             if w.lease == h.lease && h.kind != Type::WindowGrant {
                 if c.window < w.freed || c.window > w.written {
                     return Err(Violation::Credit);
@@ -141,7 +142,7 @@ impl Channel {
         if h.pos != self.rx_pos {
             return Err(Violation::Position);
         }
-        // Room that the peer was not told of is not its own yet.
+        // The peer may not use room that was not announced to it.
         let outstanding = self.rx.msgs.wrapping_sub(self.advertised.msgs);
         if outstanding >= self.ours.msgs {
             return Err(Violation::Credit);
@@ -199,7 +200,7 @@ impl Channel {
 
     fn on_end(&mut self, h: &Header) -> Result<Event, Violation> {
         if self.end_received && h.kind == Type::Reset {
-            // One may answer each message to a channel that the peer has forgotten.
+            // The peer may answer each message to a forgotten channel by a Reset.
             return Ok(Event::None);
         }
         if self.end_received || (h.kind == Type::Fin && self.fin_received) {
@@ -220,7 +221,7 @@ impl Channel {
             self.fail(Failure::Reset);
         }
         if owed && !self.end_sent {
-            // Let the peer let go of its window.
+            // The peer waits for this side's END before it releases its window.
             self.want = WANT_END;
         } else {
             self.close();
@@ -242,7 +243,7 @@ impl Channel {
             self.window_retry_at = self.tx_pos.saturating_add(WINDOW_RETRY);
             return Ok(Event::Room);
         }
-        // Lease 0 is none.
+        // Lease 0 means no lease.
         if !(WINDOW_MIN..=WINDOW_MAX).contains(&h.arg1)
             || h.lease == 0
             || h.arg2.checked_add(u64::from(h.arg1)).is_none()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a channel says: data as it is planned and committed, and control messages.
+//! Sent messages: data as it is planned and committed, and control messages.
 
 use super::super::wire::{Credit, Header, Type, CHUNK_MAX, SMALL_MAX};
 use super::super::ChanId;
@@ -10,8 +10,8 @@ use super::{
 };
 
 impl Channel {
-    /// How the next `want` bytes would go; `bulk` when the call they belong to is above the
-    /// small class. Asks the peer for a window when one is missing. What is held back goes first.
+    /// Plans the next `want` bytes. `bulk`: the call that they belong to is above the small class.
+    /// Requests a window from the peer when one is missing. Corked bytes go first.
     pub fn plan(&mut self, want: u32, bulk: bool) -> Plan {
         if self.state != State::Open || self.write_ended() || self.corked != 0 || want == 0 {
             return Plan::Wait;
@@ -39,9 +39,10 @@ impl Channel {
         Plan::Small(n)
     }
 
-    /// Whether a program that asks by poll() may send: room for at least one full DATA, behind what is held back.
+    /// Whether poll() reports room to send: room for at least one full DATA behind the corked
+    /// bytes.
     pub fn writable(&self) -> bool {
-        // A window that was asked for does not keep small data from going.
+        // A pending window request does not delay small data.
         let msgs = self.tx.msgs.wrapping_sub(self.acked.msgs);
         let behind = msgs.wrapping_add(u32::from(self.corked != 0));
         self.state == State::Open
@@ -50,8 +51,9 @@ impl Channel {
             && self.has_room(SMALL_MAX)
     }
 
-    /// Commits a chunk as planned or a shorter one of the same kind; `None` when it does not
-    /// fit (any more). [`Plan::Corked`] is of all that is held back, also when our direction has been shut meanwhile.
+    /// Commits a chunk as planned, or a shorter one of the same kind; `None` if it does not fit
+    /// (any more). [`Plan::Corked`] commits all corked bytes, also when this side's direction has
+    /// been shut since.
     pub fn commit(&mut self, plan: Plan) -> Option<Chunk> {
         let corked = matches!(plan, Plan::Corked(_));
         if corked && plan != Plan::Corked(self.corked)
@@ -108,8 +110,8 @@ impl Channel {
         Some(Chunk { header, write_to })
     }
 
-    /// The next control message, in the order in which they must leave. `link_credit` is not
-    /// filled in. A WindowGrant of a size above 0 goes behind the registration of the window.
+    /// The next control message, in the order required by the protocol. `link_credit` is not filled
+    /// in. A WindowGrant of a size above 0 is sent after the registration of the window is posted.
     pub fn next_control(&mut self) -> Option<Header> {
         if !self.has_pending_control() {
             return None;
@@ -183,7 +185,7 @@ impl Channel {
             msgs: self.freed.msgs,
         };
         if let Some(w) = &mut self.window {
-            // Until the grant has left, the peer knows nothing of this lease.
+            // Until the grant was sent, the peer knows nothing of this lease.
             if self.want & WANT_GRANT == 0 {
                 h.lease = w.lease;
                 h.credit.window = w.freed;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Room for the peer: windows that are leased to it, and what is given back when it was read.
+//! Room for the peer: windows that are leased to it, and credit for consumed data.
 
 use super::{
     Channel, Count, OwnWindow, State, WANT_CREDIT, WANT_GRANT, WANT_REVOKE, WINDOW_MAX, WINDOW_MIN,
 };
 
 impl Channel {
-    /// Leases a window of `size` bytes to the peer; it may be asked for or offered. Returns
-    /// false when there is one already, or something of a former one is not freed yet, or there
-    /// is no use for one.
+    /// Leases a window of `size` bytes to the peer, requested or not. Returns false if there is one
+    /// already, if data in a former one is not freed yet, or if there is no use for one.
     pub fn grant(&mut self, size: u32, addr: u64, key: u32) -> bool {
         if self.window.is_some()
             || self.window_unread != 0
@@ -20,7 +19,7 @@ impl Channel {
         {
             return false;
         }
-        // 0 is none.
+        // 0 means no lease.
         self.leases = self.leases.wrapping_add(1).max(1);
         self.window = Some(OwnWindow {
             lease: self.leases,
@@ -36,16 +35,17 @@ impl Channel {
         true
     }
 
-    /// Answers the peer's wish for a window: there is none now.
+    /// Answers the peer's request for a window: there is none now.
     pub fn deny(&mut self) {
         if self.window.is_none() && !self.read_ended() {
             self.queue_control(WANT_GRANT);
         }
     }
 
-    /// Asks the peer to stop writing into our window; [`Event::Revoked`] tells when it has. False
-    /// when there is none, or the peer was asked already, or writes no more in any case. While the grant
-    /// waits ([`Channel::grant_waits`]), the question leaves behind it.
+    /// Asks the peer to stop writing into this side's window; [`Event::Revoked`] reports when it
+    /// has. Returns false if there is no window, if the peer was asked already, or if it writes no
+    /// more in any case. While a grant waits to be sent ([`Channel::grant_waits`]), WindowRevoke is
+    /// sent after it.
     pub fn revoke(&mut self) -> bool {
         let asks = self.window.is_some() && !self.revoking() && !self.read_ended();
         if asks {
@@ -54,14 +54,14 @@ impl Channel {
         asks && self.revoking()
     }
 
-    /// Whether the peer is to give our window back, and has not done so.
+    /// Whether this side's window was revoked and the peer has not given it back.
     pub fn revoking(&self) -> bool {
         let asked = |w: OwnWindow| w.revoking || self.want & WANT_REVOKE != 0;
         !self.read_ended() && self.window.is_some_and(asked)
     }
 
-    /// A segment was consumed: one message, `window` bytes of the window or `small` bytes of
-    /// DATA. Wants to tell the peer when a quarter of anything has gathered.
+    /// A segment was consumed: one message, and `window` bytes of the window or `small` bytes of
+    /// DATA. Queues a Credit message when a quarter of any limit has gathered.
     pub fn freed(&mut self, window: u32, small: u32) {
         let sum = Count {
             small: u64::from(small),
@@ -71,9 +71,9 @@ impl Channel {
         self.free_unwanted();
     }
 
-    /// `window` bytes of what is unread are in the window no more, though nobody has read them: their room is the
-    /// peer's again, or the pool's if the window goes back. In the order of the stream, before what is in
-    /// the window still.
+    /// `window` bytes of unread data were moved out of the window. Their room is the peer's again,
+    /// or the pool's if the window is released. The caller moves data in the order of the stream,
+    /// before data that is still in the window.
     pub fn moved(&mut self, window: u64) {
         self.count_freed(Count::default(), window);
     }
@@ -95,8 +95,8 @@ impl Channel {
         }
     }
 
-    /// Gives back the room of what nobody will read, so that the peer does not wait; in the
-    /// order of the stream, for the peer would write over what is still unread before it.
+    /// Frees the room of discarded data, so that the peer does not wait; in the order of the
+    /// stream, as the peer would otherwise overwrite unread data that came before.
     pub(super) fn free_unwanted(&mut self) {
         if self.rx.msgs.wrapping_sub(self.freed.msgs) == self.unwanted.msgs {
             let sum = core::mem::take(&mut self.unwanted);
