@@ -163,6 +163,9 @@ impl Sock {
         timeout: &mut Timeout,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
+        if let Some(r) = cond() {
+            return Ok(r);
+        }
         let (link, polls) = self.busy_link();
         if let (Some(link), 1..) = (&link, polls) {
             let begin = task::jiffies();
@@ -177,7 +180,7 @@ impl Sock {
                 return Ok(r);
             }
         }
-        self.wait.wait_or_poll(mode, timeout, link.as_ref(), cond)
+        self.wait.sleep_or_poll(mode, timeout, link.as_ref(), cond)
     }
 
     /// Forgets that the socket waits in a line of its link. Under the link's lock.
