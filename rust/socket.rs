@@ -194,6 +194,8 @@ pub(crate) struct Inner {
     /// A former window that the program may have pages of.
     kept: Option<Arc<Gone>>,
     rx_locked: bool,
+    /// A receiver found `rx_locked` taken.
+    rx_contended: bool,
     tx_locked: bool,
     /// Somebody found `tx_locked` taken,
     tx_contended: bool,
@@ -325,6 +327,7 @@ impl Sock {
                     window: None,
                     kept: None,
                     rx_locked: false,
+                    rx_contended: false,
                     tx_locked: false,
                     tx_contended: false,
                     cork_waiter: false,
@@ -424,8 +427,9 @@ impl Sock {
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn try_finish(self: &Arc<Self>) {
-        let (link, place, entry, unsignaled, lost) = {
+        let (link, place, entry, unsignaled, lost, window_done) = {
             let inner = &mut *self.inner.lock();
+            let window_done = inner.is_window_done();
             let over = inner.chan.is_over();
             // What is under way holds the socket.
             let unsignaled = inner.unsignaled_message().filter(|_| over);
@@ -434,14 +438,16 @@ impl Sock {
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
             let lost = over.then(|| inner.lose_cork());
-            (link, place, entry.flatten(), unsignaled, lost)
+            (link, place, entry.flatten(), unsignaled, lost, window_done)
         };
         drop(lost);
         Sock::ask_done(unsignaled);
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
         }
-        self.try_release_window();
+        if window_done {
+            self.try_release_window();
+        }
         drop(entry);
     }
 

@@ -9,7 +9,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::{Inner, Sock};
-use crate::kern::sock::{PollCall, POLL_BUSY_LOOP};
+use crate::kern::sock::{PollCall, SkRef, POLL_BUSY_LOOP};
 use crate::kern::task::{self, now_ns};
 use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
@@ -19,10 +19,10 @@ use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
-    /// Wakes whoever waits to read. Any context without `inner`.
-    pub(crate) fn wake_read(&self) {
+    /// Wakes whoever waits to read; `sk`: the socket's, as it was when something arrived. Any context without `inner`.
+    pub(crate) fn wake_read(&self, sk: Option<SkRef>) {
         self.wait.wake_all();
-        if let Some(sk) = self.sk() {
+        if let Some(sk) = sk {
             sk.wake_readable();
         }
     }

@@ -5,11 +5,13 @@
 
 #![deny(unsafe_code)]
 
+use core::mem;
+
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::ring::Ring;
-use super::{report_failure, try_lock, Sock};
+use super::{report_failure, try_lock, Inner, Sock};
 use crate::kern::contig::Payload;
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
@@ -22,7 +24,7 @@ use crate::pool::window::Window;
 use crate::pool::HeldBlock;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Moved, Segment};
+use crate::proto::rx_queue::{Freed, Moved, Segment};
 use crate::proto::ChanId;
 use crate::stats::STATS;
 
@@ -42,8 +44,10 @@ struct RecvLock<'a>(&'a Sock);
 
 impl Drop for RecvLock<'_> {
     fn drop(&mut self) {
-        self.0.inner.lock().rx_locked = false;
-        self.0.wait.wake_all();
+        let wanted = self.0.inner.lock().unlock_recv();
+        if wanted {
+            self.0.wait.wake_all();
+        }
     }
 }
 
@@ -78,6 +82,8 @@ pub(super) struct Receive<'a> {
     got: usize,
     /// MSG_PEEK: the segment to go on with.
     peeked: Option<u32>,
+    /// All that had arrived was consumed a moment ago.
+    empty: bool,
 }
 
 /// A piece of what has arrived. Nobody else receives until [`Receive::consume`].
@@ -118,6 +124,7 @@ impl<'a> Receive<'a> {
             want,
             got: 0,
             peeked: None,
+            empty: false,
         }
     }
 
@@ -135,7 +142,7 @@ impl<'a> Receive<'a> {
     /// The next piece; `None` at the end of the stream, and when there is enough. Errors as of
     /// [`Sock::recv`], if nothing was taken. Sleeps.
     pub(super) fn next(&mut self) -> Result<Option<RxPiece<'a>>> {
-        if self.got >= self.want {
+        if self.got >= self.want || self.empty && self.got >= self.target {
             return Ok(None);
         }
         let this = self.sock;
@@ -180,8 +187,7 @@ impl<'a> Receive<'a> {
             ..
         } = piece;
         self.got += n;
-        self.sock.give_back(index, source, n, mapped);
-        drop(lock);
+        self.empty = self.sock.give_back(lock, index, source, n, mapped);
     }
 
     /// As [`Self::consume`], but the bytes are still there for the next call.
@@ -256,6 +262,7 @@ impl Sock {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         if inner.rx_locked {
+            inner.rx_contended = true;
             return None;
         }
         match inner.phase {
@@ -296,11 +303,18 @@ impl Sock {
     }
 
     /// Puts a borrowed segment back, `n` bytes of it consumed, `mapped` of them in pages that are the
-    /// program's now, and gives room back to the peer.
-    fn give_back(self: &Arc<Self>, index: u32, source: RxSource, n: usize, mapped: usize) {
-        let emptied = {
-            let mut inner = self.inner.lock();
-            let inner = &mut *inner;
+    /// program's now, ends the receiver's turn, and gives room back to the peer. Returns whether nothing is left to
+    /// be consumed.
+    fn give_back(
+        self: &Arc<Self>,
+        lock: RecvLock<'_>,
+        index: u32,
+        source: RxSource,
+        n: usize,
+        mapped: usize,
+    ) -> bool {
+        let (source, reaped, wanted, after, empty) = {
+            let inner = &mut *self.inner.lock();
             inner.rx.advance(&inner.ring, index, n as u32);
             inner.rx.set_mapped(index, mapped as u32);
             let mut source = Some(source);
@@ -309,15 +323,31 @@ impl Sock {
                     seg.held = Some(held);
                 }
             }
-            source
+            let wanted = inner.unlock_recv();
+            let reaped = inner.reap_some();
+            let empty = inner.rx.bytes() == 0;
+            (source, reaped, wanted, inner.after_reap(), empty)
         };
+        // That was its unlocking.
+        mem::forget(lock);
+        if wanted {
+            self.wait.wake_all();
+        }
         // A block is of use to others while the segments before this one are lent or held.
-        if let Some(RxSource::Held(held)) = emptied {
+        if let Some(RxSource::Held(held)) = source {
             release_held(Some(held));
         }
-        self.reap();
-        self.release_mapped_window();
-        self.send_pending();
+        if self.finish_reaped(reaped) {
+            self.reap();
+            self.release_mapped_window();
+            self.send_pending();
+        } else {
+            if after.mapped {
+                self.release_mapped_window();
+            }
+            self.finish_after_reap(after);
+        }
+        empty
     }
 
     /// Gives back what has been consumed, in the order of the stream. Returns whether there was
@@ -325,56 +355,108 @@ impl Sock {
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         loop {
-            let (freed, window) = {
-                let mut inner = self.inner.lock();
-                let inner = &mut *inner;
-                let window = &inner.window;
-                // Nobody waits for room in a window that no WRITE can come into.
-                let quiet = inner.chan.peer_writes_done();
-                let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
-                    (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
-                    _ => true,
-                };
-                let Some(freed) = inner.rx.reap(&inner.ring, is_back) else {
-                    break;
-                };
-                inner.chan.with(|c| c.freed(freed.window, freed.small));
-                if let (Moved::Area(off), Some(ring)) = (freed.moved, &inner.ring) {
-                    inner.escape_area.free(off, freed.len);
-                    ring.holds_no_more(freed.len);
-                }
-                if inner.rx.moved() == 0 {
-                    inner.promise = None;
-                }
-                (freed, inner.window.clone())
-            };
+            let reaped = self.inner.lock().reap_some();
+            any |= reaped[0].is_some();
+            if !self.finish_reaped(reaped) {
+                break;
+            }
+        }
+        any
+    }
+
+    /// The rest of what is to be done about segments that have left the queue; whether there may be more of them. Not
+    /// under a socket's or link's lock.
+    fn finish_reaped(&self, reaped: Reaped) -> bool {
+        let more = reaped.iter().all(Option::is_some);
+        for (freed, window) in reaped.into_iter().flatten() {
             if let (Some(window), Some(off)) = (window, freed.window_off) {
                 window.left(off, freed.len, freed.born);
             }
-            any = true;
             let n = freed.by_program as usize;
-            self.counters.rx_bytes.add(&STATS.rx_bytes, n);
             if n > 0 {
+                self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                 self.trace_received(n, &Ok(n), DataPath::Ring);
             }
             release_held(freed.held);
         }
-        any
+        more
     }
 
     /// Lets the link send if the channel has something to say, and lets go of what is not
     /// needed any more.
     pub(super) fn send_pending(self: &Arc<Self>) {
-        let (control, ended) = {
-            let inner = self.inner.lock();
-            let quiet = inner.chan.is_some() && inner.chan.peer_writes_done();
-            (inner.chan.has_pending_control() && !inner.queued, quiet)
-        };
-        if control {
+        let after = self.inner.lock().after_reap();
+        self.finish_after_reap(after);
+    }
+
+    fn finish_after_reap(self: &Arc<Self>, after: AfterReap) {
+        if after.pending {
             self.kick();
         }
-        if ended {
+        if after.window_done {
             self.try_release_window();
+        }
+    }
+}
+
+/// Segments that have left the queue, with the window that they were in.
+type Reaped = [Option<(Freed<Held>, Option<Arc<Window>>)>; 2];
+
+/// What is to be done when segments have left the queue.
+struct AfterReap {
+    /// The channel has a control message to send, and is not in its link's list of those that have.
+    pending: bool,
+    /// See [`Inner::is_window_done`].
+    window_done: bool,
+    /// The program has mapped pages.
+    mapped: bool,
+}
+
+impl Inner {
+    /// Ends a receiver's turn. Whether somebody waits for it, who is to be woken.
+    fn unlock_recv(&mut self) -> bool {
+        self.rx_locked = false;
+        mem::take(&mut self.rx_contended)
+    }
+
+    /// Whether the queue has no room for one more message, though the peer may send it.
+    pub(crate) fn rx_is_short(&self) -> bool {
+        self.rx.is_full() && self.rx.len() < params::LIMITS.msgs
+    }
+
+    /// Takes the oldest segments out of the queue that have been consumed, and gives their room to the peer.
+    fn reap_some(&mut self) -> Reaped {
+        let mut reaped: Reaped = [None, None];
+        for place in &mut reaped {
+            let window = &self.window;
+            // Nobody waits for room in a window that no WRITE can come into.
+            let quiet = self.chan.peer_writes_done();
+            let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
+                (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
+                _ => true,
+            };
+            let Some(freed) = self.rx.reap(&self.ring, is_back) else {
+                break;
+            };
+            self.chan.with(|c| c.freed(freed.window, freed.small));
+            if let (Moved::Area(off), Some(ring)) = (freed.moved, &self.ring) {
+                self.escape_area.free(off, freed.len);
+                ring.holds_no_more(freed.len);
+            }
+            if self.rx.moved() == 0 {
+                self.promise = None;
+            }
+            let window = self.window.clone().filter(|_| freed.window_off.is_some());
+            *place = Some((freed, window));
+        }
+        reaped
+    }
+
+    fn after_reap(&self) -> AfterReap {
+        AfterReap {
+            pending: self.chan.has_pending_control() && !self.queued,
+            window_done: self.is_window_done(),
+            mapped: self.rx.mapped() > 0,
         }
     }
 }
@@ -388,7 +470,7 @@ impl Sock {
         let have = {
             let inner = self.inner.lock();
             // More than its limit the peer may not send.
-            if !inner.rx.is_full() || inner.rx.len() >= params::LIMITS.msgs {
+            if !inner.rx_is_short() {
                 return;
             }
             inner.rx.len()

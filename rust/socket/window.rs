@@ -34,6 +34,17 @@ pub(super) fn has_lasting(inner: &Inner) -> bool {
     inner.window.is_some() && inner.chan.is_some_and(lasts)
 }
 
+impl Inner {
+    /// Whether there is a window that goes back to the pool: no WRITE can come into it, nothing of it is unread, and
+    /// no ring shows it.
+    pub(crate) fn is_window_done(&self) -> bool {
+        self.window.is_some()
+            && self.rx.in_window() == 0
+            && (self.released || self.ring.is_none())
+            && self.chan.peer_writes_done()
+    }
+}
+
 impl Sock {
     /// Asks the peer to give `window` back, if no ring shows it, and, where `least` is given, nothing is unread and
     /// nothing came into it for so many jiffies. False when it was not asked just now. Takes the link's and the
@@ -182,9 +193,7 @@ impl Sock {
     pub(crate) fn try_release_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
-            let quiet = inner.chan.peer_writes_done();
-            let read = inner.rx.in_window() == 0;
-            if quiet && read && (inner.released || inner.ring.is_none()) {
+            if inner.is_window_done() {
                 let window = inner.window.take();
                 // The room of what was moved is nobody's in this window any more.
                 let room = inner.rx.give(u64::MAX);

@@ -18,6 +18,7 @@ use kernel::sync::Arc;
 use super::link::{Link, LinkState, Queues};
 use super::tx::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode, WcStatus};
+use crate::kern::sock::SkRef;
 use crate::kern::trace;
 use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
@@ -114,8 +115,10 @@ impl Link {
     /// for; returns how many.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
         let taken = self.drain(budget);
-        self.transmit();
-        self.wake_blocked_senders();
+        if self.has_backlog() {
+            self.transmit();
+            self.wake_blocked_senders();
+        }
         if taken >= budget {
             self.schedule_poll();
         }
@@ -215,10 +218,14 @@ impl Link {
         let _one = self.drain.lock();
         self.event.xchg(false, Full);
         self.drained.fetch_add(1, Relaxed);
-        let Some(queues) = self.tx.lock().queues.clone() else {
+        let (queues, state) = {
+            let tx = self.tx.lock();
+            (tx.queues.clone(), tx.state)
+        };
+        let Some(queues) = queues else {
             return 0;
         };
-        if self.state() == LinkState::Connecting && !self.up_on_terms() {
+        if state == LinkState::Connecting && !self.up_on_terms() {
             // The peer was faster than the connection manager: its messages wait for the terms.
             return 0;
         }
@@ -228,6 +235,8 @@ impl Link {
             let n = self.take_some(&queues, &mut wcs);
             taken += n;
             if n == wcs.len() {
+                // More is likely to come; what could be sent meanwhile does not wait for the end of it.
+                self.transmit();
                 continue;
             }
             match queues.cq.arm() {
@@ -343,30 +352,30 @@ impl Link {
         arrival: &mut Arrival<'_>,
         h: &Header,
     ) -> Result<(), Violation> {
-        let sock = self.transport.table.owner(h.dst);
-        let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
-        let Some(sock) = sock else {
+        let Some(sock) = self.transport.table.owner(h.dst) else {
             self.no_channel(h);
             return Ok(());
         };
-        if matches!(h.kind, Type::Data | Type::Written) {
-            sock.make_room(h.dst);
-        }
         let mut held = match h.kind {
             Type::Data => arrival.hold(&sock, h.dst),
             _ => None,
         };
-        let result = deliver(self, &sock, h, &mut held);
+        let mut result = deliver(self, &sock, h, &mut held, true);
+        if matches!(result, Ok(Delivery::QueueFull)) {
+            sock.make_room(h.dst);
+            result = deliver(self, &sock, h, &mut held, false);
+        }
         if let Some(Held::Block(block)) = held {
             block.repost();
         }
-        let Some((event, room)) = result? else {
+        let Delivery::Done(event, follow) = result? else {
             self.no_channel(h);
             return Ok(());
         };
-        if room {
+        if follow.room {
             sock.wake_write();
         }
+        let mut pending = follow.pending;
         match event {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
@@ -374,8 +383,11 @@ impl Link {
             Event::Busy => self.transport.arm_timer(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
-                sock.ask_for_doorbell();
-                sock.wake_read();
+                if follow.crowded {
+                    sock.ask_for_doorbell();
+                    pending = true;
+                }
+                sock.wake_read(follow.sk);
             }
             Event::WindowWanted => {
                 let lessee: Arc<dyn Lessee> = sock.clone();
@@ -386,15 +398,25 @@ impl Link {
                 {
                     sock.inner.lock().chan.with(Channel::deny);
                 }
+                pending = true;
             }
             Event::Fin => sock.wake_state(),
             // Room is looked at after every message, above.
             Event::Room => {}
             // What was lent of it is nobody's room.
-            Event::Revoked => drop(sock.reap()),
+            Event::Revoked => {
+                sock.reap();
+                pending = true;
+            }
         }
-        self.kick(&sock);
-        sock.try_finish();
+        if pending {
+            self.kick(&sock);
+        }
+        if follow.over {
+            sock.try_finish();
+        } else if follow.window_done {
+            sock.try_release_window();
+        }
         Ok(())
     }
 
@@ -431,19 +453,51 @@ impl InlinePoll for Arc<Link> {
     }
 }
 
-/// Hands a message to its channel, under the socket's lock. `None`: the channel has ended, and is about
-/// to leave the table.
+/// What has become of a message for a channel.
+enum Delivery {
+    /// No channel of the link has its number, or the channel has ended and is about to leave the table.
+    NoChannel,
+    /// The socket's queue is to be made larger first.
+    QueueFull,
+    /// The channel has it. What follows is done without the socket's lock.
+    Done(Event, FollowUp),
+}
+
+/// What follows from a message that was delivered.
+#[derive(Default)]
+struct FollowUp {
+    /// There is more room, or a window, and a sender waits for it.
+    room: bool,
+    /// The channel has a control message to send, and is not in its link's list of those that have.
+    pending: bool,
+    /// The channel has ended.
+    over: bool,
+    /// No WRITE can come into the window any more, and all of it is read.
+    window_done: bool,
+    /// The socket has a ring, and the peer may soon be out of room.
+    crowded: bool,
+    /// The socket, if something arrived for its reader.
+    sk: Option<SkRef>,
+}
+
+/// Hands a message to its channel, under the socket's lock. `may_grow`: the socket's queue can be made larger.
 fn deliver(
     link: &Arc<Link>,
     sock: &Arc<Sock>,
     h: &Header,
     held: &mut Option<Held>,
-) -> Result<Option<(Event, bool)>, Violation> {
-    let local = link.local_ip();
+    may_grow: bool,
+) -> Result<Delivery, Violation> {
+    // Only an ACCEPT opens a connection.
+    let local = (h.kind == Type::Accept).then(|| link.local_ip());
     let mut inner = sock.inner.lock();
     let inner = &mut *inner;
-    if inner.chan.id() != Some(h.dst) {
-        return Ok(None);
+    let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+    if !ours || inner.chan.id() != Some(h.dst) {
+        return Ok(Delivery::NoChannel);
+    }
+    if may_grow && matches!(h.kind, Type::Data | Type::Written) && inner.rx_is_short() {
+        return Ok(Delivery::QueueFull);
     }
     let was = inner.state_before();
     let heard = inner.chan.with(|chan| {
@@ -451,16 +505,21 @@ fn deliver(
         (!closed).then(|| (chan.on_message(h), chan.take_room()))
     });
     let Some((event, room)) = heard.flatten() else {
-        return Ok(None);
+        return Ok(Delivery::NoChannel);
     };
     let event = event?;
-    // As TCP: who has not found the channel without room does not hear of more.
-    let room = room && mem::take(&mut inner.wants_room);
+    let mut follow = FollowUp {
+        // As TCP: who has not found the channel without room does not hear of more.
+        room: room && mem::take(&mut inner.wants_room),
+        ..Default::default()
+    };
     match event {
         // Woken at once: who finds the connection open and asks for new events is not to hear of this
         // one afterwards.
         Event::Opened => {
-            Sock::opened(inner, local);
+            if let Some(local) = local {
+                Sock::opened(inner, local);
+            }
             sock.wake_state_in(inner);
         }
         Event::Busy => {
@@ -486,8 +545,15 @@ fn deliver(
         Event::Revoked => sock.on_revoked(inner),
         _ => {}
     }
+    if matches!(event, Event::Data | Event::Written { .. }) {
+        follow.crowded = inner.has_crowded_ring();
+        follow.sk = inner.sk.clone();
+    }
+    follow.pending = inner.chan.has_pending_control() && !inner.queued;
+    follow.over = inner.chan.is_over();
+    follow.window_done = inner.is_window_done();
     inner.trace_state_change(was);
-    Ok(Some((event, room)))
+    Ok(Delivery::Done(event, follow))
 }
 
 /// Appends what arrived to the socket's queue, and to its ring if it has one.

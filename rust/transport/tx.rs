@@ -34,6 +34,7 @@ use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::pool::window::WindowUse;
 use crate::proto::channel::{Plan, State};
+use crate::proto::link_flow::LinkFlow;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::socket::{Charge, Sock};
@@ -558,6 +559,26 @@ impl Link {
         if due {
             self.transmit();
         }
+    }
+
+    /// Whether there may be something to transmit, or senders wait for room.
+    pub(super) fn has_backlog(&self) -> bool {
+        let tx = self.tx.lock();
+        let waiting = [
+            TrafficClass::Control,
+            TrafficClass::Small,
+            TrafficClass::Bulk,
+        ]
+        .into_iter()
+        .any(|class| tx.channels.waiting(class) > 0);
+        waiting
+            || tx.draining
+            || tx.signal_wanted
+            || !tx.replies.is_empty()
+            || tx.probe_pending
+            || tx.ping_pending
+            || tx.pong_pending
+            || tx.flow.as_ref().is_some_and(LinkFlow::credit_due)
     }
 
     /// Sends what waits to be said, as far as there is room. Any context that may take the locks.
