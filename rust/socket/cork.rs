@@ -61,7 +61,7 @@ impl Cork {
 
 impl Inner {
     /// Gives the turn to send back. Whether somebody waits for it, who is to be woken.
-    pub(super) fn unlock_send(&mut self) -> bool {
+    pub(crate) fn unlock_send(&mut self) -> bool {
         self.tx_locked = false;
         mem::take(&mut self.tx_contended) | mem::take(&mut self.cork_waiter)
     }

@@ -214,15 +214,15 @@ impl Reservation {
         self.buffers.mem.put_payload(at, bytes)
     }
 
-    /// Commits the chunk `plan` of `sock`'s channel and posts it. Returns the position in the
-    /// stream at which it ends. An error says that the channel or the link has ended, or that there is no room for the
+    /// Commits the chunk `plan` of `sock`'s channel and posts it. That ends the turn to send as well, unless the chunk was
+    /// held back: others may post as soon as the link's lock is free. An error says that the channel or the link has ended, or that there is no room for the
     /// chunk any more.
     pub(crate) fn post(
         mut self,
         sock: &Arc<Sock>,
         plan: Plan,
         payload: Payload,
-    ) -> core::result::Result<u64, Payload> {
+    ) -> core::result::Result<Posted, Payload> {
         let link = self.link.clone();
         let mut guard = link.tx.lock();
         let tx = &mut *guard;
@@ -231,7 +231,7 @@ impl Reservation {
         }
         let copied = matches!(payload, Payload::Copied);
         let corked = matches!(plan, Plan::Corked(_));
-        let (chunk, end, charge) = {
+        let (chunk, end, charge, wanted) = {
             let mut inner = sock.inner.lock();
             if copied && !corked && !inner.may_hold(plan.len()) {
                 return Err(payload);
@@ -255,7 +255,8 @@ impl Reservation {
             if !copied {
                 inner.tx_pinned = end;
             }
-            (chunk, end, charge)
+            let wanted = !corked && inner.unlock_send();
+            (chunk, end, charge, wanted)
         };
         self.used = true;
         tx.reserved = tx.reserved.saturating_sub(1);
@@ -281,8 +282,14 @@ impl Reservation {
             drop(guard);
             link.fail_link_lost("its send queue takes nothing");
         }
-        Ok(end)
+        Ok(Posted { wanted })
     }
+}
+
+/// A chunk was posted.
+pub(crate) struct Posted {
+    /// Somebody waits for the turn to send, which has ended with it.
+    pub(crate) wanted: bool,
 }
 
 impl Drop for Reservation {
