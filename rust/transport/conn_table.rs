@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host's link table: the memory of [`LinkTable`], its lock, and the parties' way to an entry.
+//! The host's link table: the memory of [`LinkTable`], its lock, and a socket's way to its entry.
 //!
-//! The lock is a leaf: it is held for the steps of the table alone, never while a party works on what it was
-//! granted. A party holds its socket's `inner` meanwhile and does not sleep, so whoever finds an entry locked has
-//! it in a moment. Nothing else is taken under the lock of the [`Quota`] either.
+//! The lock bit L of an entry is the `inner` of its socket: a [`Chan`] lies there, and keeps the grant of its entry while
+//! the registers are hot. So work on a hot entry takes no other lock. The table's lock is for taking and freeing entries
+//! and for moving registers between the tiers: an entry that is asked for is faulted in with its socket's `inner` held
+//! and the table's lock inside. To make room, and for the sweep, the table asks other sockets for the grants that they
+//! keep, under its lock: it only tries their `inner`, and passes over a socket that is at work. Whoever holds an `inner` with
+//! a hot entry waits for no other entry, so a slot that is needed is free in a moment.
+//!
+//! Who has a message for a channel finds its socket by the channel's number without the table: each number has a place with
+//! a lock of its own.
+//!
+//! Locks: `Sock::inner`, then `table`; under `table`, the `inner` of other sockets is only tried. `place` and `quota` are
+//! leaves.
 
 #![deny(unsafe_code)]
 
@@ -12,21 +21,21 @@ use core::cell::Cell;
 
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{new_spinlock, Arc, SetOnce, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
+use pin_init::pin_init_array_from_fn;
 
 use super::context::{Transport, SWEEP};
 use super::sched::FlowId;
 use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
-use crate::kern::lockdep::{self, HandMade};
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
 use crate::pool::lessee::{Directory, Lessee};
 use crate::proto::channel::{self, Channel, State};
 use crate::proto::link_table::{
-    Backing, GrantError, LinkTable, Slot, Storage, TableStats, Way, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Recall, Slot, Storage, TableStats, Way, CHUNK,
 };
 use crate::proto::quota::{self, Holder, Quota, QuotaCount};
 use crate::proto::ChanId;
@@ -43,7 +52,17 @@ impl Storage for Memory {
     type L2 = KVVec<Way<channel::PackedChannel>>;
     type Chunk = KVVec<Backing<channel::PackedChannel, Arc<Sock>>>;
     type Bulk = KVVec<Option<Self::Chunk>>;
+
+    fn recall(sock: &Arc<Sock>, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
+        sock.inner.try_lock()?.chan.give_back(id, recall)
+    }
 }
+
+/// Where the socket of a channel is found by the channel's number.
+type Place = SpinLock<Option<(u32, Arc<Sock>)>>;
+
+/// The places of a chunk of numbers; they stay once they are there.
+type Places = SetOnce<Pin<KBox<[Place; CHUNK]>>>;
 
 /// `n` of what `make` makes. Sleeps. ENOMEM.
 fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> {
@@ -71,6 +90,8 @@ pub(crate) struct Sizes {
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
+    /// By number: generation and socket.
+    places: KVVec<Places>,
     /// Who has how much of it.
     #[pin]
     quota: SpinLock<Quota<KVVec<QuotaCount>>>,
@@ -93,6 +114,7 @@ impl Table {
         })?;
         let near = filled(sizes.near as usize, || Ok(Way::new()))?;
         let bulk = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(None))?;
+        let places = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(SetOnce::new()))?;
         let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
         let part = |percent: u32| (u64::from(sizes.most) * u64::from(percent) / 100).max(1) as u32;
         let user = part(params::USER_PERCENT.get());
@@ -100,6 +122,7 @@ impl Table {
         Arc::pin_init(
             pin_init!(Self {
                 table <- new_spinlock!(table, "zrs_transport::table"),
+                places,
                 quota <- new_spinlock!(Quota::new(KVVec::new(), user, net), "zrs_transport::quota"),
                 sizes,
             }),
@@ -126,44 +149,78 @@ impl Table {
 
     /// Takes an entry for `sock`, with the channel that `make` makes.
     fn submit(&self, sock: &Arc<Sock>, make: impl FnOnce(ChanId) -> Channel) -> Result<ChanId> {
-        loop {
-            let chunk = {
+        let id = loop {
+            let (chunk, places) = {
                 let mut table = self.table.lock();
                 if table.len() >= self.sizes.most {
                     return Err(ENOBUFS);
                 }
                 if !table.wants_chunk() {
-                    return table.submit(sock.clone(), make).map_err(|_| ENOBUFS);
+                    break table.submit(sock.clone(), make).map_err(|_| ENOBUFS)?;
                 }
                 drop(table);
-                filled(CHUNK, || Ok(Backing::new()))?
+                let place = |_| new_spinlock!(None, "zrs_chan::place");
+                let places = KBox::pin_init(pin_init_array_from_fn(place), GFP_KERNEL)?;
+                (filled(CHUNK, || Ok(Backing::new()))?, places)
             };
             // Somebody else may have brought one as well; then there is one more than needed.
-            let spare = self.table.lock().add_chunk(chunk);
+            let mut places = Some(places);
+            let spare = {
+                let mut table = self.table.lock();
+                let spare = table.add_chunk(chunk);
+                let of_it = (table.backings() as usize / CHUNK).checked_sub(1);
+                let to = of_it.and_then(|at| self.places.get(at));
+                if let (None, Some(to)) = (&spare, to) {
+                    places.take().map(|places| to.populate(places));
+                }
+                spare
+            };
             drop(spare);
+        };
+        if let Some(place) = self.place(id.index) {
+            *place.lock() = Some((id.gen, sock.clone()));
         }
+        Ok(id)
     }
 
-    /// Works on channel `id`, which nobody else can meanwhile. `None` if there is no such channel. The caller
-    /// holds the `inner` of the channel's socket, and works on one channel at a time.
-    fn with<R>(&self, id: ChanId, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
-        let mut grant = loop {
+    fn place(&self, q: u32) -> Option<&Place> {
+        let index = q.checked_sub(1)? as usize;
+        self.places.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
+    }
+
+    /// The registers of channel `id`, for its socket to keep until the table asks for them. `None` if there is no such
+    /// channel. The caller holds the `inner` of the channel's socket.
+    fn grant(&self, id: ChanId) -> Option<Grant<KBox<Channel>>> {
+        loop {
             match self.table.lock().grant(id) {
-                Ok(grant) => break grant,
+                Ok(grant) => return Some(grant),
                 Err(GrantError::Unknown) => return None,
                 Err(GrantError::Locked | GrantError::Crowded) => {}
             }
             cpu_relax();
+        }
+    }
+
+    /// Frees entry `id`, of which `grant` is kept. What is returned is to be dropped without locks.
+    fn remove(&self, id: ChanId, grant: Option<Grant<KBox<Channel>>>) -> Option<Arc<Sock>> {
+        let found = self.place(id.index).and_then(|place| place.lock().take());
+        let owner = {
+            let mut table = self.table.lock();
+            if let Some(grant) = grant {
+                table.write_back(grant);
+            }
+            table.remove(id)
         };
-        let _held = lockdep::acquired(HandMade::Entry);
-        let result = work(grant.regs_mut());
-        self.table.lock().write_back(grant);
-        Some(result)
+        // The other one is there still.
+        drop(found);
+        owner.ok()
     }
 
     /// The socket of channel `id`.
     pub(crate) fn owner(&self, id: ChanId) -> Option<Arc<Sock>> {
-        self.table.lock().owner(id).cloned()
+        let place = self.place(id.index)?.lock();
+        let (gen, sock) = place.as_ref()?;
+        (*gen == id.gen).then(|| sock.clone())
     }
 
     /// The first channel whose number is at least `q`: the number, and its socket.
@@ -189,6 +246,10 @@ impl Table {
 
     /// What has happened in it.
     pub(crate) fn stats(&self) -> TableStats {
+        let mut first = 0;
+        while self.table.lock().count_hits(first, SWEEP_SLOTS as u32) {
+            first += SWEEP_SLOTS as u32;
+        }
         self.table.lock().stats()
     }
 
@@ -257,7 +318,7 @@ impl WorkItem<SWEEP> for Transport {
 }
 
 /// The channel of a socket, if it has one: the socket's way to its entry, which is freed with it. Under the
-/// socket's `inner`; what is given to work on it may neither sleep nor ask for a channel again.
+/// socket's `inner`, which is the entry's lock; what is given to work on it may neither sleep nor ask for a channel again.
 pub(crate) struct Chan(Option<Entry>);
 
 struct Entry {
@@ -267,11 +328,13 @@ struct Entry {
     holder: Holder,
     /// On its link, once it is there.
     flow: Option<FlowId>,
-    /// What is only asked about it, as it was last written back: nobody changes a channel but by its socket's `Chan`.
-    seen: Cell<Seen>,
+    /// The registers, while they are hot, until the table asks for them.
+    grant: Cell<Option<Grant<KBox<Channel>>>>,
+    /// What is asked about the channel while they are not here: as they were given back.
+    parked: Cell<Seen>,
 }
 
-/// What calls ask about a channel at every look, and need no grant for.
+/// What calls ask about a parked channel, so that looking at it does not bring it back.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     read_ended: bool,
@@ -301,8 +364,9 @@ impl Chan {
         Self(None)
     }
 
-    /// A channel for `sock`, which `make` makes. Sleeps; without the socket's lock. EDQUOT when the owner of the
-    /// socket or its network namespace has its share, ENOBUFS when there are as many as there may be, ENOMEM.
+    /// A channel for `sock`, which `make` makes. It is not worked on before it lies in the socket. Sleeps; without the
+    /// socket's lock. EDQUOT when the owner of the socket or its network namespace has its share, ENOBUFS when there are
+    /// as many as there may be, ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
         sock: &Arc<Sock>,
@@ -310,19 +374,24 @@ impl Chan {
     ) -> Result<Self> {
         let holder = sock.holder();
         transport.table.charge_quota(holder)?;
-        let id = transport.table.submit(sock, make).inspect_err(|_| {
+        let mut seen = Seen::default();
+        let made = transport.table.submit(sock, |id| {
+            let chan = make(id);
+            seen = Seen::of(&chan);
+            chan
+        });
+        let id = made.inspect_err(|_| {
             transport.table.quota.lock().give(holder);
         })?;
         transport.watch_table();
-        let chan = Self(Some(Entry {
+        Ok(Self(Some(Entry {
             table: transport.table.clone(),
             id,
             holder,
             flow: None,
-            seen: Cell::default(),
-        }));
-        chan.with(|_| ());
-        Ok(chan)
+            grant: Cell::new(None),
+            parked: Cell::new(seen),
+        })))
     }
 
     /// Which.
@@ -349,11 +418,27 @@ impl Chan {
     /// Works on it; `None` if there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let entry = self.0.as_ref()?;
-        entry.table.with(entry.id, |chan| {
-            let result = work(chan);
-            entry.seen.set(Seen::of(chan));
-            result
-        })
+        let (result, grant) = match entry.grant.take() {
+            Some(mut grant) => (work(grant.regs_again()), grant),
+            None => {
+                let mut grant = entry.table.grant(entry.id)?;
+                (work(grant.regs_mut()), grant)
+            }
+        };
+        entry.grant.set(Some(grant));
+        Some(result)
+    }
+
+    /// The table wants the registers of entry `id` back, if `recall` says so.
+    fn give_back(&self, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
+        let entry = self.0.as_ref().filter(|entry| entry.id == id)?;
+        let mut grant = entry.grant.take()?;
+        if recall.wants(&mut grant) {
+            entry.parked.set(Seen::of(grant.regs()));
+            return Some(grant);
+        }
+        entry.grant.set(Some(grant));
+        None
     }
 
     /// Whether there is one of which that is true.
@@ -361,38 +446,55 @@ impl Chan {
         self.with(|chan| what(chan)).unwrap_or(false)
     }
 
-    fn seen(&self) -> Option<Seen> {
-        self.0.as_ref().map(|entry| entry.seen.get())
+    /// Looks at it where it is: at the registers, or at what is known of them while they are parked.
+    fn look<R>(
+        &self,
+        hot: impl FnOnce(&Channel) -> R,
+        parked: impl FnOnce(Seen) -> R,
+    ) -> Option<R> {
+        let entry = self.0.as_ref()?;
+        let grant = entry.grant.take();
+        let result = match &grant {
+            Some(grant) => hot(grant.regs()),
+            None => parked(entry.parked.get()),
+        };
+        entry.grant.set(grant);
+        Some(result)
     }
 
-    /// Whether the peer sends no more, or there is none. Without a grant, as those below.
+    /// Whether the peer sends no more, or there is none. Brings nothing back that is parked, as those below.
     pub(crate) fn read_ended(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.read_ended)
+        self.look(Channel::read_ended, |seen| seen.read_ended)
+            .unwrap_or(true)
     }
 
     /// Whether nothing can be sent any more, or there is none.
     pub(crate) fn write_ended(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.write_ended)
+        self.look(Channel::write_ended, |seen| seen.write_ended)
+            .unwrap_or(true)
     }
 
     /// Whether no WRITE of the peer can come any more, or there is none.
     pub(crate) fn peer_writes_done(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.peer_writes_done)
+        self.look(Channel::peer_writes_done, |seen| seen.peer_writes_done)
+            .unwrap_or(true)
     }
 
     /// Whether it has something to say.
     pub(crate) fn has_pending_control(&self) -> bool {
-        self.seen().is_some_and(|seen| seen.pending)
+        self.look(Channel::has_pending_control, |seen| seen.pending)
+            .unwrap_or(false)
     }
 
     /// Bytes that are held back.
     pub(crate) fn corked(&self) -> u32 {
-        self.seen().map_or(0, |seen| seen.corked)
+        self.look(Channel::corked, |seen| seen.corked).unwrap_or(0)
     }
 
     /// Whether it has ended, and its owner is to be told.
     pub(crate) fn is_over(&self) -> bool {
-        self.seen().is_some_and(|seen| seen.over)
+        let over = |chan: &Channel| chan.state() == State::Closed;
+        self.look(over, |seen| seen.over).unwrap_or(false)
     }
 
     /// Frees its entry, if it has come to its end. What is returned is to be dropped without locks.
@@ -405,9 +507,9 @@ impl Chan {
 
     fn free(&mut self) -> Option<Arc<Sock>> {
         let entry = self.0.take()?;
-        let owner = entry.table.table.lock().remove(entry.id);
+        let owner = entry.table.remove(entry.id, entry.grant.take());
         entry.table.quota.lock().give(entry.holder);
-        owner.ok()
+        owner
     }
 }
 
