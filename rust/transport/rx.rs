@@ -44,6 +44,15 @@ fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
 }
 
+/// What was taken from a completion queue.
+#[derive(Default)]
+pub(super) struct Drained {
+    /// Completions.
+    taken: usize,
+    /// Something may have to be sent, or senders be woken.
+    backlog: bool,
+}
+
 /// A block of the shared receive queue with a message in it. Posted again when it is dropped
 /// without having been held.
 struct Arrival<'a> {
@@ -114,8 +123,9 @@ impl Link {
     /// Takes completions until the queue is armed or the budget used up, then sends what they gave room
     /// for; returns how many.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
-        let taken = self.drain(budget);
-        if self.has_backlog() {
+        let Drained { taken, backlog } = self.drain(budget);
+        // Without completions it is something else that has called.
+        if backlog || taken == 0 && self.has_backlog() {
             self.transmit();
             self.wake_blocked_senders();
         }
@@ -201,7 +211,7 @@ impl Link {
         let mut wcs = new_wcs::<4>();
         self.looked.store(task::jiffies() as usize, Relaxed);
         for turn in 1.. {
-            if fault::asynchronous(|| self.take_some(&queues, &mut wcs)) > 0 {
+            if fault::asynchronous(|| self.take_some(&queues, &mut wcs)).taken > 0 {
                 return true;
             }
             if turn >= times || task::cpu_wanted() {
@@ -212,9 +222,8 @@ impl Link {
         false
     }
 
-    /// Takes up to about `budget` completions; returns how many. Arms the queue when it has
-    /// found it empty. Sleeps.
-    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
+    /// Takes up to about `budget` completions. Arms the queue when it has found it empty. Sleeps.
+    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> Drained {
         let _one = self.drain.lock();
         self.event.xchg(false, Full);
         self.drained.fetch_add(1, Relaxed);
@@ -222,19 +231,20 @@ impl Link {
             let tx = self.tx.lock();
             (tx.queues.clone(), tx.state)
         };
+        let mut drained = Drained::default();
         let Some(queues) = queues else {
-            return 0;
+            return drained;
         };
         if state == LinkState::Connecting && !self.up_on_terms() {
             // The peer was faster than the connection manager: its messages wait for the terms.
-            return 0;
+            return drained;
         }
         let mut wcs = new_wcs::<16>();
-        let mut taken = 0;
-        while taken < budget {
-            let n = self.take_some(&queues, &mut wcs);
-            taken += n;
-            if n == wcs.len() {
+        while drained.taken < budget {
+            let some = self.take_some(&queues, &mut wcs);
+            drained.taken += some.taken;
+            drained.backlog |= some.backlog;
+            if some.taken == wcs.len() {
                 // More is likely to come; what could be sent meanwhile does not wait for the end of it.
                 self.transmit();
                 continue;
@@ -250,19 +260,21 @@ impl Link {
                 }
             }
         }
-        taken
+        drained
     }
 
-    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> usize {
-        let n = queues.cq.poll(wcs);
-        for wc in wcs.iter().take(n) {
-            self.completed(queues, wc);
+    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> Drained {
+        let taken = queues.cq.poll(wcs);
+        let mut backlog = false;
+        for wc in wcs.iter().take(taken) {
+            backlog |= self.completed(queues, wc);
         }
-        STATS.completions.add(n as u64);
-        n
+        STATS.completions.add(taken as u64);
+        Drained { taken, backlog }
     }
 
-    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
+    /// Takes one completion; whether something may have to be sent, or senders be woken.
+    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) -> bool {
         let id = wc.wr_id();
         if id & SENT != 0 {
             if !wc.is_ok() {
@@ -279,7 +291,7 @@ impl Link {
                     next = done.finish();
                 }
             }
-            return;
+            return true;
         }
         let mut arrival = Arrival {
             link: self,
@@ -290,11 +302,11 @@ impl Link {
         queues.pool.taken();
         if !wc.is_ok() {
             self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
-            return;
+            return true;
         }
         // From a peer that broke the rules nothing more is taken.
         if self.distrusted.load(Relaxed) {
-            return;
+            return true;
         }
         // A WRITE with immediate would use up a block and leave in it what was there before.
         let plain = wc.opcode() == WcOpcode::Recv
@@ -303,14 +315,24 @@ impl Link {
             && wc.byte_len() as usize <= HEADER_LEN + SMALL_MAX as usize;
         if !plain {
             self.violated(Violation::Type);
-            return;
+            return true;
         }
-        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
-            self.violated(violation);
+        match self.arrived(&mut arrival, wc.byte_len() as usize) {
+            Ok(backlog) => backlog,
+            Err(violation) => {
+                self.violated(violation);
+                true
+            }
         }
     }
 
-    fn arrived(self: &Arc<Self>, arrival: &mut Arrival<'_>, bytes: usize) -> Result<(), Violation> {
+    /// Takes a message; whether something had to be sent, or senders waited, when it arrived. What it causes to be sent
+    /// itself is sent with it.
+    fn arrived(
+        self: &Arc<Self>,
+        arrival: &mut Arrival<'_>,
+        bytes: usize,
+    ) -> Result<bool, Violation> {
         if bytes < HEADER_LEN {
             return Err(Violation::Length);
         }
@@ -321,30 +343,31 @@ impl Link {
             .read_header(&queues.verbs, block, arrival.payload)
             .map_err(|_| Violation::Length)?;
         let h = Header::decode(&header, arrival.payload as u32)?;
-        {
+        let backlog = {
             let mut tx = self.tx.lock();
             let Some(flow) = tx.flow.as_mut() else {
                 // The link failed before it was up: that is not the peer's fault.
-                return Ok(());
+                return Ok(true);
             };
             flow.arrived(h.link_credit)?;
             tx.pong_pending |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
             tx.liveness.on_rx();
-        }
+            tx.has_backlog()
+        };
         match h.kind {
-            Type::LinkCredit | Type::Heartbeat => Ok(()),
+            Type::LinkCredit | Type::Heartbeat => {}
             // A link carries what its maker opens.
-            Type::Connect if !self.accepted => Err(Violation::State),
+            Type::Connect if !self.accepted => return Err(Violation::State),
             Type::Connect => {
                 if let Err(why) = self.transport.connect_request(self, &h)? {
                     let mut no = Header::new(Type::Reject, h.src, ChanId::default());
                     no.arg0 = why as u32;
                     self.reply(no);
                 }
-                Ok(())
             }
-            _ => self.for_channel(arrival, &h),
+            _ => self.for_channel(arrival, &h)?,
         }
+        Ok(backlog)
     }
 
     fn for_channel(

@@ -457,6 +457,25 @@ pub(super) const SENT: u64 = 1 << 63;
 pub(super) const PART: u64 = 1 << 62;
 
 impl Tx {
+    /// Whether there may be something to transmit, or senders wait for room.
+    pub(super) fn has_backlog(&self) -> bool {
+        let waiting = [
+            TrafficClass::Control,
+            TrafficClass::Small,
+            TrafficClass::Bulk,
+        ]
+        .into_iter()
+        .any(|class| self.channels.waiting(class) > 0);
+        waiting
+            || self.draining
+            || self.signal_wanted
+            || !self.replies.is_empty()
+            || self.probe_pending
+            || self.ping_pending
+            || self.pong_pending
+            || self.flow.as_ref().is_some_and(LinkFlow::credit_due)
+    }
+
     /// Whether the next message has to wait until nothing is under way, because a window is registered
     /// before it. Nothing else is sent meanwhile.
     ///
@@ -568,24 +587,9 @@ impl Link {
         }
     }
 
-    /// Whether there may be something to transmit, or senders wait for room.
+    /// See [`Tx::has_backlog`].
     pub(super) fn has_backlog(&self) -> bool {
-        let tx = self.tx.lock();
-        let waiting = [
-            TrafficClass::Control,
-            TrafficClass::Small,
-            TrafficClass::Bulk,
-        ]
-        .into_iter()
-        .any(|class| tx.channels.waiting(class) > 0);
-        waiting
-            || tx.draining
-            || tx.signal_wanted
-            || !tx.replies.is_empty()
-            || tx.probe_pending
-            || tx.ping_pending
-            || tx.pong_pending
-            || tx.flow.as_ref().is_some_and(LinkFlow::credit_due)
+        self.tx.lock().has_backlog()
     }
 
     /// Sends what waits to be said, as far as there is room. Any context that may take the locks.
