@@ -67,6 +67,7 @@ impl Sock {
             return seen;
         };
         let (link, polls) = self.busy_link();
+        let link = link.filter(|_| task::eager());
         let ready = seen & (asked | readiness::ERR | readiness::HUP) != 0;
         if ready || polls == 0 || task::signal_pending() {
             return seen;
@@ -138,21 +139,9 @@ impl Sock {
         readiness::events(&view(&mut inner, writable))
     }
 
-    /// The link, unless the task is not to take its completions, and for how many microseconds calls of the socket
-    /// poll.
-    pub(super) fn busy_link(&self) -> (Option<Arc<Link>>, u32) {
-        let (link, polls) = {
-            let inner = self.inner.lock();
-            let polls = inner.sk.as_ref().map_or(0, |sk| sk.busy_poll());
-            (inner.link.clone(), polls)
-        };
-        let polls = match polls {
-            0 => params::BUSY_POLL_US.get(),
-            us => us,
-        };
-        // Nobody else is to wait for a thread that gets no processor.
-        let link = link.filter(|_| task::eager());
-        (link, polls.min(params::MOST_BUSY_POLL_US))
+    /// See [`Inner::busy_link`].
+    pub(super) fn busy_link(&self) -> BusyLink {
+        self.inner.lock().busy_link()
     }
 
     /// Waits until `cond` gives something, as [`WaitQueue::wait`] does, that the link is to bring: polls
@@ -166,7 +155,20 @@ impl Sock {
         if let Some(r) = cond() {
             return Ok(r);
         }
-        let (link, polls) = self.busy_link();
+        let link = self.busy_link();
+        self.await_more(link, mode, timeout, cond)
+    }
+
+    /// As [`Self::await_link`], for a caller that has just called `cond` itself, and looked for the link then.
+    pub(super) fn await_more<R>(
+        &self,
+        (link, polls): BusyLink,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        // Nobody else is to wait for a thread that gets no processor.
+        let link = link.filter(|_| task::eager());
         if let (Some(link), 1..) = (&link, polls) {
             let begin = task::jiffies();
             let end = now_ns().saturating_add(u64::from(polls) * 1000);
@@ -204,6 +206,21 @@ impl Sock {
             TrafficClass::Bulk => bulk,
             TrafficClass::Small | TrafficClass::Control => small,
         }
+    }
+}
+
+/// The link of a socket, and for how many microseconds its calls poll.
+pub(super) type BusyLink = (Option<Arc<Link>>, u32);
+
+impl Inner {
+    /// The link, of which a task that is eager may take completions while it waits, and for how many microseconds calls
+    /// of the socket poll.
+    pub(super) fn busy_link(&self) -> BusyLink {
+        let polls = match self.sk.as_ref().map_or(0, |sk| sk.busy_poll()) {
+            0 => params::BUSY_POLL_US.get(),
+            us => us,
+        };
+        (self.link.clone(), polls.min(params::MOST_BUSY_POLL_US))
     }
 }
 

@@ -10,6 +10,7 @@ use core::mem;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::ready::BusyLink;
 use super::ring::Ring;
 use super::{report_failure, try_lock, Inner, Sock};
 use crate::kern::contig::Payload;
@@ -84,6 +85,16 @@ pub(super) struct Receive<'a> {
     peeked: Option<u32>,
     /// All that had arrived was consumed a moment ago.
     empty: bool,
+    /// What a first look has found, or where to wait for more.
+    first: Option<First>,
+}
+
+/// What the first look of a call has found.
+enum First {
+    /// Something, or why there will be nothing.
+    Found(Result<Next>),
+    /// Nothing yet.
+    Wait(BusyLink),
 }
 
 /// A piece of what has arrived. Nobody else receives until [`Receive::consume`].
@@ -125,6 +136,7 @@ impl<'a> Receive<'a> {
             got: 0,
             peeked: None,
             empty: false,
+            first: None,
         }
     }
 
@@ -147,13 +159,19 @@ impl<'a> Receive<'a> {
         }
         let this = self.sock;
         let (peeked, some) = (self.peeked, self.got > 0);
-        let found = if self.got >= self.target {
+        let first = self.first.take();
+        let found = if let Some(First::Found(found)) = first {
+            found
+        } else if self.got >= self.target {
             // More is taken if it is there, but nobody waits for it.
             this.next(peeked, some).ok_or(EAGAIN).and_then(|r| r)
         } else {
-            let waited = this.await_link(WaitMode::Interruptible, &mut self.timeout, || {
-                this.next(peeked, some)
-            });
+            let (mode, timeout) = (WaitMode::Interruptible, &mut self.timeout);
+            let cond = || this.next(peeked, some);
+            let waited = match first {
+                Some(First::Wait(link)) => this.await_more(link, mode, timeout, cond),
+                _ => this.await_link(mode, timeout, cond),
+            };
             match waited {
                 Ok(r) => r,
                 Err(e) => Err(e.to_errno(self.timeout)),
@@ -213,11 +231,22 @@ impl Sock {
         if want == 0 {
             return self.require_connected().map(|()| 0);
         }
-        let sk = self.sk().ok_or(ENOTCONN)?;
+        let (sk, first) = {
+            let inner = &mut *self.inner.lock();
+            let sk = inner.sk.clone().ok_or(ENOTCONN)?;
+            let first = match inner.next(None, false) {
+                Some(found) => First::Found(found),
+                None => First::Wait(inner.busy_link()),
+            };
+            (sk, first)
+        };
         let timeout = sk.rcvtimeo(msg.nonblock());
         let target = sk.rcvlowat(msg.waitall(), want);
         drop(sk);
-        let mut recv = Receive::new(self, timeout, target, want);
+        let mut recv = Receive {
+            first: Some(first),
+            ..Receive::new(self, timeout, target, want)
+        };
         while let Some(piece) = recv.next()? {
             let discard = msg.truncate();
             let taken = if discard {
@@ -256,50 +285,9 @@ impl Sock {
         }
     }
 
-    /// The next bytes for recv(), with the turn taken; `None` when there are none yet.
-    /// With `some`, the call has got something already, and an error is left for the next call.
+    /// See [`Inner::next`].
     fn next(&self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        if inner.rx_locked {
-            inner.rx_contended = true;
-            return None;
-        }
-        match inner.phase {
-            Phase::Connecting => return None,
-            Phase::Connected => {}
-            // What went wrong with connect() is told once; then it is a fresh socket.
-            _ => {
-                let pending = inner.sk.as_ref().and_then(|sk| sk.take_err());
-                return Some(Err(pending.unwrap_or(ENOTCONN)));
-            }
-        }
-        if let Some(index) = inner.rx.claim_next(&inner.ring, from) {
-            let window = inner.window.clone();
-            let seg = inner.rx.get_mut(index)?;
-            let source = match (seg.window_off, seg.moved, window) {
-                (Some(off), _, Some(window)) => RxSource::Window(window, off),
-                (None, Moved::Area(off), _) => RxSource::Area(inner.ring.clone()?, off),
-                (None, _, _) => RxSource::Held(seg.held.take()?),
-                (Some(_), _, None) => return Some(Err(EIO)),
-            };
-            let next = Next::Data {
-                index,
-                taken: seg.taken,
-                len: seg.len,
-                source,
-            };
-            try_lock(&mut inner.rx_locked);
-            return Some(Ok(next));
-        }
-        if let Some(sk) = &inner.sk {
-            let error = if some { sk.err() } else { sk.take_err() };
-            if let Some(e) = error {
-                return Some(Err(e));
-            }
-        }
-        let ended = inner.chan.read_ended();
-        (ended || inner.shut_read).then_some(Ok(Next::End))
+        self.inner.lock().next(from, some)
     }
 
     /// Puts a borrowed segment back, `n` bytes of it consumed, `mapped` of them in pages that are the
@@ -413,6 +401,50 @@ struct AfterReap {
 }
 
 impl Inner {
+    /// The next bytes for recv(), with the turn taken; `None` when there are none yet.
+    /// With `some`, the call has got something already, and an error is left for the next call.
+    fn next(&mut self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
+        if self.rx_locked {
+            self.rx_contended = true;
+            return None;
+        }
+        match self.phase {
+            Phase::Connecting => return None,
+            Phase::Connected => {}
+            // What went wrong with connect() is told once; then it is a fresh socket.
+            _ => {
+                let pending = self.sk.as_ref().and_then(|sk| sk.take_err());
+                return Some(Err(pending.unwrap_or(ENOTCONN)));
+            }
+        }
+        if let Some(index) = self.rx.claim_next(&self.ring, from) {
+            let window = self.window.clone();
+            let seg = self.rx.get_mut(index)?;
+            let source = match (seg.window_off, seg.moved, window) {
+                (Some(off), _, Some(window)) => RxSource::Window(window, off),
+                (None, Moved::Area(off), _) => RxSource::Area(self.ring.clone()?, off),
+                (None, _, _) => RxSource::Held(seg.held.take()?),
+                (Some(_), _, None) => return Some(Err(EIO)),
+            };
+            let next = Next::Data {
+                index,
+                taken: seg.taken,
+                len: seg.len,
+                source,
+            };
+            try_lock(&mut self.rx_locked);
+            return Some(Ok(next));
+        }
+        if let Some(sk) = &self.sk {
+            let error = if some { sk.err() } else { sk.take_err() };
+            if let Some(e) = error {
+                return Some(Err(e));
+            }
+        }
+        let ended = self.chan.read_ended();
+        (ended || self.shut_read).then_some(Ok(Next::End))
+    }
+
     /// Ends a receiver's turn. Whether somebody waits for it, who is to be woken.
     fn unlock_recv(&mut self) -> bool {
         self.rx_locked = false;
