@@ -84,7 +84,7 @@ use crate::proto::sizing;
 use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
-use crate::stats::{Counter, STATS};
+use crate::stats::{Counter, Stat, STATS};
 use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 use crate::uapi;
@@ -114,7 +114,7 @@ impl Default for Atomic64 {
 
 impl Atomic64 {
     /// Counts in the socket and in the whole module.
-    fn add(&self, all: &Counter, n: usize) {
+    fn add(&self, all: &Stat, n: usize) {
         self.0.add(n as u64);
         all.add(n as u64);
     }
