@@ -106,8 +106,9 @@ pub(crate) struct Link {
     pub(super) tx: SpinLock<Tx>,
     #[pin]
     pub(super) cm: Mutex<Option<Arc<CmId>>>,
+    /// Held by whoever takes completions. It guards what they are taken from, as `tx` has it, once the link is up.
     #[pin]
-    pub(super) drain: Mutex<()>,
+    pub(super) drain: Mutex<Option<Queues>>,
     /// Threads that wait for something that this link brings.
     #[pin]
     pub(super) pollers: WaitQueue,
@@ -351,7 +352,7 @@ impl Link {
                     draining: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
-                drain <- new_mutex!((), "zrs_link::drain"),
+                drain <- new_mutex!(None, "zrs_link::drain"),
                 pollers <- crate::new_wait_queue!("zrs_link::pollers"),
                 backstop <- new_delayed_work!("zrs_link::backstop"),
                 reschedule <- new_delayed_work!("zrs_link::reschedule"),
@@ -660,9 +661,10 @@ impl Link {
             )
         };
         // Whoever still drains has done so when `drain` is ours; nobody begins after that.
-        let drained = self.drain.lock();
+        let mut drained = self.drain.lock();
+        let kept = drained.take();
         let own = self.tx.lock().queues.take();
-        drop(own);
+        drop((own, kept));
         drop(drained);
         let id = self.cm.lock().take();
         // The last references: the queue pair goes, and with it the device's interest in our

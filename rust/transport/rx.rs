@@ -176,8 +176,8 @@ impl Link {
     fn stop_looking(self: &Arc<Self>) {
         let armed = {
             // Also against the end of the link, which takes the queues when this is free.
-            let _one = self.drain.lock();
-            let queues = self.tx.lock().queues.clone();
+            let kept = self.drain.lock();
+            let queues = kept.clone().or_else(|| self.tx.lock().queues.clone());
             self.event.xchg(false, Full);
             self.drained.fetch_add(1, Relaxed);
             queues.is_some_and(|q| matches!(q.cq.arm(), Ok(false)))
@@ -198,20 +198,19 @@ impl Link {
     /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
     /// arm the queue. Others get the processor at once if they need it. Returns whether there were any.
     fn look(self: &Arc<Self>, times: u32) -> bool {
-        let Some(_one) = self.drain.try_lock() else {
+        let Some(mut kept) = self.drain.try_lock() else {
             return false;
         };
-        let queues = {
-            let tx = self.tx.lock();
-            match (&tx.queues, tx.state) {
-                (_, LinkState::Connecting) | (None, _) => return false,
-                (Some(queues), _) => queues.clone(),
-            }
+        if kept.is_none() && self.state() == LinkState::Connecting {
+            return false;
+        }
+        let Some(queues) = self.drain_queues(&mut kept) else {
+            return false;
         };
         let mut wcs = new_wcs::<4>();
         self.looked.store(task::jiffies() as usize, Relaxed);
         for turn in 1.. {
-            if fault::asynchronous(|| self.take_some(&queues, &mut wcs)).taken > 0 {
+            if fault::asynchronous(|| self.take_some(queues, &mut wcs)).taken > 0 {
                 return true;
             }
             if turn >= times || task::cpu_wanted() {
@@ -224,24 +223,16 @@ impl Link {
 
     /// Takes up to about `budget` completions. Arms the queue when it has found it empty. Sleeps.
     pub(super) fn drain(self: &Arc<Self>, budget: usize) -> Drained {
-        let _one = self.drain.lock();
+        let mut kept = self.drain.lock();
         self.event.xchg(false, Full);
         self.drained.fetch_add(1, Relaxed);
-        let (queues, state) = {
-            let tx = self.tx.lock();
-            (tx.queues.clone(), tx.state)
-        };
         let mut drained = Drained::default();
-        let Some(queues) = queues else {
+        let Some(queues) = self.drain_queues(&mut kept) else {
             return drained;
         };
-        if state == LinkState::Connecting && !self.up_on_terms() {
-            // The peer was faster than the connection manager: its messages wait for the terms.
-            return drained;
-        }
         let mut wcs = new_wcs::<16>();
         while drained.taken < budget {
-            let some = self.take_some(&queues, &mut wcs);
+            let some = self.take_some(queues, &mut wcs);
             drained.taken += some.taken;
             drained.backlog |= some.backlog;
             if some.taken == wcs.len() {
@@ -261,6 +252,24 @@ impl Link {
             }
         }
         drained
+    }
+
+    /// What completions are taken from; `kept` is what `drain` guards. `None` while the link is being made, and when it is
+    /// gone.
+    fn drain_queues<'a>(self: &Arc<Self>, kept: &'a mut Option<Queues>) -> Option<&'a Queues> {
+        if kept.is_none() {
+            let (queues, state) = {
+                let tx = self.tx.lock();
+                (tx.queues.clone(), tx.state)
+            };
+            let queues = queues?;
+            if state == LinkState::Connecting && !self.up_on_terms() {
+                // The peer was faster than the connection manager: its messages wait for the terms.
+                return None;
+            }
+            *kept = Some(queues);
+        }
+        kept.as_ref()
     }
 
     fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> Drained {
