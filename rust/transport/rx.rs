@@ -407,7 +407,7 @@ impl Link {
         if follow.room {
             sock.wake_write();
         }
-        let mut pending = follow.pending;
+        let (mut pending, mut window_done) = (follow.pending, follow.window_done);
         match event {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
@@ -435,10 +435,10 @@ impl Link {
             Event::Fin => sock.wake_state(),
             // Room is looked at after every message, above.
             Event::Room => {}
-            // What was lent of it is nobody's room.
+            // What was lent of it is nobody's room, and the window is read when only that was left in it.
             Event::Revoked => {
                 sock.reap();
-                pending = true;
+                (pending, window_done) = (true, true);
             }
         }
         if pending {
@@ -446,7 +446,7 @@ impl Link {
         }
         if follow.over {
             sock.try_finish();
-        } else if follow.window_done {
+        } else if window_done {
             sock.try_release_window();
         }
         Ok(())

@@ -300,15 +300,7 @@ impl Drop for Reservation {
                 tx.reserved = tx.reserved.saturating_sub(1);
                 tx.sq_free += self.wrs;
                 let _ = tx.free.push_within_capacity(self.slot);
-                let waits = |class| tx.channels.waiting(class) > 0;
-                tx.draining
-                    || [
-                        TrafficClass::Control,
-                        TrafficClass::Small,
-                        TrafficClass::Bulk,
-                    ]
-                    .into_iter()
-                    .any(waits)
+                tx.has_backlog()
             };
             if waited {
                 // Somebody found no room while this held some.
