@@ -16,8 +16,8 @@
 //! outlives the device for as long as a program maps some of it. How much of the memory may be in use the
 //! devices of a cache share ([`Cache`]); a pool that may use more than it has grows by another extent.
 //!
-//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`, those of [`Extent`]
-//! and `Window::mr`, never two of these at once. `verbs` is read under RCU.
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`,
+//! those of [`Extent`] and `Window::mr`, never two of these at once. `verbs` is read under RCU.
 
 #![deny(unsafe_code)]
 
@@ -117,7 +117,7 @@ pub(crate) struct Pool {
     /// One at a time makes another one; not before this time, in jiffies.
     #[pin]
     pub(crate) growing: Mutex<Jiffies>,
-    /// Gone with the device.
+    /// Revoked when the device is removed.
     #[pin]
     verbs: Revocable<Arc<Verbs>>,
     #[pin]
@@ -300,7 +300,7 @@ impl Pool {
     /// Puts a block back into the shared receive queue, if the device is still there, unless more are in use than
     /// are needed.
     pub(crate) fn repost(&self, block: u32) {
-        // Under RCU: the device does not go meanwhile.
+        // The RCU guard keeps the device.
         let Some(verbs) = self.verbs.try_access() else {
             return;
         };

@@ -11,7 +11,8 @@
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
 //! 2. `Sockets::ports`, `Transport::links`, `RdmaDev` and `Link` mutexes. Sleep.
 //! 3. `Link::tx` (spinlock).
-//! 4. `Sock::inner` (spinlock). Never two at once, but for the table's lock, under which others are tried.
+//! 4. `Sock::inner` (spinlock). Never two at once, except that the link table, under its own lock,
+//!    may try to lock another one.
 //! 5. `Table` (spinlock, `transport/conn_table.rs`), and the wait queues.
 //!
 //! Copies to and from programs happen under none of them: `rx_locked` and `tx_locked` in [`Inner`]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters of the whole module, as ZRS_IOC_STATS gives them out: exact, but not a consistent snapshot of each other.
-//! Each processor counts in cache lines of its own, as every message counts; reading adds up.
+//! Counters of the whole module, as ZRS_IOC_STATS reports them: exact, but not a consistent
+//! snapshot of each other. Every message counts, so each processor has cache lines of its own;
+//! reading adds them up.
 
 #![deny(unsafe_code)]
 
@@ -39,13 +40,13 @@ impl Counter {
     }
 }
 
-/// Sets of cache lines to count in: a power of two; processors beyond share them.
+/// Sets of counters, a power of two; more processors share them.
 const SHARDS: usize = 64;
 
 /// Counters of the module.
 const STAT_COUNT: usize = 14;
 
-/// What some processors have counted.
+/// The counts of one or more processors.
 #[repr(align(64))]
 struct Shard([Counter; STAT_COUNT]);
 
@@ -56,7 +57,7 @@ pub(crate) struct Stat(usize);
 
 impl Stat {
     fn mine(&self) -> Option<&'static Counter> {
-        // The caller may move to another processor meanwhile: then two count in one place for once.
+        // If the task migrates here, two processors count in one shard for once.
         let cpu = CpuId::current().as_u32() as usize;
         COUNTED.get(cpu % SHARDS)?.0.get(self.0)
     }

@@ -175,8 +175,8 @@ impl WaitQueue {
         self.wait_as(0, mode, timeout, inline, cond)
     }
 
-    /// As [`wait_or_poll`](Self::wait_or_poll), for a caller that has just called `cond` itself: it is called again when
-    /// the task is on the queue.
+    /// As [`wait_or_poll`](Self::wait_or_poll), for a caller that has just called `cond` itself:
+    /// `cond` is called next when the task is on the queue.
     pub fn sleep_or_poll<R, H: InlinePoll>(
         &self,
         mode: WaitMode,

@@ -8,9 +8,10 @@
 //! have them: an entry whose registers are out is *locked* (bit L). The table waits on nobody; who finds an entry
 //! locked asks again.
 //!
-//! An owner with a lock of its own need not write an entry back after each piece of work: it keeps the grant, and its lock
-//! says who works on the registers. So work on a hot entry needs neither the table nor its lock. When the table needs the
-//! slot, or the sweep comes by, it asks the owner for the grant ([`Storage::recall`]).
+//! An owner with a lock of its own may keep a grant instead of writing the entry back: its lock
+//! then protects the registers. Work on a hot entry needs neither the table nor the table's lock.
+//! To reuse the slot, and for the sweep, the table asks the owner for the grant
+//! ([`Storage::recall`]).
 //!
 //! Where the registers of an entry are, from near to far:
 //!
@@ -99,8 +100,9 @@ pub trait Storage {
     /// All chunks that there can be.
     type Bulk: DerefMut<Target = [Option<Self::Chunk>]>;
 
-    /// Asks `owner` for the grant of its entry `id`, should it keep one. It gives the grant back if nobody works on the
-    /// registers just now, and [`Recall::wants`] says so. Must not wait.
+    /// Asks `owner` for the grant of its entry `id`, if the owner keeps one. The owner returns the
+    /// grant unless a thread works on the registers or [`Recall::wants`] declines it. Must not
+    /// wait.
     fn recall(owner: &Self::Owner, id: ChanId, recall: &mut Recall) -> Option<Grant<Self::Cell>> {
         let _ = (owner, id, recall);
         None
@@ -112,15 +114,15 @@ pub trait Storage {
 enum Wanted {
     /// None; only the hits are counted.
     None,
-    /// If it was not used since the sweep came by.
+    /// Those that were not used since the last sweep.
     Unused,
-    /// The same, and this is the sweep.
+    /// The same, asked by the sweep.
     Aged,
-    /// In any case.
+    /// All.
     Any,
 }
 
-/// A question to an owner that may keep a grant.
+/// A request to an owner for the grant that it keeps.
 #[derive(Debug)]
 pub struct Recall {
     wanted: Wanted,
@@ -128,7 +130,7 @@ pub struct Recall {
 }
 
 impl Recall {
-    /// Whether the owner is to give `grant` back.
+    /// Whether the owner must return `grant`.
     pub fn wants<B>(&mut self, grant: &mut Grant<B>) -> bool {
         self.hits = self.hits.wrapping_add(core::mem::take(&mut grant.hits));
         match self.wanted {
@@ -249,9 +251,9 @@ pub struct Grant<B> {
     id: ChanId,
     slot: u32,
     cell: B,
-    /// Used since the sweep asked for it.
+    /// Used since the last sweep.
     used: bool,
-    /// How often it was used again since the table asked for it.
+    /// Uses since the table last asked for it.
     hits: u64,
 }
 
@@ -272,7 +274,7 @@ impl<B> Grant<B> {
         &mut self.cell
     }
 
-    /// Its registers, for another piece of work under a grant that was kept.
+    /// Its registers, for further work under a kept grant.
     pub fn regs_again(&mut self) -> &mut B {
         self.used = true;
         self.hits = self.hits.wrapping_add(1);
@@ -350,12 +352,14 @@ impl<S: Storage> LinkTable<S> {
         })
     }
 
-    /// What has happened. Hits of grants that are kept count when [`Self::count_hits`] or the sweep has come by.
+    /// What has happened. Hits of kept grants are included once [`Self::count_hits`] or the sweep
+    /// has collected them.
     pub fn stats(&self) -> TableStats {
         self.stats
     }
 
-    /// Counts the hits of the grants that are kept of `slots` hot slots from `first` on; whether there are more slots.
+    /// Collects the hits of kept grants from `slots` hot slots, beginning at `first`. Returns
+    /// whether there are more slots.
     pub fn count_hits(&mut self, first: u32, slots: u32) -> bool {
         let end = first.saturating_add(slots);
         for index in first..end.min(self.hot.len() as u32) {
@@ -697,8 +701,8 @@ impl<S: Storage> LinkTable<S> {
         None
     }
 
-    /// Asks the owner of the entry in hot slot `index` for its grant, should it keep one; whether the registers are in
-    /// the slot now.
+    /// Asks the owner of the entry in hot slot `index` for its grant, if it keeps one. Returns
+    /// whether the registers are in the slot now.
     fn recall(&mut self, index: u32, wanted: Wanted) -> bool {
         let slot = self.hot.get(index as usize);
         let Some(q) = slot.filter(|slot| slot.cell.is_none()).map(|slot| slot.q) else {

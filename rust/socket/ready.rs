@@ -19,7 +19,8 @@ use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
-    /// Wakes whoever waits to read; `sk`: the socket's, as it was when something arrived. Any context without `inner`.
+    /// Wakes the threads that wait to read. `sk`: the struct sock, as it was when data arrived. Any
+    /// context without `inner`.
     pub(crate) fn wake_read(&self, sk: Option<SkRef>) {
         self.wait.wake_all();
         if let Some(sk) = sk {
@@ -159,7 +160,8 @@ impl Sock {
         self.await_more(link, mode, timeout, cond)
     }
 
-    /// As [`Self::await_link`], for a caller that has just called `cond` itself, and looked for the link then.
+    /// As [`Self::await_link`], for a caller that has just called `cond` and [`Inner::busy_link`]
+    /// itself.
     pub(super) fn await_more<R>(
         &self,
         (link, polls): BusyLink,
@@ -167,7 +169,7 @@ impl Sock {
         timeout: &mut Timeout,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        // Nobody else is to wait for a thread that gets no processor.
+        // Other threads must not depend on one that gets no processor.
         let link = link.filter(|_| task::eager());
         if let (Some(link), 1..) = (&link, polls) {
             let begin = task::jiffies();
@@ -209,12 +211,12 @@ impl Sock {
     }
 }
 
-/// The link of a socket, and for how many microseconds its calls poll.
+/// The link of a socket, and how many microseconds the calls of the socket poll.
 pub(super) type BusyLink = (Option<Arc<Link>>, u32);
 
 impl Inner {
-    /// The link, of which a task that is eager may take completions while it waits, and for how many microseconds calls
-    /// of the socket poll.
+    /// The link whose completions an eager task may take while it waits, and how many microseconds
+    /// the calls of the socket poll.
     pub(super) fn busy_link(&self) -> BusyLink {
         let polls = match self.sk.as_ref().map_or(0, |sk| sk.busy_poll()) {
             0 => params::BUSY_POLL_US.get(),

@@ -83,17 +83,17 @@ pub(super) struct Receive<'a> {
     got: usize,
     /// MSG_PEEK: the segment to go on with.
     peeked: Option<u32>,
-    /// All that had arrived was consumed a moment ago.
+    /// The queue was empty after the last piece.
     empty: bool,
-    /// What a first look has found, or where to wait for more.
+    /// The result of the first look at the queue.
     first: Option<First>,
 }
 
-/// What the first look of a call has found.
+/// The result of a call's first look at the queue.
 enum First {
-    /// Something, or why there will be nothing.
+    /// Data, the end of the stream, or an error.
     Found(Result<Next>),
-    /// Nothing yet.
+    /// Nothing yet; the link to wait on.
     Wait(BusyLink),
 }
 
@@ -290,9 +290,9 @@ impl Sock {
         self.inner.lock().next(from, some)
     }
 
-    /// Puts a borrowed segment back, `n` bytes of it consumed, `mapped` of them in pages that are the
-    /// program's now, ends the receiver's turn, and gives room back to the peer. Returns whether nothing is left to
-    /// be consumed.
+    /// Returns a borrowed segment, `n` bytes of which were consumed, `mapped` of these in pages
+    /// that the program has now. Unlocks the receive queue and returns credit to the peer. Returns
+    /// whether the queue is empty.
     fn give_back(
         self: &Arc<Self>,
         lock: RecvLock<'_>,
@@ -316,7 +316,7 @@ impl Sock {
             let empty = inner.rx.bytes() == 0;
             (source, reaped, wanted, inner.after_reap(), empty)
         };
-        // That was its unlocking.
+        // `unlock_recv()` has released it.
         mem::forget(lock);
         if wanted {
             self.wait.wake_all();
@@ -352,7 +352,7 @@ impl Sock {
         any
     }
 
-    /// The rest of what is to be done about segments that have left the queue; whether there may be more of them. Not
+    /// Releases segments that have left the queue. Returns whether there may be more of them. Not
     /// under a socket's or link's lock.
     fn finish_reaped(&self, reaped: Reaped) -> bool {
         let more = reaped.iter().all(Option::is_some);
@@ -387,12 +387,12 @@ impl Sock {
     }
 }
 
-/// Segments that have left the queue, with the window that they were in.
+/// Segments that have left the queue, each with the window that it was in.
 type Reaped = [Option<(Freed<Held>, Option<Arc<Window>>)>; 2];
 
-/// What is to be done when segments have left the queue.
+/// The work that follows when segments have left the queue.
 struct AfterReap {
-    /// The channel has a control message to send, and is not in its link's list of those that have.
+    /// The channel has a control message to send, and does not wait in the control class yet.
     pending: bool,
     /// See [`Inner::is_window_done`].
     window_done: bool,
@@ -445,18 +445,19 @@ impl Inner {
         (ended || self.shut_read).then_some(Ok(Next::End))
     }
 
-    /// Ends a receiver's turn. Whether somebody waits for it, who is to be woken.
+    /// Unlocks the receive queue. Returns whether the caller must wake threads that wait for it.
     fn unlock_recv(&mut self) -> bool {
         self.rx_locked = false;
         mem::take(&mut self.rx_contended)
     }
 
-    /// Whether the queue has no room for one more message, though the peer may send it.
+    /// Whether the peer may send one more message than the queue has room for.
     pub(crate) fn rx_is_short(&self) -> bool {
         self.rx.is_full() && self.rx.len() < params::LIMITS.msgs
     }
 
-    /// Takes the oldest segments out of the queue that have been consumed, and gives their room to the peer.
+    /// Removes the oldest segments that are consumed from the queue, and returns their credit to
+    /// the peer.
     fn reap_some(&mut self) -> Reaped {
         let mut reaped: Reaped = [None, None];
         for place in &mut reaped {

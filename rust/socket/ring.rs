@@ -259,7 +259,7 @@ impl super::Inner {
             || self.rx.len() >= self.limits.msgs / 2
     }
 
-    /// The same, of a socket with a ring, whose program is to give something back then.
+    /// The same for a socket with a ring, whose program should then return segments.
     pub(crate) fn has_crowded_ring(&self) -> bool {
         self.ring.is_some() && self.is_crowded()
     }

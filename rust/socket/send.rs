@@ -49,7 +49,7 @@ impl Drop for SendLock<'_> {
 }
 
 impl SendLock<'_> {
-    /// The chunk was posted, and the lock released with that: `posted` is what [`Reservation::post`] said.
+    /// [`Reservation::post`] has posted the chunk, and released the lock with that.
     fn posted(self, posted: Posted) {
         self.0.send_unlocked(posted.wanted);
         mem::forget(self);
@@ -150,7 +150,7 @@ impl Sock {
                 inner.sk.clone(),
                 msg.more() || inner.corks(),
                 matches!(inner.phase, Phase::Connecting),
-                // Of a loop's first turn; later ones look again.
+                // For the first iteration below; later ones look again.
                 Some(inner.chan.corked() > 0),
             )
         };
@@ -432,7 +432,7 @@ impl Sock {
         }
     }
 
-    /// The turn to send has ended; `wanted`: somebody waits for it.
+    /// The send lock was released. `wanted`: threads wait for it.
     fn send_unlocked(self: &Arc<Self>, wanted: bool) {
         if wanted {
             self.wake_write();

@@ -35,8 +35,8 @@ pub(super) fn has_lasting(inner: &Inner) -> bool {
 }
 
 impl Inner {
-    /// Whether there is a window that goes back to the pool: no WRITE can come into it, nothing of it is unread, and
-    /// no ring shows it.
+    /// Whether the window can go back to the pool: the peer writes no more into it, it holds no
+    /// unread data, and no ring shows it.
     pub(crate) fn is_window_done(&self) -> bool {
         self.window.is_some()
             && self.rx.in_window() == 0

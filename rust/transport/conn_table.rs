@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host's link table: the memory of [`LinkTable`], its lock, and a socket's way to its entry.
+//! The host's link table: the memory of [`LinkTable`], its lock, and a socket's access to its
+//! entry.
 //!
-//! The lock bit L of an entry is the `inner` of its socket: a [`Chan`] lies there, and keeps the grant of its entry while
-//! the registers are hot. So work on a hot entry takes no other lock. The table's lock is for taking and freeing entries
-//! and for moving registers between the tiers: an entry that is asked for is faulted in with its socket's `inner` held
-//! and the table's lock inside. To make room, and for the sweep, the table asks other sockets for the grants that they
-//! keep, under its lock: it only tries their `inner`, and passes over a socket that is at work. Whoever holds an `inner` with
-//! a hot entry waits for no other entry, so a slot that is needed is free in a moment.
+//! The lock bit L of an entry is the `inner` of its socket, which contains the [`Chan`]. The `Chan`
+//! keeps the grant of its entry while the registers are hot, so work on a hot entry takes no other
+//! lock. The table's lock protects allocation, and moves between the tiers: an entry is faulted in
+//! with its socket's `inner` held and the table's lock inside. To free a slot, and for the sweep,
+//! the table, under its lock, asks other sockets for their grants. It only tries their `inner`, and
+//! skips a socket that is at work. A thread that holds an `inner` with a hot entry waits for no
+//! other entry, so a wait for a slot is short.
 //!
-//! Who has a message for a channel finds its socket by the channel's number without the table: each number has a place with
-//! a lock of its own.
+//! The receive path finds a channel's socket by the channel's number, without the table: each
+//! number has a place with a lock of its own.
 //!
-//! Locks: `Sock::inner`, then `table`; under `table`, the `inner` of other sockets is only tried. `place` and `quota` are
-//! leaves.
+//! Locks: `Sock::inner`, then `table`; under `table`, the `inner` of other sockets is only tried.
+//! `place` and `quota` are leaves.
 
 #![deny(unsafe_code)]
 
@@ -58,10 +60,10 @@ impl Storage for Memory {
     }
 }
 
-/// Where the socket of a channel is found by the channel's number.
+/// The generation and the socket of a channel's number.
 type Place = SpinLock<Option<(u32, Arc<Sock>)>>;
 
-/// The places of a chunk of numbers; they stay once they are there.
+/// The places of a chunk of numbers. Never freed before the table.
 type Places = SetOnce<Pin<KBox<[Place; CHUNK]>>>;
 
 /// `n` of what `make` makes. Sleeps. ENOMEM.
@@ -188,8 +190,8 @@ impl Table {
         self.places.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
     }
 
-    /// The registers of channel `id`, for its socket to keep until the table asks for them. `None` if there is no such
-    /// channel. The caller holds the `inner` of the channel's socket.
+    /// The registers of channel `id`; the socket keeps them until the table asks for them. `None`
+    /// if there is no such channel. The caller holds the `inner` of the channel's socket.
     fn grant(&self, id: ChanId) -> Option<Grant<KBox<Channel>>> {
         loop {
             match self.table.lock().grant(id) {
@@ -201,7 +203,8 @@ impl Table {
         }
     }
 
-    /// Frees entry `id`, of which `grant` is kept. What is returned is to be dropped without locks.
+    /// Frees entry `id`; `grant`: its kept grant, if any. The caller drops the result without
+    /// locks.
     fn remove(&self, id: ChanId, grant: Option<Grant<KBox<Channel>>>) -> Option<Arc<Sock>> {
         let found = self.place(id.index).and_then(|place| place.lock().take());
         let owner = {
@@ -211,7 +214,7 @@ impl Table {
             }
             table.remove(id)
         };
-        // The other one is there still.
+        // Not the last reference: `owner` is one.
         drop(found);
         owner.ok()
     }
@@ -317,8 +320,9 @@ impl WorkItem<SWEEP> for Transport {
     }
 }
 
-/// The channel of a socket, if it has one: the socket's way to its entry, which is freed with it. Under the
-/// socket's `inner`, which is the entry's lock; what is given to work on it may neither sleep nor ask for a channel again.
+/// The channel of a socket, if it has one: the socket's access to its entry, which is freed with
+/// it. Protected by the socket's `inner`, the lock of the entry. Closures that work on it must
+/// neither sleep nor use a `Chan` again.
 pub(crate) struct Chan(Option<Entry>);
 
 struct Entry {
@@ -328,13 +332,13 @@ struct Entry {
     holder: Holder,
     /// On its link, once it is there.
     flow: Option<FlowId>,
-    /// The registers, while they are hot, until the table asks for them.
+    /// The registers while they are hot, until the table asks for them.
     grant: Cell<Option<Grant<KBox<Channel>>>>,
-    /// What is asked about the channel while they are not here: as they were given back.
+    /// Answers of the parked registers, as of when the grant was returned.
     parked: Cell<Seen>,
 }
 
-/// What calls ask about a parked channel, so that looking at it does not bring it back.
+/// Properties of a parked channel that can be read without faulting it in.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     read_ended: bool,
@@ -364,9 +368,9 @@ impl Chan {
         Self(None)
     }
 
-    /// A channel for `sock`, which `make` makes. It is not worked on before it lies in the socket. Sleeps; without the
-    /// socket's lock. EDQUOT when the owner of the socket or its network namespace has its share, ENOBUFS when there are
-    /// as many as there may be, ENOMEM.
+    /// A channel for `sock`, which `make` makes. It must be put into the socket before it is used.
+    /// Sleeps; without the socket's lock. EDQUOT when the socket's owner or network namespace has
+    /// used its quota, ENOBUFS when the table is full, ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
         sock: &Arc<Sock>,
@@ -429,7 +433,7 @@ impl Chan {
         Some(result)
     }
 
-    /// The table wants the registers of entry `id` back, if `recall` says so.
+    /// Returns the grant of entry `id` to the table, unless `recall` declines it.
     fn give_back(&self, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
         let entry = self.0.as_ref().filter(|entry| entry.id == id)?;
         let mut grant = entry.grant.take()?;
@@ -446,7 +450,7 @@ impl Chan {
         self.with(|chan| what(chan)).unwrap_or(false)
     }
 
-    /// Looks at it where it is: at the registers, or at what is known of them while they are parked.
+    /// Reads the registers, or the answers that were kept of them while they are parked.
     fn look<R>(
         &self,
         hot: impl FnOnce(&Channel) -> R,
@@ -462,7 +466,7 @@ impl Chan {
         Some(result)
     }
 
-    /// Whether the peer sends no more, or there is none. Brings nothing back that is parked, as those below.
+    /// Whether the peer sends no more, or there is none. Faults nothing in, as those below.
     pub(crate) fn read_ended(&self) -> bool {
         self.look(Channel::read_ended, |seen| seen.read_ended)
             .unwrap_or(true)

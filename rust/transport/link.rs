@@ -106,7 +106,8 @@ pub(crate) struct Link {
     pub(super) tx: SpinLock<Tx>,
     #[pin]
     pub(super) cm: Mutex<Option<Arc<CmId>>>,
-    /// Held by whoever takes completions. It guards what they are taken from, as `tx` has it, once the link is up.
+    /// Serialises polling of the completion queue. Guards a copy of `Tx::queues`, made when the
+    /// link is up.
     #[pin]
     pub(super) drain: Mutex<Option<Queues>>,
     /// Threads that wait for something that this link brings.

@@ -44,12 +44,12 @@ fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
 }
 
-/// What was taken from a completion queue.
+/// The result of polling a completion queue.
 #[derive(Default)]
 pub(super) struct Drained {
     /// Completions.
     taken: usize,
-    /// Something may have to be sent, or senders be woken.
+    /// Control messages may be waiting, or senders may have room now.
     backlog: bool,
 }
 
@@ -124,7 +124,7 @@ impl Link {
     /// for; returns how many.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
         let Drained { taken, backlog } = self.drain(budget);
-        // Without completions it is something else that has called.
+        // Without completions the caller has another reason.
         if backlog || taken == 0 && self.has_backlog() {
             self.transmit();
             self.wake_blocked_senders();
@@ -236,7 +236,7 @@ impl Link {
             drained.taken += some.taken;
             drained.backlog |= some.backlog;
             if some.taken == wcs.len() {
-                // More is likely to come; what could be sent meanwhile does not wait for the end of it.
+                // More completions are likely. Messages that can be sent do not wait for them.
                 self.transmit();
                 continue;
             }
@@ -254,8 +254,8 @@ impl Link {
         drained
     }
 
-    /// What completions are taken from; `kept` is what `drain` guards. `None` while the link is being made, and when it is
-    /// gone.
+    /// The queues to poll; `kept`: the data of `drain`. `None` while the link connects, and after
+    /// its end.
     fn drain_queues<'a>(self: &Arc<Self>, kept: &'a mut Option<Queues>) -> Option<&'a Queues> {
         if kept.is_none() {
             let (queues, state) = {
@@ -282,7 +282,8 @@ impl Link {
         Drained { taken, backlog }
     }
 
-    /// Takes one completion; whether something may have to be sent, or senders be woken.
+    /// Handles one completion. Returns whether control messages may be waiting, or senders may have
+    /// room now.
     fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) -> bool {
         let id = wc.wr_id();
         if id & SENT != 0 {
@@ -335,8 +336,8 @@ impl Link {
         }
     }
 
-    /// Takes a message; whether something had to be sent, or senders waited, when it arrived. What it causes to be sent
-    /// itself is sent with it.
+    /// Handles a message. Returns whether the link had a backlog when the message arrived, which
+    /// its credit may have room for. Messages that this one causes are sent here.
     fn arrived(
         self: &Arc<Self>,
         arrival: &mut Arrival<'_>,
@@ -435,7 +436,8 @@ impl Link {
             Event::Fin => sock.wake_state(),
             // Room is looked at after every message, above.
             Event::Room => {}
-            // What was lent of it is nobody's room, and the window is read when only that was left in it.
+            // Segments that only lent pages kept in the queue leave it. They may have been the
+            // last.
             Event::Revoked => {
                 sock.reap();
                 (pending, window_done) = (true, true);
@@ -485,34 +487,35 @@ impl InlinePoll for Arc<Link> {
     }
 }
 
-/// What has become of a message for a channel.
+/// The outcome of a message for a channel.
 enum Delivery {
-    /// No channel of the link has its number, or the channel has ended and is about to leave the table.
+    /// No channel of the link has this number, or the channel has ended.
     NoChannel,
-    /// The socket's queue is to be made larger first.
+    /// The socket's queue must be enlarged first.
     QueueFull,
-    /// The channel has it. What follows is done without the socket's lock.
+    /// Delivered. The follow-up is done without the socket's lock.
     Done(Event, FollowUp),
 }
 
-/// What follows from a message that was delivered.
+/// The follow-up to a message that was delivered.
 #[derive(Default)]
 struct FollowUp {
-    /// There is more room, or a window, and a sender waits for it.
+    /// A sender waits for the room, or the window, that the message brought.
     room: bool,
-    /// The channel has a control message to send, and is not in its link's list of those that have.
+    /// The channel has a control message to send, and does not wait in the control class yet.
     pending: bool,
     /// The channel has ended.
     over: bool,
-    /// No WRITE can come into the window any more, and all of it is read.
+    /// The window can go back to the pool.
     window_done: bool,
     /// The socket has a ring, and the peer may soon be out of room.
     crowded: bool,
-    /// The socket, if something arrived for its reader.
+    /// The struct sock, if data arrived.
     sk: Option<SkRef>,
 }
 
-/// Hands a message to its channel, under the socket's lock. `may_grow`: the socket's queue can be made larger.
+/// Delivers a message to its channel, under the socket's lock. `may_grow`: the caller can enlarge
+/// the socket's queue.
 fn deliver(
     link: &Arc<Link>,
     sock: &Arc<Sock>,
@@ -541,7 +544,7 @@ fn deliver(
     };
     let event = event?;
     let mut follow = FollowUp {
-        // As TCP: who has not found the channel without room does not hear of more.
+        // As TCP: only a sender that found the channel full is woken.
         room: room && mem::take(&mut inner.wants_room),
         ..Default::default()
     };

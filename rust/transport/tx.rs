@@ -214,9 +214,9 @@ impl Reservation {
         self.buffers.mem.put_payload(at, bytes)
     }
 
-    /// Commits the chunk `plan` of `sock`'s channel and posts it. That ends the turn to send as well, unless the chunk was
-    /// held back: others may post as soon as the link's lock is free. An error says that the channel or the link has ended, or that there is no room for the
-    /// chunk any more.
+    /// Commits the chunk `plan` of `sock`'s channel and posts it. Releases the send lock, except
+    /// for a corked chunk: the next sender posts once the link's lock is free. Fails if the channel
+    /// or the link has ended, or if there is no room for the chunk any more.
     pub(crate) fn post(
         mut self,
         sock: &Arc<Sock>,
@@ -288,7 +288,7 @@ impl Reservation {
 
 /// A chunk was posted.
 pub(crate) struct Posted {
-    /// Somebody waits for the turn to send, which has ended with it.
+    /// Threads wait for the send lock, which was released.
     pub(crate) wanted: bool,
 }
 
@@ -449,7 +449,7 @@ pub(super) const SENT: u64 = 1 << 63;
 pub(super) const PART: u64 = 1 << 62;
 
 impl Tx {
-    /// Whether there may be something to transmit, or senders wait for room.
+    /// Whether a control message may be waiting, or senders wait for room.
     pub(super) fn has_backlog(&self) -> bool {
         let waiting = [
             TrafficClass::Control,

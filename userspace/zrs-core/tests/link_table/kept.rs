@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Owners that keep their grants, as the module's sockets do: the lock of an owner is the lock bit of its entry, and the
-//! table asks for the registers that it needs.
+//! Owners that keep their grants, as the module's sockets do: the lock of an owner is the lock bit
+//! of its entry, and the table asks for the registers that it needs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -200,7 +200,8 @@ fn hits_are_counted_where_they_are() {
     assert_eq!(hits(), 6);
 }
 
-/// Threads work on a few sockets with fewer slots, while others sweep and count: no use is lost, and nobody waits for ever.
+/// Threads work on a few sockets with fewer slots, while others sweep and count: no use is lost,
+/// and no thread waits for ever.
 // rows: L1 L2 L3 L5
 #[test]
 #[cfg_attr(miri, ignore = "long")]
