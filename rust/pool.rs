@@ -18,8 +18,8 @@
 //! budget for memory in use ([`Cache`]); a pool that may use more than it has grows by another
 //! extent.
 //!
-//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `verbs`,
-//! `blocks`, those of [`Extent`] and `Window::mr`, never two of these at once.
+//! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`,
+//! those of [`Extent`] and `Window::mr`, never two of these at once. `verbs` is read under RCU.
 
 #![deny(unsafe_code)]
 
@@ -28,6 +28,7 @@ use kernel::alloc::Flags;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use kernel::revocable::Revocable;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::Jiffies;
@@ -98,8 +99,6 @@ impl Layout {
 struct Blocks {
     /// Blocks that are not in use.
     idle: KVec<u32>,
-    /// Number of blocks in use: in the shared receive queue, or with data.
-    used: u32,
     /// The device is gone.
     gone: bool,
 }
@@ -120,8 +119,9 @@ pub(crate) struct Pool {
     /// Serialises growth. No new attempt to grow is made before this time, in jiffies.
     #[pin]
     pub(crate) growing: Mutex<Jiffies>,
+    /// Revoked when the device is removed.
     #[pin]
-    verbs: SpinLock<Option<Arc<Verbs>>>,
+    verbs: Revocable<Arc<Verbs>>,
     #[pin]
     pub(crate) windows: Mutex<KVec<Arc<Window>>>,
     /// Lessees that wait for a window, oldest first.
@@ -137,6 +137,8 @@ pub(crate) struct Pool {
     ready_low: Atomic<i32>,
     #[pin]
     blocks: SpinLock<Blocks>,
+    /// Blocks that are in use, in the shared receive queue or with data. Changes under `blocks`.
+    blocks_used: Atomic<u32>,
     #[pin]
     work: Work<Pool>,
 }
@@ -160,11 +162,7 @@ impl Pool {
         for block in (0..layout.blocks).rev() {
             idle.push(block, GFP_KERNEL)?;
         }
-        let blocks = Blocks {
-            idle,
-            used: 0,
-            gone: false,
-        };
+        let blocks = Blocks { idle, gone: false };
         let mut extents = KVec::new();
         extents.push(base.clone(), GFP_KERNEL)?;
         let mine = verbs.clone();
@@ -177,7 +175,7 @@ impl Pool {
                 base,
                 extents <- new_mutex!(extents, "zrs_pool::extents"),
                 growing <- new_mutex!(task::jiffies().wrapping_sub(1), "zrs_pool::growing"),
-                verbs <- new_spinlock!(Some(mine), "zrs_pool::verbs"),
+                verbs <- Revocable::new(mine),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
                 promised: Atomic::new(0),
@@ -185,6 +183,7 @@ impl Pool {
                 ready: Atomic::new(0),
                 ready_low: Atomic::new(i32::MAX),
                 blocks <- new_spinlock!(blocks, "zrs_pool::blocks"),
+                blocks_used: Atomic::new(0),
                 work <- new_work!("zrs_pool::work"),
             }),
             GFP_KERNEL,
@@ -205,7 +204,7 @@ impl Pool {
 
     /// The verbs objects of the pool's device; `None` once the device is gone.
     pub(crate) fn verbs(&self) -> Option<Arc<Verbs>> {
-        self.verbs.lock().clone()
+        self.verbs.try_access_with(|verbs| verbs.clone())
     }
 
     fn header_at(block: u32) -> usize {
@@ -255,12 +254,12 @@ impl Pool {
     /// Takes an unused block, unless `want` blocks are in use or the budget has no page left.
     fn take_idle(&self, want: u32) -> Option<u32> {
         let mut blocks = self.blocks.lock();
-        if blocks.gone || blocks.used >= want || !self.cache.take_block() {
+        if blocks.gone || self.blocks_used() >= want || !self.cache.take_block() {
             return None;
         }
         let block = blocks.idle.pop();
         match block {
-            Some(_) => blocks.used += 1,
+            Some(_) => _ = self.blocks_used.fetch_add(1, Relaxed),
             None => self.cache.give_block(),
         }
         block
@@ -272,7 +271,7 @@ impl Pool {
         if !blocks.gone {
             // Within capacity.
             let _ = blocks.idle.push_within_capacity(block);
-            blocks.used -= 1;
+            self.blocks_used.fetch_sub(1, Relaxed);
             self.cache.give_block();
         }
     }
@@ -281,14 +280,14 @@ impl Pool {
     pub(crate) fn give_blocks(&self) {
         let mut blocks = self.blocks.lock();
         blocks.gone = true;
-        for _ in 0..core::mem::take(&mut blocks.used) {
+        for _ in 0..self.blocks_used.xchg(0, Relaxed) {
             self.cache.give_block();
         }
     }
 
     /// Blocks that are in use, in the shared receive queue or with data.
     fn blocks_used(&self) -> u32 {
-        self.blocks.lock().used
+        self.blocks_used.load(Relaxed)
     }
 
     /// A block has come out of the shared receive queue.
@@ -305,7 +304,10 @@ impl Pool {
     /// Posts a block to the shared receive queue again, if the device is still there and no more
     /// blocks are in use than are needed.
     pub(crate) fn repost(&self, block: u32) {
-        let Some(verbs) = self.verbs() else { return };
+        // The RCU guard keeps the device.
+        let Some(verbs) = self.verbs.try_access() else {
+            return;
+        };
         let promised = self.promised.load(Relaxed);
         let surplus = self.blocks_used() > promised.saturating_add(SPARE);
         if !surplus && self.post(&verbs, block).is_ok() {
@@ -361,7 +363,8 @@ impl Pool {
     /// The device is being removed: its registrations and queues are destroyed, the memory stays.
     /// Sleeps.
     pub(crate) fn device_gone(&self) {
-        let verbs = self.verbs.lock().take();
+        let verbs = self.verbs();
+        self.verbs.revoke();
         for window in self.windows.lock().iter() {
             window.deregister();
             // The device writes no more into the window, so it does not count in the budget.

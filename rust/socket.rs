@@ -11,8 +11,9 @@
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
 //! 2. `Sockets::ports`, `Transport::links`, `RdmaDev` and `Link` mutexes. Sleep.
 //! 3. `Link::tx` (spinlock).
-//! 4. `Sock::inner` (spinlock). Never two at once.
-//! 5. `Table` (spinlock), and the wait queues.
+//! 4. `Sock::inner` (spinlock). Never two at once, except that the link table, under its own lock,
+//!    may try to lock another one.
+//! 5. `Table` (spinlock, `transport/conn_table.rs`), and the wait queues.
 //!
 //! Copies to and from programs happen under none of them: `rx_locked` and `tx_locked` in [`Inner`]
 //! are flags, waited for like data.
@@ -84,7 +85,7 @@ use crate::proto::sizing;
 use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
-use crate::stats::{Counter, STATS};
+use crate::stats::{Counter, Stat, STATS};
 use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 use crate::uapi;
@@ -114,7 +115,7 @@ impl Default for Atomic64 {
 
 impl Atomic64 {
     /// Counts in the socket and in the whole module.
-    fn add(&self, all: &Counter, n: usize) {
+    fn add(&self, all: &Stat, n: usize) {
         self.0.add(n as u64);
         all.add(n as u64);
     }
@@ -194,6 +195,8 @@ pub(crate) struct Inner {
     /// A former window that the program may have pages of.
     kept: Option<Arc<Gone>>,
     rx_locked: bool,
+    /// A receiver found `rx_locked` taken.
+    rx_contended: bool,
     tx_locked: bool,
     /// Somebody found `tx_locked` taken,
     tx_contended: bool,
@@ -325,6 +328,7 @@ impl Sock {
                     window: None,
                     kept: None,
                     rx_locked: false,
+                    rx_contended: false,
                     tx_locked: false,
                     tx_contended: false,
                     cork_waiter: false,
@@ -424,8 +428,9 @@ impl Sock {
     /// The channel has come to its end on the wire or its link is gone: lets go of everything
     /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
     pub(crate) fn try_finish(self: &Arc<Self>) {
-        let (link, place, entry, unsignaled, lost) = {
+        let (link, place, entry, unsignaled, lost, window_done) = {
             let inner = &mut *self.inner.lock();
+            let window_done = inner.is_window_done();
             let over = inner.chan.is_over();
             // What is under way holds the socket.
             let unsignaled = inner.unsignaled_message().filter(|_| over);
@@ -434,14 +439,16 @@ impl Sock {
             // A program that is there may still ask what has become of it.
             let entry = inner.released.then(|| inner.chan.take_ended());
             let lost = over.then(|| inner.lose_cork());
-            (link, place, entry.flatten(), unsignaled, lost)
+            (link, place, entry.flatten(), unsignaled, lost, window_done)
         };
         drop(lost);
         Sock::ask_done(unsignaled);
         if let (Some(link), Some(place)) = (link, place) {
             link.detach(place);
         }
-        self.try_release_window();
+        if window_done {
+            self.try_release_window();
+        }
         drop(entry);
     }
 

@@ -337,12 +337,11 @@ enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void)
 /* locks made by hand */
 
 #ifdef CONFIG_LOCKDEP
-static struct lock_class_key hand_made_keys[2];
+static struct lock_class_key hand_made_keys[1];
 
 /* By the number of the lock in rust/kern/lockdep.rs. */
 static struct lockdep_map hand_made[] = {
-	STATIC_LOCKDEP_MAP_INIT("zrs_chan::entry", &hand_made_keys[0]),
-	STATIC_LOCKDEP_MAP_INIT("zrs_sock::turn", &hand_made_keys[1]),
+	STATIC_LOCKDEP_MAP_INIT("zrs_sock::turn", &hand_made_keys[0]),
 };
 
 void zrs_helper_lock_map_acquire(unsigned int lock)

@@ -13,10 +13,8 @@ use core::marker::PhantomData;
 /// The locks made by hand.
 #[derive(Clone, Copy)]
 pub enum HandMade {
-    /// The lock bit of an entry of the link table, which a grant sets and the write-back clears.
-    Entry = 0,
     /// A socket's turn to send or to receive, a flag under its `inner`.
-    Turn = 1,
+    Turn = 0,
 }
 
 /// An acquisition, until it is dropped by the same thread.

@@ -175,13 +175,28 @@ impl WaitQueue {
         self.wait_as(0, mode, timeout, inline, cond)
     }
 
+    /// As [`wait_or_poll`](Self::wait_or_poll), for a caller that has just called `cond` itself:
+    /// `cond` is called next when the task is on the queue.
+    pub fn sleep_or_poll<R, H: InlinePoll>(
+        &self,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        inline: Option<&H>,
+        cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        if *timeout == Some(0) {
+            return Err(WaitError::TimedOut);
+        }
+        self.sleep_as(0, mode, timeout, inline, cond)
+    }
+
     /// `flags` are those of the entry on this queue.
     fn wait_as<R, H: InlinePoll>(
         &self,
         flags: c_int,
         mode: WaitMode,
         timeout: &mut Timeout,
-        mut inline: Option<&H>,
+        inline: Option<&H>,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
         if let Some(r) = cond() {
@@ -190,6 +205,17 @@ impl WaitQueue {
         if *timeout == Some(0) {
             return Err(WaitError::TimedOut);
         }
+        self.sleep_as(flags, mode, timeout, inline, cond)
+    }
+
+    fn sleep_as<R, H: InlinePoll>(
+        &self,
+        flags: c_int,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut inline: Option<&H>,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
         let poller = Opaque::<bindings::wait_queue_entry>::uninit();
         let mut attempts = 4;

@@ -8,6 +8,11 @@
 //! have them: an entry whose registers are out is *locked* (bit L). The table waits on nobody; who finds an entry
 //! locked asks again.
 //!
+//! An owner with a lock of its own may keep a grant instead of writing the entry back: its lock
+//! then protects the registers. Work on a hot entry needs neither the table nor the table's lock.
+//! To reuse the slot, and for the sweep, the table asks the owner for the grant
+//! ([`Storage::recall`]).
+//!
 //! Where the registers of an entry are, from near to far:
 //!
 //! - *hot*: a slot with the registers as they are worked on. What is granted comes from here.
@@ -94,6 +99,47 @@ pub trait Storage {
     type Chunk: DerefMut<Target = [Backing<Parked<Self>, Self::Owner>]>;
     /// All chunks that there can be.
     type Bulk: DerefMut<Target = [Option<Self::Chunk>]>;
+
+    /// Asks `owner` for the grant of its entry `id`, if the owner keeps one. The owner returns the
+    /// grant unless a thread works on the registers or [`Recall::wants`] declines it. Must not
+    /// wait.
+    fn recall(owner: &Self::Owner, id: ChanId, recall: &mut Recall) -> Option<Grant<Self::Cell>> {
+        let _ = (owner, id, recall);
+        None
+    }
+}
+
+/// Which kept grants the table wants back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wanted {
+    /// None; only the hits are counted.
+    None,
+    /// Those that were not used since the last sweep.
+    Unused,
+    /// The same, asked by the sweep.
+    Aged,
+    /// All.
+    Any,
+}
+
+/// A request to an owner for the grant that it keeps.
+#[derive(Debug)]
+pub struct Recall {
+    wanted: Wanted,
+    hits: u64,
+}
+
+impl Recall {
+    /// Whether the owner must return `grant`.
+    pub fn wants<B>(&mut self, grant: &mut Grant<B>) -> bool {
+        self.hits = self.hits.wrapping_add(core::mem::take(&mut grant.hits));
+        match self.wanted {
+            Wanted::None => false,
+            Wanted::Unused => !grant.used,
+            Wanted::Aged => !core::mem::take(&mut grant.used),
+            Wanted::Any => true,
+        }
+    }
 }
 
 /// Parked registers in storage `S`.
@@ -205,6 +251,10 @@ pub struct Grant<B> {
     id: ChanId,
     slot: u32,
     cell: B,
+    /// Used since the last sweep.
+    used: bool,
+    /// Uses since the table last asked for it.
+    hits: u64,
 }
 
 impl<B> Grant<B> {
@@ -215,13 +265,19 @@ impl<B> Grant<B> {
     }
 
     /// Its registers.
-    #[cfg(not(MODULE))]
     pub fn regs(&self) -> &B {
         &self.cell
     }
 
     /// Its registers.
     pub fn regs_mut(&mut self) -> &mut B {
+        &mut self.cell
+    }
+
+    /// Its registers, for further work under a kept grant.
+    pub fn regs_again(&mut self) -> &mut B {
+        self.used = true;
+        self.hits = self.hits.wrapping_add(1);
         &mut self.cell
     }
 }
@@ -296,9 +352,25 @@ impl<S: Storage> LinkTable<S> {
         })
     }
 
-    /// What has happened.
+    /// What has happened. Hits of kept grants are included once [`Self::count_hits`] or the sweep
+    /// has collected them.
     pub fn stats(&self) -> TableStats {
         self.stats
+    }
+
+    /// Collects the hits of kept grants from `slots` hot slots, beginning at `first`. Returns
+    /// whether there are more slots.
+    pub fn count_hits(&mut self, first: u32, slots: u32) -> bool {
+        let end = first.saturating_add(slots);
+        for index in first..end.min(self.hot.len() as u32) {
+            self.recall(index, Wanted::None);
+        }
+        (end as usize) < self.hot.len()
+    }
+
+    /// Numbers that have a home.
+    pub fn backings(&self) -> u32 {
+        self.backings
     }
 
     /// Entries.
@@ -382,6 +454,7 @@ impl<S: Storage> LinkTable<S> {
     }
 
     /// Whose entry `id` is.
+    #[cfg(not(MODULE))]
     pub fn owner(&self, id: ChanId) -> Option<&S::Owner> {
         self.backing(id.index)?.of(id)?.owner.as_ref()
     }
@@ -440,6 +513,8 @@ impl<S: Storage> LinkTable<S> {
             id,
             slot: index,
             cell: cell.ok_or(GrantError::Locked)?,
+            used: true,
+            hits: 0,
         })
     }
 
@@ -454,6 +529,7 @@ impl<S: Storage> LinkTable<S> {
 
     /// Ends a grant: what the registers say now is the entry's state.
     pub fn write_back(&mut self, grant: Grant<S::Cell>) {
+        self.stats.hits = self.stats.hits.wrapping_add(grant.hits);
         let work = Work::SUBMITTED | grant.cell.work();
         if let Some(backing) = self.backing_mut(grant.id.index) {
             backing.work = work;
@@ -501,10 +577,12 @@ impl<S: Storage> LinkTable<S> {
                 return;
             };
             let q = slot.q;
-            if core::mem::take(&mut slot.used) || q == 0 || slot.cell.is_none() {
-                continue;
-            }
-            if self.park(index) {
+            let used = core::mem::take(&mut slot.used);
+            let idle = match slot.cell {
+                Some(_) => !used && q != 0,
+                None => self.recall(index, Wanted::Aged),
+            };
+            if idle && self.park(index) {
                 self.count(|stats| &mut stats.parked);
                 if let Some(backing) = self.backing(q) {
                     let id = ChanId {
@@ -603,20 +681,49 @@ impl<S: Storage> LinkTable<S> {
         for _ in 0..TRIES {
             at = self.below(slots);
             let slot = self.hot.get(at as usize)?;
-            if !slot.used && slot.cell.is_some() && self.park(at) {
+            let idle = match slot.cell {
+                Some(_) => !slot.used,
+                None => self.recall(at, Wanted::Unused),
+            };
+            if idle && self.park(at) {
                 self.count(|stats| &mut stats.evicted);
                 return Some(());
             }
         }
         for _ in 0..slots {
             at = at.wrapping_add(1).checked_rem(slots as u32)?;
-            let slot = self.hot.get(at as usize)?;
-            if slot.cell.is_some() && self.park(at) {
+            let here = self.hot.get(at as usize)?.cell.is_some();
+            if (here || self.recall(at, Wanted::Any)) && self.park(at) {
                 self.count(|stats| &mut stats.evicted);
                 return Some(());
             }
         }
         None
+    }
+
+    /// Asks the owner of the entry in hot slot `index` for its grant, if it keeps one. Returns
+    /// whether the registers are in the slot now.
+    fn recall(&mut self, index: u32, wanted: Wanted) -> bool {
+        let slot = self.hot.get(index as usize);
+        let Some(q) = slot.filter(|slot| slot.cell.is_none()).map(|slot| slot.q) else {
+            return false;
+        };
+        let mut recall = Recall { wanted, hits: 0 };
+        let back = self.backing(q).and_then(|backing| {
+            let id = ChanId {
+                index: q,
+                gen: backing.gen,
+            };
+            S::recall(backing.owner.as_ref()?, id, &mut recall)
+        });
+        self.stats.hits = self.stats.hits.wrapping_add(recall.hits);
+        match back {
+            Some(grant) => {
+                self.write_back(grant);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Parks what is in hot slot `index`, which is not locked; frees the slot.

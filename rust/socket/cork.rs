@@ -67,7 +67,7 @@ impl Cork {
 
 impl Inner {
     /// Releases the send lock. Returns whether threads wait for it and must be woken.
-    pub(super) fn unlock_send(&mut self) -> bool {
+    pub(crate) fn unlock_send(&mut self) -> bool {
         self.tx_locked = false;
         mem::take(&mut self.tx_contended) | mem::take(&mut self.cork_waiter)
     }

@@ -9,7 +9,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::{Inner, Sock};
-use crate::kern::sock::{PollCall, POLL_BUSY_LOOP};
+use crate::kern::sock::{PollCall, SkRef, POLL_BUSY_LOOP};
 use crate::kern::task::{self, now_ns};
 use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
@@ -19,10 +19,11 @@ use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
-    /// Wakes threads that wait to read. Any context without `inner`.
-    pub(crate) fn wake_read(&self) {
+    /// Wakes the threads that wait to read. `sk`: the struct sock, as it was when data arrived. Any
+    /// context without `inner`.
+    pub(crate) fn wake_read(&self, sk: Option<SkRef>) {
         self.wait.wake_all();
-        if let Some(sk) = self.sk() {
+        if let Some(sk) = sk {
             sk.wake_readable();
         }
     }
@@ -68,6 +69,7 @@ impl Sock {
             return seen;
         };
         let (link, polls) = self.busy_link();
+        let link = link.filter(|_| task::eager());
         let ready = seen & (asked | readiness::ERR | readiness::HUP) != 0;
         if ready || polls == 0 || task::signal_pending() {
             return seen;
@@ -142,21 +144,9 @@ impl Sock {
         readiness::events(&view(&mut inner, writable))
     }
 
-    /// The link, unless the task may not poll for its completions; and for how many microseconds
-    /// calls on the socket poll.
-    pub(super) fn busy_link(&self) -> (Option<Arc<Link>>, u32) {
-        let (link, polls) = {
-            let inner = self.inner.lock();
-            let polls = inner.sk.as_ref().map_or(0, |sk| sk.busy_poll());
-            (inner.link.clone(), polls)
-        };
-        let polls = match polls {
-            0 => params::BUSY_POLL_US.get(),
-            us => us,
-        };
-        // Other threads must not wait for a thread that gets no CPU time.
-        let link = link.filter(|_| task::eager());
-        (link, polls.min(params::MOST_BUSY_POLL_US))
+    /// See [`Inner::busy_link`].
+    pub(super) fn busy_link(&self) -> BusyLink {
+        self.inner.lock().busy_link()
     }
 
     /// Waits until `cond` returns something, as [`WaitQueue::wait`] does, for an event that the
@@ -168,7 +158,24 @@ impl Sock {
         timeout: &mut Timeout,
         mut cond: impl FnMut() -> Option<R>,
     ) -> core::result::Result<R, WaitError> {
-        let (link, polls) = self.busy_link();
+        if let Some(r) = cond() {
+            return Ok(r);
+        }
+        let link = self.busy_link();
+        self.await_more(link, mode, timeout, cond)
+    }
+
+    /// As [`Self::await_link`], for a caller that has just called `cond` and [`Inner::busy_link`]
+    /// itself.
+    pub(super) fn await_more<R>(
+        &self,
+        (link, polls): BusyLink,
+        mode: WaitMode,
+        timeout: &mut Timeout,
+        mut cond: impl FnMut() -> Option<R>,
+    ) -> core::result::Result<R, WaitError> {
+        // Other threads must not depend on one that gets no processor.
+        let link = link.filter(|_| task::eager());
         if let (Some(link), 1..) = (&link, polls) {
             let begin = task::jiffies();
             let end = now_ns().saturating_add(u64::from(polls) * 1000);
@@ -182,7 +189,7 @@ impl Sock {
                 return Ok(r);
             }
         }
-        self.wait.wait_or_poll(mode, timeout, link.as_ref(), cond)
+        self.wait.sleep_or_poll(mode, timeout, link.as_ref(), cond)
     }
 
     /// Clears the mark that the socket waits for room on its link, and returns it. Under the link's
@@ -207,6 +214,21 @@ impl Sock {
             TrafficClass::Bulk => bulk,
             TrafficClass::Small | TrafficClass::Control => small,
         }
+    }
+}
+
+/// The link of a socket, and how many microseconds the calls of the socket poll.
+pub(super) type BusyLink = (Option<Arc<Link>>, u32);
+
+impl Inner {
+    /// The link whose completions an eager task may take while it waits, and how many microseconds
+    /// the calls of the socket poll.
+    pub(super) fn busy_link(&self) -> BusyLink {
+        let polls = match self.sk.as_ref().map_or(0, |sk| sk.busy_poll()) {
+            0 => params::BUSY_POLL_US.get(),
+            us => us,
+        };
+        (self.link.clone(), polls.min(params::MOST_BUSY_POLL_US))
     }
 }
 

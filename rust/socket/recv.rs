@@ -5,11 +5,14 @@
 
 #![deny(unsafe_code)]
 
+use core::mem;
+
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::ready::BusyLink;
 use super::ring::Ring;
-use super::{report_failure, try_lock, Sock};
+use super::{report_failure, try_lock, Inner, Sock};
 use crate::kern::contig::Payload;
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
@@ -22,7 +25,7 @@ use crate::pool::window::Window;
 use crate::pool::HeldBlock;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
-use crate::proto::rx_queue::{Moved, Segment};
+use crate::proto::rx_queue::{Freed, Moved, Segment};
 use crate::proto::ChanId;
 use crate::stats::STATS;
 
@@ -42,8 +45,10 @@ struct RecvLock<'a>(&'a Sock);
 
 impl Drop for RecvLock<'_> {
     fn drop(&mut self) {
-        self.0.inner.lock().rx_locked = false;
-        self.0.wait.wake_all();
+        let wanted = self.0.inner.lock().unlock_recv();
+        if wanted {
+            self.0.wait.wake_all();
+        }
     }
 }
 
@@ -78,6 +83,18 @@ pub(super) struct Receive<'a> {
     got: usize,
     /// MSG_PEEK: the segment to go on with.
     peeked: Option<u32>,
+    /// The queue was empty after the last piece.
+    empty: bool,
+    /// The result of the first look at the queue.
+    first: Option<First>,
+}
+
+/// The result of a call's first look at the queue.
+enum First {
+    /// Data, the end of the stream, or an error.
+    Found(Result<Next>),
+    /// Nothing yet; the link to wait on.
+    Wait(BusyLink),
 }
 
 /// A piece of what has arrived. Nobody else receives until [`Receive::consume`].
@@ -118,6 +135,8 @@ impl<'a> Receive<'a> {
             want,
             got: 0,
             peeked: None,
+            empty: false,
+            first: None,
         }
     }
 
@@ -135,18 +154,24 @@ impl<'a> Receive<'a> {
     /// The next piece; `None` at the end of the stream, and when there is enough. Errors as of
     /// [`Sock::recv`], if nothing was taken. Sleeps.
     pub(super) fn next(&mut self) -> Result<Option<RxPiece<'a>>> {
-        if self.got >= self.want {
+        if self.got >= self.want || self.empty && self.got >= self.target {
             return Ok(None);
         }
         let this = self.sock;
         let (peeked, some) = (self.peeked, self.got > 0);
-        let found = if self.got >= self.target {
+        let first = self.first.take();
+        let found = if let Some(First::Found(found)) = first {
+            found
+        } else if self.got >= self.target {
             // More is taken if it is there, but nobody waits for it.
             this.next(peeked, some).ok_or(EAGAIN).and_then(|r| r)
         } else {
-            let waited = this.await_link(WaitMode::Interruptible, &mut self.timeout, || {
-                this.next(peeked, some)
-            });
+            let (mode, timeout) = (WaitMode::Interruptible, &mut self.timeout);
+            let cond = || this.next(peeked, some);
+            let waited = match first {
+                Some(First::Wait(link)) => this.await_more(link, mode, timeout, cond),
+                _ => this.await_link(mode, timeout, cond),
+            };
             match waited {
                 Ok(r) => r,
                 Err(e) => Err(e.to_errno(self.timeout)),
@@ -180,8 +205,7 @@ impl<'a> Receive<'a> {
             ..
         } = piece;
         self.got += n;
-        self.sock.give_back(index, source, n, mapped);
-        drop(lock);
+        self.empty = self.sock.give_back(lock, index, source, n, mapped);
     }
 
     /// As [`Self::consume`], but the bytes are still there for the next call.
@@ -207,11 +231,22 @@ impl Sock {
         if want == 0 {
             return self.require_connected().map(|()| 0);
         }
-        let sk = self.sk().ok_or(ENOTCONN)?;
+        let (sk, first) = {
+            let inner = &mut *self.inner.lock();
+            let sk = inner.sk.clone().ok_or(ENOTCONN)?;
+            let first = match inner.next(None, false) {
+                Some(found) => First::Found(found),
+                None => First::Wait(inner.busy_link()),
+            };
+            (sk, first)
+        };
         let timeout = sk.rcvtimeo(msg.nonblock());
         let target = sk.rcvlowat(msg.waitall(), want);
         drop(sk);
-        let mut recv = Receive::new(self, timeout, target, want);
+        let mut recv = Receive {
+            first: Some(first),
+            ..Receive::new(self, timeout, target, want)
+        };
         while let Some(piece) = recv.next()? {
             let discard = msg.truncate();
             let taken = if discard {
@@ -250,29 +285,144 @@ impl Sock {
         }
     }
 
+    /// See [`Inner::next`].
+    fn next(&self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
+        self.inner.lock().next(from, some)
+    }
+
+    /// Returns a borrowed segment, `n` bytes of which were consumed, `mapped` of these in pages
+    /// that the program has now. Unlocks the receive queue and returns credit to the peer. Returns
+    /// whether the queue is empty.
+    fn give_back(
+        self: &Arc<Self>,
+        lock: RecvLock<'_>,
+        index: u32,
+        source: RxSource,
+        n: usize,
+        mapped: usize,
+    ) -> bool {
+        let (source, reaped, wanted, after, empty) = {
+            let inner = &mut *self.inner.lock();
+            inner.rx.advance(&inner.ring, index, n as u32);
+            inner.rx.set_mapped(index, mapped as u32);
+            let mut source = Some(source);
+            if let Some(seg) = inner.rx.get_mut(index).filter(|seg| seg.taken < seg.len) {
+                if let Some(RxSource::Held(held)) = source.take() {
+                    seg.held = Some(held);
+                }
+            }
+            let wanted = inner.unlock_recv();
+            let reaped = inner.reap_some();
+            let empty = inner.rx.bytes() == 0;
+            (source, reaped, wanted, inner.after_reap(), empty)
+        };
+        // `unlock_recv()` has released it.
+        mem::forget(lock);
+        if wanted {
+            self.wait.wake_all();
+        }
+        // A block is of use to others while the segments before this one are lent or held.
+        if let Some(RxSource::Held(held)) = source {
+            release_held(Some(held));
+        }
+        if self.finish_reaped(reaped) {
+            self.reap();
+            self.release_mapped_window();
+            self.send_pending();
+        } else {
+            if after.mapped {
+                self.release_mapped_window();
+            }
+            self.finish_after_reap(after);
+        }
+        empty
+    }
+
+    /// Gives back what has been consumed, in the order of the stream. Returns whether there was
+    /// any; then [`Self::send_pending`] is due.
+    pub(crate) fn reap(&self) -> bool {
+        let mut any = false;
+        loop {
+            let reaped = self.inner.lock().reap_some();
+            any |= reaped[0].is_some();
+            if !self.finish_reaped(reaped) {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Releases segments that have left the queue. Returns whether there may be more of them. Not
+    /// under a socket's or link's lock.
+    fn finish_reaped(&self, reaped: Reaped) -> bool {
+        let more = reaped.iter().all(Option::is_some);
+        for (freed, window) in reaped.into_iter().flatten() {
+            if let (Some(window), Some(off)) = (window, freed.window_off) {
+                window.left(off, freed.len, freed.born);
+            }
+            let n = freed.by_program as usize;
+            if n > 0 {
+                self.counters.rx_bytes.add(&STATS.rx_bytes, n);
+                self.trace_received(n, &Ok(n), DataPath::Ring);
+            }
+            release_held(freed.held);
+        }
+        more
+    }
+
+    /// Lets the link send if the channel has something to say, and lets go of what is not
+    /// needed any more.
+    pub(super) fn send_pending(self: &Arc<Self>) {
+        let after = self.inner.lock().after_reap();
+        self.finish_after_reap(after);
+    }
+
+    fn finish_after_reap(self: &Arc<Self>, after: AfterReap) {
+        if after.pending {
+            self.kick();
+        }
+        if after.window_done {
+            self.try_release_window();
+        }
+    }
+}
+
+/// Segments that have left the queue, each with the window that it was in.
+type Reaped = [Option<(Freed<Held>, Option<Arc<Window>>)>; 2];
+
+/// The work that follows when segments have left the queue.
+struct AfterReap {
+    /// The channel has a control message to send, and does not wait in the control class yet.
+    pending: bool,
+    /// See [`Inner::is_window_done`].
+    window_done: bool,
+    /// The program has mapped pages.
+    mapped: bool,
+}
+
+impl Inner {
     /// The next bytes for recv(), with the turn taken; `None` when there are none yet.
     /// With `some`, the call has got something already, and an error is left for the next call.
-    fn next(&self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        if inner.rx_locked {
+    fn next(&mut self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
+        if self.rx_locked {
+            self.rx_contended = true;
             return None;
         }
-        match inner.phase {
+        match self.phase {
             Phase::Connecting => return None,
             Phase::Connected => {}
             // What went wrong with connect() is told once; then it is a fresh socket.
             _ => {
-                let pending = inner.sk.as_ref().and_then(|sk| sk.take_err());
+                let pending = self.sk.as_ref().and_then(|sk| sk.take_err());
                 return Some(Err(pending.unwrap_or(ENOTCONN)));
             }
         }
-        if let Some(index) = inner.rx.claim_next(&inner.ring, from) {
-            let window = inner.window.clone();
-            let seg = inner.rx.get_mut(index)?;
+        if let Some(index) = self.rx.claim_next(&self.ring, from) {
+            let window = self.window.clone();
+            let seg = self.rx.get_mut(index)?;
             let source = match (seg.window_off, seg.moved, window) {
                 (Some(off), _, Some(window)) => RxSource::Window(window, off),
-                (None, Moved::Area(off), _) => RxSource::Area(inner.ring.clone()?, off),
+                (None, Moved::Area(off), _) => RxSource::Area(self.ring.clone()?, off),
                 (None, _, _) => RxSource::Held(seg.held.take()?),
                 (Some(_), _, None) => return Some(Err(EIO)),
             };
@@ -282,99 +432,64 @@ impl Sock {
                 len: seg.len,
                 source,
             };
-            try_lock(&mut inner.rx_locked);
+            try_lock(&mut self.rx_locked);
             return Some(Ok(next));
         }
-        if let Some(sk) = &inner.sk {
+        if let Some(sk) = &self.sk {
             let error = if some { sk.err() } else { sk.take_err() };
             if let Some(e) = error {
                 return Some(Err(e));
             }
         }
-        let ended = inner.chan.read_ended();
-        (ended || inner.shut_read).then_some(Ok(Next::End))
+        let ended = self.chan.read_ended();
+        (ended || self.shut_read).then_some(Ok(Next::End))
     }
 
-    /// Puts a borrowed segment back, `n` bytes of it consumed, `mapped` of them in pages that are the
-    /// program's now, and gives room back to the peer.
-    fn give_back(self: &Arc<Self>, index: u32, source: RxSource, n: usize, mapped: usize) {
-        let emptied = {
-            let mut inner = self.inner.lock();
-            let inner = &mut *inner;
-            inner.rx.advance(&inner.ring, index, n as u32);
-            inner.rx.set_mapped(index, mapped as u32);
-            let mut source = Some(source);
-            if let Some(seg) = inner.rx.get_mut(index).filter(|seg| seg.taken < seg.len) {
-                if let Some(RxSource::Held(held)) = source.take() {
-                    seg.held = Some(held);
-                }
-            }
-            source
-        };
-        // A block is of use to others while the segments before this one are lent or held.
-        if let Some(RxSource::Held(held)) = emptied {
-            release_held(Some(held));
-        }
-        self.reap();
-        self.release_mapped_window();
-        self.send_pending();
+    /// Unlocks the receive queue. Returns whether the caller must wake threads that wait for it.
+    fn unlock_recv(&mut self) -> bool {
+        self.rx_locked = false;
+        mem::take(&mut self.rx_contended)
     }
 
-    /// Gives back what has been consumed, in the order of the stream. Returns whether there was
-    /// any; then [`Self::send_pending`] is due.
-    pub(crate) fn reap(&self) -> bool {
-        let mut any = false;
-        loop {
-            let (freed, window) = {
-                let mut inner = self.inner.lock();
-                let inner = &mut *inner;
-                let window = &inner.window;
-                // Nobody waits for room in a window that no WRITE can come into.
-                let quiet = inner.chan.peer_writes_done();
-                let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
-                    (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
-                    _ => true,
-                };
-                let Some(freed) = inner.rx.reap(&inner.ring, is_back) else {
-                    break;
-                };
-                inner.chan.with(|c| c.freed(freed.window, freed.small));
-                if let (Moved::Area(off), Some(ring)) = (freed.moved, &inner.ring) {
-                    inner.escape_area.free(off, freed.len);
-                    ring.holds_no_more(freed.len);
-                }
-                if inner.rx.moved() == 0 {
-                    inner.promise = None;
-                }
-                (freed, inner.window.clone())
+    /// Whether the peer may send one more message than the queue has room for.
+    pub(crate) fn rx_is_short(&self) -> bool {
+        self.rx.is_full() && self.rx.len() < params::LIMITS.msgs
+    }
+
+    /// Removes the oldest segments that are consumed from the queue, and returns their credit to
+    /// the peer.
+    fn reap_some(&mut self) -> Reaped {
+        let mut reaped: Reaped = [None, None];
+        for place in &mut reaped {
+            let window = &self.window;
+            // Nobody waits for room in a window that no WRITE can come into.
+            let quiet = self.chan.peer_writes_done();
+            let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
+                (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
+                _ => true,
             };
-            if let (Some(window), Some(off)) = (window, freed.window_off) {
-                window.left(off, freed.len, freed.born);
+            let Some(freed) = self.rx.reap(&self.ring, is_back) else {
+                break;
+            };
+            self.chan.with(|c| c.freed(freed.window, freed.small));
+            if let (Moved::Area(off), Some(ring)) = (freed.moved, &self.ring) {
+                self.escape_area.free(off, freed.len);
+                ring.holds_no_more(freed.len);
             }
-            any = true;
-            let n = freed.by_program as usize;
-            self.counters.rx_bytes.add(&STATS.rx_bytes, n);
-            if n > 0 {
-                self.trace_received(n, &Ok(n), DataPath::Ring);
+            if self.rx.moved() == 0 {
+                self.promise = None;
             }
-            release_held(freed.held);
+            let window = self.window.clone().filter(|_| freed.window_off.is_some());
+            *place = Some((freed, window));
         }
-        any
+        reaped
     }
 
-    /// Lets the link send if the channel has something to say, and lets go of what is not
-    /// needed any more.
-    pub(super) fn send_pending(self: &Arc<Self>) {
-        let (control, ended) = {
-            let inner = self.inner.lock();
-            let quiet = inner.chan.is_some() && inner.chan.peer_writes_done();
-            (inner.chan.has_pending_control() && !inner.queued, quiet)
-        };
-        if control {
-            self.kick();
-        }
-        if ended {
-            self.try_release_window();
+    fn after_reap(&self) -> AfterReap {
+        AfterReap {
+            pending: self.chan.has_pending_control() && !self.queued,
+            window_done: self.is_window_done(),
+            mapped: self.rx.mapped() > 0,
         }
     }
 }
@@ -388,7 +503,7 @@ impl Sock {
         let have = {
             let inner = self.inner.lock();
             // More than its limit the peer may not send.
-            if !inner.rx.is_full() || inner.rx.len() >= params::LIMITS.msgs {
+            if !inner.rx_is_short() {
                 return;
             }
             inner.rx.len()

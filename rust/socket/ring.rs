@@ -261,6 +261,11 @@ impl super::Inner {
             || self.rx.len() >= self.limits.msgs / 2
     }
 
+    /// The same for a socket with a ring, whose program should then return segments.
+    pub(crate) fn has_crowded_ring(&self) -> bool {
+        self.ring.is_some() && self.is_crowded()
+    }
+
     /// Shows the segment that has just arrived to the program, if it has a ring.
     pub(crate) fn publish(&mut self, index: u32) {
         if let (Some(ring), Some(seg)) = (&self.ring, self.rx.get_mut(index)) {

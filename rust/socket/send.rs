@@ -33,7 +33,7 @@ use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::stats::STATS;
-use crate::transport::tx::{Payload, Reservation};
+use crate::transport::tx::{Payload, Posted, Reservation};
 
 /// The right to send the next chunk of a channel, or to add to what is held back.
 pub(super) struct SendLock<'a>(pub(super) &'a Arc<Sock>);
@@ -44,10 +44,15 @@ impl Drop for SendLock<'_> {
             let mut inner = self.0.inner.lock();
             inner.unlock_send()
         };
-        if wanted {
-            self.0.wake_write();
-            self.0.flush_blocked_cork();
-        }
+        self.0.send_unlocked(wanted);
+    }
+}
+
+impl SendLock<'_> {
+    /// [`Reservation::post`] has posted the chunk, and released the lock with that.
+    fn posted(self, posted: Posted) {
+        self.0.send_unlocked(posted.wanted);
+        mem::forget(self);
     }
 }
 
@@ -139,9 +144,15 @@ impl Sock {
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
-        let (sk, more) = {
+        let (sk, more, connecting, mut corked) = {
             let inner = self.inner.lock();
-            (inner.sk.clone(), msg.more() || inner.corks())
+            (
+                inner.sk.clone(),
+                msg.more() || inner.corks(),
+                matches!(inner.phase, Phase::Connecting),
+                // For the first iteration below; later ones look again.
+                Some(inner.chan.corked() > 0),
+            )
         };
         let sk = sk.ok_or(EPIPE)?;
         let mut timeout = sk.sndtimeo(nonblock);
@@ -168,7 +179,9 @@ impl Sock {
         if total == 0 {
             return self.sendable(false).map(|()| 0);
         }
-        self.await_connection(&mut timeout)?;
+        if connecting {
+            self.await_connection(&mut timeout)?;
+        }
         let _watched = self.sending();
         let mut sent = 0;
         let mut pinned = false;
@@ -181,8 +194,10 @@ impl Sock {
             };
             pinned |= style.from == TxSource::Program;
             let joins = style.from == TxSource::Buffers && !bulk && !zerocopy;
+            let corked = corked.take();
+            let corked = || corked.unwrap_or_else(|| self.inner.lock().chan.corked() > 0);
             let piece = match style.from {
-                TxSource::Buffers if joins && (more || self.inner.lock().chan.corked() > 0) => {
+                TxSource::Buffers if joins && (more || corked()) => {
                     match self.send_corked(msg, style, &mut timeout) {
                         Joined::SendResult(piece) => piece,
                         Joined::No => self.send_copied(msg, style, &mut notify, &mut timeout),
@@ -311,12 +326,12 @@ impl Sock {
                 }
             };
             let payload = Payload::Pinned(pins.clone(), sent, notify.made.clone());
-            let posted = reservation.post(self, plan, payload).is_ok();
-            if first && !posted {
-                notify.abort();
-            }
-            drop(lock);
-            if !posted {
+            let posted = reservation.post(self, plan, payload).ok();
+            let Some(posted) = posted else {
+                if first {
+                    notify.abort();
+                }
+                drop(lock);
                 // The channel has ended, or the plan was overtaken by a revoked window: look anew.
                 match self.sendable(style.some) {
                     Ok(()) => continue,
@@ -327,7 +342,8 @@ impl Sock {
                         }
                     }
                 }
-            }
+            };
+            lock.posted(posted);
             sent += n;
             self.counters.tx_bytes.add(&STATS.tx_bytes, n);
             if copied {
@@ -396,14 +412,15 @@ impl Sock {
             Err(e) => return SendResult::none(Err(e)),
         };
         let plan = plan.shortened(n as u32);
-        if reservation.post(self, plan, Payload::Copied).is_err() {
+        let posted = reservation.post(self, plan, Payload::Copied).ok();
+        let Some(posted) = posted else {
             if first {
                 notify.abort();
             }
             // The channel has ended, or the plan was overtaken by a revoked window: look anew.
             return SendResult::none(self.sendable(style.some));
-        }
-        drop(lock);
+        };
+        lock.posted(posted);
         if let Some(made) = &notify.made {
             made.set_copied();
         }
@@ -412,6 +429,14 @@ impl Sock {
         SendResult {
             sent: n,
             result: Ok(()),
+        }
+    }
+
+    /// The send lock was released. `wanted`: threads wait for it.
+    fn send_unlocked(self: &Arc<Self>, wanted: bool) {
+        if wanted {
+            self.wake_write();
+            self.flush_blocked_cork();
         }
     }
 

@@ -36,6 +36,17 @@ pub(super) fn has_lasting(inner: &Inner) -> bool {
     inner.window.is_some() && inner.chan.is_some_and(lasts)
 }
 
+impl Inner {
+    /// Whether the window can go back to the pool: the peer writes no more into it, it holds no
+    /// unread data, and no ring shows it.
+    pub(crate) fn is_window_done(&self) -> bool {
+        self.window.is_some()
+            && self.rx.in_window() == 0
+            && (self.released || self.ring.is_none())
+            && self.chan.peer_writes_done()
+    }
+}
+
 impl Sock {
     /// Revokes `window`, unless a ring shows it or it is in use. With `least`, only if it holds no
     /// unread data and nothing was written into it for that many jiffies. Returns whether it was
@@ -187,9 +198,7 @@ impl Sock {
     pub(crate) fn try_release_window(&self) {
         let window = {
             let mut inner = self.inner.lock();
-            let quiet = inner.chan.peer_writes_done();
-            let read = inner.rx.in_window() == 0;
-            if quiet && read && (inner.released || inner.ring.is_none()) {
+            if inner.is_window_done() {
                 let window = inner.window.take();
                 // The room of moved data does not count in this window any more.
                 let room = inner.rx.give(u64::MAX);

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host's link table: the memory of [`LinkTable`], its lock, and the parties' way to an entry.
+//! The host's link table: the memory of [`LinkTable`], its lock, and a socket's access to its
+//! entry.
 //!
-//! The lock is a leaf: it is held for the steps of the table alone, never while a party works on what it was
-//! granted. A party holds its socket's `inner` meanwhile and does not sleep, so whoever finds an entry locked has
-//! it in a moment. Nothing else is taken under the lock of the [`Quota`] either.
+//! The lock bit L of an entry is the `inner` of its socket, which contains the [`Chan`]. The `Chan`
+//! keeps the grant of its entry while the registers are hot, so work on a hot entry takes no other
+//! lock. The table's lock protects allocation, and moves between the tiers: an entry is faulted in
+//! with its socket's `inner` held and the table's lock inside. To free a slot, and for the sweep,
+//! the table, under its lock, asks other sockets for their grants. It only tries their `inner`, and
+//! skips a socket that is at work. A thread that holds an `inner` with a hot entry waits for no
+//! other entry, so a wait for a slot is short.
+//!
+//! The receive path finds a channel's socket by the channel's number, without the table: each
+//! number has a place with a lock of its own.
+//!
+//! Locks: `Sock::inner`, then `table`; under `table`, the `inner` of other sockets is only tried.
+//! `place` and `quota` are leaves.
 
 #![deny(unsafe_code)]
 
@@ -12,21 +23,21 @@ use core::cell::Cell;
 
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{new_spinlock, Arc, SetOnce, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
+use pin_init::pin_init_array_from_fn;
 
 use super::context::{Transport, SWEEP};
 use super::sched::FlowId;
 use crate::kern::errno::{EDQUOT, ENOBUFS};
 use crate::kern::fault;
-use crate::kern::lockdep::{self, HandMade};
 use crate::kern::task::{cpu_relax, random_u64};
 use crate::params;
 use crate::pool::lessee::{Directory, Lessee};
 use crate::proto::channel::{self, Channel, State};
 use crate::proto::link_table::{
-    Backing, GrantError, LinkTable, Slot, Storage, TableStats, Way, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Recall, Slot, Storage, TableStats, Way, CHUNK,
 };
 use crate::proto::quota::{self, Holder, Quota, QuotaCount};
 use crate::proto::ChanId;
@@ -43,7 +54,17 @@ impl Storage for Memory {
     type L2 = KVVec<Way<channel::PackedChannel>>;
     type Chunk = KVVec<Backing<channel::PackedChannel, Arc<Sock>>>;
     type Bulk = KVVec<Option<Self::Chunk>>;
+
+    fn recall(sock: &Arc<Sock>, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
+        sock.inner.try_lock()?.chan.give_back(id, recall)
+    }
 }
+
+/// The generation and the socket of a channel's number.
+type Place = SpinLock<Option<(u32, Arc<Sock>)>>;
+
+/// The places of a chunk of numbers. Never freed before the table.
+type Places = SetOnce<Pin<KBox<[Place; CHUNK]>>>;
 
 /// `n` of what `make` makes. Sleeps. ENOMEM.
 fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> {
@@ -71,6 +92,8 @@ pub(crate) struct Sizes {
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
+    /// By number: generation and socket.
+    places: KVVec<Places>,
     /// Who has how much of it.
     #[pin]
     quota: SpinLock<Quota<KVVec<QuotaCount>>>,
@@ -93,6 +116,7 @@ impl Table {
         })?;
         let near = filled(sizes.near as usize, || Ok(Way::new()))?;
         let bulk = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(None))?;
+        let places = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(SetOnce::new()))?;
         let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
         let part = |percent: u32| (u64::from(sizes.most) * u64::from(percent) / 100).max(1) as u32;
         let user = part(params::USER_PERCENT.get());
@@ -100,6 +124,7 @@ impl Table {
         Arc::pin_init(
             pin_init!(Self {
                 table <- new_spinlock!(table, "zrs_transport::table"),
+                places,
                 quota <- new_spinlock!(Quota::new(KVVec::new(), user, net), "zrs_transport::quota"),
                 sizes,
             }),
@@ -126,44 +151,79 @@ impl Table {
 
     /// Takes an entry for `sock`, with the channel that `make` makes.
     fn submit(&self, sock: &Arc<Sock>, make: impl FnOnce(ChanId) -> Channel) -> Result<ChanId> {
-        loop {
-            let chunk = {
+        let id = loop {
+            let (chunk, places) = {
                 let mut table = self.table.lock();
                 if table.len() >= self.sizes.most {
                     return Err(ENOBUFS);
                 }
                 if !table.wants_chunk() {
-                    return table.submit(sock.clone(), make).map_err(|_| ENOBUFS);
+                    break table.submit(sock.clone(), make).map_err(|_| ENOBUFS)?;
                 }
                 drop(table);
-                filled(CHUNK, || Ok(Backing::new()))?
+                let place = |_| new_spinlock!(None, "zrs_chan::place");
+                let places = KBox::pin_init(pin_init_array_from_fn(place), GFP_KERNEL)?;
+                (filled(CHUNK, || Ok(Backing::new()))?, places)
             };
             // Somebody else may have brought one as well; then there is one more than needed.
-            let spare = self.table.lock().add_chunk(chunk);
+            let mut places = Some(places);
+            let spare = {
+                let mut table = self.table.lock();
+                let spare = table.add_chunk(chunk);
+                let of_it = (table.backings() as usize / CHUNK).checked_sub(1);
+                let to = of_it.and_then(|at| self.places.get(at));
+                if let (None, Some(to)) = (&spare, to) {
+                    places.take().map(|places| to.populate(places));
+                }
+                spare
+            };
             drop(spare);
+        };
+        if let Some(place) = self.place(id.index) {
+            *place.lock() = Some((id.gen, sock.clone()));
         }
+        Ok(id)
     }
 
-    /// Works on channel `id`, which nobody else can meanwhile. `None` if there is no such channel. The caller
-    /// holds the `inner` of the channel's socket, and works on one channel at a time.
-    fn with<R>(&self, id: ChanId, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
-        let mut grant = loop {
+    fn place(&self, q: u32) -> Option<&Place> {
+        let index = q.checked_sub(1)? as usize;
+        self.places.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
+    }
+
+    /// The registers of channel `id`; the socket keeps them until the table asks for them. `None`
+    /// if there is no such channel. The caller holds the `inner` of the channel's socket.
+    fn grant(&self, id: ChanId) -> Option<Grant<KBox<Channel>>> {
+        loop {
             match self.table.lock().grant(id) {
-                Ok(grant) => break grant,
+                Ok(grant) => return Some(grant),
                 Err(GrantError::Unknown) => return None,
                 Err(GrantError::Locked | GrantError::Crowded) => {}
             }
             cpu_relax();
+        }
+    }
+
+    /// Frees entry `id`; `grant`: its kept grant, if any. The caller drops the result without
+    /// locks.
+    fn remove(&self, id: ChanId, grant: Option<Grant<KBox<Channel>>>) -> Option<Arc<Sock>> {
+        let found = self.place(id.index).and_then(|place| place.lock().take());
+        let owner = {
+            let mut table = self.table.lock();
+            if let Some(grant) = grant {
+                table.write_back(grant);
+            }
+            table.remove(id)
         };
-        let _held = lockdep::acquired(HandMade::Entry);
-        let result = work(grant.regs_mut());
-        self.table.lock().write_back(grant);
-        Some(result)
+        // Not the last reference: `owner` is one.
+        drop(found);
+        owner.ok()
     }
 
     /// The socket of channel `id`.
     pub(crate) fn owner(&self, id: ChanId) -> Option<Arc<Sock>> {
-        self.table.lock().owner(id).cloned()
+        let place = self.place(id.index)?.lock();
+        let (gen, sock) = place.as_ref()?;
+        (*gen == id.gen).then(|| sock.clone())
     }
 
     /// The first channel whose number is at least `q`: the number, and its socket.
@@ -189,6 +249,10 @@ impl Table {
 
     /// What has happened in it.
     pub(crate) fn stats(&self) -> TableStats {
+        let mut first = 0;
+        while self.table.lock().count_hits(first, SWEEP_SLOTS as u32) {
+            first += SWEEP_SLOTS as u32;
+        }
         self.table.lock().stats()
     }
 
@@ -256,8 +320,9 @@ impl WorkItem<SWEEP> for Transport {
     }
 }
 
-/// The channel of a socket, if it has one: the socket's way to its entry, which is freed with it. Under the
-/// socket's `inner`; what is given to work on it may neither sleep nor ask for a channel again.
+/// The channel of a socket, if it has one: the socket's access to its entry, which is freed with
+/// it. Protected by the socket's `inner`, the lock of the entry. Closures that work on it must
+/// neither sleep nor use a `Chan` again.
 pub(crate) struct Chan(Option<Entry>);
 
 struct Entry {
@@ -267,11 +332,13 @@ struct Entry {
     holder: Holder,
     /// On its link, once it is there.
     flow: Option<FlowId>,
-    /// What is only asked about it, as it was last written back: nobody changes a channel but by its socket's `Chan`.
-    seen: Cell<Seen>,
+    /// The registers while they are hot, until the table asks for them.
+    grant: Cell<Option<Grant<KBox<Channel>>>>,
+    /// Answers of the parked registers, as of when the grant was returned.
+    parked: Cell<Seen>,
 }
 
-/// What calls ask about a channel at every look, and need no grant for.
+/// Properties of a parked channel that can be read without faulting it in.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     read_ended: bool,
@@ -301,8 +368,9 @@ impl Chan {
         Self(None)
     }
 
-    /// A channel for `sock`, which `make` makes. Sleeps; without the socket's lock. EDQUOT when the owner of the
-    /// socket or its network namespace has its share, ENOBUFS when there are as many as there may be, ENOMEM.
+    /// A channel for `sock`, which `make` makes. It must be put into the socket before it is used.
+    /// Sleeps; without the socket's lock. EDQUOT when the socket's owner or network namespace has
+    /// used its quota, ENOBUFS when the table is full, ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
         sock: &Arc<Sock>,
@@ -310,19 +378,24 @@ impl Chan {
     ) -> Result<Self> {
         let holder = sock.holder();
         transport.table.charge_quota(holder)?;
-        let id = transport.table.submit(sock, make).inspect_err(|_| {
+        let mut seen = Seen::default();
+        let made = transport.table.submit(sock, |id| {
+            let chan = make(id);
+            seen = Seen::of(&chan);
+            chan
+        });
+        let id = made.inspect_err(|_| {
             transport.table.quota.lock().give(holder);
         })?;
         transport.watch_table();
-        let chan = Self(Some(Entry {
+        Ok(Self(Some(Entry {
             table: transport.table.clone(),
             id,
             holder,
             flow: None,
-            seen: Cell::default(),
-        }));
-        chan.with(|_| ());
-        Ok(chan)
+            grant: Cell::new(None),
+            parked: Cell::new(seen),
+        })))
     }
 
     /// Which.
@@ -349,11 +422,27 @@ impl Chan {
     /// Works on it; `None` if there is none.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let entry = self.0.as_ref()?;
-        entry.table.with(entry.id, |chan| {
-            let result = work(chan);
-            entry.seen.set(Seen::of(chan));
-            result
-        })
+        let (result, grant) = match entry.grant.take() {
+            Some(mut grant) => (work(grant.regs_again()), grant),
+            None => {
+                let mut grant = entry.table.grant(entry.id)?;
+                (work(grant.regs_mut()), grant)
+            }
+        };
+        entry.grant.set(Some(grant));
+        Some(result)
+    }
+
+    /// Returns the grant of entry `id` to the table, unless `recall` declines it.
+    fn give_back(&self, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
+        let entry = self.0.as_ref().filter(|entry| entry.id == id)?;
+        let mut grant = entry.grant.take()?;
+        if recall.wants(&mut grant) {
+            entry.parked.set(Seen::of(grant.regs()));
+            return Some(grant);
+        }
+        entry.grant.set(Some(grant));
+        None
     }
 
     /// Whether there is one of which that is true.
@@ -361,38 +450,55 @@ impl Chan {
         self.with(|chan| what(chan)).unwrap_or(false)
     }
 
-    fn seen(&self) -> Option<Seen> {
-        self.0.as_ref().map(|entry| entry.seen.get())
+    /// Reads the registers, or the answers that were kept of them while they are parked.
+    fn look<R>(
+        &self,
+        hot: impl FnOnce(&Channel) -> R,
+        parked: impl FnOnce(Seen) -> R,
+    ) -> Option<R> {
+        let entry = self.0.as_ref()?;
+        let grant = entry.grant.take();
+        let result = match &grant {
+            Some(grant) => hot(grant.regs()),
+            None => parked(entry.parked.get()),
+        };
+        entry.grant.set(grant);
+        Some(result)
     }
 
-    /// Whether the peer sends no more, or there is none. Without a grant, as those below.
+    /// Whether the peer sends no more, or there is none. Faults nothing in, as those below.
     pub(crate) fn read_ended(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.read_ended)
+        self.look(Channel::read_ended, |seen| seen.read_ended)
+            .unwrap_or(true)
     }
 
     /// Whether nothing can be sent any more, or there is none.
     pub(crate) fn write_ended(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.write_ended)
+        self.look(Channel::write_ended, |seen| seen.write_ended)
+            .unwrap_or(true)
     }
 
     /// Whether no WRITE of the peer can come any more, or there is none.
     pub(crate) fn peer_writes_done(&self) -> bool {
-        self.seen().is_none_or(|seen| seen.peer_writes_done)
+        self.look(Channel::peer_writes_done, |seen| seen.peer_writes_done)
+            .unwrap_or(true)
     }
 
     /// Whether it has something to say.
     pub(crate) fn has_pending_control(&self) -> bool {
-        self.seen().is_some_and(|seen| seen.pending)
+        self.look(Channel::has_pending_control, |seen| seen.pending)
+            .unwrap_or(false)
     }
 
     /// Bytes that are held back.
     pub(crate) fn corked(&self) -> u32 {
-        self.seen().map_or(0, |seen| seen.corked)
+        self.look(Channel::corked, |seen| seen.corked).unwrap_or(0)
     }
 
     /// Whether it has ended, and its owner is to be told.
     pub(crate) fn is_over(&self) -> bool {
-        self.seen().is_some_and(|seen| seen.over)
+        let over = |chan: &Channel| chan.state() == State::Closed;
+        self.look(over, |seen| seen.over).unwrap_or(false)
     }
 
     /// Frees its entry, if it has come to its end. What is returned is to be dropped without locks.
@@ -405,9 +511,9 @@ impl Chan {
 
     fn free(&mut self) -> Option<Arc<Sock>> {
         let entry = self.0.take()?;
-        let owner = entry.table.table.lock().remove(entry.id);
+        let owner = entry.table.remove(entry.id, entry.grant.take());
         entry.table.quota.lock().give(entry.holder);
-        owner.ok()
+        owner
     }
 }
 

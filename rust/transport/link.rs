@@ -106,8 +106,10 @@ pub(crate) struct Link {
     pub(super) tx: SpinLock<Tx>,
     #[pin]
     pub(super) cm: Mutex<Option<Arc<CmId>>>,
+    /// Serialises polling of the completion queue. Guards a copy of `Tx::queues`, made when the
+    /// link is up.
     #[pin]
-    pub(super) drain: Mutex<()>,
+    pub(super) drain: Mutex<Option<Queues>>,
     /// Threads that wait for something that this link brings.
     #[pin]
     pub(super) pollers: WaitQueue,
@@ -351,7 +353,7 @@ impl Link {
                     draining: false,
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
-                drain <- new_mutex!((), "zrs_link::drain"),
+                drain <- new_mutex!(None, "zrs_link::drain"),
                 pollers <- crate::new_wait_queue!("zrs_link::pollers"),
                 backstop <- new_delayed_work!("zrs_link::backstop"),
                 reschedule <- new_delayed_work!("zrs_link::reschedule"),
@@ -660,9 +662,10 @@ impl Link {
             )
         };
         // Whoever still drains has done so when `drain` is ours; nobody begins after that.
-        let drained = self.drain.lock();
+        let mut drained = self.drain.lock();
+        let kept = drained.take();
         let own = self.tx.lock().queues.take();
-        drop(own);
+        drop((own, kept));
         drop(drained);
         let id = self.cm.lock().take();
         // The last references: the queue pair goes, and with it the device's interest in our

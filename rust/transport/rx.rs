@@ -18,6 +18,7 @@ use kernel::sync::Arc;
 use super::link::{Link, LinkState, Queues};
 use super::tx::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode, WcStatus};
+use crate::kern::sock::SkRef;
 use crate::kern::trace;
 use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
@@ -41,6 +42,15 @@ const LOOKS: u32 = 16;
 
 fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
+}
+
+/// The result of polling a completion queue.
+#[derive(Default)]
+pub(super) struct Drained {
+    /// Completions.
+    taken: usize,
+    /// Control messages may be waiting, or senders may have room now.
+    backlog: bool,
 }
 
 /// A block of the shared receive queue with a message in it. Posted again when it is dropped
@@ -113,9 +123,12 @@ impl Link {
     /// Takes completions until the queue is armed or the budget used up, then sends what they gave room
     /// for; returns how many.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
-        let taken = self.drain(budget);
-        self.transmit();
-        self.wake_blocked_senders();
+        let Drained { taken, backlog } = self.drain(budget);
+        // Without completions the caller has another reason.
+        if backlog || taken == 0 && self.has_backlog() {
+            self.transmit();
+            self.wake_blocked_senders();
+        }
         if taken >= budget {
             self.schedule_poll();
         }
@@ -163,8 +176,8 @@ impl Link {
     fn stop_looking(self: &Arc<Self>) {
         let armed = {
             // Also against the end of the link, which takes the queues when this is free.
-            let _one = self.drain.lock();
-            let queues = self.tx.lock().queues.clone();
+            let kept = self.drain.lock();
+            let queues = kept.clone().or_else(|| self.tx.lock().queues.clone());
             self.event.xchg(false, Full);
             self.drained.fetch_add(1, Relaxed);
             queues.is_some_and(|q| matches!(q.cq.arm(), Ok(false)))
@@ -185,20 +198,19 @@ impl Link {
     /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
     /// arm the queue. Others get the processor at once if they need it. Returns whether there were any.
     fn look(self: &Arc<Self>, times: u32) -> bool {
-        let Some(_one) = self.drain.try_lock() else {
+        let Some(mut kept) = self.drain.try_lock() else {
             return false;
         };
-        let queues = {
-            let tx = self.tx.lock();
-            match (&tx.queues, tx.state) {
-                (_, LinkState::Connecting) | (None, _) => return false,
-                (Some(queues), _) => queues.clone(),
-            }
+        if kept.is_none() && self.state() == LinkState::Connecting {
+            return false;
+        }
+        let Some(queues) = self.drain_queues(&mut kept) else {
+            return false;
         };
         let mut wcs = new_wcs::<4>();
         self.looked.store(task::jiffies() as usize, Relaxed);
         for turn in 1.. {
-            if fault::asynchronous(|| self.take_some(&queues, &mut wcs)) > 0 {
+            if fault::asynchronous(|| self.take_some(queues, &mut wcs)).taken > 0 {
                 return true;
             }
             if turn >= times || task::cpu_wanted() {
@@ -209,25 +221,23 @@ impl Link {
         false
     }
 
-    /// Takes up to about `budget` completions; returns how many. Arms the queue when it has
-    /// found it empty. Sleeps.
-    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
-        let _one = self.drain.lock();
+    /// Takes up to about `budget` completions. Arms the queue when it has found it empty. Sleeps.
+    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> Drained {
+        let mut kept = self.drain.lock();
         self.event.xchg(false, Full);
         self.drained.fetch_add(1, Relaxed);
-        let Some(queues) = self.tx.lock().queues.clone() else {
-            return 0;
+        let mut drained = Drained::default();
+        let Some(queues) = self.drain_queues(&mut kept) else {
+            return drained;
         };
-        if self.state() == LinkState::Connecting && !self.up_on_terms() {
-            // The peer was faster than the connection manager: its messages wait for the terms.
-            return 0;
-        }
         let mut wcs = new_wcs::<16>();
-        let mut taken = 0;
-        while taken < budget {
-            let n = self.take_some(&queues, &mut wcs);
-            taken += n;
-            if n == wcs.len() {
+        while drained.taken < budget {
+            let some = self.take_some(queues, &mut wcs);
+            drained.taken += some.taken;
+            drained.backlog |= some.backlog;
+            if some.taken == wcs.len() {
+                // More completions are likely. Messages that can be sent do not wait for them.
+                self.transmit();
                 continue;
             }
             match queues.cq.arm() {
@@ -241,19 +251,40 @@ impl Link {
                 }
             }
         }
-        taken
+        drained
     }
 
-    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> usize {
-        let n = queues.cq.poll(wcs);
-        for wc in wcs.iter().take(n) {
-            self.completed(queues, wc);
+    /// The queues to poll; `kept`: the data of `drain`. `None` while the link connects, and after
+    /// its end.
+    fn drain_queues<'a>(self: &Arc<Self>, kept: &'a mut Option<Queues>) -> Option<&'a Queues> {
+        if kept.is_none() {
+            let (queues, state) = {
+                let tx = self.tx.lock();
+                (tx.queues.clone(), tx.state)
+            };
+            let queues = queues?;
+            if state == LinkState::Connecting && !self.up_on_terms() {
+                // The peer was faster than the connection manager: its messages wait for the terms.
+                return None;
+            }
+            *kept = Some(queues);
         }
-        STATS.completions.add(n as u64);
-        n
+        kept.as_ref()
     }
 
-    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
+    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> Drained {
+        let taken = queues.cq.poll(wcs);
+        let mut backlog = false;
+        for wc in wcs.iter().take(taken) {
+            backlog |= self.completed(queues, wc);
+        }
+        STATS.completions.add(taken as u64);
+        Drained { taken, backlog }
+    }
+
+    /// Handles one completion. Returns whether control messages may be waiting, or senders may have
+    /// room now.
+    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) -> bool {
         let id = wc.wr_id();
         if id & SENT != 0 {
             if !wc.is_ok() {
@@ -270,7 +301,7 @@ impl Link {
                     next = done.finish();
                 }
             }
-            return;
+            return true;
         }
         let mut arrival = Arrival {
             link: self,
@@ -281,11 +312,11 @@ impl Link {
         queues.pool.taken();
         if !wc.is_ok() {
             self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
-            return;
+            return true;
         }
         // From a peer that broke the rules nothing more is taken.
         if self.distrusted.load(Relaxed) {
-            return;
+            return true;
         }
         // A WRITE with immediate would use up a block and leave in it what was there before.
         let plain = wc.opcode() == WcOpcode::Recv
@@ -294,14 +325,24 @@ impl Link {
             && wc.byte_len() as usize <= HEADER_LEN + SMALL_MAX as usize;
         if !plain {
             self.violated(Violation::Type);
-            return;
+            return true;
         }
-        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
-            self.violated(violation);
+        match self.arrived(&mut arrival, wc.byte_len() as usize) {
+            Ok(backlog) => backlog,
+            Err(violation) => {
+                self.violated(violation);
+                true
+            }
         }
     }
 
-    fn arrived(self: &Arc<Self>, arrival: &mut Arrival<'_>, bytes: usize) -> Result<(), Violation> {
+    /// Handles a message. Returns whether the link had a backlog when the message arrived, which
+    /// its credit may have room for. Messages that this one causes are sent here.
+    fn arrived(
+        self: &Arc<Self>,
+        arrival: &mut Arrival<'_>,
+        bytes: usize,
+    ) -> Result<bool, Violation> {
         if bytes < HEADER_LEN {
             return Err(Violation::Length);
         }
@@ -312,30 +353,31 @@ impl Link {
             .read_header(&queues.verbs, block, arrival.payload)
             .map_err(|_| Violation::Length)?;
         let h = Header::decode(&header, arrival.payload as u32)?;
-        {
+        let backlog = {
             let mut tx = self.tx.lock();
             let Some(flow) = tx.flow.as_mut() else {
                 // The link failed before it was up: that is not the peer's fault.
-                return Ok(());
+                return Ok(true);
             };
             flow.arrived(h.link_credit)?;
             tx.pong_pending |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
             tx.liveness.on_rx();
-        }
+            tx.has_backlog()
+        };
         match h.kind {
-            Type::LinkCredit | Type::Heartbeat => Ok(()),
+            Type::LinkCredit | Type::Heartbeat => {}
             // A link carries what its maker opens.
-            Type::Connect if !self.accepted => Err(Violation::State),
+            Type::Connect if !self.accepted => return Err(Violation::State),
             Type::Connect => {
                 if let Err(why) = self.transport.connect_request(self, &h)? {
                     let mut no = Header::new(Type::Reject, h.src, ChanId::default());
                     no.arg0 = why as u32;
                     self.reply(no);
                 }
-                Ok(())
             }
-            _ => self.for_channel(arrival, &h),
+            _ => self.for_channel(arrival, &h)?,
         }
+        Ok(backlog)
     }
 
     fn for_channel(
@@ -343,30 +385,30 @@ impl Link {
         arrival: &mut Arrival<'_>,
         h: &Header,
     ) -> Result<(), Violation> {
-        let sock = self.transport.table.owner(h.dst);
-        let sock = sock.filter(|s| s.link().is_some_and(|l| Arc::ptr_eq(&l, self)));
-        let Some(sock) = sock else {
+        let Some(sock) = self.transport.table.owner(h.dst) else {
             self.no_channel(h);
             return Ok(());
         };
-        if matches!(h.kind, Type::Data | Type::Written) {
-            sock.make_room(h.dst);
-        }
         let mut held = match h.kind {
             Type::Data => arrival.hold(&sock, h.dst),
             _ => None,
         };
-        let result = deliver(self, &sock, h, &mut held);
+        let mut result = deliver(self, &sock, h, &mut held, true);
+        if matches!(result, Ok(Delivery::QueueFull)) {
+            sock.make_room(h.dst);
+            result = deliver(self, &sock, h, &mut held, false);
+        }
         if let Some(Held::Block(block)) = held {
             block.repost();
         }
-        let Some((event, room)) = result? else {
+        let Delivery::Done(event, follow) = result? else {
             self.no_channel(h);
             return Ok(());
         };
-        if room {
+        if follow.room {
             sock.wake_write();
         }
+        let (mut pending, mut window_done) = (follow.pending, follow.window_done);
         match event {
             Event::None | Event::Unwanted => {}
             // Those who wait know already.
@@ -374,8 +416,11 @@ impl Link {
             Event::Busy => self.transport.arm_timer(&sock),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
-                sock.ask_for_doorbell();
-                sock.wake_read();
+                if follow.crowded {
+                    sock.ask_for_doorbell();
+                    pending = true;
+                }
+                sock.wake_read(follow.sk);
             }
             Event::WindowWanted => {
                 let lessee: Arc<dyn Lessee> = sock.clone();
@@ -386,15 +431,26 @@ impl Link {
                 {
                     sock.inner.lock().chan.with(Channel::deny);
                 }
+                pending = true;
             }
             Event::Fin => sock.wake_state(),
             // Room is looked at after every message, above.
             Event::Room => {}
-            // What was lent of it is nobody's room.
-            Event::Revoked => drop(sock.reap()),
+            // Segments that only lent pages kept in the queue leave it. They may have been the
+            // last.
+            Event::Revoked => {
+                sock.reap();
+                (pending, window_done) = (true, true);
+            }
         }
-        self.kick(&sock);
-        sock.try_finish();
+        if pending {
+            self.kick(&sock);
+        }
+        if follow.over {
+            sock.try_finish();
+        } else if window_done {
+            sock.try_release_window();
+        }
         Ok(())
     }
 
@@ -431,19 +487,52 @@ impl InlinePoll for Arc<Link> {
     }
 }
 
-/// Hands a message to its channel, under the socket's lock. `None`: the channel has ended, and is about
-/// to leave the table.
+/// The outcome of a message for a channel.
+enum Delivery {
+    /// No channel of the link has this number, or the channel has ended.
+    NoChannel,
+    /// The socket's queue must be enlarged first.
+    QueueFull,
+    /// Delivered. The follow-up is done without the socket's lock.
+    Done(Event, FollowUp),
+}
+
+/// The follow-up to a message that was delivered.
+#[derive(Default)]
+struct FollowUp {
+    /// A sender waits for the room, or the window, that the message brought.
+    room: bool,
+    /// The channel has a control message to send, and does not wait in the control class yet.
+    pending: bool,
+    /// The channel has ended.
+    over: bool,
+    /// The window can go back to the pool.
+    window_done: bool,
+    /// The socket has a ring, and the peer may soon be out of room.
+    crowded: bool,
+    /// The struct sock, if data arrived.
+    sk: Option<SkRef>,
+}
+
+/// Delivers a message to its channel, under the socket's lock. `may_grow`: the caller can enlarge
+/// the socket's queue.
 fn deliver(
     link: &Arc<Link>,
     sock: &Arc<Sock>,
     h: &Header,
     held: &mut Option<Held>,
-) -> Result<Option<(Event, bool)>, Violation> {
-    let local = link.local_ip();
+    may_grow: bool,
+) -> Result<Delivery, Violation> {
+    // Only an ACCEPT opens a connection.
+    let local = (h.kind == Type::Accept).then(|| link.local_ip());
     let mut inner = sock.inner.lock();
     let inner = &mut *inner;
-    if inner.chan.id() != Some(h.dst) {
-        return Ok(None);
+    let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+    if !ours || inner.chan.id() != Some(h.dst) {
+        return Ok(Delivery::NoChannel);
+    }
+    if may_grow && matches!(h.kind, Type::Data | Type::Written) && inner.rx_is_short() {
+        return Ok(Delivery::QueueFull);
     }
     let was = inner.state_before();
     let heard = inner.chan.with(|chan| {
@@ -451,16 +540,21 @@ fn deliver(
         (!closed).then(|| (chan.on_message(h), chan.take_room()))
     });
     let Some((event, room)) = heard.flatten() else {
-        return Ok(None);
+        return Ok(Delivery::NoChannel);
     };
     let event = event?;
-    // As TCP: who has not found the channel without room does not hear of more.
-    let room = room && mem::take(&mut inner.wants_room);
+    let mut follow = FollowUp {
+        // As TCP: only a sender that found the channel full is woken.
+        room: room && mem::take(&mut inner.wants_room),
+        ..Default::default()
+    };
     match event {
         // Woken at once: who finds the connection open and asks for new events is not to hear of this
         // one afterwards.
         Event::Opened => {
-            Sock::opened(inner, local);
+            if let Some(local) = local {
+                Sock::opened(inner, local);
+            }
             sock.wake_state_in(inner);
         }
         Event::Busy => {
@@ -486,8 +580,15 @@ fn deliver(
         Event::Revoked => sock.on_revoked(inner),
         _ => {}
     }
+    if matches!(event, Event::Data | Event::Written { .. }) {
+        follow.crowded = inner.has_crowded_ring();
+        follow.sk = inner.sk.clone();
+    }
+    follow.pending = inner.chan.has_pending_control() && !inner.queued;
+    follow.over = inner.chan.is_over();
+    follow.window_done = inner.is_window_done();
     inner.trace_state_change(was);
-    Ok(Some((event, room)))
+    Ok(Delivery::Done(event, follow))
 }
 
 /// Appends what arrived to the socket's queue, and to its ring if it has one.

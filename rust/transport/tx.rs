@@ -34,6 +34,7 @@ use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::pool::window::WindowUse;
 use crate::proto::channel::{Plan, State};
+use crate::proto::link_flow::LinkFlow;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::socket::{Charge, Sock};
@@ -213,15 +214,15 @@ impl Reservation {
         self.buffers.mem.put_payload(at, bytes)
     }
 
-    /// Commits the chunk `plan` of `sock`'s channel and posts it. Returns the position in the
-    /// stream at which it ends. An error says that the channel or the link has ended, or that there is no room for the
-    /// chunk any more.
+    /// Commits the chunk `plan` of `sock`'s channel and posts it. Releases the send lock, except
+    /// for a corked chunk: the next sender posts once the link's lock is free. Fails if the channel
+    /// or the link has ended, or if there is no room for the chunk any more.
     pub(crate) fn post(
         mut self,
         sock: &Arc<Sock>,
         plan: Plan,
         payload: Payload,
-    ) -> core::result::Result<u64, Payload> {
+    ) -> core::result::Result<Posted, Payload> {
         let link = self.link.clone();
         let mut guard = link.tx.lock();
         let tx = &mut *guard;
@@ -230,7 +231,7 @@ impl Reservation {
         }
         let copied = matches!(payload, Payload::Copied);
         let corked = matches!(plan, Plan::Corked(_));
-        let (chunk, end, charge) = {
+        let (chunk, end, charge, wanted) = {
             let mut inner = sock.inner.lock();
             if copied && !corked && !inner.may_hold(plan.len()) {
                 return Err(payload);
@@ -254,7 +255,8 @@ impl Reservation {
             if !copied {
                 inner.tx_pinned = end;
             }
-            (chunk, end, charge)
+            let wanted = !corked && inner.unlock_send();
+            (chunk, end, charge, wanted)
         };
         self.used = true;
         tx.reserved = tx.reserved.saturating_sub(1);
@@ -280,8 +282,14 @@ impl Reservation {
             drop(guard);
             link.fail_link_lost("its send queue takes nothing");
         }
-        Ok(end)
+        Ok(Posted { wanted })
     }
+}
+
+/// A chunk was posted.
+pub(crate) struct Posted {
+    /// Threads wait for the send lock, which was released.
+    pub(crate) wanted: bool,
 }
 
 impl Drop for Reservation {
@@ -292,15 +300,7 @@ impl Drop for Reservation {
                 tx.reserved = tx.reserved.saturating_sub(1);
                 tx.sq_free += self.wrs;
                 let _ = tx.free.push_within_capacity(self.slot);
-                let waits = |class| tx.channels.waiting(class) > 0;
-                tx.draining
-                    || [
-                        TrafficClass::Control,
-                        TrafficClass::Small,
-                        TrafficClass::Bulk,
-                    ]
-                    .into_iter()
-                    .any(waits)
+                tx.has_backlog()
             };
             if waited {
                 // Somebody found no room while this held some.
@@ -449,6 +449,25 @@ pub(super) const SENT: u64 = 1 << 63;
 pub(super) const PART: u64 = 1 << 62;
 
 impl Tx {
+    /// Whether a control message may be waiting, or senders wait for room.
+    pub(super) fn has_backlog(&self) -> bool {
+        let waiting = [
+            TrafficClass::Control,
+            TrafficClass::Small,
+            TrafficClass::Bulk,
+        ]
+        .into_iter()
+        .any(|class| self.channels.waiting(class) > 0);
+        waiting
+            || self.draining
+            || self.signal_wanted
+            || !self.replies.is_empty()
+            || self.probe_pending
+            || self.ping_pending
+            || self.pong_pending
+            || self.flow.as_ref().is_some_and(LinkFlow::credit_due)
+    }
+
     /// Whether the next message has to wait until nothing is under way, because a window is registered
     /// before it. Nothing else is sent meanwhile.
     ///
@@ -558,6 +577,11 @@ impl Link {
         if due {
             self.transmit();
         }
+    }
+
+    /// See [`Tx::has_backlog`].
+    pub(super) fn has_backlog(&self) -> bool {
+        self.tx.lock().has_backlog()
     }
 
     /// Sends what waits to be said, as far as there is room. Any context that may take the locks.

@@ -202,7 +202,13 @@ fn each(
         let all: Vec<_> = conns
             .iter()
             .enumerate()
-            .map(|(index, conn)| s.spawn(move || serve(conn, index as u64)))
+            .map(|(index, conn)| {
+                s.spawn(move || {
+                    // At once: the client waits for this one, and the others for the client.
+                    serve(conn, index as u64)
+                        .inspect_err(|e| say(&format!("# connection {index}: {e}")))
+                })
+            })
             .collect();
         for (index, one) in all.into_iter().enumerate() {
             let result = one.join().expect("a connection panicked");

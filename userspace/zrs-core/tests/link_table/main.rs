@@ -7,6 +7,7 @@ mod channels;
 #[path = "../common/mod.rs"]
 mod common;
 mod examples;
+mod kept;
 mod model;
 mod regs;
 mod schedules;
