@@ -224,6 +224,8 @@ struct Ends<'a> {
     conn: &'a OwnedFd,
     index: u64,
     rx: Rx,
+    /// The ring is still to be made.
+    lacks_ring: bool,
     /// Sizes of questions and answers, in turn.
     sizes: Numbers,
     pauses: Numbers,
@@ -243,11 +245,20 @@ impl<'a> Ends<'a> {
     ) -> Result<Self> {
         raw::set_nonblocking(conn, args.nonblock)?;
         let (ours, theirs) = if server { (1, 0) } else { (0, 1) };
+        let made = Rx::new(conn, ring, 0);
+        // The first question was faster, and its window went back to the pool: it is read first.
+        let lacks_ring = ring && matches!(made, Err(Errno(libc::EBUSY)));
         Ok(Self {
             args,
             conn,
             index,
-            rx: Rx::new(conn, ring, 0)?,
+            rx: if lacks_ring {
+                say(&format!("# connection {index}: the ring is made later"));
+                Rx::new(conn, false, 0)?
+            } else {
+                made?
+            },
+            lacks_ring,
             sizes: Numbers(Pattern::new(args.seed, 2, index), 0),
             pauses: Numbers(Pattern::new(args.seed, 3 + ours, index), 0),
             tx: Pattern::new(args.seed, ours, index),
@@ -302,6 +313,10 @@ impl<'a> Ends<'a> {
             left -= got;
         }
         self.rx_pos = pos;
+        if self.lacks_ring {
+            self.rx = Rx::new(self.conn, true, 0)?;
+            self.lacks_ring = false;
+        }
         Ok(())
     }
 }
