@@ -44,15 +44,6 @@ fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
 }
 
-/// The result of polling a completion queue.
-#[derive(Default)]
-pub(super) struct Drained {
-    /// Completions.
-    taken: usize,
-    /// Control messages may be waiting, or senders may have room now.
-    backlog: bool,
-}
-
 /// A block of the shared receive queue with a message in it. Posted again when it is dropped
 /// without having been held.
 struct Arrival<'a> {
@@ -123,9 +114,8 @@ impl Link {
     /// Takes completions until the queue is armed or the budget used up, then sends what they gave room
     /// for; returns how many.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
-        let Drained { taken, backlog } = self.drain(budget);
-        // Without completions the caller has another reason.
-        if backlog || taken == 0 && self.has_backlog() {
+        let taken = self.drain(budget);
+        if self.has_backlog() {
             self.transmit();
             self.wake_blocked_senders();
         }
@@ -210,7 +200,7 @@ impl Link {
         let mut wcs = new_wcs::<4>();
         self.looked.store(task::jiffies() as usize, Relaxed);
         for turn in 1.. {
-            if fault::asynchronous(|| self.take_some(queues, &mut wcs)).taken > 0 {
+            if fault::asynchronous(|| self.take_some(queues, &mut wcs)) > 0 {
                 return true;
             }
             if turn >= times || task::cpu_wanted() {
@@ -221,21 +211,21 @@ impl Link {
         false
     }
 
-    /// Takes up to about `budget` completions. Arms the queue when it has found it empty. Sleeps.
-    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> Drained {
+    /// Takes up to about `budget` completions; returns how many. Arms the queue when it has found it
+    /// empty. Sleeps.
+    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
         let mut kept = self.drain.lock();
         self.event.xchg(false, Full);
         self.drained.fetch_add(1, Relaxed);
-        let mut drained = Drained::default();
         let Some(queues) = self.drain_queues(&mut kept) else {
-            return drained;
+            return 0;
         };
         let mut wcs = new_wcs::<16>();
-        while drained.taken < budget {
-            let some = self.take_some(queues, &mut wcs);
-            drained.taken += some.taken;
-            drained.backlog |= some.backlog;
-            if some.taken == wcs.len() {
+        let mut taken = 0;
+        while taken < budget {
+            let n = self.take_some(queues, &mut wcs);
+            taken += n;
+            if n == wcs.len() {
                 // More completions are likely. Messages that can be sent do not wait for them.
                 self.transmit();
                 continue;
@@ -251,7 +241,7 @@ impl Link {
                 }
             }
         }
-        drained
+        taken
     }
 
     /// The queues to poll; `kept`: the data of `drain`. `None` while the link connects, and after
@@ -272,19 +262,16 @@ impl Link {
         kept.as_ref()
     }
 
-    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> Drained {
+    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> usize {
         let taken = queues.cq.poll(wcs);
-        let mut backlog = false;
         for wc in wcs.iter().take(taken) {
-            backlog |= self.completed(queues, wc);
+            self.completed(queues, wc);
         }
         STATS.completions.add(taken as u64);
-        Drained { taken, backlog }
+        taken
     }
 
-    /// Handles one completion. Returns whether control messages may be waiting, or senders may have
-    /// room now.
-    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) -> bool {
+    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
         let id = wc.wr_id();
         if id & SENT != 0 {
             if !wc.is_ok() {
@@ -301,7 +288,7 @@ impl Link {
                     next = done.finish();
                 }
             }
-            return true;
+            return;
         }
         let mut arrival = Arrival {
             link: self,
@@ -312,11 +299,11 @@ impl Link {
         queues.pool.taken();
         if !wc.is_ok() {
             self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
-            return true;
+            return;
         }
         // From a peer that broke the rules nothing more is taken.
         if self.distrusted.load(Relaxed) {
-            return true;
+            return;
         }
         // A WRITE with immediate would use up a block and leave in it what was there before.
         let plain = wc.opcode() == WcOpcode::Recv
@@ -325,24 +312,14 @@ impl Link {
             && wc.byte_len() as usize <= HEADER_LEN + SMALL_MAX as usize;
         if !plain {
             self.violated(Violation::Type);
-            return true;
+            return;
         }
-        match self.arrived(&mut arrival, wc.byte_len() as usize) {
-            Ok(backlog) => backlog,
-            Err(violation) => {
-                self.violated(violation);
-                true
-            }
+        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
+            self.violated(violation);
         }
     }
 
-    /// Handles a message. Returns whether the link had a backlog when the message arrived, which
-    /// its credit may have room for. Messages that this one causes are sent here.
-    fn arrived(
-        self: &Arc<Self>,
-        arrival: &mut Arrival<'_>,
-        bytes: usize,
-    ) -> Result<bool, Violation> {
+    fn arrived(self: &Arc<Self>, arrival: &mut Arrival<'_>, bytes: usize) -> Result<(), Violation> {
         if bytes < HEADER_LEN {
             return Err(Violation::Length);
         }
@@ -353,17 +330,16 @@ impl Link {
             .read_header(&queues.verbs, block, arrival.payload)
             .map_err(|_| Violation::Length)?;
         let h = Header::decode(&header, arrival.payload as u32)?;
-        let backlog = {
+        {
             let mut tx = self.tx.lock();
             let Some(flow) = tx.flow.as_mut() else {
                 // The link failed before it was up: that is not the peer's fault.
-                return Ok(true);
+                return Ok(());
             };
             flow.arrived(h.link_credit)?;
             tx.pong_pending |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
             tx.liveness.on_rx();
-            tx.has_backlog()
-        };
+        }
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => {}
             // A link carries what its maker opens.
@@ -377,7 +353,7 @@ impl Link {
             }
             _ => self.for_channel(arrival, &h)?,
         }
-        Ok(backlog)
+        Ok(())
     }
 
     fn for_channel(
@@ -502,7 +478,7 @@ enum Delivery {
 struct FollowUp {
     /// A sender waits for the room, or the window, that the message brought.
     room: bool,
-    /// The channel has a control message to send, and does not wait in the control class yet.
+    /// The channel has a control message to send.
     pending: bool,
     /// The channel has ended.
     over: bool,
@@ -584,7 +560,7 @@ fn deliver(
         follow.crowded = inner.has_crowded_ring();
         follow.sk = inner.sk.clone();
     }
-    follow.pending = inner.chan.has_pending_control() && !inner.queued;
+    follow.pending = inner.chan.has_pending_control();
     follow.over = inner.chan.is_over();
     follow.window_done = inner.is_window_done();
     inner.trace_state_change(was);

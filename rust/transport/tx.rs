@@ -449,8 +449,9 @@ pub(super) const SENT: u64 = 1 << 63;
 pub(super) const PART: u64 = 1 << 62;
 
 impl Tx {
-    /// Whether a control message may be waiting, or senders wait for room.
-    pub(super) fn has_backlog(&self) -> bool {
+    /// Whether [`Link::transmit`] may have something to send, or senders wait for room. Without a
+    /// backlog neither it nor [`Link::wake_blocked_senders`] does anything.
+    fn has_backlog(&self) -> bool {
         let waiting = [
             TrafficClass::Control,
             TrafficClass::Small,
