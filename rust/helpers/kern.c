@@ -256,6 +256,15 @@ bool zrs_helper_current_eager(void)
 	       (current->policy == SCHED_NORMAL && task_nice(current) <= 0);
 }
 
+bool zrs_helper_current_is_filtered(void)
+{
+#ifdef CONFIG_SECCOMP
+	return READ_ONCE(current->seccomp.mode) == SECCOMP_MODE_FILTER;
+#else
+	return false;
+#endif
+}
+
 /*
  * How long the poll() or select() that the task is in may take, by the call's
  * arguments, in nanoseconds: S64_MAX without a limit; -1 where it is not known

@@ -72,6 +72,12 @@ pub fn eager() -> bool {
     unsafe { bindings::current_eager() }
 }
 
+/// Whether a seccomp filter judges the calling task's system calls.
+pub fn is_filtered() -> bool {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::current_is_filtered() }
+}
+
 /// Nanoseconds that the calling task's poll() or select() may take: `i64::MAX` without a limit.
 /// `None`: it is not known. Context: within such a call; may sleep.
 pub fn poll_limit_ns() -> Option<u64> {
