@@ -429,6 +429,12 @@ impl Listener {
             net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
         }
+        // The peer says which address it has; the answer goes to the path's.
+        if id.peer_gid().is_some_and(|gid| gid != remote.v6()) {
+            STATS.protocol_errors.add(1);
+            net_warn_ratelimited!("connection from {remote:?} refused: another host's address\n");
+            return Err(EACCES);
+        }
         // The peer says which address of ours it means, and the core believes it.
         let ours = match local.v4() {
             Some(v4) => self.net.is_local(v4),

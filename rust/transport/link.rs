@@ -387,6 +387,15 @@ impl Link {
         self.tx.lock().local
     }
 
+    /// Whether the same peer has made both, for the same address of ours.
+    pub(super) fn is_sibling(&self, other: &Self) -> bool {
+        self.accepted
+            && other.accepted
+            && self.net == other.net
+            && self.remote == other.remote
+            && self.local_ip() == other.local_ip()
+    }
+
     /// For how long the link has carried no channel at `now`, in nanoseconds; `None` while it
     /// carries some.
     pub(crate) fn idle_for(&self, now: u64) -> Option<u64> {
@@ -489,6 +498,10 @@ impl Link {
         // What arrived before we knew the peer's terms has waited.
         self.schedule_poll();
         self.transport.watch_keepalive();
+        if self.accepted {
+            // The peer may have too many now.
+            self.transport.look_for_idle();
+        }
     }
 
     /// Whom an event is about: between `local` and the peer.
