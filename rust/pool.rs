@@ -341,8 +341,8 @@ impl Pool {
     }
 
     /// Promises `params::LINK_CREDIT` blocks to a link; false when all blocks are promised, or the
-    /// budget has no room for more.
-    pub(crate) fn promise(&self) -> bool {
+    /// budget has no room for more. With `reserve`, the blocks of one link are kept.
+    pub(crate) fn promise(&self, reserve: bool) -> bool {
         let credit = params::LINK_CREDIT.get();
         let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
         let verbs = self.verbs();
@@ -353,9 +353,9 @@ impl Pool {
         fits
     }
 
-    /// Takes the promise back when the link has ended.
-    pub(crate) fn unpromise(&self) {
-        self.promised.fetch_sub(params::LINK_CREDIT.get(), Full);
+    /// Takes the promise of `blocks` back when the link has ended.
+    pub(crate) fn unpromise(&self, blocks: u32) {
+        self.promised.fetch_sub(blocks, Full);
     }
 
     /// The device is being removed: its registrations and queues are destroyed, the memory stays.

@@ -177,7 +177,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     if tx.state == LinkState::Down {
         // It was given up meanwhile, and what it had has been taken down already.
         drop(tx);
-        pool.unpromise();
+        pool.unpromise(params::LINK_CREDIT.get());
         return Err(ENOTCONN);
     }
     tx.queues = Some(Queues {

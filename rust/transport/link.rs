@@ -15,7 +15,7 @@
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{msecs_to_jiffies, Delta, Jiffies};
@@ -69,8 +69,8 @@ pub(crate) struct Link {
     pub(crate) transport: Arc<Transport>,
     pub(crate) net: Net,
     remote: Ip,
-    /// Blocks with this link's data that nobody has read.
-    pub(super) held: Atomic<u32>,
+    /// Blocks with this link's data that nobody has read; and [`ENDED`].
+    held: Atomic<u32>,
     /// The peer has made the link: it carries none of our connects, for the address that the peer
     /// gave itself is only the peer's word.
     pub(crate) accepted: bool,
@@ -78,8 +78,6 @@ pub(crate) struct Link {
     pub(super) distrusted: Atomic<bool>,
     /// When the last channel left, in nanoseconds of the monotonic clock.
     pub(super) empty_since: Atomic<u64>,
-    /// The link is down, and the pool's promise to it is still to be taken back.
-    promised: Atomic<bool>,
     /// The completion queue has something, and is not armed.
     pub(super) event: Atomic<bool>,
     /// Threads that look at the completion queue again and again, and need not be told.
@@ -148,6 +146,9 @@ pub(super) const RESCHEDULE: u64 = 4;
 /// How long a thread that was woken to take completions may let them wait, in jiffies; then the worker
 /// takes them.
 const INLINE_POLL_WITHIN: Jiffies = 2;
+
+/// Added to the count of a link's blocks when the link takes no more data.
+const ENDED: u32 = 1 << 31;
 
 /// How long threads are not asked after one of them was late, in milliseconds.
 const BAR_MS: u32 = 1000;
@@ -303,7 +304,6 @@ impl Link {
                 accepted,
                 distrusted: Atomic::new(false),
                 empty_since: Atomic::new(task::now_ns()),
-                promised: Atomic::new(false),
                 event: Atomic::new(false),
                 spinning: Atomic::new(0),
                 looked: Atomic::new(0),
@@ -456,7 +456,7 @@ impl Link {
             tx.channels.waiting(TrafficClass::Bulk),
             tx.bulk,
             tx.bulk_most,
-            self.held.load(Relaxed),
+            self.blocks_held(),
             tx.stuck,
             tx.seq,
             tx.done,
@@ -632,12 +632,16 @@ impl Link {
             .enqueue::<Arc<Self>, POLL>(self.clone());
     }
 
-    /// The blocks that the link was promised are free for others once the link is down and none
-    /// of its data is in them any more.
-    pub(super) fn keep_promise(&self, pool: &Pool) {
-        if self.held.load(Acquire) == 0 && self.promised.xchg(false, Full) {
-            pool.unpromise();
-        }
+    /// Blocks with this link's unread data.
+    pub(super) fn blocks_held(&self) -> u32 {
+        self.held.load(Relaxed) & !ENDED
+    }
+
+    /// No data comes into the link's blocks any more: returns its promise to the pool. Blocks with
+    /// unread data stay promised, each until it is released.
+    fn end_promise(&self, pool: &Pool) {
+        let held = self.held.fetch_add(ENDED, Full);
+        pool.unpromise(params::LINK_CREDIT.get().saturating_sub(held));
     }
 
     /// Walks the rest of the way down. Sleeps.
@@ -688,13 +692,17 @@ impl Link {
         drop(slots);
         drop(buffers);
         if let Some(pool) = pool {
-            self.promised.store(true, Release);
-            self.keep_promise(&pool);
+            self.end_promise(&pool);
         }
         self.transport.forget_link(self);
         self.transport.probe_links(&self.net, self.remote);
         for (_, sock) in channels.drain() {
             sock.link_lost(self, why, retry);
+            sock.vacate_blocks();
+        }
+        // Data of channels that ended before the link did.
+        if self.blocks_held() > 0 {
+            self.transport.vacate_blocks();
         }
     }
 }
@@ -705,9 +713,11 @@ impl BlockUser for Link {
     }
 
     fn block_released(self: Arc<Self>, pool: &Pool) {
-        self.held.fetch_sub(1, Full);
+        let before = self.held.fetch_sub(1, Full);
         self.block_reposted();
-        self.keep_promise(pool);
+        if before & ENDED != 0 {
+            pool.unpromise(1);
+        }
     }
 }
 

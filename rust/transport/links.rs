@@ -173,6 +173,16 @@ impl Transport {
         drop(gone);
     }
 
+    /// Moves unread data of connections without a link out of blocks of the shared receive queues.
+    /// Sleeps.
+    pub(super) fn vacate_blocks(&self) {
+        let mut q = 0;
+        while let Some((at, sock)) = self.table.next_from(q) {
+            sock.vacate_blocks();
+            q = at + 1;
+        }
+    }
+
     /// Ends the links on a device that goes, and waits until they are gone. Sleeps.
     pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
         let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
