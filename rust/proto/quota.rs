@@ -18,6 +18,13 @@ pub struct Holder {
     pub net: Option<u32>,
 }
 
+impl Holder {
+    /// The administrator, who has no share of a user.
+    pub fn is_admin(self) -> bool {
+        self.user.is_none()
+    }
+}
+
 /// Why a channel was not counted. Then nothing is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuotaError {

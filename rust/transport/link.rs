@@ -74,6 +74,8 @@ pub(crate) struct Link {
     /// The peer has made the link: it carries none of our connects, for the address that the peer
     /// gave itself is only the peer's word.
     pub(crate) accepted: bool,
+    /// The administrator has asked for it.
+    for_admin: Atomic<bool>,
     /// The peer has broken the protocol: nothing more of it is taken.
     pub(super) distrusted: Atomic<bool>,
     /// When the last channel left, in nanoseconds of the monotonic clock.
@@ -190,6 +192,8 @@ pub(super) struct Tx {
     why: Failure,
     pub(super) local: Ip,
     pub(super) queues: Option<Queues>,
+    /// The pool has promised it blocks.
+    pub(super) promised: bool,
     pub(super) flow: Option<LinkFlow>,
     /// The side that accepts knows the peer's terms before the link is up.
     terms: Option<Terms>,
@@ -302,6 +306,7 @@ impl Link {
                 remote,
                 held: Atomic::new(0),
                 accepted,
+                for_admin: Atomic::new(false),
                 distrusted: Atomic::new(false),
                 empty_since: Atomic::new(task::now_ns()),
                 event: Atomic::new(false),
@@ -323,6 +328,7 @@ impl Link {
                     why: Failure::LinkLost,
                     local: local.unwrap_or(remote.any_of_family()),
                     queues: None,
+                    promised: false,
                     flow: None,
                     terms: None,
                     buffers: None,
@@ -396,6 +402,17 @@ impl Link {
             && self.local_ip() == other.local_ip()
     }
 
+    /// The administrator asks for the link.
+    pub(super) fn set_for_admin(&self) {
+        self.for_admin.store(true, Relaxed);
+    }
+
+    /// Whether it leaves the pool's last blocks to others: to links that the administrator or a peer
+    /// asks for.
+    pub(super) fn leaves_reserve(&self) -> bool {
+        !self.accepted && !self.for_admin.load(Relaxed)
+    }
+
     /// For how long the link has carried no channel at `now`, in nanoseconds; `None` while it
     /// carries some.
     pub(crate) fn idle_for(&self, now: u64) -> Option<u64> {
@@ -422,6 +439,13 @@ impl Link {
     /// The pool that the link's receives go to.
     pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
         self.tx.lock().queues.as_ref().map(|q| q.pool.clone())
+    }
+
+    /// Whether `pool` has promised it blocks.
+    pub(super) fn is_promised_by(&self, pool: &Arc<Pool>) -> bool {
+        let tx = self.tx.lock();
+        let queues = tx.queues.as_ref();
+        tx.promised && queues.is_some_and(|q| Arc::ptr_eq(&q.pool, pool))
     }
 
     /// The name of the link's device.
@@ -667,10 +691,11 @@ impl Link {
             }
         }
         let (why, retry) = self.reason();
-        let (slots, mut channels, buffers) = {
+        let (promised, slots, mut channels, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
             (
+                tx.promised,
                 core::mem::take(&mut tx.slots),
                 core::mem::replace(&mut tx.channels, Channels::new(KVVec::new())),
                 tx.buffers.take(),
@@ -691,7 +716,7 @@ impl Link {
         drop(id);
         drop(slots);
         drop(buffers);
-        if let Some(pool) = pool {
+        if let Some(pool) = pool.filter(|_| promised) {
             self.end_promise(&pool);
         }
         self.transport.forget_link(self);

@@ -63,12 +63,14 @@ impl Transport {
     }
 
     /// A link to `remote`: the one with the fewest channels of its group, which grows when that has many, or
-    /// when its senders have waited much. `local`: the address to speak from. Sleeps.
+    /// when its senders have waited much. `local`: the address to speak from; `for_admin`: the administrator
+    /// asks for it. Sleeps.
     pub(crate) fn link_to(
         self: &Arc<Self>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
+        for_admin: bool,
     ) -> Result<Arc<Link>> {
         let mut links = self.links.lock();
         let (mut best, mut group, mut growing) = (None, 0, false);
@@ -92,11 +94,17 @@ impl Transport {
         }
         let Some(((_, channels), best)) = best else {
             let link = Link::new(self, net, local, remote, false)?;
+            if for_admin {
+                link.set_for_admin();
+            }
             links.push(link.clone(), GFP_KERNEL)?;
             drop(links);
             link.start();
             return Ok(link);
         };
+        if for_admin {
+            best.set_for_admin();
+        }
         let most = params::LINKS_PER_PEER.get().min(best.peer_takes());
         let crowded = channels >= params::LINK_CHANNELS.get() as usize || best.is_short();
         let now = now_ns();
@@ -283,7 +291,7 @@ impl Transport {
         let Ok(links) = self.snapshot() else { return };
         let unused = links
             .into_iter()
-            .filter(|l| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)))
+            .filter(|l| l.is_promised_by(pool))
             .filter_map(|l| Some((l.idle_for(now)?, l)))
             .filter(|(_, l)| l.has_delivered())
             .max_by_key(|(idle, _)| *idle);
