@@ -256,6 +256,22 @@ bool zrs_helper_current_eager(void)
 	       (current->policy == SCHED_NORMAL && task_nice(current) <= 0);
 }
 
+/*
+ * The user that answers for a task of user uid (of the first user namespace): the
+ * owner of the user namespace that the task is in, of the outermost one if it is
+ * in several; but not root, which makes them for others.
+ */
+u32 zrs_helper_current_answers(u32 uid)
+{
+	const struct user_namespace *ns = current_user_ns();
+
+	if (ns == &init_user_ns)
+		return uid;
+	while (ns->parent != &init_user_ns)
+		ns = ns->parent;
+	return uid_eq(ns->owner, GLOBAL_ROOT_UID) ? uid : from_kuid(&init_user_ns, ns->owner);
+}
+
 bool zrs_helper_current_is_filtered(void)
 {
 #ifdef CONFIG_SECCOMP
