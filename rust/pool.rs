@@ -63,6 +63,9 @@ use window::Window;
 /// Blocks that are posted in addition to the promised ones.
 const SPARE: u32 = 32;
 
+/// A pool with blocks for at least so many links keeps those of one in reserve.
+const RESERVE_FROM: u32 = 4;
+
 /// Bytes from one header to the next, so that no two share a cache line.
 const HEADER_ROOM: usize = 128;
 
@@ -342,22 +345,40 @@ impl Pool {
         Ok(Copied::new(bytes, self.cache.clone()))
     }
 
+    /// How many blocks may be promised. With `reserve`, a pool with blocks for several links keeps those
+    /// of one.
+    fn most_promised(&self, reserve: bool) -> u32 {
+        let credit = params::LINK_CREDIT.get();
+        let reserved = match self.layout.blocks / credit {
+            RESERVE_FROM.. if reserve => credit,
+            _ => 0,
+        };
+        self.layout.blocks - reserved
+    }
+
+    /// Whether [`Self::promise`] has blocks for another link just now.
+    pub(crate) fn may_promise(&self, reserve: bool) -> bool {
+        let promised = self.promised.load(Relaxed);
+        promised.saturating_add(params::LINK_CREDIT.get()) <= self.most_promised(reserve)
+    }
+
     /// Promises `params::LINK_CREDIT` blocks to a link; false when all blocks are promised, or the
-    /// budget has no room for more.
-    pub(crate) fn promise(&self) -> bool {
+    /// budget has no room for more. With `reserve`, the blocks of one link are kept.
+    pub(crate) fn promise(&self, reserve: bool) -> bool {
         let credit = params::LINK_CREDIT.get();
         let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
         let verbs = self.verbs();
-        let fits = all <= self.layout.blocks && verbs.is_some_and(|verbs| self.carve(&verbs, all));
+        let fits = all <= self.most_promised(reserve)
+            && verbs.is_some_and(|verbs| self.carve(&verbs, all));
         if !fits {
             self.promised.fetch_sub(credit, Full);
         }
         fits
     }
 
-    /// Takes the promise back when the link has ended.
-    pub(crate) fn unpromise(&self) {
-        self.promised.fetch_sub(params::LINK_CREDIT.get(), Full);
+    /// Takes the promise of `blocks` back when the link has ended.
+    pub(crate) fn unpromise(&self, blocks: u32) {
+        self.promised.fetch_sub(blocks, Full);
     }
 
     /// The device is being removed: its registrations and queues are destroyed, the memory stays.

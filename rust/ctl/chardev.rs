@@ -16,6 +16,7 @@ use crate::kern::errno::{EAFNOSUPPORT, ESOCKTNOSUPPORT};
 use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
+use crate::kern::task;
 use crate::pool::context::Pools;
 use crate::pool::reserve;
 use crate::socket::context::Sockets;
@@ -76,8 +77,12 @@ fn socket(arg: usize) -> Result<isize> {
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_socket>());
     let s: zrs_ioc_socket = slice.reader().read()?;
     zero(&[u64::from(s.reserved)])?;
-    // The families and the type that socket() has for ZRS, and no others. A seccomp filter on
-    // socket() does not see this call.
+    // A seccomp filter that forbids a task to make sockets mostly judges socket(), and does not see
+    // this call.
+    if task::is_filtered() {
+        return Err(EPERM);
+    }
+    // The families and the type that socket() has for ZRS, and no others.
     if s.family != AF_INET && s.family != AF_INET6 {
         return Err(EAFNOSUPPORT);
     }

@@ -257,6 +257,31 @@ bool zrs_helper_current_eager(void)
 }
 
 /*
+ * The user that answers for a task of user uid (of the first user namespace): the
+ * owner of the user namespace that the task is in, of the outermost one if it is
+ * in several; but not root, which makes them for others.
+ */
+u32 zrs_helper_current_answers(u32 uid)
+{
+	const struct user_namespace *ns = current_user_ns();
+
+	if (ns == &init_user_ns)
+		return uid;
+	while (ns->parent != &init_user_ns)
+		ns = ns->parent;
+	return uid_eq(ns->owner, GLOBAL_ROOT_UID) ? uid : from_kuid(&init_user_ns, ns->owner);
+}
+
+bool zrs_helper_current_is_filtered(void)
+{
+#ifdef CONFIG_SECCOMP
+	return READ_ONCE(current->seccomp.mode) == SECCOMP_MODE_FILTER;
+#else
+	return false;
+#endif
+}
+
+/*
  * How long the poll() or select() that the task is in may take, by the call's
  * arguments, in nanoseconds: S64_MAX without a limit; -1 where it is not known
  * (32-bit programs, a call that goes on after a signal).

@@ -33,7 +33,7 @@ use crate::{
     kern::{fault::points, net::Net, task, wait::WaitMode},
 };
 use core::{
-    net::SocketAddr,
+    net::{Ipv6Addr, SocketAddr},
     ops::Deref,
     ptr::{addr_of, null_mut, NonNull},
 };
@@ -350,6 +350,22 @@ impl Id {
     pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
         // SAFETY: As for `local_addr`.
         Storage::read(unsafe { addr_of!((*self.as_ptr()).route.addr.dst_addr) })
+    }
+
+    /// The GID that the answer to a connection request goes to, of a RoCE device, where a peer's
+    /// GID is its address: what a peer says of its own address can be compared with it. `None` on
+    /// other devices. Of the id of a [`CmEvent::ConnectRequest`].
+    pub(crate) fn peer_gid(&self) -> Option<Ipv6Addr> {
+        // SAFETY: By the type invariants the id is valid. The core sets the path of an id that is
+        // asked for a connection before the event, and frees it with the id.
+        let path = unsafe { (*self.as_ptr()).route.path_rec.as_ref() }?;
+        let roce = [
+            bindings::sa_path_rec_type_SA_PATH_REC_TYPE_ROCE_V1,
+            bindings::sa_path_rec_type_SA_PATH_REC_TYPE_ROCE_V2,
+        ];
+        // SAFETY: All 16 bytes of the union are initialized, whichever member was written.
+        let gid: [u8; 16] = unsafe { *path.dgid.raw };
+        roce.contains(&path.rec_type).then(|| gid.into())
     }
 
     /// The index of the network interface; 0 before the addresses are known.

@@ -72,6 +72,19 @@ pub fn eager() -> bool {
     unsafe { bindings::current_eager() }
 }
 
+/// The user that answers for the calling task, one of `uid`: the owner of the user namespace that the
+/// task is in, as that user may have many numbers there. Both are of the first user namespace.
+pub fn answers_for(uid: u32) -> u32 {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::current_answers(uid) }
+}
+
+/// Whether a seccomp filter judges the calling task's system calls.
+pub fn is_filtered() -> bool {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::current_is_filtered() }
+}
+
 /// Nanoseconds that the calling task's poll() or select() may take: `i64::MAX` without a limit.
 /// `None`: it is not known. Context: within such a call; may sleep.
 pub fn poll_limit_ns() -> Option<u64> {

@@ -3,6 +3,10 @@
 //! Quota of the link table: how many channels each user and each network namespace has, and whether
 //! it may have one more.
 //!
+//! A user's share is a part of what other users leave, as the dynamic thresholds of shared buffers
+//! (Choudhury and Hahne) have it: with 80 percent of 100 channels the first user may have 80, a
+//! second one then 16, a third one 4. If all grow alike, two users may have 44 each.
+//!
 //! A user or namespace without channels has no entry, so that there are at most two counts for each
 //! channel. They are sorted; the storage is passed in and grows with them.
 
@@ -16,6 +20,13 @@ pub struct Holder {
     pub user: Option<u32>,
     /// The network namespace.
     pub net: Option<u32>,
+}
+
+impl Holder {
+    /// The administrator, who has no share of a user.
+    pub fn is_admin(self) -> bool {
+        self.user.is_none()
+    }
 }
 
 /// Why a channel was not counted. Then nothing is changed.
@@ -55,18 +66,40 @@ pub struct Quota<S> {
     /// The first `len` counts are in use, sorted by key; none of them is 0.
     counts: S,
     len: usize,
-    user_most: u32,
-    net_most: u32,
+    shares: Shares,
+    /// Channels of all users.
+    users: u32,
+}
+
+/// How many channels there are to share.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    /// All that users may have,
+    pub most: u32,
+    /// and the part of them that one user may have, in percent; one in any case.
+    pub user_percent: u32,
+    /// Those that a namespace may have.
+    pub net_most: u32,
+}
+
+impl Shares {
+    /// Whether a user with `n` of the `all` channels of users may have one more.
+    fn gives(&self, n: u32, all: u32) -> bool {
+        let (n, left) = (u64::from(n), u64::from(self.most.saturating_sub(all)));
+        let percent = u64::from(self.user_percent);
+        let others = 100_u64.saturating_sub(percent);
+        left > 0 && (n == 0 || n.saturating_mul(others) < left.saturating_mul(percent))
+    }
 }
 
 impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
-    /// No counts. A user may have `user_most` channels, a namespace `net_most`.
-    pub fn new(counts: S, user_most: u32, net_most: u32) -> Self {
+    /// No counts.
+    pub fn new(counts: S, shares: Shares) -> Self {
         Self {
             counts,
             len: 0,
-            user_most,
-            net_most,
+            shares,
+            users: 0,
         }
     }
 
@@ -77,16 +110,17 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
             return Err(QuotaError::Crowded);
         }
         let user = holder.user.map(Key::User);
-        if user.is_some_and(|key| self.of(key) >= self.user_most) {
+        if user.is_some_and(|key| !self.shares.gives(self.of(key), self.users)) {
             return Err(QuotaError::User);
         }
         let net = holder.net.map(Key::Net);
-        if net.is_some_and(|key| self.of(key) >= self.net_most) {
+        if net.is_some_and(|key| self.of(key) >= self.shares.net_most) {
             return Err(QuotaError::Net);
         }
         for key in user.into_iter().chain(net) {
             self.add(key);
         }
+        self.users = self.users.saturating_add(u32::from(user.is_some()));
         Ok(())
     }
 
@@ -171,6 +205,8 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         let Ok(at) = self.find(key) else {
             return;
         };
+        let of_user = matches!(key, Key::User(_));
+        self.users = self.users.saturating_sub(u32::from(of_user));
         if let Some(c) = self.counts.get_mut(at) {
             c.n = c.n.saturating_sub(1);
             if c.n > 0 {

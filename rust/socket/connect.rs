@@ -305,7 +305,9 @@ impl Sock {
         })?;
         let id = chan.id().unwrap_or_default();
         let bind_to = (!local.ip.is_any()).then_some(local.ip);
-        let link = self.ctx.transport.link_to(&self.net, bind_to, remote.ip)?;
+        let transport = &self.ctx.transport;
+        let for_admin = self.holder().is_admin();
+        let link = transport.link_to(&self.net, bind_to, remote.ip, for_admin)?;
         let released = {
             let mut inner = self.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);

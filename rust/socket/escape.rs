@@ -75,6 +75,12 @@ impl Sock {
         moved
     }
 
+    /// Once the connection's link is gone, moves its unread data out of blocks of the shared receive
+    /// queue to main memory. Data that a thread is just copying stays. Sleeps.
+    pub(crate) fn vacate_blocks(self: &Arc<Self>) {
+        while self.link().is_none() && self.escape_one(u64::MAX, false) {}
+    }
+
     /// Traces that a message of `len` bytes has left the pool. It arrived at `born`, or just now if
     /// that is `None`. Takes the socket's lock.
     pub(crate) fn trace_escape(&self, len: u32, born: Option<u64>, of: EscapedFrom) {

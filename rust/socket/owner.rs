@@ -30,7 +30,7 @@ impl Owner {
         Self {
             memcg: Memcg::of(sk),
             holder: Holder {
-                user: (!exempt).then_some(uid),
+                user: (!exempt).then(|| task::answers_for(uid)),
                 net: (*net != Net::init()).then(|| net.inum()),
             },
         }

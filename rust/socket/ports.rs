@@ -12,6 +12,7 @@
 
 use core::ops;
 
+use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::{Arc, Mutex};
@@ -70,7 +71,7 @@ type Place = (usize, u16, Bound);
 pub(crate) struct Ports {
     space: PortSpace<RBTree<Group, Users>, RBTree<Tuple, ()>>,
     /// The sockets that listen at an address, each with the serial number of its listen().
-    listeners: RBTree<Place, KVec<(u64, Arc<Sock>)>>,
+    listeners: RBTree<Place, KVVec<(u64, Arc<Sock>)>>,
     /// The same sockets by namespace and serial number.
     in_order: RBTree<(usize, u64), Arc<Sock>>,
     /// The last serial number.
@@ -226,7 +227,7 @@ impl Ports {
     fn enter(&mut self, sock: &Arc<Sock>, place: Place) -> Result {
         if self.listeners.get(&place).is_none() {
             self.listeners
-                .try_create_and_insert(place, KVec::new(), GFP_KERNEL)?;
+                .try_create_and_insert(place, KVVec::new(), GFP_KERNEL)?;
         }
         self.serial += 1;
         if let Some(here) = self.listeners.get_mut(&place) {

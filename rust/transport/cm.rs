@@ -169,7 +169,13 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         slots.push(TxSlot::default(), GFP_KERNEL)?;
         free.push(slot, GFP_KERNEL)?;
     }
-    if !pool.promise() {
+    // The peer of an accepted link may fill blocks once it has our answer. A peer that we ask is
+    // promised blocks when it has answered.
+    let fits = match link.accepted {
+        true => pool.promise(false),
+        false => pool.may_promise(link.leaves_reserve()),
+    };
+    if !fits {
         link.transport.evict_idle_link(&pool);
         return Err(ENOBUFS);
     }
@@ -177,9 +183,12 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     if tx.state == LinkState::Down {
         // It was given up meanwhile, and what it had has been taken down already.
         drop(tx);
-        pool.unpromise();
+        if link.accepted {
+            pool.unpromise(params::LINK_CREDIT.get());
+        }
         return Err(ENOTCONN);
     }
+    tx.promised = link.accepted;
     tx.queues = Some(Queues {
         qp,
         cq,
@@ -358,9 +367,29 @@ impl Link {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
-            self.up(terms_of(&self.transport, self.remote_ip(), private_data)?);
+            let terms = terms_of(&self.transport, self.remote_ip(), private_data)?;
+            self.claim_blocks()?;
+            self.up(terms);
         }
         Ok(())
+    }
+
+    /// The peer that we have asked has answered: promises it the blocks of our hello. Until they are
+    /// posted, its messages may take others', or wait for them. ENOBUFS, ENOTCONN.
+    fn claim_blocks(self: &Arc<Self>) -> Result {
+        let pool = self.pool().ok_or(ENOTCONN)?;
+        if !pool.promise(self.leaves_reserve()) {
+            self.transport.evict_idle_link(&pool);
+            return Err(ENOBUFS);
+        }
+        let mut tx = self.tx.lock();
+        if tx.state == LinkState::Connecting {
+            tx.promised = true;
+            return Ok(());
+        }
+        drop(tx);
+        pool.unpromise(params::LINK_CREDIT.get());
+        Err(ENOTCONN)
     }
 }
 
@@ -427,6 +456,12 @@ impl Listener {
         let (remote, local) = (from.ip, to.ip);
         if !RESERVED_PORTS.contains(&from.port) {
             net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
+            return Err(EACCES);
+        }
+        // The peer says which address it has; the answer goes to the path's.
+        if id.peer_gid().is_some_and(|gid| gid != remote.v6()) {
+            STATS.protocol_errors.add(1);
+            net_warn_ratelimited!("connection from {remote:?} refused: another host's address\n");
             return Err(EACCES);
         }
         // The peer says which address of ours it means, and the core believes it.

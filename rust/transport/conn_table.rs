@@ -39,7 +39,7 @@ use crate::proto::channel::{self, Channel, State};
 use crate::proto::link_table::{
     Backing, Grant, GrantError, LinkTable, Recall, Slot, Storage, TableStats, Way, CHUNK,
 };
-use crate::proto::quota::{self, Holder, Quota, QuotaCount};
+use crate::proto::quota::{self, Holder, Quota, QuotaCount, Shares};
 use crate::proto::ChanId;
 use crate::socket::Sock;
 
@@ -75,6 +75,13 @@ fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> 
     Ok(all)
 }
 
+/// Of the table, the part that only the administrator gets, in percent.
+const RESERVE_PERCENT: u32 = 5;
+
+fn percent_of(n: u32, percent: u32) -> u32 {
+    (u64::from(n) * u64::from(percent) / 100) as u32
+}
+
 /// Sizes of the tiers, in entries.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
@@ -85,6 +92,8 @@ pub(crate) struct Sizes {
     pub(crate) ways: u32,
     /// Most entries.
     pub(crate) most: u32,
+    /// Of these, those that are for the administrator.
+    reserve: u32,
 }
 
 /// The table of all channels.
@@ -109,6 +118,7 @@ impl Table {
             near: params::TABLE_NEAR.get().next_multiple_of(ways),
             ways,
             most: params::MAX_CHANNELS.get(),
+            reserve: percent_of(params::MAX_CHANNELS.get(), RESERVE_PERCENT),
         };
         let vacant = || Channel::connect(ChanId::default(), 0, 0, params::LIMITS);
         let hot = filled(sizes.hot as usize, || {
@@ -118,14 +128,16 @@ impl Table {
         let bulk = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(None))?;
         let places = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(SetOnce::new()))?;
         let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
-        let part = |percent: u32| (u64::from(sizes.most) * u64::from(percent) / 100).max(1) as u32;
-        let user = part(params::USER_PERCENT.get());
-        let net = part(params::NET_PERCENT.get());
+        let shares = Shares {
+            most: sizes.most - sizes.reserve,
+            user_percent: params::USER_PERCENT.get(),
+            net_most: percent_of(sizes.most, params::NET_PERCENT.get()).max(1),
+        };
         Arc::pin_init(
             pin_init!(Self {
                 table <- new_spinlock!(table, "zrs_transport::table"),
                 places,
-                quota <- new_spinlock!(Quota::new(KVVec::new(), user, net), "zrs_transport::quota"),
+                quota <- new_spinlock!(Quota::new(KVVec::new(), shares), "zrs_transport::quota"),
                 sizes,
             }),
             GFP_KERNEL,
@@ -149,12 +161,21 @@ impl Table {
         }
     }
 
-    /// Takes an entry for `sock`, with the channel that `make` makes.
-    fn submit(&self, sock: &Arc<Sock>, make: impl FnOnce(ChanId) -> Channel) -> Result<ChanId> {
+    /// Takes an entry for `sock`, of `holder`, with the channel that `make` makes.
+    fn submit(
+        &self,
+        sock: &Arc<Sock>,
+        holder: Holder,
+        make: impl FnOnce(ChanId) -> Channel,
+    ) -> Result<ChanId> {
+        let most = match holder.is_admin() {
+            true => self.sizes.most,
+            false => self.sizes.most - self.sizes.reserve,
+        };
         let id = loop {
             let (chunk, places) = {
                 let mut table = self.table.lock();
-                if table.len() >= self.sizes.most {
+                if table.len() >= most {
                     return Err(ENOBUFS);
                 }
                 if !table.wants_chunk() {
@@ -378,14 +399,15 @@ impl Chan {
     ) -> Result<Self> {
         let holder = sock.holder();
         transport.table.charge_quota(holder)?;
+        let table = &transport.table;
         let mut seen = Seen::default();
-        let made = transport.table.submit(sock, |id| {
+        let made = table.submit(sock, holder, |id| {
             let chan = make(id);
             seen = Seen::of(&chan);
             chan
         });
         let id = made.inspect_err(|_| {
-            transport.table.quota.lock().give(holder);
+            table.quota.lock().give(holder);
         })?;
         transport.watch_table();
         Ok(Self(Some(Entry {

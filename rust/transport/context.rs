@@ -71,6 +71,9 @@ pub(crate) struct Transport {
     timers_work: DelayedWork<Transport, TIMERS>,
     #[pin]
     idle: DelayedWork<Transport, IDLE_LINKS>,
+    /// When links without channels are checked next, in nanoseconds of the monotonic clock;
+    /// `u64::MAX`: never.
+    pub(super) idle_at: Atomic<u64>,
     /// When links are checked next, in nanoseconds of the monotonic clock; `u64::MAX`: never.
     #[pin]
     pub(super) keepalive_at: Mutex<u64>,
@@ -119,6 +122,7 @@ impl Transport {
                 timers <- new_mutex!(TimerList::new(), "zrs_transport::timers"),
                 timers_work <- new_delayed_work!("zrs_transport::timers_work"),
                 idle <- new_delayed_work!("zrs_transport::idle"),
+                idle_at: Atomic::new(u64::MAX),
                 keepalive_at <- new_mutex!(u64::MAX, "zrs_transport::keepalive_at"),
                 keepalive <- new_delayed_work!("zrs_transport::keepalive"),
                 sweep <- new_delayed_work!("zrs_transport::sweep"),

@@ -15,7 +15,7 @@
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{msecs_to_jiffies, Delta, Jiffies};
@@ -69,17 +69,17 @@ pub(crate) struct Link {
     pub(crate) transport: Arc<Transport>,
     pub(crate) net: Net,
     remote: Ip,
-    /// Blocks with this link's data that nobody has read.
-    pub(super) held: Atomic<u32>,
+    /// Blocks with this link's data that nobody has read; and [`ENDED`].
+    held: Atomic<u32>,
     /// The peer has made the link: it carries none of our connects, for the address that the peer
     /// gave itself is only the peer's word.
     pub(crate) accepted: bool,
+    /// The administrator has asked for it.
+    for_admin: Atomic<bool>,
     /// The peer has broken the protocol: nothing more of it is taken.
     pub(super) distrusted: Atomic<bool>,
     /// When the last channel left, in nanoseconds of the monotonic clock.
     pub(super) empty_since: Atomic<u64>,
-    /// The link is down, and the pool's promise to it is still to be taken back.
-    promised: Atomic<bool>,
     /// The completion queue has something, and is not armed.
     pub(super) event: Atomic<bool>,
     /// Threads that look at the completion queue again and again, and need not be told.
@@ -151,6 +151,9 @@ pub(super) const RESCHEDULE: u64 = 4;
 /// takes them.
 const INLINE_POLL_WITHIN: Jiffies = 2;
 
+/// Added to the count of a link's blocks when the link takes no more data.
+const ENDED: u32 = 1 << 31;
+
 /// How long threads are not asked after one of them was late, in milliseconds.
 const BAR_MS: u32 = 1000;
 
@@ -191,6 +194,8 @@ pub(super) struct Tx {
     why: Failure,
     pub(super) local: Ip,
     pub(super) queues: Option<Queues>,
+    /// The pool has promised it blocks.
+    pub(super) promised: bool,
     pub(super) flow: Option<LinkFlow>,
     /// The side that accepts knows the peer's terms before the link is up.
     terms: Option<Terms>,
@@ -303,9 +308,9 @@ impl Link {
                 remote,
                 held: Atomic::new(0),
                 accepted,
+                for_admin: Atomic::new(false),
                 distrusted: Atomic::new(false),
                 empty_since: Atomic::new(task::now_ns()),
-                promised: Atomic::new(false),
                 event: Atomic::new(false),
                 spinning: Atomic::new(0),
                 looked: Atomic::new(0),
@@ -325,6 +330,7 @@ impl Link {
                     why: Failure::LinkLost,
                     local: local.unwrap_or(remote.any_of_family()),
                     queues: None,
+                    promised: false,
                     flow: None,
                     terms: None,
                     buffers: None,
@@ -389,6 +395,26 @@ impl Link {
         self.tx.lock().local
     }
 
+    /// Whether the same peer has made both, for the same address of ours.
+    pub(super) fn is_sibling(&self, other: &Self) -> bool {
+        self.accepted
+            && other.accepted
+            && self.net == other.net
+            && self.remote == other.remote
+            && self.local_ip() == other.local_ip()
+    }
+
+    /// The administrator asks for the link.
+    pub(super) fn set_for_admin(&self) {
+        self.for_admin.store(true, Relaxed);
+    }
+
+    /// Whether it leaves the pool's last blocks to others: to links that the administrator or a peer
+    /// asks for.
+    pub(super) fn leaves_reserve(&self) -> bool {
+        !self.accepted && !self.for_admin.load(Relaxed)
+    }
+
     /// For how long the link has carried no channel at `now`, in nanoseconds; `None` while it
     /// carries some.
     pub(crate) fn idle_for(&self, now: u64) -> Option<u64> {
@@ -415,6 +441,13 @@ impl Link {
     /// The pool that the link's receives go to.
     pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
         self.tx.lock().queues.as_ref().map(|q| q.pool.clone())
+    }
+
+    /// Whether `pool` has promised it blocks.
+    pub(super) fn is_promised_by(&self, pool: &Arc<Pool>) -> bool {
+        let tx = self.tx.lock();
+        let queues = tx.queues.as_ref();
+        tx.promised && queues.is_some_and(|q| Arc::ptr_eq(&q.pool, pool))
     }
 
     /// The name of the link's device.
@@ -449,7 +482,7 @@ impl Link {
             tx.channels.waiting(TrafficClass::Bulk),
             tx.bulk,
             tx.bulk_most,
-            self.held.load(Relaxed),
+            self.blocks_held(),
             tx.stuck,
             tx.seq,
             tx.done,
@@ -491,6 +524,10 @@ impl Link {
         // What arrived before we knew the peer's terms has waited.
         self.schedule_poll();
         self.transport.watch_keepalive();
+        if self.accepted {
+            // The peer may have too many now.
+            self.transport.look_for_idle();
+        }
     }
 
     /// Whom an event is about: between `local` and the peer.
@@ -621,12 +658,16 @@ impl Link {
             .enqueue::<Arc<Self>, POLL>(self.clone());
     }
 
-    /// The blocks that the link was promised are free for others once the link is down and none
-    /// of its data is in them any more.
-    pub(super) fn keep_promise(&self, pool: &Pool) {
-        if self.held.load(Acquire) == 0 && self.promised.xchg(false, Full) {
-            pool.unpromise();
-        }
+    /// Blocks with this link's unread data.
+    pub(super) fn blocks_held(&self) -> u32 {
+        self.held.load(Relaxed) & !ENDED
+    }
+
+    /// No data comes into the link's blocks any more: returns its promise to the pool. Blocks with
+    /// unread data stay promised, each until it is released.
+    fn end_promise(&self, pool: &Pool) {
+        let held = self.held.fetch_add(ENDED, Full);
+        pool.unpromise(params::LINK_CREDIT.get().saturating_sub(held));
     }
 
     /// Walks the rest of the way down. Sleeps.
@@ -652,10 +693,11 @@ impl Link {
             }
         }
         let (why, retry) = self.reason();
-        let (slots, mut channels, buffers) = {
+        let (promised, slots, mut channels, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
             (
+                tx.promised,
                 core::mem::take(&mut tx.slots),
                 core::mem::replace(&mut tx.channels, Channels::new(KVVec::new())),
                 tx.buffers.take(),
@@ -677,14 +719,18 @@ impl Link {
         drop(id);
         drop(slots);
         drop(buffers);
-        if let Some(pool) = pool {
-            self.promised.store(true, Release);
-            self.keep_promise(&pool);
+        if let Some(pool) = pool.filter(|_| promised) {
+            self.end_promise(&pool);
         }
         self.transport.forget_link(self);
         self.transport.probe_links(&self.net, self.remote);
         for (_, sock) in channels.drain() {
             sock.link_lost(self, why, retry);
+            sock.vacate_blocks();
+        }
+        // Data of channels that ended before the link did.
+        if self.blocks_held() > 0 {
+            self.transport.vacate_blocks();
         }
     }
 }
@@ -695,9 +741,11 @@ impl BlockUser for Link {
     }
 
     fn block_released(self: Arc<Self>, pool: &Pool) {
-        self.held.fetch_sub(1, Full);
+        let before = self.held.fetch_sub(1, Full);
         self.block_reposted();
-        self.keep_promise(pool);
+        if before & ENDED != 0 {
+            pool.unpromise(1);
+        }
     }
 }
 

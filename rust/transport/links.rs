@@ -37,6 +37,10 @@ const ORPHAN_NS: u64 = 10_000_000_000;
 /// How long after a group has grown none grows again, in nanoseconds: it may not get the link.
 const GROW_NS: u64 = 100_000_000;
 
+/// How long a peer that makes a link may take until the link is up, in nanoseconds: the connection
+/// manager's own limit is the peer's choice.
+const HALF_MADE_NS: u64 = 5_000_000_000;
+
 /// Links that one address may have made: a group, and one more, as its host may have been restarted. Twice
 /// as many at a time, with those that are being taken down, which still have their blocks.
 fn accepted_most() -> usize {
@@ -59,12 +63,14 @@ impl Transport {
     }
 
     /// A link to `remote`: the one with the fewest channels of its group, which grows when that has many, or
-    /// when its senders have waited much. `local`: the address to speak from. Sleeps.
+    /// when its senders have waited much. `local`: the address to speak from; `for_admin`: the administrator
+    /// asks for it. Sleeps.
     pub(crate) fn link_to(
         self: &Arc<Self>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
+        for_admin: bool,
     ) -> Result<Arc<Link>> {
         let mut links = self.links.lock();
         let (mut best, mut group, mut growing) = (None, 0, false);
@@ -88,11 +94,17 @@ impl Transport {
         }
         let Some(((_, channels), best)) = best else {
             let link = Link::new(self, net, local, remote, false)?;
+            if for_admin {
+                link.set_for_admin();
+            }
             links.push(link.clone(), GFP_KERNEL)?;
             drop(links);
             link.start();
             return Ok(link);
         };
+        if for_admin {
+            best.set_for_admin();
+        }
         let most = params::LINKS_PER_PEER.get().min(best.peer_takes());
         let crowded = channels >= params::LINK_CHANNELS.get() as usize || best.is_short();
         let now = now_ns();
@@ -120,23 +132,32 @@ impl Transport {
         theirs.count() < 2 * accepted_most()
     }
 
-    /// A link that the peer has made. Of a peer that makes one after the other, the oldest go: it
-    /// was restarted, or it wants more than its share.
-    pub(crate) fn add_link(&self, link: &Arc<Link>) -> Result {
+    /// A link that the peer makes. Of too many that are not up yet the oldest goes: one that is up
+    /// does not end for what a peer has only asked for.
+    pub(crate) fn add_link(self: &Arc<Self>, link: &Arc<Link>) -> Result {
         let mut links = self.links.lock();
-        let theirs = |l: &&Arc<Link>| {
-            l.accepted
-                && l.net == link.net
-                && l.remote_ip() == link.remote_ip()
-                && l.local_ip() == link.local_ip()
-                && l.state() != LinkState::Down
-        };
-        if links.iter().filter(theirs).count() >= accepted_most() {
-            if let Some(oldest) = links.iter().find(theirs) {
-                oldest.fail_link_lost("its peer has made too many");
+        let half_made = |l: &&Arc<Link>| l.is_sibling(link) && l.state() == LinkState::Connecting;
+        if links.iter().filter(half_made).count() >= accepted_most() {
+            if let Some(oldest) = links.iter().find(half_made) {
+                oldest.fail(Failure::TimedOut);
             }
         }
-        Ok(links.push(link.clone(), GFP_KERNEL)?)
+        links.push(link.clone(), GFP_KERNEL)?;
+        drop(links);
+        self.look_for_idle();
+        Ok(())
+    }
+
+    /// Whether the peer has made more links since `link` than it may have, all of them up: it was
+    /// restarted, or it wants more than its share.
+    fn has_too_many_since(&self, link: &Arc<Link>) -> bool {
+        let links = self.links.lock();
+        let newer = links
+            .iter()
+            .skip_while(|l| !Arc::ptr_eq(l, link))
+            .skip(1)
+            .filter(|l| l.is_sibling(link) && l.state() == LinkState::Up);
+        newer.count() >= accepted_most()
     }
 
     /// A link to `remote` has ended, or a new one is being made by it: the other links to it may be
@@ -160,6 +181,16 @@ impl Transport {
         drop(gone);
     }
 
+    /// Moves unread data of connections without a link out of blocks of the shared receive queues.
+    /// Sleeps.
+    pub(super) fn vacate_blocks(&self) {
+        let mut q = 0;
+        while let Some((at, sock)) = self.table.next_from(q) {
+            sock.vacate_blocks();
+            q = at + 1;
+        }
+    }
+
     /// Ends the links on a device that goes, and waits until they are gone. Sleeps.
     pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
         let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
@@ -177,16 +208,22 @@ impl Transport {
         self.look_for_idle_in(IDLE_MS);
     }
 
+    /// Looks at links after `ms` milliseconds, if not before.
     fn look_for_idle_in(self: &Arc<Self>, ms: u32) {
-        let delay = msecs_to_jiffies(ms);
-        let _ = self
-            .queue
-            .enqueue_delayed::<Arc<Transport>, IDLE_LINKS>(self.clone(), delay);
+        let due = now_ns().saturating_add(u64::from(ms) * 1_000_000);
+        if due >= self.idle_at.load(Relaxed) {
+            return;
+        }
+        self.idle_at.store(due, Relaxed);
+        self.queue
+            .enqueue_or_move::<Transport, IDLE_LINKS>(self.clone(), msecs_to_jiffies(ms));
     }
 
     /// Ends the links of namespaces without sockets, so that a namespace (which a link pins) can
     /// go away.
     fn end_idle(self: &Arc<Self>) {
+        // Requests from here on are for another look.
+        self.idle_at.store(u64::MAX, Relaxed);
         let now = now_ns();
         let unused_ns = u64::from(params::LINK_IDLE_MS.get()) * 1_000_000;
         let (mut again, mut unused) = (None, false);
@@ -196,8 +233,21 @@ impl Transport {
             return;
         };
         for link in links {
-            if link.state() == LinkState::Down {
-                continue;
+            match link.state() {
+                LinkState::Down => continue,
+                LinkState::Connecting if link.accepted => {
+                    if link.idle_for(now).is_some_and(|ns| ns > HALF_MADE_NS) {
+                        link.fail(Failure::TimedOut);
+                    } else {
+                        again = Some(IDLE_MS.min(again.unwrap_or(IDLE_MS)));
+                    }
+                    continue;
+                }
+                LinkState::Up if link.accepted && self.has_too_many_since(&link) => {
+                    link.fail_link_lost("its peer has made too many");
+                    continue;
+                }
+                _ => {}
             }
             let nets = self.nets.lock();
             let used = nets.iter().find(|n| n.net == link.net);
@@ -230,10 +280,7 @@ impl Transport {
             drop(gone);
         }
         if unused {
-            let delay = msecs_to_jiffies(params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS));
-            let _ = self
-                .queue
-                .enqueue_delayed::<Arc<Transport>, IDLE_LINKS>(self.clone(), delay);
+            self.look_for_idle_in(params::LINK_IDLE_MS.get().clamp(IDLE_MS, UNUSED_MS));
         }
     }
 
@@ -244,7 +291,7 @@ impl Transport {
         let Ok(links) = self.snapshot() else { return };
         let unused = links
             .into_iter()
-            .filter(|l| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool)))
+            .filter(|l| l.is_promised_by(pool))
             .filter_map(|l| Some((l.idle_for(now)?, l)))
             .filter(|(_, l)| l.has_delivered())
             .max_by_key(|(idle, _)| *idle);

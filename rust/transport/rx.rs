@@ -58,7 +58,7 @@ impl Arrival<'_> {
     /// filled so many blocks that others would run dry. The owner of `sock` pays for that. Sleeps.
     fn hold(&mut self, sock: &Sock, user: ChanId) -> Option<Held> {
         let block = self.block?;
-        let crowded = self.link.held.load(Relaxed) >= params::LINK_CREDIT.get() / 2;
+        let crowded = self.link.blocks_held() >= params::LINK_CREDIT.get() / 2;
         if crowded {
             // Without memory for a copy the block itself has to do.
             let pool = &self.queues.pool;

@@ -4,6 +4,7 @@
 # after ktap.sh.
 
 hostile_up() {
+	modprobe ib_umad || return 1
 	at_end "rdma link delete rxeC; ip netns del zrsC; ip netns del zrsL"
 	ip -batch - <<-'BATCH' || return 1
 		netns add zrsA

@@ -5,12 +5,21 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zrs_core::quota::{Holder, Quota, QuotaCount, QuotaError};
+use zrs_core::quota::{Holder, Quota, QuotaCount, QuotaError, Shares};
 
 fn holder(user: impl Into<Option<u32>>, net: impl Into<Option<u32>>) -> Holder {
     Holder {
         user: user.into(),
         net: net.into(),
+    }
+}
+
+/// So many for one user if there is no other, so many for a namespace.
+fn shares(most: u32, user_percent: u32, net_most: u32) -> Shares {
+    Shares {
+        most,
+        user_percent,
+        net_most,
     }
 }
 
@@ -31,7 +40,7 @@ fn take(quota: &mut Quota<Vec<QuotaCount>>, holder: Holder) -> Result<(), QuotaE
 // rows: B11
 #[test]
 fn each_to_its_share() {
-    let mut quota = Quota::new(Vec::new(), 2, 3);
+    let mut quota = Quota::new(Vec::new(), shares(10, 20, 3));
     let (ann, bob) = (holder(1000, None), holder(1001, None));
     assert_eq!(quota.take(ann), Err(QuotaError::Crowded), "no storage");
     assert_eq!(
@@ -56,10 +65,32 @@ fn each_to_its_share() {
     assert_eq!(take(&mut quota, ann), Ok(()));
 }
 
+// rows: B19
+#[test]
+fn users_leave_something_to_further_ones() {
+    let mut quota = Quota::new(Vec::new(), shares(1000, 80, 1));
+    let mut takes = |user: u32| {
+        let one = holder(user, None);
+        let got = (0..).take_while(|_| take(&mut quota, one) == Ok(()));
+        got.count()
+    };
+    // Each gets so much of what the ones before it have left.
+    assert_eq!([1, 2, 3, 4].map(&mut takes), [800, 160, 32, 7]);
+
+    let mut quota = Quota::new(Vec::new(), shares(1000, 80, 1));
+    let mut alike = [0; 3];
+    for _ in 0..1000 {
+        for (user, n) in alike.iter_mut().enumerate() {
+            *n += u32::from(take(&mut quota, holder(user as u32, None)) == Ok(()));
+        }
+    }
+    assert_eq!(alike, [308; 3]);
+}
+
 // rows: B11
 #[test]
 fn giving_what_was_not_taken() {
-    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], 1, 1);
+    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], shares(1, 100, 1));
     quota.give(holder(0, 0));
     assert_eq!(quota.take(holder(7, 0)), Ok(()));
     quota.give(holder(6, 8));
@@ -69,7 +100,7 @@ fn giving_what_was_not_taken() {
 // rows: B11
 #[test]
 fn storage_comes_back() {
-    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], 9, 9);
+    let mut quota = Quota::new(vec![QuotaCount::NONE; 4], shares(9, 100, 9));
     assert_eq!(quota.take(holder(1, 2)), Ok(()));
     assert_eq!(
         quota.move_to(vec![QuotaCount::NONE; 3]).len(),
@@ -84,11 +115,12 @@ proptest! {
     // rows: B11
     #[test]
     fn as_maps_have_it(
-        most in (1u32..6, 1u32..9),
+        most in (1u32..20, 1u32..9),
+        percent in 1u32..=100,
         steps in prop::collection::vec(
             (any::<bool>(), prop::option::of(0u32..12), prop::option::of(0u32..5)), 1..400),
     ) {
-        let mut quota = Quota::new(Vec::new(), most.0, most.1);
+        let mut quota = Quota::new(Vec::new(), shares(most.0, percent, most.1));
         let mut held: Vec<Holder> = Vec::new();
         let mut largest = 0;
         for (more, user, net) in steps {
@@ -101,12 +133,16 @@ proptest! {
                     n
                 };
                 let (users, nets) = (of(|h| h.user), of(|h| h.net));
-                let full = |n: &BTreeMap<u32, u32>, id: Option<u32>, most| {
-                    id.is_some_and(|id| n.get(&id).is_some_and(|&n| n >= most))
-                };
-                let expected = if full(&users, user, most.0) {
+                let all = users.values().sum::<u32>();
+                // The exact part of what is left, as a fraction.
+                let over = |n: u32| f64::from(n) * f64::from(100 - percent)
+                    >= f64::from(most.0 - all) * f64::from(percent);
+                let full = user.is_some_and(|id| {
+                    all == most.0 || users.get(&id).is_some_and(|&n| over(n))
+                });
+                let expected = if full {
                     Err(QuotaError::User)
-                } else if full(&nets, net, most.1) {
+                } else if net.is_some_and(|id| nets.get(&id).is_some_and(|&n| n >= most.1)) {
                     Err(QuotaError::Net)
                 } else {
                     Ok(())

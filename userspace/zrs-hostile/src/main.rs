@@ -9,6 +9,7 @@
 
 mod bystander;
 mod cases;
+mod forged;
 mod peer;
 #[allow(unsafe_code)]
 mod verbs;

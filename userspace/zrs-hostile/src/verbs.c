@@ -6,13 +6,17 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <linux/types.h>
 #include <poll.h>
+#include <rdma/ib_user_mad.h>
 #include <rdma/rdma_cma.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 /* A connection, or a listener: those have no queue pair. */
 struct zh_ep {
@@ -366,4 +370,26 @@ int zh_poll(struct zh_ep *ep, struct zh_wc *out)
 	out->opcode = wc.opcode;
 	out->byte_len = wc.byte_len;
 	return 1;
+}
+
+/* Sends a management datagram, headers included, by a device's node. */
+int zh_mad(const char *node, void *mad, size_t len)
+{
+	struct ib_user_mad_reg_req agent = { .qpn = 1 };
+	int fd = open(node, O_RDWR | O_CLOEXEC), rc = 0;
+
+	if (fd < 0)
+		return failed();
+	if (ioctl(fd, IB_USER_MAD_ENABLE_PKEY) || ioctl(fd, IB_USER_MAD_REGISTER_AGENT, &agent)) {
+		rc = failed();
+	} else {
+		((struct ib_user_mad *)mad)->hdr.id = agent.id;
+		if (write(fd, mad, len) != (ssize_t)len)
+			rc = failed();
+	}
+	/* The agent goes, and with it what it has not sent. */
+	if (!rc)
+		usleep(100000);
+	close(fd);
+	return rc;
 }

@@ -2,7 +2,7 @@
 //! Verbs and the connection manager: safe wrappers of `verbs.c`. All `unsafe` of this program is
 //! here.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void, CString};
 use std::io;
 use std::mem::zeroed;
 use std::net::SocketAddrV4;
@@ -90,6 +90,7 @@ extern "C" {
     fn zh_post_recv(ep: *mut Ep, wr_id: u64, offset: u64, len: u32) -> i32;
     fn zh_post_send(ep: *mut Ep, send: *const RawSend) -> i32;
     fn zh_poll(ep: *mut Ep, wc: *mut RawWc) -> i32;
+    fn zh_mad(node: *const c_char, mad: *mut u8, len: usize) -> i32;
 }
 
 fn check(rc: i32) -> io::Result<i32> {
@@ -325,6 +326,14 @@ impl Drop for Endpoint {
         // SAFETY: it has no other user any more.
         unsafe { zh_free(self.ep.as_ptr()) };
     }
+}
+
+/// Sends a management datagram, with the header of `struct ib_user_mad`, by the node of a device.
+pub fn send_mad(node: &str, mut mad: Vec<u8>) -> io::Result<()> {
+    let node = CString::new(node)?;
+    // SAFETY: a string with its end, and memory of this length that the C function may write to.
+    check(unsafe { zh_mad(node.as_ptr(), mad.as_mut_ptr(), mad.len()) })?;
+    Ok(())
 }
 
 /// Runs `work` in a new thread in the network namespace `name`: sockets and ids made by it belong

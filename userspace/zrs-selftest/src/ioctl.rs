@@ -307,6 +307,17 @@ fn sockets(dev: &File, checks: &mut Checks) {
         checks.errno(&format!("socket() of {name}"), seen, &none);
     }
 
+    // The filter is the thread's.
+    let seen = std::thread::scope(|scope| {
+        let filtered = scope.spawn(|| {
+            raw::allow_all_calls()?;
+            make(inet, stream, 0)
+        });
+        filtered.join().expect("a thread")
+    });
+    let name = "ZRS_IOC_SOCKET under a seccomp filter that allows everything";
+    checks.errno(name, seen, &[libc::EPERM]);
+
     let seen = zrs_sys::Device::open().and_then(|device| {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         device.socket(inet as u32, stream as u32, flags as u32)

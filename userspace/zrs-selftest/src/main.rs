@@ -55,6 +55,7 @@ mod sockerr;
 mod sockopts;
 mod splice;
 mod states;
+mod storm;
 mod stream;
 mod stress;
 #[allow(unsafe_code)]
@@ -133,6 +134,7 @@ enum Command {
     Cork(cork::Args),
     Hoard(hoard::Args),
     Fill(fill::Args),
+    Storm(storm::Args),
     Ringspin(ringspin::Args),
     Crowd(scale::crowd::Args),
     Churn(scale::churn::Args),
@@ -195,6 +197,7 @@ fn main() -> ExitCode {
         Command::Cork(args) => cork::run(&args, &mut checks),
         Command::Hoard(args) => hoard::run(&args, &mut checks),
         Command::Fill(args) => fill::run(&args, &mut checks),
+        Command::Storm(args) => storm::run(&args),
         Command::Ringspin(args) => ringspin::run(&args, &mut checks),
         Command::Crowd(args) => scale::crowd::run(&args, &mut checks),
         Command::Churn(args) => scale::churn::run(&args, &mut checks),

@@ -83,7 +83,8 @@ impl Device {
         Ok(arg)
     }
 
-    /// ZRS_IOC_SOCKET: the same as `socket(family, type_ | flags, IPPROTO_ZRS)`.
+    /// ZRS_IOC_SOCKET: the same as `socket(family, type_ | flags, IPPROTO_ZRS)`, but EPERM under a
+    /// seccomp filter.
     pub fn socket(&self, family: u32, type_: u32, flags: u32) -> io::Result<OwnedFd> {
         let mut arg = zrs_ioc_socket {
             family,

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Making a link wrongly.
 
-use std::net::SocketAddrV4;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use zrs::Zrs;
 use zrs_core::wire::{Hello, Type, Versions};
 
 use super::{ensure, whole, Case};
+use crate::forged::Request;
 use crate::peer::{hello, said, speaks, Peer};
-use crate::verbs::{self, Endpoint, Event};
-use crate::world::{expect_end, Outcome, World};
+use crate::verbs::{self, in_net, Endpoint, Event};
+use crate::world::{expect_end, Outcome, World, SERVICE};
 
 /// Asks for a link from this port; the module's answer.
-fn answer(w: &mut World, from: SocketAddrV4, data: &[u8]) -> std::io::Result<(Endpoint, Event)> {
+fn answer(w: &mut World, from: SocketAddrV4, data: &[u8]) -> io::Result<(Endpoint, Event)> {
     let ep = Peer::ask(from, w.service(), data, 0)?;
     let event = ep.event(w.limit(10))?.ok_or_else(|| said("no answer"))?;
     Ok((ep, event))
@@ -91,7 +94,7 @@ fn port(w: &mut World, port: u16) -> Outcome {
 }
 
 /// Asks for a link and never takes notice of the answer.
-fn half_open(w: &mut World) -> std::io::Result<Endpoint> {
+fn half_open(w: &mut World) -> io::Result<Endpoint> {
     let from = w.source();
     Peer::ask(from, w.service(), &hello().encode(), 0)
 }
@@ -148,6 +151,65 @@ fn fourth_link(w: &mut World) -> Outcome {
         peer.alive(w.limit(10))?;
     }
     Ok(())
+}
+
+/// A request of ours, from our address as the network has it, that claims another.
+fn forged(w: &mut World, claimed: Ipv4Addr, timeout: u8) -> Outcome {
+    let from = w.source();
+    Request {
+        claimed,
+        from: w.local,
+        to: w.victim,
+        from_port: from.port(),
+        to_port: SERVICE,
+        number: w.seed as u32 ^ (u32::from(from.port()) << 16),
+        timeout,
+        hello: &hello().encode(),
+    }
+    .send()
+}
+
+/// Whether the module has a link with this address within the time.
+fn linked(w: &World, with: Ipv4Addr, limit: Duration) -> io::Result<bool> {
+    let end = Instant::now() + limit;
+    loop {
+        // Of the namespace of the thread that asks.
+        let links = in_net(&w.net, || {
+            Zrs::open()?.links().collect::<io::Result<Vec<_>>>()
+        })?;
+        if links.iter().any(|link| link.remote == with) {
+            return Ok(true);
+        }
+        if Instant::now() > end {
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A peer that claims an address which is not that of its path gets no link; one that tells the truth
+/// does, and does not say for how long it may leave it half made.
+fn claims(w: &mut World) -> Outcome {
+    let _victim = w.listen()?;
+    let stranger = Ipv4Addr::from_bits(w.local.to_bits() + 100);
+    let before = w.stats()?;
+    for claimed in [w.other, stranger] {
+        forged(w, claimed, 31)?;
+    }
+    // Requests are looked at one after the other.
+    forged(w, w.local, 31)?;
+    ensure(
+        linked(w, w.local, w.limit(10))?,
+        "no link by a forged request",
+    )?;
+    for claimed in [w.other, stranger] {
+        ensure(
+            !linked(w, claimed, Duration::ZERO)?,
+            "a link to a claimed address",
+        )?;
+    }
+    let counted = w.stats()?.protocol_errors - before.protocol_errors;
+    ensure(counted == 2, "another number of violations was counted")
 }
 
 /// The queue pair is broken in silence; the module learns of it when we go.
@@ -274,6 +336,7 @@ pub const CASES: &[Case] = &[
     }),
     whole("handshake/one-half-open", |w| half_opens(w, 1)),
     whole("handshake/many-half-open", |w| half_opens(w, 20)),
+    whole("handshake/claimed-address", claims),
     whole("handshake/flood-beside-another", flood_beside_another),
     whole("handshake/fourth-link", fourth_link),
     whole("handshake/broken-in-silence", broken_in_silence),

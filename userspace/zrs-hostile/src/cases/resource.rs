@@ -215,6 +215,31 @@ fn unread(w: &mut World) -> Outcome {
     Ok(())
 }
 
+/// Links that end while a program leaves a message unread: their blocks serve further links, and the
+/// message is still there.
+fn unread_of_former_links(w: &mut World) -> Outcome {
+    let victim = w.listen()?;
+    let mut left = Vec::new();
+    // Twice as many as all blocks serve at a time.
+    for round in 0..16_u8 {
+        let mut peer = w.link()?;
+        let mut chan = peer.open(victim.port, w.limit(10))?;
+        peer.data(&mut chan, &[round; 50])?;
+        // Every second channel ends before its link.
+        let early = round % 2 == 0;
+        if early {
+            peer.send(chan.header(Type::End), &[])?;
+        }
+        peer.alive(w.limit(10))?;
+        left.push((victim.accept(w)?, round, early));
+    }
+    for (mut stream, round, early) in left {
+        let end = if early { 0 } else { libc::ECONNRESET };
+        expect_end(&mut stream, &[round; 50], &[end])?;
+    }
+    Ok(())
+}
+
 /// One link after the other, each left behind with a channel and a window.
 fn links(w: &mut World) -> Outcome {
     let victim = w.listen()?;
@@ -296,6 +321,7 @@ pub const CASES: &[Case] = &[
     whole("resource/no-channel-credit", no_channel_credit),
     whole("resource/unread", unread),
     whole("resource/links", links),
+    whole("resource/unread-of-former-links", unread_of_former_links),
     slow("resource/no-end", no_end),
     whole("killed/asking", |w| killed(w, pose::Pose::Asking)),
     whole("killed/half-open", |w| killed(w, pose::Pose::HalfOpen)),
