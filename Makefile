@@ -137,6 +137,10 @@ install: ## install a module built with KDIR (default: the running kernel's tree
 deb: root ## Debian packages of the command, the libraries, the module for each supported kernel, and its source for DKMS
 	@packaging/deb
 
+.PHONY: docs
+docs: root ## Documentation/ as a site, into build/docs (Sphinx; warnings are errors), and the manual pages checked
+	@tests/docs
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf build results
