@@ -133,6 +133,14 @@ smc-kernel: kernel ## stage: a kernel with SMC, for bench-smc (no longer than th
 install: ## install a module built with KDIR (default: the running kernel's tree), the command, its manual pages and completions, the libraries and zrs-resctrl
 	@tests/vm/install "$(KDIR)"
 
+.PHONY: deb
+deb: root ## Debian packages of the command, the libraries, the module for each supported kernel, and its source for DKMS
+	@packaging/deb
+
+.PHONY: docs
+docs: root ## Documentation/ as a site, into build/docs (Sphinx; warnings are errors), and the manual pages checked
+	@tests/docs
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf build results

@@ -70,5 +70,11 @@ for name, default in params.items():
     shown = documented.get(name, "nothing")
     check(shown == default, f"Documentation/uapi.rst: {name} is {default} by default, not {shown}")
 
+# The parameters for administrators, as zrs set has them.
+source = open("userspace/zrs-cli/src/set.rs", encoding="utf-8").read()
+listed = re.findall(r'\(\s*"([a-z_]+)",', re.search(r"^const ADMIN.*?^\];", source, re.M | re.S)[0])
+text = re.search(r"^For administrators: (.*?)\.$", TEXT["Documentation/uapi.rst"], re.M | re.S)
+check(text and re.findall(r"[a-z_]+", text[1]) == listed, "Documentation/uapi.rst: not the parameters of zrs set")
+
 print("\n".join(errors) or f"{len(tests)} selftests, {len(named)} requirements, {len(params)} parameters: all as documented")
 sys.exit(bool(errors))

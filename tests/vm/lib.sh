@@ -114,6 +114,11 @@ mirror() {
 	echo "${uri%/}"
 }
 
+# What this machine's apt has for the network, a line NAME=VALUE each.
+apt_network() {
+	apt-config dump | grep -iE '^Acquire::https?::(proxy|verify|ca|.*::proxy)' | sed -E 's/ "(.*)";$/=\1/' || true
+}
+
 # Where the stages of this checkout stand (or will). A recipe number is raised whenever what a
 # stage makes changes otherwise than by its input files.
 root_recipe=1
@@ -122,10 +127,10 @@ kernel_recipe=1
 tools_hash() { hash_of "root $root_recipe" "$ZRS_VM/root-packages"; }
 root_hash() { hash_of "$(tools_hash)" "$ZRS_VM/root-programs"; }
 root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }
-# The root with what only the tests of unmodified programs need.
-apps_recipe=1
-apps_hash() { hash_of "apps $apps_recipe $(root_hash)" "$ZRS_VM/apps-packages"; }
-apps_dir() { echo "$ZRS_CACHE/apps-$(apps_hash)/root"; }
+# Roots with what only one target needs (NAME-packages): more_dir NAME.
+more_recipe=1
+more_hash() { hash_of "$1 $more_recipe $(root_hash)" "$ZRS_VM/$1-packages"; }
+more_dir() { echo "$ZRS_CACHE/$1-$(more_hash "$1")/root"; }
 default_series() { tr -d ' \n' <"$ZRS_VM/kernel"; }
 kernel_series() { echo "${KSERIES:-$(default_series)}"; }
 # The series that the module is known to build and to work with: the default and the other one.

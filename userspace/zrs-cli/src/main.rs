@@ -14,6 +14,7 @@ mod recv;
 mod report;
 mod run;
 mod send;
+mod set;
 mod show;
 mod sink;
 mod ss;
@@ -44,6 +45,7 @@ enum Command {
     Pool(pool::Pool),
     Links(show::Links),
     Stats(show::Stats),
+    Set(set::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
 }
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),
         Command::Stats(args) => args.run(),
+        Command::Set(args) => set::run(&args),
         Command::Doctor(args) => return doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

@@ -103,7 +103,10 @@ fn tools(system: &dyn System, release: &str, there: bool) -> Option<Check> {
         return Some(Check::warning(
             name,
             format!("there is no {metadata}: the headers have no Rust metadata"),
-            "install a module that was built for this kernel, or prepare its source (`make kernel`)",
+            &format!(
+                "apt install zrs-modules-{release}, or zrs-dkms, which makes it; or prepare the kernel's \
+                 source (`make kernel`)"
+            ),
         ));
     }
     let config = read_config(system, release).unwrap_or_default();
@@ -175,12 +178,18 @@ fn module_file(release: &str, file: Option<&ModuleFile>, loaded: bool) -> Check 
         None if loaded => Check::warning(
             name,
             format!("the module is loaded, but not installed for {release}"),
-            "make install KDIR=..., or it is not there after a reboot",
+            &format!(
+                "apt install zrs-modules-{release}, or make install KDIR=...; else it is not there after \
+                 a reboot"
+            ),
         ),
         None => Check::failure(
             name,
             format!("there is no zrs.ko for {release}"),
-            "install the module for this kernel: make install KDIR=...",
+            &format!(
+                "apt install zrs-modules-{release}, or zrs-dkms (/usr/src/zrs-*/dkms/check {release} says \
+                 why it builds none), or make install KDIR=..."
+            ),
         ),
     }
 }

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `zrs set`: the module's parameters, those of an administrator first.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde_json::{json, Value};
+
+use crate::report::{json_line, out};
+use crate::Result;
+
+const PARAMETERS: &str = "/sys/module/zrs/parameters";
+
+/// The parameters that an administrator has a reason to change, and what they do. The others are for
+/// developers: their defaults follow from measurements and from each other.
+const ADMIN: [(&str, &str); 14] = [
+    (
+        "pool_mib",
+        "receive pool of each cache, MiB; 0: by rate, residency and cache",
+    ),
+    (
+        "escape",
+        "when unread data goes to main memory: never, under-pressure, always",
+    ),
+    (
+        "escape_mib",
+        "main memory for such data, MiB; 0: a quarter of all",
+    ),
+    (
+        "window_kib",
+        "largest window of a connection with bulk data, KiB; 0: four chunks",
+    ),
+    (
+        "blocks",
+        "blocks of each device for small messages, a page each",
+    ),
+    ("max_channels", "connections that the host can have"),
+    (
+        "user_percent",
+        "part of the connections that one user can have, percent",
+    ),
+    (
+        "net_percent",
+        "part of the connections that one network namespace can have, percent",
+    ),
+    (
+        "links_per_peer",
+        "links to one host, and links that it may make",
+    ),
+    (
+        "service_port",
+        "port of the RDMA connection manager; the same on all hosts",
+    ),
+    (
+        "connect_timeout_ms",
+        "how long connect() waits for an answer, milliseconds",
+    ),
+    (
+        "heartbeat_ms",
+        "silence after which a host is asked whether it is there, milliseconds; 0: never",
+    ),
+    (
+        "dead_ms",
+        "time without an answer after which its link ends, milliseconds",
+    ),
+    (
+        "busy_poll_us",
+        "how long a blocking call polls before it sleeps, microseconds",
+    ),
+];
+
+/// Show the module's parameters, or change them while it is loaded
+///
+/// Without arguments, the parameters for administrators are shown. Those that change "any time" can
+/// be set here, as root; the others "at load", by a line "options zrs NAME=VALUE" in
+/// /etc/modprobe.d. Either all changes are made or none.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Change these parameters
+    #[arg(value_name = "NAME=VALUE", conflicts_with_all = ["show", "all", "json"])]
+    changes: Vec<String>,
+    /// Make the changes of this file: NAME=VALUE, one a line; # begins a comment
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["show", "all", "json"])]
+    file: Option<PathBuf>,
+    /// Show the parameters (the default without changes)
+    #[arg(long)]
+    show: bool,
+    /// Show those for developers as well
+    #[arg(short, long)]
+    all: bool,
+    /// Show them as JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// A parameter as sysfs shows it.
+struct Parameter {
+    name: String,
+    value: String,
+    /// At any time, not only at load.
+    writable: bool,
+}
+
+impl Parameter {
+    /// What it does, if it is for administrators.
+    fn meaning(&self) -> Option<&'static str> {
+        ADMIN.iter().find(|(n, _)| *n == self.name).map(|(_, m)| *m)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name, "value": self.value, "writable": self.writable,
+            "for": if self.meaning().is_some() { "administrators" } else { "developers" },
+            "meaning": self.meaning(),
+        })
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let dir = Path::new(PARAMETERS);
+    let mut changes = Vec::new();
+    if let Some(file) = &args.file {
+        let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        changes = lines(&text).map_err(|reason| format!("{}: {reason}", file.display()))?;
+    }
+    for text in &args.changes {
+        changes.push(change(text)?);
+    }
+    if args.file.is_some() || !args.changes.is_empty() {
+        return apply(dir, &changes);
+    }
+    let parameters = read(dir)?;
+    let shown = parameters
+        .iter()
+        .filter(|p| args.all || p.meaning().is_some());
+    if args.json {
+        json_line(&shown.map(Parameter::json).collect());
+    } else {
+        out(&table(&shown.collect::<Vec<_>>()));
+    }
+    Ok(())
+}
+
+/// NAME=VALUE.
+fn change(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() && !value.trim().is_empty() => {
+            Ok((name.trim().into(), value.trim().into()))
+        }
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+/// The changes that a file asks for.
+fn lines(text: &str) -> Result<Vec<(String, String)>> {
+    let lines = text
+        .lines()
+        .map(|l| l.split('#').next().unwrap_or_default().trim());
+    let numbered = lines.zip(1..).filter(|(l, _)| !l.is_empty());
+    numbered
+        .map(|(l, n)| change(l).map_err(|reason| format!("line {n}: {reason}")))
+        .collect()
+}
+
+/// All parameters: administrators' in the order of [`ADMIN`], then the others by name.
+fn read(dir: &Path) -> Result<Vec<Parameter>> {
+    let entries = fs::read_dir(dir).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => "the module is not loaded (no /sys/module/zrs): modprobe zrs".into(),
+        _ => format!("{}: {e}", dir.display()),
+    })?;
+    let mut parameters = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let said = |e: std::io::Error| format!("{}: {e}", path.display());
+        let value = fs::read_to_string(&path).map_err(said)?.trim().to_string();
+        let mode = fs::metadata(&path).map_err(said)?.permissions();
+        let writable = !mode.readonly();
+        parameters.push(Parameter {
+            name,
+            value,
+            writable,
+        });
+    }
+    let rank = |p: &Parameter| ADMIN.iter().position(|(n, _)| *n == p.name);
+    parameters.sort_by_key(|p| (rank(p).unwrap_or(ADMIN.len()), p.name.clone()));
+    Ok(parameters)
+}
+
+/// Makes all changes, or none: what was changed before one that is refused gets its old value back.
+fn apply(dir: &Path, changes: &[(String, String)]) -> Result<()> {
+    let parameters = read(dir)?;
+    let mut old = Vec::new();
+    for (name, _) in changes {
+        let parameter = parameters.iter().find(|p| p.name == *name);
+        let parameter = parameter
+            .ok_or_else(|| format!("there is no parameter {name}: zrs set --all lists them"))?;
+        if !parameter.writable {
+            return Err(format!(
+                "{name} can be set when the module is loaded only: put \"options zrs {name}=...\" into \
+                 /etc/modprobe.d/zrs-local.conf, then: modprobe -r zrs && modprobe zrs"
+            ));
+        }
+        old.push((name, &parameter.value));
+    }
+    for (done, (name, value)) in changes.iter().enumerate() {
+        let Err(e) = fs::write(dir.join(name), value) else {
+            continue;
+        };
+        for (name, value) in old[..done].iter().rev() {
+            let _ = fs::write(dir.join(name), value);
+        }
+        return Err(match e.kind() {
+            ErrorKind::InvalidInput => format!(
+                "{name} cannot be {value}, and nothing was changed: modinfo -p zrs has what it can be"
+            ),
+            ErrorKind::PermissionDenied => format!("{name}: only root may change it: sudo zrs set ..."),
+            _ => format!("{name}: {e}"),
+        });
+    }
+    Ok(())
+}
+
+fn table(parameters: &[&Parameter]) -> String {
+    let width = |f: fn(&Parameter) -> &str| parameters.iter().map(|p| f(p).len()).max();
+    let name = width(|p| &p.name).unwrap_or(0).max("parameter".len());
+    let value = width(|p| &p.value).unwrap_or(0).max("value".len());
+    let mut text = String::new();
+    let mut line = |cells: [&str; 4]| {
+        let [a, b, c, d] = cells;
+        let _ = writeln!(text, "{a:<name$}  {b:>value$}  {c:<8}  {d}");
+    };
+    line(["parameter", "value", "changes", "meaning"]);
+    for p in parameters {
+        let when = if p.writable { "any time" } else { "at load" };
+        let meaning = p.meaning().unwrap_or("for developers: modinfo -p zrs");
+        line([&p.name, &p.value, when, meaning]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Files as in sysfs: two that can be written, one that cannot.
+    fn parameters(test: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("zrs-set-{test}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for (name, value, mode) in [
+            ("pool_mib", "0\n", 0o644),
+            ("escape", "under-pressure\n", 0o644),
+            ("blocks", "512\n", 0o444),
+            ("table_hot", "256\n", 0o444),
+        ] {
+            let _ = fs::remove_file(dir.join(name));
+            fs::write(dir.join(name), value).unwrap();
+            fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        dir
+    }
+
+    fn value(dir: &Path, name: &str) -> String {
+        fs::read_to_string(dir.join(name)).unwrap().trim().into()
+    }
+
+    fn changes(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter()
+            .map(|(n, v)| ((*n).into(), (*v).into()))
+            .collect()
+    }
+
+    #[test]
+    fn administrators_come_first() {
+        let dir = parameters("order");
+        let list = read(&dir).unwrap();
+        let names: Vec<_> = list.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["pool_mib", "escape", "blocks", "table_hot"]);
+        assert!(list[0].writable && !list[2].writable);
+        let text = table(&list.iter().collect::<Vec<_>>());
+        let line = text.lines().nth(3).unwrap();
+        let words: Vec<_> = line.split_whitespace().take(4).collect();
+        assert_eq!(words, ["blocks", "512", "at", "load"], "{text}");
+        assert_eq!(list[3].json()["for"], "developers");
+        assert_eq!(list[0].json()["for"], "administrators");
+    }
+
+    #[test]
+    fn changes_are_made() {
+        let dir = parameters("made");
+        apply(&dir, &changes(&[("pool_mib", "64"), ("escape", "never")])).unwrap();
+        assert_eq!(value(&dir, "pool_mib"), "64");
+        assert_eq!(value(&dir, "escape"), "never");
+    }
+
+    #[test]
+    fn all_or_none() {
+        let dir = parameters("none");
+        let wrong = changes(&[("pool_mib", "64"), ("blocks", "1024")]);
+        assert!(apply(&dir, &wrong)
+            .unwrap_err()
+            .contains("options zrs blocks="));
+        let wrong = changes(&[("pool_mib", "64"), ("pool", "1")]);
+        assert!(apply(&dir, &wrong)
+            .unwrap_err()
+            .contains("no parameter pool"));
+        assert_eq!(value(&dir, "pool_mib"), "0");
+    }
+
+    #[test]
+    fn files() {
+        let text = "# sizes\npool_mib = 64   # MiB\n\nescape=never\n";
+        let expected = changes(&[("pool_mib", "64"), ("escape", "never")]);
+        assert_eq!(lines(text).unwrap(), expected);
+        assert!(lines("pool_mib=1\nescape\n")
+            .unwrap_err()
+            .starts_with("line 2: "));
+    }
+
+    #[test]
+    fn without_the_module() {
+        let error = apply(Path::new("/nonexistent"), &[]).unwrap_err();
+        assert!(error.contains("modprobe zrs"), "{error}");
+    }
+
+    /// The module has each of them.
+    #[test]
+    fn the_module_has_them() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rust/params.rs");
+        let source = fs::read_to_string(source).unwrap();
+        for (name, _) in ADMIN {
+            assert!(source.contains(&format!(", \"{name}\", ")), "{name}");
+        }
+    }
+}
