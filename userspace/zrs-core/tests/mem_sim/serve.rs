@@ -104,6 +104,7 @@ impl World {
                     len: h.bytes,
                     va: h.addr,
                     owner: self.owner(reply),
+                    user: None,
                     admission: h.key,
                     keep: h.flags & FLAG_KEEP != 0,
                     expires_ms: (h.arg != 0).then_some(now + u64::from(h.arg)),
