@@ -3,12 +3,17 @@
 //! The grants of a node to one peer: remote keys that the peer's device may use, until the node has them back.
 //!
 //! ```text
-//! Registering ─registered─► Open ─revoke─► Revoking ─Revoked, CLOSE, or the link's end─► Deregistering ─► gone
-//!      └──────revoke, or registration fails──────────────────────────────────────────────────┘
+//! Registering ─registered─► Open ─revoke─► Revoking ─Revoked or CLOSE─► Invalidating ─invalidated─► Fenced
+//!      └─revoke, or registration fails─► Deregistering ─► gone                  next message of the peer │
+//!                                              └◄─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A grant holds its region from its beginning until its remote keys are invalid. A peer that does not answer a Revoke in
-//! time loses its memory link; its queue pair is destroyed before any remote key is invalidated.
+//! A grant holds its region from its beginning until its memory is deregistered. A peer that lies may begin a WRITE behind its
+//! Revoked and stop in the middle of it. So the device first makes the remote keys invalid: no WRITE begins any more. The
+//! next message of the peer then proves that none is half done, and the memory can be deregistered.
+//!
+//! A peer that answers neither a Revoke nor the Heartbeat that follows the invalidation in time loses its memory link. When the
+//! queue pair is destroyed, grants in any state are deregistered.
 
 use core::ops::DerefMut;
 
@@ -21,7 +26,7 @@ use super::status::Status;
 /// Most grants of a link.
 pub const GRANTS_MAX: usize = 1024;
 
-/// Milliseconds that a peer has to answer a Revoke.
+/// Milliseconds that a peer has to answer a Revoke, and then the Heartbeat.
 pub const REVOKE_MS: u64 = 2000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +34,8 @@ enum State {
     Registering { unwanted: bool },
     Open,
     Revoking { since_ms: u64 },
+    Invalidating,
+    Fenced { since_ms: u64 },
     Deregistering,
 }
 
@@ -170,25 +177,49 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         None
     }
 
-    /// Revoked has arrived: the caller deregisters the grant's memory. It is a violation unless a Revoke was sent.
+    /// Revoked has arrived: the caller makes the grant's remote keys invalid. It is a violation unless a Revoke was sent.
     pub fn revoked(&mut self, number: u32) -> Result<(), Violation> {
         let grant = self.get_mut(number).ok_or(Violation::State)?;
         if !matches!(grant.state, State::Revoking { .. }) {
             return Err(Violation::State);
         }
-        grant.state = State::Deregistering;
+        grant.state = State::Invalidating;
         Ok(())
     }
 
-    /// CLOSE has arrived: the caller deregisters the grant's memory. A Revoke may have crossed it. It is a violation for a
-    /// grant that the peer does not have.
+    /// CLOSE has arrived: the caller makes the grant's remote keys invalid. A Revoke may have crossed it. It is a violation
+    /// for a grant that the peer does not have.
     pub fn closed(&mut self, number: u32) -> Result<(), Violation> {
         let grant = self.get_mut(number).ok_or(Violation::State)?;
         if !matches!(grant.state, State::Open | State::Revoking { .. }) {
             return Err(Violation::State);
         }
-        grant.state = State::Deregistering;
+        grant.state = State::Invalidating;
         Ok(())
+    }
+
+    /// The grant's remote keys are invalid: the caller sends a Heartbeat that asks for an answer. False if nothing is to be
+    /// done, as the link is down.
+    ///
+    /// The completion of the invalidation and the link's receives come by one completion queue, and are told here in its
+    /// order: a message that arrived before is not taken for one that arrived afterwards.
+    pub fn invalidated(&mut self, number: u32, now_ms: u64) -> bool {
+        match self.get_mut(number) {
+            Some(grant) if grant.state == State::Invalidating => {
+                grant.state = State::Fenced { since_ms: now_ms };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A message of the peer has arrived, of any kind: takes one of the grants whose memory the caller deregisters now.
+    /// Call it until there is none, before the message is looked at.
+    pub fn heard_one(&mut self) -> Option<u32> {
+        let mut grants = self.slab.iter_mut().map(|(_, grant)| grant);
+        let grant = grants.find(|g| matches!(g.state, State::Fenced { .. }))?;
+        grant.state = State::Deregistering;
+        Some(grant.number)
     }
 
     /// The grant may be written to, and `bytes` at `addr` are in its reach: so what the peer says it has written may have
@@ -213,10 +244,12 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         Ok(&grant.hold)
     }
 
-    /// When the peer is late with a Revoked: then its link must be taken down.
+    /// When the peer is late with a Revoked, or with a message after an invalidation: then its link must be taken down.
     pub fn overdue_ms(&self, patience_ms: u64) -> Option<u64> {
         let since = self.slab.iter().filter_map(|(_, g)| match g.state {
-            State::Revoking { since_ms } => Some(since_ms.saturating_add(patience_ms)),
+            State::Revoking { since_ms } | State::Fenced { since_ms } => {
+                Some(since_ms.saturating_add(patience_ms))
+            }
             _ => None,
         });
         since.min()
@@ -228,7 +261,10 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         for (_, grant) in self.slab.iter_mut() {
             match grant.state {
                 State::Registering { .. } => grant.state = State::Registering { unwanted: true },
-                State::Open | State::Revoking { .. } => {
+                State::Open
+                | State::Revoking { .. }
+                | State::Invalidating
+                | State::Fenced { .. } => {
                     grant.state = State::Deregistering;
                     return Some(grant.number);
                 }

@@ -50,6 +50,7 @@ pub struct Region {
     len: u64,
     va: u64,
     owner: u32,
+    user: Option<u32>,
     keep: bool,
     expires_ms: Option<u64>,
     /// The region goes at this time unless its owner comes back.
@@ -110,6 +111,8 @@ pub struct Config {
     pub run_max: u32,
     /// Most bytes in regions of one owner; the local host has no limit.
     pub owner_bytes_max: u64,
+    /// Part of the regions that one user of the local host can have, in percent; one region in any case.
+    pub user_percent: u32,
     /// A region goes this long after its owner's host is lost.
     pub orphan_ms: u64,
 }
@@ -123,6 +126,9 @@ pub struct AllocRequest {
     pub va: u64,
     /// Number of the host that owns it.
     pub owner: u32,
+    /// The user of the local host whose share the region counts for; `None`: nobody's. Other hosts have shares for their
+    /// users themselves.
+    pub user: Option<u32>,
     /// The admission key that it has shown.
     pub admission: Key,
     /// It stays when its owner is gone.
@@ -277,6 +283,14 @@ impl<S: Storage> Node<S> {
         theirs.fold(0, |sum, (_, r)| sum.saturating_add(r.len))
     }
 
+    /// Whether the share of `user` is used up.
+    fn share_is_full(&self, user: u32) -> bool {
+        let theirs = self.regions.iter().filter(|(_, r)| r.user == Some(user));
+        let percent = self.cfg.user_percent as usize;
+        let share = self.regions.room().saturating_mul(percent) / 100;
+        theirs.count() >= share.max(1)
+    }
+
     /// Allocates a region, which is zero; returns its first key, with all rights.
     ///
     /// Errors: `Denied` for a wrong admission key; `Draining`; `Invalid` for no length or an end beyond the address space;
@@ -291,6 +305,9 @@ impl<S: Storage> Node<S> {
         }
         let owned = self.owner_bytes(req.owner).saturating_add(req.len);
         if req.owner != OWNER_LOCAL && owned > self.cfg.owner_bytes_max {
+            return Err(Status::Quota);
+        }
+        if req.user.is_some_and(|user| self.share_is_full(user)) {
             return Err(Status::Quota);
         }
         let page = 1_u64
@@ -358,6 +375,7 @@ impl<S: Storage> Node<S> {
             len: req.len,
             va: req.va,
             owner: req.owner,
+            user: req.user,
             keep: req.keep,
             expires_ms: req.expires_ms,
             orphaned_ms: None,

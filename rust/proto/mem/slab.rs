@@ -56,6 +56,11 @@ impl<T: 'static, S: DerefMut<Target = [Slot<T>]>> Slab<S> {
         self.len == 0
     }
 
+    /// Most values.
+    pub fn room(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether there is no room for another value.
     pub fn is_full(&self) -> bool {
         self.len() >= self.slots.len()

@@ -58,11 +58,23 @@ fn what_a_written_must_be() {
     assert_eq!(check(&g, 100, 50), Err(Status::Stale));
     assert_eq!(g.overdue_ms(2000), Some(2007));
     assert!(g.gone(number).is_none(), "the peer may still write");
+    assert!(!g.invalidated(number, 8), "it has not said Revoked");
     assert_eq!(g.revoked(number), Ok(()));
     assert_eq!(
         (g.revoked(number), g.overdue_ms(2000)),
         (Err(Violation::State), None)
     );
+    assert_eq!(g.closed(number), Err(Violation::State));
+    // A message that arrives before the remote keys are invalid proves nothing.
+    assert_eq!(g.heard_one(), None);
+    assert!(g.invalidated(number, 9) && !g.invalidated(number, 10));
+    assert_eq!(g.overdue_ms(2000), Some(2009));
+    assert!(
+        g.gone(number).is_none(),
+        "the peer may be in the middle of a WRITE"
+    );
+    assert_eq!((g.heard_one(), g.heard_one()), (Some(number), None));
+    assert_eq!(g.overdue_ms(2000), None);
     n.end(g.gone(number).unwrap());
     assert!(g.gone(number).is_none() && g.is_empty());
     // A reader's grant lets nothing be written.
@@ -93,12 +105,14 @@ enum ToNode {
     Revoked(u32),
     Close(u32),
     Write(u32),
+    Beat,
 }
 
 enum ToPeer {
     Answer { at: u32, number: u32, once: bool },
     Refused(u32),
     Revoke(u32),
+    Beat,
 }
 
 struct Pair {
@@ -111,6 +125,7 @@ struct Pair {
     /// Places with work requests that have not completed.
     in_flight: Vec<(u32, u32)>,
     registering: Vec<(u32, u32, bool)>,
+    invalidating: Vec<u32>,
     deregistering: Vec<u32>,
     writes: u32,
 }
@@ -133,8 +148,16 @@ impl Pair {
     }
 
     fn node_hears(&mut self) {
-        match self.up.pop_front() {
-            None => {}
+        let heard = self.up.pop_front();
+        if heard
+            .as_ref()
+            .is_some_and(|m| !matches!(m, ToNode::Write(_)))
+        {
+            self.deregistering
+                .extend(std::iter::from_fn(|| self.grants.heard_one()));
+        }
+        match heard {
+            None | Some(ToNode::Beat) => {}
             Some(ToNode::Open { at, once }) => {
                 match self.node.begin_grant(self.key, Rights::WRITE, 0) {
                     Ok((hold, _)) => {
@@ -146,11 +169,11 @@ impl Pair {
             }
             Some(ToNode::Revoked(number)) => {
                 self.grants.revoked(number).expect("only after a Revoke");
-                self.deregistering.push(number);
+                self.invalidating.push(number);
             }
             Some(ToNode::Close(number)) => {
                 self.grants.closed(number).expect("only an open one");
-                self.deregistering.push(number);
+                self.invalidating.push(number);
             }
             // The device: the remote key must be valid, whatever the state.
             Some(ToNode::Write(number)) => {
@@ -191,11 +214,12 @@ impl Pair {
                 let leave = self.cache.revoke(number);
                 self.leave(leave);
             }
+            Some(ToPeer::Beat) => self.up.push_back(ToNode::Beat),
         }
     }
 
     fn step(&mut self, rng: &mut Rng, now: u64) {
-        match rng.below(11) {
+        match rng.below(12) {
             0 | 1 => match self.cache.find(NODE, self.key, Rights::WRITE) {
                 Found::Open { at, number } => self.use_it(at, number, now),
                 Found::Opening(_) => {}
@@ -233,7 +257,13 @@ impl Pair {
                         .end(self.grants.gone(number).expect("deregistered"));
                 }
             }
-            8 | 9 => self.node_hears(),
+            8 => {
+                if let Some(number) = self.invalidating.pop() {
+                    assert!(self.grants.invalidated(number, now));
+                    self.down.push_back(ToPeer::Beat);
+                }
+            }
+            9 | 10 => self.node_hears(),
             _ => self.peer_hears(now),
         }
     }
@@ -259,6 +289,7 @@ fn remote_keys_are_used_while_they_are_valid() {
             down: VecDeque::new(),
             in_flight: Vec::new(),
             registering: Vec::new(),
+            invalidating: Vec::new(),
             deregistering: Vec::new(),
             writes: 0,
         };
@@ -297,7 +328,9 @@ fn a_lost_link_ends_all_grants() {
         .collect();
     g.registered(numbers[0]).unwrap();
     g.registered(numbers[1]).unwrap();
-    g.revoke_one(0, |_| true).unwrap();
+    let revoked = g.revoke_one(0, |_| true).unwrap();
+    g.revoked(revoked).unwrap();
+    assert!(g.invalidated(revoked, 0));
     let mut ended: Vec<_> = std::iter::from_fn(|| g.link_down_one()).collect();
     ended.sort_unstable();
     assert_eq!(ended, numbers[..2]);

@@ -415,6 +415,42 @@ fn what_there_is_no_room_for_changes_nothing() {
 
 // rows: M4
 #[test]
+fn users_have_shares_of_the_regions() {
+    let mut n = node(&Sizes {
+        regions: 7,
+        ..Sizes::default()
+    });
+    let of = |user, secret| AllocRequest {
+        user,
+        keep: true,
+        ..request(1, secret)
+    };
+    let mut keys: Vec<_> = (1..4)
+        .map(|secret| n.alloc(&of(Some(5), secret)).unwrap())
+        .collect();
+    assert_eq!(n.alloc(&of(Some(5), 9)), Err(Status::Quota), "half of 7");
+    let other = n.alloc(&of(Some(6), 4)).unwrap();
+    let exempt = n.alloc(&of(None, 5)).unwrap();
+    // A region counts until it is quiet.
+    let hold = read(&mut n, keys[0]).unwrap();
+    n.free(keys.remove(0), 1, 0).unwrap();
+    assert_eq!(n.alloc(&of(Some(5), 9)), Err(Status::Quota));
+    n.end(hold);
+    zero_all(&mut n);
+    assert!(n.alloc(&of(Some(5), 9)).is_ok());
+    n.free(other, 2, 0).unwrap();
+    n.free(exempt, 3, 0).unwrap();
+    // One in any case.
+    let mut n = node(&Sizes {
+        regions: 1,
+        ..Sizes::default()
+    });
+    let key = n.alloc(&of(Some(5), 1)).unwrap();
+    n.free(key, 1, 0).unwrap();
+}
+
+// rows: M4
+#[test]
 fn admission() {
     let key: [u8; 16] = std::array::from_fn(|n| n as u8 + 1);
     let mut n = node(&Sizes {

@@ -4,6 +4,7 @@
 //! next SEND of its queue pair is delivered, before its remote key is invalidated, and before the queue pair is destroyed.
 
 use zrs_core::mem::wire::{MemHeader, Message, Type};
+use zrs_core::wire::HEARTBEAT_ASKS;
 use zrs_core::Violation;
 
 use crate::link::{Dma, Item, Mr, Origin};
@@ -13,8 +14,9 @@ impl World {
     /// The memory region for an access of the peer of a link.
     fn mr(&self, link: usize, rkey: u32, iova: u64, len: u64) -> Option<&Mr> {
         let mr = self.links[link].mrs.get(&rkey)?;
+        let valid = !self.links[link].invalid.contains(&mr.grant);
         let inside = iova >= mr.iova && iova.checked_add(len)? <= mr.iova + mr.len;
-        inside.then_some(mr)
+        (valid && inside).then_some(mr)
     }
 
     pub fn arrive_at_node(&mut self, link: usize) {
@@ -29,6 +31,7 @@ impl World {
         match item {
             Item::Send(bytes, payload) => {
                 self.land_all(link, None);
+                self.heard(link);
                 let result = match Message::decode(&bytes, payload.len() as u32) {
                     Ok(Message::Mem(h)) => {
                         let expected = self.links[link].ends[1].arrived(&h);
@@ -68,14 +71,14 @@ impl World {
             },
             Item::HalfWrite { rkey, iova, data } => {
                 let mr = self.mr(link, rkey, iova, data.len() as u64);
-                // Remote keys are invalid before memory is deregistered: no new WRITE begins with them.
-                let leaving = &self.links[link].deregistering;
-                let mr = mr.filter(|m| m.write && !leaving.contains(&m.grant));
-                let Some(at) = mr.map(|m| m.at + (iova - m.iova)) else {
+                let mr = mr.filter(|m| m.write);
+                let Some((at, grant)) = mr.map(|m| (m.at + (iova - m.iova), m.grant)) else {
                     self.device_error(link);
                     return;
                 };
+                let late = self.links[link].invalidating.contains(&grant);
                 self.stats.hostile_stalls += 1;
+                self.stats.hostile_late_stalls += u64::from(late);
                 self.links[link].stalled = Some(rkey);
                 self.links[link].dma.push_back(Dma {
                     rkey,
@@ -140,11 +143,19 @@ impl World {
         }
         match item {
             Item::Send(bytes, payload) => {
-                let h = MemHeader::decode(&bytes, payload.len() as u32);
-                let result = h.and_then(|h| {
-                    self.links[link].ends[0].arrived(&h)?;
-                    self.requester_receives(link, &h, &payload)
-                });
+                let result = match Message::decode(&bytes, payload.len() as u32) {
+                    Ok(Message::Mem(h)) => {
+                        let expected = self.links[link].ends[0].arrived(&h);
+                        expected.and_then(|()| self.requester_receives(link, &h, &payload))
+                    }
+                    Ok(Message::Link(h)) => {
+                        if h.arg0 == HEARTBEAT_ASKS {
+                            self.beat(link, true, false);
+                        }
+                        Ok(())
+                    }
+                    Err(v) => Err(v),
+                };
                 if let Err(v) = result {
                     self.node_violates(link, v);
                 }

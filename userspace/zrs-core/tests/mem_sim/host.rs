@@ -117,6 +117,7 @@ impl Host {
                     page_shift: PAGE.trailing_zeros(),
                     run_max: cfg.run_max,
                     owner_bytes_max: 20 * PAGE,
+                    user_percent: cfg.user_percent,
                     orphan_ms: cfg.orphan_ms,
                 },
                 Arena::new(vec![0; words], vec![0; words], cfg.pages),

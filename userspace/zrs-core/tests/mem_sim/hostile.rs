@@ -8,7 +8,7 @@ use zrs_core::mem::id::Key;
 use zrs_core::mem::payload::{extents, RemoteExtent};
 use zrs_core::mem::rights::Rights;
 use zrs_core::mem::status::Status;
-use zrs_core::mem::wire::{MemHeader, Op as Wire, Type};
+use zrs_core::mem::wire::{MemHeader, Message, Op as Wire, Type};
 use zrs_core::wire::HEADER_LEN;
 
 use crate::host::{node_of, HOSTS};
@@ -378,7 +378,15 @@ impl World {
         let Item::Send(bytes, payload) = item else {
             return;
         };
-        let h = MemHeader::decode(bytes, payload.len() as u32).expect("nodes are honest");
+        let h = match Message::decode(bytes, payload.len() as u32).expect("nodes are honest") {
+            Message::Mem(h) => h,
+            Message::Link(_) => {
+                if self.rng.chance(80) {
+                    self.beat(link, true, false);
+                }
+                return;
+            }
+        };
         match (h.kind, h.op) {
             (Type::Answer, Some(Wire::Open)) if h.status == Status::Ok => {
                 for e in extents(payload, h.bytes).expect("nodes are honest") {
@@ -389,6 +397,14 @@ impl World {
             // It may say so and go on all the same, or not say so.
             (Type::Revoke, _) if self.rng.chance(40) => {
                 self.raw(link, MemHeader::revoked(h.grant).encode(), Vec::new());
+                let rkeys = &self.hostile.as_ref().unwrap().rkeys;
+                let lent = rkeys.iter().find(|r| (r.0, r.4) == (link, h.grant));
+                if let Some((_, rkey, iova, ..)) = lent.copied() {
+                    if self.rng.chance(50) {
+                        let data = vec![0xdd];
+                        self.push(link, true, Item::HalfWrite { rkey, iova, data });
+                    }
+                }
             }
             _ => {}
         }

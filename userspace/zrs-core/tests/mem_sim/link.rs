@@ -2,7 +2,7 @@
 
 //! A memory link: two queue pairs, what is on its way between them, and the core's tables at both ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX};
 use zrs_core::mem::grant_cache::{GrantCache, Lent};
@@ -111,6 +111,9 @@ pub struct Link {
     pub grants: Grants<Vec<Slot<Grant>>>,
     pub granted: BTreeMap<u32, GrantInfo>,
     pub registering: Vec<u32>,
+    /// Grants whose remote keys are being made invalid, and those where they are.
+    pub invalidating: Vec<u32>,
+    pub invalid: BTreeSet<u32>,
     pub deregistering: Vec<u32>,
     pub mrs: BTreeMap<u32, Mr>,
 }
@@ -146,6 +149,8 @@ impl Link {
             grants: Grants::new(slots(cfg.grants)),
             granted: BTreeMap::new(),
             registering: Vec::new(),
+            invalidating: Vec::new(),
+            invalid: BTreeSet::new(),
             deregistering: Vec::new(),
             mrs: BTreeMap::new(),
         }

@@ -41,7 +41,7 @@ impl World {
             }
             Type::Revoked => {
                 self.links[link].grants.revoked(h.grant)?;
-                self.links[link].deregistering.push(h.grant);
+                self.links[link].invalidating.push(h.grant);
                 Ok(())
             }
             _ => Err(Violation::State),
@@ -104,6 +104,7 @@ impl World {
                     len: h.bytes,
                     va: h.addr,
                     owner: self.owner(reply),
+                    user: None,
                     admission: h.key,
                     keep: h.flags & FLAG_KEEP != 0,
                     expires_ms: (h.arg != 0).then_some(now + u64::from(h.arg)),
@@ -185,7 +186,7 @@ impl World {
                 };
                 self.links[link].grants.closed(h.grant)?;
                 self.stats.grants_closed += 1;
-                self.links[link].deregistering.push(h.grant);
+                self.links[link].invalidating.push(h.grant);
                 self.answer(host, reply, op, Status::Ok);
             }
             Op::Put | Op::Get => {
@@ -339,6 +340,24 @@ impl World {
         }
     }
 
+    /// The device refuses the remote keys of a grant from now on.
+    pub fn invalidated(&mut self, link: usize) {
+        let n = self.rng.below(self.links[link].invalidating.len() as u64) as usize;
+        let number = self.links[link].invalidating.swap_remove(n);
+        self.links[link].invalid.insert(number);
+        if self.links[link].grants.invalidated(number, self.now) {
+            self.beat(link, false, true);
+        }
+    }
+
+    /// Something has arrived from the peer: no WRITE before it is half done.
+    pub fn heard(&mut self, link: usize) {
+        while let Some(number) = self.links[link].grants.heard_one() {
+            self.stats.grants_fenced += 1;
+            self.links[link].deregistering.push(number);
+        }
+    }
+
     /// The memory of a grant has been deregistered.
     pub fn deregistered(&mut self, link: usize) {
         let n = self.rng.below(self.links[link].deregistering.len() as u64) as usize;
@@ -359,6 +378,7 @@ impl World {
             self.links[link].mrs.remove(&rkey);
         }
         self.links[link].granted.remove(&number);
+        self.links[link].invalid.remove(&number);
         match self.links[link].grants.gone(number) {
             Some(hold) => self.hosts[host].node.end(hold),
             None => self.fail("a grant is gone that is not"),
@@ -460,6 +480,7 @@ impl World {
         self.land_all(link, None);
         self.links[link].to_node.clear();
         self.links[link].stalled = None;
+        self.links[link].invalidating.clear();
         while let Some(number) = self.links[link].grants.link_down_one() {
             self.links[link].deregistering.push(number);
         }

@@ -61,6 +61,8 @@ impl World {
                 l.stalled = None;
                 l.mrs.clear();
                 l.registering.clear();
+                l.invalidating.clear();
+                l.invalid.clear();
                 l.deregistering.clear();
                 l.grants = fresh.grants;
                 l.server = fresh.server;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use zrs_core::mem::id::Key;
 use zrs_core::mem::wire::MemHeader;
+use zrs_core::wire::{Header, HEARTBEAT_ASKS};
+use zrs_core::ChanId;
 
 use crate::common::Rng;
 use crate::config::Config;
@@ -64,6 +66,7 @@ pub enum What {
     ToRequester(usize),
     Dma(usize),
     Registered(usize),
+    Invalidated(usize),
     Deregistered(usize),
     Zero(usize),
     Retry(usize),
@@ -77,7 +80,7 @@ impl What {
             Self::ToNode(link) => w[link % 2],
             Self::ToRequester(link) => w[2 + link % 2],
             Self::Dma(_) => w[4],
-            Self::Registered(_) | Self::Deregistered(_) => w[5],
+            Self::Registered(_) | Self::Invalidated(_) | Self::Deregistered(_) => w[5],
             Self::Zero(_) => w[6],
             Self::Retry(_) => 5,
             Self::Learn(..) => w[7].min(5),
@@ -173,6 +176,7 @@ impl World {
                 (l.up[0] && !l.to_requester.is_empty(), What::ToRequester(n)),
                 (!l.dma.is_empty(), What::Dma(n)),
                 (!l.registering.is_empty(), What::Registered(n)),
+                (!l.invalidating.is_empty(), What::Invalidated(n)),
                 (!l.deregistering.is_empty(), What::Deregistered(n)),
                 (l.broken && l.up[0], What::Learn(n, 0)),
                 (l.broken && l.up[1], What::Learn(n, 1)),
@@ -207,6 +211,7 @@ impl World {
             What::ToRequester(link) => self.arrive_at_requester(link),
             What::Dma(link) => self.dma_step(link),
             What::Registered(link) => self.registered(link),
+            What::Invalidated(link) => self.invalidated(link),
             What::Deregistered(link) => self.deregistered(link),
             What::Zero(host) => self.zero(host),
             What::Retry(n) => {
@@ -397,6 +402,18 @@ impl World {
             if to_node { "->" } else { "<-" }
         );
         self.push(link, to_node, crate::link::Item::Send(bytes, payload));
+    }
+
+    /// Sends a Heartbeat, or the answer to one.
+    pub fn beat(&mut self, link: usize, to_node: bool, asks: bool) {
+        let none = ChanId::default();
+        let mut h = Header::new(zrs_core::wire::Type::Heartbeat, none, none);
+        h.arg0 = u32::from(asks) * HEARTBEAT_ASKS;
+        self.push(
+            link,
+            to_node,
+            crate::link::Item::Send(h.encode(), Vec::new()),
+        );
     }
 
     pub fn push(&mut self, link: usize, to_node: bool, item: crate::link::Item) {
