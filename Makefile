@@ -58,7 +58,7 @@ test-apps: modules userspace ## programs that know nothing of ZRS, under zrs run
 	@tests/test-apps
 
 .PHONY: fuzz
-fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring, mem_wire
+fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring, mem_wire, dgram
 	@tests/fuzz/run $(or $(TARGET),syscalls)
 
 .PHONY: bench

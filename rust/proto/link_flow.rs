@@ -73,6 +73,18 @@ impl LinkFlow {
         self.allowed.wrapping_sub(self.sent)
     }
 
+    /// SENDs posted so far, wrapping.
+    #[cfg(not(MODULE))]
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    /// SENDs that the peer allows, absolute, wrapping.
+    #[cfg(not(MODULE))]
+    pub fn allowed(&self) -> u32 {
+        self.allowed
+    }
+
     /// A SEND is being posted; returns its `link_credit` field.
     pub fn sending(&mut self) -> u32 {
         self.sent = self.sent.wrapping_add(1);

@@ -263,6 +263,20 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
         self.join(Group::new(net, bound, port, sharing, false))
     }
 
+    /// The socket is bound to `bound` from now on, whatever others have: connect() of a datagram
+    /// socket that was bound to all addresses fixes its address, and dissolving the connection
+    /// gives it back.
+    #[cfg(not(MODULE))]
+    pub fn readdress(&mut self, binding: &mut Binding, bound: Bound) -> Result<(), Refused> {
+        let old = binding.group;
+        let new = Group { bound, ..old };
+        if new != old {
+            binding.group = self.join(new)?.group;
+            self.leave(old);
+        }
+        Ok(())
+    }
+
     /// listen(): from now on the port is shared by SO_REUSEPORT only, as `sharing` says.
     pub fn listen(&mut self, binding: &mut Binding, sharing: Sharing) -> Result<(), Refused> {
         let old = binding.group;

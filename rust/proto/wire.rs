@@ -410,10 +410,10 @@ impl Hello {
     }
 }
 
-struct Writer<'a>(&'a mut [u8]);
+pub(super) struct Writer<'a>(pub(super) &'a mut [u8]);
 
 impl Writer<'_> {
-    fn put<const N: usize>(&mut self, v: [u8; N]) {
+    pub(super) fn put<const N: usize>(&mut self, v: [u8; N]) {
         if let Some((head, tail)) = core::mem::take(&mut self.0).split_first_chunk_mut::<N>() {
             *head = v;
             self.0 = tail;
@@ -421,10 +421,10 @@ impl Writer<'_> {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
+    pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((head, tail)) => {
                 self.0 = tail;
@@ -434,15 +434,15 @@ impl Reader<'_> {
         }
     }
 
-    fn u32(&mut self) -> u32 {
+    pub(super) fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.take())
     }
 
-    fn u64(&mut self) -> u64 {
+    pub(super) fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
     }
 
-    fn id(&mut self) -> ChanId {
+    pub(super) fn id(&mut self) -> ChanId {
         ChanId {
             index: self.u32(),
             gen: self.u32(),

@@ -9,12 +9,14 @@
 
 mod channel;
 mod channel_model;
+mod dgram;
 mod link_table;
 mod mem_wire;
 mod ring;
 mod wire;
 
 pub use channel::channel;
+pub use dgram::dgram;
 pub use link_table::link_table;
 pub use mem_wire::mem_wire;
 pub use ring::ring;
@@ -24,12 +26,13 @@ pub use wire::wire;
 pub type Target = fn(&[u8]);
 
 /// The targets and their names.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("wire", wire),
     ("channel", channel),
     ("link_table", link_table),
     ("ring", ring),
     ("mem_wire", mem_wire),
+    ("dgram", dgram),
 ];
 
 /// Takes numbers from an input, from its beginning on; zeros when it is used up.

@@ -105,3 +105,9 @@ fn ring() {
 fn mem_wire() {
     target("mem_wire");
 }
+
+// rows: Z7 B11
+#[test]
+fn dgram() {
+    target("dgram");
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which destinations of a socket that also speaks UDP get their datagrams by RDMA.
+//!
+//! All are reached by UDP at first. A destination that gets many datagrams is tried: a link to its
+//! host is made, and the port is probed; meanwhile UDP goes on. So no datagram waits for RDMA, a
+//! server with many clients makes no links, and hosts without ZRS are reached all the same. A
+//! destination that failed is left to UDP for some time.
+//!
+//! The cache has sets of [`WAYS`] entries; of a set the least recently used one is replaced.
+
+use core::ops::DerefMut;
+
+use super::super::addr::{Addr, Ip};
+
+/// Entries of a set.
+pub const WAYS: usize = 8;
+
+/// A destination is tried after so many datagrams within [`PERIOD_NS`].
+pub const DATAGRAMS: u32 = 8;
+/// A destination is tried after so many bytes within [`PERIOD_NS`].
+pub const BYTES: u32 = 64 * 1024;
+/// The period of [`DATAGRAMS`] and [`BYTES`], in nanoseconds.
+pub const PERIOD_NS: u64 = 1_000_000_000;
+
+/// Destinations that are tried at a time.
+pub const ATTEMPTS_MAX: u32 = 4;
+
+/// How long a port is left to UDP that no socket of ZRS has, and a host without ZRS at first.
+pub const REFUSED_NS: u64 = 60 * PERIOD_NS;
+/// The longest that a host is left to UDP; the time doubles with each attempt.
+pub const REFUSED_MAX_NS: u64 = 600 * PERIOD_NS;
+/// How long a destination is left to UDP that was reached by RDMA before.
+pub const LOST_NS: u64 = PERIOD_NS;
+
+/// How a datagram is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// By UDP.
+    Udp,
+    /// By UDP, and the caller begins to make a link to the host, or calls
+    /// [`Destinations::link_up`] if there is one.
+    UdpAndTry,
+    /// By RDMA.
+    Rdma,
+}
+
+/// The state of a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Its datagrams are counted.
+    Unknown,
+    /// A link to its host is being made.
+    Trying,
+    /// The port is being probed.
+    Probing,
+    /// A socket of ZRS has the port.
+    Rdma,
+    /// It is left to UDP until then.
+    Udp(u64),
+}
+
+/// A destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    to: Addr,
+    state: State,
+    /// When it was last used.
+    used: u64,
+    /// Since when datagrams are counted, and how many, and of how many bytes.
+    since: u64,
+    datagrams: u32,
+    bytes: u32,
+    /// Attempts that have found no ZRS.
+    failures: u32,
+}
+
+impl Entry {
+    fn new(to: Addr, now: u64) -> Self {
+        Self {
+            to,
+            state: State::Unknown,
+            used: now,
+            since: now,
+            datagrams: 0,
+            bytes: 0,
+            failures: 0,
+        }
+    }
+
+    fn is_tried(&self) -> bool {
+        matches!(self.state, State::Trying | State::Probing)
+    }
+
+    /// Counts a datagram; whether the destination is worth trying.
+    fn count(&mut self, bytes: u32, now: u64) -> bool {
+        if now.saturating_sub(self.since) >= PERIOD_NS {
+            (self.since, self.datagrams, self.bytes) = (now, 0, 0);
+        }
+        self.datagrams = self.datagrams.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.datagrams >= DATAGRAMS || self.bytes >= BYTES
+    }
+
+    fn leave_to_udp(&mut self, until: u64) {
+        self.state = State::Udp(until);
+        (self.since, self.datagrams, self.bytes) = (until, 0, 0);
+    }
+}
+
+/// The destinations of a socket. `S`: storage for them, of a multiple of [`WAYS`].
+pub struct Destinations<S> {
+    entries: S,
+    /// Those that are tried.
+    tried: u32,
+}
+
+impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
+    /// None is known.
+    pub fn new(entries: S) -> Self {
+        Self { entries, tried: 0 }
+    }
+
+    /// Destinations that are tried.
+    pub fn tried(&self) -> u32 {
+        self.tried
+    }
+
+    /// The set of a destination; `hash` depends on it.
+    fn set(&mut self, hash: u32) -> &mut [Option<Entry>] {
+        let sets = self.entries.len() / WAYS;
+        let set = (hash as usize).checked_rem(sets).unwrap_or(0);
+        let (first, end) = (
+            set.saturating_mul(WAYS),
+            set.saturating_add(1).saturating_mul(WAYS),
+        );
+        self.entries.get_mut(first..end).unwrap_or(&mut [])
+    }
+
+    /// The entry of a destination. If there is none, one is made, instead of the one that has not
+    /// been used for longest and is not being tried.
+    fn entry(&mut self, to: Addr, hash: u32, now: u64) -> Option<&mut Entry> {
+        let set = self.set(hash);
+        let known = set
+            .iter()
+            .position(|e| e.as_ref().is_some_and(|e| e.to == to));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let free = |e: &Option<Entry>| e.as_ref().is_none_or(|e| !e.is_tried());
+                let age = |e: &Option<Entry>| e.as_ref().map(|e| e.used);
+                let usable = set.iter().enumerate().filter(|(_, e)| free(e));
+                let (at, _) = usable.min_by_key(|(_, e)| age(e))?;
+                *set.get_mut(at)? = Some(Entry::new(to, now));
+                at
+            }
+        };
+        let entry = set.get_mut(at)?.as_mut()?;
+        entry.used = now;
+        Some(entry)
+    }
+
+    /// Chooses the route of a datagram of `bytes`, at `now` in nanoseconds of the monotonic clock.
+    /// `reachable`: the route to the destination is over an RDMA device.
+    pub fn route(&mut self, to: Addr, hash: u32, bytes: u32, now: u64, reachable: bool) -> Route {
+        let may_try = reachable && self.tried < ATTEMPTS_MAX;
+        let Some(entry) = self.entry(to, hash, now) else {
+            return Route::Udp;
+        };
+        match entry.state {
+            State::Rdma => return Route::Rdma,
+            State::Trying | State::Probing => return Route::Udp,
+            State::Udp(until) if now < until => return Route::Udp,
+            State::Udp(_) => entry.state = State::Unknown,
+            State::Unknown => {}
+        }
+        if !entry.count(bytes, now) || !may_try {
+            return Route::Udp;
+        }
+        entry.state = State::Trying;
+        self.tried = self.tried.saturating_add(1);
+        Route::UdpAndTry
+    }
+
+    fn each(&mut self, mut change: impl FnMut(&mut Entry)) {
+        let mut tried: u32 = 0;
+        for entry in self.entries.iter_mut().flatten() {
+            change(entry);
+            tried = tried.saturating_add(entry.is_tried().into());
+        }
+        self.tried = tried;
+    }
+
+    /// A link to a host is up: calls `probe` for each of its destinations in state Trying.
+    pub fn link_up(&mut self, host: Ip, mut probe: impl FnMut(Addr)) {
+        self.each(|entry| {
+            if entry.to.ip == host && entry.state == State::Trying {
+                entry.state = State::Probing;
+                probe(entry.to);
+            }
+        });
+    }
+
+    /// No link to a host can be made: there is no ZRS.
+    pub fn no_link(&mut self, host: Ip, now: u64) {
+        self.each(|entry| {
+            if entry.to.ip == host && entry.is_tried() {
+                let doubled = 1_u64.checked_shl(entry.failures).unwrap_or(u64::MAX);
+                let time = REFUSED_NS.saturating_mul(doubled).min(REFUSED_MAX_NS);
+                entry.failures = entry.failures.saturating_add(1);
+                entry.leave_to_udp(now.saturating_add(time));
+            }
+        });
+    }
+
+    /// The link to a host is lost.
+    pub fn link_lost(&mut self, host: Ip, now: u64) {
+        self.each(|entry| {
+            if entry.to.ip == host && (entry.is_tried() || entry.state == State::Rdma) {
+                entry.leave_to_udp(now.saturating_add(LOST_NS));
+            }
+        });
+    }
+
+    /// The host says whether a socket of ZRS has the port: the answer to a probe, or to a datagram.
+    pub fn answered(&mut self, to: Addr, open: bool, now: u64) {
+        self.each(|entry| {
+            if entry.to != to {
+                return;
+            }
+            match (entry.state, open) {
+                (State::Probing, true) => {
+                    entry.state = State::Rdma;
+                    entry.failures = 0;
+                }
+                (State::Probing, false) => entry.leave_to_udp(now.saturating_add(REFUSED_NS)),
+                (State::Rdma, false) => entry.leave_to_udp(now.saturating_add(LOST_NS)),
+                _ => {}
+            }
+        });
+    }
+}

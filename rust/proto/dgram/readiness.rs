@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Readiness of a datagram socket: the events that poll() reports, as UDP's.
+
+use super::super::readiness::{ERR, HUP, IN, OUT, RDHUP};
+
+/// The state of a socket, for readiness.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct View {
+    /// A datagram waits.
+    pub readable: bool,
+    /// There is room for sending: SO_SNDBUF has some, and no link withholds it.
+    pub writable: bool,
+    /// The program has shut its reading direction.
+    pub shut_read: bool,
+    /// The program has shut its writing direction.
+    pub shut_write: bool,
+    /// An error waits in SO_ERROR or on the error queue.
+    pub error: bool,
+}
+
+/// The events that hold now, whatever was asked for.
+pub fn events(v: &View) -> u32 {
+    let parts = [
+        (v.error, ERR),
+        (v.shut_read, RDHUP | IN),
+        (v.shut_read && v.shut_write, HUP),
+        (v.readable, IN),
+        (v.writable, OUT),
+    ];
+    let set = parts.into_iter().filter(|(holds, _)| *holds);
+    set.fold(0, |mask, (_, events)| mask | events)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive queue of a datagram socket, which SO_RCVBUF bounds.
+//!
+//! Room is reserved when the first fragment arrives, and used when the datagram is whole, so that a
+//! datagram is dropped as a whole or not at all. As with UDP, an empty queue takes one datagram of
+//! any size.
+
+use core::ops::DerefMut;
+
+use super::super::addr::{Addr, Ip};
+use super::fifo::Fifo;
+
+/// The charge of a datagram beside its bytes.
+pub const OVERHEAD: u32 = 256;
+
+/// A datagram that waits to be received. `D` holds its bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Datagram<D> {
+    /// The sender.
+    pub from: Addr,
+    /// The address that it was sent to.
+    pub to: Ip,
+    /// Bytes.
+    pub len: u32,
+    /// When it arrived, in nanoseconds of any clock.
+    pub born: u64,
+    /// Datagrams that the socket had dropped before; see SO_RXQ_OVFL.
+    pub drops: u32,
+    /// Its bytes.
+    pub data: D,
+}
+
+/// Room for one datagram, to be given to [`RxQueue::push`] or [`RxQueue::release`].
+#[derive(PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Reservation {
+    charge: u32,
+}
+
+/// The queue. `S`: its storage, which may grow.
+pub struct RxQueue<S> {
+    datagrams: Fifo<S>,
+    /// Reservations that are not used yet.
+    reserved: usize,
+    /// Bytes of the queue and of reservations, with their overhead.
+    charged: u64,
+    /// Datagrams dropped, wrapping.
+    drops: u32,
+}
+
+impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
+    /// An empty queue.
+    pub fn new(slots: S) -> Self {
+        Self {
+            datagrams: Fifo::new(slots),
+            reserved: 0,
+            charged: 0,
+            drops: 0,
+        }
+    }
+
+    /// Whether [`Self::reserve`] needs a larger storage, see [`Self::move_to`].
+    pub fn is_short_of_slots(&self) -> bool {
+        self.datagrams.len().saturating_add(self.reserved) >= self.datagrams.slots()
+    }
+
+    /// The number of slots.
+    pub fn slots(&self) -> usize {
+        self.datagrams.slots()
+    }
+
+    /// Moves to a larger storage; returns the old one.
+    pub fn move_to(&mut self, slots: S) -> S {
+        self.datagrams.move_to(slots)
+    }
+
+    /// Room for a datagram of `len` bytes, with `rcvbuf` as SO_RCVBUF. `None`: it is dropped, which
+    /// is counted.
+    pub fn reserve(&mut self, len: u32, rcvbuf: u32) -> Option<Reservation> {
+        let charge = len.saturating_add(OVERHEAD);
+        let charged = self.charged.saturating_add(charge.into());
+        let too_much = self.charged != 0 && charged > rcvbuf.into();
+        if too_much || self.is_short_of_slots() {
+            self.drops = self.drops.wrapping_add(1);
+            return None;
+        }
+        self.charged = charged;
+        self.reserved = self.reserved.saturating_add(1);
+        Some(Reservation { charge })
+    }
+
+    /// Cancels a reservation, as the datagram's link failed. This does not count as a drop.
+    pub fn release(&mut self, room: Reservation) {
+        self.reserved = self.reserved.saturating_sub(1);
+        self.charged = self.charged.saturating_sub(room.charge.into());
+    }
+
+    /// The datagram could not be kept after all; counted as dropped.
+    pub fn drop_reserved(&mut self, room: Reservation) {
+        self.release(room);
+        self.drops = self.drops.wrapping_add(1);
+    }
+
+    /// Queues a datagram. `room` was reserved for the same length.
+    pub fn push(&mut self, room: Reservation, mut datagram: Datagram<D>) {
+        datagram.drops = self.drops;
+        self.reserved = self.reserved.saturating_sub(1);
+        if self.datagrams.push(datagram).is_err() {
+            // Not reached: each reservation has its slot.
+            self.charged = self.charged.saturating_sub(room.charge.into());
+            self.drops = self.drops.wrapping_add(1);
+        }
+    }
+
+    /// The next datagram, for MSG_PEEK and FIONREAD.
+    pub fn peek(&self) -> Option<&Datagram<D>> {
+        self.datagrams.first()
+    }
+
+    /// Takes the next datagram out.
+    pub fn pop(&mut self) -> Option<Datagram<D>> {
+        let datagram = self.datagrams.pop()?;
+        let charge = datagram.len.saturating_add(OVERHEAD);
+        self.charged = self.charged.saturating_sub(charge.into());
+        Some(datagram)
+    }
+
+    /// Datagrams in the queue.
+    pub fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// Bytes charged, for SO_MEMINFO.
+    pub fn charged(&self) -> u64 {
+        self.charged
+    }
+
+    /// Datagrams dropped so far, wrapping.
+    pub fn drops(&self) -> u32 {
+        self.drops
+    }
+}

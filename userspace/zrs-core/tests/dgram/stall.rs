@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+use proptest::prelude::*;
+use zrs_core::dgram::stall::{Stall, Verdict};
+
+const LIMIT: u64 = 20;
+
+// rows: Z7
+#[test]
+fn waits_once_then_drops_until_there_is_room() {
+    let mut s = Stall::default();
+    assert_eq!(s.decide(true, 100, LIMIT), Verdict::Send);
+    assert!(!s.is_withheld(100, LIMIT));
+    let wait = Verdict::Wait { until: 220 };
+    assert_eq!(s.decide(false, 200, LIMIT), wait);
+    assert!(s.is_withheld(219, LIMIT));
+    // The second sender waits until the same time.
+    assert_eq!(s.decide(false, 219, LIMIT), wait);
+    assert!(!s.is_withheld(220, LIMIT));
+    assert_eq!(s.decide(false, 220, LIMIT), Verdict::Drop);
+    assert_eq!(s.decide(false, 1000, LIMIT), Verdict::Drop);
+    assert_eq!(s.drops(), 2);
+    // Room ends the stall; the next one has the full time again.
+    assert_eq!(s.decide(true, 1001, LIMIT), Verdict::Send);
+    let wait = Verdict::Wait { until: 1022 };
+    assert_eq!(s.decide(false, 1002, LIMIT), wait);
+    s.clear();
+    assert!(!s.is_withheld(1003, LIMIT));
+    let wait = Verdict::Wait { until: 1024 };
+    assert_eq!(s.decide(false, 1004, LIMIT), wait);
+    assert_eq!(s.drops(), 2);
+    s.give_up();
+    assert_eq!(s.drops(), 3);
+}
+
+// rows: Z7
+#[test]
+fn without_waiting() {
+    let mut s = Stall::default();
+    assert_eq!(s.decide(false, 5, 0), Verdict::Drop);
+    assert_eq!(s.decide(false, u64::MAX, 0), Verdict::Drop);
+    s.clear();
+    // A clock near its end.
+    let wait = Verdict::Wait { until: u64::MAX };
+    assert_eq!(s.decide(false, u64::MAX - 1, LIMIT), wait);
+}
+
+proptest! {
+    // rows: Z7
+    #[test]
+    fn nothing_is_dropped_early_and_nothing_waits_long(
+        limit in 0..50_u64,
+        steps in proptest::collection::vec((any::<bool>(), 0..30_u64), 0..100),
+    ) {
+        let mut s = Stall::default();
+        let (mut now, mut short_since, mut drops) = (0, None, 0);
+        for (room, later) in steps {
+            now += later;
+            let verdict = s.decide(room, now, limit);
+            if room {
+                short_since = None;
+                prop_assert_eq!(verdict, Verdict::Send);
+                continue;
+            }
+            let since = *short_since.get_or_insert(now);
+            if now - since >= limit {
+                drops += 1;
+                prop_assert_eq!(verdict, Verdict::Drop);
+            } else {
+                prop_assert_eq!(verdict, Verdict::Wait { until: since + limit });
+            }
+            prop_assert_eq!(s.drops(), drops);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The hosts that send: their sockets, and their ends of the links.
+
+use std::collections::VecDeque;
+
+use zrs_core::dgram::backlog::{Backlog, Waiting};
+use zrs_core::dgram::credit::CreditShare;
+use zrs_core::dgram::stall::{Stall, Verdict};
+use zrs_core::dgram::wire::{
+    fragment_count, fragments, Body, DgramHeader, Message, PortState, Ports, FEATURE,
+};
+use zrs_core::link_flow::LinkFlow;
+use zrs_core::wire::{Header, Type};
+use zrs_core::ChanId;
+
+use crate::oracle::{Fate, Oracle, Tag};
+use crate::world::{slots, trace, Packet, World, FIRST_PORT};
+
+/// A datagram before it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing {
+    pub tag: Tag,
+    pub sock: usize,
+    pub port: u16,
+    pub len: u32,
+}
+
+/// A socket.
+#[derive(Default)]
+pub struct Sock {
+    /// Not writable until this time, unless its link calls.
+    pub starved_until: Option<u64>,
+    /// In a call that blocks, until this time at most.
+    pub blocked_until: Option<u64>,
+}
+
+/// A client's end of its link that is up.
+pub struct Up {
+    pub flow: LinkFlow,
+    pub share: CreditShare<Vec<Option<u32>>>,
+    pub next_id: u32,
+    /// Datagrams that wait for room, in order, and until when.
+    pub line: VecDeque<(Outgoing, u64)>,
+    /// SENDs that streams may post before the next datagram.
+    pub owed: u32,
+}
+
+pub enum LinkState {
+    Down,
+    Making,
+    Up(Up),
+}
+
+pub struct Client {
+    pub socks: Vec<Sock>,
+    pub link: LinkState,
+    pub backlog: Backlog<Vec<Option<Waiting<Outgoing>>>>,
+    pub stall: Stall,
+    /// A stream that always has something to send.
+    pub stream: bool,
+    /// Stream messages and fragments sent while both wanted to send.
+    pub shared: (u64, u64),
+    pub to_server: VecDeque<Packet>,
+    pub to_client: VecDeque<Packet>,
+}
+
+impl Client {
+    pub fn new(socks: usize, backlog: usize, stream: bool) -> Self {
+        Self {
+            socks: (0..socks).map(|_| Sock::default()).collect(),
+            link: LinkState::Down,
+            backlog: Backlog::new(slots(backlog)),
+            stall: Stall::default(),
+            stream,
+            shared: (0, 0),
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+        }
+    }
+
+    /// The link is up.
+    pub fn up(&mut self, credit: u32, at: u32, until: u64) {
+        let flow = LinkFlow::starting_at(credit, credit, at).expect("enough credit");
+        let share = slots(CreditShare::<Vec<Option<u32>>>::slots_for(credit) as usize);
+        let mut up = Up {
+            share: CreditShare::new(share, &flow),
+            flow,
+            next_id: at,
+            line: VecDeque::new(),
+            owed: 0,
+        };
+        while let Some(waiting) = self.backlog.pop() {
+            up.line.push_back((waiting, until));
+        }
+        self.link = LinkState::Up(up);
+    }
+
+    fn post(up: &mut Up, to_server: &mut VecDeque<Packet>, out: Outgoing) {
+        let ports = Ports {
+            dst: out.port,
+            src: FIRST_PORT + out.sock as u16,
+        };
+        let bytes = Oracle::bytes(out.tag, out.len);
+        let id = up.next_id;
+        up.next_id = id.wrapping_add(1);
+        for f in fragments(ports, id, out.len) {
+            let header = DgramHeader {
+                link_credit: up.share.sending(&mut up.flow),
+                body: Body::Datagram(f),
+            };
+            to_server.push_back(Packet {
+                header: header.encode(),
+                payload: bytes[f.offset as usize..f.end() as usize].to_vec(),
+                tag: Some(out.tag),
+            });
+        }
+    }
+
+    fn post_stream(up: &mut Up, to_server: &mut VecDeque<Packet>) {
+        let chan = ChanId { index: 1, gen: 1 };
+        let mut h = Header::new(Type::Data, chan, chan);
+        h.len = 8;
+        h.link_credit = up.flow.sending();
+        to_server.push_back(Packet {
+            header: h.encode(),
+            payload: vec![7; 8],
+            tag: None,
+        });
+    }
+}
+
+impl World {
+    /// A program sends a datagram.
+    pub fn program_sends(&mut self, c: usize) {
+        let s = self.rng.below(self.cfg.socks as u64) as usize;
+        let now = self.now;
+        let sock = &mut self.clients[c].socks[s];
+        if sock.blocked_until.is_some() || sock.starved_until.is_some_and(|until| now < until) {
+            return;
+        }
+        sock.starved_until = None;
+        let blocking = self.rng.chance(self.cfg.blocking);
+        let (port, len) = (
+            self.rng.below(self.cfg.ports.into()) as u16,
+            self.rng.pick(self.cfg.sizes),
+        );
+        let tag = self.oracle.sent(c, s, port, len);
+        let out = Outgoing {
+            tag,
+            sock: s,
+            port,
+            len,
+        };
+        let client = &mut self.clients[c];
+        if matches!(client.link, LinkState::Down) {
+            client.link = LinkState::Making;
+        }
+        let stall = self.cfg.stall;
+        let LinkState::Up(up) = &mut client.link else {
+            while let Some(old) = client.backlog.evict(len) {
+                self.oracle.decided(old.tag, Fate::DroppedBacklog);
+            }
+            client.backlog.push(len, out).expect("room was made");
+            self.stats.sent += 1;
+            return;
+        };
+        // Those that wait go first.
+        let room = up.line.is_empty() && up.share.has_room(&up.flow, fragment_count(len));
+        let room = room && !(client.stream && up.owed > 0);
+        let verdict = client.stall.decide(room, now, stall);
+        trace!(self, "{c}: {out:?} {verdict:?}");
+        match verdict {
+            Verdict::Send => {
+                Client::post(up, &mut client.to_server, out);
+                Self::after_post(client, len);
+            }
+            Verdict::Drop => self.oracle.decided(tag, Fate::DroppedStalled),
+            Verdict::Wait { until } if blocking => {
+                assert!(until <= now + stall, "no call waits longer");
+                up.line.push_back((out, until));
+                client.socks[s].blocked_until = Some(until);
+                self.stats.waited += 1;
+            }
+            Verdict::Wait { until } => {
+                client.socks[s].starved_until = Some(until);
+                // EAGAIN: it was not sent.
+                self.oracle.unsend(tag);
+                self.stats.would_block += 1;
+                return;
+            }
+        }
+        self.stats.sent += 1;
+    }
+
+    fn after_post(client: &mut Client, len: u32) {
+        if let (true, LinkState::Up(up)) = (client.stream, &mut client.link) {
+            up.owed = fragment_count(len);
+            client.shared.1 += u64::from(up.owed);
+        }
+    }
+
+    /// Sends what waits, as far as there is room. A datagram that has waited long enough is
+    /// dropped.
+    pub fn pump(&mut self, c: usize) {
+        let (now, stall) = (self.now, self.cfg.stall);
+        let client = &mut self.clients[c];
+        if let LinkState::Up(up) = &mut client.link {
+            let over = |(_, until): &(Outgoing, u64)| now >= *until;
+            for (out, _) in up.line.iter().filter(|waiting| over(waiting)) {
+                client.stall.give_up();
+                client.socks[out.sock].blocked_until = None;
+                self.oracle.decided(out.tag, Fate::DroppedStalled);
+            }
+            up.line.retain(|waiting| !over(waiting));
+        }
+        loop {
+            let LinkState::Up(up) = &mut client.link else {
+                return;
+            };
+            let streams_turn = up.owed > 0 || up.line.is_empty();
+            if client.stream && streams_turn && up.flow.available(false) > 0 {
+                Client::post_stream(up, &mut client.to_server);
+                if up.owed > 0 {
+                    client.shared.0 += 1;
+                    up.owed -= 1;
+                }
+                self.stats.stream_messages += 1;
+                continue;
+            }
+            let Some((first, _)) = up.line.front().copied() else {
+                break;
+            };
+            let room = up.share.has_room(&up.flow, fragment_count(first.len));
+            // Without room in their share, datagrams do not hold up the stream.
+            let waits_for_stream = client.stream && up.owed > 0;
+            match client.stall.decide(room && !waits_for_stream, now, stall) {
+                Verdict::Send => Client::post(up, &mut client.to_server, first),
+                Verdict::Drop => self.oracle.decided(first.tag, Fate::DroppedStalled),
+                Verdict::Wait { .. } => {
+                    let share_is_full = up.share.in_flight() >= self.cfg.credit as usize / 2;
+                    let any = client.stream && up.flow.available(false) > 0;
+                    if !(share_is_full && any) {
+                        break;
+                    }
+                    Client::post_stream(up, &mut client.to_server);
+                    self.stats.stream_messages += 1;
+                    continue;
+                }
+            }
+            up.line.pop_front();
+            client.socks[first.sock].blocked_until = None;
+            Self::after_post(client, first.len);
+        }
+        // The link has room again: its starved sockets become writable.
+        if let LinkState::Up(up) = &mut client.link {
+            if up.line.is_empty() && up.share.has_room(&up.flow, 16) {
+                for sock in &mut client.socks {
+                    sock.starved_until = None;
+                }
+            }
+        }
+        for sock in &client.socks {
+            let late = sock.blocked_until.is_some_and(|until| now >= until);
+            assert!(!late, "a call waits for too long");
+        }
+    }
+
+    /// A message has arrived at a client.
+    pub fn to_client(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let Some(p) = client.to_client.pop_front() else {
+            return;
+        };
+        let LinkState::Up(up) = &mut client.link else {
+            return;
+        };
+        let decoded = Message::decode(&p.header, p.payload.len() as u32, FEATURE, false);
+        let message = decoded.expect("the server keeps the rules");
+        let hostile = self.cfg.hostile && c == 0;
+        if up.flow.arrived(message.link_credit()).is_err() {
+            // It has sent more than it may.
+            assert!(hostile, "the server keeps the credit, too");
+            return;
+        }
+        up.flow.reposted();
+        if let (Message::Dgram(h), false) = (message, hostile) {
+            let Body::Port(ports, PortState::Closed) = h.body else {
+                panic!("{h:?} was not asked for");
+            };
+            assert!(usize::from(ports.dst - FIRST_PORT) < self.cfg.socks);
+            self.stats.refused += 1;
+        }
+        self.client_credit(c);
+        self.pump(c);
+    }
+
+    /// Tells the server of room, if that is due.
+    fn client_credit(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let LinkState::Up(up) = &mut client.link else {
+            return;
+        };
+        while up.flow.credit_due() {
+            let mut h = Header::new(Type::LinkCredit, ChanId::default(), ChanId::default());
+            h.link_credit = up.flow.sending();
+            client.to_server.push_back(Packet {
+                header: h.encode(),
+                payload: Vec::new(),
+                tag: None,
+            });
+        }
+    }
+
+    /// The link is lost, which both ends learn at once; what was on its way is lost with it.
+    pub fn link_lost(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let LinkState::Up(up) = &client.link else {
+            return;
+        };
+        let mut lost: Vec<Tag> = up.line.iter().map(|(out, _)| out.tag).collect();
+        lost.extend(client.to_server.drain(..).filter_map(|p| p.tag));
+        client.to_client.clear();
+        client.link = LinkState::Down;
+        client.stall.clear();
+        for sock in &mut client.socks {
+            *sock = Sock::default();
+        }
+        self.server_lost_link(c, &mut lost);
+        // Several fragments of one datagram may be in the list.
+        lost.sort_unstable();
+        lost.dedup();
+        for tag in lost {
+            if self.oracle.sent[&tag].fate == Fate::Open {
+                self.oracle.decided(tag, Fate::Lost);
+                self.stats.lost_with_link += 1;
+            }
+        }
+    }
+}
