@@ -65,6 +65,8 @@ impl Sock {
         self.stop_listening();
         // What the program has given back is not unread.
         self.reap();
+        let tcp = self.inner.lock().tcp.take();
+        drop(tcp);
         let linger = self.linger();
         let (sk, ring, tracks_mapped, broken) = {
             let mut inner = self.inner.lock();
