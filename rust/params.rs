@@ -166,6 +166,17 @@ uint_param!(
     "part of the channels that one network namespace can have, percent (default 80)"
 );
 
+names_param!(
+    /// Whether new sockets have TCP beside ZRS, as `ZRS_TCP_*` are numbered.
+    TCP, "tcp", &[c"never", c"auto", c"required"], 0,
+    "TCP beside ZRS for new sockets: never, auto, required (default never)"
+);
+writable_uint_param!(
+    /// Whether a task with no_new_privs may have TCP beside ZRS.
+    TCP_NO_NEW_PRIVS, "tcp_no_new_privs", 0, 0, 1,
+    "1: tasks with no_new_privs may have TCP beside ZRS, which Landlock does not see (default 0)"
+);
+
 uint_param!(
     /// Hot slots of the link table: channels in them can be worked on without being fetched first.
     TABLE_HOT, "table_hot", 256,

@@ -40,6 +40,7 @@ mod ring;
 mod send;
 mod sndbuf;
 mod splice;
+mod tcp;
 mod trace;
 mod user_timeout;
 mod window;
@@ -62,11 +63,12 @@ use crate::kern::errno::{
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
-use crate::kern::sock::family::SocketOps;
+use crate::kern::sock::family::{Accepted, Incoming, SocketOps};
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
-use crate::kern::sock::{PollCall, Shutdown, Sk, SkRef};
+use crate::kern::sock::tcp::Tcp;
+use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
 use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
@@ -94,6 +96,7 @@ use context::Sockets;
 use cork::Cork;
 use owner::Owner;
 use ring::Ring;
+use tcp::TcpMode;
 
 /// Bytes and their copies, for one socket.
 #[derive(Default)]
@@ -139,6 +142,8 @@ pub(crate) struct Sock {
     cork_blocked: Atomic<bool>,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
+    /// There is, or was, a TCP socket inside.
+    has_tcp: Atomic<bool>,
     #[pin]
     config: Mutex<()>,
     #[pin]
@@ -162,6 +167,12 @@ pub(crate) struct Inner {
     owner: Owner,
     /// Options of level IPPROTO_TCP; `None`: none was ever set.
     options: Option<Arc<Options>>,
+    /// Whether it is to have TCP beside ZRS. Changes under `config`.
+    tcp_mode: TcpMode,
+    /// The TCP socket inside. Is set under `config`, and taken by the last close.
+    tcp: Option<Arc<Tcp>>,
+    /// accept() has taken a connection of ZRS last: if both have one, it is TCP's turn.
+    tcp_turn: bool,
     /// The last file descriptor is closed.
     pub(crate) released: bool,
     shut_read: bool,
@@ -298,6 +309,7 @@ impl Sock {
                 tx_blocked: [Atomic::new(false), Atomic::new(false)],
                 cork_blocked: Atomic::new(false),
                 user_ms: Atomic::new(0),
+                has_tcp: Atomic::new(false),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
                     phase: Phase::Fresh,
@@ -308,6 +320,9 @@ impl Sock {
                     sk: None,
                     owner,
                     options: None,
+                    tcp_mode: TcpMode::of_module(),
+                    tcp: None,
+                    tcp_turn: false,
                     released: false,
                     shut_read: false,
                     shut_write: false,
@@ -547,24 +562,24 @@ impl SocketOps for Sock {
         self.close();
     }
 
-    fn bind(self: &Arc<Self>, addr: SocketAddrV6) -> Result {
-        Sock::bind(self, addr.into())
+    fn bind(self: &Arc<Self>, addr: SocketAddrV6, call: &Call<'_>) -> Result {
+        Sock::bind(self, addr.into(), call)
     }
 
     fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
         Sock::connect(self, addr.into(), nonblock)
     }
 
-    fn listen(self: &Arc<Self>, backlog: u32) -> Result {
-        Sock::listen(self, (backlog as usize).min(MAX_BACKLOG))
+    fn listen(self: &Arc<Self>, backlog: u32, call: &Call<'_>) -> Result {
+        Sock::listen(self, (backlog as usize).min(MAX_BACKLOG), call)
     }
 
     fn accept(
         self: &Arc<Self>,
         nonblock: bool,
-        prepare: &mut dyn FnMut() -> Result,
-    ) -> Result<Arc<Self>> {
-        Sock::accept(self, nonblock, prepare)
+        incoming: &mut dyn Incoming,
+    ) -> Result<Accepted<Self>> {
+        Sock::accept(self, nonblock, incoming)
     }
 
     fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
@@ -579,7 +594,7 @@ impl SocketOps for Sock {
     }
 
     fn poll(self: &Arc<Self>, asked: u32, busy: Option<PollCall>) -> u32 {
-        self.poll_events(asked, busy)
+        self.poll_events(asked, busy) | self.tcp_events()
     }
 
     fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
@@ -620,6 +635,10 @@ impl SocketOps for Sock {
 
     fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         Sock::ioctl(self, cmd, arg, nonblock)
+    }
+
+    fn inner_tcp(self: &Arc<Self>, call: &Call<'_>, carried: bool) -> Result<Option<Arc<Tcp>>> {
+        self.inner_tcp_for(call, carried)
     }
 
     fn setsockopt(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {

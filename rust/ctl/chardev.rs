@@ -231,7 +231,7 @@ fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
 
 fn sock(sockets: &Arc<Sockets>, s: &mut zrs_ioc_sock) -> Result {
     zero(&s.info.reserved)?;
-    zero(&[u64::from(s.info.reserved1)])?;
+    zero(&[u64::from(s.info.reserved0)])?;
     let net = Net::current();
     let (cursor, info) = sockets.next_socket(&net, s.cursor).ok_or(ENOENT)?;
     s.cursor = cursor;

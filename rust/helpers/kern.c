@@ -170,6 +170,27 @@ bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list)
 	return skb_queue_empty_lockless(list);
 }
 
+/*
+ * The sock's wake-ups go to the queue of "to" from now on, and packet filters that ask for its
+ * owner find that of "file".
+ */
+void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
+				struct file *file)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+	rcu_assign_pointer(sk->sk_wq, &to->wq);
+	WRITE_ONCE(sk->sk_socket->file, file);
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
+			       int value)
+{
+	return READ_ONCE(sock->ops)->setsockopt(sock, level, name,
+						KERNEL_SOCKPTR(&value),
+						sizeof(value));
+}
+
 void zrs_helper_net_zcopy_get(struct ubuf_info *uarg)
 {
 	net_zcopy_get(uarg);
@@ -218,6 +239,11 @@ void zrs_helper_cpuid_count(u32 leaf, u32 index, u32 regs[4])
 #endif
 
 /* tasks */
+
+bool zrs_helper_current_no_new_privs(void)
+{
+	return task_no_new_privs(current);
+}
 
 void zrs_helper_send_sigpipe(void)
 {

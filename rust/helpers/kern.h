@@ -44,6 +44,10 @@ int zrs_helper_default_hop_limit(const struct sock *sk);
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 				  int value);
 bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);
+void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
+				struct file *file);
+int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
+			       int value);
 
 /* sends that tell when they are done with their pages */
 void zrs_helper_net_zcopy_get(struct ubuf_info *uarg);
@@ -63,6 +67,7 @@ void zrs_helper_cpuid_count(u32 leaf, u32 index, u32 regs[4]);
 
 /* tasks */
 void zrs_helper_send_sigpipe(void);
+bool zrs_helper_current_no_new_privs(void);
 bool zrs_helper_current_exiting(void);
 bool zrs_helper_cpu_wanted(void);
 void zrs_helper_relax(void);

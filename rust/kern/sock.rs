@@ -6,8 +6,8 @@
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
 //! `sock/callbacks.rs` has the functions called by the socket layer, `sock/life.rs` the making and
 //! end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
-//! levels SOL_IP and SOL_IPV6, `sock/v6.rs` the differences with IPv6, `sock/zerocopy.rs` the
-//! notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
+//! levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one of ours, `sock/v6.rs` the
+//! differences with IPv6, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
 //!
 //! None of it takes `lock_sock`, except for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a
 //! [`SocketOps`](family::SocketOps) type has its own locks, and the fields that both sides know
@@ -21,15 +21,17 @@ mod life;
 pub mod msg;
 pub mod opt;
 pub mod pipe;
+pub mod tcp;
 mod v6;
 pub mod zerocopy;
 
 use super::{
     net::Net,
-    wait::{Timeout, MAX_SCHEDULE_TIMEOUT},
+    wait::{Timeout, WaitQueue, MAX_SCHEDULE_TIMEOUT},
 };
 use crate::bindings;
 use core::{
+    marker::PhantomData,
     net::{Ipv4Addr, SocketAddrV6},
     ptr::{self, NonNull},
 };
@@ -145,6 +147,38 @@ struct Object {
     /// The Rust side: from `Arc::into_raw`, or null before it is made and after the release.
     /// Written while no other code has the sock: at its making and at its release.
     this: *const core::ffi::c_void,
+    /// The TCP socket inside it.
+    tcp: tcp::Slot,
+}
+
+/// A call on a socket of ours, while it runs.
+///
+/// # Invariants
+///
+/// `sock` is a live socket with a sock of ours, and is not released before `'a` ends.
+pub struct Call<'a> {
+    sock: *mut bindings::socket,
+    _runs: PhantomData<&'a ()>,
+}
+
+impl Call<'_> {
+    /// # Safety
+    ///
+    /// `sock` must be a live socket with a sock of ours that is not released while the result is
+    /// used.
+    unsafe fn from_raw(sock: *mut bindings::socket) -> Self {
+        // INVARIANT: the caller's promise.
+        Self {
+            sock,
+            _runs: PhantomData,
+        }
+    }
+
+    /// The queue of what waits for readiness; [`Sk::wake_readable`] wakes one exclusive waiter.
+    pub fn queue(&self) -> &WaitQueue {
+        // SAFETY: a live socket (type invariant), which has an initialised queue for all its life.
+        unsafe { WaitQueue::from_raw(ptr::addr_of_mut!((*self.sock).wq.wait)) }
+    }
 }
 
 impl Sk {

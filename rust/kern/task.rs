@@ -20,6 +20,13 @@ pub fn may_administer_net() -> bool {
     }
 }
 
+/// Whether the calling task can gain no privileges by an exec (`PR_SET_NO_NEW_PRIVS`), as all must that
+/// restrict themselves.
+pub fn no_new_privs() -> bool {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::current_no_new_privs() }
+}
+
 /// Whether a signal waits for the calling task.
 pub fn signal_pending() -> bool {
     current!().signal_pending()

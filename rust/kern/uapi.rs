@@ -55,6 +55,12 @@ constants!(
     SOL_ZRS: i32,
     ZRS_RX_RING: i32,
     ZRS_INFO: i32,
+    ZRS_TCP: i32,
+    ZRS_TCP_NEVER: u32,
+    ZRS_TCP_AUTO: u32,
+    ZRS_TCP_REQUIRED: u32,
+    ZRS_CARRIER_ZRS: u32,
+    ZRS_CARRIER_TCP: u32,
     ZRS_UAPI_VERSION: u32,
     ZRS_RING_VERSION: u32,
     ZRS_NAME_LEN: usize,
@@ -90,7 +96,7 @@ constants!(
 pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
+pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

@@ -70,6 +70,7 @@ impl WaitError {
 ///
 /// `head` is an initialised `wait_queue_head`, pinned.
 #[pin_data]
+#[repr(transparent)]
 pub struct WaitQueue {
     #[pin]
     head: Opaque<bindings::wait_queue_head>,
@@ -90,6 +91,16 @@ impl WaitQueue {
                 unsafe { bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr()) }
             }),
         })
+    }
+
+    /// A queue of C's.
+    ///
+    /// # Safety
+    ///
+    /// `head` must be initialised, and stay where it is for `'a`.
+    pub(super) unsafe fn from_raw<'a>(head: *mut bindings::wait_queue_head) -> &'a Self {
+        // SAFETY: the caller's promise; the type is transparent.
+        unsafe { &*head.cast::<Self>() }
     }
 
     /// Wakes all waiters; each looks at its condition again.

@@ -144,6 +144,12 @@ impl Options {
         }
     }
 
+    /// The options that were set to something else than their default, with their values.
+    pub fn changed(&self) -> impl Iterator<Item = (i32, i32)> {
+        let all = TABLE.into_iter().zip(self.0);
+        all.filter_map(|((name, first, _), value)| (value != first).then_some((name, value)))
+    }
+
     /// Option `name`; `None`: no option has that number.
     pub fn get(&self, name: i32) -> Option<i32> {
         let entry = TABLE.iter().zip(&self.0).find(|(e, _)| e.0 == name);

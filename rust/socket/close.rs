@@ -65,6 +65,8 @@ impl Sock {
         self.stop_listening();
         // Segments that the program has given back do not count as unread.
         self.reap();
+        let tcp = self.inner.lock().tcp.take();
+        drop(tcp);
         let linger = self.linger();
         let (sk, ring, tracks_mapped, broken) = {
             let mut inner = self.inner.lock();

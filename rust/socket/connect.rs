@@ -9,9 +9,10 @@ use kernel::sync::Arc;
 
 use super::{ports, report_failure, Sock};
 use crate::kern::errno::{
-    EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN, ENETUNREACH,
+    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN,
+    ENETUNREACH,
 };
-use crate::kern::sock::{Sk, State as SkState};
+use crate::kern::sock::{Call, Sk, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
@@ -25,11 +26,14 @@ use crate::proto::ChanId;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::{Link, RetryPolicy};
 
+/// How often a port is chosen that turns out to be bound by another TCP socket.
+const PORT_TRIES: u32 = 64;
+
 impl Sock {
     /// bind(): EINVAL when bound or connected, or an address that cannot be meant, EADDRINUSE, EADDRNOTAVAIL (not an
     /// address of this host), ENODEV (a link-local address on an interface that there is not), EACCES (a
     /// privileged port). Sleeps.
-    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr) -> Result {
+    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr, call: &Call<'_>) -> Result {
         let _config = self.config.lock();
         {
             let inner = self.inner.lock();
@@ -58,7 +62,7 @@ impl Sock {
             inner.local = addr;
             sk.set_local(addr.into());
         } else {
-            self.bind_port(addr)?;
+            self.bind_port(addr, call)?;
             self.inner.lock().bound_ip = None;
         }
         if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
@@ -68,16 +72,38 @@ impl Sock {
         Ok(())
     }
 
-    /// Binds a port if none is bound yet. Under `config`.
-    pub(super) fn bind_port(&self, addr: Addr) -> Result {
+    /// Binds a port if none is bound yet, that of the TCP socket inside as well if there is to be one. Under
+    /// `config`.
+    pub(super) fn bind_port(&self, addr: Addr, call: &Call<'_>) -> Result {
         if self.inner.lock().binding.is_some() {
             return Ok(());
         }
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = Bound::new(addr.ip, sk.is_v6only());
-        let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, &sk)?;
-        self.set_binding(&sk, binding);
-        Ok(())
+        let tcp = self.open_tcp(call)?;
+        for _ in 0..PORT_TRIES {
+            let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, &sk)?;
+            let both = match &tcp {
+                Some(tcp) => {
+                    let both = tcp.bind(Addr::new(addr.ip, binding.addr().port).into());
+                    both.inspect(|()| self.tcp_bound(tcp))
+                }
+                None => Ok(()),
+            };
+            match both {
+                Ok(()) => {
+                    self.set_binding(&sk, binding);
+                    return Ok(());
+                }
+                Err(e) => {
+                    self.ctx.ports.lock().unbind(binding);
+                    if addr.port != 0 || e != EADDRINUSE {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        Err(EADDRINUSE)
     }
 
     fn set_binding(&self, sk: &Sk, binding: Binding) {

@@ -8,6 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
+use super::tcp::TcpMode;
 use super::Sock;
 use crate::proto::addr::Ip;
 use crate::proto::channel::{Channel, State};
@@ -134,6 +135,8 @@ impl Sock {
             },
             local_scope_id: inner.local.ip.scope(),
             remote_scope_id: inner.remote.ip.scope(),
+            tcp: inner.tcp_mode.number(),
+            carriers: carriers_of(&inner),
             ..Default::default()
         }
     }
@@ -151,6 +154,17 @@ fn put_int(arg: usize, value: u64) -> Result<i32> {
 /// An address as `struct sockaddr_in` has it; 0 if it is not one of IPv4.
 pub(crate) fn be32(ip: Ip) -> u32 {
     ip.v4().map_or(0, |v4| u32::from_ne_bytes(v4.octets()))
+}
+
+/// `ZRS_CARRIER_*`.
+fn carriers_of(inner: &super::Inner) -> u32 {
+    match inner.phase {
+        Phase::Listening { .. } if inner.tcp.is_some() && inner.tcp_mode == TcpMode::Auto => {
+            uapi::ZRS_CARRIER_ZRS | uapi::ZRS_CARRIER_TCP
+        }
+        Phase::Listening { .. } | Phase::Connecting | Phase::Connected => uapi::ZRS_CARRIER_ZRS,
+        Phase::Fresh | Phase::Failed => 0,
+    }
 }
 
 /// `ZRS_STATE_*`.

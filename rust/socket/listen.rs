@@ -12,17 +12,28 @@ use super::close::ORPHAN_NS;
 use super::context::Sockets;
 use super::{Inner, Sock};
 use crate::kern::memcg::CHARGED;
-use crate::kern::sock::State as SkState;
+use crate::kern::sock::family::{Accepted, Incoming};
+use crate::kern::sock::{Call, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::WaitMode;
 use crate::proto::addr::Addr;
 use crate::proto::channel::{Channel, Limits};
-use crate::proto::readiness::Phase;
+use crate::proto::readiness::{Phase, IN};
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
+
+/// What accept() does with the connection that is there.
+enum Next {
+    /// Makes a sock for it first.
+    Prepare,
+    /// Returns it.
+    Own(Arc<Sock>),
+    /// Takes it from TCP.
+    Tcp,
+}
 
 impl Inner {
     /// Whether one more connection may wait for accept().
@@ -38,17 +49,21 @@ impl Inner {
 impl Sock {
     /// listen(): binds a port if none is bound, and takes connections from then on. A second
     /// call changes the backlog. EINVAL on a connected socket, EADDRINUSE where another one listens. Sleeps.
-    pub(super) fn listen(self: &Arc<Self>, backlog: usize) -> Result {
+    pub(super) fn listen(self: &Arc<Self>, backlog: usize, call: &Call<'_>) -> Result {
         let _config = self.config.lock();
         let phase = self.inner.lock().phase;
         match phase {
             Phase::Fresh => {}
-            Phase::Listening { .. } => return self.set_backlog(backlog),
+            Phase::Listening { .. } => {
+                self.set_backlog(backlog)?;
+                return self.listen_tcp(backlog);
+            }
             _ => return Err(EINVAL),
         }
         self.set_backlog(backlog)?;
         let addr = self.inner.lock().unbound(self.v6);
-        self.bind_port(addr)?;
+        self.bind_port(addr, call)?;
+        self.listen_tcp(backlog)?;
         let (sk, mut binding) = {
             let inner = self.inner.lock();
             (
@@ -64,6 +79,9 @@ impl Sock {
                 self.ctx.ports.lock().unlisten(self, &mut binding);
             }
         }
+        if started.is_err() {
+            self.stop_tcp();
+        }
         let mut inner = self.inner.lock();
         inner.binding = Some(binding);
         started?;
@@ -71,7 +89,26 @@ impl Sock {
         inner.set_phase(Phase::Listening { queued: false });
         inner.trace_state_change(was);
         sk.set_state(SkState::Listen);
+        drop(inner);
+        if self.tcp_events() != 0 {
+            // A connection that came before was not seen.
+            sk.wake_readable();
+        }
         Ok(())
+    }
+
+    /// The TCP socket inside listens as well, if it is to take connections.
+    fn listen_tcp(&self, backlog: usize) -> Result {
+        match self.tcp_listener() {
+            Some(tcp) => tcp.listen(backlog as u32),
+            None => Ok(()),
+        }
+    }
+
+    fn stop_tcp(&self) {
+        if let Some(tcp) = self.tcp_listener() {
+            tcp.stop_listening();
+        }
     }
 
     /// Makes room for `backlog` connections, so that none is lost for want of memory.
@@ -114,6 +151,7 @@ impl Sock {
             self.inner.lock().binding = Some(binding);
         }
         self.ctx.transport.stop_listening(&self.net);
+        self.stop_tcp();
         let queue = core::mem::take(&mut self.inner.lock().queue);
         for child in queue {
             child.close_child();
@@ -137,51 +175,106 @@ impl Sock {
         self.arm_orphan_timer();
     }
 
-    /// accept(): EINVAL when not listening, EAGAIN. `prepare` comes before a connection is taken:
-    /// when it fails, the connection waits on. Sleeps.
+    /// accept(): EINVAL when not listening, EAGAIN. The sock of a connection is made before it is taken: when that
+    /// fails, the connection waits on. Where connections of TCP clients wait as well, the two take turns. Sleeps.
     pub(super) fn accept(
         self: &Arc<Self>,
         nonblock: bool,
-        prepare: &mut dyn FnMut() -> Result,
-    ) -> Result<Arc<Self>> {
+        incoming: &mut dyn Incoming,
+    ) -> Result<Accepted<Self>> {
         let mut timeout = self.sk().and_then(|sk| sk.rcvtimeo(nonblock));
+        let tcp = self.tcp_listener();
         let mut prepared = false;
         loop {
-            let found = self
-                .wait
-                .wait_in_line(WaitMode::Interruptible, &mut timeout, || {
-                    let mut inner = self.inner.lock();
-                    if !matches!(inner.phase, Phase::Listening { .. }) {
-                        return Some(Err(EINVAL));
-                    }
-                    if inner.queue.is_empty() {
-                        return None;
-                    }
-                    Some(Ok(if prepared {
-                        inner.queue.remove(0).ok()
-                    } else {
-                        None
-                    }))
-                });
-            match found.map_err(|e| e.to_errno(timeout))?? {
-                Some(child) => {
+            let mut looks = 0;
+            let look = || {
+                looks += 1;
+                let more = tcp.as_ref().is_some_and(|tcp| tcp.poll() & IN != 0);
+                self.next_connection(more, prepared)
+            };
+            let mode = WaitMode::Interruptible;
+            let found = match &tcp {
+                None => self.wait.wait_in_line(mode, &mut timeout, look),
+                // TCP wakes what waits for readiness.
+                Some(_) => {
+                    let queue = incoming.call().queue();
+                    queue.wait_in_line(mode, &mut timeout, look)
+                }
+            };
+            let queued = looks > 1;
+            let own = match found.map_err(|e| e.to_errno(timeout))?? {
+                Next::Own(child) => {
                     trace::accept(|| {
                         let waiting = self.inner.lock().queue.len() as u32;
                         (child.ends(), waiting)
                     });
-                    if !self.inner.lock().queue.is_empty() {
-                        // This one may have been woken for the next one, too.
-                        self.wait.wake_one();
-                    }
                     // Cannot fail: the listening socket is in the same namespace.
                     let _ = self.ctx.transport.socket_opened(&self.net);
-                    return Ok(child);
+                    Some(child)
                 }
-                None => {
-                    // Another one may do what this one cannot.
-                    prepare().inspect_err(|_| self.wait.wake_one())?;
+                Next::Tcp => {
+                    let taken = match &tcp {
+                        Some(tcp) => incoming.take_tcp(tcp),
+                        None => Err(EINVAL),
+                    };
+                    match taken {
+                        Ok(()) => None,
+                        // Another thread was faster.
+                        Err(e) if e == EAGAIN => {
+                            prepared = false;
+                            continue;
+                        }
+                        Err(e) => {
+                            self.wake_next_accept();
+                            return Err(e);
+                        }
+                    }
+                }
+                Next::Prepare => {
+                    // Another thread may do what this one cannot.
+                    incoming
+                        .prepare()
+                        .inspect_err(|_| self.wake_next_accept())?;
                     prepared = true;
+                    continue;
                 }
+            };
+            let theirs = tcp.as_ref().is_some_and(|tcp| tcp.poll() & IN != 0);
+            let more = theirs || !self.inner.lock().queue.is_empty();
+            if more && (queued || tcp.is_none()) {
+                // This thread may have been woken for the next one, too.
+                self.wake_next_accept();
+            }
+            return Ok(Accepted { own, more });
+        }
+    }
+
+    /// What accept() does now: `None`: it waits. `theirs`: a connection of TCP waits.
+    fn next_connection(&self, theirs: bool, prepared: bool) -> Option<Result<Next>> {
+        let mut inner = self.inner.lock();
+        if !matches!(inner.phase, Phase::Listening { .. }) {
+            return Some(Err(EINVAL));
+        }
+        if theirs && (inner.tcp_turn || inner.queue.is_empty()) {
+            inner.tcp_turn = false;
+            return Some(Ok(Next::Tcp));
+        }
+        if inner.queue.is_empty() {
+            return None;
+        }
+        if !prepared {
+            return Some(Ok(Next::Prepare));
+        }
+        inner.tcp_turn = true;
+        inner.queue.remove(0).ok().map(|child| Ok(Next::Own(child)))
+    }
+
+    /// Wakes one more thread in accept().
+    fn wake_next_accept(&self) {
+        self.wait.wake_one();
+        if self.tcp_listener().is_some() {
+            if let Some(sk) = self.sk() {
+                sk.wake_readable();
             }
         }
     }

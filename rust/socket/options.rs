@@ -47,6 +47,14 @@ impl Inner {
 impl Sock {
     /// setsockopt() above SOL_SOCKET.
     pub(super) fn set_option(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        self.set_own_option(level, name, &val)?;
+        match self.tcp() {
+            Some(tcp) if level != uapi::SOL_ZRS => tcp.set_option(level, name, &val),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_own_option(self: &Arc<Self>, level: i32, name: i32, val: &OptIn<'_>) -> Result {
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
                 let ring: uapi::zrs_rx_ring = val.read()?;
@@ -56,6 +64,7 @@ impl Sock {
                 }
                 self.make_ring(ring.flags)
             }
+            (uapi::SOL_ZRS, uapi::ZRS_TCP) => self.set_tcp_mode(val.read()?),
             (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP),
             (SOL_TCP, _) => {
                 let value: i32 = val.read()?;
@@ -73,9 +82,9 @@ impl Sock {
                 }
                 Ok(())
             }
-            (SOL_IP, _) => self.sk().ok_or(EINVAL)?.set_ip_option(name, &val),
+            (SOL_IP, _) => self.sk().ok_or(EINVAL)?.set_ip_option(name, val),
             (SOL_IPV6, IPV6_V6ONLY) if self.v6 => self.set_v6only(val.read::<i32>()? != 0),
-            (SOL_IPV6, _) => self.sk().ok_or(EINVAL)?.set_ipv6_option(name, &val),
+            (SOL_IPV6, _) => self.sk().ok_or(EINVAL)?.set_ipv6_option(name, val),
             _ => Err(ENOPROTOOPT),
         }
     }
@@ -122,6 +131,10 @@ impl Sock {
                     self.send_pending();
                 }
                 out.write(&self.info())
+            }
+            (uapi::SOL_ZRS, uapi::ZRS_TCP) => {
+                let mode = self.inner.lock().tcp_mode;
+                out.write(&mode.number())
             }
             (SOL_TCP, TCP_INFO) => out.write_bytes(&self.tcp_info().bytes()),
             (SOL_TCP, _) => {

@@ -37,6 +37,7 @@
 #define ZRS_FEATURE_RECV_MAP	(1ULL << 3)	/* ZRS_IOC_RECV_MAP */
 #define ZRS_FEATURE_ESCAPE	(1ULL << 4)	/* ZRS_RX_RING_ESCAPE, ZRS_IOC_CACHE */
 #define ZRS_FEATURE_IPV6	(1ULL << 5)	/* AF_INET6; local_addr6 and so on */
+#define ZRS_FEATURE_TCP		(1ULL << 6)	/* ZRS_TCP, tcp and carriers */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -169,14 +170,19 @@ struct zrs_info {
 	__u32 error;		/* pending error, as SO_ERROR would give it */
 	__u32 link;		/* id of its link in ZRS_IOC_LINK, 0: none */
 	__u32 backlog_max;	/* listening: as many may wait */
-	__u64 reserved[3];
+	__u32 carriers;		/* ZRS_CARRIER_* of its connections */
+	__u32 reserved0;
+	__u64 reserved[2];
 	__u8 local_addr6[16];	/* an IPv4 address is v4-mapped */
 	__u8 remote_addr6[16];
 	__u32 family;		/* AF_INET, AF_INET6: the socket's */
 	__u32 local_scope_id;	/* interface of a link-local address, else 0 */
 	__u32 remote_scope_id;
-	__u32 reserved1;
+	__u32 tcp;		/* ZRS_TCP_* */
 };
+
+#define ZRS_CARRIER_ZRS		1
+#define ZRS_CARRIER_TCP		2
 
 #define ZRS_STATE_CLOSED	0
 #define ZRS_STATE_BOUND		1
@@ -272,7 +278,28 @@ struct zrs_ioc_cache {
 /* Options at level SOL_ZRS. */
 #define ZRS_RX_RING		1	/* struct zrs_rx_ring; set once, get */
 #define ZRS_INFO		2	/* struct zrs_info; get */
+#define ZRS_TCP			3	/* __u32, ZRS_TCP_*; set before bind(), get */
 /* 16 to 31: datagrams. */
+
+/*
+ * TCP beside ZRS: whether bind() and listen() take the port from TCP as well.
+ * The module parameter "tcp" says which it is for a new socket.
+ *
+ * NEVER: no. ZRS's ports and TCP's are two spaces.
+ * AUTO: yes, and listen() listens with both: accept() returns connections of
+ *	ZRS clients and of TCP clients, these as plain TCP sockets (SO_PROTOCOL
+ *	says which). bind() fails as that of a TCP socket would.
+ * REQUIRED: yes, and TCP clients are refused.
+ *
+ * connect() uses ZRS alone in each of them.
+ *
+ * Errors: EINVAL (unknown, or the socket has a port, is connected or had an
+ * option set that made its TCP socket), EACCES (the task has no_new_privs, see
+ * the parameter tcp_no_new_privs; bind() and listen() check it again).
+ */
+#define ZRS_TCP_NEVER		0
+#define ZRS_TCP_AUTO		1
+#define ZRS_TCP_REQUIRED	2
 
 /*
  * The receive ring: the program maps the window that the peer's RDMA WRITEs land in, and a ring of

@@ -6,11 +6,13 @@
 //! They convert and hand on, nothing else. How socks begin and end is in `life.rs`.
 
 use super::{
-    family::{SocketOps, OBJECT_SIZE},
+    family::{Accepted, Incoming, SocketOps, OBJECT_SIZE},
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
-    sockaddr_in, socket_addr, v6, Object, PollCall, Shutdown, Sk, POLL_BUSY_LOOP,
+    sockaddr_in, socket_addr,
+    tcp::{self, Tcp},
+    v6, Call, Object, PollCall, Shutdown, Sk, POLL_BUSY_LOOP,
 };
 use crate::{
     bindings,
@@ -175,6 +177,22 @@ impl<T: SocketOps> Callbacks<T> {
         unsafe { (*sock).sk.cast() }
     }
 
+    /// Whether the sock of a socket, if it has one, is of this protocol.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a live socket.
+    unsafe fn is_ours(sock: *mut bindings::socket) -> bool {
+        // SAFETY: the caller's promise.
+        let sk = unsafe { Self::sk(sock) };
+        if sk.is_null() {
+            return true;
+        }
+        // SAFETY: a live socket's sock is live; a word that may change, but not to one of ours.
+        let proto = unsafe { (&raw const (*sk).__sk_common.skc_prot).read_volatile() };
+        ptr::eq(proto, INET.proto.get()) || ptr::eq(proto, INET6.proto.get())
+    }
+
     /// The Rust side of a socket.
     ///
     /// # Safety
@@ -236,7 +254,8 @@ impl<T: SocketOps> Callbacks<T> {
             // SAFETY: the socket is live and has a sock; the socket layer gives `len` bytes at
             // `addr`.
             let addr = unsafe { read_addr(Self::sk(sock), addr, len, true)? };
-            T::bind(&this, addr)?;
+            // SAFETY: as above.
+            T::bind(&this, addr, &unsafe { Call::from_raw(sock) })?;
             Ok(0)
         })
     }
@@ -282,34 +301,40 @@ impl<T: SocketOps> Callbacks<T> {
     ) -> c_int {
         from_result(|| {
             // SAFETY: the argument belongs to this call. (The kernel crate has the type opaque.)
-            let (nonblock, kern) = unsafe {
-                let arg = arg.cast::<bindings::proto_accept_arg>();
-                ((*arg).flags as u32 & bindings::O_NONBLOCK != 0, (*arg).kern)
-            };
+            let arg = unsafe { &mut *arg.cast::<bindings::proto_accept_arg>() };
+            let nonblock = arg.flags as u32 & bindings::O_NONBLOCK != 0;
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            let mut sk: *mut bindings::sock = ptr::null_mut();
-            let accepted = T::accept(&this, nonblock, &mut || {
-                if sk.is_null() {
-                    // SAFETY: `newsock` is new and has no sock.
-                    sk = unsafe { Self::child_sk(sock, newsock, kern)? };
-                }
-                Ok(())
-            });
+            // INVARIANT: `newsock` is new and has no sock.
+            let mut incoming = NewSocket::<T> {
+                // SAFETY: as above.
+                call: unsafe { Call::from_raw(sock) },
+                newsock,
+                kern: arg.kern,
+                sk: ptr::null_mut(),
+                _protocol: PhantomData,
+            };
+            let accepted = T::accept(&this, nonblock, &mut incoming);
+            let sk = incoming.sk;
             match accepted {
-                Ok(_) if sk.is_null() => Err(EINVAL),
-                Ok(child) => {
+                Ok(Accepted { own: None, more }) => arg.is_empty = (!more).into(),
+                Ok(_) if sk.is_null() => return Err(EINVAL),
+                Ok(Accepted {
+                    own: Some(child),
+                    more,
+                }) => {
                     // SAFETY: it is new, and `newsock` has no file descriptor yet.
                     unsafe { Self::give(sk, child) };
-                    Ok(0)
+                    arg.is_empty = (!more).into();
                 }
                 Err(e) => {
                     // The unused sock is released.
                     // SAFETY: no other code knows `newsock` yet.
                     unsafe { Self::release(newsock) };
-                    Err(e)
+                    return Err(e);
                 }
             }
+            Ok(0)
         })
     }
 
@@ -321,6 +346,16 @@ impl<T: SocketOps> Callbacks<T> {
         addr: *mut bindings::sockaddr,
         peer: c_int,
     ) -> c_int {
+        // SAFETY: the socket is live.
+        if !unsafe { Self::is_ours(sock) } {
+            // Of a connection that accept() took from TCP the kernel asks the listener's protocol.
+            // SAFETY: the arguments are handed on as they came, to the socket's own operations.
+            return match unsafe { (*(*sock).ops).getname } {
+                // SAFETY: as above.
+                Some(getname) => unsafe { getname(sock, addr, peer) },
+                None => EINVAL.to_errno(),
+            };
+        }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -401,7 +436,9 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            T::listen(&this, u32::try_from(backlog).unwrap_or(0))?;
+            // SAFETY: as above.
+            let call = unsafe { Call::from_raw(sock) };
+            T::listen(&this, u32::try_from(backlog).unwrap_or(0), &call)?;
             Ok(0)
         })
     }
@@ -436,15 +473,24 @@ impl<T: SocketOps> Callbacks<T> {
     ) -> c_int {
         from_result(|| {
             if level as u32 == bindings::SOL_SOCKET {
+                // SAFETY: the socket is live, and not released while a call on it runs.
+                let this = unsafe { Self::borrow(sock)? };
+                // SAFETY: as above.
+                let call = unsafe { Call::from_raw(sock) };
+                let carried = tcp::CARRIED.contains(&(name as u32));
+                let tcp = T::inner_tcp(&this, &call, carried)?;
                 if T::SUPPORT_ZC && name as u32 == bindings::SO_ZEROCOPY {
                     // The kernel allows it for its own protocols only.
                     // SAFETY: value and length come from the socket layer and hold for this call.
-                    let value: c_int = unsafe { OptIn::from_raw(value, len as usize) }.read()?;
-                    let on = match value {
+                    let value = unsafe { OptIn::from_raw(value, len as usize) };
+                    let on = match value.read::<c_int>()? {
                         0 => false,
                         1 => true,
                         _ => return Err(EINVAL),
                     };
+                    if let Some(tcp) = tcp {
+                        tcp.set_option(level, name, &value)?;
+                    }
                     // SAFETY: the socket is live, and not released while a call on it runs.
                     unsafe { Sk::from_raw(Self::sk(sock)) }.set_zerocopy(on);
                     return Ok(0);
@@ -452,9 +498,12 @@ impl<T: SocketOps> Callbacks<T> {
                 // The kernel's own options, with its refusals for this protocol.
                 // SAFETY: a live socket with a sock; the arguments are handed on as they came.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
+                if let Some(tcp) = tcp {
+                    // SAFETY: value and length come from the socket layer and hold for this call.
+                    let value = unsafe { OptIn::from_raw(value, len as usize) };
+                    tcp.set_option(level, name, &value)?;
+                }
                 if name as u32 == bindings::SO_KEEPALIVE {
-                    // SAFETY: the socket is live, and not released while a call on it runs.
-                    let this = unsafe { Self::borrow(sock)? };
                     T::keepalive_changed(&this);
                 }
                 if matches!(
@@ -465,8 +514,6 @@ impl<T: SocketOps> Callbacks<T> {
                         | bindings::SO_RCVBUFFORCE
                         | bindings::SO_BUF_LOCK
                 ) {
-                    // SAFETY: the socket is live, and not released while a call on it runs.
-                    let this = unsafe { Self::borrow(sock)? };
                     T::buffers_changed(&this);
                 }
                 return Ok(0);
@@ -602,6 +649,53 @@ impl<T: SocketOps> Callbacks<T> {
             T::mmap(&this, unsafe { NewVma::from_raw(vma) })?;
             Ok(0)
         })
+    }
+}
+
+/// The socket that a program's or the kernel's `accept()` fills.
+///
+/// # Invariants
+///
+/// No other code uses `newsock` yet; its sock is `sk`, made by `child_sk`, if that is not null.
+struct NewSocket<'a, T> {
+    /// On the listener.
+    call: Call<'a>,
+    newsock: *mut bindings::socket,
+    kern: bool,
+    sk: *mut bindings::sock,
+    _protocol: PhantomData<T>,
+}
+
+impl<T: SocketOps> Incoming for NewSocket<'_, T> {
+    fn prepare(&mut self) -> Result {
+        if self.sk.is_null() {
+            // SAFETY: the listener is live, and `newsock` has no sock (type invariant).
+            self.sk = unsafe { Callbacks::<T>::child_sk(self.call.sock, self.newsock, self.kern)? };
+        }
+        Ok(())
+    }
+
+    fn take_tcp(&mut self, tcp: &Tcp) -> Result {
+        if self.kern {
+            // kernel_accept() sets the operations afterwards.
+            return Err(errno::EOPNOTSUPP);
+        }
+        if !self.sk.is_null() {
+            self.sk = ptr::null_mut();
+            // SAFETY: no other code uses `newsock` (type invariant), and it has one of our socks.
+            unsafe {
+                Callbacks::<T>::release(self.newsock);
+                (*self.newsock).state = bindings::socket_state_SS_UNCONNECTED;
+                (*self.newsock).flags = 0;
+            }
+        }
+        // SAFETY: it has no sock now (type invariant), and a program's call has given it our
+        // operations, and a count of the module.
+        unsafe { tcp.accept(self.newsock) }
+    }
+
+    fn call(&self) -> &Call<'_> {
+        &self.call
     }
 }
 

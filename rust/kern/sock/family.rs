@@ -11,7 +11,8 @@ use super::{
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
-    Object, PollCall, Shutdown, Sk, SkRef,
+    tcp::Tcp,
+    Call, Object, PollCall, Shutdown, Sk, SkRef,
 };
 use crate::{
     bindings,
@@ -60,7 +61,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     fn release(self: &Arc<Self>);
 
     /// `bind()`.
-    fn bind(self: &Arc<Self>, addr: SocketAddrV6) -> Result;
+    fn bind(self: &Arc<Self>, addr: SocketAddrV6, call: &Call<'_>) -> Result;
 
     /// `connect()`. `EINPROGRESS` for one that goes on in the background.
     fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result;
@@ -71,16 +72,15 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     }
 
     /// `listen()`; `backlog` is within the system's limit.
-    fn listen(self: &Arc<Self>, backlog: u32) -> Result;
+    fn listen(self: &Arc<Self>, backlog: u32, call: &Call<'_>) -> Result;
 
-    /// Waits for a connection and takes it; its sock is `attach`ed after this. `prepare` makes that
-    /// sock, in the accepting program's context: to be called, once, when a connection is there and
-    /// before it is taken, so that it stays where it is if that fails.
+    /// Waits for a connection and takes it; the sock of one of this protocol is `attach`ed after
+    /// this.
     fn accept(
         self: &Arc<Self>,
         nonblock: bool,
-        prepare: &mut dyn FnMut() -> Result,
-    ) -> Result<Arc<Self>>;
+        incoming: &mut dyn Incoming,
+    ) -> Result<Accepted<Self>>;
 
     /// `getsockname()`, or `getpeername()` for `peer`.
     fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6>;
@@ -125,6 +125,12 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `SO_SNDBUF`, `SO_RCVBUF`, or which of them the program has set, may have changed.
     fn buffers_changed(self: &Arc<Self>) {}
 
+    /// An option of level `SOL_SOCKET` is about to be set: the TCP socket inside this one that has
+    /// to have it, too. `carried`: one that is made later gets it by [`Tcp::open`].
+    fn inner_tcp(self: &Arc<Self>, _call: &Call<'_>, _carried: bool) -> Result<Option<Arc<Tcp>>> {
+        Ok(None)
+    }
+
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
     fn setsockopt(self: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
         Err(errno::ENOPROTOOPT)
@@ -139,6 +145,28 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     fn mmap(self: &Arc<Self>, _vma: NewVma<'_>) -> Result {
         Err(ENODEV)
     }
+}
+
+/// The socket that an `accept()` fills.
+pub trait Incoming {
+    /// Makes the sock for a connection of this protocol, in the accepting program's context: to be
+    /// called when one is there and before it is taken, so that it stays where it is if this fails.
+    fn prepare(&mut self) -> Result;
+
+    /// Takes a connection of `tcp` instead. `EAGAIN`: none is there; `EOPNOTSUPP`: it is the
+    /// kernel's own call, which cannot have one.
+    fn take_tcp(&mut self, tcp: &Tcp) -> Result;
+
+    /// The call.
+    fn call(&self) -> &Call<'_>;
+}
+
+/// A connection that was taken.
+pub struct Accepted<T> {
+    /// `None`: by [`Incoming::take_tcp`].
+    pub own: Option<Arc<T>>,
+    /// There are more.
+    pub more: bool,
 }
 
 /// Whether the one protocol that [`INET`] and [`INET6`] have room for is registered.

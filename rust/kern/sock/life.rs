@@ -10,6 +10,7 @@
 use super::{
     callbacks::{Callbacks, INET, INET6},
     family::{SocketFamily, SocketOps, ALIVE},
+    tcp::Slot,
     v6, Object, Sk, SkRef,
 };
 use crate::bindings;
@@ -48,6 +49,8 @@ impl<T: SocketOps> Callbacks<T> {
             let this = unsafe { Arc::<T>::from_raw(this.cast()) };
             T::release(&this);
         }
+        // SAFETY: as above.
+        unsafe { &(*sk.cast::<Object>()).tcp }.clear();
     }
 
     /// Set-up of each of our socks after `sock_init_data`.
@@ -61,6 +64,7 @@ impl<T: SocketOps> Callbacks<T> {
         unsafe {
             (*sk).sk_destruct = Some(sk_destruct);
             (*sk.cast::<Object>()).this = ptr::null();
+            (&raw mut (*sk.cast::<Object>()).tcp).write(Slot::new());
             bindings::sock_reclassify(sk);
             let flags = &raw mut (*sock).flags;
             bindings::set_bit(bindings::socket_flags_SOCK_CUSTOM_SOCKOPT as usize, flags);
@@ -180,12 +184,13 @@ unsafe extern "C" fn sk_destruct(sk: *mut bindings::sock) {
     ALIVE.fetch_sub(1, Relaxed);
 }
 
-/// The settings that a connection has from its listener, as with TCP.
+/// The settings that a connection has from its listener, as with TCP, or a TCP socket from the one
+/// it is inside.
 ///
 /// # Safety
 ///
 /// Both must be live socks, and `to` new.
-unsafe fn inherit(from: *mut bindings::sock, to: *mut bindings::sock) {
+pub(super) unsafe fn inherit(from: *mut bindings::sock, to: *mut bindings::sock) {
     macro_rules! copy {
         ($($field:ident)*) => {$(
             (*to).$field = (&raw const (*from).$field).read_volatile();

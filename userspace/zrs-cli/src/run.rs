@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
 use zrs::Zrs;
-use zrs_rules::{joined, Net, Ports};
+use zrs_rules::{joined, Beside, Net, Ports};
 
 const LIBRARY: &str = "libzrs_preload.so";
 /// Says where the library is, for what is not installed as usual.
@@ -21,8 +21,8 @@ const LIBRARY_VAR: &str = "ZRS_PRELOAD_LIB";
 /// Run a program whose TCP sockets are to be ZRS sockets
 ///
 /// The program and its children get their stream sockets from ZRS, but for those on loopback addresses and those that
-/// an option keeps with TCP. A program that listens with ZRS is not reached by TCP, nor the other way round: both
-/// ends have to use ZRS.
+/// an option keeps with TCP. A program that listens with ZRS is reached by TCP only with --tcp=auto; one that connects
+/// with ZRS reaches ZRS alone.
 ///
 /// Exit status: the program's; 127 if there is no such program, 126 if it cannot be run, 125 if ZRS is not there.
 #[derive(clap::Args)]
@@ -33,6 +33,10 @@ pub struct Args {
     /// Say it at the end of this file instead
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// What servers have of TCP: nothing ("never"), their port, and TCP clients are accepted like those of ZRS
+    /// ("auto"), or their port, and TCP clients are refused ("required")
+    #[arg(long, value_name = "MODE", default_value = "never")]
+    tcp: Beside,
     /// Sockets at these ports stay TCP: "22" or "8000-8100"
     #[arg(long, value_name = "PORTS", value_delimiter = ',')]
     tcp_port: Vec<Ports>,
@@ -96,6 +100,9 @@ fn prepare(args: &Args) -> Result<Command, Failure> {
             command.env(variable, list);
         }
     };
+    if args.tcp != Beside::Never {
+        set(zrs_rules::TCP, args.tcp.name().into());
+    }
     set(zrs_rules::TCP_PORTS, joined(&args.tcp_port));
     set(zrs_rules::TCP_NETS, joined(&args.tcp_net));
     set(zrs_rules::TCP_PROGRAMS, joined(&args.tcp_program));

@@ -29,7 +29,8 @@ pub struct Ss {
     /// Which processes have the socket: of all users for root, else of one's own
     #[arg(short, long)]
     processes: bool,
-    /// More columns: the user, the socket's inode, its channel and link
+    /// More columns: the user, the socket's inode, its channel and link; for a listening socket that takes TCP
+    /// clients as well, "carriers:zrs,tcp"
     #[arg(short, long)]
     extended: bool,
     /// One more line each: bytes, how many of them the CPU copied, windows, the pending error
@@ -78,7 +79,7 @@ impl Ss {
             "tx_copied": i.tx_copied, "rx_copied": i.rx_copied,
             "tx_queued": i.tx_queued, "rx_queued": i.rx_queued, "window": i.window,
             "peer_window": i.peer_window, "backlog": i.backlog, "backlog_max": i.backlog_max,
-            "error": i.error,
+            "error": i.error, "tcp": i.tcp,
         });
         if self.processes {
             let list = users.of(i.inode).iter();
@@ -115,8 +116,12 @@ impl Ss {
             row.extend(self.processes.then(|| procs::text(users.of(i.inode))));
             row.extend(self.extended.then(|| {
                 format!(
-                    "uid:{} ino:{} chan:{} link:{}",
-                    i.uid, i.inode, i.channel, i.link
+                    "uid:{} ino:{} chan:{} link:{}{}",
+                    i.uid,
+                    i.inode,
+                    i.channel,
+                    i.link,
+                    if i.tcp { " carriers:zrs,tcp" } else { "" }
                 )
             }));
             table.row(row);
@@ -209,6 +214,7 @@ mod tests {
             error: 0,
             link: 2,
             backlog_max: 128,
+            tcp: state == State::Listen,
         }
     }
 
@@ -240,6 +246,15 @@ mod tests {
             "ESTAB       3       4      10.77.0.1:7000  0.0.0.0:40000      \
              uid:1000 ino:77 chan:5 link:2\n\
              \tbytes_sent:9 copied_sent:8 bytes_received:0 copied_received:0 window:0 peer_window:0\n"
+        );
+    }
+
+    #[test]
+    fn a_listener_of_both_says_so() {
+        let text = ss(&["-lHe"]).text(&[socket(State::Listen, 7000, 0)], &Users::default());
+        assert!(
+            text.ends_with("uid:1000 ino:77 chan:5 link:2 carriers:zrs,tcp\n"),
+            "{text}"
         );
     }
 

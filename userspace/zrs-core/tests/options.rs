@@ -29,6 +29,18 @@ fn what_is_set_is_read() {
     }
 }
 
+// rows: B14
+#[test]
+fn what_was_changed() {
+    let mut options = Options::default();
+    assert_eq!(options.changed().count(), 0);
+    for (name, value) in [(TCP_KEEPCNT, 5), (TCP_KEEPIDLE, 7200), (TCP_NODELAY, 0)] {
+        options.set(name, value, true).unwrap();
+    }
+    // A default that is set again, and a value that is ignored, are no change.
+    assert_eq!(options.changed().collect::<Vec<_>>(), [(TCP_KEEPCNT, 5)]);
+}
+
 // rows: B6
 #[test]
 fn what_is_refused_changes_nothing() {

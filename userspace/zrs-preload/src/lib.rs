@@ -20,8 +20,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
-use zrs_rules::Verdict;
-use zrs_sys::abi::{IPPROTO_ZRS, ZRS_STATE_BOUND, ZRS_STATE_CLOSED};
+use zrs_rules::{Beside, Verdict};
+use zrs_sys::abi::{
+    IPPROTO_ZRS, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_AUTO, ZRS_TCP_NEVER, ZRS_TCP_REQUIRED,
+};
 
 use crate::log::log;
 use crate::real::{errno, set_errno};
@@ -53,6 +55,11 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
             if domain == libc::AF_INET || !NO_INET6.load(Ordering::Relaxed) {
                 let fd = real::socket(domain, kind, IPPROTO_ZRS as c_int);
                 let unknown = matches!(errno(), libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT);
+                if fd >= 0 {
+                    // Before all options. What is refused is told at bind().
+                    let _ = set_beside(fd);
+                    set_errno(before);
+                }
                 if fd >= 0 || domain == libc::AF_INET || !unknown {
                     return fd;
                 }
@@ -115,7 +122,7 @@ enum Call {
 /// `addr` is null or has `len` readable bytes.
 unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -> bool {
     let before = errno();
-    let Some(bound) = undecided(fd) else {
+    let Some((bound, tcp)) = undecided(fd) else {
         set_errno(before);
         return true;
     };
@@ -129,6 +136,13 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
         // The kernel refuses to bind it twice.
         Call::Bind if bound => return true,
         Call::Bind => ("bind", rules.bind(at)),
+    };
+    let verdict = match verdict {
+        Verdict::Zrs if call == Call::Bind && tcp == ZRS_TCP_NEVER => match set_beside(fd) {
+            Err(libc::EACCES) => Verdict::Tcp("no_new_privs: no port for both"),
+            _ => verdict,
+        },
+        _ => verdict,
     };
     match verdict {
         Verdict::Zrs => log(format_args!("{name} {at}: ZRS")),
@@ -147,17 +161,29 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
     true
 }
 
+/// Gives a ZRS socket the TCP beside it that the user wants; else its errno.
+fn set_beside(fd: c_int) -> Result<(), c_int> {
+    let mode = match config::get().rules.tcp() {
+        Beside::Never => return Ok(()),
+        Beside::Auto => ZRS_TCP_AUTO,
+        Beside::Required => ZRS_TCP_REQUIRED,
+    };
+    // SAFETY: it is not -1, and whether it is open the kernel says.
+    let set = zrs_sys::sock::set_tcp(unsafe { BorrowedFd::borrow_raw(fd) }, mode);
+    set.map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
 /// Whether `fd` is a ZRS socket that is not connected, connecting or listening; and if so whether
-/// it is bound.
-fn undecided(fd: c_int) -> Option<bool> {
+/// it is bound, and its ZRS_TCP_*.
+fn undecided(fd: c_int) -> Option<(bool, u32)> {
     if fd < 0 {
         return None;
     }
     // SAFETY: it is not -1, and whether it is open the kernel says.
     let info = zrs_sys::sock::info(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
     match info.state {
-        ZRS_STATE_CLOSED => Some(false),
-        ZRS_STATE_BOUND => Some(true),
+        ZRS_STATE_CLOSED => Some((false, info.tcp)),
+        ZRS_STATE_BOUND => Some((true, info.tcp)),
         _ => None,
     }
 }

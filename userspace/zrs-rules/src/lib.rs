@@ -25,8 +25,10 @@ pub const ONLY_PORTS: &str = "ZRS_RUN_ONLY_PORTS";
 pub const ONLY_PROGRAMS: &str = "ZRS_RUN_ONLY_PROGRAMS";
 /// Where each decision is written: the path of a file that lines are appended to, or "stderr".
 pub const LOG: &str = "ZRS_RUN_LOG";
+/// Whether the program's servers take TCP clients as well: a [`Beside`].
+pub const TCP: &str = "ZRS_RUN_TCP";
 /// All of them.
-pub const VARIABLES: [&str; 7] = [
+pub const VARIABLES: [&str; 8] = [
     TCP_NETS,
     TCP_PORTS,
     TCP_PROGRAMS,
@@ -34,7 +36,43 @@ pub const VARIABLES: [&str; 7] = [
     ONLY_PORTS,
     ONLY_PROGRAMS,
     LOG,
+    TCP,
 ];
+
+/// What a server has of TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beside {
+    /// Nothing.
+    #[default]
+    Never,
+    /// Its port, and it accepts TCP clients.
+    Auto,
+    /// Its port, and TCP clients are refused.
+    Required,
+}
+
+impl Beside {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Never, Self::Auto, Self::Required];
+
+    /// As a user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Auto => "auto",
+            Self::Required => "required",
+        }
+    }
+}
+
+impl std::str::FromStr for Beside {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        known.ok_or_else(|| format!("'{text}' is not never, auto or required"))
+    }
+}
 
 /// The decision about a socket, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +91,7 @@ pub struct Rules {
     only_nets: Option<Vec<Net>>,
     only_ports: Option<Vec<Ports>>,
     program: Option<&'static str>,
+    tcp: Beside,
 }
 
 impl Rules {
@@ -77,7 +116,15 @@ impl Rules {
             only_nets: read(&var, ONLY_NETS, &mut bad),
             only_ports: read(&var, ONLY_PORTS, &mut bad),
             program,
+            tcp: read(&var, TCP, &mut bad)
+                .and_then(|list| list.first().copied())
+                .unwrap_or_default(),
         }
+    }
+
+    /// What a server of this program has of TCP.
+    pub fn tcp(&self) -> Beside {
+        self.tcp
     }
 
     /// For any new socket of this program.

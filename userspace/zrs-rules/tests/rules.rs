@@ -2,7 +2,7 @@
 //! The rules as a user writes them, and their decisions.
 // rows: Z1
 
-use zrs_rules::{joined, Net, Ports, Rules, Verdict};
+use zrs_rules::{joined, Beside, Net, Ports, Rules, Verdict};
 
 /// The rules of a program named "prog" with these variables; none of them is bad.
 fn rules(vars: &[(&str, &str)]) -> Rules {
@@ -48,6 +48,22 @@ fn without_rules_only_loopback_is_tcp() {
         assert_eq!(connect(&rules, at), Verdict::Zrs, "{at}");
         assert_eq!(bind(&rules, at), Verdict::Zrs, "{at}");
     }
+}
+
+#[test]
+fn tcp_beside_zrs_is_off_unless_asked_for() {
+    assert_eq!(rules(&[]).tcp(), Beside::Never);
+    for mode in Beside::ALL {
+        assert_eq!(rules(&[("ZRS_RUN_TCP", mode.name())]).tcp(), mode);
+        assert_eq!(mode.name().parse(), Ok(mode));
+    }
+    let mut bad = Vec::new();
+    let vars = [("ZRS_RUN_TCP", "always")];
+    let rules = Rules::new(lookup(&vars), &["prog"], |name| bad.push(name.to_string()));
+    assert_eq!(
+        (rules.tcp(), bad),
+        (Beside::Never, vec!["ZRS_RUN_TCP".to_string()])
+    );
 }
 
 #[test]

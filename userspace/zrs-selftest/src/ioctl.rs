@@ -101,10 +101,10 @@ fn arguments(dev: &File, checks: &mut Checks) {
         };
         refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));
     }
-    for (second, reserved1) in [(1, 0), (0, 1)] {
+    for (second, reserved0) in [(1, 0), (0, 1)] {
         let info = zrs_info {
-            reserved: [0, second, 0],
-            reserved1,
+            reserved: [0, second],
+            reserved0,
             ..Default::default()
         };
         refuse(
@@ -151,7 +151,9 @@ fn answers(dev: &File, checks: &mut Checks) {
             | ZRS_FEATURE_RX_RING
             | ZRS_FEATURE_RING_WAIT
             | ZRS_FEATURE_RECV_MAP
-            | ZRS_FEATURE_ESCAPE;
+            | ZRS_FEATURE_ESCAPE
+            | ZRS_FEATURE_IPV6
+            | ZRS_FEATURE_TCP;
         checks.eq("features", features & known, known);
     }
     let mut arg = [0; size_of::<zrs_ioc_stats>()];

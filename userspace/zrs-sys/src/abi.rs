@@ -15,6 +15,7 @@ pub const ZRS_FEATURE_RING_WAIT: u64 = 1 << 2;
 pub const ZRS_FEATURE_RECV_MAP: u64 = 1 << 3;
 pub const ZRS_FEATURE_ESCAPE: u64 = 1 << 4;
 pub const ZRS_FEATURE_IPV6: u64 = 1 << 5;
+pub const ZRS_FEATURE_TCP: u64 = 1 << 6;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -69,6 +70,14 @@ pub const ZRS_STATE_CLOSING: u32 = 5;
 pub const ZRS_RING_VERSION: u32 = 2;
 pub const ZRS_RX_RING: u32 = 1;
 pub const ZRS_INFO: u32 = 2;
+pub const ZRS_TCP: u32 = 3;
+
+pub const ZRS_TCP_NEVER: u32 = 0;
+pub const ZRS_TCP_AUTO: u32 = 1;
+pub const ZRS_TCP_REQUIRED: u32 = 2;
+
+pub const ZRS_CARRIER_ZRS: u32 = 1;
+pub const ZRS_CARRIER_TCP: u32 = 2;
 
 pub const ZRS_RX_RING_ESCAPE: u32 = 1;
 
@@ -185,13 +194,15 @@ pub struct zrs_info {
     pub error: u32,
     pub link: u32,
     pub backlog_max: u32,
-    pub reserved: [u64; 3],
+    pub carriers: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
     pub local_addr6: [u8; 16],
     pub remote_addr6: [u8; 16],
     pub family: u32,
     pub local_scope_id: u32,
     pub remote_scope_id: u32,
-    pub reserved1: u32,
+    pub tcp: u32,
 }
 
 #[repr(C)]

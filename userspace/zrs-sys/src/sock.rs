@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Extensions of a ZRS socket: its two options, the doorbell and the wait for the ring; and of all
+//! Extensions of a ZRS socket: its options, the doorbell and the wait for the ring; and of all
 //! sockets, busy polling and MSG_ZEROCOPY.
 
 use std::io::{self, IoSlice};
@@ -60,6 +60,23 @@ pub fn rx_ring(fd: BorrowedFd<'_>, flags: u32) -> io::Result<zrs_rx_ring> {
         )
     })?;
     Ok(value)
+}
+
+/// setsockopt(ZRS_TCP), to one of ZRS_TCP_*.
+///
+/// EINVAL: an unknown one, or too late; EACCES: the process has no_new_privs; ENOPROTOOPT: not a ZRS
+/// socket, or the module does not know it.
+pub fn set_tcp(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    // SAFETY: the value is as long as it is said to be; setsockopt only reads it.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            SOL_ZRS as _,
+            ZRS_TCP as _,
+            (&raw const mode).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    })
 }
 
 /// setsockopt(SO_BUSY_POLL), microseconds. EINVAL: more than `i32::MAX`; EPERM: some kernels want

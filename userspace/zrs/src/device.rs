@@ -69,6 +69,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_RECV_MAP, "receiving by mapping"),
     (abi::ZRS_FEATURE_ESCAPE, "escape to main memory"),
     (abi::ZRS_FEATURE_IPV6, "IPv6"),
+    (abi::ZRS_FEATURE_TCP, "TCP beside ZRS"),
 ];
 
 macro_rules! stats {

@@ -48,6 +48,8 @@ pub struct Info {
     pub link: u32,
     /// Listening: the limit of waiting connections.
     pub backlog_max: u32,
+    /// Listening: whether clients of TCP are accepted as well.
+    pub tcp: bool,
 }
 
 /// The state of a socket.
@@ -123,6 +125,7 @@ impl From<abi::zrs_info> for Info {
             error: i.error,
             link: i.link,
             backlog_max: i.backlog_max,
+            tcp: i.carriers & abi::ZRS_CARRIER_TCP != 0,
         }
     }
 }

@@ -1,0 +1,450 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""TCP beside ZRS, on a listener: what a server in host B sees of TCP and ZRS clients in host A.
+
+  listen.py            prints a line for each thing it looked at
+  listen.py hold PORT  accepts one TCP connection with ZRS, closes the listener, says "held" and stays
+
+Where both have an answer, it is compared with that of a plain TCP listener and a TCP client.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+
+TCP, ZRS = 6, 253
+SOL_ZRS, ZRS_TCP = 0x5A52, 3
+NEVER, AUTO, REQUIRED = 0, 1, 2
+A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
+A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
+SOL = socket.SOL_SOCKET
+CLONE_NEWNET = 0x40000000
+
+
+def check(name, seen, want):
+    if seen == want:
+        print(f"ok - {name}", flush=True)
+    else:
+        print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
+
+
+def fails(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return "no error"
+
+
+@contextlib.contextmanager
+def host(name):
+    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/zrs{name}") as there:
+        os.setns(there.fileno(), CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            os.setns(here.fileno(), CLONE_NEWNET)
+
+
+def client(proto, at):
+    """A connection to a listener's address from host A."""
+    family = socket.AF_INET6 if len(at) == 4 else socket.AF_INET
+    with host("A"):
+        s = socket.socket(family, socket.SOCK_STREAM, proto)
+    s.settimeout(20)
+    try:
+        s.connect(at)
+    except OSError:
+        s.close()
+        raise
+    return s
+
+
+def sock(proto, mode=None, family=socket.AF_INET):
+    s = socket.socket(family, socket.SOCK_STREAM, proto)
+    if mode is not None:
+        s.setsockopt(SOL_ZRS, ZRS_TCP, mode)
+    return s
+
+
+def listener(proto, mode=None, family=socket.AF_INET, at=None, before=lambda s: None):
+    s = sock(proto, mode, family)
+    before(s)
+    s.bind(at or ((B, 0) if family == socket.AF_INET else (B6, 0)))
+    s.listen(64)
+    return s
+
+
+def protocol(s):
+    return s.getsockopt(SOL, socket.SO_PROTOCOL)
+
+
+# Each case runs three times: a plain TCP listener says what is right, then one for both with a
+# client of either kind. It returns what it has seen.
+KINDS = (("TCP client", AUTO, TCP), ("ZRS client", AUTO, ZRS))
+
+
+def compare(case, families=(socket.AF_INET,)):
+    for family in families:
+        want = case(lambda **k: listener(TCP, None, family, **k), lambda at: client(TCP, at))
+        for name, mode, proto in KINDS:
+            seen = case(lambda **k: listener(ZRS, mode, family, **k), lambda at: client(proto, at))
+            for key, value in seen.items():
+                v6 = "" if family == socket.AF_INET else ", IPv6"
+                check(f"{case.__name__}, {name}{v6}: {key}", value, want[key])
+
+
+def names(listen, connect):
+    there = listen()
+    s = connect(there.getsockname())
+    t, peer = there.accept()
+    return {
+        "accept() gives the peer's address": peer == s.getsockname(),
+        "getpeername()": t.getpeername() == peer,
+        "getsockname()": t.getsockname() == there.getsockname(),
+        "accept() without another one": fails(nonblocking(there).accept),
+    }
+
+
+def nonblocking(s):
+    s.setblocking(False)
+    return s
+
+
+def stream(listen, connect):
+    there = listen()
+    s = connect(there.getsockname())
+    t, _ = there.accept()
+    t.settimeout(20)
+    data = os.urandom(300000)
+    sender = threading.Thread(target=s.sendall, args=(data,))
+    sender.start()
+    got = b"".join(read(t, len(data)))
+    sender.join()
+    t.sendall(b"back")
+    back = s.recv(10)
+    s.shutdown(socket.SHUT_WR)
+    return {"bytes": got == data, "and back": back, "the end": t.recv(10)}
+
+
+def read(s, n):
+    while n > 0:
+        part = s.recv(min(n, 65536))
+        if not part:
+            return
+        n -= len(part)
+        yield part
+
+
+def readiness(listen, connect):
+    level, edge = select.epoll(), select.epoll()
+    early = select.poll()
+    number = []
+
+    def register(s):
+        level.register(s, select.EPOLLIN)
+        edge.register(s, select.EPOLLIN | select.EPOLLET)
+        early.register(s, select.POLLIN)
+        number.append(s.fileno())
+
+    there = listen(before=register)
+    level.poll(0), edge.poll(0)
+    seen = {"before": (level.poll(0), edge.poll(0), early.poll(0), select.select([there], [], [], 0)[0])}
+    s = connect(there.getsockname())
+    events = lambda found: [event for _, event in found]
+    seen["epoll"] = events(level.poll(20))
+    seen["epoll, edge-triggered"] = events(edge.poll(20))
+    seen["poll"] = events(early.poll(20000))
+    seen["select"] = bool(select.select([there], [], [], 20)[0])
+    seen["edge once"] = events(edge.poll(0))
+    late = select.epoll()
+    late.register(there, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+    seen["registered late"] = events(late.poll(20))
+    s2 = connect(there.getsockname())
+    seen["a second edge"] = events(edge.poll(20))
+    there.accept(), there.accept()
+    seen["after"] = (level.poll(0), edge.poll(0), early.poll(0), late.poll(0))
+    s.close(), s2.close()
+    return seen
+
+
+def woken(listen, connect):
+    got = []
+    there = listen()
+    old = signal.signal(signal.SIGIO, lambda *_: got.append(1))
+    fcntl.fcntl(there, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(there, fcntl.F_SETFL, fcntl.fcntl(there, fcntl.F_GETFL) | os.O_ASYNC)
+    s = connect(there.getsockname())
+    select.select([there], [], [], 20)
+    fcntl.fcntl(there, fcntl.F_SETFL, fcntl.fcntl(there, fcntl.F_GETFL) & ~os.O_ASYNC)
+    signal.signal(signal.SIGIO, old)
+    there.accept()[0].close()
+    blocked = threading.Thread(target=lambda: there.accept()[0].close())
+    blocked.start()
+    blocked.join(0.2)
+    waits = blocked.is_alive()
+    s2 = connect(there.getsockname())
+    blocked.join(20)
+    seen = {"SIGIO": bool(got), "accept() waits": waits, "and is woken": not blocked.is_alive()}
+    there.settimeout(0.1)
+    seen["a time limit"] = timed_out(there)
+    s.close(), s2.close()
+    return seen
+
+
+def timed_out(s):
+    try:
+        s.accept()
+    except TimeoutError:
+        return True
+    return False
+
+
+def inherited(listen, connect):
+    linger, timeout = struct.pack("ii", 1, 7), struct.pack("qq", 9, 0)
+
+    def early(s):
+        s.setsockopt(SOL, socket.SO_REUSEADDR, 1)
+        s.setsockopt(SOL, socket.SO_KEEPALIVE, 1)
+        s.setsockopt(SOL, socket.SO_LINGER, linger)
+        s.setsockopt(SOL, socket.SO_RCVBUF, 100000)
+        s.setsockopt(TCP, socket.TCP_KEEPIDLE, 77)
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+
+    there = listen(before=early)
+    there.setsockopt(SOL, socket.SO_SNDBUF, 90000)
+    there.setsockopt(SOL, socket.SO_RCVTIMEO, timeout)
+    there.setsockopt(TCP, socket.TCP_KEEPCNT, 5)
+    s = connect(there.getsockname())
+    t = there.accept()[0]
+    seen = {
+        "SO_KEEPALIVE": t.getsockopt(SOL, socket.SO_KEEPALIVE),
+        "SO_LINGER": t.getsockopt(SOL, socket.SO_LINGER, 8),
+        "SO_RCVBUF": t.getsockopt(SOL, socket.SO_RCVBUF),
+        "TCP_KEEPIDLE": t.getsockopt(TCP, socket.TCP_KEEPIDLE),
+        "IP_TOS": t.getsockopt(socket.IPPROTO_IP, socket.IP_TOS),
+        "SO_SNDBUF, set late": t.getsockopt(SOL, socket.SO_SNDBUF),
+        "SO_RCVTIMEO, set late": t.getsockopt(SOL, socket.SO_RCVTIMEO, 16),
+        "TCP_KEEPCNT, set late": t.getsockopt(TCP, socket.TCP_KEEPCNT),
+    }
+    s.close(), t.close()
+    return seen
+
+
+def ends(listen, connect):
+    reuse = lambda s: s.setsockopt(SOL, socket.SO_REUSEADDR, 1)
+    # TCP keeps a port beyond shutdown() only if the program has named it.
+    there = listen()
+    at = there.getsockname()
+    there.close()
+    there = listen(at=at, before=reuse)
+    there.shutdown(socket.SHUT_RD)
+    seen = {"shutdown() of the listener": fails(connect, at), "accept() after it": fails(there.accept)}
+    there.listen(5)
+    s = connect(at)
+    t = there.accept()[0]
+    seen["listen() again"] = t.getsockname() == at
+    queued = connect(at)
+    there.close()
+    seen["closed with one in its queue"] = gone(queued)
+    seen["and refused"] = fails(connect, at)
+    s.sendall(b"x")
+    seen["the accepted one lives on"] = t.recv(1)
+    # The server's end is the first to close.
+    t.close(), s.close()
+    again = listen(at=at, before=reuse)
+    seen["stopped and started again"] = again.getsockname() == at
+    return seen
+
+
+def gone(s):
+    try:
+        return s.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def forked(listen, connect):
+    there = listen()
+    pid = os.fork()
+    if pid == 0:
+        t = there.accept()[0]
+        t.sendall(b"child")
+        os._exit(0)
+    s = connect(there.getsockname())
+    got = s.recv(10)
+    os.waitpid(pid, 0)
+    return {"a child accepts": got}
+
+
+def ports():
+    there = listener(ZRS, AUTO)
+    at = there.getsockname()
+    check("a TCP socket cannot bind the port", fails(sock(TCP).bind, at), "EADDRINUSE")
+    check("nor can one for both", fails(sock(ZRS, AUTO).bind, at), "EADDRINUSE")
+    tcp = listener(TCP)
+    both = sock(ZRS, AUTO)
+    check("a port of TCP's: bind() says so", fails(both.bind, tcp.getsockname()), "EADDRINUSE")
+    both.bind((B, 0))
+    both.listen()
+    check("and another one can be had", client(TCP, both.getsockname()).getpeername(), both.getsockname())
+    never = sock(ZRS)
+    never.bind(tcp.getsockname())
+    check("without TCP it is another space", never.getsockname(), tcp.getsockname())
+    unbound = sock(ZRS, AUTO)
+    unbound.listen()
+    port = unbound.getsockname()[1]
+    check("listen() without bind()", client(TCP, (B, port)).getpeername(), (B, port))
+    wild = listener(ZRS, AUTO, at=("0.0.0.0", 0))
+    port = wild.getsockname()[1]
+    for name, proto, to in (("TCP", TCP, B), ("ZRS", ZRS, B)):
+        s = client(proto, (to, port))
+        t, peer = wild.accept()
+        check(f"a wildcard, {name}: the protocol of the connection", protocol(t), proto)
+        check(f"a wildcard, {name}: its name", (t.getsockname(), peer[0]), ((B, port), A))
+    with socket.create_connection(("127.0.0.1", port)):
+        check("a wildcard, its own host by loopback", wild.accept()[1][0], "127.0.0.1")
+
+
+def shared():
+    reuse = lambda s: s.setsockopt(SOL, socket.SO_REUSEPORT, 1)
+    first = listener(ZRS, AUTO, before=reuse)
+    at = first.getsockname()
+    second = listener(ZRS, AUTO, at=at, before=reuse)
+    tcp = listener(TCP, at=at, before=reuse)
+    clients = [client(TCP, at) for _ in range(24)]
+    counts = []
+    for s in (first, second, tcp):
+        s.setblocking(False)
+        counts.append(len(list(taken(s))))
+    check("SO_REUSEPORT: each connection is accepted", sum(counts), len(clients))
+    check("SO_REUSEPORT: by several listeners", sum(n > 0 for n in counts) > 1, True)
+
+
+def taken(s):
+    while True:
+        try:
+            yield s.accept()[0]
+        except BlockingIOError:
+            return
+
+
+def mixed():
+    there = listener(ZRS, AUTO)
+    at = there.getsockname()
+    clients = [client(TCP if i % 2 else ZRS, at) for i in range(12)]
+    kinds = [protocol(there.accept()[0]) for _ in clients]
+    check("both wait: they take turns", sorted(set(zip(kinds, kinds[1:]))), [(TCP, ZRS), (ZRS, TCP)])
+    got = []
+
+    def accept():
+        while len(got) < 40:
+            try:
+                t = there.accept()[0]
+            except BlockingIOError:
+                return
+            got.append(protocol(t))
+            t.close()
+
+    # They wait in the call itself, and not in poll().
+    there.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("qq", 5, 0))
+    threads = [threading.Thread(target=accept) for _ in range(4)]
+    for t in threads:
+        t.start()
+    clients = [client(TCP if i % 3 else ZRS, at) for i in range(40)]
+    for t in threads:
+        t.join()
+    check("four threads in accept()", (len(got), got.count(ZRS)), (40, 14))
+
+
+def modes():
+    s = sock(ZRS)
+    check("the mode of a new socket", s.getsockopt(SOL_ZRS, ZRS_TCP), NEVER)
+    for mode in (AUTO, REQUIRED, NEVER):
+        s.setsockopt(SOL_ZRS, ZRS_TCP, mode)
+        check(f"mode {mode} is kept", s.getsockopt(SOL_ZRS, ZRS_TCP), mode)
+    check("an unknown mode", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, 9), "EINVAL")
+    check("too short", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, b"\1"), "EINVAL")
+    s.bind((B, 0))
+    check("after bind()", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, AUTO), "EINVAL")
+    s.listen()
+    check("never: TCP is refused", fails(client, TCP, s.getsockname()), "ECONNREFUSED")
+    strict = listener(ZRS, REQUIRED, before=lambda s: s.setsockopt(SOL, socket.SO_REUSEADDR, 1))
+    at = strict.getsockname()
+    check("required: TCP is refused", fails(client, TCP, at), "ECONNREFUSED")
+    check("required: the port is taken", fails(sock(TCP).bind, at), "EADDRINUSE")
+    reuse = sock(TCP)
+    reuse.setsockopt(SOL, socket.SO_REUSEADDR, 1)
+    check("required: SO_REUSEADDR does not help", "EADDRINUSE" in (fails(reuse.bind, at), fails(reuse.listen)), True)
+    c = client(ZRS, at)
+    check("required: ZRS is accepted", protocol(strict.accept()[0]), ZRS)
+    odd = sock(ZRS, AUTO)
+    odd.setsockopt(SOL, socket.SO_INCOMING_CPU, 0)
+    check("an option that is not carried over makes the TCP socket", fails(odd.setsockopt, SOL_ZRS, ZRS_TCP, NEVER), "EINVAL")
+    odd.bind((B, 0))
+    odd.listen()
+    client(TCP, odd.getsockname())
+    check("and it has it", odd.accept()[0].getsockopt(SOL, socket.SO_PROTOCOL), TCP)
+
+
+def restricted():
+    """Landlock, which needs no_new_privs, would not see the inner socket's bind()."""
+    before = sock(ZRS, AUTO)
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+        late = fails(sock, ZRS, AUTO)
+        check("no_new_privs: setsockopt()", late, "EACCES")
+        check("no_new_privs: bind() with a mode that was set before", fails(before.bind, (B, 0)), "EACCES")
+        s = sock(ZRS)
+        s.bind((B, 0))
+        check("no_new_privs: without TCP as ever", s.getsockname()[0], B)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def dual():
+    both = listener(ZRS, AUTO, socket.AF_INET6, at=("::", 0))
+    port = both.getsockname()[1]
+    for proto in (TCP, ZRS):
+        s = client(proto, (B, port))
+        t, peer = both.accept()
+        check(f"[::], an IPv4 client, protocol {proto}", (protocol(t), peer[0]), (proto, f"::ffff:{A}"))
+        s = client(proto, (B6, port, 0, 0))
+        t, peer = both.accept()
+        check(f"[::], an IPv6 client, protocol {proto}", (protocol(t), peer[0]), (proto, A6))
+    v6only = lambda s: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    only = listener(ZRS, AUTO, socket.AF_INET6, at=("::", 0), before=v6only)
+    check("IPV6_V6ONLY", fails(client, TCP, (B, only.getsockname()[1])), "ECONNREFUSED")
+    mapped = listener(ZRS, AUTO, socket.AF_INET6, at=(f"::ffff:{B}", 0))
+    s = client(TCP, (B, mapped.getsockname()[1]))
+    check("bound to a v4-mapped address", mapped.accept()[1][0], f"::ffff:{A}")
+
+
+def hold(port):
+    there = listener(ZRS, AUTO, at=(B, port), before=lambda s: s.setsockopt(SOL, socket.SO_REUSEADDR, 1))
+    s = client(TCP, (B, port))
+    t = there.accept()[0]
+    there.close()
+    print("held", flush=True)
+    s.sendall(b"x" * 1000)
+    while t.recv(1):
+        pass
+
+
+if sys.argv[1:2] == ["hold"]:
+    hold(int(sys.argv[2]))
+    sys.exit()
+for case in (names, stream, readiness, woken, inherited, ends, forked):
+    compare(case, (socket.AF_INET, socket.AF_INET6) if case in (names, ends) else (socket.AF_INET,))
+for case in (ports, shared, mixed, modes, restricted, dual):
+    case()
