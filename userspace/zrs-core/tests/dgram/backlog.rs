@@ -11,7 +11,7 @@ use super::slots;
 // rows: Z7
 #[test]
 fn the_longest_datagram_has_room() {
-    assert!(LEN_MAX <= BYTES_MAX);
+    const { assert!(LEN_MAX <= BYTES_MAX) };
     let mut b = Backlog::new(slots(4));
     for n in 0..3 {
         while let Some(old) = b.evict(LEN_MAX) {

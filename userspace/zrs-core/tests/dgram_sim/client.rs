@@ -267,7 +267,7 @@ impl World {
     }
 
     /// A message has arrived at a client.
-    pub fn to_client(&mut self, c: usize) {
+    pub fn serve_client(&mut self, c: usize) {
         let client = &mut self.clients[c];
         let Some(p) = client.to_client.pop_front() else {
             return;

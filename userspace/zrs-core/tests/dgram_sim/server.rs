@@ -248,7 +248,7 @@ impl World {
     }
 
     /// A message has arrived at the server.
-    pub fn to_server(&mut self, c: usize) {
+    pub fn serve_server(&mut self, c: usize) {
         let Some(packet) = self.clients[c].to_server.pop_front() else {
             return;
         };

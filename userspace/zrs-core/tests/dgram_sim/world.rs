@@ -142,8 +142,8 @@ impl World {
         match self.choose() {
             What::Send if self.is_hostile(c) => self.hostile_sends(),
             What::Send => self.program_sends(c),
-            What::ToServer => self.to_server(c),
-            What::ToClient => self.to_client(c),
+            What::ToServer => self.serve_server(c),
+            What::ToClient => self.serve_client(c),
             What::Receive => self.program_receives(),
             What::StreamRead => self.stream_is_read(c),
             What::LinkUp => self.link_up(c),
@@ -187,8 +187,8 @@ impl World {
             self.program_receives();
             for c in 0..self.clients.len() {
                 self.link_up(c);
-                self.to_server(c);
-                self.to_client(c);
+                self.serve_server(c);
+                self.serve_client(c);
                 self.stream_is_read(c);
                 let client = &self.clients[c];
                 let waits = match &client.link {
