@@ -466,7 +466,12 @@ mod tests {
         let missing: Vec<_> = first.missing().collect();
         assert_eq!(
             missing,
-            ["wait for the receive ring", "escape to main memory", "IPv6"]
+            [
+                "wait for the receive ring",
+                "escape to main memory",
+                "IPv6",
+                "TCP beside ZRS"
+            ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));
         assert_eq!(first.lacks(abi::ZRS_FEATURE_RX_RING), None);
