@@ -15,7 +15,7 @@ as() {
 	start "$name" A "$text" setpriv --reuid "$uid" --clear-groups zrs-selftest "$@"
 }
 # opens UID NAME ADDR: this user connects to B by this address.
-opens() { as "$1" "$2" "opened 1" fill --connect "$3:7000" --conns 1 && ! has "$TMP/$2" then; }
+opens() { as "$1" "$2" "opened 1" fill --connect "$3:7000" --conns 1 && ! has "$TMP/$2" "then"; }
 
 ktap_start
 silent=()

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Users together leave a part of the table of channels to root, and each leaves something to the next.
 # rows: B11 B19
+# hosts: own
 # params: max_channels=100 user_percent=80 net_percent=100 connect_timeout_ms=60000
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -14,7 +15,6 @@ storm() {
 ktap_start
 # The address resolves, and no host takes what is sent there.
 SILENT=10.77.0.101:7000
-at_end "ip -n zrsA neigh del 10.77.0.101 dev va"
 ip -n zrsA neigh add 10.77.0.101 lladdr 02:00:00:00:77:01 dev va nud permanent || ktap_bail "a neighbour"
 
 check "a user gets 80 percent of 95 channels" storm 65534 76
@@ -33,6 +33,7 @@ start sub A ready setpriv --reuid 65534 --clear-groups unshare --user bash -c '
 	echo ready
 	until [ "$(cat /proc/self/uid_map)" ]; do sleep 0.1; done
 	exec setpriv --reuid 1 --keep-groups zrs-selftest storm "$@"' sub "$SILENT" --conns 100
-printf '0 65534 1\n1 200000 5\n' >"/proc/${PID[sub]}/uid_map"
+# The whole map in one write.
+/usr/bin/printf '0 65534 1\n1 200000 5\n' >"/proc/${PID[sub]}/uid_map"
 check "not as another number of its own either" says sub "began 0, then connect: EDQUOT"
 ktap_done
