@@ -16,7 +16,8 @@ ALLOWED = [
     (r"DeviceOps>::ioctl$", "devices' names"),
 ]
 # Functions in which the compiler has put KVec::remove(): a memmove(), never a memcpy().
-LISTS = re.compile(r"Pool>::reap$|Ports>::unlisten$|Pools>::untrack_mapped$|::release$|SocketOps>::accept$|WorkItem.*>::run$")
+LISTS = re.compile(r"Pool>::reap$|Ports>::unlisten$|Pools>::untrack_mapped$|::release$|SocketOps>::accept$|"
+                   r"::Sock>::accept(::\{closure#\d+\})?$|::Sock>::next_connection$|WorkItem.*>::run$")
 
 lines = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", sys.argv[1]], check=True,
                        capture_output=True, text=True).stdout
