@@ -3,7 +3,7 @@
 # in every fifth round a socket makes the pools of both devices.
 # rows: B9 Z2
 # module: none
-# timeout: 180
+# timeout: 300
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -29,14 +29,18 @@ rounds() {
 	for i in $(seq "$1"); do round "$i" || { echo "in round $i"; return 1; }; done
 }
 rounds 5 >/dev/null
-kernel_memory before
-# shellcheck disable=SC2154 # kernel_memory sets it
-before=$kernel_kb
-available=$(available_kb)
-check "50 rounds" rounds 50
-kernel_memory after
-grown=$((kernel_kb - before)) lost=$((available - $(available_kb)))
-ktap_say "in 50 rounds kernel memory grew by $grown KiB, and $lost KiB less are available"
+# What 50 rounds lose is lost each time; what others free or take meanwhile is not.
+for n in 1 2 3; do
+	kernel_memory before
+	# shellcheck disable=SC2154 # kernel_memory sets it
+	before=$kernel_kb
+	available=$(available_kb)
+	check "50 rounds" rounds 50
+	kernel_memory after
+	grown=$((kernel_kb - before)) lost=$((available - $(available_kb)))
+	ktap_say "$n: in 50 rounds kernel memory grew by $grown KiB, and $lost KiB less are available"
+	[ "$grown" -ge 100 ] || break
+done
 check "kernel memory is where it was" [ "$grown" -lt 100 ]
 # Four a round: each CPU keeps up to 60 free objects of a cache in a sheaf.
 check "no objects are lost in each round" slabs_grown before after 200
