@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection manager's events and what each of them does (row E5).
+//! The events of the connection manager, and the action for each of them.
 //!
-//! A link is its id's handler; a [`Listener`] is the handler of the id that takes connections in a
-//! network namespace. Handlers never destroy an id: they fail the link, and its work item does.
+//! A link handles the events of its own id. A [`Listener`] handles those of the id that accepts
+//! links in a network namespace. Handlers never destroy an id: they fail the link, and its work
+//! item destroys the id.
 
 #![deny(unsafe_code)]
 
@@ -36,28 +37,29 @@ use crate::proto::link_flow::LinkFlow;
 use crate::proto::wire::{Agreed, Hello, Refusal};
 use crate::stats::STATS;
 
-/// How long resolving a route may take; the program's own limit is shorter.
+/// Timeout for resolving a route, in milliseconds; a program's connect() times out earlier.
 const ROUTE_MS: u32 = 2000;
 
-/// How long the first attempt at resolving an address may take, and the last. The kernel looks
-/// for the neighbour's answer only when its list of requests already has ours, and at the end of the
-/// attempt; an answer that comes at once (over veth it always does) is missed until then. So the
-/// attempts are short at first.
+/// Timeouts for resolving an address, in milliseconds: of the first attempt, and the longest. The
+/// kernel checks for the neighbour's reply only if the request is already in its list when the
+/// reply arrives, and once more when the attempt times out. A reply that arrives at once (over veth
+/// it always does) is missed until the timeout. So the first attempts are short.
 const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
 
-/// The ports that a peer may claim. Its kernel's connection manager gives them to privileged programs
-/// only; a peer that makes the packets itself claims any.
+/// The source ports that a peer may use. The peer's kernel gives them to privileged programs only;
+/// but a peer that builds its own packets can claim any port.
 const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
 
-/// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens at our port there.
+/// `IB_CM_REJ_INVALID_SERVICE_ID`: there is no listener at the service port of the peer.
 const NO_SERVICE: i32 = 8;
-/// `IB_CM_REJ_STALE_CONN`: the peer still has a connection to a queue pair of this number, from a former
-/// life of this host. Ending that is what it does now; a further attempt comes through.
+/// `IB_CM_REJ_STALE_CONN`: the peer still has a connection to a queue pair of this number, from
+/// before this host restarted. By rejecting, it has begun to end that connection; a further attempt
+/// succeeds.
 const STALE: i32 = 10;
-/// `IB_CM_REJ_CONSUMER_DEFINED`: ZRS itself said no, and why.
+/// `IB_CM_REJ_CONSUMER_DEFINED`: ZRS on the peer refused the link; its hello tells why.
 const REFUSED: i32 = 28;
 
-/// What a link cannot be made for.
+/// The failure to report when a link cannot be made because of error `e`.
 fn failure_of(e: Error) -> Failure {
     if e == ENODEV {
         Failure::NoDevice
@@ -78,7 +80,7 @@ fn failure_of(e: Error) -> Failure {
     }
 }
 
-/// An address as the connection manager takes it.
+/// Converts an address to the connection manager's type.
 fn to_cm(ip: Ip, port: u16) -> SocketAddr {
     match ip.v4() {
         Some(v4) => SocketAddrV4::new(v4, port).into(),
@@ -86,8 +88,9 @@ fn to_cm(ip: Ip, port: u16) -> SocketAddr {
     }
 }
 
-/// An address of `id`'s as links have it. A peer may have written it: of IPv6 only what can be that of a host, as one
-/// that is v4-mapped, or this host's own, would be believed to come by another way.
+/// Converts an address of `id`. The peer may have chosen it, so only IPv6 addresses that a remote
+/// host can have are accepted. A v4-mapped address, for example, or the loopback address would pass
+/// for one that was verified in another way.
 fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
     let addr = addr?;
     let ip = match addr.ip() {
@@ -103,7 +106,7 @@ fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
     Some(Addr::new(ip, addr.port()))
 }
 
-/// Starts the connection, or tries again to resolve the address. In a kernel thread; sleeps.
+/// Starts to connect, or tries again to resolve the address. In a kernel thread. Sleeps.
 pub(super) fn connect(link: &Arc<Link>) {
     if let Err(e) = try_connect(link) {
         link.fail(failure_of(e));
@@ -129,7 +132,8 @@ fn try_connect(link: &Arc<Link>) -> Result {
         let n = NEXT.fetch_add(1, Relaxed) % ports;
         let port = RESERVED_PORTS.end - 1 - n as u16;
         match id.resolve_addr(Some(to_cm(from, port)), to, RESOLVE_MS.start) {
-            // Of a port that is taken the core says EADDRNOTAVAIL where the address is any.
+            // If the port is in use, the core returns EADDRNOTAVAIL when the address is
+            // unspecified.
             Err(e) if e == EADDRINUSE || any && e == EADDRNOTAVAIL => continue,
             result => return result,
         }
@@ -137,14 +141,14 @@ fn try_connect(link: &Arc<Link>) -> Result {
     Err(ENOBUFS)
 }
 
-/// Gives the link its queue pair and all that belongs to it. Sleeps.
+/// Creates the link's queue pair, completion queue and buffers. Sleeps.
 fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let device = id.device().ok_or(ENODEV)?;
     let dev = link.transport.pools.device(&device).ok_or(ENODEV)?;
     let pool = dev.pool(&link.transport.pools)?;
     let verbs = pool.verbs().ok_or(ENODEV)?;
     let attrs = device.attrs();
-    // Everything that can ever be posted has room, flushes included.
+    // The completion queue has room for all that can be posted, flushed requests included.
     let entries = (SQ_DEPTH + pool.layout.blocks + 1).min(attrs.max_cqe);
     let cq = Cq::new(&device, entries, 0, link.clone())?;
     cq.arm()?;
@@ -169,8 +173,8 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         slots.push(TxSlot::default(), GFP_KERNEL)?;
         free.push(slot, GFP_KERNEL)?;
     }
-    // The peer of an accepted link may fill blocks once it has our answer. A peer that we ask is
-    // promised blocks when it has answered.
+    // The peer of an accepted link may fill blocks once it has our reply, so they are promised now.
+    // The peer of a link that we make gets its promise when it has replied.
     let fits = match link.accepted {
         true => pool.promise(false),
         false => pool.may_promise(link.leaves_reserve()),
@@ -181,7 +185,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     }
     let mut tx = link.tx.lock();
     if tx.state == LinkState::Down {
-        // It was given up meanwhile, and what it had has been taken down already.
+        // The link has failed in the meantime, and its teardown has run already.
         drop(tx);
         if link.accepted {
             pool.unpromise(params::LINK_CREDIT.get());
@@ -212,15 +216,15 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
         private_data,
         responder_resources: 1,
         initiator_depth: 1,
-        // The acceptor's queue pair has the connector's number as well.
+        // The acceptor's queue pair uses the connector's retry count as well.
         retry_count: params::RETRY_COUNT.get() as u8,
-        // Credit keeps the peer's queue from running dry; this is the net below it.
+        // Credit normally keeps the peer's receive queue from running empty; this is the fallback.
         rnr_retry_count: 7,
     }
 }
 
-/// The peer's hello, and the version and features that follow from it and ours. EPROTO for a malformed hello, and
-/// without a common version, which is logged.
+/// Decodes the peer's hello, and agrees on a version and on features. EPROTO if the hello is
+/// malformed, or if there is no common version, which is logged.
 fn agree(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)> {
     let theirs = Hello::decode(private_data).map_err(|_| EPROTO)?;
     let ours = hello(transport);
@@ -250,7 +254,7 @@ fn terms_of(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<Te
 }
 
 impl Link {
-    /// Keeps the link's id until the link is taken down. ENOTCONN when that has happened already.
+    /// Stores the link's id until the teardown. ENOTCONN if the link is down already.
     fn keep(&self, id: &Arc<CmId>) -> Result {
         let mut cm = self.cm.lock();
         if self.state() == LinkState::Down {
@@ -260,7 +264,7 @@ impl Link {
         Ok(())
     }
 
-    /// Fault injection: tells the link of an event that nothing has caused. Sleeps.
+    /// Fault injection: delivers a made-up event to the link. Sleeps.
     #[cfg(CONFIG_FAULT_INJECTION_DEBUG_FS)]
     pub(crate) fn tell(&self, event: u32, status: i32) {
         let id = self.cm.lock().clone();
@@ -273,8 +277,8 @@ impl Link {
         to_cm(self.remote_ip(), params::SERVICE_PORT.get() as u16)
     }
 
-    /// An attempt at resolving the address took too long: tries again, with more patience. In the
-    /// worker: the next attempt waits for this event's handler.
+    /// An attempt to resolve the address has timed out: tries again with a longer timeout. The
+    /// worker does that, because the next attempt waits for this event's handler.
     fn resolve_again(self: &Arc<Self>) -> Result {
         let ms = self.resolve_ms.load(Relaxed).max(RESOLVE_MS.start) * 2;
         if ms > RESOLVE_MS.end {
@@ -294,21 +298,22 @@ impl Link {
     fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
         match (reason, private_data) {
             (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
-            // The rejecting hello tells a lack of room from a lack of a common version.
+            // The hello in the rejection tells whether the peer lacks room or a common version.
             (REFUSED, Some(data)) if Hello::is_from_zrs(data) => {
                 match agree(&self.transport, self.remote_ip(), data) {
                     Ok(_) => Failure::NoResources,
                     Err(_) => Failure::Protocol,
                 }
             }
-            // Another namespace of the machine listens, and the connection manager says so.
+            // A listener in another namespace of the peer's machine made the connection manager
+            // reject it.
             (REFUSED, _) => Failure::Refused(Refusal::NoListener),
             _ => Failure::Unreachable,
         }
     }
 }
 
-/// An event that ends a link, for the log.
+/// The cause for the log if the event ends the link.
 fn name_of(event: &CmEvent<'_>) -> &'static str {
     match event {
         CmEvent::Disconnected => "the peer has ended it",
@@ -343,16 +348,17 @@ impl CmHandler for Link {
                 link.fail(link.rejected(reason, private_data));
                 Ok(())
             }
-            // Whoever waits for the link has not been told anything: it is made anew.
+            // No connect was told anything yet, so the link can be made again.
             CmEvent::AddrChange if link.state() == LinkState::Connecting => {
                 link.fail_stale();
                 Ok(())
             }
-            // The peer takes the link down, or the route to it has changed.
+            // The peer has ended the link, or the route to it has changed.
             CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
             CmEvent::TimewaitExit => Ok(()),
-            // Not with a queue pair that the connection manager runs, or none we know.
+            // These do not occur with a queue pair that the connection manager runs, or are
+            // unknown.
             CmEvent::ConnectRequest { .. } | CmEvent::ConnectResponse | CmEvent::Other => {
                 Err(EPROTO)
             }
@@ -374,8 +380,9 @@ impl Link {
         Ok(())
     }
 
-    /// The peer that we have asked has answered: promises it the blocks of our hello. Until they are
-    /// posted, its messages may take others', or wait for them. ENOBUFS, ENOTCONN.
+    /// The peer has replied to our request: promises it the number of blocks that our hello
+    /// announced. Until they are posted, its messages may use other links' blocks or wait for a
+    /// free one. ENOBUFS, ENOTCONN.
     fn claim_blocks(self: &Arc<Self>) -> Result {
         let pool = self.pool().ok_or(ENOTCONN)?;
         if !pool.promise(self.leaves_reserve()) {
@@ -393,14 +400,15 @@ impl Link {
     }
 }
 
-/// Takes the connections of other hosts to a network namespace.
+/// Accepts the links that other hosts make to a network namespace.
 pub(crate) struct Listener {
     transport: Arc<Transport>,
     net: Net,
 }
 
-/// The ids that take connections to a network namespace, until it is dropped. One for each family: iWARP devices have
-/// sockets for theirs, and one for both would bring addresses of IPv4 as v4-mapped ones.
+/// The ids that accept links in a network namespace, until it is dropped. There is one for each
+/// address family: iWARP devices listen with a socket for each, and one id for both would report
+/// IPv4 addresses as v4-mapped.
 pub(crate) struct Listening {
     _v4: CmId,
     /// None where the kernel has no IPv6.
@@ -408,8 +416,8 @@ pub(crate) struct Listening {
 }
 
 impl Listener {
-    /// Listens in `net`. In a kernel thread: the port needs its privilege,
-    /// and any program may be the first to listen. Sleeps. EADDRINUSE and others.
+    /// Starts to listen in `net`, in a kernel thread: the port needs the privilege of the kernel,
+    /// but any program may be the first to listen. Sleeps. EADDRINUSE and others.
     pub(crate) fn start(transport: &Arc<Transport>, net: &Net) -> Result<Listening> {
         let opening = Arc::pin_init(
             try_pin_init!(Opening {
@@ -458,13 +466,13 @@ impl Listener {
             net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
             return Err(EACCES);
         }
-        // The peer says which address it has; the answer goes to the path's.
+        // The peer claims this address. The GID is that of the path on which replies go.
         if id.peer_gid().is_some_and(|gid| gid != remote.v6()) {
             STATS.protocol_errors.add(1);
             net_warn_ratelimited!("connection from {remote:?} refused: another host's address\n");
             return Err(EACCES);
         }
-        // The peer says which address of ours it means, and the core believes it.
+        // The peer chooses the local address, and the core does not check it.
         let ours = match local.v4() {
             Some(v4) => self.net.is_local(v4),
             None => self.net.is_local_v6(local.v6(), local.scope())?,
@@ -514,7 +522,7 @@ impl Listener {
     }
 }
 
-/// A listener that is being made.
+/// A request to a kernel thread to start listening.
 #[pin_data]
 struct Opening {
     transport: Arc<Transport>,
@@ -544,7 +552,7 @@ impl WorkItem for Opening {
 impl CmHandler for Listener {
     fn event(this: ArcBorrow<'_, Self>, _id: &Id, event: CmEvent<'_>) {
         if let CmEvent::ConnectRequest { id, private_data } = event {
-            // A request that was not taken refuses itself when its id is dropped.
+            // A request that is not accepted is rejected when its id is dropped.
             let _ = this.request(id, private_data);
         }
     }

@@ -43,7 +43,7 @@ use crate::proto::quota::{self, Holder, Quota, QuotaCount, Shares};
 use crate::proto::ChanId;
 use crate::socket::Sock;
 
-/// Where the table lies.
+/// The memory that the link table uses.
 struct Memory;
 
 impl Storage for Memory {
@@ -66,7 +66,7 @@ type Place = SpinLock<Option<(u32, Arc<Sock>)>>;
 /// The places of a chunk of numbers. Never freed before the table.
 type Places = SetOnce<Pin<KBox<[Place; CHUNK]>>>;
 
-/// `n` of what `make` makes. Sleeps. ENOMEM.
+/// A vector of `n` values made by `make`. Sleeps. ENOMEM.
 fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> {
     let mut all = KVVec::with_capacity(n, GFP_KERNEL)?;
     for _ in 0..n {
@@ -75,7 +75,7 @@ fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> 
     Ok(all)
 }
 
-/// Of the table, the part that only the administrator gets, in percent.
+/// Share of the table that is reserved for the administrator, in percent.
 const RESERVE_PERCENT: u32 = 5;
 
 fn percent_of(n: u32, percent: u32) -> u32 {
@@ -86,13 +86,13 @@ fn percent_of(n: u32, percent: u32) -> u32 {
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) hot: u32,
-    /// Of the second tier, a whole number of sets,
+    /// Entries of the second tier, a whole number of sets.
     pub(crate) near: u32,
-    /// and of each set.
+    /// Entries of each set of the second tier.
     pub(crate) ways: u32,
-    /// Most entries.
+    /// Most entries in all.
     pub(crate) most: u32,
-    /// Of these, those that are for the administrator.
+    /// Entries that are reserved for the administrator, of all.
     reserve: u32,
 }
 
@@ -101,16 +101,16 @@ pub(crate) struct Sizes {
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
-    /// By number: generation and socket.
+    /// For each channel number: generation and socket.
     places: KVVec<Places>,
-    /// Who has how much of it.
+    /// Entries in use, by user and network namespace.
     #[pin]
     quota: SpinLock<Quota<KVVec<QuotaCount>>>,
     sizes: Sizes,
 }
 
 impl Table {
-    /// A table of the sizes that the parameters say. Sleeps. ENOMEM.
+    /// Makes a table with the sizes that the module's parameters give. Sleeps. ENOMEM.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let ways = params::TABLE_WAYS.get();
         let sizes = Sizes {
@@ -161,7 +161,8 @@ impl Table {
         }
     }
 
-    /// Takes an entry for `sock`, of `holder`, with the channel that `make` makes.
+    /// Takes an entry for `sock`, counted for `holder`, and puts the channel that `make` makes into
+    /// it.
     fn submit(
         &self,
         sock: &Arc<Sock>,
@@ -186,7 +187,7 @@ impl Table {
                 let places = KBox::pin_init(pin_init_array_from_fn(place), GFP_KERNEL)?;
                 (filled(CHUNK, || Ok(Backing::new()))?, places)
             };
-            // Somebody else may have brought one as well; then there is one more than needed.
+            // Another thread may have added a chunk as well; then this one is dropped.
             let mut places = Some(places);
             let spare = {
                 let mut table = self.table.lock();
@@ -211,8 +212,9 @@ impl Table {
         self.places.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
     }
 
-    /// The registers of channel `id`; the socket keeps them until the table asks for them. `None`
-    /// if there is no such channel. The caller holds the `inner` of the channel's socket.
+    /// Takes the grant of the registers of channel `id`. The socket keeps it until the table
+    /// recalls it. `None` if there is no such channel. The caller holds the `inner` of the
+    /// channel's socket.
     fn grant(&self, id: ChanId) -> Option<Grant<KBox<Channel>>> {
         loop {
             match self.table.lock().grant(id) {
@@ -263,12 +265,12 @@ impl Table {
         }
     }
 
-    /// How large it is.
+    /// The sizes of the table's tiers.
     pub(crate) fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// What has happened in it.
+    /// The counters of the table.
     pub(crate) fn stats(&self) -> TableStats {
         let mut first = 0;
         while self.table.lock().count_hits(first, SWEEP_SLOTS as u32) {
@@ -277,12 +279,13 @@ impl Table {
         self.table.lock().stats()
     }
 
-    /// Channels.
+    /// The number of channels.
     pub(crate) fn len(&self) -> u32 {
         self.table.lock().len()
     }
 
-    /// Looks at the next [`SWEEP_SLOTS`] hot slots; who was parked is in the first places of what is returned.
+    /// Checks the next [`SWEEP_SLOTS`] hot slots. The ids of the channels that were parked come
+    /// first in the array that is returned.
     fn sweep(&self) -> [ChanId; SWEEP_SLOTS] {
         let mut parked = [ChanId::default(); SWEEP_SLOTS];
         let mut places = parked.iter_mut();
@@ -302,22 +305,22 @@ impl Directory for Table {
     }
 }
 
-/// Numbers that are looked at in one go.
+/// Channel numbers that are checked under one hold of the table's lock.
 const LOOK: u32 = 256;
 
-/// Slots that the sweep looks at in one go, so that nobody waits long for the lock.
+/// Slots that the sweep checks under one hold of the table's lock, to keep that hold short.
 const SWEEP_SLOTS: usize = 32;
 
 impl Transport {
-    /// There are channels, so that there may be some to park.
+    /// Schedules the sweep: there are channels that may have to be parked.
     pub(crate) fn watch_table(self: &Arc<Self>) {
         let delay = msecs_to_jiffies(params::TABLE_SWEEP_MS.get());
         let queue = &self.queue;
         let _ = queue.enqueue_delayed::<Arc<Transport>, SWEEP>(self.clone(), delay);
     }
 
-    /// Parks the channels that nothing has happened to since the last time, and asks for the windows that they
-    /// have leased.
+    /// Parks the channels that were not used since the last sweep, and requests the return of their
+    /// leased windows.
     fn sweep_table(self: &Arc<Self>) {
         for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP_SLOTS) {
             let parked = self.table.sweep();
@@ -349,13 +352,13 @@ pub(crate) struct Chan(Option<Entry>);
 struct Entry {
     table: Arc<Table>,
     id: ChanId,
-    /// Who it is counted for.
+    /// The user and the network namespace that the entry is counted for.
     holder: Holder,
-    /// On its link, once it is there.
+    /// The channel's flow on its link, once it has one.
     flow: Option<FlowId>,
-    /// The registers while they are hot, until the table asks for them.
+    /// The grant of the registers, while they are hot and until the table recalls it.
     grant: Cell<Option<Grant<KBox<Channel>>>>,
-    /// Answers of the parked registers, as of when the grant was returned.
+    /// The properties of the parked registers, as of when the grant was returned.
     parked: Cell<Seen>,
 }
 
@@ -384,14 +387,15 @@ impl Seen {
 }
 
 impl Chan {
-    /// None.
+    /// No channel.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
 
-    /// A channel for `sock`, which `make` makes. It must be put into the socket before it is used.
-    /// Sleeps; without the socket's lock. EDQUOT when the socket's owner or network namespace has
-    /// used its quota, ENOBUFS when the table is full, ENOMEM.
+    /// Takes an entry for `sock`, with the channel that `make` makes. The caller must put the
+    /// result into the socket before using it. Sleeps; not under the socket's lock. EDQUOT when the
+    /// socket's owner or network namespace has used its quota, ENOBUFS when the table is full,
+    /// ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
         sock: &Arc<Sock>,
@@ -420,28 +424,29 @@ impl Chan {
         })))
     }
 
-    /// Which.
+    /// The channel's id.
     pub(crate) fn id(&self) -> Option<ChanId> {
         self.0.as_ref().map(|entry| entry.id)
     }
 
-    /// Its place on its link.
+    /// The channel's flow on its link.
     pub(crate) fn flow(&self) -> Option<FlowId> {
         self.0.as_ref()?.flow
     }
 
-    /// It is on its link, if it is still this one; false if not. Under the link's lock.
+    /// Stores the channel's flow. Returns false if the socket has another channel by now, or none.
+    /// Under the link's lock.
     pub(crate) fn set_flow(&mut self, flow: FlowId) -> bool {
         let entry = self.0.as_mut().filter(|entry| entry.id == flow.id);
         entry.map(|entry| entry.flow = Some(flow)).is_some()
     }
 
-    /// Whether there is one.
+    /// Whether the socket has a channel.
     pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Works on it; `None` if there is none.
+    /// Calls `work` on the channel's registers; `None` if there is no channel. Faults the entry in.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let entry = self.0.as_ref()?;
         let (result, grant) = match entry.grant.take() {
@@ -467,12 +472,13 @@ impl Chan {
         None
     }
 
-    /// Whether there is one of which that is true.
+    /// Whether there is a channel for which `what` returns true.
     pub(crate) fn is_some_and(&self, what: impl FnOnce(&Channel) -> bool) -> bool {
         self.with(|chan| what(chan)).unwrap_or(false)
     }
 
-    /// Reads the registers, or the answers that were kept of them while they are parked.
+    /// Reads the registers with `hot`, or, if they are parked, the properties that were kept of
+    /// them.
     fn look<R>(
         &self,
         hot: impl FnOnce(&Channel) -> R,
@@ -488,42 +494,43 @@ impl Chan {
         Some(result)
     }
 
-    /// Whether the peer sends no more, or there is none. Faults nothing in, as those below.
+    /// Whether the peer sends no more, or there is no channel. Like the methods below, it does not
+    /// fault the entry in.
     pub(crate) fn read_ended(&self) -> bool {
         self.look(Channel::read_ended, |seen| seen.read_ended)
             .unwrap_or(true)
     }
 
-    /// Whether nothing can be sent any more, or there is none.
+    /// Whether the channel sends no more data, or there is no channel.
     pub(crate) fn write_ended(&self) -> bool {
         self.look(Channel::write_ended, |seen| seen.write_ended)
             .unwrap_or(true)
     }
 
-    /// Whether no WRITE of the peer can come any more, or there is none.
+    /// Whether the peer's WRITEs have all arrived, or there is no channel.
     pub(crate) fn peer_writes_done(&self) -> bool {
         self.look(Channel::peer_writes_done, |seen| seen.peer_writes_done)
             .unwrap_or(true)
     }
 
-    /// Whether it has something to say.
+    /// Whether the channel has a control message to send.
     pub(crate) fn has_pending_control(&self) -> bool {
         self.look(Channel::has_pending_control, |seen| seen.pending)
             .unwrap_or(false)
     }
 
-    /// Bytes that are held back.
+    /// The number of corked bytes.
     pub(crate) fn corked(&self) -> u32 {
         self.look(Channel::corked, |seen| seen.corked).unwrap_or(0)
     }
 
-    /// Whether it has ended, and its owner is to be told.
+    /// Whether the channel has ended, so that its socket must be told.
     pub(crate) fn is_over(&self) -> bool {
         let over = |chan: &Channel| chan.state() == State::Closed;
         self.look(over, |seen| seen.over).unwrap_or(false)
     }
 
-    /// Frees its entry, if it has come to its end. What is returned is to be dropped without locks.
+    /// Frees the entry if the channel has ended. The caller must drop the result without locks.
     pub(crate) fn take_ended(&mut self) -> Option<Arc<Sock>> {
         if !self.is_over() {
             return None;
@@ -540,7 +547,7 @@ impl Chan {
 }
 
 impl Drop for Chan {
-    /// Whoever drops it has a reference to the socket as well, so that this is not the last one.
+    /// The caller has its own reference to the socket, so the one dropped here is not the last.
     fn drop(&mut self) {
         drop(self.free());
     }

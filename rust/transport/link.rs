@@ -2,10 +2,10 @@
 
 //! The life of a link: one queue pair between two hosts, for all channels between them.
 //!
-//! Connecting -> Up -> Down, or Connecting -> Down; never back. Down is entered by [`Link::fail`]
-//! anywhere but in interrupts, with the first reason; the rest of the way (drain, tell the channels, let go of
-//! queue pair, id and memory) is walked by a work item, so that nothing is destroyed under the feet
-//! of a handler.
+//! Connecting -> Up -> Down, or Connecting -> Down; a link never goes back. [`Link::fail`] sets the
+//! state to Down and records the first reason. It may be called anywhere but in interrupts. A work
+//! item does the rest: it drains the completion queue, notifies the channels, and destroys the
+//! queue pair, the id and the memory. So a handler never destroys an object that it is working on.
 //!
 //! Locks: `cm` (mutex) is taken before `tx`; `drain` (mutex) before both. For the order with the
 //! locks of sockets see `socket.rs`.
@@ -53,64 +53,65 @@ use crate::stats::{Counter, STATS};
 /// Where a link is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkState {
-    /// Being made.
+    /// The queue pair is being connected.
     Connecting,
-    /// Carries channels.
+    /// The link can carry channels.
     Up,
-    /// Gone or going.
+    /// The link has failed or was ended; teardown is running or done.
     Down,
 }
 
 /// A link.
 #[pin_data]
 pub(crate) struct Link {
-    /// Its number, never 0: no other link has had it since the module was loaded.
+    /// The link's number. Never 0, and not reused while the module is loaded.
     pub(crate) id: u32,
     pub(crate) transport: Arc<Transport>,
     pub(crate) net: Net,
     remote: Ip,
-    /// Blocks with this link's data that nobody has read; and [`ENDED`].
+    /// Blocks that hold unread data of this link, and the flag [`ENDED`].
     held: Atomic<u32>,
-    /// The peer has made the link: it carries none of our connects, for the address that the peer
-    /// gave itself is only the peer's word.
+    /// The peer has made the link. Such a link carries none of our connects: the address that the
+    /// peer gave for itself is not verified.
     pub(crate) accepted: bool,
-    /// The administrator has asked for it.
+    /// The administrator has asked for the link.
     for_admin: Atomic<bool>,
-    /// The peer has broken the protocol: nothing more of it is taken.
+    /// The peer has violated the protocol: its messages are discarded.
     pub(super) distrusted: Atomic<bool>,
     /// When the last channel left, in nanoseconds of the monotonic clock.
     pub(super) empty_since: Atomic<u64>,
-    /// The completion queue has something, and is not armed.
+    /// The completion queue has signalled an event and has not been armed again since.
     pub(super) event: Atomic<bool>,
-    /// Threads that look at the completion queue again and again, and need not be told.
+    /// Threads that busy-poll the completion queue, and need no wake-up.
     pub(super) spinning: Atomic<u32>,
-    /// When one of them last did, in jiffies.
+    /// When a busy-polling thread last polled the completion queue, in jiffies.
     pub(super) looked: Atomic<usize>,
-    /// How many times the completion queue was emptied and armed, and how many it had been when somebody
-    /// was last asked to.
+    /// How often a thread has drained the completion queue, or armed it after busy-polling.
     pub(super) drained: Atomic<usize>,
+    /// The value of `drained` when a thread was last woken to poll.
     watched: Atomic<usize>,
-    /// Until when the worker is asked in any case, in jiffies: a thread has kept others waiting.
+    /// Until this time, in jiffies, every event goes to the worker: a thread that was woken to poll
+    /// was too slow.
     barred: Atomic<usize>,
-    /// The completion queue has failed, or the queue pair.
+    /// The completion queue or the queue pair has failed.
     pub(super) broken: Atomic<bool>,
-    /// How often a sender found no room since a further link was last thought of.
+    /// How often a sender found the link full since [`Self::is_short`] last returned true.
     pub(super) short: Atomic<u32>,
-    /// Milliseconds that the last attempt at resolving the peer's address might take.
+    /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
     pub(super) resolve_ms: Atomic<u32>,
     pub(crate) tx_bytes: Counter,
     pub(crate) rx_bytes: Counter,
-    /// How often a sender found no room.
+    /// How often a sender found the link full.
     pub(crate) waits: Counter,
     #[pin]
     pub(super) tx: SpinLock<Tx>,
     #[pin]
     pub(super) cm: Mutex<Option<Arc<CmId>>>,
-    /// Serialises polling of the completion queue. Guards a copy of `Tx::queues`, made when the
-    /// link is up.
+    /// Serialises polling of the completion queue. Guards a copy of `Tx::queues`, which is made
+    /// when the link is up.
     #[pin]
     pub(super) drain: Mutex<Option<Queues>>,
-    /// Threads that wait for something that this link brings.
+    /// Threads that wait for messages or completions of this link.
     #[pin]
     pub(super) pollers: WaitQueue,
     #[pin]
@@ -147,39 +148,41 @@ const BACKSTOP: u64 = 3;
 /// Work item: wakes the next senders if those that were woken have not sent.
 pub(super) const RESCHEDULE: u64 = 4;
 
-/// How long a thread that was woken to take completions may let them wait, in jiffies; then the worker
-/// takes them.
+/// How long a thread that was woken to take completions may leave them in the queue, in jiffies;
+/// then the worker takes them.
 const INLINE_POLL_WITHIN: Jiffies = 2;
 
-/// Added to the count of a link's blocks when the link takes no more data.
+/// Flag in the count of a link's blocks: the link receives no more data.
 const ENDED: u32 = 1 << 31;
 
-/// How long threads are not asked after one of them was late, in milliseconds.
+/// After a woken thread was too slow: for how long only the worker polls, in milliseconds.
 const BAR_MS: u32 = 1000;
 
-/// How often a link that goes down looks for the completions that are still to come, and how long it waits between.
+/// How often the teardown of a link polls for outstanding completions; it sleeps [`DRAIN_INTERVAL`]
+/// in between.
 const DRAIN_ATTEMPTS: u32 = 200;
 /// See [`DRAIN_ATTEMPTS`].
 const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
 
-/// Whether a connect may be tried again on another link when its own is down.
+/// Whether a connect may be retried on another link when its own link is down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryPolicy {
     /// No.
     None,
-    /// It had been up: that says nothing about the peer as it is now.
+    /// The link had been up. Its loss says nothing about whether the peer can be reached now.
     Lost,
-    /// The peer took it for one of a former life of this host, and has ended that one.
+    /// The peer mistook the link for one from before this host restarted, and has ended its old
+    /// one.
     Stale,
 }
 
 impl RetryPolicy {
-    /// How often.
+    /// How many retries are allowed.
     pub(crate) fn max_retries(self) -> u8 {
         match self {
             Self::None => 0,
             Self::Lost => 1,
-            // As many links of a former life the peer may have.
+            // The peer may still have this many links from before this host restarted.
             Self::Stale => 4,
         }
     }
@@ -189,67 +192,71 @@ impl RetryPolicy {
 pub(super) struct Tx {
     pub(super) state: LinkState,
     was_up: bool,
-    /// The peer has taken it for a former one.
+    /// The link is to be replaced; see [`Link::fail_stale`].
     stale: bool,
     why: Failure,
     pub(super) local: Ip,
     pub(super) queues: Option<Queues>,
-    /// The pool has promised it blocks.
+    /// The pool has promised blocks to the link.
     pub(super) promised: bool,
     pub(super) flow: Option<LinkFlow>,
-    /// The side that accepts knows the peer's terms before the link is up.
+    /// The peer's terms, which the accepting side knows before the link is up.
     terms: Option<Terms>,
     pub(super) buffers: Option<Arc<TxBuffers>>,
     pub(super) slots: KVec<TxSlot>,
     pub(super) free: KVec<u16>,
-    /// Slots of messages that were not posted, not wholly at least: they never complete.
+    /// Slots of messages whose post failed, in whole or in part. They never complete.
     pub(super) stuck: usize,
-    /// Messages posted.
+    /// Messages posted so far; the sequence number of the last one.
     pub(super) seq: u64,
-    /// The device is done with as many of them, at least.
+    /// The device is done with all messages up to this sequence number, at least.
     pub(super) done: u64,
-    /// How many of the last messages have no completion of their own, and the slot of the last one.
+    /// Number of unsignaled messages since the last signaled one.
     pub(super) unsignaled: u8,
+    /// The slot of the last of them.
     pub(super) last_unsignaled: Option<u16>,
-    /// Somebody wants to know when the device is done with them.
+    /// A thread needs the completion of the unsignaled messages: signal the next message.
     pub(super) signal_wanted: bool,
     /// Room in the send queue, in work requests.
     pub(super) sq_free: u32,
-    /// SENDs that reservations may still post.
+    /// Messages that outstanding reservations may still post.
     pub(super) reserved: u32,
-    /// The channels, and who of them waits for what.
+    /// The channels of the link, and the queues of flows that wait to send.
     pub(super) channels: Channels,
-    /// Bytes of bulk data that are on their way, that may be, and that one message may have.
+    /// Bytes of bulk data in flight.
     pub(super) bulk: u32,
+    /// Limit for `bulk`, in bytes.
     pub(super) bulk_most: u32,
+    /// Limit for the bulk data of one message, in bytes.
     pub(super) bulk_chunk: u32,
-    /// Answers to messages for channels that are not there.
+    /// Replies to messages for channels that do not exist.
     pub(super) replies: KVec<Header>,
-    /// Version and features, from when the link is up.
+    /// Version and features; set when the link comes up.
     agreed: Option<Agreed>,
-    /// How many links of ours the peer takes.
+    /// How many links from this host the peer accepts.
     peer_takes: u32,
-    /// Whether the peer is still there.
+    /// Tracks whether the peer is alive.
     pub(super) liveness: Liveness,
-    /// A sign of life is asked of the peer: of its device,
+    /// Send an empty message, so that the peer's device must acknowledge it.
     pub(super) probe_pending: bool,
-    /// of itself,
+    /// Send a heartbeat that asks the peer for a heartbeat in return.
     pub(super) ping_pending: bool,
-    /// and by the peer of us.
+    /// Send a heartbeat in return: the peer has asked for it.
     pub(super) pong_pending: bool,
-    /// Of room for one message what is held back had the last one.
+    /// When there was last room for only one message, a corked socket got it; the next time it goes
+    /// to bulk data.
     pub(super) cork_had_last: bool,
-    /// A registration waits until nothing is under way; see [`Tx::drain_before_reg`].
+    /// A registration waits until no message is in flight; see [`Tx::drain_before_reg`].
     pub(super) draining: bool,
 }
 
-/// How much a link has to send.
+/// The amount of data that waits on a link or is in flight.
 pub(crate) struct TxBacklog {
-    /// Channels that wait for their turn to send.
+    /// Channels that wait to be scheduled.
     pub(crate) waiting: u32,
-    /// Bytes of bulk data that are on their way,
+    /// Bytes of bulk data in flight.
     pub(crate) bulk: u32,
-    /// and that may be; 0 before the device is known.
+    /// Limit for `bulk`, in bytes; 0 before the device is known.
     pub(crate) bulk_most: u32,
 }
 
@@ -257,23 +264,23 @@ pub(crate) struct TxBacklog {
 pub(super) struct Terms {
     pub(super) agreed: Agreed,
     pub(super) flow: LinkFlow,
-    /// Links that it takes from us.
+    /// Links that the peer accepts from this host.
     pub(super) links: u32,
 }
 
-/// What a link has of its device.
+/// The device's objects that a link uses.
 #[derive(Clone)]
 pub(super) struct Queues {
     pub(super) qp: Arc<Qp>,
     pub(super) cq: Arc<Cq>,
     pub(super) verbs: Arc<Verbs>,
     pub(super) pool: Arc<Pool>,
-    /// Elements in one work request.
+    /// The most scatter-gather elements in one work request.
     pub(super) max_sge: usize,
 }
 
 impl Tx {
-    /// From Connecting to Up; false when the link is in another state.
+    /// Moves from Connecting to Up. Returns false if the link is in another state.
     fn go_up(&mut self, terms: Terms) -> bool {
         let connecting = self.state == LinkState::Connecting;
         if connecting {
@@ -289,8 +296,8 @@ impl Tx {
 }
 
 impl Link {
-    /// A link to `remote`, not yet started. `local`: the address to speak from, if that matters.
-    /// `accepted`: the peer makes it.
+    /// Makes a link to `remote` and does not start it. `local`: the source address, if the caller
+    /// requires one. `accepted`: the peer makes the link.
     pub(crate) fn new(
         transport: &Arc<Transport>,
         net: &Net,
@@ -371,8 +378,8 @@ impl Link {
         )
     }
 
-    /// Starts connecting, in a kernel thread: the port below 1024 that we speak from needs its
-    /// privilege, not the program's.
+    /// Starts connecting, in a kernel thread: binding a source port below 1024 needs the privilege
+    /// of the kernel, which the program may not have.
     pub(crate) fn start(self: &Arc<Self>) {
         let _ = self
             .transport
@@ -395,7 +402,7 @@ impl Link {
         self.tx.lock().local
     }
 
-    /// Whether the same peer has made both, for the same address of ours.
+    /// Whether the same peer has made both links, to the same local address.
     pub(super) fn is_sibling(&self, other: &Self) -> bool {
         self.accepted
             && other.accepted
@@ -409,8 +416,8 @@ impl Link {
         self.for_admin.store(true, Relaxed);
     }
 
-    /// Whether it leaves the pool's last blocks to others: to links that the administrator or a peer
-    /// asks for.
+    /// Whether the link must leave the pool's reserve of blocks to links that the administrator or
+    /// a peer asks for.
     pub(super) fn leaves_reserve(&self) -> bool {
         !self.accepted && !self.for_admin.load(Relaxed)
     }
@@ -427,7 +434,7 @@ impl Link {
         self.tx.lock().channels.len()
     }
 
-    /// How much it has to send now.
+    /// The amount of data that waits or is in flight now.
     pub(crate) fn sending(&self) -> TxBacklog {
         let tx = self.tx.lock();
         TxBacklog {
@@ -443,7 +450,7 @@ impl Link {
         self.tx.lock().queues.as_ref().map(|q| q.pool.clone())
     }
 
-    /// Whether `pool` has promised it blocks.
+    /// Whether `pool` has promised blocks to the link.
     pub(super) fn is_promised_by(&self, pool: &Arc<Pool>) -> bool {
         let tx = self.tx.lock();
         let queues = tx.queues.as_ref();
@@ -456,7 +463,7 @@ impl Link {
         verbs.map(|v| v.pd.device().name())
     }
 
-    /// A line for debugfs: where the link is and what it has room for.
+    /// A line for debugfs: addresses, state, queues and free resources.
     pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tx = self.tx.lock();
         let credit = tx.flow.as_ref().map_or(0, |flow| flow.left_to_us());
@@ -494,7 +501,7 @@ impl Link {
         )
     }
 
-    /// Why the link is down, and what that means for a connect that has waited for it.
+    /// Why the link is down, and whether connects that waited for it may be retried.
     pub(super) fn reason(&self) -> (Failure, RetryPolicy) {
         let tx = self.tx.lock();
         let retry = match (tx.stale, tx.was_up) {
@@ -521,16 +528,16 @@ impl Link {
                 u32::from(self.accepted),
             )
         });
-        // What arrived before we knew the peer's terms has waited.
+        // Messages that arrived before the peer's terms were known have waited in the queue.
         self.schedule_poll();
         self.transport.watch_keepalive();
         if self.accepted {
-            // The peer may have too many now.
+            // The peer may have made more links than it may have.
             self.transport.look_for_idle();
         }
     }
 
-    /// Whom an event is about: between `local` and the peer.
+    /// The two ends of the link for a tracepoint: `local` and the peer.
     fn ends(&self, local: Ip) -> Ends {
         Ends {
             chan: (0, 0),
@@ -539,12 +546,13 @@ impl Link {
         }
     }
 
-    /// How many links of ours the peer takes, as far as it has said so.
+    /// How many links from this host the peer accepts; 1 until it has said so.
     pub(crate) fn peer_takes(&self) -> u32 {
         self.tx.lock().peer_takes
     }
 
-    /// Whether senders have waited for room so often that a further link may help; asked anew after that.
+    /// Whether senders have found the link full so often that another link may help. Resets the
+    /// count if so.
     pub(crate) fn is_short(&self) -> bool {
         let short = self.short.load(Relaxed) >= params::LINK_WAITS.get();
         if short {
@@ -553,14 +561,14 @@ impl Link {
         short
     }
 
-    /// The peer's terms, on the side that accepts.
+    /// Stores the peer's terms, on the accepting side.
     pub(super) fn set_terms(&self, terms: Terms) {
         self.tx.lock().terms = Some(terms);
     }
 
-    /// Goes up on the terms known before; false when there were none. The first message of the
-    /// peer does this as well as the connection manager's word, whichever comes first, and both may
-    /// come at once.
+    /// Brings the link up on the terms stored before; returns false if there were none. The
+    /// connection manager's event and the first message of the peer both call this, in either
+    /// order, possibly at the same time.
     pub(super) fn up_on_terms(self: &Arc<Self>) -> bool {
         let changed = {
             let mut tx = self.tx.lock();
@@ -575,25 +583,26 @@ impl Link {
         true
     }
 
-    /// Ends the link. The first reason counts. Does not sleep; not in interrupts.
+    /// Ends the link. Only the first reason is kept. Does not sleep. Not in interrupts.
     pub(crate) fn fail(self: &Arc<Self>, why: Failure) {
         self.end(why);
     }
 
-    /// As [`Self::fail`], of a link that was at work: the log tells the `cause` if it carried channels.
+    /// As [`Self::fail`], because a working link was lost. Logs `cause` if the link carried
+    /// channels.
     pub(crate) fn fail_link_lost(self: &Arc<Self>, cause: impl fmt::Display) {
         self.fail_and_log(Failure::LinkLost, cause);
     }
 
-    /// As [`Self::fail`]; if the link was at work and carried channels, the log tells the `cause`.
+    /// As [`Self::fail`]. Logs `cause` if the link was up and carried channels.
     pub(crate) fn fail_and_log(self: &Arc<Self>, why: Failure, cause: impl fmt::Display) {
         if let Some((true, local)) = self.end(why) {
             net_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
         }
     }
 
-    /// Ends the link; whether it was at work and carried channels, and our address, if it has ended
-    /// just now.
+    /// Ends the link. Returns `None` if it had ended before; else whether it was up and carried
+    /// channels, and the local address.
     fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ip)> {
         let ended = {
             let mut tx = self.tx.lock();
@@ -620,8 +629,9 @@ impl Link {
         Some(ended)
     }
 
-    /// Ends a link that is to be made anew: the peer takes it for one of a former life of this host, which it ends
-    /// thereby, or the address has changed. Whoever connects by it makes another attempt.
+    /// Ends a link so that it is made again: the peer mistook it for one from before this host
+    /// restarted, and so has ended its old one, or the address has changed. Connects that wait for
+    /// the link are retried.
     pub(super) fn fail_stale(self: &Arc<Self>) {
         self.tx.lock().stale = true;
         self.fail(Failure::LinkLost);
@@ -639,7 +649,7 @@ impl Link {
         self.fail(Failure::Protocol);
     }
 
-    /// A thread that was to take completions did not: for a while the worker does.
+    /// A thread that was woken to take completions was too slow: for a while only the worker polls.
     fn bar_inline_poll(&self) {
         let until = task::jiffies().wrapping_add(msecs_to_jiffies(BAR_MS));
         self.barred.store(until as usize, Relaxed);
@@ -650,7 +660,7 @@ impl Link {
         (1..=msecs_to_jiffies(BAR_MS)).contains(&left)
     }
 
-    /// Lets the worker look at the completion queue. Any context.
+    /// Queues the worker that polls the completion queue. Any context.
     pub(super) fn schedule_poll(self: &Arc<Self>) {
         let _ = self
             .transport
@@ -658,19 +668,19 @@ impl Link {
             .enqueue::<Arc<Self>, POLL>(self.clone());
     }
 
-    /// Blocks with this link's unread data.
+    /// Blocks that hold unread data of this link.
     pub(super) fn blocks_held(&self) -> u32 {
         self.held.load(Relaxed) & !ENDED
     }
 
-    /// No data comes into the link's blocks any more: returns its promise to the pool. Blocks with
-    /// unread data stay promised, each until it is released.
+    /// No more data arrives in the link's blocks: returns its promise to the pool. A block with
+    /// unread data stays promised until it is released.
     fn end_promise(&self, pool: &Pool) {
         let held = self.held.fetch_add(ENDED, Full);
         pool.unpromise(params::LINK_CREDIT.get().saturating_sub(held));
     }
 
-    /// Walks the rest of the way down. Sleeps.
+    /// Tears down a link whose state is Down. Sleeps.
     fn take_down(self: &Arc<Self>) {
         let queues = self.tx.lock().queues.clone();
         if let Some(queues) = &queues {
@@ -679,12 +689,13 @@ impl Link {
                 let _ = id.disconnect();
             }
             let _ = queues.qp.set_error();
-            // All that was posted completes now, flushed or not, and what had arrived is
-            // delivered. The bound is for a device that loses completions.
+            // In the error state, all posted work requests complete, flushed or not, and messages
+            // that had arrived are delivered. The loop is bounded for devices that lose
+            // completions.
             for _ in 0..DRAIN_ATTEMPTS {
                 self.drain(usize::MAX);
                 let tx = self.tx.lock();
-                // What has no completion of its own has one if it fails, and holds nothing.
+                // An unsignaled message completes only on error, and owns no resources.
                 if tx.free.len() + tx.stuck + usize::from(tx.unsignaled) >= tx.slots.len() {
                     break;
                 }
@@ -703,15 +714,17 @@ impl Link {
                 tx.buffers.take(),
             )
         };
-        // Whoever still drains has done so when `drain` is ours; nobody begins after that.
+        // A thread that is still draining finishes before this lock is taken; after it, `queues` is
+        // `None`, and no thread starts to drain.
         let mut drained = self.drain.lock();
         let kept = drained.take();
         let own = self.tx.lock().queues.take();
         drop((own, kept));
         drop(drained);
         let id = self.cm.lock().take();
-        // The last references: the queue pair goes, and with it the device's interest in our
-        // memory; then the id, which waits for its handlers.
+        // The last references: dropping them destroys the queue pair, after which the device
+        // accesses none of the link's memory. The id goes next; its destruction waits for its
+        // handlers.
         let pool = queues.as_ref().map(|q| q.pool.clone());
         drop(queues);
         cancel_delayed::<Self, BACKSTOP>(self);
@@ -728,7 +741,7 @@ impl Link {
             sock.link_lost(self, why, retry);
             sock.vacate_blocks();
         }
-        // Data of channels that ended before the link did.
+        // Unread data of channels that ended before the link did.
         if self.blocks_held() > 0 {
             self.transport.vacate_blocks();
         }
@@ -751,7 +764,8 @@ impl BlockUser for Link {
 
 impl CompHandler for Link {
     fn completion(this: kernel::sync::ArcBorrow<'_, Self>) {
-        // Against `Link::spin`: either it sees the event when it stops, or it is still counted here.
+        // Pairs with `Link::spin`: either it sees the event when it stops, or this sees it in
+        // `spinning`.
         this.event.xchg(true, Full);
         let link = Arc::from(this);
         let spinning = link.spinning.load(Relaxed) != 0;
@@ -759,7 +773,7 @@ impl CompHandler for Link {
             link.schedule_poll();
             return;
         }
-        // It may be long before that thread gets a processor.
+        // That thread may not be scheduled for a long time.
         let queue = &link.transport.queue;
         let watch = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
         if watch.is_ok() {
@@ -769,7 +783,7 @@ impl CompHandler for Link {
     }
 
     fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
-        // The locks are not for interrupts: the worker does it.
+        // The link's locks cannot be taken in interrupts: the worker ends the link.
         this.broken.store(true, Relaxed);
         Arc::from(this).schedule_poll();
     }
@@ -790,7 +804,7 @@ impl WorkItem<BACKSTOP> for Link {
         if !link.event.load(Relaxed) {
             return;
         }
-        // What is there now may have come a moment ago.
+        // If the queue was drained since, the event that is pending now may be a new one.
         let drained = link.drained.load(Relaxed);
         let others = link.watched.xchg(drained, Relaxed) != drained;
         let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
@@ -820,7 +834,7 @@ impl WorkItem<TEARDOWN> for Link {
     }
 }
 
-/// What our side of a link says of itself.
+/// The hello that this host sends when it makes or accepts a link.
 pub(super) fn hello(transport: &Transport) -> Hello {
     Hello {
         versions: Versions::OURS,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The links of the transport: groups of them, by peer; which one carries a new channel; which ones end because
-//! nobody needs them, and who looks whether the peers are still there.
+//! The links of the transport, in groups by peer: which link carries a new channel, which unused
+//! links end, and when the peers are probed.
 //!
 //! Locks: `links` (mutex), before a link's `tx`; `keepalive_at` (mutex), a leaf.
 
@@ -23,32 +23,35 @@ use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 
-/// How long a link without channels lives on in a namespace without sockets.
+/// How long a link without channels stays in a namespace without sockets, in milliseconds.
 const IDLE_MS: u32 = 1000;
-/// When a link without channels is looked at again whose last words are not acknowledged, in milliseconds.
+/// When a link without channels is checked again if its last messages are not acknowledged, in
+/// milliseconds.
 const DELIVERED_MS: u32 = 20;
-/// How often links without channels are looked at in a namespace with sockets, at least.
+/// The longest interval between checks of links without channels in a namespace with sockets, in
+/// milliseconds.
 const UNUSED_MS: u32 = 5000;
-/// When links are looked at again that there was no memory to look at, in nanoseconds.
+/// When the peers are checked again if there was no memory for the list of links, in nanoseconds.
 const NO_MEMORY_NS: u64 = 1_000_000_000;
-/// How long channels without sockets may take to end in good order, in nanoseconds.
+/// How long the channels of a namespace without sockets may take to close, in nanoseconds.
 const ORPHAN_NS: u64 = 10_000_000_000;
 
-/// How long after a group has grown none grows again, in nanoseconds: it may not get the link.
+/// How long no group grows after one has, in nanoseconds: the new link may fail.
 const GROW_NS: u64 = 100_000_000;
 
-/// How long a peer that makes a link may take until the link is up, in nanoseconds: the connection
-/// manager's own limit is the peer's choice.
+/// How long a link that a peer makes may take to come up, in nanoseconds. The connection manager's
+/// own limit is the peer's choice.
 const HALF_MADE_NS: u64 = 5_000_000_000;
 
-/// Links that one address may have made: a group, and one more, as its host may have been restarted. Twice
-/// as many at a time, with those that are being taken down, which still have their blocks.
+/// Links that one address may have made: a group, and one more, because its host may have
+/// restarted. Up to twice as many may exist at a time, because links keep their blocks until their
+/// teardown is done.
 fn accepted_most() -> usize {
     params::LINKS_PER_PEER.get() as usize + 1
 }
 
 impl Transport {
-    /// The links as they are now. ENOMEM.
+    /// A copy of the list of links. ENOMEM.
     pub(crate) fn snapshot(&self) -> Result<KVec<Arc<Link>>> {
         let mut out = KVec::new();
         for link in self.links.lock().iter() {
@@ -62,9 +65,9 @@ impl Transport {
         self.links.lock().len()
     }
 
-    /// A link to `remote`: the one with the fewest channels of its group, which grows when that has many, or
-    /// when its senders have waited much. `local`: the address to speak from; `for_admin`: the administrator
-    /// asks for it. Sleeps.
+    /// Returns the link to `remote` that has the fewest channels of its group. Adds a link to the
+    /// group if that link has many channels, or if its senders often found it full. `local`: the
+    /// source address. `for_admin`: the administrator asks for the link. Sleeps.
     pub(crate) fn link_to(
         self: &Arc<Self>,
         net: &Net,
@@ -86,7 +89,7 @@ impl Transport {
             };
             group += 1;
             growing |= connecting;
-            // One that is being made may come to nothing: while there is another one, it carries nobody.
+            // A link that is still connecting may fail: it is used only if the group has no other.
             let key = (connecting, link.channels());
             if best.as_ref().is_none_or(|(other, _)| key < *other) {
                 best = Some((key, link.clone()));
@@ -111,7 +114,7 @@ impl Transport {
         let lately = now.saturating_sub(self.grown.load(Relaxed)) < GROW_NS;
         if crowded && !growing && group < most && !lately {
             self.grown.store(now, Relaxed);
-            // Without memory for it the others go on as they are.
+            // Without memory for another link, the present ones are used.
             if let Ok(link) = Link::new(self, net, local, remote, false) {
                 if links.push(link.clone(), GFP_KERNEL).is_ok() {
                     drop(links);
@@ -122,8 +125,8 @@ impl Transport {
         Ok(best)
     }
 
-    /// Whether `remote` may make another link now. One that makes links faster than they can be taken
-    /// down would have all blocks of the device, and others none.
+    /// Whether `remote` may make another link now. A peer that makes links faster than they can be
+    /// taken down would use up all blocks of the device.
     pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip) -> bool {
         let links = self.links.lock();
         let theirs = links.iter().filter(|l| {
@@ -132,8 +135,8 @@ impl Transport {
         theirs.count() < 2 * accepted_most()
     }
 
-    /// A link that the peer makes. Of too many that are not up yet the oldest goes: one that is up
-    /// does not end for what a peer has only asked for.
+    /// Adds a link that the peer makes. If too many of its links are not up yet, the oldest of
+    /// these ends. A link that is up does not end because of a mere request.
     pub(crate) fn add_link(self: &Arc<Self>, link: &Arc<Link>) -> Result {
         let mut links = self.links.lock();
         let half_made = |l: &&Arc<Link>| l.is_sibling(link) && l.state() == LinkState::Connecting;
@@ -148,8 +151,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Whether the peer has made more links since `link` than it may have, all of them up: it was
-    /// restarted, or it wants more than its share.
+    /// Whether the peer has made more links since `link` than it may have, all of them up: it has
+    /// restarted, or it exceeds its share.
     fn has_too_many_since(&self, link: &Arc<Link>) -> bool {
         let links = self.links.lock();
         let newer = links
@@ -160,10 +163,10 @@ impl Transport {
         newer.count() >= accepted_most()
     }
 
-    /// A link to `remote` has ended, or a new one is being made by it: the other links to it may be
-    /// to a host that is gone, and nothing would tell that as long as nothing is sent.
+    /// A link to `remote` has ended, or the peer is making a new one. The other links may lead to a
+    /// host that is gone, which is noticed only when something is sent: probes them.
     pub(crate) fn probe_links(&self, net: &Net, remote: Ip) {
-        // Without memory for the list they find out later.
+        // Without memory for the list, the loss is noticed later.
         for link in self.snapshot().into_iter().flatten() {
             if link.net == *net && link.remote_ip() == remote {
                 link.probe();
@@ -171,7 +174,7 @@ impl Transport {
         }
     }
 
-    /// The link is down and done with.
+    /// Removes a link whose teardown is done.
     pub(crate) fn forget_link(&self, link: &Arc<Link>) {
         let gone = {
             let mut links = self.links.lock();
@@ -191,7 +194,7 @@ impl Transport {
         }
     }
 
-    /// Ends the links on a device that goes, and waits until they are gone. Sleeps.
+    /// Ends the links on a device that is being removed, and waits until they are gone. Sleeps.
     pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
         let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
         loop {
@@ -208,7 +211,7 @@ impl Transport {
         self.look_for_idle_in(IDLE_MS);
     }
 
-    /// Looks at links after `ms` milliseconds, if not before.
+    /// Checks for idle links in `ms` milliseconds, or sooner if an earlier check is due.
     fn look_for_idle_in(self: &Arc<Self>, ms: u32) {
         let due = now_ns().saturating_add(u64::from(ms) * 1_000_000);
         if due >= self.idle_at.load(Relaxed) {
@@ -222,13 +225,13 @@ impl Transport {
     /// Ends the links of namespaces without sockets, so that a namespace (which a link pins) can
     /// go away.
     fn end_idle(self: &Arc<Self>) {
-        // Requests from here on are for another look.
+        // A request from here on schedules another check.
         self.idle_at.store(u64::MAX, Relaxed);
         let now = now_ns();
         let unused_ns = u64::from(params::LINK_IDLE_MS.get()) * 1_000_000;
         let (mut again, mut unused) = (None, false);
         let Ok(links) = self.snapshot() else {
-            // No memory just now.
+            // No memory now: try again later.
             self.look_for_idle();
             return;
         };
@@ -275,7 +278,7 @@ impl Transport {
             self.look_for_idle_in(ms);
             return;
         }
-        // The reference to the namespace goes outside of the lock.
+        // References to namespaces are dropped without the lock.
         while let Some(gone) = self.take_unused_net() {
             drop(gone);
         }
@@ -284,8 +287,8 @@ impl Transport {
         }
     }
 
-    /// A pool has promised all of its blocks: ends a link on it that carries nothing, so that the
-    /// next link can be made.
+    /// A pool has promised all of its blocks: ends the link on it that has been unused for longest,
+    /// so that the next link can be made.
     pub(crate) fn evict_idle_link(&self, pool: &Arc<Pool>) {
         let now = now_ns();
         let Ok(links) = self.snapshot() else { return };
@@ -300,7 +303,7 @@ impl Transport {
         }
     }
 
-    /// A link is up: somebody is to look after it.
+    /// A link has come up: schedules the check of its peer.
     pub(crate) fn watch_keepalive(self: &Arc<Self>) {
         let ms = params::HEARTBEAT_MS.get();
         if ms > 0 {
@@ -308,12 +311,13 @@ impl Transport {
         }
     }
 
-    /// A link is to be looked after otherwise than before.
+    /// A link's keepalive interval has changed: checks all links now.
     pub(crate) fn check_keepalive_now(self: &Arc<Self>) {
         self.check_keepalive_at(0);
     }
 
-    /// Links are looked after when the monotonic clock is at `due` nanoseconds, if not before.
+    /// Schedules a check of all links for when the monotonic clock is at `due` nanoseconds, unless
+    /// an earlier one is scheduled.
     fn check_keepalive_at(self: &Arc<Self>, due: u64) {
         let mut at = self.keepalive_at.lock();
         if due >= *at {
@@ -326,10 +330,11 @@ impl Transport {
             .enqueue_or_move::<Transport, KEEPALIVE>(self.clone(), delay);
     }
 
-    /// Asks the peers that were not heard of lately whether they are there; ends the links of those who do not
-    /// answer.
+    /// Probes the peers that have been silent for their interval, and ends the links whose peers do
+    /// not answer. Schedules the next check.
     fn check_links(self: &Arc<Self>) {
-        // Who wants a look from here on gets another one: this one may have passed his link.
+        // A request from here on schedules another check: this one may already have passed the link
+        // in question.
         *self.keepalive_at.lock() = u64::MAX;
         let now = now_ns();
         let due = match self.snapshot() {

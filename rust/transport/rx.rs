@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receiving party: takes completions, verifies what arrived, and hands it to its channel.
+//! The receiving party: takes completions, verifies the messages that arrived, and delivers them to
+//! their channels.
 //!
-//! The completion queue is drained in process context, under the link's `drain` mutex, so that messages
-//! are handled in the order in which they arrived: by a thread that waits for something on the link if
-//! there is one ([`Link`] is [`InlinePoll`] to it), else by the link's work item. Drain, arm, look again (row
-//! E2): an event that finds nothing is normal, and none is lost.
+//! The completion queue is drained in process context, under the link's `drain` mutex, so messages
+//! are handled in the order in which they arrived. A thread that waits on the link drains it if
+//! there is one (see [`InlinePoll`] for [`Link`]), else the link's work item does. The order is:
+//! drain, arm, poll again. So an event may find an empty queue, which is normal, and no completion
+//! is lost.
 
 #![deny(unsafe_code)]
 
@@ -33,19 +35,19 @@ use crate::proto::{ChanId, Violation};
 use crate::socket::{report_failure, Held, Inner, Sock};
 use crate::stats::STATS;
 
-/// Completions taken in one go of the worker, before others get their turn.
+/// Completions that the worker takes before other work items run.
 const BUDGET: usize = 512;
-/// Those taken by a thread that waits for some of them.
+/// Completions that a waiting thread takes in one go.
 const INLINE_BUDGET: usize = 64;
-/// After so many looks at the completion queue, a thread that polls looks at everything else.
+/// A busy-polling thread polls the completion queue this often before it checks its condition.
 const LOOKS: u32 = 16;
 
 fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
 }
 
-/// A block of the shared receive queue with a message in it. Posted again when it is dropped
-/// without having been held.
+/// A block of the shared receive queue that contains a message. Posted again when dropped, unless
+/// the block is held.
 struct Arrival<'a> {
     link: &'a Arc<Link>,
     queues: &'a Queues,
@@ -54,13 +56,14 @@ struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
-    /// Keeps the payload until it is read: in its block, or in a copy when the link's peer has
-    /// filled so many blocks that others would run dry. The owner of `sock` pays for that. Sleeps.
+    /// Keeps the payload until it is read. It stays in its block, or is copied if this link holds
+    /// so many blocks that other links would run out of them. The owner of `sock` is charged for
+    /// the copy. Sleeps.
     fn hold(&mut self, sock: &Sock, user: ChanId) -> Option<Held> {
         let block = self.block?;
         let crowded = self.link.blocks_held() >= params::LINK_CREDIT.get() / 2;
         if crowded {
-            // Without memory for a copy the block itself has to do.
+            // Without memory for a copy, the payload stays in the block.
             let pool = &self.queues.pool;
             let copy = sock.promised(|flags| pool.copy_payload(block, self.payload, flags));
             match copy {
@@ -95,14 +98,15 @@ impl Drop for Arrival<'_> {
 }
 
 impl Link {
-    /// The worker's turn: takes completions, then sends what they gave room for. Sleeps.
+    /// Runs the worker: takes completions, then sends messages that have room now. Sleeps.
     pub(super) fn run_completions(self: &Arc<Self>) {
         self.take_completions(BUDGET);
     }
 
     fn take_completions(self: &Arc<Self>, budget: usize) {
         let taken = self.drain_and_send(budget);
-        // While it is being made, the connection manager says why it fails; later a completion may.
+        // While the link connects, the connection manager reports the reason; later, a completion
+        // may.
         if self.broken.load(Relaxed) && self.state() != LinkState::Connecting {
             self.fail_link_lost("its queue pair has failed");
         }
@@ -111,8 +115,8 @@ impl Link {
         }
     }
 
-    /// Takes completions until the queue is armed or the budget used up, then sends what they gave room
-    /// for; returns how many.
+    /// Takes completions until the queue is empty and armed, or the budget is used up. Then sends
+    /// messages that have room now. Returns the number of completions.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
         let taken = self.drain(budget);
         if self.has_backlog() {
@@ -125,9 +129,10 @@ impl Link {
         taken
     }
 
-    /// Looks at the completion queue once, or again and again, without being told by it, until `cond`
-    /// gives something, the time is `over`, a signal comes, or somebody else wants the processor: as KVM's
-    /// halt polling has it, who sleeps then is woken on a free one, or at once. Sleeps.
+    /// Busy-polls the completion queue, at least once, until `cond` returns a value, `over` returns
+    /// true, a signal is pending, or another task needs the processor (if the device is software,
+    /// it yields instead). As with KVM's halt polling, the thread then sleeps, and is woken on an
+    /// idle processor, or soon. Sleeps.
     pub(crate) fn spin<R>(
         self: &Arc<Self>,
         over: impl Fn() -> bool,
@@ -141,14 +146,14 @@ impl Link {
                 self.transmit();
                 self.wake_blocked_senders();
             }
-            // Others take completions, too.
+            // Another thread may have taken the completions that `cond` waits for.
             found = cond();
             if last || found.is_some() {
                 break;
             }
             task::relax();
             if task::cpu_wanted() {
-                // That may be a thread without which nothing comes.
+                // With a software device, that task may be the one that produces the completions.
                 if !self.is_software() {
                     break;
                 }
@@ -162,31 +167,33 @@ impl Link {
         found
     }
 
-    /// The queue tells of completions again. Sleeps.
+    /// Arms the completion queue after busy-polling, so that it signals events again. Sleeps.
     fn stop_looking(self: &Arc<Self>) {
         let armed = {
-            // Also against the end of the link, which takes the queues when this is free.
+            // The mutex also excludes the teardown of the link, which takes `queues` under it.
             let kept = self.drain.lock();
             let queues = kept.clone().or_else(|| self.tx.lock().queues.clone());
             self.event.xchg(false, Full);
             self.drained.fetch_add(1, Relaxed);
             queues.is_some_and(|q| matches!(q.cq.arm(), Ok(false)))
         };
-        // What came was taken, most likely. What a driver cannot say, or has found, is looked into.
+        // Poll again if the queue could not be armed cleanly: completions were missed, or the
+        // driver cannot tell.
         if !armed {
             self.drain_and_send(INLINE_BUDGET);
         }
     }
 
-    /// Whether threads do the work of the link's device.
+    /// Whether the link's device is implemented in software, by kernel threads.
     fn is_software(&self) -> bool {
         let tx = self.tx.lock();
         let queues = tx.queues.as_ref();
         queues.is_some_and(|q| q.verbs.pd.device().is_software())
     }
 
-    /// Looks up to `times` times for completions and takes them, unless somebody else does; does not
-    /// arm the queue. Others get the processor at once if they need it. Returns whether there were any.
+    /// Polls up to `times` times for completions and handles them, unless another thread is
+    /// draining. Does not arm the queue. Stops early if another task needs the processor. Returns
+    /// whether there were any.
     fn look(self: &Arc<Self>, times: u32) -> bool {
         let Some(mut kept) = self.drain.try_lock() else {
             return false;
@@ -211,8 +218,8 @@ impl Link {
         false
     }
 
-    /// Takes up to about `budget` completions; returns how many. Arms the queue when it has found it
-    /// empty. Sleeps.
+    /// Takes completions until it has at least `budget`, or the queue is empty; arms an empty
+    /// queue. Returns the number taken. Sleeps.
     pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
         let mut kept = self.drain.lock();
         self.event.xchg(false, Full);
@@ -226,16 +233,16 @@ impl Link {
             let n = self.take_some(queues, &mut wcs);
             taken += n;
             if n == wcs.len() {
-                // More completions are likely. Messages that can be sent do not wait for them.
+                // More completions are likely. Messages that can be sent now do not wait for them.
                 self.transmit();
                 continue;
             }
             match queues.cq.arm() {
-                // Something may have come meanwhile.
+                // Completions may have arrived before the queue was armed.
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) => {
-                    // Nobody would tell us of the next completion.
+                    // There would be no event for the next completion.
                     self.fail_link_lost("its completion queue cannot be armed");
                     break;
                 }
@@ -245,7 +252,7 @@ impl Link {
     }
 
     /// The queues to poll; `kept`: the data of `drain`. `None` while the link connects, and after
-    /// its end.
+    /// its teardown.
     fn drain_queues<'a>(self: &Arc<Self>, kept: &'a mut Option<Queues>) -> Option<&'a Queues> {
         if kept.is_none() {
             let (queues, state) = {
@@ -254,7 +261,8 @@ impl Link {
             };
             let queues = queues?;
             if state == LinkState::Connecting && !self.up_on_terms() {
-                // The peer was faster than the connection manager: its messages wait for the terms.
+                // The peer's messages came before the connection manager's event: they wait for the
+                // terms.
                 return None;
             }
             *kept = Some(queues);
@@ -281,7 +289,7 @@ impl Link {
                 };
                 self.fail_and_log(why, format_args!("a request: {:?}", wc.status()));
             }
-            // What goes before a message's SEND completes only when it fails.
+            // A message's work requests before its SEND complete only on error.
             if id & PART == 0 {
                 let mut next = Some((id & !SENT) as u16);
                 while let Some(done) = next.and_then(|slot| self.slot_done(slot)) {
@@ -301,11 +309,12 @@ impl Link {
             self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
             return;
         }
-        // From a peer that broke the rules nothing more is taken.
+        // After a protocol violation, the peer's messages are discarded.
         if self.distrusted.load(Relaxed) {
             return;
         }
-        // A WRITE with immediate would use up a block and leave in it what was there before.
+        // A WRITE with immediate would consume a block without writing to it: the block would be
+        // read with its old contents.
         let plain = wc.opcode() == WcOpcode::Recv
             && wc.imm().is_none()
             && wc.invalidated_rkey().is_none()
@@ -342,7 +351,7 @@ impl Link {
         }
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => {}
-            // A link carries what its maker opens.
+            // Only the side that made the link opens channels on it.
             Type::Connect if !self.accepted => return Err(Violation::State),
             Type::Connect => {
                 if let Err(why) = self.transport.connect_request(self, &h)? {
@@ -387,7 +396,7 @@ impl Link {
         let (mut pending, mut window_done) = (follow.pending, follow.window_done);
         match event {
             Event::None | Event::Unwanted => {}
-            // Those who wait know already.
+            // The threads that wait were woken under the socket's lock.
             Event::Opened | Event::Failed => {}
             Event::Busy => self.transport.arm_timer(&sock),
             Event::Data | Event::Written { .. } => {
@@ -410,10 +419,10 @@ impl Link {
                 pending = true;
             }
             Event::Fin => sock.wake_state(),
-            // Room is looked at after every message, above.
+            // Room was handled above, as for every message.
             Event::Room => {}
-            // Segments that only lent pages kept in the queue leave it. They may have been the
-            // last.
+            // Segments that stayed in the queue only because their pages are lent leave it now.
+            // They may have been the last ones.
             Event::Revoked => {
                 sock.reap();
                 (pending, window_done) = (true, true);
@@ -430,10 +439,10 @@ impl Link {
         Ok(())
     }
 
-    /// A message for a channel that is not there.
+    /// Handles a message for a channel that does not exist.
     fn no_channel(self: &Arc<Self>, h: &Header) {
-        // Ends and credit may cross with the channel's last message; anything else tells us that the
-        // peer believes in the channel.
+        // FIN, END, RESET, CREDIT and REJECT may cross with the channel's last message. Any other
+        // message shows that the peer believes the channel to be open.
         let late = matches!(
             h.kind,
             Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
@@ -444,7 +453,7 @@ impl Link {
     }
 }
 
-/// What a thread that waits for something on the link does meanwhile.
+/// A thread that waits on the link takes completions while it waits.
 impl InlinePoll for Arc<Link> {
     fn queue(&self) -> &WaitQueue {
         &self.pollers
@@ -525,8 +534,8 @@ fn deliver(
         ..Default::default()
     };
     match event {
-        // Woken at once: who finds the connection open and asks for new events is not to hear of this
-        // one afterwards.
+        // Woken under the lock: a thread that sees the connection open and then waits for new
+        // events must not get this one later.
         Event::Opened => {
             if let Some(local) = local {
                 Sock::opened(inner, local);
@@ -567,7 +576,7 @@ fn deliver(
     Ok(Delivery::Done(event, follow))
 }
 
-/// Appends what arrived to the socket's queue, and to its ring if it has one.
+/// Appends received data to the socket's queue, and to its ring if it has one.
 fn push(
     inner: &mut Inner,
     h: &Header,
@@ -581,7 +590,7 @@ fn push(
         len: h.len,
         window_off,
         pad,
-        // Blocks are never mapped: what lies in one is read by recv().
+        // Blocks are never mapped: their data is read by recv().
         claimed: window_off.is_none(),
         held,
         taken: 0,

@@ -2,14 +2,15 @@
 
 //! The transmitting party: turns chunks and control messages into work requests.
 //!
-//! A message takes a slot: room for its header in registered memory, a page for copied payload,
-//! and a place for whatever must stay until the device is done with it. At most the SEND of a message
-//! is signalled; its completion frees the slot, and with it the pins of the WRITEs before it. A message
-//! that nobody waits for is signalled only now and then: requests complete in order, so that the next
-//! completion frees the slots of those before it, and a completion costs both a wake-up and its share
-//! of the queue.
-//! Everything is posted under the link's spinlock, so that what a channel commits leaves in the
-//! order of its positions.
+//! A message takes a slot: room for its header in registered memory, a page for copied payload, and
+//! references to the objects that must live until the device is done with them. At most the SEND of
+//! a message is signaled; its completion frees the slot, and with it the pins of the WRITEs before
+//! it. A message that owns no resources is signaled only now and then: work requests complete in
+//! order, so the next completion frees the slots of the unsignaled messages before it. Each
+//! completion saved saves a wake-up and an entry of the completion queue.
+//!
+//! Everything is posted under the link's spinlock, so chunks leave in the order in which the
+//! channel committed them.
 
 #![deny(unsafe_code)]
 
@@ -40,22 +41,23 @@ use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::socket::{Charge, Sock};
 use crate::stats::STATS;
 
-/// Messages that may be under way on a link.
+/// Most messages in flight on a link.
 pub(super) const SLOTS: u16 = 128;
-/// Slots that only control messages use.
+/// Slots reserved for control messages.
 pub(super) const CONTROL_SLOTS: usize = 8;
 /// Work requests in a link's send queue.
 pub(super) const SQ_DEPTH: u32 = 512;
-/// Work requests of one message at most: WRITEs of a scattered chunk, a registration, the SEND.
+/// Most work requests of one message: a registration, the WRITEs of a scattered chunk, the SEND.
 pub(super) const MAX_WRS: usize = 6;
-/// Elements of one chunk at most: a chunk of 4 KiB pages that begins within one, and the header.
+/// Most scatter-gather elements of one message: a chunk of 4 KiB pages that begins within a page,
+/// and the header.
 const MAX_SGES: usize = 66;
-/// Messages in a row that may go without a completion.
+/// Most unsignaled messages in a row.
 const SIGNAL_INTERVAL: u8 = 15;
 /// Room for a header.
 const HEADER_ROOM: usize = 128;
 
-/// Registered memory to send from.
+/// The registered memory of a link's headers and copied payload.
 pub(super) struct TxBuffers {
     region: DmaRegion,
     mem: Arc<ContigPages>,
@@ -99,46 +101,48 @@ impl TxBuffers {
 /// Pages of a program, mapped for the link's device.
 pub(crate) struct Pins {
     runs: DmaRuns<PinnedRuns>,
-    /// What they count against their socket's SO_SNDBUF; given back after them.
+    /// Their charge against the socket's SO_SNDBUF; dropped after the mapping.
     _charge: Option<Charge>,
 }
 
-/// A message under way.
+/// A message in flight.
 #[derive(Default)]
 pub(super) struct TxSlot {
-    /// Work requests it takes in the send queue; 0: nothing is under way here.
+    /// Work requests of the message in the send queue; 0: no message is in flight in this slot.
     wrs: u32,
-    /// Bytes that it writes into the peer's window.
+    /// Bytes that the message writes into the peer's window.
     bulk: u32,
-    /// Its place in the order of the link's messages.
+    /// The message's sequence number on the link.
     seq: u64,
-    /// The message before it, if that has no completion of its own.
+    /// The slot of the message before this one, if that message is unsignaled.
     unsignaled: Option<u16>,
-    /// Whom to tell, and the position in the stream at which it ends.
+    /// The socket to notify, and the stream position of the message's end.
     sock: Option<(Arc<Sock>, u64)>,
-    /// What the device reads or changes until it completes.
+    /// The pinned pages that the device reads until the message completes. The window below is the
+    /// one whose registration it changes.
     pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
-    /// Whom to tell that the program may use these pages again, behind them.
+    /// The MSG_ZEROCOPY notification, which is sent when no message uses the pages any more.
+    /// Declared after the pins, so it is dropped after them.
     notify: Option<Notification>,
-    /// What the copy in it counts against its socket's SO_SNDBUF.
+    /// The copied payload's charge against the socket's SO_SNDBUF.
     charge: Option<Charge>,
 }
 
-/// What a completed slot held; dropped outside of the lock.
+/// The resources of a completed message; released without the link's lock.
 pub(super) struct Done {
     pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
     notify: Option<Notification>,
     charge: Option<Charge>,
-    /// One before it that has completed with it, and holds something, too.
+    /// The slot of an earlier message that has completed as well and owns a charge: it is next.
     before: Option<u16>,
 }
 
 impl Done {
-    /// Lets go of the memory, then tells the program and the channel; returns what is to be done with next. Without
-    /// spinlocks.
+    /// Releases the memory, then notifies the program and the channel. Returns the slot to complete
+    /// next. Not under a spinlock.
     pub(super) fn finish(self) -> Option<u16> {
         drop(self.pins);
         drop(self.window);
@@ -151,11 +155,12 @@ impl Done {
     }
 }
 
-/// Where the bytes of a chunk come from.
+/// The source of a chunk's bytes.
 pub(crate) enum Payload {
     /// The slot's own page; see [`Reservation::fill`] and [`Reservation::put`].
     Copied,
-    /// The program's pages, from this byte on, and what tells it that the device is done with them.
+    /// The program's pages, from this byte on, and the notification to send when the device is done
+    /// with them.
     Pinned(Arc<Pins>, usize, Option<Notification>),
 }
 
@@ -171,7 +176,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Takes a slot and `wrs` work requests, for which there is room.
+    /// Takes a slot and `wrs` work requests. The caller has checked that there is room.
     pub(super) fn take(
         link: &Arc<Link>,
         tx: &mut Tx,
@@ -194,8 +199,8 @@ impl Reservation {
         })
     }
 
-    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot, as far as
-    /// they are present. Does not sleep.
+    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot. Stops at the
+    /// first page that is not present. Does not sleep.
     pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> usize {
         let n = n.min(SMALL_MAX as usize);
         let at = self.buffers.payload_at(self.slot);
@@ -205,7 +210,7 @@ impl Reservation {
             .unwrap_or(0)
     }
 
-    /// Copies what was held back into the slot, at most [`SMALL_MAX`] bytes. EINVAL if it is more.
+    /// Copies corked bytes into the slot, at most [`SMALL_MAX`]. EINVAL if there are more.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result {
         if bytes.len() > SMALL_MAX as usize {
             return Err(EINVAL);
@@ -268,7 +273,7 @@ impl Reservation {
         let message = Message {
             header: chunk.header,
             write_to: chunk.write_to,
-            // Nobody waits for the end of what was copied.
+            // No thread waits for the completion of a copied chunk.
             sock: (!copied).then(|| (sock.clone(), end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,
@@ -303,14 +308,14 @@ impl Drop for Reservation {
                 tx.has_backlog()
             };
             if waited {
-                // Somebody found no room while this held some.
+                // A sender may have found the link full because of this reservation.
                 self.link.schedule_poll();
             }
         }
     }
 }
 
-/// What follows a header.
+/// The payload that follows a header.
 enum Body {
     None,
     Slot,
@@ -325,12 +330,13 @@ struct Message {
     window: Option<WindowUse>,
     sock: Option<(Arc<Sock>, u64)>,
     charge: Option<Charge>,
-    /// Its completion is wanted for what was before it.
+    /// Signal the message, because a completion of earlier messages is needed.
     force_signal: bool,
 }
 
-/// Posts a message in slot `slot`. What the device needs of it stays in the slot, also on error:
-/// part of it may have been taken. The link is to be ended then.
+/// Posts a message in slot `slot`. The slot owns the resources that the device needs, also on
+/// error, because the device may have taken part of the chain. After an error the caller must end
+/// the link.
 fn post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     let posted = try_post(tx, slot, m);
     if posted.is_err() {
@@ -350,7 +356,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     let bulk = if m.write_to.is_some() { header.len } else { 0 };
     let waited_for =
         m.sock.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
-    // Those who wait for their turn hear of it by the completion.
+    // Senders that wait for the bulk limit are woken by this completion.
     let crowded = bulk > 0 && tx.bulk >= tx.bulk_most / 2;
     let fills = m.charge.as_ref().is_some_and(Charge::fills);
     let signaled =
@@ -394,7 +400,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     Ok(())
 }
 
-/// Builds the chain: registration, WRITEs, SEND; and hands it to the device.
+/// Builds the chain of work requests (registration, WRITEs, SEND), and posts it to the device.
 fn submit(
     queues: &Queues,
     slot: u16,
@@ -443,14 +449,15 @@ fn submit(
     Ok(n as u32)
 }
 
-/// Marks the work request ids of what we send; the rest is the slot. A receive's is its block.
+/// Set in the work request ids of messages that are sent; the low bits are the slot. The id of a
+/// receive is its block.
 pub(super) const SENT: u64 = 1 << 63;
-/// Marks those of a message that go before its SEND.
+/// Set as well in the ids of a message's work requests before its SEND.
 pub(super) const PART: u64 = 1 << 62;
 
 impl Tx {
-    /// Whether [`Link::transmit`] may have something to send, or senders wait for room. Without a
-    /// backlog neither it nor [`Link::wake_blocked_senders`] does anything.
+    /// Whether [`Link::transmit`] may have a message to send, or senders wait for room. Without a
+    /// backlog, neither `transmit()` nor [`Link::wake_blocked_senders`] has any work.
     fn has_backlog(&self) -> bool {
         let waiting = [
             TrafficClass::Control,
@@ -469,12 +476,12 @@ impl Tx {
             || self.flow.as_ref().is_some_and(LinkFlow::credit_due)
     }
 
-    /// Whether the next message has to wait until nothing is under way, because a window is registered
-    /// before it. Nothing else is sent meanwhile.
+    /// Whether the next message must wait until no message is in flight, because it registers a
+    /// window. Nothing else is sent until then.
     ///
-    /// Soft-RoCE begins again with the oldest request that is not acknowledged when it has to repeat one,
-    /// registrations included, and a registration that is made twice fails the queue pair. One that is
-    /// posted to an empty queue is done before anything can be repeated.
+    /// To retransmit, Soft-RoCE repeats everything from the oldest unacknowledged request on,
+    /// registrations included, and a repeated registration fails the queue pair. A registration
+    /// that is posted to an empty queue is done before any retransmission.
     fn drain_before_reg(&mut self) -> bool {
         let under_way = self.free.len() < self.slots.len() && self.seq != self.done;
         self.draining = under_way
@@ -489,18 +496,18 @@ impl Tx {
     }
 }
 
-/// Answers that may wait on a link. One that is honest asks for fewer: once for each of its channels,
-/// and, where channels that are gone here send by turns, once for each message that it has credit for,
-/// which can double while none is answered. What a peer that never takes any can make us keep is bounded
-/// by a size that the allocator has.
+/// Most replies that may wait on a link. An honest peer causes fewer: one for each of its channels,
+/// and, if messages of several ended channels alternate, one for each message that it has credit
+/// for. The latter can double while none is sent. The limit bounds the memory that a peer can use
+/// up by never taking a reply, to a size that the allocator can provide.
 fn most_replies() -> usize {
     let messages = 2 * params::LINK_CREDIT.get();
     (params::MAX_CHANNELS.get() + messages).min(1 << 14) as usize
 }
 
 impl Link {
-    /// Maps pinned pages, which count as `charge`, for the link's device. Sleeps. ENOMEM; ENOTCONN when the
-    /// link has gone down, of which its channels will hear.
+    /// Maps pinned pages, with their `charge`, for the link's device. Sleeps. ENOMEM; ENOTCONN when
+    /// the link is down, which its channels are about to be told.
     pub(crate) fn map_pages(
         &self,
         pages: PinnedPages,
@@ -519,12 +526,12 @@ impl Link {
         Ok(Arc::new(pins, GFP_KERNEL)?)
     }
 
-    /// Puts the socket's channel into the list of those with something to say, and says it.
+    /// Queues the socket's channel to send a control message, and sends what the link can.
     pub(crate) fn kick(self: &Arc<Self>, sock: &Arc<Sock>) {
         {
             let tx = &mut *self.tx.lock();
             let mut inner = sock.inner.lock();
-            // It may have another channel by now, on another link.
+            // The socket may have a new channel on another link by now.
             let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
             let pending = ours && inner.chan.has_pending_control() && tx.state != LinkState::Down;
             if let Some(FlowId { id, flow }) = inner.chan.flow().filter(|_| pending) {
@@ -534,11 +541,11 @@ impl Link {
         self.transmit();
     }
 
-    /// Answers a message for a channel that is not there. Answers wait while the peer has no room
-    /// for them: it may go on asking, as its questions hold no block. What a channel has on its way is
-    /// answered once while the answer waits. When there is no memory, or more wait than an honest peer
-    /// asks for, the answer is dropped: a connect then ends by its timeout, and a channel is answered
-    /// again at its next message.
+    /// Replies to a message for a channel that does not exist. Replies wait while the peer has no
+    /// room for them; the peer may go on sending meanwhile, because its messages hold no block.
+    /// Several messages of one channel get one reply while that reply waits. The reply is dropped
+    /// if there is no memory, or if more wait than an honest peer causes: a connect then times out,
+    /// and an open channel gets a reply to its next message.
     pub(super) fn reply(self: &Arc<Self>, h: Header) {
         {
             let mut tx = self.tx.lock();
@@ -550,8 +557,8 @@ impl Link {
         self.transmit();
     }
 
-    /// Asks the peer for a sign of life, its acknowledgement of a message: without one the queue pair
-    /// fails, and with it the link.
+    /// Probes the peer: sends an empty message that its device must acknowledge. If it does not,
+    /// the queue pair fails, and the link with it.
     pub(crate) fn probe(self: &Arc<Self>) {
         {
             let mut tx = self.tx.lock();
@@ -563,7 +570,7 @@ impl Link {
         self.transmit();
     }
 
-    /// A block of the shared queue is posted again.
+    /// A block with this link's data was posted to the shared receive queue again.
     pub(super) fn block_reposted(self: &Arc<Self>) {
         let due = {
             let mut tx = self.tx.lock();
@@ -585,7 +592,8 @@ impl Link {
         self.tx.lock().has_backlog()
     }
 
-    /// Sends what waits to be said, as far as there is room. Any context that may take the locks.
+    /// Sends the control messages that wait, as far as there is room. Any context that may take the
+    /// locks.
     pub(crate) fn transmit(self: &Arc<Self>) {
         while let Some(sent) = self.send_control() {
             let ControlSent {
@@ -599,7 +607,7 @@ impl Link {
                     sock.wake_write();
                 }
                 if failed {
-                    // Whoever waited for what comes next is told that nothing does.
+                    // Threads that wait for the channel must see that it has failed.
                     sock.wake_state();
                 }
                 if closed {
@@ -609,7 +617,7 @@ impl Link {
         }
     }
 
-    /// Sends one message of the link or of the first channel in the list.
+    /// Sends one control message: of the link itself, or of the first channel in the queue.
     fn send_control(self: &Arc<Self>) -> Option<ControlSent> {
         let mut guard = self.tx.lock();
         let tx = &mut *guard;
@@ -619,7 +627,7 @@ impl Link {
         let drain = tx.drain_before_reg();
         let flow = tx.flow.as_ref()?;
         let may_send_control = flow.available(true) > tx.reserved;
-        // The end of what has no completion of its own is told by that of a later message.
+        // Unsignaled messages are known to be complete once a later signaled one completes.
         let due = flow.credit_due() && flow.left_to_us() > tx.reserved;
         let force_signal =
             tx.unsignaled > 0 && (may_send_control && (drain || tx.signal_wanted) || due && drain);
@@ -628,7 +636,7 @@ impl Link {
         }
         let mut sent = ControlSent::default();
         let mut window = None;
-        // Answers are for different channels, so their order does not matter.
+        // Replies go to different channels, so their order does not matter.
         let reply = if may_send_control && !force_signal {
             tx.replies.pop()
         } else {
@@ -652,7 +660,7 @@ impl Link {
             let header = {
                 let mut inner = sock.inner.lock();
                 let inner = &mut *inner;
-                // The socket may have another channel by now.
+                // The socket may have a new channel by now.
                 let same = inner.chan.id() == Some(id);
                 inner.queued &= !same;
                 let (mut header, mut pending) = (None, false);
@@ -683,8 +691,8 @@ impl Link {
                 None => return Some(sent),
             }
         } else if due {
-            // The last credit is for this: without it both sides could wait for the other's, while they
-            // settle, too.
+            // The last credit is reserved for this message. Otherwise each side could wait for the
+            // other's credit, also before a registration.
             Header::new(Type::LinkCredit, Default::default(), Default::default())
         } else {
             return None;
@@ -706,8 +714,8 @@ impl Link {
         Some(sent)
     }
 
-    /// A message has completed, and with it those before it that have no completion of their own:
-    /// frees their slots, as far as they hold nothing, and says what it held.
+    /// A message has completed, and with it the unsignaled ones before it. Frees their slots, up to
+    /// the first one that owns a charge. Returns the resources of the message, if any.
     pub(super) fn slot_done(&self, slot: u16) -> Option<Done> {
         let tx = &mut *self.tx.lock();
         let mut done: Option<Done> = None;
@@ -715,7 +723,7 @@ impl Link {
         while let Some(slot) = next {
             let place = tx.slots.get_mut(usize::from(slot))?;
             if place.wrs == 0 {
-                // It failed, which has a completion in any case.
+                // This message had failed, and so has completed already.
                 break;
             }
             if let (Some(done), true) = (&mut done, place.charge.is_some()) {
@@ -728,7 +736,8 @@ impl Link {
             tx.bulk = tx.bulk.saturating_sub(message.bulk);
             let _ = tx.free.push_within_capacity(slot);
             next = message.unsignaled;
-            // What holds more than a charge has a completion of its own.
+            // An unsignaled message owns a charge at most, so only the first message has more to
+            // return.
             done.get_or_insert(Done {
                 pins: message.pins,
                 window: message.window,
@@ -741,22 +750,22 @@ impl Link {
         done
     }
 
-    /// Whether all that was posted has been acknowledged by the peer's device: what channels said before
-    /// they left the link may still be on its way. As [`Self::done_with`].
+    /// Whether the peer's device has acknowledged all posted messages. The last messages of
+    /// channels that have left the link may still be in flight. As [`Self::done_with`].
     pub(crate) fn has_delivered(self: &Arc<Self>) -> bool {
         let seq = self.tx.lock().seq;
         self.done_with(seq)
     }
 
-    /// Whether the device is done with all messages up to number `seq`. If that cannot be known, it will
-    /// be soon.
+    /// Whether the device is known to be done with all messages up to sequence number `seq`. If
+    /// not, makes sure that a signaled message tells soon.
     pub(crate) fn done_with(self: &Arc<Self>, seq: u64) -> bool {
         {
             let mut tx = self.tx.lock();
             if tx.done >= seq {
                 return true;
             }
-            // The last message has a completion, or it gets one.
+            // The last message is signaled already, or the next one will be.
             tx.signal_wanted |= tx.unsignaled > 0;
         }
         self.transmit();
@@ -764,15 +773,15 @@ impl Link {
     }
 }
 
-/// What [`Link::send_control`] did.
+/// The result of [`Link::send_control`].
 #[derive(Default)]
 struct ControlSent {
-    /// The channel that spoke.
+    /// The socket whose channel was dequeued.
     sock: Option<Arc<Sock>>,
-    /// It has nothing more to say, ever.
+    /// The channel is closed: it sends no more messages.
     closed: bool,
-    /// And that is a failure.
+    /// The channel is closed because it has failed.
     failed: bool,
-    /// It is open now.
+    /// The message was an ACCEPT: the channel is open.
     accepted: bool,
 }
