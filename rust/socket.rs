@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stream sockets: what a program's socket calls do to a channel.
+//! Stream sockets: the socket calls of programs, on top of a channel.
 //!
-//! A [`Sock`] is the Rust side of a `struct sock` and lives on without one while its channel ends
-//! in good order. Who owns what: the `struct sock` holds an `Arc<Sock>` until it is destroyed; the
-//! `Sock` holds a counted `SkRef` until `release()`; the link and the channel table hold an
-//! `Arc<Sock>` each while the channel is on the wire.
+//! A [`Sock`] is the Rust side of a `struct sock`. It outlives the `struct sock` while its channel
+//! closes in good order. References: the `struct sock` holds an `Arc<Sock>` until it is destroyed;
+//! the `Sock` holds a counted `SkRef` until `release()`; the link and the channel table each hold
+//! an `Arc<Sock>` while the channel is on the wire.
 //!
 //! Locks, in the order in which they may be taken:
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
@@ -15,8 +15,8 @@
 //!    may try to lock another one.
 //! 5. `Table` (spinlock, `transport/conn_table.rs`), and the wait queues.
 //!
-//! Copies to and from programs happen under none of them: `rx_locked` and `tx_locked` in [`Inner`]
-//! are flags, waited for like data.
+//! No lock is held while data is copied to or from a program. `rx_locked` and `tx_locked` in
+//! [`Inner`] are flags instead, and threads sleep on them as they sleep on data.
 
 #![deny(unsafe_code)]
 
@@ -98,7 +98,7 @@ use owner::Owner;
 use ring::Ring;
 use tcp::TcpMode;
 
-/// Bytes and their copies, for one socket.
+/// Bytes sent, received and copied, for one socket.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) tx_bytes: Atomic64,
@@ -133,16 +133,17 @@ impl Atomic64 {
 pub(crate) struct Sock {
     pub(crate) ctx: Arc<Sockets>,
     pub(crate) net: Net,
-    /// A socket of AF_INET6.
+    /// Whether the socket's family is AF_INET6.
     v6: bool,
     pub(crate) counters: Counters,
-    /// The link had no room when this socket wanted to send small messages, or bulk data: wake it when there is.
+    /// For each data class, small and bulk: a sender of this socket found the link full, and is to
+    /// be woken when there is room.
     tx_blocked: [Atomic<bool>; 2],
-    /// What is held back waits for room on the link, or for the turn to send. Changes under `inner`.
+    /// Corked bytes wait for room on the link, or for the send lock. Changes under `inner`.
     cork_blocked: Atomic<bool>,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
-    /// There is, or was, a TCP socket inside.
+    /// The socket has or had an inner TCP socket.
     has_tcp: Atomic<bool>,
     #[pin]
     config: Mutex<()>,
@@ -157,121 +158,124 @@ pub(crate) struct Inner {
     pub(crate) phase: Phase,
     pub(crate) local: Addr,
     pub(crate) remote: Addr,
-    /// The port that is ours in [`Ports`], and must be given back. Changes under `config`, and when the
-    /// socket is closed.
+    /// The port that the socket holds in [`Ports`], and must give back. Changes under `config`, and
+    /// when the socket is closed.
     binding: Option<Binding>,
-    /// bind() has given an address, and left the port to connect() or listen().
+    /// The address given to bind(), if it left the choice of a port to connect() or listen().
     bound_ip: Option<Ip>,
     pub(crate) sk: Option<SkRef>,
-    /// Who pays for it.
+    /// The owner, who is charged for the socket's memory.
     owner: Owner,
     /// Options of level IPPROTO_TCP; `None`: none was ever set.
     options: Option<Arc<Options>>,
-    /// Whether it is to have TCP beside ZRS. Changes under `config`.
+    /// Whether the socket gets an inner TCP socket. Changes under `config`.
     tcp_mode: TcpMode,
-    /// The TCP socket inside. Is set under `config`, and taken by the last close.
+    /// The inner TCP socket. Set under `config`; taken by the last close.
     tcp: Option<Arc<Tcp>>,
-    /// accept() has taken a connection of ZRS last: if both have one, it is TCP's turn.
+    /// The last accept() took a ZRS connection: if both kinds wait, a TCP connection is next.
     tcp_turn: bool,
-    /// The last file descriptor is closed.
+    /// The last file descriptor was closed.
     pub(crate) released: bool,
     shut_read: bool,
     /// The program has shut its writing direction.
     shut_write: bool,
     pub(crate) link: Option<Arc<Link>>,
     pub(crate) chan: Chan,
-    /// The channel is in its link's list of those with something to say.
+    /// The channel is queued on its link to send a control message.
     pub(crate) queued: bool,
-    /// The failure of the channel has been put into SO_ERROR.
+    /// The channel's failure was put into SO_ERROR.
     reported: bool,
     pub(crate) rx: RxQueue<KVec<Option<Segment<Held>>>>,
-    /// Segments that ever arrived.
+    /// Number of segments that have arrived on this socket.
     pub(crate) arrived: u64,
     ring: Option<Arc<Ring>>,
-    /// What of its escape area is in use.
+    /// The parts of the ring's escape area that are in use.
     escape_area: AreaRing,
-    /// What the peer may have outstanding.
+    /// Limits on the data that the peer may send before it is read.
     limits: Limits,
-    /// SO_RCVBUF of the listener, if that has set it, for a connection that waits for accept().
+    /// For a connection that waits for accept(): the SO_RCVBUF of its listener, if it was set.
     rcvbuf: Option<u32>,
-    /// Main memory that is promised to what small messages the peer may send,
+    /// Main memory that is promised for the small messages that the peer may send.
     small_promise: Option<Reserved>,
-    /// and to what has been moved out of a window.
+    /// Main memory that is promised for data moved out of a window.
     promise: Option<escape::Promise>,
-    /// Where the program wants what is mapped.
+    /// The address range into which the program wants received pages to be mapped.
     area: Option<Arc<Area>>,
-    /// The host looks for pages that were lent.
+    /// The module watches for lent pages that the program gives back.
     tracks_mapped: bool,
     pub(crate) window: Option<Arc<Window>>,
-    /// A former window that the program may have pages of.
+    /// A former window, of which the program may still have pages.
     kept: Option<Arc<Gone>>,
     rx_locked: bool,
     /// A receiver found `rx_locked` taken.
     rx_contended: bool,
     tx_locked: bool,
-    /// Somebody found `tx_locked` taken,
+    /// A sender found `tx_locked` taken.
     tx_contended: bool,
-    /// or somebody who needs nothing else.
+    /// A sender that only needs to cork its bytes found `tx_locked` taken.
     cork_waiter: bool,
-    /// Somebody found the channel without room to send.
+    /// A sender found the channel without room.
     pub(crate) wants_room: bool,
-    /// Position in the stream up to which the device is done with our memory.
+    /// Stream position up to which the device is done with our memory.
     pub(crate) tx_done: u64,
-    /// Position up to which chunks were posted.
+    /// Stream position up to which chunks were posted.
     pub(crate) tx_posted: u64,
-    /// Of it, up to where the last one ends that was sent from the program's pages.
+    /// End of the last chunk that was posted from the program's pages.
     pub(crate) tx_pinned: u64,
-    /// The last one's number on the link.
+    /// Sequence number, on the link, of the last chunk that was posted.
     pub(crate) tx_seq: u64,
-    /// Number and end of one of them: when the device is known to be done with it, so it is with what
-    /// was before.
+    /// Sequence number and end of an earlier chunk: when the device is done with that message, it
+    /// is done with the stream up to that position.
     pub(crate) tx_mark: (u64, u64),
     /// Bytes that count against SO_SNDBUF; see `sndbuf.rs`.
     tx_held: u64,
-    /// Somebody found no room for more of them.
+    /// A sender found SO_SNDBUF used up.
     tx_full: bool,
-    /// The last message that was copied has no completion of its own, as it left enough room.
+    /// The last copied message was sent unsignaled, because it left enough room in SO_SNDBUF.
     tx_unsignaled: bool,
-    /// What is held back.
+    /// Corked bytes.
     cork: Cork,
-    /// Listening: connections that wait for accept().
+    /// The connections of a listener that wait for accept().
     queue: KVec<Arc<Sock>>,
     backlog: usize,
-    /// When connect() gives up, in nanoseconds of the monotonic clock.
+    /// When the present wait (for connect(), for a window that the peer must give back, or for the
+    /// channel of a closed socket to end) times out, in nanoseconds of the monotonic clock.
     pub(crate) deadline: Option<u64>,
-    /// The channel of which the host watches the deadline.
+    /// The channel whose deadlines the transport's timer checks.
     pub(crate) watched: Option<ChanId>,
-    /// No connect() has said yet that the connection is open.
+    /// No connect() has reported the open connection yet.
     connect_unreported: bool,
-    /// The last poll() or select() that began to poll instead of sleeping, and when its time is over, in nanoseconds of
-    /// the monotonic clock.
+    /// The last poll() or select() call that busy-polled, and when its time for that ends, in
+    /// nanoseconds of the monotonic clock.
     busy_call: (usize, u64),
-    /// Which of the program's connects this is.
+    /// Counts the program's connects; identifies the present one.
     attempt: u32,
-    /// How often CONNECT has been tried again because its link went down,
+    /// How often the connect was retried because its link went down.
     retries: u8,
-    /// and because the peer took the link for one of a former life of this host.
+    /// How often the connect was retried because its link was stale.
     stale_tries: u8,
-    /// and because the peer's backlog was full.
+    /// Retries because the peer's backlog was full.
     pub(crate) backoff: ConnectBackoff,
-    /// For how long the peer has kept an open connection waiting.
+    /// TCP_USER_TIMEOUT: how long the peer has kept an open connection waiting.
     user_timeout: UserTimeout<Progress>,
 }
 
 impl Inner {
-    /// The only place that changes the phase: Fresh -> Connecting, Listening or (by accept()) Connected; Connecting ->
-    /// Connected or Failed, or Connecting once more; Failed -> Fresh or Connecting; Listening -> Fresh. Connected is final.
+    /// The only place that changes the phase. Fresh -> Connecting, Listening or (by accept())
+    /// Connected. Connecting -> Connected or Failed, or Connecting again. Failed -> Fresh or
+    /// Connecting. Listening -> Fresh. Connected is final.
     fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// The address of a socket that has no port.
+    /// The local address of a socket without a port.
     fn unbound(&self, v6: bool) -> Addr {
         let any = any(v6);
         self.bound_ip.map_or(any, |ip| Addr::new(ip, 0))
     }
 
-    /// When its channel is to be looked at, in nanoseconds of the monotonic clock; `None`: there is no need.
+    /// When the timers of the socket must be checked next, in nanoseconds of the monotonic clock;
+    /// `None`: no timer runs.
     pub(crate) fn due(&self) -> Option<u64> {
         let cork = self.cork.until();
         let all = [
@@ -284,20 +288,20 @@ impl Inner {
     }
 }
 
-/// The least that may be unread of small messages, in bytes: what the protocol asks for.
+/// Lower limit for unread small messages, in bytes: the minimum of the protocol.
 const LEAST_SMALL: u32 = 4 * SMALL_MAX;
 
-/// Most connections that wait for accept(), whatever listen() asked for.
+/// Upper limit for the backlog of listen().
 const MAX_BACKLOG: usize = 4096;
 
-/// No address, in one of the families, and no port.
+/// The unspecified address of a family, without a port.
 fn any(v6: bool) -> Addr {
     Addr::new(if v6 { Ip::ANY } else { Ip::ANY_V4 }, 0)
 }
 
 impl Sock {
-    /// A socket of `owner`'s in network namespace `net`, of AF_INET6 if `v6` says so; the caller pays, or whom it
-    /// charges. May sleep. ENOMEM.
+    /// Makes a socket of `owner` in network namespace `net`, of AF_INET6 if `v6` is set. Charged to
+    /// the task, or to the owner that the caller has made current. May sleep. ENOMEM.
     fn new(ctx: Arc<Sockets>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
         let none = any(v6);
         let sock = Arc::pin_init(
@@ -376,13 +380,14 @@ impl Sock {
         Ok(sock)
     }
 
-    /// What small messages the peer may send can be kept whatever happens. ENOBUFS if that cannot be promised.
+    /// Promises main memory for all small messages that the peer may send. ENOBUFS if there is not
+    /// enough.
     fn promise_small(&self) -> Result {
         loop {
             let small = {
                 let inner = self.inner.lock();
                 let small = u64::from(inner.limits.small);
-                // Another attempt to connect may have had other limits.
+                // An earlier attempt to connect may have had other limits.
                 if inner.small_promise.as_ref().map(Reserved::bytes) == Some(small) {
                     return Ok(());
                 }
@@ -395,7 +400,8 @@ impl Sock {
         }
     }
 
-    /// The limits of a connection of `sk`'s, or of one that it takes: SO_RCVBUF, if set, bounds the small messages, too.
+    /// The limits of a connection of `sk`, or of one that it accepts. SO_RCVBUF, if set, also
+    /// bounds the small messages.
     fn limits_of(sk: &Sk) -> Limits {
         let mut limits = params::LIMITS;
         if let Some(bytes) = sk.rcvbuf_set() {
@@ -404,7 +410,7 @@ impl Sock {
         limits
     }
 
-    /// The largest window that it may lease, in bytes: SO_RCVBUF, if set, bounds it.
+    /// The largest window that the socket may lease, in bytes: SO_RCVBUF, if set, bounds it.
     pub(crate) fn most_window(&self) -> usize {
         let rcvbuf = {
             let inner = self.inner.lock();
@@ -425,14 +431,14 @@ impl Sock {
         self.inner.lock().link.clone()
     }
 
-    /// Lets the link send what the channel has to say. Takes the link's and the socket's lock.
+    /// Lets the link send the channel's control messages. Takes the link's and the socket's lock.
     pub(crate) fn kick(self: &Arc<Self>) {
         if let Some(link) = self.link() {
             link.kick(self);
         }
     }
 
-    /// The pending error, which is cleared by that, as SO_ERROR does.
+    /// Returns the pending error and clears it, as SO_ERROR does.
     fn take_error(&self) -> Result {
         match self.sk().and_then(|sk| sk.take_err()) {
             Some(e) => Err(e),
@@ -440,18 +446,19 @@ impl Sock {
         }
     }
 
-    /// The channel has come to its end on the wire or its link is gone: lets go of everything
-    /// that the wire needed. Does nothing while the channel lives. Does not sleep; without locks.
+    /// Releases the channel's place on the link, and other resources, if the channel has ended or
+    /// its link is gone. Does nothing while the channel lives. Does not sleep. The caller holds no
+    /// locks.
     pub(crate) fn try_finish(self: &Arc<Self>) {
         let (link, place, entry, unsignaled, lost, window_done) = {
             let inner = &mut *self.inner.lock();
             let window_done = inner.is_window_done();
             let over = inner.chan.is_over();
-            // What is under way holds the socket.
+            // Messages in flight hold references to the socket.
             let unsignaled = inner.unsignaled_message().filter(|_| over);
             let link = if over { inner.link.take() } else { None };
             let place = inner.chan.flow();
-            // A program that is there may still ask what has become of it.
+            // While the socket is open, the program may still ask for the channel's state.
             let entry = inner.released.then(|| inner.chan.take_ended());
             let lost = over.then(|| inner.lose_cork());
             (link, place, entry.flatten(), unsignaled, lost, window_done)
@@ -545,7 +552,7 @@ impl SocketOps for Sock {
         inner.sk = Some(sk);
         drop(inner);
         self.keep_alive();
-        // Of the listener it may be another one by now.
+        // The listener's SO_RCVBUF may have changed since.
         self.rcvbuf_changed();
     }
 
@@ -627,7 +634,7 @@ impl SocketOps for Sock {
     }
 
     fn splice_eof(self: &Arc<Self>) {
-        // As with TCP, TCP_CORK is stronger.
+        // As with TCP, TCP_CORK takes precedence.
         if !self.inner.lock().corks() {
             self.flush();
         }
@@ -654,7 +661,8 @@ impl SocketOps for Sock {
     }
 }
 
-/// Takes a turn, if it is free. Another thread may end it, so that lockdep is told of the acquisition alone.
+/// Takes a lock flag if it is free. Another thread may release it, so lockdep is told of the
+/// acquisition only.
 fn try_lock(locked: &mut bool) -> bool {
     let free = !core::mem::replace(locked, true);
     if free {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! listen() and accept(), and what a CONNECT of the peer's does.
+//! listen() and accept(), and the handling of a CONNECT from a peer.
 
 #![deny(unsafe_code)]
 
@@ -25,18 +25,18 @@ use crate::proto::Violation;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 
-/// What accept() does with the connection that is there.
+/// The next step of accept().
 enum Next {
-    /// Makes a sock for it first.
+    /// Make a `struct sock` first.
     Prepare,
-    /// Returns it.
+    /// Return this connection.
     Own(Arc<Sock>),
-    /// Takes it from TCP.
+    /// Take a connection from the inner TCP socket.
     Tcp,
 }
 
 impl Inner {
-    /// Whether one more connection may wait for accept().
+    /// Whether the backlog has room for one more connection.
     fn takes_one(&self) -> core::result::Result<(), Refusal> {
         match self.phase {
             Phase::Listening { .. } if self.queue.len() < self.backlog => Ok(()),
@@ -47,8 +47,9 @@ impl Inner {
 }
 
 impl Sock {
-    /// listen(): binds a port if none is bound, and takes connections from then on. A second
-    /// call changes the backlog. EINVAL on a connected socket, EADDRINUSE where another one listens. Sleeps.
+    /// listen(): binds a port if none is bound, and accepts connections from then on. A second call
+    /// changes the backlog. EINVAL on a connected socket, EADDRINUSE if another socket listens on
+    /// the port. Sleeps.
     pub(super) fn listen(self: &Arc<Self>, backlog: usize, call: &Call<'_>) -> Result {
         let _config = self.config.lock();
         let phase = self.inner.lock().phase;
@@ -73,7 +74,7 @@ impl Sock {
         };
         let mut started = self.ctx.ports.lock().listen(self, &mut binding, &sk);
         if started.is_ok() {
-            // Found already, but not listening yet.
+            // CONNECTs find the socket from here on, and are refused until the phase is Listening.
             started = self.ctx.transport.start_listening(&self.net);
             if started.is_err() {
                 self.ctx.ports.lock().unlisten(self, &mut binding);
@@ -91,13 +92,13 @@ impl Sock {
         sk.set_state(SkState::Listen);
         drop(inner);
         if self.tcp_events() != 0 {
-            // A connection that came before was not seen.
+            // The wake-up for a connection that came earlier was not seen.
             sk.wake_readable();
         }
         Ok(())
     }
 
-    /// The TCP socket inside listens as well, if it is to take connections.
+    /// Lets the inner TCP socket listen as well, if TCP clients are accepted.
     fn listen_tcp(&self, backlog: usize) -> Result {
         match self.tcp_listener() {
             Some(tcp) => tcp.listen(backlog as u32),
@@ -111,7 +112,7 @@ impl Sock {
         }
     }
 
-    /// Makes room for `backlog` connections, so that none is lost for want of memory.
+    /// Allocates room for `backlog` connections, so that none is lost for lack of memory.
     fn set_backlog(&self, backlog: usize) -> Result {
         let backlog = backlog.max(1);
         let mut room = backlog;
@@ -120,7 +121,7 @@ impl Sock {
             let mut inner = self.inner.lock();
             let inner = &mut *inner;
             if inner.queue.len() > queue.capacity() {
-                // What waits beyond the new backlog keeps its place.
+                // Connections that wait beyond the new backlog keep their place.
                 room = inner.queue.len();
                 continue;
             }
@@ -134,7 +135,7 @@ impl Sock {
         }
     }
 
-    /// Takes no more connections; those that wait are reset. Sleeps.
+    /// Stops listening, and resets the connections that wait for accept(). Sleeps.
     pub(super) fn stop_listening(self: &Arc<Self>) {
         let binding = {
             let mut inner = self.inner.lock();
@@ -159,7 +160,7 @@ impl Sock {
         self.wake_state();
     }
 
-    /// A connection that nobody will ever accept.
+    /// Closes a connection that was never accepted.
     fn close_child(self: &Arc<Self>) {
         {
             let mut inner = self.inner.lock();
@@ -175,8 +176,9 @@ impl Sock {
         self.arm_orphan_timer();
     }
 
-    /// accept(): EINVAL when not listening, EAGAIN. The sock of a connection is made before it is taken: when that
-    /// fails, the connection waits on. Where connections of TCP clients wait as well, the two take turns. Sleeps.
+    /// accept(): EINVAL when not listening, EAGAIN. The `struct sock` is made before a connection
+    /// is taken, so the connection stays in the queue if that fails. If connections of TCP clients
+    /// wait as well, both kinds are taken in turn. Sleeps.
     pub(super) fn accept(
         self: &Arc<Self>,
         nonblock: bool,
@@ -195,7 +197,7 @@ impl Sock {
             let mode = WaitMode::Interruptible;
             let found = match &tcp {
                 None => self.wait.wait_in_line(mode, &mut timeout, look),
-                // TCP wakes what waits for readiness.
+                // TCP wakes the threads that wait for readiness of the struct sock.
                 Some(_) => {
                     let queue = incoming.call().queue();
                     queue.wait_in_line(mode, &mut timeout, look)
@@ -219,7 +221,7 @@ impl Sock {
                     };
                     match taken {
                         Ok(()) => None,
-                        // Another thread was faster.
+                        // Another thread took the connection first.
                         Err(e) if e == EAGAIN => {
                             prepared = false;
                             continue;
@@ -231,7 +233,7 @@ impl Sock {
                     }
                 }
                 Next::Prepare => {
-                    // Another thread may do what this one cannot.
+                    // Another thread may succeed where this one failed.
                     incoming
                         .prepare()
                         .inspect_err(|_| self.wake_next_accept())?;
@@ -242,14 +244,14 @@ impl Sock {
             let theirs = tcp.as_ref().is_some_and(|tcp| tcp.poll() & IN != 0);
             let more = theirs || !self.inner.lock().queue.is_empty();
             if more && (queued || tcp.is_none()) {
-                // This thread may have been woken for the next one, too.
+                // The wake-up of this thread may have been meant for the next connection, too.
                 self.wake_next_accept();
             }
             return Ok(Accepted { own, more });
         }
     }
 
-    /// What accept() does now: `None`: it waits. `theirs`: a connection of TCP waits.
+    /// The next step of accept(); `None`: wait. `theirs`: a TCP connection waits.
     fn next_connection(&self, theirs: bool, prepared: bool) -> Option<Result<Next>> {
         let mut inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Listening { .. }) {
@@ -279,17 +281,17 @@ impl Sock {
         }
     }
 
-    /// A CONNECT arrived on `link`: makes the socket that accept() will return, or says why not.
-    /// Sleeps.
+    /// Handles a CONNECT that arrived on `link`: makes the socket that accept() will return, or
+    /// returns the reason of the refusal. Sleeps.
     pub(super) fn on_connect(
         ctx: &Arc<Sockets>,
         link: &Arc<Link>,
         h: &Header,
     ) -> Result<core::result::Result<(), Refusal>, Violation> {
-        // Whether somebody listens or not.
+        // Malformed limits are a violation, whether or not a socket listens.
         let theirs = Limits::of(h)?;
         let (dst, src) = Channel::ports_of(h);
-        // Takes the link's lock, which comes before a socket's.
+        // Takes the link's lock, which must be taken before a socket's.
         let local = Addr::new(link.local_ip(), dst);
         let remote = Addr::new(link.remote_ip(), src);
         let listener = ctx.ports.lock().listener(&link.net, local, remote);
@@ -307,7 +309,7 @@ impl Sock {
             return Ok(Err(Refusal::NoListener));
         };
         if room.is_err() {
-            // Before anything is made for it.
+            // Refused before anything is allocated.
             return Ok(room);
         }
         let child =

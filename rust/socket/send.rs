@@ -6,9 +6,10 @@
 //! when the device has read the last of them (row Z4). With MSG_ZEROCOPY it returns when they are
 //! posted, the socket may be non-blocking, and a notification follows on the error queue (row B2).
 //! Pages that sendfile() and splice() bring are sent in the same way, without a notification.
-//! Anything else is copied and returns at once: a small message into the link's transmit buffers, more than that to
-//! pages of its own, up to [`COPY_MOST`] bytes at a time. In any case the chunk is posted by the caller itself: there is
-//! no queue behind a socket. What a program wants held back is in `cork.rs`.
+//! Anything else is copied, and the call returns at once. A small message is copied into the link's
+//! transmit buffers; a larger one into new pages, up to [`COPY_MOST`] bytes at a time. In all cases
+//! the caller's thread posts the chunk itself: a socket has no send queue. Corked bytes are in
+//! `cork.rs`.
 
 #![deny(unsafe_code)]
 
@@ -35,7 +36,8 @@ use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::stats::STATS;
 use crate::transport::tx::{Payload, Posted, Reservation};
 
-/// The right to send the next chunk of a channel, or to add to what is held back.
+/// The lock of a channel's send side: its owner may post the next chunk, or add to the corked
+/// bytes.
 pub(super) struct SendLock<'a>(pub(super) &'a Arc<Sock>);
 
 impl Drop for SendLock<'_> {
@@ -56,44 +58,45 @@ impl SendLock<'_> {
     }
 }
 
-/// The most bytes that are copied to pages at a time. They are copied before it is known whether the link has room for all
-/// of them; what has none by the end of the call was copied in vain.
+/// The most bytes that are copied to pages at a time. They are copied before it is known whether
+/// the link has room for all of them; the copy of bytes that find no room by the end of the call is
+/// wasted.
 const COPY_MOST: usize = 64 << 10;
 
-/// Where the device takes bytes from.
+/// The memory that the device reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TxSource {
     /// The program's own pages.
     Program,
-    /// New pages with a copy.
+    /// A copy in newly allocated pages.
     Pages,
-    /// The transmit buffers of the link.
+    /// A copy in the link's transmit buffers.
     Buffers,
 }
 
 /// How one call sends.
 #[derive(Clone, Copy)]
 pub(super) struct Style {
-    /// The call is above the small class.
+    /// The call sends more than a small message.
     bulk: bool,
     from: TxSource,
     nonblock: bool,
-    /// The call has sent something already: an error is left for the next call.
+    /// The call has sent some bytes already: an error is left for the next call.
     pub(super) some: bool,
 }
 
-/// The notification that a MSG_ZEROCOPY call gets.
+/// The notification of a MSG_ZEROCOPY call.
 ///
-/// It is made, and given back, in the turn of its call's first chunk: so ids are in the order of the
-/// stream, and one that is given back is the last one that was taken.
+/// It is made, and aborted, with the send lock held for the call's first chunk. So ids are in the
+/// order of the stream, and an aborted id is always the last one that was issued.
 struct Notify {
-    /// The socket, if a notification is due, and the bytes of the call.
+    /// The socket and the length of the call, if a notification is due.
     due: Option<(SkRef, usize)>,
     made: Option<Notification>,
 }
 
 impl Notify {
-    /// Makes the notification if it is due and not there yet; says whether it was made now.
+    /// Makes the notification if it is due and not made yet. Returns whether this call made it.
     ///
     /// Errors: ENOBUFS.
     fn begin(&mut self, msg: &SendMsg<'_>) -> Result<bool> {
@@ -106,7 +109,7 @@ impl Notify {
         }
     }
 
-    /// The chunk for which it was made was not sent.
+    /// The chunk for which the notification was made was not sent.
     fn abort(&mut self) {
         if let Some(made) = self.made.take() {
             made.abort();
@@ -114,11 +117,11 @@ impl Notify {
     }
 }
 
-/// What came of a part of a call.
+/// The result of one part of a call.
 pub(super) struct SendResult {
-    /// Bytes that were posted, or are held back.
+    /// Bytes that were posted or corked.
     pub(super) sent: usize,
-    /// Why it ended, when it did not end because it was done.
+    /// The error that ended the part early, if any.
     pub(super) result: Result,
 }
 
@@ -129,11 +132,13 @@ impl SendResult {
 }
 
 impl Sock {
-    /// sendmsg(). Returns how much was taken; less than asked for when room, time or the program's
-    /// memory ran out or a signal came after the first bytes. `way`: how the last of them left.
+    /// sendmsg(). Returns the number of bytes taken. That is less than was asked for when, after
+    /// the first bytes, the room, the timeout or the program's memory ran out, or a signal arrived.
+    /// `way`: how the last bytes were sent.
     ///
-    /// Errors: EOPNOTSUPP (out-of-band data, MSG_FASTOPEN), EPIPE (not connected, or shut), ECONNRESET and
-    /// others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY ENOBUFS. Sleeps.
+    /// Errors: EOPNOTSUPP (out-of-band data, MSG_FASTOPEN), EPIPE (not connected, or shut),
+    /// ECONNRESET and others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY
+    /// ENOBUFS. Sleeps.
     pub(super) fn send(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
@@ -150,7 +155,7 @@ impl Sock {
                 inner.sk.clone(),
                 msg.more() || inner.corks(),
                 matches!(inner.phase, Phase::Connecting),
-                // For the first iteration below; later ones look again.
+                // Used by the first iteration below; later ones check again.
                 Some(inner.chan.corked() > 0),
             )
         };
@@ -208,7 +213,7 @@ impl Sock {
             };
             sent += piece.sent;
             result = piece.result;
-            // What was looked at and not sent is still to be sent.
+            // Bytes that were read from the iterator but not sent are still to be sent.
             msg.rewind(sent);
         }
         if pinned && !detached {
@@ -220,8 +225,9 @@ impl Sock {
         result.map(|()| 0)
     }
 
-    /// Pins the next bytes, at most a chunk of them, or copies some, and sends them as the room comes. Pins, and
-    /// faults, before it waits for anything that others need too.
+    /// Pins the next bytes, at most a chunk, or copies some, and sends them as room becomes
+    /// available. Pins pages and takes page faults before it waits for anything that other threads
+    /// also need.
     fn send_pages(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
@@ -244,7 +250,8 @@ impl Sock {
         }
         let most = if copied { most.min(COPY_MOST) } else { most };
         if copied && style.nonblock && self.link().is_some_and(|link| link.is_full()) {
-            // Nothing would become of a copy; and who waits is to be told of room.
+            // The link is full: a copy would be wasted. Taking part in the wait for room makes sure
+            // that the caller is notified of it.
             if let Err(e) = self.begin(most, *style, timeout) {
                 return SendResult::none(Err(e));
             }
@@ -261,8 +268,9 @@ impl Sock {
         };
         let pages = match extracted {
             Ok(Extracted::Pages(pages)) => pages,
-            // Memory that nobody may hold on to, or that cannot be pinned though it can be read (a
-            // window of our own is such): the copy will tell.
+            // Memory that must not be pinned, or that can be read but not pinned (such as this
+            // socket's own window, mapped by the program). If it cannot be read either, the copy
+            // returns EFAULT.
             Ok(Extracted::Copy) | Err(EFAULT) if !copied => {
                 style.from = if style.bulk {
                     TxSource::Pages
@@ -273,7 +281,7 @@ impl Sock {
             }
             Ok(Extracted::Copy) => return SendResult::none(Err(EFAULT)),
             Err(e) if copied && e != EFAULT => {
-                // There is no memory for it now: the link's buffers are there all the time.
+                // No memory for pages now: use the link's buffers, which are always there.
                 style.from = TxSource::Buffers;
                 return SendResult::none(Ok(()));
             }
@@ -287,7 +295,7 @@ impl Sock {
         let pins = match link.and_then(|l| l.map_pages(pages, charge)) {
             Ok(pins) => pins,
             Err(e) if e == ENOTCONN => {
-                // The channel is told in a moment that its link is down, and why.
+                // The channel is about to be told that its link is down, and why.
                 let some = style.some;
                 let told = self.await_link(WaitMode::Interruptible, timeout, || {
                     self.sendable(some).err()
@@ -332,7 +340,8 @@ impl Sock {
                     notify.abort();
                 }
                 drop(lock);
-                // The channel has ended, or the plan was overtaken by a revoked window: look anew.
+                // The channel has ended, or a revoked window has made the plan invalid: check
+                // again.
                 match self.sendable(style.some) {
                     Ok(()) => continue,
                     Err(e) => {
@@ -359,7 +368,8 @@ impl Sock {
         }
     }
 
-    /// Waits until SO_SNDBUF, if it is set, lets some of the next `want` bytes be held in pages, and takes them.
+    /// Waits until SO_SNDBUF, if it is set, has room for some of the next `want` bytes in pages,
+    /// and charges them.
     fn await_charge(
         self: &Arc<Self>,
         want: usize,
@@ -383,7 +393,7 @@ impl Sock {
         found.unwrap_or_else(|e| Err(e.to_errno(*timeout)))
     }
 
-    /// Copies and sends the next bytes, at most a slot's worth.
+    /// Copies and sends the next bytes, at most as many as fit into a slot.
     fn send_copied(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
@@ -392,8 +402,8 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> SendResult {
         let want = msg.len().min(SMALL_MAX as usize);
-        // The program's memory is made present first; the copy itself never faults, because what it
-        // is made into is wanted by others.
+        // Fault in the program's memory first. The copy itself never faults, because it is made
+        // with a slot and the send lock taken, which other threads need.
         if let Err(e) = pin::fault_in(msg.iter(), want) {
             return SendResult::none(Err(e));
         }
@@ -403,7 +413,7 @@ impl Sock {
         };
         let n = reservation.fill(plan.len(), msg.iter());
         if n == 0 {
-            // Paged out again meanwhile.
+            // Paged out again in the meantime.
             let killed = fatal_signal_pending();
             return SendResult::none(if killed { Err(EINTR) } else { Ok(()) });
         }
@@ -417,7 +427,7 @@ impl Sock {
             if first {
                 notify.abort();
             }
-            // The channel has ended, or the plan was overtaken by a revoked window: look anew.
+            // The channel has ended, or a revoked window has made the plan invalid: check again.
             return SendResult::none(self.sendable(style.some));
         };
         lock.posted(posted);
@@ -440,7 +450,8 @@ impl Sock {
         }
     }
 
-    /// Waits until a chunk of up to `want` bytes can go, and takes what it needs.
+    /// Waits until a chunk of up to `want` bytes can be sent, and takes the send lock and a
+    /// reservation.
     fn begin<'a>(
         self: &'a Arc<Self>,
         want: usize,
@@ -458,9 +469,9 @@ impl Sock {
         }
     }
 
-    /// Looks whether a chunk can go now: there is room on the channel, nobody else is sending on
-    /// it, and the link has what a chunk needs. Then takes the turn and the reservation. `told`: whether the
-    /// tracepoint has been told that there is no room.
+    /// Checks whether a chunk can be sent now: the channel has room, the send lock is free, and the
+    /// link can give a reservation. If so, takes the lock and the reservation. `told`: whether the
+    /// stall was traced already.
     fn begin_chunk(
         self: &Arc<Self>,
         want: u32,
@@ -474,7 +485,7 @@ impl Sock {
                     break guard;
                 }
                 drop(guard);
-                // What is held back goes first.
+                // Corked bytes are sent first.
                 if !self.flush() {
                     self.stalled(want, Stall::Link, told);
                     return None;
@@ -506,7 +517,7 @@ impl Sock {
             let planned = inner.chan.with(|c| {
                 let mut plan = c.plan(want, style.bulk);
                 if plan == Plan::Wait && style.bulk && style.nonblock {
-                    // What poll() promises is room for a small message.
+                    // poll() promises room for a small message only.
                     plan = c.plan(want, false);
                 }
                 (plan, c.has_pending_control())
@@ -547,8 +558,8 @@ impl Sock {
                     inner.tx_locked = false;
                     mem::take(&mut inner.cork_waiter)
                 };
-                // Who waits for the turn to send finds the link without room as well, and all are woken
-                // when it has some; unless that has happened just now.
+                // Threads queued for the send lock would also find the link full; they are woken
+                // together when space frees up. If it just did, wake them here.
                 if wanted || !self.is_tx_blocked(class) {
                     self.wait.wake_all();
                 }
@@ -557,25 +568,26 @@ impl Sock {
         }
     }
 
-    /// A call begins to wait for `what`, with `want` bytes: `told` says whether the tracepoint knows.
+    /// Traces that a call with `want` bytes waits for `what`, once; `told`: whether that was done
+    /// already.
     pub(super) fn stalled(&self, want: u32, what: Stall, told: &mut bool) {
         if !mem::replace(told, true) {
             trace::stall(|| (self.ends(), want, what));
         }
     }
 
-    /// How many of the next `want` bytes, more than a small message, could go now; that of a small
-    /// message at least.
+    /// How many of the next `want` bytes, which are more than a small message, could be sent now;
+    /// at least the size of a small message.
     fn room(self: &Arc<Self>, want: usize) -> usize {
-        // What is held back goes first; if it cannot now, `begin` waits for that.
+        // Corked bytes are sent first; if they cannot be sent now, `begin` waits for that.
         self.flush();
         let want = want.min(CHUNK_MAX as usize) as u32;
         let plan = self.inner.lock().chan.with(|c| c.plan(want, true));
         plan.map_or(0, Plan::len).max(SMALL_MAX as usize)
     }
 
-    /// Whether sending makes sense: the pending error, or EPIPE. The error stays if the call has sent
-    /// `some` already, and so does not report it.
+    /// Whether the socket can send: the pending error, or EPIPE. If the call has sent `some` bytes
+    /// already, it does not report the error, which is kept.
     pub(super) fn sendable(&self, some: bool) -> Result {
         sendable(&mut self.inner.lock(), some)
     }
@@ -589,8 +601,8 @@ impl Sock {
         settled.map_err(|e| e.to_errno(*timeout))
     }
 
-    /// Waits until the device is done with all pages that the channel has posted so far. A task that is
-    /// being killed does not wait: the pins stay with the request.
+    /// Waits until the device is done with all pages that the channel has posted so far. A task
+    /// that is being killed does not wait: the messages in flight keep the pins.
     fn await_device(&self) {
         let pos = self.inner.lock().tx_pinned;
         let _ = self.await_link(WaitMode::Killable, &mut None, || {

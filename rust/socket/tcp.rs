@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! TCP beside ZRS: the TCP socket that a socket may have inside, which has its port and its options and takes the
-//! connections of TCP clients.
+//! TCP beside ZRS. A ZRS socket may have an inner TCP socket, which has the same port and options
+//! and accepts the connections of TCP clients.
 //!
-//! It is made when the socket gets a port by bind() or listen(), under `config`, and goes with the last close. Its own
-//! lock comes after `config`; no spinlock of ours is held over a call on it, but for a look at its readiness.
+//! The inner socket is made when the socket gets a port by bind() or listen(), or earlier for an
+//! option of level SOL_SOCKET, under `config`; the last close releases it. Its own lock comes after
+//! `config`. No spinlock of ours is held across a call on it, except to read its readiness.
 
 #![deny(unsafe_code)]
 
@@ -24,16 +25,16 @@ use crate::uapi;
 /// Whether a socket has TCP beside ZRS: `ZRS_TCP_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TcpMode {
-    /// It has not.
+    /// No TCP socket.
     Never,
-    /// Its port is its own with TCP as well, and TCP clients are accepted.
+    /// The port is taken for TCP as well, and TCP clients are accepted.
     Auto,
-    /// Its port is its own with TCP as well, and TCP clients are refused.
+    /// The port is taken for TCP as well, and TCP clients are refused.
     Required,
 }
 
 impl TcpMode {
-    /// That of new sockets.
+    /// The mode of new sockets.
     pub(super) fn of_module() -> Self {
         Self::from_number(params::TCP.get()).unwrap_or(Self::Never)
     }
@@ -47,7 +48,7 @@ impl TcpMode {
         }
     }
 
-    /// As programs know it.
+    /// The value of the socket option.
     pub(super) fn number(self) -> u32 {
         match self {
             Self::Never => uapi::ZRS_TCP_NEVER,
@@ -57,8 +58,9 @@ impl TcpMode {
     }
 }
 
-/// EACCES for a task that may have restricted itself: Landlock says which TCP ports it may bind, but is asked about
-/// system calls alone, and by those that load its policy, not by us. All such tasks have no_new_privs.
+/// Returns EACCES for a task that may have restricted itself. Landlock restricts the TCP ports that
+/// a task may bind. But it checks system calls only, and only for tasks that loaded its policy; it
+/// does not see the bind that we make. All such tasks have no_new_privs set.
 fn may_have() -> Result {
     if task::no_new_privs() && params::TCP_NO_NEW_PRIVS.get() == 0 {
         return Err(EACCES);
@@ -67,8 +69,8 @@ fn may_have() -> Result {
 }
 
 impl Sock {
-    /// ZRS_TCP. EINVAL: an unknown mode, or the socket has a port, a connection or a TCP socket already. EACCES: the
-    /// task has no_new_privs. Sleeps.
+    /// Sets ZRS_TCP. EINVAL: the mode is unknown, or the socket has a port, a connection or an
+    /// inner TCP socket already. EACCES: the task has no_new_privs set. Sleeps.
     pub(super) fn set_tcp_mode(&self, number: u32) -> Result {
         let mode = TcpMode::from_number(number).ok_or(EINVAL)?;
         let _config = self.config.lock();
@@ -84,8 +86,8 @@ impl Sock {
         Ok(())
     }
 
-    /// The TCP socket inside, made if the mode wants one and there is none. EACCES, and the errors of socket() and
-    /// setsockopt(). Under `config`.
+    /// The inner TCP socket, made if the mode requires one and there is none. EACCES, and the
+    /// errors of socket() and setsockopt(). Under `config`.
     pub(super) fn open_tcp(&self, call: &Call<'_>) -> Result<Option<Arc<Tcp>>> {
         let options = {
             let inner = self.inner.lock();
@@ -96,7 +98,7 @@ impl Sock {
         };
         may_have()?;
         let tcp = Tcp::open(call)?;
-        // A socket of ours says that it has TCP_NODELAY, and all of its connections do.
+        // ZRS reports TCP_NODELAY as set, so TCP connections must have it set, too.
         tcp.set_number(SOL_TCP, TCP_NODELAY, 1)?;
         let options = options.as_deref().copied().unwrap_or_default();
         for (name, value) in options.changed() {
@@ -107,7 +109,7 @@ impl Sock {
         Ok(Some(tcp))
     }
 
-    /// The TCP socket that gets the options of level SOL_SOCKET, too; see
+    /// The inner TCP socket, to which options of level SOL_SOCKET are applied as well; see
     /// [`SocketOps`](crate::kern::sock::family::SocketOps).
     pub(super) fn inner_tcp_for(&self, call: &Call<'_>, carried: bool) -> Result<Option<Arc<Tcp>>> {
         let (mode, tcp, fresh) = {
@@ -123,7 +125,7 @@ impl Sock {
         self.open_tcp(call)
     }
 
-    /// The TCP socket inside, if there is one.
+    /// The inner TCP socket, if there is one.
     pub(super) fn tcp(&self) -> Option<Arc<Tcp>> {
         if !self.has_tcp.load(Relaxed) {
             return None;
@@ -131,7 +133,7 @@ impl Sock {
         self.inner.lock().tcp.clone()
     }
 
-    /// The TCP socket that takes connections for this one, if it does.
+    /// The inner TCP socket, if it accepts connections for this socket.
     pub(super) fn tcp_listener(&self) -> Option<Arc<Tcp>> {
         if !self.has_tcp.load(Relaxed) {
             return None;
@@ -143,7 +145,7 @@ impl Sock {
             .filter(|_| inner.tcp_mode == TcpMode::Auto)
     }
 
-    /// The TCP socket has the port of this one now.
+    /// The inner TCP socket is now bound to the port of this socket.
     pub(super) fn tcp_bound(&self, tcp: &Tcp) {
         if self.inner.lock().tcp_mode == TcpMode::Required {
             tcp.keep_port();
