@@ -26,13 +26,13 @@ use crate::proto::ChanId;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::{Link, RetryPolicy};
 
-/// How often a port is chosen that turns out to be bound by another TCP socket.
+/// How often another port is chosen when a TCP socket is bound to the chosen one.
 const PORT_TRIES: u32 = 64;
 
 impl Sock {
-    /// bind(): EINVAL when bound or connected, or an address that cannot be meant, EADDRINUSE, EADDRNOTAVAIL (not an
-    /// address of this host), ENODEV (a link-local address on an interface that there is not), EACCES (a
-    /// privileged port). Sleeps.
+    /// bind(). EINVAL: bound or connected already, or an unusable address. EADDRINUSE.
+    /// EADDRNOTAVAIL: not an address of this host. ENODEV: a link-local address on an interface
+    /// that does not exist. EACCES: a privileged port. Sleeps.
     pub(super) fn bind(self: &Arc<Self>, mut addr: Addr, call: &Call<'_>) -> Result {
         let _config = self.config.lock();
         {
@@ -72,8 +72,8 @@ impl Sock {
         Ok(())
     }
 
-    /// Binds a port if none is bound yet, that of the TCP socket inside as well if there is to be one. Under
-    /// `config`.
+    /// Binds a port if none is bound yet, and the same port of the inner TCP socket if the socket
+    /// gets one. Under `config`.
     pub(super) fn bind_port(&self, addr: Addr, call: &Call<'_>) -> Result {
         if self.inner.lock().binding.is_some() {
             return Ok(());
@@ -116,7 +116,7 @@ impl Sock {
         inner.trace_state_change(was);
     }
 
-    /// Takes the connection to `remote` for the port that is bound, or chooses a port for it. Under
+    /// Reserves the connection to `remote` for the bound port, or for a port that it chooses. Under
     /// `config`.
     fn take_connection(&self, remote: Addr) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
@@ -135,7 +135,7 @@ impl Sock {
         Ok(())
     }
 
-    /// Gives the connection back, and the port if it was chosen for it. Under `config`.
+    /// Releases the connection, and the port if it was chosen for the connection. Under `config`.
     fn leave_connection(&self) {
         let Some(mut binding) = self.inner.lock().binding else {
             return;
@@ -143,7 +143,7 @@ impl Sock {
         if binding.chosen() {
             self.unbind();
             let mut inner = self.inner.lock();
-            // The next one may be from another family.
+            // The next connection may use another address family.
             inner.local = inner.unbound(self.v6);
             if let Some(sk) = &inner.sk {
                 sk.set_local(inner.local.into());
@@ -154,7 +154,7 @@ impl Sock {
         self.inner.lock().binding = Some(binding);
     }
 
-    /// Gives the port back. Sleeps.
+    /// Releases the port. Sleeps.
     pub(super) fn unbind(&self) {
         let bound = {
             let mut inner = self.inner.lock();
@@ -168,7 +168,8 @@ impl Sock {
         }
     }
 
-    /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or why it failed. Sleeps.
+    /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or the reason of the failure.
+    /// Sleeps.
     pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
         {
             let _config = self.config.lock();
@@ -180,12 +181,12 @@ impl Sock {
                 Phase::Fresh => self.begin_attempt(addr)?,
                 Phase::Connecting if nonblock => return Err(EALREADY),
                 Phase::Connecting => {}
-                // The call that asked for it was interrupted, perhaps to be restarted, or did not wait.
-                // As TCP has it, the next one tells.
+                // The connect() that began this attempt was interrupted, perhaps to be restarted,
+                // or did not block. As with TCP, the next call reports success.
                 Phase::Connected if connect_unreported => {}
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN),
                 Phase::Failed => {
-                    // The error of the attempt, once; then a new attempt may be made.
+                    // Report the error of the last attempt once; then a new attempt may be made.
                     self.take_error()?;
                     self.forget_attempt();
                     self.begin_attempt(addr)?;
@@ -223,7 +224,7 @@ impl Sock {
         }
     }
 
-    /// After a failed attempt the socket is as it was before it. Under `config`.
+    /// Resets the socket after a failed attempt to its state before it. Under `config`.
     fn forget_attempt(self: &Arc<Self>) {
         {
             let mut inner = self.inner.lock();
@@ -241,7 +242,7 @@ impl Sock {
         self.leave_connection();
     }
 
-    /// Starts an attempt. What fails at once is told here, and leaves nothing for SO_ERROR.
+    /// Starts an attempt. An immediate failure is returned, and not left in SO_ERROR.
     fn begin_attempt(self: &Arc<Self>, addr: Addr) -> Result {
         let started = self.start_connect(addr);
         if started.is_err() && matches!(self.inner.lock().phase, Phase::Failed) {
@@ -261,7 +262,8 @@ impl Sock {
         if !sk.device_allows(Addr::new(local, 0).into(), addr.into()) {
             return Err(ENETUNREACH);
         }
-        // A former attempt may have failed just now, and whoever failed it be about to do this.
+        // An earlier attempt may have just failed, before the failing thread could release its
+        // channel.
         self.try_finish();
         self.take_connection(addr)?;
         let limits = Sock::limits_of(&sk);
@@ -273,7 +275,7 @@ impl Sock {
             inner.attempt = inner.attempt.wrapping_add(1);
             inner.backoff = ConnectBackoff::new(now_ns(), answer_ms, inner.connect_ms());
             let before = core::mem::replace(&mut inner.limits, limits);
-            // One for other limits may be left.
+            // A promise for other limits may be left over.
             (before != limits).then(|| inner.small_promise.take())
         };
         drop(promise);
@@ -284,9 +286,10 @@ impl Sock {
         opened
     }
 
-    /// The address by which connect() reaches `ip`. EINVAL (link-local, and no interface is given, or another one
-    /// than the socket is bound to; the socket is bound to IPv6 and `ip` is not), EAFNOSUPPORT (the other way
-    /// round), ENETUNREACH (for many; of IPv4 and the socket is for IPv6 alone).
+    /// The address that connect() uses to reach `ip`. EINVAL: link-local, and without an interface,
+    /// or with another one than the socket is bound to; or the socket is bound to IPv6, and `ip` is
+    /// IPv4. EAFNOSUPPORT: bound to IPv4, and `ip` is IPv6. ENETUNREACH: a multicast or broadcast
+    /// address; or IPv4, and the socket is IPv6-only.
     fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = {
@@ -298,7 +301,7 @@ impl Sock {
             return Err(ENETUNREACH);
         }
         if ip.is_any() {
-            // As TCP has it: this host.
+            // As with TCP, the unspecified address means this host.
             ip = bound.filter(|ip| ip.is_v4()).unwrap_or(ip);
             ip = ip.loopback_of_family();
         }
@@ -317,8 +320,8 @@ impl Sock {
         }
     }
 
-    /// Makes the channel and asks for it to be opened on a link to `remote`; `again`: as another try of
-    /// this one of the program's connects.
+    /// Makes the channel and asks for it to be opened on a link to `remote`. `again`: the number of
+    /// the program's connect that this attempt retries.
     fn open_channel(self: &Arc<Self>, again: Option<u32>) -> Result {
         let (local, remote, attempt) = {
             let inner = self.inner.lock();
@@ -340,7 +343,7 @@ impl Sock {
             if inner.released || given_up || inner.attempt != attempt {
                 true
             } else {
-                // That of an attempt that has failed goes.
+                // Replaces the channel of a failed attempt.
                 let was = inner.state_before();
                 inner.chan = chan;
                 inner.queued = false;
@@ -359,7 +362,7 @@ impl Sock {
             }
         };
         if released {
-            // Closed, or given up, while it was being connected anew.
+            // The socket was closed, or the connect given up, while it was being retried.
             return Ok(());
         }
         let place = match link.attach(self, id) {
@@ -370,7 +373,7 @@ impl Sock {
             }
         };
         if self.link().is_none_or(|l| !Arc::ptr_eq(&l, &link)) {
-            // It failed, or its time ran out, before it was on the link.
+            // The attempt failed or timed out before the channel was on the link.
             if let Some(place) = place {
                 link.detach(place);
             }
@@ -397,11 +400,12 @@ impl Sock {
         self.wake_state();
     }
 
-    /// Has the deadline of its channel `id` passed at `now`, in nanoseconds of the monotonic clock: of connect(), of
-    /// a window that the peer is to give back, or of a closed socket's channel? Then gives up. A connect that found
-    /// the backlog full is tried again when it is time, what has been held back for long is sent, and a peer that keeps an
-    /// open connection waiting for longer than TCP_USER_TIMEOUT says is given up. Returns when to look again; who need not do that does not
-    /// watch it any more. Sleeps.
+    /// Checks the timers of channel `id` at `now`, in nanoseconds of the monotonic clock. If
+    /// `deadline` has passed, gives up: the connect, or the link of a peer that does not give a
+    /// window back or does not end a closed channel. Also retries a connect that found the backlog
+    /// full, sends bytes that were corked for too long, and ends a connection whose peer exceeds
+    /// TCP_USER_TIMEOUT. Returns when to check again; `None`: the socket is not watched any more.
+    /// Sleeps.
     pub(crate) fn check_timers(self: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
         self.check_user_timeout(id, now);
         self.check_cork(now);
@@ -431,8 +435,8 @@ impl Sock {
                 return next;
             }
             if inner.released {
-                // The peer has not said End in all this time; its key cannot be taken from it in
-                // another way.
+                // The peer has not sent END in all this time. Only ending the link invalidates the
+                // remote key that it has.
                 let silent = inner.chan.is_some_and(|c| c.state() != State::Closed);
                 let link = inner.link.clone().filter(|_| silent);
                 drop(inner);
@@ -460,8 +464,8 @@ impl Sock {
         next
     }
 
-    /// The link is down, for the reason `why`. `retry`: whether a connect may be tried again on a new one.
-    /// Sleeps.
+    /// The link has gone down, for the reason `why`. `retry`: whether a connect may be retried on a
+    /// new link. Sleeps.
     pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
         let (again, attempt) = {
             let mut inner = self.inner.lock();
@@ -470,7 +474,7 @@ impl Sock {
                 return;
             }
             let opening = inner.chan.is_some_and(|c| c.state() == State::Opening);
-            // A link that goes down just now says nothing about whether the peer listens.
+            // The loss of the link says nothing about whether the peer listens.
             let inner = &mut *inner;
             let tries = match retry {
                 RetryPolicy::Stale => &mut inner.stale_tries,
@@ -481,15 +485,15 @@ impl Sock {
             if again {
                 inner.backoff.link_changed(now_ns());
             }
-            // Of a peer that does not answer any more hears who has asked for it; others find their connection
-            // broken, as by anything else.
+            // Report ETIMEDOUT only to sockets with a keepalive or user timeout; the rest get
+            // ECONNRESET.
             let why = match why {
                 Failure::TimedOut if !opening && !self.has_time_limit(inner) => Failure::LinkLost,
                 why => why,
             };
             let was = inner.state_before();
             inner.chan.with(|c| c.abort(why));
-            // The device will never touch the channel's memory again: its queue pair is gone.
+            // The device will not access the channel's memory again: the queue pair is destroyed.
             inner.tx_done = u64::MAX;
             if !again {
                 report_failure(inner);
@@ -508,7 +512,7 @@ impl Sock {
         self.wake_state();
     }
 
-    /// The channel that connect() asked for is open. Called under `inner`.
+    /// The channel of connect() has been opened. Called under `inner`.
     pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ip) {
         inner.set_phase(Phase::Connected);
         inner.deadline = None;
@@ -522,8 +526,8 @@ impl Sock {
     }
 }
 
-/// A link-local address with the interface that it names, or else `own`, that of the socket. EINVAL if there is
-/// neither, or they are not the same.
+/// Returns a link-local address with its own interface, or, if it names none, with `own`, that of
+/// the socket. EINVAL if there is neither, or if they differ.
 fn on_interface(ip: Ip, own: u32) -> Result<Ip> {
     match (ip.scope(), own) {
         (0, 0) => Err(EINVAL),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receiving: what has arrived, piece by piece ([`Receive`]), and recv() into a program's buffer: one
-//! copy, straight from where the device put the bytes.
+//! Receiving: taking received data piece by piece ([`Receive`]), and recv() into a program's
+//! buffer, with one copy, directly from the memory that the device wrote.
 
 #![deny(unsafe_code)]
 
@@ -29,18 +29,18 @@ use crate::proto::rx_queue::{Freed, Moved, Segment};
 use crate::proto::ChanId;
 use crate::stats::STATS;
 
-/// Messages that a queue has room for at first.
+/// Initial room in a receive queue, in messages.
 const RX_FIRST: u32 = 4;
 
-/// What holds a segment that is not in the window.
+/// The memory of a segment that is not in the window.
 pub(crate) enum Held {
     /// A block of the shared receive queue.
     Block(HeldBlock),
-    /// A copy in main memory, made so that the pool could be used again.
+    /// A copy in main memory, made to free memory of the pool.
     Copy(Copied),
 }
 
-/// The right to consume what has arrived.
+/// The lock of a channel's receive side: its owner may consume received data.
 struct RecvLock<'a>(&'a Sock);
 
 impl Drop for RecvLock<'_> {
@@ -52,7 +52,7 @@ impl Drop for RecvLock<'_> {
     }
 }
 
-/// Where the next bytes are.
+/// The location of the next bytes.
 enum Next {
     /// In segment `index`, from byte `taken` on.
     Data {
@@ -61,7 +61,7 @@ enum Next {
         len: u32,
         source: RxSource,
     },
-    /// The stream is at its end.
+    /// The end of the stream.
     End,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum RxSource {
     Area(Arc<Ring>, u32),
 }
 
-/// One receive call: takes what has arrived piece by piece.
+/// One receive call, which takes received data piece by piece.
 pub(super) struct Receive<'a> {
     sock: &'a Arc<Sock>,
     timeout: Timeout,
@@ -97,18 +97,18 @@ enum First {
     Wait(BusyLink),
 }
 
-/// A piece of what has arrived. Nobody else receives until [`Receive::consume`].
+/// A piece of received data. No other thread receives until [`Receive::consume`].
 pub(super) struct RxPiece<'a> {
     lock: RecvLock<'a>,
     index: u32,
     pub(super) source: RxSource,
-    /// Where in the source it begins.
+    /// The offset of the piece in the source.
     pub(super) from: usize,
     pub(super) len: usize,
 }
 
 impl RxPiece<'_> {
-    /// Its bytes. `EINVAL` if the source has fewer.
+    /// The bytes of the piece. `EINVAL` if the source has fewer.
     pub(super) fn payload(&self) -> Result<Payload<'_>> {
         match &self.source {
             RxSource::Window(window, off) => window.payload(*off as usize + self.from, self.len),
@@ -140,12 +140,12 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Bytes that were taken.
+    /// Number of bytes taken so far.
     pub(super) fn got(&self) -> usize {
         self.got
     }
 
-    /// No more than `want` bytes are taken in all; `piece` is the first.
+    /// Limits the call to `want` bytes in all; `piece` is the first piece.
     pub(super) fn limit(&mut self, want: usize, piece: &mut RxPiece<'_>) {
         self.want = self.want.min(want);
         piece.len = piece.len.min(self.want);
@@ -163,7 +163,7 @@ impl<'a> Receive<'a> {
         let found = if let Some(First::Found(found)) = first {
             found
         } else if self.got >= self.target {
-            // More is taken if it is there, but nobody waits for it.
+            // Take more data if it has arrived, but do not wait.
             this.next(peeked, some).ok_or(EAGAIN).and_then(|r| r)
         } else {
             let (mode, timeout) = (WaitMode::Interruptible, &mut self.timeout);
@@ -196,7 +196,8 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// `n` bytes of the piece were delivered; `mapped` of them in pages that the program has now.
+    /// Consumes `n` bytes of the piece, `mapped` of them in pages that are now mapped by the
+    /// program.
     pub(super) fn consume(&mut self, piece: RxPiece<'_>, n: usize, mapped: usize) {
         let RxPiece {
             lock,
@@ -208,7 +209,7 @@ impl<'a> Receive<'a> {
         self.empty = self.sock.give_back(lock, index, source, n, mapped);
     }
 
-    /// As [`Self::consume`], but the bytes are still there for the next call.
+    /// As [`Self::consume`], but leaves the bytes for the next call.
     fn peek(&mut self, piece: RxPiece<'_>, n: usize) {
         let index = piece.index;
         self.consume(piece, 0, 0);
@@ -321,7 +322,7 @@ impl Sock {
         if wanted {
             self.wait.wake_all();
         }
-        // A block is of use to others while the segments before this one are lent or held.
+        // The block can be used again even if the segments before this one are still lent or held.
         if let Some(RxSource::Held(held)) = source {
             release_held(Some(held));
         }
@@ -338,8 +339,8 @@ impl Sock {
         empty
     }
 
-    /// Gives back what has been consumed, in the order of the stream. Returns whether there was
-    /// any; then [`Self::send_pending`] is due.
+    /// Releases consumed segments, in the order of the stream. Returns whether there were any; then
+    /// [`Self::send_pending`] is due.
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
         loop {
@@ -370,8 +371,7 @@ impl Sock {
         more
     }
 
-    /// Lets the link send if the channel has something to say, and lets go of what is not
-    /// needed any more.
+    /// Lets the link send the channel's control messages, and releases the window if it is done.
     pub(super) fn send_pending(self: &Arc<Self>) {
         let after = self.inner.lock().after_reap();
         self.finish_after_reap(after);
@@ -401,8 +401,8 @@ struct AfterReap {
 }
 
 impl Inner {
-    /// The next bytes for recv(), with the turn taken; `None` when there are none yet.
-    /// With `some`, the call has got something already, and an error is left for the next call.
+    /// Finds the next bytes for recv(), and takes the receive lock; `None` if there are none yet.
+    /// With `some`, the call has some bytes already, and an error is left for the next call.
     fn next(&mut self, from: Option<u32>, some: bool) -> Option<Result<Next>> {
         if self.rx_locked {
             self.rx_contended = true;
@@ -411,7 +411,7 @@ impl Inner {
         match self.phase {
             Phase::Connecting => return None,
             Phase::Connected => {}
-            // What went wrong with connect() is told once; then it is a fresh socket.
+            // The error of connect() is reported once; afterwards the socket is like a new one.
             _ => {
                 let pending = self.sk.as_ref().and_then(|sk| sk.take_err());
                 return Some(Err(pending.unwrap_or(ENOTCONN)));
@@ -462,7 +462,8 @@ impl Inner {
         let mut reaped: Reaped = [None, None];
         for place in &mut reaped {
             let window = &self.window;
-            // Nobody waits for room in a window that no WRITE can come into.
+            // After the peer's last WRITE, there is no need to wait for lent pages before giving
+            // credit back.
             let quiet = self.chan.peer_writes_done();
             let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
                 (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
@@ -495,14 +496,15 @@ impl Inner {
 }
 
 impl Sock {
-    /// There is room in the queue for one more message on channel `id`, or the channel is broken off for
-    /// want of memory. Only for the receiving party, one thread at a time. Sleeps; without locks.
+    /// Makes room in the queue for one more message on channel `id`; aborts the channel if there is
+    /// no memory. Only for the receiving party, one thread at a time. Sleeps; without locks.
     ///
-    /// A channel that carries nothing needs no queue, and one whose program reads in time a short one.
+    /// The queue grows on demand: an unused channel needs none, and one that is read promptly a
+    /// short one.
     pub(crate) fn make_room(&self, id: ChanId) {
         let have = {
             let inner = self.inner.lock();
-            // More than its limit the peer may not send.
+            // The peer may not exceed the limit on messages.
             if !inner.rx_is_short() {
                 return;
             }
@@ -534,7 +536,7 @@ fn new_slots(n: usize) -> Result<KVec<Option<Segment<Held>>>> {
     Ok(slots)
 }
 
-/// Frees what a segment was held in. Not under a socket's or link's lock.
+/// Releases the memory of a segment. Not under a socket's or link's lock.
 pub(super) fn release_held(held: Option<Held>) {
     if let Some(Held::Block(block)) = held {
         block.repost();
