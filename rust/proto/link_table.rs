@@ -2,11 +2,11 @@
 
 //! The link table: the state of every channel of a host, found by its number Q (rows L1 to L3).
 //!
-//! The parties that work on a channel (the program's calls submit, the link transmits and receives,
-//! completion reports, the sweep parks) have no state of a channel of their own. Each asks for the entry, is
-//! granted it, and writes it back. A grant moves the registers out of the table, so that nobody else can
-//! have them: an entry whose registers are out is *locked* (bit L). The table waits on nobody; who finds an entry
-//! locked asks again.
+//! The parties that work on a channel (a program's calls, the transmitter, the receiver, completion
+//! and the sweep) have no state of their own for it. Each requests the entry, is granted it, and
+//! writes it back. A grant moves the registers out of the table, so no other party can have them:
+//! the entry is then *locked* (bit L). The table does not wait. A party that finds an entry locked
+//! requests it again.
 //!
 //! An owner with a lock of its own may keep a grant instead of writing the entry back: its lock
 //! then protects the registers. Work on a hot entry needs neither the table nor the table's lock.
@@ -15,32 +15,33 @@
 //!
 //! Where the registers of an entry are, from near to far:
 //!
-//! - *hot*: a slot with the registers as they are worked on. What is granted comes from here.
-//! - *near*: the second tier, sets of a few ways, with parked registers.
-//! - *home*: the entry's place in bulk memory, which it has as long as it lives. There is room for its parked
-//!   registers, so that parking never fails for want of it.
+//! - *hot*: a slot with the registers in working form. Grants are made from here.
+//! - *near*: the second tier (L2), sets of a few ways, with parked registers.
+//! - *home*: the entry's place in the backing store, for as long as the entry lives. It has room
+//!   for the parked registers, so parking never fails for lack of room.
 //!
-//! An entry that is asked for comes back into a hot slot; when there is no free one, another entry goes out:
-//! one of a few picked at random, better one that was not used lately. It goes to its set in the second tier, and
-//! from there somebody goes home. [`LinkTable::sweep`] parks what was not used since it came by last.
+//! A requested entry is faulted into a hot slot. If none is free, another entry is evicted: one of
+//! a few picked at random, preferably one that was not used lately. It is evicted to its set in L2,
+//! which may evict another entry to the backing store. [`LinkTable::sweep`] parks entries that were
+//! not used since its last pass.
 //!
-//! Numbers start at 1. A number is handed out again only after its entry was removed, and with the next
-//! generation, so that a late message for the old channel finds nothing.
+//! Numbers start at 1. A number is reused only after its entry was removed, and with the next
+//! generation, so a late message for the old channel finds no entry.
 
 use core::ops::{BitAnd, BitOr, DerefMut};
 
 use super::ChanId;
 
-/// What the table keeps of a channel.
+/// The state of a channel that the table stores.
 pub trait Registers: Sized {
-    /// The same, as the lower tiers keep it.
+    /// The compact form of the state in the lower tiers.
     type Parked;
 
-    /// Parks; `None`: stays hot.
+    /// Returns the parked form; `None`: the state must stay hot.
     fn park(&self) -> Option<Self::Parked>;
-    /// Brings back what was parked of entry `id`.
+    /// Restores the registers of entry `id` from their parked form.
     fn unpark(parked: &Self::Parked, id: ChanId) -> Self;
-    /// What is to be done about it: any of [`Work::TX`], [`Work::RX`] and [`Work::COMPLETE`].
+    /// The work that the entry needs: any of [`Work::TX`], [`Work::RX`] and [`Work::COMPLETE`].
     fn work(&self) -> Work;
 }
 
@@ -49,15 +50,15 @@ pub trait Registers: Sized {
 pub struct Work(u8);
 
 impl Work {
-    /// Nothing is to be done.
+    /// No work.
     pub const NONE: Self = Self(0);
-    /// Submitted: the entry is somebody's.
+    /// The entry is in use.
     pub const SUBMITTED: Self = Self(1);
-    /// It has something to transmit.
+    /// The channel has a message to transmit.
     pub const TX: Self = Self(2);
-    /// Something was received that nobody has consumed.
+    /// The channel has received data that was not consumed yet.
     pub const RX: Self = Self(4);
-    /// It is complete: its owner is to be told, then it can be freed.
+    /// The channel has ended: notify its owner; then the entry can be freed.
     pub const COMPLETE: Self = Self(8);
 
     /// Whether all bits of `other` are set.
@@ -83,21 +84,21 @@ impl BitAnd for Work {
     }
 }
 
-/// The memory of a table, which whoever makes it brings along.
+/// The memory of a table, provided by its creator.
 pub trait Storage {
-    /// What an entry keeps.
+    /// The registers of an entry.
     type Regs: Registers;
-    /// Where hot registers lie: they are worked on in place, also while they are granted.
+    /// The memory of hot registers, which are modified in place, also while they are granted.
     type Cell: DerefMut<Target = Self::Regs>;
-    /// Whose entry it is.
+    /// The owner of an entry.
     type Owner;
     /// Hot slots.
     type Hot: DerefMut<Target = [Slot<Self::Cell>]>;
     /// The second tier.
     type L2: DerefMut<Target = [Way<Parked<Self>>]>;
-    /// Homes, [`CHUNK`] at a time.
+    /// [`CHUNK`] homes of the backing store.
     type Chunk: DerefMut<Target = [Backing<Parked<Self>, Self::Owner>]>;
-    /// All chunks that there can be.
+    /// The array of all possible chunks.
     type Bulk: DerefMut<Target = [Option<Self::Chunk>]>;
 
     /// Asks `owner` for the grant of its entry `id`, if the owner keeps one. The owner returns the
@@ -145,19 +146,19 @@ impl Recall {
 /// Parked registers in storage `S`.
 pub type Parked<S> = <<S as Storage>::Regs as Registers>::Parked;
 
-/// Homes in a chunk of bulk memory.
+/// Homes in a chunk of the backing store.
 pub const CHUNK: usize = 64;
 
-/// How many slots are looked at for one that was not used lately.
+/// How many random slots an eviction checks for one that was not used lately.
 const TRIES: u32 = 8;
 
 /// A hot slot.
 pub struct Slot<B> {
-    /// Whose; 0: nobody's.
+    /// The number of the entry in the slot; 0: the slot is free.
     q: u32,
-    /// Its registers, or free ones; absent while they are granted.
+    /// The registers, of any content if the slot is free; `None` while they are granted.
     cell: Option<B>,
-    /// Used since the sweep came by.
+    /// The entry was used since the last pass of the sweep.
     used: bool,
     next_free: u32,
 }
@@ -178,7 +179,7 @@ impl<B> Slot<B> {
 pub struct Way<P>(Option<(u32, P)>);
 
 impl<P> Way<P> {
-    /// A free one.
+    /// A free place.
     pub const fn new() -> Self {
         Self(None)
     }
@@ -193,17 +194,17 @@ impl<P> Default for Way<P> {
 /// Where the registers of an entry are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tier {
-    /// Nowhere: the number is free.
+    /// The number is free.
     Free { next: u32 },
-    /// In this hot slot, or granted from there.
+    /// In this hot slot, or granted from it.
     Hot(u32),
     /// In this place of the second tier.
     L2(u32),
-    /// At home.
+    /// At its home in the backing store.
     Backing,
 }
 
-/// An entry's place in bulk memory.
+/// An entry's home in the backing store.
 pub struct Backing<P, C> {
     gen: u32,
     place: Tier,
@@ -213,7 +214,7 @@ pub struct Backing<P, C> {
 }
 
 impl<P, C> Backing<P, C> {
-    /// One that has never been used; chunks are filled with these.
+    /// A home that has never been used; new chunks are filled with these.
     pub const fn new() -> Self {
         Self {
             gen: 0,
@@ -234,18 +235,18 @@ impl<P, C> Default for Backing<P, C> {
 /// Why an entry is not granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantError {
-    /// There is none of that number and generation.
+    /// No entry has this number and generation.
     Unknown,
-    /// It has no such work.
+    /// The entry does not have the requested work bits.
     #[cfg(not(MODULE))]
     Idle,
-    /// Somebody has it. Ask again.
+    /// The entry is granted to another party. Try again.
     Locked,
-    /// All hot slots are locked, each by a party that is about to write back. Ask again.
+    /// All hot slots are locked, each by a party that will write back soon. Try again.
     Crowded,
 }
 
-/// An entry that is granted. Must be given to [`LinkTable::write_back`].
+/// A granted entry. The owner must pass it to [`LinkTable::write_back`].
 #[must_use = "an entry is locked until it is written back"]
 pub struct Grant<B> {
     id: ChanId,
@@ -253,12 +254,12 @@ pub struct Grant<B> {
     cell: B,
     /// Used since the last sweep.
     used: bool,
-    /// Uses since the table last asked for it.
+    /// Uses since the table last collected the count.
     hits: u64,
 }
 
 impl<B> Grant<B> {
-    /// Which.
+    /// The entry's id.
     #[cfg(not(MODULE))]
     pub fn id(&self) -> ChanId {
         self.id
@@ -282,24 +283,24 @@ impl<B> Grant<B> {
     }
 }
 
-/// What has happened in a table, and what is in it now.
+/// Counters of a table, and its present fill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
-    /// Entries that there are.
+    /// Entries in use.
     pub entries: u32,
-    /// Of them in hot slots,
+    /// Entries in hot slots.
     pub hot: u32,
-    /// and in the second tier.
+    /// Entries in L2.
     pub l2: u32,
-    /// Grants of entries that were hot,
+    /// Grants of entries that were hot.
     pub hits: u64,
-    /// that came back from the second tier,
+    /// Grants of entries that were faulted in from L2.
     pub l2_hits: u64,
-    /// and that came back from home.
+    /// Grants of entries that were faulted in from the backing store.
     pub faults: u64,
-    /// Entries that were parked by the sweep,
+    /// Entries that the sweep parked.
     pub parked: u64,
-    /// and because slots ran short.
+    /// Entries that were evicted to free a hot slot.
     pub evicted: u64,
     /// Requests that were denied because the entry, or every slot, was locked.
     pub contended: u64,
@@ -311,11 +312,11 @@ pub struct LinkTable<S: Storage> {
     l2: S::L2,
     ways: u32,
     bulk: S::Bulk,
-    /// 1 + index of the first free slot, 0: none.
+    /// 1 + index of the first free slot; 0: none.
     free_slot: u32,
-    /// The first free number that was used before, 0: none.
+    /// The first free number that was used before; 0: none.
     free: u32,
-    /// Numbers up to here have been used.
+    /// The highest number that was ever used.
     fresh: u32,
     /// Numbers that have a home.
     backings: u32,
@@ -325,8 +326,9 @@ pub struct LinkTable<S: Storage> {
 }
 
 impl<S: Storage> LinkTable<S> {
-    /// An empty table. `ways`: places in each set of the second tier, of which `l2` holds a whole number;
-    /// `seed`: for the random placement. `None` without a hot slot, or with a set that is not whole.
+    /// An empty table. `ways`: places in each set of the second tier, of which `l2` holds a whole
+    /// number; `seed`: for the random placement. `None` without a hot slot, or with a set that is
+    /// not whole.
     pub fn new(mut hot: S::Hot, l2: S::L2, ways: u32, bulk: S::Bulk, seed: u64) -> Option<Self> {
         let whole = u32::try_from(l2.len()).ok()?.checked_rem(ways)? == 0;
         if hot.is_empty() || !whole || u32::try_from(hot.len()).is_err() {
@@ -403,8 +405,10 @@ impl<S: Storage> LinkTable<S> {
         }
     }
 
-    /// Takes a free entry for `owner`, with the registers that `make` gives it: W and what they want.
-    /// Gives the owner back when there is no home for it (see [`Self::wants_chunk`]).
+    /// Takes a free entry for `owner`, with the registers that `make` returns, and sets its work
+    /// bits.
+    /// Returns the owner as the error if there is no home for the entry (see
+    /// [`Self::wants_chunk`]), or if no slot can be freed and the registers cannot be parked.
     pub fn submit(
         &mut self,
         owner: S::Owner,
@@ -453,7 +457,7 @@ impl<S: Storage> LinkTable<S> {
         Ok(id)
     }
 
-    /// Whose entry `id` is.
+    /// The owner of entry `id`.
     #[cfg(not(MODULE))]
     pub fn owner(&self, id: ChanId) -> Option<&S::Owner> {
         self.backing(id.index)?.of(id)?.owner.as_ref()
@@ -466,15 +470,16 @@ impl<S: Storage> LinkTable<S> {
         backing.map_or(Work::NONE, |backing| backing.work)
     }
 
-    /// The first entry whose number is at least `q`: its number, and whose it is.
+    /// The first entry whose number is at least `q`: its number and its owner.
     #[cfg(not(MODULE))]
     pub fn next_from(&self, q: u32) -> Option<(u32, &S::Owner)> {
         let (at, owner) = self.look_from(q, u32::MAX)?;
         owner.map(|owner| (at, owner))
     }
 
-    /// The same, but looks at `most` numbers only, so that the lock is not held for long: without an owner,
-    /// there is none before the number that is returned. `None` at the end.
+    /// As `next_from`, but checks at most `most` numbers, to keep the hold of the lock short. If no
+    /// owner is returned, there is no entry before the returned number. `None` at the end of the
+    /// table.
     pub fn look_from(&self, q: u32, most: u32) -> Option<(u32, Option<&S::Owner>)> {
         let first = q.max(1);
         let end = first.saturating_add(most).min(self.fresh.saturating_add(1));
@@ -485,7 +490,7 @@ impl<S: Storage> LinkTable<S> {
         (first..end).find_map(owner).or(Some((end, None)))
     }
 
-    /// Asks for entry `id`.
+    /// Requests entry `id`.
     pub fn grant(&mut self, id: ChanId) -> Result<Grant<S::Cell>, GrantError> {
         let backing = self.backing(id.index).and_then(|backing| backing.of(id));
         let place = backing.ok_or(GrantError::Unknown)?.place;
@@ -518,7 +523,7 @@ impl<S: Storage> LinkTable<S> {
         })
     }
 
-    /// Asks for entry `id` if it has all of `work`.
+    /// Requests entry `id` if it has all of `work`.
     #[cfg(not(MODULE))]
     pub fn grant_for(&mut self, id: ChanId, work: Work) -> Result<Grant<S::Cell>, GrantError> {
         if self.owner(id).is_some() && !self.work(id).has(work) {
@@ -527,7 +532,7 @@ impl<S: Storage> LinkTable<S> {
         self.grant(id)
     }
 
-    /// Ends a grant: what the registers say now is the entry's state.
+    /// Ends a grant: the registers become the entry's state.
     pub fn write_back(&mut self, grant: Grant<S::Cell>) {
         self.stats.hits = self.stats.hits.wrapping_add(grant.hits);
         let work = Work::SUBMITTED | grant.cell.work();
@@ -539,7 +544,7 @@ impl<S: Storage> LinkTable<S> {
         }
     }
 
-    /// Frees entry `id` and gives back whose it was. [`GrantError::Locked`] while somebody has it.
+    /// Frees entry `id` and returns its owner. [`GrantError::Locked`] while the entry is granted.
     pub fn remove(&mut self, id: ChanId) -> Result<S::Owner, GrantError> {
         let backing = self.backing(id.index).and_then(|backing| backing.of(id));
         match backing.ok_or(GrantError::Unknown)?.place {
@@ -566,8 +571,8 @@ impl<S: Storage> LinkTable<S> {
         owner
     }
 
-    /// Looks at the next `slots` hot slots, and parks what was neither used since the last time nor is
-    /// locked; `parked` is told whose.
+    /// Checks the next `slots` hot slots, and parks each entry that is not locked and was not used
+    /// since the last pass. Calls `parked` for each of them.
     pub fn sweep(&mut self, slots: u32, mut parked: impl FnMut(ChanId, &S::Owner)) {
         let all = self.hot.len() as u32;
         for _ in 0..slots.min(all) {
@@ -614,7 +619,8 @@ impl<S: Storage> LinkTable<S> {
         chunk.get_mut(index % CHUNK)
     }
 
-    /// xorshift64: which slot makes room is nobody's to foresee who does not know the seed.
+    /// A random number below `n` (xorshift64), so that evictions cannot be predicted without the
+    /// seed.
     fn below(&mut self, n: usize) -> u32 {
         let mut x = self.random;
         x ^= x << 13;
@@ -624,13 +630,15 @@ impl<S: Storage> LinkTable<S> {
         (x >> 32).checked_rem(n as u64).unwrap_or(0) as u32
     }
 
-    /// Brings entry `id` into a hot slot from `place`; the slot. `None` when all are locked.
+    /// Moves entry `id` from `place` into a hot slot, and returns the slot. `None` if all are
+    /// locked.
     fn fault_in(&mut self, id: ChanId, place: Tier) -> Option<u32> {
         let l2 = match place {
             Tier::L2(index) => Some(index),
             _ => None,
         };
-        // What is put into the second tier for it may need the place of this one.
+        // Freeing a hot slot may put another entry into L2, and evict this one from there: take it
+        // out first.
         let parked = match l2 {
             Some(index) => self.take_l2(index)?.1,
             None => self.backing_mut(id.index)?.parked.take()?,
@@ -662,7 +670,7 @@ impl<S: Storage> LinkTable<S> {
         }
     }
 
-    /// A slot that is free, or made free.
+    /// Takes a free slot; evicts an entry if there is none.
     fn room(&mut self) -> Option<u32> {
         if self.free_slot == 0 {
             self.evict()?;
@@ -673,8 +681,8 @@ impl<S: Storage> LinkTable<S> {
         Some(index)
     }
 
-    /// Parks an entry that is not locked: the first of a few at random that was not used lately, or else the
-    /// next one behind the last of them.
+    /// Parks an entry that is not locked: the first of a few random ones that was not used lately,
+    /// or else the next possible one after the last of them.
     fn evict(&mut self) -> Option<()> {
         let slots = self.hot.len();
         let mut at = 0;
@@ -726,7 +734,7 @@ impl<S: Storage> LinkTable<S> {
         }
     }
 
-    /// Parks what is in hot slot `index`, which is not locked; frees the slot.
+    /// Parks the entry in hot slot `index`, unless it is locked, and frees the slot.
     fn park(&mut self, index: u32) -> bool {
         let Some(slot) = self.hot.get(index as usize) else {
             return false;
@@ -752,7 +760,8 @@ impl<S: Storage> LinkTable<S> {
         }
     }
 
-    /// Puts parked registers into their set of the second tier; who is in the way goes home.
+    /// Puts parked registers into their set of L2; evicts another entry to the backing store if the
+    /// set is full.
     fn put_l2(&mut self, q: u32, parked: Parked<S>) {
         let sets = (self.l2.len() as u32).checked_div(self.ways).unwrap_or(0);
         if sets == 0 {
@@ -796,14 +805,15 @@ impl<S: Storage> LinkTable<S> {
 }
 
 impl<P, C> Backing<P, C> {
-    /// This home, if it is that of a live entry of this generation.
+    /// Returns this home if it belongs to a live entry of this generation.
     fn of(&self, id: ChanId) -> Option<&Self> {
         (self.gen == id.gen && self.owner.is_some()).then_some(self)
     }
 }
 
-/// Which of `sets` is that of number `q`. Numbers that follow each other are in different sets, and so are mostly
-/// those with a stride between them: the high bits of a product with the golden ratio.
+/// The set of number `q`, of `sets` sets. Consecutive numbers are in different sets, and so,
+/// mostly, are numbers with a constant stride: the set is the high bits of a product with the
+/// golden ratio.
 fn spread(q: u32, sets: u32) -> u32 {
     let part = u64::from(q.wrapping_mul(0x9e37_79b1));
     (part.wrapping_mul(u64::from(sets)) >> 32) as u32
