@@ -2,19 +2,22 @@
 
 //! Memory nodes: RAM that a host serves to other hosts, and third-party copies between such hosts.
 //!
-//! `Documentation/memory-nodes.rst` describes the protocol, the states and the promise that they keep. Three roles meet
-//! here, and one host may have all of them:
+//! `Documentation/memory-nodes.rst` describes the protocol, the states and the promise that they
+//! keep. Three roles meet here, and one host may have all of them:
 //!
-//! - the *node* serves memory: [`arena`], [`keys`] and [`node`] hold the regions, [`admission`] says who may allocate, [`server`]
-//!   has the asks of a peer, [`grants`] the remote keys that a peer has been given;
-//! - the *requester* uses memory: [`asks`] are its open requests on a link, [`grant_cache`] the remote keys that it was given,
-//!   [`queue`] the operations of a program, [`directory`] where nodes are;
+//! - the *node* serves memory: [`arena`], [`keys`] and [`node`] hold the regions, [`admission`]
+//!   says who may allocate, [`server`] has the asks of a peer, [`grants`] the remote keys that a
+//!   peer has been given;
+//! - the *requester* uses memory: [`asks`] are its open requests on a link, [`grant_cache`] the
+//!   remote keys that it was given, [`queue`] the operations of a program, [`directory`] where
+//!   nodes are;
 //! - the *source* of a copy is a node that writes into another one: [`copy`] and [`sched`].
 //!
 //! A *broker* allocates for other hosts, and owns what it allocates: [`broker`].
 //!
-//! [`wire`] and [`payload`] are what they send, [`link`] tells which of it may come when; [`text`] is how ids are written down. The
-//! storage of every table is passed in, so nothing here allocates.
+//! [`wire`] and [`payload`] are the messages; [`link`] tells which message may arrive when;
+//! [`text`] has the text forms of ids. The storage of every table is passed in, so nothing here
+//! allocates.
 
 pub mod admission;
 pub mod arena;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may allocate at a node or a broker: everybody, or whoever shows its admission key.
+//! Admission to a node or a broker: all hosts may allocate, or only hosts that show its admission
+//! key.
 
 use super::id::{secrets_match, Key};
 use super::status::Status;
 
-/// What a node or broker asks of those who allocate.
+/// The condition for an ALLOC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing.
+    /// All hosts may allocate.
     Open,
-    /// These 16 bytes.
+    /// The ALLOC must show these 16 bytes.
     Key([u8; 16]),
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The pages of a node's memory: which are used, which are clean, and which must be zeroed before they are used again.
+//! The pages of a node's memory: which are used, which are clean, and which must be zeroed before
+//! they are used again.
 //!
-//! A page is *clean* (zero, and free), *used*, *dirty* (freed, with a former owner's bytes) or being *zeroed*. [`Arena::alloc`] takes
-//! clean pages alone, so a new region is zero. The arena counts pages of any size, 4 KiB or huge; the memory itself is not
-//! touched here.
+//! A page is *clean* (zero, and free), *used*, *dirty* (freed, with a former owner's bytes) or
+//! being *zeroed*. [`Arena::alloc`] takes clean pages alone, so a new region is zero. The arena
+//! counts pages of any size, 4 KiB or huge; the memory itself is not touched here.
 
 use core::ops::DerefMut;
 
@@ -63,7 +64,8 @@ impl<W: DerefMut<Target = [u64]>> Arena<W> {
         pages.div_ceil(64) as usize
     }
 
-    /// An arena of `pages` dirty pages, as far as both maps reach: what the memory was used for before is not known.
+    /// An arena of `pages` dirty pages, as far as both maps reach: what the memory was used for
+    /// before is not known.
     pub fn new(mut taken: W, mut unclean: W, pages: u32) -> Self {
         let most = taken.len().min(unclean.len()).saturating_mul(64);
         let pages = pages.min(u32::try_from(most).unwrap_or(u32::MAX));
@@ -102,7 +104,8 @@ impl<W: DerefMut<Target = [u64]>> Arena<W> {
         }
     }
 
-    /// The first page from `from` on that is in `state`, or is not; the number of pages if there is none.
+    /// The first page from `from` on that is in `state`, or is not; the number of pages if there is
+    /// none.
     fn find(&self, from: u32, state: State, is: bool) -> u32 {
         let flip = if is { 0 } else { u64::MAX };
         let mut at = (from >> 6) as usize;
@@ -162,8 +165,8 @@ impl<W: DerefMut<Target = [u64]>> Arena<W> {
             && end.is_some_and(|end| end <= self.pages && self.find(run.page, state, false) >= end)
     }
 
-    /// Allocates `pages` clean pages in runs of at most `run_max`, the longest that there are first. Puts the runs into
-    /// `out` and returns how many there are.
+    /// Allocates `pages` clean pages in runs of at most `run_max`, the longest that there are
+    /// first. Puts the runs into `out` and returns how many there are.
     pub fn alloc(
         &mut self,
         pages: u32,
@@ -226,7 +229,8 @@ impl<W: DerefMut<Target = [u64]>> Arena<W> {
         (run.pages != 0).then_some(run)
     }
 
-    /// The caller has zeroed a run that [`Self::next_dirty`] gave it. False, and nothing is done, for any other.
+    /// The caller has zeroed a run that [`Self::next_dirty`] gave it. False, and nothing is done,
+    /// for any other.
     pub fn zeroed(&mut self, run: Extent) -> bool {
         let taken = self.all_in(run, State::Zeroing);
         if taken {

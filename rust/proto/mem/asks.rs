@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The open asks of a requester on one memory link: each is answered once, with an answer that fits it, or fails with the
-//! link. No user of the requesting host has more than its share of them.
+//! The open asks of a requester on one memory link: each is answered once, with an answer that fits
+//! it, or fails with the link. No user of the requesting host has more than its share of them.
 
 use core::ops::DerefMut;
 
@@ -77,13 +77,14 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
 
     /// Asks like `op` that may be begun now.
     ///
-    /// A COPY is answered when others have answered its source's OPEN and WROTE. FREE, SEAL, UNKEY and CANCEL are answered
-    /// when copies and grants have ended. All other asks are answered by the node itself. If COPYs could use all places, then
-    /// the sources of a ring of hosts would wait for each other's places for ever. So each of the three classes leaves some
-    /// to those that it waits for.
+    /// A COPY is answered when others have answered its source's OPEN and WROTE. FREE, SEAL, UNKEY
+    /// and CANCEL are answered when copies and grants have ended. All other asks are answered by
+    /// the node itself. If COPYs could use all places, then the sources of a ring of hosts would
+    /// wait for each other's places for ever. So each of the three classes leaves some to those
+    /// that it waits for.
     ///
-    /// The asks of `user` are counted in the same way within the user's share; without a user, an ask is the host's own and
-    /// only the link's limit counts.
+    /// The asks of `user` are counted in the same way within the user's share; without a user, an
+    /// ask is the host's own and only the link's limit counts.
     pub fn room(&self, op: Op, user: Option<u32>) -> usize {
         let classes = match op {
             Op::Copy => 2,
@@ -108,8 +109,9 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
         open.filter(|o| o.user == Some(user)).count()
     }
 
-    /// Begins an ask with the fields of `ask`, whose number is chosen here; the caller is told `token` when it is over.
-    /// `None`: there are too many, on the link or of the user, or it is no ask.
+    /// Begins an ask with the fields of `ask`, whose number is chosen here; the caller is told
+    /// `token` when it is over. `None`: there are too many, on the link or of the user, or it is no
+    /// ask.
     pub fn begin(&mut self, ask: MemHeader, token: u64, user: Option<u32>) -> Option<MemHeader> {
         let op = ask.op.filter(|_| ask.kind == Type::Ask)?;
         if self.room(op, user) == 0 {
@@ -134,8 +136,8 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
         Some(ask)
     }
 
-    /// An answer has arrived; returns the ask's token. An answer to no open ask, and one that does not fit its ask, are
-    /// violations; the ask stays open then, and fails with the link.
+    /// An answer has arrived; returns the ask's token. An answer to no open ask, and one that does
+    /// not fit its ask, are violations; the ask stays open then, and fails with the link.
     pub fn answered(&mut self, h: &MemHeader) -> Result<u64, Violation> {
         let at = h.id & (ASKS_MAX as u32).wrapping_sub(1);
         let slot = self.slots.get_mut(at as usize).ok_or(Violation::State)?;
@@ -166,7 +168,8 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
     }
 }
 
-/// Whether an answer gives what was asked for, neither more nor less. What else it says is the node's to decide.
+/// Whether an answer gives what was asked for, neither more nor less. What else it says is the
+/// node's to decide.
 fn fits(ask: &MemHeader, answer: &MemHeader) -> bool {
     let ok = answer.status == Status::Ok;
     match ask.op {

@@ -10,7 +10,7 @@
 //! Free ─► Freeing ─FREE is answered─► gone
 //! ```
 //!
-//! Who may have regions of which node is told by rules. The bytes of a rule are counted from the
+//! Rules tell which nodes the broker may allocate at. The bytes of a rule are counted from the
 //! request until the node has answered FREE, so that more than the rule's quota is never allocated
 //! at the node.
 
@@ -26,7 +26,7 @@ use super::wire::{MemHeader, Op, FLAG_KEEP};
 /// Rights of the keys that a broker gives.
 pub const GIVEN: Rights = Rights::DATA;
 
-/// Milliseconds after which a FREE that did not reach the node is sent again.
+/// Interval at which a FREE that did not reach the node is sent again, in milliseconds.
 pub const RETRY_MS: u64 = 1000;
 
 /// A rule: regions of a node may be allocated for other hosts.
@@ -34,9 +34,9 @@ pub const RETRY_MS: u64 = 1000;
 pub struct Rule {
     /// The node; its domain is not 0 unless the local domain is.
     pub node: NodeId,
-    /// Most bytes in regions of the node that the broker has for others.
+    /// Most bytes in regions of the node that the broker allocates for others.
     pub quota: u64,
-    /// What a request has to show.
+    /// The admission key that a request must show, if any.
     pub admission: Admission,
 }
 
@@ -45,7 +45,7 @@ pub struct Rule {
 pub struct Request {
     /// Number of the requester's host.
     pub requester: u32,
-    /// What the requester's answer is found by.
+    /// Identifies the requester's answer.
     pub token: u64,
     /// The node; its domain is not 0 unless the local domain is.
     pub node: NodeId,
@@ -79,11 +79,11 @@ pub struct Entry {
     state: State,
     /// The requester waits for the region.
     waits: bool,
-    /// The requester is to be answered.
+    /// The result to send to the requester.
     answer: Option<Status>,
-    /// Nobody wants the region any more.
+    /// The region is to be freed.
     unwanted: bool,
-    /// The FREE by which the requester gave it back.
+    /// The token of the requester's FREE, which is not answered yet.
     given_back: Option<u64>,
     freed: Option<Status>,
     expires_ms: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Entry {
     gives_up_ms: Option<u64>,
 }
 
-/// Something that the caller does now.
+/// A step that the caller must take now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Ask the node for the region ([`Broker::alloc_ask`]), then call [`Broker::allocated`].
@@ -118,9 +118,9 @@ pub enum Action {
         /// The key that it gets, or why there is none.
         result: Result<Key, Status>,
     },
-    /// Answer the FREE by which the requester gave a region back.
+    /// Answer the requester's FREE.
     AnswerFree {
-        /// As [`Broker::give_back`] was told.
+        /// The token that was passed to [`Broker::give_back`].
         token: u64,
         /// The result.
         status: Status,
@@ -153,12 +153,12 @@ where
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no regions.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether there is none but those that have been given.
+    /// Whether all regions have been given to their requesters.
     pub fn is_idle(&self) -> bool {
         self.entries.iter().all(|(_, e)| e.is_given())
     }
@@ -178,8 +178,8 @@ where
         free.map(|free| *free = Some(rule)).is_some()
     }
 
-    /// Ends the rule of a node: its regions are freed, but for those that are kept. False if there
-    /// is none.
+    /// Ends the rule of a node: frees its regions, except for those with `keep`. False if there is
+    /// no rule.
     pub fn end_rule(&mut self, node: NodeId) -> bool {
         let rule = self
             .rules
@@ -232,7 +232,7 @@ where
         self.entries.insert(entry).map(|_| ()).ok_or(Status::Again)
     }
 
-    /// What to do next; call it until there is nothing.
+    /// The next step; call it until it returns `None`.
     pub fn next_action(&mut self, now_ms: u64) -> Option<Action> {
         loop {
             let due = self.entries.iter_mut().find_map(|(at, entry)| {
@@ -245,14 +245,15 @@ where
         }
     }
 
-    /// What is due for an entry. `None`: it is gone, and nobody waits for that.
+    /// The step that is due for an entry. `None`: the entry was removed, and no FREE waits for an
+    /// answer.
     fn action_of(&mut self, at: u32) -> Option<Action> {
         let entry = self.entries.get_mut(at)?;
         if let Some(status) = entry.answer.take() {
             entry.waits = false;
             let result = match (status, entry.state) {
                 (Status::Ok, State::Given { key, .. }) => Ok(key),
-                // It was discarded before it was told of.
+                // The region was discarded before the requester got its key.
                 (Status::Ok, _) => Err(Status::Denied),
                 (why, _) => Err(why),
             };
@@ -383,14 +384,16 @@ where
         }
         entry.state = State::Gone;
         entry.freed = Some(match status {
-            // Its time was over, or the node serves other memory now: it is free as well.
+            // The region had expired, or the node serves other memory now: it is free in either
+            // case.
             Status::Stale => Status::Ok,
             other => other,
         });
     }
 
-    /// A FREE by a key that the broker has given: the region goes, and [`Action::AnswerFree`]
-    /// follows. `Stale` for any other key, and for those that were given to other hosts.
+    /// Handles a FREE with a key that the broker has given: frees the region;
+    /// [`Action::AnswerFree`] follows. `Stale` for any other key, and for keys that were given to
+    /// other hosts.
     pub fn give_back(&mut self, requester: u32, key: Key, token: u64) -> Result<(), Status> {
         let mut found = None;
         for (at, entry) in self.entries.iter() {
@@ -408,8 +411,8 @@ where
         Ok(())
     }
 
-    /// The link is lost by which the asks came for whose tokens `lost` is true: no answer reaches
-    /// the requester. What it was not told of is freed.
+    /// A requester's link is lost. `lost` is true for the tokens of asks that arrived by it: they
+    /// get no answer, and the regions that they have not been told of are freed.
     pub fn link_lost(&mut self, lost: impl Fn(u64) -> bool) {
         for (_, entry) in self.entries.iter_mut() {
             entry.given_back = entry.given_back.filter(|token| !lost(*token));
@@ -421,7 +424,7 @@ where
         }
     }
 
-    /// A requester's host is lost: what it has been given goes after a while, unless it is kept or
+    /// A requester's host is lost: its regions are freed after a while, unless they have `keep` or
     /// the host comes back.
     pub fn requester_lost(&mut self, requester: u32, now_ms: u64) {
         let at = now_ms.saturating_add(self.orphan_ms);
@@ -441,7 +444,7 @@ where
         }
     }
 
-    /// The next time at which [`Self::next_action`] has something to do by itself.
+    /// When a timeout makes [`Self::next_action`] return the next step.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let times = self.entries.iter().filter_map(|(_, e)| match e.state {
             State::Given { .. } => e.ends_ms(),
@@ -487,7 +490,7 @@ impl Entry {
         }
     }
 
-    /// Nobody wants the region any more. What is under way at the node ends first.
+    /// Marks the region to be freed. A request in progress at the node ends first.
     fn discard(&mut self) {
         match self.state {
             State::Asked => {
@@ -507,7 +510,7 @@ impl Entry {
         }
     }
 
-    /// Its time may be over.
+    /// Discards the region if its time is over.
     fn look_at(&mut self, now_ms: u64) {
         let over = self.ends_ms().is_some_and(|at| now_ms >= at);
         if over && self.is_given() {
@@ -515,7 +518,7 @@ impl Entry {
         }
     }
 
-    /// There is something to do.
+    /// Whether the entry has a next step.
     fn due(&self, now_ms: u64) -> bool {
         self.answer.is_some()
             || match self.state {

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The copies that a node makes as their source: queued per requester, written in chunks into the target node, and told to
-//! their requesters.
+//! The copies that a node makes as their source. They are queued by requester, written in chunks
+//! into the target node, and their results are reported to the requesters.
 //!
 //! ```text
-//! Queued ─turn─► Opening (grant at the target) ─► Active: chunks of a part, WROTE, answer, next part ─► Finished
+//! Queued ─turn─► Opening (grant at the target) ─► Active ─► Finished
+//!
+//! Active, for each part: chunks, WROTE, answer
 //! ```
 //!
-//! A copy that is canceled or fails posts no further chunk. It is finished when its last chunk has completed *and* the
-//! target has answered a WROTE behind it, or the link to the target is down: the completion of a WRITE alone does not say
-//! that its bytes have arrived in memory. `done` is what the target has acknowledged, a lower bound of what has landed.
+//! A copy that is canceled or fails posts no further chunk. It is finished when its last chunk has
+//! completed *and* the target has answered a WROTE that follows it, or the link to the target is
+//! down: the completion of a WRITE alone does not prove that its bytes have arrived in memory.
+//! `done` counts the bytes that the target has acknowledged, a lower bound of the bytes that have
+//! landed.
 //!
-//! A target that does not answer cannot keep such a copy for ever, and with it the source's region: when
-//! [`Copies::overdue`] says so, the caller takes the link to the target down.
+//! A target that does not answer must not block such a copy, and the source's region, without
+//! limit: when [`Copies::overdue`] says so, the caller takes the link to the target down.
 
 use core::ops::DerefMut;
 
@@ -22,7 +26,8 @@ use super::sched::{Flow, Scheduler, QUANTUM};
 use super::slab::{Slab, Slot};
 use super::status::Status;
 
-/// Milliseconds that a target has to answer what it was sent for a copy that is canceled or whose region ends.
+/// Time that a target has to answer after a copy was canceled or its region closed, in
+/// milliseconds.
 pub const STOP_MS: u64 = 2000;
 
 /// Limits of the copies of a node.
@@ -52,11 +57,11 @@ pub enum Target {
 pub struct CopyRequest {
     /// Number of the requester.
     pub requester: u32,
-    /// What the requester's answer is found by.
+    /// Identifies the requester's answer.
     pub token: u64,
-    /// Permission to read the source,
+    /// Permission to read the source.
     pub source: Hold,
-    /// which are these bytes of its region.
+    /// The bytes of the source's region to copy.
     pub range: Range,
     /// Where the copy goes.
     pub target: Target,
@@ -76,13 +81,13 @@ pub struct Job {
     state: State,
     /// The first failure.
     failed: Option<Status>,
-    /// Since when somebody waits for its end.
+    /// When the job was stopped; its end is waited for since then.
     stopped_ms: Option<u64>,
-    /// Bytes of chunks that were posted,
+    /// Bytes of chunks that were posted.
     posted: u64,
-    /// that have completed,
+    /// Bytes of chunks that have completed.
     completed: u64,
-    /// and that a WROTE was sent for.
+    /// Bytes that a WROTE was sent for.
     marked: u64,
     /// A WROTE is not answered yet.
     marking: bool,
@@ -114,13 +119,13 @@ impl Job {
         self.marked.saturating_add(part).min(self.len())
     }
 
-    /// A WROTE is to be sent behind the chunks that were posted.
+    /// Whether a WROTE must be sent after the chunks that were posted.
     fn marker_due(&self, part: u64) -> bool {
         let due = self.ended() || self.posted >= self.part_end(part);
         self.peer().is_some() && due && self.posted > self.marked && !self.marking && !self.lost
     }
 
-    /// Nothing of it can land any more.
+    /// Whether no byte of the job can land any more.
     fn over(&self) -> bool {
         let told =
             self.peer().is_none() || self.lost || (self.marked == self.posted && !self.marking);
@@ -139,7 +144,7 @@ impl Job {
     }
 }
 
-/// Something that the caller does now.
+/// A step that the caller must take now.
 #[derive(Debug)]
 pub enum Action {
     /// Get a grant for the target of the job, then call [`Copies::opened`].
@@ -178,7 +183,7 @@ pub enum Action {
     Finish {
         /// The job, whose number is free.
         job: u32,
-        /// As it was asked for.
+        /// The request.
         req: CopyRequest,
         /// The result.
         status: Status,
@@ -187,7 +192,7 @@ pub enum Action {
     },
 }
 
-/// What is under way to one target.
+/// The jobs and bytes in flight to one target.
 #[derive(Clone, Copy, Default)]
 pub struct TargetLoad {
     jobs: u32,
@@ -209,7 +214,7 @@ where
     T: DerefMut<Target = [TargetLoad]>,
     F: DerefMut<Target = [Flow]>,
 {
-    /// No copies. There are as many targets and flows as links may be.
+    /// An empty table. `targets` and `flows` have an entry for each possible link.
     pub fn new(limits: Limits, jobs: J, targets: T, flows: F) -> Self {
         Self {
             limits: Limits {
@@ -261,7 +266,7 @@ where
         Ok(self.jobs.insert(job).unwrap_or_default())
     }
 
-    /// What to do next; call it until there is nothing.
+    /// The next step; call it until it returns `None`.
     pub fn next_action(&mut self) -> Option<Action> {
         let part = self.limits.part;
         self.sched.clear();
@@ -364,7 +369,8 @@ where
         }
     }
 
-    /// A chunk of `len` bytes has completed. One that has failed takes the link down: [`Self::target_lost`].
+    /// A chunk of `len` bytes has completed. An error takes the link down instead: see
+    /// [`Self::target_lost`].
     pub fn completed(&mut self, at: u32, len: u64) {
         let Some(job) = self.jobs.get_mut(at) else {
             return;
@@ -414,14 +420,15 @@ where
         }
     }
 
-    /// Lets a job post nothing any more. It finishes with `why`, or with success if all was posted.
+    /// Stops a job: it posts no more chunks. It finishes with `why`, or with success if all was
+    /// posted.
     pub fn cancel(&mut self, at: u32, why: Status, now_ms: u64) {
         if let Some(job) = self.jobs.get_mut(at) {
             job.stop(why, now_ms);
         }
     }
 
-    /// Cancels the jobs for which `stop` is true, by their holds.
+    /// Cancels the jobs whose hold `stop` selects.
     pub fn cancel_if(&mut self, why: Status, now_ms: u64, stop: impl Fn(&Hold) -> bool) {
         for (_, job) in self.jobs.iter_mut() {
             let target = match &job.req.target {
@@ -443,8 +450,8 @@ where
         }
     }
 
-    /// The target whose answer is due first among those that a stopped job waits for, and when it is: then the link to it
-    /// must be taken down.
+    /// Of the targets that stopped jobs wait for: the one whose answer is due first, and the time.
+    /// The caller must take the link to it down then.
     pub fn overdue(&self, patience_ms: u64) -> Option<(u64, u32)> {
         let waits = self.jobs.iter().filter_map(|(_, job)| {
             let since = job.stopped_ms.filter(|_| !job.over())?;
@@ -458,7 +465,8 @@ where
         for (_, job) in self.jobs.iter_mut() {
             // A queued job makes a new link.
             if job.peer() == Some(link) && job.state != State::Queued {
-                // Whether its last chunks have landed, or still will, is not known: no other result may hide that.
+                // Whether its last chunks have landed, or still will, is not known: no other result
+                // may hide that.
                 if job.posted > job.done || !job.ended() {
                     job.failed = Some(Status::Lost);
                 }

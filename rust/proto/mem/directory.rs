@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which host serves which node: the only source of addresses that memory links are made to. A peer names nodes, never
-//! addresses, so it cannot make this host connect anywhere else.
+//! Which host serves which node: the only source of addresses that memory links are made to. A peer
+//! names nodes, never addresses, so it cannot make this host connect anywhere else.
 
 use core::ops::DerefMut;
 
@@ -21,7 +21,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What storage is filled with.
+    /// Filler for unused storage.
     pub const EMPTY: Self = Self {
         node: NodeId { domain: 0, node: 0 },
         addr: Ip::ANY,
@@ -37,7 +37,8 @@ pub enum NoEntry {
     Address,
 }
 
-/// The directory of a network namespace. To replace all entries at once, build another one and swap them.
+/// The directory of a network namespace. To replace all entries at once, build another one and swap
+/// them.
 pub struct Directory<S> {
     /// The first `len` are in use, in the order of their nodes.
     entries: S,

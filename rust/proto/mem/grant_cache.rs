@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The grants that a requester has on one memory link: which remote keys it may use now, and when it has stopped to.
+//! The grants that a requester has on one memory link: which remote keys it may use now, and when
+//! it has stopped to.
 //!
 //! ```text
-//! Opening ─answer─► Open ─Revoke, or idle─► Leaving ─nothing in flight─► gone (Revoked or CLOSE is sent)
+//! Opening ─answer─► Open ─Revoke, or idle─► Leaving ─nothing in flight─► gone
+//!                                                           (Revoked or CLOSE is sent)
 //! ```
 //!
-//! After a Revoke no work request with the grant's remote keys is posted. Revoked is sent behind the last of them, when all
-//! have completed. What the remote keys are is kept by the caller, at the grant's place.
+//! After a Revoke, no work request with the grant's remote keys is posted. Revoked is sent when all
+//! earlier ones have completed. The caller stores the remote keys, by the grant's place.
 
 use core::ops::DerefMut;
 
@@ -43,7 +45,7 @@ pub struct Lent {
     used_ms: u64,
 }
 
-/// What a requester has of a grant.
+/// The result of a lookup of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// The grant can be used.
@@ -53,13 +55,13 @@ pub enum Found {
         /// The node's number of it.
         number: u32,
     },
-    /// It will be known soon.
+    /// OPEN was sent and is not answered yet.
     Opening(u32),
-    /// There is none: ask for it.
+    /// There is no such grant: send OPEN.
     None,
 }
 
-/// What has to be sent when a requester leaves a grant. The place is free.
+/// The message to send when a requester leaves a grant. The grant's place is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
     /// Revoked, for that grant.
@@ -103,7 +105,8 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         }
     }
 
-    /// Begins to open a grant. `None` if there is no room: leave an idle one first ([`Self::leave_idle`]).
+    /// Begins to open a grant. `None` if there is no room: leave an idle one first
+    /// ([`Self::leave_idle`]).
     pub fn begin_open(
         &mut self,
         node: NodeId,
@@ -123,8 +126,8 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         })
     }
 
-    /// The node has answered OPEN with grant `number`; `once`: it is for one operation, which [`Self::begin`] begins.
-    /// A number that is open already is a violation.
+    /// The node has answered OPEN with grant `number`; `once`: it is for one operation, which
+    /// [`Self::begin`] begins. A number that is open already is a violation.
     pub fn opened(&mut self, at: u32, number: u32, once: bool) -> Result<(), Violation> {
         if number == 0 || self.by_number(number).is_some() {
             return Err(Violation::State);
@@ -149,8 +152,8 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         known.next().map(|(at, _)| at)
     }
 
-    /// A work request with the remote keys of grant `number` is going to be posted. False if it must not: the node wants the
-    /// grant back, or its place has another one by now.
+    /// A work request with the remote keys of grant `number` is going to be posted. False if it
+    /// must not: the node wants the grant back, or its place has another one by now.
     pub fn begin(&mut self, at: u32, number: u32, now_ms: u64) -> bool {
         let Some(lent) = self.0.get_mut(at) else {
             return false;
@@ -170,7 +173,8 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         self.leave(at)
     }
 
-    /// The operation that grant `number` was opened for is over. Without effect on a grant that is kept.
+    /// The operation that grant `number` was opened for is over. Without effect on a grant that is
+    /// kept.
     pub fn finish_once(&mut self, at: u32, number: u32) -> Option<Leave> {
         let lent = self.0.get_mut(at)?;
         if !lent.once || lent.number != number {
@@ -182,7 +186,8 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         self.leave(at)
     }
 
-    /// Revoke has arrived. Of a grant that was closed meanwhile nothing is sent: CLOSE says the same.
+    /// Revoke has arrived. If CLOSE was sent for the grant, no Revoked follows: CLOSE says the
+    /// same.
     pub fn revoke(&mut self, number: u32) -> Option<Leave> {
         let at = self.by_number(number)?;
         self.0.get_mut(at)?.state = State::Revoking;
@@ -200,7 +205,8 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         Some(leave)
     }
 
-    /// Leaves the grant that was used longest ago, if that is at least `idle_ms` ago and nothing is in flight.
+    /// Leaves the grant that was used longest ago, if that is at least `idle_ms` ago and nothing is
+    /// in flight.
     pub fn leave_idle(&mut self, now_ms: u64, idle_ms: u64) -> Option<Leave> {
         let idle = self.0.iter().filter(|(_, g)| {
             g.state == State::Open

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The grants of a node to one peer: remote keys that the peer's device may use, until the node has them back.
+//! The grants of a node to one peer: remote keys that the peer's device may use, until the node has
+//! them back.
 //!
 //! ```text
-//! Registering ─registered─► Open ─revoke─► Revoking ─Revoked or CLOSE─► Invalidating ─invalidated─► Fenced
-//!      └─revoke, or registration fails─► Deregistering ─► gone                  next message of the peer │
-//!                                              └◄─────────────────────────────────────────────────────┘
+//! Registering ─registered─► Open ─revoke─► Revoking ─Revoked or CLOSE─► Invalidating
+//!      │                                                                     │ invalidated
+//!      │ revoke, or registration fails                                       ▼
+//!      └──────────────────► Deregistering ◄──next message of the peer────── Fenced
+//!                                 └─► gone
 //! ```
 //!
-//! A grant holds its region from its beginning until its memory is deregistered. A peer that lies may begin a WRITE behind its
-//! Revoked and stop in the middle of it. So the device first makes the remote keys invalid: no WRITE begins any more. The
-//! next message of the peer then proves that none is half done, and the memory can be deregistered.
+//! A grant holds its region from its beginning until its memory is deregistered. A peer that lies
+//! may begin a WRITE behind its Revoked and stop in the middle of it. So the device first makes the
+//! remote keys invalid: no WRITE begins any more. The next message of the peer then proves that
+//! none is half done, and the memory can be deregistered.
 //!
-//! A peer that answers neither a Revoke nor the Heartbeat that follows the invalidation in time loses its memory link. When the
-//! queue pair is destroyed, grants in any state are deregistered.
+//! A peer that answers neither a Revoke nor the Heartbeat that follows the invalidation in time
+//! loses its memory link. When the queue pair is destroyed, grants in any state are deregistered.
 
 use core::ops::DerefMut;
 
@@ -50,12 +54,13 @@ pub struct Grant {
     ask: u32,
 }
 
-/// What follows from the end of a registration.
+/// The step that follows a registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Registered {
     /// Answer the ask at that place: the grant is open.
     Answer(u32),
-    /// The grant was revoked meanwhile. Answer the ask at that place with `Stale`, and deregister.
+    /// The grant was revoked in the meantime. Answer the ask at that place with `Stale`, and
+    /// deregister.
     Stale(u32),
 }
 
@@ -87,8 +92,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         self.slab.is_empty()
     }
 
-    /// Begins a grant for the ask at place `ask`: the caller registers memory for `reach`. Gives the hold back if there is
-    /// no room.
+    /// Begins a grant for the ask at place `ask`: the caller registers memory for `reach`. Gives
+    /// the hold back if there is no room.
     pub fn begin(&mut self, hold: Hold, reach: Range, ask: u32) -> Result<u32, (Hold, Status)> {
         if self.slab.is_full() || self.slab.len() >= GRANTS_MAX {
             return Err((hold, Status::NoSpace));
@@ -146,7 +151,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         }
     }
 
-    /// The memory could not be registered, or is deregistered: the grant is gone. Ends with its hold.
+    /// The memory could not be registered, or is deregistered: the grant is gone. Ends with its
+    /// hold.
     pub fn gone(&mut self, number: u32) -> Option<Hold> {
         let grant = self.get(number)?;
         let over = matches!(
@@ -159,8 +165,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         self.slab.remove(Self::at(number)).map(|g| g.hold)
     }
 
-    /// Revokes one of the open grants for which `must_stop` is true: the caller sends a Revoke for it. Marks those that are
-    /// being registered.
+    /// Revokes one of the open grants for which `must_stop` is true: the caller sends a Revoke for
+    /// it. Marks those that are being registered.
     pub fn revoke_one(&mut self, now_ms: u64, must_stop: impl Fn(&Hold) -> bool) -> Option<u32> {
         for (_, grant) in self.slab.iter_mut() {
             match grant.state {
@@ -177,7 +183,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         None
     }
 
-    /// Revoked has arrived: the caller makes the grant's remote keys invalid. It is a violation unless a Revoke was sent.
+    /// Revoked has arrived: the caller makes the grant's remote keys invalid. It is a violation
+    /// unless a Revoke was sent.
     pub fn revoked(&mut self, number: u32) -> Result<(), Violation> {
         let grant = self.get_mut(number).ok_or(Violation::State)?;
         if !matches!(grant.state, State::Revoking { .. }) {
@@ -187,8 +194,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         Ok(())
     }
 
-    /// CLOSE has arrived: the caller makes the grant's remote keys invalid. A Revoke may have crossed it. It is a violation
-    /// for a grant that the peer does not have.
+    /// CLOSE has arrived: the caller makes the grant's remote keys invalid. A Revoke may have
+    /// crossed it. It is a violation for a grant that the peer does not have.
     pub fn closed(&mut self, number: u32) -> Result<(), Violation> {
         let grant = self.get_mut(number).ok_or(Violation::State)?;
         if !matches!(grant.state, State::Open | State::Revoking { .. }) {
@@ -198,11 +205,12 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         Ok(())
     }
 
-    /// The grant's remote keys are invalid: the caller sends a Heartbeat that asks for an answer. False if nothing is to be
-    /// done, as the link is down.
+    /// The grant's remote keys are invalid: the caller sends a Heartbeat that asks for an answer.
+    /// False if nothing is to be done, as the link is down.
     ///
-    /// The completion of the invalidation and the link's receives come by one completion queue, and are told here in its
-    /// order: a message that arrived before is not taken for one that arrived afterwards.
+    /// The completion of the invalidation and the link's receives come by one completion queue, and
+    /// are told here in its order: a message that arrived before is not taken for one that arrived
+    /// afterwards.
     pub fn invalidated(&mut self, number: u32, now_ms: u64) -> bool {
         match self.get_mut(number) {
             Some(grant) if grant.state == State::Invalidating => {
@@ -213,8 +221,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         }
     }
 
-    /// A message of the peer has arrived, of any kind: takes one of the grants whose memory the caller deregisters now.
-    /// Call it until there is none, before the message is looked at.
+    /// A message of the peer has arrived, of any kind: takes one of the grants whose memory the
+    /// caller deregisters now. Call it until there is none, before the message is looked at.
     pub fn heard_one(&mut self) -> Option<u32> {
         let mut grants = self.slab.iter_mut().map(|(_, grant)| grant);
         let grant = grants.find(|g| matches!(g.state, State::Fenced { .. }))?;
@@ -222,10 +230,11 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         Some(grant.number)
     }
 
-    /// The grant may be written to, and `bytes` at `addr` are in its reach: so what the peer says it has written may have
-    /// landed, and the region still takes it.
+    /// The grant may be written to, and `bytes` at `addr` are in its reach: so what the peer says
+    /// it has written may have landed, and the region still takes it.
     ///
-    /// Errors: `Stale` if it is being revoked or unknown; `Denied` if it does not let write; `Range`.
+    /// Errors: `Stale` if it is being revoked or unknown; `Denied` if it does not let write;
+    /// `Range`.
     pub fn check_written(&self, number: u32, addr: u64, bytes: u64) -> Result<&Hold, Status> {
         let grant = self.get(number).ok_or(Status::Stale)?;
         if grant.state != State::Open {
@@ -244,7 +253,8 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         Ok(&grant.hold)
     }
 
-    /// When the peer is late with a Revoked, or with a message after an invalidation: then its link must be taken down.
+    /// When the peer is late with a Revoked, or with a message after an invalidation: then its link
+    /// must be taken down.
     pub fn overdue_ms(&self, patience_ms: u64) -> Option<u64> {
         let since = self.slab.iter().filter_map(|(_, g)| match g.state {
             State::Revoking { since_ms } | State::Fenced { since_ms } => {
@@ -255,8 +265,9 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
         since.min()
     }
 
-    /// The link's queue pair is destroyed, so nothing of the peer can land any more: takes one of the grants whose memory
-    /// the caller deregisters now, and then calls [`Self::gone`]. Those that are being registered stay until that is over.
+    /// The link's queue pair is destroyed, so nothing of the peer can land any more: takes one of
+    /// the grants whose memory the caller deregisters now, and then calls [`Self::gone`]. Those
+    /// that are being registered stay until that is over.
     pub fn link_down_one(&mut self) -> Option<u32> {
         for (_, grant) in self.slab.iter_mut() {
             match grant.state {

@@ -4,7 +4,8 @@
 
 use core::fmt;
 
-/// Identifies a memory node. The domain is a numbering domain of the administrator's, not a protection domain.
+/// Identifies a memory node. The domain is a numbering domain of the administrator's, not a
+/// protection domain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct NodeId {
     /// Protection-domain number; 0 means the local host's own domain.
@@ -24,7 +25,8 @@ impl NodeId {
 /// Size of an encoded [`StorageId`].
 pub const STORAGE_ID_LEN: usize = 32;
 
-/// A capability: who has these 128 bits may use the region, within the key's rights. The node alone knows what they are.
+/// A capability: any holder of these 128 bits may use the region, within the key's rights. Their
+/// meaning is private to the node.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Key {
     /// Number of the region in its node's table.
@@ -73,7 +75,7 @@ pub struct StorageId {
 }
 
 impl StorageId {
-    /// The 32 bytes, in which storage ids are passed on by programs.
+    /// Encodes the id as 32 bytes, the form in which programs pass it on.
     pub fn encode(&self) -> [u8; STORAGE_ID_LEN] {
         let head = u128::from(self.va) | (u128::from(self.len) << 64);
         let mut out = [0; STORAGE_ID_LEN];

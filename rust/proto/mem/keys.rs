@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The keys of a node's regions: lookup, derivation, revocation, and the operations that each key has let in.
+//! The keys of a node's regions: lookup, derivation, revocation, and the operations that each key
+//! has let in.
 //!
-//! Revoking a key revokes all keys derived from it. A revoked key stays in the table while an operation or grant that it
-//! let in is under way: that is how the node knows when revocation is complete. After that it stays until its place is
-//! needed, so that its holder is told that it is stale rather than wrong.
+//! Revoking a key revokes all keys derived from it. A revoked key stays in the table while an
+//! operation or grant that it let in is under way: that is how the node knows when revocation is
+//! complete. After that it stays until its place is needed, so that its holder is told that it is
+//! stale rather than wrong.
 
 use core::ops::DerefMut;
 
@@ -86,13 +88,15 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
         Ok(key.scope)
     }
 
-    /// Whether operations that the key let in must stop: it is revoked or expired. Being used up ends none.
+    /// Whether operations that the key let in must stop: it is revoked or expired. Being used up
+    /// ends none.
     pub fn must_stop(&self, at: u32, now_ms: u64) -> bool {
         let key = self.0.get(at);
         key.is_none_or(|k| k.revoked || k.scope.expired(now_ms))
     }
 
-    /// Adds a key to a region's list. `NoSpace` if there is no place for it, neither in the list nor in the table.
+    /// Adds a key to a region's list. `NoSpace` if there is no place for it, neither in the list
+    /// nor in the table.
     pub fn insert(
         &mut self,
         list: &mut KeyList,

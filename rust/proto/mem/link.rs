@@ -15,7 +15,7 @@ pub enum End {
     Node,
 }
 
-/// What the peer's hello says of it.
+/// The limits in the peer's hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Most open asks that it takes.
@@ -37,7 +37,7 @@ impl Link {
         Self { end, peer: None }
     }
 
-    /// What the peer's hello said. `None`: it has not arrived, so nothing may be asked yet.
+    /// The limits of the peer; `None`: its hello has not arrived, so no ask may be sent yet.
     pub fn peer(&self) -> Option<Limits> {
         self.peer
     }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A memory node: its regions, from allocation until their pages are zeroed, and the operations on them.
+//! A memory node: its regions, from allocation until their pages are zeroed, and the operations on
+//! them.
 //!
-//! Every operation, grant and copy holds a [`Hold`] from its admission until its last byte has landed. A region is *quiet*
-//! when there is no hold left; free, seal and revocation take effect for new operations at once, and are reported by
-//! [`Node::next_quiet`] when the holds that they concern have ended. That is the promise: what has been reported is over.
+//! Every operation, grant and copy holds a [`Hold`] from its admission until its last byte has
+//! landed. A region is *quiet* when it has no holds. Free, seal and revocation apply to new
+//! operations at once; [`Node::next_quiet`] reports them when the holds that they concern have
+//! ended. That is the promise: after the report, none of these operations touches the region.
 //!
 //! ```text
-//! Live ─seal─► Sealing ─no writes─► Sealed ;  Live | Sealing | Sealed ─free, expiry, owner gone─► Closing ─quiet─► gone
+//! Live ─seal─► Sealing ─no writes─► Sealed
+//! Live | Sealing | Sealed ─free, expiry, owner gone─► Closing ─quiet─► gone
 //! ```
 
 use core::ops::DerefMut;
@@ -30,16 +33,16 @@ pub use place::{Piece, Pieces};
 /// Number of the owner of regions that the node's own host has allocated.
 pub const OWNER_LOCAL: u32 = 0;
 
-/// What a region can be used for.
+/// The state of a region: which operations it admits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// All operations.
     Live,
-    /// Nothing writes to it any more, but for operations that are under way.
+    /// No new writes; some are still in progress.
     Sealing,
-    /// Nothing writes to it any more.
+    /// No writes.
     Sealed,
-    /// Nothing any more; operations are under way.
+    /// No new operations; some are still in progress.
     Closing,
 }
 
@@ -74,7 +77,7 @@ enum Until {
     Revoked(u32),
 }
 
-/// Somebody who waits for a region or key to be quiet.
+/// A request that waits for a region or key to be quiet.
 pub struct Drain {
     region: u32,
     gen: u32,
@@ -96,14 +99,14 @@ pub trait Storage {
     type Drains: DerefMut<Target = [Slot<Drain>]>;
 }
 
-/// What a node is made of.
+/// The configuration of a node.
 pub struct Config {
     /// Its id.
     pub id: NodeId,
-    /// What an ALLOC has to show.
+    /// The admission key that an ALLOC must show, if any.
     pub admission: Admission,
-    /// Random, differs each time memory is served. The generations of regions begin with its low half, so keys of a
-    /// former incarnation are stale.
+    /// Random, differs each time memory is served. The generations of regions begin with its low
+    /// half, so keys of a former incarnation are stale.
     pub incarnation: u64,
     /// Size of a page as a power of two.
     pub page_shift: u32,
@@ -111,7 +114,8 @@ pub struct Config {
     pub run_max: u32,
     /// Most bytes in regions of one owner; the local host has no limit.
     pub owner_bytes_max: u64,
-    /// Part of the regions that one user of the local host can have, in percent; one region in any case.
+    /// Share of the regions that one user of the local host can have, in percent; at least one
+    /// region.
     pub user_percent: u32,
     /// A region goes this long after its owner's host is lost.
     pub orphan_ms: u64,
@@ -126,8 +130,8 @@ pub struct AllocRequest {
     pub va: u64,
     /// Number of the host that owns it.
     pub owner: u32,
-    /// The user of the local host whose share the region counts for; `None`: nobody's. Other hosts have shares for their
-    /// users themselves.
+    /// The user of the local host whose share the region counts against; `None`: no share. Other
+    /// hosts enforce shares for their users themselves.
     pub user: Option<u32>,
     /// The admission key that it has shown.
     pub admission: Key,
@@ -161,7 +165,7 @@ impl Hold {
     }
 }
 
-/// What INFO tells of a region.
+/// The answer to INFO about a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
     /// Length in bytes.
@@ -170,7 +174,7 @@ pub struct Info {
     pub va: u64,
     /// Rights of the key that was asked with.
     pub rights: Rights,
-    /// What the region can be used for.
+    /// The state of the region.
     pub state: State,
     /// Keys that are not revoked.
     pub keys: u32,
@@ -181,9 +185,9 @@ pub struct Info {
 /// A region in the administrator's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// Its number,
+    /// The region's number.
     pub region: u32,
-    /// and generation.
+    /// The generation of that number.
     pub gen: u32,
     /// Length in bytes.
     pub len: u64,
@@ -191,7 +195,7 @@ pub struct Listed {
     pub owner: u32,
     /// It stays when its owner is gone.
     pub keep: bool,
-    /// What it can be used for.
+    /// The state of the region.
     pub state: State,
     /// Operations, grants and copies under way.
     pub holds: u32,
@@ -248,7 +252,7 @@ impl<S: Storage> Node<S> {
         self.arena.counts()
     }
 
-    /// Regions, with those that are being closed.
+    /// Number of regions, closing ones included.
     pub fn regions(&self) -> usize {
         self.regions.len()
     }
@@ -293,8 +297,9 @@ impl<S: Storage> Node<S> {
 
     /// Allocates a region, which is zero; returns its first key, with all rights.
     ///
-    /// Errors: `Denied` for a wrong admission key; `Draining`; `Invalid` for no length or an end beyond the address space;
-    /// `Quota`; `NoSpace` if pages or places in a table are missing; `Again` if pages must be zeroed first.
+    /// Errors: `Denied` for a wrong admission key; `Draining`; `Invalid` for no length or an end
+    /// beyond the address space; `Quota`; `NoSpace` if pages or places in a table are missing;
+    /// `Again` if pages must be zeroed first.
     pub fn alloc(&mut self, req: &AllocRequest) -> Result<Key, Status> {
         self.cfg.admission.check(req.admission)?;
         if self.no_more {
@@ -334,7 +339,8 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Makes a region of the first `runs` extents of the scratch list; `None`, and nothing is kept, if a table is full.
+    /// Makes a region of the first `runs` extents of the scratch list; `None`, and nothing is kept,
+    /// if a table is full.
     fn enter(&mut self, req: &AllocRequest, runs: usize) -> Option<Key> {
         let mut first = None;
         let mut entered = 0_u32;

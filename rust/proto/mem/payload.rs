@@ -157,7 +157,8 @@ pub fn extents(
     Ok(each.filter_map(|b| RemoteExtent::decode(b).ok()))
 }
 
-/// Chunks of a fixed size, as references to arrays; `slice::as_chunks` is younger than the oldest compiler that builds this.
+/// Chunks of a fixed size, as references to arrays; `slice::as_chunks` is younger than the oldest
+/// compiler that builds this.
 trait Chunks {
     fn as_chunks_of<const N: usize>(
         &self,

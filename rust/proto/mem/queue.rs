@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! Waiting ─issue─► Issued ─► Done ─reap─► gone
-//!    │                └─cancel─► Canceling ─► Done      (Done when nothing of it can land any more)
+//!    │                └─cancel─► Canceling ─► Done   (when none of its bytes can land any more)
 //!    └─cancel─► Done
 //! ```
 //!
-//! Operations have no order, but for those with *drain*: such an operation begins when all before it are done, and none
-//! behind it begins before it is done, as IOSQE_IO_DRAIN of io_uring. An operation keeps its entry until the program has
-//! taken its completion, so completions never exceed the entries.
+//! Operations have no order, but for those with *drain*: such an operation begins when all before
+//! it are done, and none behind it begins before it is done, as IOSQE_IO_DRAIN of io_uring. An
+//! operation keeps its entry until the program has taken its completion, so completions never
+//! exceed the entries.
 
 use core::ops::DerefMut;
 
@@ -52,7 +53,7 @@ pub struct Entry {
     next: Option<u32>,
 }
 
-/// What follows from a cancel.
+/// The step that follows a cancel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CancelAction {
     /// Nothing: both are done.
@@ -109,7 +110,7 @@ impl<S: DerefMut<Target = [Slot<Entry>]>> Queue<S> {
         self.under_way
     }
 
-    /// Operations, with those that are done.
+    /// Number of operations, completed ones included.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -228,8 +229,9 @@ impl<S: DerefMut<Target = [Slot<Entry>]>> Queue<S> {
         }
     }
 
-    /// Queues the cancel of an operation named `target` that is not done. The cancel, which is named `user_data`, completes
-    /// with the operation, or with `NotFound`. `None` if there is no room.
+    /// Queues the cancel of an operation named `target` that is not done. The cancel, which is
+    /// named `user_data`, completes with the operation, or with `NotFound`. `None` if there is no
+    /// room.
     pub fn cancel(&mut self, user_data: u64, target: u64) -> Option<CancelAction> {
         let open = |e: &Entry| matches!(e.state, State::Waiting | State::Issued | State::Canceling);
         let mut named = self
@@ -271,8 +273,8 @@ impl<S: DerefMut<Target = [Slot<Entry>]>> Queue<S> {
         }
     }
 
-    /// The program closes the queue: takes one of the operations that are under way and not being canceled, for the caller to
-    /// cancel. Those that wait are done.
+    /// The program closes the queue: takes one of the operations that are under way and not being
+    /// canceled, for the caller to cancel. Those that wait are done.
     pub fn close_one(&mut self) -> Option<u32> {
         while let Some(at) = self.waiting.first {
             self.unlink(None, at);

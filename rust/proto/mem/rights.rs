@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a key allows: rights, range, expiry, and number of uses; and which keys may be derived from it.
+//! The scope of a key: rights, range, expiry and number of uses; and which keys may be derived from
+//! it.
 
 use core::ops::{BitAnd, BitOr};
 
@@ -94,7 +95,7 @@ impl Range {
     }
 }
 
-/// What a key allows.
+/// The scope of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scope {
     /// The operations.
@@ -108,11 +109,12 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The scope of a key that is derived from one of this scope, for `wanted`. The derived key expires no later than
-    /// this one.
+    /// The scope of a key that is derived from one of this scope, for `wanted`. The derived key
+    /// expires no later than this one.
     ///
-    /// Errors: `Denied` if this key may not derive keys or `wanted` is more than it allows; `Invalid` for a key that
-    /// allows nothing, or with uses beside the right to derive: the uses of a key do not count for keys derived from it.
+    /// Errors: `Denied` if this key may not derive keys or `wanted` is more than it allows;
+    /// `Invalid` for a key that allows nothing, or with uses beside the right to derive: the uses
+    /// of a key do not count for keys derived from it.
     pub fn derive(&self, wanted: &Scope) -> Result<Scope, Status> {
         if !self.rights.contains(Rights::GRANT) {
             return Err(Status::Denied);

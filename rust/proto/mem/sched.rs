@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deficit round robin between the hosts that have copies queued at a node: each gets its turn by bytes, whatever the size
-//! or number of its copies.
+//! Deficit round robin between the hosts that have copies queued at a node: each gets its turn by
+//! bytes, whatever the size or number of its copies.
 
 use core::ops::DerefMut;
 
-/// Bytes that a host may have copied before it is the next one's turn. At least as large as a chunk.
+/// Bytes that a host may have copied before it is the next one's turn. At least as large as a
+/// chunk.
 pub const QUANTUM: u32 = 1 << 20;
 
 /// A host that has copies queued.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The asks of one peer that its node has not answered yet. Each is copied out of its receive block into a place that the
-//! link has had from its beginning, so that taking an ask never needs memory.
+//! The asks of one peer that its node has not answered yet. Each is copied out of its receive block
+//! into a place that the link has had from its beginning, so that taking an ask never needs memory.
 
 use core::ops::DerefMut;
 
@@ -30,7 +30,8 @@ impl<S: DerefMut<Target = [ServerSlot]>> Server<S> {
         self.open
     }
 
-    /// Takes an ask; returns its place. More than the peer may have open, and a number that is open, are violations.
+    /// Takes an ask; returns its place. More than the peer may have open, and a number that is
+    /// open, are violations.
     pub fn accept(&mut self, h: &MemHeader) -> Result<u32, Violation> {
         if h.kind != Type::Ask {
             return Err(Violation::State);
@@ -58,7 +59,8 @@ impl<S: DerefMut<Target = [ServerSlot]>> Server<S> {
         self.slots.get(at as usize)?.as_ref()
     }
 
-    /// Begins the answer to the ask at a place, which is free then. `None`: there is none, so it is answered already.
+    /// Begins the answer to the ask at a place, which is free then. `None`: there is none, so it is
+    /// answered already.
     pub fn answer(&mut self, at: u32, status: Status) -> Option<MemHeader> {
         let slot = self.slots.get_mut(at as usize)?;
         let ask = slot.take()?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A table of values by number, with a free list. Numbers are reused; the most recently freed one first.
+//! A table of values by number, with a free list. Numbers are reused; the most recently freed one
+//! first.
 
 use core::ops::DerefMut;
 

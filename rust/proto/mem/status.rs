@@ -10,7 +10,8 @@ pub enum Status {
     Ok = 0,
     /// Wrong secret or admission key, a right is missing, or the range is outside the key's.
     Denied = 1,
-    /// The region or key is gone: freed, revoked, expired, used up, or of a former incarnation of the node.
+    /// The region or key is gone: freed, revoked, expired, used up, or of a former incarnation of
+    /// the node.
     Stale = 2,
     /// A write to a sealed region.
     Sealed = 3,

@@ -8,14 +8,15 @@
 //! zrs:1:2/BASE32  a storage id and its node: its 32 bytes as 52 digits of base32
 //! ```
 //!
-//! Base32 is that of RFC 4648 without padding. The text of a storage id contains the secret of its key.
+//! Base32 is that of RFC 4648 without padding. The text of a storage id contains the secret of its
+//! key.
 
 use core::fmt::{self, Write};
 use core::str::FromStr;
 
 use super::id::{NodeId, StorageId, STORAGE_ID_LEN};
 
-/// What the text of a storage id begins with.
+/// The prefix of the text of a storage id.
 pub const SCHEME: &str = "zrs:";
 
 /// Digits of base32 in the text of a storage id.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The messages of a memory link. `Documentation/memory-nodes.rst` has the tables that this file encodes.
+//! The messages of a memory link. `Documentation/memory-nodes.rst` has the tables that this file
+//! encodes.
 //!
-//! A message is a header of 96 bytes in a SEND, perhaps with payload behind it. Version, type, flags, length and link
-//! credit are where they are in the headers of stream links; LinkCredit and Heartbeat are the same as there. Fields that a
-//! message does not use are zero.
+//! A message is a header of 96 bytes in a SEND, perhaps with payload behind it. Version, type,
+//! flags, length and link credit are where they are in the headers of stream links; LinkCredit and
+//! Heartbeat are the same as there. Fields that a message does not use are zero.
 
 use super::super::wire::{self, Header, HEADER_LEN, SMALL_MAX, VERSION};
 use super::super::Violation;
@@ -13,13 +14,14 @@ use super::id::{Key, NodeId};
 use super::rights::Rights;
 use super::status::Status;
 
-/// Most bytes that one WROTE announces.
+/// The most bytes that one WROTE may announce.
 pub const PART_MAX: u64 = 16 << 20;
 
 /// Flag of ALLOC: the region stays when its owner is gone.
 pub const FLAG_KEEP: u16 = 1;
 
-/// Flag of ALLOC: to be allocated by the receiver at the node, which another host may serve, as the receiver's own.
+/// Flag of ALLOC: the receiver is a broker. It allocates the region at the node, which another host
+/// may serve, and owns it.
 pub const FLAG_VIA: u16 = 2;
 
 /// A message's type; 48 to 52 of the types of ZRS.
@@ -38,7 +40,7 @@ pub enum Type {
     Revoked = 52,
 }
 
-/// What is asked for.
+/// The operation of an ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Op {
@@ -93,10 +95,11 @@ impl Op {
     }
 }
 
-/// The header of a message. What the fields mean is told by type and operation; the names are those of most of them.
+/// The header of a message. Type and operation determine the meaning of the fields; their names fit
+/// most operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemHeader {
-    /// What the message is.
+    /// The message's type.
     pub kind: Type,
     /// Flags of ALLOC.
     pub flags: u16,
@@ -118,7 +121,8 @@ pub struct MemHeader {
     pub grant: u32,
     /// Rights. COPY: number of the source node.
     pub rights: u32,
-    /// ALLOC, KEY: time to live in milliseconds; CANCEL: number of the ask; OPEN's answer: 1 if it is for one operation.
+    /// ALLOC, KEY: time to live in milliseconds; CANCEL: number of the ask; OPEN's answer: 1 if it
+    /// is for one operation.
     pub arg: u32,
     /// SENDs that the receiver of this message may ever have sent on this link.
     pub link_credit: u32,
@@ -143,7 +147,7 @@ const NODE: u16 = 256;
 const ADDR2: u16 = 512;
 const KEY2: u16 = 1024;
 
-/// The fields that an ask uses, beside id and operation.
+/// The fields that an ask uses, besides id and operation.
 const fn fields_of_ask(op: Op) -> u16 {
     match op {
         Op::Alloc => FLAGS | ADDR | BYTES | KEY | ARG | NODE,
@@ -160,7 +164,7 @@ const fn fields_of_ask(op: Op) -> u16 {
     }
 }
 
-/// The fields that an answer uses, beside id, operation and status.
+/// The fields that an answer uses, besides id, operation and status.
 const fn fields_of_answer(op: Op, ok: bool) -> u16 {
     match op {
         // How much has landed is told even if it was not all.
@@ -197,7 +201,8 @@ impl MemHeader {
         }
     }
 
-    /// A hello with `len` bytes of nodes behind it, from a host that takes `asks` open asks and `grants` open grants.
+    /// A hello with `len` bytes of nodes behind it, from a host that takes `asks` open asks and
+    /// `grants` open grants.
     pub fn hello(asks: u32, grants: u32, len: u32) -> Self {
         Self {
             len,
@@ -314,7 +319,8 @@ impl MemHeader {
         out
     }
 
-    /// Decodes a header and checks what it says of itself. `payload` is the number of bytes that arrived behind it.
+    /// Decodes a header and checks what it says of itself. `payload` is the number of bytes that
+    /// arrived behind it.
     pub fn decode(bytes: &[u8; HEADER_LEN], payload: u32) -> Result<Self, Violation> {
         let mut r = Reader(bytes);
         let [version, kind] = r.take::<2>();
@@ -369,8 +375,8 @@ impl MemHeader {
         Ok(h)
     }
 
-    /// Checks the values of the fields. What a program may have asked for by mistake is not checked here: the node
-    /// answers it with a status.
+    /// Checks the values of the fields. Mistakes that a program can make are not checked here: the
+    /// node answers those with a status.
     fn check(&self, payload: u32) -> Result<(), Violation> {
         if self.len != payload || self.len > SMALL_MAX {
             return Err(Violation::Length);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Admission: which key lets which operation in, and the holds of those that are in.
+//! Admission: which operations a key allows, and the holds of the operations that have begun.
 
 use super::super::id::Key;
 use super::super::rights::{Range, Rights, Scope};
 use super::super::status::Status;
 use super::{Hold, Info, Node, Region, State, Storage};
 
-/// What a grant may be used for.
+/// The scope of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantScope {
     /// The bytes of the region.
     pub range: Range,
-    /// Address of the first of them.
+    /// Address of the first byte.
     pub addr: u64,
-    /// The key allows a limited number of uses, and this grant is one: it must not be kept for other operations.
+    /// The key allows a limited number of uses, and this grant is one: it must not be kept for
+    /// other operations.
     pub once: bool,
 }
 
@@ -42,7 +43,8 @@ impl<S: Storage> Node<S> {
         self.keys.find(region.keys, key.secret).ok_or(Status::Stale)
     }
 
-    /// Offset in the region of the `len` bytes at `addr`. `Range` unless all of them are in the region.
+    /// Offset in the region of the `len` bytes at `addr`. `Range` unless all of them are in the
+    /// region.
     pub fn range_of(&self, key: Key, addr: u64, len: u64) -> Result<Range, Status> {
         let region = self.region(key)?;
         let off = addr.checked_sub(region.va).ok_or(Status::Range)?;
@@ -56,7 +58,8 @@ impl<S: Storage> Node<S> {
 
     /// Lets an operation in that needs `rights` to `range`.
     ///
-    /// Errors: `Stale`, `Denied`, `Sealed` as [`Status`] says; `Range` beyond the region; `Invalid` for no bytes.
+    /// Errors: `Stale`, `Denied`, `Sealed` as [`Status`] says; `Range` beyond the region; `Invalid`
+    /// for no bytes.
     pub fn begin(
         &mut self,
         key: Key,
@@ -78,7 +81,8 @@ impl<S: Storage> Node<S> {
         self.hold(key, at, rights)
     }
 
-    /// Lets a peer in, to whose device remote keys with `rights` to all of the key's range are given.
+    /// Lets a peer in, to whose device remote keys with `rights` to all of the key's range are
+    /// given.
     ///
     /// Errors: as [`Self::begin`]; `Invalid` for rights that remote keys do not give.
     pub fn begin_grant(
@@ -144,8 +148,8 @@ impl<S: Storage> Node<S> {
         self.settle(hold.region);
     }
 
-    /// Whether the operation must stop as soon as it can: its region is being closed, or sealed while it may write, or
-    /// its key is revoked or expired.
+    /// Whether the operation must stop as soon as it can: its region is being closed, or sealed
+    /// while it may write, or its key is revoked or expired.
     pub fn must_stop(&self, hold: &Hold, now_ms: u64) -> bool {
         let Some(region) = self.regions.get(hold.region) else {
             return true;
@@ -160,7 +164,8 @@ impl<S: Storage> Node<S> {
 
     /// Derives a key from `key`, for `wanted`, with a random secret.
     ///
-    /// Errors: as [`Scope::derive`]; `Range` beyond the region; `NoSpace` if the region has all the keys that it may have.
+    /// Errors: as [`Scope::derive`]; `Range` beyond the region; `NoSpace` if the region has all the
+    /// keys that it may have.
     pub fn derive(
         &mut self,
         key: Key,
@@ -183,7 +188,7 @@ impl<S: Storage> Node<S> {
         Ok(Key { secret, ..key })
     }
 
-    /// What the holder of a key may know of its region.
+    /// The properties of a region that the holder of a key may know.
     pub fn info(&self, key: Key, now_ms: u64) -> Result<Info, Status> {
         let (at, _) = self.key(key, now_ms)?;
         let region = self.region(key)?;

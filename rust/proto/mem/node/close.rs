@@ -8,8 +8,8 @@ use super::super::status::Status;
 use super::{Drain, Node, State, Storage, Until};
 
 impl<S: Storage> Node<S> {
-    /// Frees the region of `key`. No operation begins from now on; [`Self::next_quiet`] returns `waiter` when none is
-    /// under way any more.
+    /// Frees the region of `key`. No operation begins from now on; [`Self::next_quiet`] returns
+    /// `waiter` when none is under way any more.
     ///
     /// Errors, and then nothing is changed: `Stale`, `Denied`; `Again` if too many already wait.
     pub fn free(&mut self, key: Key, waiter: u64, now_ms: u64) -> Result<(), Status> {
@@ -22,8 +22,8 @@ impl<S: Storage> Node<S> {
         Ok(())
     }
 
-    /// Lets nothing write to the region of `key` from now on; [`Self::next_quiet`] returns `waiter` when no write is
-    /// under way any more. Errors as [`Self::free`].
+    /// Lets nothing write to the region of `key` from now on; [`Self::next_quiet`] returns `waiter`
+    /// when no write is under way any more. Errors as [`Self::free`].
     pub fn seal(&mut self, key: Key, waiter: u64, now_ms: u64) -> Result<(), Status> {
         let (_, scope) = self.key(key, now_ms)?;
         if !scope.rights.contains(Rights::GRANT) {
@@ -39,11 +39,11 @@ impl<S: Storage> Node<S> {
         Ok(())
     }
 
-    /// Revokes the key `victim` and all that are derived from it, at the word of `key`; [`Self::next_quiet`] returns
-    /// `waiter` when nothing that they let in is under way any more.
+    /// Revokes the key `victim` and all that are derived from it, at the word of `key`;
+    /// [`Self::next_quiet`] returns `waiter` when nothing that they let in is under way any more.
     ///
-    /// Errors: as [`Self::free`]; `Denied` also if `victim` is neither `key` nor derived from it; `Stale` if there is no
-    /// such key.
+    /// Errors: as [`Self::free`]; `Denied` also if `victim` is neither `key` nor derived from it;
+    /// `Stale` if there is no such key.
     pub fn revoke(
         &mut self,
         key: Key,
@@ -120,14 +120,14 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Takes the next of those that wait for something that is quiet now, with the result.
+    /// Takes the next waiter whose region or key is quiet now, with the result.
     pub fn next_quiet(&mut self) -> Option<(u64, Status)> {
         let done = |d: &Drain| -> Option<Status> {
             let region = self.regions.get(d.region).filter(|r| r.gen == d.gen);
             match (&d.until, region) {
                 (Until::Freed | Until::Revoked(_), None) => Some(Status::Ok),
                 (Until::Freed, Some(_)) => None,
-                // Freed meanwhile, and no write can land either.
+                // The region was freed in the meantime, and no write can land either.
                 (Until::Sealed, None) => Some(Status::Stale),
                 (Until::Sealed, Some(r)) => (r.state == State::Sealed).then_some(Status::Ok),
                 (Until::Revoked(key), Some(r)) => {
@@ -148,8 +148,8 @@ impl<S: Storage> Node<S> {
         Some((drain.waiter, status))
     }
 
-    /// The link to the host `owner` is lost, or it has left: its regions that are not kept go after a while, unless it
-    /// comes back.
+    /// The link to the host `owner` is lost, or it has left: its regions that are not kept go after
+    /// a while, unless it comes back.
     pub fn owner_lost(&mut self, owner: u32, now_ms: u64) {
         let at = now_ms.saturating_add(self.cfg.orphan_ms);
         let theirs = self
@@ -181,7 +181,7 @@ impl<S: Storage> Node<S> {
         true
     }
 
-    /// The next time at which a region goes or a key with operations under way expires.
+    /// When the next region expires, or the next key with operations in progress.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let live = self
             .regions

@@ -25,7 +25,8 @@ pub struct Pieces<'a, S: Storage> {
 }
 
 impl<S: Storage> Node<S> {
-    /// The pieces of `range` of the region that is held; none unless the region has all of the range.
+    /// The pieces of `range` of the region that is held; none unless the region has all of the
+    /// range.
     pub fn pieces(&self, hold: &Hold, range: Range) -> Pieces<'_, S> {
         let region = self.regions.get(hold.region);
         let region = region.filter(|r| {
