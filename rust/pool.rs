@@ -345,8 +345,8 @@ impl Pool {
         Ok(Copied::new(bytes, self.cache.clone()))
     }
 
-    /// How many blocks may be promised. With `reserve`, a pool with blocks for several links keeps those
-    /// of one.
+    /// How many blocks may be promised. With `reserve`, a pool with blocks for several links keeps
+    /// those of one.
     fn most_promised(&self, reserve: bool) -> u32 {
         let credit = params::LINK_CREDIT.get();
         let reserved = match self.layout.blocks / credit {

@@ -204,7 +204,7 @@ pub(crate) struct Inner {
     /// The module watches for lent pages that the program gives back.
     tracks_mapped: bool,
     pub(crate) window: Option<Arc<Window>>,
-    /// A former window, of which the program may still have pages.
+    /// A former window; the program may still have some of its pages.
     kept: Option<Arc<Gone>>,
     rx_locked: bool,
     /// A receiver found `rx_locked` taken.
@@ -216,9 +216,9 @@ pub(crate) struct Inner {
     cork_waiter: bool,
     /// A sender found the channel without room.
     pub(crate) wants_room: bool,
-    /// Stream position up to which the device is done with our memory.
+    /// The device is done with our memory up to this stream position.
     pub(crate) tx_done: u64,
-    /// Stream position up to which chunks were posted.
+    /// Chunks were posted up to this stream position.
     pub(crate) tx_posted: u64,
     /// End of the last chunk that was posted from the program's pages.
     pub(crate) tx_pinned: u64,

@@ -2,10 +2,11 @@
 
 //! Links: queue pairs between hosts, and what travels on them.
 //!
-//! `context` has what all links share, `conn_table` the channels of the host, `links` the groups of links to a peer,
-//! `timers` the deadlines of channels, `link` the life of a queue pair, `keepalive` whether its peer is still there, `cm`
-//! what the connection manager says of it, `sched` which channel may send next, `tx` posts, `rx` takes completions.
-//! Receive memory is in `pool/`.
+//! `context`: the state that all links share. `conn_table`: the channels of the host. `links`: the
+//! groups of links to a peer. `timers`: the deadlines of channels. `link`: the life of a queue
+//! pair. `keepalive`: whether the peer is alive. `cm`: the events of the connection manager.
+//! `sched`: which channel may send next. `tx`: posts messages. `rx`: takes completions. Receive
+//! memory is in `pool/`.
 
 #![deny(unsafe_code)]
 

@@ -34,8 +34,8 @@ module! {
     license: "GPL",
 }
 
-/// What the module holds while it is loaded. The fields end in this order: nothing that follows from
-/// writing a parameter, no new sockets, no new calls, no devices and so no links on them, then
+/// What the module holds while it is loaded. The fields end in this order: nothing that follows
+/// from writing a parameter, no new sockets, no new calls, no devices and so no links on them, then
 /// whatever is left.
 #[pin_data]
 struct Zrs {

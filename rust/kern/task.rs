@@ -20,8 +20,8 @@ pub fn may_administer_net() -> bool {
     }
 }
 
-/// Whether the calling task can gain no privileges by an exec (`PR_SET_NO_NEW_PRIVS`), as all must that
-/// restrict themselves.
+/// Whether the calling task can gain no privileges by an exec (`PR_SET_NO_NEW_PRIVS`), as all must
+/// that restrict themselves.
 pub fn no_new_privs() -> bool {
     // SAFETY: looks at the calling task only.
     unsafe { bindings::current_no_new_privs() }
@@ -79,8 +79,8 @@ pub fn eager() -> bool {
     unsafe { bindings::current_eager() }
 }
 
-/// The user that answers for the calling task, one of `uid`: the owner of the user namespace that the
-/// task is in, as that user may have many numbers there. Both are of the first user namespace.
+/// The user that answers for the calling task, one of `uid`: the owner of the user namespace that
+/// the task is in, as that user may have many numbers there. Both are of the first user namespace.
 pub fn answers_for(uid: u32) -> u32 {
     // SAFETY: looks at the calling task only.
     unsafe { bindings::current_answers(uid) }

@@ -75,8 +75,8 @@ impl Sock {
         moved
     }
 
-    /// Once the connection's link is gone, moves its unread data out of blocks of the shared receive
-    /// queue to main memory. Data that a thread is just copying stays. Sleeps.
+    /// Once the connection's link is gone, moves its unread data out of blocks of the shared
+    /// receive queue to main memory. Data that a thread is just copying stays. Sleeps.
     pub(crate) fn vacate_blocks(self: &Arc<Self>) {
         while self.link().is_none() && self.escape_one(u64::MAX, false) {}
     }

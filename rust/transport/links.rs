@@ -43,9 +43,9 @@ const GROW_NS: u64 = 100_000_000;
 /// own limit is the peer's choice.
 const HALF_MADE_NS: u64 = 5_000_000_000;
 
-/// Links that one address may have made: a group, and one more, because its host may have
-/// restarted. Up to twice as many may exist at a time, because links keep their blocks until their
-/// teardown is done.
+/// Most links that one address may have: a group, and one more, because its host may have
+/// restarted. Up to twice that number may exist at a time, because links keep their blocks until
+/// their teardown is done.
 fn accepted_most() -> usize {
     params::LINKS_PER_PEER.get() as usize + 1
 }

@@ -114,7 +114,7 @@ pub(super) struct TxSlot {
     bulk: u32,
     /// The message's sequence number on the link.
     seq: u64,
-    /// The slot of the message before this one, if that message is unsignaled.
+    /// The slot of the previous message, if that message is unsignaled.
     unsignaled: Option<u16>,
     /// The socket to notify, and the stream position of the message's end.
     sock: Option<(Arc<Sock>, u64)>,

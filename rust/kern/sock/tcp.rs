@@ -275,7 +275,7 @@ unsafe fn carry_over(from: *mut bindings::sock, to: *mut bindings::sock) {
         let (rcvbuf, sndbuf) = ((*to).sk_rcvbuf, (*to).sk_sndbuf);
         life::inherit(from, to);
         let set = u32::from((*to).sk_userlocks);
-        // TCP has defaults of its own.
+        // TCP has other defaults.
         if set & bindings::SOCK_RCVBUF_LOCK == 0 {
             (*to).sk_rcvbuf = rcvbuf;
         }
