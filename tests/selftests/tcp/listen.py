@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 TCP, ZRS = 6, 253
 SOL_ZRS, ZRS_TCP = 0x5A52, 3
@@ -184,6 +185,9 @@ def woken(listen, connect):
     fcntl.fcntl(there, fcntl.F_SETFL, fcntl.fcntl(there, fcntl.F_GETFL) | os.O_ASYNC)
     s = connect(there.getsockname())
     select.select([there], [], [], 20)
+    late = time.monotonic() + 20
+    while not got and time.monotonic() < late:  # a connection is there before its signal is sent
+        time.sleep(0.01)
     fcntl.fcntl(there, fcntl.F_SETFL, fcntl.fcntl(there, fcntl.F_GETFL) & ~os.O_ASYNC)
     signal.signal(signal.SIGIO, old)
     there.accept()[0].close()
