@@ -179,6 +179,8 @@ pub(crate) struct Inner {
     shut_read: bool,
     /// The program has shut its writing direction.
     shut_write: bool,
+    /// A call has sent bytes to a peer that had closed.
+    sent_in_vain: bool,
     pub(crate) link: Option<Arc<Link>>,
     pub(crate) chan: Chan,
     /// The channel is queued on its link to send a control message.
@@ -330,6 +332,7 @@ impl Sock {
                     released: false,
                     shut_read: false,
                     shut_write: false,
+                    sent_in_vain: false,
                     link: None,
                     chan: Chan::none(),
                     queued: false,
@@ -595,7 +598,7 @@ impl SocketOps for Sock {
             return Ok(inner.local.into());
         }
         match inner.phase {
-            Phase::Connected => Ok(inner.remote.into()),
+            Phase::Connected if !inner.is_disconnected() => Ok(inner.remote.into()),
             _ => Err(ENOTCONN),
         }
     }

@@ -427,6 +427,11 @@ impl Channel {
             || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0
     }
 
+    /// Whether the peer has ended the connection in good order: it reads no more.
+    pub fn peer_closed(&self) -> bool {
+        self.end_received && self.failure.is_none()
+    }
+
     /// Whether this side has ended its direction.
     pub fn write_shut(&self) -> bool {
         self.fin_sent || self.want & (WANT_FIN | WANT_END | WANT_RESET) != 0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a socket: shutdown(), and the last descriptor's close().
+//! The end of a socket: shutdown(), a send after the peer's close, and the last descriptor's
+//! close().
 
 #![deny(unsafe_code)]
 
@@ -8,14 +9,17 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::linger::Linger;
-use super::{recv, Inner, Sock};
+use super::send::{Notify, SendLock};
+use super::{recv, try_lock, Inner, Sock};
 use crate::kern::errno::ENOTCONN;
+use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::Shutdown;
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::pool::lessee::Lessee;
 use crate::proto::channel::Channel;
 use crate::proto::readiness::Phase;
+use crate::proto::wire::CHUNK_MAX;
 use crate::stats::STATS;
 
 /// How long the peer may take to end a closed socket's channel, in nanoseconds.
@@ -27,7 +31,7 @@ impl Sock {
         {
             let mut inner = self.inner.lock();
             match inner.phase {
-                Phase::Connected => {}
+                Phase::Connected if !inner.is_disconnected() => {}
                 Phase::Listening { .. } => {
                     drop(inner);
                     if read {
@@ -58,6 +62,37 @@ impl Sock {
         self.kick();
         self.wake_state();
         Ok(())
+    }
+
+    /// Takes the bytes of `msg` for a peer that has closed the connection, once, and loses them; as
+    /// with TCP, whose peer answers them by a reset, the connection is disconnected then, and EPIPE
+    /// waits in SO_ERROR. Returns how many bytes; `None`: the send fails with EPIPE.
+    ///
+    /// Errors: ENOBUFS, for the notification of MSG_ZEROCOPY. May sleep.
+    pub(super) fn send_in_vain(
+        self: &Arc<Self>,
+        msg: &SendMsg<'_>,
+        total: usize,
+        notify: &mut Notify,
+    ) -> Result<Option<usize>> {
+        let lock = {
+            let inner = &mut *self.inner.lock();
+            if !inner.takes_in_vain() || !try_lock(&mut inner.tx_locked) {
+                return Ok(None);
+            }
+            SendLock(self)
+        };
+        notify.copied(msg)?;
+        {
+            let inner = &mut *self.inner.lock();
+            inner.sent_in_vain = true;
+            if let Some(sk) = &inner.sk {
+                sk.set_err(EPIPE);
+            }
+        }
+        drop(lock);
+        self.wake_state();
+        Ok(Some(total.min(CHUNK_MAX as usize)))
     }
 
     /// The last descriptor is closed. May sleep.
@@ -135,6 +170,24 @@ impl Sock {
             };
             recv::release_held(held);
         }
+    }
+}
+
+impl Inner {
+    /// Whether the peer has closed the connection, and the program may send once more: it has
+    /// neither shut its writing direction, nor sent anything since.
+    pub(super) fn takes_in_vain(&self) -> bool {
+        matches!(self.phase, Phase::Connected)
+            && !self.shut_write
+            && !self.sent_in_vain
+            && self.chan.is_some_and(Channel::peer_closed)
+    }
+
+    /// Whether the connection has ended in both directions, and is not in state CLOSE-WAIT or
+    /// FIN-WAIT of TCP: it failed, both sides have ended their directions, or bytes were sent to a
+    /// peer that had closed.
+    pub(super) fn is_disconnected(&self) -> bool {
+        self.reported || self.sent_in_vain || self.shut_write && self.chan.read_ended()
     }
 }
 

@@ -257,7 +257,7 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         write_ended,
         // As with TCP, the peer's close alone is no hang-up: programs that see one may not read the
         // data that has arrived.
-        write_shut: inner.shut_write || (closed && inner.reported),
+        write_shut: inner.shut_write || (closed && inner.reported) || inner.sent_in_vain,
         error,
     }
 }

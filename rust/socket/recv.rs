@@ -435,13 +435,15 @@ impl Inner {
             try_lock(&mut self.rx_locked);
             return Some(Ok(next));
         }
-        if let Some(sk) = &self.sk {
+        let ended = self.chan.read_ended();
+        // As with TCP, the end of the stream is read even if a send after it has failed.
+        let vain = self.sent_in_vain && ended;
+        if let Some(sk) = self.sk.as_ref().filter(|_| !vain) {
             let error = if some { sk.err() } else { sk.take_err() };
             if let Some(e) = error {
                 return Some(Err(e));
             }
         }
-        let ended = self.chan.read_ended();
         (ended || self.shut_read).then_some(Ok(Next::End))
     }
 

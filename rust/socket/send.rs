@@ -89,7 +89,7 @@ pub(super) struct Style {
 ///
 /// It is made, and aborted, with the send lock held for the call's first chunk. So ids are in the
 /// order of the stream, and an aborted id is always the last one that was issued.
-struct Notify {
+pub(super) struct Notify {
     /// The socket and the length of the call, if a notification is due.
     due: Option<(SkRef, usize)>,
     made: Option<Notification>,
@@ -107,6 +107,16 @@ impl Notify {
             }
             _ => Ok(false),
         }
+    }
+
+    /// Makes the notification if it is due: nothing of the program's memory is used. Under the send
+    /// lock. Errors: ENOBUFS.
+    pub(super) fn copied(&mut self, msg: &SendMsg<'_>) -> Result {
+        self.begin(msg)?;
+        if let Some(made) = &self.made {
+            made.set_copied();
+        }
+        Ok(())
     }
 
     /// The chunk for which the notification was made was not sent.
@@ -182,7 +192,10 @@ impl Sock {
             made: None,
         };
         if total == 0 {
-            return self.sendable(false).map(|()| 0);
+            return match self.sendable(false) {
+                Err(EPIPE) if self.inner.lock().takes_in_vain() => Ok(0),
+                result => result.map(|()| 0),
+            };
         }
         if connecting {
             self.await_connection(&mut timeout)?;
@@ -222,7 +235,10 @@ impl Sock {
         if sent > 0 {
             return Ok(sent);
         }
-        result.map(|()| 0)
+        match result {
+            Err(EPIPE) => self.send_in_vain(msg, total, &mut notify)?.ok_or(EPIPE),
+            result => result.map(|()| 0),
+        }
     }
 
     /// Pins the next bytes, at most a chunk, or copies some, and sends them as room becomes

@@ -13,7 +13,7 @@ use libc::{
 };
 
 use crate::calls;
-use crate::checks::{say, Checks};
+use crate::checks::Checks;
 use crate::poll::Bits;
 use crate::raw::{self, Errno, Result};
 
@@ -42,72 +42,61 @@ const LARGE: usize = 64 << 10;
 /// A socket in some state, and the objects that keep it there.
 type Made = Result<(OwnedFd, Vec<OwnedFd>)>;
 
-/// A state, how to get there, and its events. TCP has the same, or those in the last place.
-type Row = (
-    &'static str,
-    fn(&Args) -> Made,
-    i16,
-    Option<(i16, &'static str)>,
-);
+/// A state, how to get there, and its events, which are those of TCP.
+type Row = (&'static str, fn(&Args) -> Made, i16);
 
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    ("fresh", fresh, OUT | POLLHUP, None),
-    ("bound", bound, OUT | POLLHUP, None),
-    ("listening", |a| listening(a, 0), 0, None),
-    ("listening, a connection waits", |a| listening(a, 1), IN, None),
-    ("listening, two wait", |a| listening(a, 2), IN, None),
-    ("listening, one that waits was ended by its peer", ended_early, IN, None),
-    ("listening, all taken", all_taken, 0, None),
-    ("listening, then shut down", unlistened, OUT | POLLHUP, None),
-    ("connecting", connecting, 0, None),
-    ("connecting failed", refused, ENDED | POLLHUP | POLLERR, None),
-    ("connecting failed, the error fetched", refused_fetched, ENDED | POLLHUP, None),
-    ("connected", |a| pair(a, |_, _| Ok(())), OUT, None),
-    ("accepted", accepted, OUT, None),
-    ("data waits", |a| pair(a, |_, p| raw::send_all(p, b"xy")), IN | OUT, None),
-    ("data waits, looked at with MSG_PEEK", |a| pair(a, peeked), IN | OUT, None),
-    ("data waits, a part read", |a| pair(a, part_read), IN | OUT, None),
-    ("all data read", |a| pair(a, all_read), OUT, None),
-    ("much data waits", |a| pair(a, |_, p| raw::send_all(p, &[1; LARGE])), IN | OUT, None),
-    ("no room to send", |a| pair(a, |f, _| fill(f)), 0, None),
-    ("no room to send, data waits", |a| pair(a, full_and_data), IN, None),
-    ("no room to send, the peer ended its direction", |a| pair(a, full_and_ended), IN | POLLRDHUP, None),
-    ("no room to send, then the peer read all", |a| pair(a, drained), OUT, None),
-    ("the peer ended its direction", |a| pair(a, peer_shut), ENDED, None),
-    ("the same, data unread", |a| pair(a, peer_said_and_shut), ENDED, None),
-    ("we shut our reading", |a| pair(a, |f, _| raw::shutdown(f, libc::SHUT_RD)), ENDED, None),
-    ("we shut our writing", |a| pair(a, |f, _| raw::shutdown(f, libc::SHUT_WR)), OUT, None),
-    ("the same, data waits", |a| pair(a, shut_and_data), IN | OUT, None),
-    ("we shut both", |a| pair(a, |f, _| raw::shutdown(f, libc::SHUT_RDWR)), ENDED | POLLHUP, None),
-    ("we shut reading, then writing", |a| pair(a, shut_one_by_one), ENDED | POLLHUP, None),
-    ("both ended their directions", |a| pair(a, both_shut), ENDED | POLLHUP, None),
-    ("the peer closed", |a| closed(a, |_, _| Ok(())), ENDED, None),
-    ("the peer closed, data unread", |a| closed(a, |_, p| raw::send_all(p, b"xy")), ENDED, None),
-    ("the peer closed, we shut our writing", closed_and_shut, ENDED | POLLHUP, None),
-    ("the peer closed, then a send failed", closed_and_sent, ENDED,
-        Some((ENDED | POLLHUP | POLLERR, "the peer's answer is a reset; with ZRS nothing is sent"))),
-    ("the peer reset: it closed with data of ours unread", reset, ENDED | POLLHUP | POLLERR, None),
-    ("the same, the error fetched", reset_fetched, ENDED | POLLHUP, None),
-    ("the same, data of its own unread", reset_data, ENDED | POLLHUP | POLLERR, None),
-    ("a notification of MSG_ZEROCOPY waits", |a| pair(a, |f, p| noted(f, p).map(drop)), OUT | POLLERR, None),
-    ("the same, data waits", |a| pair(a, noted_and_data), IN | OUT | POLLERR, None),
-    ("the same, the peer ended its direction", |a| pair(a, noted_and_ended), ENDED | POLLERR, None),
-    ("the notification read", |a| pair(a, note_read), OUT, None),
+    ("fresh", fresh, OUT | POLLHUP),
+    ("bound", bound, OUT | POLLHUP),
+    ("listening", |a| listening(a, 0), 0),
+    ("listening, a connection waits", |a| listening(a, 1), IN),
+    ("listening, two wait", |a| listening(a, 2), IN),
+    ("listening, one that waits was ended by its peer", ended_early, IN),
+    ("listening, all taken", all_taken, 0),
+    ("listening, then shut down", unlistened, OUT | POLLHUP),
+    ("connecting", connecting, 0),
+    ("connecting failed", refused, ENDED | POLLHUP | POLLERR),
+    ("connecting failed, the error fetched", refused_fetched, ENDED | POLLHUP),
+    ("connected", |a| pair(a, |_, _| Ok(())), OUT),
+    ("accepted", accepted, OUT),
+    ("data waits", |a| pair(a, |_, p| raw::send_all(p, b"xy")), IN | OUT),
+    ("data waits, looked at with MSG_PEEK", |a| pair(a, peeked), IN | OUT),
+    ("data waits, a part read", |a| pair(a, part_read), IN | OUT),
+    ("all data read", |a| pair(a, all_read), OUT),
+    ("much data waits", |a| pair(a, |_, p| raw::send_all(p, &[1; LARGE])), IN | OUT),
+    ("no room to send", |a| pair(a, |f, _| fill(f)), 0),
+    ("no room to send, data waits", |a| pair(a, full_and_data), IN),
+    ("no room to send, the peer ended its direction", |a| pair(a, full_and_ended), IN | POLLRDHUP),
+    ("no room to send, then the peer read all", |a| pair(a, drained), OUT),
+    ("the peer ended its direction", |a| pair(a, peer_shut), ENDED),
+    ("the same, data unread", |a| pair(a, peer_said_and_shut), ENDED),
+    ("we shut our reading", |a| pair(a, |f, _| raw::shutdown(f, libc::SHUT_RD)), ENDED),
+    ("we shut our writing", |a| pair(a, |f, _| raw::shutdown(f, libc::SHUT_WR)), OUT),
+    ("the same, data waits", |a| pair(a, shut_and_data), IN | OUT),
+    ("we shut both", |a| pair(a, |f, _| raw::shutdown(f, libc::SHUT_RDWR)), ENDED | POLLHUP),
+    ("we shut reading, then writing", |a| pair(a, shut_one_by_one), ENDED | POLLHUP),
+    ("both ended their directions", |a| pair(a, both_shut), ENDED | POLLHUP),
+    ("the peer closed", |a| closed(a, |_, _| Ok(())), ENDED),
+    ("the peer closed, data unread", |a| closed(a, |_, p| raw::send_all(p, b"xy")), ENDED),
+    ("the peer closed, we shut our writing", closed_and_shut, ENDED | POLLHUP),
+    ("the peer closed, then a send was lost", closed_and_sent, ENDED | POLLHUP | POLLERR),
+    ("the same, the error fetched", closed_sent_fetched, ENDED | POLLHUP),
+    ("the peer reset: it closed with data of ours unread", reset, ENDED | POLLHUP | POLLERR),
+    ("the same, the error fetched", reset_fetched, ENDED | POLLHUP),
+    ("the same, data of its own unread", reset_data, ENDED | POLLHUP | POLLERR),
+    ("a notification of MSG_ZEROCOPY waits", |a| pair(a, |f, p| noted(f, p).map(drop)), OUT | POLLERR),
+    ("the same, data waits", |a| pair(a, noted_and_data), IN | OUT | POLLERR),
+    ("the same, the peer ended its direction", |a| pair(a, noted_and_ended), ENDED | POLLERR),
+    ("the notification read", |a| pair(a, note_read), OUT),
 ];
 
 pub fn run(args: &Args, checks: &mut Checks) {
-    for (name, make, bits, tcp) in TABLE {
+    for (name, make, expected) in TABLE {
+        let expected = *expected;
         if args.nowhere.is_none() && *name == "connecting" {
             continue;
         }
-        let expected = match tcp {
-            Some((bits, why)) if !raw::is_zrs() => {
-                say(&format!("# TCP differs: {name}: {why}"));
-                *bits
-            }
-            _ => *bits,
-        };
         if let Some((fd, rest)) = checks.need(name, make(args)) {
             let seen = settled(&fd, expected).and_then(|()| every_way(&fd, expected));
             match seen {
@@ -376,16 +365,19 @@ fn closed_and_shut(args: &Args) -> Made {
     Ok((fd, rest))
 }
 
-/// TCP accepts the first send; the answer to that is a reset.
+/// The first send after the peer's close is taken; the answer to it is a reset.
 fn closed_and_sent(args: &Args) -> Made {
     let (fd, rest) = closed(args, |_, _| Ok(()))?;
     raw::poll(&fd, POLLRDHUP, SOON.as_millis() as i32)?;
-    match raw::send(&fd, b"x", libc::MSG_NOSIGNAL) {
-        Err(Errno(libc::EPIPE)) if raw::is_zrs() => Ok((fd, rest)),
-        Ok(1) if !raw::is_zrs() => Ok((fd, rest)),
-        Ok(_) => Err(Errno(libc::EPROTO)),
-        Err(e) => Err(e),
+    match raw::send(&fd, b"x", libc::MSG_NOSIGNAL)? {
+        1 => Ok((fd, rest)),
+        _ => Err(Errno(libc::EPROTO)),
     }
+}
+
+fn closed_sent_fetched(args: &Args) -> Made {
+    let (fd, rest) = closed_and_sent(args)?;
+    fetched(fd, rest, libc::EPIPE)
 }
 
 /// The peer has unread data from us when it goes.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Args;
 use crate::checks::{say, Checks};
-use crate::raw::{self, Errno, Result};
+use crate::raw::{Errno, Result};
 use crate::wild::{self, Area};
 
 /// The call of an actor.
@@ -272,7 +272,8 @@ fn allowed(op: Op, args: &Args) -> Vec<i32> {
             list.extend([libc::EADDRINUSE, libc::EADDRNOTAVAIL]);
         }
     }
-    if !raw::is_zrs() && op == Op::Shutdown || op == Op::Name {
+    // Both directions have ended.
+    if matches!(op, Op::Shutdown | Op::Name) {
         list.push(libc::ENOTCONN);
     }
     list
