@@ -68,6 +68,7 @@ use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
 use crate::kern::sock::tcp::Tcp;
+use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
 use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
@@ -181,6 +182,8 @@ pub(crate) struct Inner {
     shut_write: bool,
     /// A call has sent bytes to a peer that had closed.
     sent_in_vain: bool,
+    /// The MSG_ZEROCOPY notification of that call, while the device reads pages of earlier calls.
+    last_notice: Option<Notification>,
     pub(crate) link: Option<Arc<Link>>,
     pub(crate) chan: Chan,
     /// The channel is queued on its link to send a control message.
@@ -333,6 +336,7 @@ impl Sock {
                     shut_read: false,
                     shut_write: false,
                     sent_in_vain: false,
+                    last_notice: None,
                     link: None,
                     chan: Chan::none(),
                     queued: false,
@@ -479,10 +483,15 @@ impl Sock {
 
     /// The device is done with the channel's memory up to `pos`.
     pub(crate) fn tx_complete(&self, pos: u64) {
-        {
-            let mut inner = self.inner.lock();
+        let notice = {
+            let inner = &mut *self.inner.lock();
             inner.tx_done = inner.tx_done.max(pos);
-        }
+            match inner.tx_done < inner.tx_pinned {
+                true => None,
+                false => inner.last_notice.take(),
+            }
+        };
+        drop(notice);
         self.wait.wake_all();
     }
 }
