@@ -63,7 +63,7 @@ use crate::kern::errno::{
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
-use crate::kern::sock::family::{Accepted, Incoming, SocketOps};
+use crate::kern::sock::family::{Accepted, Incoming, Name, SocketOps};
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
@@ -601,14 +601,15 @@ impl SocketOps for Sock {
         Sock::accept(self, nonblock, incoming)
     }
 
-    fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
+    fn name(self: &Arc<Self>, which: Name) -> Result<SocketAddrV6> {
         let inner = self.inner.lock();
-        if !peer {
-            return Ok(inner.local.into());
-        }
-        match inner.phase {
-            Phase::Connected if !inner.is_disconnected() => Ok(inner.remote.into()),
-            _ => Err(ENOTCONN),
+        match which {
+            Name::Local => Ok(inner.local.into()),
+            Name::Accepted => Ok(inner.remote.into()),
+            Name::Peer if matches!(inner.phase, Phase::Connected) && !inner.is_disconnected() => {
+                Ok(inner.remote.into())
+            }
+            Name::Peer => Err(ENOTCONN),
         }
     }
 
