@@ -458,6 +458,14 @@ pub(crate) struct Usage {
     pub(crate) blocks_low: u32,
 }
 
+/// The memory of received data that is not in a window.
+pub(crate) enum Held {
+    /// A block of the shared receive queue.
+    Block(HeldBlock),
+    /// A copy in main memory, made to free memory of the pool.
+    Copy(Copied),
+}
+
 /// A block of the shared receive queue whose payload is unread. It is returned by
 /// [`HeldBlock::repost`], not by being dropped: that takes the link's lock.
 pub(crate) struct HeldBlock {

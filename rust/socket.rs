@@ -22,9 +22,11 @@
 
 mod area;
 mod close;
+mod conn_ops;
 mod connect;
 pub(crate) mod context;
 mod cork;
+mod deliver;
 mod escape;
 mod info;
 mod lessee;
@@ -47,8 +49,6 @@ mod window;
 
 pub(crate) use info::be32;
 use ports::Ports;
-pub(crate) use recv::Held;
-pub(crate) use sndbuf::Charge;
 
 use core::net::SocketAddrV6;
 
@@ -57,9 +57,7 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use crate::kern::area::Area;
-use crate::kern::errno::{
-    ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
-};
+use crate::kern::errno::ENOTCONN;
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
@@ -76,9 +74,10 @@ use crate::kern::wait::WaitQueue;
 use crate::params;
 use crate::pool::reserve::{Reserved, REFUSED};
 use crate::pool::window::{Gone, Window};
+use crate::pool::Held;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Failure, Limits, Progress, WINDOW_MAX};
+use crate::proto::channel::{Limits, Progress, WINDOW_MAX};
 use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::options::Options;
 use crate::proto::ports::Binding;
@@ -89,6 +88,8 @@ use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
 use crate::proto::ChanId;
 use crate::stats::{Counter, Stat, STATS};
+use crate::transport::cm::errno_of;
+use crate::transport::conn::TxBlocked;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 use crate::uapi;
@@ -137,11 +138,7 @@ pub(crate) struct Sock {
     /// Whether the socket's family is AF_INET6.
     v6: bool,
     pub(crate) counters: Counters,
-    /// For each data class, small and bulk: a sender of this socket found the link full, and is to
-    /// be woken when there is room.
-    tx_blocked: [Atomic<bool>; 2],
-    /// Corked bytes wait for room on the link, or for the send lock. Changes under `inner`.
-    cork_blocked: Atomic<bool>,
+    tx_blocked: TxBlocked,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
     /// The socket has or had an inner TCP socket.
@@ -273,6 +270,11 @@ impl Inner {
         self.phase = phase;
     }
 
+    /// Whether `link` carries the socket's channel.
+    fn is_on(&self, link: &Arc<Link>) -> bool {
+        self.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link))
+    }
+
     /// The local address of a socket without a port.
     fn unbound(&self, v6: bool) -> Addr {
         let any = any(v6);
@@ -315,8 +317,7 @@ impl Sock {
                 net,
                 v6,
                 counters: Counters::default(),
-                tx_blocked: [Atomic::new(false), Atomic::new(false)],
-                cork_blocked: Atomic::new(false),
+                tx_blocked: TxBlocked::new(),
                 user_ms: Atomic::new(0),
                 has_tcp: Atomic::new(false),
                 config <- new_mutex!((), "zrs_sock::config"),
@@ -445,6 +446,11 @@ impl Sock {
         }
     }
 
+    /// The channel has a timer from now on, or an earlier one. Sleeps.
+    fn arm_timer(&self) {
+        self.ctx.transport.arm_timer(self);
+    }
+
     /// Returns the pending error and clears it, as SO_ERROR does.
     fn take_error(&self) -> Result {
         match self.sk().and_then(|sk| sk.take_err()) {
@@ -513,22 +519,6 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
         sk.set_err(errno_of(failure));
     }
     true
-}
-
-/// The errno of a failure.
-pub(crate) fn errno_of(failure: Failure) -> Error {
-    use crate::proto::wire::Refusal;
-    match failure {
-        Failure::Refused(Refusal::NoListener | Refusal::BacklogFull) => ECONNREFUSED,
-        Failure::Refused(Refusal::NoResources) => ENOBUFS,
-        Failure::Reset | Failure::LinkLost => ECONNRESET,
-        Failure::TimedOut => ETIMEDOUT,
-        Failure::Unreachable => EHOSTUNREACH,
-        Failure::NoRoute => ENETUNREACH,
-        Failure::NoDevice => ENODEV,
-        Failure::NoResources => ENOMEM,
-        Failure::Protocol => EPROTO,
-    }
 }
 
 impl SocketOps for Sock {

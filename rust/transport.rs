@@ -2,7 +2,8 @@
 
 //! Links: queue pairs between hosts, and what travels on them.
 //!
-//! `context`: the state that all links share. `conn_table`: the channels of the host. `links`: the
+//! `context`: the state that all links share. `conn`: a connection, as the transport sees it.
+//! `conn_table`: the channels of the host. `links`: the
 //! groups of links to a peer. `timers`: the deadlines of channels. `link`: the life of a queue
 //! pair. `keepalive`: whether the peer is alive. `cm`: the events of the connection manager.
 //! `sched`: which channel may send next. `tx`: posts messages. `rx`: takes completions. Receive
@@ -11,6 +12,7 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod cm;
+pub(crate) mod conn;
 pub(crate) mod conn_table;
 pub(crate) mod context;
 pub(crate) mod keepalive;

@@ -158,7 +158,7 @@ impl Sock {
     /// Starts the timer that ends a closed socket's channel.
     pub(super) fn arm_orphan_timer(&self) {
         if self.link().is_some() {
-            self.ctx.transport.arm_timer(self);
+            self.arm_timer();
         }
     }
 

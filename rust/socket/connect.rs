@@ -379,7 +379,7 @@ impl Sock {
             }
             return Ok(());
         }
-        self.ctx.transport.arm_timer(self);
+        self.arm_timer();
         link.kick(self);
         self.keep_alive();
         Ok(())
@@ -469,7 +469,7 @@ impl Sock {
     pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
         let (again, attempt, notice) = {
             let mut inner = self.inner.lock();
-            if inner.link.as_ref().is_none_or(|l| !Arc::ptr_eq(l, link)) {
+            if !inner.is_on(link) {
                 // The channel is not on that link any more.
                 return;
             }

@@ -43,13 +43,13 @@ impl Sockets {
     pub(crate) fn next_socket(&self, net: &Net, cursor: u64) -> Option<(u64, zrs_info)> {
         let mut cursor = cursor;
         while let Ok(q) = u32::try_from(cursor) {
-            let Some((at, sock)) = self.transport.table.next_from(q) else {
+            let Some((at, conn)) = self.transport.table.next_from(q) else {
                 cursor = LISTENERS;
                 break;
             };
             cursor = u64::from(at) + 1;
-            if sock.net == *net {
-                return Some((cursor, sock.info()));
+            if let Some(info) = conn.info(net) {
+                return Some((cursor, info));
             }
         }
         let serial = cursor.checked_sub(LISTENERS)?;

@@ -14,7 +14,6 @@
 use core::mem;
 
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
@@ -177,7 +176,7 @@ impl Sock {
         }
         let waits = waits || !self.flush();
         if waits && first {
-            self.ctx.transport.arm_timer(self);
+            self.arm_timer();
         }
         match (copied, n) {
             (Err(_), _) => Joined::No,
@@ -266,7 +265,7 @@ impl Sock {
                 let (wanted, pending) = {
                     let inner = &mut *self.inner.lock();
                     inner.cork.until = None;
-                    self.cork_blocked.store(false, Relaxed);
+                    self.tx_blocked.set_cork(false);
                     (inner.unlock_send(), inner.chan.has_pending_control())
                 };
                 if wanted {
@@ -289,7 +288,7 @@ impl Sock {
             }
             // Other waiters for the send lock would find no room either; they are woken when the
             // corked bytes have been sent.
-            if self.is_tx_blocked(TrafficClass::Small) {
+            if self.tx_blocked.is_set(TrafficClass::Small) {
                 return false;
             }
             // Room was freed just now, and the thread that freed it found the send lock taken; or
@@ -301,7 +300,7 @@ impl Sock {
     fn begin_flush(&self) -> Flush {
         let inner = &mut *self.inner.lock();
         let waits = inner.chan.corked() > 0;
-        self.cork_blocked.store(waits, Relaxed);
+        self.tx_blocked.set_cork(waits);
         if !waits {
             return Flush::Done(inner.lose_cork());
         }
@@ -318,14 +317,9 @@ impl Sock {
     /// Calls [`Self::flush`] if the corked bytes wait for room on the link or for the send lock.
     /// For callers that have just freed one of these.
     pub(crate) fn flush_blocked_cork(self: &Arc<Self>) {
-        if self.is_cork_blocked() {
+        if self.tx_blocked.cork() {
             self.flush();
         }
-    }
-
-    /// Whether the corked bytes wait for room on the link, or for the send lock.
-    pub(crate) fn is_cork_blocked(&self) -> bool {
-        self.cork_blocked.load(Relaxed)
     }
 
     /// Sends the corked bytes if their time has come at `now`.

@@ -11,7 +11,7 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::recv::{release_held, Held};
+use super::recv::release_held;
 use super::{Inner, Sock};
 use crate::kern::memcg::CHARGED;
 use crate::kern::task::now_ns;
@@ -19,6 +19,7 @@ use crate::kern::trace::{self, EscapedFrom};
 use crate::pool::cache::Copied;
 use crate::pool::reserve::Reserved;
 use crate::pool::window::{Reading, Window};
+use crate::pool::Held;
 use crate::proto::rx_queue::ToMove;
 use crate::stats::STATS;
 

@@ -76,7 +76,7 @@ impl Sock {
         };
         if asked {
             self.kick();
-            self.ctx.transport.arm_timer(self);
+            self.arm_timer();
         }
     }
 

@@ -5,7 +5,6 @@
 
 #![deny(unsafe_code)]
 
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
 use super::{Inner, Sock};
@@ -15,7 +14,6 @@ use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
 use crate::proto::channel::{Channel, State};
 use crate::proto::readiness::{self, Phase, View};
-use crate::proto::scheduler::TrafficClass;
 use crate::transport::link::Link;
 
 impl Sock {
@@ -139,7 +137,7 @@ impl Sock {
                 _ => true,
             }
             // Corked bytes may have waited for the room just found: they go first.
-            && (!self.is_cork_blocked() || self.flush());
+            && (!self.tx_blocked.cork() || self.flush());
         let mut inner = self.inner.lock();
         readiness::events(&view(&mut inner, writable))
     }
@@ -190,30 +188,6 @@ impl Sock {
             }
         }
         self.wait.sleep_or_poll(mode, timeout, link.as_ref(), cond)
-    }
-
-    /// Clears the mark that the socket waits for room on its link, and returns it. Under the link's
-    /// lock.
-    pub(crate) fn take_tx_blocked(&self, class: TrafficClass) -> bool {
-        self.is_tx_blocked(class) && self.tx_blocked_in(class).xchg(false, Full)
-    }
-
-    /// Whether the socket waits for room on its link.
-    pub(super) fn is_tx_blocked(&self, class: TrafficClass) -> bool {
-        self.tx_blocked_in(class).load(Acquire)
-    }
-
-    /// Marks that the socket waits for room on its link. Under the link's lock.
-    pub(crate) fn set_tx_blocked(&self, class: TrafficClass) {
-        self.tx_blocked_in(class).store(true, Relaxed);
-    }
-
-    fn tx_blocked_in(&self, class: TrafficClass) -> &Atomic<bool> {
-        let [small, bulk] = &self.tx_blocked;
-        match class {
-            TrafficClass::Bulk => bulk,
-            TrafficClass::Small | TrafficClass::Control => small,
-        }
     }
 }
 

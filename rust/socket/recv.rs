@@ -20,9 +20,8 @@ use crate::kern::sock::msg::RecvMsg;
 use crate::kern::trace::DataPath;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
-use crate::pool::cache::Copied;
 use crate::pool::window::Window;
-use crate::pool::HeldBlock;
+use crate::pool::Held;
 use crate::proto::channel::Failure;
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Freed, Moved, Segment};
@@ -31,14 +30,6 @@ use crate::stats::STATS;
 
 /// Initial room in a receive queue, in messages.
 const RX_FIRST: u32 = 4;
-
-/// The memory of a segment that is not in the window.
-pub(crate) enum Held {
-    /// A block of the shared receive queue.
-    Block(HeldBlock),
-    /// A copy in main memory, made to free memory of the pool.
-    Copy(Copied),
-}
 
 /// The lock of a channel's receive side: its owner may consume received data.
 struct RecvLock<'a>(&'a Sock);

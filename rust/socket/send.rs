@@ -19,7 +19,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::cork::Joined;
-use super::{try_lock, Charge, Sock};
+use super::{try_lock, Sock};
 use crate::kern::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::kern::sock::msg::SendMsg;
@@ -34,6 +34,7 @@ use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::stats::STATS;
+use crate::transport::conn::Charge;
 use crate::transport::tx::{Payload, Posted, Reservation};
 
 /// The lock of a channel's send side: its owner may post the next chunk, or add to the corked
@@ -577,7 +578,7 @@ impl Sock {
                 };
                 // Threads queued for the send lock would also find the link full; they are woken
                 // together when space frees up. If it just did, wake them here.
-                if wanted || !self.is_tx_blocked(class) {
+                if wanted || !self.tx_blocked.is_set(class) {
                     self.wait.wake_all();
                 }
                 None

@@ -10,54 +10,18 @@ use kernel::sync::Arc;
 
 use super::{Inner, Sock};
 use crate::proto::sndbuf;
+use crate::transport::conn::Charge;
 use crate::transport::link::Link;
 
-/// Bytes that count against SO_SNDBUF until this is dropped. Dropping takes the socket's lock and
-/// wakes threads that wait for room, so the caller must hold no spinlock.
-pub(crate) struct Charge {
-    sock: Arc<Sock>,
-    bytes: usize,
-    /// These bytes fill the send buffer: waiting threads need to know when the device has sent
-    /// them.
-    fills: bool,
-}
-
-impl Charge {
-    /// Charges `bytes` more; the caller has checked that there is room. `inner` is that of `sock`.
-    fn take(sock: &Arc<Sock>, inner: &mut Inner, limit: u32, bytes: usize) -> Self {
-        inner.tx_held = inner.tx_held.saturating_add(bytes as u64);
-        Self {
-            sock: sock.clone(),
-            bytes,
-            fills: !sndbuf::writable(limit, inner.tx_held),
-        }
-    }
-
-    /// Charged bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Reduces the charge to `bytes`, if that is less. Takes the socket's lock.
-    pub(super) fn shorten(&mut self, bytes: usize) {
-        let less = self.bytes.saturating_sub(bytes);
-        self.bytes -= less;
-        self.sock.give_held(less);
-    }
-
-    /// Whether the message with these bytes needs a signaled completion.
-    pub(crate) fn fills(&self) -> bool {
-        self.fills
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.sock.give_held(self.bytes);
-    }
-}
-
 impl Inner {
+    /// Charges `bytes` more to `sock`, whose `Inner` this is; the caller has checked that there is
+    /// room.
+    fn take_charge(&mut self, sock: &Arc<Sock>, limit: u32, bytes: usize) -> Charge {
+        self.tx_held = self.tx_held.saturating_add(bytes as u64);
+        let fills = !sndbuf::writable(limit, self.tx_held);
+        Charge::new(sock.clone(), bytes, fills)
+    }
+
     /// The limit; `None` if the program has not set SO_SNDBUF: then only the link's room limits it.
     fn send_limit(&self) -> Option<u32> {
         self.sk.as_ref().and_then(|sk| sk.sndbuf_set())
@@ -92,28 +56,28 @@ impl Inner {
 
     /// Whether SO_SNDBUF admits `bytes` to be posted from a copy: other threads may have used the
     /// room since the last check.
-    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
+    pub(super) fn may_hold(&self, bytes: usize) -> bool {
         self.send_room(bytes).is_none_or(|room| room >= bytes)
     }
 
     /// Charges `bytes`, which are posted from a copy, to `sock`, whose `Inner` this is. The caller
     /// has checked that there is room. `None` if SO_SNDBUF is not set.
-    pub(crate) fn charge_copy(&mut self, sock: &Arc<Sock>, bytes: usize) -> Option<Charge> {
+    pub(super) fn charge_copy(&mut self, sock: &Arc<Sock>, bytes: usize) -> Option<Charge> {
         let limit = self.send_limit()?;
-        let charge = Charge::take(sock, self, limit, bytes);
+        let charge = self.take_charge(sock, limit, bytes);
         self.tx_unsignaled = !charge.fills();
         Some(charge)
     }
 
     /// As [`Self::charge_copy`], for the corked bytes, which were counted when they were corked.
-    pub(crate) fn charge_corked(&mut self, sock: &Arc<Sock>) -> Option<Charge> {
+    pub(super) fn charge_corked(&mut self, sock: &Arc<Sock>) -> Option<Charge> {
         let bytes = self.take_cork_held();
         if bytes == 0 {
             return None;
         }
         let limit = self.send_limit().unwrap_or(u32::MAX);
         self.tx_held = self.tx_held.saturating_sub(bytes as u64);
-        let charge = Charge::take(sock, self, limit, bytes);
+        let charge = self.take_charge(sock, limit, bytes);
         self.tx_unsignaled = !charge.fills();
         Some(charge)
     }
@@ -140,7 +104,7 @@ impl Sock {
             };
             let room = sndbuf::room(limit, inner.tx_held, want);
             if room > 0 {
-                return Some(Some(Charge::take(self, inner, limit, room)));
+                return Some(Some(inner.take_charge(self, limit, room)));
             }
             inner.tx_full = true;
             inner.unsignaled_message()
@@ -159,7 +123,8 @@ impl Sock {
         }
     }
 
-    fn give_held(&self, bytes: usize) {
+    /// `bytes` no longer count against SO_SNDBUF: wakes threads that wait for room.
+    pub(super) fn give_held(&self, bytes: usize) {
         let wakes = {
             let mut inner = self.inner.lock();
             inner.tx_held = inner.tx_held.saturating_sub(bytes as u64);

@@ -81,8 +81,7 @@ impl Sock {
     pub(crate) fn on_silence(self: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
         let id = {
             let inner = self.inner.lock();
-            let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
-            if !ours || !inner.keeps_alive() {
+            if !inner.is_on(link) || !inner.keeps_alive() {
                 return None;
             }
             let (idle, timeout) = inner.keep_alive_ms();
@@ -109,7 +108,7 @@ impl Sock {
             inner.user_timeout.begin(now_ns(), limit)
         };
         if first {
-            self.ctx.transport.arm_timer(self);
+            self.arm_timer();
         }
         Some(SendGuard(self))
     }
@@ -146,7 +145,7 @@ impl Sock {
             };
             // Messages sent since `last` was read have not been checked; and corked bytes that wait
             // for room are late.
-            let late = self.is_cork_blocked();
+            let late = self.tx_blocked.cork();
             let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
             let over = inner
                 .user_timeout

@@ -74,7 +74,7 @@ impl Sock {
             }
         }
         self.kick();
-        self.ctx.transport.arm_timer(self);
+        self.arm_timer();
         true
     }
 
@@ -104,7 +104,7 @@ impl Sock {
         }
         STATS.windows_revoked.add(1);
         self.kick();
-        self.ctx.transport.arm_timer(self);
+        self.arm_timer();
     }
 
     /// Revokes the window, with a deadline for the peer. Returns false if it was not revoked now,

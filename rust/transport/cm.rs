@@ -80,6 +80,21 @@ fn failure_of(e: Error) -> Failure {
     }
 }
 
+/// The errno of a failure.
+pub(crate) fn errno_of(failure: Failure) -> Error {
+    match failure {
+        Failure::Refused(Refusal::NoListener | Refusal::BacklogFull) => ECONNREFUSED,
+        Failure::Refused(Refusal::NoResources) => ENOBUFS,
+        Failure::Reset | Failure::LinkLost => ECONNRESET,
+        Failure::TimedOut => ETIMEDOUT,
+        Failure::Unreachable => EHOSTUNREACH,
+        Failure::NoRoute => ENETUNREACH,
+        Failure::NoDevice => ENODEV,
+        Failure::NoResources => ENOMEM,
+        Failure::Protocol => EPROTO,
+    }
+}
+
 /// Converts an address to the connection manager's type.
 fn to_cm(ip: Ip, port: u16) -> SocketAddr {
     match ip.v4() {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host's link table: the memory of [`LinkTable`], its lock, and a socket's access to its
+//! The host's link table: the memory of [`LinkTable`], its lock, and a connection's access to its
 //! entry.
 //!
-//! The lock bit L of an entry is the `inner` of its socket, which contains the [`Chan`]. The `Chan`
-//! keeps the grant of its entry while the registers are hot, so work on a hot entry takes no other
-//! lock. The table's lock protects allocation, and moves between the tiers: an entry is faulted in
-//! with its socket's `inner` held and the table's lock inside. To free a slot, and for the sweep,
-//! the table, under its lock, asks other sockets for their grants. It only tries their `inner`, and
-//! skips a socket that is at work. A thread that holds an `inner` with a hot entry waits for no
-//! other entry, so a wait for a slot is short.
+//! The lock bit L of an entry is the lock of its connection, which contains the [`Chan`]. The
+//! `Chan` keeps the grant of its entry while the registers are hot, so work on a hot entry takes no
+//! other lock. The table's lock protects allocation, and moves between the tiers: an entry is
+//! faulted in with its connection's lock held and the table's lock inside. To free a slot, and for
+//! the sweep, the table, under its lock, asks other connections for their grants. It only tries
+//! their locks, and skips a connection that is at work. A thread that holds the lock of a
+//! connection with a hot entry waits for no other entry, so a wait for a slot is short.
 //!
-//! The receive path finds a channel's socket by the channel's number, without the table: each
+//! The receive path finds a channel's connection by the channel's number, without the table: each
 //! number has a place with a lock of its own.
 //!
-//! Locks: `Sock::inner`, then `table`; under `table`, the `inner` of other sockets is only tried.
-//! `place` and `quota` are leaves.
+//! Locks: that of a connection, then `table`; under `table`, the locks of other connections are
+//! only tried. `place` and `quota` are leaves.
 
 #![deny(unsafe_code)]
 
@@ -28,6 +28,7 @@ use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 use pin_init::pin_init_array_from_fn;
 
+use super::conn::ConnOps;
 use super::context::{Transport, SWEEP};
 use super::sched::FlowId;
 use crate::kern::errno::{EDQUOT, ENOBUFS};
@@ -41,7 +42,6 @@ use crate::proto::link_table::{
 };
 use crate::proto::quota::{self, Holder, Quota, QuotaCount, Shares};
 use crate::proto::ChanId;
-use crate::socket::Sock;
 
 /// The memory that the link table uses.
 struct Memory;
@@ -49,19 +49,23 @@ struct Memory;
 impl Storage for Memory {
     type Regs = Channel;
     type Cell = KBox<Channel>;
-    type Owner = Arc<Sock>;
+    type Owner = Arc<dyn ConnOps>;
     type Hot = KVVec<Slot<KBox<Channel>>>;
     type L2 = KVVec<Way<channel::PackedChannel>>;
-    type Chunk = KVVec<Backing<channel::PackedChannel, Arc<Sock>>>;
+    type Chunk = KVVec<Backing<channel::PackedChannel, Arc<dyn ConnOps>>>;
     type Bulk = KVVec<Option<Self::Chunk>>;
 
-    fn recall(sock: &Arc<Sock>, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
-        sock.inner.try_lock()?.chan.give_back(id, recall)
+    fn recall(
+        conn: &Arc<dyn ConnOps>,
+        id: ChanId,
+        recall: &mut Recall,
+    ) -> Option<Grant<KBox<Channel>>> {
+        conn.recall(id, recall)
     }
 }
 
-/// The generation and the socket of a channel's number.
-type Place = SpinLock<Option<(u32, Arc<Sock>)>>;
+/// The generation and the connection of a channel's number.
+type Place = SpinLock<Option<(u32, Arc<dyn ConnOps>)>>;
 
 /// The places of a chunk of numbers. Never freed before the table.
 type Places = SetOnce<Pin<KBox<[Place; CHUNK]>>>;
@@ -101,7 +105,7 @@ pub(crate) struct Sizes {
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
-    /// For each channel number: generation and socket.
+    /// For each channel number: generation and connection.
     places: KVVec<Places>,
     /// Entries in use, by user and network namespace.
     #[pin]
@@ -161,11 +165,11 @@ impl Table {
         }
     }
 
-    /// Takes an entry for `sock`, counted for `holder`, and puts the channel that `make` makes into
+    /// Takes an entry for `conn`, counted for `holder`, and puts the channel that `make` makes into
     /// it.
     fn submit(
         &self,
-        sock: &Arc<Sock>,
+        conn: &Arc<dyn ConnOps>,
         holder: Holder,
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<ChanId> {
@@ -180,7 +184,7 @@ impl Table {
                     return Err(ENOBUFS);
                 }
                 if !table.wants_chunk() {
-                    break table.submit(sock.clone(), make).map_err(|_| ENOBUFS)?;
+                    break table.submit(conn.clone(), make).map_err(|_| ENOBUFS)?;
                 }
                 drop(table);
                 let place = |_| new_spinlock!(None, "zrs_chan::place");
@@ -202,7 +206,7 @@ impl Table {
             drop(spare);
         };
         if let Some(place) = self.place(id.index) {
-            *place.lock() = Some((id.gen, sock.clone()));
+            *place.lock() = Some((id.gen, conn.clone()));
         }
         Ok(id)
     }
@@ -212,9 +216,8 @@ impl Table {
         self.places.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
     }
 
-    /// Takes the grant of the registers of channel `id`. The socket keeps it until the table
-    /// recalls it. `None` if there is no such channel. The caller holds the `inner` of the
-    /// channel's socket.
+    /// Takes the grant of the registers of channel `id`. The connection keeps it until the table
+    /// recalls it. `None` if there is no such channel. The caller holds the connection's lock.
     fn grant(&self, id: ChanId) -> Option<Grant<KBox<Channel>>> {
         loop {
             match self.table.lock().grant(id) {
@@ -228,7 +231,7 @@ impl Table {
 
     /// Frees entry `id`; `grant`: its kept grant, if any. The caller drops the result without
     /// locks.
-    fn remove(&self, id: ChanId, grant: Option<Grant<KBox<Channel>>>) -> Option<Arc<Sock>> {
+    fn remove(&self, id: ChanId, grant: Option<Grant<KBox<Channel>>>) -> Option<Arc<dyn ConnOps>> {
         let found = self.place(id.index).and_then(|place| place.lock().take());
         let owner = {
             let mut table = self.table.lock();
@@ -242,15 +245,15 @@ impl Table {
         owner.ok()
     }
 
-    /// The socket of channel `id`.
-    pub(crate) fn owner(&self, id: ChanId) -> Option<Arc<Sock>> {
+    /// The connection of channel `id`.
+    pub(crate) fn owner(&self, id: ChanId) -> Option<Arc<dyn ConnOps>> {
         let place = self.place(id.index)?.lock();
-        let (gen, sock) = place.as_ref()?;
-        (*gen == id.gen).then(|| sock.clone())
+        let (gen, conn) = place.as_ref()?;
+        (*gen == id.gen).then(|| conn.clone())
     }
 
-    /// The first channel whose number is at least `q`: the number, and its socket.
-    pub(crate) fn next_from(&self, q: u32) -> Option<(u32, Arc<Sock>)> {
+    /// The first channel whose number is at least `q`: the number, and its connection.
+    pub(crate) fn next_from(&self, q: u32) -> Option<(u32, Arc<dyn ConnOps>)> {
         let mut from = q;
         loop {
             let (at, owner) = {
@@ -258,8 +261,8 @@ impl Table {
                 let (at, owner) = table.look_from(from, LOOK)?;
                 (at, owner.cloned())
             };
-            if let Some(sock) = owner {
-                return Some((at, sock));
+            if let Some(conn) = owner {
+                return Some((at, conn));
             }
             from = at;
         }
@@ -300,8 +303,7 @@ impl Table {
 
 impl Directory for Table {
     fn lessee(&self, user: ChanId) -> Option<Arc<dyn Lessee>> {
-        let sock = self.owner(user)?;
-        Some(sock)
+        Some(self.owner(user)?.lessee())
     }
 }
 
@@ -325,8 +327,8 @@ impl Transport {
         for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP_SLOTS) {
             let parked = self.table.sweep();
             for id in parked.into_iter().take_while(|id| id.index != 0) {
-                if let Some(sock) = self.table.owner(id) {
-                    sock.on_parked();
+                if let Some(conn) = self.table.owner(id) {
+                    conn.parked();
                 }
             }
         }
@@ -344,9 +346,9 @@ impl WorkItem<SWEEP> for Transport {
     }
 }
 
-/// The channel of a socket, if it has one: the socket's access to its entry, which is freed with
-/// it. Protected by the socket's `inner`, the lock of the entry. Closures that work on it must
-/// neither sleep nor use a `Chan` again.
+/// The channel of a connection, if it has one: the connection's access to its entry, which is freed
+/// with it. Protected by the connection's lock, the lock of the entry. Closures that work on it
+/// must neither sleep nor use a `Chan` again.
 pub(crate) struct Chan(Option<Entry>);
 
 struct Entry {
@@ -392,20 +394,21 @@ impl Chan {
         Self(None)
     }
 
-    /// Takes an entry for `sock`, with the channel that `make` makes. The caller must put the
-    /// result into the socket before using it. Sleeps; not under the socket's lock. EDQUOT when the
-    /// socket's owner or network namespace has used its quota, ENOBUFS when the table is full,
-    /// ENOMEM.
+    /// Takes an entry for `conn`, with the channel that `make` makes. The caller must put the
+    /// result into the connection before using it. Sleeps; not under the connection's lock. EDQUOT
+    /// when the connection's owner or network namespace has used its quota, ENOBUFS when the table
+    /// is full, ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
-        sock: &Arc<Sock>,
+        conn: &Arc<impl ConnOps>,
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
-        let holder = sock.holder();
+        let conn: Arc<dyn ConnOps> = conn.clone();
+        let holder = conn.holder();
         transport.table.charge_quota(holder)?;
         let table = &transport.table;
         let mut seen = Seen::default();
-        let made = table.submit(sock, holder, |id| {
+        let made = table.submit(&conn, holder, |id| {
             let chan = make(id);
             seen = Seen::of(&chan);
             chan
@@ -434,14 +437,14 @@ impl Chan {
         self.0.as_ref()?.flow
     }
 
-    /// Stores the channel's flow. Returns false if the socket has another channel by now, or none.
-    /// Under the link's lock.
+    /// Stores the channel's flow. Returns false if the connection has another channel by now, or
+    /// none. Under the link's lock.
     pub(crate) fn set_flow(&mut self, flow: FlowId) -> bool {
         let entry = self.0.as_mut().filter(|entry| entry.id == flow.id);
         entry.map(|entry| entry.flow = Some(flow)).is_some()
     }
 
-    /// Whether the socket has a channel.
+    /// Whether the connection has a channel.
     pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
@@ -461,7 +464,11 @@ impl Chan {
     }
 
     /// Returns the grant of entry `id` to the table, unless `recall` declines it.
-    fn give_back(&self, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
+    pub(crate) fn give_back(
+        &self,
+        id: ChanId,
+        recall: &mut Recall,
+    ) -> Option<Grant<KBox<Channel>>> {
         let entry = self.0.as_ref().filter(|entry| entry.id == id)?;
         let mut grant = entry.grant.take()?;
         if recall.wants(&mut grant) {
@@ -524,21 +531,21 @@ impl Chan {
         self.look(Channel::corked, |seen| seen.corked).unwrap_or(0)
     }
 
-    /// Whether the channel has ended, so that its socket must be told.
+    /// Whether the channel has ended, so that its connection must be told.
     pub(crate) fn is_over(&self) -> bool {
         let over = |chan: &Channel| chan.state() == State::Closed;
         self.look(over, |seen| seen.over).unwrap_or(false)
     }
 
     /// Frees the entry if the channel has ended. The caller must drop the result without locks.
-    pub(crate) fn take_ended(&mut self) -> Option<Arc<Sock>> {
+    pub(crate) fn take_ended(&mut self) -> Option<Arc<dyn ConnOps>> {
         if !self.is_over() {
             return None;
         }
         self.free()
     }
 
-    fn free(&mut self) -> Option<Arc<Sock>> {
+    fn free(&mut self) -> Option<Arc<dyn ConnOps>> {
         let entry = self.0.take()?;
         let owner = entry.table.remove(entry.id, entry.grant.take());
         entry.table.quota.lock().give(entry.holder);
@@ -547,7 +554,7 @@ impl Chan {
 }
 
 impl Drop for Chan {
-    /// The caller has its own reference to the socket, so the one dropped here is not the last.
+    /// The caller has its own reference to the connection, so the one dropped here is not the last.
     fn drop(&mut self) {
         drop(self.free());
     }

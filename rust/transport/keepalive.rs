@@ -11,18 +11,18 @@
 
 use kernel::sync::Arc;
 
+use super::conn::ConnOps;
 use super::link::{Link, LinkState};
 use crate::params;
 use crate::proto::channel::Failure;
 use crate::proto::liveness::{Action, Intervals, Silence};
-use crate::socket::Sock;
 
 /// Flows that are read under one hold of `tx`.
 const STEP: usize = 16;
 
 impl Link {
-    /// A socket requests that the peer is probed after `ms` milliseconds of silence, and that the
-    /// socket is notified when there is no answer for another `timeout` milliseconds. The shortest
+    /// A connection requests that the peer is probed after `ms` milliseconds of silence, and that
+    /// it is notified when there is no answer for another `timeout` milliseconds. The shortest
     /// times that were ever requested hold for the life of the link. Sleeps.
     pub(crate) fn request_keepalive(&self, ms: u32, timeout: u32) {
         let sooner = self.tx.lock().liveness.request_keepalive(ms, timeout);
@@ -32,8 +32,8 @@ impl Link {
     }
 
     /// Checks the peer, if a check is due at `now`. Probes it if nothing has arrived since the last
-    /// check; notifies the sockets when it has not answered for as long as one of them waits; ends
-    /// the link when it has not answered for too long. Returns when to check again, if at all.
+    /// check; notifies the connections when it has not answered for as long as one of them waits;
+    /// ends the link when it has not answered for too long. Returns when to check again, if at all.
     /// Times are in nanoseconds of the monotonic clock. Sleeps.
     pub(crate) fn check_keepalive(self: &Arc<Self>, now: u64) -> Option<u64> {
         let pace = Intervals {
@@ -42,7 +42,7 @@ impl Link {
         };
         let action = {
             let tx = &mut *self.tx.lock();
-            // No socket needs the peer of a link without channels, which will end soon.
+            // No connection needs the peer of a link without channels, which will end soon.
             let needed = match tx.state {
                 LinkState::Connecting => false,
                 LinkState::Up => !tx.channels.is_empty(),
@@ -70,21 +70,21 @@ impl Link {
             }
         }
     }
-    /// The peer does not answer: notifies the sockets on the link. Returns when the next of their
-    /// timeouts ends; `u64::MAX`: none. A flow that is added in between has passed its timeout to
-    /// [`Self::request_keepalive`]. Takes the link's lock and the sockets'. Sleeps.
+    /// The peer does not answer: notifies the connections on the link. Returns when the next of
+    /// their timeouts ends; `u64::MAX`: none. A flow that is added in between has passed its
+    /// timeout to [`Self::request_keepalive`]. Takes the link's lock and the connections'. Sleeps.
     fn notify_silence(self: &Arc<Self>, silence: Silence) -> u64 {
         let (mut flow, mut next) = (0, u64::MAX);
         loop {
-            let socks: [Option<Arc<Sock>>; STEP] = {
+            let conns: [Option<Arc<dyn ConnOps>>; STEP] = {
                 let tx = self.tx.lock();
                 if flow >= tx.channels.flows() {
                     return next;
                 }
                 core::array::from_fn(|n| tx.channels.at(flow + n).cloned())
             };
-            for sock in socks.iter().flatten() {
-                let end = sock.on_silence(self, silence);
+            for conn in conns.into_iter().flatten() {
+                let end = conn.on_silence(self, silence);
                 next = next.min(end.unwrap_or(u64::MAX));
             }
             flow += STEP;

@@ -23,6 +23,7 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
+use super::cm::errno_of;
 use super::context::Transport;
 use super::sched::Channels;
 use super::tx::{TxBuffers, TxSlot};
@@ -47,7 +48,6 @@ use crate::proto::liveness::Liveness;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Agreed, Header, Hello, Versions, FEATURES};
 use crate::proto::Violation;
-use crate::socket::errno_of;
 use crate::stats::{Counter, STATS};
 
 /// Where a link is in its life.
@@ -737,9 +737,9 @@ impl Link {
         }
         self.transport.forget_link(self);
         self.transport.probe_links(&self.net, self.remote);
-        for (_, sock) in channels.drain() {
-            sock.link_lost(self, why, retry);
-            sock.vacate_blocks();
+        for (_, conn) in channels.drain() {
+            conn.clone().link_lost(self, why, retry);
+            conn.vacate_blocks();
         }
         // Unread data of channels that ended before the link did.
         if self.blocks_held() > 0 {

@@ -188,8 +188,8 @@ impl Transport {
     /// Sleeps.
     pub(super) fn vacate_blocks(&self) {
         let mut q = 0;
-        while let Some((at, sock)) = self.table.next_from(q) {
-            sock.vacate_blocks();
+        while let Some((at, conn)) = self.table.next_from(q) {
+            conn.vacate_blocks();
             q = at + 1;
         }
     }

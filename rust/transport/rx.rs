@@ -11,28 +11,22 @@
 
 #![deny(unsafe_code)]
 
-use core::mem;
-
 use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
+use super::conn::{ConnOps, Delivery};
 use super::link::{Link, LinkState, Queues};
 use super::tx::{PART, SENT};
 use crate::ib::cq::{Wc, WcOpcode, WcStatus};
-use crate::kern::sock::SkRef;
-use crate::kern::trace;
 use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
 use crate::pool::lease::{peer_waits_until, Requester};
-use crate::pool::lessee::Lessee;
-use crate::pool::HeldBlock;
-use crate::proto::channel::{Channel, Event, Failure, State};
-use crate::proto::rx_queue::{Moved, Segment};
+use crate::pool::{Held, HeldBlock};
+use crate::proto::channel::{Event, Failure};
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
-use crate::socket::{report_failure, Held, Inner, Sock};
 use crate::stats::STATS;
 
 /// Completions that the worker takes before other work items run.
@@ -57,20 +51,18 @@ struct Arrival<'a> {
 
 impl Arrival<'_> {
     /// Keeps the payload until it is read. It stays in its block, or is copied if this link holds
-    /// so many blocks that other links would run out of them. The owner of `sock` is charged for
+    /// so many blocks that other links would run out of them. The owner of `conn` is charged for
     /// the copy. Sleeps.
-    fn hold(&mut self, sock: &Sock, user: ChanId) -> Option<Held> {
+    fn hold(&mut self, conn: &dyn ConnOps, user: ChanId) -> Option<Held> {
         let block = self.block?;
         let crowded = self.link.blocks_held() >= params::LINK_CREDIT.get() / 2;
         if crowded {
             // Without memory for a copy, the payload stays in the block.
             let pool = &self.queues.pool;
-            let copy = sock.promised(|flags| pool.copy_payload(block, self.payload, flags));
-            match copy {
+            match conn.copy_payload(pool, block, self.payload) {
                 Ok(copy) => {
                     STATS.rx_spilled.add(self.payload as u64);
                     pool.cache.counts.escapes.add(1);
-                    sock.trace_escape(self.payload as u32, None, trace::EscapedFrom::Block);
                     return Some(Held::Copy(copy));
                 }
                 Err(_) => pool.cache.counts.failures.add(1),
@@ -370,18 +362,18 @@ impl Link {
         arrival: &mut Arrival<'_>,
         h: &Header,
     ) -> Result<(), Violation> {
-        let Some(sock) = self.transport.table.owner(h.dst) else {
+        let Some(conn) = self.transport.table.owner(h.dst) else {
             self.no_channel(h);
             return Ok(());
         };
         let mut held = match h.kind {
-            Type::Data => arrival.hold(&sock, h.dst),
+            Type::Data => arrival.hold(&*conn, h.dst),
             _ => None,
         };
-        let mut result = deliver(self, &sock, h, &mut held, true);
+        let mut result = conn.deliver(self, h, &mut held, true);
         if matches!(result, Ok(Delivery::QueueFull)) {
-            sock.make_room(h.dst);
-            result = deliver(self, &sock, h, &mut held, false);
+            conn.make_room(h.dst);
+            result = conn.deliver(self, h, &mut held, false);
         }
         if let Some(Held::Block(block)) = held {
             block.repost();
@@ -391,50 +383,50 @@ impl Link {
             return Ok(());
         };
         if follow.room {
-            sock.wake_write();
+            conn.write_space();
         }
         let (mut pending, mut window_done) = (follow.pending, follow.window_done);
         match event {
             Event::None | Event::Unwanted => {}
-            // The threads that wait were woken under the socket's lock.
+            // The threads that wait were woken under the connection's lock.
             Event::Opened | Event::Failed => {}
-            Event::Busy => self.transport.arm_timer(&sock),
+            Event::Busy => self.transport.arm_timer(&*conn),
             Event::Data | Event::Written { .. } => {
                 self.rx_bytes.add(u64::from(h.len));
                 if follow.crowded {
-                    sock.ask_for_doorbell();
+                    conn.clone().ask_for_doorbell();
                     pending = true;
                 }
-                sock.wake_read(follow.sk);
+                conn.data_ready(follow.sk);
             }
             Event::WindowWanted => {
-                let lessee: Arc<dyn Lessee> = sock.clone();
+                let lessee = conn.clone().lessee();
                 if !arrival
                     .queues
                     .pool
                     .want_window(&lessee, Requester::PEER, peer_waits_until())
                 {
-                    sock.inner.lock().chan.with(Channel::deny);
+                    conn.deny_window();
                 }
                 pending = true;
             }
-            Event::Fin => sock.wake_state(),
+            Event::Fin => conn.state_change(),
             // Room was handled above, as for every message.
             Event::Room => {}
             // Segments that stayed in the queue only because their pages are lent leave it now.
             // They may have been the last ones.
             Event::Revoked => {
-                sock.reap();
+                conn.reap();
                 (pending, window_done) = (true, true);
             }
         }
         if pending {
-            self.kick(&sock);
+            self.kick(&conn);
         }
         if follow.over {
-            sock.try_finish();
+            conn.try_finish();
         } else if window_done {
-            sock.try_release_window();
+            conn.release_window();
         }
         Ok(())
     }
@@ -470,136 +462,4 @@ impl InlinePoll for Arc<Link> {
     fn defer(&self) {
         self.schedule_poll();
     }
-}
-
-/// The outcome of a message for a channel.
-enum Delivery {
-    /// No channel of the link has this number, or the channel has ended.
-    NoChannel,
-    /// The socket's queue must be enlarged first.
-    QueueFull,
-    /// Delivered. The follow-up is done without the socket's lock.
-    Done(Event, FollowUp),
-}
-
-/// The follow-up to a message that was delivered.
-#[derive(Default)]
-struct FollowUp {
-    /// A sender waits for the room, or the window, that the message brought.
-    room: bool,
-    /// The channel has a control message to send.
-    pending: bool,
-    /// The channel has ended.
-    over: bool,
-    /// The window can go back to the pool.
-    window_done: bool,
-    /// The socket has a ring, and the peer may soon be out of room.
-    crowded: bool,
-    /// The struct sock, if data arrived.
-    sk: Option<SkRef>,
-}
-
-/// Delivers a message to its channel, under the socket's lock. `may_grow`: the caller can enlarge
-/// the socket's queue.
-fn deliver(
-    link: &Arc<Link>,
-    sock: &Arc<Sock>,
-    h: &Header,
-    held: &mut Option<Held>,
-    may_grow: bool,
-) -> Result<Delivery, Violation> {
-    // Only an ACCEPT opens a connection.
-    let local = (h.kind == Type::Accept).then(|| link.local_ip());
-    let mut inner = sock.inner.lock();
-    let inner = &mut *inner;
-    let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
-    if !ours || inner.chan.id() != Some(h.dst) {
-        return Ok(Delivery::NoChannel);
-    }
-    if may_grow && matches!(h.kind, Type::Data | Type::Written) && inner.rx_is_short() {
-        return Ok(Delivery::QueueFull);
-    }
-    let was = inner.state_before();
-    let heard = inner.chan.with(|chan| {
-        let closed = chan.state() == State::Closed;
-        (!closed).then(|| (chan.on_message(h), chan.take_room()))
-    });
-    let Some((event, room)) = heard.flatten() else {
-        return Ok(Delivery::NoChannel);
-    };
-    let event = event?;
-    let mut follow = FollowUp {
-        // As TCP: only a sender that found the channel full is woken.
-        room: room && mem::take(&mut inner.wants_room),
-        ..Default::default()
-    };
-    match event {
-        // Woken under the lock: a thread that sees the connection open and then waits for new
-        // events must not get this one later.
-        Event::Opened => {
-            if let Some(local) = local {
-                Sock::opened(inner, local);
-            }
-            sock.wake_state_in(inner);
-        }
-        Event::Busy => {
-            inner.backoff.refused(task::now_ns());
-            inner.deadline = Some(inner.backoff.deadline());
-        }
-        Event::Failed => {
-            report_failure(inner);
-            sock.wake_state_in(inner);
-        }
-        Event::Data => {
-            let born = match held {
-                Some(Held::Block(block)) => block.born(),
-                _ => task::now_ns(),
-            };
-            push(inner, h, None, 0, held.take(), born)?;
-        }
-        Event::Written { off, pad } => {
-            let window = inner.window.as_ref();
-            let born = window.map(|w| w.arrived(off as usize, h.len as usize, h.dst));
-            push(inner, h, Some(off), pad, None, born.unwrap_or(0))?;
-        }
-        Event::Revoked => sock.on_revoked(inner),
-        _ => {}
-    }
-    if matches!(event, Event::Data | Event::Written { .. }) {
-        follow.crowded = inner.has_crowded_ring();
-        follow.sk = inner.sk.clone();
-    }
-    follow.pending = inner.chan.has_pending_control();
-    follow.over = inner.chan.is_over();
-    follow.window_done = inner.is_window_done();
-    inner.trace_state_change(was);
-    Ok(Delivery::Done(event, follow))
-}
-
-/// Appends received data to the socket's queue, and to its ring if it has one.
-fn push(
-    inner: &mut Inner,
-    h: &Header,
-    window_off: Option<u32>,
-    pad: u32,
-    held: Option<Held>,
-    born: u64,
-) -> Result<(), Violation> {
-    let segment = Segment {
-        pos: h.pos,
-        len: h.len,
-        window_off,
-        pad,
-        // Blocks are never mapped: their data is read by recv().
-        claimed: window_off.is_none(),
-        held,
-        taken: 0,
-        mapped: 0,
-        born,
-        moved: Moved::No,
-    };
-    let index = inner.rx.push(segment)?;
-    inner.arrived += 1;
-    inner.publish(index);
-    Ok(())
 }

@@ -12,16 +12,16 @@ use kernel::sync::Arc;
 use kernel::time::Jiffies;
 use kernel::workqueue::WorkItem;
 
+use super::conn::ConnOps;
 use super::link::{Link, LinkState, Tx, RESCHEDULE};
 use super::tx::{Reservation, CONTROL_SLOTS, MAX_WRS};
 use crate::kern::{fault, task};
 use crate::proto::scheduler::{Flow, Scheduler, TrafficClass};
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
 use crate::proto::ChanId;
-use crate::socket::Sock;
 
 /// The channels on a link.
-pub(super) type Channels = Scheduler<KVVec<Flow<Arc<Sock>>>>;
+pub(crate) type Channels = Scheduler<KVVec<Flow<Arc<dyn ConnOps>>>>;
 
 /// A channel's flow on its link.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) struct FlowId {
 /// senders that were scheduled before them have not sent.
 const RESCHEDULE_DELAY: Jiffies = 2;
 
-/// Most sockets whose corked bytes are sent in one round.
+/// Most connections whose corked bytes are sent in one round.
 const CORK_BATCH: usize = 8;
 
 /// Assumed size of a bulk message, in bytes, when waiting senders are scheduled.
@@ -44,20 +44,22 @@ const USUAL: u32 = 64 * 1024;
 const PAGE: u32 = 4096;
 
 impl Link {
-    /// Adds channel `id` of a socket to the link. Returns `None` if the channel has ended; or if
-    /// the link is down, after [`Sock::link_lost`] was called. ENOMEM. Sleeps.
-    pub(crate) fn attach(self: &Arc<Self>, sock: &Arc<Sock>, id: ChanId) -> Result<Option<FlowId>> {
+    /// Adds channel `id` of a connection to the link. Returns `None` if the channel has ended; or
+    /// if the link is down, after [`ConnOps::link_lost`] was called. ENOMEM. Sleeps.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        conn: &Arc<impl ConnOps>,
+        id: ChanId,
+    ) -> Result<Option<FlowId>> {
         loop {
             let want = {
                 let tx = &mut *self.tx.lock();
                 if tx.state == LinkState::Down {
                     break;
                 }
-                if let Ok(flow) = tx.channels.add(id, sock.clone()) {
+                if let Ok(flow) = tx.channels.add(id, conn.clone()) {
                     let place = FlowId { id, flow };
-                    let inner = &mut *sock.inner.lock();
-                    let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-                    if ours && inner.chan.set_flow(place) {
+                    if conn.attached(self, place) {
                         return Ok(Some(place));
                     }
                     // The channel has ended in between. This is not the last reference: the caller
@@ -76,7 +78,7 @@ impl Link {
             drop(old);
         }
         let (why, retry) = self.reason();
-        sock.link_lost(self, why, retry);
+        ConnOps::link_lost(conn.clone(), self, why, retry);
         Ok(None)
     }
 
@@ -95,11 +97,11 @@ impl Link {
     }
 
     /// Reserves what a chunk of up to `want` bytes needs, and returns how many bytes it may have.
-    /// `None` if the link has no room, or other channels are scheduled first; then `sock` is woken
+    /// `None` if the link has no room, or other channels are scheduled first; then `conn` is woken
     /// when it may send.
     pub(crate) fn reserve(
         self: &Arc<Self>,
-        sock: &Arc<Sock>,
+        conn: &Arc<impl ConnOps>,
         place: FlowId,
         class: TrafficClass,
         want: u32,
@@ -113,7 +115,7 @@ impl Link {
             .channels
             .try_dequeue(class, place.id, place.flow, want, room)
         else {
-            sock.set_tx_blocked(class);
+            conn.tx_blocked().set(class);
             tx.signal_wanted |= class == TrafficClass::Bulk;
             self.short.fetch_add(u32::from(!room), Relaxed);
             self.waits.add(u64::from(!room));
@@ -123,7 +125,7 @@ impl Link {
             }
             return None;
         };
-        wake_others(sock, class);
+        wake_others(&**conn, class);
         let most = match class {
             TrafficClass::Bulk => may.min(tx.bulk_room()).min(tx.bulk_chunk),
             _ => may,
@@ -143,13 +145,13 @@ impl Link {
         tx.state == LinkState::Up && (!has_room(&tx, MAX_WRS as u32) || tx.bulk_room() == 0)
     }
 
-    /// Whether the link has room for a small message; if not, `sock` is woken when it has. If the
-    /// socket waits with bulk data, there is no room for it either, since what poll() reports must
-    /// hold for the program's next send, whatever its size.
-    pub(crate) fn has_room_or_block(&self, sock: &Sock, place: FlowId) -> bool {
+    /// Whether the link has room for a small message; if not, `conn` is woken when it has. If the
+    /// connection waits with bulk data, there is no room for it either, since what poll() reports
+    /// must hold for the program's next send, whatever its size.
+    pub(crate) fn has_room_or_block(&self, conn: &Arc<impl ConnOps>, place: FlowId) -> bool {
         let tx = &mut *self.tx.lock();
         if tx.channels.waits(TrafficClass::Bulk, place.flow) {
-            sock.set_tx_blocked(TrafficClass::Bulk);
+            conn.tx_blocked().set(TrafficClass::Bulk);
             return false;
         }
         let room = has_room(tx, MAX_WRS as u32);
@@ -157,20 +159,20 @@ impl Link {
             tx.channels
                 .try_dequeue(TrafficClass::Small, place.id, place.flow, SMALL_MAX, room);
         match may {
-            Some(_) => wake_others(sock, TrafficClass::Small),
-            None => sock.set_tx_blocked(TrafficClass::Small),
+            Some(_) => wake_others(&**conn, TrafficClass::Small),
+            None => conn.tx_blocked().set(TrafficClass::Small),
         }
         may.is_some()
     }
 
     /// Wakes the next waiting senders, as far as there is room, and sends the corked bytes of
-    /// sockets.
+    /// connections.
     pub(super) fn wake_blocked_senders(self: &Arc<Self>) {
         loop {
             let mut corked = [const { None }; CORK_BATCH];
             let crowded = self.wake_ready_senders(&mut corked);
-            for sock in corked.into_iter().flatten() {
-                sock.flush();
+            for conn in corked.into_iter().flatten() {
+                conn.flush();
             }
             if !crowded {
                 break;
@@ -178,9 +180,12 @@ impl Link {
         }
     }
 
-    /// Schedules flows of both data classes, as far as there is room. Sockets with corked bytes are
-    /// put into `corked`; returns true if there was no place for more of them.
-    fn wake_ready_senders(self: &Arc<Self>, corked: &mut [Option<Arc<Sock>>; CORK_BATCH]) -> bool {
+    /// Schedules flows of both data classes, as far as there is room. Connections with corked bytes
+    /// are put into `corked`; returns true if there was no place for more of them.
+    fn wake_ready_senders(
+        self: &Arc<Self>,
+        corked: &mut [Option<Arc<dyn ConnOps>>; CORK_BATCH],
+    ) -> bool {
         let tx = &mut *self.tx.lock();
         // Corked bytes are sent before sleeping senders run. So half of the room is left to senders
         // of bulk data, if any wait; if there is room for only one message, they and corked bytes
@@ -197,21 +202,22 @@ impl Link {
         // Both classes are offered the same room: the first sender that reserves it gets it.
         for class in [TrafficClass::Small, TrafficClass::Bulk] {
             for _ in 0..tx.room_in(class) {
-                let Some(sock) = tx.channels.next_ready(class).cloned() else {
+                let Some(conn) = tx.channels.next_ready(class).cloned() else {
                     break;
                 };
-                if sock.is_cork_blocked() && class == TrafficClass::Small {
+                let blocked = conn.tx_blocked();
+                if blocked.cork() && class == TrafficClass::Small {
                     let Some(place) = places.next() else {
-                        // The socket goes on waiting.
-                        tx.wait_on(class, &sock);
+                        // The connection goes on waiting.
+                        tx.wait_on(class, &*conn);
                         crowded = most > CORK_BATCH;
                         left = true;
                         break;
                     };
-                    *place = Some(sock.clone());
+                    *place = Some(conn.clone());
                 }
-                if sock.take_tx_blocked(class) {
-                    sock.wake_write();
+                if blocked.take(class) {
+                    conn.write_space();
                 }
             }
             left |= tx.channels.waiting(class) > 0 && tx.room_in(class) > 0;
@@ -242,10 +248,9 @@ impl WorkItem<RESCHEDULE> for Link {
 }
 
 impl Tx {
-    /// Enqueues the flow of a scheduled socket again, behind the others.
-    fn wait_on(&mut self, class: TrafficClass, sock: &Arc<Sock>) {
-        let place = sock.inner.lock().chan.flow();
-        if let Some(FlowId { id, flow }) = place {
+    /// Enqueues the flow of a scheduled connection again, behind the others.
+    fn wait_on(&mut self, class: TrafficClass, conn: &dyn ConnOps) {
+        if let Some(FlowId { id, flow }) = conn.flow() {
             self.channels.enqueue(class, id, flow);
         }
     }
@@ -284,11 +289,11 @@ impl Tx {
     }
 }
 
-/// A socket that waited for room has found some, and its flow is not queued any more: wakes the
-/// other threads that wait on the socket, so that they check as well. Under `tx`.
-fn wake_others(sock: &Sock, class: TrafficClass) {
-    if sock.take_tx_blocked(class) {
-        sock.wake_write();
+/// A connection that waited for room has found some, and its flow is not queued any more: wakes the
+/// other threads that wait on it, so that they check as well. Under `tx`.
+fn wake_others(conn: &impl ConnOps, class: TrafficClass) {
+    if conn.tx_blocked().take(class) {
+        conn.write_space();
     }
 }
 

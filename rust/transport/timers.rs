@@ -15,11 +15,11 @@ use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
+use super::conn::ConnOps;
 use super::context::{Transport, TIMERS};
 use crate::kern::fault;
 use crate::kern::task::now_ns;
 use crate::proto::ChanId;
-use crate::socket::Sock;
 
 /// The longest time between two checks of timers, while there are any, in nanoseconds.
 const DEADLINES_NS: u64 = 1_000_000_000;
@@ -50,14 +50,9 @@ impl TimerList {
 }
 
 impl Transport {
-    /// The channel of a socket has a timer from now on, or an earlier one. Sleeps.
-    pub(crate) fn arm_timer(self: &Arc<Self>, sock: &Sock) {
-        let (id, due) = {
-            let mut inner = sock.inner.lock();
-            let id = inner.chan.id();
-            let before = core::mem::replace(&mut inner.watched, id);
-            (id.filter(|_| before != id), inner.due())
-        };
+    /// The channel of a connection has a timer from now on, or an earlier one. Sleeps.
+    pub(crate) fn arm_timer(self: &Arc<Self>, conn: &dyn ConnOps) {
+        let (id, due) = conn.watch();
         let mut timers = self.timers.lock();
         if let Some(id) = id {
             timers.add(id);
@@ -83,14 +78,8 @@ impl Transport {
     /// Fallback after an allocation failure: scans all channels for timers.
     fn note_all(self: &Arc<Self>) {
         let mut q = 0;
-        while let Some((at, sock)) = self.table.next_from(q) {
-            let id = {
-                let mut inner = sock.inner.lock();
-                let id = inner.due().and_then(|_| inner.chan.id());
-                inner.watched = id.or(inner.watched);
-                id
-            };
-            if let Some(id) = id {
+        while let Some((at, conn)) = self.table.next_from(q) {
+            if let Some(id) = conn.watch_if_due() {
                 // A duplicate in the list does no harm.
                 self.timers.lock().add(id);
             }
@@ -108,8 +97,8 @@ impl Transport {
             (core::mem::replace(&mut timers.list, KVVec::new()), all)
         };
         list.retain(|id| {
-            let sock = self.table.owner(*id);
-            let due = sock.and_then(|sock| sock.check_timers(*id, now));
+            let conn = self.table.owner(*id);
+            let due = conn.and_then(|conn| conn.check_timers(*id, now));
             next = next.min(due.unwrap_or(u64::MAX));
             due.is_some()
         });

@@ -21,6 +21,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::conn::{Charge, Committed, ConnOps};
 use super::link::{Link, LinkState, Queues, Tx};
 use super::sched::FlowId;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
@@ -34,11 +35,10 @@ use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::pool::window::WindowUse;
-use crate::proto::channel::{Plan, State};
+use crate::proto::channel::Plan;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
-use crate::socket::{Charge, Sock};
 use crate::stats::STATS;
 
 /// Most messages in flight on a link.
@@ -101,7 +101,7 @@ impl TxBuffers {
 /// Pages of a program, mapped for the link's device.
 pub(crate) struct Pins {
     runs: DmaRuns<PinnedRuns>,
-    /// Their charge against the socket's SO_SNDBUF; dropped after the mapping.
+    /// Their charge against the connection's send buffer; dropped after the mapping.
     _charge: Option<Charge>,
 }
 
@@ -116,8 +116,8 @@ pub(super) struct TxSlot {
     seq: u64,
     /// The slot of the previous message, if that message is unsignaled.
     unsignaled: Option<u16>,
-    /// The socket to notify, and the stream position of the message's end.
-    sock: Option<(Arc<Sock>, u64)>,
+    /// The connection to notify, and the stream position of the message's end.
+    conn: Option<(Arc<dyn ConnOps>, u64)>,
     /// The pinned pages that the device reads until the message completes. The window below is the
     /// one whose registration it changes.
     pins: Option<Arc<Pins>>,
@@ -125,7 +125,7 @@ pub(super) struct TxSlot {
     /// The MSG_ZEROCOPY notification, which is sent when no message uses the pages any more.
     /// Declared after the pins, so it is dropped after them.
     notify: Option<Notification>,
-    /// The copied payload's charge against the socket's SO_SNDBUF.
+    /// The copied payload's charge against the connection's send buffer.
     charge: Option<Charge>,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct TxSlot {
 pub(super) struct Done {
     pins: Option<Arc<Pins>>,
     window: Option<WindowUse>,
-    sock: Option<(Arc<Sock>, u64)>,
+    conn: Option<(Arc<dyn ConnOps>, u64)>,
     notify: Option<Notification>,
     charge: Option<Charge>,
     /// The slot of an earlier message that has completed as well and owns a charge: it is next.
@@ -148,8 +148,8 @@ impl Done {
         drop(self.window);
         drop(self.notify);
         drop(self.charge);
-        if let Some((sock, pos)) = self.sock {
-            sock.tx_complete(pos);
+        if let Some((conn, pos)) = self.conn {
+            conn.tx_complete(pos);
         }
         self.before
     }
@@ -219,12 +219,12 @@ impl Reservation {
         self.buffers.mem.put_payload(at, bytes)
     }
 
-    /// Commits the chunk `plan` of `sock`'s channel and posts it. Releases the send lock, except
+    /// Commits the chunk `plan` of `conn`'s channel and posts it. Releases the send lock, except
     /// for a corked chunk: the next sender posts once the link's lock is free. Fails if the channel
     /// or the link has ended, or if there is no room for the chunk any more.
     pub(crate) fn post(
         mut self,
-        sock: &Arc<Sock>,
+        conn: &Arc<impl ConnOps>,
         plan: Plan,
         payload: Payload,
     ) -> core::result::Result<Posted, Payload> {
@@ -235,34 +235,15 @@ impl Reservation {
             return Err(payload);
         }
         let copied = matches!(payload, Payload::Copied);
-        let corked = matches!(plan, Plan::Corked(_));
-        let (chunk, end, charge, wanted) = {
-            let mut inner = sock.inner.lock();
-            if copied && !corked && !inner.may_hold(plan.len()) {
-                return Err(payload);
-            }
-            let Some(chunk) = inner.chan.with(|c| c.commit(plan)).flatten() else {
-                return Err(payload);
-            };
-            let charge = match (copied, corked) {
-                (true, true) => inner.charge_corked(sock),
-                (true, false) => inner.charge_copy(sock, plan.len()),
-                (false, _) => None,
-            };
-            let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
-            inner.tx_posted = end;
-            inner.tx_seq = tx.seq + 1;
-            let (seq, pos) = inner.tx_mark;
-            if tx.done >= seq {
-                inner.tx_done = inner.tx_done.max(pos);
-                inner.tx_mark = (inner.tx_seq, end);
-            }
-            if !copied {
-                inner.tx_pinned = end;
-            }
-            let wanted = !corked && inner.unlock_send();
-            (chunk, end, charge, wanted)
+        let Some(committed) = conn.commit(plan, copied, tx.seq + 1, tx.done) else {
+            return Err(payload);
         };
+        let Committed {
+            chunk,
+            end,
+            charge,
+            wanted,
+        } = committed;
         self.used = true;
         tx.reserved = tx.reserved.saturating_sub(1);
         tx.sq_free += self.wrs;
@@ -274,7 +255,7 @@ impl Reservation {
             header: chunk.header,
             write_to: chunk.write_to,
             // No thread waits for the completion of a copied chunk.
-            sock: (!copied).then(|| (sock.clone(), end)),
+            conn: (!copied).then(|| (conn.clone() as Arc<dyn ConnOps>, end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,
                 Payload::Pinned(pins, from, notify) => Body::Pinned(pins, from, notify),
@@ -328,7 +309,7 @@ struct Message {
     payload: Body,
     /// A window to be registered before the message leaves.
     window: Option<WindowUse>,
-    sock: Option<(Arc<Sock>, u64)>,
+    conn: Option<(Arc<dyn ConnOps>, u64)>,
     charge: Option<Charge>,
     /// Signal the message, because a completion of earlier messages is needed.
     force_signal: bool,
@@ -355,7 +336,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
     let bulk = if m.write_to.is_some() { header.len } else { 0 };
     let waited_for =
-        m.sock.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
+        m.conn.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
     // Senders that wait for the bulk limit are woken by this completion.
     let crowded = bulk > 0 && tx.bulk >= tx.bulk_most / 2;
     let fills = m.charge.as_ref().is_some_and(Charge::fills);
@@ -368,7 +349,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
         bulk,
         seq: tx.seq,
         unsignaled: tx.last_unsignaled,
-        sock: m.sock,
+        conn: m.conn,
         pins: None,
         window: m.window,
         notify: None,
@@ -488,10 +469,7 @@ impl Tx {
             && self
                 .channels
                 .peek(TrafficClass::Control)
-                .is_some_and(|(_, sock)| {
-                    let inner = sock.inner.lock();
-                    inner.chan.is_some_and(|c| c.grant_waits())
-                });
+                .is_some_and(|(_, conn)| conn.grant_waits());
         self.draining
     }
 }
@@ -526,16 +504,12 @@ impl Link {
         Ok(Arc::new(pins, GFP_KERNEL)?)
     }
 
-    /// Queues the socket's channel to send a control message, and sends what the link can.
-    pub(crate) fn kick(self: &Arc<Self>, sock: &Arc<Sock>) {
+    /// Queues the connection's channel to send a control message, and sends what the link can.
+    pub(crate) fn kick<C: ConnOps + ?Sized>(self: &Arc<Self>, conn: &Arc<C>) {
         {
             let tx = &mut *self.tx.lock();
-            let mut inner = sock.inner.lock();
-            // The socket may have a new channel on another link by now.
-            let ours = inner.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, self));
-            let pending = ours && inner.chan.has_pending_control() && tx.state != LinkState::Down;
-            if let Some(FlowId { id, flow }) = inner.chan.flow().filter(|_| pending) {
-                inner.queued = tx.channels.enqueue(TrafficClass::Control, id, flow);
+            if tx.state != LinkState::Down {
+                conn.enqueue_control(self, &mut tx.channels);
             }
         }
         self.transmit();
@@ -597,21 +571,21 @@ impl Link {
     pub(crate) fn transmit(self: &Arc<Self>) {
         while let Some(sent) = self.send_control() {
             let ControlSent {
-                sock,
+                conn,
                 closed,
                 failed,
                 accepted,
             } = sent;
-            if let Some(sock) = sock {
+            if let Some(conn) = conn {
                 if accepted {
-                    sock.wake_write();
+                    conn.write_space();
                 }
                 if failed {
                     // Threads that wait for the channel must see that it has failed.
-                    sock.wake_state();
+                    conn.state_change();
                 }
                 if closed {
-                    sock.try_finish();
+                    conn.try_finish();
                 }
             }
         }
@@ -655,38 +629,17 @@ impl Link {
             tx.pong_pending = false;
             beat
         } else if may_send_control && tx.channels.waiting(TrafficClass::Control) > 0 {
-            let (id, flow, sock) = tx.channels.dequeue(TrafficClass::Control)?;
-            let sock = sock.clone();
-            let header = {
-                let mut inner = sock.inner.lock();
-                let inner = &mut *inner;
-                // The socket may have a new channel by now.
-                let same = inner.chan.id() == Some(id);
-                inner.queued &= !same;
-                let (mut header, mut pending) = (None, false);
-                if same {
-                    let was = inner.state_before();
-                    inner.chan.with(|c| {
-                        header = c.next_control();
-                        pending = c.has_pending_control();
-                        sent.closed = c.state() == State::Closed;
-                        sent.failed = sent.closed && c.failure().is_some();
-                    });
-                    inner.trace_state_change(was);
-                }
-                if let Some(h) = &header {
-                    if h.kind == Type::WindowGrant && h.arg1 != 0 {
-                        window = inner.window.as_ref().and_then(WindowUse::new);
-                    }
-                    sent.accepted = h.kind == Type::Accept;
-                }
-                if pending && header.is_some() {
-                    inner.queued = tx.channels.enqueue(TrafficClass::Control, id, flow);
-                }
-                header
+            let (id, flow, conn) = tx.channels.dequeue(TrafficClass::Control)?;
+            let conn = conn.clone();
+            let next = conn.next_control(FlowId { id, flow }, &mut tx.channels);
+            sent = ControlSent {
+                conn: Some(conn),
+                closed: next.closed,
+                failed: next.failed,
+                accepted: next.header.is_some_and(|h| h.kind == Type::Accept),
             };
-            sent.sock = Some(sock);
-            match header {
+            window = next.window;
+            match next.header {
                 Some(header) => header,
                 None => return Some(sent),
             }
@@ -703,7 +656,7 @@ impl Link {
             write_to: None,
             payload: Body::None,
             window,
-            sock: None,
+            conn: None,
             charge: None,
             force_signal,
         };
@@ -741,7 +694,7 @@ impl Link {
             done.get_or_insert(Done {
                 pins: message.pins,
                 window: message.window,
-                sock: message.sock,
+                conn: message.conn,
                 notify: message.notify,
                 charge: message.charge,
                 before: None,
@@ -776,8 +729,8 @@ impl Link {
 /// The result of [`Link::send_control`].
 #[derive(Default)]
 struct ControlSent {
-    /// The socket whose channel was dequeued.
-    sock: Option<Arc<Sock>>,
+    /// The connection whose channel was dequeued.
+    conn: Option<Arc<dyn ConnOps>>,
     /// The channel is closed: it sends no more messages.
     closed: bool,
     /// The channel is closed because it has failed.

@@ -53,8 +53,6 @@ USES = {
     "ctl": "ib kern params pool proto socket stats transport uapi",
     "zrs_main": "bindings ctl ib kern module params pool socket transport",
 }
-# What is still to be taken apart. A line goes when its last file does; none is added.
-KNOWN = {("transport", "socket")}
 # Macros stand in the crate's root, wherever they are written.
 MACROS = set(re.findall(r"#\[macro_export\]\s*macro_rules! (\w+)", "".join(CODE.values())))
 
@@ -106,17 +104,15 @@ for path in FILES:
             continue
         needed.setdefault((room, to[0]), set()).add(path)
         may = USES[room].split()
-        if to[0] not in may and ".".join(to[:2]) not in may and (room, to[0]) not in KNOWN:
+        if to[0] not in may and ".".join(to[:2]) not in may:
             errors.append(f"{path}: {room} uses {'::'.join(to)}")
-for room, to in sorted(KNOWN - set(needed)):
-    errors.append(f"tests/lib/structure.py: {room} uses {to} no more")
 # No circle: what a folder uses, directly or not, does not use it.
 for room in USES:
     reached, todo = set(), [room]
     while todo:
         here = todo.pop()
         for a, b in needed:
-            if a == here and b not in reached and (a, b) not in KNOWN:
+            if a == here and b not in reached:
                 reached.add(b)
                 todo.append(b)
     if room in reached:

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A socket as the transport sees it: the owner of a channel.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::deliver::deliver;
+use super::Sock;
+use crate::kern::net::Net;
+use crate::kern::sock::SkRef;
+use crate::kern::trace::EscapedFrom;
+use crate::pool::cache::Copied;
+use crate::pool::lessee::Lessee;
+use crate::pool::window::WindowUse;
+use crate::pool::{Held, Pool};
+use crate::proto::channel::{Channel, Failure, Plan, State};
+use crate::proto::link_table::{Grant, Recall};
+use crate::proto::liveness::Silence;
+use crate::proto::quota::Holder;
+use crate::proto::scheduler::TrafficClass;
+use crate::proto::wire::{Header, Type};
+use crate::proto::{ChanId, Violation};
+use crate::transport::conn::{Committed, ConnOps, Delivery, NextControl, TxBlocked};
+use crate::transport::link::{Link, RetryPolicy};
+use crate::transport::sched::{Channels, FlowId};
+use crate::uapi::zrs_info;
+
+impl ConnOps for Sock {
+    fn holder(&self) -> Holder {
+        Sock::holder(self)
+    }
+
+    fn info(&self, net: &Net) -> Option<zrs_info> {
+        (self.net == *net).then(|| Sock::info(self))
+    }
+
+    fn lessee(self: Arc<Self>) -> Arc<dyn Lessee> {
+        self
+    }
+
+    fn recall(&self, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
+        self.inner.try_lock()?.chan.give_back(id, recall)
+    }
+
+    fn parked(self: Arc<Self>) {
+        self.on_parked();
+    }
+
+    fn vacate_blocks(self: Arc<Self>) {
+        Sock::vacate_blocks(&self);
+    }
+
+    fn attached(&self, link: &Arc<Link>, flow: FlowId) -> bool {
+        let inner = &mut *self.inner.lock();
+        inner.is_on(link) && inner.chan.set_flow(flow)
+    }
+
+    fn flow(&self) -> Option<FlowId> {
+        self.inner.lock().chan.flow()
+    }
+
+    fn tx_blocked(&self) -> &TxBlocked {
+        &self.tx_blocked
+    }
+
+    fn write_space(&self) {
+        self.wake_write();
+    }
+
+    fn flush(self: Arc<Self>) -> bool {
+        Sock::flush(&self)
+    }
+
+    fn commit(
+        self: &Arc<Self>,
+        plan: Plan,
+        copied: bool,
+        seq: u64,
+        done: u64,
+    ) -> Option<Committed> {
+        let corked = matches!(plan, Plan::Corked(_));
+        let inner = &mut *self.inner.lock();
+        if copied && !corked && !inner.may_hold(plan.len()) {
+            return None;
+        }
+        let chunk = inner.chan.with(|c| c.commit(plan)).flatten()?;
+        let charge = match (copied, corked) {
+            (true, true) => inner.charge_corked(self),
+            (true, false) => inner.charge_copy(self, plan.len()),
+            (false, _) => None,
+        };
+        let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
+        inner.tx_posted = end;
+        inner.tx_seq = seq;
+        let (mark, pos) = inner.tx_mark;
+        if done >= mark {
+            inner.tx_done = inner.tx_done.max(pos);
+            inner.tx_mark = (seq, end);
+        }
+        if !copied {
+            inner.tx_pinned = end;
+        }
+        let wanted = !corked && inner.unlock_send();
+        Some(Committed {
+            chunk,
+            end,
+            charge,
+            wanted,
+        })
+    }
+
+    fn tx_complete(&self, pos: u64) {
+        Sock::tx_complete(self, pos);
+    }
+
+    fn uncharge(&self, bytes: usize) {
+        self.give_held(bytes);
+    }
+
+    fn enqueue_control(&self, link: &Arc<Link>, channels: &mut Channels) {
+        let inner = &mut *self.inner.lock();
+        // The socket may have a new channel on another link by now.
+        let pending = inner.is_on(link) && inner.chan.has_pending_control();
+        if let Some(FlowId { id, flow }) = inner.chan.flow().filter(|_| pending) {
+            inner.queued = channels.enqueue(TrafficClass::Control, id, flow);
+        }
+    }
+
+    fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl {
+        let inner = &mut *self.inner.lock();
+        let mut next = NextControl::default();
+        // The socket may have a new channel by now.
+        if inner.chan.id() != Some(flow.id) {
+            return next;
+        }
+        inner.queued = false;
+        let mut pending = false;
+        let was = inner.state_before();
+        inner.chan.with(|c| {
+            next.header = c.next_control();
+            pending = c.has_pending_control();
+            next.closed = c.state() == State::Closed;
+            next.failed = next.closed && c.failure().is_some();
+        });
+        inner.trace_state_change(was);
+        if let Some(h) = &next.header {
+            if h.kind == Type::WindowGrant && h.arg1 != 0 {
+                next.window = inner.window.as_ref().and_then(WindowUse::new);
+            }
+            if pending {
+                inner.queued = channels.enqueue(TrafficClass::Control, flow.id, flow.flow);
+            }
+        }
+        next
+    }
+
+    fn grant_waits(&self) -> bool {
+        self.inner.lock().chan.is_some_and(Channel::grant_waits)
+    }
+
+    fn copy_payload(&self, pool: &Pool, block: u32, len: usize) -> Result<Copied> {
+        let copy = self.promised(|flags| pool.copy_payload(block, len, flags))?;
+        self.trace_escape(len as u32, None, EscapedFrom::Block);
+        Ok(copy)
+    }
+
+    fn deliver(
+        &self,
+        link: &Arc<Link>,
+        h: &Header,
+        held: &mut Option<Held>,
+        may_grow: bool,
+    ) -> Result<Delivery, Violation> {
+        deliver(self, link, h, held, may_grow)
+    }
+
+    fn make_room(&self, id: ChanId) {
+        Sock::make_room(self, id);
+    }
+
+    fn data_ready(&self, sk: Option<SkRef>) {
+        self.wake_read(sk);
+    }
+
+    fn ask_for_doorbell(self: Arc<Self>) {
+        Sock::ask_for_doorbell(&self);
+    }
+
+    fn reap(&self) {
+        Sock::reap(self);
+    }
+
+    fn deny_window(&self) {
+        self.inner.lock().chan.with(Channel::deny);
+    }
+
+    fn watch(&self) -> (Option<ChanId>, Option<u64>) {
+        let mut inner = self.inner.lock();
+        let id = inner.chan.id();
+        let before = core::mem::replace(&mut inner.watched, id);
+        (id.filter(|_| before != id), inner.due())
+    }
+
+    fn watch_if_due(&self) -> Option<ChanId> {
+        let mut inner = self.inner.lock();
+        let id = inner.due().and_then(|_| inner.chan.id());
+        inner.watched = id.or(inner.watched);
+        id
+    }
+
+    fn check_timers(self: Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        Sock::check_timers(&self, id, now)
+    }
+
+    fn on_silence(self: Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
+        Sock::on_silence(&self, link, silence)
+    }
+
+    fn link_lost(self: Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
+        Sock::link_lost(&self, link, why, retry);
+    }
+
+    fn state_change(&self) {
+        self.wake_state();
+    }
+
+    fn try_finish(self: Arc<Self>) {
+        Sock::try_finish(&self);
+    }
+
+    fn release_window(&self) {
+        self.try_release_window();
+    }
+}
