@@ -61,11 +61,12 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
-use crate::kern::sock::family::{Accepted, Incoming, SocketOps};
+use crate::kern::sock::family::{Accepted, Incoming, Name, SocketOps};
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
 use crate::kern::sock::tcp::Tcp;
+use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
 use crate::kern::trace::{self as tracepoint, DataPath};
 use crate::kern::vma::NewVma;
@@ -176,6 +177,8 @@ pub(crate) struct Inner {
     shut_write: bool,
     /// A call has sent bytes to a peer that had closed.
     sent_in_vain: bool,
+    /// The MSG_ZEROCOPY notification of that call, while the device reads pages of earlier calls.
+    last_notice: Option<Notification>,
     conn: Conn,
     /// The channel's failure was put into SO_ERROR.
     reported: bool,
@@ -309,6 +312,7 @@ impl Sock {
                     shut_read: false,
                     shut_write: false,
                     sent_in_vain: false,
+                    last_notice: None,
                     conn: Conn::none(),
                     reported: false,
                     rx: RxQueue::new(KVec::new()),
@@ -451,10 +455,15 @@ impl Sock {
 
     /// The device is done with the channel's memory up to `pos`.
     pub(crate) fn tx_complete(&self, pos: u64) {
-        {
-            let mut inner = self.inner.lock();
+        let notice = {
+            let inner = &mut *self.inner.lock();
             inner.conn.completed(pos);
-        }
+            match inner.conn.has_pinned() {
+                true => None,
+                false => inner.last_notice.take(),
+            }
+        };
+        drop(notice);
         self.wait.wake_all();
     }
 }
@@ -548,14 +557,15 @@ impl SocketOps for Sock {
         Sock::accept(self, nonblock, incoming)
     }
 
-    fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6> {
+    fn name(self: &Arc<Self>, which: Name) -> Result<SocketAddrV6> {
         let inner = self.inner.lock();
-        if !peer {
-            return Ok(inner.local.into());
-        }
-        match inner.phase {
-            Phase::Connected if !inner.is_disconnected() => Ok(inner.remote.into()),
-            _ => Err(ENOTCONN),
+        match which {
+            Name::Local => Ok(inner.local.into()),
+            Name::Accepted => Ok(inner.remote.into()),
+            Name::Peer if matches!(inner.phase, Phase::Connected) && !inner.is_disconnected() => {
+                Ok(inner.remote.into())
+            }
+            Name::Peer => Err(ENOTCONN),
         }
     }
 

@@ -82,14 +82,19 @@ impl Sock {
             }
             SendLock(self)
         };
-        notify.copied(msg)?;
+        let mut notice = notify.copied(msg)?;
         {
             let inner = &mut *self.inner.lock();
             inner.sent_in_vain = true;
             if let Some(sk) = &inner.sk {
                 sk.set_err(EPIPE);
             }
+            // Notifications are queued in the order of their calls.
+            if inner.conn.has_pinned() {
+                inner.last_notice = notice.take();
+            }
         }
+        drop(notice);
         drop(lock);
         self.wake_state();
         Ok(Some(total.min(CHUNK_MAX as usize)))

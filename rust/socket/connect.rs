@@ -460,7 +460,7 @@ impl Sock {
     /// The link has gone down, for the reason `why`. `retry`: whether a connect may be retried on a
     /// new link. Sleeps.
     pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
-        let (again, attempt) = {
+        let (again, attempt, notice) = {
             let mut inner = self.inner.lock();
             if !inner.conn.is_on(link) {
                 // The channel is not on that link any more.
@@ -492,8 +492,9 @@ impl Sock {
                 report_failure(inner);
             }
             inner.trace_state_change(was);
-            (again, inner.attempt)
+            (again, inner.attempt, inner.last_notice.take())
         };
+        drop(notice);
         self.wait.wake_all();
         self.try_finish();
         if again {

@@ -110,14 +110,15 @@ impl Notify {
         }
     }
 
-    /// Makes the notification if it is due: nothing of the program's memory is used. Under the send
-    /// lock. Errors: ENOBUFS.
-    pub(super) fn copied(&mut self, msg: &SendMsg<'_>) -> Result {
+    /// Makes and takes the notification, if it is due, of a call that uses nothing of the
+    /// program's memory. Under the send lock. Errors: ENOBUFS.
+    pub(super) fn copied(&mut self, msg: &SendMsg<'_>) -> Result<Option<Notification>> {
         self.begin(msg)?;
-        if let Some(made) = &self.made {
+        let made = self.made.take();
+        if let Some(made) = &made {
             made.set_copied();
         }
-        Ok(())
+        Ok(made)
     }
 
     /// The chunk for which the notification was made was not sent.

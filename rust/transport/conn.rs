@@ -164,6 +164,11 @@ impl Conn {
         self.tx_done >= pos
     }
 
+    /// Whether the device may still read pages of the program.
+    pub(crate) fn has_pinned(&self) -> bool {
+        self.tx_done < self.tx_pinned
+    }
+
     /// End of the last chunk that was posted from the program's pages.
     pub(crate) fn pinned_end(&self) -> u64 {
         self.tx_pinned

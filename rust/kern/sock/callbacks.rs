@@ -6,7 +6,7 @@
 //! They convert and hand on, nothing else. How socks begin and end is in `life.rs`.
 
 use super::{
-    family::{Accepted, Incoming, SocketOps, OBJECT_SIZE},
+    family::{Accepted, Incoming, Name, SocketOps, OBJECT_SIZE},
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
@@ -359,7 +359,7 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            let name: SocketAddrV6 = T::name(&this, peer != 0)?;
+            let name: SocketAddrV6 = T::name(&this, Name::new(peer))?;
             // SAFETY: the socket is live, and has a sock.
             if unsafe { Sk::from_raw(Self::sk(sock)) }.is_v6() {
                 let name = v6::sockaddr_in6(name);

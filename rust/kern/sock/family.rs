@@ -31,6 +31,29 @@ use kernel::{
     },
 };
 
+/// The address that `getname` is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// The socket's own: `getsockname()`.
+    Local,
+    /// The peer's, while there is one: `getpeername()`.
+    Peer,
+    /// The peer's, for `accept()`, also if the peer has ended the connection since: the kernel
+    /// makes any error here an ECONNABORTED, and the program would not get the connection.
+    Accepted,
+}
+
+impl Name {
+    /// From the argument `peer` of `getname`.
+    pub(super) fn new(peer: c_int) -> Self {
+        match peer {
+            0 => Self::Local,
+            1 => Self::Peer,
+            _ => Self::Accepted,
+        }
+    }
+}
+
 /// The operations of a protocol; one object for each socket.
 ///
 /// All of it is called in the context of the program that makes the call, may sleep, and holds no
@@ -82,8 +105,8 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         incoming: &mut dyn Incoming,
     ) -> Result<Accepted<Self>>;
 
-    /// `getsockname()`, or `getpeername()` for `peer`.
-    fn name(self: &Arc<Self>, peer: bool) -> Result<SocketAddrV6>;
+    /// `getsockname()`, `getpeername()`, or the peer's address for `accept()`.
+    fn name(self: &Arc<Self>, which: Name) -> Result<SocketAddrV6>;
 
     /// Readiness, as `EPOLL*` bits. The caller is on the wait queue already. Room to send may be
     /// left out if `asked` does not contain it. `busy`: the poll() or select() that polls instead

@@ -150,6 +150,19 @@ def seen(proto, way, event, gone, order):
     return [(call, CALLS[call](s, gone)) for call in order]
 
 
+def accepted_late(proto, way):
+    """The peer goes before its connection is accepted: accept() gives it, with the peer's address."""
+    there = listener(proto)
+    peer = socket.socket(socket.AF_INET, socket.SOCK_STREAM, proto)
+    peer.connect(there.getsockname())
+    at = peer.getsockname()
+    way(None, peer)
+    time.sleep(0.1)
+    s = there.accept()
+    waits(s[0], select.POLLRDHUP)
+    return s[1] == at, polled(s[0]), result(s[0].getpeername) == at, result(s[0].recv, 10)
+
+
 def started_again(proto, closes_first, reuse):
     """A server that is stopped with a connection, and started again at its address."""
     there = listener(proto, reuse=reuse)
@@ -169,6 +182,9 @@ for way, event, gone in WAYS:
             continue
         over_tcp, over_zrs = (seen(proto, way, event, gone, order) for proto in (TCP, ZRS))
         check(f"the peer {way.__name__.replace('_', ' ')}; {', '.join(order)}", over_zrs, over_tcp)
+for way in (closes, says_and_closes, ends_its_direction, aborts):
+    over_tcp, over_zrs = (accepted_late(proto, way) for proto in (TCP, ZRS))
+    check(f"the peer {way.__name__.replace('_', ' ')} before accept()", over_zrs, over_tcp)
 for first in (True, False):
     who = "server" if first else "client"
     check(f"the {who} closes first, the server starts again", started_again(ZRS, first, True), started_again(TCP, first, True))

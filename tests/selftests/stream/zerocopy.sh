@@ -32,13 +32,16 @@ for how in "" --stop; do
 	check "and no page stays pinned" unpinned
 done
 
-# The receiver is killed: the sender gets the notifications of its calls, and the end.
-port=$((port + 1))
-start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect eof &&
-	start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect epipe,reset --zerocopy &&
-	says receiver receiving || ktap_bail "traffic"
-nap 0.3
-stop receiver
-check_ended "receiver killed: EPIPE or ECONNRESET for the sender" sender
+# The receiver is killed: the sender gets the notifications of its calls in their order, also that of a call
+# after the peer's close, and the end.
+for moment in 0.1 0.3 0.4 0.5; do
+	port=$((port + 1))
+	start receiver B "listening on" zrs-selftest stream-recv --listen "$ADDR_B:$port" --expect eof &&
+		start sender A sending zrs-selftest stream-send "$ADDR_B:$port" --expect epipe,reset --zerocopy &&
+		says receiver receiving || ktap_bail "traffic"
+	nap "$moment"
+	stop receiver
+	check_ended "receiver killed after $moment s: EPIPE or ECONNRESET for the sender" sender
+done
 check "and no page stays pinned" unpinned
 ktap_done
