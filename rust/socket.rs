@@ -86,11 +86,9 @@ use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::sizing;
 use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
-use crate::proto::ChanId;
 use crate::stats::{Counter, Stat, STATS};
 use crate::transport::cm::errno_of;
-use crate::transport::conn::TxBlocked;
-use crate::transport::conn_table::Chan;
+use crate::transport::conn::{Conn, TxBlocked};
 use crate::transport::link::Link;
 use crate::uapi;
 
@@ -181,10 +179,7 @@ pub(crate) struct Inner {
     sent_in_vain: bool,
     /// The MSG_ZEROCOPY notification of that call, while the device reads pages of earlier calls.
     last_notice: Option<Notification>,
-    pub(crate) link: Option<Arc<Link>>,
-    pub(crate) chan: Chan,
-    /// The channel is queued on its link to send a control message.
-    pub(crate) queued: bool,
+    conn: Conn,
     /// The channel's failure was put into SO_ERROR.
     reported: bool,
     pub(crate) rx: RxQueue<KVec<Option<Segment<Held>>>>,
@@ -216,19 +211,6 @@ pub(crate) struct Inner {
     tx_contended: bool,
     /// A sender that only needs to cork its bytes found `tx_locked` taken.
     cork_waiter: bool,
-    /// A sender found the channel without room.
-    pub(crate) wants_room: bool,
-    /// The device is done with our memory up to this stream position.
-    pub(crate) tx_done: u64,
-    /// Chunks were posted up to this stream position.
-    pub(crate) tx_posted: u64,
-    /// End of the last chunk that was posted from the program's pages.
-    pub(crate) tx_pinned: u64,
-    /// Sequence number, on the link, of the last chunk that was posted.
-    pub(crate) tx_seq: u64,
-    /// Sequence number and end of an earlier chunk: when the device is done with that message, it
-    /// is done with the stream up to that position.
-    pub(crate) tx_mark: (u64, u64),
     /// Bytes that count against SO_SNDBUF; see `sndbuf.rs`.
     tx_held: u64,
     /// A sender found SO_SNDBUF used up.
@@ -243,8 +225,6 @@ pub(crate) struct Inner {
     /// When the present wait (for connect(), for a window that the peer must give back, or for the
     /// channel of a closed socket to end) times out, in nanoseconds of the monotonic clock.
     pub(crate) deadline: Option<u64>,
-    /// The channel whose deadlines the transport's timer checks.
-    pub(crate) watched: Option<ChanId>,
     /// No connect() has reported the open connection yet.
     connect_unreported: bool,
     /// The last poll() or select() call that busy-polled, and when its time for that ends, in
@@ -268,11 +248,6 @@ impl Inner {
     /// Connecting. Listening -> Fresh. Connected is final.
     fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
-    }
-
-    /// Whether `link` carries the socket's channel.
-    fn is_on(&self, link: &Arc<Link>) -> bool {
-        self.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link))
     }
 
     /// The local address of a socket without a port.
@@ -338,9 +313,7 @@ impl Sock {
                     shut_write: false,
                     sent_in_vain: false,
                     last_notice: None,
-                    link: None,
-                    chan: Chan::none(),
-                    queued: false,
+                    conn: Conn::none(),
                     reported: false,
                     rx: RxQueue::new(KVec::new()),
                     arrived: 0,
@@ -359,12 +332,6 @@ impl Sock {
                     tx_locked: false,
                     tx_contended: false,
                     cork_waiter: false,
-                    wants_room: false,
-                    tx_done: 0,
-                    tx_posted: 0,
-                    tx_pinned: 0,
-                    tx_seq: 0,
-                    tx_mark: (0, 0),
                     tx_held: 0,
                     tx_full: false,
                     tx_unsignaled: false,
@@ -372,7 +339,6 @@ impl Sock {
                     queue: KVec::new(),
                     backlog: 0,
                     deadline: None,
-                    watched: None,
                     connect_unreported: false,
                     busy_call: (0, 0),
                     attempt: 0,
@@ -436,7 +402,7 @@ impl Sock {
 
     /// The link that carries the socket's channel.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
-        self.inner.lock().link.clone()
+        self.inner.lock().conn.link.clone()
     }
 
     /// Lets the link send the channel's control messages. Takes the link's and the socket's lock.
@@ -466,13 +432,13 @@ impl Sock {
         let (link, place, entry, unsignaled, lost, window_done) = {
             let inner = &mut *self.inner.lock();
             let window_done = inner.is_window_done();
-            let over = inner.chan.is_over();
+            let over = inner.conn.chan.is_over();
             // Messages in flight hold references to the socket.
             let unsignaled = inner.unsignaled_message().filter(|_| over);
-            let link = if over { inner.link.take() } else { None };
-            let place = inner.chan.flow();
+            let link = if over { inner.conn.link.take() } else { None };
+            let place = inner.conn.chan.flow();
             // While the socket is open, the program may still ask for the channel's state.
-            let entry = inner.released.then(|| inner.chan.take_ended());
+            let entry = inner.released.then(|| inner.conn.chan.take_ended());
             let lost = over.then(|| inner.lose_cork());
             (link, place, entry.flatten(), unsignaled, lost, window_done)
         };
@@ -491,8 +457,8 @@ impl Sock {
     pub(crate) fn tx_complete(&self, pos: u64) {
         let notice = {
             let inner = &mut *self.inner.lock();
-            inner.tx_done = inner.tx_done.max(pos);
-            match inner.tx_done < inner.tx_pinned {
+            inner.conn.completed(pos);
+            match inner.conn.has_pinned() {
                 true => None,
                 false => inner.last_notice.take(),
             }
@@ -504,7 +470,7 @@ impl Sock {
 
 /// Puts the channel's failure into SO_ERROR, once. Returns whether it was new.
 pub(crate) fn report_failure(inner: &mut Inner) -> bool {
-    let Some(failure) = inner.chan.with(|c| c.failure()).flatten() else {
+    let Some(failure) = inner.conn.chan.with(|c| c.failure()).flatten() else {
         return false;
     };
     if core::mem::replace(&mut inner.reported, true) {
@@ -547,7 +513,7 @@ impl SocketOps for Sock {
         sk.set_remote(inner.remote.into());
         if inner.reported {
             // A connection that failed before it was accepted.
-            if let Some(failure) = inner.chan.with(|c| c.failure()).flatten() {
+            if let Some(failure) = inner.conn.chan.with(|c| c.failure()).flatten() {
                 sk.set_err(errno_of(failure));
             }
         }

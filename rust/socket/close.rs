@@ -45,11 +45,11 @@ impl Sock {
             let was = inner.state_before();
             if read {
                 inner.shut_read = true;
-                inner.chan.with(Channel::shut_read);
+                inner.conn.chan.with(Channel::shut_read);
             }
             if write {
                 inner.shut_write = true;
-                inner.chan.with(Channel::shut_write);
+                inner.conn.chan.with(Channel::shut_write);
             }
             inner.trace_state_change(was);
             if let Some(sk) = &inner.sk {
@@ -90,7 +90,7 @@ impl Sock {
                 sk.set_err(EPIPE);
             }
             // Notifications are queued in the order of their calls.
-            if inner.tx_done < inner.tx_pinned {
+            if inner.conn.has_pinned() {
                 inner.last_notice = notice.take();
             }
         }
@@ -120,7 +120,7 @@ impl Sock {
             });
             let was = inner.state_before();
             let broken = unread > 0 || matches!(linger, Linger::Abort);
-            inner.chan.with(|c| c.shut(broken));
+            inner.conn.chan.with(|c| c.shut(broken));
             inner.trace_state_change(was);
             (
                 inner.sk.take(),
@@ -185,14 +185,14 @@ impl Inner {
         matches!(self.phase, Phase::Connected)
             && !self.shut_write
             && !self.sent_in_vain
-            && self.chan.is_some_and(Channel::peer_closed)
+            && self.conn.chan.is_some_and(Channel::peer_closed)
     }
 
     /// Whether the connection has ended in both directions, and is not in state CLOSE-WAIT or
     /// FIN-WAIT of TCP: it failed, both sides have ended their directions, or bytes were sent to a
     /// peer that had closed.
     pub(super) fn is_disconnected(&self) -> bool {
-        self.reported || self.sent_in_vain || self.shut_write && self.chan.read_ended()
+        self.reported || self.sent_in_vain || self.shut_write && self.conn.chan.read_ended()
     }
 }
 

@@ -16,14 +16,13 @@ use crate::pool::cache::Copied;
 use crate::pool::lessee::Lessee;
 use crate::pool::window::WindowUse;
 use crate::pool::{Held, Pool};
-use crate::proto::channel::{Channel, Failure, Plan, State};
+use crate::proto::channel::{Channel, Failure, Plan};
 use crate::proto::link_table::{Grant, Recall};
 use crate::proto::liveness::Silence;
 use crate::proto::quota::Holder;
-use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type};
 use crate::proto::{ChanId, Violation};
-use crate::transport::conn::{Committed, ConnOps, Delivery, NextControl, TxBlocked};
+use crate::transport::conn::{Committed, Conn, ConnOps, Delivery, NextControl, TxBlocked};
 use crate::transport::link::{Link, RetryPolicy};
 use crate::transport::sched::{Channels, FlowId};
 use crate::uapi::zrs_info;
@@ -41,8 +40,12 @@ impl ConnOps for Sock {
         self
     }
 
+    fn with(&self, work: &mut dyn FnMut(&mut Conn)) {
+        work(&mut self.inner.lock().conn);
+    }
+
     fn recall(&self, id: ChanId, recall: &mut Recall) -> Option<Grant<KBox<Channel>>> {
-        self.inner.try_lock()?.chan.give_back(id, recall)
+        self.inner.try_lock()?.conn.chan.give_back(id, recall)
     }
 
     fn parked(self: Arc<Self>) {
@@ -51,15 +54,6 @@ impl ConnOps for Sock {
 
     fn vacate_blocks(self: Arc<Self>) {
         Sock::vacate_blocks(&self);
-    }
-
-    fn attached(&self, link: &Arc<Link>, flow: FlowId) -> bool {
-        let inner = &mut *self.inner.lock();
-        inner.is_on(link) && inner.chan.set_flow(flow)
-    }
-
-    fn flow(&self) -> Option<FlowId> {
-        self.inner.lock().chan.flow()
     }
 
     fn tx_blocked(&self) -> &TxBlocked {
@@ -86,23 +80,12 @@ impl ConnOps for Sock {
         if copied && !corked && !inner.may_hold(plan.len()) {
             return None;
         }
-        let chunk = inner.chan.with(|c| c.commit(plan)).flatten()?;
+        let (chunk, end) = inner.conn.commit(plan, copied, seq, done)?;
         let charge = match (copied, corked) {
             (true, true) => inner.charge_corked(self),
             (true, false) => inner.charge_copy(self, plan.len()),
             (false, _) => None,
         };
-        let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
-        inner.tx_posted = end;
-        inner.tx_seq = seq;
-        let (mark, pos) = inner.tx_mark;
-        if done >= mark {
-            inner.tx_done = inner.tx_done.max(pos);
-            inner.tx_mark = (seq, end);
-        }
-        if !copied {
-            inner.tx_pinned = end;
-        }
         let wanted = !corked && inner.unlock_send();
         Some(Committed {
             chunk,
@@ -120,45 +103,16 @@ impl ConnOps for Sock {
         self.give_held(bytes);
     }
 
-    fn enqueue_control(&self, link: &Arc<Link>, channels: &mut Channels) {
-        let inner = &mut *self.inner.lock();
-        // The socket may have a new channel on another link by now.
-        let pending = inner.is_on(link) && inner.chan.has_pending_control();
-        if let Some(FlowId { id, flow }) = inner.chan.flow().filter(|_| pending) {
-            inner.queued = channels.enqueue(TrafficClass::Control, id, flow);
-        }
-    }
-
     fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl {
         let inner = &mut *self.inner.lock();
-        let mut next = NextControl::default();
-        // The socket may have a new channel by now.
-        if inner.chan.id() != Some(flow.id) {
-            return next;
-        }
-        inner.queued = false;
-        let mut pending = false;
         let was = inner.state_before();
-        inner.chan.with(|c| {
-            next.header = c.next_control();
-            pending = c.has_pending_control();
-            next.closed = c.state() == State::Closed;
-            next.failed = next.closed && c.failure().is_some();
-        });
+        let mut next = inner.conn.next_control(flow, channels);
         inner.trace_state_change(was);
-        if let Some(h) = &next.header {
-            if h.kind == Type::WindowGrant && h.arg1 != 0 {
-                next.window = inner.window.as_ref().and_then(WindowUse::new);
-            }
-            if pending {
-                inner.queued = channels.enqueue(TrafficClass::Control, flow.id, flow.flow);
-            }
+        let grants = |h: &Header| h.kind == Type::WindowGrant && h.arg1 != 0;
+        if next.header.as_ref().is_some_and(grants) {
+            next.window = inner.window.as_ref().and_then(WindowUse::new);
         }
         next
-    }
-
-    fn grant_waits(&self) -> bool {
-        self.inner.lock().chan.is_some_and(Channel::grant_waits)
     }
 
     fn copy_payload(&self, pool: &Pool, block: u32, len: usize) -> Result<Copied> {
@@ -193,22 +147,16 @@ impl ConnOps for Sock {
         Sock::reap(self);
     }
 
-    fn deny_window(&self) {
-        self.inner.lock().chan.with(Channel::deny);
-    }
-
     fn watch(&self) -> (Option<ChanId>, Option<u64>) {
         let mut inner = self.inner.lock();
-        let id = inner.chan.id();
-        let before = core::mem::replace(&mut inner.watched, id);
-        (id.filter(|_| before != id), inner.due())
+        (inner.conn.watch(), inner.due())
     }
 
     fn watch_if_due(&self) -> Option<ChanId> {
         let mut inner = self.inner.lock();
-        let id = inner.due().and_then(|_| inner.chan.id());
-        inner.watched = id.or(inner.watched);
-        id
+        inner.due()?;
+        inner.conn.watch();
+        inner.conn.chan.id()
     }
 
     fn check_timers(self: Arc<Self>, id: ChanId, now: u64) -> Option<u64> {

@@ -382,18 +382,11 @@ impl Sock {
             } else {
                 // Replaces the channel of a failed attempt.
                 let was = inner.state_before();
-                inner.chan = chan;
-                inner.queued = false;
+                inner.conn.open(chan, &link);
                 inner.set_phase(Phase::Connecting);
                 inner.trace_state_change(was);
                 inner.reported = false;
-                inner.tx_done = 0;
-                inner.tx_posted = 0;
-                inner.tx_pinned = 0;
-                inner.tx_seq = 0;
-                inner.tx_mark = (0, 0);
                 inner.user_timeout.reset();
-                inner.link = Some(link.clone());
                 inner.deadline = Some(inner.backoff.deadline());
                 false
             }
@@ -429,7 +422,7 @@ impl Sock {
                 return;
             }
             let was = inner.state_before();
-            inner.chan.with(|c| c.abort(why));
+            inner.conn.chan.with(|c| c.abort(why));
             report_failure(&mut inner);
             inner.trace_state_change(was);
         }
@@ -449,11 +442,11 @@ impl Sock {
         let next;
         {
             let mut inner = self.inner.lock();
-            if inner.chan.id() != Some(id) {
+            if inner.conn.chan.id() != Some(id) {
                 return None;
             }
             let again =
-                inner.backoff.due(now) && inner.chan.with(Channel::try_again).unwrap_or(false);
+                inner.backoff.due(now) && inner.conn.chan.with(Channel::try_again).unwrap_or(false);
             if again {
                 inner.deadline = Some(inner.backoff.deadline());
             }
@@ -463,7 +456,7 @@ impl Sock {
                 .is_some();
             let gave_up = over && inner.gives_up_cork(now);
             next = inner.due();
-            inner.watched = next.and(Some(id));
+            inner.conn.set_watched(next.and(Some(id)));
             if !over || gave_up {
                 drop(inner);
                 if again || gave_up {
@@ -474,8 +467,8 @@ impl Sock {
             if inner.released {
                 // The peer has not sent END in all this time. Only ending the link invalidates the
                 // remote key that it has.
-                let silent = inner.chan.is_some_and(|c| c.state() != State::Closed);
-                let link = inner.link.clone().filter(|_| silent);
+                let silent = inner.conn.chan.is_some_and(|c| c.state() != State::Closed);
+                let link = inner.conn.link.clone().filter(|_| silent);
                 drop(inner);
                 if let Some(link) = link {
                     link.fail_link_lost("a channel does not end");
@@ -483,8 +476,8 @@ impl Sock {
                 return next;
             }
             if matches!(inner.phase, Phase::Connected) {
-                let kept = inner.chan.is_some_and(Channel::revoking);
-                let link = inner.link.clone().filter(|_| kept);
+                let kept = inner.conn.chan.is_some_and(Channel::revoking);
+                let link = inner.conn.link.clone().filter(|_| kept);
                 drop(inner);
                 if let Some(link) = link {
                     link.fail_link_lost("a window is not given back");
@@ -492,7 +485,7 @@ impl Sock {
                 return next;
             }
             let was = inner.state_before();
-            inner.chan.with(Channel::time_out);
+            inner.conn.chan.with(Channel::time_out);
             report_failure(&mut inner);
             inner.trace_state_change(was);
         }
@@ -506,11 +499,11 @@ impl Sock {
     pub(crate) fn link_lost(self: &Arc<Self>, link: &Arc<Link>, why: Failure, retry: RetryPolicy) {
         let (again, attempt, notice) = {
             let mut inner = self.inner.lock();
-            if !inner.is_on(link) {
+            if !inner.conn.is_on(link) {
                 // The channel is not on that link any more.
                 return;
             }
-            let opening = inner.chan.is_some_and(|c| c.state() == State::Opening);
+            let opening = inner.conn.chan.is_some_and(|c| c.state() == State::Opening);
             // The loss of the link says nothing about whether the peer listens.
             let inner = &mut *inner;
             let tries = match retry {
@@ -529,9 +522,9 @@ impl Sock {
                 why => why,
             };
             let was = inner.state_before();
-            inner.chan.with(|c| c.abort(why));
+            inner.conn.chan.with(|c| c.abort(why));
             // The device will not access the channel's memory again: the queue pair is destroyed.
-            inner.tx_done = u64::MAX;
+            inner.conn.completed(u64::MAX);
             if !again {
                 report_failure(inner);
             }

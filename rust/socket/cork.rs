@@ -90,10 +90,10 @@ impl Inner {
     /// either: aborts the stream, and gives the peer the same time again to end it. Returns whether
     /// it did so.
     pub(super) fn gives_up_cork(&mut self, now: u64) -> bool {
-        let waits = self.released && self.chan.corked() > 0;
+        let waits = self.released && self.conn.chan.corked() > 0;
         if waits {
             self.deadline = Some(now.saturating_add(ORPHAN_NS));
-            self.chan.with(|c| c.shut(true));
+            self.conn.chan.with(|c| c.shut(true));
         }
         waits
     }
@@ -138,8 +138,8 @@ impl Sock {
         let joined = {
             let inner = &mut *self.inner.lock();
             let less = want.saturating_sub(n as u32);
-            let all = inner.chan.with(|c| c.uncork(less)).unwrap_or(0);
-            room = less > 0 && mem::take(&mut inner.wants_room);
+            let all = inner.conn.chan.with(|c| c.uncork(less)).unwrap_or(0);
+            room = less > 0 && mem::take(&mut inner.conn.wants_room);
             let first = all > 0 && inner.cork.until.is_none();
             if all > 0 {
                 inner.cork.bytes = mem::take(&mut bytes);
@@ -207,24 +207,24 @@ impl Sock {
             if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
-            let before = inner.chan.corked();
+            let before = inner.conn.chan.corked();
             let waits = (more || inner.corks()) && want < SMALL_MAX;
             if before == 0 && !waits {
                 return Some(Ok(None));
             }
             let fits = want <= SMALL_MAX.saturating_sub(before);
-            let room = fits && inner.chan.is_some_and(|c| c.can_cork(want));
+            let room = fits && inner.conn.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
             if buffer && inner.tx_locked {
                 inner.cork_waiter = true;
                 return None;
             }
-            if buffer && inner.chan.with(|c| c.cork(want)).unwrap_or(false) {
+            if buffer && inner.conn.chan.with(|c| c.cork(want)).unwrap_or(false) {
                 try_lock(&mut inner.tx_locked);
                 return Some(Ok(Some(SendLock(self))));
             }
             if before == 0 {
-                inner.wants_room |= !room;
+                inner.conn.wants_room |= !room;
                 let unsignaled = inner.unsignaled_message().filter(|_| room);
                 drop(guard);
                 Sock::ask_done(unsignaled);
@@ -266,7 +266,7 @@ impl Sock {
                     let inner = &mut *self.inner.lock();
                     inner.cork.until = None;
                     self.tx_blocked.set_cork(false);
-                    (inner.unlock_send(), inner.chan.has_pending_control())
+                    (inner.unlock_send(), inner.conn.chan.has_pending_control())
                 };
                 if wanted {
                     self.wake_write();
@@ -299,12 +299,12 @@ impl Sock {
     /// Takes the send lock and the corked bytes.
     fn begin_flush(&self) -> Flush {
         let inner = &mut *self.inner.lock();
-        let waits = inner.chan.corked() > 0;
+        let waits = inner.conn.chan.corked() > 0;
         self.tx_blocked.set_cork(waits);
         if !waits {
             return Flush::Done(inner.lose_cork());
         }
-        let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.flow()) else {
+        let (Some(link), Some(place)) = (inner.conn.link.clone(), inner.conn.chan.flow()) else {
             return Flush::Busy;
         };
         if !try_lock(&mut inner.tx_locked) {

@@ -33,14 +33,14 @@ pub(super) fn deliver(
     let local = (h.kind == Type::Accept).then(|| link.local_ip());
     let mut inner = sock.inner.lock();
     let inner = &mut *inner;
-    if !inner.is_on(link) || inner.chan.id() != Some(h.dst) {
+    if !inner.conn.is_on(link) || inner.conn.chan.id() != Some(h.dst) {
         return Ok(Delivery::NoChannel);
     }
     if may_grow && matches!(h.kind, Type::Data | Type::Written) && inner.rx_is_short() {
         return Ok(Delivery::QueueFull);
     }
     let was = inner.state_before();
-    let heard = inner.chan.with(|chan| {
+    let heard = inner.conn.chan.with(|chan| {
         let closed = chan.state() == State::Closed;
         (!closed).then(|| (chan.on_message(h), chan.take_room()))
     });
@@ -50,7 +50,7 @@ pub(super) fn deliver(
     let event = event?;
     let mut follow = FollowUp {
         // As TCP: only a sender that found the channel full is woken.
-        room: room && mem::take(&mut inner.wants_room),
+        room: room && mem::take(&mut inner.conn.wants_room),
         ..Default::default()
     };
     match event {
@@ -89,8 +89,8 @@ pub(super) fn deliver(
         follow.crowded = inner.has_crowded_ring();
         follow.sk = inner.sk.clone();
     }
-    follow.pending = inner.chan.has_pending_control();
-    follow.over = inner.chan.is_over();
+    follow.pending = inner.conn.chan.has_pending_control();
+    follow.over = inner.conn.chan.is_over();
     follow.window_done = inner.is_window_done();
     inner.trace_state_change(was);
     Ok(Delivery::Done(event, follow))

@@ -38,7 +38,7 @@ impl Inner {
     fn give_room(&mut self, window: &Window) {
         self.promise = Some(Promise::Window(window.promise()));
         let room = self.rx.give(window.bytes() as u64);
-        self.chan.with(|c| c.moved(room));
+        self.conn.chan.with(|c| c.moved(room));
     }
 }
 

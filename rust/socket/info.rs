@@ -59,7 +59,7 @@ impl Sock {
 
     /// Corked bytes.
     pub(super) fn tx_corked(&self) -> u64 {
-        self.inner.lock().chan.corked().into()
+        self.inner.lock().conn.chan.corked().into()
     }
 
     /// Bytes that are corked, or posted and not acknowledged. Bytes that are posted during the call
@@ -74,13 +74,8 @@ impl Sock {
     pub(super) fn tx_in_flight(&self) -> u64 {
         let (bytes, seq, link) = {
             let inner = self.inner.lock();
-            // Without a link the channel has ended, and only pinned pages may still be in flight.
-            let posted = match inner.link {
-                Some(_) => inner.tx_posted,
-                None => inner.tx_pinned,
-            };
-            let bytes = posted.saturating_sub(inner.tx_done);
-            (bytes, inner.tx_seq, inner.link.clone())
+            let conn = &inner.conn;
+            (conn.in_flight(), conn.last_seq(), conn.link.clone())
         };
         match link {
             Some(link) if bytes > 0 && link.done_with(seq) => 0,
@@ -98,7 +93,7 @@ impl Sock {
             let q = if live { c.local().index } else { 0 };
             (q, c.window_size(), c.peer_window_size())
         };
-        let (channel, window, peer_window) = inner.chan.with(of_channel).unwrap_or_default();
+        let (channel, window, peer_window) = inner.conn.chan.with(of_channel).unwrap_or_default();
         uapi::zrs_info {
             state: state_of(&inner),
             channel,
@@ -121,7 +116,7 @@ impl Sock {
                 .as_ref()
                 .and_then(|sk| sk.err())
                 .map_or(0, |e| e.to_errno().unsigned_abs()),
-            link: inner.link.as_ref().map_or(0, |link| link.id),
+            link: inner.conn.link.as_ref().map_or(0, |link| link.id),
             backlog_max: match inner.phase {
                 Phase::Listening { .. } => inner.backlog as u32,
                 _ => 0,
@@ -174,8 +169,10 @@ pub(super) fn state_of(inner: &super::Inner) -> u32 {
         Phase::Fresh | Phase::Failed => uapi::ZRS_STATE_CLOSED,
         Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
         Phase::Connecting => uapi::ZRS_STATE_CONNECTING,
-        Phase::Connected if !inner.chan.is_some() || inner.chan.is_over() => uapi::ZRS_STATE_CLOSED,
-        Phase::Connected if inner.chan.read_ended() || inner.chan.write_ended() => {
+        Phase::Connected if !inner.conn.chan.is_some() || inner.conn.chan.is_over() => {
+            uapi::ZRS_STATE_CLOSED
+        }
+        Phase::Connected if inner.conn.chan.read_ended() || inner.conn.chan.write_ended() => {
             uapi::ZRS_STATE_CLOSING
         }
         Phase::Connected => uapi::ZRS_STATE_ESTABLISHED,

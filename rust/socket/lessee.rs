@@ -20,12 +20,13 @@ impl Lessee for Sock {
 
     fn lacks_window(&self) -> bool {
         let inner = self.inner.lock();
-        inner.chan.is_some() && inner.window.is_none()
+        inner.conn.chan.is_some() && inner.window.is_none()
     }
 
     fn reads_window(&self) -> bool {
         let inner = self.inner.lock();
         let gone = inner
+            .conn
             .chan
             .is_some_and(|c| c.window_size().is_none() && !c.read_ended());
         gone && inner.window.is_some() && inner.rx.moved() == 0
@@ -48,9 +49,9 @@ impl Lessee for Sock {
             let free = inner.window.is_none() && inner.rx.moved() == 0 && !inner.released;
             let offer =
                 |c: &mut Channel| c.grant(size, addr, key) || requester.ring && c.read_ended();
-            let takes = free && inner.chan.with(offer).unwrap_or(false);
+            let takes = free && inner.conn.chan.with(offer).unwrap_or(false);
             if takes {
-                window.set_user(inner.chan.id().unwrap_or_default());
+                window.set_user(inner.conn.chan.id().unwrap_or_default());
                 inner.window = Some(window.clone());
             }
             takes
@@ -64,7 +65,7 @@ impl Lessee for Sock {
 
     fn window_answered(self: Arc<Self>, granted: bool, requester: Requester) {
         if !granted && requester.peer {
-            self.inner.lock().chan.with(Channel::deny);
+            self.inner.lock().conn.chan.with(Channel::deny);
         }
         self.wait.wake_all();
         self.kick();

@@ -34,7 +34,7 @@ impl Sock {
         let connected = matches!(inner.phase, Phase::Connected);
         match inner.sk.as_ref().and_then(|sk| sk.linger()) {
             Some(0) if connected => Linger::Abort,
-            Some(most) if connected => match &inner.link {
+            Some(most) if connected => match &inner.conn.link {
                 Some(link) => Linger::Wait {
                     link: link.clone(),
                     most,
@@ -48,7 +48,7 @@ impl Sock {
     /// Sequence number of the last message on the link; `None` while bytes are corked.
     fn last_sent(&self) -> Option<u64> {
         let inner = self.inner.lock();
-        (inner.chan.corked() == 0).then_some(inner.tx_seq)
+        (inner.conn.chan.corked() == 0).then(|| inner.conn.last_seq())
     }
 
     /// Waits as `linger` says, or until a signal. Called after the channel is shut. Sleeps.

@@ -22,6 +22,7 @@ use crate::proto::channel::{Channel, Limits};
 use crate::proto::readiness::{Phase, IN};
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
+use crate::transport::conn::Conn;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::Link;
 
@@ -167,7 +168,7 @@ impl Sock {
             inner.released = true;
             inner.deadline = Some(now_ns().saturating_add(ORPHAN_NS));
             let was = inner.state_before();
-            inner.chan.with(|c| c.shut(true));
+            inner.conn.chan.with(|c| c.shut(true));
             inner.trace_state_change(was);
         }
         self.discard_received();
@@ -338,13 +339,12 @@ impl Sock {
         {
             let mut inner = child.inner.lock();
             let was = inner.state_before();
-            inner.chan = chan;
+            inner.conn.open(chan, link);
             inner.set_phase(Phase::Connected);
             inner.local = local;
             inner.remote = remote;
             inner.options = options;
             child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
-            inner.link = Some(link.clone());
             inner.trace_state_change(was);
         }
         let place = link.attach(&child, id);
@@ -361,8 +361,7 @@ impl Sock {
                 link.detach(place);
             }
             let mut inner = child.inner.lock();
-            inner.link = None;
-            inner.chan = Chan::none();
+            inner.conn = Conn::none();
             return Ok(Err(why));
         }
         link.kick(&child);

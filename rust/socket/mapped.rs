@@ -32,7 +32,7 @@ impl Sock {
         if kept || inner.ring.is_some() {
             return 0;
         }
-        match inner.chan.peer_writes_done() {
+        match inner.conn.chan.peer_writes_done() {
             // The peer writes no more, so there is no share to keep for it; and one mapped page
             // keeps the window from the pool as well as all of them.
             true => window.bytes(),
@@ -90,7 +90,7 @@ impl Sock {
         }
         let mut inner = self.inner.lock();
         // A peer that sends no more needs no room.
-        let goes_on = inner.chan.is_some_and(|c| !c.read_ended());
+        let goes_on = inner.conn.chan.is_some_and(|c| !c.read_ended());
         let holds = goes_on && inner.ring.is_some() && inner.is_crowded();
         inner.tracks_mapped = inner.rx_locked || inner.rx.mapped() > 0 || holds;
         (came, inner.tracks_mapped)

@@ -186,7 +186,7 @@ impl Sock {
                 tcp_info::LISTEN
             }
             Phase::Connected => {
-                let ends = inner.chan.with(|c| match c.state() {
+                let ends = inner.conn.chan.with(|c| match c.state() {
                     State::Closed => None,
                     _ => Some((c.read_ended(), c.write_shut())),
                 });

@@ -116,13 +116,19 @@ impl Sock {
         }
         let (room, link, place, unsignaled, push) = {
             let mut inner = self.inner.lock();
-            let room = inner.chan.is_some_and(Channel::writable);
-            inner.wants_room |= !room;
+            let room = inner.conn.chan.is_some_and(Channel::writable);
+            inner.conn.wants_room |= !room;
             let holds = inner.has_send_room();
             let unsignaled = inner.unsignaled_message().filter(|_| !holds);
-            let push = !holds && inner.chan.corked() > 0;
-            let place = inner.chan.flow();
-            (room && holds, inner.link.clone(), place, unsignaled, push)
+            let push = !holds && inner.conn.chan.corked() > 0;
+            let place = inner.conn.chan.flow();
+            (
+                room && holds,
+                inner.conn.link.clone(),
+                place,
+                unsignaled,
+                push,
+            )
         };
         Sock::ask_done(unsignaled);
         if push {
@@ -202,7 +208,7 @@ impl Inner {
             0 => params::BUSY_POLL_US.get(),
             us => us,
         };
-        (self.link.clone(), polls.min(params::MOST_BUSY_POLL_US))
+        (self.conn.link.clone(), polls.min(params::MOST_BUSY_POLL_US))
     }
 }
 
@@ -222,7 +228,7 @@ fn view(inner: &mut Inner, writable: bool) -> View {
         let closed = c.state() == State::Closed;
         (c.read_ended(), c.write_ended(), closed)
     };
-    let (read_ended, write_ended, closed) = inner.chan.with(ended).unwrap_or_default();
+    let (read_ended, write_ended, closed) = inner.conn.chan.with(ended).unwrap_or_default();
     View {
         phase,
         readable: inner.rx.readable(&inner.ring),

@@ -426,7 +426,7 @@ impl Inner {
             try_lock(&mut self.rx_locked);
             return Some(Ok(next));
         }
-        let ended = self.chan.read_ended();
+        let ended = self.conn.chan.read_ended();
         // As with TCP, the end of the stream is read even if a send after it has failed.
         let vain = self.sent_in_vain && ended;
         if let Some(sk) = self.sk.as_ref().filter(|_| !vain) {
@@ -457,7 +457,7 @@ impl Inner {
             let window = &self.window;
             // After the peer's last WRITE, there is no need to wait for lent pages before giving
             // credit back.
-            let quiet = self.chan.peer_writes_done();
+            let quiet = self.conn.chan.peer_writes_done();
             let is_back = |seg: &Segment<Held>| match (window, seg.window_off) {
                 (Some(window), Some(off)) => quiet || window.is_back(off, seg.len),
                 _ => true,
@@ -465,7 +465,7 @@ impl Inner {
             let Some(freed) = self.rx.reap(&self.ring, is_back) else {
                 break;
             };
-            self.chan.with(|c| c.freed(freed.window, freed.small));
+            self.conn.chan.with(|c| c.freed(freed.window, freed.small));
             if let (Moved::Area(off), Some(ring)) = (freed.moved, &self.ring) {
                 self.escape_area.free(off, freed.len);
                 ring.holds_no_more(freed.len);
@@ -481,7 +481,7 @@ impl Inner {
 
     fn after_reap(&self) -> AfterReap {
         AfterReap {
-            pending: self.chan.has_pending_control() && !self.queued,
+            pending: self.conn.chan.has_pending_control() && !self.conn.is_queued(),
             window_done: self.is_window_done(),
             mapped: self.rx.mapped() > 0,
         }
@@ -506,9 +506,9 @@ impl Sock {
         let want = (have * 4).clamp(RX_FIRST, params::LIMITS.msgs);
         let Ok(slots) = self.charge(|| new_slots(want as usize)) else {
             let inner = &mut *self.inner.lock();
-            if inner.chan.id() == Some(id) {
+            if inner.conn.chan.id() == Some(id) {
                 let was = inner.state_before();
-                inner.chan.with(|c| c.break_off(Failure::NoResources));
+                inner.conn.chan.with(|c| c.break_off(Failure::NoResources));
                 report_failure(inner);
                 inner.trace_state_change(was);
                 self.wake_state_in(inner);

@@ -251,7 +251,7 @@ impl super::Inner {
     /// Whether the peer may soon be out of room.
     pub(super) fn is_crowded(&self) -> bool {
         let room = self.window.as_ref().map_or(0, |w| w.bytes()) as u64;
-        let in_window = self.chan.with(|c| c.window_unread()).unwrap_or(0);
+        let in_window = self.conn.chan.with(|c| c.window_unread()).unwrap_or(0);
         // Small messages are all others: those in the window, and those moved out of it, have
         // limits of their own.
         let elsewhere = self.rx.in_window().saturating_add(self.rx.moved());
@@ -438,7 +438,7 @@ impl Sock {
             return Some(Err(EINVAL));
         }
         let failed = inner.sk.as_ref().is_none_or(|sk| sk.err().is_some());
-        let ended = inner.chan.read_ended() || inner.shut_read;
+        let ended = inner.conn.chan.read_ended() || inner.shut_read;
         // The peer may be unable to send more until the program gives some of the received data
         // back.
         let full = inner.is_crowded() && inner.rx.readable(&inner.ring);

@@ -168,7 +168,7 @@ impl Sock {
                 msg.more() || inner.corks(),
                 matches!(inner.phase, Phase::Connecting),
                 // Used by the first iteration below; later ones check again.
-                Some(inner.chan.corked() > 0),
+                Some(inner.conn.chan.corked() > 0),
             )
         };
         let sk = sk.ok_or(EPIPE)?;
@@ -215,7 +215,7 @@ impl Sock {
             pinned |= style.from == TxSource::Program;
             let joins = style.from == TxSource::Buffers && !bulk && !zerocopy;
             let corked = corked.take();
-            let corked = || corked.unwrap_or_else(|| self.inner.lock().chan.corked() > 0);
+            let corked = || corked.unwrap_or_else(|| self.inner.lock().conn.chan.corked() > 0);
             let piece = match style.from {
                 TxSource::Buffers if joins && (more || corked()) => {
                     match self.send_corked(msg, style, &mut timeout) {
@@ -499,7 +499,7 @@ impl Sock {
         let (plan, link, place, ask) = {
             let mut guard = loop {
                 let guard = self.inner.lock();
-                if guard.chan.corked() == 0 {
+                if guard.conn.chan.corked() == 0 {
                     break guard;
                 }
                 drop(guard);
@@ -516,7 +516,8 @@ impl Sock {
             if let Err(e) = sendable(inner, style.some) {
                 return Some(Err(e));
             }
-            let (Some(link), Some(place)) = (inner.link.clone(), inner.chan.flow()) else {
+            let (Some(link), Some(place)) = (inner.conn.link.clone(), inner.conn.chan.flow())
+            else {
                 return Some(Err(EPIPE));
             };
             if inner.tx_locked {
@@ -532,7 +533,7 @@ impl Sock {
                 self.stalled(want, Stall::Buffer, told);
                 return None;
             }
-            let planned = inner.chan.with(|c| {
+            let planned = inner.conn.chan.with(|c| {
                 let mut plan = c.plan(want, style.bulk);
                 if plan == Plan::Wait && style.bulk && style.nonblock {
                     // poll() promises room for a small message only.
@@ -543,9 +544,9 @@ impl Sock {
             let Some((plan, pending)) = planned else {
                 return Some(Err(EPIPE));
             };
-            let ask = pending && !inner.queued;
+            let ask = pending && !inner.conn.is_queued();
             match plan {
-                Plan::Wait => inner.wants_room = true,
+                Plan::Wait => inner.conn.wants_room = true,
                 _ => _ = try_lock(&mut inner.tx_locked),
             }
             (plan, link, place, ask)
@@ -600,7 +601,7 @@ impl Sock {
         // Corked bytes are sent first; if they cannot be sent now, `begin` waits for that.
         self.flush();
         let want = want.min(CHUNK_MAX as usize) as u32;
-        let plan = self.inner.lock().chan.with(|c| c.plan(want, true));
+        let plan = self.inner.lock().conn.chan.with(|c| c.plan(want, true));
         plan.map_or(0, Plan::len).max(SMALL_MAX as usize)
     }
 
@@ -622,9 +623,9 @@ impl Sock {
     /// Waits until the device is done with all pages that the channel has posted so far. A task
     /// that is being killed does not wait: the messages in flight keep the pins.
     fn await_device(&self) {
-        let pos = self.inner.lock().tx_pinned;
+        let pos = self.inner.lock().conn.pinned_end();
         let _ = self.await_link(WaitMode::Killable, &mut None, || {
-            (self.inner.lock().tx_done >= pos).then_some(())
+            self.inner.lock().conn.is_completed(pos).then_some(())
         });
     }
 }
@@ -640,7 +641,7 @@ pub(super) fn sendable(inner: &mut super::Inner, some: bool) -> Result {
         Phase::Connected | Phase::Connecting => {}
         _ => return Err(EPIPE),
     }
-    if inner.chan.write_ended() {
+    if inner.conn.chan.write_ended() {
         return Err(EPIPE);
     }
     Ok(())

@@ -87,8 +87,8 @@ impl Inner {
     /// known. (The limit may be lower than when the message was sent.)
     pub(super) fn unsignaled_message(&self) -> Option<(Arc<Link>, u64)> {
         let unsignaled = self.tx_unsignaled && self.tx_held > 0;
-        let link = self.link.as_ref().filter(|_| unsignaled)?;
-        Some((link.clone(), self.tx_seq))
+        let link = self.conn.link.as_ref().filter(|_| unsignaled)?;
+        Some((link.clone(), self.conn.last_seq()))
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct StateBefore(Option<u32>);
 impl Inner {
     /// The channel and the addresses of an event.
     pub(crate) fn ends(&self) -> Ends {
-        let id = self.chan.id().unwrap_or_default();
+        let id = self.conn.chan.id().unwrap_or_default();
         Ends {
             chan: (id.index, id.gen),
             local: self.local.into(),

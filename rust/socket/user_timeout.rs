@@ -69,7 +69,7 @@ impl Sock {
             if !inner.keeps_alive() {
                 return;
             }
-            (inner.link.clone(), inner.keep_alive_ms())
+            (inner.conn.link.clone(), inner.keep_alive_ms())
         };
         if let Some(link) = link {
             link.request_keepalive(idle, timeout);
@@ -81,14 +81,14 @@ impl Sock {
     pub(crate) fn on_silence(self: &Arc<Self>, link: &Arc<Link>, silence: Silence) -> Option<u64> {
         let id = {
             let inner = self.inner.lock();
-            if !inner.is_on(link) || !inner.keeps_alive() {
+            if !inner.conn.is_on(link) || !inner.keeps_alive() {
                 return None;
             }
             let (idle, timeout) = inner.keep_alive_ms();
             if let Some(end) = silence.waits_until(idle, timeout) {
                 return Some(end);
             }
-            inner.chan.id()
+            inner.conn.chan.id()
         };
         if let Some(id) = id {
             self.time_out(id);
@@ -120,7 +120,7 @@ impl Sock {
         let (limit, link, first, last) = {
             let mut inner = self.inner.lock();
             let due = inner.user_timeout.at().is_some_and(|at| at <= now);
-            if inner.chan.id() != Some(id) || !due {
+            if inner.conn.chan.id() != Some(id) || !due {
                 return;
             }
             let Some(limit) = self.user_timeout_ns() else {
@@ -128,7 +128,12 @@ impl Sock {
                 return;
             };
             let first = inner.user_timeout.unacked();
-            (limit, inner.link.clone(), first, Some(inner.tx_seq))
+            (
+                limit,
+                inner.conn.link.clone(),
+                first,
+                Some(inner.conn.last_seq()),
+            )
         };
         let unacked = link.and_then(|link| {
             let mut seqs = [first, last].into_iter().flatten();
@@ -136,21 +141,21 @@ impl Sock {
         });
         let over = {
             let mut inner = self.inner.lock();
-            if inner.chan.id() != Some(id) {
+            if inner.conn.chan.id() != Some(id) {
                 return;
             }
-            let room = match inner.wants_room {
-                true => inner.chan.with(|c| c.progress()),
+            let room = match inner.conn.wants_room {
+                true => inner.conn.chan.with(|c| c.progress()),
                 false => None,
             };
             // Messages sent since `last` was read have not been checked; and corked bytes that wait
             // for room are late.
             let late = self.tx_blocked.cork();
-            let newer = Some(inner.tx_seq).filter(|seq| Some(*seq) != last || late);
+            let newer = Some(inner.conn.last_seq()).filter(|seq| Some(*seq) != last || late);
             let over = inner
                 .user_timeout
                 .check(now, limit, unacked.or(newer), room);
-            if inner.chan.corked() > 0 {
+            if inner.conn.chan.corked() > 0 {
                 // Corked bytes will need an acknowledgement once they are sent.
                 inner.user_timeout.begin(now, limit);
                 inner.user_timeout.end();
@@ -169,11 +174,11 @@ impl Sock {
         {
             let inner = &mut *self.inner.lock();
             let connected = matches!(inner.phase, Phase::Connected) && !inner.released;
-            if !connected || inner.chan.id() != Some(id) || inner.chan.is_over() {
+            if !connected || inner.conn.chan.id() != Some(id) || inner.conn.chan.is_over() {
                 return;
             }
             let was = inner.state_before();
-            inner.chan.with(|c| c.break_off(Failure::TimedOut));
+            inner.conn.chan.with(|c| c.break_off(Failure::TimedOut));
             // Also if the Reset cannot be sent.
             inner.shut_read = true;
             inner.shut_write = true;

@@ -33,7 +33,7 @@ const SLICE_MS: u64 = 50;
 /// Whether the socket has a window that is not being revoked.
 pub(super) fn has_lasting(inner: &Inner) -> bool {
     let lasts = |c: &Channel| c.read_ended() || c.window_size().is_some() && !c.revoking();
-    inner.window.is_some() && inner.chan.is_some_and(lasts)
+    inner.window.is_some() && inner.conn.chan.is_some_and(lasts)
 }
 
 impl Inner {
@@ -43,7 +43,7 @@ impl Inner {
         self.window.is_some()
             && self.rx.in_window() == 0
             && (self.released || self.ring.is_none())
-            && self.chan.peer_writes_done()
+            && self.conn.chan.peer_writes_done()
     }
 }
 
@@ -111,11 +111,11 @@ impl Sock {
     /// for example because it was not granted to the peer yet: a peer that asked for a window can
     /// use it first.
     pub(super) fn try_revoke(&self, inner: &mut Inner) -> bool {
-        !inner.chan.is_some_and(Channel::grant_waits) && self.revoke(inner)
+        !inner.conn.chan.is_some_and(Channel::grant_waits) && self.revoke(inner)
     }
 
     fn revoke(&self, inner: &mut Inner) -> bool {
-        let asked = inner.chan.with(Channel::revoke).unwrap_or(false);
+        let asked = inner.conn.chan.with(Channel::revoke).unwrap_or(false);
         if asked {
             inner.deadline = Some(now_ns().saturating_add(GIVE_BACK_NS));
         }
@@ -140,11 +140,16 @@ impl Sock {
         loop {
             let (has, lasts, unread, link) = {
                 let inner = self.inner.lock();
-                let revoking = inner.chan.is_some_and(Channel::revoking);
+                let revoking = inner.conn.chan.is_some_and(Channel::revoking);
                 let moved = inner.rx.moved() > 0 && inner.window.is_none();
                 let unread = !revoking && inner.rx.in_window() > 0 || moved;
                 let lasts = has_lasting(&inner);
-                (inner.window.is_some(), lasts, unread, inner.link.clone())
+                (
+                    inner.window.is_some(),
+                    lasts,
+                    unread,
+                    inner.conn.link.clone(),
+                )
             };
             if lasts {
                 return Ok(());
@@ -202,7 +207,7 @@ impl Sock {
                 let window = inner.window.take();
                 // The room of moved data does not count in this window any more.
                 let room = inner.rx.give(u64::MAX);
-                inner.chan.with(|c| c.moved(room));
+                inner.conn.chan.with(|c| c.moved(room));
                 // Nothing more arrives in the window, so only the moved bytes still need a promise.
                 if inner.rx.moved() > 0 {
                     inner.promise = Some(Promise::Moved(Reserved::kept(inner.rx.moved())));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection as the transport sees it: [`ConnOps`], which sockets implement. Nothing in this
-//! folder knows a socket: the links and the connection table hold connections as trait objects.
+//! A connection: [`Conn`], its state on the wire, and [`ConnOps`], the owner of that state. Nothing
+//! in this folder knows a socket: the links and the connection table hold owners as trait objects.
 
 #![deny(unsafe_code)]
 
@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
+use super::conn_table::Chan;
 use super::link::{Link, RetryPolicy};
 use super::sched::{Channels, FlowId};
 use crate::kern::net::Net;
@@ -17,7 +18,7 @@ use crate::pool::cache::Copied;
 use crate::pool::lessee::Lessee;
 use crate::pool::window::WindowUse;
 use crate::pool::{Held, Pool};
-use crate::proto::channel::{Channel, Chunk, Event, Failure, Plan};
+use crate::proto::channel::{Channel, Chunk, Event, Failure, Plan, State};
 use crate::proto::link_table::{Grant, Recall};
 use crate::proto::liveness::Silence;
 use crate::proto::quota::Holder;
@@ -26,11 +27,187 @@ use crate::proto::wire::Header;
 use crate::proto::{ChanId, Violation};
 use crate::uapi::zrs_info;
 
-/// A connection: the owner of a channel. Cf. `sk_data_ready`, `sk_write_space` and
-/// `sk_state_change` of a `struct sock`.
+/// The state of a connection on the wire; cf. `struct smc_connection`. It is part of what the lock
+/// of its owner guards, which is the lock of the connection's entry in the table.
+pub(crate) struct Conn {
+    /// The link that carries the channel.
+    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) chan: Chan,
+    /// The channel is queued on its link to send a control message.
+    queued: bool,
+    /// A sender found the channel without room.
+    pub(crate) wants_room: bool,
+    /// The device is done with our memory up to this stream position.
+    tx_done: u64,
+    /// Chunks were posted up to this stream position.
+    tx_posted: u64,
+    /// End of the last chunk that was posted from the program's pages.
+    tx_pinned: u64,
+    /// Sequence number, on the link, of the last chunk that was posted.
+    tx_seq: u64,
+    /// Sequence number and end of an earlier chunk: when the device is done with that message, it
+    /// is done with the stream up to that position.
+    tx_mark: (u64, u64),
+    /// The channel whose timers the transport checks.
+    watched: Option<ChanId>,
+}
+
+impl Conn {
+    /// Neither channel nor link.
+    pub(crate) const fn none() -> Self {
+        Self {
+            link: None,
+            chan: Chan::none(),
+            queued: false,
+            wants_room: false,
+            tx_done: 0,
+            tx_posted: 0,
+            tx_pinned: 0,
+            tx_seq: 0,
+            tx_mark: (0, 0),
+            watched: None,
+        }
+    }
+
+    /// Begins anew with a channel that `link` will carry. A former channel has ended, and has no
+    /// link any more.
+    pub(crate) fn open(&mut self, chan: Chan, link: &Arc<Link>) {
+        *self = Self {
+            link: Some(link.clone()),
+            chan,
+            wants_room: self.wants_room,
+            watched: self.watched,
+            ..Self::none()
+        };
+    }
+
+    /// Whether `link` carries the channel.
+    pub(crate) fn is_on(&self, link: &Arc<Link>) -> bool {
+        self.link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link))
+    }
+
+    /// The channel has got its flow on `link`. Returns false if it has ended in between, or has
+    /// moved to another link.
+    pub(super) fn attached(&mut self, link: &Arc<Link>, flow: FlowId) -> bool {
+        self.is_on(link) && self.chan.set_flow(flow)
+    }
+
+    /// Whether the channel is queued on its link to send a control message.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    /// Queues the channel in `channels`, those of `link`, if it is on that link and has a control
+    /// message to send.
+    pub(super) fn enqueue_control(&mut self, link: &Arc<Link>, channels: &mut Channels) {
+        let pending = self.is_on(link) && self.chan.has_pending_control();
+        if let Some(FlowId { id, flow }) = self.chan.flow().filter(|_| pending) {
+            self.queued = channels.enqueue(TrafficClass::Control, id, flow);
+        }
+    }
+
+    /// The next control message, if `flow` is the channel's. Queues it again in `channels` if it
+    /// has more.
+    pub(crate) fn next_control(&mut self, flow: FlowId, channels: &mut Channels) -> NextControl {
+        let mut next = NextControl::default();
+        // The owner may have a new channel by now.
+        if self.chan.id() != Some(flow.id) {
+            return next;
+        }
+        let mut pending = false;
+        self.chan.with(|c| {
+            next.header = c.next_control();
+            pending = c.has_pending_control();
+            next.closed = c.state() == State::Closed;
+            next.failed = next.closed && c.failure().is_some();
+        });
+        self.queued = pending
+            && next.header.is_some()
+            && channels.enqueue(TrafficClass::Control, flow.id, flow.flow);
+        next
+    }
+
+    /// Commits the chunk `plan`, which becomes message `seq` of the link; the device is done with
+    /// the link's messages up to `done`. `copied`: the device reads no page of the program. Returns
+    /// the chunk and the stream position of its end; `None` if the channel has ended, or if it has
+    /// no room for the chunk any more.
+    pub(crate) fn commit(
+        &mut self,
+        plan: Plan,
+        copied: bool,
+        seq: u64,
+        done: u64,
+    ) -> Option<(Chunk, u64)> {
+        let chunk = self.chan.with(|c| c.commit(plan)).flatten()?;
+        let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
+        self.tx_posted = end;
+        self.tx_seq = seq;
+        let (mark, pos) = self.tx_mark;
+        if done >= mark {
+            self.tx_done = self.tx_done.max(pos);
+            self.tx_mark = (seq, end);
+        }
+        if !copied {
+            self.tx_pinned = end;
+        }
+        Some((chunk, end))
+    }
+
+    /// The device is done with our memory up to stream position `pos`; `u64::MAX`: it will not
+    /// access it again.
+    pub(crate) fn completed(&mut self, pos: u64) {
+        self.tx_done = self.tx_done.max(pos);
+    }
+
+    /// Whether the device is done with our memory up to stream position `pos`.
+    pub(crate) fn is_completed(&self, pos: u64) -> bool {
+        self.tx_done >= pos
+    }
+
+    /// Whether the device may still read pages of the program.
+    pub(crate) fn has_pinned(&self) -> bool {
+        self.tx_done < self.tx_pinned
+    }
+
+    /// End of the last chunk that was posted from the program's pages.
+    pub(crate) fn pinned_end(&self) -> u64 {
+        self.tx_pinned
+    }
+
+    /// Sequence number, on the link, of the last chunk that was posted.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.tx_seq
+    }
+
+    /// Bytes that were posted, and are not known to be acknowledged.
+    pub(crate) fn in_flight(&self) -> u64 {
+        // Without a link the channel has ended, and only pinned pages may still be in flight.
+        let posted = match self.link {
+            Some(_) => self.tx_posted,
+            None => self.tx_pinned,
+        };
+        posted.saturating_sub(self.tx_done)
+    }
+
+    /// The transport's list of timers has the channel from now on. Returns the channel if it was
+    /// not in the list yet.
+    pub(crate) fn watch(&mut self) -> Option<ChanId> {
+        let id = self.chan.id();
+        let before = core::mem::replace(&mut self.watched, id);
+        id.filter(|_| before != id)
+    }
+
+    /// `Some`: the channel stays in the transport's list of timers; `None`: it leaves the list.
+    pub(crate) fn set_watched(&mut self, id: Option<ChanId>) {
+        self.watched = id;
+    }
+}
+
+/// The owner of a connection. Cf. `sk_data_ready`, `sk_write_space` and `sk_state_change` of a
+/// `struct sock`.
 ///
-/// Every connection has a lock, the lock of its entry in the connection table. Unless a method says
-/// otherwise it takes that lock, does not sleep, and may be called under the link's `tx`.
+/// Unless a method says otherwise it takes the owner's lock, does not sleep, and may be called
+/// under the link's `tx`.
 pub(crate) trait ConnOps: Send + Sync + 'static {
     /// The user and the network namespace whose quotas the channel counts against.
     fn holder(&self) -> Holder;
@@ -40,6 +217,9 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     /// The connection as the pool sees it. Takes no lock.
     fn lessee(self: Arc<Self>) -> Arc<dyn Lessee>;
+
+    /// Calls `work` on the connection, under the owner's lock.
+    fn with(&self, work: &mut dyn FnMut(&mut Conn));
 
     // For the connection table.
 
@@ -55,13 +235,6 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     // For the scheduler.
 
-    /// The channel has got its flow on `link`. Returns false if it has ended in between, or has
-    /// moved to another link.
-    fn attached(&self, link: &Arc<Link>, flow: FlowId) -> bool;
-
-    /// The channel's flow on its link.
-    fn flow(&self) -> Option<FlowId>;
-
     /// What senders wait for. Takes no lock.
     fn tx_blocked(&self) -> &TxBlocked;
 
@@ -73,10 +246,8 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     // For the transmitting party.
 
-    /// Commits the chunk `plan`, which becomes message `seq` of the link; the device is done with
-    /// the link's messages up to `done`. Charges a `copied` payload against the send buffer.
-    /// Releases the send lock, except for a corked chunk. `None` if the channel has ended, or if
-    /// there is no room any more.
+    /// As [`Conn::commit`]. Charges a `copied` payload against the send buffer; `None` also if that
+    /// has no room any more. Releases the send lock, except for a corked chunk.
     fn commit(self: &Arc<Self>, plan: Plan, copied: bool, seq: u64, done: u64) -> Option<Committed>
     where
         Self: Sized;
@@ -89,16 +260,8 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
     /// to send. Not under a spinlock.
     fn uncharge(&self, bytes: usize);
 
-    /// Queues the channel in `channels`, those of `link`, if it is on that link and has a control
-    /// message to send.
-    fn enqueue_control(&self, link: &Arc<Link>, channels: &mut Channels);
-
-    /// The channel was dequeued from `channels`: its next control message. Queues it again if it
-    /// has more.
+    /// As [`Conn::next_control`], with the window that the message grants.
     fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl;
-
-    /// Whether the channel has a window to grant.
-    fn grant_waits(&self) -> bool;
 
     // For the receiving party.
 
@@ -129,13 +292,10 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
     /// Releases consumed segments. Not under a spinlock.
     fn reap(&self);
 
-    /// The peer's request for a window is refused.
-    fn deny_window(&self);
-
     // For timers, and the end of links and channels.
 
-    /// The transport's list of timers has the channel from now on. Returns the channel if it was
-    /// not in the list yet, and when its timers are due, in nanoseconds of the monotonic clock.
+    /// As [`Conn::watch`]; also returns when the channel's timers are due, in nanoseconds of the
+    /// monotonic clock.
     fn watch(&self) -> (Option<ChanId>, Option<u64>);
 
     /// The same if a timer runs: returns the channel then.

@@ -24,7 +24,7 @@ use crate::kern::{fault, task};
 use crate::params;
 use crate::pool::lease::{peer_waits_until, Requester};
 use crate::pool::{Held, HeldBlock};
-use crate::proto::channel::{Event, Failure};
+use crate::proto::channel::{Channel, Event, Failure};
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
 use crate::stats::STATS;
@@ -406,7 +406,7 @@ impl Link {
                     .pool
                     .want_window(&lessee, Requester::PEER, peer_waits_until())
                 {
-                    conn.deny_window();
+                    conn.with(&mut |conn| _ = conn.chan.with(Channel::deny));
                 }
                 pending = true;
             }

@@ -59,7 +59,9 @@ impl Link {
                 }
                 if let Ok(flow) = tx.channels.add(id, conn.clone()) {
                     let place = FlowId { id, flow };
-                    if conn.attached(self, place) {
+                    let mut ours = false;
+                    conn.with(&mut |conn| ours = conn.attached(self, place));
+                    if ours {
                         return Ok(Some(place));
                     }
                     // The channel has ended in between. This is not the last reference: the caller
@@ -250,7 +252,9 @@ impl WorkItem<RESCHEDULE> for Link {
 impl Tx {
     /// Enqueues the flow of a scheduled connection again, behind the others.
     fn wait_on(&mut self, class: TrafficClass, conn: &dyn ConnOps) {
-        if let Some(FlowId { id, flow }) = conn.flow() {
+        let mut place = None;
+        conn.with(&mut |conn| place = conn.chan.flow());
+        if let Some(FlowId { id, flow }) = place {
             self.channels.enqueue(class, id, flow);
         }
     }

@@ -469,7 +469,11 @@ impl Tx {
             && self
                 .channels
                 .peek(TrafficClass::Control)
-                .is_some_and(|(_, conn)| conn.grant_waits());
+                .is_some_and(|(_, conn)| {
+                    let mut waits = false;
+                    conn.with(&mut |conn| waits = conn.chan.is_some_and(|c| c.grant_waits()));
+                    waits
+                });
         self.draining
     }
 }
@@ -509,7 +513,7 @@ impl Link {
         {
             let tx = &mut *self.tx.lock();
             if tx.state != LinkState::Down {
-                conn.enqueue_control(self, &mut tx.channels);
+                conn.with(&mut |conn| conn.enqueue_control(self, &mut tx.channels));
             }
         }
         self.transmit();
