@@ -191,6 +191,25 @@ int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
 						sizeof(value));
 }
 
+/*
+ * Cf. inet_autobind(), which chooses the port, and gives it up when the sock listens no more: ours
+ * keeps it.
+ */
+int zrs_helper_tcp_autobind(struct sock *sk, unsigned short port)
+{
+	int err = 0;
+
+	lock_sock(sk);
+	if (sk->sk_prot->get_port(sk, port)) {
+		err = -EADDRINUSE;
+	} else {
+		sk->sk_userlocks |= SOCK_BINDPORT_LOCK;
+		inet_sk(sk)->inet_sport = htons(inet_sk(sk)->inet_num);
+	}
+	release_sock(sk);
+	return err;
+}
+
 void zrs_helper_net_zcopy_get(struct ubuf_info *uarg)
 {
 	net_zcopy_get(uarg);

@@ -48,6 +48,17 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 				struct file *file);
 int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
 			       int value);
+int zrs_helper_tcp_autobind(struct sock *sk, unsigned short port);
+
+/* programs of a sock's cgroups: in cgroup.c */
+bool zrs_helper_cgroup_filters_packets(void);
+int zrs_helper_cgroup_bind(struct sock *sk, void *addr, bool *low_ports);
+int zrs_helper_cgroup_post_bind(struct sock *sk);
+int zrs_helper_cgroup_connect(struct sock *sk, void *addr);
+int zrs_helper_cgroup_name(struct sock *sk, void *addr, bool peer);
+void zrs_helper_cgroup_release(struct sock *sk);
+int zrs_helper_cgroup_packets(struct sock *sk, const struct sockaddr_in6 *own,
+			      const struct sockaddr_in6 *remote, bool outgoing);
 
 /* sends that tell when they are done with their pages */
 void zrs_helper_net_zcopy_get(struct ubuf_info *uarg);

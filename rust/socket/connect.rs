@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+use core::net::SocketAddrV6;
+
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -33,7 +35,10 @@ impl Sock {
     /// bind(). EINVAL: bound or connected already, or an unusable address. EADDRINUSE.
     /// EADDRNOTAVAIL: not an address of this host. ENODEV: a link-local address on an interface
     /// that does not exist. EACCES: a privileged port. Sleeps.
-    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr, call: &Call<'_>) -> Result {
+    pub(super) fn bind(self: &Arc<Self>, addr: Addr, call: &Call<'_>) -> Result {
+        let sk = self.sk().ok_or(EINVAL)?;
+        let (addr, low_ports) = sk.cgroup_bind(addr.into())?;
+        let mut addr = Addr::from(addr);
         let _config = self.config.lock();
         {
             let inner = self.inner.lock();
@@ -41,8 +46,7 @@ impl Sock {
                 return Err(EINVAL);
             }
         }
-        let sk = self.sk().ok_or(EINVAL)?;
-        if addr.port != 0 && !sk.may_bind_port(addr.port) {
+        if addr.port != 0 && !low_ports && !sk.may_bind_port(addr.port) {
             return Err(EACCES);
         }
         if addr.ip.is_link_local() && addr.ip.scope() == 0 {
@@ -62,7 +66,7 @@ impl Sock {
             inner.local = addr;
             sk.set_local(addr.into());
         } else {
-            self.bind_port(addr, call)?;
+            self.bind_port(addr, call, true)?;
             self.inner.lock().bound_ip = None;
         }
         if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
@@ -73,8 +77,8 @@ impl Sock {
     }
 
     /// Binds a port if none is bound yet, and the same port of the inner TCP socket if the socket
-    /// gets one. Under `config`.
-    pub(super) fn bind_port(&self, addr: Addr, call: &Call<'_>) -> Result {
+    /// gets one. `asked`: the program has called bind(). Under `config`.
+    pub(super) fn bind_port(&self, addr: Addr, call: &Call<'_>, asked: bool) -> Result {
         if self.inner.lock().binding.is_some() {
             return Ok(());
         }
@@ -83,9 +87,23 @@ impl Sock {
         let tcp = self.open_tcp(call)?;
         for _ in 0..PORT_TRIES {
             let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, &sk)?;
+            if asked {
+                sk.set_local(binding.addr().into());
+                if let Err(e) = sk.cgroup_post_bind() {
+                    self.ctx.ports.lock().unbind(binding);
+                    sk.set_local(self.inner.lock().local.into());
+                    return Err(e);
+                }
+            }
             let both = match &tcp {
                 Some(tcp) => {
-                    let both = tcp.bind(Addr::new(addr.ip, binding.addr().port).into());
+                    let at = Addr::new(addr.ip, binding.addr().port);
+                    let both = match asked || !at.ip.is_any() {
+                        true => tcp
+                            .bind(at.into())
+                            .and_then(|()| tcp.check_bound(at.into())),
+                        false => tcp.autobind(at.port),
+                    };
                     both.inspect(|()| self.tcp_bound(tcp))
                 }
                 None => Ok(()),
@@ -97,6 +115,7 @@ impl Sock {
                 }
                 Err(e) => {
                     self.ctx.ports.lock().unbind(binding);
+                    sk.set_local(self.inner.lock().local.into());
                     if addr.port != 0 || e != EADDRINUSE {
                         return Err(e);
                     }
@@ -252,7 +271,8 @@ impl Sock {
         started
     }
 
-    fn start_connect(self: &Arc<Self>, mut addr: Addr) -> Result {
+    fn start_connect(self: &Arc<Self>, addr: Addr) -> Result {
+        let mut addr = self.redirected(addr)?;
         addr.ip = self.reachable(addr.ip)?;
         if addr.port == 0 {
             return Err(ECONNREFUSED);
@@ -266,6 +286,9 @@ impl Sock {
         // channel.
         self.try_finish();
         self.take_connection(addr)?;
+        let local = self.inner.lock().local;
+        sk.cgroup_packets(local.into(), addr.into(), true)
+            .inspect_err(|_| self.leave_connection())?;
         let limits = Sock::limits_of(&sk);
         let answer_ms = params::CONNECT_TIMEOUT_MS.get();
         let promise = {
@@ -284,6 +307,20 @@ impl Sock {
             self.leave_connection();
         }
         opened
+    }
+
+    /// Runs the control groups' programs for connect() to `addr`, and returns the address that they
+    /// leave. They may also set the socket's own address. EPERM.
+    fn redirected(&self, addr: Addr) -> Result<Addr> {
+        let sk = self.sk().ok_or(EINVAL)?;
+        let (addr, own) = sk.cgroup_connect(addr.into())?;
+        if let Some(own) = own {
+            let own = Addr::from(SocketAddrV6::new(own, 0, 0, sk.bound_dev_if()));
+            let mut inner = self.inner.lock();
+            inner.bound_ip = Some(own.ip);
+            inner.local = own;
+        }
+        Ok(addr.into())
     }
 
     /// The address that connect() uses to reach `ip`. EINVAL: link-local, and without an interface,

@@ -64,7 +64,7 @@ impl Sock {
         }
         self.set_backlog(backlog)?;
         let addr = self.inner.lock().unbound(self.v6);
-        self.bind_port(addr, call)?;
+        self.bind_port(addr, call, false)?;
         self.listen_tcp(backlog)?;
         let (sk, mut binding) = {
             let inner = self.inner.lock();
@@ -305,7 +305,10 @@ impl Sock {
             room = inner.takes_one();
             (inner.owner.clone(), inner.options.clone(), inner.sk.clone())
         };
-        let sk = sk.filter(|sk| sk.device_allows(local.into(), remote.into()));
+        let sk = sk.filter(|sk| {
+            let (local, remote) = (local.into(), remote.into());
+            sk.device_allows(local, remote) && sk.cgroup_packets(local, remote, false).is_ok()
+        });
         let Some((limits, rcvbuf)) = sk.map(|sk| (Sock::limits_of(&sk), sk.rcvbuf_set())) else {
             return Ok(Err(Refusal::NoListener));
         };

@@ -96,6 +96,7 @@ impl<T: SocketOps> Callbacks<T> {
             owner: THIS_MODULE,
             init: Some(Self::proto_init),
             destroy: Some(Self::proto_destroy),
+            get_port: Some(Self::proto_get_port),
             unhash: Some(Self::proto_unhash),
             obj_size: size as c_uint,
             ipv6_pinfo_offset: offset,
@@ -230,6 +231,9 @@ impl<T: SocketOps> Callbacks<T> {
         }
         // SAFETY: the socket layer releases a socket once, when no call on it runs any more.
         unsafe {
+            if !(*sk.cast::<Object>()).this.is_null() {
+                Sk::from_raw(sk).cgroup_release();
+            }
             Self::take(sk);
             bindings::sk_state_store(sk, bindings::TCP_CLOSE as c_int);
             (*sk).sk_shutdown = (bindings::RCV_SHUTDOWN | bindings::SEND_SHUTDOWN) as u8;
@@ -361,7 +365,9 @@ impl<T: SocketOps> Callbacks<T> {
             let this = unsafe { Self::borrow(sock)? };
             let name: SocketAddrV6 = T::name(&this, Name::new(peer))?;
             // SAFETY: the socket is live, and has a sock.
-            if unsafe { Sk::from_raw(Self::sk(sock)) }.is_v6() {
+            let sk = unsafe { Sk::from_raw(Self::sk(sock)) };
+            let name = sk.cgroup_name(name, peer != 0);
+            if sk.is_v6() {
                 let name = v6::sockaddr_in6(name);
                 // SAFETY: the socket layer has room for a sockaddr_storage at `addr`.
                 unsafe { addr.cast::<bindings::sockaddr_in6>().write_unaligned(name) };

@@ -13,7 +13,7 @@ use super::{
     tcp::Slot,
     v6, Object, Sk, SkRef,
 };
-use crate::bindings;
+use crate::{bindings, kern::errno};
 use core::ptr;
 use kernel::{
     error::from_result,
@@ -154,6 +154,16 @@ impl<T: SocketOps> Callbacks<T> {
     pub(super) unsafe extern "C" fn proto_destroy(sk: *mut bindings::sock) {
         // SAFETY: there never was a file, so no call runs on it.
         unsafe { Self::take(sk) };
+    }
+
+    /// A program of a control group wants to bind a connecting socket to a port (`bpf_bind()`).
+    /// The kernel wants a function here.
+    ///
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    pub(super) unsafe extern "C" fn proto_get_port(_sk: *mut bindings::sock, _port: u16) -> c_int {
+        errno::EOPNOTSUPP.to_errno()
     }
 
     /// `sk_common_release` wants one. Our socks are in no hash table of the kernel's.

@@ -141,7 +141,7 @@ impl Tcp {
         Ok(tcp)
     }
 
-    fn sk(&self) -> *mut bindings::sock {
+    pub(super) fn sk(&self) -> *mut bindings::sock {
         // SAFETY: a live socket (type invariant), which has its sock until it is released.
         unsafe { self.sock.as_ref().sk.cast() }
     }
@@ -172,6 +172,13 @@ impl Tcp {
         let len = size_of_val(&addr) as c_int;
         // SAFETY: as above.
         to_result(unsafe { bind(self.sock.as_ptr(), (&raw mut addr).cast(), len) })
+    }
+
+    /// Takes `port` at all addresses, as `listen()` takes one: no program of a control group is
+    /// asked. `EADDRINUSE`. Sleeps.
+    pub fn autobind(&self, port: u16) -> Result {
+        // SAFETY: a live socket (type invariant), with a sock of TCP.
+        to_result(unsafe { bindings::tcp_autobind(self.sk(), port) })
     }
 
     /// `listen()`, with its errors. Sleeps.

@@ -3,6 +3,8 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod bpf;
+mod cgroup;
 mod completions;
 mod doctor;
 mod ping;
@@ -41,6 +43,7 @@ enum Command {
     Ping(ping::Args),
     Bench(bench::Args),
     Run(run::Args),
+    Bpf(bpf::Args),
     Ss(ss::Ss),
     Pool(pool::Pool),
     Links(show::Links),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Bpf(args) => bpf::run(&args),
         Command::Ss(args) => args.run(),
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),

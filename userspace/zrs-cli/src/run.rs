@@ -7,16 +7,34 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::{env, fs, io};
+use std::process::{self, Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{env, fs, io, thread};
 
+use rustix::process::{waitid, Pid, WaitId, WaitIdOptions};
 use zrs::Zrs;
+use zrs_notify::Signals;
 use zrs_rules::{joined, Beside, Net, Ports};
+
+use crate::cgroup::Cgroup;
 
 const LIBRARY: &str = "libzrs_preload.so";
 /// Says where the library is, for what is not installed as usual.
 const LIBRARY_VAR: &str = "ZRS_PRELOAD_LIB";
+
+/// Options that only the preloaded library can follow.
+const RULES: [&str; 8] = [
+    "verbose",
+    "log",
+    "tcp_port",
+    "tcp_net",
+    "tcp_program",
+    "only_port",
+    "only_net",
+    "only_program",
+];
 
 /// Run a program whose TCP sockets are to be ZRS sockets
 ///
@@ -24,7 +42,9 @@ const LIBRARY_VAR: &str = "ZRS_PRELOAD_LIB";
 /// an option keeps with TCP. A program that listens with ZRS is reached by TCP only with --tcp=auto; one that connects
 /// with ZRS reaches ZRS alone.
 ///
-/// Exit status: the program's; 127 if there is no such program, 126 if it cannot be run, 125 if ZRS is not there.
+/// Without the module, the program runs with TCP, after a line on stderr that says so.
+///
+/// Exit status: the program's; 127 if there is no such program, 126 if it cannot be run, 125 if ZRS cannot be used.
 #[derive(clap::Args)]
 pub struct Args {
     /// Say on stderr what each socket becomes, and why
@@ -37,6 +57,14 @@ pub struct Args {
     /// ("auto"), or their port, and TCP clients are refused ("required")
     #[arg(long, value_name = "MODE", default_value = "never")]
     tcp: Beside,
+    /// Run it in a new control group that the BPF program of `zrs bpf load` acts on: for programs in any
+    /// language. No address stays TCP by a rule
+    #[arg(long, conflicts_with_all = RULES, conflicts_with_all = ["static", "tcp"])]
+    cgroup: bool,
+    /// Watch its calls of socket() with seccomp: for programs in any language, without any rights. No address stays
+    /// TCP by a rule
+    #[arg(long, conflicts_with_all = RULES)]
+    r#static: bool,
     /// Sockets at these ports stay TCP: "22" or "8000-8100"
     #[arg(long, value_name = "PORTS", value_delimiter = ',')]
     tcp_port: Vec<Ports>,
@@ -62,30 +90,130 @@ pub struct Args {
 
 /// Does not return if the program could be run.
 pub fn run(args: &Args) -> ExitCode {
-    let (status, why) = match prepare(args) {
-        Ok(mut command) => failed(&command.exec(), &args.command[0]),
+    let (status, why) = match start(args) {
+        Ok(status) => return status,
         Err(failure) => failure,
     };
     eprintln!("zrs: {why}");
     ExitCode::from(status)
 }
 
+fn start(args: &Args) -> Result<ExitCode, Failure> {
+    let program = &args.command[0];
+    let mut command = Command::new(program);
+    command.args(&args.command[1..]);
+    if !is_loaded(args)? {
+        let name = program.to_string_lossy();
+        eprintln!(
+            "zrs: the module zrs is not loaded: {name} runs without ZRS, its sockets are TCP"
+        );
+    } else if args.cgroup {
+        enter_cgroup().map_err(|why| (125, why))?;
+    } else if args.r#static {
+        return supervise(args, &mut command);
+    } else {
+        preload(args, &mut command)?;
+    }
+    Err(failed(&command.exec(), program))
+}
+
+/// Whether the module is loaded. With `--tcp=required` it is an error if not.
+fn is_loaded(args: &Args) -> Result<bool, Failure> {
+    let Err(error) = Zrs::open() else {
+        return Ok(true);
+    };
+    use rustix::io::Errno;
+    let gone = [Errno::NOENT, Errno::NXIO, Errno::NODEV].map(Errno::raw_os_error);
+    match zrs::os_error(&error) {
+        Some(errno) if gone.contains(&errno) && args.tcp != Beside::Required => Ok(false),
+        _ => Err((125, error.to_string())),
+    }
+}
+
+/// Moves this process to a new control group that the BPF program acts on.
+fn enter_cgroup() -> crate::Result<()> {
+    let pinned = crate::bpf::opened()?;
+    crate::bpf::sweep(&pinned)?;
+    let new = Cgroup::own()?.enter_new()?;
+    pinned.add(new.id)
+}
+
+/// Runs the program with a filter of its calls of socket(), and answers those until the last of its descendants
+/// has ended.
+fn supervise(args: &Args, command: &mut Command) -> Result<ExitCode, Failure> {
+    let ours = |why: String| (125, why);
+    if args.tcp != Beside::Never && !may_have_both() {
+        return Err(ours(
+            "--static without root gives the program no_new_privs, with which it cannot have TCP beside ZRS: \
+             use --tcp=never, or as root: zrs set tcp_no_new_privs=1"
+                .into(),
+        ));
+    }
+    let program = &args.command[0];
+    // So that errors of the filter and of exec() are told apart.
+    find(program).map_err(|e| failed(&e, program))?;
+    let signals = Signals::hold().map_err(|e| ours(format!("cannot hold signals: {e}")))?;
+    let started = zrs_notify::start(command, args.tcp.number(), &signals);
+    let (mut child, supervisor) = started.map_err(|e| match e.kind() {
+        ErrorKind::ResourceBusy => {
+            ours("a program under `zrs run --static` cannot use it again".into())
+        }
+        _ => failed(&e, program),
+    })?;
+    let pid = Arc::new(Mutex::new(Some(child.id())));
+    let to = pid.clone();
+    thread::spawn(move || signals.hand_on(&to));
+    let answers = thread::spawn(move || supervisor.run());
+    let failed = |e: io::Error| ours(format!("cannot wait for the program: {e}"));
+    // Its number belongs to it until it is reaped.
+    let ended = WaitId::Pid(Pid::from_child(&child));
+    waitid(ended, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map_err(|e| failed(e.into()))?;
+    *pid.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let status = child.wait().map_err(failed)?;
+    if let Ok(Err(e)) = answers.join() {
+        eprintln!("zrs: the program's calls cannot be answered any more: {e}");
+    }
+    // As a shell has it.
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    process::exit(code)
+}
+
+/// Whether the module lets a program under `--static` have both carriers: it does not get no_new_privs, or the
+/// administrator allows that.
+fn may_have_both() -> bool {
+    let allowed = fs::read_to_string("/sys/module/zrs/parameters/tcp_no_new_privs");
+    if allowed.is_ok_and(|text| text.trim() == "1") {
+        return true;
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(value.trim(), 16).ok()
+    };
+    let admin = field("CapEff:").is_some_and(|caps| (caps >> CAP_SYS_ADMIN) & 1 != 0);
+    admin && field("NoNewPrivs:") == Some(0)
+}
+
+const CAP_SYS_ADMIN: u32 = 21;
+
 /// An exit status of `zrs run` itself, and the reason.
 type Failure = (u8, String);
 
-fn prepare(args: &Args) -> Result<Command, Failure> {
+/// Has the program load the library, which reads the rules from variables.
+fn preload(args: &Args, command: &mut Command) -> Result<(), Failure> {
     let ours = |why: String| (125, why);
-    Zrs::open().map_err(|e| ours(e.to_string()))?;
     let library = library().map_err(ours)?;
     let program = &args.command[0];
     let path = find(program).map_err(|e| failed(&e, program))?;
     if let Some(why) = no_effect(&path, true) {
         let name = program.to_string_lossy();
-        eprintln!("zrs: {name} {why}: it runs without ZRS, its sockets stay TCP");
+        eprintln!(
+            "zrs: {name} {why}: it runs without ZRS, its sockets stay TCP (--static and --cgroup are for such programs)"
+        );
     }
 
-    let mut command = Command::new(program);
-    command.args(&args.command[1..]);
     let mut preload = library.into_os_string();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
@@ -114,7 +242,7 @@ fn prepare(args: &Args) -> Result<Command, Failure> {
     } else if args.verbose {
         command.env(zrs_rules::LOG, "stderr");
     }
-    Ok(command)
+    Ok(())
 }
 
 /// As a shell has it: 127 if there is no such program, 126 if it cannot be run.

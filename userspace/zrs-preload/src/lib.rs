@@ -17,19 +17,20 @@ mod swap;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use zrs_rules::{Beside, Verdict};
-use zrs_sys::abi::{
-    IPPROTO_ZRS, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_AUTO, ZRS_TCP_NEVER, ZRS_TCP_REQUIRED,
-};
+use zrs_sys::abi::{IPPROTO_ZRS, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_NEVER};
 
 use crate::log::log;
 use crate::real::{errno, set_errno};
 
-/// The module has said that it has no IPv6.
-static NO_INET6: AtomicBool = AtomicBool::new(false);
+/// Until when the module is not asked again for sockets of IPv4 and of IPv6, in seconds of the
+/// monotonic clock: it has said that it has none, or is not loaded.
+static ASK_AFTER: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
+/// The number of seconds. The kernel starts modprobe for each such socket().
+const NOT_ASKED: i64 = 10;
 
 extern "C" fn start() {
     config::get();
@@ -52,7 +53,8 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         Verdict::Tcp(why) => why,
         Verdict::Zrs => {
             let before = errno();
-            if domain == libc::AF_INET || !NO_INET6.load(Ordering::Relaxed) {
+            let ask_after = &ASK_AFTER[usize::from(domain == libc::AF_INET6)];
+            if ask_after.load(Ordering::Relaxed) <= seconds() {
                 let fd = real::socket(domain, kind, IPPROTO_ZRS as c_int);
                 let unknown = matches!(errno(), libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT);
                 if fd >= 0 {
@@ -60,13 +62,13 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
                     let _ = set_beside(fd);
                     set_errno(before);
                 }
-                if fd >= 0 || domain == libc::AF_INET || !unknown {
+                if fd >= 0 || !unknown {
                     return fd;
                 }
-                NO_INET6.store(true, Ordering::Relaxed);
+                ask_after.store(seconds() + NOT_ASKED, Ordering::Relaxed);
                 set_errno(before);
             }
-            "the module has no IPv6"
+            "the module has none of this kind, or is not loaded"
         }
     };
     let name = if domain == libc::AF_INET {
@@ -76,6 +78,17 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     };
     log(format_args!("socket {name}: TCP ({why})"));
     real::socket(domain, kind, protocol)
+}
+
+/// The monotonic clock.
+fn seconds() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: there is room for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec
 }
 
 /// connect(2), on a TCP socket if a rule says so.
@@ -163,13 +176,12 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
 
 /// Gives a ZRS socket the TCP beside it that the user wants; else its errno.
 fn set_beside(fd: c_int) -> Result<(), c_int> {
-    let mode = match config::get().rules.tcp() {
-        Beside::Never => return Ok(()),
-        Beside::Auto => ZRS_TCP_AUTO,
-        Beside::Required => ZRS_TCP_REQUIRED,
-    };
+    let mode = config::get().rules.tcp();
+    if mode == Beside::Never {
+        return Ok(());
+    }
     // SAFETY: it is not -1, and whether it is open the kernel says.
-    let set = zrs_sys::sock::set_tcp(unsafe { BorrowedFd::borrow_raw(fd) }, mode);
+    let set = zrs_sys::sock::set_tcp(unsafe { BorrowedFd::borrow_raw(fd) }, mode.number());
     set.map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))
 }
 

@@ -55,6 +55,15 @@ impl Beside {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Never, Self::Auto, Self::Required];
 
+    /// Its `ZRS_TCP_*`.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Never => 0,
+            Self::Auto => 1,
+            Self::Required => 2,
+        }
+    }
+
     /// As a user writes it.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * More of helpers.c, for rust/kern/sock/cgroup_bpf.rs: the programs of a sock's cgroups, run where
+ * TCP runs them. Without CONFIG_CGROUP_BPF there are none.
+ */
+
+#include "kern.h"
+
+#include <linux/bpf-cgroup.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+#include <net/ip.h>
+#include <net/ip6_route.h>
+#include <net/route.h>
+#include <net/tcp.h>
+
+static int name_len(const struct sock *sk)
+{
+	return sk->sk_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+					   sizeof(struct sockaddr_in);
+}
+
+/* Whether one of them is attached anywhere. */
+bool zrs_helper_cgroup_filters_packets(void)
+{
+	return cgroup_bpf_enabled(CGROUP_INET_INGRESS) ||
+	       cgroup_bpf_enabled(CGROUP_INET_EGRESS);
+}
+
+/* Cf. inet_bind_sk(). "low_ports": a low port needs no capability. */
+int zrs_helper_cgroup_bind(struct sock *sk, void *addr, bool *low_ports)
+{
+	int __maybe_unused len = name_len(sk);
+	u32 flags = 0;
+	int err;
+
+	if (sk->sk_family == AF_INET6)
+		err = BPF_CGROUP_RUN_PROG_INET_BIND_LOCK(sk, addr, &len,
+							 CGROUP_INET6_BIND, &flags);
+	else
+		err = BPF_CGROUP_RUN_PROG_INET_BIND_LOCK(sk, addr, &len,
+							 CGROUP_INET4_BIND, &flags);
+	*low_ports = flags & BIND_NO_CAP_NET_BIND_SERVICE;
+	return err;
+}
+
+/* Cf. __inet_bind(). */
+int zrs_helper_cgroup_post_bind(struct sock *sk)
+{
+	int err;
+
+	lock_sock(sk);
+	if (sk->sk_family == AF_INET6)
+		err = BPF_CGROUP_RUN_PROG_INET6_POST_BIND(sk);
+	else
+		err = BPF_CGROUP_RUN_PROG_INET4_POST_BIND(sk);
+	release_sock(sk);
+	return err;
+}
+
+/* Cf. tcp_v4_pre_connect(). */
+int zrs_helper_cgroup_connect(struct sock *sk, void *addr)
+{
+	int __maybe_unused len = name_len(sk);
+
+	if (sk->sk_family == AF_INET6)
+		return BPF_CGROUP_RUN_PROG_INET6_CONNECT_LOCK(sk, addr, &len);
+	return BPF_CGROUP_RUN_PROG_INET4_CONNECT_LOCK(sk, addr, &len);
+}
+
+/* Cf. inet_getname(). */
+int zrs_helper_cgroup_name(struct sock *sk, void *addr, bool peer)
+{
+	int __maybe_unused len = name_len(sk);
+
+	if (sk->sk_family == AF_INET6 && peer)
+		return BPF_CGROUP_RUN_SA_PROG_LOCK(sk, addr, &len,
+						   CGROUP_INET6_GETPEERNAME, NULL);
+	if (sk->sk_family == AF_INET6)
+		return BPF_CGROUP_RUN_SA_PROG_LOCK(sk, addr, &len,
+						   CGROUP_INET6_GETSOCKNAME, NULL);
+	if (peer)
+		return BPF_CGROUP_RUN_SA_PROG_LOCK(sk, addr, &len,
+						   CGROUP_INET4_GETPEERNAME, NULL);
+	return BPF_CGROUP_RUN_SA_PROG_LOCK(sk, addr, &len,
+					   CGROUP_INET4_GETSOCKNAME, NULL);
+}
+
+/* Cf. inet_release(). */
+void zrs_helper_cgroup_release(struct sock *sk)
+{
+	if (!sk->sk_kern_sock)
+		(void)BPF_CGROUP_RUN_PROG_INET_SOCK_RELEASE(sk);
+}
+
+/* The route of a packet to "remote", and the address that it comes from if "local" has none. */
+static struct dst_entry *route_of(struct sock *sk, struct sockaddr_in6 *local,
+				  const struct sockaddr_in6 *remote)
+{
+	struct net *net = sock_net(sk);
+	int bound = READ_ONCE(sk->sk_bound_dev_if);
+	struct flowi4 fl4 = {
+		.daddr = remote->sin6_addr.s6_addr32[3],
+		.saddr = local->sin6_addr.s6_addr32[3],
+		.flowi4_oif = bound,
+		.flowi4_proto = IPPROTO_TCP,
+	};
+	struct flowi6 fl6 = {
+		.daddr = remote->sin6_addr,
+		.saddr = local->sin6_addr,
+		.flowi6_oif = remote->sin6_scope_id ?: bound,
+		.flowi6_proto = IPPROTO_TCP,
+	};
+	struct dst_entry *dst;
+	struct rtable *rt;
+
+	if (ipv6_addr_v4mapped(&remote->sin6_addr)) {
+		rt = ip_route_output_key(net, &fl4);
+		if (IS_ERR(rt))
+			return ERR_CAST(rt);
+		ipv6_addr_set_v4mapped(fl4.saddr, &local->sin6_addr);
+		return &rt->dst;
+	}
+	dst = ip6_dst_lookup_flow(net, sk, &fl6, NULL);
+	if (!IS_ERR(dst))
+		local->sin6_addr = fl6.saddr;
+	return dst;
+}
+
+/* The header that a packet of TCP has which opens a connection or, "reply", answers one. */
+static struct sk_buff *make_header(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
+				   bool reply)
+{
+	struct sk_buff *skb = alloc_skb(MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr),
+					GFP_KERNEL);
+	struct tcphdr *th;
+
+	if (!skb)
+		return NULL;
+	skb_reserve(skb, MAX_HEADER);
+	skb_reset_network_header(skb);
+	if (ipv6_addr_v4mapped(&to->sin6_addr)) {
+		struct iphdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		skb->protocol = htons(ETH_P_IP);
+		ip->version = 4;
+		ip->ihl = sizeof(*ip) / 4;
+		ip->tot_len = htons(sizeof(*ip) + sizeof(*th));
+		ip->ttl = IPDEFTTL;
+		ip->protocol = IPPROTO_TCP;
+		ip->saddr = from->sin6_addr.s6_addr32[3];
+		ip->daddr = to->sin6_addr.s6_addr32[3];
+		ip_send_check(ip);
+	} else {
+		struct ipv6hdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		skb->protocol = htons(ETH_P_IPV6);
+		ip->version = 6;
+		ip->payload_len = htons(sizeof(*th));
+		ip->nexthdr = IPPROTO_TCP;
+		ip->hop_limit = IPDEFTTL;
+		ip->saddr = from->sin6_addr;
+		ip->daddr = to->sin6_addr;
+	}
+	skb_set_transport_header(skb, skb->len);
+	th = skb_put_zero(skb, sizeof(*th));
+	th->source = from->sin6_port;
+	th->dest = to->sin6_port;
+	th->doff = sizeof(*th) / 4;
+	th->syn = 1;
+	th->ack = reply;
+	return skb;
+}
+
+/*
+ * Whether the programs that look at packets let a connection of the sock begin, which it asks for
+ * ("outgoing") or is asked for: each sees the header that a packet of TCP would have.
+ */
+int zrs_helper_cgroup_packets(struct sock *sk, const struct sockaddr_in6 *own,
+			      const struct sockaddr_in6 *remote, bool outgoing)
+{
+	struct sockaddr_in6 local = *own;
+	struct dst_entry *dst = route_of(sk, &local, remote);
+	struct sk_buff *out, *in;
+	int err = -ENOMEM;
+
+	if (IS_ERR(dst))
+		return PTR_ERR(dst);
+	out = make_header(&local, remote, !outgoing);
+	in = make_header(remote, &local, outgoing);
+	if (out && in) {
+		rcu_read_lock();
+		local_bh_disable();
+		out->dev = dst_dev_rcu(dst);
+		in->dev = out->dev;
+		in->skb_iif = in->dev->ifindex;
+		out->sk = sk;
+		err = BPF_CGROUP_RUN_PROG_INET_EGRESS(sk, out);
+		out->sk = NULL;
+		/* A program may let a packet pass and say that the way is congested. */
+		err = err && err != NET_XMIT_CN ? -EPERM : 0;
+		if (!err && BPF_CGROUP_RUN_PROG_INET_INGRESS(sk, in))
+			err = -EPERM;
+		local_bh_enable();
+		rcu_read_unlock();
+	}
+	kfree_skb(in);
+	kfree_skb(out);
+	dst_release(dst);
+	return err;
+}

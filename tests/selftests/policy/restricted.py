@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""What sockets do in a process that has restricted itself, by Landlock or seccomp; in host B.
+
+  restricted.py          prints a line for each thing it looked at
+  restricted.py allowed  the administrator lets such processes have TCP beside ZRS
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import socket
+import struct
+import sys
+
+TCP, ZRS = 6, 253
+SOL_ZRS, ZRS_TCP = 0x5A52, 3
+NEVER, AUTO, REQUIRED = 0, 1, 2
+B = os.environ["ADDR_B"]
+ALLOWED, OTHER = 7400, 7401
+LANDLOCK_BIND_TCP, LANDLOCK_RULE_NET = 1, 2
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+NO_NEW_PRIVS, SET_SECCOMP = 38, 22
+BIND = {"x86_64": 49, "aarch64": 200, "riscv64": 200}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(name, seen, want):
+    if seen == want:
+        print(f"ok - {name}", flush=True)
+    else:
+        print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
+
+
+def done(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def fails(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return "no error"
+
+
+def landlock():
+    """From now on the process may bind sockets of TCP to the port ALLOWED alone. Whether the kernel
+    has Landlock; without it, the process only has no_new_privs."""
+    attr = ctypes.create_string_buffer(struct.pack("<QQ", 0, LANDLOCK_BIND_TCP), 16)
+    rules = libc.syscall(CREATE_RULESET, attr, 16, 0)
+    if rules < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EOPNOTSUPP):
+        print("# this kernel has no Landlock", flush=True)
+        done(libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
+        return False
+    done(rules)
+    port = ctypes.create_string_buffer(struct.pack("<QQ", LANDLOCK_BIND_TCP, ALLOWED), 16)
+    done(libc.syscall(ADD_RULE, rules, LANDLOCK_RULE_NET, port, 0))
+    done(libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
+    done(libc.syscall(RESTRICT_SELF, rules, 0))
+    return True
+
+
+def seccomp():
+    """From now on bind() is EPERM."""
+    code = struct.pack("<HBBI", 0x20, 0, 0, 0) + struct.pack("<HBBI", 0x15, 0, 1, BIND)
+    code += struct.pack("<HBBI", 0x06, 0, 0, 0x50000 | errno.EPERM) + struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
+    code = ctypes.create_string_buffer(code, 32)
+    prog = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", 4, ctypes.addressof(code)), 16)
+    done(libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
+    done(libc.prctl(SET_SECCOMP, 2, prog, 0, 0))
+
+
+def binds(s, port):
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return fails(s.bind, (B, port))
+
+
+def both(mode):
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS)
+    s.setsockopt(SOL_ZRS, ZRS_TCP, mode)
+    return s
+
+
+def in_child(test):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            test()
+        except OSError as e:
+            print(f"not ok - {test.__name__}: {e}", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def landlocked():
+    early = [(mode, both(mode)) for mode in (AUTO, REQUIRED)]
+    if landlock():
+        tcp = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, TCP)
+        check("Landlock: TCP at the port that is allowed", binds(tcp(), ALLOWED), "no error")
+        check("Landlock: TCP at another port", binds(tcp(), OTHER), "EACCES")
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS)
+    check("Landlock: ZRS alone has ports of its own", binds(s, OTHER), "no error")
+    for mode, s in early:
+        check(f"Landlock: ZRS and TCP, mode {mode}", binds(s, OTHER), "EACCES")
+        check(f"Landlock: the mode {mode} set later", fails(both, mode), "EACCES")
+        check(f"Landlock: listen() chooses no port, mode {mode}", fails(s.listen), "EACCES")
+
+
+def filtered():
+    sockets = [both(NEVER), both(AUTO), socket.socket(socket.AF_INET, socket.SOCK_STREAM, TCP)]
+    seccomp()
+    seen = [fails(s.bind, (B, 0)) for s in sockets]
+    check("seccomp: bind() of ZRS, of both, of TCP", seen, ["EPERM"] * 3)
+
+
+def allowed():
+    landlock()
+    check("allowed by the administrator: both at any port", binds(both(AUTO), OTHER), "no error")
+
+
+for test in [allowed] if sys.argv[1:] else [landlocked, filtered]:
+    in_child(test)
