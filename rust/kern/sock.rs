@@ -4,11 +4,11 @@
 //! wake-ups.
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
-//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/life.rs` the making and
-//! end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
-//! levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one of ours, `sock/v6.rs` the
-//! differences with IPv6, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are
-//! those of IPv6 here; those of IPv4 are v4-mapped.
+//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/dgram.rs` the functions
+//! of datagram sockets, `sock/life.rs` the making and end of sockets, `sock/msg.rs` the messages,
+//! `sock/opt.rs` the options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP
+//! socket inside one of ours, `sock/v6.rs` the differences with IPv6, `sock/zerocopy.rs` the
+//! notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
 //!
 //! None of it takes `lock_sock`, except for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a
 //! [`SocketOps`](family::SocketOps) type has its own locks, and the fields that both sides know
@@ -16,6 +16,7 @@
 //! reads without a lock.
 
 mod callbacks;
+pub mod dgram;
 pub mod family;
 mod ip;
 mod life;
@@ -70,6 +71,8 @@ pub enum State {
     Listen = bindings::TCP_LISTEN,
     /// Connected.
     Established = bindings::TCP_ESTABLISHED,
+    /// A datagram socket without a peer.
+    Closed = bindings::TCP_CLOSE,
 }
 
 /// Which directions a shutdown ends.
