@@ -8,6 +8,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::dgram::context::Dgrams;
 use crate::kern::param::{Group, Watcher};
 use crate::kern::work::{self, Queue};
 use crate::params;
@@ -20,6 +21,7 @@ use crate::transport::context::Transport;
 /// there is no device.
 pub(crate) struct Module {
     pub(crate) sockets: Arc<Sockets>,
+    pub(crate) dgrams: Arc<Dgrams>,
 }
 
 impl Module {
@@ -39,7 +41,9 @@ impl Module {
         let transport = Transport::new(queue, pools, table)?;
         let sockets = Sockets::new(transport.clone())?;
         transport.set_acceptor(sockets.clone());
-        Ok(Self { sockets })
+        let dgrams = Dgrams::new(transport.clone())?;
+        transport.set_dgram_receiver(dgrams.clone());
+        Ok(Self { sockets, dgrams })
     }
 
     /// The context of links.

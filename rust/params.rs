@@ -80,6 +80,11 @@ uint_param!(
     "blocks that the peer of a link may fill (default 64)"
 );
 uint_param!(
+    /// How long a datagram waits for room on its link before it is dropped, in milliseconds.
+    DGRAM_STALL_MS, "dgram_stall_ms", 20,
+    "how long a datagram waits for room on its link, milliseconds (default 20)"
+);
+uint_param!(
     /// From this many bytes in one blocking send, pages are pinned instead of copied.
     PIN_THRESHOLD, "pin_threshold", 16384,
     "bytes in one send from which pages are pinned, not copied (default 16384)"
@@ -218,7 +223,7 @@ pub(crate) fn ack_timeout() -> u8 {
 /// Refuses values that cannot work, and logs the parameter. Writable parameters are checked at each
 /// write. A pool that is merely too large is not refused here: making it fails with ENOMEM.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 27] = [
+    let checks: [(&str, &Uint, u32, u32); 28] = [
         // Far above any cache, and its size in bytes does not overflow.
         ("cache_kib", &CACHE_KIB, 0, 1 << 24),
         ("small_percent", &SMALL_PERCENT, 1, 75),
@@ -235,6 +240,7 @@ pub(crate) fn check() -> Result {
         ("ring_percent", &RING_PERCENT, 0, 100),
         ("blocks", &BLOCKS, link_flow::MIN_CREDIT, 1 << 15),
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
+        ("dgram_stall_ms", &DGRAM_STALL_MS, 1, 60_000),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
         ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
         ("busy_poll_us", &BUSY_POLL_US, 0, MOST_BUSY_POLL_US),

@@ -340,9 +340,14 @@ impl Pool {
     /// Copies the payload of a block out of it, so that the block can be used again.
     pub(crate) fn copy_payload(&self, block: u32, len: usize, flags: Flags) -> Result<Copied> {
         let mut bytes = KVVec::from_elem(0_u8, len, flags)?;
-        self.memory()
-            .copy_payload(self.block_at(block), &mut bytes)?;
+        self.read_payload(block, &mut bytes)?;
         Ok(Copied::new(bytes, self.cache.clone()))
+    }
+
+    /// Copies the first bytes of a block's payload to `out`. EINVAL if they are more than a block
+    /// has.
+    pub(crate) fn read_payload(&self, block: u32, out: &mut [u8]) -> Result {
+        self.memory().copy_payload(self.block_at(block), out)
     }
 
     /// How many blocks may be promised. With `reserve`, a pool with blocks for several links keeps

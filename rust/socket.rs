@@ -35,7 +35,7 @@ mod listen;
 mod mapped;
 mod options;
 mod owner;
-mod ports;
+pub(crate) mod ports;
 mod ready;
 mod recv;
 mod ring;
@@ -61,7 +61,7 @@ use crate::kern::errno::ENOTCONN;
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
-use crate::kern::sock::family::{Accepted, Incoming, Name, SocketOps};
+use crate::kern::sock::family::{Accepted, Incoming, Kind, Name, SocketOps};
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::pipe::Pipe;
@@ -488,6 +488,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
 }
 
 impl SocketOps for Sock {
+    const KIND: Kind = Kind::Stream;
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
     const NAME: &'static CStr = c"ZRS";
     const NAME_V6: &'static CStr = c"ZRSv6";

@@ -6,7 +6,7 @@
 //! `conn_table`: the channels of the host. `links`: the
 //! groups of links to a peer. `timers`: the deadlines of channels. `link`: the life of a queue
 //! pair. `keepalive`: whether the peer is alive. `cm`: the events of the connection manager.
-//! `sched`: which channel may send next. `tx`: posts messages. `rx`: takes completions. Receive
+//! `dgram`: datagrams. `sched`: which channel may send next. `tx`: posts messages. `rx`: takes completions. Receive
 //! memory is in `pool/`.
 
 #![deny(unsafe_code)]
@@ -15,6 +15,7 @@ pub(crate) mod cm;
 pub(crate) mod conn;
 pub(crate) mod conn_table;
 pub(crate) mod context;
+pub(crate) mod dgram;
 pub(crate) mod keepalive;
 pub(crate) mod link;
 pub(crate) mod links;

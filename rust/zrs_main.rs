@@ -4,6 +4,7 @@
 
 mod bindings;
 mod ctl;
+mod dgram;
 mod ib;
 mod kern;
 mod module;
@@ -20,6 +21,7 @@ mod uapi;
 use kernel::prelude::*;
 
 use ctl::{chardev::Control, debugfs::Debug};
+use dgram::DgramSock;
 use ib::device::ClientRegistration;
 use kern::{chardev::Registration, contig, param::Live, sock::family::SocketFamily};
 use module::Module;
@@ -40,7 +42,8 @@ module! {
 #[pin_data]
 struct Zrs {
     live: Live,
-    family: SocketFamily<Sock>,
+    streams: SocketFamily<Sock>,
+    datagrams: SocketFamily<DgramSock>,
     #[pin]
     debug: Debug,
     #[pin]
@@ -61,7 +64,8 @@ impl kernel::InPlaceModule for Zrs {
             client: ClientRegistration::new(module.transport().clone())?,
             debug <- Debug::new(module.transport().clone()),
             control <- Registration::register(c"zrs", module.sockets.clone()),
-            family: SocketFamily::register(module.sockets.clone())?,
+            datagrams: SocketFamily::register(module.dgrams.clone())?,
+            streams: SocketFamily::register(module.sockets.clone())?,
             live: Live::new(module.transport().pools.clone()),
         })
     }

@@ -10,6 +10,7 @@ use kernel::sync::Arc;
 use kernel::transmute::{AsBytes, FromBytes};
 use kernel::uaccess::{UserPtr, UserSlice};
 
+use crate::dgram::DgramSock;
 use crate::ib::device::DeviceName;
 use crate::kern::chardev::DeviceOps;
 use crate::kern::errno::{EAFNOSUPPORT, ESOCKTNOSUPPORT};
@@ -82,14 +83,16 @@ fn socket(arg: usize) -> Result<isize> {
     if task::is_filtered() {
         return Err(EPERM);
     }
-    // The families and the type that socket() has for ZRS, and no others.
+    // The families and the types that socket() has for ZRS, and no others.
     if s.family != AF_INET && s.family != AF_INET6 {
         return Err(EAFNOSUPPORT);
     }
-    if s.type_ != SOCK_STREAM {
-        return Err(ESOCKTNOSUPPORT);
-    }
-    Ok(SocketFamily::<Sock>::create_fd(s.family, s.type_, s.flags)? as isize)
+    let fd = match s.type_ {
+        SOCK_STREAM => SocketFamily::<Sock>::create_fd(s.family, s.flags)?,
+        SOCK_DGRAM => SocketFamily::<DgramSock>::create_fd(s.family, s.flags)?,
+        _ => return Err(ESOCKTNOSUPPORT),
+    };
+    Ok(fd as isize)
 }
 
 fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {

@@ -149,6 +149,39 @@ int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
 	return ifindex;
 }
 
+/* The address that a datagram to @remote leaves from; false: there is no route. */
+bool zrs_helper_route_source(struct net *net, __be32 remote, int oif,
+			     __be32 *source)
+{
+	struct flowi4 fl4 = {
+		.daddr = remote,
+		.flowi4_oif = oif,
+	};
+	struct rtable *rt = ip_route_output_key(net, &fl4);
+
+	if (IS_ERR(rt))
+		return false;
+	ip_rt_put(rt);
+	*source = fl4.saddr;
+	return true;
+}
+
+bool zrs_helper_route6_source(struct net *net, const struct in6_addr *remote,
+			      int oif, struct in6_addr *source)
+{
+	struct flowi6 fl6 = {
+		.daddr = *remote,
+		.flowi6_oif = oif,
+	};
+	struct dst_entry *dst = ip6_dst_lookup_flow(net, NULL, &fl6, NULL);
+
+	if (IS_ERR(dst))
+		return false;
+	dst_release(dst);
+	*source = fl6.saddr;
+	return true;
+}
+
 u8 zrs_helper_default_ttl(const struct sock *sk)
 {
 	return READ_ONCE(sock_net(sk)->ipv4.sysctl_ip_default_ttl);

@@ -39,6 +39,10 @@ bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
 int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local);
 int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
 			      const struct in6_addr *local, int scope);
+bool zrs_helper_route_source(struct net *net, __be32 remote, int oif,
+			     __be32 *source);
+bool zrs_helper_route6_source(struct net *net, const struct in6_addr *remote,
+			      int oif, struct in6_addr *source);
 u8 zrs_helper_default_ttl(const struct sock *sk);
 int zrs_helper_default_hop_limit(const struct sock *sk);
 void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,

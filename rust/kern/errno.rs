@@ -7,9 +7,9 @@
 
 #[cfg(zrs_linux_7_3)]
 pub(crate) use kernel::error::code::{
-    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EDQUOT,
-    EHOSTUNREACH, EINPROGRESS, EISCONN, ENETUNREACH, ENOBUFS, ENOPROTOOPT, ENOTCONN, EOPNOTSUPP,
-    EPROTO, ESOCKTNOSUPPORT,
+    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EDESTADDRREQ,
+    EDQUOT, EHOSTUNREACH, EINPROGRESS, EISCONN, EMSGSIZE, ENETUNREACH, ENOBUFS, ENOPROTOOPT,
+    ENOTCONN, EOPNOTSUPP, EPROTO, ESOCKTNOSUPPORT,
 };
 
 #[cfg(not(zrs_linux_7_3))]
@@ -39,6 +39,8 @@ mod before_7_3 {
     }
 
     declare! {
+        EDESTADDRREQ: "Destination address required.",
+        EMSGSIZE: "Message too long.",
         EPROTO: "Protocol error.",
         ENOPROTOOPT: "Protocol not available.",
         ESOCKTNOSUPPORT: "Socket type not supported.",

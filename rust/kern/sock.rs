@@ -4,11 +4,12 @@
 //! wake-ups.
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
-//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/cgroup_bpf.rs` the
-//! programs of control groups, `sock/life.rs` the making and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
-//! levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one of ours, `sock/v6.rs` the
-//! differences with IPv6, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are
-//! those of IPv6 here; those of IPv4 are v4-mapped.
+//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/dgram.rs` those of
+//! datagram sockets, `sock/cgroup_bpf.rs` the programs of control groups, `sock/life.rs` the making
+//! and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
+//! levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one of ours, `sock/carried.rs` the
+//! calls that go to it, `sock/v6.rs` the differences with IPv6, `sock/zerocopy.rs` the
+//! notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
 //!
 //! None of it takes `lock_sock`, except for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`, and
 //! around the programs of control groups: a
@@ -18,6 +19,7 @@
 
 mod callbacks;
 mod cgroup_bpf;
+pub mod dgram;
 pub mod family;
 mod ip;
 mod life;
@@ -72,6 +74,8 @@ pub enum State {
     Listen = bindings::TCP_LISTEN,
     /// Connected.
     Established = bindings::TCP_ESTABLISHED,
+    /// A datagram socket without a peer.
+    Closed = bindings::TCP_CLOSE,
 }
 
 /// Which directions a shutdown ends.

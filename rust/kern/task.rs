@@ -115,6 +115,13 @@ pub fn now_ns() -> u64 {
     now as u64
 }
 
+/// Nanoseconds of the real-time clock. Any context.
+pub fn real_ns() -> u64 {
+    // SAFETY: as in `now_ns`.
+    let now = unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_REAL) };
+    now as u64
+}
+
 /// Ticks of the kernel's timers since some time in the past; wraps. Any context.
 pub fn jiffies() -> Jiffies {
     // SAFETY: reads one word.

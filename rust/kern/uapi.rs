@@ -94,9 +94,11 @@ constants!(
 
 /// As `sock_type` has it.
 pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
+/// As `sock_type` has it.
+pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6;
+pub const ZRS_FEATURES: u64 = (1 << 8) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

@@ -74,13 +74,11 @@ impl LinkFlow {
     }
 
     /// SENDs posted so far, wrapping.
-    #[cfg(not(MODULE))]
     pub fn sent(&self) -> u32 {
         self.sent
     }
 
     /// SENDs that the peer allows, absolute, wrapping.
-    #[cfg(not(MODULE))]
     pub fn allowed(&self) -> u32 {
         self.allowed
     }

@@ -23,8 +23,6 @@ pub mod area_ring;
 pub mod budget;
 pub mod channel;
 pub mod connect_backoff;
-// Not in the module yet: nothing there calls it.
-#[cfg(not(MODULE))]
 pub mod dgram;
 pub mod link_flow;
 pub mod link_table;

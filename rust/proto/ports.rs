@@ -266,7 +266,6 @@ impl<G: Map<Group, Users>, T: Map<Tuple, ()>> PortSpace<G, T> {
     /// The socket is bound to `bound` from now on, whatever others have: connect() of a datagram
     /// socket that was bound to all addresses fixes its address, and dissolving the connection
     /// gives it back.
-    #[cfg(not(MODULE))]
     pub fn readdress(&mut self, binding: &mut Binding, bound: Bound) -> Result<(), Refused> {
         let old = binding.group;
         let new = Group { bound, ..old };

@@ -12,8 +12,8 @@ use super::{ChanId, Violation};
 /// Version of the headers, as in each of them.
 pub const VERSION: u8 = 1;
 
-/// The feature bits of this host; none is defined yet.
-pub const FEATURES: u32 = 0;
+/// The feature bits of this host.
+pub const FEATURES: u32 = super::dgram::wire::FEATURE;
 
 /// The most payload in one DATA message, in bytes. Every host accepts this much.
 pub const SMALL_MAX: u32 = 4096;

@@ -101,7 +101,7 @@ fn errno_of(refused: Refused) -> Error {
 
 /// Binds `port` at `bound`, or a free port when it is 0. EADDRINUSE (also when no port is free),
 /// ENOMEM. Sleeps.
-pub(super) fn bind(
+pub(crate) fn bind(
     ports: &Mutex<Ports>,
     net: &Net,
     bound: Bound,
@@ -208,8 +208,13 @@ impl Ports {
         self.space.disconnect(binding);
     }
 
+    /// A datagram socket is bound to another address from now on. ENOMEM.
+    pub(crate) fn readdress(&mut self, binding: &mut Binding, bound: Bound) -> Result {
+        self.space.readdress(binding, bound).map_err(errno_of)
+    }
+
     /// Gives a port back.
-    pub(super) fn unbind(&mut self, binding: Binding) {
+    pub(crate) fn unbind(&mut self, binding: Binding) {
         self.space.unbind(binding);
     }
 

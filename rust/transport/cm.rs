@@ -264,6 +264,7 @@ fn terms_of(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<Te
     Ok(Terms {
         agreed,
         flow,
+        dgrams: None,
         links,
     })
 }
@@ -388,7 +389,8 @@ impl Link {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
-            let terms = terms_of(&self.transport, self.remote_ip(), private_data)?;
+            let mut terms = terms_of(&self.transport, self.remote_ip(), private_data)?;
+            terms.share_for_dgrams()?;
             self.claim_blocks()?;
             self.up(terms);
         }

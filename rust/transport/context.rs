@@ -16,6 +16,7 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork};
 
 use super::cm::{Listener, Listening};
 use super::conn_table::Table;
+use super::dgram::DgramReceiver;
 use super::link::Link;
 use super::timers::TimerList;
 use crate::ib::device::{Client, Device};
@@ -57,6 +58,9 @@ pub(crate) struct Transport {
     /// `None` once the module is being unloaded. Without an acceptor every CONNECT is refused.
     #[pin]
     acceptor: Mutex<Option<Arc<dyn Acceptor>>>,
+    /// `None` once the module is being unloaded. Without a receiver no port takes datagrams.
+    #[pin]
+    dgram_receiver: Mutex<Option<Arc<dyn DgramReceiver>>>,
     #[pin]
     opening: Mutex<()>,
     #[pin]
@@ -115,6 +119,7 @@ impl Transport {
                 pools,
                 table,
                 acceptor <- new_mutex!(None, "zrs_transport::acceptor"),
+                dgram_receiver <- new_mutex!(None, "zrs_transport::dgram_receiver"),
                 opening <- new_mutex!((), "zrs_transport::opening"),
                 nets <- new_mutex!(KVec::new(), "zrs_transport::nets"),
                 grown: Atomic::new(0),
@@ -149,11 +154,23 @@ impl Transport {
         work::cancel_delayed::<Self, SWEEP>(self);
         let acceptor = self.acceptor.lock().take();
         drop(acceptor);
+        let receiver = self.dgram_receiver.lock().take();
+        drop(receiver);
     }
 
     /// `acceptor` answers CONNECTs from now on.
     pub(crate) fn set_acceptor(&self, acceptor: Arc<dyn Acceptor>) {
         *self.acceptor.lock() = Some(acceptor);
+    }
+
+    /// `receiver` takes datagrams from now on.
+    pub(crate) fn set_dgram_receiver(&self, receiver: Arc<dyn DgramReceiver>) {
+        *self.dgram_receiver.lock() = Some(receiver);
+    }
+
+    /// The receiver of datagrams.
+    pub(super) fn dgram_receiver(&self) -> Option<Arc<dyn DgramReceiver>> {
+        self.dgram_receiver.lock().clone()
     }
 
     /// A CONNECT arrived on `link`. Sleeps.

@@ -25,6 +25,7 @@ use kernel::workqueue::{
 
 use super::cm::errno_of;
 use super::context::Transport;
+use super::dgram::{CreditShare, DgramRx, DgramTx, DGRAM_STALL};
 use super::sched::Channels;
 use super::tx::{TxBuffers, TxSlot};
 use crate::ib::cm::CmId;
@@ -43,10 +44,11 @@ use crate::pool::lessee::BlockUser;
 use crate::pool::Pool;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
+use crate::proto::dgram::wire::Message;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::liveness::Liveness;
 use crate::proto::scheduler::TrafficClass;
-use crate::proto::wire::{Agreed, Header, Hello, Versions, FEATURES};
+use crate::proto::wire::{Agreed, Hello, Versions, FEATURES};
 use crate::proto::Violation;
 use crate::stats::{Counter, STATS};
 
@@ -78,7 +80,9 @@ pub(crate) struct Link {
     for_admin: Atomic<bool>,
     /// The peer has violated the protocol: its messages are discarded.
     pub(super) distrusted: Atomic<bool>,
-    /// When the last channel left, in nanoseconds of the monotonic clock.
+    /// The feature bits that both hosts have; set before the link is up.
+    pub(super) features: Atomic<u32>,
+    /// When the last channel left or a datagram passed, in nanoseconds of the monotonic clock.
     pub(super) empty_since: Atomic<u64>,
     /// The completion queue has signalled an event and has not been armed again since.
     pub(super) event: Atomic<bool>,
@@ -114,6 +118,14 @@ pub(crate) struct Link {
     /// Threads that wait for messages or completions of this link.
     #[pin]
     pub(super) pollers: WaitQueue,
+    /// Threads that wait for room for a datagram.
+    #[pin]
+    pub(crate) dgram_wait: WaitQueue,
+    /// Used under `drain`, and by the teardown.
+    #[pin]
+    pub(super) dgram_rx: Mutex<DgramRx>,
+    #[pin]
+    dgram_stall: DelayedWork<Link, DGRAM_STALL>,
     #[pin]
     work: Work<Link, POLL>,
     #[pin]
@@ -129,6 +141,7 @@ pub(crate) struct Link {
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, BACKSTOP> for Link { self.backstop }
     impl HasDelayedWork<Self, RESCHEDULE> for Link { self.reschedule }
+    impl HasDelayedWork<Self, DGRAM_STALL> for Link { self.dgram_stall }
 }
 
 impl_has_work! {
@@ -230,7 +243,9 @@ pub(super) struct Tx {
     /// Limit for the bulk data of one message, in bytes.
     pub(super) bulk_chunk: u32,
     /// Replies to messages for channels that do not exist.
-    pub(super) replies: KVec<Header>,
+    pub(super) replies: KVec<Message>,
+    /// Datagrams that this side sends.
+    pub(super) dgrams: DgramTx,
     /// Version and features; set when the link comes up.
     agreed: Option<Agreed>,
     /// How many links from this host the peer accepts.
@@ -264,6 +279,8 @@ pub(crate) struct TxBacklog {
 pub(super) struct Terms {
     pub(super) agreed: Agreed,
     pub(super) flow: LinkFlow,
+    /// The share of the credit that datagrams have; none if this side sends no datagrams.
+    pub(super) dgrams: Option<CreditShare>,
     /// Links that the peer accepts from this host.
     pub(super) links: u32,
 }
@@ -287,6 +304,7 @@ impl Tx {
             self.state = LinkState::Up;
             self.was_up = true;
             self.flow = Some(terms.flow);
+            self.dgrams.share = terms.dgrams;
             self.agreed = Some(terms.agreed);
             self.peer_takes = terms.links;
             self.liveness.on_rx();
@@ -317,6 +335,7 @@ impl Link {
                 accepted,
                 for_admin: Atomic::new(false),
                 distrusted: Atomic::new(false),
+                features: Atomic::new(0),
                 empty_since: Atomic::new(task::now_ns()),
                 event: Atomic::new(false),
                 spinning: Atomic::new(0),
@@ -356,6 +375,7 @@ impl Link {
                     bulk_most: 0,
                     bulk_chunk: 0,
                     replies: KVec::new(),
+                    dgrams: DgramTx::default(),
                     agreed: None,
                     peer_takes: 1,
                     liveness: Liveness::new(task::now_ns()),
@@ -368,6 +388,9 @@ impl Link {
                 cm <- new_mutex!(None, "zrs_link::cm"),
                 drain <- new_mutex!(None, "zrs_link::drain"),
                 pollers <- crate::new_wait_queue!("zrs_link::pollers"),
+                dgram_wait <- crate::new_wait_queue!("zrs_link::dgram_wait"),
+                dgram_rx <- new_mutex!(DgramRx::default(), "zrs_link::dgram_rx"),
+                dgram_stall <- new_delayed_work!("zrs_link::dgram_stall"),
                 backstop <- new_delayed_work!("zrs_link::backstop"),
                 reschedule <- new_delayed_work!("zrs_link::reschedule"),
                 work <- new_work!("zrs_link::work"),
@@ -422,8 +445,8 @@ impl Link {
         !self.accepted && !self.for_admin.load(Relaxed)
     }
 
-    /// For how long the link has carried no channel at `now`, in nanoseconds; `None` while it
-    /// carries some.
+    /// For how long the link has carried no channel and no datagram at `now`, in nanoseconds; `None`
+    /// while it carries a channel.
     pub(crate) fn idle_for(&self, now: u64) -> Option<u64> {
         let empty = self.channels() == 0;
         empty.then(|| now.saturating_sub(self.empty_since.load(Relaxed)))
@@ -514,6 +537,7 @@ impl Link {
 
     /// The link can carry channels from now on.
     pub(super) fn up(self: &Arc<Self>, terms: Terms) {
+        self.features.store(terms.agreed.features, Relaxed);
         let changed = self.tx.lock().go_up(terms);
         if changed {
             self.is_up();
@@ -528,7 +552,8 @@ impl Link {
                 u32::from(self.accepted),
             )
         });
-        // Messages that arrived before the peer's terms were known have waited in the queue.
+        // Messages that arrived before the peer's terms were known have waited in the queue, and
+        // datagrams for the link to come up.
         self.schedule_poll();
         self.transport.watch_keepalive();
         if self.accepted {
@@ -573,7 +598,10 @@ impl Link {
         let changed = {
             let mut tx = self.tx.lock();
             match tx.terms.take() {
-                Some(terms) => tx.go_up(terms),
+                Some(terms) => {
+                    self.features.store(terms.agreed.features, Relaxed);
+                    tx.go_up(terms)
+                }
                 None => return tx.state != LinkState::Connecting,
             }
         };
@@ -610,6 +638,8 @@ impl Link {
                 return None;
             }
             tx.state = LinkState::Down;
+            let done = tx.done;
+            tx.dgrams.ended(done);
             tx.why = match why {
                 Failure::TimedOut => why,
                 _ if tx.was_up => Failure::LinkLost,
@@ -729,12 +759,14 @@ impl Link {
         drop(queues);
         cancel_delayed::<Self, BACKSTOP>(self);
         cancel_delayed::<Self, RESCHEDULE>(self);
+        cancel_delayed::<Self, DGRAM_STALL>(self);
         drop(id);
         drop(slots);
         drop(buffers);
         if let Some(pool) = pool.filter(|_| promised) {
             self.end_promise(&pool);
         }
+        self.dgrams_lost(why);
         self.transport.forget_link(self);
         self.transport.probe_links(&self.net, self.remote);
         for (_, conn) in channels.drain() {

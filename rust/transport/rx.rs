@@ -25,6 +25,7 @@ use crate::params;
 use crate::pool::lease::{peer_waits_until, Requester};
 use crate::pool::{Held, HeldBlock};
 use crate::proto::channel::{Channel, Event, Failure};
+use crate::proto::dgram::wire::Message;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
 use crate::stats::STATS;
@@ -330,17 +331,25 @@ impl Link {
             .pool
             .read_header(&queues.verbs, block, arrival.payload)
             .map_err(|_| Violation::Length)?;
-        let h = Header::decode(&header, arrival.payload as u32)?;
+        let features = self.features.load(Relaxed);
+        let message = Message::decode(&header, arrival.payload as u32, features, self.accepted)?;
         {
             let mut tx = self.tx.lock();
             let Some(flow) = tx.flow.as_mut() else {
                 // The link failed before it was up: that is not the peer's fault.
                 return Ok(());
             };
-            flow.arrived(h.link_credit)?;
-            tx.pong_pending |= h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
+            flow.arrived(message.link_credit())?;
+            tx.pong_pending |= matches!(&message, Message::Stream(h)
+                if h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS);
             tx.liveness.on_rx();
         }
+        let h = match message {
+            Message::Stream(h) => h,
+            Message::Dgram(h) => {
+                return self.dgram_arrived(&h, |out| queues.pool.read_payload(block, out));
+            }
+        };
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => {}
             // Only the side that made the link opens channels on it.
@@ -349,7 +358,7 @@ impl Link {
                 if let Err(why) = self.transport.connect_request(self, &h)? {
                     let mut no = Header::new(Type::Reject, h.src, ChanId::default());
                     no.arg0 = why as u32;
-                    self.reply(no);
+                    self.reply(no.into());
                 }
             }
             _ => self.for_channel(arrival, &h)?,
@@ -440,7 +449,7 @@ impl Link {
             Type::Fin | Type::End | Type::Reset | Type::Credit | Type::Reject
         );
         if !late {
-            self.reply(Header::new(Type::Reset, h.src, h.dst));
+            self.reply(Header::new(Type::Reset, h.src, h.dst).into());
         }
     }
 }

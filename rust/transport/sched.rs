@@ -170,6 +170,7 @@ impl Link {
     /// Wakes the next waiting senders, as far as there is room, and sends the corked bytes of
     /// connections.
     pub(super) fn wake_blocked_senders(self: &Arc<Self>) {
+        self.wake_dgram_senders();
         loop {
             let mut corked = [const { None }; CORK_BATCH];
             let crowded = self.wake_ready_senders(&mut corked);

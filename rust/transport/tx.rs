@@ -36,6 +36,7 @@ use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::pool::window::WindowUse;
 use crate::proto::channel::Plan;
+use crate::proto::dgram::wire::{DgramHeader, Message};
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
@@ -84,11 +85,27 @@ impl TxBuffers {
         self.mem.bytes() - (usize::from(SLOTS - slot) * PAGE_SIZE)
     }
 
-    fn put_header(&self, slot: u16, h: &Header) -> Result<Sge> {
+    fn put_header(&self, slot: u16, h: &Message) -> Result<Sge> {
         let at = Self::header_at(slot);
         self.mem.write(at, &h.encode())?;
         self.region.sync_for_device(at, HEADER_LEN)?;
         self.region.sge(at, HEADER_LEN)
+    }
+
+    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into a slot. Stops at the
+    /// first page that is not present. Does not sleep.
+    pub(super) fn fill(&self, slot: u16, n: usize, from: &mut IovIterSource<'_>) -> usize {
+        let n = n.min(SMALL_MAX as usize);
+        let at = self.payload_at(slot);
+        self.mem.copy_from_iter_nofault(at, n, from).unwrap_or(0)
+    }
+
+    /// Copies bytes into a slot, at most [`SMALL_MAX`]. EINVAL if there are more.
+    pub(super) fn put(&self, slot: u16, bytes: &[u8]) -> Result {
+        if bytes.len() > SMALL_MAX as usize {
+            return Err(EINVAL);
+        }
+        self.mem.put_payload(self.payload_at(slot), bytes)
     }
 
     fn payload(&self, slot: u16, len: usize) -> Result<Sge> {
@@ -202,21 +219,12 @@ impl Reservation {
     /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot. Stops at the
     /// first page that is not present. Does not sleep.
     pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> usize {
-        let n = n.min(SMALL_MAX as usize);
-        let at = self.buffers.payload_at(self.slot);
-        self.buffers
-            .mem
-            .copy_from_iter_nofault(at, n, from)
-            .unwrap_or(0)
+        self.buffers.fill(self.slot, n, from)
     }
 
     /// Copies corked bytes into the slot, at most [`SMALL_MAX`]. EINVAL if there are more.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result {
-        if bytes.len() > SMALL_MAX as usize {
-            return Err(EINVAL);
-        }
-        let at = self.buffers.payload_at(self.slot);
-        self.buffers.mem.put_payload(at, bytes)
+        self.buffers.put(self.slot, bytes)
     }
 
     /// Commits the chunk `plan` of `conn`'s channel and posts it. Releases the send lock, except
@@ -251,8 +259,8 @@ impl Reservation {
         let bytes = chunk.header.len.saturating_add(HEADER_LEN as u32);
         let FlowId { id, flow } = self.place;
         tx.channels.sent(self.class, id, flow, bytes);
-        let message = Message {
-            header: chunk.header,
+        let message = Outgoing {
+            header: Message::Stream(chunk.header),
             write_to: chunk.write_to,
             // No thread waits for the completion of a copied chunk.
             conn: (!copied).then(|| (conn.clone() as Arc<dyn ConnOps>, end)),
@@ -297,14 +305,15 @@ impl Drop for Reservation {
 }
 
 /// The payload that follows a header.
-enum Body {
+pub(super) enum Body {
     None,
     Slot,
     Pinned(Arc<Pins>, usize, Option<Notification>),
 }
 
-struct Message {
-    header: Header,
+/// A message to be posted.
+pub(super) struct Outgoing {
+    header: Message,
     write_to: Option<(u64, u32)>,
     payload: Body,
     /// A window to be registered before the message leaves.
@@ -315,10 +324,25 @@ struct Message {
     force_signal: bool,
 }
 
+impl Outgoing {
+    /// A fragment of a datagram, whose bytes are in the slot.
+    pub(super) fn fragment(header: DgramHeader) -> Self {
+        Self {
+            header: Message::Dgram(header),
+            write_to: None,
+            payload: Body::Slot,
+            window: None,
+            conn: None,
+            charge: None,
+            force_signal: false,
+        }
+    }
+}
+
 /// Posts a message in slot `slot`. The slot owns the resources that the device needs, also on
 /// error, because the device may have taken part of the chain. After an error the caller must end
 /// the link.
-fn post(tx: &mut Tx, slot: u16, m: Message) -> Result {
+pub(super) fn post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
     let posted = try_post(tx, slot, m);
     if posted.is_err() {
         tx.stuck += 1;
@@ -326,15 +350,22 @@ fn post(tx: &mut Tx, slot: u16, m: Message) -> Result {
     posted
 }
 
-fn try_post(tx: &mut Tx, slot: u16, m: Message) -> Result {
+fn try_post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
     let (Some(queues), Some(buffers), Some(flow)) = (&tx.queues, &tx.buffers, &mut tx.flow) else {
         return Err(EINVAL);
     };
-    let mut header = m.header;
-    header.link_credit = flow.sending();
-    let len = header.len as usize;
+    let credit = match (&m.header, &mut tx.dgrams.share) {
+        (Message::Dgram(h), Some(share)) if h.is_from_connector() => share.sending(flow),
+        _ => flow.sending(),
+    };
+    let header = m.header.with_credit(credit);
+    let len = header.bytes() as usize;
     let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
-    let bulk = if m.write_to.is_some() { header.len } else { 0 };
+    let bulk = if m.write_to.is_some() {
+        header.bytes()
+    } else {
+        0
+    };
     let waited_for =
         m.conn.is_some() || m.window.is_some() || matches!(m.payload, Body::Pinned(..));
     // Senders that wait for the bulk limit are woken by this completion.
@@ -439,7 +470,7 @@ pub(super) const PART: u64 = 1 << 62;
 impl Tx {
     /// Whether [`Link::transmit`] may have a message to send, or senders wait for room. Without a
     /// backlog, neither `transmit()` nor [`Link::wake_blocked_senders`] has any work.
-    fn has_backlog(&self) -> bool {
+    pub(super) fn has_backlog(&self) -> bool {
         let waiting = [
             TrafficClass::Control,
             TrafficClass::Small,
@@ -450,6 +481,7 @@ impl Tx {
         waiting
             || self.draining
             || self.signal_wanted
+            || self.dgrams.waits()
             || !self.replies.is_empty()
             || self.probe_pending
             || self.ping_pending
@@ -524,7 +556,7 @@ impl Link {
     /// Several messages of one channel get one reply while that reply waits. The reply is dropped
     /// if there is no memory, or if more wait than an honest peer causes: a connect then times out,
     /// and an open channel gets a reply to its next message.
-    pub(super) fn reply(self: &Arc<Self>, h: Header) {
+    pub(super) fn reply(self: &Arc<Self>, h: Message) {
         {
             let mut tx = self.tx.lock();
             let sent = tx.replies.last() == Some(&h);
@@ -621,7 +653,7 @@ impl Link {
             None
         };
         let header = if force_signal && may_send_control {
-            Header::new(Type::Heartbeat, Default::default(), Default::default())
+            Header::new(Type::Heartbeat, Default::default(), Default::default()).into()
         } else if let Some(reply) = reply {
             reply
         } else if may_send_control && (tx.probe_pending || tx.ping_pending || tx.pong_pending) {
@@ -631,7 +663,7 @@ impl Link {
             }
             tx.probe_pending = false;
             tx.pong_pending = false;
-            beat
+            beat.into()
         } else if may_send_control && tx.channels.waiting(TrafficClass::Control) > 0 {
             let (id, flow, conn) = tx.channels.dequeue(TrafficClass::Control)?;
             let conn = conn.clone();
@@ -644,18 +676,18 @@ impl Link {
             };
             window = next.window;
             match next.header {
-                Some(header) => header,
+                Some(header) => header.into(),
                 None => return Some(sent),
             }
         } else if due {
             // The last credit is reserved for this message. Otherwise each side could wait for the
             // other's credit, also before a registration.
-            Header::new(Type::LinkCredit, Default::default(), Default::default())
+            Header::new(Type::LinkCredit, Default::default(), Default::default()).into()
         } else {
             return None;
         };
         let slot = tx.free.pop()?;
-        let message = Message {
+        let message = Outgoing {
             header,
             write_to: None,
             payload: Body::None,

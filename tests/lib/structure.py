@@ -49,9 +49,10 @@ USES = {
     "pool": "ib kern params proto stats uapi",
     "transport": "ib kern params pool proto stats uapi",
     "socket": "kern params pool proto stats transport uapi",
-    "module": "kern params pool socket transport",
-    "ctl": "ib kern params pool proto socket stats transport uapi",
-    "zrs_main": "bindings ctl ib kern module params pool socket transport",
+    "dgram": "kern proto socket.ports stats transport uapi",
+    "module": "dgram kern params pool socket transport",
+    "ctl": "dgram ib kern params pool proto socket stats transport uapi",
+    "zrs_main": "bindings ctl dgram ib kern module params pool socket transport",
 }
 # Macros stand in the crate's root, wherever they are written.
 MACROS = set(re.findall(r"#\[macro_export\]\s*macro_rules! (\w+)", "".join(CODE.values())))

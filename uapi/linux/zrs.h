@@ -38,6 +38,7 @@
 #define ZRS_FEATURE_ESCAPE	(1ULL << 4)	/* ZRS_RX_RING_ESCAPE, ZRS_IOC_CACHE */
 #define ZRS_FEATURE_IPV6	(1ULL << 5)	/* AF_INET6; local_addr6 and so on */
 #define ZRS_FEATURE_TCP		(1ULL << 6)	/* ZRS_TCP, tcp and carriers */
+#define ZRS_FEATURE_DGRAM	(1ULL << 7)	/* SOCK_DGRAM */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
 //! They convert and hand on, nothing else. How socks begin and end is in `life.rs`.
 
 use super::{
-    family::{Accepted, Incoming, Name, SocketOps, OBJECT_SIZE},
-    msg::{RecvMsg, SendMsg},
+    family::{Accepted, Incoming, Kind, Name, SocketOps, OBJECT_SIZE},
+    msg::{Named, RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
     sockaddr_in, socket_addr,
@@ -39,7 +39,7 @@ pub(super) struct CStatic<V>(UnsafeCell<MaybeUninit<V>>);
 unsafe impl<V> Sync for CStatic<V> {}
 
 impl<V> CStatic<V> {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(UnsafeCell::new(MaybeUninit::zeroed()))
     }
 
@@ -48,28 +48,10 @@ impl<V> CStatic<V> {
     }
 }
 
-/// The protocol, and its entry in the table of a family: `SocketFamily` fills and registers them.
-pub(super) struct Registered {
-    pub(super) proto: CStatic<bindings::proto>,
-    pub(super) sw: CStatic<bindings::inet_protosw>,
-}
-
-impl Registered {
-    const fn new() -> Self {
-        Self {
-            proto: CStatic::new(),
-            sw: CStatic::new(),
-        }
-    }
-}
-
-pub(super) static INET: Registered = Registered::new();
-pub(super) static INET6: Registered = Registered::new();
-
 /// The functions for a `T`.
 ///
 /// Safety of all functions called by C: only the socket layer may call them, through the tables
-/// registered for `T` in `INET` and `INET6`, with the arguments that it gives to such functions:
+/// registered in the place of `T::KIND`, with the arguments that it gives to such functions:
 /// sockets and socks are live and of this protocol, and messages, addresses and options belong to
 /// the call.
 pub(super) struct Callbacks<T>(PhantomData<T>);
@@ -113,12 +95,12 @@ impl<T: SocketOps> Callbacks<T> {
     /// Its entry in the family's table.
     pub(super) fn proto_sw(v6: bool) -> bindings::inet_protosw {
         bindings::inet_protosw {
-            type_: bindings::sock_type_SOCK_STREAM as u16,
+            type_: T::KIND.number(),
             protocol: T::PROTOCOL,
             prot: if v6 {
-                INET6.proto.get()
+                T::KIND.place().inet6.proto.get()
             } else {
-                INET.proto.get()
+                T::KIND.place().inet.proto.get()
             },
             ops: if v6 { &Self::OPS_V6 } else { &Self::OPS },
             ..Default::default()
@@ -151,8 +133,15 @@ impl<T: SocketOps> Callbacks<T> {
         sendmsg: Some(Self::sendmsg),
         recvmsg: Some(Self::recvmsg),
         mmap: Some(Self::mmap),
-        splice_read: Some(Self::splice_read),
-        splice_eof: Some(Self::splice_eof),
+        splice_read: match T::KIND {
+            Kind::Stream => Some(Self::splice_read),
+            // The kernel's own, by recvmsg().
+            Kind::Datagram => None,
+        },
+        splice_eof: match T::KIND {
+            Kind::Stream => Some(Self::splice_eof),
+            Kind::Datagram => None,
+        },
         ..pin_init::zeroed()
     };
 
@@ -191,7 +180,7 @@ impl<T: SocketOps> Callbacks<T> {
         }
         // SAFETY: a live socket's sock is live; a word that may change, but not to one of ours.
         let proto = unsafe { (&raw const (*sk).__sk_common.skc_prot).read_volatile() };
-        ptr::eq(proto, INET.proto.get()) || ptr::eq(proto, INET6.proto.get())
+        T::KIND.place().has(proto)
     }
 
     /// The Rust side of a socket.
@@ -257,7 +246,7 @@ impl<T: SocketOps> Callbacks<T> {
             let this = unsafe { Self::borrow(sock)? };
             // SAFETY: the socket is live and has a sock; the socket layer gives `len` bytes at
             // `addr`.
-            let addr = unsafe { read_addr(Self::sk(sock), addr, len, true)? };
+            let addr = unsafe { read_addr(Self::sk(sock), addr, len, Named::Bound)? };
             // SAFETY: as above.
             T::bind(&this, addr, &unsafe { Call::from_raw(sock) })?;
             Ok(0)
@@ -285,12 +274,18 @@ impl<T: SocketOps> Callbacks<T> {
                 T::disconnect(&this)?;
                 return Ok(0);
             }
+            let named = match T::KIND {
+                Kind::Stream => Named::Peer,
+                Kind::Datagram => Named::Destination,
+            };
             // SAFETY: the socket is live and has a sock; for the rest as above.
-            let addr = unsafe { read_addr(Self::sk(sock), addr, len, false)? };
+            let addr = unsafe { read_addr(Self::sk(sock), addr, len, named)? };
             let nonblock = flags as u32 & bindings::O_NONBLOCK != 0;
             T::connect(&this, addr, nonblock)?;
-            // SAFETY: the socket is live; a word that is only looked at.
-            unsafe { (*sock).state = bindings::socket_state_SS_CONNECTED };
+            if T::KIND == Kind::Stream {
+                // SAFETY: the socket is live; a word that is only looked at.
+                unsafe { (*sock).state = bindings::socket_state_SS_CONNECTED };
+            }
             Ok(0)
         })
     }
@@ -570,7 +565,8 @@ impl<T: SocketOps> Callbacks<T> {
             match T::sendmsg(&this, &mut msg) {
                 Ok(n) => Ok(c_int::try_from(n).unwrap_or(c_int::MAX)),
                 Err(e) => {
-                    if e == EPIPE && flags & bindings::MSG_NOSIGNAL == 0 {
+                    let quiet = T::KIND == Kind::Datagram;
+                    if e == EPIPE && !quiet && flags & bindings::MSG_NOSIGNAL == 0 {
                         // SAFETY: signals the calling task.
                         unsafe { bindings::send_sigpipe() };
                     }
@@ -705,25 +701,33 @@ impl<T: SocketOps> Incoming for NewSocket<'_, T> {
     }
 }
 
-/// Reads an address of the sock's family; `bind`: as `bind()` does. `EINVAL` if it is too short,
-/// `EAFNOSUPPORT` if it is of another family.
+/// Reads an address of the sock's family. `EINVAL` if it is too short, `EAFNOSUPPORT` if it is of
+/// another family.
 ///
 /// # Safety
 ///
 /// `sk` must be a live sock of ours, and `len` bytes readable at `addr`.
-unsafe fn read_addr(
+pub(super) unsafe fn read_addr(
     sk: *mut bindings::sock,
     addr: *const bindings::sockaddr_unsized,
     len: c_int,
-    bind: bool,
+    named: Named,
 ) -> Result<SocketAddrV6> {
     let len = usize::try_from(len).map_err(|_| EINVAL)?;
+    let room = size_of::<bindings::sockaddr_in>();
     // SAFETY: the caller's promise.
     if unsafe { Sk::from_raw(sk) }.is_v6() {
+        // As UDP does.
+        let v4_too = named == Named::Destination && len >= room;
+        // SAFETY: the caller's promise, and long enough.
+        let sin = v4_too.then(|| unsafe { addr.cast::<bindings::sockaddr_in>().read_unaligned() });
+        if let Some(sin) = sin.filter(|sin| u32::from(sin.sin_family) == bindings::AF_INET) {
+            return Ok(socket_addr(&sin));
+        }
         // SAFETY: as above.
         return unsafe { v6::read_addr(addr.cast(), len) };
     }
-    if len < size_of::<bindings::sockaddr_in>() {
+    if len < room {
         return Err(EINVAL);
     }
     // SAFETY: the caller's promise, and long enough.
@@ -731,7 +735,9 @@ unsafe fn read_addr(
     match u32::from(sin.sin_family) {
         bindings::AF_INET => {}
         // As TCP does, for old programs.
-        bindings::AF_UNSPEC if bind && sin.sin_addr.s_addr == 0 => {}
+        bindings::AF_UNSPEC if named == Named::Bound && sin.sin_addr.s_addr == 0 => {}
+        // As UDP does.
+        bindings::AF_UNSPEC if named == Named::Destination => {}
         _ => return Err(errno::EAFNOSUPPORT),
     }
     Ok(socket_addr(&sin))

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A stream protocol of AF_INET and AF_INET6: its registration, and the trait that it implements.
+//! The protocols of AF_INET and AF_INET6, one for each type of socket: their registration, and the
+//! trait that they implement.
 //!
 //! C: `include/net/protocol.h` (`inet_register_protosw`, `inet6_register_protosw`),
 //! `include/net/sock.h` (`struct proto`), `include/linux/net.h` (`struct proto_ops`). The callbacks
 //! that C calls are in `sock/callbacks.rs`.
 
 use super::{
-    callbacks::{Callbacks, INET, INET6},
+    callbacks::{CStatic, Callbacks},
     msg::{RecvMsg, SendMsg},
     opt::{OptIn, OptOut},
     pipe::Pipe,
@@ -30,6 +31,36 @@ use kernel::{
         Arc, ArcBorrow,
     },
 };
+
+/// The type of a protocol's sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `SOCK_STREAM`.
+    Stream,
+    /// `SOCK_DGRAM`.
+    Datagram,
+}
+
+impl Kind {
+    /// As C has it.
+    pub(super) const fn number(self) -> u16 {
+        match self {
+            Self::Stream => bindings::sock_type_SOCK_STREAM as u16,
+            Self::Datagram => bindings::sock_type_SOCK_DGRAM as u16,
+        }
+    }
+
+    /// The place of the protocol of this type.
+    pub(super) fn place(self) -> &'static Place {
+        static STREAM: Place = Place::new();
+        static DATAGRAM: Place = Place::new();
+
+        match self {
+            Self::Stream => &STREAM,
+            Self::Datagram => &DATAGRAM,
+        }
+    }
+}
 
 /// The address that `getname` is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,14 +85,58 @@ impl Name {
     }
 }
 
+/// The protocol of one address family, and its entry in that family's table: [`SocketFamily`] fills
+/// and registers them.
+pub(super) struct Registered {
+    pub(super) proto: CStatic<bindings::proto>,
+    pub(super) sw: CStatic<bindings::inet_protosw>,
+}
+
+impl Registered {
+    const fn new() -> Self {
+        Self {
+            proto: CStatic::new(),
+            sw: CStatic::new(),
+        }
+    }
+}
+
+/// Where the one protocol of a type is registered.
+pub(super) struct Place {
+    pub(super) inet: Registered,
+    pub(super) inet6: Registered,
+    /// Whether a protocol is registered.
+    taken: Atomic<i32>,
+    /// The context of the registered protocol, an `Arc<T::Context>` that went through `into_raw`; 0
+    /// while none is registered.
+    context: Atomic<usize>,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self {
+            inet: Registered::new(),
+            inet6: Registered::new(),
+            taken: Atomic::new(0),
+            context: Atomic::new(0),
+        }
+    }
+
+    /// Whether `proto` is one of the two here.
+    pub(super) fn has(&self, proto: *const bindings::proto) -> bool {
+        ptr::eq(proto, self.inet.proto.get()) || ptr::eq(proto, self.inet6.proto.get())
+    }
+}
+
 /// The operations of a protocol; one object for each socket.
 ///
 /// All of it is called in the context of the program that makes the call, may sleep, and holds no
 /// lock of the socket layer: several calls run at the same time on one socket, and the
 /// implementation does its own locking. `release` runs alone, after all others.
 pub trait SocketOps: Send + Sync + Sized + 'static {
-    /// The protocol number, for `socket(AF_INET, SOCK_STREAM, PROTOCOL)` and the same with
-    /// `AF_INET6`.
+    /// The type of the sockets. Operations that only streams have are not called with datagrams.
+    const KIND: Kind;
+    /// The protocol number, for `socket(AF_INET, KIND, PROTOCOL)` and the same with `AF_INET6`.
     const PROTOCOL: u16;
     /// The protocol's name in `/proc/net/protocols`; at most 31 bytes.
     const NAME: &'static CStr;
@@ -95,15 +170,19 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     }
 
     /// `listen()`; `backlog` is within the system's limit.
-    fn listen(self: &Arc<Self>, backlog: u32, call: &Call<'_>) -> Result;
+    fn listen(self: &Arc<Self>, _backlog: u32, _call: &Call<'_>) -> Result {
+        Err(errno::EOPNOTSUPP)
+    }
 
     /// Waits for a connection and takes it; the sock of one of this protocol is `attach`ed after
     /// this.
     fn accept(
         self: &Arc<Self>,
-        nonblock: bool,
-        incoming: &mut dyn Incoming,
-    ) -> Result<Accepted<Self>>;
+        _nonblock: bool,
+        _incoming: &mut dyn Incoming,
+    ) -> Result<Accepted<Self>> {
+        Err(errno::EOPNOTSUPP)
+    }
 
     /// `getsockname()`, `getpeername()`, or the peer's address for `accept()`.
     fn name(self: &Arc<Self>, which: Name) -> Result<SocketAddrV6>;
@@ -116,23 +195,26 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `shutdown()`.
     fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result;
 
-    /// Sends; how many bytes were taken. `EPIPE` raises `SIGPIPE` unless `MSG_NOSIGNAL` is set.
+    /// Sends; how many bytes were taken. With a stream, `EPIPE` raises `SIGPIPE` unless
+    /// `MSG_NOSIGNAL` is set.
     fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
 
     /// Receives; how many bytes were given. `MSG_ERRQUEUE` does not come here.
     fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
 
     /// `splice()` and `sendfile()` from the socket; returns the bytes put into the pipe: 0 if it is
-    /// full. The pipe is locked: a call that waits keeps others from it, as over TCP.
+    /// full. The pipe is locked: a call that waits keeps others from it, as over TCP. Streams only.
     fn splice_read(
         self: &Arc<Self>,
-        pipe: &mut Pipe<'_>,
-        len: usize,
-        nonblock: bool,
-    ) -> Result<usize>;
+        _pipe: &mut Pipe<'_>,
+        _len: usize,
+        _nonblock: bool,
+    ) -> Result<usize> {
+        Err(EINVAL)
+    }
 
     /// A `sendfile()` or `splice()` to the socket that has said `MSG_MORE` has come to its end:
-    /// there is no more.
+    /// there is no more. Streams only.
     fn splice_eof(self: &Arc<Self>) {}
 
     /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
@@ -192,11 +274,6 @@ pub struct Accepted<T> {
     pub more: bool,
 }
 
-/// Whether the one protocol that [`INET`] and [`INET6`] have room for is registered.
-static TAKEN: Atomic<i32> = Atomic::new(0);
-/// The context of the registered protocol, an `Arc<T::Context>` that went through `into_raw`; 0
-/// while none is registered.
-static CONTEXT: Atomic<usize> = Atomic::new(0);
 /// Socks of ours that are not freed yet.
 pub(super) static ALIVE: Atomic<i64> = Atomic::new(0);
 
@@ -209,8 +286,8 @@ pub fn socks_alive() -> usize {
 ///
 /// # Invariants
 ///
-/// `TAKEN` is 1, what is in `INET` and `INET6` is registered and made for `T`, and `CONTEXT` is a
-/// `T::Context`.
+/// The place of `T::KIND` is taken, what is in it is registered and made for `T`, and its context is
+/// a `T::Context`.
 pub struct SocketFamily<T: SocketOps>(PhantomData<fn() -> T>);
 
 impl<T: SocketOps> SocketFamily<T> {
@@ -230,14 +307,16 @@ impl<T: SocketOps> SocketFamily<T> {
             pr_err!("the socket structures are not what this was built for\n");
             return Err(EINVAL);
         }
-        if TAKEN.cmpxchg(0, 1, Full).is_err() {
+        let place = T::KIND.place();
+        if place.taken.cmpxchg(0, 1, Full).is_err() {
             return Err(EBUSY);
         }
-        CONTEXT.store(Arc::into_raw(context).expose_provenance(), Relaxed);
+        let context = Arc::into_raw(context).expose_provenance();
+        place.context.store(context, Relaxed);
         let registered = Self::register_both();
         if let Err(e) = registered {
             Self::drop_context();
-            TAKEN.store(0, kernel::sync::atomic::Release);
+            place.taken.store(0, kernel::sync::atomic::Release);
             return Err(e);
         }
         // INVARIANT: both are registered now.
@@ -250,62 +329,65 @@ impl<T: SocketOps> SocketFamily<T> {
     ///
     /// The protocol must be registered for `T`, and stay so for `'a`.
     pub(super) unsafe fn context<'a>() -> ArcBorrow<'a, T::Context> {
-        let ptr = ptr::with_exposed_provenance::<T::Context>(CONTEXT.load(Relaxed));
+        let ptr = T::KIND.place().context.load(Relaxed);
+        let ptr = ptr::with_exposed_provenance::<T::Context>(ptr);
         // SAFETY: the caller's promise: `register` has put it there, and it is not taken back.
         unsafe { ArcBorrow::from_raw(ptr) }
     }
 
     /// No socket is made any more, and none is there.
     fn drop_context() {
-        let ptr = ptr::with_exposed_provenance::<T::Context>(CONTEXT.xchg(0, Full));
+        let ptr = T::KIND.place().context.xchg(0, Full);
+        let ptr = ptr::with_exposed_provenance::<T::Context>(ptr);
         // SAFETY: `register` has put it there, and it is taken back only once.
         drop(unsafe { Arc::from_raw(ptr) });
     }
 
-    /// With `TAKEN` set. An error leaves nothing registered.
+    /// With the place taken. An error leaves nothing registered.
     fn register_both() -> Result {
-        // SAFETY: with TAKEN set, no other thread touches them, and none is registered.
+        let Place { inet, inet6, .. } = T::KIND.place();
+        // SAFETY: with the place taken, no other thread touches them, and none is registered.
         unsafe {
-            INET.proto.get().write(Callbacks::<T>::proto(false));
-            INET.sw.get().write(Callbacks::<T>::proto_sw(false));
-            INET6.proto.get().write(Callbacks::<T>::proto(true));
-            INET6.sw.get().write(Callbacks::<T>::proto_sw(true));
+            inet.proto.get().write(Callbacks::<T>::proto(false));
+            inet.sw.get().write(Callbacks::<T>::proto_sw(false));
+            inet6.proto.get().write(Callbacks::<T>::proto(true));
+            inet6.sw.get().write(Callbacks::<T>::proto_sw(true));
         }
         // SAFETY: just filled; static, so it stays.
-        to_result(unsafe { bindings::proto_register(INET.proto.get(), 1) })?;
+        to_result(unsafe { bindings::proto_register(inet.proto.get(), 1) })?;
         // SAFETY: as above.
-        let second = to_result(unsafe { bindings::proto_register(INET6.proto.get(), 1) });
+        let second = to_result(unsafe { bindings::proto_register(inet6.proto.get(), 1) });
         let second = second.and_then(|()| {
             // SAFETY: just filled; static, so it stays; the proto it names is registered.
-            let entered = to_result(unsafe { bindings::inet6_register_protosw(INET6.sw.get()) });
+            let entered = to_result(unsafe { bindings::inet6_register_protosw(inet6.sw.get()) });
             entered.inspect_err(|_| {
                 // SAFETY: just registered, and it has no sock yet.
-                unsafe { bindings::proto_unregister(INET6.proto.get()) }
+                unsafe { bindings::proto_unregister(inet6.proto.get()) }
             })
         });
         if let Err(e) = second {
             // SAFETY: as above.
-            unsafe { bindings::proto_unregister(INET.proto.get()) };
+            unsafe { bindings::proto_unregister(inet.proto.get()) };
             return Err(e);
         }
         // SAFETY: as above.
-        unsafe { bindings::inet_register_protosw(INET.sw.get()) };
+        unsafe { bindings::inet_register_protosw(inet.sw.get()) };
         Ok(())
     }
 
-    /// A new socket and a file descriptor for it, as `socket(family, type | flags, PROTOCOL)` makes
+    /// A new socket and a file descriptor for it, as `socket(family, KIND | flags, PROTOCOL)` makes
     /// them in the calling task, with its rights, limits and namespace. `flags`: `SOCK_CLOEXEC`,
     /// `SOCK_NONBLOCK`.
     ///
     /// Errors: `EINVAL` for other flags, else those of `socket()`.
-    pub fn create_fd(family: u32, kind: u32, flags: u32) -> Result<u32> {
+    pub fn create_fd(family: u32, flags: u32) -> Result<u32> {
         const _: () = assert!(bindings::SOCK_NONBLOCK == bindings::O_NONBLOCK);
 
         if flags & !(bindings::SOCK_NONBLOCK | bindings::O_CLOEXEC) != 0 {
             return Err(EINVAL);
         }
         let family = c_int::try_from(family).map_err(|_| EINVAL)?;
-        let kind = c_int::try_from(kind).map_err(|_| EINVAL)?;
+        let kind = c_int::from(T::KIND.number());
         let fd = FileDescriptorReservation::get_unused_fd_flags(flags & bindings::O_CLOEXEC)?;
         let mut sock = ptr::null_mut();
         // SAFETY: takes any numbers, and fills `sock` if it succeeds.
@@ -332,10 +414,11 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
     /// if this is dropped earlier than that, the protocol stays half registered for them
     /// permanently.
     fn drop(&mut self) {
+        let Place { inet, inet6, .. } = T::KIND.place();
         // SAFETY: registered by the type invariant. They wait for concurrent lookups.
         unsafe {
-            bindings::inet_unregister_protosw(INET.sw.get());
-            bindings::inet6_unregister_protosw(INET6.sw.get());
+            bindings::inet_unregister_protosw(inet.sw.get());
+            bindings::inet6_unregister_protosw(inet6.sw.get());
         }
         if ALIVE.load(Relaxed) != 0 {
             pr_err!(
@@ -346,11 +429,14 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
         }
         // SAFETY: registered by the type invariant, and no sock is left.
         unsafe {
-            bindings::proto_unregister(INET6.proto.get());
-            bindings::proto_unregister(INET.proto.get());
+            bindings::proto_unregister(inet6.proto.get());
+            bindings::proto_unregister(inet.proto.get());
         }
         Self::drop_context();
-        TAKEN.store(0, kernel::sync::atomic::Release);
+        T::KIND
+            .place()
+            .taken
+            .store(0, kernel::sync::atomic::Release);
     }
 }
 

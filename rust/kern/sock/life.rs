@@ -8,7 +8,7 @@
 //! never gets as far as a file (`socket()` fails late) ends by `proto.destroy` instead.
 
 use super::{
-    callbacks::{Callbacks, INET, INET6},
+    callbacks::Callbacks,
     family::{SocketFamily, SocketOps, ALIVE},
     tcp::Slot,
     v6, Object, Sk, SkRef,
@@ -90,8 +90,8 @@ impl<T: SocketOps> Callbacks<T> {
         // SAFETY: the caller's promise.
         let v6 = unsafe { Sk::from_raw(listener) }.is_v6();
         let (family, registered) = match v6 {
-            true => (bindings::AF_INET6, &INET6),
-            false => (bindings::AF_INET, &INET),
+            true => (bindings::AF_INET6, &T::KIND.place().inet6),
+            false => (bindings::AF_INET, &T::KIND.place().inet),
         };
         // SAFETY: the listener has a namespace; its family is registered while it lives.
         let sk = unsafe {

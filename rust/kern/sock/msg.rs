@@ -4,15 +4,30 @@
 //!
 //! C: `include/linux/socket.h` (`struct msghdr`), `include/linux/uio.h`.
 
+use super::{callbacks::read_addr, sockaddr_in, v6, Sk};
 use crate::bindings;
 use core::{
     marker::PhantomData,
+    net::SocketAddrV6,
     ptr::{self, NonNull},
 };
 use kernel::{
+    error::to_result,
+    ffi::{c_int, c_void},
     iov::{IovIterDest, IovIterSource},
     prelude::*,
 };
+
+/// The use of an address that a call names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Named {
+    /// It is bound.
+    Bound,
+    /// It is connected to.
+    Peer,
+    /// A datagram goes there.
+    Destination,
+}
 
 /// A message to be sent.
 ///
@@ -101,6 +116,19 @@ impl<'a> SendMsg<'a> {
         NonNull::new(unsafe { (*self.msg).msg_ubuf })
     }
 
+    /// The address that a call on `sk` names. `EINVAL`: it is too short; `EAFNOSUPPORT`: it is of a
+    /// family that the socket has not.
+    pub fn name(&self, sk: &Sk) -> Result<Option<SocketAddrV6>> {
+        // SAFETY: the message is valid (type invariant).
+        let (name, len) = unsafe { ((*self.msg).msg_name, (*self.msg).msg_namelen) };
+        if name.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: a live sock; the socket layer has put `len` bytes there.
+        let addr = unsafe { read_addr(sk.as_ptr(), name.cast(), len, Named::Destination)? };
+        Ok(Some(addr))
+    }
+
     /// Whether out-of-band data is meant.
     pub fn oob(&self) -> bool {
         self.flags() & bindings::MSG_OOB != 0
@@ -176,5 +204,48 @@ impl<'a> RecvMsg<'a> {
     /// Whether out-of-band data is meant.
     pub fn oob(&self) -> bool {
         self.flags & bindings::MSG_OOB != 0
+    }
+
+    /// Tells the caller the sender's address, if it asks for it, as `sk`'s family has it.
+    pub fn set_name(&mut self, sk: &Sk, addr: SocketAddrV6) {
+        // SAFETY: the message is valid and ours (type invariant). The socket layer has room for a
+        // sockaddr_storage at `msg_name`, if that is not null.
+        unsafe {
+            let name = (*self.msg).msg_name;
+            if name.is_null() {
+                return;
+            }
+            (*self.msg).msg_namelen = if sk.is_v6() {
+                let addr = v6::sockaddr_in6(addr);
+                name.cast::<bindings::sockaddr_in6>().write_unaligned(addr);
+                size_of::<bindings::sockaddr_in6>() as c_int
+            } else {
+                let addr = sockaddr_in(addr);
+                name.cast::<bindings::sockaddr_in>().write_unaligned(addr);
+                size_of::<bindings::sockaddr_in>() as c_int
+            };
+        }
+    }
+
+    /// Tells the caller that the message was longer than the room for it.
+    pub fn set_truncated(&mut self) {
+        // SAFETY: the message is valid and ours (type invariant).
+        unsafe { (*self.msg).msg_flags |= bindings::MSG_TRUNC };
+    }
+
+    /// Adds a control message, as far as the caller has room for it, which it is told.
+    ///
+    /// Context: may sleep. Errors: `EFAULT`.
+    pub(super) fn put_cmsg(&mut self, level: u32, kind: u32, value: &[u8]) -> Result {
+        // SAFETY: the message is valid and ours (type invariant); it reads the bytes of `value`.
+        to_result(unsafe {
+            bindings::put_cmsg(
+                self.msg,
+                level as c_int,
+                kind as c_int,
+                value.len() as c_int,
+                value.as_ptr().cast::<c_void>().cast_mut(),
+            )
+        })
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn v4_of(ip: Ipv6Addr) -> u32 {
     v4.to_be()
 }
 
-fn in6_addr(ip: Ipv6Addr) -> bindings::in6_addr {
+pub(super) fn in6_addr(ip: Ipv6Addr) -> bindings::in6_addr {
     let mut addr = bindings::in6_addr::default();
     addr.in6_u.u6_addr8 = ip.octets();
     addr
@@ -131,9 +131,12 @@ impl Sk {
     /// interface that `SO_BINDTODEVICE` says, if it says one. May sleep.
     pub fn device_allows(&self, local: SocketAddrV6, remote: SocketAddrV6) -> bool {
         let bound = self.bound_dev_if();
-        if bound == 0 {
-            return true;
-        }
+        bound == 0 || self.interface_to(local, remote) == bound
+    }
+
+    /// The number of the interface over which the way from `local` (an unspecified address: any) to
+    /// `remote` leads; 0 if there is no way. May sleep.
+    pub(super) fn interface_to(&self, local: SocketAddrV6, remote: SocketAddrV6) -> u32 {
         // SAFETY: a live sock (type invariant), which holds its namespace.
         let net = unsafe { bindings::sock_net(self.as_ptr()) };
         let way = match remote.ip().to_ipv4_mapped() {
@@ -149,7 +152,7 @@ impl Sk {
                 unsafe { bindings::route6_ifindex(net, &raw const to, &raw const from, scope) }
             }
         };
-        u32::try_from(way) == Ok(bound)
+        u32::try_from(way).unwrap_or(0)
     }
 
     /// Whether `IPV6_V6ONLY` is set; not with a socket of AF_INET.

@@ -56,6 +56,11 @@ impl<T: 'static, S: DerefMut<Target = [Option<Waiting<T>>]>> Backlog<S> {
         Ok(())
     }
 
+    /// The oldest datagram.
+    pub fn first(&self) -> Option<&T> {
+        self.waiting.first().map(|waiting| &waiting.value)
+    }
+
     /// Takes the oldest datagram out.
     pub fn pop(&mut self) -> Option<T> {
         let waiting = self.waiting.pop()?;
@@ -64,11 +69,13 @@ impl<T: 'static, S: DerefMut<Target = [Option<Waiting<T>>]>> Backlog<S> {
     }
 
     /// Bytes that wait.
+    #[cfg(not(MODULE))]
     pub fn bytes(&self) -> u32 {
         self.bytes
     }
 
     /// Datagrams that wait.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }

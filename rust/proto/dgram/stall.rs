@@ -46,6 +46,7 @@ impl Stall {
     }
 
     /// Whether a socket stays unwritable at `now` after [`Verdict::Wait`].
+    #[cfg(not(MODULE))]
     pub fn is_withheld(&self, now: u64, limit: u64) -> bool {
         self.since
             .is_some_and(|since| now < since.saturating_add(limit))
@@ -62,6 +63,7 @@ impl Stall {
     }
 
     /// Datagrams dropped so far, wrapping.
+    #[cfg(not(MODULE))]
     pub fn drops(&self) -> u32 {
         self.drops
     }

@@ -77,6 +77,7 @@ impl Fragment {
     }
 
     /// Whether it has no bytes: that of an empty datagram.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -255,6 +256,12 @@ pub enum Message {
     Dgram(DgramHeader),
 }
 
+impl From<Header> for Message {
+    fn from(h: Header) -> Self {
+        Self::Stream(h)
+    }
+}
+
 impl Message {
     /// Decodes a message. `features`: the agreed feature bits; `from_connector`: the peer made the
     /// link. A message for datagrams is a violation on a link that does not have
@@ -282,6 +289,34 @@ impl Message {
         match self {
             Self::Stream(h) => h.link_credit,
             Self::Dgram(h) => h.link_credit,
+        }
+    }
+
+    /// The same message with this link credit.
+    pub fn with_credit(self, link_credit: u32) -> Self {
+        match self {
+            Self::Stream(h) => Self::Stream(Header { link_credit, ..h }),
+            Self::Dgram(h) => Self::Dgram(DgramHeader { link_credit, ..h }),
+        }
+    }
+
+    /// Bytes that follow the header, or that are written into the peer's window before it.
+    pub fn bytes(&self) -> u32 {
+        match self {
+            Self::Stream(h) => h.len,
+            Self::Dgram(DgramHeader {
+                body: Body::Datagram(f),
+                ..
+            }) => f.len(),
+            Self::Dgram(_) => 0,
+        }
+    }
+
+    /// Encodes the header.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        match self {
+            Self::Stream(h) => h.encode(),
+            Self::Dgram(h) => h.encode(),
         }
     }
 }

@@ -28,13 +28,13 @@ at_end zrs_unload
 # Without the parameters that the tests set everywhere on the debug kernel.
 plain() { ZRS_PARAMS='' zrs_load; }
 check "insmod with good values" zrs_load pool_mib=4 window_kib=256 blocks=128 link_credit=48 \
-	pin_threshold=0 connect_timeout_ms=1500 busy_poll_us=20 ack_timeout_ms=100 retry_count=3 service_port=333 max_channels=100 \
+	dgram_stall_ms=30 pin_threshold=0 connect_timeout_ms=1500 busy_poll_us=20 ack_timeout_ms=100 retry_count=3 service_port=333 max_channels=100 \
 	window_idle_ms=0 ring_percent=50 table_hot=3 table_near=6 table_ways=4 table_sweep_ms=10 links_per_peer=1 \
 	link_channels=5 link_waits=7 link_idle_ms=2000 heartbeat_ms=0 dead_ms=40000 bulk_us=0 user_percent=40 net_percent=60 \
 	residency_us=300 resident_percent=60 cache_kib=2048 escape=never escape_mib=7 small_percent=30 tcp=auto tcp_no_new_privs=1
 params() { (cd /sys/module/zrs/parameters && grep -H . -- * | tr '\n' ' '); }
 check_eq "sysfs shows them" "ack_timeout_ms:100 blocks:128 bulk_us:0 busy_poll_us:20 cache_kib:2048\
- connect_timeout_ms:1500 dead_ms:40000 escape:never escape_mib:7 heartbeat_ms:0 link_channels:5 link_credit:48 link_idle_ms:2000 link_waits:7 links_per_peer:1 max_channels:100\
+ connect_timeout_ms:1500 dead_ms:40000 dgram_stall_ms:30 escape:never escape_mib:7 heartbeat_ms:0 link_channels:5 link_credit:48 link_idle_ms:2000 link_waits:7 links_per_peer:1 max_channels:100\
  net_percent:60 pin_threshold:0 pool_mib:4 residency_us:300 resident_percent:60 retry_count:3 ring_percent:50 service_port:333\
  small_percent:30 table_hot:3 table_near:6 table_sweep_ms:10\
  table_ways:4 tcp:auto tcp_no_new_privs:1 user_percent:40 window_idle_ms:0 window_kib:256 " "$(params)"
@@ -72,7 +72,7 @@ check "unloads, also while somebody writes" zrs_unload
 wait
 check "insmod without any" plain
 check_eq "the defaults" "ack_timeout_ms:500 blocks:512 bulk_us:500 busy_poll_us:0 cache_kib:0\
- connect_timeout_ms:1000 dead_ms:30000 escape:under-pressure escape_mib:0 heartbeat_ms:10000 link_channels:8192 link_credit:64 link_idle_ms:60000 link_waits:10000 links_per_peer:2\
+ connect_timeout_ms:1000 dead_ms:30000 dgram_stall_ms:20 escape:under-pressure escape_mib:0 heartbeat_ms:10000 link_channels:8192 link_credit:64 link_idle_ms:60000 link_waits:10000 links_per_peer:2\
  max_channels:16384 net_percent:80 pin_threshold:16384 pool_mib:0 residency_us:200 resident_percent:100 retry_count:6\
  ring_percent:80 service_port:340 small_percent:25 table_hot:256 table_near:1024\
  table_sweep_ms:5000 table_ways:4 tcp:never tcp_no_new_privs:0 user_percent:80 window_idle_ms:100 window_kib:0 " "$(params)"

@@ -153,7 +153,8 @@ fn answers(dev: &File, checks: &mut Checks) {
             | ZRS_FEATURE_RECV_MAP
             | ZRS_FEATURE_ESCAPE
             | ZRS_FEATURE_IPV6
-            | ZRS_FEATURE_TCP;
+            | ZRS_FEATURE_TCP
+            | ZRS_FEATURE_DGRAM;
         checks.eq("features", features & known, known);
     }
     let mut arg = [0; size_of::<zrs_ioc_stats>()];
@@ -276,12 +277,6 @@ fn sockets(dev: &File, checks: &mut Checks) {
         ("AF_UNIX", make(libc::AF_UNIX, stream, 0), &none[..1]),
         ("family 12345", make(12345, stream, 0), &none[..1]),
         ("family -1", make(-1, stream, 0), &none[..1]),
-        (
-            "AF_INET6, SOCK_DGRAM",
-            make(libc::AF_INET6, libc::SOCK_DGRAM, 0),
-            &none[1..],
-        ),
-        ("SOCK_DGRAM", make(inet, libc::SOCK_DGRAM, 0), &none[1..]),
         ("SOCK_RAW", make(inet, libc::SOCK_RAW, 0), &none[1..]),
         (
             "type 99",
@@ -293,10 +288,6 @@ fn sockets(dev: &File, checks: &mut Checks) {
         checks.errno(&format!("ZRS_IOC_SOCKET, {name}"), seen, expected);
     }
     for (name, seen) in [
-        (
-            "AF_INET, SOCK_DGRAM",
-            raw::socket(inet, libc::SOCK_DGRAM, raw::IPPROTO_ZRS),
-        ),
         (
             "AF_INET, SOCK_SEQPACKET",
             raw::socket(inet, libc::SOCK_SEQPACKET, raw::IPPROTO_ZRS),

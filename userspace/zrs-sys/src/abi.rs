@@ -16,6 +16,7 @@ pub const ZRS_FEATURE_RECV_MAP: u64 = 1 << 3;
 pub const ZRS_FEATURE_ESCAPE: u64 = 1 << 4;
 pub const ZRS_FEATURE_IPV6: u64 = 1 << 5;
 pub const ZRS_FEATURE_TCP: u64 = 1 << 6;
+pub const ZRS_FEATURE_DGRAM: u64 = 1 << 7;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;

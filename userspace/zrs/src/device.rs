@@ -70,6 +70,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_ESCAPE, "escape to main memory"),
     (abi::ZRS_FEATURE_IPV6, "IPv6"),
     (abi::ZRS_FEATURE_TCP, "TCP beside ZRS"),
+    (abi::ZRS_FEATURE_DGRAM, "datagrams"),
 ];
 
 macro_rules! stats {
@@ -470,7 +471,8 @@ mod tests {
                 "wait for the receive ring",
                 "escape to main memory",
                 "IPv6",
-                "TCP beside ZRS"
+                "TCP beside ZRS",
+                "datagrams"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

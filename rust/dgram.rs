@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Datagram sockets: UDP's calls, over the links that streams use.
+//!
+//! A [`DgramSock`] is the Rust side of a `struct sock`, which holds it until it is closed. The table
+//! of [`Dgrams`] holds the bound ones, and a link those whose datagram is arriving, or that are
+//! withheld POLLOUT. `transport/dgram.rs` has the sending and receiving of a link.
+//!
+//! Locks, in the order in which they may be taken:
+//! 1. `config`: serialises bind, connect and close. Sleeps. Then the locks of links, as those of
+//!    streams (`socket.rs`). `Link::drain` and `Link::dgram_rx` are taken without `config`.
+//! 2. `Dgrams::ports`, `Dgrams::table` (mutexes).
+//! 3. `DgramSock::inner` (spinlock), with no other lock below it than those of the wait queues.
+//!
+//! No lock is held while data is copied to or from a program.
+
+#![deny(unsafe_code)]
+
+mod bind;
+pub(crate) mod context;
+mod options;
+mod recv;
+mod send;
+
+use core::net::SocketAddrV6;
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+
+use context::Dgrams;
+
+use crate::kern::errno::ENOTCONN;
+use crate::kern::memcg::{Memcg, CHARGED};
+use crate::kern::net::Net;
+use crate::kern::sock::family::{Kind, Name, SocketOps};
+use crate::kern::sock::msg::{RecvMsg, SendMsg};
+use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
+use crate::kern::task;
+use crate::kern::wait::WaitQueue;
+use crate::proto::addr::{Addr, Ip};
+use crate::proto::dgram::readiness::{events, View};
+use crate::proto::dgram::receivers::Place;
+use crate::proto::dgram::rx_queue::{Datagram, RxQueue};
+use crate::proto::ports::Binding;
+use crate::stats::STATS;
+use crate::transport::dgram::Bytes;
+use crate::transport::link::Link;
+use crate::uapi;
+
+/// A datagram socket.
+#[pin_data]
+pub(crate) struct DgramSock {
+    ctx: Arc<Dgrams>,
+    net: Net,
+    /// Whether the socket's family is AF_INET6.
+    v6: bool,
+    /// Its number in the table; not reused.
+    number: u64,
+    /// The cgroup that pays for received datagrams.
+    memcg: Memcg,
+    /// The owner may administer the network: its links may use the pool's reserve of blocks.
+    for_admin: bool,
+    /// A link withholds POLLOUT.
+    starved: Atomic<bool>,
+    #[pin]
+    config: Mutex<()>,
+    #[pin]
+    inner: SpinLock<Inner>,
+    #[pin]
+    wait: WaitQueue,
+}
+
+/// The data that the spinlock of a socket guards.
+struct Inner {
+    /// `None` once the socket is closed.
+    sk: Option<SkRef>,
+    /// The port. Changes under `config`.
+    binding: Option<Binding>,
+    /// The place in the table, while the socket has a port.
+    place: Option<Place>,
+    /// The address given to bind(), and whether it had a port; without a port, AF_UNSPEC gives the
+    /// port back.
+    bound: (Ip, bool),
+    local: Addr,
+    remote: Option<Addr>,
+    shut_read: bool,
+    shut_write: bool,
+    rx: RxQueue<KVec<Option<Datagram<Bytes>>>>,
+    /// The link that the last datagram was sent on, for its destination and local address.
+    tx_link: Option<(Ip, Ip, Arc<Link>)>,
+    /// The link that the last datagram has arrived on.
+    rx_link: Option<Arc<Link>>,
+}
+
+/// The unspecified address of a family, without a port.
+fn any(v6: bool) -> Addr {
+    Addr::new(if v6 { Ip::ANY } else { Ip::ANY_V4 }, 0)
+}
+
+impl DgramSock {
+    fn sk(&self) -> Result<SkRef> {
+        self.inner.lock().sk.clone().ok_or(EINVAL)
+    }
+
+    /// Returns the pending error and clears it, as SO_ERROR does.
+    fn take_error(sk: &Sk) -> Result {
+        match sk.take_err() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves an error for the next call.
+    fn fail(&self, why: Error) {
+        let sk = self.inner.lock().sk.clone();
+        if let Some(sk) = sk {
+            sk.set_err(why);
+            self.wait.wake_all();
+        }
+    }
+}
+
+impl SocketOps for DgramSock {
+    const KIND: Kind = Kind::Datagram;
+    const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
+    const NAME: &'static CStr = c"ZRSDGRAM";
+    const NAME_V6: &'static CStr = c"ZRSDGRAMv6";
+    const SUPPORT_ZC: bool = false;
+
+    type Context = Dgrams;
+
+    fn init(ctx: &Arc<Dgrams>, sk: &Sk) -> Result<Arc<Self>> {
+        ctx.transport.pools.make_pools()?;
+        let v6 = sk.is_v6();
+        let local = any(v6);
+        let sock = Arc::pin_init(
+            try_pin_init!(Self {
+                ctx: ctx.clone(),
+                net: sk.net(),
+                v6,
+                number: ctx.number(),
+                memcg: Memcg::of(sk),
+                for_admin: sk.owner() == 0 || task::may_administer_net(),
+                starved: Atomic::new(false),
+                config <- new_mutex!((), "zrs_dgram::config"),
+                inner <- new_spinlock!(Inner {
+                    sk: None,
+                    binding: None,
+                    place: None,
+                    bound: (local.ip, false),
+                    local,
+                    remote: None,
+                    shut_read: false,
+                    shut_write: false,
+                    rx: RxQueue::new(KVec::new()),
+                    tx_link: None,
+                    rx_link: None,
+                }, "zrs_dgram::inner"),
+                wait <- crate::new_wait_queue!("zrs_dgram::wait"),
+            }),
+            CHARGED,
+        )?;
+        ctx.transport.socket_opened(&sock.net)?;
+        Ok(sock)
+    }
+
+    fn attach(self: &Arc<Self>, sk: SkRef) {
+        STATS.sockets.add(1);
+        self.inner.lock().sk = Some(sk);
+    }
+
+    fn release(self: &Arc<Self>) {
+        self.unbind();
+        let (sk, queue, links) = {
+            let mut inner = self.inner.lock();
+            let queue = core::mem::replace(&mut inner.rx, RxQueue::new(KVec::new()));
+            let links = (inner.tx_link.take(), inner.rx_link.take());
+            (inner.sk.take(), queue, links)
+        };
+        drop((queue, links));
+        if sk.is_some() {
+            STATS.sockets.sub(1);
+            self.ctx.transport.socket_closed(&self.net);
+        }
+    }
+
+    fn bind(self: &Arc<Self>, addr: SocketAddrV6, _call: &Call<'_>) -> Result {
+        DgramSock::bind(self, addr.into())
+    }
+
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, _nonblock: bool) -> Result {
+        DgramSock::connect(self, addr.into())
+    }
+
+    fn disconnect(self: &Arc<Self>) -> Result {
+        DgramSock::disconnect(self)
+    }
+
+    fn name(self: &Arc<Self>, which: Name) -> Result<SocketAddrV6> {
+        let inner = self.inner.lock();
+        if which == Name::Local {
+            return Ok(inner.local.into());
+        }
+        Ok(inner.remote.ok_or(ENOTCONN)?.into())
+    }
+
+    fn poll(self: &Arc<Self>, _asked: u32, _busy: Option<PollCall>) -> u32 {
+        let inner = self.inner.lock();
+        events(&View {
+            readable: !inner.rx.is_empty(),
+            writable: !self.starved.load(Relaxed),
+            shut_read: inner.shut_read,
+            shut_write: inner.shut_write,
+            error: inner.sk.as_ref().is_some_and(|sk| sk.err().is_some()),
+        })
+    }
+
+    fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
+        let (sk, connected) = {
+            let mut inner = self.inner.lock();
+            inner.shut_read |= how.read();
+            inner.shut_write |= how.write();
+            (inner.sk.clone(), inner.remote.is_some())
+        };
+        if let Some(sk) = sk {
+            sk.set_shutdown(how);
+            self.wait.wake_all();
+            sk.wake_state();
+        }
+        // As UDP: it takes effect all the same.
+        if connected {
+            Ok(())
+        } else {
+            Err(ENOTCONN)
+        }
+    }
+
+    fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
+        self.send(msg)
+    }
+
+    fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+        self.recv(msg)
+    }
+
+    fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, _nonblock: bool) -> Result<i32> {
+        DgramSock::ioctl(self, cmd, arg)
+    }
+
+    fn setsockopt(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+        self.set_option(level, name, &val)
+    }
+
+    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
+        self.get_option(level, name, out)
+    }
+}
+
+impl DgramSock {
+    /// Marks the socket as withheld POLLOUT; returns whether it was not.
+    fn starve(&self) -> bool {
+        !self.starved.xchg(true, Full)
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! bind() and connect(): ports and addresses.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::{any, DgramSock};
+use crate::kern::errno::{EADDRNOTAVAIL, ENETUNREACH};
+use crate::kern::sock::{Sk, State as SkState};
+use crate::proto::addr::{Addr, Bound, Ip};
+use crate::proto::dgram::destination::Sender;
+use crate::socket::ports;
+
+impl DgramSock {
+    /// bind(). EINVAL: bound already, or an unusable address. EADDRINUSE. EADDRNOTAVAIL: not an
+    /// address of this host. ENODEV: a link-local address on an interface that does not exist.
+    /// EACCES: a privileged port. Sleeps.
+    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr) -> Result {
+        let _config = self.config.lock();
+        if self.inner.lock().binding.is_some() {
+            return Err(EINVAL);
+        }
+        let sk = self.sk()?;
+        if addr.port != 0 && !sk.may_bind_port(addr.port) {
+            return Err(EACCES);
+        }
+        addr.ip = Self::on_interface(&sk, addr.ip)?;
+        match addr.ip.v4() {
+            Some(_) if self.v6 && sk.is_v6only() => return Err(EINVAL),
+            _ if addr.ip.is_any() => {}
+            Some(v4) if self.net.is_local(v4) => {}
+            None if self.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
+            _ => return Err(EADDRNOTAVAIL),
+        }
+        self.bind_port(&sk, addr)?;
+        self.inner.lock().bound = (addr.ip, addr.port != 0);
+        if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
+            // As UDP has it.
+            sk.set_v6only(true);
+        }
+        Ok(())
+    }
+
+    /// A link-local address that names no interface is on that of the socket. EINVAL if it has
+    /// none.
+    pub(super) fn on_interface(sk: &Sk, ip: Ip) -> Result<Ip> {
+        if !ip.is_link_local() || ip.scope() != 0 {
+            return Ok(ip);
+        }
+        match sk.bound_dev_if() {
+            0 => Err(EINVAL),
+            own => Ok(Ip::new(ip.v6(), own)),
+        }
+    }
+
+    /// Takes a port, and has datagrams for it delivered. The connection manager must listen for
+    /// that: the peers' links carry their datagrams. Under `config`.
+    fn bind_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
+        let bound = Bound::new(addr.ip, sk.is_v6only());
+        let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, sk)?;
+        let port = binding.addr().port;
+        let reuse_port = sk.reuse_port().then(|| sk.owner());
+        let placed = self
+            .ctx
+            .transport
+            .start_listening(&self.net)
+            .and_then(|()| {
+                let place = self.ctx.add(self, port, bound, reuse_port);
+                place.inspect_err(|_| self.ctx.transport.stop_listening(&self.net))
+            });
+        let place = match placed {
+            Ok(place) => place,
+            Err(e) => {
+                self.ctx.ports.lock().unbind(binding);
+                return Err(e);
+            }
+        };
+        let local = Addr::new(addr.ip, port);
+        let mut inner = self.inner.lock();
+        inner.binding = Some(binding);
+        inner.place = Some(place);
+        inner.local = local;
+        sk.set_local(local.into());
+        Ok(())
+    }
+
+    /// Takes a port if the socket has none. Returns it. EAGAIN: none is free.
+    pub(super) fn autobind(self: &Arc<Self>, sk: &Sk) -> Result<u16> {
+        let port = self.inner.lock().local.port;
+        if port != 0 {
+            return Ok(port);
+        }
+        let _config = self.config.lock();
+        self.autobind_locked(sk)
+    }
+
+    /// As [`Self::autobind`], under `config`.
+    fn autobind_locked(self: &Arc<Self>, sk: &Sk) -> Result<u16> {
+        let (ip, port) = {
+            let inner = self.inner.lock();
+            (inner.bound.0, inner.local.port)
+        };
+        if port == 0 {
+            self.bind_port(sk, Addr::new(ip, 0)).map_err(|_| EAGAIN)?;
+        }
+        Ok(self.inner.lock().local.port)
+    }
+
+    /// The addresses of the socket as a sender.
+    pub(super) fn sender(&self, sk: &Sk) -> Sender {
+        let inner = self.inner.lock();
+        Sender {
+            local: inner.local.ip,
+            only_v6: sk.is_v6only(),
+            remote: inner.remote,
+        }
+    }
+
+    /// connect(): fixes the peer, and the local address. Sleeps.
+    pub(super) fn connect(self: &Arc<Self>, addr: Addr) -> Result {
+        let _config = self.config.lock();
+        let sk = self.sk()?;
+        self.autobind_locked(&sk)?;
+        let mut to = self.sender(&sk).reachable(addr).map_err(|_| ENETUNREACH)?;
+        to.ip = Self::on_interface(&sk, to.ip)?;
+        let own = self.inner.lock().local.ip;
+        if !sk.device_allows(Addr::new(own, 0).into(), to.into()) {
+            return Err(ENETUNREACH);
+        }
+        let ip = if own.is_any() {
+            let source = sk.route_source(to.into()).ok_or(ENETUNREACH)?;
+            Ip::new(source, to.ip.scope())
+        } else {
+            own
+        };
+        self.readdress(&sk, ip, Some(to))
+    }
+
+    /// connect() to AF_UNSPEC: the socket has no peer any more, and the address that bind() gave it.
+    /// A port that bind() did not give is given back, as UDP does. Sleeps.
+    pub(super) fn disconnect(self: &Arc<Self>) -> Result {
+        let _config = self.config.lock();
+        let sk = self.sk()?;
+        let (ip, keeps_port) = {
+            let inner = self.inner.lock();
+            if inner.remote.is_none() {
+                return Ok(());
+            }
+            inner.bound
+        };
+        self.readdress(&sk, ip, None)?;
+        if !keeps_port {
+            self.unbind();
+        }
+        Ok(())
+    }
+
+    /// Changes the local address and the peer. Under `config`.
+    fn readdress(&self, sk: &Sk, ip: Ip, remote: Option<Addr>) -> Result {
+        let bound = Bound::new(ip, sk.is_v6only());
+        let (place, binding) = {
+            let inner = self.inner.lock();
+            (inner.place, inner.binding)
+        };
+        let (place, mut binding) = place.zip(binding).ok_or(EINVAL)?;
+        let was = binding.bound();
+        self.ctx.ports.lock().readdress(&mut binding, bound)?;
+        let moved = self.ctx.reconnect(&place, bound, remote);
+        if moved.is_err() {
+            // Back to where it was; without memory the port keeps its new address.
+            let _ = self.ctx.ports.lock().readdress(&mut binding, was);
+        }
+        let mut inner = self.inner.lock();
+        inner.binding = Some(binding);
+        inner.place = Some(moved?);
+        inner.local.ip = ip;
+        inner.remote = remote;
+        sk.set_local(inner.local.into());
+        sk.set_remote(remote.unwrap_or(any(self.v6)).into());
+        sk.set_state(match remote {
+            Some(_) => SkState::Established,
+            None => SkState::Closed,
+        });
+        Ok(())
+    }
+
+    /// Gives the port back. Sleeps.
+    pub(super) fn unbind(&self) {
+        let (binding, place) = {
+            let mut inner = self.inner.lock();
+            let taken = (inner.binding.take(), inner.place.take());
+            inner.local = Addr::new(inner.bound.0, 0);
+            if let Some(sk) = &inner.sk {
+                sk.set_local(inner.local.into());
+            }
+            taken
+        };
+        if let Some(place) = place {
+            self.ctx.remove(self, &place);
+            self.ctx.transport.stop_listening(&self.net);
+        }
+        if let Some(binding) = binding {
+            self.ctx.ports.lock().unbind(binding);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared state of all datagram sockets: their ports, and the table by which a datagram finds its
+//! socket.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::rbtree::RBTree;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+use super::DgramSock;
+use crate::kern::errno::ECONNREFUSED;
+use crate::kern::net::Net;
+use crate::kern::task::random_u64;
+use crate::proto::addr::{Addr, Bound};
+use crate::proto::dgram::receivers::{Place, Receiver, Receivers};
+use crate::proto::dgram::wire::Ports as DgramPorts;
+use crate::proto::ports::hash;
+use crate::socket::ports::Ports;
+use crate::transport::context::Transport;
+use crate::transport::dgram::{Begin, DgramReceiver};
+use crate::transport::link::Link;
+
+/// The context of all datagram sockets.
+#[pin_data]
+pub(crate) struct Dgrams {
+    pub(super) transport: Arc<Transport>,
+    #[pin]
+    pub(super) ports: Mutex<Ports>,
+    #[pin]
+    table: Mutex<Table>,
+    secret: u64,
+    /// The number of the last socket.
+    last: Atomic<u64>,
+}
+
+/// The bound sockets.
+struct Table {
+    receivers: Receivers<RBTree<Place, Receiver<u64>>, u64>,
+    /// By number.
+    socks: RBTree<u64, Arc<DgramSock>>,
+}
+
+impl Dgrams {
+    /// A context without sockets. Sleeps. ENOMEM.
+    pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
+        let table = Table {
+            receivers: Receivers::new(RBTree::new()),
+            socks: RBTree::new(),
+        };
+        Arc::pin_init(
+            try_pin_init!(Self {
+                transport,
+                ports <- new_mutex!(Ports::new(), "zrs_dgrams::ports"),
+                table <- new_mutex!(table, "zrs_dgrams::table"),
+                secret: random_u64(),
+                last: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// A number for a socket.
+    pub(super) fn number(&self) -> u64 {
+        self.last.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Adds a socket, which is bound to `port`. ENOMEM.
+    pub(super) fn add(
+        &self,
+        sock: &Arc<DgramSock>,
+        port: u16,
+        bound: Bound,
+        reuse_port: Option<u32>,
+    ) -> Result<Place> {
+        let receiver = Receiver {
+            sock: sock.number,
+            bound,
+            v6: sock.v6,
+            remote: None,
+            reuse_port,
+        };
+        let mut table = self.table.lock();
+        let node =
+            RBTree::try_create_and_insert(&mut table.socks, sock.number, sock.clone(), GFP_KERNEL);
+        node?;
+        let added = table.receivers.insert(sock.net.id(), port, receiver);
+        added.map_err(|_| {
+            let _ = table.socks.remove(&sock.number);
+            ENOMEM
+        })
+    }
+
+    /// Removes a socket.
+    pub(super) fn remove(&self, sock: &DgramSock, place: &Place) {
+        let gone = {
+            let mut table = self.table.lock();
+            table.receivers.remove(place);
+            table.socks.remove(&sock.number)
+        };
+        drop(gone);
+    }
+
+    /// A socket gets another local address, and a peer, or none. Returns its place. ENOMEM.
+    pub(super) fn reconnect(
+        &self,
+        place: &Place,
+        bound: Bound,
+        remote: Option<Addr>,
+    ) -> Result<Place> {
+        let new = self.table.lock().receivers.reconnect(place, bound, remote);
+        new.map_err(|_| ENOMEM)
+    }
+
+    /// The socket that takes a datagram for `to` from `from`. Sleeps.
+    fn find(&self, net: &Net, to: Addr, from: Addr) -> Option<Arc<DgramSock>> {
+        let hash = (hash(self.secret, net.id(), to, from) >> 32) as u32;
+        let table = self.table.lock();
+        let number = table.receivers.find(net.id(), to, from, hash)?;
+        table.socks.get(&number).cloned()
+    }
+
+    /// The socket that takes a datagram from the peer of `link`, and both addresses.
+    fn find_on(&self, link: &Link, ports: DgramPorts) -> Option<(Arc<DgramSock>, Addr, Addr)> {
+        let to = Addr::new(link.local_ip(), ports.dst);
+        let from = Addr::new(link.remote_ip(), ports.src);
+        Some((self.find(&link.net, to, from)?, to, from))
+    }
+
+    /// The first socket with a number of at least `number`. Sleeps.
+    fn sock_from(&self, number: u64) -> Option<Arc<DgramSock>> {
+        let table = self.table.lock();
+        let cursor = table.socks.cursor_lower_bound(&number)?;
+        let (_, sock) = cursor.current();
+        Some(sock.clone())
+    }
+}
+
+impl DgramReceiver for Dgrams {
+    fn begin(&self, link: &Arc<Link>, ports: DgramPorts, total: u32) -> Begin {
+        let Some((sock, to, from)) = self.find_on(link, ports) else {
+            return Begin::Closed;
+        };
+        let incoming = sock.begin(link, from, to.ip, total);
+        incoming.map_or(Begin::Dropped, Begin::Kept)
+    }
+
+    fn is_open(&self, link: &Link, ports: DgramPorts) -> bool {
+        self.find_on(link, ports).is_some()
+    }
+
+    fn refused(&self, link: &Link, ports: DgramPorts) {
+        if let Some((sock, _, from)) = self.find_on(link, ports) {
+            sock.fail_if_connected_to(|remote| remote == from, ECONNREFUSED);
+        }
+    }
+
+    fn lost(&self, link: &Link, why: Error) {
+        let mut next = 0;
+        while let Some(sock) = self.sock_from(next) {
+            next = sock.number + 1;
+            if sock.net == link.net {
+                sock.fail_if_connected_to(|remote| remote.ip == link.remote_ip(), why);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiving datagrams.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::{Arc, UniqueArc};
+
+use super::{DgramSock, Inner};
+use crate::kern::memcg::CHARGED;
+use crate::kern::sock::dgram::Arrival;
+use crate::kern::sock::msg::RecvMsg;
+use crate::kern::wait::WaitMode;
+use crate::proto::addr::{Addr, Ip};
+use crate::proto::dgram::rx_queue::{Datagram, Reservation};
+use crate::stats::STATS;
+use crate::transport::dgram::{Bytes, DgramSocket, Incoming};
+use crate::transport::link::Link;
+
+/// The first storage of a receive queue, in datagrams.
+const SLOTS: usize = 16;
+
+/// The result of a look at the receive queue.
+enum Found {
+    Datagram(Datagram<Bytes>),
+    Error(Error),
+    /// The reading direction is shut, and the queue is empty.
+    End,
+}
+
+impl Inner {
+    fn next(&mut self, peek: bool) -> Option<Found> {
+        if let Some(e) = self.sk.as_ref().and_then(|sk| sk.take_err()) {
+            return Some(Found::Error(e));
+        }
+        let datagram = match peek {
+            true => self.rx.peek().cloned(),
+            false => self.rx.pop(),
+        };
+        datagram.map(Found::Datagram)
+    }
+
+    fn show_drops(&self) {
+        if let Some(sk) = &self.sk {
+            sk.set_drops(self.rx.drops());
+        }
+    }
+}
+
+impl DgramSock {
+    /// recvmsg(): one datagram. Returns the number of bytes given, or with MSG_TRUNC the datagram's
+    /// length. Sleeps.
+    pub(super) fn recv(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
+        let sk = self.sk()?;
+        let peek = msg.peek();
+        let mut timeout = sk.rcvtimeo(msg.nonblock());
+        let link = self.inner.lock().rx_link.clone();
+        let found =
+            self.wait
+                .wait_or_poll(WaitMode::Interruptible, &mut timeout, link.as_ref(), || {
+                    let mut inner = self.inner.lock();
+                    let found = inner.next(peek);
+                    found.or_else(|| inner.shut_read.then_some(Found::End))
+                });
+        let datagram = match found {
+            Ok(Found::Datagram(datagram)) => datagram,
+            Ok(Found::Error(e)) => return Err(e),
+            // As with UDP, only a call that would block sees the end.
+            Ok(Found::End) if msg.nonblock() => return Err(EAGAIN),
+            Ok(Found::End) => return Ok(0),
+            Err(e) => return Err(e.to_errno(timeout)),
+        };
+        let len = datagram.len as usize;
+        let given = len.min(msg.len());
+        let bytes = datagram.data.get(..given).ok_or(EINVAL)?;
+        if msg.iter().copy_to_iter(bytes) != given {
+            return Err(EFAULT);
+        }
+        STATS.rx_bytes.add(given as u64);
+        STATS.rx_copied.add(given as u64);
+        msg.set_name(&sk, datagram.from.into());
+        if given < len {
+            msg.set_truncated();
+        }
+        let arrival = Arrival {
+            from: datagram.from.into(),
+            to: Addr::new(datagram.to, self.inner.lock().local.port).into(),
+            time: datagram.born,
+            drops: datagram.drops,
+        };
+        msg.put_arrival(&sk, &arrival)?;
+        Ok(if msg.truncate() { len } else { given })
+    }
+
+    /// Room for a datagram that begins to arrive on `link`. `None`: there is none; the datagram is
+    /// dropped, and counted. Sleeps.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        from: Addr,
+        to: Ip,
+        total: u32,
+    ) -> Option<Incoming> {
+        self.make_slots();
+        let (room, old) = {
+            let mut inner = self.inner.lock();
+            // A closed socket takes nothing.
+            let rcvbuf = inner.sk.as_ref()?.rcvbuf();
+            let room = inner.rx.reserve(total, rcvbuf);
+            if room.is_none() {
+                inner.show_drops();
+            }
+            let same = inner.rx_link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+            let old = if same {
+                None
+            } else {
+                inner.rx_link.replace(link.clone())
+            };
+            (room?, old)
+        };
+        drop(old);
+        let bytes = self.memcg.charge(|| -> Result<_> {
+            let bytes = KVVec::from_elem(0_u8, total as usize, CHARGED)?;
+            Ok(UniqueArc::new(bytes, CHARGED)?)
+        });
+        match bytes {
+            Ok(bytes) => {
+                let sock: Arc<dyn DgramSocket> = self.clone();
+                Some(Incoming::new(sock, from, to, room, bytes))
+            }
+            Err(_) => {
+                let mut inner = self.inner.lock();
+                inner.rx.drop_reserved(room);
+                inner.show_drops();
+                None
+            }
+        }
+    }
+
+    /// Enlarges the storage of the queue if it has no slot left. Without memory the next datagram is
+    /// dropped, and counted.
+    fn make_slots(&self) {
+        let want = {
+            let inner = self.inner.lock();
+            if !inner.rx.is_short_of_slots() {
+                return;
+            }
+            (2 * inner.rx.slots()).max(SLOTS)
+        };
+        let mut slots = KVec::new();
+        let made = self.memcg.charge(|| -> Result {
+            slots.reserve(want, CHARGED)?;
+            for _ in 0..want {
+                slots.push(None, CHARGED)?;
+            }
+            Ok(())
+        });
+        if made.is_ok() {
+            let old = self.inner.lock().rx.move_to(slots);
+            drop(old);
+        }
+    }
+
+    /// The length of the next datagram.
+    pub(super) fn next_len(&self) -> u32 {
+        let inner = self.inner.lock();
+        inner.rx.peek().map_or(0, |datagram| datagram.len)
+    }
+
+    /// Leaves an error if the socket is connected to an address that `is` accepts.
+    pub(super) fn fail_if_connected_to(&self, is: impl FnOnce(Addr) -> bool, why: Error) {
+        let remote = self.inner.lock().remote;
+        if remote.is_some_and(is) {
+            self.fail(why);
+        }
+    }
+}
+
+impl DgramSocket for DgramSock {
+    fn deliver(&self, room: Reservation, datagram: Datagram<Bytes>) {
+        let (sk, late) = {
+            let mut inner = self.inner.lock();
+            match inner.sk.clone() {
+                Some(sk) => {
+                    inner.rx.push(room, datagram);
+                    (Some(sk), None)
+                }
+                None => (None, Some(datagram)),
+            }
+        };
+        // Freed without the lock.
+        drop(late);
+        if let Some(sk) = sk {
+            self.wait.wake_all();
+            sk.wake_readable();
+        }
+    }
+
+    fn release(&self, room: Reservation) {
+        self.inner.lock().rx.release(room);
+    }
+
+    fn may_send(&self) {
+        self.starved.store(false, Relaxed);
+        let sk = self.inner.lock().sk.clone();
+        if let Some(sk) = sk {
+            sk.wake_writable();
+        }
+    }
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending datagrams.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::DgramSock;
+use crate::kern::errno::{EDESTADDRREQ, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, EOPNOTSUPP};
+use crate::kern::memcg::CHARGED;
+use crate::kern::sock::msg::SendMsg;
+use crate::kern::sock::Sk;
+use crate::kern::task::now_ns;
+use crate::kern::wait::{WaitError, WaitMode};
+use crate::proto::addr::{Addr, Ip};
+use crate::proto::dgram::destination::Refused;
+use crate::proto::dgram::wire::{fragment_count, Ports};
+use crate::stats::STATS;
+use crate::transport::dgram::{DgramSlots, DgramSocket, Room};
+use crate::transport::link::{Link, LinkState};
+
+/// How often another link is tried if one ends while a datagram is being sent.
+const TRIES: u32 = 3;
+
+fn errno_of(refused: Refused) -> Error {
+    match refused {
+        Refused::NoAddress => EDESTADDRREQ,
+        Refused::NoPort => EINVAL,
+        Refused::Unreachable => ENETUNREACH,
+        Refused::TooLong => EMSGSIZE,
+    }
+}
+
+/// The outcome of an attempt to send.
+enum Sent {
+    /// The datagram is on its way, or waits for the link to come up, or was dropped and counted.
+    Done,
+    /// The link has ended.
+    LinkDown,
+}
+
+impl DgramSock {
+    /// sendmsg(). Returns the length of the datagram. Sleeps.
+    pub(super) fn send(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
+        let len = msg.len();
+        let sk = self.sk()?;
+        // As UDP does, before it looks at anything else.
+        let src = self.autobind(&sk)?;
+        let given = msg.name(&sk)?.map(Addr::from);
+        let mut to = self.sender(&sk).destination(given, len).map_err(errno_of)?;
+        to.ip = Self::on_interface(&sk, to.ip)?;
+        // As UDP does; by IPv6 it ignores the flag.
+        if msg.oob() && to.ip.is_v4() {
+            return Err(EOPNOTSUPP);
+        }
+        let ports = Ports { dst: to.port, src };
+        Self::take_error(&sk)?;
+        if self.inner.lock().shut_write {
+            return Err(EPIPE);
+        }
+        for _ in 0..TRIES {
+            let link = self.link_to(&sk, to.ip)?;
+            match self.send_on(&link, &sk, ports, msg, len)? {
+                Sent::Done => {
+                    STATS.tx_bytes.add(len as u64);
+                    STATS.tx_copied.add(len as u64);
+                    return Ok(len);
+                }
+                Sent::LinkDown => msg.rewind(0),
+            }
+        }
+        Err(EHOSTUNREACH)
+    }
+
+    /// The link to a host: that of the last datagram, or another one, which is made if there is
+    /// none. Sleeps.
+    fn link_to(&self, sk: &Sk, to: Ip) -> Result<Arc<Link>> {
+        let (last, local) = {
+            let inner = self.inner.lock();
+            (inner.tx_link.clone(), inner.local.ip)
+        };
+        if let Some((ip, from, link)) = last {
+            if ip == to && from == local && link.state() != LinkState::Down {
+                return Ok(link);
+            }
+        }
+        if !sk.device_allows(Addr::new(local, 0).into(), Addr::new(to, 0).into()) {
+            return Err(ENETUNREACH);
+        }
+        let from = (!local.is_any()).then_some(local);
+        let transport = &self.ctx.transport;
+        let link = transport.link_to(&self.net, from, to, self.for_admin)?;
+        let old = self.inner.lock().tx_link.replace((to, local, link.clone()));
+        drop(old);
+        Ok(link)
+    }
+
+    fn send_on(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        sk: &Sk,
+        ports: Ports,
+        msg: &mut SendMsg<'_>,
+        len: usize,
+    ) -> Result<Sent> {
+        let n = fragment_count(len as u32);
+        match self.reserve(link, sk, n, msg.nonblock())? {
+            Room::Taken(slots) => {
+                if slots.fill(len, msg.iter()) == len {
+                    slots.post(ports, len as u32);
+                    return Ok(Sent::Done);
+                }
+                // Some of the program's pages are not present; no slots are held while they are
+                // read in.
+                drop(slots);
+                msg.rewind(0);
+                let bytes = Self::copy(msg, len)?;
+                match self.reserve(link, sk, n, msg.nonblock())? {
+                    Room::Taken(slots) => Self::post_copy(slots, ports, &bytes),
+                    other => self.without_slots(link, other, ports, || Ok(bytes)),
+                }
+            }
+            other => self.without_slots(link, other, ports, || Self::copy(msg, len)),
+        }
+    }
+
+    fn post_copy(slots: DgramSlots, ports: Ports, bytes: &[u8]) -> Result<Sent> {
+        slots.put(bytes)?;
+        slots.post(ports, bytes.len() as u32);
+        Ok(Sent::Done)
+    }
+
+    /// The datagram gets no slots.
+    fn without_slots(
+        &self,
+        link: &Arc<Link>,
+        room: Room,
+        ports: Ports,
+        bytes: impl FnOnce() -> Result<KVVec<u8>>,
+    ) -> Result<Sent> {
+        match room {
+            Room::Held => link.hold_dgram(ports, bytes()?).map(|()| Sent::Done),
+            Room::Unsupported => Err(EHOSTUNREACH),
+            Room::Down => Ok(Sent::LinkDown),
+            Room::Full(_) => Err(EAGAIN),
+            Room::Taken(_) | Room::Dropped => Ok(Sent::Done),
+        }
+    }
+
+    /// The program's bytes, in memory that it pays for. EFAULT, ENOMEM.
+    fn copy(msg: &mut SendMsg<'_>, len: usize) -> Result<KVVec<u8>> {
+        let mut bytes = KVVec::from_elem(0_u8, len, CHARGED)?;
+        if msg.iter().copy_from_iter(&mut bytes) != len {
+            return Err(EFAULT);
+        }
+        Ok(bytes)
+    }
+
+    /// Reserves room on the link. A call that blocks waits for it, until datagrams for the link are
+    /// dropped; with one that does not, the socket is withheld POLLOUT. Sleeps.
+    fn reserve(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        sk: &Sk,
+        n: u32,
+        nonblock: bool,
+    ) -> Result<Room> {
+        let mut timeout = sk.sndtimeo(nonblock);
+        if timeout == Some(0) {
+            let sock: Arc<dyn DgramSocket> = self.clone();
+            // Set before the link can call.
+            let new = self.starve();
+            let room = link.reserve_dgram(n, new.then_some(&sock));
+            if new && !matches!(room, Room::Full(_)) {
+                self.starved.store(false, Relaxed);
+            }
+            return Ok(room);
+        }
+        let first = link.reserve_dgram(n, None);
+        let Room::Full(until) = first else {
+            return Ok(first);
+        };
+        let left = until.saturating_sub(now_ns()) / 1_000_000;
+        let stall = kernel::time::msecs_to_jiffies(left as u32) + 1;
+        let shorter = timeout.is_some_and(|t| t < stall);
+        if !shorter {
+            timeout = Some(stall);
+        }
+        let room = link
+            .dgram_wait
+            .wait(WaitMode::Interruptible, &mut timeout, || {
+                let room = link.reserve_dgram(n, None);
+                (!matches!(room, Room::Full(_))).then_some(room)
+            });
+        match room {
+            Ok(room) => Ok(room),
+            Err(WaitError::TimedOut) if !shorter => {
+                link.give_up_dgram();
+                Ok(Room::Dropped)
+            }
+            Err(e) => Err(e.to_errno(timeout)),
+        }
+    }
+}

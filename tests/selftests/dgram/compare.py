@@ -1,0 +1,479 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Datagram sockets, compared with UDP's: each case runs with both protocols, from host A to host B,
+and must see the same.
+
+  compare.py [CASE...]     prints a line for each thing it looked at
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import sys
+import termios
+import threading
+import time
+
+UDP, ZRS = 17, 253
+SOL = socket.SOL_SOCKET
+SO_TIMESTAMP, SO_RXQ_OVFL, SO_MEMINFO = 29, 40, 55
+IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
+A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
+A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
+CLONE_NEWNET = 0x40000000
+SCALE = int(os.environ.get("TIME_SCALE", "1"))
+V4, V6 = socket.AF_INET, socket.AF_INET6
+
+
+def check(name, seen, want):
+    if seen == want:
+        print(f"ok - {name}", flush=True)
+    else:
+        print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
+
+
+def fails(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        # A time limit of Python's has no number.
+        return errno.errorcode[e.errno] if e.errno else "time limit"
+    return "no error"
+
+
+@contextlib.contextmanager
+def host(name):
+    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/zrs{name}") as there:
+        os.setns(there.fileno(), CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            os.setns(here.fileno(), CLONE_NEWNET)
+
+
+class Kind:
+    """One protocol and family, with sockets in both hosts."""
+
+    def __init__(self, proto, family):
+        self.proto, self.family = proto, family
+        self.a, self.b = (A, B) if family == V4 else (A6, B6)
+        self.any = "0.0.0.0" if family == V4 else "::"
+        self.open = []
+
+    def sock(self, name, at=None, before=lambda s: None):
+        with host(name):
+            s = socket.socket(self.family, socket.SOCK_DGRAM, self.proto)
+        self.open.append(s)
+        s.settimeout(20 * SCALE)
+        before(s)
+        if at is not None:
+            s.bind(at)
+        return s
+
+    def server(self, before=lambda s: None):
+        return self.sock("B", (self.b, 0), before)
+
+    def client(self):
+        return self.sock("A", (self.a, 0))
+
+    def pair(self):
+        """A server, and a client connected to it, with a datagram each way done."""
+        there, s = self.server(), self.client()
+        s.connect(there.getsockname())
+        s.send(b"first")
+        there.recvfrom(10)
+        there.sendto(b"back", s.getsockname())
+        s.recv(10)
+        return there, s
+
+    def close(self):
+        for s in self.open:
+            s.close()
+        self.open = []
+
+
+def sizes(k):
+    there, s = k.pair()
+    most = 65507 if k.family == V4 else 65527
+    seen = {}
+    for n in (0, 1, 4095, 4096, 4097, 16384, 16385, 61440, most):
+        data = os.urandom(n)
+        sent = s.send(data)
+        got = there.recv(70000)
+        seen[f"{n} bytes"] = (sent, len(got), got == data)
+    for n in (most + 1, 65536, 100000):
+        seen[f"{n} bytes"] = fails(s.send, bytes(n))
+    seen["and the next"] = (s.send(b"next"), there.recv(10))
+    return seen
+
+
+def gathered(k):
+    there, s = k.pair()
+    parts = [os.urandom(n) for n in (1, 4096, 0, 3000, 20000)]
+    s.sendmsg(parts)
+    rooms = [bytearray(n) for n in (5, 10000, 1, 30000)]
+    n, _, flags, _ = there.recvmsg_into(rooms)
+    return {"scattered": (n, flags, b"".join(rooms)[:n] == b"".join(parts))}
+
+
+def trunc(k):
+    there, s = k.pair()
+    seen = {}
+    for n in (10, 5000, 60000):
+        s.send(bytes(range(10)) + bytes(n - 10))
+        seen[f"{n} peeked"] = there.recvmsg(4, 0, socket.MSG_PEEK)[::2]
+        seen[f"{n} peeked, its length"] = len(there.recv(4, socket.MSG_PEEK | socket.MSG_TRUNC))
+        box = bytearray(4)
+        seen[f"{n} peeked, MSG_TRUNC"] = there.recv_into(box, 4, socket.MSG_PEEK | socket.MSG_TRUNC)
+        n_got, _, flags, _ = there.recvmsg_into([box])
+        seen[f"{n} cut"] = (n_got, flags, bytes(box))
+        seen[f"{n} once"] = nothing(there)
+        s.send(bytes(n))
+        seen[f"{n}, MSG_TRUNC"] = there.recv_into(box, 4, socket.MSG_TRUNC)
+        s.send(bytes(n))
+        s.send(b"x")
+        wait(there)
+        seen[f"{n}, FIONREAD"] = fionread(there)
+        seen[f"{n}, no room"] = there.recvmsg(0)[::2]
+        wait(there)
+        seen[f"{n}, FIONREAD of the next"] = fionread(there)
+        there.recv(1)
+        seen[f"{n}, FIONREAD of none"] = fionread(there)
+    return seen
+
+
+def nothing(s):
+    """What recv() says where nothing is to be had. With a time limit, Python waits."""
+    s.setblocking(False)
+    try:
+        return fails(s.recv, 10)
+    finally:
+        s.settimeout(20 * SCALE)
+
+
+def patient(s):
+    """Without a time limit, for which Python looks whether it is readable."""
+    s.setblocking(True)
+    return s
+
+
+def fionread(s):
+    return struct.unpack("i", fcntl.ioctl(s, termios.FIONREAD, bytes(4)))[0]
+
+
+def wait(s, seconds=20):
+    return bool(select.select([s], [], [], seconds * SCALE)[0])
+
+
+def order(k):
+    there, s = k.pair()
+    got = []
+    for first in range(0, 100, 20):
+        for i in range(first, first + 20):
+            s.send(struct.pack("I", i) + bytes(i % 7 * 1000))
+        got += [struct.unpack("I", there.recv(10000)[:4])[0] for _ in range(20)]
+    return {"in order": got == list(range(100))}
+
+
+def names(k):
+    there, s = k.server(), k.sock("A")
+    seen = {"unbound": s.getsockname()[:2], "no peer": fails(s.getpeername)}
+    s.sendto(b"x", there.getsockname())
+    data, peer = there.recvfrom(10)
+    seen["bound by sendto()"] = s.getsockname()[0] == k.any and s.getsockname()[1] != 0
+    seen["the sender"] = (peer[0] == k.a, peer[1] == s.getsockname()[1])
+    there.sendto(b"y", peer)
+    seen["back"] = s.recvfrom(10) == (b"y", there.getsockname())
+    s.connect(there.getsockname())
+    seen["connected: own address"] = s.getsockname()[0] == k.a
+    seen["connected: the peer's"] = s.getpeername() == there.getsockname()
+    return seen
+
+
+def connected(k):
+    there, other, s = k.server(), k.server(), k.client()
+    s.connect(there.getsockname())
+    other.sendto(b"other", s.getsockname())
+    there.sendto(b"peer", s.getsockname())
+    seen = {"only the peer's": (s.recv(10), nothing(s))}
+    s.sendto(b"elsewhere", other.getsockname())
+    seen["sendto() another"] = other.recv(20)
+    s.connect(other.getsockname())
+    s.send(b"again")
+    seen["connected again"] = other.recv(20)
+    unspec = struct.pack("H14x", socket.AF_UNSPEC)
+    port = s.getsockname()[1]
+    seen["AF_UNSPEC"] = connect_raw(s, unspec)
+    seen["no peer"] = (fails(s.getpeername), fails(s.send, b"x"))
+    seen["the address stays"] = (s.getsockname()[0] == k.a, s.getsockname()[1] in (0, port))
+    seen["AF_UNSPEC once more"] = connect_raw(s, unspec)
+    s.sendto(b"free", there.getsockname())
+    data, peer = there.recvfrom(10)
+    other.sendto(b"all", peer)
+    seen["and takes from all"] = (data, s.recv(10))
+    fixed = k.sock("A", (k.any, 0))
+    fixed.close()
+    fixed = k.sock("A", (k.any, free_port(k)))
+    port = fixed.getsockname()[1]
+    fixed.connect(there.getsockname())
+    seen["a bound port, connected"] = fixed.getsockname()[0] == k.a
+    connect_raw(fixed, unspec)
+    seen["a bound port, dissolved"] = (fixed.getsockname()[0] == k.any, fixed.getsockname()[1] == port)
+    return seen
+
+
+def connect_raw(s, addr):
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    rc = libc.connect(s.fileno(), addr, len(addr))
+    return "no error" if rc == 0 else errno.errorcode[ctypes.get_errno()]
+
+
+def free_port(k, name="A"):
+    s = k.sock(name, (k.any, 0))
+    port = s.getsockname()[1]
+    s.close()
+    return port
+
+
+def errors(k):
+    there, s = k.server(), k.client()
+    at = there.getsockname()
+    seen = {
+        "no address": fails(s.send, b"x"),
+        "port 0": fails(s.sendto, b"x", (k.b, 0)),
+        "MSG_OOB": fails(s.sendto, b"x", socket.MSG_OOB, at),
+        "listen()": fails(s.listen),
+        "accept()": fails(patient(s).accept),
+        "bind() again": fails(s.bind, (k.a, 0)),
+        "not an own address": fails(k.sock("A").bind, (k.b, 0)),
+        "in use": fails(k.sock("B").bind, at),
+        "a short address": connect_raw(s, struct.pack("H2x", k.family)),
+        "another family": connect_raw(s, struct.pack("H126x", socket.AF_UNIX)),
+    }
+    s.settimeout(20 * SCALE)
+    there.close()
+    s.connect(at)
+    seen["refused: the send"] = s.send(b"x")
+    seen["refused: the receive"] = fails(s.recv, 10)
+    seen["once"] = nothing(s)
+    time.sleep(0.2)  # a host answers once in 100 ms
+    s.send(b"x")
+    poll = select.poll()
+    poll.register(s, 0)
+    seen["refused: poll()"] = [events for _, events in poll.poll(20000 * SCALE)]
+    seen["refused: SO_ERROR"] = errno.errorcode.get(s.getsockopt(SOL, socket.SO_ERROR))
+    seen["SO_ERROR once"] = s.getsockopt(SOL, socket.SO_ERROR)
+    time.sleep(0.2)
+    s.send(b"x")
+    poll.poll(20000 * SCALE)
+    seen["refused: the next send"] = fails(s.send, b"x")
+    free = k.client()
+    free.sendto(b"x", at)
+    time.sleep(0.3)
+    seen["without a peer: no error"] = (
+        nothing(free), free.getsockopt(SOL, socket.SO_ERROR))
+    return seen
+
+
+def binds(k):
+    def reuse(option):
+        return lambda s: s.setsockopt(SOL, option, 1)
+
+    seen = {}
+    cases = {"nothing": lambda s: None, "SO_REUSEADDR": reuse(socket.SO_REUSEADDR),
+             "SO_REUSEPORT": reuse(socket.SO_REUSEPORT)}
+    for one, first in cases.items():
+        for two, second in cases.items():
+            for at in (k.a, k.any):
+                s = k.sock("A", (k.a, 0), first)
+                again = k.sock("A", None, second)
+                where = "the same address" if at == k.a else "all addresses"
+                seen[f"{one}, then {two}, {where}"] = fails(again.bind, (at, s.getsockname()[1]))
+                again.close(), s.close()
+    first = k.sock("B", (k.b, 0), cases["SO_REUSEADDR"])
+    second = k.sock("B", first.getsockname(), cases["SO_REUSEADDR"])
+    s = k.client()
+    s.sendto(b"last", first.getsockname())
+    seen["the last one gets it"] = (second.recv(10), nothing(first))
+    wild = k.sock("B", (k.any, 0))
+    s.sendto(b"wild", (k.b, wild.getsockname()[1]))
+    seen["all addresses"] = wild.recv(10)
+    seen["SO_REUSEPORT spreads"] = spread(k)
+    return seen
+
+
+def spread(k):
+    reuse = lambda s: s.setsockopt(SOL, socket.SO_REUSEPORT, 1)
+    first = k.sock("B", (k.b, 0), reuse)
+    servers = [first] + [k.sock("B", first.getsockname(), reuse) for _ in range(2)]
+    for _ in range(30):
+        s = k.client()
+        s.sendto(b"x", first.getsockname())
+    got = [drain(s) for s in servers]
+    return (sum(got), min(got) > 0)
+
+
+def drain(s):
+    n = 0
+    s.settimeout(0.3 * SCALE)
+    try:
+        while True:
+            s.recv(70000)
+            n += 1
+    except TimeoutError:
+        return n
+
+
+def shut(k):
+    there, s = k.pair()
+    seen = {}
+    poll = select.poll()
+    poll.register(s, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+    look = lambda: [events for _, events in poll.poll(0)]
+    seen["poll()"] = look()
+    s.shutdown(socket.SHUT_WR)
+    seen["after SHUT_WR"] = (look(), fails(s.send, b"x"))
+    there.sendto(b"still", s.getsockname())
+    seen["still receives"] = s.recv(10)
+    s.shutdown(socket.SHUT_RD)
+    seen["after SHUT_RD"] = (look(), s.recv(10), nothing(s))
+    free = k.client()
+    seen["without a peer"] = fails(free.shutdown, socket.SHUT_RDWR)
+    blocked = k.client()
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(blocked.recv(10)))
+    blocked.connect(there.getsockname())
+    thread.start()
+    thread.join(0.2)
+    waits = thread.is_alive()
+    blocked.shutdown(socket.SHUT_RD)
+    thread.join(20 * SCALE)
+    seen["wakes a receiver"] = (waits, ended)
+    return seen
+
+
+def ready(k):
+    there, s = k.pair()
+    level, edge = select.epoll(), select.epoll()
+    level.register(there, select.EPOLLIN)
+    edge.register(there, select.EPOLLIN | select.EPOLLET)
+    events = lambda found: [event for _, event in found]
+    seen = {"before": (level.poll(0), edge.poll(0))}
+    s.send(b"x")
+    seen["epoll"] = events(level.poll(20 * SCALE))
+    seen["edge"] = events(edge.poll(20 * SCALE))
+    seen["edge once"] = events(edge.poll(0))
+    s.send(b"y")
+    seen["edge again"] = events(edge.poll(20 * SCALE))
+    there.recv(10), there.recv(10)
+    seen["after"] = (level.poll(0), edge.poll(0))
+    there.settimeout(0.1)
+    seen["a time limit"] = fails(there.recv, 10)
+    seen["not blocking"] = nothing(there)
+    there.setblocking(True)
+    seen["MSG_DONTWAIT"] = fails(there.recv, 10, socket.MSG_DONTWAIT)
+    return seen
+
+
+def cmsgs(k):
+    def ask(s):
+        s.setsockopt(SOL, SO_TIMESTAMP, 1)
+        s.setsockopt(SOL, SO_RXQ_OVFL, 1)
+        if k.family == V4:
+            s.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+            s.setsockopt(socket.IPPROTO_IP, IP_RECVORIGDSTADDR, 1)
+            s.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
+        else:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+
+    there, s = k.sock("B", (k.any, 0), ask), k.client()
+    port = there.getsockname()[1]
+    s.sendto(b"x", (k.b, port))
+    found = {(level, kind): data for level, kind, data in there.recvmsg(10, 1000)[1]}
+    stamp = found.pop((SOL, SO_TIMESTAMP), bytes(16))
+    seen = {"SO_TIMESTAMP": abs(struct.unpack("qq", stamp)[0] - time.time()) < 60 * SCALE}
+    if k.family == V4:
+        orig = found.get((socket.IPPROTO_IP, IP_RECVORIGDSTADDR), b"")
+        seen["the port"] = orig[2:4] == struct.pack(">H", port)
+        found[(socket.IPPROTO_IP, IP_RECVORIGDSTADDR)] = orig[:2] + orig[4:]
+    seen["the others"] = found
+    seen["cut"] = there_cut(k, there, s, port)
+    return seen
+
+
+def there_cut(k, there, s, port):
+    s.sendto(b"x", (k.b, port))
+    data, found, flags, _ = there.recvmsg(10, 8)
+    return (data, len(found), flags)
+
+
+def options(k):
+    s = k.sock("A")
+    seen = {}
+    for name, level, option in (
+        ("SO_TYPE", SOL, socket.SO_TYPE), ("SO_DOMAIN", SOL, socket.SO_DOMAIN),
+        ("SO_RCVBUF", SOL, socket.SO_RCVBUF), ("SO_SNDBUF", SOL, socket.SO_SNDBUF),
+        ("SO_ACCEPTCONN", SOL, socket.SO_ACCEPTCONN), ("IP_TTL", 0, socket.IP_TTL),
+        ("IP_PKTINFO", 0, IP_PKTINFO), ("IP_TOS", 0, socket.IP_TOS),
+    ):
+        seen[name] = s.getsockopt(level, option)
+    s.setsockopt(SOL, socket.SO_RCVBUF, 50000)
+    seen["SO_RCVBUF, set"] = s.getsockopt(SOL, socket.SO_RCVBUF)
+    s.setsockopt(0, IP_PKTINFO, 1)
+    seen["IP_PKTINFO, set"] = s.getsockopt(0, IP_PKTINFO)
+    if k.family == V6:
+        for option in (socket.IPV6_V6ONLY, socket.IPV6_RECVPKTINFO, socket.IPV6_UNICAST_HOPS):
+            seen[f"IPV6 {option}"] = s.getsockopt(socket.IPPROTO_IPV6, option)
+    seen["unknown"] = fails(s.getsockopt, SOL, 12345)
+    return seen
+
+
+def unread(k):
+    """A datagram that the program's memory is not there for."""
+    import ctypes
+    import mmap
+
+    there, s = k.pair()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.send.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    fresh = mmap.mmap(-1, 65536)
+    addr = ctypes.addressof(ctypes.c_char.from_buffer(fresh))
+    seen = {"pages not touched yet": (libc.send(s.fileno(), addr, 20000, 0), there.recv(30000) == bytes(20000))}
+    libc.send(s.fileno(), 4096, 20000, 0)
+    seen["a bad address"] = errno.errorcode.get(ctypes.get_errno())
+    s.send(b"next")
+    seen["the next"] = there.recv(10)
+    return seen
+
+
+CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread)
+
+
+def main():
+    wanted = sys.argv[1:]
+    for case in CASES:
+        if wanted and case.__name__ not in wanted:
+            continue
+        for family in (V4, V6):
+            seen = []
+            for proto in (UDP, ZRS):
+                k = Kind(proto, family)
+                try:
+                    seen.append(case(k))
+                except OSError as e:
+                    seen.append({"the case": f"{type(e).__name__}: {e} (line {e.__traceback__.tb_next.tb_lineno})"})
+                finally:
+                    k.close()
+            v6 = "" if family == V4 else ", IPv6"
+            want, got = seen
+            for key in sorted(set(want) | set(got)):
+                check(f"{case.__name__}{v6}: {key}", got.get(key), want.get(key))
+
+
+main()

@@ -1,0 +1,15 @@
+#!/bin/bash
+# Datagram sockets beside UDP's: sizes, cut datagrams, order, names, connected sockets, errors, the
+# rules of ports, shutdown, readiness, control messages, options; by IPv4 and IPv6. And a receiver that
+# does not read: what is missing is counted, and other sockets and streams go on.
+# rows: Z7 Z1 B1 B6 E1 E4
+# debug: full
+# params: dgram_stall_ms=5000
+# timeout: 300
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+check_lines python3 "$(dirname "$0")/compare.py"
+check_lines python3 "$(dirname "$0")/drops.py" overflow
+ktap_done
