@@ -6,6 +6,7 @@ mod bindings;
 mod ctl;
 mod ib;
 mod kern;
+mod memnode;
 mod module;
 mod params;
 mod pool;
@@ -19,7 +20,10 @@ mod uapi;
 
 use kernel::prelude::*;
 
-use ctl::{chardev::Control, debugfs::Debug};
+use ctl::{
+    chardev::{Contexts, Control},
+    debugfs::Debug,
+};
 use ib::device::ClientRegistration;
 use kern::{chardev::Registration, contig, param::Live, sock::family::SocketFamily};
 use module::Module;
@@ -60,7 +64,10 @@ impl kernel::InPlaceModule for Zrs {
             },
             client: ClientRegistration::new(module.transport().clone())?,
             debug <- Debug::new(module.transport().clone()),
-            control <- Registration::register(c"zrs", module.sockets.clone()),
+            control <- Registration::register(c"zrs", Contexts {
+                sockets: module.sockets.clone(),
+                memory: module.memory.clone(),
+            }),
             family: SocketFamily::register(module.sockets.clone())?,
             live: Live::new(module.transport().pools.clone()),
         })

@@ -17,6 +17,8 @@ use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
 use crate::kern::task;
+use crate::memnode::admin;
+use crate::memnode::context::Memory;
 use crate::pool::context::Pools;
 use crate::pool::reserve;
 use crate::socket::context::Sockets;
@@ -29,10 +31,18 @@ use crate::uapi::*;
 /// The device.
 pub(crate) struct Control;
 
-impl DeviceOps for Control {
-    type State = Arc<Sockets>;
+/// The contexts that the calls work on.
+#[derive(Clone)]
+pub(crate) struct Contexts {
+    pub(crate) sockets: Arc<Sockets>,
+    pub(crate) memory: Arc<Memory>,
+}
 
-    fn ioctl(sockets: &Arc<Sockets>, cmd: u32, arg: usize) -> Result<isize> {
+impl DeviceOps for Control {
+    type State = Contexts;
+
+    fn ioctl(contexts: &Contexts, cmd: u32, arg: usize) -> Result<isize> {
+        let sockets = &contexts.sockets;
         let transport = &sockets.transport;
         match cmd {
             ZRS_IOC_VERSION => answer(arg, version),
@@ -43,7 +53,7 @@ impl DeviceOps for Control {
             ZRS_IOC_SOCK => answer(arg, |s| sock(sockets, s)),
             ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
             ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
-            _ => Err(ENOTTY),
+            _ => admin::ioctl(&contexts.memory, cmd, arg),
         }
     }
 }

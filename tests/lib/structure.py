@@ -49,9 +49,10 @@ USES = {
     "pool": "ib kern params proto stats uapi",
     "transport": "ib kern params pool proto stats uapi",
     "socket": "kern params pool proto stats transport uapi",
-    "module": "kern params pool socket transport",
-    "ctl": "ib kern params pool proto socket stats transport uapi",
-    "zrs_main": "bindings ctl ib kern module params pool socket transport",
+    "memnode": "ib kern params proto stats transport uapi",
+    "module": "kern memnode params pool socket transport",
+    "ctl": "ib kern memnode params pool proto socket stats transport uapi",
+    "zrs_main": "bindings ctl ib kern memnode module params pool socket transport",
 }
 # Macros stand in the crate's root, wherever they are written.
 MACROS = set(re.findall(r"#\[macro_export\]\s*macro_rules! (\w+)", "".join(CODE.values())))
