@@ -5,6 +5,7 @@
 mod bench;
 mod completions;
 mod doctor;
+mod mem;
 mod ping;
 mod pool;
 mod procs;
@@ -41,6 +42,7 @@ enum Command {
     Ping(ping::Args),
     Bench(bench::Args),
     Run(run::Args),
+    Mem(mem::Args),
     Ss(ss::Ss),
     Pool(pool::Pool),
     Links(show::Links),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Mem(args) => mem::run(&args),
         Command::Ss(args) => args.run(),
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),
