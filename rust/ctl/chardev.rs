@@ -7,7 +7,6 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::transmute::{AsBytes, FromBytes};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use crate::ib::device::DeviceName;
@@ -17,7 +16,7 @@ use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
 use crate::kern::task;
-use crate::memnode::admin;
+use crate::memnode::admin::{self, answer, zero};
 use crate::memnode::context::Memory;
 use crate::pool::context::Pools;
 use crate::pool::reserve;
@@ -55,24 +54,6 @@ impl DeviceOps for Control {
             ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
             _ => admin::ioctl(&contexts.memory, cmd, arg),
         }
-    }
-}
-
-/// Reads a structure once, lets `f` fill it, writes it back.
-fn answer<T: FromBytes + AsBytes>(arg: usize, f: impl FnOnce(&mut T) -> Result) -> Result<isize> {
-    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
-    let (mut reader, mut writer) = slice.reader_writer();
-    let mut value: T = reader.read()?;
-    f(&mut value)?;
-    writer.write(&value)?;
-    Ok(0)
-}
-
-fn zero(reserved: &[u64]) -> Result {
-    if reserved.iter().all(|r| *r == 0) {
-        Ok(())
-    } else {
-        Err(EINVAL)
     }
 }
 

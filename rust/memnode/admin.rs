@@ -49,7 +49,7 @@ pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize>
 }
 
 /// Reads a structure once, lets `f` fill it, writes it back.
-pub(super) fn answer<T: FromBytes + AsBytes>(
+pub(crate) fn answer<T: FromBytes + AsBytes>(
     arg: usize,
     f: impl FnOnce(&mut T) -> Result,
 ) -> Result<isize> {
@@ -61,7 +61,8 @@ pub(super) fn answer<T: FromBytes + AsBytes>(
     Ok(0)
 }
 
-pub(super) fn zero(reserved: &[u64]) -> Result {
+/// EINVAL unless all are 0, as reserved fields must be.
+pub(crate) fn zero(reserved: &[u64]) -> Result {
     let zero = reserved.iter().all(|r| *r == 0);
     zero.then_some(()).ok_or(EINVAL)
 }
