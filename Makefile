@@ -29,6 +29,10 @@ help: ## this list (the default)
 demo: modules userspace ## send a real file between two hosts, beside rsockets and TCP
 	@tests/demo/run
 
+.PHONY: demo-mem
+demo-mem: modules userspace ## memory nodes: have one host's memory copied to another one's, beside a relay
+	@tests/demo-mem/run
+
 .PHONY: test
 test: ## lints, host tests, selftests in QEMU
 	@tests/test

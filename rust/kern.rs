@@ -8,6 +8,7 @@
 
 #![allow(unreachable_pub)]
 
+pub mod anonfile;
 pub mod area;
 pub mod barrier;
 pub mod chardev;
@@ -15,12 +16,15 @@ pub mod contig;
 pub mod cpu;
 pub mod errno;
 pub mod fault;
+pub mod folios;
 pub mod lockdep;
 pub mod memcg;
 pub mod module;
 pub mod net;
 pub mod param;
+pub mod pernet;
 pub mod pin;
+pub mod regfile;
 pub mod shared;
 pub mod sock;
 pub mod task;

@@ -10,18 +10,22 @@ use kernel::sync::Arc;
 
 use crate::dgram::context::Dgrams;
 use crate::kern::param::{Group, Watcher};
+use crate::kern::pernet::NetExits;
 use crate::kern::work::{self, Queue};
+use crate::memnode::context::Memory;
 use crate::params;
 use crate::pool::context::Pools;
 use crate::socket::context::Sockets;
 use crate::transport::conn_table::Table;
 use crate::transport::context::Transport;
 
-/// The contexts of pools, links and sockets. Dropping it stops them; by then no socket is open and
+/// The contexts of pools, links, sockets and memory nodes. Dropping it stops them; by then no socket is open and
 /// there is no device.
 pub(crate) struct Module {
     pub(crate) sockets: Arc<Sockets>,
     pub(crate) dgrams: Arc<Dgrams>,
+    pub(crate) memory: Arc<Memory>,
+    _nets: NetExits<Memory>,
 }
 
 impl Module {
@@ -43,7 +47,13 @@ impl Module {
         transport.set_acceptor(sockets.clone());
         let dgrams = Dgrams::new(transport.clone())?;
         transport.set_dgram_receiver(dgrams.clone());
-        Ok(Self { sockets, dgrams })
+        let memory = Memory::new()?;
+        Ok(Self {
+            sockets,
+            dgrams,
+            _nets: NetExits::new(memory.clone())?,
+            memory,
+        })
     }
 
     /// The context of links.
@@ -55,6 +65,7 @@ impl Module {
 impl Drop for Module {
     /// Sleeps.
     fn drop(&mut self) {
+        self.memory.stop();
         let transport = self.transport();
         transport.stop();
         transport.pools.stop();

@@ -7,6 +7,7 @@ mod ctl;
 mod dgram;
 mod ib;
 mod kern;
+mod memnode;
 mod module;
 mod params;
 mod pool;
@@ -20,7 +21,10 @@ mod uapi;
 
 use kernel::prelude::*;
 
-use ctl::{chardev::Control, debugfs::Debug};
+use ctl::{
+    chardev::{Contexts, Control},
+    debugfs::Debug,
+};
 use dgram::DgramSock;
 use ib::device::ClientRegistration;
 use kern::{chardev::Registration, contig, param::Live, sock::family::SocketFamily};
@@ -63,7 +67,10 @@ impl kernel::InPlaceModule for Zrs {
             },
             client: ClientRegistration::new(module.transport().clone())?,
             debug <- Debug::new(module.transport().clone()),
-            control <- Registration::register(c"zrs", module.sockets.clone()),
+            control <- Registration::register(c"zrs", Contexts {
+                sockets: module.sockets.clone(),
+                memory: module.memory.clone(),
+            }),
             datagrams: SocketFamily::register(module.dgrams.clone())?,
             streams: SocketFamily::register(module.sockets.clone())?,
             live: Live::new(module.transport().pools.clone()),

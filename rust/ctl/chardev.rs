@@ -7,7 +7,6 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::transmute::{AsBytes, FromBytes};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use crate::dgram::DgramSock;
@@ -18,6 +17,8 @@ use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
 use crate::kern::task;
+use crate::memnode::admin::{self, answer, zero};
+use crate::memnode::context::Memory;
 use crate::pool::context::Pools;
 use crate::pool::reserve;
 use crate::socket::context::Sockets;
@@ -30,10 +31,18 @@ use crate::uapi::*;
 /// The device.
 pub(crate) struct Control;
 
-impl DeviceOps for Control {
-    type State = Arc<Sockets>;
+/// The contexts that the calls work on.
+#[derive(Clone)]
+pub(crate) struct Contexts {
+    pub(crate) sockets: Arc<Sockets>,
+    pub(crate) memory: Arc<Memory>,
+}
 
-    fn ioctl(sockets: &Arc<Sockets>, cmd: u32, arg: usize) -> Result<isize> {
+impl DeviceOps for Control {
+    type State = Contexts;
+
+    fn ioctl(contexts: &Contexts, cmd: u32, arg: usize) -> Result<isize> {
+        let sockets = &contexts.sockets;
         let transport = &sockets.transport;
         match cmd {
             ZRS_IOC_VERSION => answer(arg, version),
@@ -44,26 +53,8 @@ impl DeviceOps for Control {
             ZRS_IOC_SOCK => answer(arg, |s| sock(sockets, s)),
             ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
             ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
-            _ => Err(ENOTTY),
+            _ => admin::ioctl(&contexts.memory, cmd, arg),
         }
-    }
-}
-
-/// Reads a structure once, lets `f` fill it, writes it back.
-fn answer<T: FromBytes + AsBytes>(arg: usize, f: impl FnOnce(&mut T) -> Result) -> Result<isize> {
-    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
-    let (mut reader, mut writer) = slice.reader_writer();
-    let mut value: T = reader.read()?;
-    f(&mut value)?;
-    writer.write(&value)?;
-    Ok(0)
-}
-
-fn zero(reserved: &[u64]) -> Result {
-    if reserved.iter().all(|r| *r == 0) {
-        Ok(())
-    } else {
-        Err(EINVAL)
     }
 }
 

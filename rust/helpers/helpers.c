@@ -87,7 +87,7 @@ int zrs_helper_ibdev_to_node(struct ib_device *dev)
 	return ibdev_to_node(dev);
 }
 
-/* scatterlists: enough for one segment that is already mapped */
+/* scatterlists: enough for segments that are already mapped */
 
 void zrs_helper_sg_one_mapped(struct scatterlist *sg, u64 addr,
 			      unsigned int len)
@@ -96,6 +96,17 @@ void zrs_helper_sg_one_mapped(struct scatterlist *sg, u64 addr,
 	sg->length = len;
 	sg_dma_address(sg) = addr;
 	sg_dma_len(sg) = len;
+}
+
+/* The elements of a list are set in their order. */
+void zrs_helper_sg_set_mapped(struct scatterlist *list, unsigned int count,
+			      unsigned int index, u64 addr, unsigned int len)
+{
+	if (!index)
+		sg_init_table(list, count);
+	list[index].length = len;
+	sg_dma_address(&list[index]) = addr;
+	sg_dma_len(&list[index]) = len;
 }
 
 /* network namespaces */

@@ -63,9 +63,11 @@ u32 zrs_helper_ib_inc_rkey(u32 rkey);
 bool zrs_helper_ib_device_try_get(struct ib_device *dev);
 int zrs_helper_ibdev_to_node(struct ib_device *dev);
 
-/* scatterlists: enough for one segment that is already mapped */
+/* scatterlists: enough for segments that are already mapped */
 void zrs_helper_sg_one_mapped(struct scatterlist *sg, u64 addr,
 			      unsigned int len);
+void zrs_helper_sg_set_mapped(struct scatterlist *list, unsigned int count,
+			      unsigned int index, u64 addr, unsigned int len);
 
 /* network namespaces */
 struct net *zrs_helper_get_net(struct net *net);

@@ -87,6 +87,16 @@ void zrs_helper_pagefault_enable(void)
 	pagefault_enable();
 }
 
+size_t zrs_helper_folio_nr_pages(const struct folio *folio)
+{
+	return folio_nr_pages(folio);
+}
+
+struct page *zrs_helper_folio_page(struct folio *folio, size_t n)
+{
+	return folio_page(folio, n);
+}
+
 /* socks */
 
 /*

@@ -7,8 +7,12 @@
 
 #include "helpers.h"
 
+#include <linux/anon_inodes.h>
 #include <linux/fault-inject.h>
+#include <linux/fs_context.h>
+#include <linux/memfd.h>
 #include <linux/pipe_fs_i.h>
+#include <linux/pseudo_fs.h>
 #include <linux/splice.h>
 
 /* memory */
@@ -26,6 +30,9 @@ void zrs_helper_smp_mb(void);
 
 void zrs_helper_pagefault_disable(void);
 void zrs_helper_pagefault_enable(void);
+
+size_t zrs_helper_folio_nr_pages(const struct folio *folio);
+struct page *zrs_helper_folio_page(struct folio *folio, size_t n);
 
 /* timers */
 enum hrtimer_restart zrs_helper_HRTIMER_NORESTART(void);

@@ -133,6 +133,7 @@ impl Device {
             max_srq: n(a.max_srq),
             max_srq_wr: n(a.max_srq_wr),
             max_srq_sge: n(a.max_srq_sge),
+            max_reads: n(a.max_qp_rd_atom).min(n(a.max_qp_init_rd_atom)),
             max_fast_reg_pages: a.max_fast_reg_page_list_len,
             page_size_cap: a.page_size_cap,
             fast_registration: a.device_cap_flags
@@ -224,6 +225,8 @@ pub(crate) struct Attrs {
     pub(crate) max_srq_wr: u32,
     /// Scatter/gather elements of one shared receive.
     pub(crate) max_srq_sge: u32,
+    /// READs of a queue pair that may be outstanding, in either direction.
+    pub(crate) max_reads: u32,
     /// Pages of one fast-registered region.
     pub(crate) max_fast_reg_pages: u32,
     /// Bit n: a region can be made of pages of 2^n bytes.

@@ -24,6 +24,8 @@ pub(crate) enum Direction {
     ToDevice,
     /// The device writes, the CPU reads.
     FromDevice,
+    /// Both of them, one after the other.
+    Both,
 }
 
 impl Direction {
@@ -32,6 +34,7 @@ impl Direction {
         match self {
             Direction::ToDevice => bindings::DMA_TO_DEVICE,
             Direction::FromDevice => bindings::DMA_FROM_DEVICE,
+            Direction::Both => bindings::DMA_BIDIRECTIONAL,
         }
     }
 }
@@ -160,6 +163,13 @@ unsafe impl DmaMemory for kernel::page::Page {
         kernel::page::PAGE_SIZE
     }
 }
+
+/// Memory that is mapped for a device, for an owner that only keeps the mapping.
+pub(crate) trait Mapped: Send + Sync {}
+
+impl Mapped for DmaRegion {}
+
+impl<S: RunSource + Send + Sync> Mapped for DmaRuns<S> {}
 
 /// Kernel memory mapped for a device; keeps the memory and the domain.
 ///
@@ -353,6 +363,26 @@ impl<S: RunSource> DmaRuns<S> {
             this.bytes = bytes;
         }
         Ok(this)
+    }
+
+    /// How many bytes they are.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many runs there are.
+    pub(crate) fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The domain.
+    pub(super) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Address and length of each run.
+    pub(super) fn pieces(&self) -> impl ExactSizeIterator<Item = (u64, usize)> + '_ {
+        self.runs.iter().map(|run| (run.addr.raw(), run.len))
     }
 
     /// Fills `out` with the elements for up to `len` bytes from byte `offset`; says how many

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Our own kinds of memory, as [`dma`](super::dma) maps them: the receive pool and the transmit
-//! buffers ([`ContigPages`]), and the pinned pages of programs ([`PinnedRuns`]).
+//! buffers ([`ContigPages`]), the pinned pages of programs ([`PinnedRuns`]), and the memory of a memory
+//! node ([`NodeRuns`]).
 
 use super::dma::{DmaMemory, Run, RunSource};
 use crate::{
     bindings,
-    kern::{contig::ContigPages, pin::PinnedPages},
+    kern::{contig::ContigPages, folios::MemfdPages, pin::PinnedPages},
 };
 use core::ptr::NonNull;
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
 // SAFETY: `ContigPages` is one physically contiguous allocation, of a size that never changes, and
 // owned by the object until it is dropped.
@@ -61,6 +62,55 @@ unsafe impl Sync for PinnedRuns {}
 // SAFETY: The runs are computed once, of pages that `_pages` keeps pinned, and so in place, until
 // it is dropped.
 unsafe impl RunSource for PinnedRuns {
+    fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+/// Physically contiguous runs of a memory node's memory.
+pub(crate) struct NodeRuns {
+    runs: KVec<Run>,
+    _memory: Arc<MemfdPages>,
+}
+
+impl NodeRuns {
+    /// The runs of `pieces`, each an offset and a length in `memory`. Sleeps. ENOMEM; EINVAL if they
+    /// are not all inside.
+    pub(crate) fn new(
+        memory: &Arc<MemfdPages>,
+        pieces: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<Self> {
+        let mut runs = KVec::new();
+        for (at, len) in pieces {
+            let mut left = len;
+            for (page, offset, len) in memory.runs(at, len) {
+                let run = Run {
+                    page: NonNull::new(page.as_ptr()).ok_or(EINVAL)?,
+                    offset: u32::try_from(offset).map_err(|_| EINVAL)?,
+                    len: u32::try_from(len).map_err(|_| EINVAL)?,
+                };
+                runs.push(run, GFP_KERNEL)?;
+                left = left.saturating_sub(len as u64);
+            }
+            if left != 0 {
+                return Err(EINVAL);
+            }
+        }
+        Ok(Self {
+            runs,
+            _memory: memory.clone(),
+        })
+    }
+}
+
+// SAFETY: The pointers in `runs` name pinned pages, which belong to no task.
+unsafe impl Send for NodeRuns {}
+// SAFETY: Nothing changes after the making.
+unsafe impl Sync for NodeRuns {}
+
+// SAFETY: The runs are computed once, of pages that `_memory` keeps pinned, and so in place, until it
+// is dropped.
+unsafe impl RunSource for NodeRuns {
     fn runs(&self) -> &[Run] {
         &self.runs
     }

@@ -11,7 +11,10 @@
 //! it is an origin that the caller chooses, plus the offset in the first page, as
 //! `ib_map_mr_sg_zbva` does with origin zero.
 
-use super::{dma::DmaRegion, pd::Pd};
+use super::{
+    dma::{DmaRegion, DmaRuns, Mapped, RunSource},
+    pd::Pd,
+};
 use crate::{
     bindings,
     kern::{errno::EOPNOTSUPP, fault::points},
@@ -31,6 +34,10 @@ use kernel::{
 pub(crate) enum Access {
     /// RDMA WRITE.
     Write,
+    /// RDMA READ.
+    Read,
+    /// Both.
+    ReadWrite,
 }
 
 impl Access {
@@ -38,8 +45,11 @@ impl Access {
     pub(super) fn raw(self) -> i32 {
         const LOCAL: i32 = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE as i32;
         const WRITE: i32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE as i32;
+        const READ: i32 = bindings::ib_access_flags_IB_ACCESS_REMOTE_READ as i32;
         match self {
             Access::Write => LOCAL | WRITE,
+            Access::Read => READ,
+            Access::ReadWrite => LOCAL | WRITE | READ,
         }
     }
 }
@@ -64,7 +74,7 @@ pub(crate) struct Mr {
     ptr: NonNull<bindings::ib_mr>,
     max_pages: u32,
     state: Atomic<u32>,
-    region: Option<Arc<DmaRegion>>,
+    region: Option<Arc<dyn Mapped>>,
     pd: Arc<Pd>,
 }
 
@@ -165,16 +175,81 @@ impl Mr {
             return Err(EINVAL);
         }
         raw.iova = (origin & !mask) | (start & mask);
-        // SAFETY: As above. Each registration has a new key: a leaked key is worthless after the
-        // next registration.
+        self.mapped(region.clone());
+        Ok(())
+    }
+
+    /// Describes all of `runs` under a new key; the region keeps them. Each run but the first begins
+    /// on a page of 2^`page_shift` bytes, and each but the last ends on one. Otherwise as
+    /// [`Mr::map`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::map`]; `EINVAL` also for runs that do not lie so.
+    pub(crate) fn map_runs<S: RunSource + Send + Sync + 'static>(
+        &mut self,
+        runs: Arc<DmaRuns<S>>,
+        page_shift: u32,
+        origin: u64,
+    ) -> Result {
+        if self.state.load(Acquire) != FREE {
+            return Err(EBUSY);
+        }
+        if !Arc::ptr_eq(runs.pd(), &self.pd) {
+            return Err(EINVAL);
+        }
+        let page_size = 1_u32.checked_shl(page_shift).ok_or(EINVAL)?;
+        if self.pd.device().attrs().page_size_cap & u64::from(page_size) == 0 {
+            return Err(EINVAL);
+        }
+        points::REGISTER.check()?;
+        let pieces = runs.pieces();
+        let count = u32::try_from(pieces.len()).map_err(|_| EINVAL)?;
+        let mut list = KVec::with_capacity(pieces.len(), GFP_KERNEL)?;
+        for _ in 0..count {
+            list.push(bindings::scatterlist::default(), GFP_KERNEL)?;
+        }
+        let first = list.as_mut_ptr();
+        let (mut start, mut bytes) = (0, 0);
+        for (i, (addr, len)) in pieces.enumerate() {
+            let sg_len = u32::try_from(len).map_err(|_| EINVAL)?;
+            if i == 0 {
+                start = addr;
+            }
+            bytes += len as u64;
+            // SAFETY: The list has `count` elements, and `i` is less.
+            unsafe { bindings::sg_set_mapped(first, count, i as u32, addr, sg_len) };
+        }
+        // SAFETY: By the type invariants the region is valid, and no work request uses it while it
+        // is free. The list has `count` segments, mapped for this device.
+        let n = unsafe {
+            bindings::ib_map_mr_sg(self.as_ptr(), first, count as i32, null_mut(), page_size)
+        };
+        if n < 0 {
+            return Err(Error::from_errno(n));
+        }
+        // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
+        let raw = unsafe { &mut *self.as_ptr() };
+        if n as u32 != count || raw.length != bytes {
+            return Err(EINVAL);
+        }
+        let mask = u64::from(page_size) - 1;
+        raw.iova = (origin & !mask) | (start & mask);
+        self.mapped(runs);
+        Ok(())
+    }
+
+    /// The region was mapped just now. It gets a new key with each registration: a leaked key is
+    /// worthless after the next one.
+    fn mapped(&mut self, region: Arc<dyn Mapped>) {
+        // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
         unsafe {
             let key = bindings::ib_inc_rkey((*self.as_ptr()).rkey);
             bindings::ib_update_fast_reg_key(self.as_ptr(), key as u8);
         }
-        // INVARIANT: The region was mapped just now.
-        self.region = Some(region.clone());
+        // INVARIANT: The caller has just mapped it.
+        self.region = Some(region);
         self.state.store(MAPPED, Release);
-        Ok(())
     }
 
     /// The smallest page size of the device for which `len` bytes from `start` fit.

@@ -47,6 +47,15 @@ pub(crate) enum SendOp<'a> {
         /// By which key.
         rkey: u32,
     },
+    /// An RDMA READ of memory of the peer's.
+    Read {
+        /// Where to.
+        sges: &'a [Sge],
+        /// From where.
+        raddr: u64,
+        /// By which key.
+        rkey: u32,
+    },
     /// Makes a mapped region accessible.
     Reg {
         /// The region.
@@ -54,13 +63,19 @@ pub(crate) enum SendOp<'a> {
         /// The peer's rights on it.
         access: Access,
     },
+    /// Makes the key of a registered region invalid: no access by it begins any more. One that has
+    /// begun may go on.
+    Invalidate {
+        /// The region.
+        mr: &'a Mr,
+    },
 }
 
 impl SendOp<'_> {
     fn sges(&self) -> &[Sge] {
         match self {
-            SendOp::Send { sges } | SendOp::Write { sges, .. } => sges,
-            SendOp::Reg { .. } => &[],
+            SendOp::Send { sges } | SendOp::Write { sges, .. } | SendOp::Read { sges, .. } => sges,
+            SendOp::Reg { .. } | SendOp::Invalidate { .. } => &[],
         }
     }
 }
@@ -340,6 +355,15 @@ unsafe fn fill(slot: *mut Slot, wr: &SendWr<'_>, next: *mut bindings::ib_send_wr
         SendOp::Write { raddr, rkey, .. } => {
             common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
             Some((raddr, rkey))
+        }
+        SendOp::Read { raddr, rkey, .. } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
+            Some((raddr, rkey))
+        }
+        SendOp::Invalidate { mr } => {
+            common.opcode = bindings::ib_wr_opcode_IB_WR_LOCAL_INV;
+            common.ex.invalidate_rkey = ManuallyDrop::new(mr.rkey());
+            None
         }
         SendOp::Reg { mr, access } => {
             common.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;

@@ -14,7 +14,7 @@ use crate::{
 use core::{mem::ManuallyDrop, ptr::NonNull};
 use kernel::{
     alloc::{flags::GFP_KERNEL_ACCOUNT, Flags},
-    iov::IovIterSource,
+    iov::{IovIterDest, IovIterSource},
     page::{Page, PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
@@ -83,6 +83,8 @@ pub enum Extracted {
 enum Hold {
     /// By `FOLL_PIN`.
     Pin,
+    /// By `FOLL_PIN`, and a device writes them.
+    PinToWrite,
     /// By `get_page`.
     Reference,
     /// They are our own.
@@ -119,17 +121,38 @@ impl PinnedPages {
     /// Errors: `EINVAL` if nothing is asked for or left, `EFAULT` if the very first byte cannot be
     /// had, `ENOMEM`, `EINTR` for a task that is being killed.
     pub fn extract(iter: &mut IovIterSource<'_>, max: usize) -> Result<Extracted> {
-        let max = max.min(MAX_BYTES).min(iter.len());
+        let max = max.min(iter.len());
+        // SAFETY: the iterator is valid, and ours.
+        unsafe { Self::extract_raw(iter.as_raw(), max, Hold::Pin) }
+    }
+
+    /// As [`Self::extract`], of memory that a device is going to write.
+    ///
+    /// Context: the reading program's; may sleep (page faults).
+    pub fn extract_dest(iter: &mut IovIterDest<'_>, max: usize) -> Result<Extracted> {
+        let max = max.min(iter.len());
+        // SAFETY: as above; pages of a destination are pinned for writing.
+        unsafe { Self::extract_raw(iter.as_raw(), max, Hold::PinToWrite) }
+    }
+
+    /// # Safety
+    ///
+    /// `raw` must be a valid iterator of at least `max` bytes, and ours for the call.
+    unsafe fn extract_raw(
+        raw: *mut bindings::iov_iter,
+        max: usize,
+        pin: Hold,
+    ) -> Result<Extracted> {
+        let max = max.min(MAX_BYTES);
         if max == 0 {
             return Err(EINVAL);
         }
-        let raw = iter.as_raw();
-        // SAFETY: `raw` is the valid iterator behind `iter`.
+        // SAFETY: the caller's promise.
         let pins = unsafe { bindings::iov_iter_extract_will_pin(raw) };
         // SAFETY: as above.
         let iter_type = unsafe { (*raw).iter_type };
         let hold = if pins {
-            Hold::Pin
+            pin
         } else if u32::from(iter_type) == bindings::iter_type_ITER_BVEC {
             Hold::Reference
         } else {
@@ -163,7 +186,7 @@ impl PinnedPages {
 
         if hold == Hold::Reference && !take_references(&pages) {
             // SAFETY: extraction moved the iterator forward by `len` just now.
-            unsafe { iter.revert(len) };
+            unsafe { bindings::iov_iter_revert(raw, len) };
             return Ok(Extracted::Copy);
         }
         HELD.fetch_add(count as u64, Relaxed);
@@ -298,6 +321,10 @@ impl Drop for PinnedPages {
         match self.hold {
             // SAFETY: by the type invariant each page carries a pin of ours, which goes here.
             Hold::Pin => unsafe { bindings::unpin_user_pages(self.pages.as_mut_ptr(), count) },
+            // SAFETY: as above.
+            Hold::PinToWrite => unsafe {
+                bindings::unpin_user_pages_dirty_lock(self.pages.as_mut_ptr(), count, true)
+            },
             Hold::Reference | Hold::Own => {
                 for &page in self.pages.iter() {
                     // SAFETY: by the type invariant each page carries a reference of ours.

@@ -5,9 +5,11 @@
 
 use crate::bindings;
 pub use crate::bindings::{
-    zrs_desc, zrs_info, zrs_ioc_cache, zrs_ioc_link, zrs_ioc_pool, zrs_ioc_recv_map,
+    zrs_desc, zrs_info, zrs_ioc_cache, zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_nodes,
+    zrs_ioc_mem_open, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_pool, zrs_ioc_recv_map,
     zrs_ioc_ring_wait, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version,
-    zrs_ring, zrs_rx_ring,
+    zrs_mem_key, zrs_mem_node, zrs_mem_storage, zrs_region_info, zrs_region_key, zrs_ring,
+    zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -31,6 +33,11 @@ plain!(
     zrs_info,
     zrs_ioc_cache,
     zrs_ioc_link,
+    zrs_ioc_mem_alloc,
+    zrs_ioc_mem_nodes,
+    zrs_ioc_mem_open,
+    zrs_ioc_mem_region,
+    zrs_ioc_mem_serve,
     zrs_ioc_pool,
     zrs_ioc_recv_map,
     zrs_ioc_ring_wait,
@@ -39,6 +46,8 @@ plain!(
     zrs_ioc_stats,
     zrs_ioc_table,
     zrs_ioc_version,
+    zrs_region_info,
+    zrs_region_key,
     zrs_rx_ring,
 );
 
@@ -90,6 +99,21 @@ constants!(
     ZRS_AREA_OFFSET: u64,
     ZRS_RECV_MAP_DONTWAIT: u32,
     ZRS_RECV_MAP_SHIFT: u32,
+    ZRS_MEM_KEEP: u32,
+    ZRS_MEM_SERVE_OPEN: u32,
+    ZRS_MEM_NODES_LIST: u32,
+    ZRS_MEM_NODES_SET: u32,
+    ZRS_MEM_NODES_DEL: u32,
+    ZRS_MEM_NODES_CLEAR: u32,
+    ZRS_MEM_NODES_SELF: u32,
+    ZRS_REGION_LIVE: u32,
+    ZRS_REGION_SEALING: u32,
+    ZRS_REGION_SEALED: u32,
+    ZRS_REGION_CLOSING: u32,
+    O_RDWR: u32,
+    O_RDONLY: u32,
+    O_WRONLY: u32,
+    O_CLOEXEC: u32,
 );
 
 /// As `sock_type` has it.
@@ -98,7 +122,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 8) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 9) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -118,6 +142,26 @@ pub const ZRS_IOC_SOCK: u32 = _IOWR::<zrs_ioc_sock>(MAGIC, 0x05);
 pub const ZRS_IOC_TABLE: u32 = _IOWR::<zrs_ioc_table>(MAGIC, 0x06);
 /// See the header.
 pub const ZRS_IOC_CACHE: u32 = _IOWR::<zrs_ioc_cache>(MAGIC, 0x07);
+/// See the header.
+pub const ZRS_IOC_MEM_SERVE: u32 = _IOW::<zrs_ioc_mem_serve>(MAGIC, 0x10);
+/// See the header.
+pub const ZRS_IOC_MEM_NODES: u32 = _IOWR::<zrs_ioc_mem_nodes>(MAGIC, 0x11);
+/// See the header.
+pub const ZRS_IOC_MEM_ALLOC: u32 = _IOWR::<zrs_ioc_mem_alloc>(MAGIC, 0x12);
+/// See the header.
+pub const ZRS_IOC_MEM_OPEN: u32 = _IOW::<zrs_ioc_mem_open>(MAGIC, 0x13);
+/// See the header.
+pub const ZRS_IOC_MEM_REGION: u32 = _IOWR::<zrs_ioc_mem_region>(MAGIC, 0x15);
+/// See the header.
+pub const ZRS_REGION_INFO: u32 = _IOWR::<zrs_region_info>(MAGIC, 0x50);
+/// See the header.
+pub const ZRS_REGION_KEY: u32 = _IOWR::<zrs_region_key>(MAGIC, 0x51);
+/// See the header.
+pub const ZRS_REGION_UNKEY: u32 = _IOWR::<zrs_region_key>(MAGIC, 0x52);
+/// See the header.
+pub const ZRS_REGION_SEAL: u32 = _IO(MAGIC, 0x53);
+/// See the header.
+pub const ZRS_REGION_FREE: u32 = _IO(MAGIC, 0x54);
 /// See the header.
 pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);
 /// See the header.

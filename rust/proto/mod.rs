@@ -27,8 +27,6 @@ pub mod dgram;
 pub mod link_flow;
 pub mod link_table;
 pub mod liveness;
-// Not in the module yet: nothing there calls it.
-#[cfg(not(MODULE))]
 pub mod mem;
 pub mod options;
 pub mod page_pool;

@@ -38,17 +38,17 @@ use crate::proto::wire::{Agreed, Hello, Refusal};
 use crate::stats::STATS;
 
 /// Timeout for resolving a route, in milliseconds; a program's connect() times out earlier.
-const ROUTE_MS: u32 = 2000;
+pub(crate) const ROUTE_MS: u32 = 2000;
 
 /// Timeouts for resolving an address, in milliseconds: of the first attempt, and the longest. The
 /// kernel checks for the neighbour's reply only if the request is already in its list when the
 /// reply arrives, and once more when the attempt times out. A reply that arrives at once (over veth
 /// it always does) is missed until the timeout. So the first attempts are short.
-const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
+pub(crate) const RESOLVE_MS: core::ops::Range<u32> = 10..1000;
 
 /// The source ports that a peer may use. The peer's kernel gives them to privileged programs only;
 /// but a peer that builds its own packets can claim any port.
-const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
+pub(crate) const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
 
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: there is no listener at the service port of the peer.
 const NO_SERVICE: i32 = 8;
@@ -96,7 +96,7 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
 }
 
 /// Converts an address to the connection manager's type.
-fn to_cm(ip: Ip, port: u16) -> SocketAddr {
+pub(crate) fn to_cm(ip: Ip, port: u16) -> SocketAddr {
     match ip.v4() {
         Some(v4) => SocketAddrV4::new(v4, port).into(),
         None => SocketAddrV6::from(Addr::new(ip, port)).into(),
@@ -119,6 +119,33 @@ fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
         }
     };
     Some(Addr::new(ip, addr.port()))
+}
+
+/// The address of a peer that asks `id` for a connection, and the local address that it asked: both
+/// checked as far as that can be done. EACCES, EADDRNOTAVAIL, EAFNOSUPPORT.
+pub(crate) fn peer_of(net: &Net, id: &Id) -> Result<(Ip, Ip)> {
+    let from = of_cm(id, id.remote_addr()).ok_or(EAFNOSUPPORT)?;
+    let to = of_cm(id, id.local_addr()).ok_or(EAFNOSUPPORT)?;
+    let (remote, local) = (from.ip, to.ip);
+    if !RESERVED_PORTS.contains(&from.port) {
+        net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
+        return Err(EACCES);
+    }
+    // The peer claims this address. The GID is that of the path on which replies go.
+    if id.peer_gid().is_some_and(|gid| gid != remote.v6()) {
+        STATS.protocol_errors.add(1);
+        net_warn_ratelimited!("connection from {remote:?} refused: another host's address\n");
+        return Err(EACCES);
+    }
+    // The peer chooses the local address, and the core does not check it.
+    let ours = match local.v4() {
+        Some(v4) => net.is_local(v4),
+        None => net.is_local_v6(local.v6(), local.scope())?,
+    };
+    if !ours {
+        return Err(EADDRNOTAVAIL);
+    }
+    Ok((remote, local))
 }
 
 /// Starts to connect, or tries again to resolve the address. In a kernel thread. Sleeps.
@@ -476,27 +503,7 @@ impl Listener {
     }
 
     fn request(&self, id: CmId, private_data: &[u8]) -> Result {
-        let from = of_cm(&id, id.remote_addr()).ok_or(EAFNOSUPPORT)?;
-        let to = of_cm(&id, id.local_addr()).ok_or(EAFNOSUPPORT)?;
-        let (remote, local) = (from.ip, to.ip);
-        if !RESERVED_PORTS.contains(&from.port) {
-            net_warn_ratelimited!("connection from {remote:?} refused: not from a reserved port\n");
-            return Err(EACCES);
-        }
-        // The peer claims this address. The GID is that of the path on which replies go.
-        if id.peer_gid().is_some_and(|gid| gid != remote.v6()) {
-            STATS.protocol_errors.add(1);
-            net_warn_ratelimited!("connection from {remote:?} refused: another host's address\n");
-            return Err(EACCES);
-        }
-        // The peer chooses the local address, and the core does not check it.
-        let ours = match local.v4() {
-            Some(v4) => self.net.is_local(v4),
-            None => self.net.is_local_v6(local.v6(), local.scope())?,
-        };
-        if !ours {
-            return Err(EADDRNOTAVAIL);
-        }
+        let (remote, local) = peer_of(&self.net, &id)?;
         let terms = match terms_of(&self.transport, remote, private_data) {
             Ok(terms) => terms,
             Err(e) => {

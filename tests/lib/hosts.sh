@@ -5,6 +5,7 @@
 #   A CMD..., B CMD...   run a command in host A or B
 #   hosts_up, hosts_down
 #   hosts_plain          another pair of interfaces, whose packets are as Soft-RoCE's
+#   hosts_bridged        instead of hosts_up: A, B and a third host C on a bridge
 
 # These stay put: the selftests use them.
 ADDR_A=10.77.0.1
@@ -15,11 +16,14 @@ DEV_A=rxeA
 DEV_B=rxeB
 PLAIN_A=10.78.0.1
 PLAIN_B=10.78.0.2
-export ADDR_A ADDR_B ADDR6_A ADDR6_B DEV_A DEV_B PLAIN_A PLAIN_B
+ADDR_C=10.77.0.3
+DEV_C=rxeC
+export ADDR_C DEV_C ADDR_A ADDR_B ADDR6_A ADDR6_B DEV_A DEV_B PLAIN_A PLAIN_B
 
 # tests/vm/netns-exec.c
 A() { /run/netns-exec zrsA "$@"; }
 B() { /run/netns-exec zrsB "$@"; }
+C() { /run/netns-exec zrsC "$@"; }
 
 # Batches: a process costs some 50 ms in an emulated guest.
 hosts_up() {
@@ -40,6 +44,34 @@ host_up() {
 		link set $2 up
 	BATCH
 	ip netns exec "$1" rdma link add "$4" type rxe netdev "$2"
+}
+
+# hosts_bridged: a fourth namespace has the bridge.
+hosts_bridged() {
+	ip -batch - <<-'BATCH' || return 1
+		netns add zrsA
+		netns add zrsB
+		netns add zrsC
+		netns add zrsL
+		link add br0 netns zrsL mtu 9000 type bridge
+		link add va netns zrsA mtu 9000 type veth peer name la netns zrsL mtu 9000
+		link add vb netns zrsB mtu 9000 type veth peer name lb netns zrsL mtu 9000
+		link add vc netns zrsC mtu 9000 type veth peer name lc netns zrsL mtu 9000
+	BATCH
+	ip -n zrsL -batch - <<-'BATCH' || return 1
+		link set br0 up
+		link set la master br0 up
+		link set lb master br0 up
+		link set lc master br0 up
+	BATCH
+	host_up zrsA va "$ADDR_A" "$DEV_A" && host_up zrsB vb "$ADDR_B" "$DEV_B" &&
+		host_up zrsC vc "$ADDR_C" "$DEV_C"
+}
+
+hosts_bridged_down() {
+	rdma link delete "$DEV_C"
+	ip netns del zrsC
+	ip netns del zrsL
 }
 
 # hosts_plain: a second veth pair (pa, pb; PLAIN_A, PLAIN_B) without offloads, with the MTU of

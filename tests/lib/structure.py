@@ -50,9 +50,10 @@ USES = {
     "transport": "ib kern params pool proto stats uapi",
     "socket": "kern params pool proto stats transport uapi",
     "dgram": "kern proto socket.ports stats transport uapi",
-    "module": "dgram kern params pool socket transport",
-    "ctl": "dgram ib kern params pool proto socket stats transport uapi",
-    "zrs_main": "bindings ctl dgram ib kern module params pool socket transport",
+    "memnode": "ib kern params proto stats transport uapi",
+    "module": "dgram kern memnode params pool socket transport",
+    "ctl": "dgram ib kern memnode params pool proto socket stats transport uapi",
+    "zrs_main": "bindings ctl dgram ib kern memnode module params pool socket transport",
 }
 # Macros stand in the crate's root, wherever they are written.
 MACROS = set(re.findall(r"#\[macro_export\]\s*macro_rules! (\w+)", "".join(CODE.values())))

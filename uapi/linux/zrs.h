@@ -39,6 +39,7 @@
 #define ZRS_FEATURE_IPV6	(1ULL << 5)	/* AF_INET6; local_addr6 and so on */
 #define ZRS_FEATURE_TCP		(1ULL << 6)	/* ZRS_TCP, tcp and carriers */
 #define ZRS_FEATURE_DGRAM	(1ULL << 7)	/* SOCK_DGRAM */
+#define ZRS_FEATURE_MEM		(1ULL << 8)	/* ZRS_IOC_MEM_*, ZRS_REGION_* */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -463,5 +464,157 @@ struct zrs_ioc_recv_map {
 };
 
 #define ZRS_IOC_RECV_MAP	_IOWR(ZRS_IOC_MAGIC, 0x42, struct zrs_ioc_recv_map)
+
+/* ---- memory nodes ------------------------------------------------------ */
+
+/* A memory node. Domain 0 is the host's own. */
+struct zrs_mem_node {
+	__u32 domain;
+	__u32 node;
+};
+
+/* A capability: any holder of these 128 bits may use the region, within the key's rights. */
+struct zrs_mem_key {
+	__u32 region;
+	__u32 gen;
+	__u64 secret;
+};
+
+/* Memory of a node; programs may pass it on in any way. */
+struct zrs_mem_storage {
+	__u64 va;		/* address of the first byte, as the owner has it */
+	__u64 len;
+	struct zrs_mem_key key;
+};
+
+/* Rights of keys. */
+#define ZRS_MEM_READ		1
+#define ZRS_MEM_WRITE		2
+#define ZRS_MEM_GRANT		4	/* derive and revoke keys, seal */
+#define ZRS_MEM_FREE		8
+
+/*
+ * Serve memory of a memfd as a node of the caller's network namespace; the call
+ * returns a descriptor, and the node ends with it. Needs CAP_NET_ADMIN.
+ */
+struct zrs_ioc_mem_serve {
+	struct zrs_mem_node node;
+	__s32 memfd;
+	__u32 flags;		/* ZRS_MEM_SERVE_OPEN */
+	__u64 offset;		/* of the first byte in the memfd; whole pages */
+	__u64 len;		/* whole pages */
+	__u8 admission[16];	/* what an allocation must show */
+	__u32 host_percent;	/* of len, that one other host may have; 0: 50 */
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_MEM_SERVE_OPEN	1	/* allocations need not show anything */
+
+#define ZRS_IOC_MEM_SERVE	_IOW(ZRS_IOC_MAGIC, 0x10, struct zrs_ioc_mem_serve)
+
+/*
+ * The directory of the caller's network namespace: which host serves which node.
+ * LIST: a list by cursor, as above, for everybody; the others need CAP_NET_ADMIN.
+ */
+struct zrs_ioc_mem_nodes {
+	__u64 cursor;		/* in, out */
+	struct zrs_mem_node node;
+	__u8 addr[16];		/* RDMA address of the host; v4-mapped for IPv4 */
+	__u32 scope_id;		/* interface of a link-local address */
+	__u32 op;		/* in: ZRS_MEM_NODES_* */
+	__u32 own_domain;	/* LIST: out */
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_MEM_NODES_LIST	0
+#define ZRS_MEM_NODES_SET	1	/* add a node, or change its address */
+#define ZRS_MEM_NODES_DEL	2
+#define ZRS_MEM_NODES_CLEAR	3	/* all of them */
+#define ZRS_MEM_NODES_SELF	4	/* node.domain is this host's own domain */
+
+#define ZRS_IOC_MEM_NODES	_IOWR(ZRS_IOC_MAGIC, 0x11, struct zrs_ioc_mem_nodes)
+
+/* Allocate a region; the call returns a descriptor of it, as open() does of a file. */
+struct zrs_ioc_mem_alloc {
+	struct zrs_mem_node node;
+	__u64 len;
+	__u64 va;		/* chosen by the caller; may be 0 */
+	__u32 flags;		/* ZRS_MEM_KEEP */
+	__u32 ttl_ms;		/* the region ends then; 0: it does not */
+	__u8 admission[16];
+	struct zrs_mem_storage storage;	/* out */
+	__u64 reserved[2];
+};
+
+#define ZRS_MEM_KEEP		1	/* stays when the descriptor is closed */
+
+#define ZRS_IOC_MEM_ALLOC	_IOWR(ZRS_IOC_MAGIC, 0x12, struct zrs_ioc_mem_alloc)
+
+/* A descriptor for a storage id. Its rights are checked at the node, now and with each use. */
+struct zrs_ioc_mem_open {
+	struct zrs_mem_node node;
+	struct zrs_mem_storage storage;
+	__u64 reserved[2];
+};
+
+#define ZRS_IOC_MEM_OPEN	_IOW(ZRS_IOC_MAGIC, 0x13, struct zrs_ioc_mem_open)
+
+/* A region of the node that is served here: a list by cursor. Needs CAP_NET_ADMIN. */
+struct zrs_ioc_mem_region {
+	__u64 cursor;		/* in, out */
+	struct zrs_mem_node node;
+	__u64 len;
+	__u32 region;
+	__u32 gen;
+	__u32 owner;		/* number of the host that has allocated it; 0: this one */
+	__u32 state;		/* ZRS_REGION_LIVE and so on */
+	__u32 flags;		/* ZRS_MEM_KEEP */
+	__u32 holds;		/* operations and grants under way */
+	__u64 node_bytes;
+	__u64 node_free;	/* bytes that are in no region */
+	__u64 reserved[2];
+};
+
+#define ZRS_IOC_MEM_REGION	_IOWR(ZRS_IOC_MAGIC, 0x15, struct zrs_ioc_mem_region)
+
+#define ZRS_REGION_LIVE		0
+#define ZRS_REGION_SEALING	1
+#define ZRS_REGION_SEALED	2
+#define ZRS_REGION_CLOSING	3
+
+/* ioctl() on a region: what its node says of it. */
+struct zrs_region_info {
+	struct zrs_mem_node node;
+	struct zrs_mem_storage storage;	/* its secret is 0 without ZRS_MEM_GRANT */
+	__u32 rights;		/* of the descriptor's key */
+	__u32 keys;
+	__u32 holds;
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_REGION_INFO		_IOWR(ZRS_IOC_MAGIC, 0x50, struct zrs_region_info)
+
+/* ioctl() on a region: derive a key from the descriptor's, or revoke one. */
+struct zrs_region_key {
+	__u32 rights;
+	__u32 uses;		/* 0: any number */
+	__u64 off;
+	__u64 len;
+	__u32 ttl_ms;		/* 0: for ever */
+	__u32 reserved0;
+	struct zrs_mem_key key;	/* derive: out; revoke: in, and all else is 0 */
+};
+
+#define ZRS_REGION_KEY		_IOWR(ZRS_IOC_MAGIC, 0x51, struct zrs_region_key)
+#define ZRS_REGION_UNKEY	_IOWR(ZRS_IOC_MAGIC, 0x52, struct zrs_region_key)
+
+/* ioctl() on a region: nothing writes it any more. Returns when no further byte can land. */
+#define ZRS_REGION_SEAL		_IO(ZRS_IOC_MAGIC, 0x53)
+
+/* ioctl() on a region: free it. Returns when no further byte can land. */
+#define ZRS_REGION_FREE		_IO(ZRS_IOC_MAGIC, 0x54)
 
 #endif /* _UAPI_LINUX_ZRS_H */

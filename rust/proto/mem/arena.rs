@@ -83,6 +83,7 @@ impl<W: DerefMut<Target = [u64]>> Arena<W> {
     }
 
     /// Pages in all.
+    #[cfg(not(MODULE))]
     pub fn pages(&self) -> u32 {
         self.pages
     }

@@ -230,11 +230,13 @@ where
     }
 
     /// Copies under way.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
@@ -482,6 +484,7 @@ where
     }
 
     /// The number of the job that was added with this requester and token.
+    #[cfg(not(MODULE))]
     pub fn find(&self, requester: u32, token: u64) -> Option<u32> {
         let mut jobs = self.jobs.iter();
         jobs.find(|(_, j)| (j.req.requester, j.req.token) == (requester, token))

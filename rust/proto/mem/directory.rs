@@ -119,6 +119,12 @@ impl<S: DerefMut<Target = [Entry]>> Directory<S> {
         true
     }
 
+    /// Removes all entries; the host's own domain is `own_domain` from now on.
+    pub fn clear(&mut self, own_domain: u32) {
+        self.len = 0;
+        self.own_domain = own_domain;
+    }
+
     /// The first entry behind `node`, or the first of all: a cursor that survives changes.
     pub fn next_after(&self, node: Option<NodeId>) -> Option<Entry> {
         let from = match node {
@@ -129,11 +135,13 @@ impl<S: DerefMut<Target = [Entry]>> Directory<S> {
     }
 
     /// Entries.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

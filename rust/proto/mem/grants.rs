@@ -83,11 +83,13 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
     }
 
     /// Grants that are not gone.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }

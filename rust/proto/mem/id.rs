@@ -23,6 +23,7 @@ impl NodeId {
 }
 
 /// Size of an encoded [`StorageId`].
+#[cfg(not(MODULE))]
 pub const STORAGE_ID_LEN: usize = 32;
 
 /// A capability: any holder of these 128 bits may use the region, within the key's rights. Their
@@ -76,6 +77,7 @@ pub struct StorageId {
 
 impl StorageId {
     /// Encodes the id as 32 bytes, the form in which programs pass it on.
+    #[cfg(not(MODULE))]
     pub fn encode(&self) -> [u8; STORAGE_ID_LEN] {
         let head = u128::from(self.va) | (u128::from(self.len) << 64);
         let mut out = [0; STORAGE_ID_LEN];
@@ -86,6 +88,7 @@ impl StorageId {
     }
 
     /// Reads a storage id; `None` if its end is beyond the address space or its generation is 0.
+    #[cfg(not(MODULE))]
     pub fn decode(bytes: &[u8; STORAGE_ID_LEN]) -> Option<Self> {
         let (head, key) = bytes.split_first_chunk::<16>()?;
         let head = u128::from_le_bytes(*head);

@@ -28,7 +28,9 @@ pub mod admit;
 mod close;
 mod place;
 
-pub use place::{Piece, Pieces};
+pub use place::Piece;
+#[cfg(not(MODULE))]
+pub use place::Pieces;
 
 /// Number of the owner of regions that the node's own host has allocated.
 pub const OWNER_LOCAL: u32 = 0;
@@ -155,6 +157,7 @@ pub struct Hold {
 
 impl Hold {
     /// Number of the region.
+    #[cfg(not(MODULE))]
     pub fn region(&self) -> u32 {
         self.region
     }

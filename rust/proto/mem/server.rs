@@ -26,6 +26,7 @@ impl<S: DerefMut<Target = [ServerSlot]>> Server<S> {
     }
 
     /// Asks that are not answered.
+    #[cfg(not(MODULE))]
     pub fn open(&self) -> usize {
         self.open
     }
@@ -55,6 +56,7 @@ impl<S: DerefMut<Target = [ServerSlot]>> Server<S> {
     }
 
     /// The ask at a place.
+    #[cfg(not(MODULE))]
     pub fn get(&self, at: u32) -> Option<&MemHeader> {
         self.slots.get(at as usize)?.as_ref()
     }

@@ -7,6 +7,7 @@ mod bpf;
 mod cgroup;
 mod completions;
 mod doctor;
+mod mem;
 mod ping;
 mod pool;
 mod procs;
@@ -44,6 +45,7 @@ enum Command {
     Bench(bench::Args),
     Run(run::Args),
     Bpf(bpf::Args),
+    Mem(mem::Args),
     Ss(ss::Ss),
     Pool(pool::Pool),
     Links(show::Links),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Run(args) => return run::run(&args),
         Command::Bpf(args) => bpf::run(&args),
+        Command::Mem(args) => mem::run(&args),
         Command::Ss(args) => args.run(),
         Command::Pool(args) => args.run(),
         Command::Links(args) => args.run(),

@@ -17,6 +17,7 @@ pub const ZRS_FEATURE_ESCAPE: u64 = 1 << 4;
 pub const ZRS_FEATURE_IPV6: u64 = 1 << 5;
 pub const ZRS_FEATURE_TCP: u64 = 1 << 6;
 pub const ZRS_FEATURE_DGRAM: u64 = 1 << 7;
+pub const ZRS_FEATURE_MEM: u64 = 1 << 8;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -44,6 +45,16 @@ pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
 pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
 pub const ZRS_IOC_TABLE: u32 = iowr::<zrs_ioc_table>(0x06);
 pub const ZRS_IOC_CACHE: u32 = iowr::<zrs_ioc_cache>(0x07);
+pub const ZRS_IOC_MEM_SERVE: u32 = iow::<zrs_ioc_mem_serve>(0x10);
+pub const ZRS_IOC_MEM_NODES: u32 = iowr::<zrs_ioc_mem_nodes>(0x11);
+pub const ZRS_IOC_MEM_ALLOC: u32 = iowr::<zrs_ioc_mem_alloc>(0x12);
+pub const ZRS_IOC_MEM_OPEN: u32 = iow::<zrs_ioc_mem_open>(0x13);
+pub const ZRS_IOC_MEM_REGION: u32 = iowr::<zrs_ioc_mem_region>(0x15);
+pub const ZRS_REGION_INFO: u32 = iowr::<zrs_region_info>(0x50);
+pub const ZRS_REGION_KEY: u32 = iowr::<zrs_region_key>(0x51);
+pub const ZRS_REGION_UNKEY: u32 = iowr::<zrs_region_key>(0x52);
+pub const ZRS_REGION_SEAL: u32 = io(0x53);
+pub const ZRS_REGION_FREE: u32 = io(0x54);
 pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
 pub const ZRS_IOC_RING_WAIT: u32 = iow::<zrs_ioc_ring_wait>(0x41);
 pub const ZRS_IOC_RECV_MAP: u32 = iowr::<zrs_ioc_recv_map>(0x42);
@@ -55,6 +66,22 @@ pub const ZRS_RECV_MAP_SHIFT: u32 = 2;
 pub const ZRS_ESCAPE_NEVER: u32 = 0;
 pub const ZRS_ESCAPE_PRESSURE: u32 = 1;
 pub const ZRS_ESCAPE_ALWAYS: u32 = 2;
+
+pub const ZRS_MEM_READ: u32 = 1;
+pub const ZRS_MEM_WRITE: u32 = 2;
+pub const ZRS_MEM_GRANT: u32 = 4;
+pub const ZRS_MEM_FREE: u32 = 8;
+pub const ZRS_MEM_SERVE_OPEN: u32 = 1;
+pub const ZRS_MEM_NODES_LIST: u32 = 0;
+pub const ZRS_MEM_NODES_SET: u32 = 1;
+pub const ZRS_MEM_NODES_DEL: u32 = 2;
+pub const ZRS_MEM_NODES_CLEAR: u32 = 3;
+pub const ZRS_MEM_NODES_SELF: u32 = 4;
+pub const ZRS_MEM_KEEP: u32 = 1;
+pub const ZRS_REGION_LIVE: u32 = 0;
+pub const ZRS_REGION_SEALING: u32 = 1;
+pub const ZRS_REGION_SEALED: u32 = 2;
+pub const ZRS_REGION_CLOSING: u32 = 3;
 
 pub const ZRS_LINK_CONNECTING: u32 = 1;
 pub const ZRS_LINK_UP: u32 = 2;
@@ -366,4 +393,117 @@ impl Default for zrs_ioc_link {
             reserved1: 0,
         }
     }
+}
+
+/// A memory node; domain 0 is the host's own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct zrs_mem_node {
+    pub domain: u32,
+    pub node: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct zrs_mem_key {
+    pub region: u32,
+    pub gen: u32,
+    pub secret: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct zrs_mem_storage {
+    pub va: u64,
+    pub len: u64,
+    pub key: zrs_mem_key,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_serve {
+    pub node: zrs_mem_node,
+    pub memfd: i32,
+    pub flags: u32,
+    pub offset: u64,
+    pub len: u64,
+    pub admission: [u8; 16],
+    pub host_percent: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_nodes {
+    pub cursor: u64,
+    pub node: zrs_mem_node,
+    pub addr: [u8; 16],
+    pub scope_id: u32,
+    pub op: u32,
+    pub own_domain: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_alloc {
+    pub node: zrs_mem_node,
+    pub len: u64,
+    pub va: u64,
+    pub flags: u32,
+    pub ttl_ms: u32,
+    pub admission: [u8; 16],
+    pub storage: zrs_mem_storage,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_open {
+    pub node: zrs_mem_node,
+    pub storage: zrs_mem_storage,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_region {
+    pub cursor: u64,
+    pub node: zrs_mem_node,
+    pub len: u64,
+    pub region: u32,
+    pub gen: u32,
+    pub owner: u32,
+    pub state: u32,
+    pub flags: u32,
+    pub holds: u32,
+    pub node_bytes: u64,
+    pub node_free: u64,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_region_info {
+    pub node: zrs_mem_node,
+    pub storage: zrs_mem_storage,
+    pub rights: u32,
+    pub keys: u32,
+    pub holds: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_region_key {
+    pub rights: u32,
+    pub uses: u32,
+    pub off: u64,
+    pub len: u64,
+    pub ttl_ms: u32,
+    pub reserved0: u32,
+    pub key: zrs_mem_key,
 }

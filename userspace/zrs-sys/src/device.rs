@@ -54,6 +54,27 @@ unsafe impl Argument for zrs_ioc_cache {
     const REQUEST: u32 = ZRS_IOC_CACHE;
 }
 
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_serve {
+    const REQUEST: u32 = ZRS_IOC_MEM_SERVE;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_nodes {
+    const REQUEST: u32 = ZRS_IOC_MEM_NODES;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_alloc {
+    const REQUEST: u32 = ZRS_IOC_MEM_ALLOC;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_open {
+    const REQUEST: u32 = ZRS_IOC_MEM_OPEN;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_region {
+    const REQUEST: u32 = ZRS_IOC_MEM_REGION;
+}
+
 impl Device {
     /// Where the module puts its device.
     pub const PATH: &'static str = "/dev/zrs";
@@ -141,6 +162,49 @@ impl Device {
         let mut arg = zrs_ioc_table::default();
         self.call(&mut arg)?;
         Ok(arg)
+    }
+
+    fn make<T: Argument>(&self, arg: &mut T) -> io::Result<OwnedFd> {
+        let fd = self.call(arg)?;
+        // SAFETY: the call returned a new descriptor, which has no other owner.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// ZRS_IOC_MEM_SERVE: the node ends with the descriptor.
+    pub fn mem_serve(&self, mut arg: zrs_ioc_mem_serve) -> io::Result<OwnedFd> {
+        self.make(&mut arg)
+    }
+
+    /// ZRS_IOC_MEM_NODES, but for its list.
+    pub fn mem_nodes(&self, mut arg: zrs_ioc_mem_nodes) -> io::Result<()> {
+        self.call(&mut arg).map(drop)
+    }
+
+    /// The list of ZRS_IOC_MEM_NODES, as [`Device::pool`].
+    pub fn mem_node(&self, cursor: u64) -> io::Result<Option<zrs_ioc_mem_nodes>> {
+        self.entry(zrs_ioc_mem_nodes {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    /// ZRS_IOC_MEM_ALLOC: the region's descriptor and storage id.
+    pub fn mem_alloc(&self, mut arg: zrs_ioc_mem_alloc) -> io::Result<(OwnedFd, zrs_mem_storage)> {
+        let fd = self.make(&mut arg)?;
+        Ok((fd, arg.storage))
+    }
+
+    /// ZRS_IOC_MEM_OPEN.
+    pub fn mem_open(&self, mut arg: zrs_ioc_mem_open) -> io::Result<OwnedFd> {
+        self.make(&mut arg)
+    }
+
+    /// ZRS_IOC_MEM_REGION, as [`Device::pool`].
+    pub fn mem_region(&self, cursor: u64) -> io::Result<Option<zrs_ioc_mem_region>> {
+        self.entry(zrs_ioc_mem_region {
+            cursor,
+            ..Default::default()
+        })
     }
 
     fn entry<T: Argument>(&self, mut arg: T) -> io::Result<Option<T>> {

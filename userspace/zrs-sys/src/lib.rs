@@ -3,8 +3,8 @@
 //!
 //! [`abi`] repeats `uapi/linux/zrs.h` and is tested equal to it. The other modules are what the
 //! rest of userspace needs to stay free of `unsafe`, one kind of descriptor or mapping each:
-//! [`Device`] for `/dev/zrs`, [`sock`] for the socket's options and the doorbell, [`Map`] for a
-//! mapping, [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for
+//! [`Device`] for `/dev/zrs`, [`sock`] for the socket's options and the doorbell, [`region`] for
+//! regions of memory nodes, [`Map`] for a mapping, [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for
 //! page-aligned memory.
 
 pub mod abi;
@@ -14,6 +14,7 @@ mod device;
 pub mod fake;
 mod map;
 mod pages;
+pub mod region;
 mod ring;
 pub mod sock;
 

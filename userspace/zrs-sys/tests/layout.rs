@@ -58,10 +58,15 @@ fn rust_side() -> Table {
     let mut t = Table::default();
     constants!(t:
         IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_RING_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
-        ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6 ZRS_FEATURE_TCP ZRS_FEATURE_DGRAM
+        ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6 ZRS_FEATURE_TCP ZRS_FEATURE_DGRAM ZRS_FEATURE_MEM
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
         ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
+        ZRS_IOC_MEM_SERVE ZRS_IOC_MEM_NODES ZRS_IOC_MEM_ALLOC ZRS_IOC_MEM_OPEN ZRS_IOC_MEM_REGION
+        ZRS_REGION_INFO ZRS_REGION_KEY ZRS_REGION_UNKEY ZRS_REGION_SEAL ZRS_REGION_FREE
+        ZRS_MEM_READ ZRS_MEM_WRITE ZRS_MEM_GRANT ZRS_MEM_FREE ZRS_MEM_SERVE_OPEN ZRS_MEM_NODES_LIST ZRS_MEM_NODES_SET
+        ZRS_MEM_NODES_DEL ZRS_MEM_NODES_CLEAR ZRS_MEM_NODES_SELF ZRS_MEM_KEEP
+        ZRS_REGION_LIVE ZRS_REGION_SEALING ZRS_REGION_SEALED ZRS_REGION_CLOSING
         ZRS_AREA_OFFSET ZRS_RECV_MAP_DONTWAIT ZRS_RECV_MAP_SHIFT
         ZRS_ESCAPE_NEVER ZRS_ESCAPE_PRESSURE ZRS_ESCAPE_ALWAYS
         ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN ZRS_LINK_F_ACCEPTED
@@ -74,6 +79,16 @@ fn rust_side() -> Table {
     );
     layout!(t:
         zrs_ioc_version { version reserved features }
+        zrs_mem_node { domain node }
+        zrs_mem_key { region gen secret }
+        zrs_mem_storage { va len key }
+        zrs_ioc_mem_serve { node memfd flags offset len admission host_percent reserved0 reserved }
+        zrs_ioc_mem_nodes { cursor node addr scope_id op own_domain reserved0 reserved }
+        zrs_ioc_mem_alloc { node len va flags ttl_ms admission storage reserved }
+        zrs_ioc_mem_open { node storage reserved }
+        zrs_ioc_mem_region { cursor node len region gen owner state flags holds node_bytes node_free reserved }
+        zrs_region_info { node storage rights keys holds reserved0 reserved }
+        zrs_region_key { rights uses off len ttl_ms reserved0 key }
         zrs_ioc_socket { family type_ flags reserved }
         zrs_ioc_stats {
             tx_bytes rx_bytes tx_copied rx_copied rx_spilled work_requests recv_requests

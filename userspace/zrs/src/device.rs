@@ -14,7 +14,7 @@ use crate::{addr, Cache, Info};
 /// An open `/dev/zrs`. Needs no privilege.
 #[derive(Debug)]
 pub struct Zrs {
-    device: Device,
+    pub(crate) device: Device,
 }
 
 /// Version of the module's interface, and its features (`ZRS_FEATURE_*` of the header).
@@ -71,6 +71,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_IPV6, "IPv6"),
     (abi::ZRS_FEATURE_TCP, "TCP beside ZRS"),
     (abi::ZRS_FEATURE_DGRAM, "datagrams"),
+    (abi::ZRS_FEATURE_MEM, "memory nodes"),
 ];
 
 macro_rules! stats {

@@ -14,6 +14,8 @@
 //! - [`Stream::area`] reserves addresses at which received data is mapped: for programs that want
 //!   it at a place of their choice, write it to files by `O_DIRECT`, or send it on.
 //!
+//! [`mem`] is for memory nodes.
+//!
 //! [`Zrs`] is `/dev/zrs`: versions, counters, pools, links and sockets.
 //!
 //! ```no_run
@@ -37,6 +39,7 @@ mod device;
 mod error;
 mod info;
 mod listener;
+pub mod mem;
 mod outgoing;
 mod ring;
 mod socket;

@@ -182,6 +182,7 @@ impl<S: Storage> Node<S> {
     }
 
     /// When the next region expires, or the next key with operations in progress.
+    #[cfg(not(MODULE))]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let live = self
             .regions

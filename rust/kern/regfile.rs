@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regular files of a pseudo file system of our own: `pread`, `pwrite`, `lseek`, `splice` and
+//! `copy_file_range` work on them, which the files of `anon_inode_getfd` do not take (their inode is
+//! of no type).
+//!
+//! C: `include/linux/fs.h`, `include/linux/pseudo_fs.h`. The file system is mounted while there is a
+//! file, so that the module can go when there is none: the superblock holds the module.
+
+use crate::{bindings, kern::module::THIS_MODULE};
+use core::{cell::UnsafeCell, marker::PhantomData, ptr::null_mut};
+use kernel::{
+    error::{from_err_ptr, to_result},
+    ffi::{c_int, c_long, c_uint, c_ulong},
+    fs::file::{File, FileDescriptorReservation},
+    iov::{IovIterDest, IovIterSource},
+    prelude::*,
+    str::CStr,
+    sync::aref::ARef,
+    types::ForeignOwnable,
+};
+
+/// The object behind a file. All operations may sleep, and several run at the same time.
+pub trait RegularFile: Send + Sync + Sized + 'static {
+    /// Gives the bytes from `pos` on to `iter`, until that is full; 0 at the end.
+    fn read(&self, pos: u64, iter: &mut IovIterDest<'_>) -> Result<usize>;
+
+    /// Takes the bytes of `iter` to `pos`.
+    fn write(&self, pos: u64, iter: &mut IovIterSource<'_>) -> Result<usize>;
+
+    /// Copies `len` bytes at `from_pos` of `from` to `pos`; how many were copied.
+    fn copy(from: &Self, from_pos: u64, to: &Self, pos: u64, len: u64) -> Result<usize>;
+
+    /// A call on the file. `cmd` and `arg` are the program's; an unknown `cmd` is `ENOTTY`.
+    fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize>;
+}
+
+/// The file system, its mount, and how many files need that; the last two are the kernel's to change,
+/// under its `pin_fs_lock`.
+struct Pseudo {
+    fs: UnsafeCell<bindings::file_system_type>,
+    mount: UnsafeCell<*mut bindings::vfsmount>,
+    count: UnsafeCell<c_int>,
+}
+
+// SAFETY: only the kernel changes it, under its own locks.
+unsafe impl Sync for Pseudo {}
+
+/// Its name.
+const NAME: &CStr = c"zrs_region";
+
+static PSEUDO: Pseudo = Pseudo {
+    fs: UnsafeCell::new(bindings::file_system_type {
+        name: NAME.to_bytes_with_nul().as_ptr().cast(),
+        init_fs_context: Some(init_fs_context),
+        kill_sb: Some(bindings::kill_anon_super),
+        owner: THIS_MODULE,
+        ..pin_init::zeroed()
+    }),
+    mount: UnsafeCell::new(null_mut()),
+    count: UnsafeCell::new(0),
+};
+
+/// `statfs` shows it: "ZRSm".
+const MAGIC: c_ulong = 0x5a52_536d;
+
+/// # Safety
+///
+/// Called by the kernel with a valid context.
+unsafe extern "C" fn init_fs_context(fc: *mut bindings::fs_context) -> c_int {
+    // SAFETY: the kernel's context is valid.
+    let made = unsafe { bindings::init_pseudo(fc, MAGIC) };
+    if made.is_null() {
+        return ENOMEM.to_errno();
+    }
+    0
+}
+
+/// The mounted file system, until it is dropped.
+struct Mounted(());
+
+impl Mounted {
+    fn new() -> Result<Self> {
+        // SAFETY: all three are statics for that call alone.
+        to_result(unsafe {
+            bindings::simple_pin_fs(PSEUDO.fs.get(), PSEUDO.mount.get(), PSEUDO.count.get())
+        })?;
+        Ok(Self(()))
+    }
+
+    fn mount(&self) -> *mut bindings::vfsmount {
+        // SAFETY: while one is pinned the mount stays, and so does the pointer to it.
+        unsafe { *PSEUDO.mount.get() }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // SAFETY: `new` has pinned it once.
+        unsafe { bindings::simple_release_fs(PSEUDO.mount.get(), PSEUDO.count.get()) };
+    }
+}
+
+/// The private data of a file.
+struct Private<T> {
+    state: T,
+    _mounted: Mounted,
+}
+
+/// Makes a file of `len` bytes for `state`; returns its descriptor. `flags`: `O_RDONLY`, `O_WRONLY`
+/// or `O_RDWR`, and `O_CLOEXEC`.
+///
+/// Context: a task's; sleeps. Errors: `EINVAL` for other flags or a length that no file has,
+/// `EMFILE`, `ENFILE`, `ENOMEM`.
+pub fn create_fd<T: RegularFile>(
+    name: &'static CStr,
+    state: T,
+    len: u64,
+    flags: u32,
+) -> Result<u32> {
+    let mode = flags & bindings::O_ACCMODE;
+    let len = bindings::loff_t::try_from(len).map_err(|_| EINVAL)?;
+    if flags & !(bindings::O_ACCMODE | bindings::O_CLOEXEC) != 0 || mode == bindings::O_ACCMODE {
+        return Err(EINVAL);
+    }
+    let mounted = Mounted::new()?;
+    let mount = mounted.mount();
+    let private = KBox::new(
+        Private {
+            state,
+            _mounted: mounted,
+        },
+        GFP_KERNEL,
+    )?;
+    let fd = FileDescriptorReservation::get_unused_fd_flags(flags & bindings::O_CLOEXEC)?;
+    // SAFETY: the mount is valid while `private` is there.
+    let inode = unsafe { bindings::new_inode((*mount).mnt_sb) };
+    if inode.is_null() {
+        return Err(ENOMEM);
+    }
+    // SAFETY: the inode is new and no other thread has it.
+    unsafe {
+        // Programs tell files by their numbers.
+        (*inode).i_ino = bindings::get_next_ino().into();
+        (*inode).i_mode = (bindings::S_IFREG | 0o600) as bindings::umode_t;
+        (*inode).i_size = len;
+        (*inode).i_op = &raw const INODE_OPS;
+    }
+    // SAFETY: the module is running this code. `fput` gives the reference back.
+    unsafe { bindings::__module_get(THIS_MODULE) };
+    // SAFETY: inode and mount are valid; name and operations live for ever. If it succeeds the file
+    // has the inode.
+    let file = unsafe {
+        bindings::alloc_file_pseudo(
+            inode,
+            mount,
+            name.as_char_ptr(),
+            mode as c_int,
+            &Fops::<T>::TABLE,
+        )
+    };
+    let file = from_err_ptr(file).inspect_err(|_| {
+        // SAFETY: no file has taken them.
+        unsafe {
+            bindings::iput(inode);
+            bindings::module_put(THIS_MODULE);
+        }
+    })?;
+    // SAFETY: a new file that no other thread has. The operations take `private` for what it is.
+    unsafe {
+        (*file).f_mode |= bindings::FMODE_POSITIONED;
+        (*file).private_data = private.into_foreign();
+    }
+    let file = core::ptr::NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
+    // SAFETY: a new file, whose one count is ours; no other thread has it, so its position is not
+    // used without a lock. `File` is transparent.
+    let file = unsafe { ARef::from_raw(file) };
+    let number = fd.reserved_fd();
+    fd.fd_install(file);
+    Ok(number)
+}
+
+/// Operations of the inodes: no attribute can be changed, above all not the size.
+static INODE_OPS: bindings::inode_operations = bindings::inode_operations {
+    setattr: Some(setattr),
+    ..pin_init::zeroed()
+};
+
+/// # Safety
+///
+/// Called by the kernel.
+unsafe extern "C" fn setattr(
+    _idmap: *mut bindings::mnt_idmap,
+    _dentry: *mut bindings::dentry,
+    _attr: *mut bindings::iattr,
+) -> c_int {
+    EINVAL.to_errno()
+}
+
+/// The return value of a system call for `result`.
+fn count_of(result: Result<usize>) -> isize {
+    match result {
+        Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
+        Err(e) => e.to_errno() as isize,
+    }
+}
+
+struct Fops<T>(PhantomData<T>);
+
+impl<T: RegularFile> Fops<T> {
+    const TABLE: bindings::file_operations = bindings::file_operations {
+        owner: THIS_MODULE,
+        llseek: Some(bindings::generic_file_llseek),
+        read_iter: Some(Self::read_iter),
+        write_iter: Some(Self::write_iter),
+        copy_file_range: Some(Self::copy_file_range),
+        splice_read: Some(bindings::copy_splice_read),
+        splice_write: Some(bindings::iter_file_splice_write),
+        fsync: Some(bindings::noop_fsync),
+        unlocked_ioctl: Some(Self::ioctl),
+        #[cfg(CONFIG_COMPAT)]
+        compat_ioctl: bindings::compat_ptr_ioctl,
+        release: Some(Self::release),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// `file` must have been made by [`create_fd`] and not have been released, for `'a`.
+    unsafe fn state<'a>(file: *mut bindings::file) -> &'a T {
+        // SAFETY: `create_fd` put it there, and it stays until `release`.
+        unsafe { &(*(*file).private_data.cast::<Private<T>>()).state }
+    }
+
+    /// # Safety
+    ///
+    /// For the kernel's calls on a file of [`create_fd`].
+    unsafe extern "C" fn read_iter(
+        iocb: *mut bindings::kiocb,
+        iter: *mut bindings::iov_iter,
+    ) -> isize {
+        // SAFETY: both are valid and ours for the call, and the iterator is a destination.
+        let (file, pos, iter) = unsafe {
+            let state = Self::state((*iocb).ki_filp);
+            (state, (*iocb).ki_pos, IovIterDest::from_raw(iter))
+        };
+        let result = u64::try_from(pos)
+            .map_err(|_| EINVAL)
+            .and_then(|pos| file.read(pos, iter));
+        if let Ok(n) = result {
+            // SAFETY: as above.
+            unsafe { (*iocb).ki_pos += n as bindings::loff_t };
+        }
+        count_of(result)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::read_iter`].
+    unsafe extern "C" fn write_iter(
+        iocb: *mut bindings::kiocb,
+        iter: *mut bindings::iov_iter,
+    ) -> isize {
+        // SAFETY: both are valid and ours for the call, and the iterator is a source.
+        let (file, pos, append, iter) = unsafe {
+            let state = Self::state((*iocb).ki_filp);
+            let append = (*iocb).ki_flags & bindings::IOCB_APPEND != 0;
+            (state, (*iocb).ki_pos, append, IovIterSource::from_raw(iter))
+        };
+        if append {
+            return EINVAL.to_errno() as isize;
+        }
+        let result = u64::try_from(pos)
+            .map_err(|_| EINVAL)
+            .and_then(|pos| file.write(pos, iter));
+        if let Ok(n) = result {
+            // SAFETY: as above.
+            unsafe { (*iocb).ki_pos += n as bindings::loff_t };
+        }
+        count_of(result)
+    }
+
+    /// # Safety
+    ///
+    /// For the kernel's calls on two files with these operations.
+    unsafe extern "C" fn copy_file_range(
+        from: *mut bindings::file,
+        from_pos: bindings::loff_t,
+        to: *mut bindings::file,
+        pos: bindings::loff_t,
+        len: usize,
+        _flags: c_uint,
+    ) -> isize {
+        // SAFETY: the kernel calls this for files that both have it.
+        let (from, to) = unsafe { (Self::state(from), Self::state(to)) };
+        let (Ok(from_pos), Ok(pos)) = (u64::try_from(from_pos), u64::try_from(pos)) else {
+            return EINVAL.to_errno() as isize;
+        };
+        count_of(T::copy(from, from_pos, to, pos, len as u64))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::read_iter`].
+    unsafe extern "C" fn ioctl(file: *mut bindings::file, cmd: c_uint, arg: c_ulong) -> c_long {
+        // SAFETY: the caller's promise.
+        let state = unsafe { Self::state(file) };
+        match state.ioctl(cmd, arg) {
+            Ok(v) => v as c_long,
+            Err(e) => e.to_errno() as c_long,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::read_iter`], and this must be the last use of `file`.
+    unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: `create_fd` put it there, and no call borrows it any more.
+        drop(unsafe { KBox::<Private<T>>::from_foreign((*file).private_data) });
+        0
+    }
+}

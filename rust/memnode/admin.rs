@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls on `/dev/zrs` about memory nodes.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::{delay::fsleep, Delta};
+use kernel::transmute::{AsBytes, FromBytes};
+use kernel::uaccess::{UserPtr, UserSlice};
+
+use super::cm::Listening;
+use super::context::{HostRef, Memory};
+use super::host::errno_of;
+use super::node::{Offer, Served};
+use super::region::RegionFile;
+use super::rw::{ask, ask_ok};
+use crate::kern::folios::MemfdPages;
+use crate::kern::net::Net;
+use crate::kern::task;
+use crate::kern::{anonfile, regfile};
+use crate::proto::addr::Ip;
+use crate::proto::mem::admission::Admission;
+use crate::proto::mem::id::{Key, NodeId, StorageId};
+use crate::proto::mem::node::State as RegionState;
+use crate::proto::mem::rights::Rights;
+use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::{MemHeader, Op, FLAG_KEEP};
+use crate::uapi::*;
+
+/// Most bytes of a region that a host may have at a node, in percent, where nothing is said.
+const HOST_PERCENT: u32 = 50;
+
+/// How often, and after how long each time, an allocation tries again while pages are being zeroed.
+const ZEROING_ATTEMPTS: u32 = 500;
+const ZEROING_INTERVAL: Delta = Delta::from_millis(20);
+
+/// A call on the device. ENOTTY for other calls.
+pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize> {
+    match cmd {
+        ZRS_IOC_MEM_SERVE => serve(memory, arg),
+        ZRS_IOC_MEM_NODES => answer(arg, |n| nodes(memory, n)),
+        ZRS_IOC_MEM_ALLOC => alloc(memory, arg),
+        ZRS_IOC_MEM_OPEN => open(memory, arg),
+        ZRS_IOC_MEM_REGION => answer(arg, |r| region(memory, r)),
+        _ => Err(ENOTTY),
+    }
+}
+
+/// Reads a structure once, lets `f` fill it, writes it back.
+pub(crate) fn answer<T: FromBytes + AsBytes>(
+    arg: usize,
+    f: impl FnOnce(&mut T) -> Result,
+) -> Result<isize> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
+    let (mut reader, mut writer) = slice.reader_writer();
+    let mut value: T = reader.read()?;
+    f(&mut value)?;
+    writer.write(&value)?;
+    Ok(0)
+}
+
+/// EINVAL unless all are 0, as reserved fields must be.
+pub(crate) fn zero(reserved: &[u64]) -> Result {
+    let zero = reserved.iter().all(|r| *r == 0);
+    zero.then_some(()).ok_or(EINVAL)
+}
+
+fn read<T: FromBytes>(arg: usize) -> Result<T> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
+    slice.reader().read()
+}
+
+fn node_of(node: &zrs_mem_node) -> NodeId {
+    NodeId {
+        domain: node.domain,
+        node: node.node,
+    }
+}
+
+pub(super) fn key_of(key: &zrs_mem_key) -> Key {
+    Key {
+        region: key.region,
+        gen: key.gen,
+        secret: key.secret,
+    }
+}
+
+fn may_administer() -> Result {
+    task::may_administer_net().then_some(()).ok_or(EPERM)
+}
+
+/// The descriptor of a node that is served.
+struct ServedFile {
+    host: HostRef,
+}
+
+impl Drop for ServedFile {
+    fn drop(&mut self) {
+        self.host.with(|st| st.unserve());
+    }
+}
+
+fn serve(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    may_administer()?;
+    let s: zrs_ioc_mem_serve = read(arg)?;
+    zero(&s.reserved)?;
+    zero(&[u64::from(s.reserved0)])?;
+    if s.flags & !ZRS_MEM_SERVE_OPEN != 0 || s.host_percent > 100 {
+        return Err(EINVAL);
+    }
+    let net = Net::current();
+    let host = memory.host(&net)?;
+    if host.state.lock().served.is_some() {
+        return Err(EBUSY);
+    }
+    let offer = Offer {
+        id: node_of(&s.node).qualified(memory.own_domain(&net)),
+        admission: match s.flags {
+            0 => Admission::Key(s.admission),
+            _ => Admission::Open,
+        },
+        host_percent: if s.host_percent == 0 {
+            HOST_PERCENT
+        } else {
+            s.host_percent
+        },
+    };
+    let pages = MemfdPages::pin(s.memfd, s.offset, s.len)?;
+    let served = Served::new(offer, Arc::new(pages, GFP_KERNEL)?)?;
+    let listens = host.state.lock().listening.is_some();
+    let listening = if listens {
+        None
+    } else {
+        Some(Listening::new(&host)?)
+    };
+    let unused = {
+        let st = &mut *host.state.lock();
+        if st.served.is_some() {
+            return Err(EBUSY);
+        }
+        st.served = Some(served);
+        match listening {
+            Some(listening) if st.listening.is_none() => {
+                st.listening = Some(listening);
+                None
+            }
+            other => other,
+        }
+    };
+    // Dropping it waits for its handlers, which take the lock.
+    drop(unused);
+    host.zero_pages();
+    let file = KBox::new(ServedFile { host }, GFP_KERNEL)?;
+    Ok(anonfile::create_fd(c"zrs_node", file)? as isize)
+}
+
+fn nodes(memory: &Arc<Memory>, n: &mut zrs_ioc_mem_nodes) -> Result {
+    zero(&n.reserved)?;
+    zero(&[u64::from(n.own_domain), u64::from(n.reserved0)])?;
+    let net = Net::current();
+    if n.op == ZRS_MEM_NODES_LIST {
+        return list_nodes(memory, &net, n);
+    }
+    may_administer()?;
+    let node = node_of(&n.node);
+    match n.op {
+        ZRS_MEM_NODES_SET => {
+            let ip = Ip::new(core::net::Ipv6Addr::from(n.addr), n.scope_id);
+            memory.set_entry(&net, node, ip)
+        }
+        ZRS_MEM_NODES_DEL => memory.remove_entry(&net, node),
+        ZRS_MEM_NODES_CLEAR => memory.clear_entries(&net, None),
+        ZRS_MEM_NODES_SELF => memory.clear_entries(&net, Some(node.domain)),
+        _ => Err(EINVAL),
+    }
+}
+
+/// The cursor is 0, or 1 + a node as one number.
+fn list_nodes(memory: &Arc<Memory>, net: &Net, n: &mut zrs_ioc_mem_nodes) -> Result {
+    let after = n.cursor.checked_sub(1).map(|at| NodeId {
+        domain: (at >> 32) as u32,
+        node: at as u32,
+    });
+    let entry = memory.next_entry(net, after).ok_or(ENOENT)?;
+    let node = entry.node;
+    let at = (u64::from(node.domain) << 32) | u64::from(node.node);
+    *n = zrs_ioc_mem_nodes {
+        cursor: at.checked_add(1).ok_or(ENOENT)?,
+        node: zrs_mem_node {
+            domain: node.domain,
+            node: node.node,
+        },
+        addr: entry.addr.octets(),
+        scope_id: entry.addr.scope(),
+        own_domain: memory.own_domain(net),
+        ..Default::default()
+    };
+    Ok(())
+}
+
+fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_mem_alloc>());
+    let (mut reader, mut writer) = slice.reader_writer();
+    let mut a: zrs_ioc_mem_alloc = reader.read()?;
+    zero(&a.reserved)?;
+    let out = &a.storage;
+    zero(&[
+        out.va,
+        out.len,
+        out.key.secret,
+        u64::from(out.key.region),
+        u64::from(out.key.gen),
+    ])?;
+    if a.flags & !ZRS_MEM_KEEP != 0 || a.len == 0 || a.va.checked_add(a.len).is_none() {
+        return Err(EINVAL);
+    }
+    let net = Net::current();
+    let host = memory.host(&net)?;
+    let node = node_of(&a.node).qualified(memory.own_domain(&net));
+    let keep = a.flags & ZRS_MEM_KEEP != 0;
+    let h = MemHeader {
+        flags: if keep { FLAG_KEEP } else { 0 },
+        addr: a.va,
+        bytes: a.len,
+        key: Key::decode(a.admission),
+        arg: a.ttl_ms,
+        node,
+        ..MemHeader::ask(0, Op::Alloc)
+    };
+    let mut attempts = 0;
+    let key = loop {
+        let answer = ask(&host, node, h, KVec::new())?.h;
+        match answer.status {
+            Status::Ok => break answer.key2,
+            Status::Again if attempts < ZEROING_ATTEMPTS && !task::fatal_signal_pending() => {
+                attempts += 1;
+                fsleep(ZEROING_INTERVAL);
+            }
+            status => return Err(errno_of(status)),
+        }
+    };
+    let storage = StorageId {
+        va: a.va,
+        len: a.len,
+        key,
+    };
+    // From here on, dropping the file frees the region.
+    let mut file = RegionFile {
+        host,
+        node,
+        storage,
+        rights: Rights::ALL,
+        owned: true,
+    };
+    a.storage = zrs_mem_storage {
+        va: a.va,
+        len: a.len,
+        key: zrs_mem_key {
+            region: key.region,
+            gen: key.gen,
+            secret: key.secret,
+        },
+    };
+    writer.write(&a)?;
+    file.owned = !keep;
+    let fd = regfile::create_fd(c"zrs_region", file, a.len, O_RDWR | O_CLOEXEC)?;
+    Ok(fd as isize)
+}
+
+fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    let o: zrs_ioc_mem_open = read(arg)?;
+    zero(&o.reserved)?;
+    let net = Net::current();
+    let host = memory.host(&net)?;
+    let node = node_of(&o.node).qualified(memory.own_domain(&net));
+    let storage = StorageId {
+        va: o.storage.va,
+        len: o.storage.len,
+        key: key_of(&o.storage.key),
+    };
+    if storage.key.gen == 0 || storage.va.checked_add(storage.len).is_none() {
+        return Err(EINVAL);
+    }
+    let h = MemHeader {
+        key: storage.key,
+        node,
+        ..MemHeader::ask(0, Op::Info)
+    };
+    let info = ask_ok(&host, node, h, KVec::new())?.h;
+    let rights = Rights::from_bits(info.rights).ok_or(EIO)?;
+    // A storage id names a part of its region.
+    let end = info.addr.checked_add(info.bytes).ok_or(EIO)?;
+    if storage.va < info.addr || storage.va + storage.len > end {
+        return Err(errno_of(Status::Range));
+    }
+    let mode = match (
+        rights.contains(Rights::READ),
+        rights.contains(Rights::WRITE),
+    ) {
+        (true, false) => O_RDONLY,
+        (false, true) => O_WRONLY,
+        _ => O_RDWR,
+    };
+    let file = RegionFile {
+        host,
+        node,
+        storage,
+        rights,
+        owned: false,
+    };
+    Ok(regfile::create_fd(c"zrs_region", file, storage.len, mode | O_CLOEXEC)? as isize)
+}
+
+fn region(memory: &Arc<Memory>, r: &mut zrs_ioc_mem_region) -> Result {
+    may_administer()?;
+    zero(&r.reserved)?;
+    let host = memory.host(&Net::current())?;
+    let st = host.state.lock();
+    let served = st.served.as_ref().ok_or(ENOENT)?;
+    let from = u32::try_from(r.cursor).map_err(|_| ENOENT)?;
+    let listed = served.node.list_from(from).ok_or(ENOENT)?;
+    let (bytes, free) = served.bytes();
+    let id = served.node.id();
+    *r = zrs_ioc_mem_region {
+        cursor: u64::from(listed.region) + 1,
+        node: zrs_mem_node {
+            domain: id.domain,
+            node: id.node,
+        },
+        len: listed.len,
+        region: listed.region,
+        gen: listed.gen,
+        owner: listed.owner,
+        state: match listed.state {
+            RegionState::Live => ZRS_REGION_LIVE,
+            RegionState::Sealing => ZRS_REGION_SEALING,
+            RegionState::Sealed => ZRS_REGION_SEALED,
+            RegionState::Closing => ZRS_REGION_CLOSING,
+        },
+        flags: if listed.keep { ZRS_MEM_KEEP } else { 0 },
+        holds: listed.holds,
+        node_bytes: bytes,
+        node_free: free,
+        ..Default::default()
+    };
+    Ok(())
+}

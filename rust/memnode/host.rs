@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A host: what it serves, its memory links, and the operations of its programs. One mutex guards all
+//! of it; it is held for posting and for copying up to a chunk, and never while something waits for a
+//! peer, a program's memory, or an event of the connection manager.
+//!
+//! Lock order: the connection manager's handler mutex, then `Host::state`, then the context's
+//! directories or hosts; `Call` is a leaf.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::time::msecs_to_jiffies;
+use kernel::workqueue::{
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
+};
+
+use super::cm::Listening;
+use super::context::{Alive, Memory};
+use super::copy::{JobInfo, JOBS};
+use super::grants::Granted;
+use super::node::{slots, Served};
+use super::server::Reply;
+use super::side::{Life, Side};
+use crate::kern::net::Net;
+use crate::kern::task::now_ns;
+use crate::kern::wait::{WaitMode, WaitQueue};
+use crate::kern::work;
+use crate::proto::addr::Ip;
+use crate::proto::mem::copy::{Copies, Job, Limits, TargetLoad};
+use crate::proto::mem::id::NodeId;
+use crate::proto::mem::link::End;
+use crate::proto::mem::sched::Flow;
+use crate::proto::mem::slab::Slot;
+use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::{MemHeader, Op, PART_MAX};
+
+/// Most memory links of a host, both directions together.
+pub(super) const LINKS: usize = 64;
+/// Most peers that a host remembers.
+const PEERS: usize = 64;
+/// How often times are looked at, in milliseconds.
+const TICK_MS: u32 = 100;
+/// Bytes of one WRITE of a copy.
+const CHUNK: u64 = 256 << 10;
+/// Bytes in flight to one target.
+const IN_FLIGHT: u64 = 1 << 20;
+
+/// Work item: looks at times.
+const TICK: u64 = 0;
+/// Work item: zeroes pages.
+const ZERO: u64 = 1;
+
+/// Milliseconds of the monotonic clock.
+pub(super) fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+/// The errno of a result that is not a success.
+pub(super) fn errno_of(status: Status) -> Error {
+    Error::from_errno(-status.errno())
+}
+
+/// The answer to an ask.
+pub(super) struct Answer {
+    pub(super) h: MemHeader,
+    pub(super) payload: KVec<u8>,
+}
+
+/// The outcome that a thread waits for.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) answer: Option<Answer>,
+    /// Chunks that have not completed.
+    pub(super) left: u32,
+    /// Of a chunk.
+    pub(super) failed: Option<Status>,
+    pub(super) grant: Option<Result<Granted, Status>>,
+}
+
+/// An operation of a program, for the thread that waits and for what ends it.
+#[pin_data]
+pub(super) struct Call {
+    #[pin]
+    outcome: SpinLock<Outcome>,
+}
+
+impl Call {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                outcome <- new_spinlock!(Outcome::default(), "zrs_mem_call"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Changes or looks at the outcome.
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Outcome) -> R) -> R {
+        f(&mut self.outcome.lock())
+    }
+
+    pub(super) fn answer(&self, h: MemHeader, payload: KVec<u8>) {
+        self.with(|o| o.answer = Some(Answer { h, payload }));
+    }
+}
+
+/// The operation that an answer ends.
+pub(super) enum Kind {
+    /// An operation of a program.
+    Call(Arc<Call>),
+    /// The opening of a grant, by its place.
+    Open(u32),
+    /// WROTE of a copy: number and serial number of the job.
+    Wrote(u32, u64),
+    /// Nothing waits for it.
+    Nothing,
+}
+
+/// The host that serves a node.
+pub(super) enum Route {
+    /// This host.
+    Here,
+    /// The host at the other end of that link.
+    Link(usize),
+}
+
+/// The state that a host's lock guards.
+pub(super) struct State {
+    pub(super) served: Option<Served>,
+    pub(super) listening: Option<Listening>,
+    pub(super) sides: KVec<Option<KBox<Side>>>,
+    /// Peers that were seen; a peer's place never changes.
+    pub(super) peers: KVec<Ip>,
+    pub(super) ops: KVec<(u64, Kind)>,
+    pub(super) copies: Copies<KVVec<Slot<Job>>, KVec<TargetLoad>, KVec<Flow>>,
+    pub(super) jobs: KVec<Option<JobInfo>>,
+    /// Jobs that have failed before they began: number, serial number.
+    pub(super) failed_jobs: KVec<(u32, u64, Status)>,
+    /// Cancels that wait for the end of a job.
+    pub(super) cancels: KVec<(u64, Reply)>,
+    /// Frees, seals and revocations under way.
+    pub(super) waiters: KVec<(u64, Op, Reply)>,
+    serial: u64,
+    pub(super) stopped: bool,
+}
+
+/// A host.
+#[pin_data]
+pub(super) struct Host {
+    pub(super) memory: Arc<Memory>,
+    pub(super) net: Net,
+    /// Counts what may end a wait for room.
+    pub(super) turns: Atomic<u32>,
+    #[pin]
+    pub(super) state: Mutex<State>,
+    #[pin]
+    pub(super) waits: WaitQueue,
+    #[pin]
+    tick: DelayedWork<Host, TICK>,
+    #[pin]
+    zero: Work<Host, ZERO>,
+    /// The last field: the host is counted until all others have ended.
+    _alive: Alive,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, TICK> for Host { self.tick }
+}
+
+impl_has_work! {
+    impl HasWork<Self, ZERO> for Host { self.zero }
+}
+
+fn filled<T: Default>(count: usize) -> Result<KVec<T>> {
+    let mut all = KVec::with_capacity(count, GFP_KERNEL)?;
+    for _ in 0..count {
+        all.push(T::default(), GFP_KERNEL)?;
+    }
+    Ok(all)
+}
+
+impl Host {
+    /// A host that serves nothing. Sleeps. ENOMEM.
+    pub(super) fn new(memory: &Arc<Memory>, net: &Net) -> Result<Arc<Self>> {
+        let limits = Limits {
+            chunk: CHUNK,
+            part: PART_MAX,
+            jobs_per_target: 8,
+            in_flight_max: IN_FLIGHT,
+        };
+        let copies = Copies::new(limits, slots(JOBS)?, filled(PEERS)?, filled(LINKS + 1)?);
+        let state = State {
+            served: None,
+            listening: None,
+            sides: filled(LINKS)?,
+            peers: KVec::new(),
+            ops: KVec::new(),
+            copies,
+            jobs: filled(JOBS)?,
+            failed_jobs: KVec::with_capacity(JOBS, GFP_KERNEL)?,
+            cancels: KVec::new(),
+            waiters: KVec::new(),
+            serial: 0,
+            stopped: false,
+        };
+        Arc::pin_init(
+            try_pin_init!(Self {
+                memory: memory.clone(),
+                net: net.clone(),
+                turns: Atomic::new(0),
+                state <- new_mutex!(state, "zrs_mem_host"),
+                waits <- crate::new_wait_queue!("zrs_mem_host::waits"),
+                tick <- new_delayed_work!("zrs_mem_host::tick"),
+                zero <- new_work!("zrs_mem_host::zero"),
+                _alive: memory.host_made(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Looks at times from now on.
+    pub(super) fn start(self: &Arc<Self>) {
+        let delay = msecs_to_jiffies(TICK_MS);
+        self.memory
+            .queue
+            .enqueue_or_move::<Self, TICK>(self.clone(), delay);
+    }
+
+    /// Ends the host: nothing of it is open any more. Sleeps; not in an item of the queue.
+    pub(super) fn stop(self: &Arc<Self>) {
+        self.wind_up();
+        work::cancel_delayed::<Self, TICK>(self);
+        self.memory.queue.flush();
+    }
+
+    /// Ends links and listeners, in the background. Sleeps.
+    fn wind_up(self: &Arc<Self>) {
+        let listening = {
+            let st = &mut *self.state.lock();
+            st.stopped = true;
+            for slot in 0..LINKS {
+                st.fail(slot, Status::Lost);
+            }
+            st.listening.take()
+        };
+        // Dropping it waits for its handlers, which take the lock.
+        drop(listening);
+    }
+
+    /// Does something with the state, and then all that follows from it.
+    pub(super) fn with<R>(self: &Arc<Self>, f: impl FnOnce(&mut State) -> R) -> R {
+        let (out, gone) = {
+            let st = &mut *self.state.lock();
+            let out = f(st);
+            (out, st.progress(self))
+        };
+        // The memory of a node is unpinned without the lock.
+        drop(gone);
+        self.turns.fetch_add(1, Relaxed);
+        self.waits.wake_all();
+        out
+    }
+
+    /// Waits until `cond` gives something; it must not sleep. EINTR for a task that is being killed.
+    pub(super) fn wait<R>(&self, cond: impl FnMut() -> Option<R>) -> Result<R> {
+        let waited = self.waits.wait(WaitMode::Killable, &mut None, cond);
+        waited.map_err(|_| EINTR)
+    }
+
+    /// Waits for something to have happened since `turn`.
+    pub(super) fn wait_turn(&self, turn: u32) -> Result {
+        self.wait(|| (self.turns.load(Relaxed) != turn).then_some(()))
+    }
+
+    /// Zeroes pages, in the background.
+    pub(super) fn zero_pages(self: &Arc<Self>) {
+        let _ = self.memory.queue.enqueue::<Arc<Self>, ZERO>(self.clone());
+    }
+}
+
+impl WorkItem<TICK> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        host.with(|st| st.look_at_times(&host));
+        if host.memory.take_idle(&host) {
+            host.wind_up();
+            return;
+        }
+        if !host.state.lock().stopped {
+            host.start();
+        }
+    }
+}
+
+impl WorkItem<ZERO> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        loop {
+            let next = {
+                let st = &mut *host.state.lock();
+                let served = st.served.as_mut();
+                served.and_then(|s| Some((s.memory.clone(), s.next_dirty()?)))
+            };
+            let Some((memory, (run, at, len))) = next else {
+                return;
+            };
+            // Pages that cannot be zeroed are never used again.
+            if memory.zero(at, len).is_err() {
+                return;
+            }
+            host.with(|st| {
+                let same = |s: &&mut Served| Arc::ptr_eq(&s.memory, &memory);
+                if let Some(served) = st.served.as_mut().filter(same) {
+                    served.node.zeroed(run);
+                }
+            });
+        }
+    }
+}
+
+impl State {
+    /// A number that was not used before; never 0.
+    pub(super) fn number(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Remembers what an answer will end; the token of the ask.
+    pub(super) fn op(&mut self, kind: Kind) -> Result<u64, Status> {
+        let token = self.number();
+        let entered = self.ops.push((token, kind), GFP_KERNEL);
+        entered.map_err(|_| Status::NoMemory)?;
+        Ok(token)
+    }
+
+    pub(super) fn take_op(&mut self, token: u64) -> Option<Kind> {
+        let at = self.ops.iter().position(|o| o.0 == token)?;
+        self.ops.remove(at).ok().map(|o| o.1)
+    }
+
+    pub(super) fn side(&mut self, slot: usize) -> Option<&mut Side> {
+        self.sides.get_mut(slot)?.as_deref_mut()
+    }
+
+    /// The side at `slot`, if it is still that of the link with this serial number, and up.
+    pub(super) fn live(&mut self, slot: usize, serial: u64) -> Option<&mut Side> {
+        let side = self.side(slot)?;
+        (side.serial == serial && side.life == Life::Up).then_some(side)
+    }
+
+    /// The place of a peer among those that were seen. `NoSpace` if there are too many.
+    pub(super) fn peer(&mut self, ip: Ip) -> Result<usize, Status> {
+        if let Some(at) = self.peers.iter().position(|p| *p == ip) {
+            return Ok(at);
+        }
+        if self.peers.len() >= PEERS {
+            return Err(Status::NoSpace);
+        }
+        let entered = self.peers.push(ip, GFP_KERNEL);
+        entered.map_err(|_| Status::NoMemory)?;
+        Ok(self.peers.len() - 1)
+    }
+
+    /// Finds out who serves `node`, and makes a link to it if there is none.
+    pub(super) fn route(&mut self, host: &Arc<Host>, node: NodeId) -> Result<Route, Status> {
+        let own = host.memory.own_domain(&host.net);
+        let node = node.qualified(own);
+        if self.serves(node, own) {
+            return Ok(Route::Here);
+        }
+        let ip = host.memory.resolve(&host.net, node).ok_or(Status::NoNode)?;
+        let local = match ip.v4() {
+            Some(v4) => host.net.is_local(v4),
+            None => host.net.is_local_v6(ip.v6(), ip.scope()).unwrap_or(false),
+        };
+        if local {
+            return Err(Status::NoNode);
+        }
+        self.link_to(host, ip).map(Route::Link)
+    }
+
+    /// Whether this host serves `node`.
+    pub(super) fn serves(&self, node: NodeId, own: u32) -> bool {
+        let served = self.served.as_ref().filter(|s| !s.closing);
+        served.is_some_and(|s| s.node.id().qualified(own) == node.qualified(own))
+    }
+
+    /// The link on which this host asks the host at `ip`; it is made if there is none. `Again` while
+    /// the last one is being taken down.
+    pub(super) fn link_to(&mut self, host: &Arc<Host>, ip: Ip) -> Result<usize, Status> {
+        let ours = |s: &Option<KBox<Side>>| {
+            s.as_ref()
+                .is_some_and(|s| s.end == End::Requester && s.ip == ip)
+        };
+        if let Some(slot) = self.sides.iter().position(ours) {
+            let down = self.side(slot).is_none_or(|s| s.life == Life::Down);
+            return if down { Err(Status::Again) } else { Ok(slot) };
+        }
+        let slot = self.enter(host, End::Requester, ip)?;
+        if let Some(side) = self.side(slot) {
+            side.link.start();
+        }
+        Ok(slot)
+    }
+
+    /// A place for a new link.
+    pub(super) fn enter(&mut self, host: &Arc<Host>, end: End, ip: Ip) -> Result<usize, Status> {
+        if self.stopped {
+            return Err(Status::Unreachable);
+        }
+        let free = self.sides.iter().position(Option::is_none);
+        let slot = free.ok_or(Status::NoSpace)?;
+        let peer = self.peer(ip)?;
+        let serial = self.number();
+        let side = Side::new(host, slot, serial, end, ip, peer);
+        let side = side.map_err(|_| Status::NoMemory)?;
+        if let Some(place) = self.sides.get_mut(slot) {
+            *place = Some(side);
+        }
+        Ok(slot)
+    }
+
+    /// The consequences of a change: grants and copies that must stop are stopped, other copies go on,
+    /// operations whose region is quiet are answered, messages are posted. Returns the node if it has
+    /// ended.
+    #[must_use = "it is dropped without the lock"]
+    fn progress(&mut self, host: &Arc<Host>) -> Option<Served> {
+        self.revoke_what_ended();
+        self.copy_actions(host);
+        self.tell_quiet(host);
+        for slot in 0..LINKS {
+            self.flush(slot);
+        }
+        let over = |s: &mut Served| s.closing && s.node.regions() == 0;
+        self.served.take_if(over)
+    }
+
+    fn look_at_times(&mut self, host: &Arc<Host>) {
+        let now = now_ms();
+        if let Some(served) = &mut self.served {
+            while served.node.expire_one(now) {}
+            let pages = served.node.pages();
+            if pages.dirty != 0 {
+                host.zero_pages();
+            }
+        }
+        for slot in 0..LINKS {
+            self.look_at_link(slot, now);
+        }
+        self.leave_stalled_targets(now);
+    }
+}

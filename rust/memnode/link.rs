@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a memory link: *Connecting → Up → Down*, or *Connecting → Down*; never back.
+//! The messages are in `side`.
+//!
+//! The end: the queue pair goes to error, all that was posted completes, the queue pair is destroyed,
+//! and only then is the memory that it could reach given up.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, Arc, ArcBorrow, Mutex};
+use kernel::time::{delay::fsleep, Delta};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+use super::cm;
+use super::host::Host;
+use super::side::{wr_id, WR_LAST};
+use crate::ib::cm::CmId;
+use crate::ib::cq::CompHandler;
+use crate::ib::qp::{SendOp, SendWr};
+use crate::kern::fault;
+use crate::proto::addr::Ip;
+
+/// Work item: takes completions.
+const POLL: u64 = 0;
+/// Work item: starts connecting.
+const CONNECT: u64 = 1;
+/// Work item: takes the link down.
+const DOWN: u64 = 2;
+
+/// How often the teardown looks for the last completion, and how long it sleeps in between.
+const DRAIN_ATTEMPTS: u32 = 200;
+const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
+
+/// The handler of a link's events.
+#[pin_data]
+pub(super) struct MemLink {
+    pub(super) host: Arc<Host>,
+    pub(super) slot: usize,
+    pub(super) serial: u64,
+    pub(super) ip: Ip,
+    broken: Atomic<bool>,
+    /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
+    pub(super) resolve_ms: Atomic<u32>,
+    #[pin]
+    pub(super) id: Mutex<Option<Arc<CmId>>>,
+    #[pin]
+    poll: Work<MemLink, POLL>,
+    #[pin]
+    connect: Work<MemLink, CONNECT>,
+    #[pin]
+    down: Work<MemLink, DOWN>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, POLL> for MemLink { self.poll }
+    impl HasWork<Self, CONNECT> for MemLink { self.connect }
+    impl HasWork<Self, DOWN> for MemLink { self.down }
+}
+
+impl MemLink {
+    pub(super) fn new(host: &Arc<Host>, slot: usize, serial: u64, ip: Ip) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                host: host.clone(),
+                slot,
+                serial,
+                ip,
+                broken: Atomic::new(false),
+                resolve_ms: Atomic::new(0),
+                id <- new_mutex!(None, "zrs_mem_link::id"),
+                poll <- new_work!("zrs_mem_link::poll"),
+                connect <- new_work!("zrs_mem_link::connect"),
+                down <- new_work!("zrs_mem_link::down"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts connecting, or tries again to resolve the address, in a kernel thread: a source port
+    /// below 1024 needs the privilege of the kernel.
+    pub(super) fn start(self: &Arc<Self>) {
+        let queue = &self.host.memory.queue;
+        let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
+    }
+
+    /// Takes completions, in a kernel thread. Any context.
+    pub(super) fn schedule_poll(self: &Arc<Self>) {
+        let queue = &self.host.memory.queue;
+        let _ = queue.enqueue::<Arc<Self>, POLL>(self.clone());
+    }
+
+    /// Takes the link down, in a kernel thread.
+    pub(super) fn take_down(self: &Arc<Self>) {
+        let queue = &self.host.memory.queue;
+        let _ = queue.enqueue::<Arc<Self>, DOWN>(self.clone());
+    }
+
+    /// The link must end; the next look at it sees that. Any context.
+    pub(super) fn broken(self: &Arc<Self>) {
+        self.broken.store(true, Relaxed);
+        self.schedule_poll();
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed)
+    }
+
+    fn end(self: &Arc<Self>) {
+        let queues = {
+            let st = &mut *self.host.state.lock();
+            let side = st.side(self.slot).filter(|s| s.serial == self.serial);
+            side.and_then(|s| s.queues.clone())
+        };
+        if let Some(queues) = queues {
+            let id = self.id.lock().clone();
+            if let Some(id) = id {
+                let _ = id.disconnect();
+            }
+            let _ = queues.qp.set_error();
+            let last = SendWr {
+                wr_id: wr_id(WR_LAST, 0),
+                op: SendOp::Send { sges: &[] },
+                signaled: true,
+            };
+            let posted = queues.qp.post(&[last]).is_ok();
+            // In the error state, all posted work requests complete. The loop is bounded for devices
+            // that lose completions.
+            for _ in 0..DRAIN_ATTEMPTS {
+                let drained = self.host.with(|st| {
+                    st.poll(&self.host, self.slot, self.serial);
+                    st.side(self.slot).is_none_or(|s| s.drained)
+                });
+                if drained || !posted {
+                    break;
+                }
+                fsleep(DRAIN_INTERVAL);
+            }
+            // The last reference but this one: no thread starts to use the queue pair any more.
+            let kept = {
+                let st = &mut *self.host.state.lock();
+                st.side(self.slot).and_then(|s| s.queues.take())
+            };
+            drop(kept);
+            // Destroys the queue pair.
+            drop(queues);
+        }
+        let id = self.id.lock().take();
+        // Waits for its handlers.
+        drop(id);
+        self.host
+            .with(|st| st.link_is_down(&self.host, self.slot, self.serial));
+    }
+}
+
+impl CompHandler for MemLink {
+    fn completion(this: ArcBorrow<'_, Self>) {
+        Arc::from(this).schedule_poll();
+    }
+
+    fn failed(this: ArcBorrow<'_, Self>) {
+        Arc::from(this).broken();
+    }
+}
+
+impl WorkItem<POLL> for MemLink {
+    type Pointer = Arc<MemLink>;
+
+    fn run(link: Arc<MemLink>) {
+        fault::asynchronous(|| {
+            link.host.with(|st| {
+                st.poll(&link.host, link.slot, link.serial);
+                st.end_if_broken(link.slot, link.serial);
+            });
+        });
+    }
+}
+
+impl WorkItem<CONNECT> for MemLink {
+    type Pointer = Arc<MemLink>;
+
+    fn run(link: Arc<MemLink>) {
+        fault::asynchronous(|| cm::connect(&link));
+    }
+}
+
+impl WorkItem<DOWN> for MemLink {
+    type Pointer = Arc<MemLink>;
+
+    fn run(link: Arc<MemLink>) {
+        fault::asynchronous(|| link.end());
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions as files.
+
+#![deny(unsafe_code)]
+
+use kernel::iov::{IovIterDest, IovIterSource};
+use kernel::prelude::*;
+use kernel::uaccess::{UserPtr, UserSlice};
+
+use super::admin::{answer, key_of, zero};
+use super::context::HostRef;
+use super::host::{errno_of, Kind, Route};
+use super::rw::{ask, ask_ok, Memory};
+use crate::kern::regfile::RegularFile;
+use crate::proto::mem::id::{Key, NodeId, StorageId};
+use crate::proto::mem::rights::Rights;
+use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::{MemHeader, Op};
+use crate::uapi::*;
+
+/// How long the key lives that a copy gives to its source, in milliseconds.
+const COPY_KEY_MS: u32 = 60_000;
+
+/// Most bytes of one COPY; a longer call is cut short.
+const COPY_MAX: u64 = 1 << 30;
+
+/// An open region.
+pub(super) struct RegionFile {
+    pub(super) host: HostRef,
+    pub(super) node: NodeId,
+    pub(super) storage: StorageId,
+    pub(super) rights: Rights,
+    /// It is freed when the file is closed.
+    pub(super) owned: bool,
+}
+
+impl RegionFile {
+    fn memory(&self) -> Memory<'_> {
+        Memory {
+            host: &self.host,
+            node: self.node,
+            storage: self.storage,
+        }
+    }
+
+    fn header(&self, op: Op) -> MemHeader {
+        MemHeader {
+            key: self.storage.key,
+            node: self.node,
+            ..MemHeader::ask(0, op)
+        }
+    }
+
+    /// A key for the holder of a copy's source: it allows no more than that copy.
+    fn key_for_copy(&self, pos: u64, len: u64) -> Result<Key> {
+        if !self.rights.contains(Rights::GRANT) {
+            return Ok(self.storage.key);
+        }
+        let h = MemHeader {
+            addr: self.storage.va + pos,
+            bytes: len,
+            rights: Rights::WRITE.bits(),
+            arg: COPY_KEY_MS,
+            addr2: 1,
+            ..self.header(Op::Key)
+        };
+        Ok(ask_ok(&self.host, self.node, h, KVec::new())?.h.key2)
+    }
+
+    fn info(&self, info: &mut zrs_region_info) -> Result {
+        zero(&info.reserved)?;
+        let h = ask_ok(&self.host, self.node, self.header(Op::Info), KVec::new())?.h;
+        let granted = Rights::from_bits(h.rights).is_some_and(|r| r.contains(Rights::GRANT));
+        let key = self.storage.key;
+        *info = zrs_region_info {
+            node: zrs_mem_node {
+                domain: self.node.domain,
+                node: self.node.node,
+            },
+            storage: zrs_mem_storage {
+                va: h.addr,
+                len: h.bytes,
+                key: zrs_mem_key {
+                    region: key.region,
+                    gen: key.gen,
+                    secret: if granted { key.secret } else { 0 },
+                },
+            },
+            rights: h.rights,
+            keys: h.arg,
+            holds: h.grant,
+            ..Default::default()
+        };
+        Ok(())
+    }
+
+    fn derive(&self, k: &mut zrs_region_key) -> Result {
+        zero(&[u64::from(k.reserved0)])?;
+        let h = MemHeader {
+            addr: self.storage.va.checked_add(k.off).ok_or(ERANGE)?,
+            bytes: k.len,
+            rights: Rights::from_bits(k.rights).ok_or(EINVAL)?.bits(),
+            arg: k.ttl_ms,
+            addr2: u64::from(k.uses),
+            ..self.header(Op::Key)
+        };
+        if h.addr.checked_add(h.bytes).is_none() {
+            return Err(ERANGE);
+        }
+        let key = ask_ok(&self.host, self.node, h, KVec::new())?.h.key2;
+        k.key = zrs_mem_key {
+            region: key.region,
+            gen: key.gen,
+            secret: key.secret,
+        };
+        Ok(())
+    }
+
+    fn revoke(&self, arg: usize) -> Result<isize> {
+        let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_region_key>());
+        let k: zrs_region_key = slice.reader().read()?;
+        let rest = [k.rights, k.uses, k.ttl_ms, k.reserved0].map(u64::from);
+        zero(&rest)?;
+        zero(&[k.off, k.len])?;
+        let h = MemHeader {
+            key2: key_of(&k.key),
+            ..self.header(Op::Unkey)
+        };
+        ask_ok(&self.host, self.node, h, KVec::new())?;
+        Ok(0)
+    }
+}
+
+impl RegularFile for RegionFile {
+    fn read(&self, pos: u64, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        let left = self.storage.len.saturating_sub(pos);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(iter.len());
+        if len == 0 {
+            return Ok(0);
+        }
+        self.memory().get(pos, len, iter)
+    }
+
+    fn write(&self, pos: u64, iter: &mut IovIterSource<'_>) -> Result<usize> {
+        if iter.is_empty() {
+            return Ok(0);
+        }
+        let left = self.storage.len.saturating_sub(pos);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(iter.len());
+        if len == 0 {
+            return Err(ENOSPC);
+        }
+        self.memory().put(pos, len, iter)
+    }
+
+    fn copy(from: &Self, from_pos: u64, to: &Self, pos: u64, len: u64) -> Result<usize> {
+        if from.host.net != to.host.net {
+            return Err(EXDEV);
+        }
+        let len = len
+            .min(from.storage.len.saturating_sub(from_pos))
+            .min(COPY_MAX);
+        if len == 0 {
+            return Ok(0);
+        }
+        let room = to.storage.len.saturating_sub(pos);
+        if room == 0 {
+            return Err(ENOSPC);
+        }
+        let len = len.min(room);
+        let h = MemHeader {
+            addr: from.storage.va + from_pos,
+            bytes: len,
+            key: from.storage.key,
+            node: to.node,
+            addr2: to.storage.va + pos,
+            key2: to.key_for_copy(pos, len)?,
+            ..MemHeader::ask(0, Op::Copy)
+        };
+        let h = h.with_source_node(from.node);
+        let answer = ask(&from.host, from.node, h, KVec::new())?.h;
+        match (answer.status, answer.bytes) {
+            (Status::Ok, _) => Ok(len as usize),
+            (status, 0) => Err(errno_of(status)),
+            (_, done) => Ok(done as usize),
+        }
+    }
+
+    fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize> {
+        match cmd {
+            ZRS_REGION_INFO => answer(arg, |info| self.info(info)),
+            ZRS_REGION_KEY => answer(arg, |key| self.derive(key)),
+            ZRS_REGION_UNKEY => self.revoke(arg),
+            ZRS_REGION_SEAL | ZRS_REGION_FREE => {
+                let op = if cmd == ZRS_REGION_SEAL {
+                    Op::Seal
+                } else {
+                    Op::Free
+                };
+                ask_ok(&self.host, self.node, self.header(op), KVec::new())?;
+                Ok(0)
+            }
+            _ => Err(ENOTTY),
+        }
+    }
+}
+
+impl Drop for RegionFile {
+    /// Frees the region if it goes with its file. The answer is not waited for; if the link is lost
+    /// before, the region is an orphan.
+    fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
+        let host = &*self.host;
+        let ask = self.header(Op::Free);
+        host.with(|st| {
+            let Ok(token) = st.op(Kind::Nothing) else {
+                return;
+            };
+            let asked = match st.route(host, self.node) {
+                Ok(Route::Link(slot)) => st
+                    .side(slot)
+                    .is_some_and(|s| s.ask(ask, KVec::new(), token).is_ok()),
+                Ok(Route::Here) => {
+                    let call = super::host::Call::new();
+                    if let Ok(call) = call {
+                        let reply = super::server::Reply::Local(call);
+                        let h = MemHeader { id: 1, ..ask };
+                        let _ = st.serve(host, reply, &h, &[]);
+                    }
+                    false
+                }
+                Err(_) => false,
+            };
+            if !asked {
+                st.take_op(token);
+            }
+        });
+    }
+}

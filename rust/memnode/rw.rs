@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reading and writing regions: by messages up to 4096 bytes, by remote keys beyond that, and by the
+//! processor where the node is of this host. All of it waits for the result.
+
+#![deny(unsafe_code)]
+
+use kernel::iov::{IovIterDest, IovIterSource};
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::context::HostRef;
+use super::grants::{Granted, Pending};
+use super::host::{errno_of, now_ms, Answer, Call, Host, Kind, Route, State};
+use super::server::Reply;
+use super::side::Moved;
+use crate::ib::dma::{Direction, DmaRuns};
+use crate::ib::memory::PinnedRuns;
+use crate::kern::folios::MemfdPages;
+use crate::kern::pin::{Extracted, PinnedPages};
+use crate::proto::mem::id::{NodeId, StorageId};
+use crate::proto::mem::node::{Hold, Piece};
+use crate::proto::mem::rights::Rights;
+use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::{MemHeader, Op};
+use crate::proto::wire::SMALL_MAX;
+
+/// Bytes between two acknowledgements of a write.
+const PART: usize = 4 << 20;
+
+/// How often a grant that was taken back before its use is asked for again.
+const ATTEMPTS: u32 = 4;
+
+/// Asks the node's host, and waits for the answer. EINTR for a task that is being killed; a COPY is
+/// canceled then.
+pub(super) fn ask(
+    host: &Arc<Host>,
+    node: NodeId,
+    ask: MemHeader,
+    payload: KVec<u8>,
+) -> Result<Answer> {
+    let call = Call::new()?;
+    let ask = MemHeader {
+        len: payload.len() as u32,
+        ..ask
+    };
+    loop {
+        let turn = host.turns.load(Relaxed);
+        match host.with(|st| begin(st, host, node, &call, &ask, &payload)) {
+            Ok(()) => break,
+            // The last link is being taken down.
+            Err(Status::Again) => host.wait_turn(turn)?,
+            Err(status) => return Err(errno_of(status)),
+        }
+    }
+    wait_for(host, &call)
+}
+
+fn wait_for(host: &Arc<Host>, call: &Arc<Call>) -> Result<Answer> {
+    let waited = host.wait(|| call.with(|o| if o.left == 0 { o.answer.take() } else { None }));
+    if waited.is_err() {
+        host.with(|st| st.cancel_call(call));
+    }
+    waited
+}
+
+fn begin(
+    st: &mut State,
+    host: &Arc<Host>,
+    node: NodeId,
+    call: &Arc<Call>,
+    ask: &MemHeader,
+    payload: &[u8],
+) -> Result<(), Status> {
+    match st.route(host, node)? {
+        Route::Here => {
+            let h = MemHeader { id: 1, ..*ask };
+            let served = st.serve(host, Reply::Local(call.clone()), &h, payload);
+            served.map_err(|_| Status::Invalid)
+        }
+        Route::Link(slot) => {
+            let mut bytes = KVec::new();
+            let copied = bytes.extend_from_slice(payload, GFP_KERNEL);
+            copied.map_err(|_| Status::NoMemory)?;
+            let token = st.op(Kind::Call(call.clone()))?;
+            let asked = match st.side(slot) {
+                Some(side) => side.ask(*ask, bytes, token),
+                None => Err(ENOMEM),
+            };
+            asked.map_err(|_| {
+                st.take_op(token);
+                Status::NoMemory
+            })
+        }
+    }
+}
+
+/// As [`ask`]; a result that is not a success is an error.
+pub(super) fn ask_ok(
+    host: &Arc<Host>,
+    node: NodeId,
+    h: MemHeader,
+    payload: KVec<u8>,
+) -> Result<Answer> {
+    let answer = ask(host, node, h, payload)?;
+    match answer.h.status {
+        Status::Ok => Ok(answer),
+        status => Err(errno_of(status)),
+    }
+}
+
+/// Memory of a node, as an open file has it.
+pub(super) struct Memory<'a> {
+    pub(super) host: &'a HostRef,
+    pub(super) node: NodeId,
+    pub(super) storage: StorageId,
+}
+
+/// The hold, memory and pieces of a local operation.
+type Begun = (Hold, Arc<MemfdPages>, KVec<Piece>);
+
+/// The result of a call that has done `done` bytes when it met `e`.
+fn partly(done: usize, e: Error) -> Result<usize> {
+    if done == 0 {
+        Err(e)
+    } else {
+        Ok(done)
+    }
+}
+
+impl Memory<'_> {
+    fn header(&self, op: Op, pos: u64) -> MemHeader {
+        MemHeader {
+            addr: self.storage.va + pos,
+            key: self.storage.key,
+            node: self.node,
+            ..MemHeader::ask(0, op)
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        let own = self.host.memory.own_domain(&self.host.net);
+        self.host.state.lock().serves(self.node, own)
+    }
+
+    /// Writes up to `len` bytes of `iter` at `pos`; all of them are inside.
+    pub(super) fn put(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
+        if self.is_here() {
+            return self.local(pos, len, Rights::WRITE, |memory, piece, part| {
+                memory.copy_from_iter(piece.at, part, iter)
+            });
+        }
+        let mut done = 0;
+        while done < len {
+            let here = pos + done as u64;
+            let left = len - done;
+            let put = match left <= SMALL_MAX as usize {
+                true => self.put_small(here, left, iter),
+                false => self.put_part(here, left.min(PART), iter),
+            };
+            match put {
+                Ok(0) => return partly(done, EFAULT),
+                Ok(n) => done += n,
+                Err(e) => return partly(done, e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn put_small(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
+        let mut bytes = KVec::from_elem(0_u8, len, GFP_KERNEL)?;
+        let n = iter.copy_from_iter(&mut bytes);
+        if n == 0 {
+            return Err(EFAULT);
+        }
+        bytes.truncate(n);
+        ask_ok(self.host, self.node, self.header(Op::Put, pos), bytes)?;
+        Ok(n)
+    }
+
+    /// Waits for a grant.
+    fn grant(&self, rights: Rights) -> Result<Granted> {
+        let host: &Arc<Host> = self.host;
+        loop {
+            let call = Call::new()?;
+            let turn = host.turns.load(Relaxed);
+            let wanted = host.with(|st| match st.route(host, self.node)? {
+                Route::Here => Err(Status::NoNode),
+                Route::Link(slot) => {
+                    let pending = Pending::Call(call.clone());
+                    st.want_grant(slot, self.node, self.storage.key, rights, pending);
+                    Ok(())
+                }
+            });
+            match wanted {
+                Ok(()) => {}
+                Err(Status::Again) => {
+                    host.wait_turn(turn)?;
+                    continue;
+                }
+                Err(status) => return Err(errno_of(status)),
+            }
+            let grant = host.wait(|| call.with(|o| o.grant.take()))?;
+            return grant.map_err(errno_of);
+        }
+    }
+
+    /// Posts a chunk. It takes `pages` when the grant can be used; `Stale` without that means that it
+    /// was given back in the meantime.
+    fn post(
+        &self,
+        granted: Granted,
+        pos: u64,
+        pages: &mut Option<PinnedPages>,
+        write: bool,
+        call: &Arc<Call>,
+    ) -> Result<(), Status> {
+        let host: &Arc<Host> = self.host;
+        let pd = {
+            let st = &mut *host.state.lock();
+            let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
+            if !side.cache.begin(granted.lent, granted.number, now_ms()) {
+                return Err(Status::Stale);
+            }
+            side.queues.as_ref().map(|q| q.pd.clone())
+        };
+        let mapped = pd.ok_or(ENOMEM).and_then(|pd| {
+            let runs = PinnedRuns::new(pages.take().ok_or(EINVAL)?)?;
+            let direction = match write {
+                true => Direction::ToDevice,
+                false => Direction::FromDevice,
+            };
+            Ok(Arc::new(DmaRuns::map(&pd, runs, direction)?, GFP_KERNEL)?)
+        });
+        let addr = self.storage.va + pos;
+        let posted = mapped.map_err(|_| Status::NoMemory).and_then(|runs| loop {
+            let turn = host.turns.load(Relaxed);
+            let posted = host.with(|st| {
+                let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
+                call.with(|o| o.left += 1);
+                let what = Moved::Call(call.clone());
+                let posted = side.post_data(granted.lent, addr, &runs, write, what);
+                if posted.is_err() {
+                    call.with(|o| o.left -= 1);
+                }
+                posted
+            });
+            if posted != Err(Status::Again) {
+                break posted;
+            }
+            if host.wait_turn(turn).is_err() {
+                break Err(Status::Canceled);
+            }
+        });
+        if posted.is_err() {
+            host.with(|st| {
+                if let Some(side) = st.live(granted.slot, granted.serial) {
+                    let leave = side.cache.end(granted.lent);
+                    st.leave(granted.slot, leave);
+                }
+            });
+        }
+        posted
+    }
+
+    /// Posts the chunks that `next` gives, until there is none; returns the grant, the bytes that were
+    /// posted, and the failure.
+    fn post_all(
+        &self,
+        pos: u64,
+        rights: Rights,
+        call: &Arc<Call>,
+        mut next: impl FnMut(usize) -> Option<PinnedPages>,
+    ) -> Result<(Granted, usize, Option<Status>)> {
+        let mut granted = self.grant(rights)?;
+        let (mut sent, mut attempts) = (0, 0);
+        let mut pages = next(0);
+        while let Some(n) = pages.as_ref().map(PinnedPages::len) {
+            let write = rights == Rights::WRITE;
+            match self.post(granted, pos + sent as u64, &mut pages, write, call) {
+                Ok(()) => {
+                    sent += n;
+                    pages = next(sent);
+                }
+                // The grant was idle, and given back.
+                Err(Status::Stale) if pages.is_some() && sent == 0 && attempts < ATTEMPTS => {
+                    attempts += 1;
+                    granted = self.grant(rights)?;
+                }
+                Err(why) => return Ok((granted, sent, Some(why))),
+            }
+        }
+        Ok((granted, sent, None))
+    }
+
+    /// A part of a write: chunks, and behind them WROTE.
+    fn put_part(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
+        let call = Call::new()?;
+        let mut fault = None;
+        let posted = self.post_all(pos, Rights::WRITE, &call, |sent| {
+            let left = len.checked_sub(sent).filter(|left| *left != 0)?;
+            source_pages(iter, left)
+                .inspect_err(|e| fault = Some(*e))
+                .ok()
+        });
+        let (granted, sent, failed) = posted?;
+        let acknowledged = match sent {
+            0 => Ok(0),
+            _ => self.wrote(granted, pos, sent, &call),
+        };
+        self.host.with(|st| st.finish_once(granted));
+        match (acknowledged?, failed, fault) {
+            (0, Some(why), _) => Err(errno_of(why)),
+            (0, None, Some(e)) => Err(e),
+            (n, ..) => Ok(n),
+        }
+    }
+
+    /// Asks for the acknowledgement of `len` bytes, and waits for it and for all chunks.
+    fn wrote(&self, granted: Granted, pos: u64, len: usize, call: &Arc<Call>) -> Result<usize> {
+        let host: &Arc<Host> = self.host;
+        let asked = host.with(|st| {
+            let ask = MemHeader {
+                grant: granted.number,
+                addr: self.storage.va + pos,
+                bytes: len as u64,
+                ..MemHeader::ask(0, Op::Wrote)
+            };
+            let token = st.op(Kind::Call(call.clone()))?;
+            let side = st.live(granted.slot, granted.serial);
+            let asked = side.map(|side| side.ask(ask, KVec::new(), token));
+            match asked {
+                Some(Ok(())) => Ok(()),
+                other => {
+                    st.take_op(token);
+                    Err(match other {
+                        None => Status::Lost,
+                        _ => Status::NoMemory,
+                    })
+                }
+            }
+        });
+        asked.map_err(errno_of)?;
+        let answer = wait_for(host, call)?;
+        match (answer.h.status, call.with(|o| o.failed)) {
+            (Status::Ok, None) => Ok(len),
+            (Status::Ok, Some(status)) | (status, _) => Err(errno_of(status)),
+        }
+    }
+
+    /// Reads up to `len` bytes at `pos` to `iter`; all of them are inside.
+    pub(super) fn get(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        if self.is_here() {
+            return self.local(pos, len, Rights::READ, |memory, piece, part| {
+                memory.copy_to_iter(piece.at, part, iter)
+            });
+        }
+        let mut done = 0;
+        while done < len {
+            let here = pos + done as u64;
+            let left = len - done;
+            let got = match left <= SMALL_MAX as usize {
+                true => self.get_small(here, left, iter),
+                false => self.get_part(here, left.min(PART), iter),
+            };
+            match got {
+                Ok(0) => return partly(done, EFAULT),
+                Ok(n) => done += n,
+                Err(e) => return partly(done, e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn get_small(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        let h = MemHeader {
+            bytes: len as u64,
+            ..self.header(Op::Get, pos)
+        };
+        let answer = ask_ok(self.host, self.node, h, KVec::new())?;
+        Ok(iter.copy_to_iter(&answer.payload))
+    }
+
+    /// A part of a read: READs into the program's pages, or a message where those cannot be held.
+    fn get_part(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        let call = Call::new()?;
+        let (mut fault, mut refused) = (None, false);
+        let posted = self.post_all(pos, Rights::READ, &call, |sent| {
+            let left = len.checked_sub(sent).filter(|left| *left != 0)?;
+            match PinnedPages::extract_dest(iter, left) {
+                Ok(Extracted::Pages(pages)) => Some(pages),
+                Ok(Extracted::Copy) => {
+                    refused = true;
+                    None
+                }
+                Err(e) => {
+                    fault = Some(e);
+                    None
+                }
+            }
+        });
+        let (granted, sent, failed) = posted?;
+        let waited = self
+            .host
+            .wait(|| call.with(|o| (o.left == 0).then_some(o.failed)));
+        self.host.with(|st| st.finish_once(granted));
+        if let Some(status) = waited? {
+            return Err(errno_of(status));
+        }
+        match (sent, failed, fault) {
+            (0, Some(why), _) => Err(errno_of(why)),
+            (0, None, Some(e)) => Err(e),
+            (0, None, None) if refused => self.get_small(pos, len.min(SMALL_MAX as usize), iter),
+            (n, ..) => Ok(n),
+        }
+    }
+
+    /// Moves bytes by the processor, where the node is of this host.
+    fn local(
+        &self,
+        pos: u64,
+        len: usize,
+        rights: Rights,
+        mut each: impl FnMut(&MemfdPages, Piece, usize) -> Result<usize>,
+    ) -> Result<usize> {
+        let host: &Arc<Host> = self.host;
+        let (hold, memory, pieces) = host
+            .with(|st| self.begin_local(st, pos, len, rights))
+            .map_err(errno_of)?;
+        let (mut done, mut result) = (0, Ok(()));
+        for piece in &pieces {
+            match each(&memory, *piece, piece.len as usize) {
+                Ok(n) => {
+                    done += n;
+                    if n < piece.len as usize {
+                        break;
+                    }
+                }
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
+            }
+        }
+        host.with(|st| st.end_hold(hold));
+        match result {
+            Err(e) => partly(done, e),
+            Ok(()) if done == 0 => Err(EFAULT),
+            Ok(()) => Ok(done),
+        }
+    }
+
+    fn begin_local(
+        &self,
+        st: &mut State,
+        pos: u64,
+        len: usize,
+        rights: Rights,
+    ) -> Result<Begun, Status> {
+        let served = st.served.as_mut().ok_or(Status::NoNode)?;
+        let (key, addr) = (self.storage.key, self.storage.va + pos);
+        let range = served.node.range_of(key, addr, len as u64)?;
+        let hold = served.node.begin(key, rights, range, now_ms())?;
+        let mut pieces = KVec::new();
+        let mut full = false;
+        for piece in served.node.pieces(&hold, range) {
+            full |= pieces.push(piece, GFP_KERNEL).is_err();
+        }
+        if full {
+            served.node.end(hold);
+            return Err(Status::NoMemory);
+        }
+        Ok((hold, served.memory.clone(), pieces))
+    }
+}
+
+/// The pages of the next bytes of `iter`, or copies of them.
+fn source_pages(iter: &mut IovIterSource<'_>, len: usize) -> Result<PinnedPages> {
+    match PinnedPages::extract(iter, len)? {
+        Extracted::Pages(pages) => Ok(pages),
+        Extracted::Copy => PinnedPages::copy(iter, len),
+    }
+}

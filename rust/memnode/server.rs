@@ -1,0 +1,631 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The node's host: asks of peers and of its own programs, and remote keys that are given to peers.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::grants::Pending;
+use super::host::{now_ms, Call, Host, Kind, State};
+use super::node::{Served, RUN_MAX};
+use super::side::{Life, Moved};
+use crate::ib::dma::{Direction, DmaRuns};
+use crate::ib::memory::NodeRuns;
+use crate::ib::mr::{Access, Mr};
+use crate::kern::task::random_u64;
+use crate::proto::mem::grants::Registered;
+use crate::proto::mem::link::End;
+use crate::proto::mem::node::{AllocRequest, Hold, Piece};
+use crate::proto::mem::payload::{NodeInfo, RemoteExtent, NODE_DRAINING};
+use crate::proto::mem::rights::{Range, Rights, Scope};
+use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::{MemHeader, Op, Type, FLAG_KEEP, FLAG_VIA};
+use crate::proto::Violation;
+
+/// Where an answer goes.
+#[derive(Clone)]
+pub(super) enum Reply {
+    /// To the peer of a link: its slot and serial number, and the place of the ask.
+    Peer(usize, u64, u32),
+    /// To a program of this host.
+    Local(Arc<Call>),
+}
+
+/// The memory regions of a grant.
+pub(super) struct Registration {
+    pub(super) number: u32,
+    pub(super) mrs: KVec<Mr>,
+    pub(super) access: Access,
+    lens: KVec<u64>,
+    addr: u64,
+    len: u64,
+    rights: u32,
+    once: bool,
+}
+
+/// Copies between the pieces of a range and `bytes`.
+pub(super) fn copy_pieces(
+    served: &Served,
+    hold: &Hold,
+    range: Range,
+    mut each: impl FnMut(Piece, usize) -> Result,
+) -> Result {
+    let mut done = 0;
+    for piece in served.node.pieces(hold, range) {
+        each(piece, done)?;
+        done += piece.len as usize;
+    }
+    Ok(())
+}
+
+impl State {
+    /// The description of this host's node in a hello.
+    pub(super) fn node_info(&self) -> Option<NodeInfo> {
+        let served = self.served.as_ref().filter(|s| !s.closing)?;
+        let (bytes, free) = served.bytes();
+        let draining = served.node.draining();
+        Some(NodeInfo {
+            node: served.node.id(),
+            incarnation: served.node.incarnation(),
+            bytes,
+            free,
+            state: if draining { NODE_DRAINING } else { 0 },
+            page_shift: served.page_shift,
+        })
+    }
+
+    /// A message of a requester.
+    pub(super) fn asked(
+        &mut self,
+        host: &Arc<Host>,
+        slot: usize,
+        h: &MemHeader,
+        payload: &[u8],
+    ) -> Result<(), Violation> {
+        let side = self.side(slot).ok_or(Violation::State)?;
+        if h.kind == Type::Revoked {
+            side.grants.revoked(h.grant)?;
+            return self.invalidate(slot, h.grant);
+        }
+        let place = side.server.accept(h)?;
+        let reply = Reply::Peer(slot, side.serial, place);
+        self.serve(host, reply, h, payload)
+    }
+
+    fn invalidate(&mut self, slot: usize, number: u32) -> Result<(), Violation> {
+        let side = self.side(slot).ok_or(Violation::State)?;
+        if side.to_register.push((number, true), GFP_KERNEL).is_err() {
+            self.fail(slot, Status::NoMemory);
+        }
+        Ok(())
+    }
+
+    /// Answers with `h`; without effect if the link is gone.
+    pub(super) fn answer(&mut self, reply: Reply, h: MemHeader, payload: KVec<u8>) {
+        let h = MemHeader {
+            len: payload.len() as u32,
+            ..h
+        };
+        match reply {
+            Reply::Local(call) => call.answer(h, payload),
+            Reply::Peer(slot, serial, place) => {
+                let Some(side) = self.live(slot, serial) else {
+                    return;
+                };
+                let Some(base) = side.server.answer(place, h.status) else {
+                    return;
+                };
+                if side.say(MemHeader { id: base.id, ..h }, payload).is_err() {
+                    self.fail(slot, Status::NoMemory);
+                }
+            }
+        }
+    }
+
+    pub(super) fn answer_status(&mut self, reply: Reply, op: Op, status: Status) {
+        self.answer(reply, MemHeader::answer(0, op, status), KVec::new());
+    }
+
+    /// The number by which the node knows a requester; 0 is this host.
+    fn owner(&mut self, reply: &Reply) -> u32 {
+        match reply {
+            Reply::Local(_) => 0,
+            Reply::Peer(slot, ..) => self.side(*slot).map_or(u32::MAX, |s| s.peer as u32 + 1),
+        }
+    }
+
+    /// Does what was asked, or begins it. An ask of a program of this host is honest.
+    pub(super) fn serve(
+        &mut self,
+        host: &Arc<Host>,
+        reply: Reply,
+        h: &MemHeader,
+        payload: &[u8],
+    ) -> Result<(), Violation> {
+        let op = h.op.ok_or(Violation::State)?;
+        let node = match op {
+            Op::Close | Op::Wrote | Op::Cancel => None,
+            Op::Copy => Some(h.source_node()),
+            _ => Some(h.node),
+        };
+        let own = host.memory.own_domain(&host.net);
+        let elsewhere = node.is_some_and(|node| !self.serves(node, own));
+        // There are no brokers here.
+        let refused = match op {
+            Op::Alloc if h.flags & FLAG_VIA != 0 => Some(Status::Unsupported),
+            _ if elsewhere => Some(Status::NoNode),
+            _ => None,
+        };
+        if let Some(status) = refused {
+            self.answer_status(reply, op, status);
+            return Ok(());
+        }
+        match op {
+            Op::Free | Op::Seal | Op::Unkey => self.begin_end(reply, op, h),
+            Op::Open => self.open(reply, h)?,
+            Op::Close => {
+                let Reply::Peer(slot, ..) = reply else {
+                    return Err(Violation::State);
+                };
+                let side = self.side(slot).ok_or(Violation::State)?;
+                side.grants.closed(h.grant)?;
+                self.invalidate(slot, h.grant)?;
+                self.answer_status(reply, op, Status::Ok);
+            }
+            Op::Wrote => {
+                let Reply::Peer(slot, ..) = reply else {
+                    return Err(Violation::State);
+                };
+                let side = self.side(slot).ok_or(Violation::State)?;
+                let checked = side.grants.check_written(h.grant, h.addr, h.bytes);
+                let status = checked.err().unwrap_or(Status::Ok);
+                self.answer_status(reply, op, status);
+            }
+            Op::Copy => self.serve_copy(host, reply, h),
+            Op::Cancel => self.serve_cancel(reply, h.arg),
+            Op::Alloc | Op::Info | Op::Key | Op::Put | Op::Get => {
+                let owner = self.owner(&reply);
+                let done = match self.served.as_mut() {
+                    Some(served) => at_once(served, owner, op, h, payload),
+                    None => Err(Status::NoNode),
+                };
+                match done {
+                    Ok((h, payload)) => self.answer(reply, h, payload),
+                    Err(status) => self.answer_status(reply, op, status),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a free, seal or revocation.
+    fn begin_end(&mut self, reply: Reply, op: Op, h: &MemHeader) {
+        let (waiter, now) = (self.number(), now_ms());
+        if self.waiters.reserve(1, GFP_KERNEL).is_err() {
+            return self.answer_status(reply, op, Status::NoMemory);
+        }
+        let Some(served) = self.served.as_mut() else {
+            return self.answer_status(reply, op, Status::NoNode);
+        };
+        let begun = match op {
+            Op::Free => served.node.free(h.key, waiter, now),
+            Op::Seal => served.node.seal(h.key, waiter, now),
+            _ => served.node.revoke(h.key, h.key2, waiter, now),
+        };
+        match begun {
+            Ok(()) => {
+                let _ = self.waiters.push_within_capacity((waiter, op, reply));
+            }
+            Err(status) => self.answer_status(reply, op, status),
+        }
+    }
+
+    /// Answers the frees, seals and revocations that are over.
+    pub(super) fn tell_quiet(&mut self, host: &Arc<Host>) {
+        let mut freed = false;
+        while let Some((waiter, status)) = self.served.as_mut().and_then(|s| s.node.next_quiet()) {
+            let at = self.waiters.iter().position(|w| w.0 == waiter);
+            if let Some(Ok((_, op, reply))) = at.map(|at| self.waiters.remove(at)) {
+                freed |= op == Op::Free;
+                self.answer_status(reply, op, status);
+            }
+        }
+        if freed {
+            host.zero_pages();
+        }
+    }
+
+    /// Takes back the grants, and ends the copies, whose region or key has ended.
+    pub(super) fn revoke_what_ended(&mut self) {
+        let now = now_ms();
+        let Some(served) = self.served.as_ref() else {
+            return;
+        };
+        let node = &served.node;
+        for side in self.sides.iter_mut().flatten() {
+            if side.life != Life::Up {
+                continue;
+            }
+            let over = |hold: &Hold| node.must_stop(hold, now);
+            while let Some(number) = side.grants.revoke_one(now, over) {
+                if side.say(MemHeader::revoke(number), KVec::new()).is_err() {
+                    side.link.broken();
+                    break;
+                }
+            }
+        }
+        let over = |hold: &Hold| node.must_stop(hold, now);
+        self.copies.cancel_if(Status::Stale, now, over);
+    }
+
+    /// Begins a grant.
+    fn open(&mut self, reply: Reply, h: &MemHeader) -> Result<(), Violation> {
+        let Reply::Peer(slot, _, place) = reply else {
+            return Err(Violation::State);
+        };
+        let rights = Rights::from_bits(h.rights).ok_or(Violation::Type)?;
+        let Some(served) = self.served.as_mut() else {
+            self.answer_status(reply, Op::Open, Status::NoNode);
+            return Ok(());
+        };
+        let granted = served.node.begin_grant(h.key, rights, now_ms());
+        let (hold, scope) = match granted {
+            Ok(granted) => granted,
+            Err(status) => {
+                self.answer_status(reply, Op::Open, status);
+                return Ok(());
+            }
+        };
+        let pieces = collect(served.node.pieces(&hold, scope.range));
+        let reach = Range {
+            off: scope.addr,
+            len: scope.range.len,
+        };
+        let side = self.side(slot).ok_or(Violation::State)?;
+        let begun = side.grants.begin(hold, reach, place);
+        let number = match begun {
+            Ok(number) => number,
+            Err((hold, status)) => {
+                self.end_hold(hold);
+                self.answer_status(reply, Op::Open, status);
+                return Ok(());
+            }
+        };
+        let template = Registration {
+            number,
+            mrs: KVec::new(),
+            access: match (
+                rights.contains(Rights::READ),
+                rights.contains(Rights::WRITE),
+            ) {
+                (true, true) => Access::ReadWrite,
+                (true, false) => Access::Read,
+                _ => Access::Write,
+            },
+            lens: KVec::new(),
+            addr: scope.addr,
+            len: scope.range.len,
+            rights: h.rights,
+            once: scope.once,
+        };
+        let described = pieces.and_then(|pieces| self.describe(slot, template, &pieces));
+        if described.is_err() {
+            let side = self.side(slot).ok_or(Violation::State)?;
+            if let Some(hold) = side.grants.gone(number) {
+                self.end_hold(hold);
+            }
+            self.answer_status(reply, Op::Open, Status::NoMemory);
+        }
+        Ok(())
+    }
+
+    /// Describes memory to the device, and has it registered.
+    fn describe(&mut self, slot: usize, mut r: Registration, pieces: &[Piece]) -> Result {
+        let served = self.served.as_ref().ok_or(ENODEV)?;
+        let (memory, shift) = (served.memory.clone(), served.page_shift);
+        let side = self.side(slot).ok_or(EINVAL)?;
+        let queues = side.queues.clone().ok_or(EINVAL)?;
+        for (i, piece) in (1_u64..).zip(pieces) {
+            let runs = NodeRuns::new(&memory, core::iter::once((piece.at, piece.len)))?;
+            let runs = DmaRuns::map(&queues.pd, runs, Direction::Both)?;
+            let mut mr = Mr::new(&queues.pd, RUN_MAX)?;
+            // The addresses say nothing of where the memory is.
+            mr.map_runs(Arc::new(runs, GFP_KERNEL)?, shift, i << 40)?;
+            r.mrs.push(mr, GFP_KERNEL)?;
+            r.lens.push(piece.len, GFP_KERNEL)?;
+        }
+        side.registrations.reserve(1, GFP_KERNEL)?;
+        side.to_register.push((r.number, false), GFP_KERNEL)?;
+        let _ = side.registrations.push_within_capacity(r);
+        Ok(())
+    }
+
+    /// The device has registered the memory of a grant, or made its keys invalid.
+    pub(super) fn registered(&mut self, slot: usize, number: u32, invalidated: bool) {
+        let Some(side) = self.side(slot) else {
+            return;
+        };
+        if invalidated {
+            if side.grants.invalidated(number, now_ms()) {
+                side.beat();
+            }
+            return;
+        }
+        let serial = side.serial;
+        match side.grants.registered(number) {
+            Some(Registered::Answer(place)) => {
+                let of_it = |r: &&Registration| r.number == number;
+                let answer = side.registrations.iter().find(of_it).map(grant_answer);
+                let reply = Reply::Peer(slot, serial, place);
+                match answer {
+                    Some(Ok((h, payload))) => self.answer(reply, h, payload),
+                    _ => self.fail(slot, Status::NoMemory),
+                }
+            }
+            Some(Registered::Stale(place)) => {
+                let reply = Reply::Peer(slot, serial, place);
+                self.answer_status(reply, Op::Open, Status::Stale);
+                self.deregister(slot, number);
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the memory of a grant from the peer.
+    fn deregister(&mut self, slot: usize, number: u32) {
+        let Some(side) = self.side(slot) else {
+            return;
+        };
+        let at = side.registrations.iter().position(|r| r.number == number);
+        if let Some(at) = at {
+            drop(side.registrations.remove(at));
+        }
+        if let Some(hold) = side.grants.gone(number) {
+            self.end_hold(hold);
+        }
+    }
+
+    pub(super) fn end_hold(&mut self, hold: Hold) {
+        if let Some(served) = self.served.as_mut() {
+            served.node.end(hold);
+        }
+    }
+
+    /// Something of the peer has arrived: no WRITE before it is half done.
+    pub(super) fn heard(&mut self, slot: usize) {
+        while let Some(number) = self.side(slot).and_then(|s| s.grants.heard_one()) {
+            self.deregister(slot, number);
+        }
+    }
+
+    /// A link's queue pair is destroyed: nothing of its peer can land any more, and nothing that waits
+    /// for it will come.
+    pub(super) fn link_is_down(&mut self, host: &Arc<Host>, slot: usize, serial: u64) {
+        let Some(side) = self.side(slot).filter(|s| s.serial == serial) else {
+            return;
+        };
+        let (end, peer, why) = (side.end, side.peer, side.why);
+        for data in side.data.iter_mut().filter_map(Option::take) {
+            if let Moved::Call(call) = &data.what {
+                call.with(|o| {
+                    o.left = o.left.saturating_sub(1);
+                    o.failed = Some(Status::Lost);
+                });
+            }
+        }
+        while let Some(pending) = self.next_waiting(slot) {
+            match pending {
+                Pending::Job(job, serial) => self.not_opened(job, serial, why),
+                pending => self.grant_refused(pending, why),
+            }
+        }
+        let failed = |op| MemHeader::answer(0, op, why);
+        while let Some((op, token)) = self.side(slot).and_then(|s| s.asks.fail_one()) {
+            let _ = self.answered(None, token, &failed(op), KVec::new());
+        }
+        while let Some(queued) = self.side(slot).and_then(|s| s.queue.pop()) {
+            let (op, token) = queued.parts();
+            let _ = self.answered(None, token, &failed(op), KVec::new());
+        }
+        // Those that were being registered are taken, too.
+        loop {
+            let side = self.side(slot);
+            let number = side.and_then(|s| {
+                let marked = s.grants.link_down_one();
+                marked.or_else(|| s.registrations.first().map(|r| r.number))
+            });
+            let Some(number) = number else {
+                break;
+            };
+            self.deregister(slot, number);
+        }
+        let now = now_ms();
+        match end {
+            End::Requester => self.copies.target_lost(peer as u32),
+            End::Node => {
+                self.copies.requester_lost(slot as u32 + 1, now);
+                let other = self.sides.iter().flatten().any(|s| {
+                    s.end == End::Node && s.peer == peer && s.serial != serial && s.life == Life::Up
+                });
+                if let Some(served) = self.served.as_mut().filter(|_| !other) {
+                    served.node.owner_lost(peer as u32 + 1, now);
+                }
+            }
+        }
+        if let Some(place) = self.sides.get_mut(slot) {
+            *place = None;
+        }
+        host.zero_pages();
+    }
+
+    /// The descriptor of the node is closed: its regions end.
+    pub(super) fn unserve(&mut self) {
+        if let Some(served) = self.served.as_mut() {
+            served.closing = true;
+            served.node.set_draining(true);
+            let mut from = 0;
+            while let Some(region) = served.node.list_from(from) {
+                served.node.close_region(region.region, region.gen);
+                from = region.region + 1;
+            }
+        }
+    }
+
+    /// A COPY is canceled by its requester; `arg` is the number of the ask.
+    fn serve_cancel(&mut self, reply: Reply, arg: u32) {
+        let Reply::Peer(slot, serial, _) = reply else {
+            return;
+        };
+        let place = self.side(slot).and_then(|s| s.server.find(arg));
+        let job = place.and_then(|place| self.job_of(slot, serial, place));
+        self.cancel_job(job, reply);
+    }
+
+    /// Ends the wait of a thread that is being killed: its COPY is canceled.
+    pub(super) fn cancel_call(&mut self, call: &Arc<Call>) {
+        if let Some(job) = self.local_job_of(call) {
+            self.copies.cancel(job, Status::Canceled, now_ms());
+            return;
+        }
+        let ours = |o: &&(u64, Kind)| matches!(&o.1, Kind::Call(c) if Arc::ptr_eq(c, call));
+        let Some(token) = self.ops.iter().find(ours).map(|o| o.0) else {
+            return;
+        };
+        let Ok(cancel) = self.op(Kind::Nothing) else {
+            return;
+        };
+        for side in self.sides.iter_mut().flatten() {
+            if let Some(id) = side.asks.id_of(token) {
+                let ask = MemHeader {
+                    arg: id,
+                    ..MemHeader::ask(0, Op::Cancel)
+                };
+                if side.ask(ask, KVec::new(), cancel).is_ok() {
+                    return;
+                }
+            }
+        }
+        self.take_op(cancel);
+    }
+}
+
+fn collect(pieces: impl Iterator<Item = Piece>) -> Result<KVec<Piece>> {
+    let mut all = KVec::new();
+    for piece in pieces {
+        all.push(piece, GFP_KERNEL)?;
+    }
+    Ok(all)
+}
+
+fn grant_answer(r: &Registration) -> Result<(MemHeader, KVec<u8>)> {
+    let mut payload = KVec::new();
+    for (mr, len) in r.mrs.iter().zip(r.lens.iter()) {
+        let extent = RemoteExtent {
+            iova: mr.iova(),
+            len: *len,
+            rkey: mr.rkey(),
+        };
+        payload.extend_from_slice(&extent.encode(), GFP_KERNEL)?;
+    }
+    let h = MemHeader {
+        addr: r.addr,
+        bytes: r.len,
+        grant: r.number,
+        rights: r.rights,
+        arg: u32::from(r.once),
+        ..MemHeader::answer(0, Op::Open, Status::Ok)
+    };
+    Ok((h, payload))
+}
+
+/// The asks that the node itself answers.
+fn at_once(
+    served: &mut Served,
+    owner: u32,
+    op: Op,
+    h: &MemHeader,
+    payload: &[u8],
+) -> Result<(MemHeader, KVec<u8>), Status> {
+    let now = now_ms();
+    let ends = |ttl: u32| (ttl != 0).then_some(now + u64::from(ttl));
+    let ok = MemHeader::answer(0, op, Status::Ok);
+    let node = &mut served.node;
+    let answer = match op {
+        Op::Alloc => {
+            let key = node.alloc(&AllocRequest {
+                len: h.bytes,
+                va: h.addr,
+                owner,
+                user: None,
+                admission: h.key,
+                keep: h.flags & FLAG_KEEP != 0,
+                expires_ms: ends(h.arg),
+                secret: random_u64(),
+            })?;
+            node.owner_back(owner);
+            MemHeader {
+                addr: h.addr,
+                bytes: h.bytes,
+                node: h.node,
+                key2: key,
+                ..ok
+            }
+        }
+        Op::Info => {
+            let info = node.info(h.key, now)?;
+            MemHeader {
+                addr: info.va,
+                bytes: info.len,
+                rights: info.rights.bits(),
+                arg: info.keys,
+                grant: info.holds,
+                ..ok
+            }
+        }
+        Op::Key => {
+            let wanted = Scope {
+                rights: Rights::from_bits(h.rights).ok_or(Status::Invalid)?,
+                range: node.range_of(h.key, h.addr, h.bytes)?,
+                expires_ms: ends(h.arg),
+                uses: match h.addr2 {
+                    0 => None,
+                    uses => Some(u32::try_from(uses).map_err(|_| Status::Invalid)?),
+                },
+            };
+            MemHeader {
+                key2: node.derive(h.key, &wanted, random_u64(), now)?,
+                ..ok
+            }
+        }
+        _ => return small(served, op, h, payload).map(|payload| (ok, payload)),
+    };
+    Ok((answer, KVec::new()))
+}
+
+/// A PUT or GET of few bytes.
+fn small(served: &mut Served, op: Op, h: &MemHeader, payload: &[u8]) -> Result<KVec<u8>, Status> {
+    let (rights, len) = match op {
+        Op::Put => (Rights::WRITE, u64::from(h.len)),
+        _ => (Rights::READ, h.bytes),
+    };
+    let range = served.node.range_of(h.key, h.addr, len)?;
+    let room = if op == Op::Get { len as usize } else { 0 };
+    let mut out = KVec::from_elem(0_u8, room, GFP_KERNEL).map_err(|_| Status::NoMemory)?;
+    let hold = served.node.begin(h.key, rights, range, now_ms())?;
+    let copied = copy_pieces(served, &hold, range, |piece, done| {
+        let here = done..done + piece.len as usize;
+        match op {
+            Op::Put => served
+                .memory
+                .write(piece.at, payload.get(here).ok_or(EINVAL)?),
+            _ => served
+                .memory
+                .read(piece.at, out.get_mut(here).ok_or(EINVAL)?),
+        }
+    });
+    served.node.end(hold);
+    copied.map_err(|_| Status::Io)?;
+    Ok(out)
+}

@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! This host's end of a memory link: what is posted, what arrives.
+//!
+//! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted when
+//! a transmit slot and credit are free. Registrations need an idle send queue: Soft-RoCE sends again
+//! what was not acknowledged, a registration too, which fails the second time. So no message is posted
+//! while one waits.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::grants::Lending;
+use super::host::{now_ms, Host, Kind, State};
+use super::link::MemLink;
+use super::node::slots;
+use super::server::Registration;
+use crate::ib::cq::{Cq, Wc};
+use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
+use crate::ib::pd::Pd;
+use crate::ib::qp::{Qp, SendOp, SendWr};
+use crate::ib::srq::Srq;
+use crate::kern::contig::ContigPages;
+use crate::kern::errno::ENOTCONN;
+use crate::net_warn_ratelimited;
+use crate::params;
+use crate::proto::addr::Ip;
+use crate::proto::link_flow::LinkFlow;
+use crate::proto::mem::asks::{AskSlot, Asks, ASKS_MAX};
+use crate::proto::mem::grant_cache::GrantCache;
+use crate::proto::mem::grant_cache::Lent;
+use crate::proto::mem::grants::{Grant, Grants};
+use crate::proto::mem::link::{End, Link};
+use crate::proto::mem::payload::NodeInfo;
+use crate::proto::mem::server::{Server, ServerSlot};
+use crate::proto::mem::slab::Slot;
+use crate::proto::mem::status::Status;
+use crate::proto::mem::wire::{MemHeader, Message, Op, Type};
+use crate::proto::wire::{self, Header, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
+use crate::proto::Violation;
+use crate::stats::STATS;
+
+/// Receives of a link, and SENDs that the peer may post.
+pub(super) const RX_BLOCKS: u32 = 64;
+/// SENDs that may be under way.
+const TX_SLOTS: u16 = 32;
+/// Bytes of a block or transmit slot: a header and the largest payload.
+pub(super) const BLOCK: usize = 2 * kernel::page::PAGE_SIZE;
+/// Work requests of the send queue.
+pub(super) const SQ_DEPTH: u32 = 512;
+/// Work requests that the WRITEs and READs of programs leave free for messages, registrations and
+/// the chunks of copies, which cannot wait.
+const SQ_RESERVE: u32 = 300;
+/// Grants of a link, at either end.
+pub(super) const GRANTS: usize = 64;
+/// After this long without a message, a peer that owes something is asked whether it is there.
+const QUIET_MS: u64 = 1000;
+
+/// The kind of a work request, in the upper half of its number.
+pub(super) const WR_RECV: u32 = 1;
+const WR_SEND: u32 = 2;
+const WR_DATA: u32 = 3;
+const WR_REG: u32 = 4;
+/// The last work request of all.
+pub(super) const WR_LAST: u32 = 5;
+
+/// The number of a work request.
+pub(super) fn wr_id(what: u32, n: u32) -> u64 {
+    (u64::from(what) << 32) | u64::from(n)
+}
+
+/// The states of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Life {
+    /// It is being made.
+    Connecting,
+    /// Messages may be posted.
+    Up,
+    /// It is being taken down.
+    Down,
+}
+
+/// The device's objects of a link, in the order in which they end.
+pub(super) struct Queues {
+    pub(super) qp: Arc<Qp>,
+    pub(super) cq: Arc<Cq>,
+    pub(super) srq: Arc<Srq>,
+    pub(super) rx: DmaRegion,
+    pub(super) tx: DmaRegion,
+    pub(super) rx_memory: Arc<ContigPages>,
+    pub(super) tx_memory: Arc<ContigPages>,
+    pub(super) pd: Arc<Pd>,
+    pub(super) max_sge: usize,
+}
+
+/// A message that was not posted yet.
+pub(super) struct Out {
+    message: Message,
+    payload: KVec<u8>,
+}
+
+/// An ask that the peer does not take yet.
+pub(super) struct Queued {
+    ask: MemHeader,
+    payload: KVec<u8>,
+    token: u64,
+}
+
+impl Queued {
+    /// The operation, and the token of the answer.
+    pub(super) fn parts(&self) -> (Op, u64) {
+        (self.ask.op.unwrap_or(Op::Info), self.token)
+    }
+}
+
+/// Bytes under way by remote keys.
+pub(super) struct Data {
+    _memory: Arc<dyn Mapped>,
+    wrs: u32,
+    pub(super) lent: u32,
+    pub(super) what: Moved,
+}
+
+/// The owner of bytes under way.
+pub(super) enum Moved {
+    /// An operation of a program.
+    Call(Arc<super::host::Call>),
+    /// A chunk of a copy: job, its serial number, bytes.
+    Chunk(u32, u64, u64),
+}
+
+/// This host's end of a link.
+pub(super) struct Side {
+    pub(super) link: Arc<MemLink>,
+    pub(super) serial: u64,
+    pub(super) end: End,
+    pub(super) ip: Ip,
+    pub(super) peer: usize,
+    pub(super) life: Life,
+    pub(super) was_up: bool,
+    pub(super) why: Status,
+    proto: Link,
+    pub(super) flow: Option<LinkFlow>,
+    pub(super) queues: Option<Arc<Queues>>,
+    pub(super) drained: bool,
+    free: KVec<u16>,
+    /// SENDs under way.
+    sends: u32,
+    /// Work requests in the send queue.
+    sq_used: u32,
+    out: KVec<Out>,
+    pub(super) queue: KVec<Queued>,
+    pub(super) asks: Asks<KVec<AskSlot>>,
+    pub(super) cache: GrantCache<KVVec<Slot<Lent>>>,
+    pub(super) lent: KVec<Option<Lending>>,
+    pub(super) data: KVec<Option<Data>>,
+    pub(super) server: Server<KVec<ServerSlot>>,
+    pub(super) grants: Grants<KVVec<Slot<Grant>>>,
+    pub(super) registrations: KVec<Registration>,
+    /// Registrations to be made, and those to be made invalid: numbers of grants.
+    pub(super) to_register: KVec<(u32, bool)>,
+    /// Work requests of the one that is under way.
+    registering: u32,
+    heard_ms: u64,
+    asked_ms: Option<u64>,
+    ping: bool,
+    pong: bool,
+}
+
+impl Side {
+    pub(super) fn new(
+        host: &Arc<Host>,
+        slot: usize,
+        serial: u64,
+        end: End,
+        ip: Ip,
+        peer: usize,
+    ) -> Result<KBox<Self>> {
+        let asks = KVec::from_elem(AskSlot::EMPTY, ASKS_MAX, GFP_KERNEL)?;
+        let mut free = KVec::with_capacity(usize::from(TX_SLOTS), GFP_KERNEL)?;
+        for slot in 0..TX_SLOTS {
+            free.push(slot, GFP_KERNEL)?;
+        }
+        let side = Self {
+            link: MemLink::new(host, slot, serial, ip)?,
+            serial,
+            end,
+            ip,
+            peer,
+            life: Life::Connecting,
+            was_up: false,
+            why: Status::Unreachable,
+            proto: Link::new(end),
+            flow: None,
+            queues: None,
+            drained: false,
+            free,
+            sends: 0,
+            sq_used: 0,
+            out: KVec::new(),
+            queue: KVec::new(),
+            asks: Asks::new(asks, 0, 100),
+            cache: GrantCache::new(slots(GRANTS)?),
+            lent: KVec::new(),
+            data: KVec::new(),
+            server: Server::new(KVec::from_elem(None, ASKS_MAX, GFP_KERNEL)?),
+            grants: Grants::new(slots(GRANTS)?),
+            registrations: KVec::new(),
+            to_register: KVec::new(),
+            registering: 0,
+            heard_ms: now_ms(),
+            asked_ms: None,
+            ping: false,
+            pong: false,
+        };
+        Ok(KBox::new(side, GFP_KERNEL)?)
+    }
+
+    /// The link is up; `flow` is what both sides have agreed on. The hello goes first.
+    pub(super) fn up(&mut self, nodes: Option<NodeInfo>) -> Result {
+        self.life = Life::Up;
+        self.was_up = true;
+        self.heard_ms = now_ms();
+        let mut payload = KVec::new();
+        if let Some(info) = nodes {
+            payload.extend_from_slice(&info.encode(), GFP_KERNEL)?;
+        }
+        let hello = MemHeader::hello(ASKS_MAX as u32, GRANTS as u32, payload.len() as u32);
+        self.say(hello, payload)
+    }
+
+    /// Has a message posted. ENOMEM.
+    pub(super) fn say(&mut self, h: MemHeader, payload: KVec<u8>) -> Result {
+        let message = Message::Mem(h);
+        Ok(self.out.push(Out { message, payload }, GFP_KERNEL)?)
+    }
+
+    /// Has the peer asked. ENOMEM.
+    pub(super) fn ask(&mut self, ask: MemHeader, payload: KVec<u8>, token: u64) -> Result {
+        let queued = Queued {
+            ask,
+            payload,
+            token,
+        };
+        Ok(self.queue.push(queued, GFP_KERNEL)?)
+    }
+
+    /// Asks whether the peer is there; the answer proves that all earlier messages of the peer have arrived.
+    pub(super) fn beat(&mut self) {
+        self.ping = true;
+    }
+
+    fn post_message(&mut self, message: Message, payload: &[u8]) -> Result {
+        let queues = self.queues.clone().ok_or(ENOTCONN)?;
+        let slot = self.free.pop().ok_or(EAGAIN)?;
+        let credit = self.flow.as_mut().map_or(0, LinkFlow::sending);
+        let bytes = match message {
+            Message::Link(h) => Header {
+                link_credit: credit,
+                ..h
+            }
+            .encode(),
+            Message::Mem(h) => MemHeader {
+                link_credit: credit,
+                ..h
+            }
+            .encode(),
+        };
+        let (at, len) = (usize::from(slot) * BLOCK, HEADER_LEN + payload.len());
+        queues.tx_memory.write(at, &bytes)?;
+        queues.tx_memory.put_payload(at + HEADER_LEN, payload)?;
+        queues.tx.sync_for_device(at, len)?;
+        let sges = [queues.tx.sge(at, len)?];
+        queues.qp.post(&[SendWr {
+            wr_id: wr_id(WR_SEND, u32::from(slot)),
+            op: SendOp::Send { sges: &sges },
+            signaled: true,
+        }])?;
+        self.sends += 1;
+        self.sq_used += 1;
+        STATS.work_requests.add(1);
+        STATS.signaled.add(1);
+        Ok(())
+    }
+
+    fn room(&self, control: bool) -> bool {
+        let credit = self.flow.as_ref().map_or(0, |f| f.available(control));
+        credit != 0 && !self.free.is_empty() && self.sq_used < SQ_DEPTH
+    }
+
+    /// Posts what can be posted.
+    fn flush(&mut self) -> Result {
+        if self.life != Life::Up || self.queues.is_none() {
+            return Ok(());
+        }
+        self.register()?;
+        if !self.to_register.is_empty() || self.registering != 0 {
+            return Ok(());
+        }
+        while self.room(true) && !self.out.is_empty() {
+            let out = self.out.remove(0).map_err(|_| EINVAL)?;
+            self.post_message(out.message, &out.payload)?;
+        }
+        if (self.ping || self.pong) && self.room(true) {
+            let mut beat = Header::new(
+                wire::Type::Heartbeat,
+                Default::default(),
+                Default::default(),
+            );
+            beat.arg0 = if self.ping { HEARTBEAT_ASKS } else { 0 };
+            self.post_message(Message::Link(beat), &[])?;
+            (self.ping, self.pong) = (false, false);
+        }
+        let mut at = 0;
+        while at < self.queue.len() && self.proto.peer().is_some() && self.room(false) {
+            let op = self.queue.get(at).and_then(|q| q.ask.op);
+            if op.is_none_or(|op| self.asks.room(op, None) == 0) {
+                at += 1;
+                continue;
+            }
+            let queued = self.queue.remove(at).map_err(|_| EINVAL)?;
+            let ask = self.asks.begin(queued.ask, queued.token, None);
+            let ask = ask.ok_or(EINVAL)?;
+            self.post_message(Message::Mem(ask), &queued.payload)?;
+        }
+        let due = self.flow.as_ref().is_some_and(LinkFlow::credit_due);
+        if due && !self.free.is_empty() {
+            let lone = Header::new(
+                wire::Type::LinkCredit,
+                Default::default(),
+                Default::default(),
+            );
+            self.post_message(Message::Link(lone), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Begins the next registration, if the send queue is idle.
+    fn register(&mut self) -> Result {
+        if self.registering != 0 || self.sends != 0 {
+            return Ok(());
+        }
+        let Some(&(number, invalidate)) = self.to_register.first() else {
+            return Ok(());
+        };
+        let queues = self.queues.clone().ok_or(ENOTCONN)?;
+        let of_it = |r: &&Registration| r.number == number;
+        let Some(registration) = self.registrations.iter().find(of_it) else {
+            let _ = self.to_register.remove(0);
+            return Ok(());
+        };
+        let (total, access) = (registration.mrs.len(), registration.access);
+        if total as u32 > SQ_DEPTH - self.sq_used {
+            return Ok(());
+        }
+        for (i, mr) in registration.mrs.iter().enumerate() {
+            let op = match invalidate {
+                true => SendOp::Invalidate { mr },
+                false => SendOp::Reg { mr, access },
+            };
+            queues.qp.post(&[SendWr {
+                wr_id: wr_id(WR_REG, number),
+                op,
+                signaled: i + 1 == total,
+            }])?;
+        }
+        STATS.work_requests.add(total as u64);
+        self.registering = total as u32;
+        self.sq_used += total as u32;
+        Ok(())
+    }
+
+    /// Posts WRITEs or READs of all of `runs`, for the bytes from `addr` on of a grant. `Again` if the
+    /// send queue has no room now, unless it is for a chunk.
+    ///
+    /// The caller has begun the use of the grant, and ends it if this fails.
+    pub(super) fn post_data<S: RunSource + Send + Sync + 'static>(
+        &mut self,
+        lent: u32,
+        addr: u64,
+        runs: &Arc<DmaRuns<S>>,
+        write: bool,
+        what: Moved,
+    ) -> Result<(), Status> {
+        let queues = self.queues.clone().ok_or(Status::Lost)?;
+        let lending = self.lent.get(lent as usize).and_then(Option::as_ref);
+        let lending = lending.ok_or(Status::Stale)?;
+        let len = runs.bytes() as u64;
+        let max_sge = queues.max_sge;
+        // Each end of an extent splits a work request.
+        let ends = lending.pieces(addr, len).count() as u32;
+        let bound = ends * 2 + (runs.count().div_ceil(max_sge)) as u32;
+        let reserve = match what {
+            Moved::Call(_) => SQ_RESERVE,
+            Moved::Chunk(..) => 0,
+        };
+        if lending.pieces(addr, len).map(|p| p.len).sum::<u64>() != len {
+            return Err(Status::Range);
+        }
+        if self.sq_used + bound + reserve > SQ_DEPTH {
+            return Err(Status::Again);
+        }
+        let at = match self.data.iter().position(Option::is_none) {
+            Some(at) => at,
+            None => {
+                let grown = self.data.push(None, GFP_KERNEL);
+                grown.map_err(|_| Status::NoMemory)?;
+                self.data.len() - 1
+            }
+        };
+        let id = wr_id(WR_DATA, at as u32);
+        let (mut done, mut wrs) = (0_u64, 0);
+        let mut sges = [Sge::default(); 32];
+        let list = sges.get_mut(..max_sge.min(32)).ok_or(Status::Io)?;
+        let mut failed = false;
+        'all: for piece in lending.pieces(addr, len) {
+            let mut off = 0;
+            while off < piece.len {
+                let filled = runs.fill_sges(done as usize, (piece.len - off) as usize, list);
+                let Ok((count, bytes)) = filled else {
+                    failed = true;
+                    break 'all;
+                };
+                let sges = list.get(..count).unwrap_or_default();
+                let (raddr, rkey) = (piece.iova + off, piece.rkey);
+                let op = match write {
+                    true => SendOp::Write { sges, raddr, rkey },
+                    false => SendOp::Read { sges, raddr, rkey },
+                };
+                let wr = SendWr {
+                    wr_id: id,
+                    op,
+                    signaled: done + bytes as u64 == len,
+                };
+                if bytes == 0 || queues.qp.post(&[wr]).is_err() {
+                    failed = true;
+                    break 'all;
+                }
+                wrs += 1;
+                off += bytes as u64;
+                done += bytes as u64;
+            }
+        }
+        self.sq_used += wrs;
+        STATS.work_requests.add(u64::from(wrs));
+        if failed && wrs == 0 {
+            return Err(Status::NoMemory);
+        }
+        // Posted in part: the memory stays until the queue pair is gone, as the link ends.
+        if let Some(place) = self.data.get_mut(at) {
+            *place = Some(Data {
+                _memory: runs.clone(),
+                wrs,
+                lent,
+                what,
+            });
+        }
+        if failed {
+            self.broken();
+        }
+        Ok(())
+    }
+
+    /// Posting has failed half-way: no completion will tell of all. The next completion or tick ends
+    /// the link.
+    fn broken(&mut self) {
+        self.link.broken();
+    }
+
+    /// Something owes us an answer: then the peer is asked whether it is there.
+    fn is_waiting(&self) -> bool {
+        self.asks.open() != 0 || !self.data.is_empty() || self.proto.peer().is_none()
+    }
+}
+
+impl State {
+    /// Posts what can be posted on a link.
+    pub(super) fn flush(&mut self, slot: usize) {
+        if self.side(slot).is_some_and(|side| side.flush().is_err()) {
+            self.fail(slot, Status::Lost);
+        }
+    }
+
+    /// Takes all completions of a link.
+    pub(super) fn poll(&mut self, host: &Arc<Host>, slot: usize, serial: u64) {
+        let mut wcs: [Wc; 16] = core::array::from_fn(|_| Wc::default());
+        loop {
+            let Some(side) = self.side(slot).filter(|s| s.serial == serial) else {
+                return;
+            };
+            // Until the peer's terms are known, its messages wait.
+            let known = side.flow.is_some() || side.life == Life::Down;
+            let Some(queues) = side.queues.clone().filter(|_| known) else {
+                return;
+            };
+            let n = queues.cq.poll(&mut wcs);
+            STATS.completions.add(n as u64);
+            for wc in wcs.iter().take(n) {
+                self.completed(host, slot, &queues, wc);
+            }
+            if n == 0 {
+                match queues.cq.arm() {
+                    Ok(true) => continue,
+                    Ok(false) => return,
+                    Err(_) => return self.fail(slot, Status::Lost),
+                }
+            }
+        }
+    }
+
+    fn completed(&mut self, host: &Arc<Host>, slot: usize, queues: &Queues, wc: &Wc) {
+        let (what, n) = ((wc.wr_id() >> 32) as u32, wc.wr_id() as u32);
+        if what == WR_LAST {
+            if let Some(side) = self.side(slot) {
+                side.drained = true;
+            }
+            return;
+        }
+        if !wc.is_ok() {
+            return self.fail(slot, Status::Lost);
+        }
+        let Some(side) = self.side(slot) else {
+            return;
+        };
+        let result = match what {
+            WR_SEND => {
+                side.sends = side.sends.saturating_sub(1);
+                side.sq_used = side.sq_used.saturating_sub(1);
+                let _ = side.free.push(n as u16, GFP_KERNEL);
+                Ok(())
+            }
+            WR_DATA => {
+                let data = side.data.get_mut(n as usize).and_then(Option::take);
+                if let Some(data) = data {
+                    side.sq_used = side.sq_used.saturating_sub(data.wrs);
+                    self.moved(slot, data);
+                }
+                Ok(())
+            }
+            WR_REG => {
+                side.sq_used = side.sq_used.saturating_sub(side.registering);
+                side.registering = 0;
+                let done = side.to_register.remove(0);
+                if let Ok((number, invalidate)) = done {
+                    self.registered(slot, number, invalidate);
+                }
+                Ok(())
+            }
+            _ => self.arrived(host, slot, queues, n, wc.byte_len()),
+        };
+        if let Err(what) = result {
+            self.violated(slot, what);
+        }
+    }
+
+    /// Ends the link because of what the peer sent.
+    fn violated(&mut self, slot: usize, what: Violation) {
+        STATS.protocol_errors.add(1);
+        if let Some(side) = self.side(slot) {
+            let ip = side.ip;
+            net_warn_ratelimited!("memory link to {ip:?} closed: protocol violation {what:?}\n");
+        }
+        self.fail(slot, Status::Lost);
+    }
+
+    /// A message has arrived in block `n`.
+    fn arrived(
+        &mut self,
+        host: &Arc<Host>,
+        slot: usize,
+        queues: &Queues,
+        n: u32,
+        len: u32,
+    ) -> Result<(), Violation> {
+        let info = self.node_info();
+        let side = self.side(slot).ok_or(Violation::State)?;
+        if side.life == Life::Down {
+            return Ok(());
+        }
+        // The peer's first message may be faster than the connection manager's event.
+        if side.life == Life::Connecting && side.up(info).is_err() {
+            return Err(Violation::State);
+        }
+        let payload_len = (len as usize)
+            .checked_sub(HEADER_LEN)
+            .ok_or(Violation::Length)?;
+        if payload_len > SMALL_MAX as usize {
+            return Err(Violation::Length);
+        }
+        let at = n as usize * BLOCK;
+        let taken = Self::take(queues, at, payload_len);
+        let reposted = queues.rx.sge(at, BLOCK).and_then(|sge| {
+            queues.rx.sync_for_device(at, BLOCK)?;
+            queues.srq.post(wr_id(WR_RECV, n), &[sge])
+        });
+        let Ok((bytes, payload)) = taken else {
+            self.fail(slot, Status::Lost);
+            return Ok(());
+        };
+        if reposted.is_err() {
+            self.fail(slot, Status::Lost);
+            return Ok(());
+        }
+        STATS.recv_requests.add(1);
+        self.heard(slot);
+        let message = Message::decode(&bytes, payload_len as u32)?;
+        let side = self.side(slot).ok_or(Violation::State)?;
+        side.heard_ms = now_ms();
+        side.asked_ms = None;
+        let flow = side.flow.as_mut().ok_or(Violation::State)?;
+        flow.arrived(message.link_credit())?;
+        flow.reposted();
+        match message {
+            Message::Link(h) => {
+                side.pong |= h.kind == wire::Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
+                Ok(())
+            }
+            Message::Mem(h) => {
+                side.proto.arrived(&h)?;
+                self.received(host, slot, &h, payload)
+            }
+        }
+    }
+
+    fn take(queues: &Queues, at: usize, len: usize) -> Result<([u8; HEADER_LEN], KVec<u8>)> {
+        queues.rx.sync_for_cpu(at, HEADER_LEN + len)?;
+        let bytes = queues.rx_memory.read::<HEADER_LEN>(at)?;
+        let mut payload = KVec::from_elem(0, len, GFP_KERNEL)?;
+        queues
+            .rx_memory
+            .copy_payload(at + HEADER_LEN, &mut payload)?;
+        Ok((bytes, payload))
+    }
+
+    fn received(
+        &mut self,
+        host: &Arc<Host>,
+        slot: usize,
+        h: &MemHeader,
+        payload: KVec<u8>,
+    ) -> Result<(), Violation> {
+        match h.kind {
+            Type::Hello => {
+                for info in crate::proto::mem::payload::nodes(&payload)? {
+                    info?;
+                }
+                let side = self.side(slot).ok_or(Violation::State)?;
+                let limits = side.proto.peer().ok_or(Violation::State)?;
+                let Ok(places) = KVec::from_elem(AskSlot::EMPTY, ASKS_MAX, GFP_KERNEL) else {
+                    self.fail(slot, Status::NoMemory);
+                    return Ok(());
+                };
+                side.asks = Asks::new(places, limits.asks, 100);
+                Ok(())
+            }
+            Type::Answer => {
+                if h.op == Some(Op::Open) && h.status == Status::Ok {
+                    drop(crate::proto::mem::payload::extents(&payload, h.bytes)?);
+                }
+                let side = self.side(slot).ok_or(Violation::State)?;
+                let token = side.asks.answered(h)?;
+                self.answered(Some(slot), token, h, payload)
+            }
+            Type::Revoke => {
+                let side = self.side(slot).ok_or(Violation::State)?;
+                let leave = side.cache.revoke(h.grant);
+                self.leave(slot, leave);
+                Ok(())
+            }
+            Type::Ask | Type::Revoked => self.asked(host, slot, h, &payload),
+        }
+    }
+
+    /// An ask is over.
+    pub(super) fn answered(
+        &mut self,
+        slot: Option<usize>,
+        token: u64,
+        h: &MemHeader,
+        payload: KVec<u8>,
+    ) -> Result<(), Violation> {
+        match (self.take_op(token), slot) {
+            (Some(Kind::Call(call)), _) => call.answer(*h, payload),
+            (Some(Kind::Open(lent)), Some(slot)) => self.opened(slot, lent, h, &payload)?,
+            (Some(Kind::Wrote(job, serial)), _) => self.marked(job, serial, h.status),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Looks whether the peer of a link keeps its times.
+    pub(super) fn look_at_link(&mut self, slot: usize, now: u64) {
+        let Some(side) = self.side(slot).filter(|s| s.life == Life::Up) else {
+            return;
+        };
+        let late = side.grants.overdue_ms(crate::proto::mem::grants::REVOKE_MS);
+        let dead = u64::from(params::DEAD_MS.get());
+        let silent = side.asked_ms.is_some_and(|at| now >= at + dead);
+        if late.is_some_and(|at| now >= at) || silent || side.link.is_broken() {
+            return self.fail(slot, Status::Lost);
+        }
+        let quiet = now.saturating_sub(side.heard_ms) >= QUIET_MS;
+        if quiet && side.asked_ms.is_none() && side.is_waiting() {
+            side.asked_ms = Some(now);
+            side.beat();
+        }
+        let leave = side
+            .cache
+            .leave_idle(now, crate::proto::mem::grant_cache::IDLE_MS);
+        self.leave(slot, leave);
+    }
+
+    /// Ends a link; its item takes it down.
+    pub(super) fn fail(&mut self, slot: usize, why: Status) {
+        let Some(side) = self.side(slot) else {
+            return;
+        };
+        if side.life != Life::Down {
+            side.life = Life::Down;
+            side.why = if side.was_up { Status::Lost } else { why };
+            side.link.take_down();
+        }
+    }
+}

@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# For the selftests of memory nodes: host A serves nothing, B serves node 1:1, C serves node 1:2; all
+# have the same directory. Sourced after ktap.sh and selftests/lib.sh.
+
+# nodes_up [SIZE]: the three hosts and the two nodes.
+nodes_up() {
+	local h
+	modprobe bridge
+	at_end hosts_bridged_down
+	hosts_bridged || return 1
+	for h in A B C; do
+		$h zrs mem nodes self 1 && $h zrs mem nodes add 1:1 "$ADDR_B" && $h zrs mem nodes add 1:2 "$ADDR_C" ||
+			return 1
+	done
+	start nodeB B "serving node 1:1" zrs mem serve --node 1:1 --size "${1:-32M}" --open &&
+		start nodeC C "serving node 1:2" zrs mem serve --node 1:2 --size "${1:-32M}" --open
+}
+
+# sum FILE: the SHA-256 of a file.
+sum() { sha256sum <"$1" | cut -d' ' -f1; }
+
+# passed: bytes that host A has sent and received by its interface.
+passed() { ip -n zrsA -s -j link show dev va | jq '.[0].stats64 | .tx.bytes + .rx.bytes'; }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `zrs mem serve`: gives memory to a node for as long as it runs.
+
+use std::path::PathBuf;
+
+use zrs::mem::NodeId;
+use zrs::Zrs;
+
+use super::{admission, node, size, told};
+use crate::report::out;
+use crate::Result;
+
+/// Serve memory as a node, until interrupted; all of its regions end then
+///
+/// One of --admission and --open is needed; it says which hosts may allocate.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The node's id
+    #[arg(long, value_parser = node)]
+    node: NodeId,
+    /// How much memory, as 512M or 8G
+    #[arg(long, value_parser = size)]
+    size: u64,
+    /// Of huge pages of 2 MiB
+    #[arg(long)]
+    huge: bool,
+    /// Hosts that allocate must show the 32 hexadecimal digits in this file
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "open",
+        conflicts_with = "open"
+    )]
+    admission: Option<PathBuf>,
+    /// Every host may allocate
+    #[arg(long)]
+    open: bool,
+    /// Most of the memory that one other host may have
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
+    host_percent: u32,
+}
+
+pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
+    let key = args.admission.as_deref().map(admission).transpose()?;
+    let served = zrs.mem_serve(args.node, args.size, args.huge, key, args.host_percent);
+    let _serving = told(served, || format!("cannot serve node {}", args.node))?;
+    out(&format!(
+        "serving node {} with {} bytes\n",
+        args.node, args.size
+    ));
+    loop {
+        // Until a signal ends the process, and the descriptor with it.
+        std::thread::park();
+    }
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory nodes: RAM that hosts serve to each other, and copies between them.
+//!
+//! A [`Region`] is a regular file: it is read and written at positions, and
+//! `copy_file_range(2)` between regions of two nodes has the first node write to the second one, so
+//! that no byte passes this host. `File::from(OwnedFd::from(region))` makes it a [`std::fs::File`],
+//! whose `std::io::copy()` does the same.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+pub use zrs_core::mem::id::{Key, NodeId, StorageId};
+pub use zrs_core::mem::rights::Rights;
+pub use zrs_core::mem::text::RemoteStorage;
+use zrs_sys::{abi, region};
+
+use crate::{addr, Zrs};
+
+/// The key that a node is served with, and that allocations show.
+pub type Admission = [u8; 16];
+
+/// A node that this process serves, until it is dropped.
+#[derive(Debug)]
+pub struct Serving(OwnedFd);
+
+impl AsFd for Serving {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A region of the node that this host serves.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedRegion {
+    /// Number and generation.
+    pub id: (u32, u32),
+    /// Its length in bytes.
+    pub len: u64,
+    /// Number of the host that has allocated it; 0 is this one.
+    pub owner: u32,
+    /// `ZRS_REGION_*`.
+    pub state: u32,
+    /// It stays when its owner is gone.
+    pub keep: bool,
+    /// Operations and grants under way.
+    pub holds: u32,
+    /// The node's bytes, and those in no region.
+    pub node: (NodeId, u64, u64),
+}
+
+/// A node and the RDMA address of its host.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeEntry {
+    /// The node.
+    pub node: NodeId,
+    /// The address.
+    pub addr: IpAddr,
+    /// The interface of a link-local address.
+    pub scope_id: u32,
+}
+
+/// A node's description of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// Length of the region.
+    pub len: u64,
+    /// Rights of the key that the region was opened with.
+    pub rights: Rights,
+    /// Keys that are not revoked.
+    pub keys: u32,
+    /// Operations and grants under way.
+    pub holds: u32,
+}
+
+/// A request for a region.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alloc {
+    /// Where.
+    pub node: NodeId,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The address of its first byte, as its owner has it.
+    pub va: u64,
+    /// It stays when the descriptor is closed.
+    pub keep: bool,
+    /// Time to live in milliseconds; 0: no end.
+    pub ttl_ms: u32,
+    /// The node's admission key; zeroes for a node that is open.
+    pub admission: Admission,
+}
+
+/// The scope of a derived key.
+#[derive(Clone, Copy, Debug)]
+pub struct Derive {
+    /// The operations.
+    pub rights: Rights,
+    /// The bytes: offset and length.
+    pub range: (u64, u64),
+    /// Operations that may begin with it; 0: any number.
+    pub uses: u32,
+    /// Time to live in milliseconds; 0: no end.
+    pub ttl_ms: u32,
+}
+
+/// A region of a memory node.
+#[derive(Debug)]
+pub struct Region {
+    file: File,
+    storage: RemoteStorage,
+}
+
+fn abi_node(node: NodeId) -> abi::zrs_mem_node {
+    abi::zrs_mem_node {
+        domain: node.domain,
+        node: node.node,
+    }
+}
+
+fn node_id(node: abi::zrs_mem_node) -> NodeId {
+    NodeId {
+        domain: node.domain,
+        node: node.node,
+    }
+}
+
+fn abi_key(key: Key) -> abi::zrs_mem_key {
+    abi::zrs_mem_key {
+        region: key.region,
+        gen: key.gen,
+        secret: key.secret,
+    }
+}
+
+fn key_of(key: abi::zrs_mem_key) -> Key {
+    Key {
+        region: key.region,
+        gen: key.gen,
+        secret: key.secret,
+    }
+}
+
+impl Zrs {
+    /// Serves `len` bytes of new memory as node `node`; of huge pages if `huge`. Without an admission
+    /// key every host may allocate. Needs CAP_NET_ADMIN.
+    pub fn mem_serve(
+        &self,
+        node: NodeId,
+        len: u64,
+        huge: bool,
+        admission: Option<Admission>,
+        host_percent: u32,
+    ) -> io::Result<Serving> {
+        let memory = region::memory(c"zrs-node", len, huge)?;
+        let fd = self.device.mem_serve(abi::zrs_ioc_mem_serve {
+            node: abi_node(node),
+            memfd: memory.as_raw_fd(),
+            flags: if admission.is_none() {
+                abi::ZRS_MEM_SERVE_OPEN
+            } else {
+                0
+            },
+            len,
+            admission: admission.unwrap_or_default(),
+            host_percent,
+            ..Default::default()
+        })?;
+        Ok(Serving(fd))
+    }
+
+    /// The directory of this network namespace.
+    pub fn mem_nodes(&self) -> impl Iterator<Item = io::Result<NodeEntry>> + '_ {
+        let mut cursor = 0;
+        std::iter::from_fn(move || {
+            let entry = self.device.mem_node(cursor).transpose()?;
+            Some(entry.map(|e| {
+                cursor = e.cursor;
+                NodeEntry {
+                    node: node_id(e.node),
+                    addr: addr::ip(e.addr),
+                    scope_id: e.scope_id,
+                }
+            }))
+        })
+    }
+
+    fn change_nodes(&self, op: u32, node: NodeId) -> io::Result<()> {
+        self.device.mem_nodes(abi::zrs_ioc_mem_nodes {
+            node: abi_node(node),
+            op,
+            ..Default::default()
+        })
+    }
+
+    /// Adds a node to the directory, or changes its address. Needs CAP_NET_ADMIN, as the next ones.
+    pub fn mem_set_node(&self, entry: &NodeEntry) -> io::Result<()> {
+        let octets = match entry.addr {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        self.device.mem_nodes(abi::zrs_ioc_mem_nodes {
+            node: abi_node(entry.node),
+            addr: octets,
+            scope_id: entry.scope_id,
+            op: abi::ZRS_MEM_NODES_SET,
+            ..Default::default()
+        })
+    }
+
+    /// Removes a node from the directory.
+    pub fn mem_remove_node(&self, node: NodeId) -> io::Result<()> {
+        self.change_nodes(abi::ZRS_MEM_NODES_DEL, node)
+    }
+
+    /// Removes all nodes from the directory.
+    pub fn mem_clear_nodes(&self) -> io::Result<()> {
+        self.change_nodes(abi::ZRS_MEM_NODES_CLEAR, NodeId::default())
+    }
+
+    /// Sets the host's own domain; the directory is empty then.
+    pub fn mem_own_domain(&self, domain: u32) -> io::Result<()> {
+        self.change_nodes(abi::ZRS_MEM_NODES_SELF, NodeId { domain, node: 0 })
+    }
+
+    /// The regions of the node that this host serves. Needs CAP_NET_ADMIN.
+    pub fn mem_regions(&self) -> impl Iterator<Item = io::Result<ServedRegion>> + '_ {
+        let mut cursor = 0;
+        std::iter::from_fn(move || {
+            let region = self.device.mem_region(cursor).transpose()?;
+            Some(region.map(|r| {
+                cursor = r.cursor;
+                ServedRegion {
+                    id: (r.region, r.gen),
+                    len: r.len,
+                    owner: r.owner,
+                    state: r.state,
+                    keep: r.flags & abi::ZRS_MEM_KEEP != 0,
+                    holds: r.holds,
+                    node: (node_id(r.node), r.node_bytes, r.node_free),
+                }
+            }))
+        })
+    }
+}
+
+impl Region {
+    /// Allocates a region, which is zero.
+    pub fn alloc(zrs: &Zrs, request: &Alloc) -> io::Result<Self> {
+        let (fd, storage) = zrs.device.mem_alloc(abi::zrs_ioc_mem_alloc {
+            node: abi_node(request.node),
+            len: request.len,
+            va: request.va,
+            flags: if request.keep { abi::ZRS_MEM_KEEP } else { 0 },
+            ttl_ms: request.ttl_ms,
+            admission: request.admission,
+            ..Default::default()
+        })?;
+        Ok(Self {
+            file: File::from(fd),
+            storage: RemoteStorage {
+                node: request.node,
+                storage: StorageId {
+                    va: storage.va,
+                    len: storage.len,
+                    key: key_of(storage.key),
+                },
+            },
+        })
+    }
+
+    /// Opens a region by a storage id.
+    pub fn open(zrs: &Zrs, storage: RemoteStorage) -> io::Result<Self> {
+        let id = storage.storage;
+        let fd = zrs.device.mem_open(abi::zrs_ioc_mem_open {
+            node: abi_node(storage.node),
+            storage: abi::zrs_mem_storage {
+                va: id.va,
+                len: id.len,
+                key: abi_key(id.key),
+            },
+            ..Default::default()
+        })?;
+        Ok(Self {
+            file: File::from(fd),
+            storage,
+        })
+    }
+
+    /// The storage id that the region was made or opened with: any holder may do all that its
+    /// key allows.
+    pub fn storage(&self) -> RemoteStorage {
+        self.storage
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> u64 {
+        self.storage.storage.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The node's description of the region.
+    pub fn info(&self) -> io::Result<Info> {
+        let info = region::info(self.as_fd())?;
+        Ok(Info {
+            len: info.storage.len,
+            rights: Rights::from_bits(info.rights).unwrap_or_default(),
+            keys: info.keys,
+            holds: info.holds,
+        })
+    }
+
+    /// Derives a key; the storage id to hand on.
+    pub fn derive(&self, wanted: &Derive) -> io::Result<RemoteStorage> {
+        let (off, len) = wanted.range;
+        let key = region::key(
+            self.as_fd(),
+            abi::zrs_region_key {
+                rights: wanted.rights.bits(),
+                uses: wanted.uses,
+                off,
+                len,
+                ttl_ms: wanted.ttl_ms,
+                ..Default::default()
+            },
+        )?;
+        let storage = StorageId {
+            va: self.storage.storage.va + off,
+            len,
+            key: key_of(key),
+        };
+        Ok(RemoteStorage {
+            storage,
+            ..self.storage
+        })
+    }
+
+    /// Revokes a key and those derived from it; nothing that they let in can land any more when this
+    /// returns.
+    pub fn revoke(&self, key: Key) -> io::Result<()> {
+        region::unkey(self.as_fd(), abi_key(key))
+    }
+
+    /// Nothing writes the region any more, and nothing can land when this returns.
+    pub fn seal(&self) -> io::Result<()> {
+        region::seal(self.as_fd())
+    }
+
+    /// Frees the region; nothing can land when this returns.
+    pub fn free(self) -> io::Result<()> {
+        region::free(self.as_fd())
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl From<Region> for OwnedFd {
+    fn from(region: Region) -> Self {
+        region.file.into()
+    }
+}
+
+impl FileExt for Region {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(buf, offset)
+    }
+}
+
+/// Has the node of `from` write `len` bytes into the region `to`; how many have landed for sure.
+pub fn copy(from: &Region, off: u64, to: &Region, to_off: u64, len: u64) -> io::Result<u64> {
+    let (mut at, mut to_at, mut done) = (off, to_off, 0);
+    while done < len {
+        let part = usize::try_from(len - done).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut to_at), part) {
+            Ok(0) => break,
+            Ok(n) => done += n as u64,
+            Err(_) if done != 0 => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(done)
+}
