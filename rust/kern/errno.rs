@@ -9,7 +9,7 @@
 pub(crate) use kernel::error::code::{
     EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EDQUOT,
     EHOSTUNREACH, EINPROGRESS, EISCONN, ENETUNREACH, ENOBUFS, ENOPROTOOPT, ENOTCONN, EOPNOTSUPP,
-    EPROTO, ESOCKTNOSUPPORT,
+    EPROTO, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
 };
 
 #[cfg(not(zrs_linux_7_3))]
@@ -41,6 +41,7 @@ mod before_7_3 {
     declare! {
         EPROTO: "Protocol error.",
         ENOPROTOOPT: "Protocol not available.",
+        EPROTONOSUPPORT: "Protocol not supported.",
         ESOCKTNOSUPPORT: "Socket type not supported.",
         EOPNOTSUPP: "Operation not supported on transport endpoint.",
         EAFNOSUPPORT: "Address family not supported by protocol.",

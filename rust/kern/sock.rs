@@ -4,11 +4,12 @@
 //! wake-ups.
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
-//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/life.rs` the making and
-//! end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
-//! levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one of ours, `sock/v6.rs` the
-//! differences with IPv6, `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are
-//! those of IPv6 here; those of IPv4 are v4-mapped.
+//! `sock/callbacks.rs` and `sock/data.rs` have the functions called by the socket layer,
+//! `sock/life.rs` the making and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the
+//! options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one
+//! of ours, `sock/carried.rs` the calls that go to it, `sock/v6.rs` the differences with IPv6,
+//! `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those
+//! of IPv4 are v4-mapped.
 //!
 //! None of it takes `lock_sock`, except for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`: a
 //! [`SocketOps`](family::SocketOps) type has its own locks, and the fields that both sides know
@@ -16,6 +17,8 @@
 //! reads without a lock.
 
 mod callbacks;
+mod carried;
+mod data;
 pub mod family;
 mod ip;
 mod life;

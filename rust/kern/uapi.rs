@@ -58,6 +58,7 @@ constants!(
     ZRS_TCP: i32,
     ZRS_TCP_NEVER: u32,
     ZRS_TCP_AUTO: u32,
+    ZRS_TCP_ONLY: u32,
     ZRS_TCP_REQUIRED: u32,
     ZRS_CARRIER_ZRS: u32,
     ZRS_CARRIER_TCP: u32,

@@ -26,6 +26,7 @@ pub mod connect_backoff;
 // Not in the module yet: nothing there calls it.
 #[cfg(not(MODULE))]
 pub mod dgram;
+pub mod fallback;
 pub mod link_flow;
 pub mod link_table;
 pub mod liveness;

@@ -5,6 +5,7 @@
 mod bench;
 mod completions;
 mod doctor;
+mod drain;
 mod ping;
 mod pool;
 mod procs;
@@ -46,6 +47,7 @@ enum Command {
     Links(show::Links),
     Stats(show::Stats),
     Set(set::Args),
+    Drain(drain::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
 }
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Links(args) => args.run(),
         Command::Stats(args) => args.run(),
         Command::Set(args) => set::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Doctor(args) => return doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

@@ -21,8 +21,8 @@ const LIBRARY_VAR: &str = "ZRS_PRELOAD_LIB";
 /// Run a program whose TCP sockets are to be ZRS sockets
 ///
 /// The program and its children get their stream sockets from ZRS, but for those on loopback addresses and those that
-/// an option keeps with TCP. A program that listens with ZRS is reached by TCP only with --tcp=auto; one that connects
-/// with ZRS reaches ZRS alone.
+/// an option keeps with TCP. Programs without ZRS are reached, and reach them, by TCP; but with --tcp=never or
+/// --tcp=required ZRS alone is used.
 ///
 /// Exit status: the program's; 127 if there is no such program, 126 if it cannot be run, 125 if ZRS is not there.
 #[derive(clap::Args)]
@@ -33,9 +33,10 @@ pub struct Args {
     /// Say it at the end of this file instead
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What servers have of TCP: nothing ("never"), their port, and TCP clients are accepted like those of ZRS
-    /// ("auto"), or their port, and TCP clients are refused ("required")
-    #[arg(long, value_name = "MODE", default_value = "never")]
+    /// What sockets have of TCP: servers accept TCP clients like those of ZRS, and clients use TCP where there is no ZRS
+    /// ("auto"); nothing ("never"); servers take their port from TCP, and TCP clients are refused ("required"); TCP
+    /// alone ("only")
+    #[arg(long, value_name = "MODE", default_value = "auto")]
     tcp: Beside,
     /// Sockets at these ports stay TCP: "22" or "8000-8100"
     #[arg(long, value_name = "PORTS", value_delimiter = ',')]
@@ -75,7 +76,12 @@ type Failure = (u8, String);
 
 fn prepare(args: &Args) -> Result<Command, Failure> {
     let ours = |why: String| (125, why);
-    Zrs::open().map_err(|e| ours(e.to_string()))?;
+    match Zrs::open() {
+        Err(e) if args.tcp == Beside::Auto => {
+            eprintln!("zrs: {e}: sockets are TCP until ZRS is there");
+        }
+        zrs => _ = zrs.map_err(|e| ours(e.to_string()))?,
+    }
     let library = library().map_err(ours)?;
     let program = &args.command[0];
     let path = find(program).map_err(|e| failed(&e, program))?;

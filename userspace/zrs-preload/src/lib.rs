@@ -60,13 +60,22 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
                     let _ = set_beside(fd);
                     set_errno(before);
                 }
-                if fd >= 0 || domain == libc::AF_INET || !unknown {
+                let absent = unknown && config::get().rules.tcp() == Beside::Auto;
+                if fd >= 0 || !absent && (domain == libc::AF_INET || !unknown) {
                     return fd;
                 }
-                NO_INET6.store(true, Ordering::Relaxed);
+                if !absent {
+                    NO_INET6.store(true, Ordering::Relaxed);
+                }
                 set_errno(before);
+                if absent {
+                    "ZRS is absent, or is to be unloaded"
+                } else {
+                    "the module has no IPv6"
+                }
+            } else {
+                "the module has no IPv6"
             }
-            "the module has no IPv6"
         }
     };
     let name = if domain == libc::AF_INET {
@@ -138,7 +147,7 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
         Call::Bind => ("bind", rules.bind(at)),
     };
     let verdict = match verdict {
-        Verdict::Zrs if call == Call::Bind && tcp == ZRS_TCP_NEVER => match set_beside(fd) {
+        Verdict::Zrs if tcp == ZRS_TCP_NEVER => match set_beside(fd) {
             Err(libc::EACCES) => Verdict::Tcp("no_new_privs: no port for both"),
             _ => verdict,
         },
@@ -164,7 +173,7 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
 /// Gives a ZRS socket the TCP beside it that the user wants; else its errno.
 fn set_beside(fd: c_int) -> Result<(), c_int> {
     let mode = match config::get().rules.tcp() {
-        Beside::Never => return Ok(()),
+        Beside::Never | Beside::Only => return Ok(()),
         Beside::Auto => ZRS_TCP_AUTO,
         Beside::Required => ZRS_TCP_REQUIRED,
     };

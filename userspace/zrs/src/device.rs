@@ -134,6 +134,16 @@ stats! {
     signaled,
     /// Windows that were revoked for another channel.
     windows_revoked,
+    /// Connects by TCP: the host or the port was found to have no ZRS lately.
+    tcp_known,
+    /// Connects by TCP: no RDMA device on the way, or no ZRS there.
+    tcp_no_zrs,
+    /// Connects by TCP: no link to the host was up in time.
+    tcp_slow,
+    /// Connects by TCP: no program listens there with ZRS.
+    tcp_no_listener,
+    /// Connects by TCP: no memory or room for ZRS, or the link was lost.
+    tcp_no_resources,
 }
 
 /// The receive pool of one RDMA device. Sizes in bytes.
