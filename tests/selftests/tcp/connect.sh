@@ -2,6 +2,7 @@
 # connect() by ZRS where it is, else by TCP: which it is and why, what programs see of either, the
 # modes, addresses of the own host; and `zrs drain`.
 # rows: B14 B1 B7
+# hosts: own
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
