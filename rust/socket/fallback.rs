@@ -25,7 +25,7 @@ use super::{report_failure, Inner, Sock};
 use crate::kern::errno::{EINPROGRESS, ENOBUFS};
 use crate::kern::sock::opt::OptIn;
 use crate::kern::sock::tcp::Tcp;
-use crate::kern::sock::{Call, SkRef};
+use crate::kern::sock::Call;
 use crate::kern::{fault, task, trace};
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
@@ -150,6 +150,7 @@ impl Sock {
             self.hand_over(&tcp, why)?;
             return Err(EINPROGRESS);
         }
+        self.bind_without_port(&tcp)?;
         self.arm_decision(!link)?;
         let Err(e) = self.begin_zrs(addr) else {
             return Ok(());
@@ -324,17 +325,12 @@ impl Sock {
     /// TCP carries the socket from now on: this one gives its port and its connection back. Under
     /// `config`. Sleeps.
     pub(super) fn hand_over(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why) -> Result {
-        let (sk, early): (SkRef, _) = {
-            let inner = self.inner.lock();
-            (inner.sk.clone().ok_or(EINVAL)?, inner.bound_ip)
-        };
-        if let Some(ip) = early.filter(|_| tcp.is_fresh()) {
-            // bind() has left the choice of the port to connect().
-            tcp.set_number(BIND_NO_PORT.0, BIND_NO_PORT.1, 1)?;
-            tcp.bind(Addr::new(ip, 0).into())?;
-        }
+        let sk = self.sk().ok_or(EINVAL)?;
+        self.bind_without_port(tcp)?;
         tcp.move_errors();
         self.unbind();
+        // First: a call that finds the phase is made on TCP then.
+        sk.carry()?;
         // The channel of the attempt has ended; the thread that ended it may still be at work.
         self.try_finish();
         let rest = {
@@ -358,7 +354,18 @@ impl Sock {
         if let Some(counter) = counter {
             counter.add(1);
         }
-        sk.carry()
+        Ok(())
+    }
+
+    /// Binds the inner TCP socket to the address of a bind() that has left the choice of the port
+    /// to connect(). Under `config`. Sleeps.
+    fn bind_without_port(&self, tcp: &Tcp) -> Result {
+        let address = self.inner.lock().bound_ip;
+        let Some(ip) = address.filter(|_| tcp.is_fresh()) else {
+            return Ok(());
+        };
+        tcp.set_number(BIND_NO_PORT.0, BIND_NO_PORT.1, 1)?;
+        tcp.bind(Addr::new(ip, 0).into())
     }
 
     /// The connection that TCP carries is open: remembers that the peer has no ZRS, if that is why.

@@ -122,6 +122,12 @@ def carriers():
     web = listener(TCP, (B, 0))
     s.connect(web.getsockname())
     check("a bound socket keeps its name", (web.accept()[1], carrier(s)), (at, (BY_TCP, NO_LISTENER)))
+    web = listener(TCP, (B, 0))
+    s = new()
+    s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+    s.bind((A, 0))
+    s.connect(web.getsockname())
+    check("and one bound to an address alone", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, NO_LISTENER)))
     web = listener(TCP, (B6, 0))
     s = new(family=socket.AF_INET6)
     s.connect(web.getsockname())
