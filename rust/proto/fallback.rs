@@ -183,7 +183,7 @@ pub struct Cache<S> {
 }
 
 fn after(now: u64, ms: u32) -> u64 {
-    now.saturating_add(u64::from(ms) * 1_000_000)
+    now.saturating_add(u64::from(ms).saturating_mul(1_000_000))
 }
 
 impl<S: DerefMut<Target = [Option<Entry>]>> Cache<S> {
@@ -206,15 +206,13 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Cache<S> {
             hash ^= hash >> 29;
         }
         let sets = self.slots.len() / WAYS;
-        let at = match sets {
-            0 => 0,
-            sets => (hash % sets as u64) as usize * WAYS,
-        };
-        self.slots.get_mut(at..at + WAYS).unwrap_or_default()
+        let at = hash.checked_rem(sets as u64).unwrap_or(0) as usize;
+        let mut all = self.slots.chunks_exact_mut(WAYS);
+        all.nth(at).unwrap_or_default()
     }
 
     fn find(&mut self, peer: Peer) -> Option<&mut Entry> {
-        self.uses += 1;
+        self.uses = self.uses.saturating_add(1);
         let uses = self.uses;
         let entry = self
             .set(peer)
