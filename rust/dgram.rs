@@ -128,6 +128,7 @@ impl SocketOps for DgramSock {
     const NAME: &'static CStr = c"ZRSDGRAM";
     const NAME_V6: &'static CStr = c"ZRSDGRAMv6";
     const SUPPORT_ZC: bool = false;
+    const LEVEL: i32 = uapi::SOL_ZRS;
 
     type Context = Dgrams;
 
@@ -190,7 +191,7 @@ impl SocketOps for DgramSock {
         DgramSock::bind(self, addr.into())
     }
 
-    fn connect(self: &Arc<Self>, addr: SocketAddrV6, _nonblock: bool) -> Result {
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, _nonblock: bool, _call: &Call<'_>) -> Result {
         DgramSock::connect(self, addr.into())
     }
 
@@ -249,11 +250,17 @@ impl SocketOps for DgramSock {
         DgramSock::ioctl(self, cmd, arg)
     }
 
-    fn setsockopt(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
+    fn setsockopt(
+        self: &Arc<Self>,
+        level: i32,
+        name: i32,
+        val: OptIn<'_>,
+        _call: &Call<'_>,
+    ) -> Result {
         self.set_option(level, name, &val)
     }
 
-    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
+    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut) -> Result {
         self.get_option(level, name, out)
     }
 }

@@ -181,6 +181,17 @@ writable_uint_param!(
     TCP_NO_NEW_PRIVS, "tcp_no_new_privs", 0, 0, 1,
     "1: tasks with no_new_privs may have TCP beside ZRS, which Landlock does not see (default 0)"
 );
+writable_uint_param!(
+    /// How long a connect in mode AUTO waits for a link to a host before it uses TCP, in
+    /// milliseconds.
+    FALLBACK_MS, "fallback_ms", 250, 1, 60_000,
+    "time for a link to a host, then a connect that may use TCP does so, milliseconds (default 250)"
+);
+writable_uint_param!(
+    /// Whether new connections are not to use ZRS, because the module is to be unloaded.
+    DRAIN, "drain", 0, 0, 1,
+    "1: no new sockets and no new connections, so that the module can be unloaded (default 0)"
+);
 
 uint_param!(
     /// Hot slots of the link table: channels in them can be worked on without being fetched first.

@@ -28,6 +28,7 @@ pub(crate) mod context;
 mod cork;
 mod deliver;
 mod escape;
+mod fallback;
 mod info;
 mod lessee;
 mod linger;
@@ -57,7 +58,7 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use crate::kern::area::Area;
-use crate::kern::errno::ENOTCONN;
+use crate::kern::errno::{ENOTCONN, EPROTONOSUPPORT};
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
@@ -79,6 +80,7 @@ use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
 use crate::proto::channel::{Limits, Progress, WINDOW_MAX};
 use crate::proto::connect_backoff::ConnectBackoff;
+use crate::proto::fallback::{EndedBy, Why};
 use crate::proto::options::Options;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
@@ -94,6 +96,7 @@ use crate::uapi;
 
 use context::Sockets;
 use cork::Cork;
+use fallback::Decision;
 use owner::Owner;
 use ring::Ring;
 use tcp::TcpMode;
@@ -168,6 +171,14 @@ pub(crate) struct Inner {
     tcp_mode: TcpMode,
     /// The inner TCP socket. Set under `config`; taken by the last close.
     tcp: Option<Arc<Tcp>>,
+    /// The attempt to connect with ZRS that may be followed by one with TCP. Set under `config`.
+    decision: Option<Arc<Decision>>,
+    /// When that is if there is no link, in nanoseconds of the monotonic clock.
+    fall_at: Option<u64>,
+    /// What ends that attempt if it fails.
+    ended_by: EndedBy,
+    /// Why TCP carries the socket.
+    why: Option<Why>,
     /// The last accept() took a ZRS connection: if both kinds wait, a TCP connection is next.
     tcp_turn: bool,
     /// The last file descriptor was closed.
@@ -245,7 +256,8 @@ pub(crate) struct Inner {
 impl Inner {
     /// The only place that changes the phase. Fresh -> Connecting, Listening or (by accept())
     /// Connected. Connecting -> Connected or Failed, or Connecting again. Failed -> Fresh or
-    /// Connecting. Listening -> Fresh. Connected is final.
+    /// Connecting. Listening -> Fresh. Fresh or Connecting -> Carried. Connected and Carried are
+    /// final.
     fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
     }
@@ -262,6 +274,7 @@ impl Inner {
         let cork = self.cork.until();
         let all = [
             self.deadline,
+            self.fall_at,
             self.backoff.at(),
             self.user_timeout.at(),
             cork,
@@ -307,6 +320,10 @@ impl Sock {
                     options: None,
                     tcp_mode: TcpMode::of_module(),
                     tcp: None,
+                    decision: None,
+                    fall_at: None,
+                    ended_by: EndedBy::Peer,
+                    why: None,
                     tcp_turn: false,
                     released: false,
                     shut_read: false,
@@ -468,7 +485,8 @@ impl Sock {
     }
 }
 
-/// Puts the channel's failure into SO_ERROR, once. Returns whether it was new.
+/// Puts the channel's failure into SO_ERROR, once, unless it is followed by an attempt to connect
+/// with TCP. Returns whether it was new.
 pub(crate) fn report_failure(inner: &mut Inner) -> bool {
     let Some(failure) = inner.conn.chan.with(|c| c.failure()).flatten() else {
         return false;
@@ -477,6 +495,9 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
         return false;
     }
     if matches!(inner.phase, Phase::Connecting) {
+        if inner.falls_back(failure) {
+            return true;
+        }
         inner.set_phase(Phase::Failed);
         inner.deadline = None;
         tracepoint::connect(|| (inner.ends(), errno_of(failure).to_errno()));
@@ -493,10 +514,14 @@ impl SocketOps for Sock {
     const NAME: &'static CStr = c"ZRS";
     const NAME_V6: &'static CStr = c"ZRSv6";
     const SUPPORT_ZC: bool = true;
+    const LEVEL: i32 = uapi::SOL_ZRS;
 
     type Context = Sockets;
 
     fn init(ctx: &Arc<Sockets>, sk: &Sk) -> Result<Arc<Self>> {
+        if params::DRAIN.get() != 0 {
+            return Err(EPROTONOSUPPORT);
+        }
         ctx.transport.pools.make_pools()?;
         let net = sk.net();
         let owner = Owner::of(sk, &net);
@@ -542,8 +567,12 @@ impl SocketOps for Sock {
         Sock::bind(self, addr.into(), call)
     }
 
-    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result {
-        Sock::connect(self, addr.into(), nonblock)
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool, call: &Call<'_>) -> Result {
+        Sock::connect(self, addr.into(), nonblock, call)
+    }
+
+    fn tcp_connected(self: &Arc<Self>) {
+        self.tcp_is_connected();
     }
 
     fn listen(self: &Arc<Self>, backlog: u32, call: &Call<'_>) -> Result {
@@ -618,11 +647,17 @@ impl SocketOps for Sock {
         self.inner_tcp_for(call, carried)
     }
 
-    fn setsockopt(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
-        self.set_option(level, name, val)
+    fn setsockopt(
+        self: &Arc<Self>,
+        level: i32,
+        name: i32,
+        val: OptIn<'_>,
+        call: &Call<'_>,
+    ) -> Result {
+        self.set_option(level, name, val, call)
     }
 
-    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut<'_>) -> Result {
+    fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut) -> Result {
         self.get_option(level, name, out)
     }
 

@@ -44,7 +44,7 @@ impl Counter {
 const SHARDS: usize = 64;
 
 /// Counters of the module.
-const STAT_COUNT: usize = 14;
+const STAT_COUNT: usize = 19;
 
 /// The counts of one or more processors.
 #[repr(align(64))]
@@ -98,6 +98,11 @@ pub(crate) struct Stats {
     pub(crate) sockets: Stat,
     pub(crate) protocol_errors: Stat,
     pub(crate) windows_revoked: Stat,
+    pub(crate) tcp_known: Stat,
+    pub(crate) tcp_no_zrs: Stat,
+    pub(crate) tcp_slow: Stat,
+    pub(crate) tcp_no_listener: Stat,
+    pub(crate) tcp_no_resources: Stat,
 }
 
 /// The counters since the module was loaded.
@@ -116,4 +121,9 @@ pub(crate) static STATS: Stats = Stats {
     sockets: Stat(11),
     protocol_errors: Stat(12),
     windows_revoked: Stat(13),
+    tcp_known: Stat(14),
+    tcp_no_zrs: Stat(15),
+    tcp_slow: Stat(16),
+    tcp_no_listener: Stat(17),
+    tcp_no_resources: Stat(18),
 };

@@ -87,7 +87,6 @@ fn socket(arg: usize) -> Result<isize> {
 }
 
 fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {
-    zero(&s.reserved)?;
     let (mut bytes, mut used) = (0, 0);
     for dev in transport.pools.devices.lock().iter() {
         if let Some(pool) = dev.existing_pool() {
@@ -119,7 +118,11 @@ fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {
         protocol_errors: STATS.protocol_errors.get(),
         signaled: STATS.signaled.get(),
         windows_revoked: STATS.windows_revoked.get(),
-        reserved: [0; 5],
+        tcp_known: STATS.tcp_known.get(),
+        tcp_no_zrs: STATS.tcp_no_zrs.get(),
+        tcp_slow: STATS.tcp_slow.get(),
+        tcp_no_listener: STATS.tcp_no_listener.get(),
+        tcp_no_resources: STATS.tcp_no_resources.get(),
     };
     Ok(())
 }
@@ -225,7 +228,6 @@ fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
 
 fn sock(sockets: &Arc<Sockets>, s: &mut zrs_ioc_sock) -> Result {
     zero(&s.info.reserved)?;
-    zero(&[u64::from(s.info.reserved0)])?;
     let net = Net::current();
     let (cursor, info) = sockets.next_socket(&net, s.cursor).ok_or(ENOENT)?;
     s.cursor = cursor;

@@ -39,7 +39,7 @@ impl DgramSock {
         }
     }
 
-    pub(super) fn get_option(&self, level: i32, name: i32, mut out: OptOut<'_>) -> Result {
+    pub(super) fn get_option(&self, level: i32, name: i32, mut out: OptOut) -> Result {
         let sk = self.sk()?;
         match (level, name) {
             (SOL_IP, _) => out.write_small(sk.ip_dgram_option(name).ok_or(ENOPROTOOPT)?),

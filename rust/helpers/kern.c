@@ -123,6 +123,11 @@ bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
 	return inet_is_local_reserved_port(net, port);
 }
 
+u64 zrs_helper_net_cookie(const struct net *net)
+{
+	return net->net_cookie;
+}
+
 /* The interface of the route, 0 if there is none. */
 int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local)
 {

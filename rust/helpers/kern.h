@@ -43,6 +43,7 @@ bool zrs_helper_inet_port_requires_bind_service(struct net *net,
 						unsigned short port);
 bool zrs_helper_inet_is_local_reserved_port(const struct net *net,
 					    unsigned short port);
+u64 zrs_helper_net_cookie(const struct net *net);
 int zrs_helper_route_ifindex(struct net *net, __be32 remote, __be32 local);
 int zrs_helper_route6_ifindex(struct net *net, const struct in6_addr *remote,
 			      const struct in6_addr *local, int scope);

@@ -70,6 +70,17 @@ struct zrs_trace_ends {
 #define zrs_ends_args						\
 	__entry->chan, __entry->gen, __entry->local, __entry->remote
 
+#define zrs_show_why(why)					\
+	__print_symbolic(why,					\
+		{ ZRS_WHY_ASKED,		"asked" },	\
+		{ ZRS_WHY_LOCAL,		"local" },	\
+		{ ZRS_WHY_DRAIN,		"drain" },	\
+		{ ZRS_WHY_KNOWN,		"known" },	\
+		{ ZRS_WHY_NO_ZRS,		"no-zrs" },	\
+		{ ZRS_WHY_SLOW,			"slow" },	\
+		{ ZRS_WHY_NO_LISTENER,		"no-listener" },	\
+		{ ZRS_WHY_NO_RESOURCES,		"no-resources" })
+
 #define zrs_show_state(state)					\
 	__print_symbolic(state,					\
 		{ ZRS_STATE_CLOSED,		"CLOSED" },	\
@@ -100,6 +111,21 @@ TRACE_EVENT(zrs_connect,
 		__entry->err = err;
 	),
 	TP_printk(zrs_ends_format " err=%d", zrs_ends_args, __entry->err)
+);
+
+/* TCP carries the socket from now on: ZRS_WHY_*. */
+TRACE_EVENT(zrs_fallback,
+	TP_PROTO(const struct zrs_trace_ends *ends, u32 why),
+	TP_ARGS(ends, why),
+	TP_STRUCT__entry(
+		zrs_ends_fields
+		__field(u32, why)
+	),
+	TP_fast_assign(
+		zrs_ends_assign;
+		__entry->why = why;
+	),
+	TP_printk(zrs_ends_format " why=%s", zrs_ends_args, zrs_show_why(__entry->why))
 );
 
 /* accept() has taken a connection; backlog: connections that still wait. */

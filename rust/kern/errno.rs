@@ -9,7 +9,7 @@
 pub(crate) use kernel::error::code::{
     EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EDESTADDRREQ,
     EDQUOT, EHOSTUNREACH, EINPROGRESS, EISCONN, EMSGSIZE, ENETUNREACH, ENOBUFS, ENOPROTOOPT,
-    ENOTCONN, EOPNOTSUPP, EPROTO, ESOCKTNOSUPPORT,
+    ENOTCONN, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
 };
 
 #[cfg(not(zrs_linux_7_3))]
@@ -43,6 +43,7 @@ mod before_7_3 {
         EMSGSIZE: "Message too long.",
         EPROTO: "Protocol error.",
         ENOPROTOOPT: "Protocol not available.",
+        EPROTONOSUPPORT: "Protocol not supported.",
         ESOCKTNOSUPPORT: "Socket type not supported.",
         EOPNOTSUPP: "Operation not supported on transport endpoint.",
         EAFNOSUPPORT: "Address family not supported by protocol.",

@@ -97,6 +97,12 @@ impl Net {
         self.as_ptr().addr()
     }
 
+    /// A number that no other namespace ever has.
+    pub(crate) fn cookie(&self) -> u64 {
+        // SAFETY: By the type invariants the namespace is valid.
+        unsafe { bindings::net_cookie(self.as_ptr()) }
+    }
+
     /// The raw namespace.
     pub(crate) fn as_ptr(&self) -> *mut bindings::net {
         self.ptr.as_ptr()

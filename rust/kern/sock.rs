@@ -4,12 +4,13 @@
 //! wake-ups.
 //!
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
-//! `sock/callbacks.rs` has the functions called by the socket layer, `sock/dgram.rs` those of
-//! datagram sockets, `sock/cgroup_bpf.rs` the programs of control groups, `sock/life.rs` the making
-//! and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the options, `sock/ip.rs` those of
-//! levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one of ours, `sock/carried.rs` the
-//! calls that go to it, `sock/v6.rs` the differences with IPv6, `sock/zerocopy.rs` the
-//! notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those of IPv4 are v4-mapped.
+//! `sock/callbacks.rs` and `sock/data.rs` have the functions called by the socket layer,
+//! `sock/dgram.rs` those of datagram sockets, `sock/cgroup_bpf.rs` the programs of control groups,
+//! `sock/life.rs` the making and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the
+//! options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one
+//! of ours, `sock/carried.rs` the calls that go to it, `sock/v6.rs` the differences with IPv6,
+//! `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those
+//! of IPv4 are v4-mapped.
 //!
 //! None of it takes `lock_sock`, except for the flags of `SO_ZEROCOPY` and `IPV6_V6ONLY`, and
 //! around the programs of control groups: a
@@ -18,7 +19,9 @@
 //! reads without a lock.
 
 mod callbacks;
+mod carried;
 mod cgroup_bpf;
+mod data;
 pub mod dgram;
 pub mod family;
 mod ip;

@@ -223,6 +223,8 @@ macro_rules! events {
 events! {
     /// An attempt to connect has ended: 0, or a negative errno.
     connect, connect_on(ends: Ends, err: i32);
+    /// TCP carries a socket from now on: `ZRS_WHY_*`.
+    fallback, fallback_on(ends: Ends, why: u32);
     /// accept() has taken a connection; the backlog that still waits.
     accept, accept_on(ends: Ends, backlog: u32);
     /// The last descriptor of a socket is closed: bytes sent, received, and never read.

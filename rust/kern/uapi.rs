@@ -67,6 +67,7 @@ constants!(
     ZRS_TCP: i32,
     ZRS_TCP_NEVER: u32,
     ZRS_TCP_AUTO: u32,
+    ZRS_TCP_ONLY: u32,
     ZRS_TCP_REQUIRED: u32,
     ZRS_CARRIER_ZRS: u32,
     ZRS_CARRIER_TCP: u32,
@@ -122,7 +123,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 9) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 10) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

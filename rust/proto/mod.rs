@@ -24,6 +24,7 @@ pub mod budget;
 pub mod channel;
 pub mod connect_backoff;
 pub mod dgram;
+pub mod fallback;
 pub mod link_flow;
 pub mod link_table;
 pub mod liveness;

@@ -34,6 +34,16 @@ pub const TCP_FASTOPEN: i32 = 23;
 /// The socket is not writable with more unsent bytes than this.
 pub const TCP_NOTSENT_LOWAT: i32 = 25;
 
+/// Options of TCP that change what is sent, or what the socket is, and have no counterpart here:
+/// TCP_MD5SIG, TCP_REPAIR, TCP_FASTOPEN_CONNECT, TCP_ULP, TCP_MD5SIG_EXT, TCP_FASTOPEN_KEY,
+/// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY, TCP_AO_INFO, TCP_AO_REPAIR.
+const TCP_ONLY: [i32; 10] = [14, 19, 30, 31, 32, 33, 38, 39, 40, 42];
+
+/// Whether a connection of a socket with option `name` has to be one of TCP.
+pub fn is_tcp_only(name: i32) -> bool {
+    TCP_ONLY.contains(&name)
+}
+
 /// The longest try of a connect, in milliseconds.
 const TRY_MOST_MS: u32 = 120_000;
 

@@ -30,6 +30,8 @@ pub enum Phase {
     Connected,
     /// connect() failed.
     Failed,
+    /// TCP carries the socket, and answers instead.
+    Carried,
 }
 
 /// The inputs of readiness.
@@ -57,7 +59,7 @@ pub fn events(v: &View) -> u32 {
     match v.phase {
         Phase::Fresh => mask |= OUT | HUP,
         Phase::Listening { queued: true } => mask |= IN,
-        Phase::Listening { queued: false } | Phase::Connecting => {}
+        Phase::Listening { queued: false } | Phase::Connecting | Phase::Carried => {}
         Phase::Failed => mask |= IN | OUT | HUP | RDHUP,
         Phase::Connected => {
             if v.readable || v.read_ended {

@@ -105,8 +105,14 @@ impl Sock {
         self.stop_listening();
         // Segments that the program has given back do not count as unread.
         self.reap();
-        let tcp = self.inner.lock().tcp.take();
-        drop(tcp);
+        let (tcp, decision) = {
+            // The worker hands the inner TCP socket over under it.
+            let _config = self.config.lock();
+            let mut inner = self.inner.lock();
+            inner.fall_at = None;
+            (inner.tcp.take(), inner.decision.take())
+        };
+        drop((tcp, decision));
         let linger = self.linger();
         let (sk, ring, tracks_mapped, broken) = {
             let mut inner = self.inner.lock();

@@ -22,6 +22,7 @@ use crate::params;
 use crate::proto::addr::{Addr, Bound, Ip};
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::connect_backoff::ConnectBackoff;
+use crate::proto::fallback::EndedBy;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
 use crate::proto::ChanId;
@@ -189,7 +190,7 @@ impl Sock {
 
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or the reason of the failure.
     /// Sleeps.
-    pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool) -> Result {
+    pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool, call: &Call<'_>) -> Result {
         {
             let _config = self.config.lock();
             let (phase, connect_unreported) = {
@@ -197,7 +198,7 @@ impl Sock {
                 (inner.phase, inner.connect_unreported)
             };
             match phase {
-                Phase::Fresh => self.begin_attempt(addr)?,
+                Phase::Fresh => self.begin_attempt(addr, call)?,
                 Phase::Connecting if nonblock => return Err(EALREADY),
                 Phase::Connecting => {}
                 // The connect() that began this attempt was interrupted, perhaps to be restarted,
@@ -208,8 +209,10 @@ impl Sock {
                     // Report the error of the last attempt once; then a new attempt may be made.
                     self.take_error()?;
                     self.forget_attempt();
-                    self.begin_attempt(addr)?;
+                    self.begin_attempt(addr, call)?;
                 }
+                // The inner TCP socket gives the answer.
+                Phase::Carried => return Err(EINPROGRESS),
             }
         }
         if nonblock {
@@ -232,6 +235,7 @@ impl Sock {
                 self.inner.lock().connect_unreported = false;
                 Ok(())
             }
+            Ok(Phase::Carried) => Err(EINPROGRESS),
             Ok(_) => {
                 let error = self.take_error();
                 let _config = self.config.lock();
@@ -261,8 +265,8 @@ impl Sock {
         self.leave_connection();
     }
 
-    /// Starts an attempt. An immediate failure is returned, and not left in SO_ERROR.
-    fn begin_attempt(self: &Arc<Self>, addr: Addr) -> Result {
+    /// Starts an attempt with ZRS. An immediate failure is returned, and not left in SO_ERROR.
+    pub(super) fn begin_zrs(self: &Arc<Self>, addr: Addr) -> Result {
         let started = self.start_connect(addr);
         if started.is_err() && matches!(self.inner.lock().phase, Phase::Failed) {
             let _ = self.take_error();
@@ -327,7 +331,7 @@ impl Sock {
     /// or with another one than the socket is bound to; or the socket is bound to IPv6, and `ip` is
     /// IPv4. EAFNOSUPPORT: bound to IPv4, and `ip` is IPv6. ENETUNREACH: a multicast or broadcast
     /// address; or IPv4, and the socket is IPv6-only.
-    fn reachable(&self, mut ip: Ip) -> Result<Ip> {
+    pub(super) fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = {
             let inner = self.inner.lock();
@@ -437,6 +441,7 @@ impl Sock {
     /// TCP_USER_TIMEOUT. Returns when to check again; `None`: the socket is not watched any more.
     /// Sleeps.
     pub(crate) fn check_timers(self: &Arc<Self>, id: ChanId, now: u64) -> Option<u64> {
+        self.check_fallback(now);
         self.check_user_timeout(id, now);
         self.check_cork(now);
         let next;
@@ -526,6 +531,7 @@ impl Sock {
             // The device will not access the channel's memory again: the queue pair is destroyed.
             inner.conn.completed(u64::MAX);
             if !again {
+                inner.ended_by = EndedBy::Link;
                 report_failure(inner);
             }
             inner.trace_state_change(was);
@@ -547,6 +553,7 @@ impl Sock {
     pub(crate) fn opened(inner: &mut super::Inner, local_ip: Ip) {
         inner.set_phase(Phase::Connected);
         inner.deadline = None;
+        inner.needs_no_tcp();
         inner.local.ip = local_ip;
         if let Some(sk) = &inner.sk {
             sk.set_local(inner.local.into());

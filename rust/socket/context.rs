@@ -7,6 +7,7 @@
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
+use super::fallback::{nothing_known, Known};
 use super::{Ports, Sock};
 use crate::kern::net::Net;
 use crate::proto::wire::{Header, Refusal};
@@ -24,15 +25,20 @@ pub(crate) struct Sockets {
     pub(crate) transport: Arc<Transport>,
     #[pin]
     pub(super) ports: Mutex<Ports>,
+    /// A leaf among the locks.
+    #[pin]
+    pub(super) known: Mutex<Known>,
 }
 
 impl Sockets {
     /// A context without sockets. Sleeps. ENOMEM.
     pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
+        let known = nothing_known()?;
         Arc::pin_init(
             try_pin_init!(Self {
                 transport,
                 ports <- new_mutex!(Ports::new(), "zrs_sockets::ports"),
+                known <- new_mutex!(known, "zrs_sockets::known"),
             }),
             GFP_KERNEL,
         )

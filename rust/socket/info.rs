@@ -10,8 +10,10 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::tcp::TcpMode;
 use super::Sock;
-use crate::proto::addr::Ip;
+use crate::kern::sock::tcp::{Stage, Tcp};
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::{Channel, State};
+use crate::proto::fallback::Why;
 use crate::proto::readiness::Phase;
 use crate::uapi;
 
@@ -87,6 +89,14 @@ impl Sock {
     pub(crate) fn info(&self) -> uapi::zrs_info {
         let sk = self.sk();
         let tx_queued = self.tx_queued();
+        let carrier = self.carrier();
+        let (local, remote) = match &carrier {
+            Some(tcp) => (
+                tcp.name(false).map(Addr::from),
+                tcp.name(true).map(Addr::from),
+            ),
+            None => (None, None),
+        };
         let inner = self.inner.lock();
         let of_channel = |c: &mut Channel| {
             let live = c.state() != State::Closed;
@@ -94,13 +104,19 @@ impl Sock {
             (q, c.window_size(), c.peer_window_size())
         };
         let (channel, window, peer_window) = inner.conn.chan.with(of_channel).unwrap_or_default();
+        let local = local.unwrap_or(inner.local);
+        let remote = remote.unwrap_or(inner.remote);
         uapi::zrs_info {
-            state: state_of(&inner),
+            state: match &carrier {
+                Some(tcp) => state_of_tcp(tcp),
+                None => state_of(&inner),
+            },
+            why: inner.why.map_or(0, Why::number),
             channel,
-            local_addr: be32(inner.local.ip),
-            remote_addr: be32(inner.remote.ip),
-            local_port: inner.local.port.to_be(),
-            remote_port: inner.remote.port.to_be(),
+            local_addr: be32(local.ip),
+            remote_addr: be32(remote.ip),
+            local_port: local.port.to_be(),
+            remote_port: remote.port.to_be(),
             uid: sk.as_ref().map_or(0, |sk| sk.uid()),
             inode: sk.as_ref().map_or(0, |sk| sk.ino()),
             tx_bytes: self.counters.tx_bytes.get(),
@@ -121,15 +137,15 @@ impl Sock {
                 Phase::Listening { .. } => inner.backlog as u32,
                 _ => 0,
             },
-            local_addr6: inner.local.ip.octets(),
-            remote_addr6: inner.remote.ip.octets(),
+            local_addr6: local.ip.octets(),
+            remote_addr6: remote.ip.octets(),
             family: if self.v6 {
                 uapi::AF_INET6
             } else {
                 uapi::AF_INET
             },
-            local_scope_id: inner.local.ip.scope(),
-            remote_scope_id: inner.remote.ip.scope(),
+            local_scope_id: local.ip.scope(),
+            remote_scope_id: remote.ip.scope(),
             tcp: inner.tcp_mode.number(),
             carriers: carriers_of(&inner),
             ..Default::default()
@@ -158,7 +174,20 @@ fn carriers_of(inner: &super::Inner) -> u32 {
             uapi::ZRS_CARRIER_ZRS | uapi::ZRS_CARRIER_TCP
         }
         Phase::Listening { .. } | Phase::Connecting | Phase::Connected => uapi::ZRS_CARRIER_ZRS,
+        Phase::Carried => uapi::ZRS_CARRIER_TCP,
         Phase::Fresh | Phase::Failed => 0,
+    }
+}
+
+/// `ZRS_STATE_*` of a TCP socket.
+fn state_of_tcp(tcp: &Tcp) -> u32 {
+    match tcp.stage() {
+        Stage::Closed if tcp.is_fresh() => uapi::ZRS_STATE_CLOSED,
+        Stage::Closed => uapi::ZRS_STATE_BOUND,
+        Stage::Listening => uapi::ZRS_STATE_LISTEN,
+        Stage::Connecting => uapi::ZRS_STATE_CONNECTING,
+        Stage::Established => uapi::ZRS_STATE_ESTABLISHED,
+        Stage::Closing => uapi::ZRS_STATE_CLOSING,
     }
 }
 
@@ -166,7 +195,7 @@ fn carriers_of(inner: &super::Inner) -> u32 {
 pub(super) fn state_of(inner: &super::Inner) -> u32 {
     match inner.phase {
         Phase::Fresh if inner.binding.is_some() => uapi::ZRS_STATE_BOUND,
-        Phase::Fresh | Phase::Failed => uapi::ZRS_STATE_CLOSED,
+        Phase::Fresh | Phase::Failed | Phase::Carried => uapi::ZRS_STATE_CLOSED,
         Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
         Phase::Connecting => uapi::ZRS_STATE_CONNECTING,
         Phase::Connected if !inner.conn.chan.is_some() || inner.conn.chan.is_over() => {

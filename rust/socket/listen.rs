@@ -17,8 +17,10 @@ use crate::kern::sock::{Call, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::WaitMode;
+use crate::params;
 use crate::proto::addr::Addr;
 use crate::proto::channel::{Channel, Limits};
+use crate::proto::fallback::Peer;
 use crate::proto::readiness::{Phase, IN};
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
@@ -296,7 +298,12 @@ impl Sock {
         let local = Addr::new(link.local_ip(), dst);
         let remote = Addr::new(link.remote_ip(), src);
         let listener = ctx.ports.lock().listener(&link.net, local, remote);
-        let Some(listener) = listener else {
+        ctx.known.lock().forget(Peer {
+            net: link.net.cookie(),
+            ip: link.remote_ip(),
+            port: 0,
+        });
+        let Some(listener) = listener.filter(|_| params::DRAIN.get() == 0) else {
             return Ok(Err(Refusal::NoListener));
         };
         let room;

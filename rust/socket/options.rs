@@ -16,6 +16,7 @@ use super::{Inner, Sock};
 use crate::kern::errno::{ENOPROTOOPT, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::kern::sock::Call;
 use crate::proto::channel::State;
 use crate::proto::options::{
     OptionError, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
@@ -46,15 +47,32 @@ impl Inner {
 
 impl Sock {
     /// setsockopt() above SOL_SOCKET.
-    pub(super) fn set_option(self: &Arc<Self>, level: i32, name: i32, val: OptIn<'_>) -> Result {
-        self.set_own_option(level, name, &val)?;
+    pub(super) fn set_option(
+        self: &Arc<Self>,
+        level: i32,
+        name: i32,
+        val: OptIn<'_>,
+        call: &Call<'_>,
+    ) -> Result {
+        match self.set_own_option(level, name, &val, call) {
+            Err(e) if level == SOL_TCP && (e == ENOPROTOOPT || e == EOPNOTSUPP) => {
+                return self.set_foreign_option(name, &val, call, e);
+            }
+            done => done?,
+        }
         match self.tcp() {
             Some(tcp) if level != uapi::SOL_ZRS => tcp.set_option(level, name, &val),
             _ => Ok(()),
         }
     }
 
-    fn set_own_option(self: &Arc<Self>, level: i32, name: i32, val: &OptIn<'_>) -> Result {
+    fn set_own_option(
+        self: &Arc<Self>,
+        level: i32,
+        name: i32,
+        val: &OptIn<'_>,
+        call: &Call<'_>,
+    ) -> Result {
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => {
                 let ring: uapi::zrs_rx_ring = val.read()?;
@@ -64,7 +82,7 @@ impl Sock {
                 }
                 self.make_ring(ring.flags)
             }
-            (uapi::SOL_ZRS, uapi::ZRS_TCP) => self.set_tcp_mode(val.read()?),
+            (uapi::SOL_ZRS, uapi::ZRS_TCP) => self.set_tcp_mode(val.read()?, call),
             (SOL_TCP, TCP_FASTOPEN_CONNECT) => Err(EOPNOTSUPP),
             (SOL_TCP, _) => {
                 let value: i32 = val.read()?;
@@ -118,12 +136,7 @@ impl Sock {
     }
 
     /// getsockopt() above SOL_SOCKET.
-    pub(super) fn get_option(
-        self: &Arc<Self>,
-        level: i32,
-        name: i32,
-        mut out: OptOut<'_>,
-    ) -> Result {
+    pub(super) fn get_option(self: &Arc<Self>, level: i32, name: i32, mut out: OptOut) -> Result {
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&self.ring_layout()?),
             (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
@@ -143,7 +156,11 @@ impl Sock {
                     Some(options) => options.get(name),
                     None => Options::default().get(name),
                 };
-                out.write(&value.ok_or(ENOPROTOOPT)?)
+                match (value, self.tcp()) {
+                    (Some(value), _) => out.write(&value),
+                    (None, Some(tcp)) => tcp.get_option(level, name, &out),
+                    (None, None) => Err(ENOPROTOOPT),
+                }
             }
             (SOL_IP, _) => {
                 let value = self.sk().ok_or(EINVAL)?.ip_option(name);
@@ -178,7 +195,7 @@ impl Sock {
             ..TcpInfo::default()
         };
         info.state = match inner.phase {
-            Phase::Fresh | Phase::Failed => tcp_info::CLOSE,
+            Phase::Fresh | Phase::Failed | Phase::Carried => tcp_info::CLOSE,
             Phase::Connecting => tcp_info::SYN_SENT,
             Phase::Listening { .. } => {
                 info.waiting = inner.queue.len() as u32;

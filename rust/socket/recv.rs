@@ -402,6 +402,8 @@ impl Inner {
         match self.phase {
             Phase::Connecting => return None,
             Phase::Connected => {}
+            // The call goes on there.
+            Phase::Carried => return Some(Err(ENOTCONN)),
             // The error of connect() is reported once; afterwards the socket is like a new one.
             _ => {
                 let pending = self.sk.as_ref().and_then(|sk| sk.take_err());

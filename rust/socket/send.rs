@@ -631,6 +631,10 @@ impl Sock {
 }
 
 pub(super) fn sendable(inner: &mut super::Inner, some: bool) -> Result {
+    if matches!(inner.phase, Phase::Carried) {
+        // The call goes on there.
+        return Err(EPIPE);
+    }
     if let Some(sk) = &inner.sk {
         let error = if some { sk.err() } else { sk.take_err() };
         if let Some(e) = error {

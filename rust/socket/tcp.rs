@@ -18,6 +18,7 @@ use crate::kern::sock::tcp::Tcp;
 use crate::kern::sock::Call;
 use crate::kern::task;
 use crate::params;
+use crate::proto::fallback::Why;
 use crate::proto::options::{SOL_TCP, TCP_NODELAY};
 use crate::proto::readiness::{self, Phase};
 use crate::uapi;
@@ -31,6 +32,8 @@ pub(super) enum TcpMode {
     Auto,
     /// The port is taken for TCP as well, and TCP clients are refused.
     Required,
+    /// TCP carries the socket.
+    Only,
 }
 
 impl TcpMode {
@@ -44,6 +47,7 @@ impl TcpMode {
             uapi::ZRS_TCP_NEVER => Some(Self::Never),
             uapi::ZRS_TCP_AUTO => Some(Self::Auto),
             uapi::ZRS_TCP_REQUIRED => Some(Self::Required),
+            uapi::ZRS_TCP_ONLY => Some(Self::Only),
             _ => None,
         }
     }
@@ -54,6 +58,7 @@ impl TcpMode {
             Self::Never => uapi::ZRS_TCP_NEVER,
             Self::Auto => uapi::ZRS_TCP_AUTO,
             Self::Required => uapi::ZRS_TCP_REQUIRED,
+            Self::Only => uapi::ZRS_TCP_ONLY,
         }
     }
 }
@@ -61,7 +66,7 @@ impl TcpMode {
 /// Returns EACCES for a task that may have restricted itself. Landlock restricts the TCP ports that
 /// a task may bind. But it checks system calls only, and only for tasks that loaded its policy; it
 /// does not see the bind that we make. All such tasks have no_new_privs set.
-fn may_have() -> Result {
+pub(super) fn may_have() -> Result {
     if task::no_new_privs() && params::TCP_NO_NEW_PRIVS.get() == 0 {
         return Err(EACCES);
     }
@@ -71,19 +76,25 @@ fn may_have() -> Result {
 impl Sock {
     /// Sets ZRS_TCP. EINVAL: the mode is unknown, or the socket has a port, a connection or an
     /// inner TCP socket already. EACCES: the task has no_new_privs set. Sleeps.
-    pub(super) fn set_tcp_mode(&self, number: u32) -> Result {
+    pub(super) fn set_tcp_mode(self: &Arc<Self>, number: u32, call: &Call<'_>) -> Result {
         let mode = TcpMode::from_number(number).ok_or(EINVAL)?;
         let _config = self.config.lock();
         if mode != TcpMode::Never {
             may_have()?;
         }
-        let mut inner = self.inner.lock();
-        let fresh = matches!(inner.phase, Phase::Fresh) && inner.binding.is_none();
-        if !fresh || inner.tcp.is_some() {
-            return Err(EINVAL);
+        {
+            let mut inner = self.inner.lock();
+            let fresh = matches!(inner.phase, Phase::Fresh) && inner.binding.is_none();
+            if !fresh || inner.tcp.is_some() {
+                return Err(EINVAL);
+            }
+            inner.tcp_mode = mode;
         }
-        inner.tcp_mode = mode;
-        Ok(())
+        if mode != TcpMode::Only {
+            return Ok(());
+        }
+        let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        self.hand_over(&tcp, Why::Asked)
     }
 
     /// The inner TCP socket, made if the mode requires one and there is none. EACCES, and the
@@ -131,6 +142,13 @@ impl Sock {
             return None;
         }
         self.inner.lock().tcp.clone()
+    }
+
+    /// The inner TCP socket, if it carries the socket.
+    pub(super) fn carrier(&self) -> Option<Arc<Tcp>> {
+        let inner = self.inner.lock();
+        let carried = matches!(inner.phase, Phase::Carried);
+        inner.tcp.clone().filter(|_| carried)
     }
 
     /// The inner TCP socket, if it accepts connections for this socket.

@@ -125,6 +125,17 @@ impl Transport {
         Ok(best)
     }
 
+    /// Whether a link that carries connects to `remote` is up. `local`: the source address.
+    pub(crate) fn has_link_to(&self, net: &Net, local: Option<Ip>, remote: Ip) -> bool {
+        self.links.lock().iter().any(|link| {
+            link.net == *net
+                && !link.accepted
+                && link.remote_ip() == remote
+                && link.state() == LinkState::Up
+                && local.is_none_or(|ip| link.local_ip() == ip)
+        })
+    }
+
     /// Whether `remote` may make another link now. A peer that makes links faster than they can be
     /// taken down would use up all blocks of the device.
     pub(crate) fn may_make_link(&self, net: &Net, local: Ip, remote: Ip) -> bool {

@@ -15,7 +15,7 @@ measure() {
 		case $carrier in
 		tcp) WITH=() ;;
 		rsockets) WITH=(env LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so) ;;
-		zrs) WITH=(zrs run --) ;;
+		zrs) WITH=(zrs run --tcp=never --) ;;
 		esac
 		VALUE='' why=''
 		opened=$(tcp_opened) sent=$(counter tx_bytes)

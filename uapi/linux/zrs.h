@@ -40,6 +40,7 @@
 #define ZRS_FEATURE_TCP		(1ULL << 6)	/* ZRS_TCP, tcp and carriers */
 #define ZRS_FEATURE_DGRAM	(1ULL << 7)	/* SOCK_DGRAM */
 #define ZRS_FEATURE_MEM		(1ULL << 8)	/* ZRS_IOC_MEM_*, ZRS_REGION_* */
+#define ZRS_FEATURE_FALLBACK	(1ULL << 9)	/* connect() by TCP; ZRS_TCP_ONLY, why */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -88,7 +89,12 @@ struct zrs_ioc_stats {
 	__u64 protocol_errors;	/* links closed because of what a peer sent */
 	__u64 signaled;		/* of work_requests: with a completion */
 	__u64 windows_revoked;	/* windows asked back for another channel */
-	__u64 reserved[5];
+	/* Connects with ZRS_TCP_AUTO that became TCP, by the reason: */
+	__u64 tcp_known;	/* ZRS_WHY_KNOWN */
+	__u64 tcp_no_zrs;	/* ZRS_WHY_NO_ZRS */
+	__u64 tcp_slow;		/* ZRS_WHY_SLOW */
+	__u64 tcp_no_listener;	/* ZRS_WHY_NO_LISTENER */
+	__u64 tcp_no_resources;	/* ZRS_WHY_NO_RESOURCES */
 };
 
 #define ZRS_IOC_STATS		_IOWR(ZRS_IOC_MAGIC, 0x02, struct zrs_ioc_stats)
@@ -173,7 +179,7 @@ struct zrs_info {
 	__u32 link;		/* id of its link in ZRS_IOC_LINK, 0: none */
 	__u32 backlog_max;	/* listening: as many may wait */
 	__u32 carriers;		/* ZRS_CARRIER_* of its connections */
-	__u32 reserved0;
+	__u32 why;		/* ZRS_WHY_*: why TCP carries it */
 	__u64 reserved[2];
 	__u8 local_addr6[16];	/* an IPv4 address is v4-mapped */
 	__u8 remote_addr6[16];
@@ -185,6 +191,16 @@ struct zrs_info {
 
 #define ZRS_CARRIER_ZRS		1
 #define ZRS_CARRIER_TCP		2
+
+#define ZRS_WHY_NONE		0	/* it does not */
+#define ZRS_WHY_ASKED		1	/* ZRS_TCP_ONLY, or an option that only TCP has */
+#define ZRS_WHY_LOCAL		2	/* an address of this host */
+#define ZRS_WHY_DRAIN		3	/* the module parameter "drain" */
+#define ZRS_WHY_KNOWN		4	/* found to have no ZRS lately */
+#define ZRS_WHY_NO_ZRS		5	/* no RDMA device on the way, or no ZRS there */
+#define ZRS_WHY_SLOW		6	/* no link within the time of "fallback_ms" */
+#define ZRS_WHY_NO_LISTENER	7	/* no program listens there with ZRS */
+#define ZRS_WHY_NO_RESOURCES	8	/* no memory or room, or the link was lost */
 
 #define ZRS_STATE_CLOSED	0
 #define ZRS_STATE_BOUND		1
@@ -284,16 +300,20 @@ struct zrs_ioc_cache {
 /* 16 to 31: datagrams. */
 
 /*
- * TCP beside ZRS: whether bind() and listen() take the port from TCP as well.
- * The module parameter "tcp" says which it is for a new socket.
+ * TCP beside ZRS: whether bind() and listen() take the port from TCP as well,
+ * and connect() may use TCP. The module parameter "tcp" says which it is for a
+ * new socket.
  *
  * NEVER: no. ZRS's ports and TCP's are two spaces.
  * AUTO: yes, and listen() listens with both: accept() returns connections of
  *	ZRS clients and of TCP clients, these as plain TCP sockets (SO_PROTOCOL
- *	says which). bind() fails as that of a TCP socket would.
- * REQUIRED: yes, and TCP clients are refused.
+ *	says which). bind() fails as that of a TCP socket would. connect() uses
+ *	ZRS if it can, else TCP, and then TCP carries the socket: all calls have
+ *	its answers. ZRS_INFO tells the carrier, and why it is that.
+ * REQUIRED: yes, and TCP clients are refused. connect() uses ZRS alone.
+ * ONLY: TCP carries the socket from now on.
  *
- * connect() uses ZRS alone in each of them.
+ * With NEVER, connect() uses ZRS alone.
  *
  * Errors: EINVAL (unknown, or the socket has a port, is connected or had an
  * option set that made its TCP socket), EACCES (the task has no_new_privs, see
@@ -302,6 +322,7 @@ struct zrs_ioc_cache {
 #define ZRS_TCP_NEVER		0
 #define ZRS_TCP_AUTO		1
 #define ZRS_TCP_REQUIRED	2
+#define ZRS_TCP_ONLY		3
 
 /*
  * The receive ring: the program maps the window that the peer's RDMA WRITEs land in, and a ring of

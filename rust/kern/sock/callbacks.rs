@@ -3,30 +3,30 @@
 //! The functions called by C: those of `struct proto` and `struct proto_ops`, for one
 //! [`SocketOps`](super::family::SocketOps) type.
 //!
-//! They convert and hand on, nothing else. How socks begin and end is in `life.rs`.
+//! They convert and hand on, nothing else. Those for data and options are in `data.rs`; how socks
+//! begin and end is in `life.rs`.
 
 use super::{
     family::{Accepted, Incoming, Kind, Name, SocketOps, OBJECT_SIZE},
-    msg::{Named, RecvMsg, SendMsg},
-    opt::{OptIn, OptOut},
-    pipe::Pipe,
+    msg::Named,
     sockaddr_in, socket_addr,
-    tcp::{self, Tcp},
+    tcp::Tcp,
     v6, Call, Object, PollCall, Shutdown, Sk, POLL_BUSY_LOOP,
 };
 use crate::{
     bindings,
-    kern::{errno, module::THIS_MODULE, vma::NewVma},
+    kern::{errno, module::THIS_MODULE},
 };
 use core::{
     cell::UnsafeCell,
+    ffi::c_void,
     marker::PhantomData,
     mem::{ManuallyDrop, MaybeUninit},
     net::SocketAddrV6,
     ptr,
 };
 use kernel::{
-    error::{from_result, to_result},
+    error::from_result,
     ffi::{c_int, c_uint, c_ulong},
     prelude::*,
     sync::Arc,
@@ -57,7 +57,7 @@ impl<V> CStatic<V> {
 pub(super) struct Callbacks<T>(PhantomData<T>);
 
 /// The Rust side of a sock, borrowed.
-struct Borrowed<T>(ManuallyDrop<Arc<T>>);
+pub(super) struct Borrowed<T>(ManuallyDrop<Arc<T>>);
 
 impl<T> core::ops::Deref for Borrowed<T> {
     type Target = Arc<T>;
@@ -125,11 +125,11 @@ impl<T: SocketOps> Callbacks<T> {
         ioctl: Some(Self::ioctl),
         #[cfg(CONFIG_COMPAT)]
         compat_ioctl: Some(Self::compat_ioctl),
-        gettstamp: Some(bindings::sock_gettstamp),
+        gettstamp: Some(Self::gettstamp),
         listen: Some(Self::listen),
         shutdown: Some(Self::shutdown),
         setsockopt: Some(Self::setsockopt),
-        getsockopt_iter: Some(Self::getsockopt),
+        getsockopt: Some(Self::getsockopt),
         sendmsg: Some(Self::sendmsg),
         recvmsg: Some(Self::recvmsg),
         mmap: Some(Self::mmap),
@@ -150,7 +150,7 @@ impl<T: SocketOps> Callbacks<T> {
     /// # Safety
     ///
     /// `sock` must be a live socket, whose file stays while this runs, if it has one.
-    unsafe fn nonblock(sock: *mut bindings::socket) -> bool {
+    pub(super) unsafe fn nonblock(sock: *mut bindings::socket) -> bool {
         // SAFETY: the caller's promise.
         let file = unsafe { (*sock).file };
         // SAFETY: as above. The flags may change at any time.
@@ -188,7 +188,7 @@ impl<T: SocketOps> Callbacks<T> {
     /// # Safety
     ///
     /// `sock` must be a live socket of this protocol that is not released while the result is used.
-    unsafe fn borrow(sock: *mut bindings::socket) -> Result<Borrowed<T>> {
+    pub(super) unsafe fn borrow(sock: *mut bindings::socket) -> Result<Borrowed<T>> {
         // SAFETY: the caller's promise.
         let sk = unsafe { Self::sk(sock) };
         if sk.is_null() {
@@ -204,6 +204,35 @@ impl<T: SocketOps> Callbacks<T> {
         Ok(Borrowed(ManuallyDrop::new(unsafe {
             Arc::from_raw(this.cast())
         })))
+    }
+
+    /// The TCP socket that carries a socket.
+    ///
+    /// # Safety
+    ///
+    /// `sock` must be a live socket of this protocol that is not released while the result is used.
+    pub(super) unsafe fn carrier<'a>(sock: *mut bindings::socket) -> Option<&'a Tcp> {
+        // SAFETY: the caller's promise.
+        let sk = unsafe { Self::sk(sock) };
+        if sk.is_null() {
+            return None;
+        }
+        // SAFETY: a sock of ours is the beginning of an `Object`; the caller's promise.
+        unsafe { (*sk.cast::<Object>()).tcp.carrier() }
+    }
+
+    /// The protocol learns that the connection of a socket that `tcp` carries is open.
+    ///
+    /// # Safety
+    ///
+    /// As for [`carrier`](Self::carrier).
+    pub(super) unsafe fn tell_connected(sock: *mut bindings::socket, tcp: &Tcp) {
+        if tcp.take_connected() {
+            // SAFETY: the caller's promise.
+            if let Ok(this) = unsafe { Self::borrow(sock) } {
+                T::tcp_connected(&this);
+            }
+        }
     }
 
     // struct proto_ops
@@ -241,6 +270,11 @@ impl<T: SocketOps> Callbacks<T> {
         addr: *mut bindings::sockaddr_unsized,
         len: c_int,
     ) -> c_int {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_bind(addr, len) };
+        }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -262,7 +296,13 @@ impl<T: SocketOps> Callbacks<T> {
         len: c_int,
         flags: c_int,
     ) -> c_int {
-        from_result(|| {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            tcp.connects_again();
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { Self::connect_carried(sock, tcp, addr, len, flags) };
+        }
+        let done = from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
             if usize::try_from(len).map_err(|_| EINVAL)? < size_of::<u16>() {
@@ -281,13 +321,53 @@ impl<T: SocketOps> Callbacks<T> {
             // SAFETY: the socket is live and has a sock; for the rest as above.
             let addr = unsafe { read_addr(Self::sk(sock), addr, len, named)? };
             let nonblock = flags as u32 & bindings::O_NONBLOCK != 0;
-            T::connect(&this, addr, nonblock)?;
+            // SAFETY: as above.
+            T::connect(&this, addr, nonblock, &unsafe { Call::from_raw(sock) })?;
             if T::KIND == Kind::Stream {
                 // SAFETY: the socket is live; a word that is only looked at.
                 unsafe { (*sock).state = bindings::socket_state_SS_CONNECTED };
             }
             Ok(0)
-        })
+        });
+        // SAFETY: as above.
+        match unsafe { Self::carrier(sock) } {
+            // The call has found that TCP is to carry the socket.
+            Some(tcp) if done < 0 => {
+                // SAFETY: as above.
+                let carried = unsafe { Self::connect_carried(sock, tcp, addr, len, flags) };
+                // It may have begun since.
+                let begun = done == errno::EINPROGRESS.to_errno();
+                if begun && carried == errno::EALREADY.to_errno() {
+                    return done;
+                }
+                carried
+            }
+            _ => done,
+        }
+    }
+
+    /// `connect()` of a socket that `tcp` carries.
+    ///
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
+    unsafe fn connect_carried(
+        sock: *mut bindings::socket,
+        tcp: &Tcp,
+        addr: *mut bindings::sockaddr_unsized,
+        len: c_int,
+        flags: c_int,
+    ) -> c_int {
+        // SAFETY: the caller's promise; the arguments are handed on as they came.
+        let done = unsafe { tcp.carry_connect(addr, len, flags) };
+        // SAFETY: as above; a word that is only looked at.
+        unsafe {
+            Self::tell_connected(sock, tcp);
+            if done == 0 {
+                (*sock).state = bindings::socket_state_SS_CONNECTED;
+            }
+        }
+        done
     }
 
     /// # Safety
@@ -301,6 +381,13 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: the argument belongs to this call. (The kernel crate has the type opaque.)
             let arg = unsafe { &mut *arg.cast::<bindings::proto_accept_arg>() };
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            if let Some(tcp) = unsafe { Self::carrier(sock) } {
+                // SAFETY: `newsock` is new, without a sock, and has our operations and a count of
+                // the module where it is a program's call.
+                unsafe { tcp.accept_as(newsock, arg)? };
+                return Ok(0);
+            }
             let nonblock = arg.flags as u32 & bindings::O_NONBLOCK != 0;
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -355,6 +442,11 @@ impl<T: SocketOps> Callbacks<T> {
                 None => EINVAL.to_errno(),
             };
         }
+        // SAFETY: the socket is of this protocol, live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_getname(addr, peer) };
+        }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -386,6 +478,13 @@ impl<T: SocketOps> Callbacks<T> {
         // SAFETY: all three belong to this call. First on the queue, then look: no wake-up is lost.
         unsafe { bindings::sock_poll_wait(file, sock, wait) };
         // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: as above.
+            unsafe { Self::tell_connected(sock, tcp) };
+            // SAFETY: as above; the caller is on the queue.
+            return unsafe { tcp.carry_poll() };
+        }
+        // SAFETY: the socket is live, and not released while a call on it runs.
         match unsafe { Self::borrow(sock) } {
             Ok(this) => {
                 // SAFETY: as above; it may be null, and then every event is asked for.
@@ -407,6 +506,11 @@ impl<T: SocketOps> Callbacks<T> {
     ///
     /// See [`Callbacks`].
     unsafe extern "C" fn ioctl(sock: *mut bindings::socket, cmd: c_uint, arg: c_ulong) -> c_int {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_ioctl(cmd, arg) };
+        }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -425,6 +529,11 @@ impl<T: SocketOps> Callbacks<T> {
         cmd: c_uint,
         arg: c_ulong,
     ) -> c_int {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_compat_ioctl(cmd, arg) };
+        }
         // A 32-bit program's pointer; our structures are the same for both.
         // SAFETY: this function's own promise.
         unsafe { Self::ioctl(sock, cmd, arg as u32 as c_ulong) }
@@ -433,7 +542,30 @@ impl<T: SocketOps> Callbacks<T> {
     /// # Safety
     ///
     /// See [`Callbacks`].
+    unsafe extern "C" fn gettstamp(
+        sock: *mut bindings::socket,
+        stamp: *mut c_void,
+        timeval: bool,
+        time32: bool,
+    ) -> c_int {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_gettstamp(stamp, timeval, time32) };
+        }
+        // SAFETY: as above.
+        unsafe { bindings::sock_gettstamp(sock, stamp, timeval, time32) }
+    }
+
+    /// # Safety
+    ///
+    /// See [`Callbacks`].
     unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: c_int) -> c_int {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_listen(backlog) };
+        }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -448,6 +580,11 @@ impl<T: SocketOps> Callbacks<T> {
     ///
     /// See [`Callbacks`].
     unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: c_int) -> c_int {
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_shutdown(how) };
+        }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
@@ -458,197 +595,6 @@ impl<T: SocketOps> Callbacks<T> {
                 _ => return Err(EINVAL),
             };
             T::shutdown(&this, how)?;
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// See [`Callbacks`].
-    unsafe extern "C" fn setsockopt(
-        sock: *mut bindings::socket,
-        level: c_int,
-        name: c_int,
-        value: bindings::sockptr_t,
-        len: c_uint,
-    ) -> c_int {
-        from_result(|| {
-            if level as u32 == bindings::SOL_SOCKET {
-                // SAFETY: the socket is live, and not released while a call on it runs.
-                let this = unsafe { Self::borrow(sock)? };
-                // SAFETY: as above.
-                let call = unsafe { Call::from_raw(sock) };
-                let carried = tcp::CARRIED.contains(&(name as u32));
-                let tcp = T::inner_tcp(&this, &call, carried)?;
-                if T::SUPPORT_ZC && name as u32 == bindings::SO_ZEROCOPY {
-                    // The kernel allows it for its own protocols only.
-                    // SAFETY: value and length come from the socket layer and hold for this call.
-                    let value = unsafe { OptIn::from_raw(value, len as usize) };
-                    let on = match value.read::<c_int>()? {
-                        0 => false,
-                        1 => true,
-                        _ => return Err(EINVAL),
-                    };
-                    if let Some(tcp) = tcp {
-                        tcp.set_option(level, name, &value)?;
-                    }
-                    // SAFETY: the socket is live, and not released while a call on it runs.
-                    unsafe { Sk::from_raw(Self::sk(sock)) }.set_zerocopy(on);
-                    return Ok(0);
-                }
-                // The kernel's own options, with its refusals for this protocol.
-                // SAFETY: a live socket with a sock; the arguments are handed on as they came.
-                to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
-                if let Some(tcp) = tcp {
-                    // SAFETY: value and length come from the socket layer and hold for this call.
-                    let value = unsafe { OptIn::from_raw(value, len as usize) };
-                    tcp.set_option(level, name, &value)?;
-                }
-                if name as u32 == bindings::SO_KEEPALIVE {
-                    T::keepalive_changed(&this);
-                }
-                if matches!(
-                    name as u32,
-                    bindings::SO_SNDBUF
-                        | bindings::SO_SNDBUFFORCE
-                        | bindings::SO_RCVBUF
-                        | bindings::SO_RCVBUFFORCE
-                        | bindings::SO_BUF_LOCK
-                ) {
-                    T::buffers_changed(&this);
-                }
-                return Ok(0);
-            }
-            // SAFETY: the socket is live, and not released while a call on it runs.
-            let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: value and length come from the socket layer and hold for this call.
-            let value = unsafe { OptIn::from_raw(value, len as usize) };
-            T::setsockopt(&this, level, name, value)?;
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// See [`Callbacks`].
-    unsafe extern "C" fn getsockopt(
-        sock: *mut bindings::socket,
-        level: c_int,
-        name: c_int,
-        opt: *mut bindings::sockopt_t,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: the socket is live, and not released while a call on it runs.
-            let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: comes from the socket layer and holds for this call.
-            let out = unsafe { OptOut::from_raw(opt) };
-            T::getsockopt(&this, level, name, out)?;
-            Ok(0)
-        })
-    }
-
-    /// # Safety
-    ///
-    /// See [`Callbacks`].
-    unsafe extern "C" fn sendmsg(
-        sock: *mut bindings::socket,
-        msg: *mut bindings::msghdr,
-        _len: usize,
-    ) -> c_int {
-        // SAFETY: the message belongs to this call.
-        let flags = unsafe { (*msg).msg_flags };
-        from_result(|| {
-            // SAFETY: the socket is live, and not released while a call on it runs.
-            let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: the message is this call's own.
-            let mut msg = unsafe { SendMsg::from_raw(msg)? };
-            match T::sendmsg(&this, &mut msg) {
-                Ok(n) => Ok(c_int::try_from(n).unwrap_or(c_int::MAX)),
-                Err(e) => {
-                    let quiet = T::KIND == Kind::Datagram;
-                    if e == EPIPE && !quiet && flags & bindings::MSG_NOSIGNAL == 0 {
-                        // SAFETY: signals the calling task.
-                        unsafe { bindings::send_sigpipe() };
-                    }
-                    Err(e)
-                }
-            }
-        })
-    }
-
-    /// # Safety
-    ///
-    /// See [`Callbacks`].
-    unsafe extern "C" fn recvmsg(
-        sock: *mut bindings::socket,
-        msg: *mut bindings::msghdr,
-        len: usize,
-        flags: c_int,
-    ) -> c_int {
-        if flags as u32 & bindings::MSG_ERRQUEUE != 0 {
-            let len = c_int::try_from(len).unwrap_or(c_int::MAX);
-            // SAFETY: a live socket with a sock; the message belongs to this call.
-            return unsafe { bindings::inet_recv_error(Self::sk(sock), msg, len) };
-        }
-        from_result(|| {
-            // SAFETY: the socket is live, and not released while a call on it runs.
-            let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: the message is this call's own.
-            let mut msg = unsafe { RecvMsg::from_raw(msg, flags as u32)? };
-            let n = T::recvmsg(&this, &mut msg)?;
-            Ok(c_int::try_from(n).unwrap_or(c_int::MAX))
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Only the socket layer may call this, with a live socket that has a file, and a pipe that it
-    /// has locked.
-    unsafe extern "C" fn splice_read(
-        sock: *mut bindings::socket,
-        _pos: *mut bindings::loff_t,
-        pipe: *mut bindings::pipe_inode_info,
-        len: usize,
-        _flags: c_uint,
-    ) -> isize {
-        let read = || {
-            // SAFETY: the socket is live, and not released while a call on it runs.
-            let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: the socket is live, and a splice is by its file, which stays while it runs.
-            let nonblock = unsafe { Self::nonblock(sock) };
-            // SAFETY: the caller has locked the pipe for this call.
-            let mut pipe = unsafe { Pipe::from_raw(pipe)? };
-            T::splice_read(&this, &mut pipe, len, nonblock)
-        };
-        match read() {
-            Ok(n) => n as isize,
-            Err(e) => e.to_errno() as isize,
-        }
-    }
-
-    /// # Safety
-    ///
-    /// See [`Callbacks`].
-    unsafe extern "C" fn splice_eof(sock: *mut bindings::socket) {
-        // SAFETY: the socket is live, and not released while a call on it runs.
-        if let Ok(this) = unsafe { Self::borrow(sock) } {
-            T::splice_eof(&this);
-        }
-    }
-
-    /// # Safety
-    ///
-    /// See [`Callbacks`].
-    unsafe extern "C" fn mmap(
-        _file: *mut bindings::file,
-        sock: *mut bindings::socket,
-        vma: *mut bindings::vm_area_struct,
-    ) -> c_int {
-        from_result(|| {
-            // SAFETY: the socket is live, and not released while a call on it runs.
-            let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: this is an mmap callback, and `vma` its area.
-            T::mmap(&this, unsafe { NewVma::from_raw(vma) })?;
             Ok(0)
         })
     }

@@ -146,6 +146,10 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// zero-copy sends are let through.
     const SUPPORT_ZC: bool;
 
+    /// The level of the protocol's own options. They are the protocol's where TCP carries a socket,
+    /// too.
+    const LEVEL: i32;
+
     /// State shared by all sockets of the protocol.
     type Context: Send + Sync + 'static;
 
@@ -161,8 +165,12 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `bind()`.
     fn bind(self: &Arc<Self>, addr: SocketAddrV6, call: &Call<'_>) -> Result;
 
-    /// `connect()`. `EINPROGRESS` for one that goes on in the background.
-    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool) -> Result;
+    /// `connect()`. `EINPROGRESS` for one that goes on in the background. If the TCP socket inside
+    /// this one carries it when this fails, the call is made on that.
+    fn connect(self: &Arc<Self>, addr: SocketAddrV6, nonblock: bool, call: &Call<'_>) -> Result;
+
+    /// The connection that the TCP socket inside this one carries is open.
+    fn tcp_connected(self: &Arc<Self>) {}
 
     /// `connect()` to `AF_UNSPEC`.
     fn disconnect(self: &Arc<Self>) -> Result {
@@ -237,12 +245,18 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     }
 
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
-    fn setsockopt(self: &Arc<Self>, _level: i32, _name: i32, _value: OptIn<'_>) -> Result {
+    fn setsockopt(
+        self: &Arc<Self>,
+        _level: i32,
+        _name: i32,
+        _value: OptIn<'_>,
+        _call: &Call<'_>,
+    ) -> Result {
         Err(errno::ENOPROTOOPT)
     }
 
     /// `getsockopt()` at other levels than `SOL_SOCKET`.
-    fn getsockopt(self: &Arc<Self>, _level: i32, _name: i32, _out: OptOut<'_>) -> Result {
+    fn getsockopt(self: &Arc<Self>, _level: i32, _name: i32, _out: OptOut) -> Result {
         Err(errno::ENOPROTOOPT)
     }
 

@@ -2,15 +2,15 @@
 
 //! The values of `setsockopt` and `getsockopt`.
 //!
-//! C: `include/linux/sockptr.h`, `include/linux/net.h` (`sockopt_t`).
+//! C: `include/linux/sockptr.h`, `include/linux/net.h`.
 
 use crate::bindings;
 use core::{marker::PhantomData, mem::MaybeUninit};
 use kernel::{
-    ffi::c_int,
-    iov::IovIterDest,
+    ffi::{c_char, c_int},
     prelude::*,
     transmute::{AsBytes, FromBytes},
+    uaccess::{UserPtr, UserSlice},
 };
 
 /// The value that a `setsockopt` brings.
@@ -71,49 +71,48 @@ impl OptIn<'_> {
     }
 }
 
-/// Where a `getsockopt` puts its value.
-///
-/// # Invariants
-///
-/// `opt` came from the socket layer, valid and ours alone for `'a`.
-pub struct OptOut<'a> {
-    opt: *mut bindings::sockopt_t,
-    _opt: PhantomData<&'a mut bindings::sockopt_t>,
+/// Where a `getsockopt` puts its value: the addresses of a program's buffer and of its length.
+pub struct OptOut {
+    value: usize,
+    at: usize,
+    len: usize,
 }
 
-impl OptOut<'_> {
-    /// # Safety
-    ///
-    /// `opt` must come from the socket layer, valid and not used by other code for the lifetime of
-    /// the result.
-    pub(super) unsafe fn from_raw(opt: *mut bindings::sockopt_t) -> Self {
-        Self {
-            opt,
-            _opt: PhantomData,
-        }
+impl OptOut {
+    /// From the program's pointers. Sleeps. Errors: `EFAULT`, `EINVAL` for a negative length.
+    pub(super) fn from_user(value: usize, at: usize) -> Result<Self> {
+        let len = UserSlice::new(UserPtr::from_addr(at), size_of::<c_int>());
+        let len = len.reader().read::<c_int>()?;
+        Ok(Self {
+            value,
+            at,
+            len: usize::try_from(len).map_err(|_| EINVAL)?,
+        })
+    }
+
+    /// The program's pointers.
+    pub(super) fn as_raw(&self) -> (*mut c_char, *mut c_int) {
+        (
+            core::ptr::with_exposed_provenance_mut(self.value),
+            core::ptr::with_exposed_provenance_mut(self.at),
+        )
     }
 
     /// How much room the program has.
     pub fn len(&self) -> usize {
-        // SAFETY: valid (type invariant).
-        usize::try_from(unsafe { (*self.opt).optlen }).unwrap_or(0)
+        self.len
     }
 
     /// Writes `value`, truncated to the buffer's size, and sets the length to the bytes written.
     ///
     /// Context: may sleep. Errors: `EFAULT`.
     pub fn write_bytes(&mut self, value: &[u8]) -> Result {
-        let n = value.len().min(self.len());
+        let n = value.len().min(self.len);
         let value = &value[..n];
-        // SAFETY: valid and ours (type invariant); the socket layer made the iterator a
-        // destination.
-        let iter = unsafe { IovIterDest::from_raw(core::ptr::addr_of_mut!((*self.opt).iter_out)) };
-        if iter.copy_to_iter(value) != n {
-            return Err(EFAULT);
-        }
-        // SAFETY: as above.
-        unsafe { (*self.opt).optlen = n as c_int };
-        Ok(())
+        let to = UserSlice::new(UserPtr::from_addr(self.value), n);
+        to.writer().write_slice(value)?;
+        let at = UserSlice::new(UserPtr::from_addr(self.at), size_of::<c_int>());
+        at.writer().write(&(n as c_int))
     }
 
     /// Writes a `V`. As [`write_bytes`](Self::write_bytes).

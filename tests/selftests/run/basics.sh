@@ -26,21 +26,21 @@ within() {
 decides() {
 	local text=$1 line=$2
 	shift 2
-	A zrs run --verbose "$@" >"$TMP/said" 2>&1
+	A zrs run --tcp=never --verbose "$@" >"$TMP/said" 2>&1
 	check "$text" grep -qE "^zrs run: [^ ]*\[[0-9]+\]: $line\$" "$TMP/said"
 	[ "$(grep -c "^zrs run: " "$TMP/said")" = 1 ] || ktap_fail "$text: one line"
 }
 
 # Bytes, by netcat.
 head -c 3000000 /dev/urandom >"$TMP/sent"
-start listen B "" zrs run -- sh -c "exec nc -l $ADDR_B 7000"
+start listen B "" zrs run --tcp=never -- sh -c "exec nc -l $ADDR_B 7000"
 check "nc listens with ZRS, started by a shell" within listens 7000
-A zrs run -- nc -N "$ADDR_B" 7000 <"$TMP/sent"
+A zrs run --tcp=never -- nc -N "$ADDR_B" 7000 <"$TMP/sent"
 check_ended "nc ends" listen
 check "3 MB are the same" cmp "$TMP/sent" "$TMP/listen"
 
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7001" || ktap_bail "serve"
-check_lines A zrs run -- python3 "$here/sockets.py" "$ADDR_B" 7001
+check_lines A zrs run --tcp=never -- python3 "$here/sockets.py" "$ADDR_B" 7001
 
 # Rules.
 try=(nc -z -w 2)
@@ -61,8 +61,8 @@ decides "--only-program" "socket IPv4: TCP \(not a listed program\)" --only-prog
 decides "--tcp-port, of a server" "bind 0.0.0.0:7500: TCP \(listed port\)" --tcp-port 7500 -- \
 	python3 -c "import socket; socket.socket().bind(('0.0.0.0', 7500))"
 check "a wrong network is refused" bash -c "zrs run --tcp-net 10.0.0.0/33 -- true 2>&1 | grep -q \"'33' is not a length\""
-check_eq "without --verbose nothing is said" "" "$(A zrs run -- "${try[@]}" "$ADDR_B" 7001 2>&1 | grep 'zrs run')"
-check "--log: the program is as without" A zrs run --log "$TMP/log" -- "${try[@]}" "$ADDR_B" 7001
+check_eq "without --verbose nothing is said" "" "$(A zrs run --tcp=never -- "${try[@]}" "$ADDR_B" 7001 2>&1 | grep 'zrs run')"
+check "--log: the program is as without" A zrs run --tcp=never --log "$TMP/log" -- "${try[@]}" "$ADDR_B" 7001
 check "--log" grep -q "connect $ADDR_B:7001: ZRS" "$TMP/log"
 
 # Its own errors.
@@ -86,5 +86,6 @@ check_eq "LD_PRELOAD of others stays" 0 "$(
 exits 125 "ZRS_PRELOAD_LIB=/no/such" env ZRS_PRELOAD_LIB=/no/such zrs run -- true
 stop serve
 check "rmmod" zrs_unload
-exits 0 "not loaded: true runs without ZRS" zrs run -- true
+exits 125 "not loaded" zrs run --tcp=never -- true
+exits 0 "sockets are TCP" zrs run -- python3 -c "import socket; socket.socket()"
 ktap_done

@@ -11,7 +11,7 @@
 ktap_start
 # tcp HOST: connections that programs there have opened by TCP.
 tcp() { "$1" awk '/^Tcp: [0-9]/ { print $6 }' /proc/net/snmp; }
-get() { A zrs run -- curl -sS --max-time $((20 * SCALE)) "$@"; }
+get() { A zrs run --tcp=never -- curl -sS --max-time $((20 * SCALE)) "$@"; }
 
 mkdir "$TMP/www"
 head -c 8000000 /dev/urandom >"$TMP/www/large"
@@ -41,7 +41,7 @@ cat >"$TMP/nginx.conf" <<-CONF
 		}
 	}
 CONF
-start nginx B "start worker process" zrs run -- nginx -e stderr -c "$TMP/nginx.conf" || ktap_bail "nginx"
+start nginx B "start worker process" zrs run --tcp=never -- nginx -e stderr -c "$TMP/nginx.conf" || ktap_bail "nginx"
 check "it listens with ZRS" bash -c "ip netns exec zrsB zrs ss -l | grep -E '^LISTEN .*$ADDR_B:8080'"
 check "but not on loopback" bash -c "! ip netns exec zrsB zrs ss -l | grep 8081"
 for file in small large; do
@@ -62,7 +62,7 @@ check "loopback is reached without ZRS" B curl -sS -o "$TMP/got" "http://127.0.0
 
 # wrk FILE: no request fails.
 load() {
-	check "wrk: the $1 file" A zrs run -- wrk -t 2 -c 16 -d 2 --timeout $((10 * SCALE)) "http://$ADDR_B:8080/$1"
+	check "wrk: the $1 file" A zrs run --tcp=never -- wrk -t 2 -c 16 -d 2 --timeout $((10 * SCALE)) "http://$ADDR_B:8080/$1"
 	mv "$TMP/out" "$TMP/wrk"
 	check "some were answered" grep -E "^ +[1-9][0-9]* requests in" "$TMP/wrk"
 	check_eq "and none otherwise than by 200" "" "$(grep -E 'Non-2xx|Socket errors' "$TMP/wrk")"

@@ -36,7 +36,7 @@ moves() {
 # By seccomp.
 moves static 7600 --static
 check_lines B zrs run --static -- python3 "$here/nolibc.py" zrs
-check_lines B setpriv --reuid=65534 --regid=65534 --clear-groups zrs run --static -- python3 "$here/nolibc.py" zrs
+check_lines B setpriv --reuid=65534 --regid=65534 --clear-groups zrs run --static --tcp=never -- python3 "$here/nolibc.py" zrs
 check_eq "--static: another network namespace is left alone" 6 "$(
 	B zrs run --static -- /run/netns-exec zrsA python3 -c 'import socket as s; print(s.socket().getsockopt(1, 38))'
 )"
@@ -118,7 +118,7 @@ rc=0
 zrs run --tcp=required -- true 2>/dev/null || rc=$?
 check_eq "--tcp=required does not run without it" 125 "$rc"
 library=$(dirname "$(command -v zrs)")/libzrs_preload.so
-check_eq "a program that was started with it: TCP" "6 6" "$(LD_PRELOAD=$library python3 -c "$protocols")"
+check_eq "a program that was started with it: TCP" "6 6" "$(LD_PRELOAD=$library ZRS_RUN_TCP=auto python3 -c "$protocols")"
 if [ -e /sys/fs/bpf/zrs/link ]; then
 	check_lines looks tcp
 	check "zrs bpf unload" zrs bpf unload

@@ -7,6 +7,7 @@ mod bpf;
 mod cgroup;
 mod completions;
 mod doctor;
+mod drain;
 mod mem;
 mod ping;
 mod pool;
@@ -51,6 +52,7 @@ enum Command {
     Links(show::Links),
     Stats(show::Stats),
     Set(set::Args),
+    Drain(drain::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
 }
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Links(args) => args.run(),
         Command::Stats(args) => args.run(),
         Command::Set(args) => set::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Doctor(args) => return doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

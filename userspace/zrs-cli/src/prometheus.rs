@@ -43,7 +43,7 @@ enum Kind {
 use Kind::{Counter, Gauge, Histogram, Untyped};
 
 /// The module's counters by their names in [`Stats`].
-const STATS: [(&str, Kind, &str); 19] = [
+const STATS: [(&str, Kind, &str); 24] = [
     (
         "tx_bytes",
         Counter,
@@ -106,6 +106,31 @@ const STATS: [(&str, Kind, &str); 19] = [
         "windows_revoked",
         Counter,
         "Windows asked back for another channel.",
+    ),
+    (
+        "tcp_known",
+        Counter,
+        "Connects by TCP to a host or port found to have no ZRS lately.",
+    ),
+    (
+        "tcp_no_zrs",
+        Counter,
+        "Connects by TCP: no RDMA device on the way, or no ZRS there.",
+    ),
+    (
+        "tcp_slow",
+        Counter,
+        "Connects by TCP: no link to the host was up in time.",
+    ),
+    (
+        "tcp_no_listener",
+        Counter,
+        "Connects by TCP: no program listens there with ZRS.",
+    ),
+    (
+        "tcp_no_resources",
+        Counter,
+        "Connects by TCP: no memory or room for ZRS, or the link was lost.",
     ),
 ];
 

@@ -39,8 +39,8 @@ const RULES: [&str; 8] = [
 /// Run a program whose TCP sockets are to be ZRS sockets
 ///
 /// The program and its children get their stream sockets from ZRS, but for those on loopback addresses and those that
-/// an option keeps with TCP. A program that listens with ZRS is reached by TCP only with --tcp=auto; one that connects
-/// with ZRS reaches ZRS alone.
+/// an option keeps with TCP. Programs without ZRS are reached, and reach them, by TCP; but with --tcp=never or
+/// --tcp=required ZRS alone is used.
 ///
 /// Without the module, the program runs with TCP, after a line on stderr that says so.
 ///
@@ -53,9 +53,10 @@ pub struct Args {
     /// Say it at the end of this file instead
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// What servers have of TCP: nothing ("never"), their port, and TCP clients are accepted like those of ZRS
-    /// ("auto"), or their port, and TCP clients are refused ("required")
-    #[arg(long, value_name = "MODE", default_value = "never")]
+    /// What sockets have of TCP: servers accept TCP clients like those of ZRS, and clients use TCP where there is no ZRS
+    /// ("auto"); nothing ("never"); servers take their port from TCP, and TCP clients are refused ("required"); TCP
+    /// alone ("only")
+    #[arg(long, value_name = "MODE", default_value = "auto")]
     tcp: Beside,
     /// Run it in a new control group that the BPF program of `zrs bpf load` acts on: for programs in any
     /// language. No address stays TCP by a rule
@@ -117,7 +118,7 @@ fn start(args: &Args) -> Result<ExitCode, Failure> {
     Err(failed(&command.exec(), program))
 }
 
-/// Whether the module is loaded. With `--tcp=required` it is an error if not.
+/// Whether the module is loaded. It is an error if not where ZRS alone is wanted.
 fn is_loaded(args: &Args) -> Result<bool, Failure> {
     let Err(error) = Zrs::open() else {
         return Ok(true);
@@ -125,9 +126,14 @@ fn is_loaded(args: &Args) -> Result<bool, Failure> {
     use rustix::io::Errno;
     let gone = [Errno::NOENT, Errno::NXIO, Errno::NODEV].map(Errno::raw_os_error);
     match zrs::os_error(&error) {
-        Some(errno) if gone.contains(&errno) && args.tcp != Beside::Required => Ok(false),
+        Some(errno) if gone.contains(&errno) && uses_tcp(args.tcp) => Ok(false),
         _ => Err((125, error.to_string())),
     }
+}
+
+/// Whether the mode lets connections be TCP's.
+fn uses_tcp(mode: Beside) -> bool {
+    matches!(mode, Beside::Auto | Beside::Only)
 }
 
 /// Moves this process to a new control group that the BPF program acts on.

@@ -11,11 +11,11 @@ use serde_json::{json, Value};
 use crate::report::{json_line, out};
 use crate::Result;
 
-const PARAMETERS: &str = "/sys/module/zrs/parameters";
+pub const PARAMETERS: &str = "/sys/module/zrs/parameters";
 
 /// The parameters that an administrator has a reason to change, and what they do. The others are for
 /// developers: their defaults follow from measurements and from each other.
-const ADMIN: [(&str, &str); 14] = [
+const ADMIN: [(&str, &str); 15] = [
     (
         "pool_mib",
         "receive pool of each cache, MiB; 0: by rate, residency and cache",
@@ -56,6 +56,10 @@ const ADMIN: [(&str, &str); 14] = [
     (
         "connect_timeout_ms",
         "how long connect() waits for an answer, milliseconds",
+    ),
+    (
+        "fallback_ms",
+        "how long connect() waits for a link before it uses TCP, milliseconds",
     ),
     (
         "heartbeat_ms",
@@ -194,7 +198,7 @@ fn read(dir: &Path) -> Result<Vec<Parameter>> {
 }
 
 /// Makes all changes, or none: what was changed before one that is refused gets its old value back.
-fn apply(dir: &Path, changes: &[(String, String)]) -> Result<()> {
+pub fn apply(dir: &Path, changes: &[(String, String)]) -> Result<()> {
     let parameters = read(dir)?;
     let mut old = Vec::new();
     for (name, _) in changes {

@@ -16,7 +16,7 @@ fn wrong_options_are_named() {
             "'33' is not a length from 0 to 32",
         ),
         ("--only-net", "host", "'host' is not an address"),
-        ("--tcp", "on", "'on' is not never, auto or required"),
+        ("--tcp", "on", "'on' is not never, auto, required or only"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_zrs"))
             .args(["run", option, value, "--", "true"])

@@ -15,13 +15,14 @@ const IDLE: View = View {
     error: false,
 };
 
-const PHASES: [Phase; 6] = [
+const PHASES: [Phase; 7] = [
     Phase::Fresh,
     Phase::Listening { queued: false },
     Phase::Listening { queued: true },
     Phase::Connecting,
     Phase::Connected,
     Phase::Failed,
+    Phase::Carried,
 ];
 
 /// Every combination of the conditions in a phase.

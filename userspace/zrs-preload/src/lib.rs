@@ -62,13 +62,13 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
                     let _ = set_beside(fd);
                     set_errno(before);
                 }
-                if fd >= 0 || !unknown {
+                if fd >= 0 || !unknown || config::get().rules.tcp() != Beside::Auto {
                     return fd;
                 }
                 ask_after.store(seconds() + NOT_ASKED, Ordering::Relaxed);
                 set_errno(before);
             }
-            "the module has none of this kind, or is not loaded"
+            "ZRS is absent, or is to be unloaded"
         }
     };
     let name = if domain == libc::AF_INET {
@@ -151,7 +151,7 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
         Call::Bind => ("bind", rules.bind(at)),
     };
     let verdict = match verdict {
-        Verdict::Zrs if call == Call::Bind && tcp == ZRS_TCP_NEVER => match set_beside(fd) {
+        Verdict::Zrs if tcp == ZRS_TCP_NEVER => match set_beside(fd) {
             Err(libc::EACCES) => Verdict::Tcp("no_new_privs: no port for both"),
             _ => verdict,
         },
@@ -177,7 +177,7 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
 /// Gives a ZRS socket the TCP beside it that the user wants; else its errno.
 fn set_beside(fd: c_int) -> Result<(), c_int> {
     let mode = config::get().rules.tcp();
-    if mode == Beside::Never {
+    if matches!(mode, Beside::Never | Beside::Only) {
         return Ok(());
     }
     // SAFETY: it is not -1, and whether it is open the kernel says.

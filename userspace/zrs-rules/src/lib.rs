@@ -49,11 +49,13 @@ pub enum Beside {
     Auto,
     /// Its port, and TCP clients are refused.
     Required,
+    /// TCP alone.
+    Only,
 }
 
 impl Beside {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Never, Self::Auto, Self::Required];
+    pub const ALL: [Self; 4] = [Self::Never, Self::Auto, Self::Required, Self::Only];
 
     /// Its `ZRS_TCP_*`.
     pub fn number(self) -> u32 {
@@ -61,6 +63,7 @@ impl Beside {
             Self::Never => 0,
             Self::Auto => 1,
             Self::Required => 2,
+            Self::Only => 3,
         }
     }
 
@@ -70,6 +73,7 @@ impl Beside {
             Self::Never => "never",
             Self::Auto => "auto",
             Self::Required => "required",
+            Self::Only => "only",
         }
     }
 }
@@ -79,7 +83,7 @@ impl std::str::FromStr for Beside {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|mode| mode.name() == text);
-        known.ok_or_else(|| format!("'{text}' is not never, auto or required"))
+        known.ok_or_else(|| format!("'{text}' is not never, auto, required or only"))
     }
 }
 
@@ -138,6 +142,9 @@ impl Rules {
 
     /// For any new socket of this program.
     pub fn socket(&self) -> Verdict {
+        if self.tcp == Beside::Only {
+            return Verdict::Tcp("--tcp=only");
+        }
         self.program.map_or(Verdict::Zrs, Verdict::Tcp)
     }
 

@@ -75,11 +75,6 @@ fn arguments(dev: &File, checks: &mut Checks) {
         ..Default::default()
     };
     refuse("VERSION", ZRS_IOC_VERSION, bytes_of(&version));
-    let stats = zrs_ioc_stats {
-        reserved: [0, 0, 0, 0, 1],
-        ..Default::default()
-    };
-    refuse("STATS", ZRS_IOC_STATS, bytes_of(&stats));
     for (reserved0, last) in [(1, 0), (0, 1)] {
         let pool = zrs_ioc_pool {
             reserved0,
@@ -101,18 +96,15 @@ fn arguments(dev: &File, checks: &mut Checks) {
         };
         refuse("LINK", ZRS_IOC_LINK, bytes_of(&link));
     }
-    for (second, reserved0) in [(1, 0), (0, 1)] {
-        let info = zrs_info {
-            reserved: [0, second],
-            reserved0,
-            ..Default::default()
-        };
-        refuse(
-            "SOCK",
-            ZRS_IOC_SOCK,
-            bytes_of(&zrs_ioc_sock { cursor: 0, info }),
-        );
-    }
+    let info = zrs_info {
+        reserved: [0, 1],
+        ..Default::default()
+    };
+    refuse(
+        "SOCK",
+        ZRS_IOC_SOCK,
+        bytes_of(&zrs_ioc_sock { cursor: 0, info }),
+    );
     for (reserved0, last) in [(1, 0), (0, 1)] {
         let table = zrs_ioc_table {
             reserved0,

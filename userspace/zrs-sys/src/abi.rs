@@ -18,6 +18,7 @@ pub const ZRS_FEATURE_IPV6: u64 = 1 << 5;
 pub const ZRS_FEATURE_TCP: u64 = 1 << 6;
 pub const ZRS_FEATURE_DGRAM: u64 = 1 << 7;
 pub const ZRS_FEATURE_MEM: u64 = 1 << 8;
+pub const ZRS_FEATURE_FALLBACK: u64 = 1 << 9;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -103,6 +104,17 @@ pub const ZRS_TCP: u32 = 3;
 pub const ZRS_TCP_NEVER: u32 = 0;
 pub const ZRS_TCP_AUTO: u32 = 1;
 pub const ZRS_TCP_REQUIRED: u32 = 2;
+pub const ZRS_TCP_ONLY: u32 = 3;
+
+pub const ZRS_WHY_NONE: u32 = 0;
+pub const ZRS_WHY_ASKED: u32 = 1;
+pub const ZRS_WHY_LOCAL: u32 = 2;
+pub const ZRS_WHY_DRAIN: u32 = 3;
+pub const ZRS_WHY_KNOWN: u32 = 4;
+pub const ZRS_WHY_NO_ZRS: u32 = 5;
+pub const ZRS_WHY_SLOW: u32 = 6;
+pub const ZRS_WHY_NO_LISTENER: u32 = 7;
+pub const ZRS_WHY_NO_RESOURCES: u32 = 8;
 
 pub const ZRS_CARRIER_ZRS: u32 = 1;
 pub const ZRS_CARRIER_TCP: u32 = 2;
@@ -155,7 +167,11 @@ pub struct zrs_ioc_stats {
     pub protocol_errors: u64,
     pub signaled: u64,
     pub windows_revoked: u64,
-    pub reserved: [u64; 5],
+    pub tcp_known: u64,
+    pub tcp_no_zrs: u64,
+    pub tcp_slow: u64,
+    pub tcp_no_listener: u64,
+    pub tcp_no_resources: u64,
 }
 
 #[repr(C)]
@@ -223,7 +239,7 @@ pub struct zrs_info {
     pub link: u32,
     pub backlog_max: u32,
     pub carriers: u32,
-    pub reserved0: u32,
+    pub why: u32,
     pub reserved: [u64; 2],
     pub local_addr6: [u8; 16],
     pub remote_addr6: [u8; 16],

@@ -59,6 +59,7 @@ fn rust_side() -> Table {
     constants!(t:
         IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_RING_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
         ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6 ZRS_FEATURE_TCP ZRS_FEATURE_DGRAM ZRS_FEATURE_MEM
+        ZRS_FEATURE_FALLBACK
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
         ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
@@ -73,7 +74,9 @@ fn rust_side() -> Table {
         ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
         ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
         ZRS_RX_RING ZRS_INFO ZRS_TCP ZRS_RX_RING_ESCAPE
-        ZRS_TCP_NEVER ZRS_TCP_AUTO ZRS_TCP_REQUIRED ZRS_CARRIER_ZRS ZRS_CARRIER_TCP
+        ZRS_TCP_NEVER ZRS_TCP_AUTO ZRS_TCP_REQUIRED ZRS_TCP_ONLY
+        ZRS_WHY_NONE ZRS_WHY_ASKED ZRS_WHY_LOCAL ZRS_WHY_DRAIN ZRS_WHY_KNOWN ZRS_WHY_NO_ZRS ZRS_WHY_SLOW
+        ZRS_WHY_NO_LISTENER ZRS_WHY_NO_RESOURCES ZRS_CARRIER_ZRS ZRS_CARRIER_TCP
         ZRS_DESC_FREE ZRS_DESC_READY ZRS_DESC_HELD ZRS_DESC_DONE ZRS_DESC_KERNEL
         ZRS_DESC_ESCAPED
     );
@@ -93,7 +96,8 @@ fn rust_side() -> Table {
         zrs_ioc_stats {
             tx_bytes rx_bytes tx_copied rx_copied rx_spilled work_requests recv_requests
             completions empty_events resources_made pages_pinned sockets channels links
-            pool_bytes pool_used protocol_errors signaled windows_revoked reserved
+            pool_bytes pool_used protocol_errors signaled windows_revoked
+            tcp_known tcp_no_zrs tcp_slow tcp_no_listener tcp_no_resources
         }
         zrs_ioc_pool {
             cursor device bytes block_bytes window_bytes windows blocks_held cache blocks blocks_low
@@ -106,7 +110,7 @@ fn rust_side() -> Table {
         zrs_info {
             state channel local_addr remote_addr local_port remote_port uid inode tx_bytes
             rx_bytes tx_copied rx_copied tx_queued rx_queued window peer_window backlog error
-            link backlog_max carriers reserved0 reserved local_addr6 remote_addr6 family local_scope_id
+            link backlog_max carriers why reserved local_addr6 remote_addr6 family local_scope_id
             remote_scope_id tcp
         }
         zrs_ioc_sock { cursor info }

@@ -72,6 +72,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_TCP, "TCP beside ZRS"),
     (abi::ZRS_FEATURE_DGRAM, "datagrams"),
     (abi::ZRS_FEATURE_MEM, "memory nodes"),
+    (abi::ZRS_FEATURE_FALLBACK, "fallback to TCP"),
 ];
 
 macro_rules! stats {
@@ -136,6 +137,16 @@ stats! {
     signaled,
     /// Windows that were revoked for another channel.
     windows_revoked,
+    /// Connects by TCP: the host or the port was found to have no ZRS lately.
+    tcp_known,
+    /// Connects by TCP: no RDMA device on the way, or no ZRS there.
+    tcp_no_zrs,
+    /// Connects by TCP: no link to the host was up in time.
+    tcp_slow,
+    /// Connects by TCP: no program listens there with ZRS.
+    tcp_no_listener,
+    /// Connects by TCP: no memory or room for ZRS, or the link was lost.
+    tcp_no_resources,
 }
 
 /// The receive pool of one RDMA device. Sizes in bytes.

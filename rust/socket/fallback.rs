@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! connect() in mode AUTO: by ZRS or by TCP. `proto/fallback.rs` has the reasons.
+//!
+//! The inner TCP socket is made in connect(), in the program's context, before the attempt to
+//! connect with ZRS. That attempt has a [`Decision`]. Whoever ends it, in any context, records the
+//! outcome there and hands it to the transport's queue. The worker then releases the inner TCP
+//! socket, or connects it and lets it carry the socket; until then the socket is connecting. So
+//! there is never more than one connection under way. The link, though, goes on being made: the
+//! next connect has it.
+//!
+//! The inner TCP socket is handed over under `config`, which the last close takes as well before it
+//! takes that socket away.
+
+#![deny(unsafe_code)]
+
+use kernel::alloc::kvec::KVVec;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+use super::tcp::{may_have, TcpMode};
+use super::{report_failure, Inner, Sock};
+use crate::kern::errno::{EINPROGRESS, ENOBUFS};
+use crate::kern::sock::opt::OptIn;
+use crate::kern::sock::tcp::Tcp;
+use crate::kern::sock::Call;
+use crate::kern::{fault, task, trace};
+use crate::params;
+use crate::proto::addr::{Addr, Ip};
+use crate::proto::channel::{Channel, Failure};
+use crate::proto::fallback::{after_failure, Answer, Cache, EndedBy, Entry, Peer, Why};
+use crate::proto::options::{is_tcp_only, SOL_TCP};
+use crate::proto::readiness::Phase;
+use crate::stats::STATS;
+use crate::transport::link::LinkState;
+
+/// How many hosts and ports without ZRS are remembered.
+const KNOWN: usize = 1024;
+
+/// `IP_BIND_ADDRESS_NO_PORT`.
+const BIND_NO_PORT: (i32, i32) = (0, 24);
+
+/// The hosts and ports without ZRS.
+pub(super) type Known = Cache<KVVec<Option<Entry>>>;
+
+/// None. ENOMEM.
+pub(super) fn nothing_known() -> Result<Known> {
+    let slots = KVVec::from_elem(None, KNOWN, GFP_KERNEL)?;
+    Ok(Cache::new(slots, task::random_u64()))
+}
+
+/// The outcome of an attempt to connect with ZRS.
+#[derive(Clone, Copy)]
+enum Outcome {
+    /// The connection is open.
+    Open,
+    /// It has failed; TCP is tried.
+    Tcp(Why),
+}
+
+/// An attempt to connect with ZRS that may be followed by one with TCP.
+#[pin_data]
+pub(super) struct Decision {
+    sock: Arc<Sock>,
+    /// The number of the program's connect.
+    attempt: u32,
+    /// The number of the reason for TCP; 0: the connection is open.
+    why: Atomic<u32>,
+    #[pin]
+    work: Work<Decision>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Decision { self.work }
+}
+
+impl WorkItem for Decision {
+    type Pointer = Arc<Decision>;
+
+    fn run(this: Arc<Decision>) {
+        fault::asynchronous(|| {
+            let outcome =
+                Why::from_number(this.why.load(Relaxed)).map_or(Outcome::Open, Outcome::Tcp);
+            this.sock.settle(this.attempt, outcome);
+        });
+    }
+}
+
+impl Inner {
+    /// The attempt to connect with ZRS has failed. Returns whether TCP is tried; the socket stays
+    /// connecting then.
+    pub(super) fn falls_back(&mut self, failure: Failure) -> bool {
+        let Some(decision) = self.decision.take() else {
+            return false;
+        };
+        self.fall_at = None;
+        // Else the inner TCP socket stays for the next attempt. The caller has the socket, so that
+        // the decision does not drop the last reference.
+        let Some(why) = after_failure(failure, self.ended_by) else {
+            return false;
+        };
+        self.deadline = None;
+        decision.hand_over(why.number());
+        true
+    }
+
+    /// The connection with ZRS is open.
+    pub(super) fn needs_no_tcp(&mut self) {
+        self.fall_at = None;
+        if let Some(decision) = self.decision.take() {
+            decision.hand_over(0);
+        }
+    }
+}
+
+impl Decision {
+    /// Hands the outcome to the transport's queue. Any context.
+    fn hand_over(self: Arc<Self>, why: u32) {
+        self.why.store(why, Relaxed);
+        let transport = self.sock.ctx.transport.clone();
+        let _ = transport.queue.enqueue(self);
+    }
+}
+
+/// The reason for TCP after a call of ours has failed before the peer was asked; `None`: the error
+/// is the program's.
+fn after_error(e: Error) -> Option<Why> {
+    (e == ENOMEM || e == ENOBUFS).then_some(Why::NoResources)
+}
+
+impl Sock {
+    /// Whether connect() may use TCP. Tasks with no_new_privs have ZRS alone; see [`may_have`].
+    fn may_fall_back(&self) -> bool {
+        self.inner.lock().tcp_mode == TcpMode::Auto && may_have().is_ok()
+    }
+
+    /// Starts an attempt to connect, with ZRS if nothing speaks for TCP. If TCP carries the socket
+    /// when this fails, the connection is to be made with that. Under `config`. Sleeps.
+    pub(super) fn begin_attempt(self: &Arc<Self>, addr: Addr, call: &Call<'_>) -> Result {
+        if !self.may_fall_back() {
+            return self.begin_zrs(addr);
+        }
+        let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        let to = Addr::new(self.reachable(addr.ip)?, addr.port);
+        let (at_once, link) = self.look_at_peer(to);
+        self.inner.lock().remote = to;
+        if let Some(why) = at_once {
+            self.hand_over(&tcp, why)?;
+            return Err(EINPROGRESS);
+        }
+        self.bind_without_port(&tcp)?;
+        self.arm_decision(!link)?;
+        let Err(e) = self.begin_zrs(addr) else {
+            return Ok(());
+        };
+        let decision = {
+            let mut inner = self.inner.lock();
+            if matches!(inner.phase, Phase::Connecting) {
+                // The worker has the decision.
+                return Ok(());
+            }
+            inner.fall_at = None;
+            inner.decision.take()
+        };
+        drop(decision);
+        if let Some(why) = after_error(e) {
+            self.hand_over(&tcp, why)?;
+        }
+        Err(e)
+    }
+
+    /// What is known about the peer of a new connection: the reason to use TCP at once; whether a
+    /// link to it is up. Sleeps.
+    fn look_at_peer(self: &Arc<Self>, to: Addr) -> (Option<Why>, bool) {
+        if params::DRAIN.get() != 0 {
+            return (Some(Why::Drain), false);
+        }
+        if self.is_own(to.ip) {
+            return (Some(Why::Local), false);
+        }
+        let transport = &self.ctx.transport;
+        let local = self.inner.lock().local.ip;
+        let bind_to = (!local.is_any()).then_some(local);
+        let link = transport.has_link_to(&self.net, bind_to, to.ip);
+        let answer = self
+            .ctx
+            .known
+            .lock()
+            .look(self.peer(to), task::now_ns(), link);
+        match answer {
+            Answer::Unknown => (None, link),
+            Answer::NoZrs => (Some(Why::Known), link),
+            Answer::AskAgain => {
+                let for_admin = self.holder().is_admin();
+                // The next connect has it if it comes up.
+                let _ = transport.link_to(&self.net, bind_to, to.ip, for_admin);
+                (Some(Why::Known), link)
+            }
+        }
+    }
+
+    /// Whether `ip` is an address of this host.
+    fn is_own(&self, ip: Ip) -> bool {
+        match ip.v4() {
+            Some(v4) => v4.is_loopback() || self.net.is_local(v4),
+            None => {
+                let own = self.net.is_local_v6(ip.v6(), ip.scope());
+                ip.v6().is_loopback() || own.unwrap_or(false)
+            }
+        }
+    }
+
+    /// The port of a host, as it is remembered.
+    fn peer(&self, to: Addr) -> Peer {
+        Peer {
+            net: self.net.cookie(),
+            ip: to.ip,
+            port: to.port,
+        }
+    }
+
+    /// The attempt with ZRS that follows may end with TCP. `limited`: also if no link to the host
+    /// is up in time.
+    fn arm_decision(self: &Arc<Self>, limited: bool) -> Result {
+        let attempt = self.inner.lock().attempt.wrapping_add(1);
+        let decision = Arc::pin_init(
+            pin_init!(Decision {
+                sock: self.clone(),
+                attempt,
+                why: Atomic::new(0),
+                work <- new_work!("zrs_decision::work"),
+            }),
+            GFP_KERNEL,
+        )?;
+        // A link that is not up by then says nothing about the program there.
+        let ms = params::FALLBACK_MS
+            .get()
+            .min(params::CONNECT_TIMEOUT_MS.get());
+        let ns = u64::from(ms) * 1_000_000;
+        let old = {
+            let mut inner = self.inner.lock();
+            inner.ended_by = EndedBy::Peer;
+            inner.fall_at = limited.then(|| task::now_ns().saturating_add(ns));
+            inner.decision.replace(decision)
+        };
+        drop(old);
+        Ok(())
+    }
+
+    /// Ends the attempt with ZRS at `now` if the link to the host was not up in time. Sleeps.
+    pub(super) fn check_fallback(self: &Arc<Self>, now: u64) {
+        let link = {
+            let mut inner = self.inner.lock();
+            if inner.fall_at.take_if(|at| *at <= now).is_none() {
+                return;
+            }
+            inner.conn.link.clone()
+        };
+        if link.is_some_and(|link| link.state() == LinkState::Up) {
+            return;
+        }
+        {
+            let inner = &mut *self.inner.lock();
+            if !matches!(inner.phase, Phase::Connecting) {
+                return;
+            }
+            let was = inner.state_before();
+            inner.ended_by = EndedBy::Timer;
+            inner.conn.chan.with(Channel::time_out);
+            report_failure(inner);
+            inner.trace_state_change(was);
+        }
+        self.try_finish();
+        self.wake_state();
+    }
+
+    /// The end of attempt number `attempt` with ZRS. In a kernel thread. Sleeps.
+    fn settle(self: &Arc<Self>, attempt: u32, outcome: Outcome) {
+        let _config = self.config.lock();
+        let (tcp, remote, bound) = {
+            let inner = self.inner.lock();
+            let Some(tcp) = inner.tcp.clone() else {
+                // The socket was closed.
+                return;
+            };
+            let connecting = matches!(inner.phase, Phase::Connecting);
+            if matches!(outcome, Outcome::Tcp(_)) && (!connecting || inner.attempt != attempt) {
+                return;
+            }
+            let bound = inner.binding.is_some_and(|b| !b.chosen()) || inner.bound_ip.is_some();
+            (tcp, inner.remote, bound)
+        };
+        match outcome {
+            Outcome::Open => {
+                self.ctx.known.lock().forget(self.peer(remote));
+                // One that is bound keeps the port, as over TCP.
+                if !bound {
+                    self.drop_tcp();
+                }
+            }
+            Outcome::Tcp(why) => {
+                tcp.move_errors();
+                tcp.connect_behind(remote.into());
+                if self.hand_over(&tcp, why).is_ok() {
+                    self.wake_state();
+                }
+            }
+        }
+    }
+
+    /// Releases the inner TCP socket, which does not carry this one. Under `config`. Sleeps.
+    fn drop_tcp(&self) {
+        let (tcp, sk) = {
+            let mut inner = self.inner.lock();
+            (inner.tcp.take(), inner.sk.clone())
+        };
+        if let Some(sk) = sk {
+            sk.drop_tcp();
+        }
+        drop(tcp);
+    }
+
+    /// TCP carries the socket from now on: this one gives its port and its connection back. Under
+    /// `config`. Sleeps.
+    pub(super) fn hand_over(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why) -> Result {
+        let sk = self.sk().ok_or(EINVAL)?;
+        self.bind_without_port(tcp)?;
+        tcp.move_errors();
+        self.unbind();
+        // First: a call that finds the phase is made on TCP then.
+        sk.carry()?;
+        // The channel of the attempt has ended; the thread that ended it may still be at work.
+        self.try_finish();
+        let rest = {
+            let mut inner = self.inner.lock();
+            let was = inner.state_before();
+            inner.set_phase(Phase::Carried);
+            inner.why = Some(why);
+            inner.trace_state_change(was);
+            trace::fallback(|| (inner.ends(), why.number()));
+            (inner.conn.chan.take_ended(), inner.small_promise.take())
+        };
+        drop(rest);
+        let counter = match why {
+            Why::Known => Some(&STATS.tcp_known),
+            Why::NoZrs => Some(&STATS.tcp_no_zrs),
+            Why::Slow => Some(&STATS.tcp_slow),
+            Why::NoListener => Some(&STATS.tcp_no_listener),
+            Why::NoResources => Some(&STATS.tcp_no_resources),
+            Why::Asked | Why::Local | Why::Drain => None,
+        };
+        if let Some(counter) = counter {
+            counter.add(1);
+        }
+        Ok(())
+    }
+
+    /// Binds the inner TCP socket to the address of a bind() that has left the choice of the port
+    /// to connect(). Under `config`. Sleeps.
+    fn bind_without_port(&self, tcp: &Tcp) -> Result {
+        let address = self.inner.lock().bound_ip;
+        let Some(ip) = address.filter(|_| tcp.is_fresh()) else {
+            return Ok(());
+        };
+        tcp.set_number(BIND_NO_PORT.0, BIND_NO_PORT.1, 1)?;
+        tcp.bind(Addr::new(ip, 0).into())
+    }
+
+    /// The connection that TCP carries is open: remembers that the peer has no ZRS, if that is why.
+    pub(super) fn tcp_is_connected(&self) {
+        let (why, remote) = {
+            let inner = self.inner.lock();
+            (inner.why, inner.remote)
+        };
+        if let Some(why) = why {
+            let peer = self.peer(remote);
+            self.ctx.known.lock().confirm(peer, why, task::now_ns());
+        }
+    }
+
+    /// An option of level IPPROTO_TCP that ZRS does not have: the inner TCP socket gets it, and
+    /// carries the socket if the option changes what is sent. `unknown`: the error where there is
+    /// none. Sleeps.
+    pub(super) fn set_foreign_option(
+        self: &Arc<Self>,
+        name: i32,
+        value: &OptIn<'_>,
+        call: &Call<'_>,
+        unknown: Error,
+    ) -> Result {
+        if !self.may_fall_back() {
+            return Err(unknown);
+        }
+        let _config = self.config.lock();
+        if !matches!(self.inner.lock().phase, Phase::Fresh) {
+            return Err(unknown);
+        }
+        let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        tcp.set_option(SOL_TCP, name, value)?;
+        if is_tcp_only(name) {
+            self.hand_over(&tcp, Why::Asked)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,385 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""connect() in mode AUTO, from host A: by ZRS, or by TCP where there is no ZRS.
+
+  connect.py            prints a line for each thing it looked at
+  connect.py hold       connects with ZRS, says "connected" and stays
+  connect.py leave IP   ends while it connects to IP
+
+Where TCP has an answer, too, it is compared with that.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import threading
+import time
+
+TCP, ZRS = 6, 253
+SOL_ZRS, ZRS_INFO, ZRS_TCP = 0x5A52, 2, 3
+NEVER, AUTO, REQUIRED, ONLY = range(4)
+ASKED, LOCAL, DRAIN, KNOWN, NO_ZRS, SLOW, NO_LISTENER = range(1, 8)
+BY_ZRS, BY_TCP = 1, 2
+A, B, C = os.environ["ADDR_A"], os.environ["ADDR_B"], os.environ.get("ADDR_C")
+B6 = os.environ["ADDR6_B"]
+SOL = socket.SOL_SOCKET
+CLONE_NEWNET = 0x40000000
+PARAMETERS = "/sys/module/zrs/parameters/"
+
+
+def check(name, seen, want):
+    if seen == want:
+        print(f"ok - {name}", flush=True)
+    else:
+        print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
+
+
+def fails(call, *args):
+    try:
+        call(*args)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return "no error"
+
+
+@contextlib.contextmanager
+def host(name):
+    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/zrs{name}") as there:
+        os.setns(there.fileno(), CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            os.setns(here.fileno(), CLONE_NEWNET)
+
+
+def listener(proto, at, where="B"):
+    family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+    with host(where):
+        s = socket.socket(family, socket.SOCK_STREAM, proto)
+    s.settimeout(20)
+    s.bind(at)
+    s.listen(64)
+    return s
+
+
+def new(mode=AUTO, family=socket.AF_INET):
+    s = socket.socket(family, socket.SOCK_STREAM, ZRS)
+    s.setsockopt(SOL_ZRS, ZRS_TCP, mode)
+    s.settimeout(20)
+    return s
+
+
+def plain():
+    s = socket.socket()
+    s.settimeout(20)
+    return s
+
+
+def carrier(s):
+    """What carries the socket, and why."""
+    return struct.unpack_from("II", s.getsockopt(SOL_ZRS, ZRS_INFO, 256), 112)
+
+
+def carriers():
+    keep = listener(ZRS, (B, 0))  # host B has ZRS
+    s = new()
+    s.connect(keep.getsockname())
+    check("a server of ZRS", carrier(s), (BY_ZRS, 0))
+    web = listener(TCP, (B, 0))
+    for name, why in (("first", NO_LISTENER), ("again", KNOWN)):
+        s = new()
+        s.connect(web.getsockname())
+        t, peer = web.accept()
+        check(f"a server of TCP, {name}", (carrier(s), peer), ((BY_TCP, why), s.getsockname()))
+        check(f"its name, {name}", s.getpeername(), web.getsockname())
+    s = new()
+    s.connect(keep.getsockname())
+    check("another port is not concerned", carrier(s), (BY_ZRS, 0))
+    for mode in (NEVER, REQUIRED):
+        check(f"mode {mode} has ZRS alone", fails(new(mode).connect, web.getsockname()), "ECONNREFUSED")
+    web.settimeout(0)
+    check("and no TCP connection came", fails(web.accept), "EAGAIN")
+    s = new(ONLY)
+    check("mode ONLY", (fails(s.connect, keep.getsockname()), carrier(s)), ("ECONNREFUSED", (BY_TCP, ASKED)))
+    both = new()
+    both.setsockopt(TCP, 30, 1)  # TCP_FASTOPEN_CONNECT
+    check("an option that only TCP has", carrier(both), (BY_TCP, ASKED))
+    s = new()
+    s.setsockopt(TCP, socket.TCP_CONGESTION, b"reno")
+    check("an option of TCP without a counterpart", s.getsockopt(TCP, socket.TCP_CONGESTION, 16)[:5], b"reno\0")
+    s.connect(keep.getsockname())
+    check("is kept, and ZRS carries it", carrier(s), (BY_ZRS, 0))
+    s = new()
+    s.bind((A, 0))
+    at = s.getsockname()
+    web = listener(TCP, (B, 0))
+    s.connect(web.getsockname())
+    check("a bound socket keeps its name", (web.accept()[1], carrier(s)), (at, (BY_TCP, NO_LISTENER)))
+    web = listener(TCP, (B, 0))
+    s = new()
+    s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+    s.bind((A, 0))
+    s.connect(web.getsockname())
+    check("and one bound to an address alone", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, NO_LISTENER)))
+    web = listener(TCP, (B6, 0))
+    s = new(family=socket.AF_INET6)
+    s.connect(web.getsockname())
+    check("IPv6", (web.accept()[1][:2], carrier(s)[0]), (s.getsockname()[:2], BY_TCP))
+
+
+def silent():
+    """A host that does not answer: it costs one wait, once."""
+    there = listener(TCP, (C, 0), "C")
+    with open(PARAMETERS + "fallback_ms", "w") as f:
+        f.write("500")
+    s = new()
+    s.setblocking(False)
+    epoll, poll = select.epoll(), select.poll()
+    epoll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+    poll.register(s, select.POLLIN | select.POLLOUT)
+    epoll.poll(0)
+    check("silent: connect()", s.connect_ex(there.getsockname()), errno.EINPROGRESS)
+    early = (epoll.poll(0), poll.poll(0), select.select([s], [s], [], 0)[:2])
+    check("silent: neither readable nor writable until decided", early, ([], [], ([], [])))
+    check("silent: connect() again", s.connect_ex(there.getsockname()), errno.EALREADY)
+    check("silent: epoll, edge-triggered", [e for _, e in epoll.poll(20)], [select.EPOLLOUT])
+    check("silent: poll", [e for _, e in poll.poll(20000)], [select.POLLOUT])
+    check("silent: SO_ERROR", s.getsockopt(SOL, socket.SO_ERROR), 0)
+    check("silent: the carrier", carrier(s), (BY_TCP, SLOW))
+    with open(PARAMETERS + "fallback_ms", "w") as f:
+        f.write("10000")
+    s = new()
+    s.connect(there.getsockname())
+    check("silent: later it is known", carrier(s), (BY_TCP, KNOWN))
+    s = new()
+    check("silent: a closed port", fails(s.connect, (C, 1)), "ECONNREFUSED")
+    there.settimeout(2)
+    there.accept(), there.accept()
+    there.settimeout(0)
+    check("silent: one connection for each connect()", fails(there.accept), "EAGAIN")
+
+
+def own():
+    with host("B"):
+        both = new()
+        both.bind(("0.0.0.0", 0))
+        both.listen()
+        port = both.getsockname()[1]
+        for at in ("127.0.0.1", "0.0.0.0", B):
+            s = new()
+            s.connect((at, port))
+            check(f"own host, {at}", (carrier(s), both.accept()[0].getsockopt(SOL, socket.SO_PROTOCOL)), ((BY_TCP, LOCAL), TCP))
+        both = new(family=socket.AF_INET6)
+        both.bind(("::", 0))
+        both.listen()
+        port = both.getsockname()[1]
+        for at in ("::1", "::", B6, "::ffff:127.0.0.1"):
+            s = new(family=socket.AF_INET6)
+            s.connect((at, port))
+            check(f"own host, {at}", (carrier(s), both.accept()[0].getsockopt(SOL, socket.SO_PROTOCOL)), ((BY_TCP, LOCAL), TCP))
+
+
+def compare(case):
+    """With a TCP socket, and with one of ours that TCP carries: each time the decision comes late."""
+    want = case(plain, listener(TCP, (B, 0)))
+    seen = case(new, listener(TCP, (B, 0)))
+    for key, value in seen.items():
+        check(f"{case.__name__}: {key}", value, want[key])
+
+
+def read(s, n):
+    got = b""
+    while len(got) < n:
+        part = s.recv(n - len(got))
+        if not part:
+            break
+        got += part
+    return got
+
+
+def data(make, there):
+    s = make()
+    s.connect(there.getsockname())
+    t, _ = there.accept()
+    t.settimeout(20)
+    load = os.urandom(300000)
+    threads = [threading.Thread(target=x.sendall, args=(load,)) for x in (s, t)]
+    [x.start() for x in threads]
+    seen = {"both ways at once": (read(t, len(load)) == load, read(s, len(load)) == load)}
+    [x.join() for x in threads]
+    t.sendall(b"hello")
+    seen["MSG_PEEK"] = s.recv(9, socket.MSG_PEEK)
+    seen["FIONREAD"] = fcntl.ioctl(s, termios.FIONREAD, b"\0" * 4)
+    seen["read"] = s.recv(9)
+    with open(__file__, "rb") as f:
+        size = os.fstat(f.fileno()).st_size
+        seen["sendfile() to it"] = os.sendfile(s.fileno(), f.fileno(), 0, size) == size and read(t, size) == f.read()
+    t.sendall(b"piped")
+    r, w = os.pipe()
+    s.setblocking(True)
+    seen["splice() from it"] = (os.splice(s.fileno(), w, 5), os.read(r, 9))
+    os.close(r), os.close(w)
+    s.settimeout(20)
+    s.setsockopt(SOL, 60, 1)  # SO_ZEROCOPY
+    s.send(b"z" * 20000, 0x4000000)  # MSG_ZEROCOPY
+    read(t, 20000)
+    poll = select.poll()
+    poll.register(s, select.POLLIN)
+    seen["MSG_ZEROCOPY: poll"] = [e for _, e in poll.poll(20000)]
+    cmsg = s.recvmsg(1, 100, socket.MSG_ERRQUEUE)[1]
+    seen["MSG_ZEROCOPY: notified"] = [struct.unpack_from("IBBBBIII", c[2])[:3] for c in cmsg]
+    seen["TCP_INFO"] = s.getsockopt(TCP, socket.TCP_INFO, 1)
+    seen["TCP_ULP"] = fails(s.setsockopt, TCP, 31, b"tls")
+    s.shutdown(socket.SHUT_WR)
+    seen["the end"] = (t.recv(1), fails(s.send, b"x"))
+    t.sendall(b"after")
+    t.close()
+    seen["after shutdown()"] = (s.recv(9), s.recv(9))
+    return seen
+
+
+def waits(make, there):
+    s = make()
+    s.setblocking(False)
+    level, edge, poll = select.epoll(), select.epoll(), select.poll()
+    signals = []
+    old = signal.signal(signal.SIGIO, lambda *_: signals.append(1))
+    fcntl.fcntl(s, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)
+    level.register(s, select.EPOLLIN | select.EPOLLOUT)
+    edge.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+    poll.register(s, select.POLLIN | select.POLLOUT)
+    level.poll(0), edge.poll(0)
+    seen = {"connect()": s.connect_ex(there.getsockname())}
+    events = lambda found: [e for _, e in found]
+    seen["edge-triggered"] = events(edge.poll(20))
+    seen["level"] = events(level.poll(20))
+    seen["poll"] = events(poll.poll(20000))
+    seen["select"] = bool(select.select([], [s], [], 20)[1])
+    seen["SO_ERROR"] = s.getsockopt(SOL, socket.SO_ERROR)
+    seen["connect() again"] = (s.connect_ex(there.getsockname()), s.connect_ex(there.getsockname()))
+    late = time.monotonic() + 20
+    while not signals and time.monotonic() < late:
+        time.sleep(0.01)
+    seen["SIGIO"] = bool(signals)
+    t, _ = there.accept()
+    edge.poll(0)
+    t.sendall(b"x")
+    seen["data, edge-triggered"] = events(edge.poll(20))
+    t.setsockopt(SOL, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    t.close()
+    poll.poll(0), time.sleep(0.2)
+    seen["a reset: poll"] = events(poll.poll(20000))
+    seen["a reset: recv()"] = (s.recv(9), fails(s.recv, 9), s.recv(9))
+    seen["a reset: send()"] = fails(s.send, b"x")
+    signal.signal(signal.SIGIO, old)
+    return seen
+
+
+def refused(make, there):
+    at = there.getsockname()
+    there.close()
+    s = make()
+    seen = {"connect()": (fails(s.connect, at), fails(s.getpeername))}
+    s = make()
+    s.setblocking(False)
+    epoll = select.epoll()
+    epoll.register(s, select.EPOLLOUT | select.EPOLLET)
+    epoll.poll(0)
+    s.connect_ex(at)
+    events = [e for _, e in epoll.poll(20)]
+    seen["epoll"] = [e & select.EPOLLERR != 0 for e in events]
+    seen["SO_ERROR"] = errno.errorcode[s.getsockopt(SOL, socket.SO_ERROR)]
+    seen["SO_ERROR again"] = s.getsockopt(SOL, socket.SO_ERROR)
+    s = make()
+    s.setblocking(False)
+    s.connect_ex(at)
+    late, err = time.monotonic() + 20, 0
+    while not err and time.monotonic() < late:
+        err = s.getsockopt(SOL, socket.SO_ERROR)
+    seen["SO_ERROR without poll()"] = errno.errorcode.get(err)
+    return seen
+
+
+def shared(make, there):
+    s = make()
+    copy = s.dup()
+    copy.settimeout(20)
+    pid = os.fork()
+    if pid == 0:
+        copy.close()
+        late = time.monotonic() + 20
+        while fails(s.getpeername) != "no error" and time.monotonic() < late:
+            time.sleep(0.01)
+        s.sendall(b"child")
+        os._exit(0)
+    s.connect(there.getsockname())
+    t, _ = there.accept()
+    t.settimeout(20)
+    seen = {"a child that had it before": read(t, 5)}
+    os.waitpid(pid, 0)
+    s.close()
+    copy.sendall(b"copy")
+    seen["a copy"] = read(t, 4)
+    copy.close()
+    seen["the end of both"] = t.recv(1)
+    return seen
+
+
+def options(make, there):
+    s = make()
+    linger, tos = struct.pack("ii", 1, 7), (socket.IPPROTO_IP, socket.IP_TOS)
+    s.setsockopt(SOL, socket.SO_KEEPALIVE, 1)
+    s.setsockopt(SOL, socket.SO_LINGER, linger)
+    s.setsockopt(SOL, socket.SO_RCVBUF, 100000)
+    s.setsockopt(TCP, socket.TCP_KEEPIDLE, 77)
+    s.setsockopt(*tos, 16)
+    s.connect(there.getsockname())
+    s.setsockopt(TCP, socket.TCP_KEEPCNT, 5)
+    return {
+        "SO_KEEPALIVE": s.getsockopt(SOL, socket.SO_KEEPALIVE),
+        "SO_LINGER": s.getsockopt(SOL, socket.SO_LINGER, 8),
+        "SO_RCVBUF": s.getsockopt(SOL, socket.SO_RCVBUF),
+        "TCP_KEEPIDLE": s.getsockopt(TCP, socket.TCP_KEEPIDLE),
+        "TCP_KEEPCNT, set late": s.getsockopt(TCP, socket.TCP_KEEPCNT),
+        "IP_TOS": s.getsockopt(*tos),
+        "an unknown one": fails(s.getsockopt, TCP, 999),
+    }
+
+
+def leave(ip):
+    s = new()
+    s.setblocking(False)
+    assert s.connect_ex((ip, 80)) == errno.EINPROGRESS
+    late = time.monotonic() + 20
+    while carrier(s)[0] != BY_TCP and time.monotonic() < late:
+        time.sleep(0.01)
+    assert carrier(s)[0] == BY_TCP
+
+
+def hold():
+    there = listener(ZRS, (B, 0))
+    s = new()
+    s.connect(there.getsockname())
+    print("connected", carrier(s), flush=True)
+    signal.pause()
+
+
+if sys.argv[1:2] == ["leave"]:
+    leave(sys.argv[2])
+elif sys.argv[1:2] == ["hold"]:
+    hold()
+else:
+    carriers()
+    silent()
+    own()
+    keep = listener(ZRS, (B, 0))
+    for case in (data, waits, refused, shared, options):
+        compare(case)

@@ -1,0 +1,50 @@
+#!/bin/bash
+# connect() by ZRS where it is, else by TCP: which it is and why, what programs see of either, the
+# modes, addresses of the own host; and `zrs drain`.
+# rows: B14 B1 B7
+# hosts: own
+# timeout: 240
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+here=$(dirname "$0")
+param=/sys/module/zrs/parameters
+
+# Host C: a wire from A on which Soft-RoCE runs in A alone, so that no answer ever comes.
+export ADDR_C=10.79.0.2
+at_end "rdma link delete rxeC; ip netns del zrsC"
+ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC &&
+	host_up zrsA vc 10.79.0.1 rxeC && ip -n zrsC addr add "$ADDR_C/24" dev vd &&
+	ip -n zrsC link set lo up && ip -n zrsC link set vd up || ktap_bail "host C"
+# Here the first link may take its time.
+echo 10000 >$param/fallback_ms
+check_lines A python3 "$here/connect.py"
+echo 250 >$param/fallback_ms
+
+# A namespace that ends while a connect is under way.
+check "a namespace is deleted during a connect" unshare -n bash -c "
+	ip link add d0 type dummy && ip addr add 10.80.0.1/24 dev d0 && ip link set d0 up &&
+	python3 $here/connect.py leave 10.80.0.2"
+
+start hold A connected python3 "$here/connect.py" hold || ktap_bail "hold"
+
+# Under zrs run: programs that know nothing of it.
+start web B "" python3 -m http.server 7300
+for _ in $(seq 1 $((200 * SCALE))); do
+	A curl -s --max-time 5 "http://$ADDR_B:7300/" >"$TMP/got" && break
+	nap 0.1
+done
+fetched() { A zrs run "$@" curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7300/" | head -1; }
+check_eq "zrs run: a server of TCP" "<!DOCTYPE HTML>" "$(fetched --)"
+check_eq "--tcp=never: ZRS alone" "" "$(fetched --tcp=never --)"
+check_eq "--tcp=only" "<!DOCTYPE HTML>" "$(fetched --tcp=only --)"
+
+# New connections by TCP, the old ones to their end, then rmmod.
+check "zrs drain" zrs drain
+check_eq "then programs get TCP" "<!DOCTYPE HTML>" "$(fetched --)"
+check "the old connection goes on" kill -0 "${PID[hold]}"
+stop hold
+check "zrs drain --wait: its end is awaited" zrs drain --wait $((20 * SCALE))
+check "and the module can be unloaded" zrs_unload
+ktap_done
