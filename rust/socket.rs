@@ -591,11 +591,9 @@ impl SocketOps for Sock {
         let inner = self.inner.lock();
         match which {
             Name::Local => Ok(inner.local.into()),
-            Name::Accepted => Ok(inner.remote.into()),
-            Name::Peer if matches!(inner.phase, Phase::Connected) && !inner.is_disconnected() => {
-                Ok(inner.remote.into())
-            }
-            Name::Peer => Err(ENOTCONN),
+            _ if !matches!(inner.phase, Phase::Connected) => Err(ENOTCONN),
+            Name::Peer if inner.is_disconnected() => Err(ENOTCONN),
+            Name::Peer | Name::Accepted => Ok(inner.remote.into()),
         }
     }
 

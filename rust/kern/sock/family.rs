@@ -69,8 +69,8 @@ pub enum Name {
     Local,
     /// The peer's, while there is one: `getpeername()`.
     Peer,
-    /// The peer's, for `accept()`, also if the peer has ended the connection since: the kernel
-    /// makes any error here an ECONNABORTED, and the program would not get the connection.
+    /// The peer's, for `accept()` and `SO_PEERNAME`, also if the connection has ended since: the
+    /// kernel makes any error of an `accept()` an ECONNABORTED, and the connection is lost.
     Accepted,
 }
 
