@@ -73,7 +73,8 @@ fn talk(fd: &OwnedFd, end: usize, fate: &mut Fate) -> Outcome<()> {
     }
     fate.sent = lane.sent;
     match raw::shutdown(fd, libc::SHUT_WR) {
-        Ok(()) => Ok(()),
+        // As over TCP: the connection has failed.
+        Ok(()) | Err(Errno(libc::ENOTCONN)) => Ok(()),
         Err(e) => Err(format!("shutdown: {e}")),
     }
 }
