@@ -484,7 +484,9 @@ mod tests {
                 "escape to main memory",
                 "IPv6",
                 "TCP beside ZRS",
-                "datagrams"
+                "datagrams",
+                "memory nodes",
+                "fallback to TCP"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));
