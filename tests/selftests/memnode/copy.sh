@@ -3,6 +3,7 @@
 # word of a third host that none of the bytes pass, and the errors.
 # rows: M1 M2 M3 M5
 # hosts: none
+# debug: full
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
