@@ -42,7 +42,8 @@ const RULES: [&str; 8] = [
 /// an option keeps with TCP. Programs without ZRS are reached, and reach them, by TCP; but with --tcp=never or
 /// --tcp=required ZRS alone is used.
 ///
-/// Without the module, the program runs with TCP, after a line on stderr that says so.
+/// Without the module, the program runs with TCP, after a line on stderr that says so; not with --tcp=never and
+/// --tcp=required.
 ///
 /// Exit status: the program's; 127 if there is no such program, 126 if it cannot be run, 125 if ZRS cannot be used.
 #[derive(clap::Args)]
