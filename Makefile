@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 VM := tests/vm
 IN := $(VM)/in-root
-export KSERIES TIER ONLY SEED SCALE ROUNDS QUICK V CLIPPY FUZZ_SECONDS FUZZ_RUN CONNS CHURN
+export KSERIES DEVICE TIER ONLY SEED SCALE ROUNDS QUICK V CLIPPY FUZZ_SECONDS FUZZ_RUN CONNS CHURN
 # Elapsed times in the progress lines count from here.
 ifndef ZRS_T0
 export ZRS_T0 := $(shell date +%s)
@@ -21,6 +21,7 @@ help: ## this list (the default)
 	@echo "Variables: KDIR=<kernel tree> build the module against that tree with this machine's tools"
 	@echo "             (in the Debian 13 root where it has no Rust for the kernel; ROOT=yes or no says which)"
 	@echo "           KSERIES=<series> another kernel series than $$(cat $(VM)/kernel) ($$(cat $(VM)/kernel-other) is supported too)"
+	@echo "           DEVICE=<driver> the selftests on Soft-RoCE with that driver's limits (tests/vm/devices)"
 	@echo "           ONLY=<text> only the selftests with it in their name    SEED=<n> for the simulation"
 	@echo "           V=1 show the compiler's commands    ZRS_ACCEL=tcg|kvm instead of probing"
 	@echo "           XDG_CACHE_HOME=<dir> another place for the cache (about 6 GB, $${XDG_CACHE_HOME:-$$HOME/.cache}/zrs)"
@@ -140,6 +141,14 @@ install: ## install a module built with KDIR (default: the running kernel's tree
 .PHONY: deb
 deb: root ## Debian packages of the command, the libraries, the module for each supported kernel, and its source for DKMS
 	@packaging/deb
+
+.PHONY: test-install
+test-install: kernel ## the packages in fresh Debian 13 roots: installed, booted, upgraded, refused, removed (ONLY=modules or dkms)
+	@tests/test-install
+
+.PHONY: rust-rdma
+rust-rdma: kernel ## the patches of Documentation/upstream/rust-rdma anew from rust/ib, checked and built
+	@tests/rust-rdma
 
 .PHONY: docs
 docs: root ## Documentation/ as a site, into build/docs (Sphinx; warnings are errors), and the manual pages checked

@@ -6,3 +6,4 @@
 
 pub(crate) mod chardev;
 pub(crate) mod debugfs;
+mod rules;

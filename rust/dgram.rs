@@ -2,9 +2,9 @@
 
 //! Datagram sockets: UDP's calls, over the links that streams use.
 //!
-//! A [`DgramSock`] is the Rust side of a `struct sock`, which holds it until it is closed. The table
-//! of [`Dgrams`] holds the bound ones, and a link those whose datagram is arriving, or that are
-//! withheld POLLOUT. `transport/dgram.rs` has the sending and receiving of a link.
+//! A [`DgramSock`] is the Rust side of a `struct sock`, which holds it until it is closed. The
+//! table of [`Dgrams`] holds the bound ones, and a link those whose datagram is arriving, or that
+//! are withheld POLLOUT. `transport/dgram.rs` has the sending and receiving of a link.
 //!
 //! Locks, in the order in which they may be taken:
 //! 1. `config`: serialises bind, connect and close. Sleeps. Then the locks of links, as those of
@@ -13,14 +13,19 @@
 //! 3. `DgramSock::inner` (spinlock), with no other lock below it than those of the wait queues.
 //!
 //! No lock is held while data is copied to or from a program.
+//!
+//! A socket may have a UDP socket inside (`companion.rs`), whose own lock comes after `config`.
 
 #![deny(unsafe_code)]
 
 mod bind;
+mod companion;
 pub(crate) mod context;
+mod info;
 mod options;
 mod recv;
 mod send;
+mod sndbuf;
 
 use core::net::SocketAddrV6;
 
@@ -28,7 +33,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
+use companion::{Queue, UdpHolds};
 use context::Dgrams;
+use info::Counters;
+use sndbuf::InFlight;
 
 use crate::kern::errno::ENOTCONN;
 use crate::kern::memcg::{Memcg, CHARGED};
@@ -36,14 +44,18 @@ use crate::kern::net::Net;
 use crate::kern::sock::family::{Kind, Name, SocketOps};
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::opt::{OptIn, OptOut};
+use crate::kern::sock::tcp::Tcp;
+use crate::kern::sock::udp::Udp;
 use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
 use crate::kern::task;
 use crate::kern::wait::WaitQueue;
 use crate::proto::addr::{Addr, Ip};
-use crate::proto::dgram::readiness::{events, View};
+use crate::proto::dgram::readiness::{events, with_companion, View};
 use crate::proto::dgram::receivers::Place;
 use crate::proto::dgram::rx_queue::{Datagram, RxQueue};
 use crate::proto::ports::Binding;
+use crate::proto::quota::Holder;
+use crate::socket::owner::holder_of;
 use crate::stats::STATS;
 use crate::transport::dgram::Bytes;
 use crate::transport::link::Link;
@@ -60,10 +72,17 @@ pub(crate) struct DgramSock {
     number: u64,
     /// The cgroup that pays for received datagrams.
     memcg: Memcg,
+    /// The user and the namespace whose quota of links the socket's datagrams count against.
+    holder: Holder,
     /// The owner may administer the network: its links may use the pool's reserve of blocks.
     for_admin: bool,
     /// A link withholds POLLOUT.
     starved: Atomic<bool>,
+    /// There is a UDP socket inside.
+    has_udp: Atomic<bool>,
+    /// A link calls the socket when its send buffer has been full for too long.
+    called: Atomic<bool>,
+    counters: Counters,
     #[pin]
     config: Mutex<()>,
     #[pin]
@@ -88,10 +107,23 @@ struct Inner {
     shut_read: bool,
     shut_write: bool,
     rx: RxQueue<KVec<Option<Datagram<Bytes>>>>,
+    /// The bytes that count against SO_SNDBUF; `None` before the first datagram, and after they
+    /// were forgotten.
+    in_flight: Option<Arc<InFlight>>,
+    /// A thread waits for room in the send buffer.
+    tx_full: bool,
     /// The link that the last datagram was sent on, for its destination and local address.
     tx_link: Option<(Ip, Ip, Arc<Link>)>,
     /// The link that the last datagram has arrived on.
     rx_link: Option<Arc<Link>>,
+    /// The UDP socket inside.
+    udp: Option<Udp>,
+    /// The port and the address are UDP's alone: ZRS cannot have the address.
+    udp_only: bool,
+    /// Why datagrams stay with the UDP socket inside for now.
+    udp_holds: UdpHolds,
+    /// The queue that the next datagram is taken from, if both have one.
+    turn: Queue,
 }
 
 /// The unspecified address of a family, without a port.
@@ -142,9 +174,13 @@ impl SocketOps for DgramSock {
                 net: sk.net(),
                 v6,
                 number: ctx.number(),
+                holder: holder_of(sk, &sk.net()),
                 memcg: Memcg::of(sk),
                 for_admin: sk.owner() == 0 || task::may_administer_net(),
                 starved: Atomic::new(false),
+                has_udp: Atomic::new(false),
+                called: Atomic::new(false),
+                counters: Counters::default(),
                 config <- new_mutex!((), "zrs_dgram::config"),
                 inner <- new_spinlock!(Inner {
                     sk: None,
@@ -156,8 +192,14 @@ impl SocketOps for DgramSock {
                     shut_read: false,
                     shut_write: false,
                     rx: RxQueue::new(KVec::new()),
+                    in_flight: None,
+                    tx_full: false,
                     tx_link: None,
                     rx_link: None,
+                    udp: None,
+                    udp_only: false,
+                    udp_holds: UdpHolds::default(),
+                    turn: Queue::Own,
                 }, "zrs_dgram::inner"),
                 wait <- crate::new_wait_queue!("zrs_dgram::wait"),
             }),
@@ -174,13 +216,15 @@ impl SocketOps for DgramSock {
 
     fn release(self: &Arc<Self>) {
         self.unbind();
-        let (sk, queue, links) = {
+        let (sk, queue, links, flight, udp) = {
             let mut inner = self.inner.lock();
             let queue = core::mem::replace(&mut inner.rx, RxQueue::new(KVec::new()));
             let links = (inner.tx_link.take(), inner.rx_link.take());
-            (inner.sk.take(), queue, links)
+            inner.show_queue();
+            let flight = inner.in_flight.take();
+            (inner.sk.take(), queue, links, flight, inner.udp.take())
         };
-        drop((queue, links));
+        drop((queue, links, flight, udp));
         if sk.is_some() {
             STATS.sockets.sub(1);
             self.ctx.transport.socket_closed(&self.net);
@@ -200,6 +244,9 @@ impl SocketOps for DgramSock {
     }
 
     fn name(self: &Arc<Self>, which: Name) -> Result<SocketAddrV6> {
+        if let Some(udp) = self.udp() {
+            return udp.name(which != Name::Local).ok_or(ENOTCONN);
+        }
         let inner = self.inner.lock();
         if which == Name::Local {
             return Ok(inner.local.into());
@@ -208,14 +255,18 @@ impl SocketOps for DgramSock {
     }
 
     fn poll(self: &Arc<Self>, _asked: u32, _busy: Option<PollCall>) -> u32 {
+        let udp = self.udp();
+        let beside = udp.as_ref().map(companion::events);
+        let room = self.poll_send_room();
         let inner = self.inner.lock();
-        events(&View {
+        let own = events(&View {
             readable: !inner.rx.is_empty(),
-            writable: !self.starved.load(Relaxed),
+            writable: room && !self.starved.load(Relaxed),
             shut_read: inner.shut_read,
             shut_write: inner.shut_write,
             error: inner.sk.as_ref().is_some_and(|sk| sk.err().is_some()),
-        })
+        });
+        beside.map_or(own, |beside| with_companion(own, beside))
     }
 
     fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
@@ -225,6 +276,9 @@ impl SocketOps for DgramSock {
             inner.shut_write |= how.write();
             (inner.sk.clone(), inner.remote.is_some())
         };
+        if let Some(udp) = self.udp() {
+            udp.shutdown(how);
+        }
         if let Some(sk) = sk {
             sk.set_shutdown(how);
             self.wait.wake_all();
@@ -236,6 +290,10 @@ impl SocketOps for DgramSock {
         } else {
             Err(ENOTCONN)
         }
+    }
+
+    fn buffers_changed(self: &Arc<Self>) {
+        self.send_room_changed();
     }
 
     fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize> {
@@ -255,9 +313,17 @@ impl SocketOps for DgramSock {
         level: i32,
         name: i32,
         val: OptIn<'_>,
-        _call: &Call<'_>,
+        call: &Call<'_>,
     ) -> Result {
-        self.set_option(level, name, &val)
+        self.set_option(level, name, &val, call)
+    }
+
+    fn inner_tcp(self: &Arc<Self>, _call: &Call<'_>, _carried: bool) -> Result<Option<Arc<Tcp>>> {
+        Ok(self.udp().map(|udp| (*udp).clone()))
+    }
+
+    fn inner_udp(self: &Arc<Self>) -> Option<Udp> {
+        self.udp()
     }
 
     fn getsockopt(self: &Arc<Self>, level: i32, name: i32, out: OptOut) -> Result {
@@ -266,6 +332,12 @@ impl SocketOps for DgramSock {
 }
 
 impl DgramSock {
+    /// The link that the last datagram was sent on.
+    fn tx_link(&self) -> Option<Arc<Link>> {
+        let inner = self.inner.lock();
+        inner.tx_link.as_ref().map(|(_, _, link)| link.clone())
+    }
+
     /// Marks the socket as withheld POLLOUT; returns whether it was not.
     fn starve(&self) -> bool {
         !self.starved.xchg(true, Full)

@@ -3,18 +3,20 @@
 //! Memory nodes: RAM that hosts serve to each other, and copies between them.
 //! `Documentation/memory-nodes.rst` has the protocol; the decisions are in `proto/mem`.
 //!
-//! `context`: directories and hosts. `host`: the state of a host, under one lock. `link`: the life of
-//! a memory link. `cm`: the events of the connection manager. `side`: messages of a link. `grants`:
-//! remote keys that this host was given. `server`: asks of peers. `copy`: copies that this host makes
-//! as their source. `node`: the memory that is served. `region`, `rw`: regions as files. `admin`:
-//! calls on `/dev/zrs`.
+//! `context`: directories and hosts. `host`: the state of a host, under one lock. `link`: the life
+//! of a memory link. `cm`: the events of the connection manager. `side`: messages of a link.
+//! `grants`: remote keys that this host was given. `server`: asks of peers. `broker`: regions that
+//! are allocated for peers. `copy`: copies that this host makes as their source. `node`: the memory
+//! that is served. `region`, `rw`: regions as files. `queue`, `operation`: queued operations of
+//! programs. `admin`: calls on `/dev/zrs`.
 //!
-//! Nothing is shared with sockets and their links but the devices, the listener's checks of a peer and
-//! the module's counters.
+//! Nothing is shared with sockets and their links but the devices, the listener's checks of a peer
+//! and the module's counters.
 
 #![deny(unsafe_code)]
 
 pub(crate) mod admin;
+mod broker;
 mod cm;
 pub(crate) mod context;
 mod copy;
@@ -22,6 +24,8 @@ mod grants;
 mod host;
 mod link;
 mod node;
+mod operation;
+mod queue;
 mod region;
 mod rw;
 mod server;

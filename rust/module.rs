@@ -10,7 +10,8 @@ use kernel::sync::Arc;
 
 use crate::dgram::context::Dgrams;
 use crate::kern::param::{Group, Watcher};
-use crate::kern::pernet::NetExits;
+use crate::kern::pernet::{NetExit, NetExits};
+use crate::kern::sysctl::NetSettings;
 use crate::kern::work::{self, Queue};
 use crate::memnode::context::Memory;
 use crate::params;
@@ -19,13 +20,37 @@ use crate::socket::context::Sockets;
 use crate::transport::conn_table::Table;
 use crate::transport::context::Transport;
 
-/// The contexts of pools, links, sockets and memory nodes. Dropping it stops them; by then no socket is open and
-/// there is no device.
+/// Has the module go by parameters that were written.
+pub(crate) struct Keeper(Arc<Transport>);
+
+impl Keeper {
+    /// For the pools, the connection table and the links of `transport`. ENOMEM.
+    pub(crate) fn new(transport: Arc<Transport>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self(transport), GFP_KERNEL)?)
+    }
+}
+
+/// The contexts of pools, links, sockets and memory nodes. Dropping it stops them; by then no
+/// socket is open and there is no device.
 pub(crate) struct Module {
     pub(crate) sockets: Arc<Sockets>,
     pub(crate) dgrams: Arc<Dgrams>,
     pub(crate) memory: Arc<Memory>,
-    _nets: NetExits<Memory>,
+    _nets: NetExits<Nets>,
+    _settings: NetSettings,
+}
+
+/// What is kept for network namespaces without keeping them.
+struct Nets {
+    sockets: Arc<Sockets>,
+    memory: Arc<Memory>,
+}
+
+impl NetExit for Nets {
+    fn net_exit(&self, id: usize) {
+        self.sockets.rules.net_exit(id);
+        self.memory.net_exit(id);
+    }
 }
 
 impl Module {
@@ -48,11 +73,16 @@ impl Module {
         let dgrams = Dgrams::new(transport.clone())?;
         transport.set_dgram_receiver(dgrams.clone());
         let memory = Memory::new()?;
+        let nets = Nets {
+            sockets: sockets.clone(),
+            memory: memory.clone(),
+        };
         Ok(Self {
             sockets,
             dgrams,
-            _nets: NetExits::new(memory.clone())?,
             memory,
+            _nets: NetExits::new(Arc::new(nets, GFP_KERNEL)?)?,
+            _settings: NetSettings::new(&params::NET)?,
         })
     }
 
@@ -73,10 +103,13 @@ impl Drop for Module {
     }
 }
 
-impl Watcher for Pools {
+impl Watcher for Keeper {
     fn written(&self, group: Group) {
-        if group == params::POOLS {
-            self.resize();
+        match group {
+            params::POOLS => self.0.pools.resize(),
+            params::SHARES => self.0.set_shares(),
+            params::KEEPALIVE => self.0.check_keepalive_now(),
+            _ => {}
         }
     }
 }

@@ -5,11 +5,18 @@
 
 use kernel::prelude::*;
 
+use crate::kern::net::Net;
 use crate::kern::param::{names_param, uint_param, writable_uint_param, Group, Uint};
+use crate::kern::sysctl::{self, Kind, Setting};
+use crate::proto::sizing::HOT_MOST;
 use crate::proto::{channel, link_flow, wire};
 
 /// The parameters of the pools. After a write to one of them the pools are resized.
 pub(crate) const POOLS: Group = 0;
+/// The shares of the connection table.
+pub(crate) const SHARES: Group = 1;
+/// The times of checks whether peers are alive.
+pub(crate) const KEEPALIVE: Group = 2;
 
 writable_uint_param!(
     /// Size of the receive pool of each cache, in MiB; 0: derived from rate, residency and cache.
@@ -85,19 +92,26 @@ uint_param!(
     "how long a datagram waits for room on its link, milliseconds (default 20)"
 );
 uint_param!(
+    /// The most links that datagrams of users other than root, or of one network namespace, have
+    /// made at the same time. A user has the part `user_percent` of them, a namespace
+    /// `net_percent`.
+    DGRAM_LINKS, "dgram_links", 128,
+    "links that the datagrams of users can have made (default 128)"
+);
+uint_param!(
     /// From this many bytes in one blocking send, pages are pinned instead of copied.
     PIN_THRESHOLD, "pin_threshold", 16384,
     "bytes in one send from which pages are pinned, not copied (default 16384)"
 );
-uint_param!(
+writable_uint_param!(
     /// How long a connect waits for the peer's answer, in milliseconds.
-    CONNECT_TIMEOUT_MS, "connect_timeout_ms", 1000,
+    CONNECT_TIMEOUT_MS, "connect_timeout_ms", 1000, 1, 600_000,
     "how long a connect waits for the peer's answer, milliseconds (default 1000)"
 );
-uint_param!(
+writable_uint_param!(
     /// How long a blocking call polls before it sleeps, in microseconds, where `SO_BUSY_POLL` is
     /// not set.
-    BUSY_POLL_US, "busy_poll_us", 0,
+    BUSY_POLL_US, "busy_poll_us", 0, 0, MOST_BUSY_POLL_US,
     "time for which a blocking call polls before it sleeps, microseconds (default 0)"
 );
 uint_param!(
@@ -112,10 +126,10 @@ uint_param!(
     ACK_TIMEOUT_MS, "ack_timeout_ms", 500,
     "time without an acknowledgement after which a link sends again, milliseconds (default 500)"
 );
-uint_param!(
+writable_uint_param!(
     /// The most links to one peer that carry connections of this host, and the most that a peer may
     /// make to this host.
-    LINKS_PER_PEER, "links_per_peer", 2,
+    LINKS_PER_PEER, "links_per_peer", 2, 1, 64,
     "links to one peer, and links that a peer may make (default 2)"
 );
 uint_param!(
@@ -133,15 +147,17 @@ uint_param!(
     LINK_IDLE_MS, "link_idle_ms", 60000,
     "time after which a link without connections ends, milliseconds (default 60000)"
 );
-uint_param!(
+writable_uint_param!(
     /// Interval of checks whether a silent peer is alive, in milliseconds; 0: never.
-    HEARTBEAT_MS, "heartbeat_ms", 10000,
-    "time without a message after which a peer is asked whether it is there, milliseconds, 0: never (default 10000)"
+    HEARTBEAT_MS, "heartbeat_ms", 10000, 0, 3_600_000,
+    "time without a message after which a peer is asked whether it is there, milliseconds, 0: never (default 10000)",
+    KEEPALIVE
 );
-uint_param!(
+writable_uint_param!(
     /// How long a peer may leave probes unanswered before its link is ended, in milliseconds.
-    DEAD_MS, "dead_ms", 30000,
-    "time without an answer after which a peer is taken for dead, milliseconds (default 30000)"
+    DEAD_MS, "dead_ms", 30000, 1, 86_400_000,
+    "time without an answer after which a peer is taken for dead, milliseconds (default 30000)",
+    KEEPALIVE
 );
 uint_param!(
     /// How many times a queue pair sends again before the peer is considered gone.
@@ -159,21 +175,24 @@ uint_param!(
     MAX_CHANNELS, "max_channels", 16384,
     "channels that the host can have (default 16384)"
 );
-uint_param!(
+writable_uint_param!(
     /// Part of the channels that a user can have, in percent; one channel in any case. Root has no
     /// such limit.
-    USER_PERCENT, "user_percent", 80,
-    "part of the channels that one user can have, percent (default 80)"
+    USER_PERCENT, "user_percent", 80, 1, 100,
+    "part of the channels that one user can have, percent (default 80)",
+    SHARES
 );
-uint_param!(
+writable_uint_param!(
     /// As `user_percent`, for a network namespace; the initial one has no such limit.
-    NET_PERCENT, "net_percent", 80,
-    "part of the channels that one network namespace can have, percent (default 80)"
+    NET_PERCENT, "net_percent", 80, 1, 100,
+    "part of the channels that one network namespace can have, percent (default 80)",
+    SHARES
 );
 
+const TCP_NAMES: &[&CStr] = &[c"never", c"auto", c"required"];
 names_param!(
     /// Whether new sockets have TCP beside ZRS, as `ZRS_TCP_*` are numbered.
-    TCP, "tcp", &[c"never", c"auto", c"required"], 0,
+    TCP, "tcp", TCP_NAMES, 0,
     "TCP beside ZRS for new sockets: never, auto, required (default never)"
 );
 writable_uint_param!(
@@ -188,6 +207,12 @@ writable_uint_param!(
     "time for a link to a host, then a connect that may use TCP does so, milliseconds (default 250)"
 );
 writable_uint_param!(
+    /// How many links may be made at a time for connects in mode AUTO of one user. Root has no such
+    /// limit.
+    ASKING_PER_USER, "asking_per_user", 64, 1, 65_536,
+    "hosts that connects of one user that may use TCP ask for a link at a time (default 64)"
+);
+writable_uint_param!(
     /// Whether new connections are not to use ZRS, because the module is to be unloaded.
     DRAIN, "drain", 0, 0, 1,
     "1: no new sockets and no new connections, so that the module can be unloaded (default 0)"
@@ -195,8 +220,9 @@ writable_uint_param!(
 
 uint_param!(
     /// Hot slots of the link table: channels in them can be worked on without being fetched first.
-    TABLE_HOT, "table_hot", 256,
-    "hot slots of the link table (default 256)"
+    /// 0: as many as `max_channels`, within a share of the memory.
+    TABLE_HOT, "table_hot", 0,
+    "hot slots of the link table, 0: one for each channel, if memory allows (default 0)"
 );
 uint_param!(
     /// Places in the second tier of the link table.
@@ -218,6 +244,44 @@ uint_param!(
 /// thread is not throttled while it polls.
 pub(crate) const MOST_BUSY_POLL_US: u32 = 100_000;
 
+/// Parameters with a value for each network namespace, in the order of [`NetSetting`]. The
+/// parameter itself is the general value.
+pub(crate) static NET: &[Setting] = &[
+    Setting {
+        name: c"connect_timeout_ms",
+        general: || CONNECT_TIMEOUT_MS.get(),
+        kind: Kind::Number(1, 600_000),
+    },
+    Setting {
+        name: c"fallback_ms",
+        general: || FALLBACK_MS.get(),
+        kind: Kind::Number(1, 60_000),
+    },
+    Setting {
+        name: c"tcp",
+        general: || TCP.get(),
+        kind: Kind::Names(TCP_NAMES),
+    },
+];
+
+/// Which of [`NET`].
+#[derive(Clone, Copy)]
+pub(crate) enum NetSetting {
+    /// See [`CONNECT_TIMEOUT_MS`].
+    ConnectTimeoutMs,
+    /// See [`FALLBACK_MS`].
+    FallbackMs,
+    /// See [`TCP`].
+    Tcp,
+}
+
+impl NetSetting {
+    /// The value for `net`. It may be another one the next time.
+    pub(crate) fn get(self, net: &Net) -> u32 {
+        sysctl::value(net, NET, self as usize)
+    }
+}
+
 /// The limits that a receiver sets for unread data of its peer on a channel.
 pub(crate) const LIMITS: channel::Limits = channel::Limits {
     msgs: 64,
@@ -234,7 +298,7 @@ pub(crate) fn ack_timeout() -> u8 {
 /// Refuses values that cannot work, and logs the parameter. Writable parameters are checked at each
 /// write. A pool that is merely too large is not refused here: making it fails with ENOMEM.
 pub(crate) fn check() -> Result {
-    let checks: [(&str, &Uint, u32, u32); 28] = [
+    let checks: [(&str, &Uint, u32, u32); 22] = [
         // Far above any cache, and its size in bytes does not overflow.
         ("cache_kib", &CACHE_KIB, 0, 1 << 24),
         ("small_percent", &SMALL_PERCENT, 1, 75),
@@ -252,24 +316,18 @@ pub(crate) fn check() -> Result {
         ("blocks", &BLOCKS, link_flow::MIN_CREDIT, 1 << 15),
         ("link_credit", &LINK_CREDIT, link_flow::MIN_CREDIT, 1 << 15),
         ("dgram_stall_ms", &DGRAM_STALL_MS, 1, 60_000),
+        ("dgram_links", &DGRAM_LINKS, 1, 1 << 16),
         ("pin_threshold", &PIN_THRESHOLD, 0, u32::MAX),
-        ("connect_timeout_ms", &CONNECT_TIMEOUT_MS, 1, 600_000),
-        ("busy_poll_us", &BUSY_POLL_US, 0, MOST_BUSY_POLL_US),
-        ("links_per_peer", &LINKS_PER_PEER, 1, 64),
         ("link_channels", &LINK_CHANNELS, 1, 1 << 24),
         ("link_waits", &LINK_WAITS, 1, u32::MAX),
         ("link_idle_ms", &LINK_IDLE_MS, 1, 86_400_000),
-        ("heartbeat_ms", &HEARTBEAT_MS, 0, 3_600_000),
-        ("dead_ms", &DEAD_MS, 1, 86_400_000),
         ("bulk_us", &BULK_US, 0, 1_000_000),
         ("ack_timeout_ms", &ACK_TIMEOUT_MS, 1, 60_000),
         // Not 7, though a queue pair allows it: Soft-RoCE takes 7 as retrying without end.
         ("retry_count", &RETRY_COUNT, 1, 6),
         ("service_port", &SERVICE_PORT, 1, 511),
         ("max_channels", &MAX_CHANNELS, 1, 1 << 24),
-        ("user_percent", &USER_PERCENT, 1, 100),
-        ("net_percent", &NET_PERCENT, 1, 100),
-        ("table_hot", &TABLE_HOT, 1, 1 << 16),
+        ("table_hot", &TABLE_HOT, 0, HOT_MOST),
         ("table_near", &TABLE_NEAR, 0, 1 << 20),
         ("table_ways", &TABLE_WAYS, 1, 64),
         ("table_sweep_ms", &TABLE_SWEEP_MS, 10, 3_600_000),

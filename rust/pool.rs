@@ -42,6 +42,7 @@ pub(crate) mod lease;
 pub(crate) mod lessee;
 mod reclaim;
 pub(crate) mod reserve;
+mod unread;
 pub(crate) mod window;
 
 use crate::ib::dma::Sge;
@@ -58,6 +59,7 @@ use device::Verbs;
 use extent::Extent;
 use lease::WindowWaiter;
 use lessee::BlockUser;
+use unread::UnreadBlocks;
 use window::Window;
 
 /// Blocks that are posted in addition to the promised ones.
@@ -132,8 +134,8 @@ pub(crate) struct Pool {
     pub(crate) waiters: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
-    /// Blocks that hold unread data.
-    held: Atomic<u32>,
+    /// The unread data in blocks.
+    unread: UnreadBlocks,
     /// Blocks in the shared receive queue now (`ready`), and the lowest number so far
     /// (`ready_low`).
     ready: Atomic<i32>,
@@ -168,6 +170,7 @@ impl Pool {
         let blocks = Blocks { idle, gone: false };
         let mut extents = KVec::new();
         extents.push(base.clone(), GFP_KERNEL)?;
+        let unread = UnreadBlocks::new(layout.blocks)?;
         let mine = verbs.clone();
         let pool = Arc::pin_init(
             try_pin_init!(Self {
@@ -182,7 +185,7 @@ impl Pool {
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
                 promised: Atomic::new(0),
-                held: Atomic::new(0),
+                unread,
                 ready: Atomic::new(0),
                 ready_low: Atomic::new(i32::MAX),
                 blocks <- new_spinlock!(blocks, "zrs_pool::blocks"),
@@ -406,26 +409,39 @@ impl Pool {
         self.cache.leave(Some(self), self.rate);
     }
 
-    /// The oldest data of all its extents: the extent, the page, its channel, and the time from
-    /// which its age counts. Sleeps.
-    pub(crate) fn oldest(&self) -> Option<(Arc<Extent>, usize, ChanId, u64)> {
+    /// The oldest data in its windows and blocks. Sleeps.
+    pub(crate) fn oldest(&self) -> Option<Oldest<'_>> {
         let extents = self.extents.lock();
-        let all = extents.iter().filter_map(|extent| {
+        let windows = extents.iter().filter_map(|extent| {
             let (page, user, since) = extent.oldest()?;
             Some((extent, page, user, since))
         });
-        let (extent, page, user, since) = all.min_by_key(|(.., since)| *since)?;
-        Some((extent.clone(), page, user, since))
+        let window = windows.min_by_key(|(.., since)| *since);
+        let window = window.map(|(extent, page, user, since)| Oldest {
+            place: UnreadPlace::Window(extent.clone(), page),
+            user,
+            since,
+        });
+        let block = self.unread.oldest().map(|(block, user, since)| Oldest {
+            place: UnreadPlace::Block(&self.unread, block),
+            user,
+            since,
+        });
+        [window, block]
+            .into_iter()
+            .flatten()
+            .min_by_key(|o| o.since)
     }
 
     /// Makes deferred data, which could not be moved, a candidate again. Sleeps.
     pub(crate) fn retry_deferred(&self) {
+        self.unread.retry_deferred(task::now_ns());
         self.extents.lock().iter().for_each(|e| e.retry_deferred());
     }
 
     /// Whether there is data that could not be moved. Sleeps.
     pub(crate) fn has_deferred(&self) -> bool {
-        self.extents.lock().iter().any(|e| e.has_deferred())
+        self.unread.has_deferred() || self.extents.lock().iter().any(|e| e.has_deferred())
     }
 
     /// Its current use, for statistics.
@@ -443,9 +459,33 @@ impl Pool {
             blocks: self.layout.first_window << PAGE_SHIFT,
             leased: leased << PAGE_SHIFT,
             windows: self.windows.lock().len(),
-            held: self.held.load(Relaxed),
+            held: self.unread.held(),
             blocks_used: used,
             blocks_low: (self.ready_low.load(Relaxed).max(0) as u32).min(used),
+        }
+    }
+}
+
+/// Unread data of a pool.
+pub(crate) struct Oldest<'a> {
+    place: UnreadPlace<'a>,
+    pub(crate) user: ChanId,
+    /// Start of its age, in nanoseconds of the monotonic clock.
+    pub(crate) since: u64,
+}
+
+/// Where unread data is: in a page of an extent, or in a block.
+enum UnreadPlace<'a> {
+    Window(Arc<Extent>, usize),
+    Block(&'a UnreadBlocks, u32),
+}
+
+impl Oldest<'_> {
+    /// The data cannot be moved now: other data comes first.
+    pub(crate) fn defer(&self) {
+        match &self.place {
+            UnreadPlace::Window(extent, page) => extent.defer(*page),
+            UnreadPlace::Block(blocks, block) => blocks.defer(*block, self.since),
         }
     }
 }
@@ -477,6 +517,8 @@ pub(crate) struct HeldBlock {
     owner: Arc<dyn BlockUser>,
     pool: Arc<Pool>,
     block: u32,
+    /// Bytes of the payload.
+    len: usize,
     /// When it arrived, in nanoseconds of the monotonic clock.
     born: u64,
 }
@@ -490,13 +532,15 @@ impl HeldBlock {
         len: usize,
         user: ChanId,
     ) -> Self {
-        pool.held.fetch_add(1, Relaxed);
         owner.block_held();
-        let born = pool.base.arrived(pool.block_at(block), len, user);
+        let born = task::now_ns();
+        let first = pool.unread.add(block, user, born);
+        pool.cache.arrived(len, first);
         Self {
             owner,
             pool,
             block,
+            len,
             born,
         }
     }
@@ -531,10 +575,10 @@ impl HeldBlock {
 
     /// Posts the block again, and returns its credit to the peer in time. Takes the link's lock.
     pub(crate) fn repost(self) {
-        let at = self.pool.block_at(self.block);
-        // The block's page holds no other message.
-        self.pool.base.left(at, u32::MAX, self.born);
-        self.pool.held.fetch_sub(1, Relaxed);
+        self.pool.unread.left(self.block);
+        self.pool.cache.left(self.len);
+        let stayed = task::now_ns().saturating_sub(self.born);
+        self.pool.cache.stayed(stayed);
         self.pool.repost(self.block);
         self.owner.block_released(&self.pool);
     }

@@ -21,6 +21,7 @@
 #![deny(unsafe_code)]
 
 mod area;
+mod carried;
 mod close;
 mod conn_ops;
 mod connect;
@@ -35,15 +36,16 @@ mod linger;
 mod listen;
 mod mapped;
 mod options;
-mod owner;
+pub(crate) mod owner;
 pub(crate) mod ports;
 mod ready;
 mod recv;
 mod ring;
+pub(crate) mod rules;
 mod send;
 mod sndbuf;
 mod splice;
-mod tcp;
+pub(crate) mod tcp;
 mod trace;
 mod user_timeout;
 mod window;
@@ -299,6 +301,7 @@ impl Sock {
     /// the task, or to the owner that the caller has made current. May sleep. ENOMEM.
     fn new(ctx: Arc<Sockets>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
         let none = any(v6);
+        let tcp_mode = TcpMode::of_net(&net);
         let sock = Arc::pin_init(
             try_pin_init!(Self {
                 ctx,
@@ -318,7 +321,7 @@ impl Sock {
                     sk: None,
                     owner,
                     options: None,
-                    tcp_mode: TcpMode::of_module(),
+                    tcp_mode,
                     tcp: None,
                     decision: None,
                     fall_at: None,
@@ -639,6 +642,14 @@ impl SocketOps for Sock {
 
     fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         Sock::ioctl(self, cmd, arg, nonblock)
+    }
+
+    fn queued(self: &Arc<Self>, cmd: u32) -> Result<u64> {
+        Sock::queued(self, cmd)
+    }
+
+    fn may_use_tcp() -> Result {
+        tcp::may_have()
     }
 
     fn inner_tcp(self: &Arc<Self>, call: &Call<'_>, carried: bool) -> Result<Option<Arc<Tcp>>> {

@@ -2,12 +2,15 @@
 
 //! Counters of the whole module, as ZRS_IOC_STATS reports them: exact, but not a consistent
 //! snapshot of each other. Every message counts, so each processor has cache lines of its own;
-//! reading adds them up.
+//! reading adds them up. [`PerCpu`] and [`Gauge`] are the same for other objects that all
+//! processors use.
 
 #![deny(unsafe_code)]
 
-use kernel::cpu::CpuId;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::alloc::kvec::KVVec;
+use kernel::cpu::{self, CpuId};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 
 /// A counter, or a gauge when it also goes down.
 pub(crate) struct Counter(Atomic<i64>);
@@ -34,6 +37,11 @@ impl Counter {
         self.0.add((n as i64).wrapping_neg(), Relaxed);
     }
 
+    /// Counts `n` more, and returns the new value. Any context.
+    fn add_return(&self, n: i64) -> i64 {
+        self.0.fetch_add(n, Relaxed).wrapping_add(n)
+    }
+
     /// The value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed) as u64
@@ -44,22 +52,144 @@ impl Counter {
 const SHARDS: usize = 64;
 
 /// Counters of the module.
-const STAT_COUNT: usize = 19;
+const STAT_COUNT: usize = 14;
 
 /// The counts of one or more processors.
 #[repr(align(64))]
-struct Shard([Counter; STAT_COUNT]);
+struct Shard<const N: usize>([Counter; N]);
 
-static COUNTED: [Shard; SHARDS] = [const { Shard([const { Counter::new() }; STAT_COUNT]) }; SHARDS];
+impl<const N: usize> Shard<N> {
+    const fn new() -> Self {
+        Self([const { Counter::new() }; N])
+    }
+}
+
+/// The number of the shard, of `all`, that the current processor counts in. If the task migrates
+/// afterwards, two processors count in one shard for once.
+fn shard(all: usize) -> usize {
+    let cpu = CpuId::current().as_u32() as usize;
+    cpu.checked_rem(all).unwrap_or(0)
+}
+
+/// `N` counters that every message counts in.
+pub(crate) struct PerCpu<const N: usize>(KVVec<Shard<N>>);
+
+impl<const N: usize> PerCpu<N> {
+    /// Counters at zero. Sleeps. ENOMEM.
+    pub(crate) fn new() -> Result<Self> {
+        let all = (cpu::nr_cpu_ids() as usize).clamp(1, SHARDS);
+        let mut shards = KVVec::with_capacity(all, GFP_KERNEL)?;
+        for _ in 0..all {
+            shards.push(Shard::new(), GFP_KERNEL)?;
+        }
+        Ok(Self(shards))
+    }
+
+    fn mine(&self, at: usize) -> Option<&Counter> {
+        self.0.get(shard(self.0.len()))?.0.get(at)
+    }
+
+    /// Counts `n` more in counter `at`. Any context.
+    pub(crate) fn add(&self, at: usize, n: u64) {
+        if let Some(counter) = self.mine(at) {
+            counter.add(n);
+        }
+    }
+
+    /// The value of counter `at`.
+    pub(crate) fn get(&self, at: usize) -> u64 {
+        sum(&self.0, at) as u64
+    }
+}
+
+/// The sum of the counters `at` of all shards.
+fn sum<const N: usize>(shards: &[Shard<N>], at: usize) -> i64 {
+    let all = shards.iter().filter_map(|shard| shard.0.get(at));
+    all.fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Relaxed)))
+}
+
+/// A gauge of bytes that every message changes, with the highest value that was seen.
+///
+/// Each processor counts for itself until it has [`GAUGE_BATCH`] bytes to tell (cf. `struct
+/// percpu_counter`). The value is exact when it is read. A peak may be missed that is higher by
+/// less than a batch for each processor.
+pub(crate) struct Gauge {
+    parts: PerCpu<1>,
+    /// What the processors have told.
+    told: Counter,
+    high: Atomic<i64>,
+}
+
+/// The bytes that a processor counts for itself, at most.
+const GAUGE_BATCH: u64 = 32 << 10;
+
+impl Gauge {
+    /// A gauge at zero. Sleeps. ENOMEM.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            parts: PerCpu::new()?,
+            told: Counter::new(),
+            high: Atomic::new(0),
+        })
+    }
+
+    /// Changes the value by `n`. Any context.
+    pub(crate) fn change(&self, n: i64) {
+        let Some(part) = self.parts.mine(0) else {
+            return;
+        };
+        let n = part.add_return(n);
+        if n.unsigned_abs() < GAUGE_BATCH {
+            return;
+        }
+        // Between the steps the sum is too low, never too high.
+        if n < 0 {
+            self.told.0.fetch_add(n, Full);
+            part.0.fetch_add(n.wrapping_neg(), Full);
+            return;
+        }
+        part.0.fetch_add(n.wrapping_neg(), Full);
+        let told = self.told.0.fetch_add(n, Full).wrapping_add(n);
+        // What other processors take back may not be in it yet: look at all of them first.
+        if told > self.high.load(Relaxed) {
+            self.raise();
+        }
+    }
+
+    /// The value.
+    pub(crate) fn get(&self) -> u64 {
+        let told = self.told.0.load(Relaxed);
+        // Below 0 if a change came between the looks at two processors.
+        sum(&self.parts.0, 0).wrapping_add(told).max(0) as u64
+    }
+
+    /// The value, and the highest that was seen.
+    pub(crate) fn get_with_high(&self) -> (u64, u64) {
+        let now = self.raise();
+        (now, (self.high.load(Relaxed) as u64).max(now))
+    }
+
+    /// Looks at the value, and notes it if it is the highest, and no processor told something
+    /// meanwhile. If two threads do so at once, the lower may stay: a peak was missed.
+    fn raise(&self) -> u64 {
+        let before = self.told.0.load(Acquire);
+        let now = self.get();
+        let same = self.told.0.load(Acquire) == before;
+        if same && now as i64 > self.high.load(Relaxed) {
+            self.high.store(now as i64, Relaxed);
+        }
+        now
+    }
+}
+
+static COUNTED: [Shard<STAT_COUNT>; SHARDS] = [const { Shard::new() }; SHARDS];
 
 /// A counter of the whole module, or a gauge: its number in each [`Shard`].
 pub(crate) struct Stat(usize);
 
 impl Stat {
     fn mine(&self) -> Option<&'static Counter> {
-        // If the task migrates here, two processors count in one shard for once.
-        let cpu = CpuId::current().as_u32() as usize;
-        COUNTED.get(cpu % SHARDS)?.0.get(self.0)
+        COUNTED.get(shard(SHARDS))?.0.get(self.0)
     }
 
     /// Counts `n` more. Any context.
@@ -76,8 +206,7 @@ impl Stat {
 
     /// The value.
     pub(crate) fn get(&self) -> u64 {
-        let all = COUNTED.iter().filter_map(|shard| shard.0.get(self.0));
-        all.fold(0, |sum, counter| sum.wrapping_add(counter.get()))
+        sum(&COUNTED, self.0) as u64
     }
 }
 
@@ -98,11 +227,6 @@ pub(crate) struct Stats {
     pub(crate) sockets: Stat,
     pub(crate) protocol_errors: Stat,
     pub(crate) windows_revoked: Stat,
-    pub(crate) tcp_known: Stat,
-    pub(crate) tcp_no_zrs: Stat,
-    pub(crate) tcp_slow: Stat,
-    pub(crate) tcp_no_listener: Stat,
-    pub(crate) tcp_no_resources: Stat,
 }
 
 /// The counters since the module was loaded.
@@ -121,9 +245,10 @@ pub(crate) static STATS: Stats = Stats {
     sockets: Stat(11),
     protocol_errors: Stat(12),
     windows_revoked: Stat(13),
-    tcp_known: Stat(14),
-    tcp_no_zrs: Stat(15),
-    tcp_slow: Stat(16),
-    tcp_no_listener: Stat(17),
-    tcp_no_resources: Stat(18),
 };
+
+/// One more than the highest number of a reason why TCP carries a socket.
+const REASONS: usize = 11;
+
+/// How often TCP has come to carry a socket, by the number of the reason.
+pub(crate) static FALLBACKS: [Counter; REASONS] = [const { Counter::new() }; REASONS];

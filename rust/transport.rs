@@ -3,14 +3,14 @@
 //! Links: queue pairs between hosts, and what travels on them.
 //!
 //! `context`: the state that all links share. `conn`: a connection, as the transport sees it.
-//! `conn_table`: the channels of the host. `links`: the
-//! groups of links to a peer. `timers`: the deadlines of channels. `link`: the life of a queue
-//! pair. `keepalive`: whether the peer is alive. `cm`: the events of the connection manager.
-//! `dgram`: datagrams. `sched`: which channel may send next. `tx`: posts messages. `rx`: takes completions. Receive
-//! memory is in `pool/`.
+//! `conn_table`: the channels of the host. `links`: the groups of links to a peer. `timers`: the
+//! deadlines of channels. `link`: the life of a queue pair. `keepalive`: whether the peer is alive.
+//! `cm`: the events of the connection manager. `dgram`: datagrams. `sched`: which channel may send
+//! next. `tx`: posts messages. `rx`: takes completions. Receive memory is in `pool/`.
 
 #![deny(unsafe_code)]
 
+mod backlog;
 pub(crate) mod cm;
 pub(crate) mod conn;
 pub(crate) mod conn_table;
@@ -19,6 +19,7 @@ pub(crate) mod dgram;
 pub(crate) mod keepalive;
 pub(crate) mod link;
 pub(crate) mod links;
+mod quota;
 mod rx;
 pub(crate) mod sched;
 mod timers;

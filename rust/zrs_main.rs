@@ -28,7 +28,7 @@ use ctl::{
 use dgram::DgramSock;
 use ib::device::ClientRegistration;
 use kern::{chardev::Registration, contig, param::Live, sock::family::SocketFamily};
-use module::Module;
+use module::{Keeper, Module};
 use socket::Sock;
 use transport::context::Devices;
 
@@ -60,7 +60,7 @@ impl kernel::InPlaceModule for Zrs {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             module: {
-                bindings::check_layout()?;
+                kern::layout::check()?;
                 contig::init();
                 params::check()?;
                 Module::start()?
@@ -69,11 +69,12 @@ impl kernel::InPlaceModule for Zrs {
             debug <- Debug::new(module.transport().clone()),
             control <- Registration::register(c"zrs", Contexts {
                 sockets: module.sockets.clone(),
+                dgrams: module.dgrams.clone(),
                 memory: module.memory.clone(),
             }),
             datagrams: SocketFamily::register(module.dgrams.clone())?,
             streams: SocketFamily::register(module.sockets.clone())?,
-            live: Live::new(module.transport().pools.clone()),
+            live: Live::new(Keeper::new(module.transport().clone())?),
         })
     }
 }

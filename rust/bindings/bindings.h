@@ -28,5 +28,6 @@ const long ZRS_CONST_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;
 const unsigned int ZRS_CONST_FMODE_POSITIONED =
 	(__force unsigned int)(FMODE_LSEEK | FMODE_PREAD | FMODE_PWRITE);
 const int ZRS_CONST_IOCB_APPEND = IOCB_APPEND;
+const int ZRS_CONST_IOCB_NOWAIT = (__force int)IOCB_NOWAIT;
 const unsigned int ZRS_CONST_WQ_FLAG_EXCLUSIVE = WQ_FLAG_EXCLUSIVE;
 const unsigned int ZRS_CONST_POLL_BUSY_LOOP = (__force unsigned int)POLL_BUSY_LOOP;

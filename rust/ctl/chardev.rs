@@ -9,6 +9,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
+use super::rules;
+use crate::dgram::context::Dgrams;
 use crate::dgram::DgramSock;
 use crate::ib::device::DeviceName;
 use crate::kern::chardev::DeviceOps;
@@ -17,13 +19,14 @@ use crate::kern::net::Net;
 use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
 use crate::kern::task;
-use crate::memnode::admin::{self, answer, zero};
+use crate::memnode::admin;
 use crate::memnode::context::Memory;
 use crate::pool::context::Pools;
 use crate::pool::reserve;
-use crate::socket::context::Sockets;
+use crate::proto::fallback::Why;
+use crate::socket::context::{Sockets, KNOWN};
 use crate::socket::{be32, Sock};
-use crate::stats::STATS;
+use crate::stats::{Counter, FALLBACKS, STATS};
 use crate::transport::context::Transport;
 use crate::transport::link::LinkState;
 use crate::uapi::*;
@@ -35,6 +38,7 @@ pub(crate) struct Control;
 #[derive(Clone)]
 pub(crate) struct Contexts {
     pub(crate) sockets: Arc<Sockets>,
+    pub(crate) dgrams: Arc<Dgrams>,
     pub(crate) memory: Arc<Memory>,
 }
 
@@ -51,8 +55,11 @@ impl DeviceOps for Control {
             ZRS_IOC_POOL => answer(arg, |p| pool(&transport.pools, p)),
             ZRS_IOC_LINK => answer(arg, |l| link(transport, l)),
             ZRS_IOC_SOCK => answer(arg, |s| sock(sockets, s)),
+            ZRS_IOC_DGRAM => answer(arg, |s| dgram(&contexts.dgrams, s)),
             ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
             ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
+            ZRS_IOC_RULES => answer(arg, |r| rules::rules(sockets, r)),
+            ZRS_IOC_FALLBACK => answer(arg, |f| fallback(sockets, f)),
             _ => admin::ioctl(&contexts.memory, cmd, arg),
         }
     }
@@ -118,12 +125,31 @@ fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {
         protocol_errors: STATS.protocol_errors.get(),
         signaled: STATS.signaled.get(),
         windows_revoked: STATS.windows_revoked.get(),
-        tcp_known: STATS.tcp_known.get(),
-        tcp_no_zrs: STATS.tcp_no_zrs.get(),
-        tcp_slow: STATS.tcp_slow.get(),
-        tcp_no_listener: STATS.tcp_no_listener.get(),
-        tcp_no_resources: STATS.tcp_no_resources.get(),
+        tcp_known: fallbacks(Why::Known),
+        tcp_no_zrs: fallbacks(Why::NoZrs),
+        tcp_slow: fallbacks(Why::Slow),
+        tcp_no_listener: fallbacks(Why::NoListener),
+        tcp_no_resources: fallbacks(Why::NoResources),
     };
+    Ok(())
+}
+
+/// How often TCP has come to carry a socket for this reason.
+fn fallbacks(why: Why) -> u64 {
+    let counter = FALLBACKS.get(why.number() as usize);
+    counter.map_or(0, Counter::get)
+}
+
+fn fallback(sockets: &Arc<Sockets>, f: &mut zrs_ioc_fallback) -> Result {
+    zero(&f.reserved)?;
+    *f = zrs_ioc_fallback {
+        known: sockets.hosts_known() as u32,
+        known_max: KNOWN as u32,
+        ..Default::default()
+    };
+    for (out, counter) in f.by_why.iter_mut().zip(&FALLBACKS) {
+        *out = counter.get();
+    }
     Ok(())
 }
 
@@ -181,7 +207,7 @@ fn cache(pools: &Arc<Pools>, c: &mut zrs_ioc_cache) -> Result {
 }
 
 fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
-    zero(&[u64::from(l.reserved), u64::from(l.reserved1)])?;
+    zero(&[u64::from(l.reserved1)])?;
     let net = Net::current();
     let links = transport.snapshot()?;
     let first = usize::try_from(l.cursor).map_err(|_| ENOENT)?;
@@ -215,6 +241,7 @@ fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
         bulk_max: sending.bulk_most,
         waits: link.waits.get(),
         id: link.id,
+        dgram_drops: link.dgram_drops(),
         local_addr6: local.octets(),
         remote_addr6: remote.octets(),
         scope_id: local.scope().max(remote.scope()),
@@ -230,6 +257,17 @@ fn sock(sockets: &Arc<Sockets>, s: &mut zrs_ioc_sock) -> Result {
     zero(&s.info.reserved)?;
     let net = Net::current();
     let (cursor, info) = sockets.next_socket(&net, s.cursor).ok_or(ENOENT)?;
+    s.cursor = cursor;
+    s.info = info;
+    Ok(())
+}
+
+fn dgram(dgrams: &Arc<Dgrams>, s: &mut zrs_ioc_dgram) -> Result {
+    zero(&[u64::from(s.info.reserved0)])?;
+    zero(&s.info.reserved)?;
+    let (cursor, info) = dgrams
+        .next_socket(&Net::current(), s.cursor)
+        .ok_or(ENOENT)?;
     s.cursor = cursor;
     s.info = info;
     Ok(())

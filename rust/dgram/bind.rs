@@ -8,11 +8,15 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::{any, DgramSock};
-use crate::kern::errno::{EADDRNOTAVAIL, ENETUNREACH};
+use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL, ENETUNREACH};
 use crate::kern::sock::{Sk, State as SkState};
 use crate::proto::addr::{Addr, Bound, Ip};
 use crate::proto::dgram::destination::Sender;
 use crate::socket::ports;
+use crate::socket::tcp::may_have;
+
+/// How many free ports are tried that UDP may have in use.
+const PORT_TRIES: u32 = 64;
 
 impl DgramSock {
     /// bind(). EINVAL: bound already, or an unusable address. EADDRINUSE. EADDRNOTAVAIL: not an
@@ -20,7 +24,7 @@ impl DgramSock {
     /// EACCES: a privileged port. Sleeps.
     pub(super) fn bind(self: &Arc<Self>, mut addr: Addr) -> Result {
         let _config = self.config.lock();
-        if self.inner.lock().binding.is_some() {
+        if self.is_bound() {
             return Err(EINVAL);
         }
         let sk = self.sk()?;
@@ -28,12 +32,9 @@ impl DgramSock {
             return Err(EACCES);
         }
         addr.ip = Self::on_interface(&sk, addr.ip)?;
-        match addr.ip.v4() {
-            Some(_) if self.v6 && sk.is_v6only() => return Err(EINVAL),
-            _ if addr.ip.is_any() => {}
-            Some(v4) if self.net.is_local(v4) => {}
-            None if self.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
-            _ => return Err(EADDRNOTAVAIL),
+        match (self.check_local(&sk, addr.ip), self.udp()) {
+            (Err(e), Some(udp)) if e == EADDRNOTAVAIL => return self.bind_udp(&sk, &udp, addr),
+            (checked, _) => checked?,
         }
         self.bind_port(&sk, addr)?;
         self.inner.lock().bound = (addr.ip, addr.port != 0);
@@ -42,6 +43,16 @@ impl DgramSock {
             sk.set_v6only(true);
         }
         Ok(())
+    }
+
+    /// Whether `ip` is an address of this host, or stands for all. EINVAL, EADDRNOTAVAIL, ENODEV.
+    fn check_local(&self, sk: &Sk, ip: Ip) -> Result {
+        match ip.v4() {
+            Some(_) if self.v6 && sk.is_v6only() => Err(EINVAL),
+            _ if ip.is_any() => Ok(()),
+            _ if self.net.is_local(ip.v6(), ip.scope())? => Ok(()),
+            _ => Err(EADDRNOTAVAIL),
+        }
     }
 
     /// A link-local address that names no interface is on that of the socket. EINVAL if it has
@@ -56,9 +67,30 @@ impl DgramSock {
         }
     }
 
+    /// Takes a port, and the same of the UDP socket inside if there is one. Under `config`.
+    fn bind_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
+        let Some(udp) = self.udp() else {
+            return self.bind_own_port(sk, addr);
+        };
+        may_have()?;
+        for _ in 0..PORT_TRIES {
+            self.bind_own_port(sk, addr)?;
+            let at = self.inner.lock().local.into();
+            let both = udp.bind(at).and_then(|()| udp.check_bound(at));
+            let Err(e) = both else {
+                return Ok(());
+            };
+            self.unbind();
+            if addr.port != 0 || e != EADDRINUSE {
+                return Err(e);
+            }
+        }
+        Err(EADDRINUSE)
+    }
+
     /// Takes a port, and has datagrams for it delivered. The connection manager must listen for
     /// that: the peers' links carry their datagrams. Under `config`.
-    fn bind_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
+    fn bind_own_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
         let bound = Bound::new(addr.ip, sk.is_v6only());
         let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, sk)?;
         let port = binding.addr().port;
@@ -104,7 +136,9 @@ impl DgramSock {
             (inner.bound.0, inner.local.port)
         };
         if port == 0 {
-            self.bind_port(sk, Addr::new(ip, 0)).map_err(|_| EAGAIN)?;
+            let bound = self.bind_port(sk, Addr::new(ip, 0));
+            // As UDP has it; EACCES is ours, and to try again does not help.
+            bound.map_err(|e| if e == EACCES { e } else { EAGAIN })?;
         }
         Ok(self.inner.lock().local.port)
     }
@@ -124,6 +158,9 @@ impl DgramSock {
         let _config = self.config.lock();
         let sk = self.sk()?;
         self.autobind_locked(&sk)?;
+        if let Some(udp) = self.udp() {
+            return self.connect_both(&sk, &udp, addr);
+        }
         let mut to = self.sender(&sk).reachable(addr).map_err(|_| ENETUNREACH)?;
         to.ip = Self::on_interface(&sk, to.ip)?;
         let own = self.inner.lock().local.ip;
@@ -139,18 +176,28 @@ impl DgramSock {
         self.readdress(&sk, ip, Some(to))
     }
 
-    /// connect() to AF_UNSPEC: the socket has no peer any more, and the address that bind() gave it.
-    /// A port that bind() did not give is given back, as UDP does. Sleeps.
+    /// connect() to AF_UNSPEC: the socket has no peer any more, and the address that bind() gave
+    /// it. A port that bind() did not give is given back, as UDP does. Sleeps.
     pub(super) fn disconnect(self: &Arc<Self>) -> Result {
         let _config = self.config.lock();
         let sk = self.sk()?;
-        let (ip, keeps_port) = {
+        let udp = self.udp();
+        let ((ip, keeps_port), udp_only) = {
             let inner = self.inner.lock();
             if inner.remote.is_none() {
                 return Ok(());
             }
-            inner.bound
+            // UDP keeps a port that it was bound to.
+            let keeps_port = inner.bound.1 || udp.is_some();
+            ((inner.bound.0, keeps_port), inner.udp_only)
         };
+        if let Some(udp) = udp {
+            udp.disconnect();
+        }
+        if udp_only {
+            self.inner.lock().remote = None;
+            return Ok(());
+        }
         self.readdress(&sk, ip, None)?;
         if !keeps_port {
             self.unbind();
@@ -159,7 +206,7 @@ impl DgramSock {
     }
 
     /// Changes the local address and the peer. Under `config`.
-    fn readdress(&self, sk: &Sk, ip: Ip, remote: Option<Addr>) -> Result {
+    pub(super) fn readdress(&self, sk: &Sk, ip: Ip, remote: Option<Addr>) -> Result {
         let bound = Bound::new(ip, sk.is_v6only());
         let (place, binding) = {
             let inner = self.inner.lock();

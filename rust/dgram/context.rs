@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -15,13 +16,20 @@ use crate::kern::errno::ECONNREFUSED;
 use crate::kern::net::Net;
 use crate::kern::task::random_u64;
 use crate::proto::addr::{Addr, Bound};
+use crate::proto::dgram::destinations::{Destinations, Entry};
 use crate::proto::dgram::receivers::{Place, Receiver, Receivers};
-use crate::proto::dgram::wire::Ports as DgramPorts;
+use crate::proto::dgram::wire::{PortState, Ports as DgramPorts};
 use crate::proto::ports::hash;
 use crate::socket::ports::Ports;
 use crate::transport::context::Transport;
-use crate::transport::dgram::{Begin, DgramReceiver};
+use crate::transport::dgram::{Begin, Change, DgramReceiver};
 use crate::transport::link::Link;
+
+/// How many destinations are remembered.
+const DESTINATIONS: usize = 4096;
+
+/// The destinations of sockets that also speak UDP.
+type Known = Destinations<KVVec<Option<Entry>>>;
 
 /// The context of all datagram sockets.
 #[pin_data]
@@ -31,7 +39,10 @@ pub(crate) struct Dgrams {
     pub(super) ports: Mutex<Ports>,
     #[pin]
     table: Mutex<Table>,
-    secret: u64,
+    /// How destinations of sockets that also speak UDP are reached.
+    #[pin]
+    pub(super) destinations: Mutex<Known>,
+    pub(super) secret: u64,
     /// The number of the last socket.
     last: Atomic<u64>,
 }
@@ -50,11 +61,13 @@ impl Dgrams {
             receivers: Receivers::new(RBTree::new()),
             socks: RBTree::new(),
         };
+        let known = KVVec::from_elem(None, DESTINATIONS, GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 transport,
                 ports <- new_mutex!(Ports::new(), "zrs_dgrams::ports"),
                 table <- new_mutex!(table, "zrs_dgrams::table"),
+                destinations <- new_mutex!(Known::new(known), "zrs_dgrams::destinations"),
                 secret: random_u64(),
                 last: Atomic::new(0),
             }),
@@ -130,7 +143,7 @@ impl Dgrams {
     }
 
     /// The first socket with a number of at least `number`. Sleeps.
-    fn sock_from(&self, number: u64) -> Option<Arc<DgramSock>> {
+    pub(super) fn sock_from(&self, number: u64) -> Option<Arc<DgramSock>> {
         let table = self.table.lock();
         let cursor = table.socks.cursor_lower_bound(&number)?;
         let (_, sock) = cursor.current();
@@ -151,10 +164,17 @@ impl DgramReceiver for Dgrams {
         self.find_on(link, ports).is_some()
     }
 
-    fn refused(&self, link: &Link, ports: DgramPorts) {
-        if let Some((sock, _, from)) = self.find_on(link, ports) {
-            sock.fail_if_connected_to(|remote| remote == from, ECONNREFUSED);
+    fn answered(&self, link: &Link, ports: DgramPorts, state: PortState) {
+        if state == PortState::Closed {
+            if let Some((sock, _, from)) = self.find_on(link, ports) {
+                sock.fail_if_connected_to(|remote| remote == from, ECONNREFUSED);
+            }
         }
+        self.port_answered(link, ports.src, state);
+    }
+
+    fn changed(&self, link: &Arc<Link>, change: Change) {
+        self.link_changed(link, change);
     }
 
     fn lost(&self, link: &Link, why: Error) {

@@ -13,6 +13,7 @@ use super::{DgramSock, Inner};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::dgram::Arrival;
 use crate::kern::sock::msg::RecvMsg;
+use crate::kern::sock::Sk;
 use crate::kern::wait::WaitMode;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::rx_queue::{Datagram, Reservation};
@@ -24,15 +25,17 @@ use crate::transport::link::Link;
 const SLOTS: usize = 16;
 
 /// The result of a look at the receive queue.
-enum Found {
+pub(super) enum Found {
+    /// A datagram that has come by RDMA.
     Datagram(Datagram<Bytes>),
+    /// The error of an earlier call.
     Error(Error),
     /// The reading direction is shut, and the queue is empty.
     End,
 }
 
 impl Inner {
-    fn next(&mut self, peek: bool) -> Option<Found> {
+    pub(super) fn next(&mut self, peek: bool) -> Option<Found> {
         if let Some(e) = self.sk.as_ref().and_then(|sk| sk.take_err()) {
             return Some(Found::Error(e));
         }
@@ -40,12 +43,14 @@ impl Inner {
             true => self.rx.peek().cloned(),
             false => self.rx.pop(),
         };
+        self.show_queue();
         datagram.map(Found::Datagram)
     }
 
-    fn show_drops(&self) {
+    /// Shows the queue in SO_MEMINFO.
+    pub(super) fn show_queue(&self) {
         if let Some(sk) = &self.sk {
-            sk.set_drops(self.rx.drops());
+            sk.set_queue(self.rx.charged(), self.rx.drops());
         }
     }
 }
@@ -55,6 +60,9 @@ impl DgramSock {
     /// length. Sleeps.
     pub(super) fn recv(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let sk = self.sk()?;
+        if let Some(udp) = self.udp() {
+            return self.recv_beside(&sk, &udp, msg);
+        }
         let peek = msg.peek();
         let mut timeout = sk.rcvtimeo(msg.nonblock());
         let link = self.inner.lock().rx_link.clone();
@@ -73,6 +81,16 @@ impl DgramSock {
             Ok(Found::End) => return Ok(0),
             Err(e) => return Err(e.to_errno(timeout)),
         };
+        self.give(&sk, msg, &datagram)
+    }
+
+    /// Gives the program a datagram. Sleeps.
+    pub(super) fn give(
+        &self,
+        sk: &Sk,
+        msg: &mut RecvMsg<'_>,
+        datagram: &Datagram<Bytes>,
+    ) -> Result<usize> {
         let len = datagram.len as usize;
         let given = len.min(msg.len());
         let bytes = datagram.data.get(..given).ok_or(EINVAL)?;
@@ -81,7 +99,11 @@ impl DgramSock {
         }
         STATS.rx_bytes.add(given as u64);
         STATS.rx_copied.add(given as u64);
-        msg.set_name(&sk, datagram.from.into());
+        if !msg.peek() {
+            self.counters.rx_bytes.add(given as u64);
+            self.counters.rx_datagrams.add(1);
+        }
+        msg.set_name(sk, datagram.from.into());
         if given < len {
             msg.set_truncated();
         }
@@ -91,7 +113,7 @@ impl DgramSock {
             time: datagram.born,
             drops: datagram.drops,
         };
-        msg.put_arrival(&sk, &arrival)?;
+        msg.put_arrival(sk, &arrival)?;
         Ok(if msg.truncate() { len } else { given })
     }
 
@@ -111,7 +133,7 @@ impl DgramSock {
             let rcvbuf = inner.sk.as_ref()?.rcvbuf();
             let room = inner.rx.reserve(total, rcvbuf);
             if room.is_none() {
-                inner.show_drops();
+                inner.show_queue();
             }
             let same = inner.rx_link.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
             let old = if same {
@@ -134,14 +156,14 @@ impl DgramSock {
             Err(_) => {
                 let mut inner = self.inner.lock();
                 inner.rx.drop_reserved(room);
-                inner.show_drops();
+                inner.show_queue();
                 None
             }
         }
     }
 
-    /// Enlarges the storage of the queue if it has no slot left. Without memory the next datagram is
-    /// dropped, and counted.
+    /// Enlarges the storage of the queue if it has no slot left. Without memory the next datagram
+    /// is dropped, and counted.
     fn make_slots(&self) {
         let want = {
             let inner = self.inner.lock();
@@ -173,7 +195,8 @@ impl DgramSock {
     /// Leaves an error if the socket is connected to an address that `is` accepts.
     pub(super) fn fail_if_connected_to(&self, is: impl FnOnce(Addr) -> bool, why: Error) {
         let remote = self.inner.lock().remote;
-        if remote.is_some_and(is) {
+        // A UDP socket inside takes the next datagram, and reports its own errors.
+        if remote.is_some_and(is) && self.udp().is_none() {
             self.fail(why);
         }
     }
@@ -186,6 +209,7 @@ impl DgramSocket for DgramSock {
             match inner.sk.clone() {
                 Some(sk) => {
                     inner.rx.push(room, datagram);
+                    inner.show_queue();
                     (Some(sk), None)
                 }
                 None => (None, Some(datagram)),
@@ -203,11 +227,19 @@ impl DgramSocket for DgramSock {
         self.inner.lock().rx.release(room);
     }
 
-    fn may_send(&self) {
+    fn may_send(&self, late: bool) {
         self.starved.store(false, Relaxed);
+        self.called.store(false, Relaxed);
+        if late {
+            self.send_buffer_late();
+        }
         let sk = self.inner.lock().sk.clone();
         if let Some(sk) = sk {
             sk.wake_writable();
         }
+    }
+
+    fn link_dropped(&self) {
+        self.counters.tx_drops.add(1);
     }
 }

@@ -10,7 +10,9 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::DgramSock;
-use crate::kern::errno::{EDESTADDRREQ, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, EOPNOTSUPP};
+use crate::kern::errno::{
+    EDESTADDRREQ, EDQUOT, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOBUFS, EOPNOTSUPP,
+};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::Sk;
@@ -20,8 +22,10 @@ use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::destination::Refused;
 use crate::proto::dgram::wire::{fragment_count, Ports};
 use crate::stats::STATS;
-use crate::transport::dgram::{DgramSlots, DgramSocket, Room};
+use crate::transport::conn::Charge;
+use crate::transport::dgram::{DgramSocket, Room};
 use crate::transport::link::{Link, LinkState};
+use crate::transport::links::Asker;
 
 /// How often another link is tried if one ends while a datagram is being sent.
 const TRIES: u32 = 3;
@@ -36,7 +40,8 @@ fn errno_of(refused: Refused) -> Error {
 }
 
 /// The outcome of an attempt to send.
-enum Sent {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
     /// The datagram is on its way, or waits for the link to come up, or was dropped and counted.
     Done,
     /// The link has ended.
@@ -50,6 +55,9 @@ impl DgramSock {
         let sk = self.sk()?;
         // As UDP does, before it looks at anything else.
         let src = self.autobind(&sk)?;
+        if let Some(udp) = self.udp() {
+            return self.send_beside(&sk, &udp, src, msg);
+        }
         let given = msg.name(&sk)?.map(Addr::from);
         let mut to = self.sender(&sk).destination(given, len).map_err(errno_of)?;
         to.ip = Self::on_interface(&sk, to.ip)?;
@@ -62,14 +70,11 @@ impl DgramSock {
         if self.inner.lock().shut_write {
             return Err(EPIPE);
         }
+        let mut charge = Some(self.charge(&sk, len, msg.nonblock())?);
         for _ in 0..TRIES {
             let link = self.link_to(&sk, to.ip)?;
-            match self.send_on(&link, &sk, ports, msg, len)? {
-                Sent::Done => {
-                    STATS.tx_bytes.add(len as u64);
-                    STATS.tx_copied.add(len as u64);
-                    return Ok(len);
-                }
+            match self.send_on(&link, &sk, ports, msg, &mut charge)? {
+                Sent::Done => return Ok(len),
                 Sent::LinkDown => msg.rewind(0),
             }
         }
@@ -77,8 +82,8 @@ impl DgramSock {
     }
 
     /// The link to a host: that of the last datagram, or another one, which is made if there is
-    /// none. Sleeps.
-    fn link_to(&self, sk: &Sk, to: Ip) -> Result<Arc<Link>> {
+    /// none. Sleeps. ENOBUFS: the quota of links is used up.
+    pub(super) fn link_to(&self, sk: &Sk, to: Ip) -> Result<Arc<Link>> {
         let (last, local) = {
             let inner = self.inner.lock();
             (inner.tx_link.clone(), inner.local.ip)
@@ -93,25 +98,53 @@ impl DgramSock {
         }
         let from = (!local.is_any()).then_some(local);
         let transport = &self.ctx.transport;
-        let link = transport.link_to(&self.net, from, to, self.for_admin)?;
+        let asker = Asker {
+            for_admin: self.for_admin,
+            limited: None,
+            charged: Some(self.holder),
+        };
+        let link = transport.link_to(&self.net, from, to, asker);
+        // As UDP has it for a full table of neighbours.
+        let link = link.map_err(|e| if e == EDQUOT { ENOBUFS } else { e })?;
         let old = self.inner.lock().tx_link.replace((to, local, link.clone()));
         drop(old);
         Ok(link)
     }
 
-    fn send_on(
+    /// Sends on `link`. Sleeps.
+    pub(super) fn send_on(
         self: &Arc<Self>,
         link: &Arc<Link>,
         sk: &Sk,
         ports: Ports,
         msg: &mut SendMsg<'_>,
-        len: usize,
+        charge: &mut Option<Charge>,
     ) -> Result<Sent> {
+        let len = msg.len();
+        let sent = self.try_send_on(link, sk, ports, msg, charge)?;
+        if sent == Sent::Done {
+            self.counters.tx_bytes.add(len as u64);
+            self.counters.tx_datagrams.add(1);
+            STATS.tx_bytes.add(len as u64);
+            STATS.tx_copied.add(len as u64);
+        }
+        Ok(sent)
+    }
+
+    fn try_send_on(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        sk: &Sk,
+        ports: Ports,
+        msg: &mut SendMsg<'_>,
+        charge: &mut Option<Charge>,
+    ) -> Result<Sent> {
+        let len = msg.len();
         let n = fragment_count(len as u32);
         match self.reserve(link, sk, n, msg.nonblock())? {
             Room::Taken(slots) => {
                 if slots.fill(len, msg.iter()) == len {
-                    slots.post(ports, len as u32);
+                    slots.post(ports, len as u32, charge.take());
                     return Ok(Sent::Done);
                 }
                 // Some of the program's pages are not present; no slots are held while they are
@@ -120,7 +153,11 @@ impl DgramSock {
                 msg.rewind(0);
                 let bytes = Self::copy(msg, len)?;
                 match self.reserve(link, sk, n, msg.nonblock())? {
-                    Room::Taken(slots) => Self::post_copy(slots, ports, &bytes),
+                    Room::Taken(slots) => {
+                        slots.put(&bytes)?;
+                        slots.post(ports, len as u32, charge.take());
+                        Ok(Sent::Done)
+                    }
                     other => self.without_slots(link, other, ports, || Ok(bytes)),
                 }
             }
@@ -128,26 +165,27 @@ impl DgramSock {
         }
     }
 
-    fn post_copy(slots: DgramSlots, ports: Ports, bytes: &[u8]) -> Result<Sent> {
-        slots.put(bytes)?;
-        slots.post(ports, bytes.len() as u32);
-        Ok(Sent::Done)
-    }
-
     /// The datagram gets no slots.
     fn without_slots(
-        &self,
+        self: &Arc<Self>,
         link: &Arc<Link>,
         room: Room,
         ports: Ports,
         bytes: impl FnOnce() -> Result<KVVec<u8>>,
     ) -> Result<Sent> {
         match room {
-            Room::Held => link.hold_dgram(ports, bytes()?).map(|()| Sent::Done),
+            Room::Held => {
+                link.hold_dgram(self.clone(), ports, bytes()?)?;
+                Ok(Sent::Done)
+            }
             Room::Unsupported => Err(EHOSTUNREACH),
             Room::Down => Ok(Sent::LinkDown),
             Room::Full(_) => Err(EAGAIN),
-            Room::Taken(_) | Room::Dropped => Ok(Sent::Done),
+            Room::Dropped => {
+                self.link_dropped();
+                Ok(Sent::Done)
+            }
+            Room::Taken(_) => Ok(Sent::Done),
         }
     }
 

@@ -153,6 +153,11 @@ void zrs_helper_sock_put(struct sock *sk)
 	sock_put(sk);
 }
 
+void *zrs_helper_net_generic(const struct net *net, unsigned int id)
+{
+	return net_generic(net, id);
+}
+
 struct net *zrs_helper_sock_net(const struct sock *sk)
 {
 	return sock_net(sk);

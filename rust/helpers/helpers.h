@@ -81,6 +81,7 @@ struct user_namespace *zrs_helper_net_user_ns(const struct net *net);
 void zrs_helper_sock_hold(struct sock *sk);
 void zrs_helper_sock_put(struct sock *sk);
 struct net *zrs_helper_sock_net(const struct sock *sk);
+void *zrs_helper_net_generic(const struct net *net, unsigned int id);
 void zrs_helper_sock_orphan(struct sock *sk);
 void zrs_helper_sock_poll_wait(struct file *file, struct socket *sock,
 			       poll_table *p);

@@ -9,8 +9,11 @@
 #include <linux/dcache.h>
 #include <linux/memcontrol.h>
 #include <linux/nodemask.h>
+#include <linux/poll.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
+#include <linux/sched/user.h>
 #include <linux/skbuff.h>
 #include <linux/time64.h>
 #include <linux/topology.h>
@@ -95,6 +98,39 @@ size_t zrs_helper_folio_nr_pages(const struct folio *folio)
 struct page *zrs_helper_folio_page(struct folio *folio, size_t n)
 {
 	return folio_page(folio, n);
+}
+
+/*
+ * Counts pages as locked by the caller's user; the user, with a reference, or
+ * NULL if that is more than RLIMIT_MEMLOCK.
+ */
+void *zrs_helper_charge_locked(unsigned long pages)
+{
+	struct user_struct *user = current_user();
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	unsigned long now = atomic_long_add_return(pages, &user->locked_vm);
+
+	if (now > limit && !capable(CAP_IPC_LOCK)) {
+		atomic_long_sub(pages, &user->locked_vm);
+		return NULL;
+	}
+	return get_uid(user);
+}
+
+void zrs_helper_uncharge_locked(void *charged, unsigned long pages)
+{
+	struct user_struct *user = charged;
+
+	atomic_long_sub(pages, &user->locked_vm);
+	free_uid(user);
+}
+
+/* files */
+
+void zrs_helper_poll_wait(struct file *file, wait_queue_head_t *head,
+			  struct poll_table_struct *p)
+{
+	poll_wait(file, head, p);
 }
 
 /* socks */

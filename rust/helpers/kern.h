@@ -15,7 +15,13 @@
 #include <linux/pseudo_fs.h>
 #include <linux/splice.h>
 
+/* files */
+void zrs_helper_poll_wait(struct file *file, wait_queue_head_t *head,
+			  struct poll_table_struct *p);
+
 /* memory */
+void *zrs_helper_charge_locked(unsigned long pages);
+void zrs_helper_uncharge_locked(void *charged, unsigned long pages);
 int zrs_helper_numa_mem_id(void);
 bool zrs_helper_node_online(int nid);
 unsigned long zrs_helper_totalram_pages(void);

@@ -79,7 +79,9 @@ struct zrs_trace_ends {
 		{ ZRS_WHY_NO_ZRS,		"no-zrs" },	\
 		{ ZRS_WHY_SLOW,			"slow" },	\
 		{ ZRS_WHY_NO_LISTENER,		"no-listener" },	\
-		{ ZRS_WHY_NO_RESOURCES,		"no-resources" })
+		{ ZRS_WHY_NO_RESOURCES,		"no-resources" },	\
+		{ ZRS_WHY_RULE,			"rule" },	\
+		{ ZRS_WHY_ASKING,		"asking" })
 
 #define zrs_show_state(state)					\
 	__print_symbolic(state,					\

@@ -36,6 +36,25 @@ pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
 ///
 /// Dropping it sleeps; no handler runs afterwards.
 ///
+/// # Examples
+///
+/// Take all completions, and let the next one raise an event. What comes between the last poll and
+/// the arming raises none: [`Cq::arm`] says that there may be more, and the queue is polled again.
+///
+/// ```ignore
+/// let cq = Cq::new(&device, 256, 0, handler)?;
+/// let mut done: [Wc; 16] = core::array::from_fn(|_| Wc::default());
+/// loop {
+///     let n = cq.poll(&mut done);
+///     for wc in &done[..n] {
+///         complete(wc.wr_id(), wc.status());
+///     }
+///     if n == 0 && !cq.arm()? {
+///         break;
+///     }
+/// }
+/// ```
+///
 /// # Invariants
 ///
 /// `ptr` is a queue made on `device`, owned by this object; `ctx` comes from `Arc::into_raw` of

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Our own kinds of memory, as [`dma`](super::dma) maps them: the receive pool and the transmit
-//! buffers ([`ContigPages`]), the pinned pages of programs ([`PinnedRuns`]), and the memory of a memory
-//! node ([`NodeRuns`]).
+//! buffers ([`ContigPages`]), the pinned pages of programs ([`PinnedRuns`]), and the memory of a
+//! memory node ([`NodeRuns`]).
 
 use super::dma::{DmaMemory, Run, RunSource};
 use crate::{
@@ -74,8 +74,8 @@ pub(crate) struct NodeRuns {
 }
 
 impl NodeRuns {
-    /// The runs of `pieces`, each an offset and a length in `memory`. Sleeps. ENOMEM; EINVAL if they
-    /// are not all inside.
+    /// The runs of `pieces`, each an offset and a length in `memory`. Sleeps. ENOMEM; EINVAL if
+    /// they are not all inside.
     pub(crate) fn new(
         memory: &Arc<MemfdPages>,
         pieces: impl Iterator<Item = (u64, u64)>,
@@ -108,8 +108,8 @@ unsafe impl Send for NodeRuns {}
 // SAFETY: Nothing changes after the making.
 unsafe impl Sync for NodeRuns {}
 
-// SAFETY: The runs are computed once, of pages that `_memory` keeps pinned, and so in place, until it
-// is dropped.
+// SAFETY: The runs are computed once, of pages that `_memory` keeps pinned, and so in place, until
+// it is dropped.
 unsafe impl RunSource for NodeRuns {
     fn runs(&self) -> &[Run] {
         &self.runs

@@ -66,6 +66,22 @@ const POSTED: u32 = 2;
 /// Dropping it takes the access away (sleeps), then lets the memory go. Do so only when no work
 /// request that names it is outstanding: drivers keep its address in their queues.
 ///
+/// # Examples
+///
+/// Lets the peer write into `area`: the key is good when the REG work request has completed, or for
+/// all that is posted to the same queue behind it.
+///
+/// ```ignore
+/// let mut mr = Mr::new(&pd, pages)?;
+/// mr.map(&area, 0, len, 0)?;
+/// qp.post(&[SendWr {
+///     wr_id,
+///     op: SendOp::Reg { mr: &mr, access: Access::Write },
+///     signaled: true,
+/// }])?;
+/// tell_peer(mr.iova(), mr.rkey());
+/// ```
+///
 /// # Invariants
 ///
 /// `ptr` is a region allocated in `pd`, owned by this object. While the state is not `FREE`,
@@ -179,8 +195,8 @@ impl Mr {
         Ok(())
     }
 
-    /// Describes all of `runs` under a new key; the region keeps them. Each run but the first begins
-    /// on a page of 2^`page_shift` bytes, and each but the last ends on one. Otherwise as
+    /// Describes all of `runs` under a new key; the region keeps them. Each run but the first
+    /// begins on a page of 2^`page_shift` bytes, and each but the last ends on one. Otherwise as
     /// [`Mr::map`].
     ///
     /// # Errors

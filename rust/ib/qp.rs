@@ -146,6 +146,20 @@ union Slot {
 ///
 /// Dropping it destroys it (sleeps). Completions of it may still be in the queues then.
 ///
+/// # Examples
+///
+/// A WRITE and, behind it, the message that announces it, with one doorbell. The completion of the
+/// second one says that the memory of both is free again.
+///
+/// ```ignore
+/// let qp = id.create_qp(&pd, &send_cq, &recv_cq, &srq, caps)?;
+/// // ... the connection manager brings it up ...
+/// qp.post(&[
+///     SendWr { wr_id: 0, op: SendOp::Write { sges: &data, raddr, rkey }, signaled: false },
+///     SendWr { wr_id: 1, op: SendOp::Send { sges: &header }, signaled: true },
+/// ])?;
+/// ```
+///
 /// # Invariants
 ///
 /// `ptr` is the queue pair of `id`, made there by `rdma_create_qp`, and destroyed only by this

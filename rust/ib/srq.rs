@@ -28,6 +28,14 @@ pub(crate) struct RecvWr<'a> {
 ///
 /// Dropping it sleeps. Receives that are still posted get no completion.
 ///
+/// # Examples
+///
+/// ```ignore
+/// let srq = Srq::new(&pd, 512, 1)?;
+/// // The region stays mapped until the completion with this number, or the end of the queue.
+/// srq.post(index as u64, &[region.sge(at, PAGE_SIZE)?])?;
+/// ```
+///
 /// # Invariants
 ///
 /// `ptr` is a queue made in `pd`, owned by this object.

@@ -2,9 +2,9 @@
 
 //! Memory of a memfd, pinned for as long as it is served.
 //!
-//! C: `include/linux/mm.h` (`memfd_pin_folios`, `unpin_folios`). The pages belong to the file, and a
-//! program or a device may write them at any time: bytes go in and out by copying, and no reference
-//! to them is ever made.
+//! C: `include/linux/mm.h` (`memfd_pin_folios`, `unpin_folios`). The pages belong to the file, and
+//! a program or a device may write them at any time: bytes go in and out by copying, and no
+//! reference to them is ever made.
 
 use super::contig::PagePtr;
 use crate::{
@@ -51,8 +51,8 @@ impl MemfdPages {
     /// Pins `len` bytes from `offset` on of the memfd `fd` of the calling task. Pages that the file
     /// does not have yet are allocated, and the task's memory cgroup pays.
     ///
-    /// Context: a task's; sleeps, for long. Errors: `EBADF`; `EINVAL` for a file that is no memfd, a
-    /// range that is not of whole pages or not in the file; `ENOMEM`; `EINTR`.
+    /// Context: a task's; sleeps, for long. Errors: `EBADF`; `EINVAL` for a file that is no memfd,
+    /// a range that is not of whole pages or not in the file; `ENOMEM`; `EINTR`.
     pub fn pin(fd: i32, offset: u64, len: u64) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let end = offset.checked_add(len).ok_or(EINVAL)?;
@@ -145,9 +145,9 @@ impl MemfdPages {
         page.map(PagePtr::new)
     }
 
-    /// The physically contiguous runs of `len` bytes from `at` on, neighbours merged: the first page
-    /// of each, the offset of its first byte in that page, and the bytes. Stops where the memory
-    /// ends.
+    /// The physically contiguous runs of `len` bytes from `at` on, neighbours merged: the first
+    /// page of each, the offset of its first byte in that page, and the bytes. Stops where the
+    /// memory ends.
     pub fn runs(&self, at: u64, len: u64) -> impl Iterator<Item = (PagePtr, usize, usize)> + '_ {
         let first = (at >> PAGE_SHIFT) as usize;
         let pages = self.pages.get(first..).unwrap_or_default();

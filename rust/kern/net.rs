@@ -5,7 +5,10 @@
 //! C header: `include/net/net_namespace.h`.
 
 use crate::bindings;
-use core::ptr::{self, NonNull};
+use core::{
+    net::{Ipv4Addr, Ipv6Addr},
+    ptr::{self, NonNull}, //
+};
 use kernel::{ffi::c_int, prelude::*, sync::rcu};
 
 /// A counted reference to a network namespace.
@@ -54,16 +57,45 @@ impl Net {
         }
     }
 
-    /// Whether `ip` is an address of the namespace itself.
-    pub(crate) fn is_local(&self, ip: core::net::Ipv4Addr) -> bool {
+    /// Whether the calling task may administer the namespace: `CAP_NET_ADMIN` in the user namespace
+    /// that it belongs to.
+    pub(crate) fn may_administer(&self) -> bool {
+        // SAFETY: we hold the namespace, which holds its user namespace; looks at the calling task.
+        unsafe {
+            bindings::ns_capable(
+                bindings::net_user_ns(self.as_ptr()),
+                bindings::CAP_NET_ADMIN as c_int,
+            )
+        }
+    }
+
+    /// Whether `ip`, which may be v4-mapped, is an address of the namespace itself; for a
+    /// link-local one, of the interface number `dev`. `ENODEV` if there is no such interface; 0 is
+    /// any.
+    pub(crate) fn is_local(&self, ip: Ipv6Addr, dev: u32) -> Result<bool> {
+        match ip.to_ipv4_mapped() {
+            Some(v4) => Ok(self.is_local_v4(v4)),
+            None => self.is_local_v6(ip, dev),
+        }
+    }
+
+    /// Whether a peer at `ip` is the namespace itself: as [`Net::is_local`], and for all loopback
+    /// addresses.
+    pub(crate) fn is_own(&self, ip: Ipv6Addr, dev: u32) -> bool {
+        let loopback = match ip.to_ipv4_mapped() {
+            Some(v4) => v4.is_loopback(),
+            None => ip.is_loopback(),
+        };
+        loopback || self.is_local(ip, dev).unwrap_or(false)
+    }
+
+    fn is_local_v4(&self, ip: Ipv4Addr) -> bool {
         // SAFETY: We hold the namespace; takes any address, in network order.
         let kind = unsafe { bindings::inet_addr_type(self.as_ptr(), u32::from(ip).to_be()) };
         kind == bindings::RTN_LOCAL
     }
 
-    /// Whether `ip` is an address of IPv6 of the namespace itself; for a link-local one, of the
-    /// interface number `dev`. `ENODEV` if there is no such interface; 0 is any.
-    pub(crate) fn is_local_v6(&self, ip: core::net::Ipv6Addr, dev: u32) -> Result<bool> {
+    fn is_local_v6(&self, ip: Ipv6Addr, dev: u32) -> Result<bool> {
         let addr = bindings::in6_addr {
             in6_u: bindings::in6_addr__bindgen_ty_1 {
                 u6_addr8: ip.octets(),

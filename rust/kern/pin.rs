@@ -11,9 +11,14 @@ use crate::{
     bindings,
     proto::runs::{runs, Run},
 };
-use core::{mem::ManuallyDrop, ptr::NonNull};
+use core::{
+    mem::{ManuallyDrop, MaybeUninit},
+    ptr::NonNull,
+};
 use kernel::{
     alloc::{flags::GFP_KERNEL_ACCOUNT, Flags},
+    error::to_result,
+    ffi::{c_int, c_void},
     iov::{IovIterDest, IovIterSource},
     page::{Page, PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
@@ -93,6 +98,21 @@ enum Hold {
 
 /// Pages with data to send, pinned or copied, and the range of bytes in them.
 ///
+/// # Examples
+///
+/// Holds the pages of what a program sends, and maps them for the device run by run.
+///
+/// ```ignore
+/// match PinnedPages::extract(msg.iter(), CHUNK_MAX)? {
+///     Extracted::Pages(pages) => {
+///         for (page, offset, len) in pages.runs() {
+///             map(page, offset, len)?;
+///         }
+///     }
+///     Extracted::Copy => copy(msg.iter())?,
+/// }
+/// ```
+///
 /// # Invariants
 ///
 /// Each of `pages` is held once, in the way that `hold` says. The bytes begin at `first_offset`,
@@ -133,6 +153,75 @@ impl PinnedPages {
         let max = max.min(iter.len());
         // SAFETY: as above; pages of a destination are pinned for writing.
         unsafe { Self::extract_raw(iter.as_raw(), max, Hold::PinToWrite) }
+    }
+
+    /// Holds the pages of `len` bytes at `addr` of the calling program, as far as that is possible
+    /// and at most [`MAX_BYTES`]. `write`: a device is going to write them.
+    ///
+    /// Context: the program's; may sleep (page faults). Errors: as [`Self::extract`].
+    pub fn of_program(addr: usize, len: usize, write: bool) -> Result<Self> {
+        let (kind, hold) = match write {
+            true => (bindings::ITER_DEST, Hold::PinToWrite),
+            false => (bindings::ITER_SOURCE, Hold::Pin),
+        };
+        let mut iter = MaybeUninit::<bindings::iov_iter>::uninit();
+        let to = core::ptr::with_exposed_provenance_mut(addr);
+        let len = len.min(MAX_BYTES);
+        // SAFETY: any address may be given; it is checked.
+        to_result(unsafe { bindings::import_ubuf(kind as c_int, to, len, iter.as_mut_ptr()) })?;
+        // SAFETY: an iterator of `len` bytes was made just now, and is ours.
+        match unsafe { Self::extract_raw(iter.as_mut_ptr(), len, hold) }? {
+            Extracted::Pages(pages) => Ok(pages),
+            Extracted::Copy => Err(EFAULT),
+        }
+    }
+
+    /// Calls `f` with the address and length of each piece of a page, for the `len` bytes from the
+    /// byte `off` on. `EINVAL` if not all are inside; then `f` is not called.
+    fn each(&self, off: usize, len: usize, mut f: impl FnMut(*mut u8, usize)) -> Result {
+        let end = off.checked_add(len).filter(|end| *end <= self.len);
+        let end = self.first_offset + end.ok_or(EINVAL)?;
+        let mut at = self.first_offset + off;
+        while at < end {
+            let page = self.page(at >> PAGE_SHIFT).ok_or(EINVAL)?;
+            let offset = at & (PAGE_SIZE - 1);
+            let part = (PAGE_SIZE - offset).min(end - at);
+            // SAFETY: a page of the direct map, as there is no high memory on 64-bit machines.
+            let base = unsafe { bindings::page_address(page.as_ptr()) }.cast::<u8>();
+            // SAFETY: `offset` is within the page.
+            f(unsafe { base.add(offset) }, part);
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes from `off` on to `out`. Any context. `EINVAL` if not all are inside.
+    pub fn read(&self, off: usize, out: &mut [u8]) -> Result {
+        let mut to = out.as_mut_ptr();
+        self.each(off, out.len(), |from, part| {
+            // SAFETY: `from` is good for `part` bytes, and the parts together are `out.len()`.
+            unsafe {
+                core::ptr::copy_nonoverlapping(from, to, part);
+                to = to.add(part);
+            }
+        })
+    }
+
+    /// Copies `data` to the bytes from `off` on, of pages that may be written. Any context.
+    /// `EINVAL` if it does not all fit.
+    pub fn write(&self, off: usize, data: &[u8]) -> Result {
+        if self.hold != Hold::PinToWrite {
+            return Err(EINVAL);
+        }
+        let mut from = data.as_ptr();
+        self.each(off, data.len(), |to, part| {
+            // SAFETY: `to` is good for `part` bytes of a page that is pinned for writing, and the
+            // parts together are `data.len()`.
+            unsafe {
+                core::ptr::copy_nonoverlapping(from, to, part);
+                from = from.add(part);
+            }
+        })
     }
 
     /// # Safety
@@ -292,6 +381,40 @@ impl PinnedPages {
                  page, offset, len, ..
              }| Some((self.page(page)?, offset, len)),
         )
+    }
+}
+
+/// Pages of the calling program that count against its user's `RLIMIT_MEMLOCK`, until this is
+/// dropped.
+///
+/// # Invariants
+///
+/// `user` is a `struct user_struct` with a reference of ours, and has `pages` pages of ours.
+pub struct LockedPages {
+    user: NonNull<c_void>,
+    pages: usize,
+}
+
+// SAFETY: users belong to no task.
+unsafe impl Send for LockedPages {}
+// SAFETY: there is nothing to do with a shared reference.
+unsafe impl Sync for LockedPages {}
+
+impl LockedPages {
+    /// Counts `pages` pages. `ENOMEM` if that is more than the user may lock.
+    pub fn new(pages: usize) -> Result<Self> {
+        // SAFETY: takes any number.
+        let user = unsafe { bindings::charge_locked(pages) };
+        // INVARIANT: the helper has counted them and taken the reference.
+        let user = NonNull::new(user).ok_or(ENOMEM)?;
+        Ok(Self { user, pages })
+    }
+}
+
+impl Drop for LockedPages {
+    fn drop(&mut self) {
+        // SAFETY: by the type invariants.
+        unsafe { bindings::uncharge_locked(self.user.as_ptr(), self.pages) };
     }
 }
 

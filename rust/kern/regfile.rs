@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Regular files of a pseudo file system of our own: `pread`, `pwrite`, `lseek`, `splice` and
-//! `copy_file_range` work on them, which the files of `anon_inode_getfd` do not take (their inode is
-//! of no type).
+//! `copy_file_range` work on them, which the files of `anon_inode_getfd` do not take (their inode
+//! is of no type).
 //!
-//! C: `include/linux/fs.h`, `include/linux/pseudo_fs.h`. The file system is mounted while there is a
-//! file, so that the module can go when there is none: the superblock holds the module.
+//! C: `include/linux/fs.h`, `include/linux/pseudo_fs.h`. The file system is mounted while there is
+//! a file, so that the module can go when there is none: the superblock holds the module.
 
 use crate::{bindings, kern::module::THIS_MODULE};
 use core::{cell::UnsafeCell, marker::PhantomData, ptr::null_mut};
@@ -35,8 +35,8 @@ pub trait RegularFile: Send + Sync + Sized + 'static {
     fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize>;
 }
 
-/// The file system, its mount, and how many files need that; the last two are the kernel's to change,
-/// under its `pin_fs_lock`.
+/// The file system, its mount, and how many files need that; the last two are the kernel's to
+/// change, under its `pin_fs_lock`.
 struct Pseudo {
     fs: UnsafeCell<bindings::file_system_type>,
     mount: UnsafeCell<*mut bindings::vfsmount>,
@@ -156,7 +156,7 @@ pub fn create_fd<T: RegularFile>(
             mount,
             name.as_char_ptr(),
             mode as c_int,
-            &Fops::<T>::TABLE,
+            Fops::<T>::table(),
         )
     };
     let file = from_err_ptr(file).inspect_err(|_| {
@@ -178,6 +178,70 @@ pub fn create_fd<T: RegularFile>(
     let number = fd.reserved_fd();
     fd.fd_install(file);
     Ok(number)
+}
+
+/// An open file of [`create_fd`], which stays open while this exists.
+///
+/// # Invariants
+///
+/// `file` has the operations of `T`, and a reference of ours.
+pub struct OpenFile<T> {
+    file: *mut bindings::file,
+    _state: PhantomData<T>,
+}
+
+impl<T: RegularFile> OpenFile<T> {
+    /// The file behind a descriptor of the calling task. `EBADF` if it is none of these.
+    pub fn get(fd: i32) -> Result<Self> {
+        let fd = u32::try_from(fd).map_err(|_| EBADF)?;
+        // SAFETY: takes any number.
+        let file = unsafe { bindings::fget(fd) };
+        if file.is_null() {
+            return Err(EBADF);
+        }
+        // SAFETY: `fget` has taken a reference; the operations of an open file stay.
+        if !core::ptr::eq(unsafe { (*file).f_op }, Fops::<T>::table()) {
+            // SAFETY: as above.
+            unsafe { bindings::fput(file) };
+            return Err(EBADF);
+        }
+        // INVARIANT: as was checked; the reference is ours.
+        Ok(Self {
+            file,
+            _state: PhantomData,
+        })
+    }
+
+    fn mode(&self) -> u32 {
+        // SAFETY: by the type invariants. `fcntl` leaves these bits as they are.
+        unsafe { (*self.file).f_flags & bindings::O_ACCMODE }
+    }
+
+    /// Whether it is open for reading.
+    pub fn reads(&self) -> bool {
+        self.mode() != bindings::O_WRONLY
+    }
+
+    /// Whether it is open for writing.
+    pub fn writes(&self) -> bool {
+        self.mode() != bindings::O_RDONLY
+    }
+}
+
+impl<T: RegularFile> core::ops::Deref for OpenFile<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: by the type invariants the file is open, and made by `create_fd`.
+        unsafe { Fops::<T>::state(self.file) }
+    }
+}
+
+impl<T> Drop for OpenFile<T> {
+    fn drop(&mut self) {
+        // SAFETY: the reference is ours. If it is the last one, the file is released later.
+        unsafe { bindings::fput(self.file) };
+    }
 }
 
 /// Operations of the inodes: no attribute can be changed, above all not the size.
@@ -223,6 +287,12 @@ impl<T: RegularFile> Fops<T> {
         release: Some(Self::release),
         ..pin_init::zeroed()
     };
+
+    /// The table, at the same address each time, which tells these files from others.
+    #[inline(never)]
+    fn table() -> &'static bindings::file_operations {
+        &Self::TABLE
+    }
 
     /// # Safety
     ///

@@ -8,7 +8,8 @@
 //! `sock/dgram.rs` those of datagram sockets, `sock/cgroup_bpf.rs` the programs of control groups,
 //! `sock/life.rs` the making and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the
 //! options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one
-//! of ours, `sock/carried.rs` the calls that go to it, `sock/v6.rs` the differences with IPv6,
+//! of ours, `sock/carried.rs` the calls that go to it, `sock/udp.rs` a UDP socket inside one of
+//! ours, `sock/v6.rs` the differences with IPv6,
 //! `sock/zerocopy.rs` the notifications of `MSG_ZEROCOPY`. Addresses are those of IPv6 here; those
 //! of IPv4 are v4-mapped.
 //!
@@ -30,6 +31,7 @@ pub mod msg;
 pub mod opt;
 pub mod pipe;
 pub mod tcp;
+pub mod udp;
 mod v6;
 pub mod zerocopy;
 

@@ -5,15 +5,18 @@
 
 use crate::bindings;
 pub use crate::bindings::{
-    zrs_desc, zrs_info, zrs_ioc_cache, zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_nodes,
-    zrs_ioc_mem_open, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_pool, zrs_ioc_recv_map,
-    zrs_ioc_ring_wait, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version,
-    zrs_mem_key, zrs_mem_node, zrs_mem_storage, zrs_region_info, zrs_region_key, zrs_ring,
-    zrs_rx_ring,
+    zrs_desc, zrs_dgram_info, zrs_info, zrs_ioc_cache, zrs_ioc_dgram, zrs_ioc_fallback,
+    zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_nodes, zrs_ioc_mem_open,
+    zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_pool, zrs_ioc_recv_map,
+    zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table,
+    zrs_ioc_version, zrs_mem_cqe, zrs_mem_key, zrs_mem_node, zrs_mem_sqe, zrs_mem_storage,
+    zrs_queue_submit, zrs_region_info, zrs_region_key, zrs_ring, zrs_rule, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
+    prelude::*,
     transmute::{AsBytes, FromBytes},
+    uaccess::{UserPtr, UserSlice},
 };
 
 /// Declares that structures are made of integers only, without padding.
@@ -30,24 +33,34 @@ macro_rules! plain {
 }
 
 plain!(
+    zrs_dgram_info,
     zrs_info,
     zrs_ioc_cache,
+    zrs_ioc_dgram,
+    zrs_ioc_fallback,
     zrs_ioc_link,
     zrs_ioc_mem_alloc,
+    zrs_ioc_mem_broker,
     zrs_ioc_mem_nodes,
     zrs_ioc_mem_open,
+    zrs_ioc_mem_queue,
     zrs_ioc_mem_region,
     zrs_ioc_mem_serve,
     zrs_ioc_pool,
     zrs_ioc_recv_map,
     zrs_ioc_ring_wait,
+    zrs_ioc_rules,
     zrs_ioc_sock,
     zrs_ioc_socket,
     zrs_ioc_stats,
     zrs_ioc_table,
     zrs_ioc_version,
+    zrs_mem_cqe,
+    zrs_mem_sqe,
+    zrs_queue_submit,
     zrs_region_info,
     zrs_region_key,
+    zrs_rule,
     zrs_rx_ring,
 );
 
@@ -64,7 +77,9 @@ constants!(
     SOL_ZRS: i32,
     ZRS_RX_RING: i32,
     ZRS_INFO: i32,
+    ZRS_DGRAM_INFO: i32,
     ZRS_TCP: i32,
+    ZRS_DGRAM_UDP: i32,
     ZRS_TCP_NEVER: u32,
     ZRS_TCP_AUTO: u32,
     ZRS_TCP_ONLY: u32,
@@ -100,13 +115,29 @@ constants!(
     ZRS_AREA_OFFSET: u64,
     ZRS_RECV_MAP_DONTWAIT: u32,
     ZRS_RECV_MAP_SHIFT: u32,
+    ZRS_RULE_TCP: u32,
+    ZRS_RULE_ZRS: u32,
+    ZRS_RULE_CONNECT: u32,
+    ZRS_RULE_BIND: u32,
+    ZRS_RULES_LIST: u32,
+    ZRS_RULES_SET: u32,
+    ZRS_RULES_ADD: u32,
+    ZRS_RULES_DEL: u32,
+    ZRS_RULES_MAX: usize,
     ZRS_MEM_KEEP: u32,
+    ZRS_MEM_VIA: u32,
     ZRS_MEM_SERVE_OPEN: u32,
     ZRS_MEM_NODES_LIST: u32,
     ZRS_MEM_NODES_SET: u32,
     ZRS_MEM_NODES_DEL: u32,
     ZRS_MEM_NODES_CLEAR: u32,
     ZRS_MEM_NODES_SELF: u32,
+    ZRS_MEM_QUEUE_MAX: u32,
+    ZRS_MEM_OP_COPY: u8,
+    ZRS_MEM_OP_WRITE: u8,
+    ZRS_MEM_OP_READ: u8,
+    ZRS_MEM_OP_CANCEL: u8,
+    ZRS_MEM_F_DRAIN: u8,
     ZRS_REGION_LIVE: u32,
     ZRS_REGION_SEALING: u32,
     ZRS_REGION_SEALED: u32,
@@ -123,7 +154,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 10) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 13) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -144,6 +175,12 @@ pub const ZRS_IOC_TABLE: u32 = _IOWR::<zrs_ioc_table>(MAGIC, 0x06);
 /// See the header.
 pub const ZRS_IOC_CACHE: u32 = _IOWR::<zrs_ioc_cache>(MAGIC, 0x07);
 /// See the header.
+pub const ZRS_IOC_RULES: u32 = _IOWR::<zrs_ioc_rules>(MAGIC, 0x08);
+/// See the header.
+pub const ZRS_IOC_FALLBACK: u32 = _IOWR::<zrs_ioc_fallback>(MAGIC, 0x09);
+/// See the header.
+pub const ZRS_IOC_DGRAM: u32 = _IOWR::<zrs_ioc_dgram>(MAGIC, 0x20);
+/// See the header.
 pub const ZRS_IOC_MEM_SERVE: u32 = _IOW::<zrs_ioc_mem_serve>(MAGIC, 0x10);
 /// See the header.
 pub const ZRS_IOC_MEM_NODES: u32 = _IOWR::<zrs_ioc_mem_nodes>(MAGIC, 0x11);
@@ -151,6 +188,10 @@ pub const ZRS_IOC_MEM_NODES: u32 = _IOWR::<zrs_ioc_mem_nodes>(MAGIC, 0x11);
 pub const ZRS_IOC_MEM_ALLOC: u32 = _IOWR::<zrs_ioc_mem_alloc>(MAGIC, 0x12);
 /// See the header.
 pub const ZRS_IOC_MEM_OPEN: u32 = _IOW::<zrs_ioc_mem_open>(MAGIC, 0x13);
+/// See the header.
+pub const ZRS_IOC_MEM_BROKER: u32 = _IOW::<zrs_ioc_mem_broker>(MAGIC, 0x17);
+/// See the header.
+pub const ZRS_IOC_MEM_QUEUE: u32 = _IOW::<zrs_ioc_mem_queue>(MAGIC, 0x14);
 /// See the header.
 pub const ZRS_IOC_MEM_REGION: u32 = _IOWR::<zrs_ioc_mem_region>(MAGIC, 0x15);
 /// See the header.
@@ -164,8 +205,35 @@ pub const ZRS_REGION_SEAL: u32 = _IO(MAGIC, 0x53);
 /// See the header.
 pub const ZRS_REGION_FREE: u32 = _IO(MAGIC, 0x54);
 /// See the header.
+pub const ZRS_QUEUE_SUBMIT: u32 = _IOW::<zrs_queue_submit>(MAGIC, 0x58);
+/// See the header.
 pub const ZRS_IOC_DOORBELL: u32 = _IO(MAGIC, 0x40);
 /// See the header.
 pub const ZRS_IOC_RING_WAIT: u32 = _IOW::<zrs_ioc_ring_wait>(MAGIC, 0x41);
 /// See the header.
 pub const ZRS_IOC_RECV_MAP: u32 = _IOWR::<zrs_ioc_recv_map>(MAGIC, 0x42);
+
+/// Reads a structure once, lets `f` fill it, writes it back.
+pub fn answer<T: FromBytes + AsBytes>(
+    arg: usize,
+    f: impl FnOnce(&mut T) -> Result,
+) -> Result<isize> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
+    let (mut reader, mut writer) = slice.reader_writer();
+    let mut value: T = reader.read()?;
+    f(&mut value)?;
+    writer.write(&value)?;
+    Ok(0)
+}
+
+/// EINVAL unless all are 0, as reserved fields must be.
+pub fn zero(reserved: &[u64]) -> Result {
+    let zero = reserved.iter().all(|r| *r == 0);
+    zero.then_some(()).ok_or(EINVAL)
+}
+
+/// Reads a structure.
+pub fn read<T: FromBytes>(arg: usize) -> Result<T> {
+    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
+    slice.reader().read()
+}

@@ -103,6 +103,11 @@ impl WaitQueue {
         unsafe { &*head.cast::<Self>() }
     }
 
+    /// The queue for C, which may use it while this exists.
+    pub(super) fn as_raw(&self) -> *mut bindings::wait_queue_head {
+        self.head.get()
+    }
+
     /// Wakes all waiters; each looks at its condition again.
     ///
     /// Any context. Cheap without waiters. Writes before the call are seen by the condition of

@@ -7,13 +7,14 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
-use kernel::transmute::{AsBytes, FromBytes};
 use kernel::uaccess::{UserPtr, UserSlice};
 
+use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{HostRef, Memory};
-use super::host::errno_of;
+use super::host::{errno_of, Host};
 use super::node::{Offer, Served};
+use super::queue::QueueFile;
 use super::region::RegionFile;
 use super::rw::{ask, ask_ok};
 use crate::kern::folios::MemfdPages;
@@ -22,11 +23,12 @@ use crate::kern::task;
 use crate::kern::{anonfile, regfile};
 use crate::proto::addr::Ip;
 use crate::proto::mem::admission::Admission;
+use crate::proto::mem::broker::{Rule, GIVEN};
 use crate::proto::mem::id::{Key, NodeId, StorageId};
 use crate::proto::mem::node::State as RegionState;
 use crate::proto::mem::rights::Rights;
 use crate::proto::mem::status::Status;
-use crate::proto::mem::wire::{MemHeader, Op, FLAG_KEEP};
+use crate::proto::mem::wire::{MemHeader, Op, FLAG_KEEP, FLAG_VIA};
 use crate::uapi::*;
 
 /// Most bytes of a region that a host may have at a node, in percent, where nothing is said.
@@ -43,33 +45,11 @@ pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize>
         ZRS_IOC_MEM_NODES => answer(arg, |n| nodes(memory, n)),
         ZRS_IOC_MEM_ALLOC => alloc(memory, arg),
         ZRS_IOC_MEM_OPEN => open(memory, arg),
+        ZRS_IOC_MEM_BROKER => broker(memory, arg),
+        ZRS_IOC_MEM_QUEUE => queue(memory, arg),
         ZRS_IOC_MEM_REGION => answer(arg, |r| region(memory, r)),
         _ => Err(ENOTTY),
     }
-}
-
-/// Reads a structure once, lets `f` fill it, writes it back.
-pub(crate) fn answer<T: FromBytes + AsBytes>(
-    arg: usize,
-    f: impl FnOnce(&mut T) -> Result,
-) -> Result<isize> {
-    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
-    let (mut reader, mut writer) = slice.reader_writer();
-    let mut value: T = reader.read()?;
-    f(&mut value)?;
-    writer.write(&value)?;
-    Ok(0)
-}
-
-/// EINVAL unless all are 0, as reserved fields must be.
-pub(crate) fn zero(reserved: &[u64]) -> Result {
-    let zero = reserved.iter().all(|r| *r == 0);
-    zero.then_some(()).ok_or(EINVAL)
-}
-
-fn read<T: FromBytes>(arg: usize) -> Result<T> {
-    let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
-    slice.reader().read()
 }
 
 fn node_of(node: &zrs_mem_node) -> NodeId {
@@ -77,6 +57,15 @@ fn node_of(node: &zrs_mem_node) -> NodeId {
         domain: node.domain,
         node: node.node,
     }
+}
+
+/// The node whose host is the broker.
+fn broker_of(flags: u32, via: &zrs_mem_node) -> Result<Option<NodeId>> {
+    if flags & ZRS_MEM_VIA == 0 {
+        zero(&[u64::from(via.domain), u64::from(via.node)])?;
+        return Ok(None);
+    }
+    Ok(Some(node_of(via)))
 }
 
 pub(super) fn key_of(key: &zrs_mem_key) -> Key {
@@ -102,6 +91,34 @@ impl Drop for ServedFile {
     }
 }
 
+fn admission_of(flags: u32, key: [u8; 16]) -> Admission {
+    match flags & ZRS_MEM_SERVE_OPEN {
+        0 => Admission::Key(key),
+        _ => Admission::Open,
+    }
+}
+
+/// Lets peers make memory links to this host.
+fn listen(host: &Arc<Host>) -> Result {
+    if host.state.lock().listening.is_some() {
+        return Ok(());
+    }
+    let listening = Listening::new(host)?;
+    let unused = {
+        let st = &mut *host.state.lock();
+        match st.listening {
+            Some(_) => Some(listening),
+            None => {
+                st.listening = Some(listening);
+                None
+            }
+        }
+    };
+    // Dropping it waits for its handlers, which take the lock.
+    drop(unused);
+    Ok(())
+}
+
 fn serve(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     may_administer()?;
     let s: zrs_ioc_mem_serve = read(arg)?;
@@ -117,10 +134,7 @@ fn serve(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     }
     let offer = Offer {
         id: node_of(&s.node).qualified(memory.own_domain(&net)),
-        admission: match s.flags {
-            0 => Admission::Key(s.admission),
-            _ => Admission::Open,
-        },
+        admission: admission_of(s.flags, s.admission),
         host_percent: if s.host_percent == 0 {
             HOST_PERCENT
         } else {
@@ -129,28 +143,21 @@ fn serve(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     };
     let pages = MemfdPages::pin(s.memfd, s.offset, s.len)?;
     let served = Served::new(offer, Arc::new(pages, GFP_KERNEL)?)?;
-    let listens = host.state.lock().listening.is_some();
-    let listening = if listens {
-        None
-    } else {
-        Some(Listening::new(&host)?)
-    };
-    let unused = {
+    listen(&host)?;
+    let refused = {
         let st = &mut *host.state.lock();
-        if st.served.is_some() {
-            return Err(EBUSY);
-        }
-        st.served = Some(served);
-        match listening {
-            Some(listening) if st.listening.is_none() => {
-                st.listening = Some(listening);
+        match st.served {
+            Some(_) => Some(served),
+            None => {
+                st.served = Some(served);
                 None
             }
-            other => other,
         }
     };
-    // Dropping it waits for its handlers, which take the lock.
-    drop(unused);
+    // Its memory is unpinned without the lock.
+    if refused.is_some() {
+        return Err(EBUSY);
+    }
     host.zero_pages();
     let file = KBox::new(ServedFile { host }, GFP_KERNEL)?;
     Ok(anonfile::create_fd(c"zrs_node", file)? as isize)
@@ -204,7 +211,7 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<zrs_ioc_mem_alloc>());
     let (mut reader, mut writer) = slice.reader_writer();
     let mut a: zrs_ioc_mem_alloc = reader.read()?;
-    zero(&a.reserved)?;
+    zero(&[a.reserved])?;
     let out = &a.storage;
     zero(&[
         out.va,
@@ -213,15 +220,19 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         u64::from(out.key.region),
         u64::from(out.key.gen),
     ])?;
-    if a.flags & !ZRS_MEM_KEEP != 0 || a.len == 0 || a.va.checked_add(a.len).is_none() {
+    if a.flags & !(ZRS_MEM_KEEP | ZRS_MEM_VIA) != 0
+        || a.len == 0
+        || a.va.checked_add(a.len).is_none()
+    {
         return Err(EINVAL);
     }
     let net = Net::current();
     let host = memory.host(&net)?;
     let node = node_of(&a.node).qualified(memory.own_domain(&net));
     let keep = a.flags & ZRS_MEM_KEEP != 0;
+    let via = broker_of(a.flags, &a.via)?.map(|via| via.qualified(memory.own_domain(&net)));
     let h = MemHeader {
-        flags: if keep { FLAG_KEEP } else { 0 },
+        flags: if keep { FLAG_KEEP } else { 0 } | via.map_or(0, |_| FLAG_VIA),
         addr: a.va,
         bytes: a.len,
         key: Key::decode(a.admission),
@@ -231,7 +242,7 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     };
     let mut attempts = 0;
     let key = loop {
-        let answer = ask(&host, node, h, KVec::new())?.h;
+        let answer = ask(&host, via.unwrap_or(node), h, KVec::new())?.h;
         match answer.status {
             Status::Ok => break answer.key2,
             Status::Again if attempts < ZEROING_ATTEMPTS && !task::fatal_signal_pending() => {
@@ -251,7 +262,8 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         host,
         node,
         storage,
-        rights: Rights::ALL,
+        via,
+        rights: if via.is_some() { GIVEN } else { Rights::ALL },
         owned: true,
     };
     a.storage = zrs_mem_storage {
@@ -271,7 +283,10 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
 
 fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     let o: zrs_ioc_mem_open = read(arg)?;
-    zero(&o.reserved)?;
+    zero(&[u64::from(o.reserved)])?;
+    if o.flags & !ZRS_MEM_VIA != 0 {
+        return Err(EINVAL);
+    }
     let net = Net::current();
     let host = memory.host(&net)?;
     let node = node_of(&o.node).qualified(memory.own_domain(&net));
@@ -306,11 +321,65 @@ fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     let file = RegionFile {
         host,
         node,
+        via: broker_of(o.flags, &o.via)?.map(|via| via.qualified(memory.own_domain(&net))),
         storage,
         rights,
         owned: false,
     };
     Ok(regfile::create_fd(c"zrs_region", file, storage.len, mode | O_CLOEXEC)? as isize)
+}
+
+/// The descriptor of a rule of the broker.
+struct RuleFile {
+    host: HostRef,
+    node: NodeId,
+}
+
+impl Drop for RuleFile {
+    fn drop(&mut self) {
+        self.host.with(|st| st.end_rule(self.node));
+    }
+}
+
+fn broker(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    may_administer()?;
+    let b: zrs_ioc_mem_broker = read(arg)?;
+    zero(&b.reserved)?;
+    zero(&[u64::from(b.reserved0)])?;
+    if b.flags & !ZRS_MEM_SERVE_OPEN != 0 || b.quota == 0 {
+        return Err(EINVAL);
+    }
+    let net = Net::current();
+    let host = memory.host(&net)?;
+    let rule = Rule {
+        node: node_of(&b.node).qualified(memory.own_domain(&net)),
+        quota: b.quota,
+        admission: admission_of(b.flags, b.admission),
+    };
+    listen(&host)?;
+    let made = HostBroker::new()?;
+    {
+        let st = &mut *host.state.lock();
+        st.broker.get_or_insert(made);
+        st.add_rule(rule, Key::decode(b.node_admission))?;
+    }
+    let file = RuleFile {
+        host,
+        node: rule.node,
+    };
+    let file = KBox::new(file, GFP_KERNEL)?;
+    Ok(anonfile::create_fd(c"zrs_mem_broker", file)? as isize)
+}
+
+fn queue(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    let q: zrs_ioc_mem_queue = read(arg)?;
+    zero(&[u64::from(q.flags), q.reserved])?;
+    if q.entries == 0 || q.entries > ZRS_MEM_QUEUE_MAX {
+        return Err(EINVAL);
+    }
+    let host = memory.host(&Net::current())?;
+    let file = KBox::new(QueueFile::new(host, q.entries as usize)?, GFP_KERNEL)?;
+    Ok(anonfile::create_fd_with_ops(c"zrs_mem_queue", file)? as isize)
 }
 
 fn region(memory: &Arc<Memory>, r: &mut zrs_ioc_mem_region) -> Result {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events of the connection manager for memory links. Handlers never destroy an id: they fail the
-//! link, and its work item does.
+//! The events of the connection manager for memory links. Handlers never destroy an id: they fail
+//! the link, and its work item does.
 
 #![deny(unsafe_code)]
 
@@ -30,9 +30,10 @@ use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::mem::link::End;
 use crate::proto::mem::status::Status;
+use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Hello, Role, Versions};
 use crate::stats::STATS;
-use crate::transport::cm::{peer_of, to_cm, RESERVED_PORTS, RESOLVE_MS, ROUTE_MS};
+use crate::transport::cm::{peer_of, set_timers, to_cm, RESERVED_PORTS, RESOLVE_MS, ROUTE_MS};
 
 /// The port of memory links is the one behind the port of stream links.
 fn service_port() -> u16 {
@@ -88,7 +89,7 @@ fn try_connect(link: &Arc<MemLink>) -> Result {
     }
     let id = Arc::new(CmId::new(&link.host.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
-    let _ = id.set_ack_timeout(params::ack_timeout());
+    set_timers(&id);
     *link.id.lock() = Some(id.clone());
     let any = link.ip.any_of_family();
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
@@ -126,7 +127,9 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
     let srq = Srq::new(&pd, RX_BLOCKS, 1)?;
     // Room for all that can be posted, and the last work request.
     let entries = (SQ_DEPTH + RX_BLOCKS + 2).min(attrs.max_cqe);
-    let cq = Cq::new(device, entries, 0, link.clone())?;
+    let number = link.host.links.fetch_add(1, Relaxed);
+    let vector = vectors::vector(Kind::Memory, number, device.num_comp_vectors());
+    let cq = Cq::new(device, entries, vector, link.clone())?;
     let max_sge = attrs.max_send_sge.min(32);
     let caps = QpCaps {
         max_send_wr: (SQ_DEPTH + 1).min(attrs.max_qp_wr),
@@ -173,8 +176,8 @@ impl MemLink {
         });
     }
 
-    /// Gives the side its queues; `flow` where the peer's terms are known. ECONNRESET if the link is
-    /// down already.
+    /// Gives the side its queues; `flow` where the peer's terms are known. ECONNRESET if the link
+    /// is down already.
     fn equip(self: &Arc<Self>, queues: Queues, flow: Option<LinkFlow>) -> Result {
         let queues = Arc::new(queues, GFP_KERNEL)?;
         let st = &mut *self.host.state.lock();
@@ -200,14 +203,13 @@ impl MemLink {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
         let memory = &self.host.memory;
         self.host.with(|st| -> Result {
-            let info = st.node_info();
             let side = st.side(self.slot).filter(|s| s.serial == self.serial);
             let side = side.ok_or(ECONNRESET)?;
             if side.flow.is_none() {
                 side.flow = Some(flow_of(memory, private_data)?);
             }
             if side.life == Life::Connecting {
-                side.up(info)?;
+                st.link_up(self.slot)?;
             }
             Ok(())
         })?;
@@ -259,8 +261,8 @@ struct Listener {
     host: Arc<Host>,
 }
 
-/// The ids that accept links, one for each address family, until it is dropped; that waits for their
-/// handlers, which take the host's lock.
+/// The ids that accept links, one for each address family, until it is dropped; that waits for
+/// their handlers, which take the host's lock.
 pub(super) struct Listening {
     _v4: CmId,
     /// None where the kernel has no IPv6.
@@ -334,7 +336,7 @@ impl Listener {
         let id = Arc::new(id, GFP_KERNEL)?;
         id.set_handler(link.clone())?;
         *link.id.lock() = Some(id.clone());
-        let _ = id.set_ack_timeout(params::ack_timeout());
+        set_timers(&id);
         link.equip(make_queues(link, &id, device)?, Some(flow))?;
         id.accept(&ConnParams {
             private_data: ours,

@@ -85,7 +85,7 @@ impl State {
             }
         };
         let requester = match reply {
-            Reply::Local(_) => 0,
+            Reply::Local(_) | Reply::Broker(_) => 0,
             Reply::Peer(slot, ..) => *slot as u32 + 1,
         };
         let request = CopyRequest {
@@ -146,14 +146,14 @@ impl State {
     pub(super) fn job_of(&self, slot: usize, serial: u64, place: u32) -> Option<u32> {
         self.find_job(|reply| match reply {
             Reply::Peer(a, b, c) => (*a, *b, *c) == (slot, serial, place),
-            Reply::Local(_) => false,
+            Reply::Local(_) | Reply::Broker(_) => false,
         })
     }
 
     /// The copy whose answer goes to that program.
     pub(super) fn local_job_of(&self, call: &Arc<Call>) -> Option<u32> {
         self.find_job(|reply| match reply {
-            Reply::Peer(..) => false,
+            Reply::Peer(..) | Reply::Broker(_) => false,
             Reply::Local(c) => Arc::ptr_eq(c, call),
         })
     }

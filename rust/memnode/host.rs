@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A host: what it serves, its memory links, and the operations of its programs. One mutex guards all
-//! of it; it is held for posting and for copying up to a chunk, and never while something waits for a
-//! peer, a program's memory, or an event of the connection manager.
+//! A host: what it serves, its memory links, and the operations of its programs. One mutex guards
+//! all of it; it is held for posting and for copying up to a chunk, and never while something waits
+//! for a peer, a program's memory, or an event of the connection manager.
 //!
 //! Lock order: the connection manager's handler mutex, then `Host::state`, then the context's
 //! directories or hosts; `Call` is a leaf.
 
 #![deny(unsafe_code)]
+
+use core::convert::Infallible;
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -17,16 +19,19 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
+use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{Alive, Memory};
 use super::copy::{JobInfo, JOBS};
 use super::grants::Granted;
 use super::node::{slots, Served};
+use super::queue::{OpQueue, Shared};
 use super::server::Reply;
 use super::side::{Life, Side};
+use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task::now_ns;
-use crate::kern::wait::{WaitMode, WaitQueue};
+use crate::kern::wait::{WaitError, WaitMode, WaitQueue};
 use crate::kern::work;
 use crate::proto::addr::Ip;
 use crate::proto::mem::copy::{Copies, Job, Limits, TargetLoad};
@@ -52,6 +57,8 @@ const IN_FLIGHT: u64 = 1 << 20;
 const TICK: u64 = 0;
 /// Work item: zeroes pages.
 const ZERO: u64 = 1;
+/// Work item: goes on with what takes several steps.
+const STEP: u64 = 2;
 
 /// Milliseconds of the monotonic clock.
 pub(super) fn now_ms() -> u64 {
@@ -80,17 +87,25 @@ pub(super) struct Outcome {
     pub(super) grant: Option<Result<Granted, Status>>,
 }
 
-/// An operation of a program, for the thread that waits and for what ends it.
+/// An operation of a program, for the thread or queue that waits and for what ends it.
 #[pin_data]
 pub(super) struct Call {
+    /// The queue that waits.
+    queue: Option<Arc<Shared>>,
     #[pin]
     outcome: SpinLock<Outcome>,
 }
 
 impl Call {
     pub(super) fn new() -> Result<Arc<Self>> {
+        Self::of(None)
+    }
+
+    /// An operation of a queue, or one that a thread waits for.
+    pub(super) fn of(queue: Option<Arc<Shared>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
+                queue,
                 outcome <- new_spinlock!(Outcome::default(), "zrs_mem_call"),
             }),
             GFP_KERNEL,
@@ -99,6 +114,14 @@ impl Call {
 
     /// Changes or looks at the outcome.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut Outcome) -> R) -> R {
+        if let Some(queue) = &self.queue {
+            queue.touch();
+        }
+        self.look(f)
+    }
+
+    /// As [`Self::with`], by the waiter itself.
+    pub(super) fn look<R>(&self, f: impl FnOnce(&mut Outcome) -> R) -> R {
         f(&mut self.outcome.lock())
     }
 
@@ -115,6 +138,8 @@ pub(super) enum Kind {
     Open(u32),
     /// WROTE of a copy: number and serial number of the job.
     Wrote(u32, u64),
+    /// A step of the broker, by its place.
+    Broker(u32),
     /// Nothing waits for it.
     Nothing,
 }
@@ -143,6 +168,9 @@ pub(super) struct State {
     pub(super) cancels: KVec<(u64, Reply)>,
     /// Frees, seals and revocations under way.
     pub(super) waiters: KVec<(u64, Op, Reply)>,
+    pub(super) broker: Option<KBox<HostBroker>>,
+    /// Queues of programs.
+    pub(super) queues: KVec<KBox<OpQueue>>,
     serial: u64,
     pub(super) stopped: bool,
 }
@@ -154,6 +182,8 @@ pub(super) struct Host {
     pub(super) net: Net,
     /// Counts what may end a wait for room.
     pub(super) turns: Atomic<u32>,
+    /// Links that were given a completion vector.
+    pub(super) links: Atomic<u64>,
     #[pin]
     pub(super) state: Mutex<State>,
     #[pin]
@@ -162,6 +192,8 @@ pub(super) struct Host {
     tick: DelayedWork<Host, TICK>,
     #[pin]
     zero: Work<Host, ZERO>,
+    #[pin]
+    step: Work<Host, STEP>,
     /// The last field: the host is counted until all others have ended.
     _alive: Alive,
 }
@@ -172,6 +204,7 @@ impl_has_delayed_work! {
 
 impl_has_work! {
     impl HasWork<Self, ZERO> for Host { self.zero }
+    impl HasWork<Self, STEP> for Host { self.step }
 }
 
 fn filled<T: Default>(count: usize) -> Result<KVec<T>> {
@@ -203,6 +236,8 @@ impl Host {
             failed_jobs: KVec::with_capacity(JOBS, GFP_KERNEL)?,
             cancels: KVec::new(),
             waiters: KVec::new(),
+            broker: None,
+            queues: KVec::new(),
             serial: 0,
             stopped: false,
         };
@@ -211,10 +246,12 @@ impl Host {
                 memory: memory.clone(),
                 net: net.clone(),
                 turns: Atomic::new(0),
+                links: Atomic::new(0),
                 state <- new_mutex!(state, "zrs_mem_host"),
                 waits <- crate::new_wait_queue!("zrs_mem_host::waits"),
                 tick <- new_delayed_work!("zrs_mem_host::tick"),
                 zero <- new_work!("zrs_mem_host::zero"),
+                step <- new_work!("zrs_mem_host::step"),
                 _alive: memory.host_made(),
             }),
             GFP_KERNEL,
@@ -264,10 +301,23 @@ impl Host {
         out
     }
 
-    /// Waits until `cond` gives something; it must not sleep. EINTR for a task that is being killed.
+    /// Waits until `cond` gives something; it must not sleep. EINTR for a task that is being
+    /// killed.
     pub(super) fn wait<R>(&self, cond: impl FnMut() -> Option<R>) -> Result<R> {
         let waited = self.waits.wait(WaitMode::Killable, &mut None, cond);
         waited.map_err(|_| EINTR)
+    }
+
+    /// Waits for `ms` milliseconds. EINTR for a task that is being killed.
+    pub(super) fn pause(&self, ms: u32) -> Result {
+        let mut timeout = Some(msecs_to_jiffies(ms));
+        let waited = self
+            .waits
+            .wait(WaitMode::Killable, &mut timeout, || None::<Infallible>);
+        match waited {
+            Err(WaitError::Interrupted) => Err(EINTR),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for something to have happened since `turn`.
@@ -278,6 +328,11 @@ impl Host {
     /// Zeroes pages, in the background.
     pub(super) fn zero_pages(self: &Arc<Self>) {
         let _ = self.memory.queue.enqueue::<Arc<Self>, ZERO>(self.clone());
+    }
+
+    /// Calls [`Self::with`] again, in the background: so the lock is not held for long.
+    pub(super) fn step_again(self: &Arc<Self>) {
+        let _ = self.memory.queue.enqueue::<Arc<Self>, STEP>(self.clone());
     }
 }
 
@@ -293,6 +348,14 @@ impl WorkItem<TICK> for Host {
         if !host.state.lock().stopped {
             host.start();
         }
+    }
+}
+
+impl WorkItem<STEP> for Host {
+    type Pointer = Arc<Host>;
+
+    fn run(host: Arc<Host>) {
+        fault::asynchronous(|| host.with(|_| ()));
     }
 }
 
@@ -374,11 +437,7 @@ impl State {
             return Ok(Route::Here);
         }
         let ip = host.memory.resolve(&host.net, node).ok_or(Status::NoNode)?;
-        let local = match ip.v4() {
-            Some(v4) => host.net.is_local(v4),
-            None => host.net.is_local_v6(ip.v6(), ip.scope()).unwrap_or(false),
-        };
-        if local {
+        if host.net.is_own(ip.v6(), ip.scope()) {
             return Err(Status::NoNode);
         }
         self.link_to(host, ip).map(Route::Link)
@@ -390,8 +449,8 @@ impl State {
         served.is_some_and(|s| s.node.id().qualified(own) == node.qualified(own))
     }
 
-    /// The link on which this host asks the host at `ip`; it is made if there is none. `Again` while
-    /// the last one is being taken down.
+    /// The link on which this host asks the host at `ip`; it is made if there is none. `Again`
+    /// while the last one is being taken down.
     pub(super) fn link_to(&mut self, host: &Arc<Host>, ip: Ip) -> Result<usize, Status> {
         let ours = |s: &Option<KBox<Side>>| {
             s.as_ref()
@@ -425,14 +484,19 @@ impl State {
         Ok(slot)
     }
 
-    /// The consequences of a change: grants and copies that must stop are stopped, other copies go on,
-    /// operations whose region is quiet are answered, messages are posted. Returns the node if it has
-    /// ended.
+    /// The consequences of a change: grants and copies that must stop are stopped, other copies go
+    /// on, operations whose region is quiet are answered, messages are posted. Returns the node if
+    /// it has ended.
     #[must_use = "it is dropped without the lock"]
     fn progress(&mut self, host: &Arc<Host>) -> Option<Served> {
         self.revoke_what_ended();
-        self.copy_actions(host);
-        self.tell_quiet(host);
+        loop {
+            self.copy_actions(host);
+            self.tell_quiet(host);
+            if !self.broker_actions(host) && !self.queue_actions(host) {
+                break;
+            }
+        }
         for slot in 0..LINKS {
             self.flush(slot);
         }
@@ -453,5 +517,6 @@ impl State {
             self.look_at_link(slot, now);
         }
         self.leave_stalled_targets(now);
+        self.leave_stalled_nodes(now);
     }
 }

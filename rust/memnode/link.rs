@@ -3,8 +3,8 @@
 //! The life of a memory link: *Connecting → Up → Down*, or *Connecting → Down*; never back.
 //! The messages are in `side`.
 //!
-//! The end: the queue pair goes to error, all that was posted completes, the queue pair is destroyed,
-//! and only then is the memory that it could reach given up.
+//! The end: the queue pair goes to error, all that was posted completes, the queue pair is
+//! destroyed, and only then is the memory that it could reach given up.
 
 #![deny(unsafe_code)]
 
@@ -126,8 +126,8 @@ impl MemLink {
                 signaled: true,
             };
             let posted = queues.qp.post(&[last]).is_ok();
-            // In the error state, all posted work requests complete. The loop is bounded for devices
-            // that lose completions.
+            // In the error state, all posted work requests complete. The loop is bounded for
+            // devices that lose completions.
             for _ in 0..DRAIN_ATTEMPTS {
                 let drained = self.host.with(|st| {
                     st.poll(&self.host, self.slot, self.serial);

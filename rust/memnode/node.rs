@@ -72,8 +72,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// A node without regions. Sleeps. ENOMEM; EINVAL for memory that is not of whole pages, or of too
-    /// many.
+    /// A node without regions. Sleeps. ENOMEM; EINVAL for memory that is not of whole pages, or of
+    /// too many.
     pub(super) fn new(offer: Offer, memory: Arc<MemfdPages>) -> Result<Self> {
         // Huge pages count as one, if all are.
         let huge = memory.contiguous_pages().trailing_zeros();

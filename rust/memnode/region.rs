@@ -4,11 +4,13 @@
 
 #![deny(unsafe_code)]
 
+use core::ops::Range;
+
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::admin::{answer, key_of, zero};
+use super::admin::key_of;
 use super::context::HostRef;
 use super::host::{errno_of, Kind, Route};
 use super::rw::{ask, ask_ok, Memory};
@@ -24,11 +26,54 @@ const COPY_KEY_MS: u32 = 60_000;
 
 /// Most bytes of one COPY; a longer call is cut short.
 const COPY_MAX: u64 = 1 << 30;
+/// How long a call waits, in milliseconds, before it asks a node again whose queue of copies is
+/// full: at first, and at most.
+const COPY_AGAIN_MS: Range<u32> = 1..64;
+
+/// Where bytes of a region are, and the key that is shown.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) node: NodeId,
+    pub(super) key: Key,
+    pub(super) addr: u64,
+}
+
+impl Place {
+    /// The KEY for the holder of a copy's source: for `len` bytes from here on, once.
+    pub(super) fn key_ask(&self, len: u64) -> MemHeader {
+        MemHeader {
+            addr: self.addr,
+            bytes: len,
+            key: self.key,
+            node: self.node,
+            rights: Rights::WRITE.bits(),
+            arg: COPY_KEY_MS,
+            addr2: 1,
+            ..MemHeader::ask(0, Op::Key)
+        }
+    }
+}
+
+/// The COPY of `len` bytes.
+pub(super) fn copy_ask(from: &Place, to: &Place, len: u64) -> MemHeader {
+    let h = MemHeader {
+        addr: from.addr,
+        bytes: len,
+        key: from.key,
+        node: to.node,
+        addr2: to.addr,
+        key2: to.key,
+        ..MemHeader::ask(0, Op::Copy)
+    };
+    h.with_source_node(from.node)
+}
 
 /// An open region.
 pub(super) struct RegionFile {
     pub(super) host: HostRef,
     pub(super) node: NodeId,
+    /// The broker that has allocated it.
+    pub(super) via: Option<NodeId>,
     pub(super) storage: StorageId,
     pub(super) rights: Rights,
     /// It is freed when the file is closed.
@@ -44,6 +89,11 @@ impl RegionFile {
         }
     }
 
+    /// The host that frees it: that of the node, or of the broker.
+    fn owner(&self) -> NodeId {
+        self.via.unwrap_or(self.node)
+    }
+
     fn header(&self, op: Op) -> MemHeader {
         MemHeader {
             key: self.storage.key,
@@ -52,19 +102,26 @@ impl RegionFile {
         }
     }
 
+    /// Where the byte at `pos` is.
+    pub(super) fn place(&self, pos: u64) -> Place {
+        Place {
+            node: self.node,
+            key: self.storage.key,
+            addr: self.storage.va + pos,
+        }
+    }
+
+    /// Whether keys can be derived from the descriptor's.
+    pub(super) fn may_grant(&self) -> bool {
+        self.rights.contains(Rights::GRANT)
+    }
+
     /// A key for the holder of a copy's source: it allows no more than that copy.
     fn key_for_copy(&self, pos: u64, len: u64) -> Result<Key> {
-        if !self.rights.contains(Rights::GRANT) {
+        if !self.may_grant() {
             return Ok(self.storage.key);
         }
-        let h = MemHeader {
-            addr: self.storage.va + pos,
-            bytes: len,
-            rights: Rights::WRITE.bits(),
-            arg: COPY_KEY_MS,
-            addr2: 1,
-            ..self.header(Op::Key)
-        };
+        let h = self.place(pos).key_ask(len);
         Ok(ask_ok(&self.host, self.node, h, KVec::new())?.h.key2)
     }
 
@@ -169,21 +226,23 @@ impl RegularFile for RegionFile {
             return Err(ENOSPC);
         }
         let len = len.min(room);
-        let h = MemHeader {
-            addr: from.storage.va + from_pos,
-            bytes: len,
-            key: from.storage.key,
-            node: to.node,
-            addr2: to.storage.va + pos,
-            key2: to.key_for_copy(pos, len)?,
-            ..MemHeader::ask(0, Op::Copy)
+        let target = Place {
+            key: to.key_for_copy(pos, len)?,
+            ..to.place(pos)
         };
-        let h = h.with_source_node(from.node);
-        let answer = ask(&from.host, from.node, h, KVec::new())?.h;
-        match (answer.status, answer.bytes) {
-            (Status::Ok, _) => Ok(len as usize),
-            (status, 0) => Err(errno_of(status)),
-            (_, done) => Ok(done as usize),
+        let h = copy_ask(&from.place(from_pos), &target, len);
+        let (mut pause, mut waited) = (COPY_AGAIN_MS.start, 0);
+        loop {
+            let answer = ask(&from.host, from.node, h, KVec::new())?.h;
+            match (answer.status, answer.bytes) {
+                (Status::Ok, _) => return Ok(len as usize),
+                // The node's queue of copies is full; the key that it was given still lives.
+                (Status::Again, 0) if waited < COPY_KEY_MS / 2 => from.host.pause(pause)?,
+                (status, 0) => return Err(errno_of(status)),
+                (_, done) => return Ok(done as usize),
+            }
+            waited += pause;
+            pause = COPY_AGAIN_MS.end.min(2 * pause);
         }
     }
 
@@ -192,13 +251,12 @@ impl RegularFile for RegionFile {
             ZRS_REGION_INFO => answer(arg, |info| self.info(info)),
             ZRS_REGION_KEY => answer(arg, |key| self.derive(key)),
             ZRS_REGION_UNKEY => self.revoke(arg),
-            ZRS_REGION_SEAL | ZRS_REGION_FREE => {
-                let op = if cmd == ZRS_REGION_SEAL {
-                    Op::Seal
-                } else {
-                    Op::Free
-                };
-                ask_ok(&self.host, self.node, self.header(op), KVec::new())?;
+            ZRS_REGION_SEAL => {
+                ask_ok(&self.host, self.node, self.header(Op::Seal), KVec::new())?;
+                Ok(0)
+            }
+            ZRS_REGION_FREE => {
+                ask_ok(&self.host, self.owner(), self.header(Op::Free), KVec::new())?;
                 Ok(0)
             }
             _ => Err(ENOTTY),
@@ -219,7 +277,7 @@ impl Drop for RegionFile {
             let Ok(token) = st.op(Kind::Nothing) else {
                 return;
             };
-            let asked = match st.route(host, self.node) {
+            let asked = match st.route(host, self.owner()) {
                 Ok(Route::Link(slot)) => st
                     .side(slot)
                     .is_some_and(|s| s.ask(ask, KVec::new(), token).is_ok()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reading and writing regions: by messages up to 4096 bytes, by remote keys beyond that, and by the
-//! processor where the node is of this host. All of it waits for the result.
+//! Reading and writing regions: by messages up to 4096 bytes, by remote keys beyond that, and by
+//! the processor where the node is of this host. All of it waits for the result.
 
 #![deny(unsafe_code)]
 
@@ -65,7 +65,8 @@ fn wait_for(host: &Arc<Host>, call: &Arc<Call>) -> Result<Answer> {
     waited
 }
 
-fn begin(
+/// Begins to ask the node's host. `Again` while the last link to it is being taken down.
+pub(super) fn begin(
     st: &mut State,
     host: &Arc<Host>,
     node: NodeId,
@@ -206,8 +207,8 @@ impl Memory<'_> {
         }
     }
 
-    /// Posts a chunk. It takes `pages` when the grant can be used; `Stale` without that means that it
-    /// was given back in the meantime.
+    /// Posts a chunk. It takes `pages` when the grant can be used; `Stale` without that means that
+    /// it was given back in the meantime.
     fn post(
         &self,
         granted: Granted,
@@ -264,8 +265,8 @@ impl Memory<'_> {
         posted
     }
 
-    /// Posts the chunks that `next` gives, until there is none; returns the grant, the bytes that were
-    /// posted, and the failure.
+    /// Posts the chunks that `next` gives, until there is none; returns the grant, the bytes that
+    /// were posted, and the failure.
     fn post_all(
         &self,
         pos: u64,
@@ -320,27 +321,8 @@ impl Memory<'_> {
     /// Asks for the acknowledgement of `len` bytes, and waits for it and for all chunks.
     fn wrote(&self, granted: Granted, pos: u64, len: usize, call: &Arc<Call>) -> Result<usize> {
         let host: &Arc<Host> = self.host;
-        let asked = host.with(|st| {
-            let ask = MemHeader {
-                grant: granted.number,
-                addr: self.storage.va + pos,
-                bytes: len as u64,
-                ..MemHeader::ask(0, Op::Wrote)
-            };
-            let token = st.op(Kind::Call(call.clone()))?;
-            let side = st.live(granted.slot, granted.serial);
-            let asked = side.map(|side| side.ask(ask, KVec::new(), token));
-            match asked {
-                Some(Ok(())) => Ok(()),
-                other => {
-                    st.take_op(token);
-                    Err(match other {
-                        None => Status::Lost,
-                        _ => Status::NoMemory,
-                    })
-                }
-            }
-        });
+        let addr = self.storage.va + pos;
+        let asked = host.with(|st| st.ask_wrote(granted, addr, len as u64, call));
         asked.map_err(errno_of)?;
         let answer = wait_for(host, call)?;
         match (answer.h.status, call.with(|o| o.failed)) {
@@ -472,6 +454,37 @@ impl Memory<'_> {
             return Err(Status::NoMemory);
         }
         Ok((hold, served.memory.clone(), pieces))
+    }
+}
+
+impl State {
+    /// Asks for the acknowledgement of bytes that were posted.
+    pub(super) fn ask_wrote(
+        &mut self,
+        granted: Granted,
+        addr: u64,
+        len: u64,
+        call: &Arc<Call>,
+    ) -> Result<(), Status> {
+        let ask = MemHeader {
+            grant: granted.number,
+            addr,
+            bytes: len,
+            ..MemHeader::ask(0, Op::Wrote)
+        };
+        let token = self.op(Kind::Call(call.clone()))?;
+        let side = self.live(granted.slot, granted.serial);
+        let asked = side.map(|side| side.ask(ask, KVec::new(), token));
+        match asked {
+            Some(Ok(())) => Ok(()),
+            other => {
+                self.take_op(token);
+                Err(match other {
+                    None => Status::Lost,
+                    _ => Status::NoMemory,
+                })
+            }
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) enum Reply {
     Peer(usize, u64, u32),
     /// To a program of this host.
     Local(Arc<Call>),
+    /// To this host's broker, by the place of its region.
+    Broker(u32),
 }
 
 /// The memory regions of a grant.
@@ -110,6 +112,7 @@ impl State {
         };
         match reply {
             Reply::Local(call) => call.answer(h, payload),
+            Reply::Broker(at) => self.broker_answered(at, &h),
             Reply::Peer(slot, serial, place) => {
                 let Some(side) = self.live(slot, serial) else {
                     return;
@@ -129,9 +132,9 @@ impl State {
     }
 
     /// The number by which the node knows a requester; 0 is this host.
-    fn owner(&mut self, reply: &Reply) -> u32 {
+    pub(super) fn owner(&mut self, reply: &Reply) -> u32 {
         match reply {
-            Reply::Local(_) => 0,
+            Reply::Local(_) | Reply::Broker(_) => 0,
             Reply::Peer(slot, ..) => self.side(*slot).map_or(u32::MAX, |s| s.peer as u32 + 1),
         }
     }
@@ -152,17 +155,15 @@ impl State {
         };
         let own = host.memory.own_domain(&host.net);
         let elsewhere = node.is_some_and(|node| !self.serves(node, own));
-        // There are no brokers here.
-        let refused = match op {
-            Op::Alloc if h.flags & FLAG_VIA != 0 => Some(Status::Unsupported),
-            _ if elsewhere => Some(Status::NoNode),
-            _ => None,
-        };
-        if let Some(status) = refused {
-            self.answer_status(reply, op, status);
-            return Ok(());
-        }
         match op {
+            Op::Alloc if h.flags & FLAG_VIA != 0 => self.serve_via(host, reply, h),
+            Op::Free if self.give_back(&reply, h) => {}
+            _ if elsewhere => {
+                // A broker is asked for regions that it has given.
+                let given = op == Op::Free && self.broker.is_some();
+                let status = if given { Status::Stale } else { Status::NoNode };
+                self.answer_status(reply, op, status);
+            }
             Op::Free | Op::Seal | Op::Unkey => self.begin_end(reply, op, h),
             Op::Open => self.open(reply, h)?,
             Op::Close => {
@@ -400,8 +401,8 @@ impl State {
         }
     }
 
-    /// A link's queue pair is destroyed: nothing of its peer can land any more, and nothing that waits
-    /// for it will come.
+    /// A link's queue pair is destroyed: nothing of its peer can land any more, and nothing that
+    /// waits for it will come.
     pub(super) fn link_is_down(&mut self, host: &Arc<Host>, slot: usize, serial: u64) {
         let Some(side) = self.side(slot).filter(|s| s.serial == serial) else {
             return;
@@ -452,6 +453,8 @@ impl State {
                 if let Some(served) = self.served.as_mut().filter(|_| !other) {
                     served.node.owner_lost(peer as u32 + 1, now);
                 }
+                let lost = (!other).then_some(peer as u32 + 1);
+                self.broker_link_lost(slot, serial, lost);
             }
         }
         if let Some(place) = self.sides.get_mut(slot) {
@@ -483,7 +486,8 @@ impl State {
         self.cancel_job(job, reply);
     }
 
-    /// Ends the wait of a thread that is being killed: its COPY is canceled.
+    /// Cancels an operation of a program, which ends as soon as possible: a COPY is canceled, and
+    /// so is any ask that was not posted yet.
     pub(super) fn cancel_call(&mut self, call: &Arc<Call>) {
         if let Some(job) = self.local_job_of(call) {
             self.copies.cancel(job, Status::Canceled, now_ms());
@@ -493,6 +497,14 @@ impl State {
         let Some(token) = self.ops.iter().find(ours).map(|o| o.0) else {
             return;
         };
+        // The peer has not been asked yet.
+        for side in self.sides.iter_mut().flatten() {
+            if let Some((op, token)) = side.unqueue(token) {
+                let h = MemHeader::answer(0, op, Status::Canceled);
+                let _ = self.answered(None, token, &h, KVec::new());
+                return;
+            }
+        }
         let Ok(cancel) = self.op(Kind::Nothing) else {
             return;
         };
@@ -564,7 +576,6 @@ fn at_once(
                 expires_ms: ends(h.arg),
                 secret: random_u64(),
             })?;
-            node.owner_back(owner);
             MemHeader {
                 addr: h.addr,
                 bytes: h.bytes,

@@ -2,10 +2,10 @@
 
 //! This host's end of a memory link: what is posted, what arrives.
 //!
-//! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted when
-//! a transmit slot and credit are free. Registrations need an idle send queue: Soft-RoCE sends again
-//! what was not acknowledged, a registration too, which fails the second time. So no message is posted
-//! while one waits.
+//! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted
+//! when a transmit slot and credit are free. Registrations need an idle send queue: Soft-RoCE sends
+//! again what was not acknowledged, a registration too, which fails the second time. So no message
+//! is posted while one waits.
 
 #![deny(unsafe_code)]
 
@@ -53,8 +53,11 @@ pub(super) const SQ_DEPTH: u32 = 512;
 /// Work requests that the WRITEs and READs of programs leave free for messages, registrations and
 /// the chunks of copies, which cannot wait.
 const SQ_RESERVE: u32 = 300;
-/// Grants of a link, at either end.
+/// Grants that a requester may have on a link.
 pub(super) const GRANTS: usize = 64;
+/// Places for grants at the node: a requester uses a grant's place again as soon as it has given
+/// the grant back, while the node still ends it.
+const GRANT_PLACES: usize = 2 * GRANTS;
 /// After this long without a message, a peer that owes something is asked whether it is there.
 const QUIET_MS: u64 = 1000;
 
@@ -206,7 +209,7 @@ impl Side {
             lent: KVec::new(),
             data: KVec::new(),
             server: Server::new(KVec::from_elem(None, ASKS_MAX, GFP_KERNEL)?),
-            grants: Grants::new(slots(GRANTS)?),
+            grants: Grants::new(slots(GRANT_PLACES)?),
             registrations: KVec::new(),
             to_register: KVec::new(),
             registering: 0,
@@ -219,7 +222,7 @@ impl Side {
     }
 
     /// The link is up; `flow` is what both sides have agreed on. The hello goes first.
-    pub(super) fn up(&mut self, nodes: Option<NodeInfo>) -> Result {
+    fn up(&mut self, nodes: Option<NodeInfo>) -> Result {
         self.life = Life::Up;
         self.was_up = true;
         self.heard_ms = now_ms();
@@ -247,7 +250,14 @@ impl Side {
         Ok(self.queue.push(queued, GFP_KERNEL)?)
     }
 
-    /// Asks whether the peer is there; the answer proves that all earlier messages of the peer have arrived.
+    /// Takes an ask back that was not posted yet: its operation and token.
+    pub(super) fn unqueue(&mut self, token: u64) -> Option<(Op, u64)> {
+        let at = self.queue.iter().position(|q| q.token == token)?;
+        self.queue.remove(at).ok().map(|q| q.parts())
+    }
+
+    /// Asks whether the peer is there; the answer proves that all earlier messages of the peer have
+    /// arrived.
     pub(super) fn beat(&mut self) {
         self.ping = true;
     }
@@ -372,8 +382,8 @@ impl Side {
         Ok(())
     }
 
-    /// Posts WRITEs or READs of all of `runs`, for the bytes from `addr` on of a grant. `Again` if the
-    /// send queue has no room now, unless it is for a chunk.
+    /// Posts WRITEs or READs of all of `runs`, for the bytes from `addr` on of a grant. `Again` if
+    /// the send queue has no room now, unless it is for a chunk.
     ///
     /// The caller has begun the use of the grant, and ends it if this fails.
     pub(super) fn post_data<S: RunSource + Send + Sync + 'static>(
@@ -463,19 +473,37 @@ impl Side {
         Ok(())
     }
 
-    /// Posting has failed half-way: no completion will tell of all. The next completion or tick ends
-    /// the link.
+    /// Posting has failed half-way: no completion will tell of all. The next completion or tick
+    /// ends the link.
     fn broken(&mut self) {
         self.link.broken();
     }
 
     /// Something owes us an answer: then the peer is asked whether it is there.
     fn is_waiting(&self) -> bool {
-        self.asks.open() != 0 || !self.data.is_empty() || self.proto.peer().is_none()
+        let moving = self.data.iter().any(Option::is_some);
+        self.asks.open() != 0 || moving || self.proto.peer().is_none()
     }
 }
 
 impl State {
+    /// A link is up: a host that was lost is back, and its regions stay. ENOMEM.
+    pub(super) fn link_up(&mut self, slot: usize) -> Result {
+        let info = self.node_info();
+        let side = self.side(slot).ok_or(ENOTCONN)?;
+        side.up(info)?;
+        if side.end == End::Node {
+            let host = side.peer as u32 + 1;
+            if let Some(served) = &mut self.served {
+                served.node.owner_back(host);
+            }
+            if let Some(broker) = &mut self.broker {
+                broker.requester_back(host);
+            }
+        }
+        Ok(())
+    }
+
     /// Posts what can be posted on a link.
     pub(super) fn flush(&mut self, slot: usize) {
         if self.side(slot).is_some_and(|side| side.flush().is_err()) {
@@ -574,14 +602,11 @@ impl State {
         n: u32,
         len: u32,
     ) -> Result<(), Violation> {
-        let info = self.node_info();
-        let side = self.side(slot).ok_or(Violation::State)?;
-        if side.life == Life::Down {
-            return Ok(());
-        }
-        // The peer's first message may be faster than the connection manager's event.
-        if side.life == Life::Connecting && side.up(info).is_err() {
-            return Err(Violation::State);
+        match self.side(slot).ok_or(Violation::State)?.life {
+            Life::Down => return Ok(()),
+            // The peer's first message may be faster than the connection manager's event.
+            Life::Connecting => self.link_up(slot).map_err(|_| Violation::State)?,
+            Life::Up => {}
         }
         let payload_len = (len as usize)
             .checked_sub(HEADER_LEN)
@@ -684,6 +709,7 @@ impl State {
         match (self.take_op(token), slot) {
             (Some(Kind::Call(call)), _) => call.answer(*h, payload),
             (Some(Kind::Open(lent)), Some(slot)) => self.opened(slot, lent, h, &payload)?,
+            (Some(Kind::Broker(at)), _) => self.broker_answered(at, h),
             (Some(Kind::Wrote(job, serial)), _) => self.marked(job, serial, h.status),
             _ => {}
         }

@@ -29,7 +29,7 @@ use crate::kern::{cpu, fault};
 use crate::params;
 use crate::proto::budget::{Budget, Class};
 use crate::proto::sizing::{self, Machine};
-use crate::stats::Counter;
+use crate::stats::{Counter, Gauge, PerCpu};
 use crate::uapi::{zrs_ioc_cache, ZRS_ESCAPE_ALWAYS, ZRS_ESCAPE_NEVER};
 
 /// Most messages that one run of the worker moves before other work gets its turn.
@@ -55,7 +55,6 @@ pub(crate) struct Counts {
     pub(crate) waits: Counter,
     pub(crate) denied: Counter,
     pub(crate) dry: Counter,
-    pub(crate) residency: [Counter; BUCKETS],
 }
 
 /// A cache.
@@ -76,8 +75,10 @@ pub(crate) struct Cache {
     again_at: Atomic<u64>,
     /// The delay from then until the next attempt, in nanoseconds.
     pause: Atomic<u64>,
-    unread: Counter,
-    unread_high: Atomic<u64>,
+    /// Unread bytes in the pools.
+    unread: Gauge,
+    /// How long data stayed: numbers of messages, by [`sizing::residency_bucket`].
+    residency: PerCpu<BUCKETS>,
     pub(crate) counts: Counts,
     #[pin]
     work: Work<Cache>,
@@ -122,8 +123,8 @@ impl Cache {
                 moves: Atomic::new(0),
                 again_at: Atomic::new(0),
                 pause: Atomic::new(STUCK_NS),
-                unread: Counter::new(),
-                unread_high: Atomic::new(0),
+                unread: Gauge::new()?,
+                residency: PerCpu::new()?,
                 counts: Counts::default(),
                 work <- new_work!("zrs_cache::work"),
                 alarm <- new_spinlock!(None, "zrs_cache::alarm"),
@@ -272,14 +273,10 @@ impl Cache {
         sizing::chunk(u64::from(rate), params::RESIDENCY_US.get())
     }
 
-    /// Counts `len` bytes that have arrived; `first`: the extent held no unread data before. Any
-    /// context.
+    /// Counts `len` bytes that have arrived; `first`: the extent, or the blocks of the pool, held
+    /// no unread data before that may be moved. Any context.
     pub(crate) fn arrived(&self, len: usize, first: bool) {
-        self.unread.add(len as u64);
-        let unread = self.unread.get();
-        if unread > self.unread_high.load(Relaxed) {
-            self.unread_high.store(unread, Relaxed);
-        }
+        self.unread.change(len as i64);
         let age = self.moves.load(Relaxed);
         if first && age > 0 {
             self.look_in(age);
@@ -288,14 +285,12 @@ impl Cache {
 
     /// Counts `len` bytes that were read, moved or dropped. Any context.
     pub(crate) fn left(&self, len: usize) {
-        self.unread.sub(len as u64);
+        self.unread.change(-(len as i64));
     }
 
     /// Counts data that stayed in the pool for `ns`. Any context.
     pub(crate) fn stayed(&self, ns: u64) {
-        if let Some(count) = self.counts.residency.get(sizing::residency_bucket(ns)) {
-            count.add(1);
-        }
+        self.residency.add(sizing::residency_bucket(ns), 1);
     }
 
     /// Counts `len` bytes that were moved to main memory. Any context.
@@ -373,20 +368,20 @@ impl Cache {
             }
             let now = now_ns();
             let oldest = pools.iter().flat_map(|pool| pool.oldest());
-            let Some((extent, page, user, since)) = oldest.min_by_key(|(.., since)| *since) else {
+            let Some(oldest) = oldest.min_by_key(|oldest| oldest.since) else {
                 break;
             };
-            let due = since.saturating_add(age);
+            let due = oldest.since.saturating_add(age);
             if now < due {
                 self.look_in(due - now);
                 break;
             }
             let before = now.saturating_sub(age).saturating_add(1);
-            let lessee = self.ctx.lessee(user);
+            let lessee = self.ctx.lessee(oldest.user);
             if lessee.is_some_and(|lessee| lessee.escape(before)) {
                 pause = STUCK_NS;
             } else {
-                extent.defer(page);
+                oldest.defer();
             }
         }
         self.pause.store(pause, Relaxed);
@@ -414,8 +409,7 @@ impl Cache {
         c.residency_us = params::RESIDENCY_US.get();
         c.cache_bytes = Self::bytes_of_cache();
         c.rate = self.rate.load(Relaxed);
-        c.unread = self.unread.get();
-        c.unread_high = self.unread_high.load(Relaxed);
+        (c.unread, c.unread_high) = self.unread.get_with_high();
         let counts = &self.counts;
         c.escapes = counts.escapes.get();
         c.escaped_bytes = counts.escaped_bytes.get();
@@ -424,8 +418,8 @@ impl Cache {
         c.waits = counts.waits.get();
         c.denied = counts.denied.get();
         c.dry = counts.dry.get();
-        for (to, from) in c.residency.iter_mut().zip(&counts.residency) {
-            *to = from.get();
+        for (bucket, to) in c.residency.iter_mut().enumerate() {
+            *to = self.residency.get(bucket);
         }
     }
 }

@@ -7,25 +7,29 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex};
 
 use super::cache::Cache;
 use super::context::Pools;
 use super::extent::Extent;
 use super::{Layout, Pool};
-use crate::ib::device::{Device, DeviceName};
+use crate::ib::device::{Attrs, Device, DeviceName};
 use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::pd::Pd;
 use crate::ib::srq::Srq;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
 use crate::net_warn_ratelimited;
+use crate::params;
 use crate::stats::STATS;
 
 /// A device, from its appearance to its removal.
 #[pin_data]
 pub(crate) struct RdmaDev {
     pub(crate) name: DeviceName,
+    /// Links that were given a completion vector.
+    links: Atomic<u64>,
     #[pin]
     state: Mutex<State>,
 }
@@ -79,13 +83,29 @@ impl RdmaDev {
                 );
                 Err(e)
             }
+            // A device will not gain what it lacks; other errors may not occur next time.
             Err(e) => {
-                net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e);
-                // A device will not gain a missing feature; other errors may not occur next time.
+                match lacking(&device.attrs()) {
+                    Some(Lack { what, has, needs }) => {
+                        net_warn_ratelimited!(
+                            "{}: cannot be used: {} is {}, {} needed\n",
+                            self.name,
+                            what,
+                            has,
+                            needs
+                        );
+                    }
+                    None => net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e),
+                }
                 state.unfit = e == EOPNOTSUPP;
                 Err(ENODEV)
             }
         }
+    }
+
+    /// The number of a new stream link, which decides on the completion vector.
+    pub(crate) fn next_link(&self) -> u64 {
+        self.links.fetch_add(1, Relaxed)
     }
 
     /// The pool, if it has been made.
@@ -94,13 +114,39 @@ impl RdmaDev {
     }
 }
 
-/// Least number of scatter/gather elements of a send: with fewer, a chunk of scattered pages would
-/// not fit into one message's work requests.
-const MIN_SGE: u32 = 14;
+/// Least number of scatter/gather elements of a send: the header, and 4 KiB of a program's memory,
+/// which may lie in two pages. Chunks are as short as a device's elements ask for.
+const MIN_SGE: u32 = 3;
+
+/// Elements of a receive: a header and a block.
+const RECV_SGE: u32 = 2;
+
+/// A limit of a device that is less than what ZRS needs.
+struct Lack {
+    what: &'static str,
+    has: u32,
+    needs: u32,
+}
+
+/// The first limit of a device that keeps ZRS from using it.
+fn lacking(attrs: &Attrs) -> Option<Lack> {
+    let limits = [
+        (
+            "IB_DEVICE_MEM_MGT_EXTENSIONS",
+            attrs.fast_registration.into(),
+            1,
+        ),
+        ("max_srq", attrs.max_srq, 1),
+        ("max_srq_sge", attrs.max_srq_sge, RECV_SGE),
+        ("max_srq_wr", attrs.max_srq_wr, params::LINK_CREDIT.get()),
+        ("max_send_sge", attrs.max_send_sge, MIN_SGE),
+    ];
+    let short = limits.into_iter().find(|(_, has, needs)| has < needs);
+    short.map(|(what, has, needs)| Lack { what, has, needs })
+}
 
 fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {
-    let attrs = device.attrs();
-    if !attrs.fast_registration || attrs.max_srq == 0 || attrs.max_send_sge < MIN_SGE {
+    if lacking(&device.attrs()).is_some() {
         return Err(EOPNOTSUPP);
     }
     let cache = Cache::of(pools, device.numa_node())?;
@@ -128,7 +174,7 @@ fn fill_pool(
         GFP_KERNEL,
     )?;
     let pd = Pd::new(device)?;
-    let srq = Srq::new(&pd, layout.blocks, 2)?;
+    let srq = Srq::new(&pd, layout.blocks, RECV_SGE)?;
     let region = Arc::new(
         DmaRegion::map(&pd, mem.clone(), Direction::FromDevice)?,
         GFP_KERNEL,
@@ -145,6 +191,7 @@ impl Pools {
         let dev = Arc::pin_init(
             try_pin_init!(RdmaDev {
                 name: device.name(),
+                links: Atomic::new(0),
                 state <- new_mutex!(State {
                     device: Some(device.clone()),
                     pool: None,

@@ -7,7 +7,8 @@
 //!
 //! Sending: [`destination`] checks the address, [`wire::fragments`] splits, [`credit`] leaves half
 //! of the link's credit to streams, [`stall`] decides between waiting and dropping, [`backlog`]
-//! keeps datagrams while their link is being made. A socket that speaks UDP as well chooses
+//! keeps datagrams while their link is being made, [`sndbuf`]
+//! bounds those in flight. A socket that speaks UDP as well chooses
 //! by [`destinations`].
 //!
 //! Receiving: [`assembly`] checks the order of fragments, [`receivers`] finds the socket,
@@ -21,13 +22,12 @@ pub mod assembly;
 pub mod backlog;
 pub mod credit;
 pub mod destination;
-// Not in the module: its sockets do not speak UDP.
-#[cfg(not(MODULE))]
 pub mod destinations;
 pub mod fifo;
 pub mod readiness;
 pub mod receivers;
 pub mod refusals;
 pub mod rx_queue;
+pub mod sndbuf;
 pub mod stall;
 pub mod wire;

@@ -44,6 +44,10 @@ pub enum Why {
     NoListener = 7,
     /// ZRS lacks memory or room, here or there, or the link was lost.
     NoResources = 8,
+    /// A rule of the network namespace.
+    Rule = 9,
+    /// The user's connects ask as many hosts for a link as they may at a time.
+    Asking = 10,
 }
 
 impl Why {
@@ -63,6 +67,8 @@ impl Why {
             Self::Slow,
             Self::NoListener,
             Self::NoResources,
+            Self::Rule,
+            Self::Asking,
         ];
         all.into_iter().find(|why| why.number() == number)
     }
@@ -74,7 +80,12 @@ impl Why {
             Self::NoZrs | Self::Slow => Some(Scope::Host),
             Self::NoListener => Some(Scope::Port),
             Self::Known => Some(Scope::Asked),
-            Self::Asked | Self::Local | Self::Drain | Self::NoResources => None,
+            Self::Asked
+            | Self::Local
+            | Self::Drain
+            | Self::NoResources
+            | Self::Rule
+            | Self::Asking => None,
         }
     }
 }
@@ -275,6 +286,16 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Cache<S> {
                 used,
             });
         }
+    }
+
+    /// The ways to other hosts have changed: forgets all.
+    pub fn clear(&mut self) {
+        self.slots.fill(None);
+    }
+
+    /// How many hosts and ports are remembered.
+    pub fn remembered(&self) -> usize {
+        self.slots.iter().flatten().count()
     }
 
     /// A connection to or from the port of `peer` uses ZRS: the host has it, and so has the port.

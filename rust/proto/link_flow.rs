@@ -108,15 +108,31 @@ impl LinkFlow {
 
     /// The block of a SEND that had arrived is posted again.
     pub fn reposted(&mut self) {
-        self.room = self.room.wrapping_add(1);
+        self.reposted_many(1);
+    }
+
+    /// The blocks of `n` SENDs that had arrived are posted again.
+    pub fn reposted_many(&mut self, n: u32) {
+        self.room = self.room.wrapping_add(n);
+    }
+
+    /// How many blocks must be posted again, since the peer was last told of room, before a
+    /// LinkCredit is due.
+    pub fn due_at(&self) -> u32 {
+        let left_to_peer = self.told.wrapping_sub(self.arrived);
+        self.quarter.min(left_to_peer).max(1)
     }
 
     /// Whether new room should be announced by a LinkCredit, and one may be posted now. Ask
     /// again after each arrival and each block posted again.
     pub fn credit_due(&self) -> bool {
-        let gathered = self.room.wrapping_sub(self.told);
-        let left_to_peer = self.told.wrapping_sub(self.arrived);
-        let due = gathered >= self.quarter || gathered >= left_to_peer;
-        gathered != 0 && due && self.left_to_us() != 0
+        self.credit_due_with(0)
+    }
+
+    /// As [`Self::credit_due`], if `more` blocks are posted again that [`Self::reposted_many`] has
+    /// not counted yet.
+    pub fn credit_due_with(&self, more: u32) -> bool {
+        let gathered = self.room.wrapping_sub(self.told).wrapping_add(more);
+        gathered >= self.due_at() && self.left_to_us() != 0
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The link table: the state of every channel of a host, found by its number Q (rows L1 to L3).
+//! The link table: the state of every channel of a host, found by its number Q.
 //!
 //! The parties that work on a channel (a program's calls, the transmitter, the receiver, completion
 //! and the sweep) have no state of their own for it. Each requests the entry, is granted it, and
@@ -314,6 +314,8 @@ pub struct LinkTable<S: Storage> {
     bulk: S::Bulk,
     /// 1 + index of the first free slot; 0: none.
     free_slot: u32,
+    /// Hot slots from the first to the last that was ever used.
+    reached: u32,
     /// The first free number that was used before; 0: none.
     free: u32,
     /// The highest number that was ever used.
@@ -334,17 +336,21 @@ impl<S: Storage> LinkTable<S> {
         if hot.is_empty() || !whole || u32::try_from(hot.len()).is_err() {
             return None;
         }
-        let mut free_slot = 0;
-        for (slot, number) in hot.iter_mut().zip(1..) {
-            slot.next_free = free_slot;
-            free_slot = number;
+        // The first slots are used first, so that few entries need a short sweep.
+        let last = hot.len() as u32;
+        for (slot, number) in hot.iter_mut().zip(1_u32..) {
+            slot.next_free = number
+                .wrapping_add(1)
+                .checked_rem(last.wrapping_add(1))
+                .unwrap_or(0);
         }
         Some(Self {
             hot,
             l2,
             ways,
             bulk,
-            free_slot,
+            free_slot: 1,
+            reached: 0,
             free: 0,
             fresh: 0,
             backings: 0,
@@ -364,10 +370,15 @@ impl<S: Storage> LinkTable<S> {
     /// whether there are more slots.
     pub fn count_hits(&mut self, first: u32, slots: u32) -> bool {
         let end = first.saturating_add(slots);
-        for index in first..end.min(self.hot.len() as u32) {
+        for index in first..end.min(self.reached) {
             self.recall(index, Wanted::None);
         }
-        (end as usize) < self.hot.len()
+        end < self.reached
+    }
+
+    /// Hot slots that a pass of the sweep, or of [`Self::count_hits`], looks at.
+    pub fn reached(&self) -> u32 {
+        self.reached
     }
 
     /// Numbers that have a home.
@@ -574,7 +585,7 @@ impl<S: Storage> LinkTable<S> {
     /// Checks the next `slots` hot slots, and parks each entry that is not locked and was not used
     /// since the last pass. Calls `parked` for each of them.
     pub fn sweep(&mut self, slots: u32, mut parked: impl FnMut(ChanId, &S::Owner)) {
-        let all = self.hot.len() as u32;
+        let all = self.reached;
         for _ in 0..slots.min(all) {
             let index = self.hand;
             self.hand = index.wrapping_add(1).checked_rem(all).unwrap_or(0);
@@ -666,6 +677,7 @@ impl<S: Storage> LinkTable<S> {
             if let Some(cell) = &mut slot.cell {
                 **cell = regs;
             }
+            self.reached = self.reached.max(index.wrapping_add(1));
             self.stats.hot = self.stats.hot.wrapping_add(1);
         }
     }

@@ -22,8 +22,6 @@
 pub mod admission;
 pub mod arena;
 pub mod asks;
-// Not in the module: nothing there calls it.
-#[cfg(not(MODULE))]
 pub mod broker;
 pub mod copy;
 pub mod directory;
@@ -34,8 +32,6 @@ pub mod keys;
 pub mod link;
 pub mod node;
 pub mod payload;
-// Not in the module: nothing there calls it.
-#[cfg(not(MODULE))]
 pub mod queue;
 pub mod rights;
 pub mod sched;

@@ -34,6 +34,7 @@ pub mod page_pool;
 pub mod ports;
 pub mod quota;
 pub mod readiness;
+pub mod rules;
 pub mod runs;
 pub mod rx_queue;
 pub mod scheduler;
@@ -41,6 +42,7 @@ pub mod sizing;
 pub mod sndbuf;
 pub mod tcp_info;
 pub mod user_timeout;
+pub mod vectors;
 pub mod wire;
 
 /// The number of a channel and its generation: a number is reused, a pair is not (for 2^32

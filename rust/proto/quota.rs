@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Quota of the link table: how many channels each user and each network namespace has, and whether
-//! it may have one more.
+//! Quotas: how many channels each user and each network namespace has, and whether it may have one
+//! more. The links that datagrams make are counted in the same way.
 //!
 //! A user's share is a part of what other users leave, as the dynamic thresholds of shared buffers
 //! (Choudhury and Hahne) have it: with 80 percent of 100 channels the first user may have 80, a
@@ -101,6 +101,11 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
             shares,
             users: 0,
         }
+    }
+
+    /// Other shares from now on. Those who have more than theirs keep it, and get no more.
+    pub fn set_shares(&mut self, shares: Shares) {
+        self.shares = shares;
     }
 
     /// Counts a channel for `holder`.

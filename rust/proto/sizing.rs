@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sizes of the receive pools of a cache, of their windows and of a sender's chunks, and the
-//! histogram of residency times.
+//! The sizes of the receive pools of a cache, of their windows and of a sender's chunks, and of the
+//! link table's first tier; the histogram of residency times.
 //!
 //! The pools must have room for the data that arrives within the target residency time. All
 //! arithmetic saturates: for any value of a parameter the result is within the bounds.
@@ -20,6 +20,9 @@ const CHUNK_MAX: u32 = 256 * 1024;
 
 /// Chunks in a window.
 const CHUNKS: u32 = 4;
+
+/// The smallest pages that a program's memory consists of, in bytes.
+const PAGE: u32 = 4096;
 
 /// Number of buckets of [`residency_bucket`]; the same as in `struct zrs_ioc_cache`.
 pub const BUCKETS: usize = 24;
@@ -60,6 +63,16 @@ pub fn chunk(rate: u64, residency_us: u32) -> u32 {
     most.clamp(CHUNK_MIN, CHUNK_MAX).next_power_of_two()
 }
 
+/// The most bytes that `writes` work requests of at most `max_sge` elements each can gather,
+/// whatever pages the bytes lie in: an element for each page, and one more, as the first page may
+/// begin anywhere. A power of two, so that windows and messages consist of whole chunks, and no
+/// more than the largest chunk.
+pub fn gathered(max_sge: u32, writes: u32) -> u32 {
+    let pages = max_sge.saturating_mul(writes).saturating_sub(1);
+    let bytes = pages.saturating_mul(PAGE).min(CHUNK_MAX);
+    bytes.checked_ilog2().map_or(0, |log| 1 << log)
+}
+
 /// The size of a window for chunks of this size, in bytes: four of them, within the bounds of a
 /// window.
 pub fn window(chunk: u32) -> u32 {
@@ -73,6 +86,26 @@ pub fn window_for(rcvbuf: u32) -> u32 {
     let half = rcvbuf / 2;
     half.saturating_sub(half % WINDOW_MIN)
         .clamp(WINDOW_MIN, WINDOW_MAX)
+}
+
+/// The most hot slots of the link table.
+pub const HOT_MOST: u32 = 1 << 16;
+
+/// The least that [`hot_slots`] returns for a table with that many entries.
+const HOT_LEAST: u32 = 256;
+
+/// Hot slots have no more than this part of the memory. They are taken when the module is loaded,
+/// used or not. A channel in use costs more than its slot: at this part, the full table of a
+/// machine with 8 GiB, 16,384 slots, is hot.
+const HOT_PART: u64 = 1024;
+
+/// How many hot slots a table for `most` entries has, if a slot takes `slot` bytes and the machine
+/// has `ram` bytes of memory: one for each entry, so that no active channel waits for the table, or
+/// as many as fit into a small part of the memory.
+pub fn hot_slots(most: u32, slot: usize, ram: u64) -> u32 {
+    let fit = (ram / HOT_PART).checked_div(slot as u64).unwrap_or(0);
+    let fit = u32::try_from(fit).unwrap_or(HOT_MOST);
+    most.min(fit.clamp(HOT_LEAST, HOT_MOST))
 }
 
 /// Where data that stayed for `ns` nanoseconds is counted: 0 is less than a microsecond, n less

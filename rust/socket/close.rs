@@ -112,6 +112,9 @@ impl Sock {
             inner.fall_at = None;
             (inner.tcp.take(), inner.decision.take())
         };
+        if let Some(tcp) = &tcp {
+            self.unlist(tcp);
+        }
         drop((tcp, decision));
         let linger = self.linger();
         let (sk, ring, tracks_mapped, broken) = {

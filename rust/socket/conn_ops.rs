@@ -99,10 +99,6 @@ impl ConnOps for Sock {
         Sock::tx_complete(self, pos);
     }
 
-    fn uncharge(&self, bytes: usize) {
-        self.give_held(bytes);
-    }
-
     fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl {
         let inner = &mut *self.inner.lock();
         let was = inner.state_before();

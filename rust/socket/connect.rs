@@ -18,13 +18,14 @@ use crate::kern::sock::{Call, Sk, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::{WaitError, WaitMode};
-use crate::params;
+use crate::params::NetSetting;
 use crate::proto::addr::{Addr, Bound, Ip};
 use crate::proto::channel::{Channel, Failure, State};
 use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::fallback::EndedBy;
 use crate::proto::ports::Binding;
 use crate::proto::readiness::Phase;
+use crate::proto::rules::{Action, Call as RuleCall};
 use crate::proto::ChanId;
 use crate::transport::conn_table::Chan;
 use crate::transport::link::{Link, RetryPolicy};
@@ -57,11 +58,12 @@ impl Sock {
             Some(_) if self.v6 && sk.is_v6only() => return Err(EINVAL),
             None if addr.ip.is_for_many() => return Err(EINVAL),
             _ if addr.ip.is_any() => {}
-            Some(v4) if self.net.is_local(v4) => {}
-            None if self.net.is_local_v6(addr.ip.v6(), addr.ip.scope())? => {}
+            _ if self.net.is_local(addr.ip.v6(), addr.ip.scope())? => {}
             _ => return Err(EADDRNOTAVAIL),
         }
-        if addr.port == 0 && sk.bind_address_no_port() {
+        if self.rule_for(RuleCall::Bind, addr) == Some(Action::Tcp) {
+            self.bind_by_rule(addr, call)?;
+        } else if addr.port == 0 && sk.bind_address_no_port() {
             let mut inner = self.inner.lock();
             inner.bound_ip = Some(addr.ip);
             inner.local = addr;
@@ -265,7 +267,16 @@ impl Sock {
         self.leave_connection();
     }
 
-    /// Starts an attempt with ZRS. An immediate failure is returned, and not left in SO_ERROR.
+    /// The address that connect() to `addr` uses: that which the control groups' programs leave,
+    /// and this host for an unspecified one. Errors of [`redirected`](Self::redirected) and
+    /// [`reachable`](Self::reachable).
+    pub(super) fn destination(&self, addr: Addr) -> Result<Addr> {
+        let addr = self.redirected(addr)?;
+        Ok(Addr::new(self.reachable(addr.ip)?, addr.port))
+    }
+
+    /// Starts an attempt with ZRS to a [`destination`](Self::destination). An immediate failure is
+    /// returned, and not left in SO_ERROR.
     pub(super) fn begin_zrs(self: &Arc<Self>, addr: Addr) -> Result {
         let started = self.start_connect(addr);
         if started.is_err() && matches!(self.inner.lock().phase, Phase::Failed) {
@@ -276,8 +287,6 @@ impl Sock {
     }
 
     fn start_connect(self: &Arc<Self>, addr: Addr) -> Result {
-        let mut addr = self.redirected(addr)?;
-        addr.ip = self.reachable(addr.ip)?;
         if addr.port == 0 {
             return Err(ECONNREFUSED);
         }
@@ -294,7 +303,7 @@ impl Sock {
         sk.cgroup_packets(local.into(), addr.into(), true)
             .inspect_err(|_| self.leave_connection())?;
         let limits = Sock::limits_of(&sk);
-        let answer_ms = params::CONNECT_TIMEOUT_MS.get();
+        let answer_ms = NetSetting::ConnectTimeoutMs.get(&self.net);
         let promise = {
             let mut inner = self.inner.lock();
             inner.remote = addr;
@@ -331,7 +340,7 @@ impl Sock {
     /// or with another one than the socket is bound to; or the socket is bound to IPv6, and `ip` is
     /// IPv4. EAFNOSUPPORT: bound to IPv4, and `ip` is IPv6. ENETUNREACH: a multicast or broadcast
     /// address; or IPv4, and the socket is IPv6-only.
-    pub(super) fn reachable(&self, mut ip: Ip) -> Result<Ip> {
+    fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = {
             let inner = self.inner.lock();
@@ -376,8 +385,9 @@ impl Sock {
         let id = chan.id().unwrap_or_default();
         let bind_to = (!local.ip.is_any()).then_some(local.ip);
         let transport = &self.ctx.transport;
-        let for_admin = self.holder().is_admin();
-        let link = transport.link_to(&self.net, bind_to, remote.ip, for_admin)?;
+        let falls_back = self.inner.lock().decision.is_some();
+        let asker = self.asker(falls_back);
+        let link = transport.link_to(&self.net, bind_to, remote.ip, asker)?;
         let released = {
             let mut inner = self.inner.lock();
             let given_up = again.is_some() && !matches!(inner.phase, Phase::Connecting);

@@ -7,9 +7,14 @@
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
+use super::carried::Carried;
+pub(crate) use super::fallback::KNOWN;
 use super::fallback::{nothing_known, Known};
+use super::rules::Rules;
 use super::{Ports, Sock};
 use crate::kern::net::Net;
+use crate::proto::addr::Ip;
+use crate::proto::fallback::Peer;
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
 use crate::transport::context::{Acceptor, Transport};
@@ -18,6 +23,8 @@ use crate::uapi::zrs_info;
 
 /// Cursors of ZRS_IOC_SOCK from this value on are for listening sockets.
 const LISTENERS: u64 = 1 << 32;
+/// From this value on they are for sockets that TCP carries.
+const CARRIED: u64 = 1 << 62;
 
 /// The context of all sockets.
 #[pin_data]
@@ -28,6 +35,11 @@ pub(crate) struct Sockets {
     /// A leaf among the locks.
     #[pin]
     pub(super) known: Mutex<Known>,
+    /// The sockets that TCP carries. A leaf among the locks.
+    #[pin]
+    pub(super) carried: Mutex<Carried>,
+    #[pin]
+    pub(crate) rules: Rules,
 }
 
 impl Sockets {
@@ -39,6 +51,8 @@ impl Sockets {
                 transport,
                 ports <- new_mutex!(Ports::new(), "zrs_sockets::ports"),
                 known <- new_mutex!(known, "zrs_sockets::known"),
+                carried <- new_mutex!(Carried::default(), "zrs_sockets::carried"),
+                rules <- Rules::new(),
             }),
             GFP_KERNEL,
         )
@@ -58,9 +72,21 @@ impl Sockets {
                 return Some((cursor, info));
             }
         }
-        let serial = cursor.checked_sub(LISTENERS)?;
-        let (serial, sock) = self.ports.lock().listener_from(net, serial)?;
-        Some((LISTENERS + serial + 1, sock.info()))
+        if cursor < CARRIED {
+            let serial = cursor.checked_sub(LISTENERS)?;
+            let listener = self.ports.lock().listener_from(net, serial);
+            if let Some((serial, sock)) = listener {
+                return Some((LISTENERS + serial + 1, sock.info()));
+            }
+        }
+        let serial = cursor.saturating_sub(CARRIED);
+        let (serial, sock) = self.carried.lock().first_from(net, serial)?;
+        Some((CARRIED + serial + 1, sock.info()))
+    }
+
+    /// How many hosts and ports without ZRS are remembered.
+    pub(crate) fn hosts_known(&self) -> usize {
+        self.known.lock().remembered()
     }
 }
 
@@ -71,5 +97,14 @@ impl Acceptor for Sockets {
         h: &Header,
     ) -> Result<Result<(), Refusal>, Violation> {
         Sock::on_connect(&self, link, h)
+    }
+
+    fn peer_has_zrs(&self, net: &Net, ip: Ip) {
+        let net = net.cookie();
+        self.known.lock().forget(Peer { net, ip, port: 0 });
+    }
+
+    fn ways_changed(&self) {
+        self.known.lock().clear();
     }
 }

@@ -25,19 +25,21 @@ use super::{report_failure, Inner, Sock};
 use crate::kern::errno::{EINPROGRESS, ENOBUFS};
 use crate::kern::sock::opt::OptIn;
 use crate::kern::sock::tcp::Tcp;
-use crate::kern::sock::Call;
+use crate::kern::sock::Call as SockCall;
 use crate::kern::{fault, task, trace};
-use crate::params;
-use crate::proto::addr::{Addr, Ip};
+use crate::params::{self, NetSetting};
+use crate::proto::addr::Addr;
 use crate::proto::channel::{Channel, Failure};
 use crate::proto::fallback::{after_failure, Answer, Cache, EndedBy, Entry, Peer, Why};
 use crate::proto::options::{is_tcp_only, SOL_TCP};
 use crate::proto::readiness::Phase;
-use crate::stats::STATS;
+use crate::proto::rules::{Action, Call};
+use crate::stats::FALLBACKS;
 use crate::transport::link::LinkState;
+use crate::transport::links::Asker;
 
 /// How many hosts and ports without ZRS are remembered.
-const KNOWN: usize = 1024;
+pub(crate) const KNOWN: usize = 1024;
 
 /// `IP_BIND_ADDRESS_NO_PORT`.
 const BIND_NO_PORT: (i32, i32) = (0, 24);
@@ -127,6 +129,9 @@ impl Decision {
 /// The reason for TCP after a call of ours has failed before the peer was asked; `None`: the error
 /// is the program's.
 fn after_error(e: Error) -> Option<Why> {
+    if e == EMLINK {
+        return Some(Why::Asking);
+    }
     (e == ENOMEM || e == ENOBUFS).then_some(Why::NoResources)
 }
 
@@ -138,12 +143,13 @@ impl Sock {
 
     /// Starts an attempt to connect, with ZRS if nothing speaks for TCP. If TCP carries the socket
     /// when this fails, the connection is to be made with that. Under `config`. Sleeps.
-    pub(super) fn begin_attempt(self: &Arc<Self>, addr: Addr, call: &Call<'_>) -> Result {
+    pub(super) fn begin_attempt(self: &Arc<Self>, addr: Addr, call: &SockCall<'_>) -> Result {
+        // What is known is about the address that the control groups' programs leave.
+        let to = self.destination(addr)?;
         if !self.may_fall_back() {
-            return self.begin_zrs(addr);
+            return self.begin_zrs(to);
         }
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
-        let to = Addr::new(self.reachable(addr.ip)?, addr.port);
         let (at_once, link) = self.look_at_peer(to);
         self.inner.lock().remote = to;
         if let Some(why) = at_once {
@@ -152,7 +158,7 @@ impl Sock {
         }
         self.bind_without_port(&tcp)?;
         self.arm_decision(!link)?;
-        let Err(e) = self.begin_zrs(addr) else {
+        let Err(e) = self.begin_zrs(to) else {
             return Ok(());
         };
         let decision = {
@@ -177,8 +183,11 @@ impl Sock {
         if params::DRAIN.get() != 0 {
             return (Some(Why::Drain), false);
         }
-        if self.is_own(to.ip) {
-            return (Some(Why::Local), false);
+        match self.rule_for(Call::Connect, to) {
+            Some(Action::Tcp) => return (Some(Why::Rule), false),
+            Some(Action::Zrs) => {}
+            None if self.net.is_own(to.ip.v6(), to.ip.scope()) => return (Some(Why::Local), false),
+            None => {}
         }
         let transport = &self.ctx.transport;
         let local = self.inner.lock().local.ip;
@@ -193,22 +202,20 @@ impl Sock {
             Answer::Unknown => (None, link),
             Answer::NoZrs => (Some(Why::Known), link),
             Answer::AskAgain => {
-                let for_admin = self.holder().is_admin();
                 // The next connect has it if it comes up.
-                let _ = transport.link_to(&self.net, bind_to, to.ip, for_admin);
+                let _ = transport.link_to(&self.net, bind_to, to.ip, self.asker(true));
                 (Some(Why::Known), link)
             }
         }
     }
 
-    /// Whether `ip` is an address of this host.
-    fn is_own(&self, ip: Ip) -> bool {
-        match ip.v4() {
-            Some(v4) => v4.is_loopback() || self.net.is_local(v4),
-            None => {
-                let own = self.net.is_local_v6(ip.v6(), ip.scope());
-                ip.v6().is_loopback() || own.unwrap_or(false)
-            }
+    /// On whose behalf a link is made; `falls_back`: for a connect that may use TCP.
+    pub(super) fn asker(&self, falls_back: bool) -> Asker {
+        let holder = self.holder();
+        Asker {
+            for_admin: holder.is_admin(),
+            limited: holder.user.filter(|_| falls_back),
+            charged: None,
         }
     }
 
@@ -235,9 +242,9 @@ impl Sock {
             GFP_KERNEL,
         )?;
         // A link that is not up by then says nothing about the program there.
-        let ms = params::FALLBACK_MS
-            .get()
-            .min(params::CONNECT_TIMEOUT_MS.get());
+        let ms = NetSetting::FallbackMs
+            .get(&self.net)
+            .min(NetSetting::ConnectTimeoutMs.get(&self.net));
         let ns = u64::from(ms) * 1_000_000;
         let old = {
             let mut inner = self.inner.lock();
@@ -326,6 +333,7 @@ impl Sock {
     /// `config`. Sleeps.
     pub(super) fn hand_over(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
+        let place = self.place_as_carried()?;
         self.bind_without_port(tcp)?;
         tcp.move_errors();
         self.unbind();
@@ -343,18 +351,34 @@ impl Sock {
             (inner.conn.chan.take_ended(), inner.small_promise.take())
         };
         drop(rest);
-        let counter = match why {
-            Why::Known => Some(&STATS.tcp_known),
-            Why::NoZrs => Some(&STATS.tcp_no_zrs),
-            Why::Slow => Some(&STATS.tcp_slow),
-            Why::NoListener => Some(&STATS.tcp_no_listener),
-            Why::NoResources => Some(&STATS.tcp_no_resources),
-            Why::Asked | Why::Local | Why::Drain => None,
-        };
-        if let Some(counter) = counter {
+        self.list_as_carried(tcp, place);
+        if let Some(counter) = FALLBACKS.get(why.number() as usize) {
             counter.add(1);
         }
         Ok(())
+    }
+
+    /// bind() to an address that a rule leaves to TCP. Under `config`. Sleeps.
+    pub(super) fn bind_by_rule(self: &Arc<Self>, addr: Addr, call: &SockCall<'_>) -> Result {
+        let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        // First: a socket whose bind() has failed may use ZRS at another address.
+        tcp.bind(addr.into())?;
+        self.hand_over(&tcp, Why::Rule)
+    }
+
+    /// Lets TCP carry a socket without a port that listens, if a rule says so. Under `config`.
+    /// Sleeps.
+    pub(super) fn listen_by_rule(self: &Arc<Self>, call: &SockCall<'_>) -> Result<bool> {
+        let (port, addr) = {
+            let inner = self.inner.lock();
+            (inner.binding.is_some(), inner.unbound(self.v6))
+        };
+        if port || self.rule_for(Call::Bind, addr) != Some(Action::Tcp) {
+            return Ok(false);
+        }
+        let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        self.hand_over(&tcp, Why::Rule)?;
+        Ok(true)
     }
 
     /// Binds the inner TCP socket to the address of a bind() that has left the choice of the port
@@ -387,7 +411,7 @@ impl Sock {
         self: &Arc<Self>,
         name: i32,
         value: &OptIn<'_>,
-        call: &Call<'_>,
+        call: &SockCall<'_>,
         unknown: Error,
     ) -> Result {
         if !self.may_fall_back() {

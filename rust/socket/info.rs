@@ -39,18 +39,19 @@ impl Sock {
                 Ok(0)
             }
             uapi::ZRS_IOC_RECV_MAP => self.recv_map_user(arg, nonblock),
+            _ => put_int(arg, self.queued(cmd)?),
+        }
+    }
+
+    /// The number that an ioctl of TCP's gives. `ENOIOCTLCMD`: `cmd` is none of these.
+    pub(super) fn queued(&self, cmd: u32) -> Result<u64> {
+        match cmd {
             FIONREAD | SIOCOUTQ | SIOCOUTQNSD if self.is_listening() => Err(EINVAL),
             // There is no urgent data.
-            SIOCATMARK => put_int(arg, 0),
-            SIOCOUTQNSD => put_int(arg, self.tx_corked()),
-            FIONREAD => {
-                let bytes = self.inner.lock().rx.bytes();
-                put_int(arg, bytes)
-            }
-            SIOCOUTQ => {
-                let bytes = self.tx_queued();
-                put_int(arg, bytes)
-            }
+            SIOCATMARK => Ok(0),
+            SIOCOUTQNSD => Ok(self.tx_corked()),
+            FIONREAD => Ok(self.inner.lock().rx.bytes()),
+            SIOCOUTQ => Ok(self.tx_queued()),
             _ => Err(ENOIOCTLCMD),
         }
     }

@@ -64,6 +64,10 @@ impl Sock {
             }
             _ => return Err(EINVAL),
         }
+        if self.listen_by_rule(call)? {
+            // The inner TCP socket gives the answer.
+            return Err(EINVAL);
+        }
         self.set_backlog(backlog)?;
         let addr = self.inner.lock().unbound(self.v6);
         self.bind_port(addr, call, false)?;

@@ -20,19 +20,25 @@ pub(crate) struct Owner {
     holder: Holder,
 }
 
+/// The user and the namespace whose quotas `sk` counts against, a socket in `net` that the calling
+/// program makes. See [`Owner::of`].
+pub(crate) fn holder_of(sk: &Sk, net: &Net) -> Holder {
+    let uid = sk.owner();
+    let exempt = uid == 0 || task::may_administer_net();
+    Holder {
+        user: (!exempt).then(|| task::answers_for(uid)),
+        net: (*net != Net::init()).then(|| net.inum()),
+    }
+}
+
 impl Owner {
     /// The owner of `sk`, a socket in `net` that the calling program makes. There is no quota for
     /// root, for tasks that may administer the machine's network, and for the initial network
     /// namespace.
     pub(super) fn of(sk: &Sk, net: &Net) -> Self {
-        let uid = sk.owner();
-        let exempt = uid == 0 || task::may_administer_net();
         Self {
             memcg: Memcg::of(sk),
-            holder: Holder {
-                user: (!exempt).then(|| task::answers_for(uid)),
-                net: (*net != Net::init()).then(|| net.inum()),
-            },
+            holder: holder_of(sk, net),
         }
     }
 }

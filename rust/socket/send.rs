@@ -3,12 +3,12 @@
 //! Sending: from the program's pages where they lie, or through registered buffers.
 //!
 //! A blocking send of at least `pin_threshold` bytes pins its pages, chunk by chunk, and returns
-//! when the device has read the last of them (row Z4). With MSG_ZEROCOPY it returns when they are
-//! posted, the socket may be non-blocking, and a notification follows on the error queue (row B2).
-//! Pages that sendfile() and splice() bring are sent in the same way, without a notification.
-//! Anything else is copied, and the call returns at once. A small message is copied into the link's
-//! transmit buffers; a larger one into new pages, up to [`COPY_MOST`] bytes at a time. In all cases
-//! the caller's thread posts the chunk itself: a socket has no send queue. Corked bytes are in
+//! when the device has read the last of them. With MSG_ZEROCOPY it returns when they are posted,
+//! the socket may be non-blocking, and a notification follows on the error queue. Pages that
+//! sendfile() and splice() bring are sent in the same way, without a notification. Anything else is
+//! copied, and the call returns at once. A small message is copied into the link's transmit
+//! buffers; a larger one into new pages, up to [`COPY_MOST`] bytes at a time. In all cases the
+//! caller's thread posts the chunk itself: a socket has no send queue. Corked bytes are in
 //! `cork.rs`.
 
 #![deny(unsafe_code)]
@@ -86,6 +86,23 @@ pub(super) struct Style {
     pub(super) some: bool,
 }
 
+/// What a caller knows of the socket.
+#[derive(Clone, Copy)]
+enum Look {
+    /// Nothing: this is its first look.
+    First,
+    /// There are no bytes to cork, and the caller waits.
+    Waits,
+}
+
+/// A chunk that can be sent.
+type Begun<'a> = (SendLock<'a>, Plan, Reservation);
+
+/// Whether a blocking call pins pages for `bytes`.
+fn is_large(bytes: usize) -> bool {
+    bytes >= (params::PIN_THRESHOLD.get() as usize).max(1)
+}
+
 /// The notification of a MSG_ZEROCOPY call.
 ///
 /// It is made, and aborted, with the send lock held for the call's first chunk. So ids are in the
@@ -97,6 +114,14 @@ pub(super) struct Notify {
 }
 
 impl Notify {
+    /// That of a call without MSG_ZEROCOPY.
+    fn none() -> Self {
+        Self {
+            due: None,
+            made: None,
+        }
+    }
+
     /// Makes the notification if it is due and not made yet. Returns whether this call made it.
     ///
     /// Errors: ENOBUFS.
@@ -161,6 +186,17 @@ impl Sock {
         }
         let total = msg.len();
         let nonblock = msg.nonblock();
+        let mut sent = 0;
+        if let Some(piece) = self.send_at_once(msg) {
+            *way = DataPath::Copy;
+            match piece.result {
+                Ok(()) if piece.sent == total => return Ok(total),
+                Ok(()) => sent = piece.sent,
+                Err(e) => return self.sent_nothing(e, msg, total, &mut Notify::none()),
+            }
+            // Paged out again in the meantime.
+            msg.rewind(sent);
+        }
         let (sk, more, connecting, mut corked) = {
             let inner = self.inner.lock();
             (
@@ -174,7 +210,7 @@ impl Sock {
         let sk = sk.ok_or(EPIPE)?;
         let mut timeout = sk.sndtimeo(nonblock);
         let bulk = total > SMALL_MAX as usize;
-        let large = total >= (params::PIN_THRESHOLD.get() as usize).max(1);
+        let large = is_large(total);
         let zerocopy = Notification::wanted(&sk, msg);
         // The caller does not wait for the device.
         let detached = zerocopy || msg.splice_pages();
@@ -203,7 +239,6 @@ impl Sock {
             self.await_connection(&mut timeout)?;
         }
         let _watched = self.sending();
-        let mut sent = 0;
         let mut pinned = false;
         let mut result = Ok(());
         while sent < total && result.is_ok() {
@@ -238,8 +273,49 @@ impl Sock {
             return Ok(sent);
         }
         match result {
-            Err(EPIPE) => self.send_in_vain(msg, total, &mut notify)?.ok_or(EPIPE),
-            result => result.map(|()| 0),
+            Err(e) => self.sent_nothing(e, msg, total, &mut notify),
+            Ok(()) => Ok(0),
+        }
+    }
+
+    /// The result of a call that could send nothing because of error `e`.
+    fn sent_nothing(
+        self: &Arc<Self>,
+        e: Error,
+        msg: &SendMsg<'_>,
+        total: usize,
+        notify: &mut Notify,
+    ) -> Result<usize> {
+        match e {
+            EPIPE => self.send_in_vain(msg, total, notify)?.ok_or(EPIPE),
+            e => Err(e),
+        }
+    }
+
+    /// Sends a small message at the first look at the socket, as most calls can. `None`: nothing
+    /// has changed, and the call is of another kind, or has to wait.
+    fn send_at_once(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Option<SendResult> {
+        let (len, nonblock) = (msg.len(), msg.nonblock());
+        let plain = !msg.more() && !msg.zerocopy() && !msg.splice_pages();
+        let copied = len <= SMALL_MAX as usize && (nonblock || !is_large(len));
+        if len == 0 || !plain || !copied || self.user_timeout_ns().is_some() {
+            return None;
+        }
+        // The other way has the same error again.
+        pin::fault_in(msg.iter(), len).ok()?;
+        let style = Style {
+            bulk: false,
+            from: TxSource::Buffers,
+            nonblock,
+            some: false,
+        };
+        // A stall is traced when the call waits.
+        match self.begin_chunk(len as u32, style, Look::First, &mut true)? {
+            Ok((plan, reservation)) => {
+                let begun = (SendLock(self), plan, reservation);
+                Some(self.send_begun(msg, style, &mut Notify::none(), begun))
+            }
+            Err(e) => Some(SendResult::none(Err(e))),
         }
     }
 
@@ -425,10 +501,20 @@ impl Sock {
         if let Err(e) = pin::fault_in(msg.iter(), want) {
             return SendResult::none(Err(e));
         }
-        let (lock, plan, reservation) = match self.begin(want, style, timeout) {
-            Ok(begun) => begun,
-            Err(e) => return SendResult::none(Err(e)),
-        };
+        match self.begin(want, style, timeout) {
+            Ok(begun) => self.send_begun(msg, style, notify, begun),
+            Err(e) => SendResult::none(Err(e)),
+        }
+    }
+
+    /// Copies and sends the next bytes, for which [`Self::begin`] has found room.
+    fn send_begun(
+        self: &Arc<Self>,
+        msg: &mut SendMsg<'_>,
+        style: Style,
+        notify: &mut Notify,
+        (lock, plan, reservation): Begun<'_>,
+    ) -> SendResult {
         let n = reservation.fill(plan.len(), msg.iter());
         if n == 0 {
             // Paged out again in the meantime.
@@ -475,11 +561,11 @@ impl Sock {
         want: usize,
         style: Style,
         timeout: &mut Timeout,
-    ) -> Result<(SendLock<'a>, Plan, Reservation)> {
+    ) -> Result<Begun<'a>> {
         let want = want.min(CHUNK_MAX as usize) as u32;
         let mut told = false;
         let found = self.await_link(WaitMode::Interruptible, timeout, || {
-            self.begin_chunk(want, style, &mut told)
+            self.begin_chunk(want, style, Look::Waits, &mut told)
         });
         match found {
             Ok(begun) => begun.map(|(plan, reservation)| (SendLock(self), plan, reservation)),
@@ -488,21 +574,30 @@ impl Sock {
     }
 
     /// Checks whether a chunk can be sent now: the channel has room, the send lock is free, and the
-    /// link can give a reservation. If so, takes the lock and the reservation. `told`: whether the
-    /// stall was traced already.
+    /// link can give a reservation. If so, takes the lock and the reservation. `None`: it cannot,
+    /// or, at a first look, the bytes may have to be corked, or corked ones to be sent before them.
+    /// `told`: whether the stall was traced already.
     fn begin_chunk(
         self: &Arc<Self>,
         want: u32,
         style: Style,
+        look: Look,
         told: &mut bool,
     ) -> Option<Result<(Plan, Reservation)>> {
+        let first = matches!(look, Look::First);
         let (plan, link, place, ask) = {
             let mut guard = loop {
                 let guard = self.inner.lock();
+                if first && (guard.sk.is_none() || guard.corks()) {
+                    return None;
+                }
                 if guard.conn.chan.corked() == 0 {
                     break guard;
                 }
                 drop(guard);
+                if first {
+                    return None;
+                }
                 // Corked bytes are sent first.
                 if !self.flush() {
                     self.stalled(want, Stall::Link, told);

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 
 use super::{Inner, Sock};
 use crate::proto::sndbuf;
-use crate::transport::conn::Charge;
+use crate::transport::conn::{Charge, SendBuffer};
 use crate::transport::link::Link;
 
 impl Inner {
@@ -123,8 +123,18 @@ impl Sock {
         }
     }
 
-    /// `bytes` no longer count against SO_SNDBUF: wakes threads that wait for room.
-    pub(super) fn give_held(&self, bytes: usize) {
+    /// SO_SNDBUF has changed: wakes waiting threads, so that they check the new limit.
+    pub(super) fn sndbuf_changed(&self) {
+        // Threads that have to go on waiting set it again.
+        let waited = core::mem::take(&mut self.inner.lock().tx_full);
+        if waited {
+            self.wake_write();
+        }
+    }
+}
+
+impl SendBuffer for Sock {
+    fn uncharge(&self, bytes: usize) {
         let wakes = {
             let mut inner = self.inner.lock();
             inner.tx_held = inner.tx_held.saturating_sub(bytes as u64);
@@ -135,15 +145,6 @@ impl Sock {
             }
         };
         if wakes {
-            self.wake_write();
-        }
-    }
-
-    /// SO_SNDBUF has changed: wakes waiting threads, so that they check the new limit.
-    pub(super) fn sndbuf_changed(&self) {
-        // Threads that have to go on waiting set it again.
-        let waited = core::mem::take(&mut self.inner.lock().tx_full);
-        if waited {
             self.wake_write();
         }
     }

@@ -14,10 +14,12 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::Sock;
+
+use crate::kern::net::Net;
 use crate::kern::sock::tcp::Tcp;
 use crate::kern::sock::Call;
 use crate::kern::task;
-use crate::params;
+use crate::params::{self, NetSetting};
 use crate::proto::fallback::Why;
 use crate::proto::options::{SOL_TCP, TCP_NODELAY};
 use crate::proto::readiness::{self, Phase};
@@ -37,9 +39,9 @@ pub(super) enum TcpMode {
 }
 
 impl TcpMode {
-    /// The mode of new sockets.
-    pub(super) fn of_module() -> Self {
-        Self::from_number(params::TCP.get()).unwrap_or(Self::Never)
+    /// The mode of new sockets of `net`.
+    pub(super) fn of_net(net: &Net) -> Self {
+        Self::from_number(NetSetting::Tcp.get(net)).unwrap_or(Self::Never)
     }
 
     fn from_number(number: u32) -> Option<Self> {
@@ -66,7 +68,7 @@ impl TcpMode {
 /// Returns EACCES for a task that may have restricted itself. Landlock restricts the TCP ports that
 /// a task may bind. But it checks system calls only, and only for tasks that loaded its policy; it
 /// does not see the bind that we make. All such tasks have no_new_privs set.
-pub(super) fn may_have() -> Result {
+pub(crate) fn may_have() -> Result {
     if task::no_new_privs() && params::TCP_NO_NEW_PRIVS.get() == 0 {
         return Err(EACCES);
     }

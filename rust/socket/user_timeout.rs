@@ -51,7 +51,7 @@ impl Inner {
 
 impl Sock {
     /// TCP_USER_TIMEOUT in nanoseconds; `None`: there is none.
-    fn user_timeout_ns(&self) -> Option<u64> {
+    pub(super) fn user_timeout_ns(&self) -> Option<u64> {
         let ms = self.user_ms.load(Relaxed);
         (ms > 0).then(|| u64::from(ms) * 1_000_000)
     }

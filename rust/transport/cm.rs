@@ -18,7 +18,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::context::Transport;
 use super::link::{hello, Link, LinkState, Queues, Terms};
-use super::tx::{TxBuffers, TxSlot, SLOTS, SQ_DEPTH};
+use super::tx::{TxBuffers, TxSlot, MAX_WRITES, SLOTS, SQ_DEPTH};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::QpCaps;
@@ -34,6 +34,8 @@ use crate::pool::cache::Cache;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
+use crate::proto::sizing;
+use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Agreed, Hello, Refusal};
 use crate::stats::STATS;
 
@@ -138,11 +140,7 @@ pub(crate) fn peer_of(net: &Net, id: &Id) -> Result<(Ip, Ip)> {
         return Err(EACCES);
     }
     // The peer chooses the local address, and the core does not check it.
-    let ours = match local.v4() {
-        Some(v4) => net.is_local(v4),
-        None => net.is_local_v6(local.v6(), local.scope())?,
-    };
-    if !ours {
+    if !net.is_local(local.v6(), local.scope())? {
         return Err(EADDRNOTAVAIL);
     }
     Ok((remote, local))
@@ -164,7 +162,7 @@ fn try_connect(link: &Arc<Link>) -> Result {
     }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
-    let _ = id.set_ack_timeout(params::ack_timeout());
+    set_timers(&id);
     link.keep(&id)?;
     let to = link.service();
     let from = link.local_ip();
@@ -183,6 +181,17 @@ fn try_connect(link: &Arc<Link>) -> Result {
     Err(ENOBUFS)
 }
 
+/// The code of 1.28 ms, for [`CmId::set_min_rnr_timer`]. By default a peer that finds no receive
+/// posted waits for 655 ms.
+const RNR_TIMER: u8 = 14;
+
+/// Sets the timers of a queue pair that is to be connected or accepted.
+pub(crate) fn set_timers(id: &CmId) {
+    // An iWARP device has neither.
+    let _ = id.set_ack_timeout(params::ack_timeout());
+    let _ = id.set_min_rnr_timer(RNR_TIMER);
+}
+
 /// Creates the link's queue pair, completion queue and buffers. Sleeps.
 fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let device = id.device().ok_or(ENODEV)?;
@@ -192,7 +201,8 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let attrs = device.attrs();
     // The completion queue has room for all that can be posted, flushed requests included.
     let entries = (SQ_DEPTH + pool.layout.blocks + 1).min(attrs.max_cqe);
-    let cq = Cq::new(&device, entries, 0, link.clone())?;
+    let vector = vectors::vector(Kind::Stream, dev.next_link(), device.num_comp_vectors());
+    let cq = Cq::new(&device, entries, vector, link.clone())?;
     cq.arm()?;
     let max_sge = attrs.max_send_sge.min(32);
     let rate = device.rate();
@@ -246,7 +256,8 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     tx.slots = slots;
     tx.free = free;
     tx.sq_free = SQ_DEPTH.min(attrs.max_qp_wr);
-    tx.bound_bulk(rate, params::BULK_US.get(), Cache::chunk(rate));
+    let chunk = Cache::chunk(rate).min(sizing::gathered(max_sge, MAX_WRITES as u32));
+    tx.bound_bulk(rate, params::BULK_US.get(), chunk);
     if let Some(addr) = of_cm(id, id.local_addr()) {
         tx.local = addr.ip;
     }
@@ -369,6 +380,9 @@ impl CmHandler for Link {
     fn event(this: ArcBorrow<'_, Self>, id: &Id, event: CmEvent<'_>) {
         let link: Arc<Link> = this.into();
         let name = name_of(&event);
+        if matches!(event, CmEvent::AddrChange) {
+            link.transport.ways_changed();
+        }
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
@@ -421,6 +435,7 @@ impl Link {
             self.claim_blocks()?;
             self.up(terms);
         }
+        self.transport.peer_has_zrs(&self.net, self.remote_ip());
         Ok(())
     }
 
@@ -515,9 +530,9 @@ impl Listener {
             let _ = id.reject(&hello(&self.transport).encode());
             return Err(ENOBUFS);
         }
-        let link = Link::new(&self.transport, &self.net, Some(local), remote, true)?;
+        let link = Link::new(&self.transport, &self.net, Some(local), remote, true, None)?;
         id.set_handler(link.clone())?;
-        let _ = id.set_ack_timeout(params::ack_timeout());
+        set_timers(&id);
         let ours = hello(&self.transport).encode();
         if let Err(e) = make_queues(&link, &id) {
             let _ = id.reject(&ours);

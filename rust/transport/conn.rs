@@ -256,10 +256,6 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
     /// threads.
     fn tx_complete(&self, pos: u64);
 
-    /// `bytes` of a [`Charge`] no longer count against the send buffer. May wake threads that wait
-    /// to send. Not under a spinlock.
-    fn uncharge(&self, bytes: usize);
-
     /// As [`Conn::next_control`], with the window that the message grants.
     fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl;
 
@@ -371,10 +367,17 @@ pub(crate) struct FollowUp {
     pub(crate) sk: Option<SkRef>,
 }
 
-/// Bytes that count against a connection's send buffer until this is dropped. The caller that
-/// drops it holds no spinlock.
+/// The owner of a send buffer: a connection, or a datagram socket.
+pub(crate) trait SendBuffer: Send + Sync {
+    /// `bytes` of a [`Charge`] no longer count against the send buffer. May wake threads that wait
+    /// to send. Not under a spinlock.
+    fn uncharge(&self, bytes: usize);
+}
+
+/// Bytes that count against a send buffer until this is dropped. The caller that drops it holds no
+/// spinlock.
 pub(crate) struct Charge {
-    conn: Arc<dyn ConnOps>,
+    buffer: Arc<dyn SendBuffer>,
     bytes: usize,
     /// These bytes fill the send buffer: waiting threads need to know when the device has sent
     /// them.
@@ -382,9 +385,13 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A charge of `bytes`, which `conn` has counted.
-    pub(crate) fn new(conn: Arc<dyn ConnOps>, bytes: usize, fills: bool) -> Self {
-        Self { conn, bytes, fills }
+    /// A charge of `bytes`, which `buffer` has counted.
+    pub(crate) fn new(buffer: Arc<dyn SendBuffer>, bytes: usize, fills: bool) -> Self {
+        Self {
+            buffer,
+            bytes,
+            fills,
+        }
     }
 
     /// Charged bytes.
@@ -396,7 +403,7 @@ impl Charge {
     pub(crate) fn shorten(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
-        self.conn.uncharge(less);
+        self.buffer.uncharge(less);
     }
 
     /// Whether the message with these bytes needs a signaled completion.
@@ -407,7 +414,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.conn.uncharge(self.bytes);
+        self.buffer.uncharge(self.bytes);
     }
 }
 

@@ -12,7 +12,9 @@
 //! connection with a hot entry waits for no other entry, so a wait for a slot is short.
 //!
 //! The receive path finds a channel's connection by the channel's number, without the table: each
-//! number has a place with a lock of its own.
+//! number has a place, which tells the flow of the channel on its link, and the link has the
+//! connections of its flows. Other parties find the connection in the place, which has a lock of
+//! its own.
 //!
 //! Locks: that of a connection, then `table`; under `table`, the locks of other connections are
 //! only tried. `place` and `quota` are leaves.
@@ -20,9 +22,11 @@
 #![deny(unsafe_code)]
 
 use core::cell::Cell;
+use core::mem;
 
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SetOnce, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
@@ -30,17 +34,19 @@ use pin_init::pin_init_array_from_fn;
 
 use super::conn::ConnOps;
 use super::context::{Transport, SWEEP};
-use super::sched::FlowId;
-use crate::kern::errno::{EDQUOT, ENOBUFS};
-use crate::kern::fault;
+use super::quota::{percent_of, Quotas, Room};
+use super::sched::{Channels, FlowId};
+use crate::kern::errno::ENOBUFS;
 use crate::kern::task::{cpu_relax, random_u64};
+use crate::kern::{cpu, fault};
 use crate::params;
 use crate::pool::lessee::{Directory, Lessee};
 use crate::proto::channel::{self, Channel, State};
 use crate::proto::link_table::{
     Backing, Grant, GrantError, LinkTable, Recall, Slot, Storage, TableStats, Way, CHUNK,
 };
-use crate::proto::quota::{self, Holder, Quota, QuotaCount, Shares};
+use crate::proto::quota::Holder;
+use crate::proto::sizing;
 use crate::proto::ChanId;
 
 /// The memory that the link table uses.
@@ -64,8 +70,29 @@ impl Storage for Memory {
     }
 }
 
-/// The generation and the connection of a channel's number.
-type Place = SpinLock<Option<(u32, Arc<dyn ConnOps>)>>;
+/// The place of a channel number in the directory: 32 bytes, so that a chunk of them fills its
+/// memory.
+#[pin_data]
+struct Place {
+    /// The connection.
+    #[pin]
+    owner: SpinLock<Option<Arc<dyn ConnOps>>>,
+    /// The generation of the connection's channel. It is stored and read with `owner` locked.
+    gen: Atomic<u32>,
+    /// The flow of the channel that was last attached to a link. It is stored, and read for a
+    /// message that arrives on that link, under the link's lock.
+    flow: Atomic<u32>,
+}
+
+impl Place {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            owner <- new_spinlock!(None, "zrs_chan::place"),
+            gen: Atomic::new(0),
+            flow: Atomic::new(0),
+        })
+    }
+}
 
 /// The places of a chunk of numbers. Never freed before the table.
 type Places = SetOnce<Pin<KBox<[Place; CHUNK]>>>;
@@ -79,12 +106,12 @@ fn filled<T>(n: usize, mut make: impl FnMut() -> Result<T>) -> Result<KVVec<T>> 
     Ok(all)
 }
 
+/// Memory of a hot slot: its registers, in a block of the allocator, and the slot.
+const HOT_BYTES: usize =
+    mem::size_of::<Channel>().next_power_of_two() + mem::size_of::<Slot<KBox<Channel>>>();
+
 /// Share of the table that is reserved for the administrator, in percent.
 const RESERVE_PERCENT: u32 = 5;
-
-fn percent_of(n: u32, percent: u32) -> u32 {
-    (u64::from(n) * u64::from(percent) / 100) as u32
-}
 
 /// Sizes of the tiers, in entries.
 #[derive(Clone, Copy)]
@@ -105,11 +132,11 @@ pub(crate) struct Sizes {
 pub(crate) struct Table {
     #[pin]
     table: SpinLock<LinkTable<Memory>>,
-    /// For each channel number: generation and connection.
+    /// For each channel number: its connection and its flow.
     places: KVVec<Places>,
     /// Entries in use, by user and network namespace.
     #[pin]
-    quota: SpinLock<Quota<KVVec<QuotaCount>>>,
+    quota: Quotas,
     sizes: Sizes,
 }
 
@@ -117,12 +144,16 @@ impl Table {
     /// Makes a table with the sizes that the module's parameters give. Sleeps. ENOMEM.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let ways = params::TABLE_WAYS.get();
+        let most = params::MAX_CHANNELS.get();
         let sizes = Sizes {
-            hot: params::TABLE_HOT.get(),
+            hot: match params::TABLE_HOT.get() {
+                0 => sizing::hot_slots(most, HOT_BYTES, cpu::total_ram_bytes()),
+                slots => slots,
+            },
             near: params::TABLE_NEAR.get().next_multiple_of(ways),
             ways,
-            most: params::MAX_CHANNELS.get(),
-            reserve: percent_of(params::MAX_CHANNELS.get(), RESERVE_PERCENT),
+            most,
+            reserve: percent_of(most, RESERVE_PERCENT),
         };
         let vacant = || Channel::connect(ChanId::default(), 0, 0, params::LIMITS);
         let hot = filled(sizes.hot as usize, || {
@@ -132,37 +163,23 @@ impl Table {
         let bulk = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(None))?;
         let places = filled((sizes.most as usize).div_ceil(CHUNK), || Ok(SetOnce::new()))?;
         let table = LinkTable::new(hot, near, ways, bulk, random_u64()).ok_or(EINVAL)?;
-        let shares = Shares {
-            most: sizes.most - sizes.reserve,
-            user_percent: params::USER_PERCENT.get(),
-            net_most: percent_of(sizes.most, params::NET_PERCENT.get()).max(1),
-        };
         Arc::pin_init(
             pin_init!(Self {
                 table <- new_spinlock!(table, "zrs_transport::table"),
                 places,
-                quota <- new_spinlock!(Quota::new(KVVec::new(), shares), "zrs_transport::quota"),
+                quota <- Quotas::new(Room {
+                    all: sizes.most,
+                    users: sizes.most - sizes.reserve,
+                }),
                 sizes,
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Counts a channel for `holder`.
-    fn charge_quota(&self, holder: Holder) -> Result {
-        loop {
-            let wanted = {
-                let mut quota = self.quota.lock();
-                match quota.take(holder) {
-                    Ok(()) => return Ok(()),
-                    Err(quota::QuotaError::User | quota::QuotaError::Net) => return Err(EDQUOT),
-                    Err(quota::QuotaError::Crowded) => quota.wanted(),
-                }
-            };
-            let more = filled(wanted, || Ok(QuotaCount::NONE))?;
-            let spare = self.quota.lock().move_to(more);
-            drop(spare);
-        }
+    /// The parameters of the shares have changed. Holders of more than they have now keep it.
+    pub(super) fn set_shares(&self) {
+        self.quota.set_shares();
     }
 
     /// Takes an entry for `conn`, counted for `holder`, and puts the channel that `make` makes into
@@ -187,8 +204,8 @@ impl Table {
                     break table.submit(conn.clone(), make).map_err(|_| ENOBUFS)?;
                 }
                 drop(table);
-                let place = |_| new_spinlock!(None, "zrs_chan::place");
-                let places = KBox::pin_init(pin_init_array_from_fn(place), GFP_KERNEL)?;
+                let places = pin_init_array_from_fn(|_| Place::new());
+                let places = KBox::pin_init(places, GFP_KERNEL)?;
                 (filled(CHUNK, || Ok(Backing::new()))?, places)
             };
             // Another thread may have added a chunk as well; then this one is dropped.
@@ -206,7 +223,9 @@ impl Table {
             drop(spare);
         };
         if let Some(place) = self.place(id.index) {
-            *place.lock() = Some((id.gen, conn.clone()));
+            let mut owner = place.owner.lock();
+            place.gen.store(id.gen, Relaxed);
+            *owner = Some(conn.clone());
         }
         Ok(id)
     }
@@ -232,7 +251,9 @@ impl Table {
     /// Frees entry `id`; `grant`: its kept grant, if any. The caller drops the result without
     /// locks.
     fn remove(&self, id: ChanId, grant: Option<Grant<KBox<Channel>>>) -> Option<Arc<dyn ConnOps>> {
-        let found = self.place(id.index).and_then(|place| place.lock().take());
+        let found = self
+            .place(id.index)
+            .and_then(|place| place.owner.lock().take());
         let owner = {
             let mut table = self.table.lock();
             if let Some(grant) = grant {
@@ -247,9 +268,25 @@ impl Table {
 
     /// The connection of channel `id`.
     pub(crate) fn owner(&self, id: ChanId) -> Option<Arc<dyn ConnOps>> {
-        let place = self.place(id.index)?.lock();
-        let (gen, conn) = place.as_ref()?;
-        (*gen == id.gen).then(|| conn.clone())
+        let place = self.place(id.index)?;
+        let owner = place.owner.lock();
+        let conn = owner.as_ref()?;
+        (place.gen.load(Relaxed) == id.gen).then(|| conn.clone())
+    }
+
+    /// The connection of channel `id` if it is among `channels`, those of a link. Under the link's
+    /// lock.
+    pub(super) fn find(&self, id: ChanId, channels: &Channels) -> Option<Arc<dyn ConnOps>> {
+        // The number may have another channel by now, on any link: the flow knows its own.
+        let flow = self.place(id.index)?.flow.load(Relaxed);
+        channels.get(id, flow).cloned()
+    }
+
+    /// A channel has got its `flow` on a link. Under the link's lock.
+    fn set_flow(&self, flow: FlowId) {
+        if let Some(place) = self.place(flow.id.index) {
+            place.flow.store(flow.flow, Relaxed);
+        }
     }
 
     /// The first channel whose number is at least `q`: the number, and its connection.
@@ -324,7 +361,8 @@ impl Transport {
     /// Parks the channels that were not used since the last sweep, and requests the return of their
     /// leased windows.
     fn sweep_table(self: &Arc<Self>) {
-        for _ in 0..(params::TABLE_HOT.get() as usize).div_ceil(SWEEP_SLOTS) {
+        let slots = self.table.table.lock().reached();
+        for _ in 0..(slots as usize).div_ceil(SWEEP_SLOTS) {
             let parked = self.table.sweep();
             for id in parked.into_iter().take_while(|id| id.index != 0) {
                 if let Some(conn) = self.table.owner(id) {
@@ -405,7 +443,7 @@ impl Chan {
     ) -> Result<Self> {
         let conn: Arc<dyn ConnOps> = conn.clone();
         let holder = conn.holder();
-        transport.table.charge_quota(holder)?;
+        transport.table.quota.take(holder)?;
         let table = &transport.table;
         let mut seen = Seen::default();
         let made = table.submit(&conn, holder, |id| {
@@ -414,7 +452,7 @@ impl Chan {
             chan
         });
         let id = made.inspect_err(|_| {
-            table.quota.lock().give(holder);
+            table.quota.give(holder);
         })?;
         transport.watch_table();
         Ok(Self(Some(Entry {
@@ -441,7 +479,12 @@ impl Chan {
     /// none. Under the link's lock.
     pub(crate) fn set_flow(&mut self, flow: FlowId) -> bool {
         let entry = self.0.as_mut().filter(|entry| entry.id == flow.id);
-        entry.map(|entry| entry.flow = Some(flow)).is_some()
+        let Some(entry) = entry else {
+            return false;
+        };
+        entry.flow = Some(flow);
+        entry.table.set_flow(flow);
+        true
     }
 
     /// Whether the connection has a channel.
@@ -548,7 +591,7 @@ impl Chan {
     fn free(&mut self) -> Option<Arc<dyn ConnOps>> {
         let entry = self.0.take()?;
         let owner = entry.table.remove(entry.id, entry.grant.take());
-        entry.table.quota.lock().give(entry.holder);
+        entry.table.quota.give(entry.holder);
         owner
     }
 }

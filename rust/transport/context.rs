@@ -18,13 +18,16 @@ use super::cm::{Listener, Listening};
 use super::conn_table::Table;
 use super::dgram::DgramReceiver;
 use super::link::Link;
+use super::quota::{Quotas, Room};
 use super::timers::TimerList;
 use crate::ib::device::{Client, Device};
 use crate::kern::net::Net;
 use crate::kern::task::{now_ns, random_u64};
 use crate::kern::work::{self, Queue};
+use crate::params;
 use crate::pool::context::Pools;
 use crate::pool::device::RdmaDev;
+use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
@@ -46,6 +49,12 @@ pub(crate) trait Acceptor: Send + Sync {
         link: &Arc<Link>,
         h: &Header,
     ) -> Result<Result<(), Refusal>, Violation>;
+
+    /// Host `ip` has made a link: it has ZRS. Sleeps.
+    fn peer_has_zrs(&self, net: &Net, ip: Ip);
+
+    /// The ways to other hosts have changed. Sleeps.
+    fn ways_changed(&self);
 }
 
 /// The context of all links.
@@ -69,6 +78,9 @@ pub(crate) struct Transport {
     pub(super) grown: Atomic<u64>,
     #[pin]
     pub(super) links: Mutex<KVec<Arc<Link>>>,
+    /// Links that datagrams have made, by the user and namespace of the sender.
+    #[pin]
+    pub(super) dgram_links: Quotas,
     #[pin]
     pub(super) timers: Mutex<TimerList>,
     #[pin]
@@ -124,6 +136,10 @@ impl Transport {
                 nets <- new_mutex!(KVec::new(), "zrs_transport::nets"),
                 grown: Atomic::new(0),
                 links <- new_mutex!(KVec::new(), "zrs_transport::links"),
+                dgram_links <- Quotas::new(Room {
+                    all: params::DGRAM_LINKS.get(),
+                    users: params::DGRAM_LINKS.get(),
+                }),
                 timers <- new_mutex!(TimerList::new(), "zrs_transport::timers"),
                 timers_work <- new_delayed_work!("zrs_transport::timers_work"),
                 idle <- new_delayed_work!("zrs_transport::idle"),
@@ -158,6 +174,12 @@ impl Transport {
         drop(receiver);
     }
 
+    /// The parameters of the shares of users and network namespaces have changed.
+    pub(crate) fn set_shares(&self) {
+        self.table.set_shares();
+        self.dgram_links.set_shares();
+    }
+
     /// `acceptor` answers CONNECTs from now on.
     pub(crate) fn set_acceptor(&self, acceptor: Arc<dyn Acceptor>) {
         *self.acceptor.lock() = Some(acceptor);
@@ -183,6 +205,22 @@ impl Transport {
         match acceptor {
             Some(acceptor) => acceptor.connect_request(link, h),
             None => Ok(Err(Refusal::NoListener)),
+        }
+    }
+
+    /// Host `ip` has made a link. Sleeps.
+    pub(super) fn peer_has_zrs(&self, net: &Net, ip: Ip) {
+        let acceptor = self.acceptor.lock().clone();
+        if let Some(acceptor) = acceptor {
+            acceptor.peer_has_zrs(net, ip);
+        }
+    }
+
+    /// A device or an address has changed: hosts that could not be reached may be now. Sleeps.
+    pub(super) fn ways_changed(&self) {
+        let acceptor = self.acceptor.lock().clone();
+        if let Some(acceptor) = acceptor {
+            acceptor.ways_changed();
         }
     }
 
@@ -273,7 +311,9 @@ impl Client for Devices {
     type Data = RdmaDev;
 
     fn add(transport: &Arc<Transport>, device: &Device) -> Result<Arc<RdmaDev>> {
-        transport.pools.add_device(device)
+        let added = transport.pools.add_device(device);
+        transport.ways_changed();
+        added
     }
 
     fn remove(transport: &Arc<Transport>, _device: &Device, dev: Arc<RdmaDev>) {

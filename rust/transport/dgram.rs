@@ -22,6 +22,7 @@ use kernel::sync::{Arc, UniqueArc};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
 
+use super::conn::Charge;
 use super::link::{Link, LinkState, Terms, Tx};
 use super::tx::{post, Outgoing, TxBuffers, CONTROL_SLOTS};
 use crate::kern::errno::{ECONNREFUSED, EHOSTUNREACH, ENETUNREACH};
@@ -68,12 +69,26 @@ pub(crate) trait DgramReceiver: Send + Sync {
     /// Whether a socket takes datagrams with these ports from the peer of `link`. Sleeps.
     fn is_open(&self, link: &Link, ports: Ports) -> bool;
 
-    /// The peer of `link` has no socket for datagrams that were sent to it; `ports` are reversed.
-    /// Sleeps.
-    fn refused(&self, link: &Link, ports: Ports);
-
     /// Datagrams that were sent on `link` are lost. Sleeps.
     fn lost(&self, link: &Link, why: Error);
+
+    /// `link`, which this host makes, has changed. Sleeps.
+    fn changed(&self, link: &Arc<Link>, change: Change);
+
+    /// The peer of `link` says whether it has a socket that datagrams with these ports reach. They
+    /// are reversed. Sleeps.
+    fn answered(&self, link: &Link, ports: Ports, state: PortState);
+}
+
+/// A change of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// It is up, and carries datagrams.
+    Up,
+    /// It could not be made, or carries no datagrams.
+    Refused,
+    /// It was up, and has ended.
+    Lost,
 }
 
 /// The decision on a datagram that begins to arrive.
@@ -94,8 +109,12 @@ pub(crate) trait DgramSocket: Send + Sync {
     /// A datagram does not become whole: releases the room that was reserved for it.
     fn release(&self, room: Reservation);
 
-    /// POLLOUT is not withheld any more.
-    fn may_send(&self);
+    /// POLLOUT is not withheld any more; `late`: because it has been for `dgram_stall_ms`, or the
+    /// link has ended.
+    fn may_send(&self, late: bool);
+
+    /// A link without room has dropped a datagram of the socket.
+    fn link_dropped(&self);
 }
 
 /// A datagram that arrives.
@@ -163,6 +182,7 @@ pub(super) struct DgramRx {
 
 /// A datagram that waits for its link to come up.
 struct HeldDgram {
+    sock: Arc<dyn DgramSocket>,
     ports: Ports,
     bytes: KVVec<u8>,
 }
@@ -260,8 +280,9 @@ impl DgramSlots {
         Ok(())
     }
 
-    /// Posts the datagram, of `total` bytes. If the link has ended, the datagram is lost.
-    pub(crate) fn post(mut self, ports: Ports, total: u32) {
+    /// Posts the datagram, of `total` bytes, which have the `charge`. If the link has ended, the
+    /// datagram is lost.
+    pub(crate) fn post(mut self, ports: Ports, total: u32, mut charge: Option<Charge>) {
         let link = self.link.clone();
         let posted = {
             let tx = &mut *link.tx.lock();
@@ -269,7 +290,7 @@ impl DgramSlots {
                 return;
             }
             tx.take_back(mem::take(&mut self.count) as u32);
-            tx.post_dgram(&self.slots, ports, total)
+            tx.post_dgram(&self.slots, ports, total, &mut charge)
         };
         link.dgram_passed();
         link.tx_bytes.add(u64::from(total));
@@ -349,9 +370,15 @@ impl Tx {
         self.sq_free += n;
     }
 
-    /// Posts the fragments of a datagram, whose bytes are in `slots`. After an error the caller
-    /// must end the link.
-    fn post_dgram(&mut self, slots: &[u16], ports: Ports, total: u32) -> Result {
+    /// Posts the fragments of a datagram, whose bytes are in `slots`; the last one takes the
+    /// `charge`. After an error the caller must end the link.
+    fn post_dgram(
+        &mut self,
+        slots: &[u16],
+        ports: Ports,
+        total: u32,
+        charge: &mut Option<Charge>,
+    ) -> Result {
         self.dgrams.id = self.dgrams.id.wrapping_add(1);
         let mut result = Ok(());
         for (f, slot) in fragments(ports, self.dgrams.id, total).zip(slots) {
@@ -363,10 +390,25 @@ impl Tx {
                 link_credit: 0,
                 body: Body::Datagram(f),
             };
-            result = post(self, *slot, Outgoing::fragment(header));
+            let charge = if f.is_last() { charge.take() } else { None };
+            result = post(self, *slot, Outgoing::fragment(header, charge));
         }
         self.dgrams.seq = self.seq;
         result
+    }
+
+    /// Has `sock` called in `dgram_stall_ms`, or when the link has room. Returns false without
+    /// memory, or if the link has ended.
+    fn withhold(&mut self, link: &Arc<Link>, sock: &Arc<dyn DgramSocket>) -> bool {
+        let starved = &mut self.dgrams.starved;
+        if self.state == LinkState::Down || starved.push(sock.clone(), GFP_NOWAIT).is_err() {
+            return false;
+        }
+        // Under `tx` while the link is not down: the teardown cancels it.
+        let delay = msecs_to_jiffies(params::DGRAM_STALL_MS.get()) + 1;
+        let queue = &link.transport.queue;
+        let _ = queue.enqueue_delayed::<Arc<Link>, DGRAM_STALL>(link.clone(), delay);
+        true
     }
 
     /// Posts the oldest datagram that has waited for the link to come up. `None`: there is none, or
@@ -386,7 +428,7 @@ impl Tx {
             // A part is never too long for a slot.
             let _ = buffers.put(*slot, part);
         }
-        let posted = self.post_dgram(&slots, ports, len);
+        let posted = self.post_dgram(&slots, ports, len, &mut None);
         Some((held, posted))
     }
 }
@@ -447,17 +489,10 @@ impl Link {
                 Verdict::Drop => return Room::Dropped,
                 Verdict::Wait { until } => {
                     tx.want_dgram_room(n);
-                    if let Some(sock) = starve {
-                        if tx.dgrams.starved.push(sock.clone(), GFP_NOWAIT).is_err() {
-                            // It would not be called.
-                            tx.dgrams.stall.give_up();
-                            return Room::Dropped;
-                        }
-                        // Under `tx` while the link is up: the teardown cancels it.
-                        let delay = msecs_to_jiffies(params::DGRAM_STALL_MS.get()) + 1;
-                        let queue = &self.transport.queue;
-                        let link = self.clone();
-                        let _ = queue.enqueue_delayed::<Arc<Self>, DGRAM_STALL>(link, delay);
+                    if starve.is_some_and(|sock| !tx.withhold(self, sock)) {
+                        // It would not be called.
+                        tx.dgrams.stall.give_up();
+                        return Room::Dropped;
                     }
                     until
                 }
@@ -467,16 +502,31 @@ impl Link {
         Room::Full(until)
     }
 
+    /// The send buffer of `sock` is full: has it called as [`Tx::withhold`] says.
+    pub(crate) fn call_in_time(self: &Arc<Self>, sock: &Arc<dyn DgramSocket>) -> bool {
+        self.tx.lock().withhold(self, sock)
+    }
+
+    /// Datagrams that the link has dropped because it had no room, wrapping.
+    pub(crate) fn dgram_drops(&self) -> u32 {
+        self.tx.lock().dgrams.stall.drops()
+    }
+
     /// Counts the drop of a datagram whose wait has timed out.
     pub(crate) fn give_up_dgram(&self) {
         self.tx.lock().dgrams.stall.give_up();
     }
 
-    /// Keeps a datagram until the link is up. The oldest ones are dropped, and counted, if there
-    /// are too many. Sleeps. ENOMEM.
-    pub(crate) fn hold_dgram(self: &Arc<Self>, ports: Ports, bytes: KVVec<u8>) -> Result {
+    /// Keeps a datagram of `sock` until the link is up. The oldest ones are dropped, and counted,
+    /// if there are too many. Sleeps. ENOMEM.
+    pub(crate) fn hold_dgram(
+        self: &Arc<Self>,
+        sock: Arc<dyn DgramSocket>,
+        ports: Ports,
+        bytes: KVVec<u8>,
+    ) -> Result {
         let len = bytes.len() as u32;
-        let mut held = Some(HeldDgram { ports, bytes });
+        let mut held = Some(HeldDgram { sock, ports, bytes });
         let mut slots = KVec::new();
         while held.is_some() {
             let mut short = false;
@@ -504,7 +554,9 @@ impl Link {
                 }
             };
             // Freed without the lock.
-            drop(evicted);
+            if let Some(evicted) = evicted {
+                evicted.sock.link_dropped();
+            }
             if short {
                 for _ in 0..BACKLOG_SLOTS {
                     slots.push(None, GFP_KERNEL)?;
@@ -554,7 +606,7 @@ impl Link {
         };
         self.dgram_wait.wake_all();
         for sock in starved {
-            sock.may_send();
+            sock.may_send(false);
         }
     }
 
@@ -565,16 +617,48 @@ impl Link {
         }
     }
 
+    /// A link of this host changes for the senders that also speak UDP. Sleeps.
+    fn tell_change(self: &Arc<Self>, change: Change) {
+        if self.accepted {
+            return;
+        }
+        if let Some(receiver) = self.transport.dgram_receiver() {
+            receiver.changed(self, change);
+        }
+    }
+
+    /// The link is up. Sleeps.
+    pub(super) fn dgrams_up(self: &Arc<Self>) {
+        self.tell_change(match self.carries_dgrams() {
+            true => Change::Up,
+            false => Change::Refused,
+        });
+    }
+
+    /// Whether the link is up and carries datagrams.
+    pub(crate) fn carries_dgrams(&self) -> bool {
+        let tx = self.tx.lock();
+        tx.state == LinkState::Up && tx.dgrams.share.is_some()
+    }
+
+    /// Asks the peer whether it has a socket that datagrams with these ports reach.
+    pub(crate) fn probe_port(self: &Arc<Self>, ports: Ports) {
+        self.reply(Message::Dgram(DgramHeader {
+            link_credit: 0,
+            body: Body::Probe(ports),
+        }));
+    }
+
     /// The link is being taken down: drops what it has of datagrams. Sleeps.
-    pub(super) fn dgrams_lost(&self, why: Failure) {
-        let (backlog, starved, unacked) = {
+    pub(super) fn dgrams_lost(self: &Arc<Self>, why: Failure) {
+        let (backlog, starved, unacked, was_up) = {
             let tx = &mut *self.tx.lock();
             let dgrams = mem::take(&mut tx.dgrams);
-            (dgrams.backlog, dgrams.starved, dgrams.unacked)
+            (dgrams.backlog, dgrams.starved, dgrams.unacked, tx.was_up)
         };
         self.dgram_wait.wake_all();
         for sock in starved {
-            sock.may_send();
+            sock.may_send(true);
         }
         drop(backlog);
         let partial = self.dgram_rx.lock().assembly.give_up();
@@ -582,6 +666,10 @@ impl Link {
         if unacked {
             self.tell_lost(errno_of(why));
         }
+        self.tell_change(match was_up {
+            true => Change::Lost,
+            false => Change::Refused,
+        });
     }
 
     /// A message for datagrams has arrived; `copy` copies its first bytes. Sleeps.
@@ -608,13 +696,12 @@ impl Link {
                 };
                 Some((*ports, state))
             }
-            Body::Port(ports, PortState::Closed) => {
+            Body::Port(ports, state) => {
                 if let Some(receiver) = receiver {
-                    receiver.refused(self, *ports);
+                    receiver.answered(self, *ports, *state);
                 }
                 None
             }
-            Body::Port(..) => None,
         };
         if let Some((ports, state)) = answer {
             let may = self.dgram_rx.lock().refusals.may_answer(ports, now_ns());
@@ -671,7 +758,7 @@ impl WorkItem<DGRAM_STALL> for Link {
         fault::asynchronous(|| {
             let starved = mem::take(&mut link.tx.lock().dgrams.starved);
             for sock in starved {
-                sock.may_send();
+                sock.may_send(true);
             }
         });
     }

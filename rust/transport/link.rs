@@ -23,6 +23,7 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
+use super::backlog::{Backlog, Reposts};
 use super::cm::errno_of;
 use super::context::Transport;
 use super::dgram::{CreditShare, DgramRx, DgramTx, DGRAM_STALL};
@@ -47,10 +48,14 @@ use crate::proto::channel::Failure;
 use crate::proto::dgram::wire::Message;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::liveness::Liveness;
+use crate::proto::quota::Holder;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Agreed, Hello, Versions, FEATURES};
 use crate::proto::Violation;
 use crate::stats::{Counter, STATS};
+
+/// The number of a user that no user has.
+const NO_USER: u32 = u32::MAX;
 
 /// Where a link is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,11 +78,18 @@ pub(crate) struct Link {
     remote: Ip,
     /// Blocks that hold unread data of this link, and the flag [`ENDED`].
     held: Atomic<u32>,
+    /// Blocks that were posted again.
+    pub(super) reposts: Arc<Reposts>,
     /// The peer has made the link. Such a link carries none of our connects: the address that the
     /// peer gave for itself is not verified.
     pub(crate) accepted: bool,
+    /// The holder whose quota the link counts against, if datagrams have made it.
+    pub(super) charged: Option<Holder>,
     /// The administrator has asked for the link.
     for_admin: Atomic<bool>,
+    /// The user whose connect has asked for the link, if the number of those is limited; else
+    /// [`NO_USER`].
+    asked_by: Atomic<u32>,
     /// The peer has violated the protocol: its messages are discarded.
     pub(super) distrusted: Atomic<bool>,
     /// The feature bits that both hosts have; set before the link is up.
@@ -204,7 +216,7 @@ impl RetryPolicy {
 /// What the link's spinlock guards.
 pub(super) struct Tx {
     pub(super) state: LinkState,
-    was_up: bool,
+    pub(super) was_up: bool,
     /// The link is to be replaced; see [`Link::fail_stale`].
     stale: bool,
     why: Failure,
@@ -213,6 +225,8 @@ pub(super) struct Tx {
     /// The pool has promised blocks to the link.
     pub(super) promised: bool,
     pub(super) flow: Option<LinkFlow>,
+    /// Blocks that were posted again; the same as the link's.
+    pub(super) reposts: Arc<Reposts>,
     /// The peer's terms, which the accepting side knows before the link is up.
     terms: Option<Terms>,
     pub(super) buffers: Option<Arc<TxBuffers>>,
@@ -315,16 +329,19 @@ impl Tx {
 
 impl Link {
     /// Makes a link to `remote` and does not start it. `local`: the source address, if the caller
-    /// requires one. `accepted`: the peer makes the link.
+    /// requires one. `accepted`: the peer makes the link. `charged`: the holder that it was counted
+    /// for.
     pub(crate) fn new(
         transport: &Arc<Transport>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
         accepted: bool,
+        charged: Option<Holder>,
     ) -> Result<Arc<Self>> {
         static LAST: Atomic<u32> = Atomic::new(0);
 
+        let gathered = Arc::new(Reposts::new(), GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 id: LAST.fetch_add(1, Relaxed).wrapping_add(1),
@@ -332,8 +349,11 @@ impl Link {
                 net: net.clone(),
                 remote,
                 held: Atomic::new(0),
+                reposts: gathered.clone(),
                 accepted,
+                charged,
                 for_admin: Atomic::new(false),
+                asked_by: Atomic::new(NO_USER),
                 distrusted: Atomic::new(false),
                 features: Atomic::new(0),
                 empty_since: Atomic::new(task::now_ns()),
@@ -358,6 +378,7 @@ impl Link {
                     queues: None,
                     promised: false,
                     flow: None,
+                    reposts: gathered,
                     terms: None,
                     buffers: None,
                     slots: KVec::new(),
@@ -439,14 +460,24 @@ impl Link {
         self.for_admin.store(true, Relaxed);
     }
 
+    /// A connect of `user` that may use TCP asks for the link.
+    pub(super) fn set_asked_by(&self, user: u32) {
+        self.asked_by.store(user, Relaxed);
+    }
+
+    /// Whether a connect of `user` that may use TCP has asked for the link.
+    pub(super) fn is_asked_by(&self, user: u32) -> bool {
+        self.asked_by.load(Relaxed) == user
+    }
+
     /// Whether the link must leave the pool's reserve of blocks to links that the administrator or
     /// a peer asks for.
     pub(super) fn leaves_reserve(&self) -> bool {
         !self.accepted && !self.for_admin.load(Relaxed)
     }
 
-    /// For how long the link has carried no channel and no datagram at `now`, in nanoseconds; `None`
-    /// while it carries a channel.
+    /// For how long the link has carried no channel and no datagram at `now`, in nanoseconds;
+    /// `None` while it carries a channel.
     pub(crate) fn idle_for(&self, now: u64) -> Option<u64> {
         let empty = self.channels() == 0;
         empty.then(|| now.saturating_sub(self.empty_since.load(Relaxed)))
@@ -555,6 +586,7 @@ impl Link {
         // Messages that arrived before the peer's terms were known have waited in the queue, and
         // datagrams for the link to come up.
         self.schedule_poll();
+        self.dgrams_up();
         self.transport.watch_keepalive();
         if self.accepted {
             // The peer may have made more links than it may have.
@@ -723,7 +755,7 @@ impl Link {
             // that had arrived are delivered. The loop is bounded for devices that lose
             // completions.
             for _ in 0..DRAIN_ATTEMPTS {
-                self.drain(usize::MAX);
+                self.drain(usize::MAX, &mut Backlog::default());
                 let tx = self.tx.lock();
                 // An unsignaled message completes only on error, and owns no resources.
                 if tx.free.len() + tx.stuck + usize::from(tx.unsignaled) >= tx.slots.len() {

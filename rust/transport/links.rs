@@ -15,6 +15,7 @@ use kernel::workqueue::WorkItem;
 
 use super::context::{Transport, IDLE_LINKS, KEEPALIVE};
 use super::link::{Link, LinkState};
+use crate::kern::errno::EDQUOT;
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task::now_ns;
@@ -22,6 +23,7 @@ use crate::params;
 use crate::pool::Pool;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
+use crate::proto::quota::Holder;
 
 /// How long a link without channels stays in a namespace without sockets, in milliseconds.
 const IDLE_MS: u32 = 1000;
@@ -39,6 +41,10 @@ const ORPHAN_NS: u64 = 10_000_000_000;
 /// How long no group grows after one has, in nanoseconds: the new link may fail.
 const GROW_NS: u64 = 100_000_000;
 
+/// How long a link must have carried no datagram to make room for another one of its maker, in
+/// nanoseconds.
+const UNUSED_NS: u64 = 1_000_000_000;
+
 /// How long a link that a peer makes may take to come up, in nanoseconds. The connection manager's
 /// own limit is the peer's choice.
 const HALF_MADE_NS: u64 = 5_000_000_000;
@@ -48,6 +54,17 @@ const HALF_MADE_NS: u64 = 5_000_000_000;
 /// their teardown is done.
 fn accepted_most() -> usize {
     params::LINKS_PER_PEER.get() as usize + 1
+}
+
+/// On whose behalf a link is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    /// The administrator's.
+    pub(crate) for_admin: bool,
+    /// The user's who may have no more than `asking_per_user` such links that are not up yet.
+    pub(crate) limited: Option<u32>,
+    /// The holder whose quota a new link counts against.
+    pub(crate) charged: Option<Holder>,
 }
 
 impl Transport {
@@ -67,13 +84,14 @@ impl Transport {
 
     /// Returns the link to `remote` that has the fewest channels of its group. Adds a link to the
     /// group if that link has many channels, or if its senders often found it full. `local`: the
-    /// source address. `for_admin`: the administrator asks for the link. Sleeps.
+    /// source address. EMLINK: the asker has too many links that are not up yet. EDQUOT: its quota
+    /// of links is used. Sleeps.
     pub(crate) fn link_to(
         self: &Arc<Self>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
-        for_admin: bool,
+        asker: Asker,
     ) -> Result<Arc<Link>> {
         let mut links = self.links.lock();
         let (mut best, mut group, mut growing) = (None, 0, false);
@@ -96,16 +114,31 @@ impl Transport {
             }
         }
         let Some(((_, channels), best)) = best else {
-            let link = Link::new(self, net, local, remote, false)?;
-            if for_admin {
+            if let Some(user) = asker.limited {
+                let asked =
+                    |l: &&Arc<Link>| l.is_asked_by(user) && l.state() == LinkState::Connecting;
+                let most = params::ASKING_PER_USER.get() as usize;
+                if links.iter().filter(asked).count() >= most {
+                    return Err(EMLINK);
+                }
+            }
+            let made = self.make_link(&mut links, net, local, remote, asker.charged);
+            if let (Ok(link), Some(user)) = (&made, asker.limited) {
+                link.set_asked_by(user);
+            }
+            drop(links);
+            let refused = made.as_ref().is_err_and(|e| *e == EDQUOT);
+            if let Some(holder) = asker.charged.filter(|_| refused) {
+                self.evict_idle_link_of(holder);
+            }
+            let link = made?;
+            if asker.for_admin {
                 link.set_for_admin();
             }
-            links.push(link.clone(), GFP_KERNEL)?;
-            drop(links);
             link.start();
             return Ok(link);
         };
-        if for_admin {
+        if asker.for_admin {
             best.set_for_admin();
         }
         let most = params::LINKS_PER_PEER.get().min(best.peer_takes());
@@ -114,15 +147,48 @@ impl Transport {
         let lately = now.saturating_sub(self.grown.load(Relaxed)) < GROW_NS;
         if crowded && !growing && group < most && !lately {
             self.grown.store(now, Relaxed);
-            // Without memory for another link, the present ones are used.
-            if let Ok(link) = Link::new(self, net, local, remote, false) {
-                if links.push(link.clone(), GFP_KERNEL).is_ok() {
-                    drop(links);
-                    link.start();
-                }
+            // Without memory or quota for another link, the present ones are used.
+            if let Ok(link) = self.make_link(&mut links, net, local, remote, asker.charged) {
+                drop(links);
+                link.start();
             }
         }
         Ok(best)
+    }
+
+    /// Adds a link of this host to `links`. Sleeps. EDQUOT, ENOMEM.
+    fn make_link(
+        self: &Arc<Self>,
+        links: &mut KVec<Arc<Link>>,
+        net: &Net,
+        local: Option<Ip>,
+        remote: Ip,
+        charged: Option<Holder>,
+    ) -> Result<Arc<Link>> {
+        links.reserve(1, GFP_KERNEL)?;
+        let link = Link::new(self, net, local, remote, false, charged)?;
+        if let Some(holder) = charged {
+            self.dgram_links.take(holder)?;
+        }
+        // There is room.
+        links.push(link.clone(), GFP_KERNEL)?;
+        Ok(link)
+    }
+
+    /// A holder has used its quota of links: ends the one of them that has been unused for longest,
+    /// so that another one can be made.
+    fn evict_idle_link_of(&self, holder: Holder) {
+        let now = now_ns();
+        let Ok(links) = self.snapshot() else { return };
+        let unused = links
+            .into_iter()
+            .filter(|l| l.charged == Some(holder) && l.state() != LinkState::Down)
+            .filter_map(|l| Some((l.idle_for(now)?, l)))
+            .filter(|(idle, l)| *idle > UNUSED_NS && l.has_delivered())
+            .max_by_key(|(idle, _)| *idle);
+        if let Some((_, link)) = unused {
+            link.fail(Failure::LinkLost);
+        }
     }
 
     /// Whether a link that carries connects to `remote` is up. `local`: the source address.
@@ -192,6 +258,9 @@ impl Transport {
             let at = links.iter().position(|l| Arc::ptr_eq(l, link));
             at.and_then(|i| links.remove(i).ok())
         };
+        if let Some(holder) = gone.as_ref().and_then(|link| link.charged) {
+            self.dgram_links.give(holder);
+        }
         drop(gone);
     }
 

@@ -15,6 +15,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 
+use super::backlog::Backlog;
 use super::conn::{ConnOps, Delivery};
 use super::link::{Link, LinkState, Queues};
 use super::tx::{PART, SENT};
@@ -111,8 +112,9 @@ impl Link {
     /// Takes completions until the queue is empty and armed, or the budget is used up. Then sends
     /// messages that have room now. Returns the number of completions.
     fn drain_and_send(self: &Arc<Self>, budget: usize) -> usize {
-        let taken = self.drain(budget);
-        if self.has_backlog() {
+        let mut backlog = Backlog::default();
+        let taken = self.drain(budget, &mut backlog);
+        if backlog.is_on(self) {
             self.transmit();
             self.wake_blocked_senders();
         }
@@ -186,7 +188,7 @@ impl Link {
 
     /// Polls up to `times` times for completions and handles them, unless another thread is
     /// draining. Does not arm the queue. Stops early if another task needs the processor. Returns
-    /// whether there were any.
+    /// whether there were any, and messages may have room now.
     fn look(self: &Arc<Self>, times: u32) -> bool {
         let Some(mut kept) = self.drain.try_lock() else {
             return false;
@@ -197,11 +199,11 @@ impl Link {
         let Some(queues) = self.drain_queues(&mut kept) else {
             return false;
         };
-        let mut wcs = new_wcs::<4>();
+        let (mut wcs, mut backlog) = (new_wcs::<4>(), Backlog::default());
         self.looked.store(task::jiffies() as usize, Relaxed);
         for turn in 1.. {
-            if fault::asynchronous(|| self.take_some(queues, &mut wcs)) > 0 {
-                return true;
+            if fault::asynchronous(|| self.take_some(queues, &mut wcs, &mut backlog)) > 0 {
+                return backlog.is_on(self);
             }
             if turn >= times || task::cpu_wanted() {
                 break;
@@ -212,8 +214,8 @@ impl Link {
     }
 
     /// Takes completions until it has at least `budget`, or the queue is empty; arms an empty
-    /// queue. Returns the number taken. Sleeps.
-    pub(super) fn drain(self: &Arc<Self>, budget: usize) -> usize {
+    /// queue. Returns the number taken; `backlog`: whether messages may have room now. Sleeps.
+    pub(super) fn drain(self: &Arc<Self>, budget: usize, backlog: &mut Backlog) -> usize {
         let mut kept = self.drain.lock();
         self.event.xchg(false, Full);
         self.drained.fetch_add(1, Relaxed);
@@ -223,7 +225,7 @@ impl Link {
         let mut wcs = new_wcs::<16>();
         let mut taken = 0;
         while taken < budget {
-            let n = self.take_some(queues, &mut wcs);
+            let n = self.take_some(queues, &mut wcs, backlog);
             taken += n;
             if n == wcs.len() {
                 // More completions are likely. Messages that can be sent now do not wait for them.
@@ -263,16 +265,21 @@ impl Link {
         kept.as_ref()
     }
 
-    fn take_some(self: &Arc<Self>, queues: &Queues, wcs: &mut [Wc]) -> usize {
+    fn take_some(
+        self: &Arc<Self>,
+        queues: &Queues,
+        wcs: &mut [Wc],
+        backlog: &mut Backlog,
+    ) -> usize {
         let taken = queues.cq.poll(wcs);
         for wc in wcs.iter().take(taken) {
-            self.completed(queues, wc);
+            self.completed(queues, wc, backlog);
         }
         STATS.completions.add(taken as u64);
         taken
     }
 
-    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc) {
+    fn completed(self: &Arc<Self>, queues: &Queues, wc: &Wc, backlog: &mut Backlog) {
         let id = wc.wr_id();
         if id & SENT != 0 {
             if !wc.is_ok() {
@@ -285,7 +292,7 @@ impl Link {
             // A message's work requests before its SEND complete only on error.
             if id & PART == 0 {
                 let mut next = Some((id & !SENT) as u16);
-                while let Some(done) = next.and_then(|slot| self.slot_done(slot)) {
+                while let Some(done) = next.and_then(|slot| self.slot_done(slot, backlog)) {
                     next = done.finish();
                 }
             }
@@ -316,12 +323,17 @@ impl Link {
             self.violated(Violation::Type);
             return;
         }
-        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize) {
+        if let Err(violation) = self.arrived(&mut arrival, wc.byte_len() as usize, backlog) {
             self.violated(violation);
         }
     }
 
-    fn arrived(self: &Arc<Self>, arrival: &mut Arrival<'_>, bytes: usize) -> Result<(), Violation> {
+    fn arrived(
+        self: &Arc<Self>,
+        arrival: &mut Arrival<'_>,
+        bytes: usize,
+        backlog: &mut Backlog,
+    ) -> Result<(), Violation> {
         if bytes < HEADER_LEN {
             return Err(Violation::Length);
         }
@@ -333,17 +345,23 @@ impl Link {
             .map_err(|_| Violation::Length)?;
         let features = self.features.load(Relaxed);
         let message = Message::decode(&header, arrival.payload as u32, features, self.accepted)?;
-        {
-            let mut tx = self.tx.lock();
+        let conn = {
+            let tx = &mut *self.tx.lock();
             let Some(flow) = tx.flow.as_mut() else {
                 // The link failed before it was up: that is not the peer's fault.
                 return Ok(());
             };
             flow.arrived(message.link_credit())?;
+            tx.reposts.set_due_at(flow.due_at());
             tx.pong_pending |= matches!(&message, Message::Stream(h)
                 if h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS);
             tx.liveness.on_rx();
-        }
+            backlog.check(tx);
+            match &message {
+                Message::Stream(h) => self.transport.table.find(h.dst, &tx.channels),
+                Message::Dgram(_) => None,
+            }
+        };
         let h = match message {
             Message::Stream(h) => h,
             Message::Dgram(h) => {
@@ -361,17 +379,19 @@ impl Link {
                     self.reply(no.into());
                 }
             }
-            _ => self.for_channel(arrival, &h)?,
+            _ => self.for_channel(arrival, &h, conn)?,
         }
         Ok(())
     }
 
+    /// Handles a message for a channel; `conn`: the channel's connection, if the link has it.
     fn for_channel(
         self: &Arc<Self>,
         arrival: &mut Arrival<'_>,
         h: &Header,
+        conn: Option<Arc<dyn ConnOps>>,
     ) -> Result<(), Violation> {
-        let Some(conn) = self.transport.table.owner(h.dst) else {
+        let Some(conn) = conn else {
             self.no_channel(h);
             return Ok(());
         };

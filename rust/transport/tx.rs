@@ -21,6 +21,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::backlog::Backlog;
 use super::conn::{Charge, Committed, ConnOps};
 use super::link::{Link, LinkState, Queues, Tx};
 use super::sched::FlowId;
@@ -37,7 +38,6 @@ use crate::params;
 use crate::pool::window::WindowUse;
 use crate::proto::channel::Plan;
 use crate::proto::dgram::wire::{DgramHeader, Message};
-use crate::proto::link_flow::LinkFlow;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::stats::STATS;
@@ -48,8 +48,10 @@ pub(super) const SLOTS: u16 = 128;
 pub(super) const CONTROL_SLOTS: usize = 8;
 /// Work requests in a link's send queue.
 pub(super) const SQ_DEPTH: u32 = 512;
-/// Most work requests of one message: a registration, the WRITEs of a scattered chunk, the SEND.
-pub(super) const MAX_WRS: usize = 6;
+/// Most WRITEs of one message, those of a chunk of scattered pages.
+pub(super) const MAX_WRITES: usize = 5;
+/// Most work requests of one message: a registration or WRITEs, then the SEND.
+pub(super) const MAX_WRS: usize = MAX_WRITES + 1;
 /// Most scatter-gather elements of one message: a chunk of 4 KiB pages that begins within a page,
 /// and the header.
 const MAX_SGES: usize = 66;
@@ -325,15 +327,15 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// A fragment of a datagram, whose bytes are in the slot.
-    pub(super) fn fragment(header: DgramHeader) -> Self {
+    /// A fragment of a datagram, whose bytes are in the slot, with the datagram's charge.
+    pub(super) fn fragment(header: DgramHeader, charge: Option<Charge>) -> Self {
         Self {
             header: Message::Dgram(header),
             write_to: None,
             payload: Body::Slot,
             window: None,
             conn: None,
-            charge: None,
+            charge,
             force_signal: false,
         }
     }
@@ -354,10 +356,12 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
     let (Some(queues), Some(buffers), Some(flow)) = (&tx.queues, &tx.buffers, &mut tx.flow) else {
         return Err(EINVAL);
     };
+    flow.reposted_many(tx.reposts.take());
     let credit = match (&m.header, &mut tx.dgrams.share) {
         (Message::Dgram(h), Some(share)) if h.is_from_connector() => share.sending(flow),
         _ => flow.sending(),
     };
+    tx.reposts.set_due_at(flow.due_at());
     let header = m.header.with_credit(credit);
     let len = header.bytes() as usize;
     let place = tx.slots.get_mut(usize::from(slot)).ok_or(EINVAL)?;
@@ -486,7 +490,13 @@ impl Tx {
             || self.probe_pending
             || self.ping_pending
             || self.pong_pending
-            || self.flow.as_ref().is_some_and(LinkFlow::credit_due)
+            || self.credit_due()
+    }
+
+    /// Whether new room should be announced to the peer, and a message may be posted for it.
+    fn credit_due(&self) -> bool {
+        let flow = self.flow.as_ref();
+        flow.is_some_and(|flow| flow.credit_due_with(self.reposts.gathered()))
     }
 
     /// Whether the next message must wait until no message is in flight, because it registers a
@@ -580,26 +590,12 @@ impl Link {
         self.transmit();
     }
 
-    /// A block with this link's data was posted to the shared receive queue again.
+    /// A block with this link's data was posted to the shared receive queue again. Takes the link's
+    /// lock only when the peer may have to be told.
     pub(super) fn block_reposted(self: &Arc<Self>) {
-        let due = {
-            let mut tx = self.tx.lock();
-            match &mut tx.flow {
-                Some(flow) => {
-                    flow.reposted();
-                    flow.credit_due()
-                }
-                None => false,
-            }
-        };
-        if due {
+        if self.reposts.add() {
             self.transmit();
         }
-    }
-
-    /// See [`Tx::has_backlog`].
-    pub(super) fn has_backlog(&self) -> bool {
-        self.tx.lock().has_backlog()
     }
 
     /// Sends the control messages that wait, as far as there is room. Any context that may take the
@@ -638,7 +634,7 @@ impl Link {
         let flow = tx.flow.as_ref()?;
         let may_send_control = flow.available(true) > tx.reserved;
         // Unsignaled messages are known to be complete once a later signaled one completes.
-        let due = flow.credit_due() && flow.left_to_us() > tx.reserved;
+        let due = tx.credit_due() && flow.left_to_us() > tx.reserved;
         let force_signal =
             tx.unsignaled > 0 && (may_send_control && (drain || tx.signal_wanted) || due && drain);
         if drain && !force_signal {
@@ -705,7 +701,7 @@ impl Link {
 
     /// A message has completed, and with it the unsignaled ones before it. Frees their slots, up to
     /// the first one that owns a charge. Returns the resources of the message, if any.
-    pub(super) fn slot_done(&self, slot: u16) -> Option<Done> {
+    pub(super) fn slot_done(&self, slot: u16, backlog: &mut Backlog) -> Option<Done> {
         let tx = &mut *self.tx.lock();
         let mut done: Option<Done> = None;
         let mut next = Some(slot);
@@ -736,6 +732,7 @@ impl Link {
                 before: None,
             });
         }
+        backlog.check(tx);
         done
     }
 

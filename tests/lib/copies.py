@@ -17,11 +17,13 @@ ALLOWED = [
     (r"MemfdPages>::(read|write)$", "a memory node's processor in the node's own memory: no socket's payload"),
     (r"ptr_rotate::<.*directory::Entry>$", "the list of memory nodes"),
     (r"Vec<u8, kernel::alloc::allocator::Kmalloc>>::extend_from_slice$", "messages of memory links"),
+    (r"PinnedPages>::(read|write)$", "a region's bytes that go by messages: no socket's payload"),
+    (r"NetSettings>::file$", "the name of a setting"),
 ]
 # Functions in which the compiler has put KVec::remove(): a memmove(), never a memcpy().
 LISTS = re.compile(r"Pool>::reap$|Ports>::unlisten$|Pools>::untrack_mapped$|::release$|SocketOps>::accept$|"
                    r"::Sock>::accept(::\{closure#\d+\})?$|::Sock>::next_connection$|WorkItem.*>::run$|"
-                   r"zrs_main::memnode::")
+                   r"zrs_main::memnode::|::Rules>::change::<|::Rules as .*NetExit>::net_exit$")
 
 lines = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", sys.argv[1]], check=True,
                        capture_output=True, text=True).stdout

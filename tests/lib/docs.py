@@ -40,7 +40,7 @@ for path, text in TEXT.items():
     for name in re.findall(r"`+((?:rust|userspace|tests|uapi|Documentation)/[\w./-]+)`+", text):
         known = os.path.exists(name) or re.search(r"\b(area|name)\b", name) or name == "rust/libkernel.rmeta"
         known = known or re.search(rf"`{re.escape(name)}`+ of the kernel|of\s+the kernel", text[text.index(name):][:200])
-        known = known or glob.glob(f"userspace/*/{name}")
+        known = known or any(glob.glob(f"{crates}/{name}") for crates in ("userspace/*", "tests/*", "tests/fuzz/*"))
         check(known, f"{path}: there is no {name}")
 
 # Selftests: each is in testing.rst; those in requirements.rst are there and test the row; rows are requirements.

@@ -21,3 +21,13 @@ sum() { sha256sum <"$1" | cut -d' ' -f1; }
 
 # passed: bytes that host A has sent and received by its interface.
 passed() { ip -n zrsA -s -j link show dev va | jq '.[0].stats64 | .tx.bytes + .rx.bytes'; }
+
+# unpinned_here: the module holds no page of a program.
+unpinned_here() {
+	local _
+	for _ in $(seq 1 $((50 * SCALE))); do
+		[ "$(counter pages_pinned)" != 0 ] || return 0
+		nap 0.1
+	done
+	return 1
+}

@@ -19,8 +19,14 @@ pins_held() {
 
 # zrs_load [PARAM=VALUE...]: the module, and before it what it needs.
 zrs_load() {
-	local deps
-	pins_held >/run/zrs-pins
+	local deps pins _
+	# What earlier tests had pinned, by other means than the module's, may still be on its way.
+	for _ in $(seq 1 25); do
+		pins=$(pins_held)
+		[ -e /run/zrs-pins ] && [ "$pins" -gt "$(cat /run/zrs-pins)" ] || break
+		sleep 0.2
+	done
+	echo "$pins" >/run/zrs-pins
 	# Once a boot; they stay.
 	if [ ! -e /run/zrs-depends ]; then
 		deps=$(modinfo -F depends "$ZRS_KO" | tr ',' ' ')

@@ -28,7 +28,8 @@ words = set(re.findall(r"\w+", "\n".join(CODE.values())))
 for name in sorted(set(re.findall(r"\bzrs_helper_(\w+)\(", prototypes)) - words):
     errors.append(f"rust/helpers: {name}() has no caller")
 
-# The compiler tells of code without a caller. The generated bindings have more than is used.
+# The compiler tells of code without a caller. rust/bindings.rs includes what bindgen makes of C's
+# headers: with each type come its constants, and more types, than the module uses.
 found(r"allow\([^)]*\bdead_code", "hides code that is not used", but=["rust/bindings.rs"])
 # The kernel's Arc is a receiver.
 found(r"fn \w+(?:<[^(]*>)?\(\s*(?!self\b)\w+: &(?:'\w+ )?Arc<Self>", "a method takes self: &Arc<Self>")
@@ -36,6 +37,55 @@ found(r"fn \w+(?:<[^(]*>)?\(\s*(?!self\b)\w+: &(?:'\w+ )?Arc<Self>", "a method t
 found(r"\b(?:WorkItem<|Work<\w+, |HasWork<Self, |HasDelayedWork<Self, )\d", "a work item has a name")
 # One place changes a socket's phase.
 found(r"\.phase = (?!phase;)", "only set_phase() changes the phase")
+
+# Comments are at most 100 columns wide. Requirements have their numbers in the documents and the tests.
+for path in FILES:
+    for number, line in enumerate(open(path, encoding="utf-8"), 1):
+        comment = re.search(r"(?:^|[\s;,{}()])//.*", line.rstrip("\n"))
+        if comment and len(line.rstrip("\n")) > 100:
+            errors.append(f"{path}:{number}: a comment beyond column 100")
+        if comment and re.search(r"\brows? [A-Z]\d", comment[0]):
+            errors.append(f"{path}:{number}: names a row of the requirements")
+
+# State is handed from caller to callee. These stand alone, and why.
+STATICS = {
+    # Tables that nothing changes.
+    "kern/area.rs": "TABLE",
+    "kern/regfile.rs": "PSEUDO INODE_OPS",
+    "params.rs": "NET",
+    # Parameters, each with what the kernel reads of it in the module's sections; and the way from a
+    # write in sysfs to the module.
+    "kern/param.rs": "$static OPS ENTRY TYPE DESC LIVE",
+    # The kernel registers these by address, and calls back without a context.
+    "kern/pernet.rs": "OPS CONTEXT",
+    "kern/sysctl.rs": "OPS ID TAKEN SETTINGS",
+    "kern/sock/family.rs": "STREAM DATAGRAM ALIVE",
+    "ib/device.rs": "CLIENT",
+    # Points of fault injection, and what the tests set there.
+    "kern/fault/points.rs": "$static ALL",
+    "kern/fault/inject.rs": "BUDGET RUNS",
+    "ib/cm/inject.rs": "ACCEPTING AT EVENT STATUS LEFT",
+    # Counters of the module, and quantities that have one limit for the machine: main memory that is
+    # promised, pages that are pinned.
+    "stats.rs": "COUNTED STATS FALLBACKS",
+    "pool/reserve.rs": "PROMISED REFUSED",
+    "kern/pin.rs": "HELD",
+    # The lock of searches for contiguous memory, of which there is one in the machine.
+    "kern/contig.rs": "SEARCH DONE",
+    # Where the next search for a free source port begins, and the last number of a link.
+    "transport/cm.rs": "NEXT",
+    "memnode/cm.rs": "NEXT",
+    "transport/link.rs": "LAST",
+}
+declared = {}
+for path, code in CODE.items():
+    for name in re.findall(r"(?<!')\bstatic (?:mut )?(\$?\w+)\s*:", code):
+        declared.setdefault(path[len("rust/"):], set()).add(name)
+for path in declared | STATICS:
+    now, known = declared.get(path, set()), set(STATICS.get(path, "").split())
+    for name in sorted(now ^ known):
+        text = "is a static without a reason in" if name in now else "is gone; it is in"
+        errors.append(f"rust/{path}: {name} {text} tests/lib/structure.py")
 
 # The folders of rust/, each with those that it may use; "proto.runs" stands for that module alone.
 USES = {
@@ -49,7 +99,7 @@ USES = {
     "pool": "ib kern params proto stats uapi",
     "transport": "ib kern params pool proto stats uapi",
     "socket": "kern params pool proto stats transport uapi",
-    "dgram": "kern proto socket.ports stats transport uapi",
+    "dgram": "kern params proto socket.owner socket.ports socket.tcp stats transport uapi",
     "memnode": "ib kern params proto stats transport uapi",
     "module": "dgram kern memnode params pool socket transport",
     "ctl": "dgram ib kern memnode params pool proto socket stats transport uapi",

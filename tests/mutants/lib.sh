@@ -4,7 +4,7 @@
 #   # What the fault is, in one line.
 #   # rows: E3                     the requirements that it breaks
 #   # kills: events/busypoll       a selftest that must fail; or, for a host test of the core,
-#   # kills: host zrs-core::runs   "lib" or a file of userspace/zrs-core/tests, and maybe a test in it:
+#   # kills: host zrs-core::runs   "lib" or a file of tests/core/tests, and maybe a test in it:
 #   # kills: host zrs-core::lib::neighbours_merge
 #   # kernel: debug                the selftests run on the debug kernel (default: stock)
 #   # by: REGEX                    only such checks count. Without it all checks that the test makes itself

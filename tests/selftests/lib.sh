@@ -3,6 +3,7 @@
 # ktap.sh.
 
 declare -A PID
+export PYTHONDONTWRITEBYTECODE=1 # the tests' own modules
 SCALE=${TIME_SCALE:-1} # of all time limits: slow kernels
 # less N: N, and an eighth of it where everything is slow (a half with TIER=full).
 less() {
@@ -104,7 +105,8 @@ check_pair() {
 	fi
 }
 
-# check_lines CMD...: each line "ok - ..." or "not ok - ..." of its output is a result.
+# check_lines CMD...: each line "ok - ..." or "not ok - ..." of its output is a result, and so is
+# "skip - NAME: REASON".
 check_lines() {
 	local rc=0 line bad=0 n=0
 	"$@" >"$TMP/lines" 2>&1 || rc=$?
@@ -112,6 +114,10 @@ check_lines() {
 		case $line in
 		"ok - "*) ktap_pass "${line#ok - }" ;;
 		"not ok - "*) ktap_fail "${line#not ok - }"; bad=1 ;;
+		"skip - "*": "*)
+			line=${line#skip - }
+			ktap_skip "${line%%: *}" "${line#*: }"
+			;;
 		*) ktap_say "${line#\# }"; continue ;;
 		esac
 		n=$((n + 1))

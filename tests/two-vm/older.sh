@@ -1,7 +1,7 @@
 #!/bin/bash
 # An older module in A, on the kernel series of its time, and this one in B: they link and carry
-# data both ways, with the programs and libraries of either side on either module, and survive each
-# other's end.
+# data both ways, with the programs and libraries of either side on either module, refuse by name what the
+# older one does not have, and survive each other's end.
 # rows: Z1 Z3 B9 C6
 # params: connect_timeout_ms=4000
 # timeout: 600
@@ -70,7 +70,52 @@ start serveA A "listening on" zrs-selftest serve "$ADDR_A:7300" &&
 	ktap_bail "a connection each way"
 check_eq "both links have version 1, and no feature" \
 	"accepted=true version=1 features=0x0 accepted=false version=1 features=0x0" "$(agreed)"
-for name in holdA holdB serveA serveB; do stop "$name"; done
+for name in holdA holdB; do stop "$name"; done
+
+# What the older module does not have is refused by name.
+errors() {
+	local host
+	for host in A B; do
+		"$host" zrs stats --json | tr ',{}' '\n' | sed -n 's/^"protocol_errors"://p'
+	done | paste -sd' '
+}
+before=$(errors)
+start beside B "listening on" zrs-selftest stream-send --listen "$ADDR_B:7301" --bytes 64M --expect eof &&
+	start sink A "" zrs-selftest stream-recv --connect "$ADDR_B:7301" --expect eof --at-least 64M ||
+	ktap_bail "a stream beside"
+# The first ones wait for a link, whose hello says that the host takes none.
+check_eq "datagrams to a host with the older module" EHOSTUNREACH "$(B python3 -c '
+import errno, socket, sys, time
+s, end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 253), time.monotonic() + 60
+try:
+    s.connect((sys.argv[1], 7302))
+    while time.monotonic() < end:
+        s.send(b"datagram")
+        time.sleep(0.1)
+except OSError as e:
+    print(errno.errorcode[e.errno])
+' "$ADDR_A")"
+check_fails "zrs rules with the older module" "older than this command, and has no rules" A zrs rules add tcp any
+check_fails "zrs mem with the older module" "older than this command|does not know this" A zrs mem nodes add 1 "$ADDR_B"
+# In mode AUTO: to a ZRS program there by ZRS, to one of TCP by TCP.
+carried() {
+	B python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 253)
+s.setsockopt(0x5a52, 3, 1)
+s.connect((sys.argv[1], int(sys.argv[2])))' "$ADDR_A" "$1"
+}
+check "connect in mode AUTO to a ZRS program of that host" carried 7300
+start plain A ready python3 -c 'import socket
+s = socket.create_server(("", 7303))
+print("ready", flush=True)
+s.accept()[0].recv(1)' || ktap_bail "a TCP server"
+check "and to a TCP program" carried 7303
+check_ended "it was a TCP connection" plain
+check_ended "the stream beside goes on: all has gone" beside
+check_ended "and has come" sink
+check_eq "no message broke the protocol" "$before" "$(errors)"
+for name in serveA serveB; do stop "$name"; done
 
 # Each in turn goes, with connections open; and comes back.
 for host in A B; do

@@ -131,6 +131,10 @@ root_dir() { echo "$ZRS_CACHE/root-$(root_hash)/root"; }
 more_recipe=1
 more_hash() { hash_of "$1 $more_recipe $(root_hash)" "$ZRS_VM/$1-packages"; }
 more_dir() { echo "$ZRS_CACHE/$1-$(more_hash "$1")/root"; }
+# A root without anything, for make test-install.
+install_recipe=1
+install_hash() { hash_of "install $install_recipe" "$ZRS_VM/stage-install"; }
+install_dir() { echo "$ZRS_CACHE/install-$(install_hash)/root"; }
 default_series() { tr -d ' \n' <"$ZRS_VM/kernel"; }
 kernel_series() { echo "${KSERIES:-$(default_series)}"; }
 # The series that the module is known to build and to work with: the default and the other one.

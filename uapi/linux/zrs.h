@@ -41,6 +41,9 @@
 #define ZRS_FEATURE_DGRAM	(1ULL << 7)	/* SOCK_DGRAM */
 #define ZRS_FEATURE_MEM		(1ULL << 8)	/* ZRS_IOC_MEM_*, ZRS_REGION_* */
 #define ZRS_FEATURE_FALLBACK	(1ULL << 9)	/* connect() by TCP; ZRS_TCP_ONLY, why */
+#define ZRS_FEATURE_RULES	(1ULL << 10)	/* ZRS_IOC_RULES, ZRS_IOC_FALLBACK */
+#define ZRS_FEATURE_MEM_QUEUE	(1ULL << 11)	/* ZRS_IOC_MEM_QUEUE, ZRS_QUEUE_SUBMIT */
+#define ZRS_FEATURE_MEM_BROKER	(1ULL << 12)	/* ZRS_IOC_MEM_BROKER, ZRS_MEM_VIA */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -141,7 +144,7 @@ struct zrs_ioc_link {
 	__u32 bulk_max;		/* as much may be; 0: not known yet */
 	__u64 waits;		/* how often a sender found the link without room */
 	__u32 id;		/* its number since the module was loaded */
-	__u32 reserved;
+	__u32 dgram_drops;	/* datagrams dropped for want of room on it */
 	__u8 local_addr6[16];	/* an IPv4 address is v4-mapped */
 	__u8 remote_addr6[16];
 	__u32 scope_id;		/* interface of link-local addresses, else 0 */
@@ -201,6 +204,8 @@ struct zrs_info {
 #define ZRS_WHY_SLOW		6	/* no link within the time of "fallback_ms" */
 #define ZRS_WHY_NO_LISTENER	7	/* no program listens there with ZRS */
 #define ZRS_WHY_NO_RESOURCES	8	/* no memory or room, or the link was lost */
+#define ZRS_WHY_RULE		9	/* a rule of ZRS_IOC_RULES */
+#define ZRS_WHY_ASKING		10	/* the user's connects make "asking" links already */
 
 #define ZRS_STATE_CLOSED	0
 #define ZRS_STATE_BOUND		1
@@ -215,6 +220,43 @@ struct zrs_ioc_sock {
 };
 
 #define ZRS_IOC_SOCK		_IOWR(ZRS_IOC_MAGIC, 0x05, struct zrs_ioc_sock)
+
+/*
+ * State and counters of a datagram socket; also the value of the option
+ * ZRS_DGRAM_INFO. ZRS_IOC_DGRAM lists the sockets that have a port.
+ */
+struct zrs_dgram_info {
+	__u32 family;		/* AF_INET, AF_INET6 */
+	__u32 uid;		/* of the socket's owner */
+	__u64 inode;
+	__u64 tx_bytes;		/* payload accepted from the program */
+	__u64 rx_bytes;		/* payload delivered to the program */
+	__u64 tx_datagrams;	/* the same in datagrams */
+	__u64 rx_datagrams;
+	__u64 tx_queued;	/* counted against SO_SNDBUF */
+	__u64 rx_queued;	/* counted against SO_RCVBUF */
+	__u32 rx_waiting;	/* datagrams not yet taken by the program */
+	__u32 rx_drops;		/* datagrams dropped: SO_RCVBUF was used up */
+	__u32 tx_drops;		/* datagrams dropped: a link had no room */
+	__u32 error;		/* pending error, as SO_ERROR would give it */
+	__u32 sndbuf;		/* as SO_SNDBUF gives it */
+	__u32 rcvbuf;
+	__u8 local_addr6[16];	/* an IPv4 address is v4-mapped */
+	__u8 remote_addr6[16];	/* of connect() */
+	__be16 local_port;
+	__be16 remote_port;
+	__u32 local_scope_id;	/* interface of a link-local address, else 0 */
+	__u32 remote_scope_id;
+	__u32 reserved0;
+	__u64 reserved[4];
+};
+
+struct zrs_ioc_dgram {
+	__u64 cursor;		/* in, out */
+	struct zrs_dgram_info info;
+};
+
+#define ZRS_IOC_DGRAM		_IOWR(ZRS_IOC_MAGIC, 0x20, struct zrs_ioc_dgram)
 
 /*
  * The link table: the state of each channel, in one of three tiers. One table
@@ -289,6 +331,72 @@ struct zrs_ioc_cache {
 
 #define ZRS_IOC_CACHE		_IOWR(ZRS_IOC_MAGIC, 0x07, struct zrs_ioc_cache)
 
+/*
+ * The rules of the caller's network namespace: which sockets with ZRS_TCP_AUTO
+ * stay with TCP. They are in order, the first that matches a call's address
+ * decides. connect() looks for the peer's address, bind() for the own one, and
+ * so does listen() without bind().
+ */
+struct zrs_rule {
+	__u32 action;		/* ZRS_RULE_TCP, ZRS_RULE_ZRS */
+	__u32 calls;		/* ZRS_RULE_CONNECT, ZRS_RULE_BIND, or both */
+	__u32 family;		/* AF_INET, AF_INET6; 0: every address matches */
+	__u32 prefix_len;	/* bits of the address that have to match */
+	__u8 addr[16];		/* an IPv4 address is v4-mapped; family 0: 0 */
+	__u16 first_port;	/* in host byte order; 0: every port matches */
+	__u16 last_port;
+	__u32 reserved;
+};
+
+#define ZRS_RULE_TCP		1	/* TCP carries the socket */
+#define ZRS_RULE_ZRS		2	/* as without rules; for an own address, too */
+#define ZRS_RULE_CONNECT	1
+#define ZRS_RULE_BIND		2
+
+/*
+ * LIST is a list by cursor, as those above, for everybody. The others need
+ * CAP_NET_ADMIN in the user namespace that the network namespace belongs to,
+ * else EPERM.
+ *
+ * Errors: EINVAL (unknown, reserved, bits or ports that cannot be), ENOENT (DEL:
+ * there is no such rule; LIST: no further one), ENOSPC (more than ZRS_RULES_MAX),
+ * ENOMEM, EFAULT.
+ */
+struct zrs_ioc_rules {
+	__u64 cursor;		/* LIST: in, out */
+	__u64 rules;		/* SET: address of an array of struct zrs_rule */
+	__u32 op;		/* in: ZRS_RULES_* */
+	__u32 count;		/* SET: rules in it */
+	struct zrs_rule rule;	/* LIST: out; ADD, DEL: in */
+	__u32 at;		/* ADD: rules before it; more than there are: the last */
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_RULES_LIST		0
+#define ZRS_RULES_SET		1	/* these rules replace all, at once */
+#define ZRS_RULES_ADD		2
+#define ZRS_RULES_DEL		3	/* the first that equals rule */
+
+#define ZRS_RULES_MAX		1024
+
+#define ZRS_IOC_RULES		_IOWR(ZRS_IOC_MAGIC, 0x08, struct zrs_ioc_rules)
+
+/*
+ * How often TCP has come to carry a socket since the module was loaded, by the
+ * reason: the number of it is the index. Needs no privilege.
+ */
+#define ZRS_WHY_MAX		32
+
+struct zrs_ioc_fallback {
+	__u64 by_why[ZRS_WHY_MAX];
+	__u32 known;		/* hosts and ports remembered to have no ZRS */
+	__u32 known_max;	/* as many can be; the least recently used goes */
+	__u64 reserved[7];
+};
+
+#define ZRS_IOC_FALLBACK	_IOWR(ZRS_IOC_MAGIC, 0x09, struct zrs_ioc_fallback)
+
 /* 0x10 to 0x1f: memory nodes. 0x20 to 0x2f: datagram sockets. */
 
 /* ---- the socket -------------------------------------------------------- */
@@ -298,6 +406,8 @@ struct zrs_ioc_cache {
 #define ZRS_INFO		2	/* struct zrs_info; get */
 #define ZRS_TCP			3	/* __u32, ZRS_TCP_*; set before bind(), get */
 /* 16 to 31: datagrams. */
+#define ZRS_DGRAM_UDP		16	/* __u32, 0 or 1; set before bind(), get */
+#define ZRS_DGRAM_INFO		17	/* struct zrs_dgram_info; get */
 
 /*
  * TCP beside ZRS: whether bind() and listen() take the port from TCP as well,
@@ -323,6 +433,19 @@ struct zrs_ioc_cache {
 #define ZRS_TCP_AUTO		1
 #define ZRS_TCP_REQUIRED	2
 #define ZRS_TCP_ONLY		3
+
+/*
+ * ZRS_DGRAM_UDP: a UDP socket inside a datagram socket, with its port and its
+ * options, so that hosts without ZRS are reached, multicast, and all that UDP
+ * alone can. Datagrams go by RDMA to destinations that get many of them and
+ * whose host says that a socket of ZRS has the port; all others by UDP.
+ * bind() takes the port from both, or fails. Options that are set before this
+ * one may be unknown to UDP.
+ *
+ * Errors: EINVAL (not 0 or 1, or the socket has a port), EACCES (the task has
+ * no_new_privs, see the parameter tcp_no_new_privs; bind() checks it again),
+ * EOPNOTSUPP (a socket of the kernel), those of socket().
+ */
 
 /*
  * The receive ring: the program maps the window that the peer's RDMA WRITEs land in, and a ring of
@@ -562,14 +685,20 @@ struct zrs_ioc_mem_alloc {
 	struct zrs_mem_node node;
 	__u64 len;
 	__u64 va;		/* chosen by the caller; may be 0 */
-	__u32 flags;		/* ZRS_MEM_KEEP */
+	__u32 flags;		/* ZRS_MEM_KEEP, ZRS_MEM_VIA */
 	__u32 ttl_ms;		/* the region ends then; 0: it does not */
-	__u8 admission[16];
+	__u8 admission[16];	/* of the node, or of the broker */
 	struct zrs_mem_storage storage;	/* out */
-	__u64 reserved[2];
+	struct zrs_mem_node via; /* with ZRS_MEM_VIA */
+	__u64 reserved;
 };
 
 #define ZRS_MEM_KEEP		1	/* stays when the descriptor is closed */
+/*
+ * The host of the node "via" allocates the region, as the broker, and owns it.
+ * The key reads and writes. ZRS_REGION_FREE, or the close, gives it back.
+ */
+#define ZRS_MEM_VIA		2
 
 #define ZRS_IOC_MEM_ALLOC	_IOWR(ZRS_IOC_MAGIC, 0x12, struct zrs_ioc_mem_alloc)
 
@@ -577,10 +706,47 @@ struct zrs_ioc_mem_alloc {
 struct zrs_ioc_mem_open {
 	struct zrs_mem_node node;
 	struct zrs_mem_storage storage;
-	__u64 reserved[2];
+	struct zrs_mem_node via; /* with ZRS_MEM_VIA: the broker that has allocated it */
+	__u32 flags;		/* ZRS_MEM_VIA */
+	__u32 reserved;
 };
 
 #define ZRS_IOC_MEM_OPEN	_IOW(ZRS_IOC_MAGIC, 0x13, struct zrs_ioc_mem_open)
+
+/*
+ * A queue of operations on regions; the call returns its descriptor, on which
+ * ZRS_QUEUE_SUBMIT queues operations and read() gives completions. poll():
+ * POLLIN if there is a completion, POLLOUT if there is room for an operation.
+ * An operation has its entry until its completion is read. Closing the queue
+ * cancels what is under way.
+ */
+struct zrs_ioc_mem_queue {
+	__u32 entries;		/* 1 to ZRS_MEM_QUEUE_MAX */
+	__u32 flags;		/* 0 */
+	__u64 reserved;
+};
+
+#define ZRS_MEM_QUEUE_MAX	4096
+
+#define ZRS_IOC_MEM_QUEUE	_IOW(ZRS_IOC_MAGIC, 0x14, struct zrs_ioc_mem_queue)
+
+/*
+ * Allocate regions of a node for other hosts: this host is their broker and
+ * owns them. Returns a descriptor, with which the rule ends, and its regions
+ * but for those with ZRS_MEM_KEEP. Needs CAP_NET_ADMIN. EEXIST: the node has a
+ * rule.
+ */
+struct zrs_ioc_mem_broker {
+	struct zrs_mem_node node;
+	__u64 quota;		/* most bytes in such regions */
+	__u8 admission[16];	/* what a request must show */
+	__u8 node_admission[16]; /* what the node wants to be shown */
+	__u32 flags;		/* ZRS_MEM_SERVE_OPEN: requests need not show anything */
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_IOC_MEM_BROKER	_IOW(ZRS_IOC_MAGIC, 0x17, struct zrs_ioc_mem_broker)
 
 /* A region of the node that is served here: a list by cursor. Needs CAP_NET_ADMIN. */
 struct zrs_ioc_mem_region {
@@ -637,5 +803,64 @@ struct zrs_region_key {
 
 /* ioctl() on a region: free it. Returns when no further byte can land. */
 #define ZRS_REGION_FREE		_IO(ZRS_IOC_MAGIC, 0x54)
+
+/*
+ * An operation of a queue. Operations have no order, but for those with
+ * ZRS_MEM_F_DRAIN. At the end of what is read, of the source of a COPY as
+ * well, an operation is shortened.
+ */
+struct zrs_mem_sqe {
+	__u8 op;		/* ZRS_MEM_OP_* */
+	__u8 flags;		/* ZRS_MEM_F_* */
+	__u16 reserved0;
+	__s32 fd;		/* a region; 0 for CANCEL */
+	__s32 src_fd;		/* COPY: a region; 0 for the others */
+	__u32 reserved1;
+	__u64 off;		/* in the region fd; 0 for CANCEL */
+	__u64 src;		/* see ZRS_MEM_OP_* */
+	__u64 len;		/* 1 to ZRS_MEM_OP_LEN_MAX; 0 for CANCEL */
+	__u64 user_data;	/* the completion has it */
+	__u64 reserved2[2];
+};
+
+#define ZRS_MEM_OP_COPY		1	/* from src in the region src_fd */
+#define ZRS_MEM_OP_WRITE	2	/* from the memory at the address src */
+#define ZRS_MEM_OP_READ		3	/* to the memory at the address src */
+#define ZRS_MEM_OP_CANCEL	4	/* the oldest with the user_data src */
+
+/* It begins when all before it are done, and those behind it when it is done. */
+#define ZRS_MEM_F_DRAIN		1
+
+#define ZRS_MEM_OP_LEN_MAX	(1ULL << 30)
+
+struct zrs_mem_cqe {
+	__u64 user_data;
+	__s64 res;		/* bytes, or a negative errno */
+	__u64 done;		/* bytes from the first on that have landed for sure */
+	__u32 flags;		/* 0 */
+	__u32 reserved;
+};
+
+/*
+ * ioctl() on a queue: queue operations. Returns how many were taken, at least 1:
+ * the first one that is refused ends the call, and if it is the first of all,
+ * the call has its error. Memory of WRITE and READ stays pinned until the
+ * operation is done; it counts against RLIMIT_MEMLOCK until its completion is
+ * read.
+ *
+ * A CANCEL completes when the operation is done: after its completion no
+ * further byte of the operation can land, unless that has ECONNRESET.
+ *
+ * Errors: EAGAIN (no room: read completions first), EINVAL, EBADF (not regions,
+ * or not open for this), EXDEV (a region of another network namespace), EFAULT,
+ * ENOMEM (or RLIMIT_MEMLOCK).
+ */
+struct zrs_queue_submit {
+	__u64 sqes;		/* address of struct zrs_mem_sqe[count] */
+	__u32 count;
+	__u32 flags;		/* 0 */
+};
+
+#define ZRS_QUEUE_SUBMIT	_IOW(ZRS_IOC_MAGIC, 0x58, struct zrs_queue_submit)
 
 #endif /* _UAPI_LINUX_ZRS_H */

@@ -79,6 +79,7 @@ impl<T: SocketOps> Callbacks<T> {
             init: Some(Self::proto_init),
             destroy: Some(Self::proto_destroy),
             get_port: Some(Self::proto_get_port),
+            ioctl: Some(Self::proto_ioctl),
             unhash: Some(Self::proto_unhash),
             obj_size: size as c_uint,
             ipv6_pinfo_offset: offset,
@@ -272,8 +273,11 @@ impl<T: SocketOps> Callbacks<T> {
     ) -> c_int {
         // SAFETY: the socket is live, and not released while a call on it runs.
         if let Some(tcp) = unsafe { Self::carrier(sock) } {
-            // SAFETY: the arguments are handed on as they came.
-            return unsafe { tcp.carry_bind(addr, len) };
+            return match T::may_use_tcp() {
+                // SAFETY: the arguments are handed on as they came.
+                Ok(()) => unsafe { tcp.carry_bind(addr, len) },
+                Err(e) => e.to_errno(),
+            };
         }
         from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
@@ -358,6 +362,9 @@ impl<T: SocketOps> Callbacks<T> {
         len: c_int,
         flags: c_int,
     ) -> c_int {
+        if let Err(e) = T::may_use_tcp() {
+            return e.to_errno();
+        }
         // SAFETY: the caller's promise; the arguments are handed on as they came.
         let done = unsafe { tcp.carry_connect(addr, len, flags) };
         // SAFETY: as above; a word that is only looked at.
@@ -566,14 +573,21 @@ impl<T: SocketOps> Callbacks<T> {
             // SAFETY: the arguments are handed on as they came.
             return unsafe { tcp.carry_listen(backlog) };
         }
-        from_result(|| {
+        let done = from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
             // SAFETY: as above.
             let call = unsafe { Call::from_raw(sock) };
             T::listen(&this, u32::try_from(backlog).unwrap_or(0), &call)?;
             Ok(0)
-        })
+        });
+        // SAFETY: as above.
+        match unsafe { Self::carrier(sock) } {
+            // The call has found that TCP is to carry the socket.
+            // SAFETY: the arguments are handed on as they came.
+            Some(tcp) if done < 0 => unsafe { tcp.carry_listen(backlog) },
+            _ => done,
+        }
     }
 
     /// # Safety

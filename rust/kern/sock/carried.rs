@@ -36,7 +36,7 @@ macro_rules! call {
 #[allow(clippy::missing_safety_doc, reason = "see the module's text")]
 impl Tcp {
     /// Takes the error that waits in the outer sock, as a negative errno; 0: none.
-    fn take_error(&self) -> c_int {
+    pub(super) fn take_error(&self) -> c_int {
         self.move_error();
         let outer = self.outer_sk();
         // SAFETY: the outer sock is live (the module's rule); a word that the socket layer changes
@@ -182,6 +182,18 @@ impl Tcp {
     /// `ioctl()`.
     pub(super) unsafe fn carry_ioctl(&self, cmd: c_uint, arg: c_ulong) -> c_int {
         call!(self.ioctl, failed(bindings::ENOIOCTLCMD), cmd, arg)
+    }
+
+    /// A number that `ioctl()` answers, as io_uring asks for it.
+    pub(super) unsafe fn carry_proto_ioctl(&self, cmd: c_int, answer: *mut c_int) -> c_int {
+        let sk = self.sk();
+        // SAFETY: a live sock; TLS may change its protocol, which is static.
+        let ioctl = unsafe { (*(&raw const (*sk).__sk_common.skc_prot).read_volatile()).ioctl };
+        match ioctl {
+            // SAFETY: a live sock of that protocol; the caller's promise for the answer.
+            Some(ioctl) => unsafe { ioctl(sk, cmd, answer) },
+            None => failed(bindings::EOPNOTSUPP),
+        }
     }
 
     /// `ioctl()` of a 32-bit program.

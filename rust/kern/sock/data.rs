@@ -184,13 +184,23 @@ impl<T: SocketOps> Callbacks<T> {
         if flags as u32 & bindings::MSG_ERRQUEUE != 0 {
             let len = c_int::try_from(len).unwrap_or(c_int::MAX);
             // SAFETY: a live socket with a sock; the message belongs to this call.
-            return unsafe { bindings::inet_recv_error(Self::sk(sock), msg, len) };
+            let done = unsafe { bindings::inet_recv_error(Self::sk(sock), msg, len) };
+            if done != EAGAIN.to_errno() {
+                return done;
+            }
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            let inner = unsafe { Self::borrow(sock) }.map(|this| T::inner_udp(&this));
+            return match inner {
+                // SAFETY: as above.
+                Ok(Some(udp)) => unsafe { udp.recv_error(msg, len) },
+                _ => done,
+            };
         }
         let done = from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
-            // SAFETY: the message is this call's own.
-            let mut msg = unsafe { RecvMsg::from_raw(msg, flags as u32)? };
+            // SAFETY: as above; the message is this call's own.
+            let mut msg = unsafe { RecvMsg::from_raw(sock, msg, flags as u32)? };
             let n = T::recvmsg(&this, &mut msg)?;
             Ok(c_int::try_from(n).unwrap_or(c_int::MAX))
         });
@@ -200,6 +210,34 @@ impl<T: SocketOps> Callbacks<T> {
             Some(tcp) if done < 0 => carried(tcp),
             _ => done,
         }
+    }
+
+    /// The bytes that are queued, for io_uring's `SOCKET_URING_OP_SIOCINQ` and `SIOCOUTQ`.
+    ///
+    /// # Safety
+    ///
+    /// Only the kernel may call this, with the sock of a socket that has a file, which stays during
+    /// the call, and room for a number.
+    pub(super) unsafe extern "C" fn proto_ioctl(
+        sk: *mut bindings::sock,
+        cmd: c_int,
+        answer: *mut c_int,
+    ) -> c_int {
+        // SAFETY: a sock with a file has its socket until the release.
+        let sock = unsafe { (*sk).sk_socket };
+        // SAFETY: the socket is live, and not released while its file stays.
+        if let Some(tcp) = unsafe { Self::carrier(sock) } {
+            // SAFETY: the arguments are handed on as they came.
+            return unsafe { tcp.carry_proto_ioctl(cmd, answer) };
+        }
+        from_result(|| {
+            // SAFETY: as above.
+            let this = unsafe { Self::borrow(sock)? };
+            let queued = T::queued(&this, cmd as u32)?;
+            // SAFETY: the caller's promise.
+            unsafe { *answer = c_int::try_from(queued).unwrap_or(c_int::MAX) };
+            Ok(0)
+        })
     }
 
     /// # Safety

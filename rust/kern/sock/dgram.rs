@@ -202,16 +202,29 @@ impl Sk {
         u32::try_from(bytes).unwrap_or(0)
     }
 
-    /// Sets the number of datagrams that were dropped, for `SO_MEMINFO`. Any context.
-    pub fn set_drops(&self, drops: u32) {
-        // SAFETY: a live sock (type invariant); an aligned word that others read at any time.
-        let slot =
-            unsafe { Atomic::from_ptr(ptr::addr_of_mut!((*self.as_ptr()).sk_drops.counter)) };
-        slot.store(drops as c_int, Relaxed);
+    /// `SO_SNDBUF`, as the kernel keeps it.
+    pub fn sndbuf(&self) -> u32 {
+        // SAFETY: as in `rcvbuf`.
+        let bytes = unsafe { ptr::addr_of!((*self.as_ptr()).sk_sndbuf).read_volatile() };
+        u32::try_from(bytes).unwrap_or(0)
     }
 
-    /// The local address that the route to `remote` has, with the interface that the socket is bound
-    /// to, if it is. `None`: there is no route. May sleep.
+    /// Sets what `SO_MEMINFO` shows of the receive queue: its bytes, and the number of datagrams
+    /// that were dropped. The sock has no bytes any more when it is freed. Any context.
+    pub fn set_queue(&self, bytes: u64, drops: u32) {
+        let sk = self.as_ptr();
+        // SAFETY: a live sock (type invariant); an aligned word that others read at any time, and
+        // that the kernel changes only for skbs, which such a sock does not receive.
+        let queued =
+            unsafe { Atomic::from_ptr(ptr::addr_of_mut!((*sk).sk_backlog.rmem_alloc.counter)) };
+        queued.store(c_int::try_from(bytes).unwrap_or(c_int::MAX), Relaxed);
+        // SAFETY: a live sock (type invariant); an aligned word that others read at any time.
+        let dropped = unsafe { Atomic::from_ptr(ptr::addr_of_mut!((*sk).sk_drops.counter)) };
+        dropped.store(drops as c_int, Relaxed);
+    }
+
+    /// The local address that the route to `remote` has, with the interface that the socket is
+    /// bound to, if it is. `None`: there is no route. May sleep.
     pub fn route_source(&self, remote: SocketAddrV6) -> Option<Ipv6Addr> {
         // SAFETY: a live sock (type invariant), which holds its namespace.
         let net = unsafe { bindings::sock_net(self.as_ptr()) };

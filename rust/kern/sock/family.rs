@@ -13,6 +13,7 @@ use super::{
     opt::{OptIn, OptOut},
     pipe::Pipe,
     tcp::Tcp,
+    udp::Udp,
     Call, Object, PollCall, Shutdown, Sk, SkRef,
 };
 use crate::{
@@ -232,16 +233,32 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         Err(ENOIOCTLCMD)
     }
 
+    /// The number that `ioctl()` answers for `cmd`, for `io_uring`. `ENOIOCTLCMD`: there is none.
+    fn queued(self: &Arc<Self>, _cmd: u32) -> Result<u64> {
+        Err(ENOIOCTLCMD)
+    }
+
     /// `SO_KEEPALIVE` was set or taken back.
     fn keepalive_changed(self: &Arc<Self>) {}
 
     /// `SO_SNDBUF`, `SO_RCVBUF`, or which of them the program has set, may have changed.
     fn buffers_changed(self: &Arc<Self>) {}
 
-    /// An option of level `SOL_SOCKET` is about to be set: the TCP socket inside this one that has
-    /// to have it, too. `carried`: one that is made later gets it by [`Tcp::open`].
+    /// Whether the calling task may bind and connect a TCP socket that carries one of ours.
+    /// `EACCES`.
+    fn may_use_tcp() -> Result {
+        Ok(())
+    }
+
+    /// An option of level `SOL_SOCKET` is about to be set: the socket inside this one that has to
+    /// have it, too. `carried`: one that is made later gets it by [`Tcp::open`].
     fn inner_tcp(self: &Arc<Self>, _call: &Call<'_>, _carried: bool) -> Result<Option<Arc<Tcp>>> {
         Ok(None)
+    }
+
+    /// The UDP socket inside this one. `MSG_ERRQUEUE` reads its error queue after this socket's.
+    fn inner_udp(self: &Arc<Self>) -> Option<Udp> {
+        None
     }
 
     /// `setsockopt()` at other levels than `SOL_SOCKET`.
@@ -298,10 +315,27 @@ pub fn socks_alive() -> usize {
 
 /// The registered protocol; dropping it ends it.
 ///
+/// # Examples
+///
+/// `socket(AF_INET, SOCK_STREAM, 253)` makes a `Stream` from then on, and also by `AF_INET6`:
+///
+/// ```ignore
+/// impl SocketOps for Stream {
+///     const KIND: Kind = Kind::Stream;
+///     const PROTOCOL: u16 = 253;
+///     type Context = Sockets;
+///     // bind, connect, sendmsg, ...
+/// }
+///
+/// let family = SocketFamily::<Stream>::register(sockets)?;
+/// // Sockets hold the module, so that none is left when this ends:
+/// drop(family);
+/// ```
+///
 /// # Invariants
 ///
-/// The place of `T::KIND` is taken, what is in it is registered and made for `T`, and its context is
-/// a `T::Context`.
+/// The place of `T::KIND` is taken, what is in it is registered and made for `T`, and its context
+/// is a `T::Context`.
 pub struct SocketFamily<T: SocketOps>(PhantomData<fn() -> T>);
 
 impl<T: SocketOps> SocketFamily<T> {

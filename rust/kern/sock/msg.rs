@@ -5,7 +5,7 @@
 //! C: `include/linux/socket.h` (`struct msghdr`), `include/linux/uio.h`.
 
 use super::{callbacks::read_addr, sockaddr_in, v6, Sk};
-use crate::bindings;
+use crate::{bindings, kern::wait::WaitQueue};
 use core::{
     marker::PhantomData,
     net::SocketAddrV6,
@@ -82,6 +82,17 @@ impl<'a> SendMsg<'a> {
         }
     }
 
+    /// The message.
+    pub(super) fn as_raw(&mut self) -> *mut bindings::msghdr {
+        self.msg
+    }
+
+    /// Whether there are control messages.
+    pub fn has_control(&self) -> bool {
+        // SAFETY: the message is valid (type invariant).
+        unsafe { (*self.msg).msg_controllen != 0 }
+    }
+
     /// `MSG_*` of the caller, plus flags added by the socket layer.
     pub fn flags(&self) -> u32 {
         // SAFETY: the message is valid (type invariant).
@@ -144,8 +155,10 @@ impl<'a> SendMsg<'a> {
 ///
 /// # Invariants
 ///
-/// `msg` is valid and ours alone for `'a`; its iterator is a destination.
+/// `msg` is valid and ours alone for `'a`; its iterator is a destination. `sock` is a live socket
+/// with a sock of ours, and is not released before `'a` ends.
 pub struct RecvMsg<'a> {
+    sock: *mut bindings::socket,
     msg: *mut bindings::msghdr,
     flags: u32,
     _msg: PhantomData<&'a mut bindings::msghdr>,
@@ -154,14 +167,20 @@ pub struct RecvMsg<'a> {
 impl<'a> RecvMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be valid, and not used by other code, for all of `'a`.
-    pub(super) unsafe fn from_raw(msg: *mut bindings::msghdr, flags: u32) -> Result<Self> {
+    /// `msg` must be valid, and not used by other code, for all of `'a`, and `sock` a live socket
+    /// with a sock of ours that is not released before `'a` ends.
+    pub(super) unsafe fn from_raw(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        flags: u32,
+    ) -> Result<Self> {
         // SAFETY: the caller's promise.
         if u32::from(unsafe { (*msg).msg_iter.data_source }) != bindings::ITER_DEST {
             return Err(EINVAL);
         }
         // INVARIANT: the caller's promise, and checked.
         Ok(Self {
+            sock,
             msg,
             flags,
             _msg: PhantomData,
@@ -173,6 +192,17 @@ impl<'a> RecvMsg<'a> {
         // SAFETY: the iterator is a destination and ours for `'a` (type invariant); the exclusive
         // borrow of `self` makes the result the only reference.
         unsafe { IovIterDest::from_raw(ptr::addr_of_mut!((*self.msg).msg_iter)) }
+    }
+
+    /// The queue of what waits for readiness of the socket.
+    pub fn queue(&self) -> &WaitQueue {
+        // SAFETY: a live socket (type invariant), which has an initialised queue for all its life.
+        unsafe { WaitQueue::from_raw(ptr::addr_of_mut!((*self.sock).wq.wait)) }
+    }
+
+    /// The message and its flags.
+    pub(super) fn as_raw(&mut self) -> (*mut bindings::msghdr, u32) {
+        (self.msg, self.flags)
     }
 
     /// Room not filled yet.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A TCP socket inside one of ours: it has its port and its options, and takes the connections of
-//! TCP clients, which `accept()` on ours returns as the plain TCP sockets that they are. It may also
-//! *carry* ours: all calls go to it then, as `carried.rs` has it.
+//! TCP clients, which `accept()` on ours returns as the plain TCP sockets that they are. It may
+//! also *carry* ours: all calls go to it then, as `carried.rs` has it.
 //!
 //! C: `net/ipv4/af_inet.c`, `net/ipv4/inet_connection_sock.c`. It is made in the context of the
 //! calling program, as a program's own: its security module, memory cgroup and network namespace
@@ -12,6 +12,8 @@
 //! `accept()`, and `SIGIO`, need nothing else. No callback of it is replaced: a connection inherits
 //! those of its listener. The kernel looks for `SO_ERROR` in the outer sock; so a waiter on that
 //! queue, which sleeps on nothing, moves errors there before it wakes the others.
+//!
+//! `sock/udp.rs` has a UDP socket inside a datagram socket, which is one of these too.
 
 use super::{
     life,
@@ -38,13 +40,13 @@ use kernel::{
     types::Opaque,
 };
 
-/// A TCP socket inside one of ours.
+/// A TCP socket inside one of ours, or a UDP socket.
 ///
 /// # Invariants
 ///
-/// `sock` is a socket of TCP that is ours alone. Where it points to the outer socket's wait queue
-/// and file, the outer sock's [`Object`] has a count of this, and [`detach`](Self::detach)es it
-/// before they go. While `watches` is set, `waiter` is on that queue, and `outer` is live.
+/// `sock` is a socket of TCP or UDP that is ours alone. Where it points to the outer socket's wait
+/// queue and file, the outer sock's [`Object`] has a count of this, and [`detach`](Self::detach)es
+/// it before they go. While `watches` is set, `waiter` is on that queue, and `outer` is live.
 pub struct Tcp {
     pub(super) sock: NonNull<bindings::socket>,
     outer: *mut bindings::socket,
@@ -52,6 +54,8 @@ pub struct Tcp {
     watches: Atomic<bool>,
     /// It carries the outer socket, and was not seen connected yet.
     connecting: Atomic<bool>,
+    /// A number that the protocol gives it.
+    tag: Atomic<u64>,
 }
 
 // SAFETY: sockets belong to no task; the calls on them take the sock's own lock.
@@ -202,6 +206,12 @@ impl Tcp {
     /// SOL_IPV6 that are set there. One that was made before gets no wake-ups to there any more.
     /// Sleeps. Errors: those of `socket()`.
     pub fn open(call: &Call<'_>) -> Result<Arc<Self>> {
+        let (kind, protocol) = (bindings::sock_type_SOCK_STREAM, bindings::IPPROTO_TCP);
+        Self::open_as(call, kind as c_int, protocol as c_int)
+    }
+
+    /// As [`open`](Self::open), for any protocol of IP.
+    pub(super) fn open_as(call: &Call<'_>, kind: c_int, protocol: c_int) -> Result<Arc<Self>> {
         let outer = call.sock;
         // SAFETY: the socket is live while the call runs, and has a sock of ours.
         let (sk, file) = unsafe { ((*outer).sk.cast::<bindings::sock>(), (*outer).file) };
@@ -216,8 +226,8 @@ impl Tcp {
             bindings::__sock_create(
                 bindings::sock_net(sk),
                 family as c_int,
-                bindings::sock_type_SOCK_STREAM as c_int,
-                bindings::IPPROTO_TCP as c_int,
+                kind,
+                protocol,
                 &mut sock,
                 0,
             )
@@ -230,6 +240,7 @@ impl Tcp {
                 waiter: Opaque::uninit(),
                 watches: Atomic::new(false),
                 connecting: Atomic::new(false),
+                tag: Atomic::new(0),
             },
             GFP_KERNEL,
         )?;
@@ -243,6 +254,16 @@ impl Tcp {
             bindings::sock_lend_queue(tcp.sk(), outer, file);
         }
         Ok(tcp)
+    }
+
+    /// Gives it a number, for [`tag`](Self::tag).
+    pub fn set_tag(&self, tag: u64) {
+        self.tag.store(tag, Relaxed);
+    }
+
+    /// The number that it was given; 0: none.
+    pub fn tag(&self) -> u64 {
+        self.tag.load(Relaxed)
     }
 
     pub(super) fn sk(&self) -> *mut bindings::sock {
@@ -270,7 +291,7 @@ impl Tcp {
     }
 
     /// Calls `f` with an address as C has it, and its length.
-    fn with_addr<R>(
+    pub(super) fn with_addr<R>(
         &self,
         addr: SocketAddrV6,
         f: impl FnOnce(*mut bindings::sockaddr_unsized, c_int) -> R,
@@ -416,8 +437,16 @@ impl Tcp {
         let Some(poll) = self.ops().poll else {
             return 0;
         };
-        // SAFETY: a live socket (type invariant); without a table it only looks.
-        unsafe { poll(ptr::null_mut(), self.sock.as_ptr(), ptr::null_mut()) }
+        let sock = self.sock.as_ptr();
+        // SAFETY: a live socket (type invariant); without a table it only looks. UDP looks at the
+        // flags of the file, which is the outer socket's and lives as long as calls on that.
+        unsafe {
+            poll(
+                (&raw const (*sock).file).read_volatile(),
+                sock,
+                ptr::null_mut(),
+            )
+        }
     }
 
     /// Sets an option to the program's value, with the errors of that. Sleeps.
@@ -478,12 +507,17 @@ impl Tcp {
         }
     }
 
-    /// The program connects it again: what it is found to be then says nothing of the first peer.
+    /// The program connects it again: what it is found to be then says nothing of the first peer,
+    /// and an error of the first connection is gone, as with TCP. `watches` is set.
     pub(super) fn connects_again(&self) {
         // SAFETY: a live socket (type invariant); a word that is only looked at.
         let state = unsafe { (&raw const (*self.sock.as_ptr()).state).read_volatile() };
         if state == bindings::socket_state_SS_UNCONNECTED {
             self.connecting.store(false, Relaxed);
+            self.move_error();
+            // SAFETY: the outer sock is live (`watches`); a word that the socket layer changes by
+            // single stores and xchg.
+            unsafe { Atomic::from_ptr(&raw mut (*self.outer_sk()).sk_err) }.store(0, Relaxed);
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which destinations of a socket that also speaks UDP get their datagrams by RDMA.
+//! Which destinations of sockets that also speak UDP get their datagrams by RDMA.
 //!
 //! All are reached by UDP at first. A destination that gets many datagrams is tried: a link to its
 //! host is made, and the port is probed; meanwhile UDP goes on. So no datagram waits for RDMA, a
@@ -12,6 +12,7 @@
 use core::ops::DerefMut;
 
 use super::super::addr::{Addr, Ip};
+use super::wire::Ports;
 
 /// Entries of a set.
 pub const WAYS: usize = 8;
@@ -32,6 +33,52 @@ pub const REFUSED_NS: u64 = 60 * PERIOD_NS;
 pub const REFUSED_MAX_NS: u64 = 600 * PERIOD_NS;
 /// How long a destination is left to UDP that was reached by RDMA before.
 pub const LOST_NS: u64 = PERIOD_NS;
+/// How long an attempt may take; the host answers probes at a limited rate, so that an answer may
+/// never come.
+pub const ATTEMPT_NS: u64 = 10 * PERIOD_NS;
+
+/// The way of datagrams to a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// The network namespace, as a number.
+    pub net: u64,
+    /// The address that the sending socket is bound to.
+    pub from: Ip,
+    /// The destination.
+    pub to: Addr,
+}
+
+/// A link that this host has made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// The network namespace, as a number.
+    pub net: u64,
+    /// The address on this host.
+    pub local: Ip,
+    /// The address of the other host.
+    pub remote: Ip,
+}
+
+impl Ends {
+    /// Whether the link is one for this path.
+    fn carries(&self, path: &Path) -> bool {
+        let own = path.from.is_any() || path.from == self.local;
+        own && path.net == self.net && path.to.ip == self.remote
+    }
+}
+
+/// A datagram to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// Where it goes.
+    pub path: Path,
+    /// The sender's port.
+    pub port: u16,
+    /// Its length.
+    pub bytes: u32,
+    /// Depends on the path.
+    pub hash: u32,
+}
 
 /// How a datagram is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,12 +110,15 @@ enum State {
 /// A destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    to: Addr,
+    path: Path,
+    /// The port of the socket that has begun the attempt.
+    port: u16,
     state: State,
     /// When it was last used.
     used: u64,
-    /// Since when datagrams are counted, and how many, and of how many bytes.
+    /// Since when datagrams are counted, or the destination is tried.
     since: u64,
+    /// Datagrams since then, and their bytes.
     datagrams: u32,
     bytes: u32,
     /// Attempts that have found no ZRS.
@@ -76,9 +126,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn new(to: Addr, now: u64) -> Self {
+    fn new(path: Path, now: u64) -> Self {
         Self {
-            to,
+            path,
+            port: 0,
             state: State::Unknown,
             used: now,
             since: now,
@@ -102,26 +153,40 @@ impl Entry {
         self.datagrams >= DATAGRAMS || self.bytes >= BYTES
     }
 
+    /// Ends an attempt that has taken too long.
+    fn expire(&mut self, now: u64) {
+        if self.is_tried() && now.saturating_sub(self.since) >= ATTEMPT_NS {
+            self.leave_to_udp(now.saturating_add(LOST_NS));
+        }
+    }
+
     fn leave_to_udp(&mut self, until: u64) {
         self.state = State::Udp(until);
         (self.since, self.datagrams, self.bytes) = (until, 0, 0);
     }
 }
 
-/// The destinations of a socket. `S`: storage for them, of a multiple of [`WAYS`].
+/// The destinations of the sockets. `S`: storage for them, of a multiple of [`WAYS`].
 pub struct Destinations<S> {
     entries: S,
     /// Those that are tried.
     tried: u32,
+    /// When attempts that took too long were last looked for.
+    looked: u64,
 }
 
 impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
     /// None is known.
     pub fn new(entries: S) -> Self {
-        Self { entries, tried: 0 }
+        Self {
+            entries,
+            tried: 0,
+            looked: 0,
+        }
     }
 
     /// Destinations that are tried.
+    #[cfg(not(MODULE))]
     pub fn tried(&self) -> u32 {
         self.tried
     }
@@ -139,11 +204,11 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
 
     /// The entry of a destination. If there is none, one is made, instead of the one that has not
     /// been used for longest and is not being tried.
-    fn entry(&mut self, to: Addr, hash: u32, now: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, path: Path, hash: u32, now: u64) -> Option<&mut Entry> {
         let set = self.set(hash);
         let known = set
             .iter()
-            .position(|e| e.as_ref().is_some_and(|e| e.to == to));
+            .position(|e| e.as_ref().is_some_and(|e| e.path == path));
         let at = match known {
             Some(at) => at,
             None => {
@@ -151,7 +216,7 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
                 let age = |e: &Option<Entry>| e.as_ref().map(|e| e.used);
                 let usable = set.iter().enumerate().filter(|(_, e)| free(e));
                 let (at, _) = usable.min_by_key(|(_, e)| age(e))?;
-                *set.get_mut(at)? = Some(Entry::new(to, now));
+                *set.get_mut(at)? = Some(Entry::new(path, now));
                 at
             }
         };
@@ -160,11 +225,15 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         Some(entry)
     }
 
-    /// Chooses the route of a datagram of `bytes`, at `now` in nanoseconds of the monotonic clock.
-    /// `reachable`: the route to the destination is over an RDMA device.
-    pub fn route(&mut self, to: Addr, hash: u32, bytes: u32, now: u64, reachable: bool) -> Route {
-        let may_try = reachable && self.tried < ATTEMPTS_MAX;
-        let Some(entry) = self.entry(to, hash, now) else {
+    /// Chooses the route of a datagram, at `now` in nanoseconds of the monotonic clock.
+    /// `reachable`: whether RDMA may reach the destination; it is asked before an attempt.
+    pub fn route(&mut self, sent: &Sent, now: u64, reachable: impl FnOnce() -> bool) -> Route {
+        if self.tried >= ATTEMPTS_MAX && now.saturating_sub(self.looked) >= PERIOD_NS {
+            self.looked = now;
+            self.each(|entry| entry.expire(now));
+        }
+        let may_try = self.tried < ATTEMPTS_MAX;
+        let Some(entry) = self.entry(sent.path, sent.hash, now) else {
             return Route::Udp;
         };
         match entry.state {
@@ -174,10 +243,16 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
             State::Udp(_) => entry.state = State::Unknown,
             State::Unknown => {}
         }
-        if !entry.count(bytes, now) || !may_try {
+        if !entry.count(sent.bytes, now) || !may_try {
+            return Route::Udp;
+        }
+        if !reachable() {
+            entry.leave_to_udp(now.saturating_add(REFUSED_NS));
             return Route::Udp;
         }
         entry.state = State::Trying;
+        entry.since = now;
+        entry.port = sent.port;
         self.tried = self.tried.saturating_add(1);
         Route::UdpAndTry
     }
@@ -191,20 +266,36 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         self.tried = tried;
     }
 
-    /// A link to a host is up: calls `probe` for each of its destinations in state Trying.
-    pub fn link_up(&mut self, host: Ip, mut probe: impl FnMut(Addr)) {
+    /// A link is up. Returns the probes to be sent on it, one for each of its destinations that is
+    /// tried.
+    pub fn link_up(&mut self, link: &Ends) -> [Option<Ports>; ATTEMPTS_MAX as usize] {
+        let mut probes = [None; ATTEMPTS_MAX as usize];
+        if self.tried == 0 {
+            return probes;
+        }
+        let mut free = probes.iter_mut();
         self.each(|entry| {
-            if entry.to.ip == host && entry.state == State::Trying {
+            if !link.carries(&entry.path) || entry.state != State::Trying {
+                return;
+            }
+            if let Some(probe) = free.next() {
                 entry.state = State::Probing;
-                probe(entry.to);
+                *probe = Some(Ports {
+                    dst: entry.path.to.port,
+                    src: entry.port,
+                });
             }
         });
+        probes
     }
 
-    /// No link to a host can be made: there is no ZRS.
-    pub fn no_link(&mut self, host: Ip, now: u64) {
+    /// The link cannot be made, or carries no datagrams: there is no ZRS.
+    pub fn no_link(&mut self, link: &Ends, now: u64) {
+        if self.tried == 0 {
+            return;
+        }
         self.each(|entry| {
-            if entry.to.ip == host && entry.is_tried() {
+            if link.carries(&entry.path) && entry.is_tried() {
                 let doubled = 1_u64.checked_shl(entry.failures).unwrap_or(u64::MAX);
                 let time = REFUSED_NS.saturating_mul(doubled).min(REFUSED_MAX_NS);
                 entry.failures = entry.failures.saturating_add(1);
@@ -213,19 +304,30 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         });
     }
 
-    /// The link to a host is lost.
-    pub fn link_lost(&mut self, host: Ip, now: u64) {
+    /// The link is lost.
+    pub fn link_lost(&mut self, link: &Ends, now: u64) {
         self.each(|entry| {
-            if entry.to.ip == host && (entry.is_tried() || entry.state == State::Rdma) {
+            let used = entry.is_tried() || entry.state == State::Rdma;
+            if link.carries(&entry.path) && used {
                 entry.leave_to_udp(now.saturating_add(LOST_NS));
             }
         });
     }
 
-    /// The host says whether a socket of ZRS has the port: the answer to a probe, or to a datagram.
-    pub fn answered(&mut self, to: Addr, open: bool, now: u64) {
+    /// The path of a datagram has no link after all.
+    pub fn path_lost(&mut self, path: &Path, now: u64) {
         self.each(|entry| {
-            if entry.to != to {
+            if entry.path == *path && (entry.is_tried() || entry.state == State::Rdma) {
+                entry.leave_to_udp(now.saturating_add(LOST_NS));
+            }
+        });
+    }
+
+    /// The host at the other end of the link says whether a socket of ZRS has `port`: the answer to
+    /// a probe, or to a datagram.
+    pub fn answered(&mut self, link: &Ends, port: u16, open: bool, now: u64) {
+        self.each(|entry| {
+            if !link.carries(&entry.path) || entry.path.to.port != port {
                 return;
             }
             match (entry.state, open) {

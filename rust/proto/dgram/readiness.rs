@@ -19,6 +19,13 @@ pub struct View {
     pub error: bool,
 }
 
+/// The events of a socket with a UDP socket inside, from those of both. Data may come from either;
+/// there is room only if both have some.
+pub fn with_companion(own: u32, beside: u32) -> u32 {
+    let any = (own | beside) & (IN | ERR | RDHUP | HUP);
+    any | (own & beside & OUT)
+}
+
 /// The events that hold now, whatever was asked for.
 pub fn events(v: &View) -> u32 {
     let parts = [

@@ -127,7 +127,6 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
     }
 
     /// Datagrams in the queue.
-    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.datagrams.len()
     }
@@ -138,7 +137,6 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
     }
 
     /// Bytes charged, for SO_MEMINFO.
-    #[cfg(not(MODULE))]
     pub fn charged(&self) -> u64 {
         self.charged
     }

@@ -63,7 +63,6 @@ impl Stall {
     }
 
     /// Datagrams dropped so far, wrapping.
-    #[cfg(not(MODULE))]
     pub fn drops(&self) -> u32 {
         self.drops
     }

@@ -149,16 +149,19 @@ where
     }
 
     /// Regions that the broker has or is about to have.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether there are no regions.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Whether all regions have been given to their requesters.
+    #[cfg(not(MODULE))]
     pub fn is_idle(&self) -> bool {
         self.entries.iter().all(|(_, e)| e.is_given())
     }
@@ -295,6 +298,11 @@ where
             node: req.node,
             ..MemHeader::ask(0, Op::Alloc)
         })
+    }
+
+    /// The node of an entry.
+    pub fn node(&self, at: u32) -> Option<NodeId> {
+        self.entries.get(at).map(|e| e.req.node)
     }
 
     /// The KEY for the node.
@@ -445,6 +453,7 @@ where
     }
 
     /// When a timeout makes [`Self::next_action`] return the next step.
+    #[cfg(not(MODULE))]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let times = self.entries.iter().filter_map(|(_, e)| match e.state {
             State::Given { .. } => e.ends_ms(),

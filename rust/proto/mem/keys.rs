@@ -128,9 +128,10 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
         Ok(at)
     }
 
-    /// Drops one key that is revoked, idle, and no key's parent.
+    /// Drops one key that is revoked or used up, idle, and no key's parent.
     fn drop_dead(&mut self, list: &mut KeyList, keep: Option<u32>) {
-        let idle = |k: &KeyEntry| k.revoked && k.reads == 0 && k.writes == 0 && k.waiters == 0;
+        let ended = |k: &KeyEntry| k.revoked || k.scope.uses == Some(0);
+        let idle = |k: &KeyEntry| ended(k) && k.reads == 0 && k.writes == 0 && k.waiters == 0;
         let is_parent = |at: u32| self.list(*list).any(|(_, k)| k.parent == Some(at));
         let dead = self
             .list(*list)

@@ -111,11 +111,13 @@ impl<S: DerefMut<Target = [Slot<Entry>]>> Queue<S> {
     }
 
     /// Number of operations, completed ones included.
+    #[cfg(not(MODULE))]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether there is none.
+    #[cfg(not(MODULE))]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -289,8 +291,9 @@ impl<S: DerefMut<Target = [Slot<Entry>]>> Queue<S> {
         Some(at)
     }
 
-    /// Takes a completion, in the order in which the operations were done.
-    pub fn reap(&mut self) -> Option<Completion> {
+    /// Takes a completion, in the order in which the operations were done; and the operation's
+    /// place, which is free now.
+    pub fn reap(&mut self) -> Option<(u32, Completion)> {
         let at = self.done.first?;
         let entry = self.entries.remove(at)?;
         self.done.first = entry.next;
@@ -299,11 +302,14 @@ impl<S: DerefMut<Target = [Slot<Entry>]>> Queue<S> {
         }
         self.completions = self.completions.saturating_sub(1);
         match entry.state {
-            State::Done(status, done) => Some(Completion {
-                user_data: entry.user_data,
-                status,
-                done,
-            }),
+            State::Done(status, done) => Some((
+                at,
+                Completion {
+                    user_data: entry.user_data,
+                    status,
+                    done,
+                },
+            )),
             _ => None,
         }
     }

@@ -13,6 +13,11 @@ KEY=$(baseline_key)
 INSNS=/results/insns
 
 ktap_start
+# Memory of programs comes in pieces of 64 KiB at least, however fragmented the rest is. A request takes 32 pieces and
+# 256 KiB, so a MiB needs four WRITEs; eight if pages are not merged.
+pieces=/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled
+echo always >$pieces || ktap_bail "no memory in larger pieces"
+at_end "echo never >$pieces"
 # System calls are counted through tracefs.
 traced='mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; exec "$@"'
 start server B "listening on" bash -c "$traced" - zrs bench --server "$ADDR_B:7400" || ktap_bail "the server"

@@ -3,10 +3,11 @@
 """Datagram sockets, compared with UDP's: each case runs with both protocols, from host A to host B,
 and must see the same.
 
-  compare.py [CASE...]     prints a line for each thing it looked at
+  compare.py [--udp] [CASE...]     prints a line for each thing it looked at
+
+--udp: of the sockets of ZRS, with a UDP socket inside.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -18,48 +19,25 @@ import termios
 import threading
 import time
 
-UDP, ZRS = 17, 253
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from hosts import check, fails, host, SCALE
+
+UDP, ZRS, BESIDE = 17, 253, "both"
+SOL_ZRS, ZRS_DGRAM_UDP = 0x5A52, 16
 SOL = socket.SOL_SOCKET
 SO_TIMESTAMP, SO_RXQ_OVFL, SO_MEMINFO = 29, 40, 55
 IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
-CLONE_NEWNET = 0x40000000
-SCALE = int(os.environ.get("TIME_SCALE", "1"))
 V4, V6 = socket.AF_INET, socket.AF_INET6
-
-
-def check(name, seen, want):
-    if seen == want:
-        print(f"ok - {name}", flush=True)
-    else:
-        print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
-
-
-def fails(call, *args):
-    try:
-        call(*args)
-    except OSError as e:
-        # A time limit of Python's has no number.
-        return errno.errorcode[e.errno] if e.errno else "time limit"
-    return "no error"
-
-
-@contextlib.contextmanager
-def host(name):
-    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/zrs{name}") as there:
-        os.setns(there.fileno(), CLONE_NEWNET)
-        try:
-            yield
-        finally:
-            os.setns(here.fileno(), CLONE_NEWNET)
 
 
 class Kind:
     """One protocol and family, with sockets in both hosts."""
 
     def __init__(self, proto, family):
-        self.proto, self.family = proto, family
+        self.beside, self.family = proto == BESIDE, family
+        self.proto = ZRS if self.beside else proto
         self.a, self.b = (A, B) if family == V4 else (A6, B6)
         self.any = "0.0.0.0" if family == V4 else "::"
         self.open = []
@@ -68,6 +46,8 @@ class Kind:
         with host(name):
             s = socket.socket(self.family, socket.SOCK_DGRAM, self.proto)
         self.open.append(s)
+        if self.beside:
+            s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
         s.settimeout(20 * SCALE)
         before(s)
         if at is not None:
@@ -209,7 +189,9 @@ def connected(k):
     port = s.getsockname()[1]
     seen["AF_UNSPEC"] = connect_raw(s, unspec)
     seen["no peer"] = (fails(s.getpeername), fails(s.send, b"x"))
-    seen["the address stays"] = (s.getsockname()[0] == k.a, s.getsockname()[1] in (0, port))
+    # With a UDP socket inside the port stays: it is that of both.
+    stays = not k.beside and s.getsockname()[1] in (0, port)
+    seen["the address stays"] = (s.getsockname()[0] == k.a, stays)
     seen["AF_UNSPEC once more"] = connect_raw(s, unspec)
     s.sendto(b"free", there.getsockname())
     data, peer = there.recvfrom(10)
@@ -456,13 +438,14 @@ CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, r
 
 
 def main():
-    wanted = sys.argv[1:]
+    ours = BESIDE if "--udp" in sys.argv else ZRS
+    wanted = [arg for arg in sys.argv[1:] if arg != "--udp"]
     for case in CASES:
         if wanted and case.__name__ not in wanted:
             continue
         for family in (V4, V6):
             seen = []
-            for proto in (UDP, ZRS):
+            for proto in (UDP, ours):
                 k = Kind(proto, family)
                 try:
                     seen.append(case(k))

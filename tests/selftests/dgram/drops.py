@@ -1,21 +1,27 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""The two places at which datagrams are dropped, from host A to host B.
+"""Datagrams that are dropped, and that are not, from host A to host B.
 
   drops.py overflow    a receiver that does not read: what is missing is counted, and others go on
   drops.py stall       a peer that gives no room: no sender waits for long, nothing spins
+  drops.py device      the receiver's device goes while datagrams wait, and comes back
 """
 
+import errno
+import fcntl
+import json
 import os
 import select
 import socket
 import struct
+import subprocess
 import sys
+import termios
 import time
 
 ZRS = 253
 SOL = socket.SOL_SOCKET
-SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_DROPS = 40, 55, 8
+SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_QUEUED, MEMINFO_DROPS = 40, 55, 0, 8
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 CLONE_NEWNET = 0x40000000
 SCALE = int(os.environ.get("TIME_SCALE", "1"))
@@ -35,8 +41,19 @@ def sock(name, at, kind=socket.SOCK_DGRAM):
     return s
 
 
+def meminfo(s, which):
+    return struct.unpack("9I", s.getsockopt(SOL, SO_MEMINFO, 36))[which]
+
+
 def drops(s):
-    return struct.unpack("9I", s.getsockopt(SOL, SO_MEMINFO, 36))[MEMINFO_DROPS]
+    return meminfo(s, MEMINFO_DROPS)
+
+
+def listed(name, s):
+    """What `zrs ss -u` says of it."""
+    rows = subprocess.check_output(["ip", "netns", "exec", f"zrs{name}", "zrs", "ss", "-ua", "--json"])
+    port = f":{s.getsockname()[1]}"
+    return next(row for row in json.loads(rows) if row["local"].endswith(port))
 
 
 def settle(s):
@@ -85,7 +102,12 @@ def overflow():
                 back += far.recv(10) == b"stream"
         settle(slow)
         count = drops(slow)
+        row, queued = listed("B", slow), meminfo(slow, MEMINFO_QUEUED)
+        check(f"{size} bytes: zrs ss -u has the drops", row["rx_drops"] == count, row)
+        waiting = row["rx_waiting"] * (size + 256)
+        check(f"{size} bytes: and the queue", row["rx_queued"] == queued == waiting > 0, (row, queued))
         got, _ = drain(slow)
+        check(f"{size} bytes: the queue is empty then", meminfo(slow, MEMINFO_QUEUED) == 0)
         check(f"{size} bytes: sent = received + drops", sent == len(got) + count, (sent, len(got), count))
         check(f"{size} bytes: some were dropped, some not", count > 0 and len(got) > 0, (len(got), count))
         check(f"{size} bytes: the first ones are there", got == list(range(len(got))), got[:10])
@@ -108,12 +130,40 @@ def stall(cut, mend):
     s.sendto(b"first", at)
     there.recv(10)
     os.system(cut)
+    small = sock("A", A)
+    small.setblocking(False)
+    small.setsockopt(SOL, socket.SO_SNDBUF, 0)
+    limit, charge = small.getsockopt(SOL, socket.SO_SNDBUF), 1000 + 256
+    most = -(-limit // charge)
+    total = 1
+
+    def fill():
+        for i in range(100):
+            try:
+                small.sendto(bytes(1000), at)
+            except BlockingIOError:
+                return i
+        return 100
+
+    count = fill()
+    total += count
+    check("SO_SNDBUF bounds what is in flight", count == most, (count, most, limit))
+    queued = struct.unpack("i", fcntl.ioctl(small, termios.TIOCOUTQ, bytes(4)))[0]
+    check("SIOCOUTQ", queued == most * charge, queued)
+    poll = select.poll()
+    poll.register(small, select.POLLOUT)
+    before = time.monotonic()
+    check("it is writable again in time", poll.poll(5000 * SCALE) and time.monotonic() < before + SCALE)
+    count = fill()
+    total += count
+    check("and may send as much again", count == most, (count, most))
     longest, start, n = 0, time.monotonic(), 0
     while time.monotonic() < start + 0.8:
         before = time.monotonic()
         s.sendto(bytes(1000), at)
         longest = max(longest, time.monotonic() - before)
         n += 1
+    total += n
     check("a blocking sender is not held up", longest < 0.4 * SCALE and n > 100, (longest, n))
     other = sock("A", A)
     other.setblocking(False)
@@ -127,19 +177,76 @@ def stall(cut, mend):
             continue
         try:
             other.sendto(bytes(1000), at)
+            total += 1
         except BlockingIOError:
             refused += 1
     check("a non-blocking one goes on, and does not spin", refused <= 20 and looks > 0, (refused, looks))
     os.system(mend)
     late = time.monotonic() + 20 * SCALE
-    got = False
+    got, received = False, 1
     while not got and time.monotonic() < late:
         s.sendto(b"again", at)
-        got = any(there.recv(2000) == b"again" for _ in range(200) if select.select([there], [], [], 0.05)[0])
+        total += 1
+        while not got and select.select([there], [], [], 0.5)[0]:
+            got = there.recv(2000) == b"again"
+            received += 1
     check("and it arrives again when the way is mended", got)
+    there.settimeout(2 * SCALE)
+    lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other)) + drops(there)
+    try:
+        while received + lost < total:
+            there.recv(2000)
+            received += 1
+    except TimeoutError:
+        pass
+    check("sent = received + drops", received + lost == total and lost > 0, (total, received, lost))
+    links = subprocess.check_output(["ip", "netns", "exec", "zrsA", "zrs", "links", "--json"])
+    of_links = sum(link["dgram_drops"] for link in json.loads(links)["links"])
+    check("the link has counted its drops", of_links == lost - drops(there), (of_links, lost))
+
+
+def device(cut, mend):
+    """Datagrams that wait do not need the device of B that they came by."""
+    there, s = sock("B", B), sock("A", A)
+    s.connect(there.getsockname())
+    # More than 64 KiB do not wait for the link to come up.
+    s.send(b"first")
+    there.recv(10)
+    sizes = (0, 100, 4096, 20000, 65507)
+    for n in sizes:
+        s.send(bytes([n % 251]) * n)
+    late = time.monotonic() + 20 * SCALE
+    while listed("B", there)["rx_waiting"] < len(sizes) and time.monotonic() < late:
+        time.sleep(0.05)
+    check("the device goes while they wait", os.system(cut) == 0)
+    got = [there.recv(70000) for _ in sizes]
+    check("they are there", got == [bytes([n % 251]) * n for n in sizes], [len(x) for x in got])
+    check("and no others", not select.select([there], [], [], 0)[0])
+    error = None
+    while error is None and time.monotonic() < late:
+        try:
+            s.send(b"nowhere")
+            time.sleep(0.05)
+        except OSError as e:
+            error = e
+    names = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED}
+    check("a connected socket hears that its peer is gone", error and error.errno in names, error)
+    check("rmmod does not go while there are sockets", subprocess.call(["rmmod", "zrs"], stderr=subprocess.DEVNULL) != 0)
+    check("a new device", os.system(mend) == 0)
+    late, arrived = time.monotonic() + 30 * SCALE, False
+    while not arrived and time.monotonic() < late:
+        try:
+            s.send(b"again")
+        except OSError:
+            pass
+        while select.select([there], [], [], 0.2)[0]:
+            arrived |= there.recv(100) == b"again"
+    check("a datagram over it", arrived)
 
 
 if sys.argv[1] == "overflow":
     overflow()
+elif sys.argv[1] == "device":
+    device(*sys.argv[2:])
 else:
     stall(*sys.argv[2:])

@@ -65,6 +65,12 @@ within "they are parked" none_hot
 check "by the sweep" [ "$(table parked)" -gt "$parked" ]
 over
 
+# Left to itself, the table has a hot slot for each channel.
+loaded max_channels=1500
+check_eq "hot slots for all channels" 1500 "$(table hot_slots)"
+check_pair "many active channels: questions and answers" pingpong --conns 200 --rounds 3
+check_eq "no channel made room for another" 0 "$(table evicted)"
+
 # Hot slots for all and nothing between them and home: only the sweep moves channels.
 loaded table_hot=1024 table_near=0 table_sweep_ms=10
 check_pair "with pauses: questions and answers" pingpong --conns 8 --rounds 20 --pause-us 60000

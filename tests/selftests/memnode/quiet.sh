@@ -9,16 +9,6 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
 
-# unpinned_here: the module holds no page of a program.
-unpinned_here() {
-	local _
-	for _ in $(seq 1 $((50 * SCALE))); do
-		[ "$(counter pages_pinned)" != 0 ] || return 0
-		nap 0.1
-	done
-	return 1
-}
-
 ktap_start
 here=$(dirname "$0")
 nodes_up || ktap_bail "three hosts and two nodes"

@@ -81,7 +81,7 @@ inode=$(readlink "/proc/$pid/fd/$fd3" | tr -dc 0-9)
 check "a link has a number" [ "${link:-0}" -gt 0 ]
 details=$(line_of "$p3" A zrs ss -e)
 check_eq "user, inode and link" "uid:0 ino:$inode link:$link" \
-	"$(sed -n 's/.*\(uid:[0-9]*\) \(ino:[0-9]*\) chan:[1-9][0-9]* \(link:[0-9]*\)$/\1 \2 \3/p' <<<"$details")"
+	"$(sed -n 's/.*\(uid:[0-9]*\) \(ino:[0-9]*\) chan:[1-9][0-9]* \(link:[0-9]*\) carrier:zrs$/\1 \2 \3/p' <<<"$details")"
 check_eq "bytes" 1 "$(A zrs ss -Hi | grep -c $'^\tbytes_sent:1000 copied_sent:1000 bytes_received:0 ')"
 check_eq "JSON has the same" "ESTAB 1000 $link python3 $fd1" "$(A zrs ss -p --json |
 	jq -r '.[] | select(.tx_bytes == 1000) |

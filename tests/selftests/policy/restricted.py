@@ -16,7 +16,7 @@ import sys
 
 TCP, ZRS = 6, 253
 SOL_ZRS, ZRS_TCP = 0x5A52, 3
-NEVER, AUTO, REQUIRED = 0, 1, 2
+NEVER, AUTO, REQUIRED, ONLY = range(4)
 B = os.environ["ADDR_B"]
 ALLOWED, OTHER = 7400, 7401
 LANDLOCK_BIND_TCP, LANDLOCK_RULE_NET = 1, 2
@@ -53,7 +53,7 @@ def landlock():
     attr = ctypes.create_string_buffer(struct.pack("<QQ", 0, LANDLOCK_BIND_TCP), 16)
     rules = libc.syscall(CREATE_RULESET, attr, 16, 0)
     if rules < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EOPNOTSUPP):
-        print("# this kernel has no Landlock", flush=True)
+        print("skip - Landlock at work: this kernel has no Landlock", flush=True)
         done(libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0))
         return False
     done(rules)
@@ -98,12 +98,14 @@ def in_child(test):
 
 def landlocked():
     early = [(mode, both(mode)) for mode in (AUTO, REQUIRED)]
+    carried = both(ONLY)
     if landlock():
         tcp = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, TCP)
         check("Landlock: TCP at the port that is allowed", binds(tcp(), ALLOWED), "no error")
         check("Landlock: TCP at another port", binds(tcp(), OTHER), "EACCES")
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS)
     check("Landlock: ZRS alone has ports of its own", binds(s, OTHER), "no error")
+    check("Landlock: a socket that TCP carries", (binds(carried, OTHER), fails(carried.connect, (B, OTHER))), ("EACCES",) * 2)
     for mode, s in early:
         check(f"Landlock: ZRS and TCP, mode {mode}", binds(s, OTHER), "EACCES")
         check(f"Landlock: the mode {mode} set later", fails(both, mode), "EACCES")
@@ -119,6 +121,7 @@ def filtered():
 
 def allowed():
     landlock()
+    check("allowed by the administrator: a socket that TCP carries", binds(both(ONLY), OTHER), "no error")
     check("allowed by the administrator: both at any port", binds(both(AUTO), OTHER), "no error")
 
 

@@ -12,6 +12,9 @@ import platform
 import socket
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import uring
+
 IPPROTO_MPTCP = 262
 SYS_SOCKET = {"x86_64": 41, "aarch64": 198, "riscv64": 198}[platform.machine()]
 STREAM, DGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
@@ -40,6 +43,9 @@ def look(carrier):
         check(f"protocol 0{v6}", protocol(family, STREAM | socket.SOCK_CLOEXEC, 0), want)
         check(f"TCP{v6}", protocol(family, STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, 6), want)
         check(f"MPTCP, of Go's listeners{v6}", protocol(family, STREAM, IPPROTO_MPTCP), 253 if want == 253 else IPPROTO_MPTCP)
+    # Of the system calls that make sockets, the one that neither way sees.
+    with socket.socket(fileno=uring.Ring().ask(uring.SOCKET, V4, STREAM)) as s:
+        check("a socket that io_uring makes stays TCP", s.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL), 6)
     check("UDP stays", protocol(V4, DGRAM, 0), 17)
     check("a Unix socket stays", protocol(socket.AF_UNIX, STREAM, 0), 0)
 

@@ -8,8 +8,8 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-A zrs-selftest --protocol 6 sockcalls --local "$ADDR_A" >"$TMP/tcp" 2>&1 || show tcp
+A zrs-selftest --protocol 6 calls --local "$ADDR_A" >"$TMP/tcp" 2>&1 || show tcp
 check "over TCP: the test is right" grep -q '^ok' "$TMP/tcp"
 check "and all of it passes" [ "$(grep -c '^not ok' "$TMP/tcp")" = 0 ]
-check_lines A zrs-selftest sockcalls --local "$ADDR_A"
+check_lines A zrs-selftest calls --local "$ADDR_A"
 ktap_done

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""What a socket does after its peer is gone: each way of going, then each order of calls, over ZRS and
-over TCP, with the same results. Prints a line for each."""
+"""What a socket does after its peer is gone: each way of going, then each order of calls, over ZRS, over
+TCP, and on a socket of ours that TCP carries, with the same results. Prints a line for each."""
 
 import errno
 import os
@@ -10,9 +10,9 @@ import socket
 import struct
 import time
 
-TCP, ZRS = 6, 253
+TCP, ZRS, CARRIED = 6, 253, "ZRS, carried by TCP"
 SOL = socket.SOL_SOCKET
-SOL_ZRS, ZRS_INFO, CLOSED = 0x5A52, 2, 0
+SOL_ZRS, ZRS_INFO, ZRS_TCP, ONLY, CLOSED = 0x5A52, 2, 3, 3, 0
 SOON = 1000 * int(os.environ.get("TIME_SCALE", 1))  # of milliseconds
 ABORT = struct.pack("ii", 1, 0)
 
@@ -21,7 +21,7 @@ def check(name, seen, want):
     if seen == want:
         print(f"ok - {name}", flush=True)
     else:
-        print(f"not ok - {name}: over TCP {want}, over ZRS {seen}", flush=True)
+        print(f"not ok - {name}: over TCP {want}, here {seen}", flush=True)
 
 
 def listener(proto, at=(os.environ["ADDR_B"], 0), reuse=False):
@@ -34,8 +34,10 @@ def listener(proto, at=(os.environ["ADDR_B"], 0), reuse=False):
 
 
 def pair(proto):
-    there = listener(proto)
-    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, proto)
+    there = listener(TCP if proto == CARRIED else proto)
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS if proto == CARRIED else proto)
+    if proto == CARRIED:
+        s.setsockopt(SOL_ZRS, ZRS_TCP, ONLY)
     s.connect(there.getsockname())
     return s, there.accept()[0]
 
@@ -69,9 +71,10 @@ def ends_then_closes(s, peer):
     """No event tells of the close."""
     peer.shutdown(socket.SHUT_WR)
     waits(s, select.POLLRDHUP)
+    by_zrs = is_zrs(peer)
     peer.close()
     late = time.monotonic() + 20
-    while is_zrs(s) and state(s) != CLOSED and time.monotonic() < late:
+    while by_zrs and state(s) != CLOSED and time.monotonic() < late:
         time.sleep(0.01)
 
 
@@ -180,8 +183,10 @@ for way, event, gone in WAYS:
     for order in ORDERS:
         if "large send" in order and not gone:
             continue
-        over_tcp, over_zrs = (seen(proto, way, event, gone, order) for proto in (TCP, ZRS))
-        check(f"the peer {way.__name__.replace('_', ' ')}; {', '.join(order)}", over_zrs, over_tcp)
+        over_tcp = seen(TCP, way, event, gone, order)
+        for proto, how in (ZRS, ""), (CARRIED, ", carried"):
+            name = f"the peer {way.__name__.replace('_', ' ')}{how}; {', '.join(order)}"
+            check(name, seen(proto, way, event, gone, order), over_tcp)
 for way in (closes, says_and_closes, ends_its_direction, aborts):
     over_tcp, over_zrs = (accepted_late(proto, way) for proto in (TCP, ZRS))
     check(f"the peer {way.__name__.replace('_', ' ')} before accept()", over_zrs, over_tcp)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# After the peer is gone: sends, reads, names, shutdown() and poll(), in several orders, as over TCP; and
-# a server that is started again binds at once.
+# After the peer is gone: sends, reads, names, shutdown() and poll(), in several orders, by ZRS and on sockets
+# that TCP carries, as over TCP; and a server that is started again binds at once.
 # rows: B1 E1 E4
 # timeout: 120
 # debug: full

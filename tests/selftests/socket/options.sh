@@ -7,5 +7,5 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-check_lines A zrs-selftest sockopts --local "$ADDR_A" --local6 "$ADDR6_A"
+check_lines A zrs-selftest options --local "$ADDR_A" --local6 "$ADDR6_A"
 ktap_done

@@ -48,6 +48,19 @@ stop root
 stop listener
 check "given back" left 0
 
+# Shares that change while there are connections.
+start listener B "opened 0" zrs-selftest fill --listen "$ADDR_B:7004" || ktap_bail "a listener"
+zrs set user_percent=50
+check "a half of the table, after zrs set" fill nobody A 65534 "opened 31, then connect: EDQUOT" \
+	--connect "$ADDR_B:7004" --conns 40
+zrs set user_percent=25
+check "over the share that is smaller now: none" fill more A 65534 "opened 0, then connect: EDQUOT" \
+	--connect "$ADDR_B:7004" --conns 4
+stop nobody
+stop more
+stop listener
+check "given back, again" left 0
+
 start roots B "opened 0" zrs-selftest fill --listen "$ADDR_B:7003" || ktap_bail "root's listener"
 check "a user's listener" fill listener B 65534 "opened 0" --listen "$ADDR_B:7002"
 check "over its owner's share a listener takes none: ENOBUFS" fill many A 0 "opened 16, then connect: ENOBUFS" \

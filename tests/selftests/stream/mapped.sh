@@ -22,7 +22,8 @@ fi
 seeds=${SEED:-1 2}
 if [ "$SCALE" != 1 ] && [ "${TIER:-ci}" = ci ]; then seeds=${SEED:-1}; fi
 for seed in $seeds; do
-	check_pair "10 ways to receive, seed $seed" mapped --seed "$seed" "${device[@]}"
+	# With a device whose chunks are shorter, the end of a message may be one of 16 KiB or less, and copied.
+	check_pair "10 ways to receive, seed $seed" mapped --seed "$seed" ${DEVICE:+--escape} "${device[@]}"
 done
 echo always >/sys/module/zrs/parameters/escape || ktap_bail "the policy"
 before=$(cache escaped_bytes)

@@ -5,11 +5,12 @@
   connect.py            prints a line for each thing it looked at
   connect.py hold       connects with ZRS, says "connected" and stays
   connect.py leave IP   ends while it connects to IP
+  connect.py why IP PORT  connects, and prints the carrier and the reason, of a failed connect() as well
+  connect.py pending IP connects to IP, says "pending" while nothing is decided, and stays
 
 Where TCP has an answer, too, it is compared with that.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -22,6 +23,9 @@ import termios
 import threading
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from hosts import check, fails, host
+
 TCP, ZRS = 6, 253
 SOL_ZRS, ZRS_INFO, ZRS_TCP = 0x5A52, 2, 3
 NEVER, AUTO, REQUIRED, ONLY = range(4)
@@ -30,33 +34,7 @@ BY_ZRS, BY_TCP = 1, 2
 A, B, C = os.environ["ADDR_A"], os.environ["ADDR_B"], os.environ.get("ADDR_C")
 B6 = os.environ["ADDR6_B"]
 SOL = socket.SOL_SOCKET
-CLONE_NEWNET = 0x40000000
 PARAMETERS = "/sys/module/zrs/parameters/"
-
-
-def check(name, seen, want):
-    if seen == want:
-        print(f"ok - {name}", flush=True)
-    else:
-        print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
-
-
-def fails(call, *args):
-    try:
-        call(*args)
-    except OSError as e:
-        return errno.errorcode[e.errno]
-    return "no error"
-
-
-@contextlib.contextmanager
-def host(name):
-    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/zrs{name}") as there:
-        os.setns(there.fileno(), CLONE_NEWNET)
-        try:
-            yield
-        finally:
-            os.setns(here.fileno(), CLONE_NEWNET)
 
 
 def listener(proto, at, where="B"):
@@ -364,6 +342,27 @@ def leave(ip):
     assert carrier(s)[0] == BY_TCP
 
 
+def pending(ip):
+    s = new()
+    s.setblocking(False)
+    assert s.connect_ex((ip, 80)) == errno.EINPROGRESS
+    time.sleep(0.5)
+    assert carrier(s)[0] != BY_TCP and not select.select([], [s], [], 0)[1]
+    print("pending", flush=True)
+    signal.pause()
+
+
+def why(ip, port, go=None):
+    """Connects, after `go` is there, and says which carrier it is and why."""
+    s = new()
+    if go:
+        print("made", flush=True)
+    while go and not os.path.exists(go):
+        time.sleep(0.05)
+    fails(s.connect, (ip, port))
+    print(*carrier(s), flush=True)
+
+
 def hold():
     there = listener(ZRS, (B, 0))
     s = new()
@@ -372,14 +371,19 @@ def hold():
     signal.pause()
 
 
-if sys.argv[1:2] == ["leave"]:
-    leave(sys.argv[2])
-elif sys.argv[1:2] == ["hold"]:
-    hold()
-else:
-    carriers()
-    silent()
-    own()
-    keep = listener(ZRS, (B, 0))
-    for case in (data, waits, refused, shared, options):
-        compare(case)
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["leave"]:
+        leave(sys.argv[2])
+    elif sys.argv[1:2] == ["pending"]:
+        pending(sys.argv[2])
+    elif sys.argv[1:2] == ["why"]:
+        why(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
+    elif sys.argv[1:2] == ["hold"]:
+        hold()
+    else:
+        carriers()
+        silent()
+        own()
+        keep = listener(ZRS, (B, 0))
+        for case in (data, waits, refused, shared, options):
+            compare(case)

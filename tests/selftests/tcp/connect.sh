@@ -21,12 +21,37 @@ ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC
 # Here the first link may take its time.
 echo 10000 >$param/fallback_ms
 check_lines A python3 "$here/connect.py"
+# Host C has no RDMA device.
+check_eq "no device on the way: TCP, NO_ZRS" "2 5" "$(C python3 "$here/connect.py" why 10.79.0.1 1)"
 echo 250 >$param/fallback_ms
 
 # A namespace that ends while a connect is under way.
 check "a namespace is deleted during a connect" unshare -n bash -c "
 	ip link add d0 type dummy && ip addr add 10.80.0.1/24 dev d0 && ip link set d0 up &&
 	python3 $here/connect.py leave 10.80.0.2"
+
+# The same while ZRS is still tried: in host D, with Soft-RoCE and a wire to C. It waits a minute for C; its
+# namespace ends before.
+echo 60000 >$param/fallback_ms
+at_end "rdma link delete rxeD; ip netns del zrsD"
+ip netns add zrsD && ip link add ve netns zrsD type veth peer name vg netns zrsC &&
+	host_up zrsD ve 10.81.0.1 rxeD && ip -n zrsC addr add 10.81.0.2/24 dev vg &&
+	ip -n zrsC link set vg up || ktap_bail "host D"
+# The other end of its wire goes with the namespace.
+namespace_ends() {
+	local _
+	for _ in $(seq 1 $((300 * SCALE))); do
+		ip -n zrsC link show vg >/dev/null 2>&1 || return 0
+		nap 0.1
+	done
+	return 1
+}
+check "a connect waits for a link" start pending D pending python3 "$here/connect.py" pending 10.81.0.2
+check "its namespace is deleted meanwhile" ip netns del zrsD
+check "it still waits" kill -0 "${PID[pending]}"
+stop pending
+check "the namespace ends with it" namespace_ends
+echo 250 >$param/fallback_ms
 
 start hold A connected python3 "$here/connect.py" hold || ktap_bail "hold"
 
@@ -42,8 +67,12 @@ check_eq "--tcp=never: ZRS alone" "" "$(fetched --tcp=never --)"
 check_eq "--tcp=only" "<!DOCTYPE HTML>" "$(fetched --tcp=only --)"
 
 # New connections by TCP, the old ones to their end, then rmmod.
+start late A made python3 "$here/connect.py" why "$ADDR_B" 7300 "$TMP/go" || ktap_bail "a socket that is not connected yet"
 check "zrs drain" zrs drain
 check_eq "then programs get TCP" "<!DOCTYPE HTML>" "$(fetched --)"
+: >"$TMP/go"
+check "a socket of before connects by TCP, DRAIN" says late "2 3"
+check_ended "it ends" late
 check "the old connection goes on" kill -0 "${PID[hold]}"
 stop hold
 check "zrs drain --wait: its end is awaited" zrs drain --wait $((20 * SCALE))

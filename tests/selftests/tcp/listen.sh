@@ -30,7 +30,7 @@ check_eq "a TCP client reaches it" "$want" "$(fetched A "http://$ADDR_B:7100/")"
 check_eq "a ZRS client" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7100/" | head -1)"
 check_eq "its own host by loopback" "$want" "$(fetched B http://127.0.0.1:7100/)"
 check_eq "and by its address" "$want" "$(fetched B "http://$ADDR_B:7100/")"
-check "zrs ss says that it takes both" has <(B zrs ss -le) "carriers:zrs,tcp"
+check "zrs ss says that it takes both" has <(B zrs ss -le) "carrier:zrs,tcp"
 check "a server under --tcp=required" serves required 7101 --tcp=required
 check_eq "no TCP client reaches it" "" "$(fetched A "http://$ADDR_B:7101/")"
 check_eq "a ZRS client does" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7101/" | head -1)"

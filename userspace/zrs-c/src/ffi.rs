@@ -15,6 +15,8 @@ use zrs_sys::sock;
 
 use crate::errno::{self, error};
 
+pub mod mem;
+
 /// A receive ring, open.
 pub struct zrs_rx(RxRing);
 

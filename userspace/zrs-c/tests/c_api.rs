@@ -12,6 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use zrs_c::ffi::mem::{zrs_mem_request, zrs_mem_scope, zrs_storage};
 use zrs_c::ffi::{zrs_completion, zrs_segment};
 
 fn here(path: &str) -> PathBuf {
@@ -88,6 +89,9 @@ fn structures_are_the_same() {
     let text = layout! {
         zrs_segment { data len held copied reserved }
         zrs_completion { first last copied reserved }
+        zrs_storage { domain node va len region gen secret }
+        zrs_mem_request { domain node len va flags ttl_ms admission }
+        zrs_mem_scope { rights uses off len ttl_ms reserved }
     };
     let source = source("structures.c", &text);
     // Without holes, all fields must have been named here.

@@ -188,11 +188,64 @@ static void pages(void)
 	IS(errno, ENOMEM);
 }
 
+/* Regions of memory nodes: all that needs no module. */
+static void regions(void)
+{
+	struct zrs_mem_request request = { .domain = 1, .node = 2, .len = 4096, .flags = 2 };
+	struct zrs_mem_scope scope = { .rights = ZRS_RIGHT_READ, .len = 4096 };
+	struct zrs_storage storage = {
+		.domain = 1, .node = 2, .va = 0x123456789000, .len = 1 << 20,
+		.region = 7, .gen = 3, .secret = 0x0123456789abcdef,
+	}, parsed;
+	char text[ZRS_STORAGE_TEXT] = "", small[10] = "";
+	int pipes[2], len;
+
+	len = zrs_storage_format(&storage, text, sizeof(text));
+	IS(strlen(text), len);
+	IS(strncmp(text, "zrs:1:2/", 8), 0);
+	IS(zrs_storage_parse(text, &parsed), 0);
+	IS(memcmp(&storage, &parsed, sizeof(storage)), 0);
+	FAILS(zrs_storage_format(&storage, small, sizeof(small)), ENOSPC);
+	IS(small[0], 0);
+	FAILS(zrs_storage_format(NULL, text, sizeof(text)), EFAULT);
+	FAILS(zrs_storage_format(&storage, NULL, 0), EFAULT);
+	FAILS(zrs_storage_parse("1:2", &parsed), EINVAL);
+	FAILS(zrs_storage_parse("zrs:1:2/abc", &parsed), EINVAL);
+	FAILS(zrs_storage_parse(NULL, &parsed), EFAULT);
+	FAILS(zrs_storage_parse(text, NULL), EFAULT);
+
+	FAILS(zrs_mem_alloc(NULL, &parsed), EFAULT);
+	FAILS(zrs_mem_alloc(&request, NULL), EFAULT);
+	FAILS(zrs_mem_alloc(&request, &parsed), EINVAL);
+	FAILS(zrs_mem_open(NULL), EFAULT);
+	if (pipe(pipes) < 0) {
+		perror("pipe");
+		wrong = 1;
+		return;
+	}
+	FAILS(zrs_mem_key(-1, &storage, &scope, &parsed), EBADF);
+	FAILS(zrs_mem_key(pipes[0], &storage, &scope, &parsed), ENOTTY);
+	FAILS(zrs_mem_key(pipes[0], &storage, NULL, &parsed), EFAULT);
+	FAILS(zrs_mem_key(pipes[0], NULL, &scope, &parsed), EFAULT);
+	scope.reserved = 1;
+	FAILS(zrs_mem_key(pipes[0], &storage, &scope, &parsed), EINVAL);
+	FAILS(zrs_mem_unkey(pipes[0], &storage), ENOTTY);
+	FAILS(zrs_mem_unkey(pipes[0], NULL), EFAULT);
+	FAILS(zrs_mem_seal(pipes[0]), ENOTTY);
+	FAILS(zrs_mem_seal(-1), EBADF);
+	FAILS(zrs_mem_free(pipes[0]), ENOTTY);
+	FAILS(zrs_mem_copy(pipes[0], 0, pipes[1], 0, 1), EINVAL);
+	FAILS(zrs_mem_copy(-1, 0, pipes[1], 0, 1), EBADF);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 int main(void)
 {
 	descriptors();
 	unix_sockets();
 	tcp_sockets();
 	pages();
+	regions();
 	return wrong;
 }

@@ -16,6 +16,7 @@ mod progress;
 mod prometheus;
 mod recv;
 mod report;
+mod rules;
 mod run;
 mod send;
 mod set;
@@ -45,6 +46,7 @@ enum Command {
     Ping(ping::Args),
     Bench(bench::Args),
     Run(run::Args),
+    Rules(rules::Args),
     Bpf(bpf::Args),
     Mem(mem::Args),
     Ss(ss::Ss),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Rules(args) => rules::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Mem(args) => mem::run(&args),
         Command::Ss(args) => args.run(),

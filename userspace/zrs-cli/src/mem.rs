@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `zrs mem`: memory nodes and their regions.
 
+mod bench;
+mod broker;
+mod mount;
 mod nodes;
 mod regions;
 mod serve;
@@ -26,6 +29,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Broker(broker::Args),
     Nodes(nodes::Args),
     Ls(regions::Ls),
     Alloc(regions::Alloc),
@@ -36,12 +40,15 @@ enum Command {
     Unkey(regions::Unkey),
     Seal(regions::Seal),
     Free(regions::Free),
+    Mount(mount::Args),
+    Bench(bench::Args),
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let zrs = crate::show::open()?;
     match &args.command {
         Command::Serve(a) => serve::run(&zrs, a),
+        Command::Broker(a) => broker::run(&zrs, a),
         Command::Nodes(a) => nodes::run(&zrs, a),
         Command::Ls(a) => a.run(&zrs),
         Command::Alloc(a) => a.run(&zrs),
@@ -52,6 +59,8 @@ pub fn run(args: &Args) -> Result<()> {
         Command::Unkey(a) => a.run(&zrs),
         Command::Seal(a) => a.run(&zrs),
         Command::Free(a) => a.run(&zrs),
+        Command::Mount(a) => mount::run(zrs, a),
+        Command::Bench(a) => bench::run(&zrs, a),
     }
 }
 
@@ -111,13 +120,25 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(34) => "; the storage id reaches beyond its region",
         Some(111) => "; the node's host serves no memory: 'zrs mem serve' there",
         Some(113) => "; the node's host cannot be reached: see 'zrs doctor'",
+        Some(11) => "; the node is busy with other copies: repeat it later",
+        Some(108) => "; the node takes no more work: it is being given up, or the module unloaded",
+        Some(19) => "; no RDMA device reaches the node's host: see 'zrs doctor'",
+        Some(5) => "; the device refused it: see the kernel's log on both hosts",
         Some(104) => "; the link to the node was lost: repeat it, the result is the same",
         Some(1) => "; this needs CAP_NET_ADMIN: run it as root",
+        Some(17) => "; this host is the broker of the node already",
         Some(16) => "; this host serves a node already, or one is still being given up",
         Some(12) => "; there is no memory for it: a smaller --size, or huge pages in /proc/sys/vm/nr_hugepages",
         Some(25) => "; the zrs module that is loaded is older than this command",
         _ => "",
     }
+}
+
+/// A time between two looks, as 0.5.
+fn seconds(text: &str) -> std::result::Result<std::time::Duration, String> {
+    let time = text.parse().ok().filter(|s| *s >= 0.1 && *s <= 86400.0);
+    let time = time.map(std::time::Duration::from_secs_f64);
+    time.ok_or_else(|| format!("'{text}' is not a number of seconds from 0.1 to 86400"))
 }
 
 /// `result`'s error as "WHAT: reason; remedy".

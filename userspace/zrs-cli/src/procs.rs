@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use serde_json::{json, Value};
+
 /// A descriptor of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
@@ -74,6 +76,13 @@ pub fn text(users: &[User]) -> String {
         .iter()
         .map(|u| format!("(\"{}\",pid={},fd={})", printable(&u.name), u.pid, u.fd));
     format!("users:({})", each.collect::<Vec<_>>().join(","))
+}
+
+/// The same as JSON.
+pub fn json(users: &[User]) -> Value {
+    let each = users.iter();
+    each.map(|u| json!({"name": u.name, "pid": u.pid, "fd": u.fd}))
+        .collect()
 }
 
 /// A process may call itself anything: what would end the line, or talk to the terminal, is a question mark.

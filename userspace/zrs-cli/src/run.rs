@@ -59,6 +59,10 @@ pub struct Args {
     /// alone ("only")
     #[arg(long, value_name = "MODE", default_value = "auto")]
     tcp: Beside,
+    /// Its UDP sockets become datagram sockets of ZRS, with a UDP socket inside: datagrams go by RDMA to those
+    /// destinations that get many of them and have ZRS, all others by UDP. Lists of ports and networks are not for them
+    #[arg(long, conflicts_with = "cgroup")]
+    udp: bool,
     /// Run it in a new control group that the BPF program of `zrs bpf load` acts on: for programs in any
     /// language. No address stays TCP by a rule
     #[arg(long, conflicts_with_all = RULES, conflicts_with_all = ["static", "tcp"])]
@@ -149,10 +153,10 @@ fn enter_cgroup() -> crate::Result<()> {
 /// has ended.
 fn supervise(args: &Args, command: &mut Command) -> Result<ExitCode, Failure> {
     let ours = |why: String| (125, why);
-    if args.tcp != Beside::Never && !may_have_both() {
+    if (args.tcp != Beside::Never || args.udp) && !may_have_both() {
         return Err(ours(
-            "--static without root gives the program no_new_privs, with which it cannot have TCP beside ZRS: \
-             use --tcp=never, or as root: zrs set tcp_no_new_privs=1"
+            "--static without root gives the program no_new_privs, with which it cannot have TCP or UDP beside ZRS: \
+             use --tcp=never and no --udp, or as root: zrs set tcp_no_new_privs=1"
                 .into(),
         ));
     }
@@ -160,7 +164,7 @@ fn supervise(args: &Args, command: &mut Command) -> Result<ExitCode, Failure> {
     // So that errors of the filter and of exec() are told apart.
     find(program).map_err(|e| failed(&e, program))?;
     let signals = Signals::hold().map_err(|e| ours(format!("cannot hold signals: {e}")))?;
-    let started = zrs_notify::start(command, args.tcp.number(), &signals);
+    let started = zrs_notify::start(command, args.tcp.number(), args.udp, &signals);
     let (mut child, supervisor) = started.map_err(|e| match e.kind() {
         ErrorKind::ResourceBusy => {
             ours("a program under `zrs run --static` cannot use it again".into())
@@ -237,6 +241,9 @@ fn preload(args: &Args, command: &mut Command) -> Result<(), Failure> {
     };
     if args.tcp != Beside::Never {
         set(zrs_rules::TCP, args.tcp.name().into());
+    }
+    if args.udp {
+        set(zrs_rules::UDP, "1".into());
     }
     set(zrs_rules::TCP_PORTS, joined(&args.tcp_port));
     set(zrs_rules::TCP_NETS, joined(&args.tcp_net));

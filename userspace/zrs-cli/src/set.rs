@@ -12,10 +12,12 @@ use crate::report::{json_line, out};
 use crate::Result;
 
 pub const PARAMETERS: &str = "/sys/module/zrs/parameters";
+/// What a network namespace can have values of its own of.
+const NET: &str = "/proc/sys/net/zrs";
 
 /// The parameters that an administrator has a reason to change, and what they do. The others are for
 /// developers: their defaults follow from measurements and from each other.
-const ADMIN: [(&str, &str); 15] = [
+const ADMIN: [(&str, &str); 18] = [
     (
         "pool_mib",
         "receive pool of each cache, MiB; 0: by rate, residency and cache",
@@ -62,6 +64,10 @@ const ADMIN: [(&str, &str); 15] = [
         "how long connect() waits for a link before it uses TCP, milliseconds",
     ),
     (
+        "asking_per_user",
+        "hosts that one user's connects that may use TCP ask for a link at a time",
+    ),
+    (
         "heartbeat_ms",
         "silence after which a host is asked whether it is there, milliseconds; 0: never",
     ),
@@ -73,13 +79,22 @@ const ADMIN: [(&str, &str); 15] = [
         "busy_poll_us",
         "how long a blocking call polls before it sleeps, microseconds",
     ),
+    (
+        "tcp",
+        "TCP beside ZRS for new sockets: never, auto, required",
+    ),
+    (
+        "tcp_no_new_privs",
+        "1: also for tasks with no_new_privs, whose TCP Landlock does not see",
+    ),
 ];
 
 /// Show the module's parameters, or change them while it is loaded
 ///
 /// Without arguments, the parameters for administrators are shown. Those that change "any time" can
 /// be set here, as root; the others "at load", by a line "options zrs NAME=VALUE" in
-/// /etc/modprobe.d. Either all changes are made or none.
+/// /etc/modprobe.d. Either all changes are made or none. With --net, the values of the network
+/// namespace in which this runs, for those that can have one; the others go by the parameters.
 #[derive(clap::Args)]
 pub struct Args {
     /// Change these parameters
@@ -88,6 +103,9 @@ pub struct Args {
     /// Make the changes of this file: NAME=VALUE, one a line; # begins a comment
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["show", "all", "json"])]
     file: Option<PathBuf>,
+    /// Of this network namespace, not of the machine
+    #[arg(long, conflicts_with = "all")]
+    net: bool,
     /// Show the parameters (the default without changes)
     #[arg(long)]
     show: bool,
@@ -123,7 +141,7 @@ impl Parameter {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let dir = Path::new(PARAMETERS);
+    let dir = Path::new(if args.net { NET } else { PARAMETERS });
     let mut changes = Vec::new();
     if let Some(file) = &args.file {
         let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -171,7 +189,12 @@ fn lines(text: &str) -> Result<Vec<(String, String)>> {
 /// All parameters: administrators' in the order of [`ADMIN`], then the others by name.
 fn read(dir: &Path) -> Result<Vec<Parameter>> {
     let entries = fs::read_dir(dir).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => "the module is not loaded (no /sys/module/zrs): modprobe zrs".into(),
+        ErrorKind::NotFound => {
+            format!(
+                "the module is not loaded (no {}): modprobe zrs",
+                dir.display()
+            )
+        }
         _ => format!("{}: {e}", dir.display()),
     })?;
     let mut parameters = Vec::new();
@@ -203,8 +226,16 @@ pub fn apply(dir: &Path, changes: &[(String, String)]) -> Result<()> {
     let mut old = Vec::new();
     for (name, _) in changes {
         let parameter = parameters.iter().find(|p| p.name == *name);
-        let parameter = parameter
-            .ok_or_else(|| format!("there is no parameter {name}: zrs set --all lists them"))?;
+        let parameter = parameter.ok_or_else(|| {
+            if dir == Path::new(NET) {
+                format!(
+                    "{name} is no setting of a network namespace: zrs set --net lists them; of \
+                         the machine: zrs set {name}=..."
+                )
+            } else {
+                format!("there is no parameter {name}: zrs set --all lists them")
+            }
+        })?;
         if !parameter.writable {
             return Err(format!(
                 "{name} can be set when the module is loaded only: put \"options zrs {name}=...\" into \
@@ -262,7 +293,7 @@ mod tests {
             ("pool_mib", "0\n", 0o644),
             ("escape", "under-pressure\n", 0o644),
             ("blocks", "512\n", 0o444),
-            ("table_hot", "256\n", 0o444),
+            ("table_hot", "0\n", 0o444),
         ] {
             let _ = fs::remove_file(dir.join(name));
             fs::write(dir.join(name), value).unwrap();

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use serde_json::{json, Value};
 use zrs::Zrs;
+use zrs_rules::why;
 
 use crate::prometheus;
 use crate::report::{json_line, out};
@@ -57,7 +58,7 @@ impl Links {
                     "remote": scoped(l.remote, l.scope_id), "state": l.state.to_string(),
                     "channels": l.channels, "tx_bytes": l.tx_bytes, "rx_bytes": l.rx_bytes,
                     "accepted": l.accepted, "waiting": l.waiting, "waits": l.waits,
-                    "bulk": l.bulk, "bulk_max": l.bulk_max,
+                    "bulk": l.bulk, "bulk_max": l.bulk_max, "dgram_drops": l.dgram_drops,
                 })
             });
             json_line(&json!({
@@ -87,6 +88,7 @@ impl Links {
             "<Waits",
             "<Bulk",
             "<BulkMax",
+            "<Drops",
         ]);
         for l in links {
             table.row(vec![
@@ -103,6 +105,7 @@ impl Links {
                 l.waits.to_string(),
                 l.bulk.to_string(),
                 l.bulk_max.to_string(),
+                l.dgram_drops.to_string(),
             ]);
         }
         out(&format!("{}\n{}", table.text(), tiers_text(&tiers)));
@@ -162,10 +165,21 @@ impl Stats {
         }
         let version = said(zrs.version(), || "cannot read the module's version".into())?;
         let stats = said(zrs.stats(), || "cannot read the module's counters".into())?;
+        // An older module has none.
+        let fallbacks = zrs.fallbacks().ok();
         if self.json {
             let mut object = json!({ "version": version.version, "features": version.features });
             for (name, value) in stats.fields() {
                 object[name] = value.into();
+            }
+            if let Some(seen) = &fallbacks {
+                let by_why = seen
+                    .all()
+                    .map(|(number, times)| (why::name(number).to_string(), times.into()));
+                object["tcp"] = json!({
+                    "by_why": Value::Object(by_why.collect()),
+                    "known": seen.known, "known_max": seen.known_max,
+                });
             }
             json_line(&object);
             return Ok(());
@@ -181,8 +195,31 @@ impl Stats {
             table.row(vec![name.into(), value.to_string()]);
         }
         out(&table.text());
+        if let Some(seen) = &fallbacks {
+            out(&fallbacks_text(seen.all().collect()));
+        }
         Ok(())
     }
+}
+
+/// The reasons for which TCP has carried most sockets, with what they mean; nothing if there was none.
+fn fallbacks_text(mut all: Vec<(u32, u64)>) -> String {
+    const MOST: usize = 5;
+    all.retain(|(_, times)| *times > 0);
+    all.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nSockets that TCP has carried, by reason:\n".to_string();
+    for &(number, times) in all.iter().take(MOST) {
+        let _ = writeln!(
+            text,
+            "{times:>8}  {}: {}",
+            why::name(number),
+            why::text(number)
+        );
+    }
+    text
 }
 
 /// Columns as wide as their widest cell; a header that begins with `<` aligns to the right.
@@ -234,7 +271,16 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{tiers_text, Table};
+    use super::{fallbacks_text, tiers_text, Table};
+
+    #[test]
+    fn the_top_reasons_are_explained() {
+        assert_eq!(fallbacks_text(vec![(4, 0)]), "");
+        let text = fallbacks_text(vec![(4, 2), (6, 3), (9, 0)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[2].starts_with("       3  slow: the link"), "{text}");
+    }
 
     #[test]
     fn columns_line_up() {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `zrs ss`: the sockets, with the options and in the columns that people know from ss(8).
 
+mod dgrams;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use serde_json::{json, Value};
 use zrs::{Info, State};
+use zrs_rules::why;
 
 use crate::procs::{self, Users};
 use crate::report::{json_line, out};
@@ -17,7 +20,8 @@ use crate::Result;
 ///
 /// Without -l or -a those with a connection. Recv-Q: bytes that have arrived and were not yet taken; for a listening
 /// socket, connections that wait. Send-Q: bytes sent and not yet acknowledged by the device; for a listening socket, how
-/// many connections may wait. A socket that neither listens nor was connected is not listed.
+/// many connections may wait. A socket that TCP carries is listed as well, for which ss(8) has the queues. A stream socket
+/// that neither listens nor was connected is not listed, nor is a datagram socket without a port.
 #[derive(clap::Args)]
 pub struct Ss {
     /// Only listening sockets
@@ -29,8 +33,7 @@ pub struct Ss {
     /// Which processes have the socket: of all users for root, else of one's own
     #[arg(short, long)]
     processes: bool,
-    /// More columns: the user, the socket's inode, its channel and link; for a listening socket that takes TCP
-    /// clients as well, "carriers:zrs,tcp"
+    /// More columns: the user, the socket's inode, its channel and link, what carries it, and if that is TCP, why
     #[arg(short, long)]
     extended: bool,
     /// One more line each: bytes, how many of them the CPU copied, windows, the pending error
@@ -42,9 +45,13 @@ pub struct Ss {
     /// Numbers for addresses and ports, as they are in any case
     #[arg(short, long)]
     numeric: bool,
-    /// Stream sockets, as all are
+    /// Stream sockets; without -t and -u it is these
     #[arg(short, long)]
     tcp: bool,
+    /// Datagram sockets, with the datagrams dropped: in the socket's receive queue (Recv-Drops), and by its links
+    /// (Send-Drops). Recv-Q and Send-Q are what counts against SO_RCVBUF and SO_SNDBUF
+    #[arg(short, long)]
+    udp: bool,
     /// Print a JSON array
     #[arg(long)]
     json: bool,
@@ -52,17 +59,33 @@ pub struct Ss {
 
 impl Ss {
     pub fn run(&self) -> Result<()> {
-        let mut sockets = collect(open()?.sockets(), "sockets")?;
+        let zrs = open()?;
+        let streams = self.tcp || !self.udp;
+        let mut sockets = match streams {
+            true => collect(zrs.sockets(), "sockets")?,
+            false => Vec::new(),
+        };
         sockets.retain(|i| self.shows(i.state));
+        let mut dgrams = match self.udp {
+            true => collect(zrs.dgrams(), "datagram sockets")?,
+            false => Vec::new(),
+        };
+        dgrams.retain(|i| self.shows_dgram(i));
         let users = match self.processes {
             true => Users::read(Path::new("/proc")),
             false => Users::default(),
         };
         if self.json {
             let list = sockets.iter().map(|i| self.json(i, &users));
-            json_line(&Value::Array(list.collect()));
-        } else {
+            let dgrams = dgrams.iter().map(|i| self.dgram_json(i, &users));
+            json_line(&Value::Array(list.chain(dgrams).collect()));
+            return Ok(());
+        }
+        if streams {
             out(&self.text(&sockets, &users));
+        }
+        if self.udp {
+            out(&self.dgram_text(&dgrams, &users));
         }
         Ok(())
     }
@@ -79,13 +102,10 @@ impl Ss {
             "tx_copied": i.tx_copied, "rx_copied": i.rx_copied,
             "tx_queued": i.tx_queued, "rx_queued": i.rx_queued, "window": i.window,
             "peer_window": i.peer_window, "backlog": i.backlog, "backlog_max": i.backlog_max,
-            "error": i.error, "tcp": i.tcp,
+            "error": i.error, "tcp": i.tcp, "carrier": carrier(i), "why": why::name(i.why),
         });
         if self.processes {
-            let list = users.of(i.inode).iter();
-            object["processes"] = list
-                .map(|u| json!({"name": u.name, "pid": u.pid, "fd": u.fd}))
-                .collect();
+            object["processes"] = procs::json(users.of(i.inode));
         }
         object
     }
@@ -116,30 +136,47 @@ impl Ss {
             row.extend(self.processes.then(|| procs::text(users.of(i.inode))));
             row.extend(self.extended.then(|| {
                 format!(
-                    "uid:{} ino:{} chan:{} link:{}{}",
+                    "uid:{} ino:{} chan:{} link:{} carrier:{}{}",
                     i.uid,
                     i.inode,
                     i.channel,
                     i.link,
-                    if i.tcp { " carriers:zrs,tcp" } else { "" }
+                    carrier(i),
+                    match i.why {
+                        0 => String::new(),
+                        number => format!(" why:{}", why::name(number)),
+                    }
                 )
             }));
             table.row(row);
         }
-        let text = table.text();
+        self.lines(&table.text(), sockets.iter().map(details))
+    }
+
+    /// The lines of a table, with the details of each socket where they are asked for.
+    fn lines(&self, text: &str, details: impl Iterator<Item = String>) -> String {
         let mut lines = text.lines();
         let mut all = String::new();
         let header = lines.next().filter(|_| !self.no_header);
         if let Some(line) = header {
             let _ = writeln!(all, "{line}");
         }
-        for (line, i) in lines.zip(sockets) {
+        for (line, details) in lines.zip(details) {
             let _ = writeln!(all, "{line}");
             if self.info {
-                let _ = writeln!(all, "\t{}", details(i));
+                let _ = writeln!(all, "\t{details}");
             }
         }
         all
+    }
+}
+
+/// What carries its connections.
+fn carrier(i: &Info) -> &'static str {
+    match (i.tcp, i.why) {
+        (false, _) => "zrs",
+        (true, 0) => "zrs,tcp",
+        (true, _) => "tcp",
     }
 }
 
@@ -180,7 +217,7 @@ fn details(i: &Info) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use clap::Parser;
 
@@ -194,7 +231,7 @@ mod tests {
         Args::parse_from([&["ss"], args].concat()).ss
     }
 
-    fn socket(state: State, local: u16, remote: u16) -> Info {
+    pub fn socket(state: State, local: u16, remote: u16) -> Info {
         Info {
             state,
             channel: 5,
@@ -215,6 +252,7 @@ mod tests {
             link: 2,
             backlog_max: 128,
             tcp: state == State::Listen,
+            why: 0,
         }
     }
 
@@ -244,7 +282,7 @@ mod tests {
         assert_eq!(
             ss(&["-Hei"]).text(&sockets[1..], &Users::default()),
             "ESTAB       3       4      10.77.0.1:7000  0.0.0.0:40000      \
-             uid:1000 ino:77 chan:5 link:2\n\
+             uid:1000 ino:77 chan:5 link:2 carrier:zrs\n\
              \tbytes_sent:9 copied_sent:8 bytes_received:0 copied_received:0 window:0 peer_window:0\n"
         );
     }
@@ -253,9 +291,13 @@ mod tests {
     fn a_listener_of_both_says_so() {
         let text = ss(&["-lHe"]).text(&[socket(State::Listen, 7000, 0)], &Users::default());
         assert!(
-            text.ends_with("uid:1000 ino:77 chan:5 link:2 carriers:zrs,tcp\n"),
+            text.ends_with("uid:1000 ino:77 chan:5 link:2 carrier:zrs,tcp\n"),
             "{text}"
         );
+        let mut carried = socket(State::Established, 7000, 1);
+        (carried.tcp, carried.why) = (true, 7);
+        let text = ss(&["-He"]).text(&[carried], &Users::default());
+        assert!(text.ends_with(" carrier:tcp why:no-listener\n"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The manual pages have the options that the command has, and the completions know its commands.
-// rows: B10 Z1
+// rows: B13
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

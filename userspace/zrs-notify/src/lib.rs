@@ -20,16 +20,18 @@ use std::process::{Child, Command};
 pub use supervisor::Supervisor;
 pub use sys::Signals;
 
-/// Starts `command` with the filter. Its sockets get the `ZRS_TCP_*` of `mode`.
+/// Starts `command` with the filter. Its sockets get the `ZRS_TCP_*` of `mode`. `udp`: its UDP sockets
+/// become datagram sockets of ZRS.
 ///
 /// Errors: those of starting it; `ResourceBusy`: this process is below such a filter already.
 pub fn start(
     command: &mut Command,
     mode: u32,
+    udp: bool,
     signals: &Signals,
 ) -> io::Result<(Child, Supervisor)> {
     let (ours, theirs) = UnixDatagram::pair()?;
-    let filter = filter::socket();
+    let filter = filter::socket(udp);
     let (signals, sender) = (signals.before(), theirs.as_raw_fd());
     let install = move || {
         signals.restore()?;

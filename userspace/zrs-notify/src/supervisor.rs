@@ -96,6 +96,13 @@ impl Supervisor {
             }
             Err(errno) => return Answer::Errno(errno),
         };
+        let dgram = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_DGRAM;
+        if dgram {
+            return match zrs_sys::sock::set_dgram_udp(fd.as_fd()) {
+                Ok(()) => Answer::Socket(fd),
+                Err(_) => Answer::Its,
+            };
+        }
         if self.mode != ZRS_TCP_NEVER && zrs_sys::sock::set_tcp(fd.as_fd(), self.mode).is_err() {
             return Answer::Its;
         }

@@ -9,18 +9,20 @@ use zrs_notify::{start, Signals};
 
 /// The filter's result for a call of this architecture.
 fn verdict(nr: i64, args: [u64; 3]) -> u32 {
-    let arch = filter::socket()[1].k;
-    run(arch, nr, args)
+    run(filter::socket(false), ARCH, nr, args)
 }
 
-fn run(arch: u32, nr: i64, args: [u64; 3]) -> u32 {
+const ARCH: Option<u32> = None;
+
+/// `arch`: the architecture of the call; `None`: of this machine.
+fn run(code: Vec<libc::sock_filter>, arch: Option<u32>, nr: i64, args: [u64; 3]) -> u32 {
+    let arch = arch.unwrap_or(code[1].k);
     let mut data = [0_u8; 64];
     data[..4].copy_from_slice(&(nr as u32).to_le_bytes());
     data[4..8].copy_from_slice(&arch.to_le_bytes());
     for (n, arg) in args.iter().enumerate() {
         data[16 + 8 * n..24 + 8 * n].copy_from_slice(&arg.to_le_bytes());
     }
-    let code = filter::socket();
     let (mut acc, mut pc) = (0, 0);
     loop {
         let insn = code[pc];
@@ -72,7 +74,35 @@ fn sockets_of_tcp_alone() {
     }
     assert_eq!(verdict(libc::SYS_connect, [INET, STREAM, 0]), ALLOW);
     // Another architecture has other numbers.
-    assert_eq!(run(0x4000_0003, libc::SYS_socket, [INET, STREAM, 0]), ALLOW);
+    let code = filter::socket(false);
+    let other = Some(0x4000_0003);
+    assert_eq!(run(code, other, libc::SYS_socket, [INET, STREAM, 0]), ALLOW);
+}
+
+#[test]
+fn sockets_of_udp_if_asked_for() {
+    let dgram = libc::SOCK_DGRAM as u64;
+    let kinds = [
+        (dgram, 0, NOTIFY),
+        (dgram, 17, NOTIFY),
+        (dgram | libc::SOCK_CLOEXEC as u64, 17, NOTIFY),
+        (dgram, 6, ALLOW),
+        (dgram, 253, ALLOW),
+        (STREAM, 17, ALLOW),
+        (STREAM, 0, NOTIFY),
+        (STREAM, 262, NOTIFY),
+        (libc::SOCK_RAW as u64, 17, ALLOW),
+        (0, 0, ALLOW),
+    ];
+    for (kind, protocol, verdict) in kinds {
+        for family in [INET, libc::AF_INET6 as u64] {
+            let args = [family, kind, protocol];
+            let code = filter::socket(true);
+            assert_eq!(run(code, ARCH, libc::SYS_socket, args), verdict, "{args:?}");
+        }
+    }
+    let none = filter::socket(false);
+    assert_eq!(run(none, ARCH, libc::SYS_socket, [INET, 0, 0]), ALLOW);
 }
 
 /// Without the module, a program gets the sockets that it asks for; the supervisor ends after the
@@ -87,7 +117,7 @@ fn a_program_under_it() {
                 socket.socket(socket.AF_INET6)\n";
     let mut command = Command::new("python3");
     command.args(["-c", code]);
-    let (mut child, supervisor) = match start(&mut command, 0, &signals) {
+    let (mut child, supervisor) = match start(&mut command, 0, false, &signals) {
         Ok(started) => started,
         Err(e) => {
             eprintln!("skipped: this machine allows no filter, or has no python3: {e}");

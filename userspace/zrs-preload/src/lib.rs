@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `libzrs_preload.so`, which `zrs run` loads into a program that knows nothing of ZRS.
 //!
-//! Three calls are intercepted. `socket()` asks for ZRS where a program asks for TCP; `connect()`
+//! Three calls are intercepted. `socket()` asks for ZRS where a program asks for TCP, or for UDP if
+//! the user wants that; `connect()`
 //! and `bind()` learn the address and, where a rule says so, put a TCP socket in the place of the
 //! ZRS socket first. All else goes to the kernel, as ZRS sockets are the kernel's own.
 //!
@@ -20,15 +21,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
-use zrs_rules::{Beside, Verdict};
-use zrs_sys::abi::{IPPROTO_ZRS, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_NEVER};
+use zrs_rules::{why, Beside, Verdict};
+use zrs_sys::abi::{
+    IPPROTO_ZRS, ZRS_CARRIER_TCP, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_NEVER, ZRS_WHY_NONE,
+};
 
 use crate::log::log;
 use crate::real::{errno, set_errno};
 
-/// Until when the module is not asked again for sockets of IPv4 and of IPv6, in seconds of the
-/// monotonic clock: it has said that it has none, or is not loaded.
-static ASK_AFTER: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
+/// Until when the module is not asked again for sockets, in seconds of the monotonic clock: it has
+/// said that it has none, or is not loaded. For streams of IPv4 and of IPv6, then for datagrams.
+static ASK_AFTER: [AtomicI64; 4] = [const { AtomicI64::new(0) }; 4];
 /// The number of seconds. The kernel starts modprobe for each such socket().
 const NOT_ASKED: i64 = 10;
 
@@ -44,8 +47,12 @@ static START: extern "C" fn() = start;
 /// socket(2): a stream socket for TCP is one for ZRS.
 #[no_mangle]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    let of_kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    let stream = of_kind == libc::SOCK_STREAM;
     let family = domain == libc::AF_INET || domain == libc::AF_INET6;
+    if of_kind == libc::SOCK_DGRAM && family && matches!(protocol, 0 | libc::IPPROTO_UDP) {
+        return dgram_socket(domain, kind, protocol);
+    }
     if !stream || !family || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
         return real::socket(domain, kind, protocol);
     }
@@ -80,6 +87,43 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     real::socket(domain, kind, protocol)
 }
 
+/// socket(2) for UDP: a datagram socket of ZRS with a UDP socket inside, or a plain UDP socket if
+/// that cannot be made.
+fn dgram_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let why = match config::get().rules.dgram_socket() {
+        None => return real::socket(domain, kind, protocol),
+        Some(Verdict::Tcp(why)) => why,
+        Some(Verdict::Zrs) => {
+            let before = errno();
+            let ask_after = &ASK_AFTER[2 + usize::from(domain == libc::AF_INET6)];
+            let asked = ask_after.load(Ordering::Relaxed) <= seconds();
+            let fd = match asked {
+                true => real::socket(domain, kind, IPPROTO_ZRS as c_int),
+                false => -1,
+            };
+            let unknown = matches!(errno(), libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT);
+            if asked && fd < 0 && unknown {
+                ask_after.store(seconds() + NOT_ASKED, Ordering::Relaxed);
+            }
+            if fd >= 0 {
+                // SAFETY: it is new, and open.
+                let set = zrs_sys::sock::set_dgram_udp(unsafe { BorrowedFd::borrow_raw(fd) });
+                if set.is_ok() {
+                    set_errno(before);
+                    log(format_args!("socket datagrams: ZRS beside UDP"));
+                    return fd;
+                }
+                // SAFETY: no other code has it.
+                unsafe { libc::close(fd) };
+            }
+            set_errno(before);
+            "ZRS has no socket with UDP beside"
+        }
+    };
+    log(format_args!("socket datagrams: UDP ({why})"));
+    real::socket(domain, kind, protocol)
+}
+
 /// The monotonic clock.
 fn seconds() -> i64 {
     let mut now = libc::timespec {
@@ -103,7 +147,34 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
         return -1;
     }
     // SAFETY: as above.
-    unsafe { real::connect(fd, addr, len) }
+    let done = unsafe { real::connect(fd, addr, len) };
+    if done == 0 && config::get().log.is_some() {
+        // SAFETY: as above.
+        unsafe { tell_carrier(fd, addr, len) };
+    }
+    done
+}
+
+/// Says so if TCP has come to carry a ZRS socket. errno stays.
+///
+/// # Safety
+///
+/// `addr` has `len` readable bytes.
+unsafe fn tell_carrier(fd: c_int, addr: *const sockaddr, len: socklen_t) {
+    let before = errno();
+    // SAFETY: it is a socket.
+    let info = zrs_sys::sock::info(unsafe { BorrowedFd::borrow_raw(fd) });
+    // SAFETY: the caller says so.
+    let at = unsafe { address(addr, len) };
+    if let (Ok(info), Some(at)) = (info, at) {
+        if info.why != ZRS_WHY_NONE {
+            let (name, text) = (why::name(info.why), why::text(info.why));
+            log(format_args!(
+                "connect {at}: carried by TCP ({name}: {text})"
+            ));
+        }
+    }
+    set_errno(before);
 }
 
 /// bind(2), on a TCP socket if a rule says so.
@@ -186,7 +257,8 @@ fn set_beside(fd: c_int) -> Result<(), c_int> {
 }
 
 /// Whether `fd` is a ZRS socket that is not connected, connecting or listening; and if so whether
-/// it is bound, and its ZRS_TCP_*.
+/// it is bound, and its ZRS_TCP_*. One that TCP carries already, for an option such as a key of
+/// TCP_MD5SIG, is decided: a TCP socket in its place would not have that option.
 fn undecided(fd: c_int) -> Option<(bool, u32)> {
     if fd < 0 {
         return None;
@@ -194,6 +266,7 @@ fn undecided(fd: c_int) -> Option<(bool, u32)> {
     // SAFETY: it is not -1, and whether it is open the kernel says.
     let info = zrs_sys::sock::info(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
     match info.state {
+        _ if info.carriers & ZRS_CARRIER_TCP != 0 => None,
         ZRS_STATE_CLOSED => Some((false, info.tcp)),
         ZRS_STATE_BOUND => Some((true, info.tcp)),
         _ => None,

@@ -5,7 +5,9 @@
 //! know the format from here. `Documentation/run.rst` describes it for users.
 #![deny(unsafe_code)]
 
+pub mod line;
 mod list;
+pub mod why;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,8 +29,10 @@ pub const ONLY_PROGRAMS: &str = "ZRS_RUN_ONLY_PROGRAMS";
 pub const LOG: &str = "ZRS_RUN_LOG";
 /// Whether the program's servers take TCP clients as well: a [`Beside`].
 pub const TCP: &str = "ZRS_RUN_TCP";
+/// If set: UDP sockets become datagram sockets of ZRS with a UDP socket inside.
+pub const UDP: &str = "ZRS_RUN_UDP";
 /// All of them.
-pub const VARIABLES: [&str; 8] = [
+pub const VARIABLES: [&str; 9] = [
     TCP_NETS,
     TCP_PORTS,
     TCP_PROGRAMS,
@@ -37,6 +41,7 @@ pub const VARIABLES: [&str; 8] = [
     ONLY_PROGRAMS,
     LOG,
     TCP,
+    UDP,
 ];
 
 /// What a server has of TCP.
@@ -92,7 +97,7 @@ impl std::str::FromStr for Beside {
 pub enum Verdict {
     /// A ZRS socket: no rule is against it.
     Zrs,
-    /// A TCP socket: the reason in a few words.
+    /// The kernel's own socket: the reason in a few words.
     Tcp(&'static str),
 }
 
@@ -105,6 +110,7 @@ pub struct Rules {
     only_ports: Option<Vec<Ports>>,
     program: Option<&'static str>,
     tcp: Beside,
+    udp: bool,
 }
 
 impl Rules {
@@ -132,6 +138,7 @@ impl Rules {
             tcp: read(&var, TCP, &mut bad)
                 .and_then(|list| list.first().copied())
                 .unwrap_or_default(),
+            udp: var(UDP).is_some(),
         }
     }
 
@@ -140,7 +147,15 @@ impl Rules {
         self.tcp
     }
 
-    /// For any new socket of this program.
+    /// For any new datagram socket of this program. They reach all that UDP reaches, so the lists of
+    /// ports and networks are not for them.
+    /// `None`: the user has not asked for them.
+    pub fn dgram_socket(&self) -> Option<Verdict> {
+        let verdict = self.program.map_or(Verdict::Zrs, Verdict::Tcp);
+        self.udp.then_some(verdict)
+    }
+
+    /// For any new stream socket of this program.
     pub fn socket(&self) -> Verdict {
         if self.tcp == Beside::Only {
             return Verdict::Tcp("--tcp=only");

@@ -13,6 +13,22 @@ pub struct Net {
 }
 
 impl Net {
+    /// The network of the address and its first `len` bits. `None`: an address has fewer bits.
+    pub fn new(addr: IpAddr, len: u8) -> Option<Self> {
+        let most = if addr.is_ipv4() { 32 } else { 128 };
+        (len <= most).then_some(Self { addr, len })
+    }
+
+    /// The address that it was made with.
+    pub fn addr(&self) -> IpAddr {
+        self.addr
+    }
+
+    /// How many bits have to match.
+    pub fn bits(&self) -> u8 {
+        self.len
+    }
+
     /// Whether the address lies in it.
     pub fn has(&self, ip: IpAddr) -> bool {
         match (self.addr, ip) {
@@ -68,6 +84,16 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// From `first` to `last`. `None`: it begins with 0 or ends before it begins.
+    pub fn new(first: u16, last: u16) -> Option<Self> {
+        (first != 0 && first <= last).then_some(Self { first, last })
+    }
+
+    /// The first port and the last one.
+    pub fn ends(&self) -> (u16, u16) {
+        (self.first, self.last)
+    }
+
     /// Whether the port lies in it.
     pub fn has(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)

@@ -51,6 +51,16 @@ fn without_rules_only_loopback_is_tcp() {
 }
 
 #[test]
+fn datagrams_only_if_asked_for() {
+    assert_eq!(rules(&[]).dgram_socket(), None);
+    let udp = ("ZRS_RUN_UDP", "1");
+    assert_eq!(rules(&[udp]).dgram_socket(), Some(Verdict::Zrs));
+    let other = ("ZRS_RUN_ONLY_PROGRAMS", "other");
+    let verdict = rules(&[udp, other]).dgram_socket();
+    assert_eq!(verdict, Some(Verdict::Tcp("not a listed program")));
+}
+
+#[test]
 fn tcp_beside_zrs_is_off_unless_asked_for() {
     assert_eq!(rules(&[]).tcp(), Beside::Never);
     for mode in Beside::ALL {

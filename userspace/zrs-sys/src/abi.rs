@@ -19,6 +19,9 @@ pub const ZRS_FEATURE_TCP: u64 = 1 << 6;
 pub const ZRS_FEATURE_DGRAM: u64 = 1 << 7;
 pub const ZRS_FEATURE_MEM: u64 = 1 << 8;
 pub const ZRS_FEATURE_FALLBACK: u64 = 1 << 9;
+pub const ZRS_FEATURE_RULES: u64 = 1 << 10;
+pub const ZRS_FEATURE_MEM_QUEUE: u64 = 1 << 11;
+pub const ZRS_FEATURE_MEM_BROKER: u64 = 1 << 12;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -46,16 +49,22 @@ pub const ZRS_IOC_LINK: u32 = iowr::<zrs_ioc_link>(0x04);
 pub const ZRS_IOC_SOCK: u32 = iowr::<zrs_ioc_sock>(0x05);
 pub const ZRS_IOC_TABLE: u32 = iowr::<zrs_ioc_table>(0x06);
 pub const ZRS_IOC_CACHE: u32 = iowr::<zrs_ioc_cache>(0x07);
+pub const ZRS_IOC_RULES: u32 = iowr::<zrs_ioc_rules>(0x08);
+pub const ZRS_IOC_FALLBACK: u32 = iowr::<zrs_ioc_fallback>(0x09);
+pub const ZRS_IOC_DGRAM: u32 = iowr::<zrs_ioc_dgram>(0x20);
 pub const ZRS_IOC_MEM_SERVE: u32 = iow::<zrs_ioc_mem_serve>(0x10);
 pub const ZRS_IOC_MEM_NODES: u32 = iowr::<zrs_ioc_mem_nodes>(0x11);
 pub const ZRS_IOC_MEM_ALLOC: u32 = iowr::<zrs_ioc_mem_alloc>(0x12);
 pub const ZRS_IOC_MEM_OPEN: u32 = iow::<zrs_ioc_mem_open>(0x13);
+pub const ZRS_IOC_MEM_QUEUE: u32 = iow::<zrs_ioc_mem_queue>(0x14);
+pub const ZRS_IOC_MEM_BROKER: u32 = iow::<zrs_ioc_mem_broker>(0x17);
 pub const ZRS_IOC_MEM_REGION: u32 = iowr::<zrs_ioc_mem_region>(0x15);
 pub const ZRS_REGION_INFO: u32 = iowr::<zrs_region_info>(0x50);
 pub const ZRS_REGION_KEY: u32 = iowr::<zrs_region_key>(0x51);
 pub const ZRS_REGION_UNKEY: u32 = iowr::<zrs_region_key>(0x52);
 pub const ZRS_REGION_SEAL: u32 = io(0x53);
 pub const ZRS_REGION_FREE: u32 = io(0x54);
+pub const ZRS_QUEUE_SUBMIT: u32 = iow::<zrs_queue_submit>(0x58);
 pub const ZRS_IOC_DOORBELL: u32 = io(0x40);
 pub const ZRS_IOC_RING_WAIT: u32 = iow::<zrs_ioc_ring_wait>(0x41);
 pub const ZRS_IOC_RECV_MAP: u32 = iowr::<zrs_ioc_recv_map>(0x42);
@@ -68,6 +77,17 @@ pub const ZRS_ESCAPE_NEVER: u32 = 0;
 pub const ZRS_ESCAPE_PRESSURE: u32 = 1;
 pub const ZRS_ESCAPE_ALWAYS: u32 = 2;
 
+pub const ZRS_RULE_TCP: u32 = 1;
+pub const ZRS_RULE_ZRS: u32 = 2;
+pub const ZRS_RULE_CONNECT: u32 = 1;
+pub const ZRS_RULE_BIND: u32 = 2;
+pub const ZRS_RULES_LIST: u32 = 0;
+pub const ZRS_RULES_SET: u32 = 1;
+pub const ZRS_RULES_ADD: u32 = 2;
+pub const ZRS_RULES_DEL: u32 = 3;
+pub const ZRS_RULES_MAX: usize = 1024;
+pub const ZRS_WHY_MAX: usize = 32;
+
 pub const ZRS_MEM_READ: u32 = 1;
 pub const ZRS_MEM_WRITE: u32 = 2;
 pub const ZRS_MEM_GRANT: u32 = 4;
@@ -79,6 +99,14 @@ pub const ZRS_MEM_NODES_DEL: u32 = 2;
 pub const ZRS_MEM_NODES_CLEAR: u32 = 3;
 pub const ZRS_MEM_NODES_SELF: u32 = 4;
 pub const ZRS_MEM_KEEP: u32 = 1;
+pub const ZRS_MEM_VIA: u32 = 2;
+pub const ZRS_MEM_QUEUE_MAX: u32 = 4096;
+pub const ZRS_MEM_OP_COPY: u8 = 1;
+pub const ZRS_MEM_OP_WRITE: u8 = 2;
+pub const ZRS_MEM_OP_READ: u8 = 3;
+pub const ZRS_MEM_OP_CANCEL: u8 = 4;
+pub const ZRS_MEM_F_DRAIN: u8 = 1;
+pub const ZRS_MEM_OP_LEN_MAX: u64 = 1 << 30;
 pub const ZRS_REGION_LIVE: u32 = 0;
 pub const ZRS_REGION_SEALING: u32 = 1;
 pub const ZRS_REGION_SEALED: u32 = 2;
@@ -100,6 +128,9 @@ pub const ZRS_RING_VERSION: u32 = 2;
 pub const ZRS_RX_RING: u32 = 1;
 pub const ZRS_INFO: u32 = 2;
 pub const ZRS_TCP: u32 = 3;
+/// `ZRS_DGRAM_UDP`
+pub const ZRS_DGRAM_UDP: u32 = 16;
+pub const ZRS_DGRAM_INFO: u32 = 17;
 
 pub const ZRS_TCP_NEVER: u32 = 0;
 pub const ZRS_TCP_AUTO: u32 = 1;
@@ -115,6 +146,8 @@ pub const ZRS_WHY_NO_ZRS: u32 = 5;
 pub const ZRS_WHY_SLOW: u32 = 6;
 pub const ZRS_WHY_NO_LISTENER: u32 = 7;
 pub const ZRS_WHY_NO_RESOURCES: u32 = 8;
+pub const ZRS_WHY_RULE: u32 = 9;
+pub const ZRS_WHY_ASKING: u32 = 10;
 
 pub const ZRS_CARRIER_ZRS: u32 = 1;
 pub const ZRS_CARRIER_TCP: u32 = 2;
@@ -208,7 +241,7 @@ pub struct zrs_ioc_link {
     pub bulk_max: u32,
     pub waits: u64,
     pub id: u32,
-    pub reserved: u32,
+    pub dgram_drops: u32,
     pub local_addr6: [u8; 16],
     pub remote_addr6: [u8; 16],
     pub scope_id: u32,
@@ -254,6 +287,41 @@ pub struct zrs_info {
 pub struct zrs_ioc_sock {
     pub cursor: u64,
     pub info: zrs_info,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_dgram_info {
+    pub family: u32,
+    pub uid: u32,
+    pub inode: u64,
+    pub tx_bytes: u64,
+    pub rx_bytes: u64,
+    pub tx_datagrams: u64,
+    pub rx_datagrams: u64,
+    pub tx_queued: u64,
+    pub rx_queued: u64,
+    pub rx_waiting: u32,
+    pub rx_drops: u32,
+    pub tx_drops: u32,
+    pub error: u32,
+    pub sndbuf: u32,
+    pub rcvbuf: u32,
+    pub local_addr6: [u8; 16],
+    pub remote_addr6: [u8; 16],
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub local_scope_id: u32,
+    pub remote_scope_id: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_dgram {
+    pub cursor: u64,
+    pub info: zrs_dgram_info,
 }
 
 #[repr(C)]
@@ -402,7 +470,7 @@ impl Default for zrs_ioc_link {
             bulk_max: 0,
             waits: 0,
             id: 0,
-            reserved: 0,
+            dgram_drops: 0,
             local_addr6: [0; 16],
             remote_addr6: [0; 16],
             scope_id: 0,
@@ -450,6 +518,41 @@ pub struct zrs_ioc_mem_serve {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct zrs_rule {
+    pub action: u32,
+    pub calls: u32,
+    pub family: u32,
+    pub prefix_len: u32,
+    pub addr: [u8; 16],
+    pub first_port: u16,
+    pub last_port: u16,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_rules {
+    pub cursor: u64,
+    pub rules: u64,
+    pub op: u32,
+    pub count: u32,
+    pub rule: zrs_rule,
+    pub at: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_fallback {
+    pub by_why: [u64; ZRS_WHY_MAX],
+    pub known: u32,
+    pub known_max: u32,
+    pub reserved: [u64; 7],
+}
+
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct zrs_ioc_mem_nodes {
     pub cursor: u64,
@@ -472,7 +575,62 @@ pub struct zrs_ioc_mem_alloc {
     pub ttl_ms: u32,
     pub admission: [u8; 16],
     pub storage: zrs_mem_storage,
+    pub via: zrs_mem_node,
+    pub reserved: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_broker {
+    pub node: zrs_mem_node,
+    pub quota: u64,
+    pub admission: [u8; 16],
+    pub node_admission: [u8; 16],
+    pub flags: u32,
+    pub reserved0: u32,
     pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_queue {
+    pub entries: u32,
+    pub flags: u32,
+    pub reserved: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_mem_sqe {
+    pub op: u8,
+    pub flags: u8,
+    pub reserved0: u16,
+    pub fd: i32,
+    pub src_fd: i32,
+    pub reserved1: u32,
+    pub off: u64,
+    pub src: u64,
+    pub len: u64,
+    pub user_data: u64,
+    pub reserved2: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_mem_cqe {
+    pub user_data: u64,
+    pub res: i64,
+    pub done: u64,
+    pub flags: u32,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_queue_submit {
+    pub sqes: u64,
+    pub count: u32,
+    pub flags: u32,
 }
 
 #[repr(C)]
@@ -480,7 +638,9 @@ pub struct zrs_ioc_mem_alloc {
 pub struct zrs_ioc_mem_open {
     pub node: zrs_mem_node,
     pub storage: zrs_mem_storage,
-    pub reserved: [u64; 2],
+    pub via: zrs_mem_node,
+    pub flags: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]

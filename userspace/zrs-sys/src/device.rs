@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::abi::*;
+use crate::queue::MemQueue;
 
 /// An open `/dev/zrs`.
 #[derive(Debug)]
@@ -46,6 +47,10 @@ unsafe impl Argument for zrs_ioc_sock {
     const REQUEST: u32 = ZRS_IOC_SOCK;
 }
 // SAFETY: as above.
+unsafe impl Argument for zrs_ioc_dgram {
+    const REQUEST: u32 = ZRS_IOC_DGRAM;
+}
+// SAFETY: as above.
 unsafe impl Argument for zrs_ioc_table {
     const REQUEST: u32 = ZRS_IOC_TABLE;
 }
@@ -54,6 +59,14 @@ unsafe impl Argument for zrs_ioc_cache {
     const REQUEST: u32 = ZRS_IOC_CACHE;
 }
 
+// SAFETY: as above. The array of ZRS_RULES_SET is only read.
+unsafe impl Argument for zrs_ioc_rules {
+    const REQUEST: u32 = ZRS_IOC_RULES;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_fallback {
+    const REQUEST: u32 = ZRS_IOC_FALLBACK;
+}
 // SAFETY: as above.
 unsafe impl Argument for zrs_ioc_mem_serve {
     const REQUEST: u32 = ZRS_IOC_MEM_SERVE;
@@ -69,6 +82,14 @@ unsafe impl Argument for zrs_ioc_mem_alloc {
 // SAFETY: as above.
 unsafe impl Argument for zrs_ioc_mem_open {
     const REQUEST: u32 = ZRS_IOC_MEM_OPEN;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_broker {
+    const REQUEST: u32 = ZRS_IOC_MEM_BROKER;
+}
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_queue {
+    const REQUEST: u32 = ZRS_IOC_MEM_QUEUE;
 }
 // SAFETY: as above.
 unsafe impl Argument for zrs_ioc_mem_region {
@@ -157,9 +178,66 @@ impl Device {
         })
     }
 
+    /// ZRS_IOC_DGRAM, as [`Device::pool`].
+    pub fn dgram(&self, cursor: u64) -> io::Result<Option<zrs_ioc_dgram>> {
+        self.entry(zrs_ioc_dgram {
+            cursor,
+            ..Default::default()
+        })
+    }
+
     /// ZRS_IOC_TABLE.
     pub fn table(&self) -> io::Result<zrs_ioc_table> {
         let mut arg = zrs_ioc_table::default();
+        self.call(&mut arg)?;
+        Ok(arg)
+    }
+
+    /// ZRS_RULES_LIST, as [`Device::pool`].
+    pub fn rule(&self, cursor: u64) -> io::Result<Option<zrs_ioc_rules>> {
+        self.entry(zrs_ioc_rules {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    /// ZRS_RULES_SET: these rules replace all.
+    pub fn set_rules(&self, rules: &[zrs_rule]) -> io::Result<()> {
+        let count =
+            u32::try_from(rules.len()).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))?;
+        let mut arg = zrs_ioc_rules {
+            op: ZRS_RULES_SET,
+            rules: rules.as_ptr() as u64,
+            count,
+            ..Default::default()
+        };
+        self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_RULES_ADD: a rule behind `at` others, or behind all.
+    pub fn add_rule(&self, rule: zrs_rule, at: u32) -> io::Result<()> {
+        let mut arg = zrs_ioc_rules {
+            op: ZRS_RULES_ADD,
+            rule,
+            at,
+            ..Default::default()
+        };
+        self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_RULES_DEL: the first that equals `rule`.
+    pub fn remove_rule(&self, rule: zrs_rule) -> io::Result<()> {
+        let mut arg = zrs_ioc_rules {
+            op: ZRS_RULES_DEL,
+            rule,
+            ..Default::default()
+        };
+        self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_IOC_FALLBACK.
+    pub fn fallback(&self) -> io::Result<zrs_ioc_fallback> {
+        let mut arg = zrs_ioc_fallback::default();
         self.call(&mut arg)?;
         Ok(arg)
     }
@@ -192,6 +270,20 @@ impl Device {
     pub fn mem_alloc(&self, mut arg: zrs_ioc_mem_alloc) -> io::Result<(OwnedFd, zrs_mem_storage)> {
         let fd = self.make(&mut arg)?;
         Ok((fd, arg.storage))
+    }
+
+    /// ZRS_IOC_MEM_BROKER: the rule ends with the descriptor.
+    pub fn mem_broker(&self, mut arg: zrs_ioc_mem_broker) -> io::Result<OwnedFd> {
+        self.make(&mut arg)
+    }
+
+    /// ZRS_IOC_MEM_QUEUE, of that many entries.
+    pub fn mem_queue(&self, entries: u32) -> io::Result<MemQueue> {
+        let mut arg = zrs_ioc_mem_queue {
+            entries,
+            ..Default::default()
+        };
+        self.make(&mut arg).map(MemQueue::from)
     }
 
     /// ZRS_IOC_MEM_OPEN.

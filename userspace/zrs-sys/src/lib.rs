@@ -4,8 +4,9 @@
 //! [`abi`] repeats `uapi/linux/zrs.h` and is tested equal to it. The other modules are what the
 //! rest of userspace needs to stay free of `unsafe`, one kind of descriptor or mapping each:
 //! [`Device`] for `/dev/zrs`, [`sock`] for the socket's options and the doorbell, [`region`] for
-//! regions of memory nodes, [`Map`] for a mapping, [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for
-//! page-aligned memory.
+//! regions of memory nodes, [`MemQueue`] for queued operations on them, [`Map`] for a mapping,
+//! [`Ring`] for the receive ring, [`Area`] for mapped receives and [`PageBuf`] for page-aligned
+//! memory.
 
 pub mod abi;
 mod area;
@@ -14,12 +15,15 @@ mod device;
 pub mod fake;
 mod map;
 mod pages;
+mod queue;
 pub mod region;
 mod ring;
+pub mod signals;
 pub mod sock;
 
 pub use area::{Area, Received};
 pub use device::Device;
 pub use map::Map;
 pub use pages::PageBuf;
+pub use queue::MemQueue;
 pub use ring::{Doorbell, Held, Look, Ring};

@@ -67,13 +67,22 @@ pub fn rx_ring(fd: BorrowedFd<'_>, flags: u32) -> io::Result<zrs_rx_ring> {
 /// EINVAL: an unknown one, or too late; EACCES: the process has no_new_privs; ENOPROTOOPT: not a ZRS
 /// socket, or the module does not know it.
 pub fn set_tcp(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    set(fd, ZRS_TCP, mode)
+}
+
+/// setsockopt(ZRS_DGRAM_UDP): a UDP socket inside a datagram socket. Errors as for [`set_tcp`].
+pub fn set_dgram_udp(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set(fd, ZRS_DGRAM_UDP, 1)
+}
+
+fn set(fd: BorrowedFd<'_>, option: u32, value: u32) -> io::Result<()> {
     // SAFETY: the value is as long as it is said to be; setsockopt only reads it.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             SOL_ZRS as _,
-            ZRS_TCP as _,
-            (&raw const mode).cast(),
+            option as _,
+            (&raw const value).cast(),
             size_of::<u32>() as libc::socklen_t,
         )
     })

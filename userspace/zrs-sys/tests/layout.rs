@@ -59,11 +59,15 @@ fn rust_side() -> Table {
     constants!(t:
         IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_RING_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
         ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6 ZRS_FEATURE_TCP ZRS_FEATURE_DGRAM ZRS_FEATURE_MEM
-        ZRS_FEATURE_FALLBACK
+        ZRS_FEATURE_FALLBACK ZRS_FEATURE_RULES ZRS_FEATURE_MEM_QUEUE ZRS_FEATURE_MEM_BROKER ZRS_IOC_RULES ZRS_IOC_FALLBACK
+        ZRS_RULE_TCP ZRS_RULE_ZRS ZRS_RULE_CONNECT ZRS_RULE_BIND
+        ZRS_RULES_LIST ZRS_RULES_SET ZRS_RULES_ADD ZRS_RULES_DEL ZRS_RULES_MAX ZRS_WHY_MAX
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
         ZRS_IOC_VERSION ZRS_IOC_SOCKET ZRS_IOC_STATS ZRS_IOC_POOL ZRS_IOC_LINK ZRS_IOC_SOCK
-        ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
+        ZRS_IOC_TABLE ZRS_IOC_CACHE ZRS_IOC_DGRAM ZRS_IOC_DOORBELL ZRS_IOC_RING_WAIT ZRS_IOC_RECV_MAP
         ZRS_IOC_MEM_SERVE ZRS_IOC_MEM_NODES ZRS_IOC_MEM_ALLOC ZRS_IOC_MEM_OPEN ZRS_IOC_MEM_REGION
+        ZRS_IOC_MEM_QUEUE ZRS_IOC_MEM_BROKER ZRS_QUEUE_SUBMIT ZRS_MEM_QUEUE_MAX ZRS_MEM_OP_COPY ZRS_MEM_OP_WRITE
+        ZRS_MEM_OP_READ ZRS_MEM_OP_CANCEL ZRS_MEM_F_DRAIN ZRS_MEM_OP_LEN_MAX ZRS_MEM_VIA
         ZRS_REGION_INFO ZRS_REGION_KEY ZRS_REGION_UNKEY ZRS_REGION_SEAL ZRS_REGION_FREE
         ZRS_MEM_READ ZRS_MEM_WRITE ZRS_MEM_GRANT ZRS_MEM_FREE ZRS_MEM_SERVE_OPEN ZRS_MEM_NODES_LIST ZRS_MEM_NODES_SET
         ZRS_MEM_NODES_DEL ZRS_MEM_NODES_CLEAR ZRS_MEM_NODES_SELF ZRS_MEM_KEEP
@@ -73,10 +77,10 @@ fn rust_side() -> Table {
         ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN ZRS_LINK_F_ACCEPTED
         ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
         ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
-        ZRS_RX_RING ZRS_INFO ZRS_TCP ZRS_RX_RING_ESCAPE
+        ZRS_RX_RING ZRS_INFO ZRS_TCP ZRS_DGRAM_UDP ZRS_DGRAM_INFO ZRS_RX_RING_ESCAPE
         ZRS_TCP_NEVER ZRS_TCP_AUTO ZRS_TCP_REQUIRED ZRS_TCP_ONLY
         ZRS_WHY_NONE ZRS_WHY_ASKED ZRS_WHY_LOCAL ZRS_WHY_DRAIN ZRS_WHY_KNOWN ZRS_WHY_NO_ZRS ZRS_WHY_SLOW
-        ZRS_WHY_NO_LISTENER ZRS_WHY_NO_RESOURCES ZRS_CARRIER_ZRS ZRS_CARRIER_TCP
+        ZRS_WHY_NO_LISTENER ZRS_WHY_NO_RESOURCES ZRS_WHY_RULE ZRS_WHY_ASKING ZRS_CARRIER_ZRS ZRS_CARRIER_TCP
         ZRS_DESC_FREE ZRS_DESC_READY ZRS_DESC_HELD ZRS_DESC_DONE ZRS_DESC_KERNEL
         ZRS_DESC_ESCAPED
     );
@@ -87,11 +91,19 @@ fn rust_side() -> Table {
         zrs_mem_storage { va len key }
         zrs_ioc_mem_serve { node memfd flags offset len admission host_percent reserved0 reserved }
         zrs_ioc_mem_nodes { cursor node addr scope_id op own_domain reserved0 reserved }
-        zrs_ioc_mem_alloc { node len va flags ttl_ms admission storage reserved }
-        zrs_ioc_mem_open { node storage reserved }
+        zrs_ioc_mem_alloc { node len va flags ttl_ms admission storage via reserved }
+        zrs_ioc_mem_broker { node quota admission node_admission flags reserved0 reserved }
+        zrs_ioc_mem_queue { entries flags reserved }
+        zrs_mem_sqe { op flags reserved0 fd src_fd reserved1 off src len user_data reserved2 }
+        zrs_mem_cqe { user_data res done flags reserved }
+        zrs_queue_submit { sqes count flags }
+        zrs_ioc_mem_open { node storage via flags reserved }
         zrs_ioc_mem_region { cursor node len region gen owner state flags holds node_bytes node_free reserved }
         zrs_region_info { node storage rights keys holds reserved0 reserved }
         zrs_region_key { rights uses off len ttl_ms reserved0 key }
+        zrs_rule { action calls family prefix_len addr first_port last_port reserved }
+        zrs_ioc_rules { cursor rules op count rule at reserved0 reserved }
+        zrs_ioc_fallback { by_why known known_max reserved }
         zrs_ioc_socket { family type_ flags reserved }
         zrs_ioc_stats {
             tx_bytes rx_bytes tx_copied rx_copied rx_spilled work_requests recv_requests
@@ -105,7 +117,7 @@ fn rust_side() -> Table {
         }
         zrs_ioc_link {
             cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk
-            bulk_max waits id reserved local_addr6 remote_addr6 scope_id reserved1
+            bulk_max waits id dgram_drops local_addr6 remote_addr6 scope_id reserved1
         }
         zrs_info {
             state channel local_addr remote_addr local_port remote_port uid inode tx_bytes
@@ -114,6 +126,12 @@ fn rust_side() -> Table {
             remote_scope_id tcp
         }
         zrs_ioc_sock { cursor info }
+        zrs_dgram_info {
+            family uid inode tx_bytes rx_bytes tx_datagrams rx_datagrams tx_queued rx_queued rx_waiting
+            rx_drops tx_drops error sndbuf rcvbuf local_addr6 remote_addr6 local_port remote_port
+            local_scope_id remote_scope_id reserved0 reserved
+        }
+        zrs_ioc_dgram { cursor info }
         zrs_ioc_table {
             hot_slots near_places ways most entries hot near reserved0 hits near_hits faults parked
             evicted contended reserved
@@ -242,5 +260,23 @@ fn version_2_is_as_it_was() {
     let now = by_the_header(then.keys().map(String::as_str), "uapi-2");
     for (expr, then) in &then {
         assert_eq!(now.get(expr), Some(then), "{expr}");
+    }
+}
+
+/// The tracepoints say every reason why TCP carries a connection by its name.
+#[test]
+fn tracepoints_know_every_why() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(top.join(path)).unwrap();
+    let (uapi, trace) = (read("uapi/linux/zrs.h"), read("rust/helpers/zrs_trace.h"));
+    let reasons: Vec<&str> = uapi
+        .split_whitespace()
+        .filter(|word| word.starts_with("ZRS_WHY_"))
+        .filter(|word| !matches!(*word, "ZRS_WHY_NONE" | "ZRS_WHY_MAX"))
+        .filter(|word| word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'))
+        .collect();
+    assert!(reasons.len() >= 10, "{reasons:?}");
+    for why in reasons {
+        assert!(trace.contains(&format!("{{ {why},")), "{why}");
     }
 }

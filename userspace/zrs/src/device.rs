@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use zrs_sys::{abi, Device};
 
 use crate::error::{self, unknown};
-use crate::{addr, Cache, Info};
+use crate::{addr, Cache, DgramInfo, Info};
 
 /// An open `/dev/zrs`. Needs no privilege.
 #[derive(Debug)]
@@ -73,6 +73,9 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_DGRAM, "datagrams"),
     (abi::ZRS_FEATURE_MEM, "memory nodes"),
     (abi::ZRS_FEATURE_FALLBACK, "fallback to TCP"),
+    (abi::ZRS_FEATURE_RULES, "rules"),
+    (abi::ZRS_FEATURE_MEM_QUEUE, "queues of memory nodes"),
+    (abi::ZRS_FEATURE_MEM_BROKER, "brokers of memory nodes"),
 ];
 
 macro_rules! stats {
@@ -204,6 +207,8 @@ pub struct Link {
     pub waits: u64,
     /// Its number: no other link has had it since the module was loaded.
     pub id: u32,
+    /// Datagrams dropped because the link had no room.
+    pub dgram_drops: u32,
 }
 
 /// The link table: the state of each channel of the machine, whatever its network namespace, in one
@@ -376,6 +381,7 @@ impl Zrs {
                     bulk_max: l.bulk_max,
                     waits: l.waits,
                     id: l.id,
+                    dgram_drops: l.dgram_drops,
                 };
                 (l.cursor, link)
             }))
@@ -387,6 +393,15 @@ impl Zrs {
         list(|cursor| {
             let sock = self.device.sock(cursor);
             let sock = sock.map_err(unknown("ZRS_IOC_SOCK"))?;
+            Ok(sock.map(|s| (s.cursor, s.info.into())))
+        })
+    }
+
+    /// The datagram sockets that have a port. ENOTTY: the module is older than this call.
+    pub fn dgrams(&self) -> impl Iterator<Item = io::Result<DgramInfo>> + '_ {
+        list(|cursor| {
+            let sock = self.device.dgram(cursor);
+            let sock = sock.map_err(unknown("ZRS_IOC_DGRAM"))?;
             Ok(sock.map(|s| (s.cursor, s.info.into())))
         })
     }
@@ -453,6 +468,7 @@ mod tests {
             ("ZRS_IOC_CACHE", zrs.caches().try_for_each(|e| e.map(drop))),
             ("ZRS_IOC_LINK", zrs.links().try_for_each(|e| e.map(drop))),
             ("ZRS_IOC_SOCK", zrs.sockets().try_for_each(|e| e.map(drop))),
+            ("ZRS_IOC_DGRAM", zrs.dgrams().try_for_each(|e| e.map(drop))),
         ];
         for (call, result) in all {
             let error = result.unwrap_err();
@@ -486,7 +502,10 @@ mod tests {
                 "TCP beside ZRS",
                 "datagrams",
                 "memory nodes",
-                "fallback to TCP"
+                "fallback to TCP",
+                "rules",
+                "queues of memory nodes",
+                "brokers of memory nodes"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

@@ -70,7 +70,16 @@ pub fn reason(error: &io::Error) -> String {
     text
 }
 
-pub(crate) const NOT_LOADED: &str = "the zrs module is not loaded: sudo modprobe zrs";
+const NOT_LOADED: &str = "the zrs module is not loaded: sudo modprobe zrs";
+const DRAINED: &str = "the zrs module is to be unloaded: zrs drain --stop, to use it again";
+
+/// Why there are no ZRS sockets. `drain`: the text of that parameter of the module, if it is loaded.
+fn no_sockets(drain: io::Result<String>) -> &'static str {
+    match drain {
+        Ok(text) if text.trim() != "0" => DRAINED,
+        _ => NOT_LOADED,
+    }
+}
 
 /// Wraps `source`, keeping its kind.
 pub(crate) fn context(what: String, hint: impl Into<String>, source: io::Error) -> io::Error {
@@ -106,7 +115,9 @@ fn loaded() -> io::Result<Version> {
 
 pub(crate) fn socket(source: io::Error) -> io::Error {
     let hint = match errno(&source) {
-        Some(Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT) => NOT_LOADED.into(),
+        Some(Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT) => {
+            no_sockets(std::fs::read_to_string("/sys/module/zrs/parameters/drain")).into()
+        }
         Some(Errno::NOMEM) => "no memory for the receive pool: load zrs with a smaller one".into(),
         Some(Errno::AFNOSUPPORT) => lacking(loaded(), ZRS_FEATURE_IPV6).unwrap_or_default(),
         _ => String::new(),
@@ -195,6 +206,13 @@ mod tests {
 
     fn raw(errno: Errno) -> io::Error {
         errno.into()
+    }
+
+    #[test]
+    fn a_module_that_goes_is_no_missing_one() {
+        assert_eq!(no_sockets(Ok("1\n".into())), DRAINED);
+        assert_eq!(no_sockets(Ok("0\n".into())), NOT_LOADED);
+        assert_eq!(no_sockets(Err(raw(Errno::NOENT))), NOT_LOADED);
     }
 
     #[test]

@@ -48,8 +48,10 @@ pub struct Info {
     pub link: u32,
     /// Listening: the limit of waiting connections.
     pub backlog_max: u32,
-    /// Listening: whether clients of TCP are accepted as well.
+    /// Whether TCP carries it; listening: whether clients of TCP are accepted as well.
     pub tcp: bool,
+    /// Why TCP carries it, `ZRS_WHY_*`; 0: it does not.
+    pub why: u32,
 }
 
 /// The state of a socket.
@@ -99,6 +101,68 @@ impl fmt::Display for State {
     }
 }
 
+/// State and counters of a datagram socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DgramInfo {
+    /// Its own address.
+    pub local: SocketAddr,
+    /// That of connect(); 0.0.0.0:0 or [::]:0 when it has none.
+    pub remote: SocketAddr,
+    /// The user it belongs to.
+    pub uid: u32,
+    /// The inode number of the socket.
+    pub inode: u64,
+    /// Payload accepted from the program.
+    pub tx_bytes: u64,
+    /// Payload delivered to the program.
+    pub rx_bytes: u64,
+    /// Datagrams accepted from the program.
+    pub tx_datagrams: u64,
+    /// Datagrams delivered to the program.
+    pub rx_datagrams: u64,
+    /// Bytes that count against SO_SNDBUF.
+    pub tx_queued: u64,
+    /// Bytes that count against SO_RCVBUF.
+    pub rx_queued: u64,
+    /// Datagrams not yet taken by the program.
+    pub rx_waiting: u32,
+    /// Datagrams dropped because SO_RCVBUF was used up.
+    pub rx_drops: u32,
+    /// Datagrams dropped because a link had no room.
+    pub tx_drops: u32,
+    /// The pending error, an errno; 0: none.
+    pub error: u32,
+    /// SO_SNDBUF.
+    pub sndbuf: u32,
+    /// SO_RCVBUF.
+    pub rcvbuf: u32,
+}
+
+impl From<abi::zrs_dgram_info> for DgramInfo {
+    fn from(i: abi::zrs_dgram_info) -> Self {
+        let v6 = i.family == AF_INET6;
+        let (local, remote) = (i.local_scope_id, i.remote_scope_id);
+        Self {
+            local: addr::socket_addr(v6, i.local_addr6, i.local_port, local),
+            remote: addr::socket_addr(v6, i.remote_addr6, i.remote_port, remote),
+            uid: i.uid,
+            inode: i.inode,
+            tx_bytes: i.tx_bytes,
+            rx_bytes: i.rx_bytes,
+            tx_datagrams: i.tx_datagrams,
+            rx_datagrams: i.rx_datagrams,
+            tx_queued: i.tx_queued,
+            rx_queued: i.rx_queued,
+            rx_waiting: i.rx_waiting,
+            rx_drops: i.rx_drops,
+            tx_drops: i.tx_drops,
+            error: i.error,
+            sndbuf: i.sndbuf,
+            rcvbuf: i.rcvbuf,
+        }
+    }
+}
+
 /// As <sys/socket.h> has it.
 const AF_INET6: u32 = 10;
 
@@ -126,6 +190,7 @@ impl From<abi::zrs_info> for Info {
             link: i.link,
             backlog_max: i.backlog_max,
             tcp: i.carriers & abi::ZRS_CARRIER_TCP != 0,
+            why: i.why,
         }
     }
 }

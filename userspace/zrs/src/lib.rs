@@ -42,6 +42,7 @@ mod listener;
 pub mod mem;
 mod outgoing;
 mod ring;
+pub mod rules;
 mod socket;
 mod stream;
 
@@ -49,7 +50,7 @@ pub use area::{Area, Mapped};
 pub use cache::{Cache, Escape};
 pub use device::{Link, LinkState, LinkTable, Pool, Stats, Version, Zrs};
 pub use error::{os_error, reason, Error};
-pub use info::{Info, State};
+pub use info::{DgramInfo, Info, State};
 pub use listener::{Incoming, Listener};
 pub use outgoing::Outgoing;
 pub use ring::{RxRing, Segment};

@@ -19,6 +19,10 @@ use zrs_sys::{abi, region};
 
 use crate::{addr, Zrs};
 
+mod queue;
+
+pub use queue::{Completed, Queue};
+
 /// The key that a node is served with, and that allocations show.
 pub type Admission = [u8; 16];
 
@@ -27,6 +31,23 @@ pub type Admission = [u8; 16];
 pub struct Serving(OwnedFd);
 
 impl AsFd for Serving {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Of a descriptor that was served before, and kept elsewhere.
+impl From<OwnedFd> for Serving {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+/// A rule of this host's broker, until it is dropped.
+#[derive(Debug)]
+pub struct Broking(OwnedFd);
+
+impl AsFd for Broking {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -88,8 +109,10 @@ pub struct Alloc {
     pub keep: bool,
     /// Time to live in milliseconds; 0: no end.
     pub ttl_ms: u32,
-    /// The node's admission key; zeroes for a node that is open.
+    /// The admission key of the node, or of the broker; zeroes for one that is open.
     pub admission: Admission,
+    /// The host of this node, a broker, allocates the region and owns it.
+    pub via: Option<NodeId>,
 }
 
 /// The scope of a derived key.
@@ -168,6 +191,30 @@ impl Zrs {
             ..Default::default()
         })?;
         Ok(Serving(fd))
+    }
+
+    /// Allocates regions of `node` for other hosts, as their broker, `quota` bytes at most: for
+    /// those that show `admission`, or for all. The node wants to be shown `node_admission`. Needs
+    /// CAP_NET_ADMIN.
+    pub fn mem_broker(
+        &self,
+        node: NodeId,
+        quota: u64,
+        admission: Option<Admission>,
+        node_admission: Admission,
+    ) -> io::Result<Broking> {
+        let fd = self.device.mem_broker(abi::zrs_ioc_mem_broker {
+            node: abi_node(node),
+            quota,
+            flags: match admission {
+                None => abi::ZRS_MEM_SERVE_OPEN,
+                Some(_) => 0,
+            },
+            admission: admission.unwrap_or_default(),
+            node_admission,
+            ..Default::default()
+        })?;
+        Ok(Broking(fd))
     }
 
     /// The directory of this network namespace.
@@ -252,9 +299,11 @@ impl Region {
             node: abi_node(request.node),
             len: request.len,
             va: request.va,
-            flags: if request.keep { abi::ZRS_MEM_KEEP } else { 0 },
+            flags: if request.keep { abi::ZRS_MEM_KEEP } else { 0 }
+                | request.via.map_or(0, |_| abi::ZRS_MEM_VIA),
             ttl_ms: request.ttl_ms,
             admission: request.admission,
+            via: abi_node(request.via.unwrap_or_default()),
             ..Default::default()
         })?;
         Ok(Self {
@@ -272,6 +321,12 @@ impl Region {
 
     /// Opens a region by a storage id.
     pub fn open(zrs: &Zrs, storage: RemoteStorage) -> io::Result<Self> {
+        Self::open_via(zrs, storage, None)
+    }
+
+    /// As [`Region::open`], of a region that the host of the node `via` has allocated as the broker, so
+    /// that it can be freed.
+    pub fn open_via(zrs: &Zrs, storage: RemoteStorage, via: Option<NodeId>) -> io::Result<Self> {
         let id = storage.storage;
         let fd = zrs.device.mem_open(abi::zrs_ioc_mem_open {
             node: abi_node(storage.node),
@@ -280,12 +335,23 @@ impl Region {
                 len: id.len,
                 key: abi_key(id.key),
             },
+            via: abi_node(via.unwrap_or_default()),
+            flags: via.map_or(0, |_| abi::ZRS_MEM_VIA),
             ..Default::default()
         })?;
         Ok(Self {
             file: File::from(fd),
             storage,
         })
+    }
+
+    /// The region of a descriptor that was allocated or opened with `storage`, perhaps by another
+    /// process that has passed it on.
+    pub fn from_parts(fd: OwnedFd, storage: RemoteStorage) -> Self {
+        Self {
+            file: File::from(fd),
+            storage,
+        }
     }
 
     /// The storage id that the region was made or opened with: any holder may do all that its
@@ -379,12 +445,15 @@ impl FileExt for Region {
     }
 }
 
+/// The kernel takes no more in one call.
+const MOST: usize = isize::MAX as usize;
+
 /// Has the node of `from` write `len` bytes into the region `to`; how many have landed for sure.
-pub fn copy(from: &Region, off: u64, to: &Region, to_off: u64, len: u64) -> io::Result<u64> {
+pub fn copy(from: impl AsFd, off: u64, to: impl AsFd, to_off: u64, len: u64) -> io::Result<u64> {
     let (mut at, mut to_at, mut done) = (off, to_off, 0);
     while done < len {
-        let part = usize::try_from(len - done).unwrap_or(usize::MAX);
-        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut to_at), part) {
+        let part = usize::try_from(len - done).map_or(MOST, |n| n.min(MOST));
+        match rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), part) {
             Ok(0) => break,
             Ok(n) => done += n as u64,
             Err(_) if done != 0 => break,

@@ -161,6 +161,118 @@ void *zrs_pages_alloc(size_t len);
  */
 void zrs_pages_free(void *pages, size_t len);
 
+/* ---- memory nodes --------------------------------------------------------- */
+
+/*
+ * A region of a memory node is a regular file: pread(), pwrite(), readv(),
+ * writev(), io_uring and splice() move its bytes, and copy_file_range() between
+ * regions of two nodes has the first node write to the second one, so that no
+ * byte passes this host. Here are the calls that files do not have. All regions
+ * are descriptors with FD_CLOEXEC, which close() ends.
+ *
+ * They fail with EBADF, EFAULT, ENOTTY (the descriptor is no region), and:
+ *	ENOENT			the module is not loaded
+ *	EACCES			the key is wrong, or does not allow this; or the node
+ *				wants an admission key
+ *	ESTALE			the region was freed, or the key was revoked, has
+ *				expired or is used up
+ *	ENXIO			the node is not in the directory, or is not served
+ *	EHOSTUNREACH, ECONNREFUSED, ECONNRESET
+ *				the node's host, as with sockets
+ */
+
+/* A storage id, with its node. It is a secret: any holder may do all that its key allows. */
+struct zrs_storage {
+	uint32_t domain;	/* of the node; 0: the host's own */
+	uint32_t node;
+	uint64_t va;		/* of the first byte, as the owner has it */
+	uint64_t len;
+	uint32_t region;	/* the key */
+	uint32_t gen;
+	uint64_t secret;
+};
+
+/* Bytes of the longest text of a storage id, its zero included. */
+#define ZRS_STORAGE_TEXT 96
+
+/*
+ * The storage id of a text like "zrs:1:2/...", as the command zrs prints it.
+ * EINVAL: it is none.
+ */
+int zrs_storage_parse(const char *text, struct zrs_storage *storage);
+
+/* The text, with a zero behind it. Returns its length. ENOSPC: size is too small. */
+int zrs_storage_format(const struct zrs_storage *storage, char *text, size_t size);
+
+/* A request for a region. */
+struct zrs_mem_request {
+	uint32_t domain;	/* of the node; 0: the host's own */
+	uint32_t node;
+	uint64_t len;
+	uint64_t va;		/* the address of its first byte, for the storage id */
+	uint32_t flags;		/* ZRS_REGION_KEEP */
+	uint32_t ttl_ms;	/* the region ends then; 0: it does not */
+	uint8_t admission[16];	/* the node's admission key; 0: it is open */
+};
+
+/* The region stays when its descriptor is closed, until it is freed. */
+#define ZRS_REGION_KEEP 1
+
+/*
+ * Allocates a region of zeroes. Returns its descriptor, and all rights in *storage.
+ *
+ * ENOSPC, EDQUOT: no room, or this host has its share of the node's memory;
+ * EINVAL: no bytes, or a flag is not known; ESHUTDOWN: the node takes no more.
+ */
+int zrs_mem_alloc(const struct zrs_mem_request *request, struct zrs_storage *storage);
+
+/* A descriptor of a region, with the rights of the storage id's key. */
+int zrs_mem_open(const struct zrs_storage *storage);
+
+/* Rights of a key. */
+#define ZRS_RIGHT_READ	1
+#define ZRS_RIGHT_WRITE	2
+#define ZRS_RIGHT_GRANT	4	/* derive and revoke keys, and seal */
+#define ZRS_RIGHT_FREE	8
+
+/* The limits of a derived key. */
+struct zrs_mem_scope {
+	uint32_t rights;
+	uint32_t uses;		/* operations that may begin with it; 0: any number */
+	uint64_t off;		/* the part of the region */
+	uint64_t len;
+	uint32_t ttl_ms;	/* it expires then; 0: it does not */
+	uint32_t reserved;	/* 0 */
+};
+
+/*
+ * Derives a key: *key is the storage id to hand on, of the part alone. storage is the id that the
+ * region was allocated or opened with. Needs ZRS_RIGHT_GRANT.
+ */
+int zrs_mem_key(int region, const struct zrs_storage *storage,
+		const struct zrs_mem_scope *scope, struct zrs_storage *key);
+
+/*
+ * Revokes the key of a storage id, and the keys that were derived from it. After
+ * the call no byte lands any more by an operation that used one of these keys.
+ */
+int zrs_mem_unkey(int region, const struct zrs_storage *key);
+
+/* Ends all writes to the region, for good: no byte lands after the call. */
+int zrs_mem_seal(int region);
+
+/*
+ * Frees the region: no byte lands after the call. The caller closes the
+ * descriptor.
+ */
+int zrs_mem_free(int region);
+
+/*
+ * copy_file_range() until len bytes are copied, or the source ends. Returns how
+ * many have landed for sure; -1 if none has.
+ */
+ssize_t zrs_mem_copy(int from, off_t from_off, int to, off_t to_off, size_t len);
+
 #ifdef __cplusplus
 }
 #endif

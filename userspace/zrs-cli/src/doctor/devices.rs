@@ -9,10 +9,10 @@ const NET: &str = "/sys/class/net";
 /// Of RoCE v2.
 const ROCE_PORT: &str = "4791";
 
-/// The least that a device must offer, by the names of ibv_devinfo: as `make_pool()` in
-/// rust/pool/device.rs asks for it, and queues for one link.
-const LIMITS: [(&str, u64); 4] = [
-    ("max_sge", 14),
+/// The least that a device must offer, by the names of ibv_devinfo: as `lacking()` in
+/// rust/pool/device.rs asks for it, with queues for one link.
+pub(super) const LIMITS: [(&str, u64); 4] = [
+    ("max_sge", 3),
     ("max_srq", 1),
     ("max_srq_wr", 64),
     ("max_srq_sge", 2),

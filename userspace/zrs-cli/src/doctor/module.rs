@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The module, its parameters and counters; limits and libraries for programs.
 
+use std::cmp::Reverse;
 use std::io;
 
 use zrs::{os_error, reason, Version};
+use zrs_rules::why::{self, KNOWN, NO_LISTENER, NO_RESOURCES, NO_ZRS, SLOW};
 
 use super::kernel::same_source;
 use super::system::{line, output, Module, System};
@@ -43,6 +45,7 @@ pub fn checks(
         checks.extend(socket.map(made));
         checks.push(pools(module));
         checks.push(counters(module));
+        checks.extend(by_tcp(module));
     }
     checks.extend(next_load(system));
     checks.push(memlock(system));
@@ -211,6 +214,31 @@ fn pools(module: &Module) -> Check {
         );
     }
     Check::ok(name, text)
+}
+
+/// The top reasons why connects used TCP, if some did. That is how it is meant, so it is no fault.
+fn by_tcp(module: &Module) -> Option<Check> {
+    const MOST: usize = 2;
+    let stats = &module.stats;
+    let mut all = [
+        (KNOWN, stats.tcp_known),
+        (NO_ZRS, stats.tcp_no_zrs),
+        (SLOW, stats.tcp_slow),
+        (NO_LISTENER, stats.tcp_no_listener),
+        (NO_RESOURCES, stats.tcp_no_resources),
+    ];
+    all.sort_by_key(|(_, times)| Reverse(*times));
+    let top = all.iter().filter(|(_, times)| *times > 0).take(MOST);
+    let text: Vec<_> = top
+        .map(|&(number, times)| format!("{times} {} ({})", why::name(number), why::text(number)))
+        .collect();
+    let sum: u64 = all.iter().map(|(_, times)| times).sum();
+    (sum > 0).then(|| {
+        Check::ok(
+            "fallback",
+            format!("{sum} connects used TCP: {}", text.join(", ")),
+        )
+    })
 }
 
 /// Counters that stay 0 while all is well.

@@ -517,6 +517,23 @@ fn parameters_are_the_modules() {
 }
 
 #[test]
+fn limits_are_the_modules() {
+    let source = include_str!("../../../../rust/pool/device.rs");
+    let number = |name: &str| {
+        let (_, rest) = source.split_once(&format!("const {name}: u32 = "))?;
+        rest.split_once(';')?.0.parse::<u64>().ok()
+    };
+    for (limit, needed) in super::devices::LIMITS {
+        let own = match limit {
+            "max_sge" => number("MIN_SGE"),
+            "max_srq_sge" => number("RECV_SGE"),
+            _ => continue,
+        };
+        assert_eq!(own, Some(needed), "{limit}");
+    }
+}
+
+#[test]
 fn the_service_port() {
     let ids = |text: &str| well().command("rdma resource show cm_id", text).examine();
     let listens = |comm: &str, port: u16| {
@@ -610,6 +627,22 @@ fn counters() {
 }
 
 #[test]
+fn connects_by_tcp_are_explained() {
+    let mut mock = well();
+    mock.module = Ok(Stats {
+        tcp_slow: 2,
+        tcp_no_listener: 3,
+        ..Default::default()
+    });
+    has(
+        &mock.examine(),
+        "fallback",
+        Status::Ok,
+        "5 connects used TCP: 3 no-listener (no program",
+    );
+}
+
+#[test]
 fn no_library() {
     let mut mock = well();
     mock.preload = Err("there is no library".into());
@@ -637,8 +670,8 @@ fn what_a_device_lacks() {
     for (from, to, text) in [
         (
             "max_sge:\t\t\t30",
-            "max_sge:\t\t\t13",
-            "max_sge is 13, 14 are needed",
+            "max_sge:\t\t\t2",
+            "max_sge is 2, 3 are needed",
         ),
         ("max_srq:\t\t\t8388608", "max_srq:\t\t\t0", "max_srq is 0"),
         (

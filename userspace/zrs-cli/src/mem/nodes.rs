@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `zrs mem nodes`: the directory of this network namespace.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
+use std::time::Duration;
 
 use zrs::mem::{NodeEntry, NodeId};
 use zrs::Zrs;
@@ -10,7 +13,7 @@ use zrs_nodes::{Nodes, Scope};
 
 use super::{node, told};
 use crate::report::out;
-use crate::Result;
+use crate::{said, Result};
 
 /// Show or change which host serves which node
 #[derive(clap::Args)]
@@ -38,6 +41,20 @@ enum Command {
         #[arg(value_parser = node)]
         node: NodeId,
     },
+    /// Run a command again and again, and keep the directory as its output says
+    ///
+    /// The output is as the file of "load" has it. If the command fails, or says nothing that can be
+    /// read, the directory stays as it is.
+    Watch {
+        /// Time between two runs, in seconds
+        #[arg(long, value_name = "S", default_value = "5", value_parser = super::seconds)]
+        interval: Duration,
+        /// Run it once
+        #[arg(long)]
+        once: bool,
+        #[arg(required = true, last = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
     /// Set this host's own domain; the directory is empty afterwards
     #[command(name = "self")]
     Own { domain: u32 },
@@ -51,6 +68,11 @@ pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
         Some(Command::Del { node }) => told(zrs.mem_remove_node(*node), || {
             format!("cannot remove node {node}")
         }),
+        Some(Command::Watch {
+            interval,
+            once,
+            command,
+        }) => watch(zrs, command, *interval, *once),
         Some(Command::Own { domain }) => told(zrs.mem_own_domain(*domain), || {
             format!("cannot set the domain {domain}")
         }),
@@ -78,18 +100,78 @@ fn add(zrs: &Zrs, node: NodeId, addr: IpAddr, scope_id: u32) -> Result<()> {
 
 fn load(zrs: &Zrs, file: &Path) -> Result<()> {
     let nodes = Nodes::read(file).map_err(|e| e.to_string())?;
-    let mut entries = Vec::new();
+    apply(zrs, &nodes).map(drop)
+}
+
+/// Makes the directory as `nodes` has it; whether anything had to change. Nodes that stay are there
+/// all the time.
+fn apply(zrs: &Zrs, nodes: &Nodes) -> Result<bool> {
+    let mut wanted = BTreeMap::new();
     for entry in nodes.entries() {
-        entries.push((entry.node, entry.addr, scope_of(entry.scope.as_ref())?));
+        let at = (entry.addr, scope_of(entry.scope.as_ref())?);
+        wanted.insert(entry.node, at);
     }
     // All of the file is right: only now is the directory changed.
-    told(zrs.mem_clear_nodes(), || {
-        "cannot replace the directory".into()
-    })?;
-    for (node, addr, scope) in entries {
+    let mut gone = Vec::new();
+    for entry in zrs.mem_nodes() {
+        let have = told(entry, || "cannot read the directory".into())?;
+        match wanted.get(&have.node) {
+            Some(at) if *at == (have.addr, have.scope_id) => drop(wanted.remove(&have.node)),
+            Some(_) => {}
+            None => gone.push(have.node),
+        }
+    }
+    let changed = !gone.is_empty() || !wanted.is_empty();
+    for node in gone {
+        told(zrs.mem_remove_node(node), || {
+            format!("cannot remove node {node}")
+        })?;
+    }
+    for (node, (addr, scope)) in wanted {
         add(zrs, node, addr, scope)?;
     }
-    Ok(())
+    Ok(changed)
+}
+
+/// The table that a command says.
+fn table(command: &[String]) -> Result<Nodes> {
+    let shown = &command[0];
+    let mut process = process::Command::new(shown);
+    process.args(&command[1..]).stdin(Stdio::null());
+    process.stderr(Stdio::inherit());
+    let done = said(process.output(), || format!("cannot run '{shown}'"))?;
+    if !done.status.success() {
+        return Err(format!("'{shown}' failed: {}", done.status));
+    }
+    let text = String::from_utf8(done.stdout).map_err(|_| format!("'{shown}' says no text"))?;
+    let parsed = text.parse::<Nodes>();
+    parsed.map_err(|e| format!("the output of '{shown}' is refused: {e}"))
+}
+
+fn watch(zrs: &Zrs, command: &[String], interval: Duration, once: bool) -> Result<()> {
+    // An error is told when it is another one than last time.
+    let mut last = String::new();
+    loop {
+        match table(command).and_then(|nodes| apply(zrs, &nodes).map(|c| (c, nodes))) {
+            Ok((changed, nodes)) => {
+                if changed || !last.is_empty() {
+                    out(&format!("{} nodes\n", nodes.entries().len()));
+                }
+                last.clear();
+            }
+            Err(e) if once => return Err(e),
+            Err(e) => {
+                if e != last {
+                    eprintln!("zrs: {e}; the directory stays as it is");
+                }
+                last = e;
+            }
+        }
+        if once {
+            return Ok(());
+        }
+        std::thread::sleep(interval);
+    }
 }
 
 fn scope_of(scope: Option<&Scope>) -> Result<u32> {

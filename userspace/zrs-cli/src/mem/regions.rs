@@ -2,18 +2,18 @@
 //! The commands of `zrs mem` that are about regions.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use zrs::mem::{self, Derive, NodeId, Region, RemoteStorage, Rights};
 use zrs::Zrs;
 
-use super::{admission, node, open, size, storage, told};
+use super::{admission, node, open, seconds, size, storage, told};
 use crate::progress::Progress;
-use crate::report::{json_line, out};
+use crate::report::{json_line, out, shown};
 use crate::{said, Result};
 
 /// Bytes that are read or written at a time.
@@ -21,24 +21,28 @@ const PART: usize = 16 << 20;
 
 /// Options of all commands that allocate.
 #[derive(clap::Args)]
-struct Room {
+pub(super) struct Room {
     /// The region ends after this time, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     ttl: u32,
     /// The node's admission key, in a file
     #[arg(long, value_name = "FILE")]
     admission: Option<PathBuf>,
+    /// Have the host of this node allocate, as the broker; --admission is the broker's then
+    #[arg(long, value_name = "NODE", value_parser = node)]
+    via: Option<NodeId>,
 }
 
 impl Room {
-    fn alloc(&self, zrs: &Zrs, node: NodeId, len: u64) -> Result<Region> {
+    pub(super) fn alloc(&self, zrs: &Zrs, node: NodeId, len: u64, keep: bool) -> Result<Region> {
         let key = self.admission.as_deref().map(admission).transpose()?;
         let request = mem::Alloc {
             node,
             len,
-            keep: true,
+            keep,
             ttl_ms: self.ttl,
             admission: key.unwrap_or_default(),
+            via: self.via,
             ..Default::default()
         };
         told(Region::alloc(zrs, &request), || {
@@ -67,29 +71,58 @@ pub struct Ls {
     /// Print a JSON object for each region
     #[arg(long)]
     json: bool,
+    /// List them again and again, each S seconds
+    #[arg(long, value_name = "S", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    watch: Option<Duration>,
 }
 
 impl Ls {
     pub fn run(&self, zrs: &Zrs) -> Result<()> {
+        // Home, and clear from there: the list does not flicker.
+        let clear = self.watch.is_some() && !self.json && io::stdout().is_terminal();
+        loop {
+            let text = self.text(zrs)?;
+            let read = match clear {
+                true => shown(&format!("\x1b[H\x1b[J{text}")),
+                false => shown(&text),
+            };
+            match self.watch {
+                Some(time) if read => std::thread::sleep(time),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn text(&self, zrs: &Zrs) -> Result<String> {
+        let mut text = String::new();
+        let (mut count, mut summary) = (0, None);
         for region in zrs.mem_regions() {
             let r = told(region, || "cannot list the regions".into())?;
             let (node, bytes, free) = r.node;
+            count += 1;
+            summary = Some((node, bytes, free));
             let state = ["live", "sealing", "sealed", "closing"];
             let state = state.get(r.state as usize).copied().unwrap_or("?");
-            if self.json {
-                json_line(&json!({
+            let line = if self.json {
+                json!({
                     "node": node.to_string(), "region": r.id.0, "gen": r.id.1, "bytes": r.len, "owner": r.owner,
                     "state": state, "keep": r.keep, "holds": r.holds, "node_bytes": bytes, "node_free": free,
-                }));
+                })
+                .to_string()
             } else {
                 let keep = if r.keep { " kept" } else { "" };
-                out(&format!(
-                    "{node} {}.{} {} bytes, host {}, {state}{keep}, {} in use\n",
+                format!(
+                    "{node} {}.{} {} bytes, host {}, {state}{keep}, {} in use",
                     r.id.0, r.id.1, r.len, r.owner, r.holds
-                ));
-            }
+                )
+            };
+            text += &line;
+            text.push('\n');
         }
-        Ok(())
+        if let (Some((node, bytes, free)), Some(_)) = (summary, self.watch.filter(|_| !self.json)) {
+            text += &format!("{node}: {count} regions, {free} of {bytes} bytes free\n");
+        }
+        Ok(text)
     }
 }
 
@@ -106,7 +139,7 @@ pub struct Alloc {
 
 impl Alloc {
     pub fn run(&self, zrs: &Zrs) -> Result<()> {
-        let region = self.room.alloc(zrs, self.node, self.size)?;
+        let region = self.room.alloc(zrs, self.node, self.size, true)?;
         out(&format!("{}\n", region.storage()));
         Ok(())
     }
@@ -131,7 +164,7 @@ impl Put {
             return Err(format!("{shown} is empty, and no region is"));
         }
         let region = match &self.to {
-            Place::Node(node) => self.room.alloc(zrs, *node, len)?,
+            Place::Node(node) => self.room.alloc(zrs, *node, len, true)?,
             Place::Region(id) => open(zrs, id)?,
         };
         let mut progress = Progress::new(len);
@@ -211,7 +244,7 @@ impl Cp {
         let from = open(zrs, &self.from)?;
         let len = from.len();
         let to = match &self.to {
-            Place::Node(node) => self.room.alloc(zrs, *node, len)?,
+            Place::Node(node) => self.room.alloc(zrs, *node, len, true)?,
             Place::Region(id) => open(zrs, id)?,
         };
         let began = Instant::now();
@@ -237,7 +270,8 @@ impl Cp {
     }
 }
 
-fn relay(from: &Region, to: &Region, len: u64) -> io::Result<u64> {
+/// Reads `len` bytes of a region and writes them to another one.
+pub(super) fn relay(from: &Region, to: &Region, len: u64) -> io::Result<u64> {
     let mut buf = vec![0; PART.min(len as usize)];
     let mut at = 0;
     while at < len {
@@ -339,11 +373,16 @@ impl Seal {
 pub struct Free {
     #[arg(value_name = "REGION", value_parser = storage)]
     region: RemoteStorage,
+    /// The broker's node, if a broker has allocated it
+    #[arg(long, value_name = "NODE", value_parser = node)]
+    via: Option<NodeId>,
 }
 
 impl Free {
     pub fn run(&self, zrs: &Zrs) -> Result<()> {
-        let region = open(zrs, &self.region)?;
+        let region = told(Region::open_via(zrs, self.region, self.via), || {
+            format!("cannot open the region at node {}", self.region.node)
+        })?;
         told(region.free(), || "cannot free the region".into())
     }
 }

@@ -81,6 +81,7 @@ fn seen() -> Seen {
             bulk_max: 0,
             waits: 1,
             id: 4,
+            dgram_drops: 0,
         }],
     }
 }

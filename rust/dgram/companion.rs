@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The UDP socket inside a datagram socket: `ZRS_DGRAM_UDP`.
+//!
+//! It is bound to the same address and port, has the same options, and connects to the same peer. A
+//! datagram goes by UDP unless its destination is known to be reached by RDMA
+//! (`proto/dgram/destinations.rs`). Receivers take from both
+//! queues in turn.
+//!
+//! The UDP socket is made in the context of the program that sets the option. Its wake-ups go to
+//! the queue of the outer socket, so that is where receivers wait.
+
+#![deny(unsafe_code)]
+
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+use super::context::Dgrams;
+use super::recv::Found;
+use super::send::Sent;
+use super::DgramSock;
+use crate::kern::sock::msg::{RecvMsg, SendMsg};
+use crate::kern::sock::udp::Udp;
+use crate::kern::sock::{Call, Sk};
+use crate::kern::task::now_ns;
+use crate::kern::wait::WaitMode;
+use crate::proto::addr::{Addr, Ip};
+use crate::proto::dgram::destinations::{self, Ends, Path, Route};
+use crate::proto::dgram::wire::{PortState, Ports};
+use crate::proto::ports::hash;
+use crate::proto::readiness::IN;
+use crate::socket::tcp::may_have;
+use crate::transport::dgram::Change;
+use crate::transport::link::Link;
+
+/// A queue of received datagrams.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// That of ZRS.
+    Own,
+    /// That of the UDP socket inside.
+    Udp,
+}
+
+impl Queue {
+    fn other(self) -> Self {
+        match self {
+            Self::Own => Self::Udp,
+            Self::Udp => Self::Own,
+        }
+    }
+}
+
+/// The readiness of the UDP socket inside, whose error becomes the outer socket's.
+pub(super) fn events(udp: &Udp) -> u32 {
+    let seen = udp.poll();
+    udp.collect_error();
+    seen
+}
+
+fn has_datagram(udp: &Udp) -> bool {
+    udp.poll() & IN != 0
+}
+
+fn ends(link: &Link) -> Ends {
+    Ends {
+        net: link.net.cookie(),
+        local: link.local_ip(),
+        remote: link.remote_ip(),
+    }
+}
+
+const UDP_CORK: i32 = 1;
+const UDP_SEGMENT: i32 = 103;
+
+/// What only the UDP socket inside can do with the datagrams that are sent.
+#[derive(Default)]
+pub(super) struct UdpHolds {
+    /// UDP_SEGMENT is set: a call sends several datagrams.
+    segment: bool,
+    /// UDP_CORK is set: several calls make a datagram.
+    cork: bool,
+    /// MSG_MORE has begun a datagram, which the next call goes on with.
+    pending: bool,
+}
+
+impl UdpHolds {
+    fn any(&self) -> bool {
+        self.segment || self.cork || self.pending
+    }
+
+    /// An option of SOL_UDP was set.
+    pub(super) fn set(&mut self, name: i32, value: i32) {
+        match name {
+            UDP_SEGMENT => self.segment = value != 0,
+            UDP_CORK => {
+                self.cork = value != 0;
+                // UDP sends what it has.
+                self.pending &= self.cork;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl DgramSock {
+    /// The UDP socket inside, if there is one.
+    pub(super) fn udp(&self) -> Option<Udp> {
+        if !self.has_udp.load(Relaxed) {
+            return None;
+        }
+        self.inner.lock().udp.clone()
+    }
+
+    /// Whether the socket has a port, or UDP alone has one.
+    pub(super) fn is_bound(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.binding.is_some() || inner.udp_only
+    }
+
+    /// Sets ZRS_DGRAM_UDP. EINVAL: not 0 or 1, or the socket has a port. EACCES: the task has
+    /// no_new_privs set, as for ZRS_TCP. The errors of socket(). Sleeps.
+    pub(super) fn set_companion(&self, on: u32, call: &Call<'_>) -> Result {
+        let _config = self.config.lock();
+        if on > 1 || self.is_bound() {
+            return Err(EINVAL);
+        }
+        let sk = self.sk()?;
+        let had = self.udp().is_some();
+        if (on == 1) == had {
+            return Ok(());
+        }
+        if had {
+            self.has_udp.store(false, Relaxed);
+            let gone = self.inner.lock().udp.take();
+            sk.drop_tcp();
+            drop(gone);
+            return Ok(());
+        }
+        may_have()?;
+        let udp = Udp::open(call)?;
+        self.inner.lock().udp = Some(udp);
+        self.has_udp.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// bind() to an address that only UDP can have: a multicast one, or one that is not this
+    /// host's. Under `config`. Sleeps.
+    pub(super) fn bind_udp(&self, sk: &Sk, udp: &Udp, addr: Addr) -> Result {
+        may_have()?;
+        udp.bind(addr.into())?;
+        let local = udp.name(false).map_or(addr, Addr::from);
+        let mut inner = self.inner.lock();
+        inner.udp_only = true;
+        inner.local = local;
+        inner.bound = (local.ip, true);
+        sk.set_local(local.into());
+        Ok(())
+    }
+
+    /// connect() with both. Under `config`. Sleeps.
+    pub(super) fn connect_both(&self, sk: &Sk, udp: &Udp, addr: Addr) -> Result {
+        udp.connect(addr.into())?;
+        let name = |peer| udp.name(peer).map(Addr::from).ok_or(EINVAL);
+        let connected = name(false).and_then(|local| {
+            let peer = name(true)?;
+            if self.inner.lock().udp_only {
+                self.inner.lock().remote = Some(peer);
+                return Ok(());
+            }
+            self.readdress(sk, local.ip, Some(peer))
+        });
+        connected.inspect_err(|_| udp.disconnect())
+    }
+
+    /// sendmsg() by RDMA or by UDP, from port `src`. Sleeps.
+    pub(super) fn send_beside(
+        self: &Arc<Self>,
+        sk: &Sk,
+        udp: &Udp,
+        src: u16,
+        msg: &mut SendMsg<'_>,
+    ) -> Result<usize> {
+        udp.collect_error();
+        Self::take_error(sk)?;
+        let Some((link, to)) = self.link_for(sk, src, msg) else {
+            let more = msg.more();
+            let sent = udp.send(msg)?;
+            self.inner.lock().udp_holds.pending = more;
+            return Ok(sent);
+        };
+        let (len, ports) = (msg.len(), Ports { dst: to.port, src });
+        let mut charge = Some(self.charge(sk, len, msg.nonblock())?);
+        match self.send_on(&link, sk, ports, msg, &mut charge)? {
+            Sent::Done => Ok(len),
+            Sent::LinkDown => {
+                msg.rewind(0);
+                udp.send(msg)
+            }
+        }
+    }
+
+    /// The link for the message, and its destination; `None`: it goes by UDP. Sleeps.
+    fn link_for(
+        self: &Arc<Self>,
+        sk: &Sk,
+        src: u16,
+        msg: &mut SendMsg<'_>,
+    ) -> Option<(Arc<Link>, Addr)> {
+        let plain = !msg.has_control() && !msg.more() && !msg.oob();
+        let (from, shut) = {
+            let inner = self.inner.lock();
+            let by_udp = inner.udp_only || inner.udp_holds.any();
+            (inner.local.ip, inner.shut_write || by_udp)
+        };
+        if !plain || shut {
+            return None;
+        }
+        // UDP has the errors.
+        let given = msg.name(sk).ok()?.map(Addr::from);
+        let mut to = self.sender(sk).destination(given, msg.len()).ok()?;
+        to.ip = Self::on_interface(sk, to.ip).ok()?;
+        let from = if from.is_any() { Ip::ANY } else { from };
+        let path = Path {
+            net: self.net.cookie(),
+            from,
+            to,
+        };
+        let hash = hash(self.ctx.secret, self.net.id(), Addr::new(from, 0), to);
+        let sent = destinations::Sent {
+            path,
+            port: src,
+            bytes: msg.len() as u32,
+            hash: (hash >> 32) as u32,
+        };
+        let reachable = || !self.net.is_own(to.ip.v6(), to.ip.scope());
+        let now = now_ns();
+        let route = self.ctx.destinations.lock().route(&sent, now, reachable);
+        if route == Route::Udp {
+            return None;
+        }
+        let link = self.link_to(sk, to.ip);
+        match (route, link) {
+            (Route::Rdma, Ok(link)) if link.carries_dgrams() => return Some((link, to)),
+            // If it is up already, its coming up has not been told since.
+            (Route::UdpAndTry, Ok(link)) if link.carries_dgrams() => self.ctx.probe(&link),
+            // It tells when it is up, or has failed.
+            (Route::UdpAndTry, Ok(_)) => {}
+            _ => self.ctx.destinations.lock().path_lost(&path, now),
+        }
+        None
+    }
+
+    /// recvmsg() from both queues. Sleeps.
+    pub(super) fn recv_beside(
+        self: &Arc<Self>,
+        sk: &Sk,
+        udp: &Udp,
+        msg: &mut RecvMsg<'_>,
+    ) -> Result<usize> {
+        let peek = msg.peek();
+        let mut timeout = sk.rcvtimeo(msg.nonblock());
+        let mut only_own = false;
+        loop {
+            let link = self.inner.lock().rx_link.clone();
+            let look = || self.look_beside(udp, peek, only_own);
+            let found = msg.queue().wait_or_poll(
+                WaitMode::Interruptible,
+                &mut timeout,
+                link.as_ref(),
+                look,
+            );
+            let found = found.map_err(|e| e.to_errno(timeout))?;
+            match found {
+                Some(Found::Error(e)) => return Err(e),
+                Some(Found::Datagram(datagram)) => return self.give(sk, msg, &datagram),
+                Some(Found::End) if msg.nonblock() => return Err(EAGAIN),
+                Some(Found::End) => return Ok(0),
+                None => match udp.recv(msg) {
+                    // Another thread has taken it, or its checksum was wrong. After shutdown() UDP
+                    // is always readable.
+                    Err(e) if e == EAGAIN => only_own = self.inner.lock().shut_read,
+                    done => return done,
+                },
+            }
+        }
+    }
+
+    /// Looks for a datagram: `Some(None)`: UDP has one. A queue that was looked at keeps its turn,
+    /// so that the next receive takes the same datagram. `only_own`: UDP has none.
+    fn look_beside(&self, udp: &Udp, peek: bool, only_own: bool) -> Option<Option<Found>> {
+        udp.collect_error();
+        let queue = self.next_queue(!only_own && has_datagram(udp));
+        let mut inner = self.inner.lock();
+        let found = match queue {
+            Some(Queue::Udp) => {
+                let error = inner.sk.as_ref().and_then(|sk| sk.take_err());
+                error.map(Found::Error)
+            }
+            Some(Queue::Own) | None => {
+                let own = inner.next(peek);
+                let shut = inner.shut_read;
+                Some(own.or_else(|| shut.then_some(Found::End))?)
+            }
+        };
+        if let Some(queue) = queue.filter(|_| !peek) {
+            if !matches!(found, Some(Found::Error(_) | Found::End)) {
+                inner.turn = queue.other();
+            }
+        }
+        Some(found)
+    }
+
+    /// The queue of the next datagram, whose turn it is then; `None`: both are empty.
+    /// `in_udp`: that of UDP is not.
+    fn next_queue(&self, in_udp: bool) -> Option<Queue> {
+        let mut inner = self.inner.lock();
+        let queue = match (inner.rx.is_empty(), in_udp) {
+            (true, false) => return None,
+            (false, true) => inner.turn,
+            (true, true) => Queue::Udp,
+            (false, false) => Queue::Own,
+        };
+        inner.turn = queue;
+        Some(queue)
+    }
+
+    /// Whether the next datagram is UDP's.
+    pub(super) fn next_is_udp(&self, udp: &Udp) -> bool {
+        self.next_queue(has_datagram(udp)) == Some(Queue::Udp)
+    }
+}
+
+impl Dgrams {
+    /// Sends the probes that wait for `link`, which is up.
+    fn probe(&self, link: &Arc<Link>) {
+        let probes = self.destinations.lock().link_up(&ends(link));
+        for ports in probes.into_iter().flatten() {
+            link.probe_port(ports);
+        }
+    }
+
+    /// A link that this host makes has changed.
+    pub(super) fn link_changed(&self, link: &Arc<Link>, change: Change) {
+        let now = now_ns();
+        match change {
+            Change::Up => self.probe(link),
+            Change::Refused => self.destinations.lock().no_link(&ends(link), now),
+            Change::Lost => self.destinations.lock().link_lost(&ends(link), now),
+        }
+    }
+
+    /// The peer of `link` says whether its `port` is open.
+    pub(super) fn port_answered(&self, link: &Link, port: u16, state: PortState) {
+        let open = match state {
+            PortState::Open => true,
+            PortState::Closed => false,
+            PortState::Unknown(_) => return,
+        };
+        let mut destinations = self.destinations.lock();
+        destinations.answered(&ends(link), port, open, now_ns());
+    }
+}

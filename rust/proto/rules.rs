@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rules of a network namespace: which addresses and ports stay with TCP.
+//!
+//! The rules are in order, and the first that matches decides. A rule with a network matches no
+//! wildcard address, and a rule with ports no port 0: a bind() to these does not say yet where the
+//! socket will be.
+
+use core::net::Ipv6Addr;
+
+use super::addr::{Addr, Ip};
+
+/// Most rules of a network namespace.
+pub const RULES_MAX: usize = 1024;
+
+/// What a rule is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// TCP carries the socket.
+    Tcp,
+    /// ZRS is used, as where no rule matches; for an address of the own host, too.
+    Zrs,
+}
+
+/// The call that gives the address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// connect(), with the peer's address.
+    Connect,
+    /// bind() or listen(), with the own address.
+    Bind,
+}
+
+/// A network: the addresses of one family that begin as this one does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Net {
+    first: Ip,
+    len: u8,
+}
+
+/// The first bit of an IPv4 address in its v4-mapped form.
+const V4_BITS: u8 = 96;
+
+/// A mask of the first `len` of 128 bits.
+fn mask(len: u8) -> u128 {
+    let rest = 128_u32.saturating_sub(len.into());
+    u128::MAX.checked_shl(rest).unwrap_or(0)
+}
+
+impl Net {
+    /// The network of `ip` with `len` bits of its family; the other bits of `ip` do not count.
+    /// `None`: the family has fewer bits.
+    fn new(ip: Ip, len: u8) -> Option<Self> {
+        let len = match ip.v4() {
+            Some(_) => len.checked_add(V4_BITS)?,
+            None => len,
+        };
+        if len > 128 {
+            return None;
+        }
+        let first = Ip::new(Ipv6Addr::from_bits(ip.v6().to_bits() & mask(len)), 0);
+        Some(Self { first, len })
+    }
+
+    /// The number of bits, of its family.
+    fn len(self) -> u8 {
+        let before = if self.first.is_v4() { V4_BITS } else { 0 };
+        self.len.saturating_sub(before)
+    }
+
+    fn has(self, ip: Ip) -> bool {
+        let differ = self.first.v6().to_bits() ^ ip.v6().to_bits();
+        self.first.is_v4() == ip.is_v4() && differ & mask(self.len) == 0
+    }
+}
+
+/// A rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    action: Action,
+    /// The one call that it is for; `None`: for both.
+    call: Option<Call>,
+    net: Option<Net>,
+    ports: Option<(u16, u16)>,
+}
+
+impl Rule {
+    /// A rule. `net`: an address and how many of its first bits have to match; `ports`: the first
+    /// and the last port. `None` for these matches all. `None`: the number of bits is more than an
+    /// address has, or the ports begin with 0 or end before they begin.
+    pub fn new(
+        action: Action,
+        call: Option<Call>,
+        net: Option<(Ip, u8)>,
+        ports: Option<(u16, u16)>,
+    ) -> Option<Self> {
+        if ports.is_some_and(|(first, last)| first == 0 || first > last) {
+            return None;
+        }
+        let net = match net {
+            Some((ip, len)) => Some(Net::new(ip, len)?),
+            None => None,
+        };
+        Some(Self {
+            action,
+            call,
+            net,
+            ports,
+        })
+    }
+
+    /// What it is for.
+    pub fn action(&self) -> Action {
+        self.action
+    }
+
+    /// The one call that it is for.
+    pub fn call(&self) -> Option<Call> {
+        self.call
+    }
+
+    /// The first address of its network, and the number of bits.
+    pub fn net(&self) -> Option<(Ip, u8)> {
+        self.net.map(|net| (net.first, net.len()))
+    }
+
+    /// Its first and last port.
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        self.ports
+    }
+
+    fn matches(&self, call: Call, at: Addr) -> bool {
+        let of_call = self.call.is_none_or(|only| only == call);
+        let in_net = self.net.is_none_or(|net| !at.ip.is_any() && net.has(at.ip));
+        let in_ports = self
+            .ports
+            .is_none_or(|(first, last)| (first..=last).contains(&at.port));
+        of_call && in_net && in_ports
+    }
+}
+
+/// What the rules say of a socket at the address `at`; `None`: nothing.
+pub fn decide(rules: &[Rule], call: Call, at: Addr) -> Option<Action> {
+    let first = rules.iter().find(|rule| rule.matches(call, at))?;
+    Some(first.action)
+}

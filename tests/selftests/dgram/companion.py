@@ -1,0 +1,307 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Datagram sockets with a UDP socket inside (ZRS_DGRAM_UDP), in hosts A and B; each prints a line for
+each thing it looked at.
+
+  companion.py CASE...
+"""
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from hosts import check, fails, host, SCALE
+
+UDP, ZRS = 17, 253
+UDP_CORK, UDP_SEGMENT = 1, 103
+SOL, SOL_ZRS, ZRS_DGRAM_UDP = socket.SOL_SOCKET, 0x5A52, 16
+IP_RECVTTL, HOPS = 12, 33
+IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
+A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
+GROUP = "239.77.0.1"
+
+
+def holds(name, ok, seen=""):
+    check(name, True if ok else seen, True)
+
+
+def sock(name, at=None, beside=True, proto=ZRS, before=lambda s: None):
+    """A socket in a host; of ZRS with UDP beside, unless said otherwise."""
+    with host(name):
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, proto)
+    if beside and proto == ZRS:
+        s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
+    s.settimeout(20 * SCALE)
+    before(s)
+    if at is not None:
+        s.bind(at)
+    return s
+
+
+def udp(name, at=None, before=lambda s: None):
+    return sock(name, at, proto=UDP, before=before)
+
+
+def links(name):
+    out = subprocess.run(["/run/netns-exec", f"zrs{name}", "zrs", "links", "--json"],
+                         stdout=subprocess.PIPE, check=True)
+    return out.stdout.count(b'"accepted":false')
+
+
+class Echo:
+    """Numbered datagrams from one socket to another, each received before the next is sent."""
+
+    def __init__(self, s, there, to):
+        self.s, self.there, self.to, self.n = s, there, to, 0
+        # A datagram that has come by RDMA was no packet of IP, and has another number of hops.
+        s.setsockopt(0, socket.IP_TTL, HOPS)
+        there.setsockopt(0, IP_RECVTTL, 1)
+
+    def once(self):
+        """Whether it has come by UDP."""
+        self.n += 1
+        self.s.sendto(struct.pack("I", self.n), self.to)
+        data, cmsgs, _, _ = self.there.recvmsg(100, 100)
+        got = struct.unpack("I", data)[0]
+        assert got == self.n, (got, self.n)
+        return struct.unpack("i", cmsgs[0][2])[0] == HOPS
+
+    def until(self, by_udp, seconds=20):
+        """Until they come by UDP, or by RDMA; how many that took."""
+        end, first = time.monotonic() + seconds * SCALE, self.n
+        while self.once() != by_udp:
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.02)
+        return self.n - first
+
+
+def peers():
+    """A peer without ZRS, both ways: it stays UDP."""
+    for text, ours, theirs in (("to a UDP server", sock("A", (A, 0)), udp("B", (B, 0))),
+                               ("from a UDP client", sock("B", (B, 0)), udp("A", (A, 0)))):
+        us, them = ours.getsockname(), theirs.getsockname()
+        seen = []
+        for n in range(40):
+            ours.sendto(b"%d" % n, them)
+            data, peer = theirs.recvfrom(10)
+            theirs.sendto(data, peer)
+            seen.append((ours.recvfrom(10), peer == us))
+        check(text, seen, [((b"%d" % n, them), True) for n in range(40)])
+        theirs.close()
+    free = sock("A")
+    there = udp("B", (B, 0))
+    free.sendto(b"x", there.getsockname())
+    data, peer = there.recvfrom(10)
+    check("a port is chosen for both", peer, (A, free.getsockname()[1]))
+
+
+def switch():
+    """RDMA takes over, and none is lost; until the port closes."""
+    s, there = sock("A", (A, 0)), sock("B", (B, 0))
+    at = there.getsockname()
+    e = Echo(s, there, at)
+    took = e.until(by_udp=False)
+    holds("RDMA takes over", took is not None and took > 8, took)
+    holds("and stays", not any(e.once() for _ in range(50)))
+    # A burst, with what UDP has in flight: none is lost at any time.
+    for n in range(100):
+        s.sendto(b"%d" % n, at)
+    check("a burst", sorted(int(there.recv(10)) for _ in range(100)), list(range(100)))
+    # UDP alone makes one datagram of several calls, and several of one.
+    s.sendto(b"several ", socket.MSG_MORE, at)
+    s.sendto(b"calls", at)
+    check("MSG_MORE", there.recv(100), b"several calls")
+    s.setsockopt(UDP, UDP_CORK, 1)
+    s.sendto(b"cork", at)
+    s.sendto(b"ed", at)
+    s.setsockopt(UDP, UDP_CORK, 0)
+    check("UDP_CORK", there.recv(100), b"corked")
+    s.setsockopt(UDP, UDP_SEGMENT, 4)
+    s.sendto(b"aaaabbbbcc", at)
+    check("UDP_SEGMENT", [there.recv(100) for _ in range(3)], [b"aaaa", b"bbbb", b"cc"])
+    s.setsockopt(UDP, UDP_SEGMENT, 0)
+    holds("then RDMA goes on", not e.once())
+    there.sendto(b"back", s.getsockname())
+    check("the peer answers by UDP", s.recvfrom(10), (b"back", at))
+    plain = sock("A", (A, 0), beside=False)
+    plain.sendto(b"alone", at)
+    check("a socket without UDP reaches it", there.recvfrom(10), (b"alone", plain.getsockname()))
+    # The server goes, and another one comes that has no ZRS.
+    there.close()
+    other = udp("B", at)
+    got = 0
+    for n in range(10):
+        s.sendto(b"new", at)
+        time.sleep(0.05)
+    other.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while other.recv(10):
+            got += 1
+    holds("the port is closed: UDP takes over", got >= 5, got)
+    other.close()
+    there = sock("B", at)
+    took = Echo(s, there, at).until(by_udp=False)
+    holds("the port is open again: RDMA takes over", took is not None, took)
+    there.close()
+    s.connect(at)
+    end = time.monotonic() + 20 * SCALE
+    while (error := fails(s.send, b"x")) == "no error" and time.monotonic() < end:
+        time.sleep(0.1)
+    check("nobody: as with UDP", error, "ECONNREFUSED")
+
+
+def many():
+    """Multicast and broadcast, and what a socket without UDP says."""
+    join = socket.inet_aton(GROUP) + socket.inet_aton(B)
+    member = lambda s: s.setsockopt(0, socket.IP_ADD_MEMBERSHIP, join)
+    there = sock("B", ("0.0.0.0", 0), before=member)
+    port = there.getsockname()[1]
+    out = lambda s: s.setsockopt(0, socket.IP_MULTICAST_IF, socket.inet_aton(A))
+    s = sock("A", (A, 0), before=out)
+    for n in range(20):
+        s.sendto(b"all", (GROUP, port))
+        assert there.recvfrom(10) == (b"all", s.getsockname())
+    holds("multicast", True)
+    group = sock("B", (GROUP, port + 1), before=member)
+    s.sendto(b"group", (GROUP, port + 1))
+    check("a socket that is bound to the group", (group.recv(10), group.getsockname()),
+          (b"group", (GROUP, port + 1)))
+    group.close()
+    check("broadcast: not allowed", fails(s.sendto, b"x", ("255.255.255.255", port)), "EACCES")
+    s.setsockopt(SOL, socket.SO_BROADCAST, 1)
+    s.sendto(b"cast", (B.rsplit(".", 1)[0] + ".255", port))
+    check("broadcast", there.recv(10), b"cast")
+    plain = sock("A", (A, 0), beside=False)
+    check("without UDP: a group", fails(plain.sendto, b"x", (GROUP, port)), "ENETUNREACH")
+    check("without UDP: joining", fails(member, plain), "ENOPROTOOPT")
+
+
+def ports():
+    """Both ports or neither; when the option may be set."""
+    other = udp("A", (A, 0))
+    at = other.getsockname()
+    check("UDP's port is in use", fails(sock, "A", at), "EADDRINUSE")
+    plain = sock("A", at, beside=False)
+    check("ZRS's port was given back", plain.getsockname(), at)
+    other.close()
+    check("ZRS's port is in use", fails(sock, "A", at), "EADDRINUSE")
+    other = udp("A", at)
+    check("UDP's port was not taken", other.getsockname(), at)
+    other.close(), plain.close()
+    ours = sock("A", at)
+    check("both are taken: UDP", fails(udp, "A", at), "EADDRINUSE")
+    check("both are taken: ZRS", fails(lambda: sock("A", at, beside=False)), "EADDRINUSE")
+    check("too late", fails(ours.setsockopt, SOL_ZRS, ZRS_DGRAM_UDP, 0), "EINVAL")
+    ours.close()
+    other = udp("A", at)
+    check("both are given back", other.getsockname(), at)
+    s = sock("A", beside=False)
+    seen = [s.getsockopt(SOL_ZRS, ZRS_DGRAM_UDP)]
+    for value in (1, 0, 1):
+        s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, value)
+        seen.append(s.getsockopt(SOL_ZRS, ZRS_DGRAM_UDP))
+    check("the option", seen, [0, 1, 0, 1])
+    check("another value", fails(s.setsockopt, SOL_ZRS, ZRS_DGRAM_UDP, 2), "EINVAL")
+
+
+def queues():
+    """Readiness is that of both queues, and both are read in turn."""
+    there = sock("B", (B, 0))
+    at = there.getsockname()
+    plain, other = sock("A", (A, 0), beside=False), udp("A", (A, 0))
+    level, edge = select.epoll(), select.epoll()
+    level.register(there, select.EPOLLIN)
+    edge.register(there, select.EPOLLIN | select.EPOLLET)
+    for name, s in (("ZRS", plain), ("UDP", other)):
+        for look in ("epoll", "edge", "recv"):
+            s.sendto(b"x", at)
+            if look != "recv":
+                poll = level if look == "epoll" else edge
+                check(f"{name}: {look}", [e for _, e in poll.poll(20 * SCALE)], [select.EPOLLIN])
+            there.recv(10)
+        check(f"{name}: no more", level.poll(0), [])
+    for n in range(4):
+        plain.sendto(b"zrs", at)
+        other.sendto(b"udp", at)
+    time.sleep(0.5 * SCALE)
+    seen = []
+    for n in range(8):
+        peeked = there.recv(10, socket.MSG_PEEK)
+        seen.append(there.recv(10))
+        holds(f"MSG_PEEK shows what comes next, {n}", peeked == seen[-1], (peeked, seen[-1]))
+    holds("in turn", all(a != b for a, b in zip(seen, seen[1:])), seen)
+    there.setblocking(False)
+    check("empty", fails(there.recv, 10), "EAGAIN")
+    check("shutdown() without a peer", fails(there.shutdown, socket.SHUT_RD), "ENOTCONN")
+    other.sendto(b"late", at)
+    plain.sendto(b"late", at)
+    time.sleep(0.5 * SCALE)
+    there.setblocking(True)
+    check("after shutdown(): the rest, then the end", [there.recv(10) for _ in range(3)],
+          [b"late", b"late", b""])
+    check("after shutdown(): not blocking", fails(there.recv, 10, socket.MSG_DONTWAIT), "EAGAIN")
+
+
+def told():
+    """Errors of UDP are the socket's."""
+    gone = udp("B", (B, 0))
+    at = gone.getsockname()
+    gone.close()
+    s = sock("A", (A, 0))
+    s.connect(at)
+    s.send(b"x")
+    check("a receive", fails(s.recv, 10), "ECONNREFUSED")
+    s.send(b"x")
+    poll = select.poll()
+    poll.register(s, 0)
+    check("poll()", [e for _, e in poll.poll(20000 * SCALE)], [select.POLLERR])
+    check("SO_ERROR", s.getsockopt(SOL, socket.SO_ERROR), errno.ECONNREFUSED)
+    free = sock("A", (A, 0), before=lambda s: s.setsockopt(0, IP_RECVERR, 1))
+    free.sendto(b"lost", at)
+    poll = select.poll()
+    poll.register(free, 0)
+    poll.poll(20000 * SCALE)
+    data, cmsgs, flags, peer = free.recvmsg(10, 512, MSG_ERRQUEUE)
+    code = struct.unpack("IBBBBII", cmsgs[0][2][:16])[:4]
+    check("the error queue", (data, peer, code), (b"lost", at, (errno.ECONNREFUSED, 2, 3, 3)))
+
+
+def clients():
+    """A server with 1000 clients makes no links; if they are busy, few at a time."""
+    with host("A"):
+        os.system("ip route add local 10.99.0.0/16 dev lo")
+    with host("B"):
+        os.system(f"ip route add 10.99.0.0/16 via {A}")
+    there = sock("B", (B, 0))
+    at = there.getsockname()
+    before = links("B")
+    with host("A"):
+        met = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(1000)]
+    for n, s in enumerate(met):
+        s.bind((f"10.99.{n // 250}.{n % 250 + 1}", 0))
+        s.settimeout(20 * SCALE)
+        s.connect(at)
+        s.send(b"q")
+        client = there.recvfrom(10)[1]
+        for _ in range(3):
+            there.sendto(b"a", client)
+    holds("each has its answers", all(s.recv(10) == b"a" for s in met))
+    check("no links", links("B") - before, 0)
+    for s in met[:100]:
+        for n in range(20):
+            there.sendto(b"b", s.getsockname())
+    made = links("B") - before
+    holds("busy clients: few links", made <= 4, made)
+
+
+for case in sys.argv[1:]:
+    {"peers": peers, "switch": switch, "many": many, "ports": ports, "queues": queues, "told": told,
+     "clients": clients}[case]()

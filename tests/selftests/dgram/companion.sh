@@ -1,0 +1,18 @@
+#!/bin/bash
+# Datagram sockets with a UDP socket inside: UDP peers, the switch to RDMA and back, multicast and
+# broadcast, both ports or neither, both queues, errors, a server with 1000 clients; and a comparison
+# with UDP.
+# rows: Z7 E1 E4 E5 B1 B6
+# debug: full
+# timeout: 300
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+for case in peers switch many ports queues told clients; do
+	check_lines python3 "$(dirname "$0")/companion.py" $case
+done
+cases=(names connected errors cmsgs)
+[ "${TIER:-ci}" = full ] && cases=()
+check_lines python3 "$(dirname "$0")/compare.py" --udp "${cases[@]}"
+ktap_done

@@ -1,0 +1,49 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Sends datagrams to many addresses that do not answer, as several users, where datagrams can make 10
+links, half of them for one user. All of it takes less time than a link needs to fail."""
+
+import collections
+import errno
+import ipaddress
+import os
+import socket
+import time
+
+SCALE = int(os.environ.get("TIME_SCALE", "1"))
+
+
+def sock(uid):
+    os.seteuid(uid)
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 253)
+    os.seteuid(0)
+    s.setblocking(False)
+    return s
+
+
+def many(s, first, count):
+    seen = collections.Counter()
+    for i in range(count):
+        try:
+            s.sendto(b"datagram", (str(ipaddress.ip_address(first) + i), 7000))
+            seen["sent"] += 1
+        except OSError as e:
+            seen[errno.errorcode[e.errno]] += 1
+    return dict(seen)
+
+
+def check(name, seen, want):
+    print(f"{'ok' if seen == want else 'not ok'} - {name}{'' if seen == want else f': {seen}'}", flush=True)
+
+
+one, two, root = sock(65534), sock(65533), sock(0)
+check("half of the links are for one user, then it is ENOBUFS", many(one, "10.77.0.100", 20), {"sent": 5, "ENOBUFS": 15})
+check("a link that is there needs no other", many(one, "10.77.0.100", 5), {"sent": 5})
+check("another socket of the user has the same quota", many(sock(65534), "10.77.0.130", 2), {"ENOBUFS": 2})
+check("another user has links, too", many(two, "10.77.0.140", 5), {"sent": 3, "ENOBUFS": 2})
+check("root has the rest of the namespace's", many(root, "10.77.0.150", 20), {"sent": 2, "ENOBUFS": 18})
+late, again = time.monotonic() + 30 * SCALE, {}
+while again != {"sent": 1} and time.monotonic() < late:
+    time.sleep(0.2)
+    again = many(one, "10.77.0.160", 1)
+check("links that have ended do not count", again, {"sent": 1})

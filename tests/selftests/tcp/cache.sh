@@ -1,0 +1,33 @@
+#!/bin/bash
+# How many hosts a user's connects ask for a link at a time; when a host that was found to have no ZRS
+# is asked again.
+# rows: B14 B7
+# hosts: own
+. "$(dirname "$0")/../../lib/ktap.sh"
+. "$(dirname "$0")/../lib.sh"
+
+ktap_start
+here=$(dirname "$0")
+param=/sys/module/zrs/parameters
+# Host C: a wire from A on which Soft-RoCE runs in A alone, so that no answer ever comes.
+export ADDR_C=10.79.0.2
+at_end "rdma link delete rxeC; rdma link delete rxeD; ip netns del zrsC"
+ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC &&
+	host_up zrsA vc 10.79.0.1 rxeC && ip -n zrsC addr add "$ADDR_C/24" dev vd &&
+	ip -n zrsC addr add 10.79.0.3/24 dev vd && ip -n zrsC addr add 10.79.0.4/24 dev vd &&
+	ip -n zrsC link set lo up && ip -n zrsC link set vd up || ktap_bail "host C"
+echo 2 >$param/asking_per_user
+# A slow machine looks at all of them before they are decided.
+decided=$(cat $param/fallback_ms)
+echo 20000 >$param/fallback_ms
+check_lines A setpriv --reuid 1000 --clear-groups env "PATH=$PATH" python3 "$here/cache.py" asking
+echo "$decided" >$param/fallback_ms
+echo 64 >$param/asking_per_user
+check_lines A python3 "$here/cache.py" known
+# A device comes to the other end: the host has ZRS now.
+# Behind the number of connects for this reason.
+known() { zrs stats --json | grep -o '"known":[0-9]*' | tail -1; }
+check_eq "hosts are remembered" no "$([ "$(known)" = '"known":0' ] || echo no)"
+check "a device comes" ip netns exec zrsC rdma link add rxeD type rxe netdev vd
+check_eq "nothing is remembered" '"known":0' "$(known)"
+ktap_done
