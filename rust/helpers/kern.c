@@ -267,6 +267,28 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 	write_unlock_bh(&sk->sk_callback_lock);
 }
 
+/*
+ * An error that waits in "from" waits in "to" instead. It is there before it is gone here: a thread
+ * that looks at "from" first and then at "to" sees it, however long this takes. The lock, which every
+ * sock has, keeps an error from being moved twice.
+ */
+void zrs_helper_sock_move_error(struct sock *from, struct sock *to)
+{
+	unsigned long flags;
+	int err;
+
+	if (!smp_load_acquire(&from->sk_err))
+		return;
+	spin_lock_irqsave(&from->sk_error_queue.lock, flags);
+	err = READ_ONCE(from->sk_err);
+	if (err) {
+		WRITE_ONCE(to->sk_err, err);
+		/* Ordered after the store. A newer error stays. */
+		cmpxchg(&from->sk_err, err, 0);
+	}
+	spin_unlock_irqrestore(&from->sk_error_queue.lock, flags);
+}
+
 int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
 			       int value)
 {

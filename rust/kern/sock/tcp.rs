@@ -341,20 +341,11 @@ impl Tcp {
         unsafe { (*self.outer).sk.cast() }
     }
 
-    /// Moves an error that waits to the outer sock. Any context. `watches` is set.
+    /// Moves an error that waits to the outer sock. When this returns, the outer sock has it, also
+    /// where another thread is moving it. Any context. `watches` is set.
     pub(super) fn move_error(&self) {
-        // SAFETY: both socks are live (type invariant, `watches`). The error is a word that the
-        // socket layer changes by single stores and xchg.
-        unsafe {
-            let from = Atomic::from_ptr(&raw mut (*self.sk()).sk_err);
-            if from.load(Relaxed) == 0 {
-                return;
-            }
-            let err = from.xchg(0, Full);
-            if err != 0 {
-                Atomic::from_ptr(&raw mut (*self.outer_sk()).sk_err).store(err, Relaxed);
-            }
-        }
+        // SAFETY: both socks are live (type invariant, `watches`).
+        unsafe { bindings::sock_move_error(self.sk(), self.outer_sk()) };
     }
 
     /// Starts to connect for a program that waits for the outer socket. An error is left in the
