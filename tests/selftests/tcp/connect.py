@@ -6,6 +6,7 @@
   connect.py hold       connects with ZRS, says "connected" and stays
   connect.py leave IP   ends while it connects to IP
   connect.py why IP PORT  connects, and prints the carrier and the reason, of a failed connect() as well
+  connect.py whys IP PORT the same for many that fail, each kind once
   connect.py pending IP connects to IP, says "pending" while nothing is decided, and stays
 
 Where TCP has an answer, too, it is compared with that.
@@ -363,6 +364,16 @@ def why(ip, port, go=None):
     print(*carrier(s), flush=True)
 
 
+def whys(ip, port):
+    """Says for many sockets, at the moment when connect() has failed, which carriers they have and why."""
+    seen = set()
+    for _ in range(100):
+        s = new()
+        fails(s.connect, (ip, port))
+        seen.add(carrier(s))
+    print(*(number for one in sorted(seen) for number in one), flush=True)
+
+
 def hold():
     there = listener(ZRS, (B, 0))
     s = new()
@@ -378,6 +389,8 @@ if __name__ == "__main__":
         pending(sys.argv[2])
     elif sys.argv[1:2] == ["why"]:
         why(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
+    elif sys.argv[1:2] == ["whys"]:
+        whys(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1:2] == ["hold"]:
         hold()
     else:
