@@ -32,7 +32,7 @@ use crate::params::{self, NetSetting};
 use crate::proto::addr::Addr;
 use crate::proto::channel::{Channel, Failure};
 use crate::proto::fallback::{after_failure, Answer, Cache, EndedBy, Entry, Peer, Why};
-use crate::proto::options::{is_tcp_only, SOL_TCP};
+use crate::proto::options::is_tcp_only;
 use crate::proto::readiness::Phase;
 use crate::proto::rules::{Action, Call};
 use crate::stats::FALLBACKS;
@@ -451,11 +451,11 @@ impl Sock {
         }
     }
 
-    /// An option of level IPPROTO_TCP that ZRS does not have: the inner TCP socket gets it, and
-    /// carries the socket if the option changes what is sent. `unknown`: the error where there is
-    /// none. Sleeps.
+    /// An option of TCP or IP that ZRS does not have: the inner TCP socket gets it, and carries the
+    /// socket if the option changes what is sent. `unknown`: the error where there is none. Sleeps.
     pub(super) fn set_foreign_option(
         self: &Arc<Self>,
+        level: i32,
         name: i32,
         value: &OptIn<'_>,
         call: &SockCall<'_>,
@@ -465,12 +465,18 @@ impl Sock {
             return Err(unknown);
         }
         let _config = self.config.lock();
-        if !matches!(self.inner.lock().phase, Phase::Fresh) {
+        let fresh = match self.inner.lock().phase {
+            Phase::Fresh => true,
+            Phase::Listening { .. } => false,
+            _ => return Err(unknown),
+        };
+        let tcp_only = is_tcp_only(level, name);
+        if tcp_only && !fresh {
             return Err(unknown);
         }
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
-        tcp.set_option(SOL_TCP, name, value)?;
-        if is_tcp_only(name) {
+        tcp.set_option(level, name, value)?;
+        if tcp_only {
             self.hand_over(&tcp, Why::Asked)?;
         }
         Ok(())

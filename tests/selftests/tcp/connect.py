@@ -95,6 +95,7 @@ def carriers():
     check("an option of TCP without a counterpart", s.getsockopt(TCP, socket.TCP_CONGESTION, 16)[:5], b"reno\0")
     s.connect(keep.getsockname())
     check("is kept, and ZRS carries it", carrier(s), (BY_ZRS, 0))
+    ip_options(keep)
     s = new()
     s.bind((A, 0))
     at = s.getsockname()
@@ -111,6 +112,33 @@ def carriers():
     s = new(family=socket.AF_INET6)
     s.connect(web.getsockname())
     check("IPv6", (web.accept()[1][:2], carrier(s)[0]), (s.getsockname()[:2], BY_TCP))
+
+
+def ip_options(keep):
+    """Options of IP that ZRS does not have: name, level, number, family, carrier after them."""
+    ip, v6 = (socket.IPPROTO_IP, socket.AF_INET), (socket.IPPROTO_IPV6, socket.AF_INET6)
+    for name, (level, family), number, tcp_only in (
+        ("IP_RECVTTL", ip, 12, False),
+        ("IP_RECVERR", ip, 11, False),
+        ("IP_MINTTL", ip, 21, True),
+        ("IP_FREEBIND", ip, 15, True),
+        ("IPV6_RECVERR", v6, 25, False),
+        ("IPV6_MINHOPCOUNT", v6, 73, True),
+        ("IPV6_FREEBIND", v6, 78, True),
+    ):
+        s = new(family=family)
+        s.setsockopt(level, number, 1)
+        seen = (carrier(s), s.getsockopt(level, number))
+        check(f"{name} is kept", seen, ((BY_TCP, ASKED) if tcp_only else (0, 0), 1))
+        if family == socket.AF_INET and not tcp_only:
+            s.connect(keep.getsockname())
+            check(f"{name}: ZRS carries it", (carrier(s), s.getsockopt(level, number)), ((BY_ZRS, 0), 1))
+        alone = fails(new(NEVER, family).setsockopt, level, number, 1)
+        check(f"{name} without TCP", alone, "ENOPROTOOPT")
+    s, t = new(), plain()
+    for level, number in ((socket.IPPROTO_IP, 9999), (socket.IPPROTO_IPV6, 25), (socket.IPPROTO_IPV6, 73)):
+        unknown = [fails(x.setsockopt, level, number, 1) for x in (s, t)]
+        check(f"level {level}, option {number}: as TCP", unknown[0], unknown[1])
 
 
 def silent():
