@@ -19,8 +19,8 @@ use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::Call;
 use crate::proto::channel::State;
 use crate::proto::options::{
-    OptionError, Options, SOL_IP, SOL_IPV6, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
-    TCP_NODELAY, TCP_USER_TIMEOUT,
+    OptionError, Options, SOL_IP, SOL_IPV6, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE,
+    TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_USER_TIMEOUT,
 };
 use crate::proto::readiness::Phase;
 use crate::proto::tcp_info::{self, TcpInfo};
