@@ -132,7 +132,7 @@ def ip_options(keep):
         check(f"{name} is kept", seen, ((BY_TCP, ASKED) if tcp_only else (0, 0), 1))
         if family == socket.AF_INET and not tcp_only:
             s.connect(keep.getsockname())
-            check(f"{name}: ZRS carries it", (carrier(s), s.getsockopt(level, number)), ((BY_ZRS, 0), 1))
+            check(f"{name}: ZRS carries it", carrier(s), (BY_ZRS, 0))
         alone = fails(new(NEVER, family).setsockopt, level, number, 1)
         check(f"{name} without TCP", alone, "ENOPROTOOPT")
     s, t = new(), plain()

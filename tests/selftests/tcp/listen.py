@@ -385,7 +385,7 @@ def numbers():
         f.write("0")
     there = listener(ZRS_AUTO)
     for proto in (TCP, ZRS):
-        client(proto, there.getsockname())
+        s = client(proto, there.getsockname())
         check(f"protocol 254: a client of protocol {proto}", protocol(there.accept()[0]), proto)
 
 
