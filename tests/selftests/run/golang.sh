@@ -41,11 +41,12 @@ tries() {
 	check_eq "$how: that one by TCP" 16 $(($(opened) - before))
 	check_eq "$how: its own host by loopback" "got 16" "$(got B "127.0.0.1:$port")"
 	check_eq "$how: and under zrs run" "got 16" "$(got B "127.0.0.1:$port" zrs run "$@" --)"
-	stop "$name"
+	# zrs run --static hands the signal on.
+	stop "$name" TERM
 	start "$name" B "serving" $web serve "[::]:$port" || ktap_bail "a server of TCP"
 	check_eq "$how: a server of TCP" "got 16" "$(got A "$ADDR_B:$port" zrs run "$@" --)"
 	check_eq "$how: the same by IPv6" "got 16" "$(got A "[$ADDR6_B]:$port" zrs run "$@" --)"
-	stop "$name"
+	stop "$name" TERM
 }
 
 tries static 7650 --static
