@@ -157,6 +157,8 @@ impl DgramSock {
 impl SocketOps for DgramSock {
     const KIND: Kind = Kind::Datagram;
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
+    // Never offered.
+    const BESIDE: u16 = uapi::IPPROTO_ZRS_AUTO;
     const NAME: &'static CStr = c"ZRSDGRAM";
     const NAME_V6: &'static CStr = c"ZRSDGRAMv6";
     const SUPPORT_ZC: bool = false;

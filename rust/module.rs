@@ -11,12 +11,14 @@ use kernel::sync::Arc;
 use crate::dgram::context::Dgrams;
 use crate::kern::param::{Group, Watcher};
 use crate::kern::pernet::{NetExit, NetExits};
+use crate::kern::sock::family::SocketFamily;
 use crate::kern::sysctl::NetSettings;
 use crate::kern::work::{self, Queue};
 use crate::memnode::context::Memory;
 use crate::params;
 use crate::pool::context::Pools;
 use crate::socket::context::Sockets;
+use crate::socket::Sock;
 use crate::transport::conn_table::Table;
 use crate::transport::context::Transport;
 
@@ -92,6 +94,14 @@ impl Module {
     }
 }
 
+/// Registers the protocol number of sockets that also use TCP, unless the module is drained.
+fn offer_beside() {
+    let wanted = params::DRAIN.get() == 0;
+    if SocketFamily::<Sock>::offer_beside(wanted).is_err() {
+        pr_warn!("programs of chosen control groups get TCP: the protocol is not registered\n");
+    }
+}
+
 impl Drop for Module {
     /// Sleeps.
     fn drop(&mut self) {
@@ -109,7 +119,12 @@ impl Watcher for Keeper {
             params::POOLS => self.0.pools.resize(),
             params::SHARES => self.0.set_shares(),
             params::KEEPALIVE => self.0.check_keepalive_now(),
+            params::END => offer_beside(),
             _ => {}
         }
+    }
+
+    fn begun(&self) {
+        offer_beside();
     }
 }

@@ -17,6 +17,8 @@ pub(crate) const POOLS: Group = 0;
 pub(crate) const SHARES: Group = 1;
 /// The times of checks whether peers are alive.
 pub(crate) const KEEPALIVE: Group = 2;
+/// Whether ZRS comes to its end.
+pub(crate) const END: Group = 3;
 
 writable_uint_param!(
     /// Size of the receive pool of each cache, in MiB; 0: derived from rate, residency and cache.
@@ -215,7 +217,8 @@ writable_uint_param!(
 writable_uint_param!(
     /// Whether new connections are not to use ZRS, because the module is to be unloaded.
     DRAIN, "drain", 0, 0, 1,
-    "1: no new sockets and no new connections, so that the module can be unloaded (default 0)"
+    "1: no new sockets and no new connections, so that the module can be unloaded (default 0)",
+    END
 );
 
 uint_param!(

@@ -110,6 +110,7 @@ constants!(
     ZRS_LINK_DOWN: u32,
     ZRS_LINK_F_ACCEPTED: u32,
     IPPROTO_ZRS: u16,
+    IPPROTO_ZRS_AUTO: u16,
     AF_INET: u32,
     AF_INET6: u32,
     ZRS_AREA_OFFSET: u64,

@@ -19,6 +19,11 @@
 
 /* The protocol of ZRS sockets: the first number set aside for experiments. */
 #define IPPROTO_ZRS		253
+/*
+ * The same with ZRS_TCP_AUTO, independently of the default of the namespace, for programs that were
+ * written for TCP. SO_PROTOCOL is IPPROTO_ZRS. Not registered while the parameter "drain" is 1.
+ */
+#define IPPROTO_ZRS_AUTO	254
 
 /* The level of ZRS options for setsockopt() and getsockopt(). */
 #define SOL_ZRS			0x5a52

@@ -6,6 +6,8 @@
 use std::mem::size_of;
 
 pub const IPPROTO_ZRS: u32 = 253;
+/// The same with `ZRS_TCP_AUTO`.
+pub const IPPROTO_ZRS_AUTO: u32 = 254;
 pub const SOL_ZRS: u32 = 0x5a52;
 pub const ZRS_UAPI_VERSION: u32 = 2;
 
