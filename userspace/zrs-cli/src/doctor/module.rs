@@ -332,6 +332,20 @@ fn counters(module: &Module) -> Check {
 fn next_load(system: &dyn System) -> Option<Check> {
     let name = "modprobe.d";
     let mut found = Vec::new();
+    for dir in ["/etc/modprobe.d", "/run/modprobe.d"] {
+        let text = system.read(&format!("{dir}/zrs.conf"));
+        let hides = text.is_some_and(|t| !t.contains("install zrs"));
+        if hides && exists(system, "/usr/lib/modprobe.d/zrs.conf") {
+            return Some(Check::warning(
+                name,
+                format!(
+                    "{dir}/zrs.conf hides the package's file of that name: modprobe does not check the RDMA \
+                     stack any more"
+                ),
+                "give it another name, such as zrs-local.conf",
+            ));
+        }
+    }
     for dir in ["/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d"] {
         for file in system.list(dir).iter().filter(|f| f.ends_with(".conf")) {
             let text = system.read(&format!("{dir}/{file}")).unwrap_or_default();

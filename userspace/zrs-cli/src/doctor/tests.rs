@@ -480,6 +480,15 @@ fn parameters() {
         "blocks=2048; room for 32 links",
     );
     let conf = |text: &str| well().file("/etc/modprobe.d/zrs.conf", text).examine();
+    let hidden = well()
+        .file("/usr/lib/modprobe.d/zrs.conf", "install zrs ...\n")
+        .file("/etc/modprobe.d/zrs.conf", "options zrs blocks=512\n");
+    only(
+        &hidden.examine(),
+        "modprobe.d",
+        Warning,
+        "hides the package's",
+    );
     only(
         &conf("options zrs pool_mb=64\n"),
         "modprobe.d",
