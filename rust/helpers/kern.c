@@ -8,6 +8,7 @@
 #include <linux/compat.h>
 #include <linux/dcache.h>
 #include <linux/memcontrol.h>
+#include <linux/module.h>
 #include <linux/nodemask.h>
 #include <linux/poll.h>
 #include <linux/sched/mm.h>
@@ -25,6 +26,9 @@
 #ifdef CONFIG_X86
 #include <asm/cpuid/api.h>
 #endif
+
+/* The version of the protocol, proto/wire.rs: for "modinfo -F wire". */
+MODULE_INFO(wire, "1");
 
 /* memory */
 
