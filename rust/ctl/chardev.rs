@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::rules;
+use super::{peers, rules};
 use crate::dgram::context::Dgrams;
 use crate::dgram::DgramSock;
 use crate::ib::device::DeviceName;
@@ -59,6 +59,7 @@ impl DeviceOps for Control {
             ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
             ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
             ZRS_IOC_RULES => answer(arg, |r| rules::rules(sockets, r)),
+            ZRS_IOC_PEERS => answer(arg, |p| peers::peers(contexts, p)),
             ZRS_IOC_FALLBACK => answer(arg, |f| fallback(sockets, f)),
             _ => admin::ioctl(&contexts.memory, cmd, arg),
         }

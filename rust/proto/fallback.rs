@@ -48,6 +48,8 @@ pub enum Why {
     Rule = 9,
     /// The user's connects ask as many hosts for a link as they may at a time.
     Asking = 10,
+    /// A list of peers, here or there, does not allow the link.
+    Peer = 11,
 }
 
 impl Why {
@@ -69,6 +71,7 @@ impl Why {
             Self::NoResources,
             Self::Rule,
             Self::Asking,
+            Self::Peer,
         ];
         all.into_iter().find(|why| why.number() == number)
     }
@@ -77,7 +80,7 @@ impl Why {
     /// the port has none.
     fn tells(self) -> Option<Scope> {
         match self {
-            Self::NoZrs | Self::Slow => Some(Scope::Host),
+            Self::NoZrs | Self::Slow | Self::Peer => Some(Scope::Host),
             Self::NoListener => Some(Scope::Port),
             Self::Known => Some(Scope::Asked),
             Self::Asked
@@ -123,6 +126,7 @@ pub fn after_failure(failure: Failure, by: EndedBy) -> Option<Why> {
         (EndedBy::Peer, Failure::Refused(Refusal::NoListener)) => Some(Why::NoListener),
         // A link that works: the peer may have taken the connection.
         (EndedBy::Peer, _) => None,
+        (EndedBy::Link, Failure::Denied) => Some(Why::Peer),
         (EndedBy::Link, Failure::LinkLost | Failure::Reset) => Some(Why::NoResources),
         (
             EndedBy::Link,

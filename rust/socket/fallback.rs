@@ -183,6 +183,15 @@ impl Sock {
         if params::DRAIN.get() != 0 {
             return (Some(Why::Drain), false);
         }
+        if self
+            .ctx
+            .transport
+            .peers
+            .may_connect(&self.net, to.ip)
+            .is_err()
+        {
+            return (Some(Why::Peer), false);
+        }
         match self.rule_for(Call::Connect, to) {
             Some(Action::Tcp) => return (Some(Why::Rule), false),
             Some(Action::Zrs) => {}

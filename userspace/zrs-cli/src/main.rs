@@ -9,6 +9,7 @@ mod completions;
 mod doctor;
 mod drain;
 mod mem;
+mod peers;
 mod ping;
 mod pool;
 mod procs;
@@ -47,6 +48,7 @@ enum Command {
     Bench(bench::Args),
     Run(run::Args),
     Rules(rules::Args),
+    Peers(peers::Args),
     Bpf(bpf::Args),
     Mem(mem::Args),
     Ss(ss::Ss),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Run(args) => return run::run(&args),
         Command::Rules(args) => rules::run(&args),
+        Command::Peers(args) => peers::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Mem(args) => mem::run(&args),
         Command::Ss(args) => args.run(),
