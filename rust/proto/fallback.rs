@@ -50,6 +50,8 @@ pub enum Why {
     Asking = 10,
     /// A list of peers, here or there, does not allow the link.
     Peer = 11,
+    /// ZRS is off in the network namespace, or for the groups of the program.
+    Off = 12,
 }
 
 impl Why {
@@ -72,6 +74,7 @@ impl Why {
             Self::Rule,
             Self::Asking,
             Self::Peer,
+            Self::Off,
         ];
         all.into_iter().find(|why| why.number() == number)
     }
@@ -88,7 +91,8 @@ impl Why {
             | Self::Drain
             | Self::NoResources
             | Self::Rule
-            | Self::Asking => None,
+            | Self::Asking
+            | Self::Off => None,
         }
     }
 }

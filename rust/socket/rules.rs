@@ -9,6 +9,7 @@ use super::tcp::TcpMode;
 use super::Sock;
 use crate::kern::net::Net;
 use crate::proto::addr::Addr;
+use crate::proto::fallback::Why;
 use crate::proto::rules::{decide, Action, Call, Rule, RULES_MAX};
 use crate::transport::net_table::NetTable;
 
@@ -23,11 +24,22 @@ impl Rules {
 }
 
 impl Sock {
-    /// What the rules say of a socket in mode AUTO. Sleeps.
+    /// What the rules say of a socket in mode AUTO; TCP where ZRS is off. Sleeps.
     pub(super) fn rule_for(&self, call: Call, at: Addr) -> Option<Action> {
         if self.inner.lock().tcp_mode != TcpMode::Auto {
             return None;
         }
+        if self.is_off() {
+            return Some(Action::Tcp);
+        }
         self.ctx.rules.decide(&self.net, call, at)
+    }
+
+    /// Why TCP carries the socket if [`Self::rule_for`] says so.
+    pub(super) fn why_by_rule(&self) -> Why {
+        match self.is_off() {
+            true => Why::Off,
+            false => Why::Rule,
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::context::Transport;
 use super::net_table::NetTable;
 use crate::kern::net::Net;
 use crate::net_warn_ratelimited;
+use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::peers::{allows, Entry, PEERS_MAX};
@@ -42,8 +43,11 @@ impl Peers {
         Arc::pin_init::<Error>(new, GFP_KERNEL)
     }
 
-    /// Whether `remote` may have links with `net`. Sleeps.
+    /// Whether `remote` may have links with `net`, where ZRS has to be on. Sleeps.
     pub(crate) fn allow(&self, net: &Net, remote: Ip) -> bool {
+        if !params::is_on(net) {
+            return false;
+        }
         let allowed = self.lists.with(net, |entries| allows(entries, remote));
         allowed.unwrap_or(true)
     }
@@ -54,7 +58,11 @@ impl Peers {
             return Ok(());
         }
         self.refused.add(1);
-        net_warn_ratelimited!("link from {remote:?} refused: not in the list of peers\n");
+        let why = match params::is_on(net) {
+            true => "not in the list of peers",
+            false => "ZRS is off in the network namespace",
+        };
+        net_warn_ratelimited!("link from {remote:?} refused: {why}\n");
         Err(EACCES)
     }
 
@@ -69,8 +77,8 @@ impl Peers {
 }
 
 impl Transport {
-    /// The list of peers of `net` has changed: ends the links that it does not allow. A link that is
-    /// being made looks at the list once more when it comes up. Sleeps. ENOMEM.
+    /// The list of peers of `net` has changed: ends the links that it does not allow. A link that
+    /// is being made looks at the list once more when it comes up. Sleeps. ENOMEM.
     pub(crate) fn peers_changed(&self, net: &Net) -> Result {
         for link in self.snapshot()? {
             if link.net == *net && !self.peers.allow(net, link.remote_ip()) {

@@ -208,6 +208,7 @@ struct zrs_info {
 #define ZRS_WHY_RULE		9	/* a rule of ZRS_IOC_RULES */
 #define ZRS_WHY_ASKING		10	/* the user's connects make "asking" links already */
 #define ZRS_WHY_PEER		11	/* a list of peers, here or there */
+#define ZRS_WHY_OFF		12	/* off in the network namespace, or for the groups */
 
 #define ZRS_STATE_CLOSED	0
 #define ZRS_STATE_BOUND		1

@@ -9,6 +9,7 @@ mod completions;
 mod doctor;
 mod drain;
 mod mem;
+mod net;
 mod peers;
 mod ping;
 mod pool;
@@ -49,6 +50,7 @@ enum Command {
     Run(run::Args),
     Rules(rules::Args),
     Peers(peers::Args),
+    Net(net::Args),
     Bpf(bpf::Args),
     Mem(mem::Args),
     Ss(ss::Ss),
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Run(args) => return run::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Peers(args) => peers::run(&args),
+        Command::Net(args) => net::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Mem(args) => mem::run(&args),
         Command::Ss(args) => args.run(),

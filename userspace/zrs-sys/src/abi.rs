@@ -159,6 +159,7 @@ pub const ZRS_WHY_NO_RESOURCES: u32 = 8;
 pub const ZRS_WHY_RULE: u32 = 9;
 pub const ZRS_WHY_ASKING: u32 = 10;
 pub const ZRS_WHY_PEER: u32 = 11;
+pub const ZRS_WHY_OFF: u32 = 12;
 
 pub const ZRS_CARRIER_ZRS: u32 = 1;
 pub const ZRS_CARRIER_TCP: u32 = 2;
