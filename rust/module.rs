@@ -21,6 +21,7 @@ use crate::socket::context::Sockets;
 use crate::socket::Sock;
 use crate::transport::conn_table::Table;
 use crate::transport::context::Transport;
+use crate::transport::peers::Peers;
 
 /// Has the module go by parameters that were written.
 pub(crate) struct Keeper(Arc<Transport>);
@@ -51,6 +52,7 @@ struct Nets {
 impl NetExit for Nets {
     fn net_exit(&self, id: usize) {
         self.sockets.rules.net_exit(id);
+        self.sockets.transport.peers.lists.net_exit(id);
         self.memory.net_exit(id);
     }
 }
@@ -69,12 +71,13 @@ impl Module {
         let queue = Arc::new(queue, GFP_KERNEL)?;
         let table = Table::new()?;
         let pools = Pools::new(queue.clone(), table.clone())?;
-        let transport = Transport::new(queue, pools, table)?;
+        let peers = Peers::new()?;
+        let transport = Transport::new(queue, pools, table, peers.clone())?;
         let sockets = Sockets::new(transport.clone())?;
         transport.set_acceptor(sockets.clone());
         let dgrams = Dgrams::new(transport.clone())?;
         transport.set_dgram_receiver(dgrams.clone());
-        let memory = Memory::new()?;
+        let memory = Memory::new(peers)?;
         let nets = Nets {
             sockets: sockets.clone(),
             memory: memory.clone(),

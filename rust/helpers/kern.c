@@ -427,6 +427,24 @@ u32 zrs_helper_current_answers(u32 uid)
 	return uid_eq(ns->owner, GLOBAL_ROOT_UID) ? uid : from_kuid(&init_user_ns, ns->owner);
 }
 
+/* Whether the task is in a group from first to last, cf. ping_init_sock(). */
+bool zrs_helper_current_in_groups(u32 first, u32 last)
+{
+	const struct cred *cred = current_cred();
+	const struct group_info *groups = cred->group_info;
+	u32 gid = from_kgid(&init_user_ns, cred->egid);
+	int i;
+
+	if (gid >= first && gid <= last)
+		return true;
+	for (i = 0; i < groups->ngroups; i++) {
+		gid = from_kgid(&init_user_ns, groups->gid[i]);
+		if (gid >= first && gid <= last)
+			return true;
+	}
+	return false;
+}
+
 bool zrs_helper_current_is_filtered(void)
 {
 #ifdef CONFIG_SECCOMP

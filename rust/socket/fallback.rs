@@ -185,12 +185,15 @@ impl Sock {
             return (Some(Why::Drain), false);
         }
         match self.rule_for(Call::Connect, to) {
-            Some(Action::Tcp) => return (Some(Why::Rule), false),
+            Some(Action::Tcp) => return (Some(self.why_by_rule()), false),
             Some(Action::Zrs) => {}
             None if self.net.is_own(to.ip.v6(), to.ip.scope()) => return (Some(Why::Local), false),
             None => {}
         }
         let transport = &self.ctx.transport;
+        if transport.peers.may_connect(&self.net, to.ip).is_err() {
+            return (Some(Why::Peer), false);
+        }
         let local = self.inner.lock().local.ip;
         let bind_to = (!local.is_any()).then_some(local);
         let link = transport.has_link_to(&self.net, bind_to, to.ip);
@@ -410,7 +413,7 @@ impl Sock {
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
         // First: a socket whose bind() has failed may use ZRS at another address.
         tcp.bind(addr.into())?;
-        self.hand_over(&tcp, Why::Rule)
+        self.hand_over(&tcp, self.why_by_rule())
     }
 
     /// Lets TCP carry a socket without a port that listens, if a rule says so. Under `config`.
@@ -424,7 +427,7 @@ impl Sock {
             return Ok(false);
         }
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
-        self.hand_over(&tcp, Why::Rule)?;
+        self.hand_over(&tcp, self.why_by_rule())?;
         Ok(true)
     }
 
