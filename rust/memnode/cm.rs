@@ -175,6 +175,12 @@ impl MemLink {
             }
         });
     }
+    fn is_up(&self) -> bool {
+        let st = &mut *self.host.state.lock();
+        let side = st.side(self.slot).filter(|s| s.serial == self.serial);
+        side.is_some_and(|s| s.life == Life::Up)
+    }
+
 
     /// Gives the side its queues; `flow` where the peer's terms are known. ECONNRESET if the link
     /// is down already.
@@ -241,6 +247,8 @@ impl CmHandler for MemLink {
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }
+            // The peer's reply to our reply was lost, but a message of it has arrived.
+            CmEvent::Unreachable if link.is_up() => Ok(()),
             CmEvent::Rejected { .. } => Err(ECONNREFUSED),
             CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
             CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),

@@ -424,6 +424,8 @@ impl CmHandler for Link {
             link.fail_and_log(failure_of(e), name);
         }
     }
+            // The peer's reply to our reply was lost, but a message of it has arrived.
+            CmEvent::Unreachable if link.state() == LinkState::Up => Ok(()),
 }
 
 impl Link {
