@@ -105,6 +105,13 @@ impl Device {
         self.uses_virt_dma()
     }
 
+    /// Whether it is Soft-RoCE, which has faults of its own.
+    pub(crate) fn is_soft_roce(&self) -> bool {
+        // SAFETY: By the type invariants the device is valid; its operations are constant.
+        let driver = unsafe { (*self.as_ptr()).ops.driver_id };
+        driver == bindings::rdma_driver_id_RDMA_DRIVER_RXE
+    }
+
     /// The rate of the device's first port, in bytes a microsecond; 0 if it reports none. Sleeps.
     pub(crate) fn rate(&self) -> u32 {
         let mut attr = bindings::ib_port_attr::default();

@@ -3,9 +3,9 @@
 //! This host's end of a memory link: what is posted, what arrives.
 //!
 //! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted
-//! when a transmit slot and credit are free. Registrations need an idle send queue: Soft-RoCE sends
-//! again what was not acknowledged, a registration too, which fails the second time. So no message
-//! is posted while one waits.
+//! when a transmit slot and credit are free. On Soft-RoCE, registrations need an idle send queue: it
+//! sends again what was not acknowledged, a registration too, which fails the second time. So no
+//! message is posted while one waits.
 
 #![deny(unsafe_code)]
 
@@ -349,7 +349,9 @@ impl Side {
 
     /// Begins the next registration, if the send queue is idle.
     fn register(&mut self) -> Result {
-        if self.registering != 0 || self.sends != 0 {
+        let queues = self.queues.as_ref();
+        let repeats = queues.is_some_and(|q| q.pd.device().is_soft_roce());
+        if self.registering != 0 || repeats && self.sends != 0 {
             return Ok(());
         }
         let Some(&(number, invalidate)) = self.to_register.first() else {

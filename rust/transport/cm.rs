@@ -281,6 +281,7 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
 fn agree(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)> {
     let theirs = Hello::decode(private_data).map_err(|_| EPROTO)?;
     let ours = hello(transport);
+        repeats_reg: device.is_soft_roce(),
     let Some(agreed) = ours.agree(&theirs) else {
         let (a, b) = (theirs.versions, ours.versions);
         net_warn_ratelimited!(

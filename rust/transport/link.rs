@@ -315,6 +315,8 @@ impl Tx {
     fn go_up(&mut self, terms: Terms) -> bool {
         let connecting = self.state == LinkState::Connecting;
         if connecting {
+    /// The device repeats registrations; see [`Tx::drain_before_reg`].
+    pub(super) repeats_reg: bool,
             self.state = LinkState::Up;
             self.was_up = true;
             self.flow = Some(terms.flow);
