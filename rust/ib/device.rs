@@ -136,6 +136,7 @@ impl Device {
         Attrs {
             max_qp_wr: n(a.max_qp_wr),
             max_send_sge: n(a.max_send_sge),
+            max_recv_sge: n(a.max_recv_sge),
             max_cqe: n(a.max_cqe),
             max_srq: n(a.max_srq),
             max_srq_wr: n(a.max_srq_wr),
@@ -224,6 +225,8 @@ pub(crate) struct Attrs {
     pub(crate) max_qp_wr: u32,
     /// Scatter/gather elements of one send.
     pub(crate) max_send_sge: u32,
+    /// The same of one receive.
+    pub(crate) max_recv_sge: u32,
     /// Entries of one completion queue.
     pub(crate) max_cqe: u32,
     /// Shared receive queues.

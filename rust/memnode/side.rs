@@ -21,7 +21,6 @@ use crate::ib::cq::{Cq, Wc};
 use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
 use crate::ib::pd::Pd;
 use crate::ib::qp::{Qp, SendOp, SendWr};
-use crate::ib::srq::Srq;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
 use crate::net_warn_ratelimited;
@@ -89,7 +88,6 @@ pub(super) enum Life {
 pub(super) struct Queues {
     pub(super) qp: Arc<Qp>,
     pub(super) cq: Arc<Cq>,
-    pub(super) srq: Arc<Srq>,
     pub(super) rx: DmaRegion,
     pub(super) tx: DmaRegion,
     pub(super) rx_memory: Arc<ContigPages>,
@@ -620,7 +618,7 @@ impl State {
         let taken = Self::take(queues, at, payload_len);
         let reposted = queues.rx.sge(at, BLOCK).and_then(|sge| {
             queues.rx.sync_for_device(at, BLOCK)?;
-            queues.srq.post(wr_id(WR_RECV, n), &[sge])
+            queues.qp.post_recv(wr_id(WR_RECV, n), &[sge])
         });
         let Ok((bytes, payload)) = taken else {
             self.fail(slot, Status::Lost);

@@ -34,6 +34,7 @@ pub mod page_pool;
 pub mod ports;
 pub mod quota;
 pub mod readiness;
+pub mod receives;
 pub mod rules;
 pub mod runs;
 pub mod rx_queue;
