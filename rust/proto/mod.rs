@@ -36,6 +36,7 @@ pub mod ports;
 pub mod prefix;
 pub mod quota;
 pub mod readiness;
+pub mod receives;
 pub mod rules;
 pub mod runs;
 pub mod rx_queue;

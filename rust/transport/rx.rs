@@ -42,8 +42,8 @@ fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
 }
 
-/// A block of the shared receive queue that contains a message. Posted again when dropped, unless
-/// the block is held.
+/// A block of a receive queue that contains a message. Posted again when dropped, unless the block
+/// is held.
 struct Arrival<'a> {
     link: &'a Arc<Link>,
     queues: &'a Queues,
@@ -71,10 +71,10 @@ impl Arrival<'_> {
             }
         }
         self.block = None;
-        let (link, pool) = (self.link.clone(), self.queues.pool.clone());
+        let (link, rx) = (self.link.clone(), self.queues.rx.clone());
         Some(Held::Block(HeldBlock::new(
             link,
-            pool,
+            rx,
             block,
             self.payload,
             user,
@@ -85,7 +85,7 @@ impl Arrival<'_> {
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         if let Some(block) = self.block {
-            self.queues.pool.repost(block);
+            self.queues.rx.repost(block);
             self.link.block_reposted();
         }
     }
@@ -304,8 +304,11 @@ impl Link {
             block: Some(id as u32),
             payload: (wc.byte_len() as usize).saturating_sub(HEADER_LEN),
         };
-        queues.pool.taken();
+        queues.rx.taken(id as u32);
         if !wc.is_ok() {
+            if let Some(block) = arrival.block.take() {
+                queues.rx.failed(block);
+            }
             self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
             return;
         }
