@@ -130,7 +130,7 @@ impl NetExit for Rules {
 impl Sock {
     /// What the rules say of a socket in mode AUTO. Sleeps.
     pub(super) fn rule_for(&self, call: Call, at: Addr) -> Option<Action> {
-        if self.inner.lock().tcp_mode != TcpMode::Auto {
+        if self.asked.lock().tcp_mode != TcpMode::Auto {
             return None;
         }
         self.ctx.rules.decide(&self.net, call, at)
