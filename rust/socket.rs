@@ -94,6 +94,7 @@ use crate::proto::wire::SMALL_MAX;
 use crate::stats::{Counter, Stat, STATS};
 use crate::transport::cm::errno_of;
 use crate::transport::conn::{Conn, TxBlocked};
+use crate::transport::conn_table::{free_word, ConnWord};
 use crate::transport::link::Link;
 use crate::uapi;
 
@@ -151,6 +152,8 @@ pub(crate) struct Sock {
     has_tcp: Atomic<bool>,
     #[pin]
     config: Mutex<()>,
+    /// The word of the connection's entry.
+    word: Arc<ConnWord>,
     /// The connection. Its lock is the lock of its entry in the link table.
     #[pin]
     pub(crate) inner: SpinLock<Inner>,
@@ -318,6 +321,7 @@ impl Sock {
     fn new(ctx: Arc<Sockets>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
         let none = any(v6);
         let tcp_mode = TcpMode::of_net(&net);
+        let word = Arc::new(free_word(), CHARGED)?;
         let sock = Arc::pin_init(
             try_pin_init!(Self {
                 ctx,
@@ -327,6 +331,7 @@ impl Sock {
                 tx_blocked: TxBlocked::new(),
                 user_ms: Atomic::new(0),
                 corks: Atomic::new(false),
+                word,
                 has_tcp: Atomic::new(false),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
