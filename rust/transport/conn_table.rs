@@ -16,8 +16,8 @@
 //! connections of its flows. Other parties find the connection in the place, which has a lock of
 //! its own.
 //!
-//! Each connection has the word of its entry (`proto/entry_word.rs`) beside the lock: the state of the
-//! channel while the registers are parked, also for readers that do not take the lock.
+//! Each connection has the word of its entry (`proto/entry_word.rs`) beside the lock: the state of
+//! the channel while the registers are parked, also for readers that do not take the lock.
 //!
 //! Locks: that of a connection, then `table`; under `table`, the locks of other connections are
 //! only tried. `place` and `quota` are leaves.
@@ -433,9 +433,9 @@ impl Chan {
     }
 
     /// Takes an entry for `conn`, with the channel that `make` makes. The caller must put the
-    /// result into the connection ([`Conn::open`](super::conn::Conn::open)) before using it. Sleeps; not under the connection's lock. EDQUOT
-    /// when the connection's owner or network namespace has used its quota, ENOBUFS when the table
-    /// is full, ENOMEM.
+    /// result into the connection, by [`Conn::open`](super::conn::Conn::open), before using it.
+    /// Sleeps; not under the connection's lock. EDQUOT when the connection's owner or network
+    /// namespace has used its quota, ENOBUFS when the table is full, ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
         conn: &Arc<impl ConnOps>,
