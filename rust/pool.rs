@@ -132,6 +132,9 @@ pub(crate) struct Pool {
     /// Lessees that wait for a window, oldest first.
     #[pin]
     pub(crate) waiters: Mutex<KVec<WindowWaiter>>,
+    /// Requests of peers that the worker has not handled yet.
+    #[pin]
+    requests: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
     /// The unread data in blocks.
@@ -196,6 +199,7 @@ impl Pool {
                 verbs <- Revocable::new(verbs),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
+                requests <- new_mutex!(KVec::new(), "zrs_pool::requests"),
                 promised: Atomic::new(0),
                 unread,
                 own_queues,

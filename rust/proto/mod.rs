@@ -24,6 +24,7 @@ pub mod budget;
 pub mod channel;
 pub mod connect_backoff;
 pub mod dgram;
+pub mod entry_word;
 pub mod fallback;
 pub mod link_flow;
 pub mod link_table;

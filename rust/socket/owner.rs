@@ -54,7 +54,7 @@ impl Sock {
     /// Runs `f`, whose allocations with [`CHARGED`](crate::kern::memcg::CHARGED) the socket's owner
     /// pays for. `f` may sleep; without locks that forbid it.
     pub(crate) fn charge<R>(&self, f: impl FnOnce() -> R) -> R {
-        let memcg = self.inner.lock().owner.memcg.clone();
+        let memcg = self.asked.lock().owner.memcg.clone();
         memcg.charge(f)
     }
 
@@ -71,6 +71,6 @@ impl Sock {
 
     /// The user and the namespace whose quotas a channel of this socket counts against.
     pub(crate) fn holder(&self) -> Holder {
-        self.inner.lock().owner.holder
+        self.asked.lock().owner.holder
     }
 }
