@@ -558,7 +558,7 @@ impl SocketOps for Sock {
         let owner = Owner::of(sk, &net);
         let sock = Sock::new(ctx.clone(), net, sk.is_v6(), owner)?;
         if beside {
-            sock.inner.lock().tcp_mode = TcpMode::Auto;
+            sock.asked.lock().tcp_mode = TcpMode::Auto;
         }
         sock.ctx.transport.socket_opened(&sock.net)?;
         Ok(sock)

@@ -326,7 +326,7 @@ impl Sock {
         };
         // The answer may be there at once. So the carrier is known before; but the program gets an
         // error only when its calls go to TCP.
-        self.inner.lock().why = Some(why);
+        self.asked.lock().why = Some(why);
         tcp.connect_behind(remote.into());
         match self.hand_over_to(tcp, why, place) {
             Ok(()) => {
@@ -345,7 +345,7 @@ impl Sock {
                 return;
             }
             let was = inner.state_before();
-            inner.why = None;
+            self.asked.lock().why = None;
             inner.set_phase(Phase::Failed);
             if let Some(sk) = &inner.sk {
                 sk.set_err(e);

@@ -176,7 +176,7 @@ fn carriers_of(phase: Phase, asked: &Asked) -> u32 {
             uapi::ZRS_CARRIER_ZRS | uapi::ZRS_CARRIER_TCP
         }
         // It is being handed over.
-        Phase::Connecting if inner.why.is_some() => uapi::ZRS_CARRIER_TCP,
+        Phase::Connecting if asked.why.is_some() => uapi::ZRS_CARRIER_TCP,
         Phase::Listening { .. } | Phase::Connecting | Phase::Connected => uapi::ZRS_CARRIER_ZRS,
         Phase::Carried => uapi::ZRS_CARRIER_TCP,
         Phase::Fresh | Phase::Failed => 0,

@@ -60,12 +60,12 @@ impl Sock {
 
     /// Whether ZRS is off for the socket: in its network namespace, or for its owner's groups.
     pub(super) fn is_off(&self) -> bool {
-        !self.inner.lock().owner.may_use || !params::is_on(&self.net)
+        !self.asked.lock().owner.may_use || !params::is_on(&self.net)
     }
 
     /// EACCES if ZRS is off for the socket, and TCP is not to carry it instead.
     pub(super) fn check_use(&self) -> Result {
-        let tcp = self.inner.lock().tcp_mode == TcpMode::Auto;
+        let tcp = self.asked.lock().tcp_mode == TcpMode::Auto;
         (tcp || !self.is_off()).then_some(()).ok_or(EACCES)
     }
 
