@@ -203,6 +203,7 @@ pub enum GrantError {
 /// A granted entry. The owner must pass it to [`LinkTable::write_back`].
 #[must_use = "an entry is locked until it is written back"]
 pub struct Grant<B> {
+    #[cfg(not(MODULE))]
     id: ChanId,
     slot: u32,
     cell: B,
@@ -470,6 +471,7 @@ impl<S: Storage> LinkTable<S> {
             self.count(|stats| &mut stats.contended);
         }
         Ok(Grant {
+            #[cfg(not(MODULE))]
             id,
             slot: index,
             cell: cell.ok_or(GrantError::Locked)?,
