@@ -3,8 +3,8 @@
 //! This host's end of a memory link: what is posted, what arrives.
 //!
 //! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted
-//! when a transmit slot and credit are free. On Soft-RoCE, registrations need an idle send queue: it
-//! sends again what was not acknowledged, a registration too, which fails the second time. So no
+//! when a transmit slot and credit are free. On Soft-RoCE, registrations need an idle send queue:
+//! it sends again what was not acknowledged, a registration too, which fails the second time. So no
 //! message is posted while one waits.
 
 #![deny(unsafe_code)]

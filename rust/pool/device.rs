@@ -27,8 +27,8 @@ use crate::uapi::{
     ZRS_LACK_OTHER, ZRS_LACK_QP_WR, ZRS_LACK_RECV_SGE, ZRS_LACK_REG, ZRS_LACK_SEND_SGE,
 };
 
-/// After the second search in a row for a pool's memory without success, none is made for this long,
-/// in nanoseconds: it moves other pages, and every program's `socket()` asks for it. The time
+/// After the second search in a row for a pool's memory without success, none is made for this
+/// long, in nanoseconds: it moves other pages, and every program's `socket()` asks for it. The time
 /// doubles with each further failure, up to this often.
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_SHIFT: u32 = 6;
@@ -71,8 +71,8 @@ impl RdmaDev {
 
     /// The pool, made now if it is not there yet. Sleeps.
     ///
-    /// Errors: ENOMEM, with a line in the log if the memory was searched for; ENODEV for a device that
-    /// is being removed or that ZRS cannot use.
+    /// Errors: ENOMEM, with a line in the log if the memory was searched for; ENODEV for a device
+    /// that is being removed or that ZRS cannot use.
     pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
         let mut state = self.state.lock();
         if let Some(pool) = &state.pool {

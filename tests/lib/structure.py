@@ -130,8 +130,10 @@ def imports(path):
     own = path[len("rust/"):-len(".rs")].split("/")
     own = own[:-1] if own[-1] == "mod" else own
     code = CODE[path]
-    uses = [" ".join(tree.split()) for tree in re.findall(r"\buse\s+([^;]+);", code)]
-    named = re.findall(r"\b(?:crate|super|self)(?:::\w+)+", re.sub(r"\buse\s+[^;]+;", "", code))
+    # At the beginning of a line: a string may have the word, too.
+    use = re.compile(r"(?m)^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);")
+    uses = [" ".join(tree.split()) for tree in use.findall(code)]
+    named = re.findall(r"\b(?:crate|super|self)(?:::\w+)+", use.sub("", code))
     for name in named + [one for tree in uses for one in paths(tree)]:
         parts = name.split("::")
         if parts[0] in ("crate", "$crate"):

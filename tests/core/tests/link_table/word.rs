@@ -11,6 +11,7 @@ use zrs_core::entry_word::{Ends, EntryWord, Word, WordCell, Work};
 use zrs_core::wire::SMALL_MAX;
 use zrs_core::ChanId;
 
+use crate::common::cases;
 use crate::common::headers::id;
 use crate::regs::work_of;
 
@@ -33,6 +34,8 @@ impl WordCell for &Bits {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(500)))]
+
     // rows: L2
     #[test]
     fn fields_do_not_touch(
@@ -288,6 +291,7 @@ fn explore(order: Order) -> (usize, usize) {
 
 // rows: L1 L2
 #[test]
+#[cfg_attr(miri, ignore = "long")]
 fn every_order_of_steps() {
     let (states, skipped) = explore(Order::WordFirst);
     println!("{states} states, {skipped} after a call without the lock");
