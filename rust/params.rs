@@ -189,6 +189,13 @@ writable_uint_param!(
     SHARES
 );
 
+writable_uint_param!(
+    /// Part of the asks of a memory link, and of the regions of a node of this host, that a user can
+    /// have, in percent. Root has no such limit. It counts for links and nodes that are made later.
+    MEM_USER_PERCENT, "mem_user_percent", 25, 1, 100,
+    "part of a memory link's and node's places that one user can have, percent (default 25)"
+);
+
 const TCP_NAMES: &[&CStr] = &[c"never", c"auto", c"required"];
 names_param!(
     /// Whether new sockets have TCP beside ZRS, as `ZRS_TCP_*` are numbered.

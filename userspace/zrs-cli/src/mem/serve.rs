@@ -2,6 +2,7 @@
 //! `zrs mem serve`: gives memory to a node for as long as it runs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use zrs::mem::NodeId;
 use zrs::Zrs;
@@ -51,5 +52,41 @@ pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
     loop {
         // Until a signal ends the process, and the descriptor with it.
         std::thread::park();
+    }
+}
+
+/// Let a node of this host take no new regions; those that are there stay
+#[derive(clap::Args)]
+pub struct Drain {
+    #[arg(value_parser = node)]
+    node: NodeId,
+    /// Let it take regions again
+    #[arg(long)]
+    undo: bool,
+    /// Wait until it has no region
+    #[arg(long, conflicts_with = "undo")]
+    wait: bool,
+}
+
+impl Drain {
+    pub(super) fn run(&self, zrs: &Zrs) -> Result<()> {
+        let drained = zrs.mem_drain(self.node, !self.undo);
+        told(drained, || format!("cannot drain node {}", self.node))?;
+        while self.wait && self.has_regions(zrs)? {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(())
+    }
+
+    fn has_regions(&self, zrs: &Zrs) -> Result<bool> {
+        for region in zrs.mem_regions() {
+            let region = told(region, || "cannot list the regions".into())?;
+            // A number alone is a node of the host's own domain.
+            let (node, here) = (region.node.0, self.node);
+            if node.node == here.node && (here.domain == 0 || node.domain == here.domain) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
