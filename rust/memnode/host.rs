@@ -19,6 +19,7 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
+use super::asynchronous::Asyncs;
 use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{Alive, Memory};
@@ -174,6 +175,8 @@ pub(super) struct State {
     pub(super) broker: Option<KBox<HostBroker>>,
     /// Queues of programs.
     pub(super) queues: KVec<KBox<OpQueue>>,
+    /// Calls of programs that do not wait.
+    pub(super) asyncs: Asyncs,
     serial: u64,
     pub(super) stopped: bool,
 }
@@ -241,6 +244,7 @@ impl Host {
             waiters: KVec::new(),
             broker: None,
             queues: KVec::new(),
+            asyncs: Asyncs::new()?,
             serial: 0,
             stopped: false,
         };
@@ -537,7 +541,8 @@ impl State {
         loop {
             self.copy_actions(host);
             self.tell_quiet(host);
-            if !self.broker_actions(host) && !self.queue_actions(host) {
+            let changed = self.broker_actions(host) | self.queue_actions(host);
+            if !(changed | self.async_actions(host)) {
                 break;
             }
         }
