@@ -7,6 +7,7 @@ mod mount;
 mod nodes;
 mod regions;
 mod serve;
+mod store;
 
 use std::io;
 
