@@ -91,6 +91,10 @@ bench-check: userspace ## the newest results of make bench against the targets
 performance: userspace ## tables and plots of Documentation/performance.rst, from the newest results
 	@tests/bench/pages
 
+.PHONY: dashboard
+dashboard: modules userspace ## the pictures of the dashboard for Grafana in the documents, from a run
+	@tests/dashboard/run
+
 .PHONY: table-hits
 table-hits: userspace ## the plot of the link table's tiers, from a longer run of its host test
 	@mkdir -p results
@@ -153,6 +157,10 @@ test-install: kernel ## the packages in fresh Debian 13 roots: installed, booted
 .PHONY: rust-rdma
 rust-rdma: kernel ## the patches of Documentation/upstream/rust-rdma anew from rust/ib, checked and built
 	@tests/rust-rdma
+
+.PHONY: publish
+publish: root ## cargo publish --dry-run for the crates that programs are written with
+	@tests/publish
 
 .PHONY: docs
 docs: root ## Documentation/ as a site, into build/docs (Sphinx; warnings are errors), and the manual pages checked

@@ -80,6 +80,15 @@ finds "a parameter that is none" modprobe.d warning "no parameter pool_mb" A zrs
 echo "options zrs blocks=2048" >/run/modprobe.d/zrs-test.conf
 finds "one that is not in effect" modprobe.d warning "blocks=2048 is not in effect" A zrs doctor
 rm /run/modprobe.d/zrs-test.conf
+at_end "rm -f /usr/lib/modprobe.d/zrs.conf /run/modprobe.d/zrs.conf"
+mkdir -p /usr/lib/modprobe.d
+cp /zrs/packaging/files/modprobe.conf /usr/lib/modprobe.d/zrs.conf
+echo "# nothing" >/run/modprobe.d/zrs.conf
+finds "a file that hides the package's" modprobe.d warning "hides the package's" A zrs doctor
+rm /usr/lib/modprobe.d/zrs.conf /run/modprobe.d/zrs.conf
+check "zrs drain" zrs drain
+finds "a module that makes no sockets" socket failure "zrs drain is in effect" A zrs doctor
+check "zrs drain --stop" zrs drain --stop
 chmod 0600 /dev/zrs
 finds "no access to /dev/zrs" module failure "permission denied" A "${NOBODY[@]}" zrs doctor
 chmod 0666 /dev/zrs

@@ -8,7 +8,14 @@
 //! tcp connect any
 //! ```
 //!
-//! The first line that matches decides.
+//! The first line that matches decides. A line with several networks or ports is as many rules:
+//!
+//! ```
+//! let rules = zrs_rules::line::parse_all("tcp port 22,8000-8100\nzrs connect net 192.0.2.0/24")?;
+//! assert_eq!(rules.len(), 3);
+//! assert_eq!(rules[2].to_string(), "zrs connect net 192.0.2.0/24");
+//! # Ok::<(), String>(())
+//! ```
 
 use std::fmt;
 use std::str::FromStr;

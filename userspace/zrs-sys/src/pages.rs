@@ -11,6 +11,14 @@ use std::slice;
 use crate::Map;
 
 /// A buffer of whole pages, zeroed at first.
+///
+/// ```
+/// let mut buf = zrs_sys::PageBuf::new(10_000)?;
+/// buf[..5].copy_from_slice(b"hello");
+/// assert_eq!((buf.len(), buf[5]), (10_000, 0));
+/// assert_eq!(buf.as_ptr() as usize % 4096, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct PageBuf {
     map: Map,

@@ -77,6 +77,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_MEM_QUEUE, "queues of memory nodes"),
     (abi::ZRS_FEATURE_MEM_BROKER, "brokers of memory nodes"),
     (abi::ZRS_FEATURE_MEM_NODES, "several memory nodes of a host"),
+    (abi::ZRS_FEATURE_PEERS, "peers"),
 ];
 
 macro_rules! stats {
@@ -507,7 +508,8 @@ mod tests {
                 "rules",
                 "queues of memory nodes",
                 "brokers of memory nodes",
-                "several memory nodes of a host"
+                "several memory nodes of a host",
+                "peers"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

@@ -5,6 +5,17 @@
 //! `copy_file_range(2)` between regions of two nodes has the first node write to the second one, so
 //! that no byte passes this host. `File::from(OwnedFd::from(region))` makes it a [`std::fs::File`],
 //! whose `std::io::copy()` does the same.
+//!
+//! Nodes have numbers, in a domain if they are of several:
+//!
+//! ```
+//! use zrs::mem::NodeId;
+//!
+//! let node: NodeId = "1:2".parse().unwrap();
+//! assert_eq!((node.domain, node.node), (1, 2));
+//! assert_eq!(node.to_string(), "1:2");
+//! assert!("1:2:3".parse::<NodeId>().is_err());
+//! ```
 
 use std::fs::File;
 use std::io;

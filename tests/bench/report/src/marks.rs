@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The emulator's usage at the marks: lines "ID WHAT SECONDS [INSTRUCTIONS]", where WHAT is start,
+//! The emulator's usage at the marks: lines `ID WHAT SECONDS [INSTRUCTIONS]`, where WHAT is start,
 //! end, or both with base- before it for the cost of starting a program.
 
 use std::collections::HashMap;

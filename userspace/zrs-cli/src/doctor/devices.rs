@@ -8,6 +8,8 @@ const CLASS: &str = "/sys/class/infiniband";
 const NET: &str = "/sys/class/net";
 /// Of RoCE v2.
 const ROCE_PORT: &str = "4791";
+/// Of iWARP: the service port, unless the parameter says another one.
+const IWARP_PORT: &str = "340";
 
 /// The least that a device must offer, by the names of ibv_devinfo: as `lacking()` in
 /// rust/pool/device.rs asks for it, with queues for one link.
@@ -62,8 +64,14 @@ pub fn checks(system: &dyn System, module: Option<&Module>) -> Vec<Check> {
             "mend what the lines above say of one of them, or add another one",
         ));
     }
-    if devices.iter().any(|d| d.software) {
-        checks.push(firewall(system));
+    let software = |rnic: bool| devices.iter().any(|d| d.software && d.rnic == rnic);
+    if software(false) {
+        checks.push(firewall(system, "firewall", "udp", ROCE_PORT));
+    }
+    if software(true) {
+        let port = line(system, "/sys/module/zrs/parameters/service_port");
+        let port = port.as_deref().unwrap_or(IWARP_PORT);
+        checks.push(firewall(system, "firewall (iWARP)", "tcp", port));
     }
     checks
 }
@@ -231,7 +239,7 @@ impl Device {
         Check::failure(
             &name,
             lacks.join("; "),
-            "ZRS cannot use this device: Documentation/hardware.rst has a table of drivers",
+            "ZRS cannot use this device: hardware.rst, in Documentation or /usr/share/doc/zrs, has a table of drivers",
         )
     }
 
@@ -323,12 +331,14 @@ impl Device {
     }
 }
 
-/// Rules that drop what Soft-RoCE receives. The packets of other devices pass no firewall of this
-/// host.
-fn firewall(system: &dyn System) -> Check {
-    let name = "firewall";
-    let remedy = "let UDP port 4791 in, from the hosts that you trust: nft add rule inet filter input ip saddr NETWORK udp \
-                  dport 4791 accept";
+/// Rules that drop what a software device receives on a port. The packets of other devices pass no
+/// firewall of this host.
+fn firewall(system: &dyn System, name: &str, protocol: &str, port: &str) -> Check {
+    let upper = protocol.to_uppercase();
+    let remedy = format!(
+        "let {upper} port {port} in, from the hosts that you trust: nft add rule inet filter input ip saddr NETWORK \
+         {protocol} dport {port} accept"
+    );
     let nft = output(system, &["nft", "list", "ruleset"]);
     let tables = output(system, &["iptables", "-S", "INPUT"]);
     if nft.is_none() && tables.is_none() {
@@ -345,11 +355,18 @@ fn firewall(system: &dyn System) -> Check {
         l.contains("drop") || l.contains("reject") || l.contains("DROP") || l.contains("REJECT")
     };
     let rules = || nft.lines().chain(tables.lines()).map(str::trim);
-    if let Some(rule) = rules().find(|l| l.contains(ROCE_PORT) && drops(l)) {
-        return Check::failure(name, format!("a rule drops RoCE: {rule}"), remedy);
+    // "udp dport 4791 accept", "-p udp -m udp --dport 4791 -j ACCEPT"
+    let names =
+        |l: &str| l.contains(protocol) && l.split(|c: char| !c.is_ascii_digit()).any(|w| w == port);
+    if let Some(rule) = rules().find(|l| names(l) && drops(l)) {
+        return Check::failure(
+            name,
+            format!("a rule drops {upper} port {port}: {rule}"),
+            &remedy,
+        );
     }
-    if rules().any(|l| l.contains(ROCE_PORT)) {
-        return Check::ok(name, "a rule lets UDP port 4791 in");
+    if rules().any(names) {
+        return Check::ok(name, format!("a rule lets {upper} port {port} in"));
     }
     let closed = nft
         .lines()
@@ -358,12 +375,12 @@ fn firewall(system: &dyn System) -> Check {
     match closed {
         true => Check::failure(
             name,
-            "what no rule accepts is dropped, and none names UDP port 4791 (RoCE v2)",
-            remedy,
+            format!("what no rule accepts is dropped, and none names {upper} port {port}"),
+            &remedy,
         ),
         false => Check::ok(
             name,
-            "no rule names UDP port 4791, and the policy is to accept",
+            format!("no rule names {upper} port {port}, and the policy is to accept"),
         ),
     }
 }

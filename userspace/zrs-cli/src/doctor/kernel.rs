@@ -7,7 +7,13 @@ use super::Check;
 /// The series that the module is built and tested for, the newest first.
 const SERIES: [(u32, u32); 2] = [(7, 3), (7, 2)];
 /// Options that the kernel has to be built with.
-const OPTIONS: [&str; 3] = ["CONFIG_RUST", "CONFIG_IPV6", "CONFIG_INFINIBAND_ADDR_TRANS"];
+const OPTIONS: [&str; 4] = [
+    "CONFIG_RUST",
+    "CONFIG_IPV6",
+    "CONFIG_INFINIBAND_ADDR_TRANS",
+    // For the receive pools.
+    "CONFIG_CONTIG_ALLOC",
+];
 
 pub fn checks(system: &dyn System, loaded: bool) -> Vec<Check> {
     let release = line(system, "/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -144,6 +150,8 @@ struct ModuleFile {
     /// The name of the key that it is signed with, empty without a signature.
     signer: String,
     srcversion: String,
+    /// The versions of the protocol that it speaks; empty if the file does not say.
+    wire: String,
 }
 
 impl ModuleFile {
@@ -159,6 +167,7 @@ impl ModuleFile {
             vermagic: vermagic.split(' ').next().unwrap_or_default().into(),
             signer: field("signer"),
             srcversion: field("srcversion"),
+            wire: field("wire"),
         })
     }
 }
@@ -166,7 +175,12 @@ impl ModuleFile {
 fn module_file(release: &str, file: Option<&ModuleFile>, loaded: bool) -> Check {
     let name = "module file";
     match file {
-        Some(file) if file.vermagic == release => Check::ok(name, &file.path),
+        Some(file) if file.vermagic == release && file.wire.is_empty() => {
+            Check::ok(name, &file.path)
+        }
+        Some(file) if file.vermagic == release => {
+            Check::ok(name, format!("{}, wire version {}", file.path, file.wire))
+        }
         Some(file) => Check::failure(
             name,
             format!(

@@ -8,7 +8,7 @@ use zrs::{os_error, reason, Version};
 use zrs_rules::why::{self, KNOWN, NO_LISTENER, NO_RESOURCES, NO_ZRS, SLOW};
 
 use super::kernel::same_source;
-use super::system::{line, output, Module, System};
+use super::system::{exists, line, output, Module, System};
 use super::Check;
 
 /// `errno`s that are told apart here and in `peer.rs`.
@@ -29,6 +29,9 @@ pub const PARAMS: [(&str, &str); 10] = [
     ("heartbeat_ms", "10000"),
 ];
 
+/// The least size of a receive pool, and memory that should be available for some of them, MiB.
+const POOL_MIB: u64 = 8;
+const FREE_MIB: u64 = 64;
 /// Bytes that MSG_ZEROCOPY should be able to pin.
 const LOCKED: u64 = 8 << 20;
 
@@ -41,15 +44,19 @@ pub fn checks(
     let mut checks = vec![loaded(system, module)];
     if let Ok(module) = module {
         checks.push(parameters(system));
+        checks.extend(namespace(system));
         checks.push(service_port(system));
-        checks.extend(socket.map(made));
+        checks.extend(socket.map(|s| made(system, s)));
         checks.push(pools(module));
         checks.push(counters(module));
         checks.extend(by_tcp(module));
+    } else {
+        checks.extend(memory(system));
     }
     checks.extend(next_load(system));
     checks.push(memlock(system));
     checks.push(preload(system));
+    checks.push(bpf(system));
     checks
 }
 
@@ -167,11 +174,53 @@ pub fn word_after<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     words.next()
 }
 
-fn made(socket: io::Result<()>) -> Check {
+/// The settings of this network namespace, as `zrs set --net` shows them.
+fn namespace(system: &dyn System) -> Option<Check> {
+    const NET: &str = "/proc/sys/net/zrs";
+    let value = |name: &String| {
+        Some(format!(
+            "{name}={}",
+            line(system, &format!("{NET}/{name}"))?
+        ))
+    };
+    let names = system.list(NET);
+    let values: Vec<_> = names.iter().filter_map(value).collect();
+    (!values.is_empty()).then(|| Check::ok("network namespace", values.join(" ")))
+}
+
+/// Whether there is memory for the receive pools, before the module is loaded. Each is physically
+/// contiguous.
+fn memory(system: &dyn System) -> Option<Check> {
+    let name = "memory";
+    let text = system.read("/proc/meminfo")?;
+    let kib = |field| {
+        let line = text.lines().find_map(|l| l.strip_prefix(field))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let mib = kib("MemAvailable:")? >> 10;
+    let found = format!("{mib} MiB are available");
+    if mib < FREE_MIB {
+        return Some(Check::warning(
+            name,
+            format!("{found}; a receive pool has {POOL_MIB} MiB at least, contiguous"),
+            "end programs, or load zrs early after the boot; pool_mib makes the pools smaller",
+        ));
+    }
+    Some(Check::ok(name, found))
+}
+
+fn made(system: &dyn System, socket: io::Result<()>) -> Check {
     let name = "socket";
     let Err(e) = socket else {
         return Check::ok(name, "socket() makes ZRS sockets");
     };
+    if parameter(system, "drain").as_deref() == Some("1") {
+        return Check::failure(
+            name,
+            "zrs drain is in effect: no ZRS sockets are made",
+            "zrs drain --stop; or, to load another module: modprobe -r zrs && modprobe zrs",
+        );
+    }
     let text = format!("socket() fails: {}", reason(&e));
     let remedy = match os_error(&e) {
         Some(ENOMEM) => {
@@ -283,6 +332,20 @@ fn counters(module: &Module) -> Check {
 fn next_load(system: &dyn System) -> Option<Check> {
     let name = "modprobe.d";
     let mut found = Vec::new();
+    for dir in ["/etc/modprobe.d", "/run/modprobe.d"] {
+        let text = system.read(&format!("{dir}/zrs.conf"));
+        let hides = text.is_some_and(|t| !t.contains("install zrs"));
+        if hides && exists(system, "/usr/lib/modprobe.d/zrs.conf") {
+            return Some(Check::warning(
+                name,
+                format!(
+                    "{dir}/zrs.conf hides the package's file of that name: modprobe does not check the RDMA \
+                     stack any more"
+                ),
+                "give it another name, such as zrs-local.conf",
+            ));
+        }
+    }
     for dir in ["/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d"] {
         for file in system.list(dir).iter().filter(|f| f.ends_with(".conf")) {
             let text = system.read(&format!("{dir}/{file}")).unwrap_or_default();
@@ -371,4 +434,25 @@ fn preload(system: &dyn System) -> Check {
             "only `zrs run` needs it; other programs of ZRS do not",
         ),
     }
+}
+
+/// The BPF program of `zrs bpf`, `zrs run --cgroup` and the units' drop-in, which is optional.
+fn bpf(system: &dyn System) -> Check {
+    let name = "zrs bpf";
+    if exists(system, zrs_bpf::DIR) {
+        return Check::ok(name, "its program is loaded");
+    }
+    if !exists(system, "/sys/kernel/btf/vmlinux") {
+        return Check::ok(
+            name,
+            "not loaded, and cannot be: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)",
+        );
+    }
+    if !system.is_root() {
+        return Check::ok(name, "only root sees whether its program is loaded");
+    }
+    Check::ok(
+        name,
+        "not loaded; only `zrs run --cgroup` and units need it",
+    )
 }

@@ -135,7 +135,7 @@ fn well() -> Mock {
         file("/proc/sys/kernel/osrelease", &format!("{release}\n")),
         file(
             &format!("/boot/config-{release}"),
-            "CONFIG_RUST=y\nCONFIG_IPV6=y\nCONFIG_INFINIBAND_ADDR_TRANS=y\n\
+            "CONFIG_RUST=y\nCONFIG_IPV6=y\nCONFIG_INFINIBAND_ADDR_TRANS=y\nCONFIG_CONTIG_ALLOC=y\n\
              CONFIG_RUSTC_VERSION_TEXT=\"rustc 1.85.0\"\n",
         ),
         file(
@@ -146,6 +146,12 @@ fn well() -> Mock {
             "/sys/kernel/security/lockdown",
             "[none] integrity confidentiality\n",
         ),
+        file("/sys/kernel/btf/vmlinux", ""),
+        file(
+            "/proc/meminfo",
+            "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n",
+        ),
+        file("/proc/sys/net/zrs/tcp", "never\n"),
         file("/sys/module/ib_core/taint", "\n"),
         file("/sys/module/zrs/srcversion", "ABC\n"),
         file(
@@ -172,6 +178,7 @@ fn well() -> Mock {
         ("modinfo -F filename zrs", format!("/lib/modules/{release}/updates/zrs.ko\n")),
         ("modinfo -F vermagic zrs", format!("{release} SMP preempt mod_unload\n")),
         ("modinfo -F srcversion zrs", "ABC\n".into()),
+        ("modinfo -F wire zrs", "1\n".into()),
         (
             "modinfo -F filename ib_core",
             format!("/lib/modules/{release}/kernel/drivers/infiniband/core/ib_core.ko.xz\n"),
@@ -309,6 +316,8 @@ fn all_is_well() {
     let unloaded = well().unloaded().examine();
     only(&unloaded, "module", Failure, "zrs is not loaded");
     has(&unloaded, "kernel config", Status::Ok, "CONFIG_RUST");
+    has(&checks, "module file", Status::Ok, "zrs.ko, wire version 1");
+    has(&checks, "network namespace", Status::Ok, "tcp=never");
 }
 
 #[test]
@@ -344,7 +353,7 @@ fn the_configuration() {
         &checks,
         "kernel config",
         Failure,
-        "CONFIG_RUST, CONFIG_IPV6 is not set",
+        "CONFIG_RUST, CONFIG_IPV6, CONFIG_CONTIG_ALLOC is not set",
     );
     let checks = unloaded().without(&config).examine();
     has(&checks, "kernel config", Warning, "no configuration");
@@ -471,6 +480,15 @@ fn parameters() {
         "blocks=2048; room for 32 links",
     );
     let conf = |text: &str| well().file("/etc/modprobe.d/zrs.conf", text).examine();
+    let hidden = well()
+        .file("/usr/lib/modprobe.d/zrs.conf", "install zrs ...\n")
+        .file("/etc/modprobe.d/zrs.conf", "options zrs blocks=512\n");
+    only(
+        &hidden.examine(),
+        "modprobe.d",
+        Warning,
+        "hides the package's",
+    );
     only(
         &conf("options zrs pool_mb=64\n"),
         "modprobe.d",
@@ -571,6 +589,15 @@ fn memory() {
         Warning,
         "64 MiB in a cache of 32 MiB",
     );
+    let little = well()
+        .unloaded()
+        .file("/proc/meminfo", "MemAvailable: 40000 kB\n");
+    has(
+        &little.examine(),
+        "memory",
+        Warning,
+        "39 MiB are available; a receive pool",
+    );
     let limit = |bytes: &str| {
         let text = format!("Max locked memory         {bytes}              {bytes}    bytes\n");
         well().file("/proc/self/limits", &text)
@@ -640,6 +667,38 @@ fn connects_by_tcp_are_explained() {
         Status::Ok,
         "5 connects used TCP: 3 no-listener (no program",
     );
+}
+
+#[test]
+fn draining() {
+    let mut mock = well().file("/sys/module/zrs/parameters/drain", "1\n");
+    mock.socket = 93;
+    let checks = mock.examine();
+    only(&checks, "socket", Failure, "zrs drain is in effect");
+}
+
+#[test]
+fn the_bpf_program() {
+    let text = |mock: Mock, text: &str| has(&mock.examine(), "zrs bpf", Status::Ok, text);
+    text(well(), "only root sees");
+    let mut root = well();
+    root.root = true;
+    text(root, "not loaded; only");
+    text(
+        well().file("/sys/fs/bpf/zrs/link", ""),
+        "its program is loaded",
+    );
+    text(well().without("/sys/kernel/btf"), "the kernel has no BTF");
+}
+
+/// The module's file says which versions of the protocol it speaks.
+#[test]
+fn the_wire_version_is_the_modules() {
+    let source = include_str!("../../../../rust/proto/wire.rs");
+    let (_, rest) = source.split_once("pub const VERSION: u8 = ").unwrap();
+    let (version, _) = rest.split_once(';').unwrap();
+    let said = include_str!("../../../../rust/helpers/kern.c");
+    assert!(said.contains(&format!("MODULE_INFO(wire, \"{version}\");")));
 }
 
 #[test]
@@ -784,6 +843,26 @@ fn firewalls() {
         .command("nft --version", "nftables v1.1\n")
         .command("nft list ruleset", "");
     only(&denied.examine(), "firewall", Warning, "cannot be read");
+    // siw's packets are those of a TCP connection of this host.
+    let iwarp = |text: &str| {
+        let mock = soft().command("nft list ruleset", text);
+        let rnic = mock.file("/sys/class/infiniband/mlx5_0/node_type", "4: RNIC\n");
+        rnic.examine()
+    };
+    has(
+        &iwarp(drop),
+        "firewall (iWARP)",
+        Failure,
+        "none names TCP port 340",
+    );
+    let open = drop.replace("udp dport 53", "tcp dport 340");
+    has(
+        &iwarp(&open),
+        "firewall (iWARP)",
+        Status::Ok,
+        "lets TCP port 340 in",
+    );
+    assert!(iwarp(&open).iter().all(|c| c.name != "firewall"));
     let iptables = soft().command("iptables -S INPUT", "-P INPUT DROP\n");
     only(&iptables.examine(), "firewall", Failure, "none names");
     let iptables = soft().command(
