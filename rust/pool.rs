@@ -4,14 +4,15 @@
 //!
 //! `context` has the state shared by all pools; `device` the RDMA devices; `cache` the budget of
 //! the pools of a last-level cache, and the escape of old data from them; `extent` a contiguous
-//! piece of a pool; `lease` the leases of windows (`window`); `reserve` the main memory promised
-//! for escaped data; `reclaim` the pages that programs map; `lessee` the traits that users of a
-//! pool implement. Nothing here knows links, channels or sockets.
+//! piece of a pool; `receives` the receive queues; `lease` the leases of windows (`window`);
+//! `reserve` the main memory promised for escaped data; `reclaim` the pages that programs map;
+//! `lessee` the traits that users of a pool implement. Nothing here knows links, channels or
+//! sockets.
 //!
 //! A pool begins as one physically contiguous area, its first extent.
 //!
-//! This extent begins with the headers and the blocks of the shared receive queue. They are posted
-//! ahead of need: the number promised to the peers of links, and some more. The rest is leased, in
+//! This extent begins with the headers and the blocks of the receive queues. They are posted ahead
+//! of need: the number promised to the peers of links, and some more. The rest is leased, in
 //! windows, to channels with bulk data. Each lease has a registration of exactly its pages; when it
 //! ends, the registration is removed, then the pages are zeroed, then they are free. The memory
 //! outlives the device for as long as a program maps some of it. The devices of a cache share the
@@ -19,17 +20,17 @@
 //! extent.
 //!
 //! Locks: `windows` (mutex), `growing` (mutex), `extents` (mutex), then the spinlocks `blocks`,
-//! those of [`Extent`] and `Window::mr`, never two of these at once. `verbs` is read under RCU.
+//! `shared`, `Receives::shared`, those of [`Extent`] and `Window::mr`, never two of these at once.
+//! `verbs` and `Receives::open` are read under RCU.
 
 #![deny(unsafe_code)]
 
 use kernel::alloc::kvec::KVVec;
 use kernel::alloc::Flags;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
-use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::revocable::Revocable;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::Jiffies;
 use kernel::workqueue::{impl_has_work, new_work, Work};
@@ -40,30 +41,29 @@ pub(crate) mod device;
 pub(crate) mod extent;
 pub(crate) mod lease;
 pub(crate) mod lessee;
+pub(crate) mod receives;
 mod reclaim;
 pub(crate) mod reserve;
 mod unread;
 pub(crate) mod window;
 
-use crate::ib::dma::Sge;
 use crate::kern::contig::{ContigPages, Payload};
-use crate::kern::errno::ENOBUFS;
 use crate::kern::task;
 use crate::params;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
 use crate::proto::ChanId;
-use crate::stats::STATS;
 use cache::{Cache, Copied};
 use context::Pools;
 use device::Verbs;
 use extent::Extent;
 use lease::WindowWaiter;
 use lessee::BlockUser;
+use receives::Receives;
 use unread::UnreadBlocks;
 use window::Window;
 
-/// Blocks that are posted in addition to the promised ones.
-const SPARE: u32 = 32;
+/// Elements of a receive: a header and a block.
+pub(crate) const RECV_SGE: u32 = 2;
 
 /// A pool with blocks for at least so many links keeps those of one in reserve.
 const RESERVE_FROM: u32 = 4;
@@ -83,10 +83,10 @@ pub(crate) struct Layout {
 impl Layout {
     /// Divides `pages` pages as the parameters say, with at most a quarter in blocks. EINVAL if the
     /// pool is too small for one link.
-    pub(crate) fn new(pages: usize, max_srq_wr: u32) -> Result<Self> {
+    pub(crate) fn new(pages: usize, max_blocks: u32) -> Result<Self> {
         let blocks = (params::BLOCKS.get() as usize)
             .min(pages / 4)
-            .min(max_srq_wr as usize);
+            .min(max_blocks as usize);
         if blocks < params::LINK_CREDIT.get() as usize {
             return Err(EINVAL);
         }
@@ -132,17 +132,27 @@ pub(crate) struct Pool {
     /// Lessees that wait for a window, oldest first.
     #[pin]
     pub(crate) waiters: Mutex<KVec<WindowWaiter>>,
+    /// Requests of peers that the worker has not handled yet.
+    #[pin]
+    requests: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
     /// The unread data in blocks.
     unread: UnreadBlocks,
-    /// Blocks in the shared receive queue now (`ready`), and the lowest number so far
-    /// (`ready_low`).
-    ready: Atomic<i32>,
+    /// The device has no shared receive queues: each link has its own.
+    pub(crate) own_queues: bool,
+    /// The shared receive queue of new links. `None` without one, and once the device is gone.
+    #[pin]
+    shared: SpinLock<Option<Arc<Receives>>>,
+    /// For each block, the serial number of the receive queue that it is posted to, or 0.
+    posted: KVVec<Atomic<u32>>,
+    /// The last of these numbers.
+    next_queue: Atomic<u32>,
+    /// The fewest blocks so far in the shared receive queue.
     ready_low: Atomic<i32>,
     #[pin]
     blocks: SpinLock<Blocks>,
-    /// Blocks that are in use, in the shared receive queue or with data. Changes under `blocks`.
+    /// Blocks that are in use, in a receive queue or with data. Changes under `blocks`.
     blocks_used: Atomic<u32>,
     #[pin]
     work: Work<Pool>,
@@ -153,8 +163,9 @@ impl_has_work! {
 }
 
 impl Pool {
-    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond.
-    /// ENOMEM; ENOBUFS without room in the budget. Sleeps.
+    /// A pool with `layout` in `base`, of a device that can send `rate` bytes a microsecond; with
+    /// `own_queues` it has no shared receive queues. ENOMEM; ENOBUFS without room in the budget.
+    /// Sleeps.
     pub(crate) fn new(
         pools: &Arc<Pools>,
         layout: Layout,
@@ -162,6 +173,7 @@ impl Pool {
         verbs: Arc<Verbs>,
         cache: &Arc<Cache>,
         rate: u32,
+        own_queues: bool,
     ) -> Result<Arc<Self>> {
         let mut idle = KVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?;
         for block in (0..layout.blocks).rev() {
@@ -171,7 +183,10 @@ impl Pool {
         let mut extents = KVec::new();
         extents.push(base.clone(), GFP_KERNEL)?;
         let unread = UnreadBlocks::new(layout.blocks)?;
-        let mine = verbs.clone();
+        let mut posted = KVVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?;
+        for _ in 0..layout.blocks {
+            posted.push(Atomic::new(0), GFP_KERNEL)?;
+        }
         let pool = Arc::pin_init(
             try_pin_init!(Self {
                 pools: pools.clone(),
@@ -181,12 +196,16 @@ impl Pool {
                 base,
                 extents <- new_mutex!(extents, "zrs_pool::extents"),
                 growing <- new_mutex!(task::jiffies().wrapping_sub(1), "zrs_pool::growing"),
-                verbs <- Revocable::new(mine),
+                verbs <- Revocable::new(verbs),
                 windows <- new_mutex!(KVec::new(), "zrs_pool::windows"),
                 waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
+                requests <- new_mutex!(KVec::new(), "zrs_pool::requests"),
                 promised: Atomic::new(0),
                 unread,
-                ready: Atomic::new(0),
+                own_queues,
+                shared <- new_spinlock!(None, "zrs_pool::shared"),
+                posted,
+                next_queue: Atomic::new(0),
                 ready_low: Atomic::new(i32::MAX),
                 blocks <- new_spinlock!(blocks, "zrs_pool::blocks"),
                 blocks_used: Atomic::new(0),
@@ -196,9 +215,9 @@ impl Pool {
         )?;
         // The other devices of the cache may have used up the budget: then this device cannot be
         // used.
-        if !pool.carve(&verbs, params::LINK_CREDIT.get()) {
-            pool.give_blocks();
-            return Err(ENOBUFS);
+        if !own_queues {
+            pool.open_shared(params::LINK_CREDIT.get())
+                .inspect_err(|_| pool.give_blocks())?;
         }
         Ok(pool)
     }
@@ -221,62 +240,30 @@ impl Pool {
         (self.layout.first_block + block as usize) << PAGE_SHIFT
     }
 
-    fn post(&self, verbs: &Verbs, block: u32) -> Result {
-        verbs
-            .region
-            .sync_for_device(Self::header_at(block), HEADER_LEN)?;
-        verbs
-            .region
-            .sync_for_device(self.block_at(block), SMALL_MAX as usize)?;
-        let sges: [Sge; 2] = [
-            verbs.region.sge(Self::header_at(block), HEADER_LEN)?,
-            verbs.region.sge(self.block_at(block), SMALL_MAX as usize)?,
-        ];
-        // Counted before the device can use the block.
-        self.ready.fetch_add(1, Relaxed);
-        if let Err(e) = verbs.srq.post(u64::from(block), &sges) {
-            self.ready.fetch_sub(1, Relaxed);
-            return Err(e);
-        }
-        STATS.recv_requests.add(1);
-        Ok(())
-    }
-
-    /// Posts more blocks to the shared receive queue until `least` are in use, and some more if
-    /// there is room. False if fewer than `least` are. Does not sleep.
-    fn carve(&self, verbs: &Verbs, least: u32) -> bool {
-        let want = least.saturating_add(SPARE).min(self.layout.blocks);
-        while let Some(block) = self.take_idle(want) {
-            if self.post(verbs, block).is_err() {
-                pr_warn_once!("the shared receive queue does not take a block\n");
-                // It is tried again with the next one.
-                self.put_idle(block);
-                break;
-            }
-        }
-        self.blocks_used() >= least
-    }
-
-    /// Takes an unused block, unless `want` blocks are in use or the budget has no page left.
-    fn take_idle(&self, want: u32) -> Option<u32> {
+    /// Takes an unused block for a receive queue, unless it uses `want` blocks or the budget has no
+    /// page left.
+    fn take_idle(&self, rx: &Receives, want: u32) -> Option<u32> {
         let mut blocks = self.blocks.lock();
-        if blocks.gone || self.blocks_used() >= want || !self.cache.take_block() {
+        if blocks.gone || rx.used.load(Relaxed) >= want || !self.cache.take_block() {
             return None;
         }
         let block = blocks.idle.pop();
-        match block {
-            Some(_) => _ = self.blocks_used.fetch_add(1, Relaxed),
-            None => self.cache.give_block(),
+        if block.is_some() {
+            rx.used.fetch_add(1, Relaxed);
+            self.blocks_used.fetch_add(1, Relaxed);
+        } else {
+            self.cache.give_block();
         }
         block
     }
 
-    /// Puts a block back that is not in use any more.
-    fn put_idle(&self, block: u32) {
+    /// Puts a block back that a receive queue does not use any more.
+    fn put_idle(&self, rx: &Receives, block: u32) {
         let mut blocks = self.blocks.lock();
         if !blocks.gone {
             // Within capacity.
             let _ = blocks.idle.push_within_capacity(block);
+            rx.used.fetch_sub(1, Relaxed);
             self.blocks_used.fetch_sub(1, Relaxed);
             self.cache.give_block();
         }
@@ -291,37 +278,9 @@ impl Pool {
         }
     }
 
-    /// Blocks that are in use, in the shared receive queue or with data.
+    /// Blocks that are in use, in a receive queue or with data.
     fn blocks_used(&self) -> u32 {
         self.blocks_used.load(Relaxed)
-    }
-
-    /// A block has come out of the shared receive queue.
-    pub(crate) fn taken(&self) {
-        let left = self.ready.fetch_sub(1, Relaxed) - 1;
-        if left < self.ready_low.load(Relaxed) {
-            self.ready_low.store(left, Relaxed);
-        }
-        if left <= 0 {
-            self.cache.counts.dry.add(1);
-        }
-    }
-
-    /// Posts a block to the shared receive queue again, if the device is still there and no more
-    /// blocks are in use than are needed.
-    pub(crate) fn repost(&self, block: u32) {
-        // The RCU guard keeps the device.
-        let Some(verbs) = self.verbs.try_access() else {
-            return;
-        };
-        let promised = self.promised.load(Relaxed);
-        let surplus = self.blocks_used() > promised.saturating_add(SPARE);
-        if !surplus && self.post(&verbs, block).is_ok() {
-            return;
-        }
-        self.put_idle(block);
-        // This also retries a block that could not be posted.
-        self.carve(&verbs, promised);
     }
 
     /// The header of a message that has arrived in `block`, with `payload` bytes behind the header.
@@ -364,29 +323,10 @@ impl Pool {
         self.layout.blocks - reserved
     }
 
-    /// Whether [`Self::promise`] has blocks for another link just now.
+    /// Whether [`Receives::promise`] has blocks for another link just now.
     pub(crate) fn may_promise(&self, reserve: bool) -> bool {
         let promised = self.promised.load(Relaxed);
         promised.saturating_add(params::LINK_CREDIT.get()) <= self.most_promised(reserve)
-    }
-
-    /// Promises `params::LINK_CREDIT` blocks to a link; false when all blocks are promised, or the
-    /// budget has no room for more. With `reserve`, the blocks of one link are kept.
-    pub(crate) fn promise(&self, reserve: bool) -> bool {
-        let credit = params::LINK_CREDIT.get();
-        let all = self.promised.fetch_add(credit, Full).saturating_add(credit);
-        let verbs = self.verbs();
-        let fits = all <= self.most_promised(reserve)
-            && verbs.is_some_and(|verbs| self.carve(&verbs, all));
-        if !fits {
-            self.promised.fetch_sub(credit, Full);
-        }
-        fits
-    }
-
-    /// Takes the promise of `blocks` back when the link has ended.
-    pub(crate) fn unpromise(&self, blocks: u32) {
-        self.promised.fetch_sub(blocks, Full);
     }
 
     /// The device is being removed: its registrations and queues are destroyed, the memory stays.
@@ -394,6 +334,7 @@ impl Pool {
     pub(crate) fn device_gone(&self) {
         let verbs = self.verbs();
         self.verbs.revoke();
+        self.close_shared();
         for window in self.windows.lock().iter() {
             window.deregister();
             // The device writes no more into the window, so it does not count in the budget.
@@ -505,17 +446,17 @@ pub(crate) struct Usage {
 
 /// The memory of received data that is not in a window.
 pub(crate) enum Held {
-    /// A block of the shared receive queue.
+    /// A block of a receive queue.
     Block(HeldBlock),
     /// A copy in main memory, made to free memory of the pool.
     Copy(Copied),
 }
 
-/// A block of the shared receive queue whose payload is unread. It is returned by
+/// A block of a receive queue whose payload is unread. It is returned by
 /// [`HeldBlock::repost`], not by being dropped: that takes the link's lock.
 pub(crate) struct HeldBlock {
     owner: Arc<dyn BlockUser>,
-    pool: Arc<Pool>,
+    rx: Arc<Receives>,
     block: u32,
     /// Bytes of the payload.
     len: usize,
@@ -524,21 +465,22 @@ pub(crate) struct HeldBlock {
 }
 
 impl HeldBlock {
-    /// `len` bytes for channel `user`.
+    /// `len` bytes for channel `user`, which came by `rx`.
     pub(crate) fn new(
         owner: Arc<dyn BlockUser>,
-        pool: Arc<Pool>,
+        rx: Arc<Receives>,
         block: u32,
         len: usize,
         user: ChanId,
     ) -> Self {
         owner.block_held();
         let born = task::now_ns();
+        let pool = &rx.pool;
         let first = pool.unread.add(block, user, born);
         pool.cache.arrived(len, first);
         Self {
             owner,
-            pool,
+            rx,
             block,
             len,
             born,
@@ -552,22 +494,22 @@ impl HeldBlock {
 
     /// Copies the payload to `room`, which has the payload's length.
     pub(crate) fn copy(&self, mut room: KVVec<u8>) -> Result<Copied> {
-        let at = self.pool.block_at(self.block);
-        self.pool.memory().copy_payload(at, &mut room)?;
-        Ok(Copied::new(room, self.pool.cache.clone()))
+        let at = self.rx.pool.block_at(self.block);
+        self.rx.pool.memory().copy_payload(at, &mut room)?;
+        Ok(Copied::new(room, self.rx.pool.cache.clone()))
     }
 
     /// The cache of its pool.
     pub(crate) fn cache(&self) -> &Arc<Cache> {
-        &self.pool.cache
+        &self.rx.pool.cache
     }
 
     /// The `len` bytes at `off` of the payload. `EINVAL` if they are not all in the block.
     pub(crate) fn payload(&self, off: usize, len: usize) -> Result<Payload<'_>> {
         match off.checked_add(len) {
             Some(end) if end <= SMALL_MAX as usize => {
-                let at = self.pool.block_at(self.block) + off;
-                Ok(Payload::Pool(self.pool.memory(), at, len))
+                let at = self.rx.pool.block_at(self.block) + off;
+                Ok(Payload::Pool(self.rx.pool.memory(), at, len))
             }
             _ => Err(EINVAL),
         }
@@ -575,11 +517,11 @@ impl HeldBlock {
 
     /// Posts the block again, and returns its credit to the peer in time. Takes the link's lock.
     pub(crate) fn repost(self) {
-        self.pool.unread.left(self.block);
-        self.pool.cache.left(self.len);
+        self.rx.pool.unread.left(self.block);
+        self.rx.pool.cache.left(self.len);
         let stayed = task::now_ns().saturating_sub(self.born);
-        self.pool.cache.stayed(stayed);
-        self.pool.repost(self.block);
-        self.owner.block_released(&self.pool);
+        self.rx.pool.cache.stayed(stayed);
+        self.rx.repost(self.block);
+        self.owner.block_released(&self.rx);
     }
 }

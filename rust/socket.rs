@@ -11,9 +11,10 @@
 //! 1. `config`: serialises bind, listen and connect. Sleeps.
 //! 2. `Sockets::ports`, `Transport::links`, `RdmaDev` and `Link` mutexes. Sleep.
 //! 3. `Link::tx` (spinlock).
-//! 4. `Sock::inner` (spinlock). Never two at once, except that the link table, under its own lock,
-//!    may try to lock another one.
-//! 5. `Table` (spinlock, `transport/conn_table.rs`), and the wait queues.
+//! 4. `Sock::inner` (spinlock), the lock of the connection. Never two at once, except that the link
+//!    table, under its own lock, may try to lock another one.
+//! 5. `Table` (spinlock, `transport/conn_table.rs`); `Sock::asked` (spinlock), the program's
+//!    settings; the wait queues.
 //!
 //! No lock is held while data is copied to or from a program. `rx_locked` and `tx_locked` in
 //! [`Inner`] are flags instead, and threads sleep on them as they sleep on data.
@@ -93,6 +94,7 @@ use crate::proto::wire::SMALL_MAX;
 use crate::stats::{Counter, Stat, STATS};
 use crate::transport::cm::errno_of;
 use crate::transport::conn::{Conn, TxBlocked};
+use crate::transport::conn_table::{free_word, ConnWord};
 use crate::transport::link::Link;
 use crate::uapi;
 
@@ -144,27 +146,31 @@ pub(crate) struct Sock {
     tx_blocked: TxBlocked,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
+    /// TCP_CORK.
+    corks: Atomic<bool>,
     /// The socket has or had an inner TCP socket.
     has_tcp: Atomic<bool>,
     #[pin]
     config: Mutex<()>,
+    /// The word of the connection's entry.
+    word: Arc<ConnWord>,
+    /// The connection. Its lock is the lock of its entry in the link table.
     #[pin]
     pub(crate) inner: SpinLock<Inner>,
+    #[pin]
+    asked: SpinLock<Asked>,
     #[pin]
     wait: WaitQueue,
 }
 
-/// What the spinlock of a socket guards.
-pub(crate) struct Inner {
-    pub(crate) phase: Phase,
-    pub(crate) local: Addr,
-    pub(crate) remote: Addr,
+/// The program's settings and requests, none of which sending and receiving need. The lock may be
+/// taken under that of the connection.
+struct Asked {
     /// The port that the socket holds in [`Ports`], and must give back. Changes under `config`, and
-    /// when the socket is closed.
+    /// when the socket is closed. [`Inner::has_port`] tells whether there is one.
     binding: Option<Binding>,
     /// The address given to bind(), if it left the choice of a port to connect() or listen().
     bound_ip: Option<Ip>,
-    pub(crate) sk: Option<SkRef>,
     /// The owner, who is charged for the socket's memory.
     owner: Owner,
     /// Options of level IPPROTO_TCP; `None`: none was ever set.
@@ -173,16 +179,39 @@ pub(crate) struct Inner {
     tcp_mode: TcpMode,
     /// The inner TCP socket. Set under `config`; taken by the last close.
     tcp: Option<Arc<Tcp>>,
+    /// Why TCP carries the socket.
+    why: Option<Why>,
+    /// The last accept() took a ZRS connection: if both kinds wait, a TCP connection is next.
+    tcp_turn: bool,
+    /// The connections of a listener that wait for accept(). Grows only under the listener's
+    /// `inner` as well, while its phase is Listening.
+    queue: KVec<Arc<Sock>>,
+    backlog: usize,
+    /// For a connection that waits for accept(): the SO_RCVBUF of its listener, if it was set.
+    rcvbuf: Option<u32>,
+    /// The address range into which the program wants received pages to be mapped.
+    area: Option<Arc<Area>>,
+    /// No connect() has reported the open connection yet.
+    connect_unreported: bool,
+    /// The last poll() or select() call that busy-polled, and when its time for that ends, in
+    /// nanoseconds of the monotonic clock.
+    busy_call: (usize, u64),
+}
+
+/// The connection of a socket, and those properties of the socket that sending and receiving need.
+pub(crate) struct Inner {
+    pub(crate) phase: Phase,
+    pub(crate) local: Addr,
+    pub(crate) remote: Addr,
+    /// The socket has a port, [`Asked::binding`]. Changes under both locks.
+    has_port: bool,
+    pub(crate) sk: Option<SkRef>,
     /// The attempt to connect with ZRS that may be followed by one with TCP. Set under `config`.
     decision: Option<Arc<Decision>>,
     /// When that is if there is no link, in nanoseconds of the monotonic clock.
     fall_at: Option<u64>,
     /// What ends that attempt if it fails.
     ended_by: EndedBy,
-    /// Why TCP carries the socket.
-    why: Option<Why>,
-    /// The last accept() took a ZRS connection: if both kinds wait, a TCP connection is next.
-    tcp_turn: bool,
     /// The last file descriptor was closed.
     pub(crate) released: bool,
     shut_read: bool,
@@ -203,14 +232,10 @@ pub(crate) struct Inner {
     escape_area: AreaRing,
     /// Limits on the data that the peer may send before it is read.
     limits: Limits,
-    /// For a connection that waits for accept(): the SO_RCVBUF of its listener, if it was set.
-    rcvbuf: Option<u32>,
     /// Main memory that is promised for the small messages that the peer may send.
     small_promise: Option<Reserved>,
     /// Main memory that is promised for data moved out of a window.
     promise: Option<escape::Promise>,
-    /// The address range into which the program wants received pages to be mapped.
-    area: Option<Arc<Area>>,
     /// The module watches for lent pages that the program gives back.
     tracks_mapped: bool,
     pub(crate) window: Option<Arc<Window>>,
@@ -232,17 +257,9 @@ pub(crate) struct Inner {
     tx_unsignaled: bool,
     /// Corked bytes.
     cork: Cork,
-    /// The connections of a listener that wait for accept().
-    queue: KVec<Arc<Sock>>,
-    backlog: usize,
     /// When the present wait (for connect(), for a window that the peer must give back, or for the
     /// channel of a closed socket to end) times out, in nanoseconds of the monotonic clock.
     pub(crate) deadline: Option<u64>,
-    /// No connect() has reported the open connection yet.
-    connect_unreported: bool,
-    /// The last poll() or select() call that busy-polled, and when its time for that ends, in
-    /// nanoseconds of the monotonic clock.
-    busy_call: (usize, u64),
     /// Counts the program's connects; identifies the present one.
     attempt: u32,
     /// How often the connect was retried because its link went down.
@@ -264,12 +281,6 @@ impl Inner {
         self.phase = phase;
     }
 
-    /// The local address of a socket without a port.
-    fn unbound(&self, v6: bool) -> Addr {
-        let any = any(v6);
-        self.bound_ip.map_or(any, |ip| Addr::new(ip, 0))
-    }
-
     /// When the timers of the socket must be checked next, in nanoseconds of the monotonic clock;
     /// `None`: no timer runs.
     pub(crate) fn due(&self) -> Option<u64> {
@@ -282,6 +293,14 @@ impl Inner {
             cork,
         ];
         all.into_iter().flatten().min()
+    }
+}
+
+impl Asked {
+    /// The local address of a socket without a port.
+    fn unbound(&self, v6: bool) -> Addr {
+        let any = any(v6);
+        self.bound_ip.map_or(any, |ip| Addr::new(ip, 0))
     }
 }
 
@@ -302,6 +321,7 @@ impl Sock {
     fn new(ctx: Arc<Sockets>, net: Net, v6: bool, owner: Owner) -> Result<Arc<Self>> {
         let none = any(v6);
         let tcp_mode = TcpMode::of_net(&net);
+        let word = Arc::new(free_word(), CHARGED)?;
         let sock = Arc::pin_init(
             try_pin_init!(Self {
                 ctx,
@@ -310,24 +330,19 @@ impl Sock {
                 counters: Counters::default(),
                 tx_blocked: TxBlocked::new(),
                 user_ms: Atomic::new(0),
+                corks: Atomic::new(false),
+                word,
                 has_tcp: Atomic::new(false),
                 config <- new_mutex!((), "zrs_sock::config"),
                 inner <- new_spinlock!(Inner {
                     phase: Phase::Fresh,
                     local: none,
                     remote: none,
-                    binding: None,
-                    bound_ip: None,
+                    has_port: false,
                     sk: None,
-                    owner,
-                    options: None,
-                    tcp_mode,
-                    tcp: None,
                     decision: None,
                     fall_at: None,
                     ended_by: EndedBy::Peer,
-                    why: None,
-                    tcp_turn: false,
                     released: false,
                     shut_read: false,
                     shut_write: false,
@@ -340,10 +355,8 @@ impl Sock {
                     ring: None,
                     escape_area: AreaRing::default(),
                     limits: params::LIMITS,
-                    rcvbuf: None,
                     small_promise: None,
                     promise: None,
-                    area: None,
                     tracks_mapped: false,
                     window: None,
                     kept: None,
@@ -356,17 +369,29 @@ impl Sock {
                     tx_full: false,
                     tx_unsignaled: false,
                     cork: Cork::default(),
-                    queue: KVec::new(),
-                    backlog: 0,
                     deadline: None,
-                    connect_unreported: false,
-                    busy_call: (0, 0),
                     attempt: 0,
                     retries: 0,
                     stale_tries: 0,
                     backoff: ConnectBackoff::default(),
                     user_timeout: UserTimeout::default(),
                 }, "zrs_sock::inner"),
+                asked <- new_spinlock!(Asked {
+                    binding: None,
+                    bound_ip: None,
+                    owner,
+                    options: None,
+                    tcp_mode,
+                    tcp: None,
+                    why: None,
+                    tcp_turn: false,
+                    queue: KVec::new(),
+                    backlog: 0,
+                    rcvbuf: None,
+                    area: None,
+                    connect_unreported: false,
+                    busy_call: (0, 0),
+                }, "zrs_sock::asked"),
                 wait <- crate::new_wait_queue!("zrs_sock::wait"),
             }),
             CHARGED,
@@ -410,7 +435,7 @@ impl Sock {
             let inner = self.inner.lock();
             match &inner.sk {
                 Some(sk) => sk.rcvbuf_set(),
-                None => inner.rcvbuf,
+                None => self.asked.lock().rcvbuf,
             }
         };
         rcvbuf.map_or(WINDOW_MAX, sizing::window_for) as usize
@@ -533,7 +558,7 @@ impl SocketOps for Sock {
         let owner = Owner::of(sk, &net);
         let sock = Sock::new(ctx.clone(), net, sk.is_v6(), owner)?;
         if beside {
-            sock.inner.lock().tcp_mode = TcpMode::Auto;
+            sock.asked.lock().tcp_mode = TcpMode::Auto;
         }
         sock.ctx.transport.socket_opened(&sock.net)?;
         Ok(sock)
@@ -542,8 +567,9 @@ impl SocketOps for Sock {
     fn attach(self: &Arc<Self>, sk: SkRef) {
         STATS.sockets.add(1);
         let owner = Owner::of(&sk, &self.net);
+        let before = core::mem::replace(&mut self.asked.lock().owner, owner);
+        drop(before);
         let mut inner = self.inner.lock();
-        inner.owner = owner;
         sk.set_local(inner.local.into());
         sk.set_remote(inner.remote.into());
         if inner.reported {
@@ -641,7 +667,7 @@ impl SocketOps for Sock {
 
     fn splice_eof(self: &Arc<Self>) {
         // As with TCP, TCP_CORK takes precedence.
-        if !self.inner.lock().corks() {
+        if !self.corks() {
             self.flush();
         }
     }

@@ -171,15 +171,30 @@ fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
 }
 
 fn pool(pools: &Arc<Pools>, p: &mut zrs_ioc_pool) -> Result {
-    zero(&[u64::from(p.reserved0)])?;
-    zero(&p.reserved)?;
+    zero(&[p.reserved])?;
+    let all = match p.lack {
+        0 => false,
+        ZRS_POOL_ALL => true,
+        _ => return Err(EINVAL),
+    };
     let mut index = usize::try_from(p.cursor).map_err(|_| ENOENT)?;
     let devices = pools.devices.lock();
     loop {
         let dev = devices.get(index).ok_or(ENOENT)?;
         index += 1;
         let Some(pool) = dev.existing_pool() else {
-            continue;
+            let Some(lack) = dev.lack().filter(|_| all) else {
+                continue;
+            };
+            *p = zrs_ioc_pool {
+                cursor: index as u64,
+                lack: lack.limit,
+                lack_has: lack.has,
+                lack_needs: lack.needs,
+                ..Default::default()
+            };
+            put_name(&mut p.device, &dev.name);
+            return Ok(());
         };
         let u = pool.usage();
         *p = zrs_ioc_pool {

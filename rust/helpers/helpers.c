@@ -14,6 +14,12 @@ int zrs_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return ib_post_send(qp, wr, bad);
 }
 
+int zrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			    const struct ib_recv_wr **bad)
+{
+	return ib_post_recv(qp, wr, bad);
+}
+
 int zrs_helper_ib_post_srq_recv(struct ib_srq *srq, const struct ib_recv_wr *wr,
 				const struct ib_recv_wr **bad)
 {

@@ -41,6 +41,8 @@
 /* RDMA verbs */
 int zrs_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			    const struct ib_send_wr **bad);
+int zrs_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			    const struct ib_recv_wr **bad);
 int zrs_helper_ib_post_srq_recv(struct ib_srq *srq, const struct ib_recv_wr *wr,
 				const struct ib_recv_wr **bad);
 int zrs_helper_ib_poll_cq(struct ib_cq *cq, int entries, struct ib_wc *wc);

@@ -581,7 +581,7 @@ impl CmId {
         pd: &Arc<Pd>,
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
-        srq: &Arc<Srq>,
+        srq: Option<&Arc<Srq>>,
         caps: QpCaps,
     ) -> Result<Arc<Qp>> {
         if self.ctx().has_qp.cmpxchg(false, true, Full).is_err() {

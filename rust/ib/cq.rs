@@ -30,6 +30,12 @@ pub(crate) trait CompHandler: Send + Sync + Sized + 'static {
     /// sends by it is in error. That need not come with a completion: a peer's WRITE that was
     /// refused does not. Atomic context.
     fn failed(_this: ArcBorrow<'_, Self>) {}
+
+    /// A queue pair that sends by the queue, in error, takes no more receives out of its shared
+    /// receive queue. Those that it has taken have completed, by the specification. Atomic context.
+    fn last_receive(this: ArcBorrow<'_, Self>) {
+        Self::failed(this);
+    }
 }
 
 /// A completion queue.
@@ -242,18 +248,15 @@ unsafe extern "C" fn event<T: CompHandler>(_event: *mut bindings::ib_event, ctx:
 /// Called by the core with a valid event of a queue pair, and with the context of a queue made by
 /// `Cq::new::<T>` which that queue pair keeps.
 unsafe extern "C" fn qp_event<T: CompHandler>(event: *mut bindings::ib_event, ctx: *mut c_void) {
+    // SAFETY: As for `completion`: the queue pair keeps the queue.
+    let this = unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) };
     // SAFETY: The event is valid during the call.
-    let fatal = match unsafe { (*event).event } {
+    match unsafe { (*event).event } {
         bindings::ib_event_type_IB_EVENT_QP_FATAL
         | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
-        | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
-        // With a shared receive queue: the queue pair is in error, for whatever reason.
-        | bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED => true,
-        _ => false,
-    };
-    if fatal {
-        // SAFETY: As for `completion`: the queue pair keeps the queue.
-        T::failed(unsafe { ArcBorrow::from_raw(ctx.cast_const().cast::<T>()) });
+        | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR => T::failed(this),
+        bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED => T::last_receive(this),
+        _ => {}
     }
 }
 

@@ -105,6 +105,13 @@ impl Device {
         self.uses_virt_dma()
     }
 
+    /// Whether it is Soft-RoCE, which has faults of its own.
+    pub(crate) fn is_soft_roce(&self) -> bool {
+        // SAFETY: By the type invariants the device is valid; its operations are constant.
+        let driver = unsafe { (*self.as_ptr()).ops.driver_id };
+        driver == bindings::rdma_driver_id_RDMA_DRIVER_RXE
+    }
+
     /// The rate of the device's first port, in bytes a microsecond; 0 if it reports none. Sleeps.
     pub(crate) fn rate(&self) -> u32 {
         let mut attr = bindings::ib_port_attr::default();
@@ -129,6 +136,7 @@ impl Device {
         Attrs {
             max_qp_wr: n(a.max_qp_wr),
             max_send_sge: n(a.max_send_sge),
+            max_recv_sge: n(a.max_recv_sge),
             max_cqe: n(a.max_cqe),
             max_srq: n(a.max_srq),
             max_srq_wr: n(a.max_srq_wr),
@@ -217,6 +225,8 @@ pub(crate) struct Attrs {
     pub(crate) max_qp_wr: u32,
     /// Scatter/gather elements of one send.
     pub(crate) max_send_sge: u32,
+    /// The same of one receive.
+    pub(crate) max_recv_sge: u32,
     /// Entries of one completion queue.
     pub(crate) max_cqe: u32,
     /// Shared receive queues.

@@ -10,7 +10,7 @@ use super::{
     dma::Sge,
     mr::{Access, Mr},
     pd::Pd,
-    srq::Srq,
+    srq::{posted, recv_wr, Srq},
 };
 use crate::{bindings, kern::fault::points};
 use core::{
@@ -28,6 +28,10 @@ pub(crate) struct QpCaps {
     pub(crate) max_send_sge: u32,
     /// Bytes that can be sent inline.
     pub(crate) max_inline: u32,
+    /// Receives in the queue pair's own receive queue; 0 with a shared one.
+    pub(crate) max_recv_wr: u32,
+    /// Elements of one.
+    pub(crate) max_recv_sge: u32,
 }
 
 /// The operation of a work request.
@@ -152,7 +156,7 @@ union Slot {
 /// second one says that the memory of both is free again.
 ///
 /// ```ignore
-/// let qp = id.create_qp(&pd, &send_cq, &recv_cq, &srq, caps)?;
+/// let qp = id.create_qp(&pd, &send_cq, &recv_cq, Some(&srq), caps)?;
 /// // ... the connection manager brings it up ...
 /// qp.post(&[
 ///     SendWr { wr_id: 0, op: SendOp::Write { sges: &data, raddr, rkey }, signaled: false },
@@ -167,9 +171,10 @@ union Slot {
 pub(crate) struct Qp {
     ptr: NonNull<bindings::ib_qp>,
     max_send_sge: u32,
+    max_recv_sge: u32,
     // In the order in which they are dropped.
     id: Arc<IdInner>,
-    _srq: Arc<Srq>,
+    srq: Option<Arc<Srq>>,
     _send_cq: Arc<Cq>,
     _recv_cq: Arc<Cq>,
     pd: Arc<Pd>,
@@ -190,7 +195,7 @@ impl Qp {
         pd: &Arc<Pd>,
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
-        srq: &Arc<Srq>,
+        srq: Option<&Arc<Srq>>,
         caps: QpCaps,
     ) -> Result<Self> {
         let (event_handler, qp_context) = send_cq.qp_events();
@@ -199,11 +204,13 @@ impl Qp {
             qp_context,
             send_cq: send_cq.as_ptr(),
             recv_cq: recv_cq.as_ptr(),
-            srq: srq.as_ptr(),
+            srq: srq.map_or(null_mut(), |srq| srq.as_ptr()),
             cap: bindings::ib_qp_cap {
                 max_send_wr: caps.max_send_wr,
                 max_send_sge: caps.max_send_sge,
                 max_inline_data: caps.max_inline,
+                max_recv_wr: caps.max_recv_wr,
+                max_recv_sge: caps.max_recv_sge,
                 ..Default::default()
             },
             sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
@@ -221,8 +228,9 @@ impl Qp {
         Ok(Self {
             ptr: NonNull::new(ptr).ok_or(EINVAL)?,
             max_send_sge: caps.max_send_sge,
+            max_recv_sge: caps.max_recv_sge,
             id,
-            _srq: srq.clone(),
+            srq: srq.cloned(),
             _send_cq: send_cq.clone(),
             _recv_cq: recv_cq.clone(),
             pd: pd.clone(),
@@ -309,6 +317,21 @@ impl Qp {
             undo(&wrs[e.accepted..]);
         }
         res
+    }
+
+    /// Posts a receive to the queue pair's own receive queue. Any context. As [`Srq::post`];
+    /// `EINVAL` with a shared receive queue.
+    pub(crate) fn post_recv(&self, wr_id: u64, sges: &[Sge]) -> Result {
+        if self.srq.is_some() || sges.len() > self.max_recv_sge as usize {
+            return Err(EINVAL);
+        }
+        points::POST_RECV.check()?;
+        let wr = recv_wr(wr_id, sges);
+        let mut bad: *const bindings::ib_recv_wr = null();
+        // SAFETY: By the type invariants the queue pair is valid. The request and the list it
+        // points to live to the end of the call, drivers copy them and write to neither.
+        let ret = unsafe { bindings::ib_post_recv(self.as_ptr(), &wr, &mut bad) };
+        posted(ret)
     }
 
     /// Moves the queue pair to the error state: posted requests complete as flushed. Sleeps.

@@ -4,7 +4,7 @@
 //!
 //! C header: `include/rdma/ib_verbs.h`.
 
-use super::{dma::Sge, pd::Pd, qp::PostError};
+use super::{dma::Sge, pd::Pd};
 use crate::{
     bindings,
     kern::{errno::EOPNOTSUPP, fault::points},
@@ -13,16 +13,11 @@ use core::{
     mem::ManuallyDrop,
     ptr::{null, null_mut, NonNull},
 };
-use kernel::{error::from_err_ptr, prelude::*, sync::Arc};
-
-/// A receive to post.
-#[derive(Clone, Copy)]
-pub(crate) struct RecvWr<'a> {
-    /// Comes back in the completion.
-    pub(crate) wr_id: u64,
-    /// Where the message goes. The memory stays mapped until the completion or the queue's end.
-    pub(crate) sges: &'a [Sge],
-}
+use kernel::{
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::Arc,
+};
 
 /// A shared receive queue.
 ///
@@ -51,9 +46,6 @@ unsafe impl Send for Srq {}
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// How many receives [`Srq::post_many`] takes at once.
-    pub(crate) const MAX_CHAIN: usize = 16;
-
     /// Makes a queue of at least `max_wr` receives of at least `max_sge` elements. Sleeps.
     ///
     /// # Errors
@@ -102,51 +94,35 @@ impl Srq {
     ///
     /// `EINVAL` for too many elements, `ENOMEM` if the queue is full, what the driver says.
     pub(crate) fn post(&self, wr_id: u64, sges: &[Sge]) -> Result {
-        self.post_many(&[RecvWr { wr_id, sges }])
-            .map_err(|e| e.error)
-    }
-
-    /// Posts up to [`Srq::MAX_CHAIN`] receives with one doorbell. Any context.
-    ///
-    /// # Errors
-    ///
-    /// As [`Srq::post`]; the error says how many were taken, from the front.
-    pub(crate) fn post_many(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        if wrs.is_empty() {
-            return Ok(());
+        if sges.len() > self.max_sge as usize {
+            return Err(EINVAL);
         }
-        if wrs.len() > Self::MAX_CHAIN || wrs.iter().any(|w| w.sges.len() > self.max_sge as usize) {
-            return Err(PostError::none(EINVAL));
-        }
-        points::POST_RECV.check().map_err(PostError::none)?;
-        let mut raw: [bindings::ib_recv_wr; Self::MAX_CHAIN] = Default::default();
-        let base = raw.as_mut_ptr();
-        for (i, wr) in wrs.iter().enumerate() {
-            let next = if i + 1 < wrs.len() {
-                // SAFETY: `i + 1` is less than the length of `wrs`, hence of `raw`.
-                unsafe { base.add(i + 1) }
-            } else {
-                null_mut()
-            };
-            // SAFETY: `i` is less than the length of `wrs`, hence of `raw`, and nothing else
-            // refers to the element.
-            unsafe {
-                *base.add(i) = bindings::ib_recv_wr {
-                    next,
-                    __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
-                        wr_id: ManuallyDrop::new(wr.wr_id),
-                    },
-                    sg_list: Sge::as_raw(wr.sges).cast_mut(),
-                    num_sge: wr.sges.len() as i32,
-                }
-            };
-        }
+        points::POST_RECV.check()?;
+        let wr = recv_wr(wr_id, sges);
         let mut bad: *const bindings::ib_recv_wr = null();
-        // SAFETY: By the type invariants the queue is valid. The chain and the lists it points to
+        // SAFETY: By the type invariants the queue is valid. The request and the list it points to
         // live to the end of the call, drivers copy them and write to neither.
-        let ret = unsafe { bindings::ib_post_srq_recv(self.as_ptr(), base, &mut bad) };
-        PostError::check(ret, base, bad, wrs.len())
+        let ret = unsafe { bindings::ib_post_srq_recv(self.as_ptr(), &wr, &mut bad) };
+        posted(ret)
     }
+}
+
+/// A receive as the core wants it. The list must live until it was posted.
+pub(super) fn recv_wr(wr_id: u64, sges: &[Sge]) -> bindings::ib_recv_wr {
+    bindings::ib_recv_wr {
+        next: null_mut(),
+        __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
+            wr_id: ManuallyDrop::new(wr_id),
+        },
+        sg_list: Sge::as_raw(sges).cast_mut(),
+        num_sge: sges.len() as i32,
+    }
+}
+
+/// The return value of a posting verb.
+pub(super) fn posted(ret: i32) -> Result {
+    // Some drivers return positive error numbers.
+    to_result(if ret > 0 { -ret } else { ret })
 }
 
 impl Drop for Srq {

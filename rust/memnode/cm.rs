@@ -19,7 +19,6 @@ use crate::ib::device::Device;
 use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::pd::Pd;
 use crate::ib::qp::QpCaps;
-use crate::ib::srq::Srq;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::{
     EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENOBUFS,
@@ -126,7 +125,6 @@ fn conn_params(device: &Device) -> ConnParams<'static> {
 fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues> {
     let attrs = device.attrs();
     let pd = Pd::new(device)?;
-    let srq = Srq::new(&pd, RX_BLOCKS, 1)?;
     // Room for all that can be posted, and the last work request.
     let entries = (SQ_DEPTH + RX_BLOCKS + 2).min(attrs.max_cqe);
     let number = link.host.links.fetch_add(1, Relaxed);
@@ -137,6 +135,8 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
         max_send_wr: (SQ_DEPTH + 1).min(attrs.max_qp_wr),
         max_send_sge: max_sge,
         max_inline: 0,
+        max_recv_wr: RX_BLOCKS,
+        max_recv_sge: 1,
     };
     let pages = |blocks: usize| -> Result<Arc<ContigPages>> {
         let pages = blocks * BLOCK / kernel::page::PAGE_SIZE;
@@ -149,16 +149,15 @@ fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues
     let tx_memory = pages(RX_BLOCKS as usize / 2)?;
     let rx = DmaRegion::map(&pd, rx_memory.clone(), Direction::FromDevice)?;
     let tx = DmaRegion::map(&pd, tx_memory.clone(), Direction::ToDevice)?;
-    let qp = id.create_qp(&pd, &cq, &cq, &srq, caps)?;
-    STATS.resources_made.add(4);
+    let qp = id.create_qp(&pd, &cq, &cq, None, caps)?;
+    STATS.resources_made.add(3);
     for n in 0..RX_BLOCKS {
-        srq.post(wr_id(WR_RECV, n), &[rx.sge(n as usize * BLOCK, BLOCK)?])?;
+        qp.post_recv(wr_id(WR_RECV, n), &[rx.sge(n as usize * BLOCK, BLOCK)?])?;
     }
     cq.arm()?;
     Ok(Queues {
         qp,
         cq,
-        srq,
         rx,
         tx,
         rx_memory,
@@ -176,6 +175,12 @@ impl MemLink {
                 st.fail(self.slot, status_of(e));
             }
         });
+    }
+
+    fn is_up(&self) -> bool {
+        let st = &mut *self.host.state.lock();
+        let side = st.side(self.slot).filter(|s| s.serial == self.serial);
+        side.is_some_and(|s| s.life == Life::Up)
     }
 
     /// Gives the side its queues; `flow` where the peer's terms are known. ECONNRESET if the link
@@ -256,6 +261,8 @@ impl CmHandler for MemLink {
                 Err(Error::from_errno(status))
             }
             CmEvent::Rejected { private_data, .. } => Err(link.rejected(private_data)),
+            // The peer's reply to our reply was lost, but a message of it has arrived.
+            CmEvent::Unreachable if link.is_up() => Ok(()),
             CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
             CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),

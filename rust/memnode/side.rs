@@ -3,9 +3,9 @@
 //! This host's end of a memory link: what is posted, what arrives.
 //!
 //! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted
-//! when a transmit slot and credit are free. Registrations need an idle send queue: Soft-RoCE sends
-//! again what was not acknowledged, a registration too, which fails the second time. So no message
-//! is posted while one waits.
+//! when a transmit slot and credit are free. On Soft-RoCE, registrations need an idle send queue: it
+//! sends again what was not acknowledged, a registration too, which fails the second time. So no
+//! message is posted while one waits.
 
 #![deny(unsafe_code)]
 
@@ -21,7 +21,6 @@ use crate::ib::cq::{Cq, Wc};
 use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
 use crate::ib::pd::Pd;
 use crate::ib::qp::{Qp, SendOp, SendWr};
-use crate::ib::srq::Srq;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
 use crate::net_warn_ratelimited;
@@ -88,7 +87,6 @@ pub(super) enum Life {
 pub(super) struct Queues {
     pub(super) qp: Arc<Qp>,
     pub(super) cq: Arc<Cq>,
-    pub(super) srq: Arc<Srq>,
     pub(super) rx: DmaRegion,
     pub(super) tx: DmaRegion,
     pub(super) rx_memory: Arc<ContigPages>,
@@ -359,7 +357,9 @@ impl Side {
 
     /// Begins the next registration, if the send queue is idle.
     fn register(&mut self) -> Result {
-        if self.registering != 0 || self.sends != 0 {
+        let queues = self.queues.as_ref();
+        let repeats = queues.is_some_and(|q| q.pd.device().is_soft_roce());
+        if self.registering != 0 || repeats && self.sends != 0 {
             return Ok(());
         }
         let Some(&(number, invalidate)) = self.to_register.first() else {
@@ -628,7 +628,7 @@ impl State {
         let taken = Self::take(queues, at, payload_len);
         let reposted = queues.rx.sge(at, BLOCK).and_then(|sge| {
             queues.rx.sync_for_device(at, BLOCK)?;
-            queues.srq.post(wr_id(WR_RECV, n), &[sge])
+            queues.qp.post_recv(wr_id(WR_RECV, n), &[sge])
         });
         let Ok((bytes, payload)) = taken else {
             self.fail(slot, Status::Lost);

@@ -94,19 +94,27 @@ impl Pools {
         self.devices.lock().iter().find(|d| d.is(device)).cloned()
     }
 
-    /// Makes the receive pools of all devices that have none yet. ENOMEM.
+    /// Makes the receive pools of all devices that have none yet. ENOMEM if there is no memory for
+    /// any of them.
     pub(crate) fn make_pools(self: &Arc<Self>) -> Result {
+        let (mut some, mut short) = (false, false);
         for dev in self.devices.lock().iter() {
             match dev.pool(self) {
-                Err(e) if e == ENOMEM => return Err(e),
-                _ => {}
+                Ok(_) => some = true,
+                Err(e) => short |= e == ENOMEM,
             }
+        }
+        if short && !some {
+            return Err(ENOMEM);
         }
         Ok(())
     }
 
     /// A parameter of the pools was written. Sleeps.
     pub(crate) fn resize(&self) {
+        for dev in self.devices.lock().iter() {
+            dev.try_again();
+        }
         for cache in self.caches.lock().iter() {
             cache.resize();
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The RDMA devices of the host, and the objects that ZRS has on each: one protection domain, one
-//! shared receive queue, one receive pool. They are made with the first socket, and destroyed with
+//! receive pool, a shared receive queue. They are made with the first socket, and destroyed with
 //! the device.
 
 #![deny(unsafe_code)]
@@ -13,16 +13,25 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 use super::cache::Cache;
 use super::context::Pools;
 use super::extent::Extent;
-use super::{Layout, Pool};
+use super::{Layout, Pool, RECV_SGE};
 use crate::ib::device::{Attrs, Device, DeviceName};
 use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::pd::Pd;
-use crate::ib::srq::Srq;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
+use crate::kern::task::now_ns;
 use crate::net_warn_ratelimited;
 use crate::params;
 use crate::stats::STATS;
+use crate::uapi::{
+    ZRS_LACK_OTHER, ZRS_LACK_QP_WR, ZRS_LACK_RECV_SGE, ZRS_LACK_REG, ZRS_LACK_SEND_SGE,
+};
+
+/// After the second search in a row for a pool's memory without success, none is made for this long,
+/// in nanoseconds: it moves other pages, and every program's `socket()` asks for it. The time
+/// doubles with each further failure, up to this often.
+const AGAIN_NS: u64 = 1_000_000_000;
+const AGAIN_SHIFT: u32 = 6;
 
 /// A device, from its appearance to its removal.
 #[pin_data]
@@ -38,15 +47,17 @@ struct State {
     /// None once the device is being removed.
     device: Option<Device>,
     pool: Option<Arc<Pool>>,
-    /// The device lacks what ZRS needs; this was logged once.
-    unfit: bool,
+    /// The device cannot be used, and why; this was logged once.
+    unfit: Option<Lack>,
+    /// How often in a row there was no memory for the pool, and when the search for it is repeated,
+    /// in nanoseconds of the monotonic clock.
+    failures: u32,
+    again_at: u64,
 }
 
 /// The objects that are destroyed with the device; the memory of its pool may live on with programs
 /// that map it.
 pub(crate) struct Verbs {
-    // Destroyed before the mapping of the memory that the queue's requests name.
-    pub(crate) srq: Arc<Srq>,
     /// The mapping of the extent with the blocks.
     pub(crate) region: Arc<DmaRegion>,
     pub(crate) pd: Arc<Pd>,
@@ -60,15 +71,18 @@ impl RdmaDev {
 
     /// The pool, made now if it is not there yet. Sleeps.
     ///
-    /// Errors: ENOMEM, with a line in the log; ENODEV for a device that is being removed or that
-    /// ZRS cannot use.
+    /// Errors: ENOMEM, with a line in the log if the memory was searched for; ENODEV for a device that
+    /// is being removed or that ZRS cannot use.
     pub(crate) fn pool(&self, pools: &Arc<Pools>) -> Result<Arc<Pool>> {
         let mut state = self.state.lock();
         if let Some(pool) = &state.pool {
             return Ok(pool.clone());
         }
-        if state.unfit {
+        if state.unfit.is_some() {
             return Err(ENODEV);
+        }
+        if now_ns() < state.again_at {
+            return Err(ENOMEM);
         }
         let device = state.device.clone().ok_or(ENODEV)?;
         match make_pool(pools, &device) {
@@ -77,6 +91,12 @@ impl RdmaDev {
                 Ok(pool)
             }
             Err(e) if e == ENOMEM => {
+                let wait = match state.failures {
+                    0 => 0,
+                    n => AGAIN_NS << (n - 1).min(AGAIN_SHIFT),
+                };
+                state.failures = state.failures.saturating_add(1);
+                state.again_at = now_ns().saturating_add(wait);
                 net_warn_ratelimited!(
                     "{}: no contiguous memory for the receive pool; is pool_mib too large?\n",
                     self.name
@@ -85,27 +105,39 @@ impl RdmaDev {
             }
             // A device will not gain what it lacks; other errors may not occur next time.
             Err(e) => {
-                match lacking(&device.attrs()) {
-                    Some(Lack { what, has, needs }) => {
-                        net_warn_ratelimited!(
-                            "{}: cannot be used: {} is {}, {} needed\n",
-                            self.name,
-                            what,
-                            has,
-                            needs
-                        );
-                    }
+                let lack = lacking(&device.attrs());
+                match &lack {
+                    Some(lack) => net_warn_ratelimited!(
+                        "{}: cannot be used: {} is {}, {} needed\n",
+                        self.name,
+                        lack.name(),
+                        lack.has,
+                        lack.needs
+                    ),
                     None => net_warn_ratelimited!("{}: cannot be used: {:?}\n", self.name, e),
                 }
-                state.unfit = e == EOPNOTSUPP;
+                if e == EOPNOTSUPP {
+                    state.unfit = Some(lack.unwrap_or(Lack::OTHER));
+                }
                 Err(ENODEV)
             }
         }
     }
 
+    /// The next caller that needs the pool searches for memory again. Sleeps.
+    pub(super) fn try_again(&self) {
+        let mut state = self.state.lock();
+        (state.failures, state.again_at) = (0, 0);
+    }
+
     /// The number of a new stream link, which decides on the completion vector.
     pub(crate) fn next_link(&self) -> u64 {
         self.links.fetch_add(1, Relaxed)
+    }
+
+    /// Why it cannot be used, if that was tried.
+    pub(crate) fn lack(&self) -> Option<Lack> {
+        self.state.lock().unfit
     }
 
     /// The pool, if it has been made.
@@ -118,31 +150,53 @@ impl RdmaDev {
 /// which may lie in two pages. Chunks are as short as a device's elements ask for.
 const MIN_SGE: u32 = 3;
 
-/// Elements of a receive: a header and a block.
-const RECV_SGE: u32 = 2;
-
 /// A limit of a device that is less than what ZRS needs.
-struct Lack {
-    what: &'static str,
-    has: u32,
-    needs: u32,
+#[derive(Clone, Copy)]
+pub(crate) struct Lack {
+    /// Its number in the UAPI.
+    pub(crate) limit: u32,
+    pub(crate) has: u32,
+    pub(crate) needs: u32,
+}
+
+impl Lack {
+    /// Another reason, which is in the log.
+    const OTHER: Self = Self {
+        limit: ZRS_LACK_OTHER,
+        has: 0,
+        needs: 0,
+    };
+
+    /// The name of the limit in the RDMA core.
+    fn name(&self) -> &'static str {
+        match self.limit {
+            ZRS_LACK_REG => "IB_DEVICE_MEM_MGT_EXTENSIONS",
+            ZRS_LACK_SEND_SGE => "max_send_sge",
+            ZRS_LACK_RECV_SGE => "max_recv_sge",
+            ZRS_LACK_QP_WR => "max_qp_wr",
+            _ => "a limit",
+        }
+    }
+}
+
+/// Whether links can share a receive queue of the device; else each has its own.
+fn shares_receives(attrs: &Attrs) -> bool {
+    attrs.max_srq > 0
+        && attrs.max_srq_sge >= RECV_SGE
+        && attrs.max_srq_wr >= params::LINK_CREDIT.get()
 }
 
 /// The first limit of a device that keeps ZRS from using it.
 fn lacking(attrs: &Attrs) -> Option<Lack> {
+    let credit = params::LINK_CREDIT.get();
     let limits = [
-        (
-            "IB_DEVICE_MEM_MGT_EXTENSIONS",
-            attrs.fast_registration.into(),
-            1,
-        ),
-        ("max_srq", attrs.max_srq, 1),
-        ("max_srq_sge", attrs.max_srq_sge, RECV_SGE),
-        ("max_srq_wr", attrs.max_srq_wr, params::LINK_CREDIT.get()),
-        ("max_send_sge", attrs.max_send_sge, MIN_SGE),
+        (ZRS_LACK_REG, attrs.fast_registration.into(), 1),
+        (ZRS_LACK_SEND_SGE, attrs.max_send_sge, MIN_SGE),
+        (ZRS_LACK_RECV_SGE, attrs.max_recv_sge, RECV_SGE),
+        (ZRS_LACK_QP_WR, attrs.max_qp_wr, credit),
     ];
     let short = limits.into_iter().find(|(_, has, needs)| has < needs);
-    short.map(|(what, has, needs)| Lack { what, has, needs })
+    short.map(|(limit, has, needs)| Lack { limit, has, needs })
 }
 
 fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {
@@ -153,7 +207,10 @@ fn make_pool(pools: &Arc<Pools>, device: &Device) -> Result<Arc<Pool>> {
     let rate = device.rate();
     cache.join(rate);
     let pool = fill_pool(pools, device, &cache, rate).and_then(|pool| {
-        cache.add(&pool).inspect_err(|_| pool.give_blocks())?;
+        cache.add(&pool).inspect_err(|_| {
+            pool.close_shared();
+            pool.give_blocks();
+        })?;
         Ok(pool)
     });
     if pool.is_err() {
@@ -168,21 +225,23 @@ fn fill_pool(
     cache: &Arc<Cache>,
     rate: u32,
 ) -> Result<Arc<Pool>> {
-    let layout = Layout::new(cache.pages(), device.attrs().max_srq_wr)?;
+    let attrs = device.attrs();
+    let shares = shares_receives(&attrs);
+    let most = if shares { attrs.max_srq_wr } else { u32::MAX };
+    let layout = Layout::new(cache.pages(), most)?;
     let mem = Arc::new(
         ContigPages::new(layout.pages, device.numa_node())?,
         GFP_KERNEL,
     )?;
     let pd = Pd::new(device)?;
-    let srq = Srq::new(&pd, layout.blocks, RECV_SGE)?;
     let region = Arc::new(
         DmaRegion::map(&pd, mem.clone(), Direction::FromDevice)?,
         GFP_KERNEL,
     )?;
-    STATS.resources_made.add(2);
+    STATS.resources_made.add(1);
     let base = Extent::new(mem, region.clone(), layout.first_window, cache)?;
-    let verbs = Arc::new(Verbs { region, srq, pd }, GFP_KERNEL)?;
-    Pool::new(pools, layout, base, verbs, cache, rate)
+    let verbs = Arc::new(Verbs { region, pd }, GFP_KERNEL)?;
+    Pool::new(pools, layout, base, verbs, cache, rate, !shares)
 }
 
 impl Pools {
@@ -195,7 +254,9 @@ impl Pools {
                 state <- new_mutex!(State {
                     device: Some(device.clone()),
                     pool: None,
-                    unfit: false,
+                    unfit: None,
+                    failures: 0,
+                    again_at: 0,
                 }, "zrs_device"),
             }),
             GFP_KERNEL,

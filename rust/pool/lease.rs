@@ -14,7 +14,11 @@
 //! its next data then waits only until its program has read the small window, not for other
 //! channels.
 //!
-//! Locks: see `pool.rs`. `waiters` is a mutex like `windows`, never held together with it.
+//! A peer's request arrives in the thread that drains a link. It only notes it: the pool's worker
+//! looks for memory, registers it, and answers.
+//!
+//! Locks: see `pool.rs`. `waiters` and `requests` are mutexes like `windows`, never held together
+//! with it or with each other.
 
 #![deny(unsafe_code)]
 
@@ -55,11 +59,6 @@ const GROW_PAGES: usize = 16 << (20 - PAGE_SHIFT);
 
 /// Delay until the next attempt to grow when no memory was found, in milliseconds.
 const GROW_AGAIN_MS: u32 = 1000;
-
-/// When a request that a peer makes now expires, in nanoseconds of the monotonic clock.
-pub(crate) fn peer_waits_until() -> u64 {
-    now_ns().saturating_add(PEER_WAIT_NS)
-}
 
 /// The side that requests a window for a socket; both may.
 #[derive(Clone, Copy)]
@@ -303,6 +302,45 @@ impl Pool {
             window.retire();
         }
         Some(kept)
+    }
+
+    /// The peer of the lessee's channel requests a window. The pool's worker handles the request,
+    /// and [`Lessee::window_answered`] reports the result. Sleeps, but does not wait for a device.
+    pub(crate) fn request_window(self: &Arc<Self>, lessee: Arc<dyn Lessee>) {
+        let request = WindowWaiter {
+            lessee,
+            requester: Requester::PEER,
+            until: now_ns().saturating_add(PEER_WAIT_NS),
+        };
+        let noted = {
+            let mut requests = self.requests.lock();
+            // A peer may repeat its request; an honest one waits for the answer.
+            requests.iter().any(|other| other.is_of(&request.lessee))
+                || requests.push(request.clone(), GFP_KERNEL).is_ok()
+        };
+        if noted {
+            self.look_after();
+        } else {
+            self.handle(&request);
+        }
+    }
+
+    /// Handles the requests of peers. Sleeps.
+    fn handle_requests(self: &Arc<Self>) {
+        let requests = core::mem::take(&mut *self.requests.lock());
+        for request in requests {
+            self.handle(&request);
+        }
+    }
+
+    fn handle(self: &Arc<Self>, request: &WindowWaiter) {
+        let WindowWaiter {
+            lessee,
+            requester,
+            until,
+        } = request;
+        let granted = self.want_window(lessee, *requester, *until);
+        lessee.clone().window_answered(granted, *requester);
     }
 
     /// Requests a window for the lessee's channel. Returns true if it has got one, or may get one
@@ -600,6 +638,7 @@ impl WorkItem for Pool {
 
     fn run(pool: Arc<Pool>) {
         fault::asynchronous(|| {
+            pool.handle_requests();
             pool.reap();
             pool.serve_waiters();
             if pool.cache.over() > 0 {

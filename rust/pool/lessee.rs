@@ -9,8 +9,8 @@ use kernel::sync::Arc;
 use kernel::time::Jiffies;
 
 use super::lease::Requester;
+use super::receives::Receives;
 use super::window::Window;
-use super::Pool;
 use crate::proto::ChanId;
 
 /// A user that holds a window, or waits for one. The methods take the lessee's locks, and may take
@@ -76,5 +76,5 @@ pub(crate) trait BlockUser: Send + Sync {
     fn block_held(&self);
 
     /// One of its blocks was posted again. Takes the user's locks.
-    fn block_released(self: Arc<Self>, pool: &Pool);
+    fn block_released(self: Arc<Self>, rx: &Receives);
 }

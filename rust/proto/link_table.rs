@@ -28,7 +28,7 @@
 //! Numbers start at 1. A number is reused only after its entry was removed, and with the next
 //! generation, so a late message for the old channel finds no entry.
 
-use core::ops::{BitAnd, BitOr, DerefMut};
+use core::ops::DerefMut;
 
 use super::ChanId;
 
@@ -41,47 +41,6 @@ pub trait Registers: Sized {
     fn park(&self) -> Option<Self::Parked>;
     /// Restores the registers of entry `id` from their parked form.
     fn unpark(parked: &Self::Parked, id: ChanId) -> Self;
-    /// The work that the entry needs: any of [`Work::TX`], [`Work::RX`] and [`Work::COMPLETE`].
-    fn work(&self) -> Work;
-}
-
-/// Work bits of an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Work(u8);
-
-impl Work {
-    /// No work.
-    pub const NONE: Self = Self(0);
-    /// The entry is in use.
-    pub const SUBMITTED: Self = Self(1);
-    /// The channel has a message to transmit.
-    pub const TX: Self = Self(2);
-    /// The channel has received data that was not consumed yet.
-    pub const RX: Self = Self(4);
-    /// The channel has ended: notify its owner; then the entry can be freed.
-    pub const COMPLETE: Self = Self(8);
-
-    /// Whether all bits of `other` are set.
-    #[cfg(not(MODULE))]
-    pub fn has(self, other: Self) -> bool {
-        self & other == other
-    }
-}
-
-impl BitOr for Work {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitAnd for Work {
-    type Output = Self;
-
-    fn bitand(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
 }
 
 /// The memory of a table, provided by its creator.
@@ -208,7 +167,6 @@ enum Tier {
 pub struct Backing<P, C> {
     gen: u32,
     place: Tier,
-    work: Work,
     owner: Option<C>,
     parked: Option<P>,
 }
@@ -219,7 +177,6 @@ impl<P, C> Backing<P, C> {
         Self {
             gen: 0,
             place: Tier::Free { next: 0 },
-            work: Work::NONE,
             owner: None,
             parked: None,
         }
@@ -237,9 +194,6 @@ impl<P, C> Default for Backing<P, C> {
 pub enum GrantError {
     /// No entry has this number and generation.
     Unknown,
-    /// The entry does not have the requested work bits.
-    #[cfg(not(MODULE))]
-    Idle,
     /// The entry is granted to another party. Try again.
     Locked,
     /// All hot slots are locked, each by a party that will write back soon. Try again.
@@ -416,10 +370,9 @@ impl<S: Storage> LinkTable<S> {
         }
     }
 
-    /// Takes a free entry for `owner`, with the registers that `make` returns, and sets its work
-    /// bits.
-    /// Returns the owner as the error if there is no home for the entry (see
-    /// [`Self::wants_chunk`]), or if no slot can be freed and the registers cannot be parked.
+    /// Takes a free entry for `owner`, with the registers that `make` returns. Returns the owner as
+    /// the error if there is no home for the entry (see [`Self::wants_chunk`]), or if no slot can
+    /// be freed and the registers cannot be parked.
     pub fn submit(
         &mut self,
         owner: S::Owner,
@@ -441,7 +394,6 @@ impl<S: Storage> LinkTable<S> {
             gen: backing.gen.wrapping_add(1),
         };
         let regs = make(id);
-        let work = Work::SUBMITTED | regs.work();
         let (place, parked) = match self.room() {
             Some(index) => {
                 self.fill(index, q, regs);
@@ -455,7 +407,6 @@ impl<S: Storage> LinkTable<S> {
         if let Some(backing) = self.backing_mut(q) {
             backing.gen = id.gen;
             backing.owner = Some(owner);
-            backing.work = work;
             backing.parked = parked;
             backing.place = place;
         }
@@ -472,13 +423,6 @@ impl<S: Storage> LinkTable<S> {
     #[cfg(not(MODULE))]
     pub fn owner(&self, id: ChanId) -> Option<&S::Owner> {
         self.backing(id.index)?.of(id)?.owner.as_ref()
-    }
-
-    /// The work bits of entry `id`, as they were last written back.
-    #[cfg(not(MODULE))]
-    pub fn work(&self, id: ChanId) -> Work {
-        let backing = self.backing(id.index).and_then(|backing| backing.of(id));
-        backing.map_or(Work::NONE, |backing| backing.work)
     }
 
     /// The first entry whose number is at least `q`: its number and its owner.
@@ -534,22 +478,9 @@ impl<S: Storage> LinkTable<S> {
         })
     }
 
-    /// Requests entry `id` if it has all of `work`.
-    #[cfg(not(MODULE))]
-    pub fn grant_for(&mut self, id: ChanId, work: Work) -> Result<Grant<S::Cell>, GrantError> {
-        if self.owner(id).is_some() && !self.work(id).has(work) {
-            return Err(GrantError::Idle);
-        }
-        self.grant(id)
-    }
-
     /// Ends a grant: the registers become the entry's state.
     pub fn write_back(&mut self, grant: Grant<S::Cell>) {
         self.stats.hits = self.stats.hits.wrapping_add(grant.hits);
-        let work = Work::SUBMITTED | grant.cell.work();
-        if let Some(backing) = self.backing_mut(grant.id.index) {
-            backing.work = work;
-        }
         if let Some(slot) = self.hot.get_mut(grant.slot as usize) {
             slot.cell = Some(grant.cell);
         }
@@ -575,7 +506,6 @@ impl<S: Storage> LinkTable<S> {
         let backing = self.backing_mut(id.index).ok_or(GrantError::Unknown)?;
         backing.place = Tier::Free { next };
         backing.parked = None;
-        backing.work = Work::NONE;
         let owner = backing.owner.take().ok_or(GrantError::Unknown);
         self.free = id.index;
         self.stats.entries = self.stats.entries.wrapping_sub(1);

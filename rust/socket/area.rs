@@ -48,13 +48,13 @@ struct Target<'a> {
 impl Sock {
     /// mmap() at [`AREA_OFFSET`]: EINVAL, EACCES or ENOMEM.
     pub(super) fn map_area(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
-        let area = self.inner.lock().area.clone();
+        let area = self.asked.lock().area.clone();
         let area = match area {
             Some(area) => area,
             None => {
                 let made = Area::new()?;
                 // Another thread may have been quicker.
-                self.inner.lock().area.get_or_insert(made).clone()
+                self.asked.lock().area.get_or_insert(made).clone()
             }
         };
         vma.map_area(area)
@@ -83,13 +83,14 @@ impl Sock {
             return Err(EINVAL);
         }
         let addr = usize::try_from(call.addr).map_err(|_| EFAULT)?;
-        let (area, has_ring, sk) = {
+        let (has_ring, sk) = {
             let inner = self.inner.lock();
-            (inner.area.clone(), inner.ring.is_some(), inner.sk.clone())
+            (inner.ring.is_some(), inner.sk.clone())
         };
         if has_ring {
             return Err(EINVAL);
         }
+        let area = self.asked.lock().area.clone();
         let area = area.ok_or(EFAULT)?;
         let room = area.end_of(addr)? - addr;
         let want = usize::try_from(call.len)

@@ -110,7 +110,7 @@ impl Sock {
             let _config = self.config.lock();
             let mut inner = self.inner.lock();
             inner.fall_at = None;
-            (inner.tcp.take(), inner.decision.take())
+            (self.asked.lock().tcp.take(), inner.decision.take())
         };
         if let Some(tcp) = &tcp {
             self.unlist(tcp);

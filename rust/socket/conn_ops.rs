@@ -23,6 +23,7 @@ use crate::proto::quota::Holder;
 use crate::proto::wire::{Header, Type};
 use crate::proto::{ChanId, Violation};
 use crate::transport::conn::{Committed, Conn, ConnOps, Delivery, NextControl, TxBlocked};
+use crate::transport::conn_table::ConnWord;
 use crate::transport::link::{Link, RetryPolicy};
 use crate::transport::sched::{Channels, FlowId};
 use crate::uapi::zrs_info;
@@ -38,6 +39,10 @@ impl ConnOps for Sock {
 
     fn lessee(self: Arc<Self>) -> Arc<dyn Lessee> {
         self
+    }
+
+    fn word(&self) -> &Arc<ConnWord> {
+        &self.word
     }
 
     fn with(&self, work: &mut dyn FnMut(&mut Conn)) {

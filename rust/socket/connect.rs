@@ -44,7 +44,7 @@ impl Sock {
         let _config = self.config.lock();
         {
             let inner = self.inner.lock();
-            if inner.binding.is_some() || !matches!(inner.phase, Phase::Fresh) {
+            if inner.has_port || !matches!(inner.phase, Phase::Fresh) {
                 return Err(EINVAL);
             }
         }
@@ -66,12 +66,12 @@ impl Sock {
             self.bind_by_rule(addr, call)?;
         } else if addr.port == 0 && sk.bind_address_no_port() {
             let mut inner = self.inner.lock();
-            inner.bound_ip = Some(addr.ip);
+            self.asked.lock().bound_ip = Some(addr.ip);
             inner.local = addr;
             sk.set_local(addr.into());
         } else {
             self.bind_port(addr, call, true)?;
-            self.inner.lock().bound_ip = None;
+            self.asked.lock().bound_ip = None;
         }
         if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
             // As TCP has it.
@@ -83,7 +83,7 @@ impl Sock {
     /// Binds a port if none is bound yet, and the same port of the inner TCP socket if the socket
     /// gets one. `asked`: the program has called bind(). Under `config`.
     pub(super) fn bind_port(&self, addr: Addr, call: &Call<'_>, asked: bool) -> Result {
-        if self.inner.lock().binding.is_some() {
+        if self.inner.lock().has_port {
             return Ok(());
         }
         let sk = self.sk().ok_or(EINVAL)?;
@@ -133,7 +133,8 @@ impl Sock {
         let addr = binding.addr();
         let mut inner = self.inner.lock();
         let was = inner.state_before();
-        inner.binding = Some(binding);
+        self.asked.lock().binding = Some(binding);
+        inner.has_port = true;
         inner.local = addr;
         sk.set_local(addr.into());
         inner.trace_state_change(was);
@@ -144,8 +145,8 @@ impl Sock {
     fn take_connection(&self, remote: Addr) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
         let (bound, own) = {
-            let inner = self.inner.lock();
-            (inner.binding, inner.bound_ip)
+            let asked = self.asked.lock();
+            (asked.binding, asked.bound_ip)
         };
         let binding = match bound {
             Some(mut binding) => {
@@ -160,21 +161,21 @@ impl Sock {
 
     /// Releases the connection, and the port if it was chosen for the connection. Under `config`.
     fn leave_connection(&self) {
-        let Some(mut binding) = self.inner.lock().binding else {
+        let Some(mut binding) = self.asked.lock().binding else {
             return;
         };
         if binding.chosen() {
             self.unbind();
             let mut inner = self.inner.lock();
             // The next connection may use another address family.
-            inner.local = inner.unbound(self.v6);
+            inner.local = self.asked.lock().unbound(self.v6);
             if let Some(sk) = &inner.sk {
                 sk.set_local(inner.local.into());
             }
             return;
         }
         self.ctx.ports.lock().disconnect(&mut binding);
-        self.inner.lock().binding = Some(binding);
+        self.asked.lock().binding = Some(binding);
     }
 
     /// Releases the port. Sleeps.
@@ -182,7 +183,8 @@ impl Sock {
         let bound = {
             let mut inner = self.inner.lock();
             let was = inner.state_before();
-            let bound = inner.binding.take();
+            let bound = self.asked.lock().binding.take();
+            inner.has_port = false;
             inner.trace_state_change(was);
             bound
         };
@@ -198,7 +200,7 @@ impl Sock {
             let _config = self.config.lock();
             let (phase, connect_unreported) = {
                 let inner = self.inner.lock();
-                (inner.phase, inner.connect_unreported)
+                (inner.phase, self.asked.lock().connect_unreported)
             };
             match phase {
                 Phase::Fresh => self.begin_attempt(addr, call)?,
@@ -219,10 +221,10 @@ impl Sock {
             }
         }
         if nonblock {
-            let mut inner = self.inner.lock();
+            let inner = self.inner.lock();
             return match inner.phase {
                 Phase::Connected => {
-                    inner.connect_unreported = false;
+                    self.asked.lock().connect_unreported = false;
                     Ok(())
                 }
                 _ => Err(EINPROGRESS),
@@ -235,7 +237,7 @@ impl Sock {
         });
         match done {
             Ok(Phase::Connected) => {
-                self.inner.lock().connect_unreported = false;
+                self.asked.lock().connect_unreported = false;
                 Ok(())
             }
             Ok(Phase::Carried) => Err(EINPROGRESS),
@@ -307,13 +309,14 @@ impl Sock {
         sk.cgroup_packets(local.into(), addr.into(), true)
             .inspect_err(|_| self.leave_connection())?;
         let limits = Sock::limits_of(&sk);
+        let connect_ms = self.tcp_options().connect_ms();
         let answer_ms = NetSetting::ConnectTimeoutMs.get(&self.net);
         let promise = {
             let mut inner = self.inner.lock();
             inner.remote = addr;
-            inner.connect_unreported = true;
+            self.asked.lock().connect_unreported = true;
             inner.attempt = inner.attempt.wrapping_add(1);
-            inner.backoff = ConnectBackoff::new(now_ns(), answer_ms, inner.connect_ms());
+            inner.backoff = ConnectBackoff::new(now_ns(), answer_ms, connect_ms);
             let before = core::mem::replace(&mut inner.limits, limits);
             // A promise for other limits may be left over.
             (before != limits).then(|| inner.small_promise.take())
@@ -334,7 +337,7 @@ impl Sock {
         if let Some(own) = own {
             let own = Addr::from(SocketAddrV6::new(own, 0, 0, sk.bound_dev_if()));
             let mut inner = self.inner.lock();
-            inner.bound_ip = Some(own.ip);
+            self.asked.lock().bound_ip = Some(own.ip);
             inner.local = own;
         }
         Ok(addr.into())
@@ -347,8 +350,8 @@ impl Sock {
     fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
         let bound = {
-            let inner = self.inner.lock();
-            inner.binding.map(|b| b.addr().ip).or(inner.bound_ip)
+            let asked = self.asked.lock();
+            asked.binding.map(|b| b.addr().ip).or(asked.bound_ip)
         };
         let bound = bound.filter(|ip| *ip != Ip::ANY);
         if ip.is_for_many() {

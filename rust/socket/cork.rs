@@ -14,6 +14,7 @@
 use core::mem;
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
@@ -26,7 +27,6 @@ use crate::kern::task::{fatal_signal_pending, now_ns};
 use crate::kern::trace::Stall;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::proto::channel::Plan;
-use crate::proto::options::TCP_CORK;
 use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::SMALL_MAX;
@@ -71,12 +71,6 @@ impl Inner {
         mem::take(&mut self.tx_contended) | mem::take(&mut self.cork_waiter)
     }
 
-    /// Whether TCP_CORK is set.
-    pub(super) fn corks(&self) -> bool {
-        let options = self.options.as_deref();
-        options.is_some_and(|options| options.get(TCP_CORK) == Some(1))
-    }
-
     /// The channel has ended, so the corked bytes are lost. The caller drops the returned bytes
     /// after releasing the lock.
     pub(super) fn lose_cork(&mut self) -> KVec<u8> {
@@ -105,6 +99,11 @@ impl Inner {
 }
 
 impl Sock {
+    /// Whether TCP_CORK is set.
+    pub(super) fn corks(&self) -> bool {
+        self.corks.load(Relaxed)
+    }
+
     /// Adds the rest of a call, at most a small message, to the corked bytes, or corks it as the
     /// first. Sends all of them if they fill a message or the program announced no more.
     pub(super) fn send_corked(
@@ -151,7 +150,7 @@ impl Sock {
             if first {
                 inner.cork.until = Some(next_round(now_ns().saturating_add(MOST_NS)));
             }
-            let waits = (more || inner.corks()) && all < SMALL_MAX;
+            let waits = (more || self.corks()) && all < SMALL_MAX;
             (all > 0).then_some((waits, first))
         };
         drop(lock);
@@ -208,7 +207,7 @@ impl Sock {
                 return Some(Err(e));
             }
             let before = inner.conn.chan.corked();
-            let waits = (more || inner.corks()) && want < SMALL_MAX;
+            let waits = (more || self.corks()) && want < SMALL_MAX;
             if before == 0 && !waits {
                 return Some(Ok(None));
             }

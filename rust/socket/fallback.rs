@@ -139,7 +139,7 @@ fn after_error(e: Error) -> Option<Why> {
 impl Sock {
     /// Whether connect() may use TCP. Tasks with no_new_privs have ZRS alone; see [`may_have`].
     fn may_fall_back(&self) -> bool {
-        self.inner.lock().tcp_mode == TcpMode::Auto && may_have().is_ok()
+        self.asked.lock().tcp_mode == TcpMode::Auto && may_have().is_ok()
     }
 
     /// Starts an attempt to connect, with ZRS if nothing speaks for TCP. If TCP carries the socket
@@ -292,7 +292,8 @@ impl Sock {
         let _config = self.config.lock();
         let (tcp, remote, bound) = {
             let inner = self.inner.lock();
-            let Some(tcp) = inner.tcp.clone() else {
+            let asked = self.asked.lock();
+            let Some(tcp) = asked.tcp.clone() else {
                 // The socket was closed.
                 return;
             };
@@ -300,7 +301,7 @@ impl Sock {
             if matches!(outcome, Outcome::Tcp(_)) && (!connecting || inner.attempt != attempt) {
                 return;
             }
-            let bound = inner.binding.is_some_and(|b| !b.chosen()) || inner.bound_ip.is_some();
+            let bound = asked.binding.is_some_and(|b| !b.chosen()) || asked.bound_ip.is_some();
             (tcp, inner.remote, bound)
         };
         match outcome {
@@ -325,7 +326,7 @@ impl Sock {
         };
         // The answer may be there at once. So the carrier is known before; but the program gets an
         // error only when its calls go to TCP.
-        self.inner.lock().why = Some(why);
+        self.asked.lock().why = Some(why);
         tcp.connect_behind(remote.into());
         match self.hand_over_to(tcp, why, place) {
             Ok(()) => {
@@ -344,7 +345,7 @@ impl Sock {
                 return;
             }
             let was = inner.state_before();
-            inner.why = None;
+            self.asked.lock().why = None;
             inner.set_phase(Phase::Failed);
             if let Some(sk) = &inner.sk {
                 sk.set_err(e);
@@ -359,8 +360,9 @@ impl Sock {
     /// Releases the inner TCP socket, which does not carry this one. Under `config`. Sleeps.
     fn drop_tcp(&self) {
         let (tcp, sk) = {
-            let mut inner = self.inner.lock();
-            (inner.tcp.take(), inner.sk.clone())
+            let inner = self.inner.lock();
+            let tcp = self.asked.lock().tcp.take();
+            (tcp, inner.sk.clone())
         };
         if let Some(sk) = sk {
             sk.drop_tcp();
@@ -395,7 +397,7 @@ impl Sock {
             let mut inner = self.inner.lock();
             let was = inner.state_before();
             inner.set_phase(Phase::Carried);
-            inner.why = Some(why);
+            self.asked.lock().why = Some(why);
             inner.trace_state_change(was);
             trace::fallback(|| (inner.ends(), why.number()));
             (inner.conn.chan.take_ended(), inner.small_promise.take())
@@ -420,8 +422,8 @@ impl Sock {
     /// Sleeps.
     pub(super) fn listen_by_rule(self: &Arc<Self>, call: &SockCall<'_>) -> Result<bool> {
         let (port, addr) = {
-            let inner = self.inner.lock();
-            (inner.binding.is_some(), inner.unbound(self.v6))
+            let asked = self.asked.lock();
+            (asked.binding.is_some(), asked.unbound(self.v6))
         };
         if port || self.rule_for(Call::Bind, addr) != Some(Action::Tcp) {
             return Ok(false);
@@ -434,7 +436,7 @@ impl Sock {
     /// Binds the inner TCP socket to the address of a bind() that has left the choice of the port
     /// to connect(). Under `config`. Sleeps.
     fn bind_without_port(&self, tcp: &Tcp) -> Result {
-        let address = self.inner.lock().bound_ip;
+        let address = self.asked.lock().bound_ip;
         let Some(ip) = address.filter(|_| tcp.is_fresh()) else {
             return Ok(());
         };
@@ -446,7 +448,7 @@ impl Sock {
     pub(super) fn tcp_is_connected(&self) {
         let (why, remote) = {
             let inner = self.inner.lock();
-            (inner.why, inner.remote)
+            (self.asked.lock().why, inner.remote)
         };
         if let Some(why) = why {
             let peer = self.peer(remote);

@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::tcp::TcpMode;
-use super::Sock;
+use super::{Asked, Sock};
 use crate::kern::sock::tcp::{Stage, Tcp};
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::{Channel, State};
@@ -99,6 +99,7 @@ impl Sock {
             None => (None, None),
         };
         let inner = self.inner.lock();
+        let asked = self.asked.lock();
         let of_channel = |c: &mut Channel| {
             let live = c.state() != State::Closed;
             let q = if live { c.local().index } else { 0 };
@@ -112,7 +113,7 @@ impl Sock {
                 Some(tcp) => state_of_tcp(tcp),
                 None => state_of(&inner),
             },
-            why: inner.why.map_or(0, Why::number),
+            why: asked.why.map_or(0, Why::number),
             channel,
             local_addr: be32(local.ip),
             remote_addr: be32(remote.ip),
@@ -128,14 +129,14 @@ impl Sock {
             rx_queued: inner.rx.bytes(),
             window: u64::from(window.unwrap_or(0)),
             peer_window: u64::from(peer_window.unwrap_or(0)),
-            backlog: inner.queue.len() as u32,
+            backlog: asked.queue.len() as u32,
             error: sk
                 .as_ref()
                 .and_then(|sk| sk.err())
                 .map_or(0, |e| e.to_errno().unsigned_abs()),
             link: inner.conn.link.as_ref().map_or(0, |link| link.id),
             backlog_max: match inner.phase {
-                Phase::Listening { .. } => inner.backlog as u32,
+                Phase::Listening { .. } => asked.backlog as u32,
                 _ => 0,
             },
             local_addr6: local.ip.octets(),
@@ -147,8 +148,8 @@ impl Sock {
             },
             local_scope_id: local.ip.scope(),
             remote_scope_id: remote.ip.scope(),
-            tcp: inner.tcp_mode.number(),
-            carriers: carriers_of(&inner),
+            tcp: asked.tcp_mode.number(),
+            carriers: carriers_of(inner.phase, &asked),
             ..Default::default()
         }
     }
@@ -169,13 +170,13 @@ pub(crate) fn be32(ip: Ip) -> u32 {
 }
 
 /// `ZRS_CARRIER_*`.
-fn carriers_of(inner: &super::Inner) -> u32 {
-    match inner.phase {
-        Phase::Listening { .. } if inner.tcp.is_some() && inner.tcp_mode == TcpMode::Auto => {
+fn carriers_of(phase: Phase, asked: &Asked) -> u32 {
+    match phase {
+        Phase::Listening { .. } if asked.tcp.is_some() && asked.tcp_mode == TcpMode::Auto => {
             uapi::ZRS_CARRIER_ZRS | uapi::ZRS_CARRIER_TCP
         }
         // It is being handed over.
-        Phase::Connecting if inner.why.is_some() => uapi::ZRS_CARRIER_TCP,
+        Phase::Connecting if asked.why.is_some() => uapi::ZRS_CARRIER_TCP,
         Phase::Listening { .. } | Phase::Connecting | Phase::Connected => uapi::ZRS_CARRIER_ZRS,
         Phase::Carried => uapi::ZRS_CARRIER_TCP,
         Phase::Fresh | Phase::Failed => 0,
@@ -197,7 +198,7 @@ fn state_of_tcp(tcp: &Tcp) -> u32 {
 /// `ZRS_STATE_*`.
 pub(super) fn state_of(inner: &super::Inner) -> u32 {
     match inner.phase {
-        Phase::Fresh if inner.binding.is_some() => uapi::ZRS_STATE_BOUND,
+        Phase::Fresh if inner.has_port => uapi::ZRS_STATE_BOUND,
         Phase::Fresh | Phase::Failed | Phase::Carried => uapi::ZRS_STATE_CLOSED,
         Phase::Listening { .. } => uapi::ZRS_STATE_LISTEN,
         Phase::Connecting => uapi::ZRS_STATE_CONNECTING,

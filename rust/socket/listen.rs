@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 
 use super::close::ORPHAN_NS;
 use super::context::Sockets;
-use super::{Inner, Sock};
+use super::{Asked, Sock};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::family::{Accepted, Incoming};
 use crate::kern::sock::{Call, State as SkState};
@@ -38,10 +38,10 @@ enum Next {
     Tcp,
 }
 
-impl Inner {
-    /// Whether the backlog has room for one more connection.
-    fn takes_one(&self) -> core::result::Result<(), Refusal> {
-        match self.phase {
+impl Asked {
+    /// Whether the backlog of a listener in phase `phase` has room for one more connection.
+    fn takes_one(&self, phase: Phase) -> core::result::Result<(), Refusal> {
+        match phase {
             Phase::Listening { .. } if self.queue.len() < self.backlog => Ok(()),
             Phase::Listening { .. } => Err(Refusal::BacklogFull),
             _ => Err(Refusal::NoListener),
@@ -70,14 +70,14 @@ impl Sock {
             return Err(EINVAL);
         }
         self.set_backlog(backlog)?;
-        let addr = self.inner.lock().unbound(self.v6);
+        let addr = self.asked.lock().unbound(self.v6);
         self.bind_port(addr, call, false)?;
         self.listen_tcp(backlog)?;
         let (sk, mut binding) = {
             let inner = self.inner.lock();
             (
                 inner.sk.clone().ok_or(EINVAL)?,
-                inner.binding.ok_or(EINVAL)?,
+                self.asked.lock().binding.ok_or(EINVAL)?,
             )
         };
         let mut started = self.ctx.ports.lock().listen(self, &mut binding, &sk);
@@ -92,7 +92,7 @@ impl Sock {
             self.stop_tcp();
         }
         let mut inner = self.inner.lock();
-        inner.binding = Some(binding);
+        self.asked.lock().binding = Some(binding);
         started?;
         let was = inner.state_before();
         inner.set_phase(Phase::Listening { queued: false });
@@ -126,19 +126,19 @@ impl Sock {
         let mut room = backlog;
         loop {
             let mut queue = KVec::with_capacity(room, CHARGED)?;
-            let mut inner = self.inner.lock();
-            let inner = &mut *inner;
-            if inner.queue.len() > queue.capacity() {
+            let mut asked = self.asked.lock();
+            let asked = &mut *asked;
+            if asked.queue.len() > queue.capacity() {
                 // Connections that wait beyond the new backlog keep their place.
-                room = inner.queue.len();
+                room = asked.queue.len();
                 continue;
             }
-            core::mem::swap(&mut queue, &mut inner.queue);
+            core::mem::swap(&mut queue, &mut asked.queue);
             for child in queue.drain_all() {
                 // Cannot fail: there is room for all.
-                let _ = inner.queue.push_within_capacity(child);
+                let _ = asked.queue.push_within_capacity(child);
             }
-            inner.backlog = backlog;
+            asked.backlog = backlog;
             return Ok(());
         }
     }
@@ -153,15 +153,16 @@ impl Sock {
             let was = inner.state_before();
             inner.set_phase(Phase::Fresh);
             inner.trace_state_change(was);
-            inner.binding
+            let binding = self.asked.lock().binding;
+            binding
         };
         if let Some(mut binding) = binding {
             self.ctx.ports.lock().unlisten(self, &mut binding);
-            self.inner.lock().binding = Some(binding);
+            self.asked.lock().binding = Some(binding);
         }
         self.ctx.transport.stop_listening(&self.net);
         self.stop_tcp();
-        let queue = core::mem::take(&mut self.inner.lock().queue);
+        let queue = core::mem::take(&mut self.asked.lock().queue);
         for child in queue {
             child.close_child();
         }
@@ -215,7 +216,7 @@ impl Sock {
             let own = match found.map_err(|e| e.to_errno(timeout))?? {
                 Next::Own(child) => {
                     trace::accept(|| {
-                        let waiting = self.inner.lock().queue.len() as u32;
+                        let waiting = self.asked.lock().queue.len() as u32;
                         (child.ends(), waiting)
                     });
                     // Cannot fail: the listening socket is in the same namespace.
@@ -250,7 +251,7 @@ impl Sock {
                 }
             };
             let theirs = tcp.as_ref().is_some_and(|tcp| tcp.poll() & IN != 0);
-            let more = theirs || !self.inner.lock().queue.is_empty();
+            let more = theirs || !self.asked.lock().queue.is_empty();
             if more && (queued || tcp.is_none()) {
                 // The wake-up of this thread may have been meant for the next connection, too.
                 self.wake_next_accept();
@@ -261,22 +262,23 @@ impl Sock {
 
     /// The next step of accept(); `None`: wait. `theirs`: a TCP connection waits.
     fn next_connection(&self, theirs: bool, prepared: bool) -> Option<Result<Next>> {
-        let mut inner = self.inner.lock();
+        let inner = self.inner.lock();
         if !matches!(inner.phase, Phase::Listening { .. }) {
             return Some(Err(EINVAL));
         }
-        if theirs && (inner.tcp_turn || inner.queue.is_empty()) {
-            inner.tcp_turn = false;
+        let mut asked = self.asked.lock();
+        if theirs && (asked.tcp_turn || asked.queue.is_empty()) {
+            asked.tcp_turn = false;
             return Some(Ok(Next::Tcp));
         }
-        if inner.queue.is_empty() {
+        if asked.queue.is_empty() {
             return None;
         }
         if !prepared {
             return Some(Ok(Next::Prepare));
         }
-        inner.tcp_turn = true;
-        inner.queue.remove(0).ok().map(|child| Ok(Next::Own(child)))
+        asked.tcp_turn = true;
+        asked.queue.remove(0).ok().map(|child| Ok(Next::Own(child)))
     }
 
     /// Wakes one more thread in accept().
@@ -314,8 +316,9 @@ impl Sock {
         let room;
         let (owner, options, sk) = {
             let inner = listener.inner.lock();
-            room = inner.takes_one();
-            (inner.owner.clone(), inner.options.clone(), inner.sk.clone())
+            let asked = listener.asked.lock();
+            room = asked.takes_one(inner.phase);
+            (asked.owner.clone(), asked.options.clone(), inner.sk.clone())
         };
         let sk = sk.filter(|sk| {
             let (local, remote) = (local.into(), remote.into());
@@ -333,11 +336,14 @@ impl Sock {
         let Ok(child) = child else {
             return Ok(Err(Refusal::NoResources));
         };
+        child.inner.lock().limits = limits;
         {
-            let mut inner = child.inner.lock();
-            inner.limits = limits;
-            inner.rcvbuf = rcvbuf;
+            let mut asked = child.asked.lock();
+            asked.rcvbuf = rcvbuf;
+            asked.options = options;
         }
+        child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
+        child.corks.store(listener.corks.load(Relaxed), Relaxed);
         if child.promise_small().is_err() {
             return Ok(Err(Refusal::NoResources));
         }
@@ -355,16 +361,15 @@ impl Sock {
             inner.set_phase(Phase::Connected);
             inner.local = local;
             inner.remote = remote;
-            inner.options = options;
-            child.user_ms.store(listener.user_ms.load(Relaxed), Relaxed);
             inner.trace_state_change(was);
         }
         let place = link.attach(&child, id);
         let mut refused = place.is_err().then_some(Refusal::NoResources);
         if refused.is_none() {
-            let mut inner = listener.inner.lock();
-            refused = inner.takes_one().err();
-            if refused.is_none() && inner.queue.push_within_capacity(child.clone()).is_err() {
+            let inner = listener.inner.lock();
+            let mut asked = listener.asked.lock();
+            refused = asked.takes_one(inner.phase).err();
+            if refused.is_none() && asked.queue.push_within_capacity(child.clone()).is_err() {
                 refused = Some(Refusal::NoResources);
             }
         }

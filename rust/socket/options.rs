@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, UniqueArc};
 
-use super::{Inner, Sock};
+use super::{Asked, Sock};
 use crate::kern::errno::{ENOPROTOOPT, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::opt::{OptIn, OptOut};
@@ -32,7 +32,7 @@ const TCP_INFO: i32 = 11;
 /// A connect that brings data with it: refused as TCP does where it is switched off.
 const TCP_FASTOPEN_CONNECT: i32 = 30;
 
-impl Inner {
+impl Asked {
     /// Option `name` of level IPPROTO_TCP; 0 if there is none of that number.
     fn option(&self, name: i32) -> i32 {
         let value = match &self.options {
@@ -117,7 +117,7 @@ impl Sock {
     /// IPV6_V6ONLY. EINVAL once the socket has a port.
     fn set_v6only(&self, on: bool) -> Result {
         let _config = self.config.lock();
-        if self.inner.lock().binding.is_some() {
+        if self.inner.lock().has_port {
             return Err(EINVAL);
         }
         self.sk().ok_or(EINVAL)?.set_v6only(on);
@@ -127,8 +127,9 @@ impl Sock {
     fn set_tcp_option(&self, name: i32, value: i32) -> Result {
         let fresh = UniqueArc::<Options>::new_uninit(CHARGED)?;
         let old = {
-            let mut inner = self.inner.lock();
-            let mut options = inner.options.as_deref().copied().unwrap_or_default();
+            let inner = self.inner.lock();
+            let mut asked = self.asked.lock();
+            let mut options = asked.options.as_deref().copied().unwrap_or_default();
             let early = !matches!(inner.phase, Phase::Connecting | Phase::Connected);
             options.set(name, value, early).map_err(|e| match e {
                 OptionError::Unknown => ENOPROTOOPT,
@@ -136,7 +137,9 @@ impl Sock {
             })?;
             let ms = options.get(TCP_USER_TIMEOUT).unwrap_or(0);
             self.user_ms.store(ms.unsigned_abs(), Relaxed);
-            inner.options.replace(fresh.write(options).into())
+            let corks = options.get(TCP_CORK) == Some(1);
+            self.corks.store(corks, Relaxed);
+            asked.options.replace(fresh.write(options).into())
         };
         drop(old);
         Ok(())
@@ -153,12 +156,12 @@ impl Sock {
                 out.write(&self.info())
             }
             (uapi::SOL_ZRS, uapi::ZRS_TCP) => {
-                let mode = self.inner.lock().tcp_mode;
+                let mode = self.asked.lock().tcp_mode;
                 out.write(&mode.number())
             }
             (SOL_TCP, TCP_INFO) => out.write_bytes(&self.tcp_info().bytes()),
             (SOL_TCP, _) => {
-                let options = self.inner.lock().options.clone();
+                let options = self.asked.lock().options.clone();
                 let value = match options {
                     Some(options) => options.get(name),
                     None => Options::default().get(name),
@@ -199,10 +202,11 @@ impl Sock {
         let corked = self.tx_corked();
         let in_flight = self.tx_in_flight();
         let inner = self.inner.lock();
+        let asked = self.asked.lock();
         let sent = self.counters.tx_bytes.get().saturating_sub(corked);
         let mut info = TcpInfo {
             state: tcp_info::CLOSE,
-            mss: inner.option(TCP_MAXSEG).unsigned_abs(),
+            mss: asked.option(TCP_MAXSEG).unsigned_abs(),
             bytes_sent: sent,
             notsent: corked as u32,
             bytes_acked: sent.saturating_sub(in_flight),
@@ -213,8 +217,8 @@ impl Sock {
             Phase::Fresh | Phase::Failed | Phase::Carried => tcp_info::CLOSE,
             Phase::Connecting => tcp_info::SYN_SENT,
             Phase::Listening { .. } => {
-                info.waiting = inner.queue.len() as u32;
-                info.backlog = inner.backlog as u32;
+                info.waiting = asked.queue.len() as u32;
+                info.backlog = asked.backlog as u32;
                 tcp_info::LISTEN
             }
             Phase::Connected => {

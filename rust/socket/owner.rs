@@ -54,23 +54,23 @@ impl Sock {
     /// Runs `f`, whose allocations with [`CHARGED`](crate::kern::memcg::CHARGED) the socket's owner
     /// pays for. `f` may sleep; without locks that forbid it.
     pub(crate) fn charge<R>(&self, f: impl FnOnce() -> R) -> R {
-        let memcg = self.inner.lock().owner.memcg.clone();
+        let memcg = self.asked.lock().owner.memcg.clone();
         memcg.charge(f)
     }
 
     /// Whether ZRS is off for the socket: in its network namespace, or for its owner's groups.
     pub(super) fn is_off(&self) -> bool {
-        !self.inner.lock().owner.may_use || !params::is_on(&self.net)
+        !self.asked.lock().owner.may_use || !params::is_on(&self.net)
     }
 
     /// EACCES if ZRS is off for the socket, and TCP is not to carry it instead.
     pub(super) fn check_use(&self) -> Result {
-        let tcp = self.inner.lock().tcp_mode == TcpMode::Auto;
+        let tcp = self.asked.lock().tcp_mode == TcpMode::Auto;
         (tcp || !self.is_off()).then_some(()).ok_or(EACCES)
     }
 
     /// The user and the namespace whose quotas a channel of this socket counts against.
     pub(crate) fn holder(&self) -> Holder {
-        self.inner.lock().owner.holder
+        self.asked.lock().owner.holder
     }
 }

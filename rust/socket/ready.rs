@@ -96,11 +96,11 @@ impl Sock {
         } else {
             0
         };
-        let mut inner = self.inner.lock();
+        let mut asked = self.asked.lock();
         if call.begins {
-            inner.busy_call = (call.id, now.saturating_add(limit));
+            asked.busy_call = (call.id, now.saturating_add(limit));
         }
-        let (id, end) = inner.busy_call;
+        let (id, end) = asked.busy_call;
         id != call.id || now >= end
     }
 
@@ -112,7 +112,7 @@ impl Sock {
         }
         if asked & readiness::OUT == 0 {
             // A caller that does not ask for POLLOUT does not wait for room.
-            return readiness::events(&view(&mut self.inner.lock(), false));
+            return readiness::events(&view(self, &mut self.inner.lock(), false));
         }
         let (room, link, place, unsignaled, push) = {
             let mut inner = self.inner.lock();
@@ -145,7 +145,7 @@ impl Sock {
             // Corked bytes may have waited for the room just found: they go first.
             && (!self.tx_blocked.cork() || self.flush());
         let mut inner = self.inner.lock();
-        readiness::events(&view(&mut inner, writable))
+        readiness::events(&view(self, &mut inner, writable))
     }
 
     /// See [`Inner::busy_link`].
@@ -213,10 +213,10 @@ impl Inner {
 }
 
 /// The inputs of the readiness table.
-fn view(inner: &mut Inner, writable: bool) -> View {
+fn view(sock: &Sock, inner: &mut Inner, writable: bool) -> View {
     let phase = match inner.phase {
         Phase::Listening { .. } => Phase::Listening {
-            queued: !inner.queue.is_empty(),
+            queued: !sock.asked.lock().queue.is_empty(),
         },
         phase => phase,
     };

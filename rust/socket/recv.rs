@@ -356,6 +356,10 @@ impl Sock {
     /// [`Self::send_pending`] is due.
     pub(crate) fn reap(&self) -> bool {
         let mut any = false;
+        // A segment that the program has consumed has set the bit before it could see it.
+        if !self.word.may_have_unfreed() {
+            return false;
+        }
         loop {
             let reaped = self.inner.lock().reap_some();
             any |= reaped[0].is_some();

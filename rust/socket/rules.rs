@@ -26,7 +26,7 @@ impl Rules {
 impl Sock {
     /// What the rules say of a socket in mode AUTO; TCP where ZRS is off. Sleeps.
     pub(super) fn rule_for(&self, call: Call, at: Addr) -> Option<Action> {
-        if self.inner.lock().tcp_mode != TcpMode::Auto {
+        if self.asked.lock().tcp_mode != TcpMode::Auto {
             return None;
         }
         if self.is_off() {

@@ -201,7 +201,7 @@ impl Sock {
             let inner = self.inner.lock();
             (
                 inner.sk.clone(),
-                msg.more() || inner.corks(),
+                msg.more() || self.corks(),
                 matches!(inner.phase, Phase::Connecting),
                 // Used by the first iteration below; later ones check again.
                 Some(inner.conn.chan.corked() > 0),
@@ -588,7 +588,7 @@ impl Sock {
         let (plan, link, place, ask) = {
             let mut guard = loop {
                 let guard = self.inner.lock();
-                if first && (guard.sk.is_none() || guard.corks()) {
+                if first && (guard.sk.is_none() || self.corks()) {
                     return None;
                 }
                 if guard.conn.chan.corked() == 0 {

@@ -85,12 +85,13 @@ impl Sock {
             may_have()?;
         }
         {
-            let mut inner = self.inner.lock();
-            let fresh = matches!(inner.phase, Phase::Fresh) && inner.binding.is_none();
-            if !fresh || inner.tcp.is_some() {
+            let inner = self.inner.lock();
+            let mut asked = self.asked.lock();
+            let fresh = matches!(inner.phase, Phase::Fresh) && asked.binding.is_none();
+            if !fresh || asked.tcp.is_some() {
                 return Err(EINVAL);
             }
-            inner.tcp_mode = mode;
+            asked.tcp_mode = mode;
         }
         if mode != TcpMode::Only {
             return Ok(());
@@ -103,11 +104,11 @@ impl Sock {
     /// errors of socket() and setsockopt(). Under `config`.
     pub(super) fn open_tcp(&self, call: &Call<'_>) -> Result<Option<Arc<Tcp>>> {
         let options = {
-            let inner = self.inner.lock();
-            if inner.tcp_mode == TcpMode::Never || inner.tcp.is_some() {
-                return Ok(inner.tcp.clone());
+            let asked = self.asked.lock();
+            if asked.tcp_mode == TcpMode::Never || asked.tcp.is_some() {
+                return Ok(asked.tcp.clone());
             }
-            inner.options.clone()
+            asked.options.clone()
         };
         may_have()?;
         let tcp = Tcp::open(call)?;
@@ -117,7 +118,7 @@ impl Sock {
         for (name, value) in options.changed() {
             tcp.set_number(SOL_TCP, name, value)?;
         }
-        self.inner.lock().tcp = Some(tcp.clone());
+        self.asked.lock().tcp = Some(tcp.clone());
         self.has_tcp.store(true, Relaxed);
         Ok(Some(tcp))
     }
@@ -128,7 +129,8 @@ impl Sock {
         let (mode, tcp, fresh) = {
             let inner = self.inner.lock();
             let fresh = matches!(inner.phase, Phase::Fresh);
-            (inner.tcp_mode, inner.tcp.clone(), fresh)
+            let asked = self.asked.lock();
+            (asked.tcp_mode, asked.tcp.clone(), fresh)
         };
         let wanted = !carried && mode != TcpMode::Never && fresh && may_have().is_ok();
         if !wanted || tcp.is_some() {
@@ -143,14 +145,15 @@ impl Sock {
         if !self.has_tcp.load(Relaxed) {
             return None;
         }
-        self.inner.lock().tcp.clone()
+        self.asked.lock().tcp.clone()
     }
 
     /// The inner TCP socket, if it carries the socket.
     pub(super) fn carrier(&self) -> Option<Arc<Tcp>> {
         let inner = self.inner.lock();
         let carried = matches!(inner.phase, Phase::Carried);
-        inner.tcp.clone().filter(|_| carried)
+        let tcp = self.asked.lock().tcp.clone();
+        tcp.filter(|_| carried)
     }
 
     /// The inner TCP socket, if it accepts connections for this socket.
@@ -158,16 +161,16 @@ impl Sock {
         if !self.has_tcp.load(Relaxed) {
             return None;
         }
-        let inner = self.inner.lock();
-        inner
+        let asked = self.asked.lock();
+        asked
             .tcp
             .clone()
-            .filter(|_| inner.tcp_mode == TcpMode::Auto)
+            .filter(|_| asked.tcp_mode == TcpMode::Auto)
     }
 
     /// The inner TCP socket is now bound to the port of this socket.
     pub(super) fn tcp_bound(&self, tcp: &Tcp) {
-        if self.inner.lock().tcp_mode == TcpMode::Required {
+        if self.asked.lock().tcp_mode == TcpMode::Required {
             tcp.keep_port();
         }
     }

@@ -34,22 +34,15 @@ impl Inner {
     fn keeps_alive(&self) -> bool {
         self.sk.as_ref().is_some_and(|sk| sk.keepalive())
     }
-
-    fn keep_alive_ms(&self) -> (u32, u32) {
-        self.options().keep_alive_ms()
-    }
-
-    /// The time limit of connect(), in milliseconds.
-    pub(super) fn connect_ms(&self) -> u32 {
-        self.options().connect_ms()
-    }
-
-    fn options(&self) -> Options {
-        self.options.as_deref().copied().unwrap_or_default()
-    }
 }
 
 impl Sock {
+    /// Options of level IPPROTO_TCP.
+    pub(super) fn tcp_options(&self) -> Options {
+        let asked = self.asked.lock();
+        asked.options.as_deref().copied().unwrap_or_default()
+    }
+
     /// TCP_USER_TIMEOUT in nanoseconds; `None`: there is none.
     pub(super) fn user_timeout_ns(&self) -> Option<u64> {
         let ms = self.user_ms.load(Relaxed);
@@ -69,7 +62,7 @@ impl Sock {
             if !inner.keeps_alive() {
                 return;
             }
-            (inner.conn.link.clone(), inner.keep_alive_ms())
+            (inner.conn.link.clone(), self.tcp_options().keep_alive_ms())
         };
         if let Some(link) = link {
             link.request_keepalive(idle, timeout);
@@ -84,7 +77,7 @@ impl Sock {
             if !inner.conn.is_on(link) || !inner.keeps_alive() {
                 return None;
             }
-            let (idle, timeout) = inner.keep_alive_ms();
+            let (idle, timeout) = self.tcp_options().keep_alive_ms();
             if let Some(end) = silence.waits_until(idle, timeout) {
                 return Some(end);
             }

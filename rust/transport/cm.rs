@@ -21,7 +21,7 @@ use super::link::{hello, Link, LinkState, Queues, Terms};
 use super::tx::{TxBuffers, TxSlot, MAX_WRITES, SLOTS, SQ_DEPTH};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
-use crate::ib::qp::QpCaps;
+use crate::ib::qp::{Qp, QpCaps};
 use crate::kern::errno::{
     EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH,
     ENOBUFS, ENOTCONN, EPROTO,
@@ -31,6 +31,8 @@ use crate::kern::net::Net;
 use crate::net_warn_ratelimited;
 use crate::params;
 use crate::pool::cache::Cache;
+use crate::pool::receives::LinkReceives;
+use crate::pool::RECV_SGE;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
@@ -193,6 +195,12 @@ pub(crate) fn set_timers(id: &CmId) {
     let _ = id.set_min_rnr_timer(RNR_TIMER);
 }
 
+/// A queue pair and its place at a receive queue, which is dropped after it.
+struct Made {
+    qp: Arc<Qp>,
+    place: LinkReceives,
+}
+
 /// Creates the link's queue pair, completion queue and buffers. Sleeps.
 fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let device = id.device().ok_or(ENODEV)?;
@@ -200,24 +208,43 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     let pool = dev.pool(&link.transport.pools)?;
     let verbs = pool.verbs().ok_or(ENODEV)?;
     let attrs = device.attrs();
+    // Before the queue pair, so that it is dropped after it.
+    let shared = pool.enter_shared()?;
+    let receives = match shared {
+        Some(_) => pool.layout.blocks,
+        None => params::LINK_CREDIT.get(),
+    };
     // The completion queue has room for all that can be posted, flushed requests included.
-    let entries = (SQ_DEPTH + pool.layout.blocks + 1).min(attrs.max_cqe);
+    let entries = (SQ_DEPTH + receives + 1).min(attrs.max_cqe);
     let vector = vectors::vector(Kind::Stream, dev.next_link(), device.num_comp_vectors());
     let cq = Cq::new(&device, entries, vector, link.clone())?;
     cq.arm()?;
     let max_sge = attrs.max_send_sge.min(32);
     let rate = device.rate();
-    let qp = id.create_qp(
-        &verbs.pd,
-        &cq,
-        &cq,
-        &verbs.srq,
-        QpCaps {
-            max_send_wr: SQ_DEPTH.min(attrs.max_qp_wr),
-            max_send_sge: max_sge,
-            max_inline: 0,
-        },
-    )?;
+    let mut caps = QpCaps {
+        max_send_wr: SQ_DEPTH.min(attrs.max_qp_wr),
+        max_send_sge: max_sge,
+        max_inline: 0,
+        max_recv_wr: 0,
+        max_recv_sge: 0,
+    };
+    // The queue pair is dropped before its place at the receive queue.
+    let (qp, place) = match shared {
+        Some(place) => {
+            let srq = place.srq().ok_or(ENODEV)?;
+            let qp = id.create_qp(&verbs.pd, &cq, &cq, Some(&srq), caps);
+            drop(srq);
+            (qp?, place)
+        }
+        None => {
+            (caps.max_recv_wr, caps.max_recv_sge) = (receives, RECV_SGE);
+            let qp = id.create_qp(&verbs.pd, &cq, &cq, None, caps)?;
+            let place = pool.enter_own(&qp)?;
+            (qp, place)
+        }
+    };
+    let made = Made { qp, place };
+    let rx = made.place.queue();
     STATS.resources_made.add(2);
     let buffers = TxBuffers::new(&verbs.pd)?;
     let mut slots = KVec::with_capacity(usize::from(SLOTS), GFP_KERNEL)?;
@@ -229,7 +256,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     // The peer of an accepted link may fill blocks once it has our reply, so they are promised now.
     // The peer of a link that we make gets its promise when it has replied.
     let fits = match link.accepted {
-        true => pool.promise(false),
+        true => rx.promise(false),
         false => pool.may_promise(link.leaves_reserve()),
     };
     if !fits {
@@ -241,17 +268,21 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         // The link has failed in the meantime, and its teardown has run already.
         drop(tx);
         if link.accepted {
-            pool.unpromise(params::LINK_CREDIT.get());
+            rx.unpromise(params::LINK_CREDIT.get());
         }
         return Err(ENOTCONN);
     }
+    let (rx, Made { qp, place }) = (rx.clone(), made);
     tx.promised = link.accepted;
+    tx.receives = Some(place);
     tx.queues = Some(Queues {
         qp,
         cq,
         verbs,
         pool,
+        rx,
         max_sge: max_sge as usize,
+        repeats_reg: device.is_soft_roce(),
     });
     tx.buffers = Some(buffers);
     tx.slots = slots;
@@ -398,6 +429,8 @@ impl CmHandler for Link {
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }
+            // The peer's reply to our reply was lost, but a message of it has arrived.
+            CmEvent::Unreachable if link.state() == LinkState::Up => Ok(()),
             CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
             CmEvent::Rejected { reason: STALE, .. } => {
                 link.fail_stale();
@@ -453,8 +486,14 @@ impl Link {
     /// announced. Until they are posted, its messages may use other links' blocks or wait for a
     /// free one. ENOBUFS, ENOTCONN.
     fn claim_blocks(self: &Arc<Self>) -> Result {
-        let pool = self.pool().ok_or(ENOTCONN)?;
-        if !pool.promise(self.leaves_reserve()) {
+        let queues = self
+            .tx
+            .lock()
+            .queues
+            .as_ref()
+            .map(|q| (q.pool.clone(), q.rx.clone()));
+        let (pool, rx) = queues.ok_or(ENOTCONN)?;
+        if !rx.promise(self.leaves_reserve()) {
             self.transport.evict_idle_link(&pool);
             return Err(ENOBUFS);
         }
@@ -464,7 +503,7 @@ impl Link {
             return Ok(());
         }
         drop(tx);
-        pool.unpromise(params::LINK_CREDIT.get());
+        rx.unpromise(params::LINK_CREDIT.get());
         Err(ENOTCONN)
     }
 }

@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 use kernel::sync::Arc;
 
-use super::conn_table::Chan;
+use super::conn_table::{Chan, ConnWord};
 use super::link::{Link, RetryPolicy};
 use super::sched::{Channels, FlowId};
 use crate::kern::net::Net;
@@ -79,6 +79,7 @@ impl Conn {
             watched: self.watched,
             ..Self::none()
         };
+        self.chan.set_current();
     }
 
     /// Whether `link` carries the channel.
@@ -217,6 +218,9 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     /// The connection as the pool sees it. Takes no lock.
     fn lessee(self: Arc<Self>) -> Arc<dyn Lessee>;
+
+    /// The word of the connection's entry. Takes no lock.
+    fn word(&self) -> &Arc<ConnWord>;
 
     /// Calls `work` on the connection, under the owner's lock.
     fn with(&self, work: &mut dyn FnMut(&mut Conn));

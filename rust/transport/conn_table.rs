@@ -16,6 +16,9 @@
 //! connections of its flows. Other parties find the connection in the place, which has a lock of
 //! its own.
 //!
+//! Each connection has the word of its entry (`proto/entry_word.rs`) beside the lock: the state of
+//! the channel while the registers are parked, also for readers that do not take the lock.
+//!
 //! Locks: that of a connection, then `table`; under `table`, the locks of other connections are
 //! only tried. `place` and `quota` are leaves.
 
@@ -26,7 +29,7 @@ use core::mem;
 
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{new_spinlock, Arc, SetOnce, SpinLock};
 use kernel::time::msecs_to_jiffies;
 use kernel::workqueue::WorkItem;
@@ -41,7 +44,8 @@ use crate::kern::task::{cpu_relax, random_u64};
 use crate::kern::{cpu, fault};
 use crate::params;
 use crate::pool::lessee::{Directory, Lessee};
-use crate::proto::channel::{self, Channel, State};
+use crate::proto::channel::{self, Channel};
+use crate::proto::entry_word::{EntryWord, Word, WordCell, Work};
 use crate::proto::link_table::{
     Backing, Grant, GrantError, LinkTable, Recall, Slot, Storage, TableStats, Way, CHUNK,
 };
@@ -398,32 +402,28 @@ struct Entry {
     flow: Option<FlowId>,
     /// The grant of the registers, while they are hot and until the table recalls it.
     grant: Cell<Option<Grant<KBox<Channel>>>>,
-    /// The properties of the parked registers, as of when the grant was returned.
-    parked: Cell<Seen>,
+    /// The connection's word, which is that of this entry while it is `current`.
+    word: Arc<ConnWord>,
+    /// The connection has this entry.
+    current: bool,
 }
 
-/// Properties of a parked channel that can be read without faulting it in.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    read_ended: bool,
-    write_ended: bool,
-    peer_writes_done: bool,
-    pending: bool,
-    over: bool,
-    corked: u32,
-}
+/// The word of a connection's entry.
+pub(crate) type ConnWord = EntryWord<Atomic<u64>>;
 
-impl Seen {
-    fn of(chan: &Channel) -> Self {
-        Self {
-            read_ended: chan.read_ended(),
-            write_ended: chan.write_ended(),
-            peer_writes_done: chan.peer_writes_done(),
-            pending: chan.has_pending_control(),
-            over: chan.state() == State::Closed,
-            corked: chan.corked(),
-        }
+impl WordCell for Atomic<u64> {
+    fn load(&self) -> u64 {
+        Atomic::load(self, Acquire)
     }
+
+    fn store(&self, bits: u64) {
+        Atomic::store(self, bits, Release);
+    }
+}
+
+/// The word of a connection without an entry.
+pub(crate) const fn free_word() -> ConnWord {
+    EntryWord::new(Atomic::new(0))
 }
 
 impl Chan {
@@ -433,25 +433,20 @@ impl Chan {
     }
 
     /// Takes an entry for `conn`, with the channel that `make` makes. The caller must put the
-    /// result into the connection before using it. Sleeps; not under the connection's lock. EDQUOT
-    /// when the connection's owner or network namespace has used its quota, ENOBUFS when the table
-    /// is full, ENOMEM.
+    /// result into the connection, by [`Conn::open`](super::conn::Conn::open), before using it.
+    /// Sleeps; not under the connection's lock. EDQUOT when the connection's owner or network
+    /// namespace has used its quota, ENOBUFS when the table is full, ENOMEM.
     pub(crate) fn submit(
         transport: &Arc<Transport>,
         conn: &Arc<impl ConnOps>,
         make: impl FnOnce(ChanId) -> Channel,
     ) -> Result<Self> {
+        let word = conn.word().clone();
         let conn: Arc<dyn ConnOps> = conn.clone();
         let holder = conn.holder();
         transport.table.quota.take(holder)?;
         let table = &transport.table;
-        let mut seen = Seen::default();
-        let made = table.submit(&conn, holder, |id| {
-            let chan = make(id);
-            seen = Seen::of(&chan);
-            chan
-        });
-        let id = made.inspect_err(|_| {
+        let id = table.submit(&conn, holder, make).inspect_err(|_| {
             table.quota.give(holder);
         })?;
         transport.watch_table();
@@ -461,7 +456,8 @@ impl Chan {
             holder,
             flow: None,
             grant: Cell::new(None),
-            parked: Cell::new(seen),
+            word,
+            current: false,
         })))
     }
 
@@ -487,12 +483,21 @@ impl Chan {
         true
     }
 
+    /// The connection has this entry from now on, and no other. Faults the entry in.
+    pub(super) fn set_current(&mut self) {
+        if let Some(entry) = &mut self.0 {
+            entry.current = true;
+        }
+        self.with(|_| ());
+    }
+
     /// Whether the connection has a channel.
     pub(crate) fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Calls `work` on the channel's registers; `None` if there is no channel. Faults the entry in.
+    /// Calls `work` on the channel's registers, and publishes their word; `None` if there is no
+    /// channel. Faults the entry in.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Channel) -> R) -> Option<R> {
         let entry = self.0.as_ref()?;
         let (result, grant) = match entry.grant.take() {
@@ -502,6 +507,7 @@ impl Chan {
                 (work(grant.regs_mut()), grant)
             }
         };
+        entry.word.publish(grant.regs().word());
         entry.grant.set(Some(grant));
         Some(result)
     }
@@ -515,7 +521,6 @@ impl Chan {
         let entry = self.0.as_ref().filter(|entry| entry.id == id)?;
         let mut grant = entry.grant.take()?;
         if recall.wants(&mut grant) {
-            entry.parked.set(Seen::of(grant.regs()));
             return Some(grant);
         }
         entry.grant.set(Some(grant));
@@ -527,57 +532,41 @@ impl Chan {
         self.with(|chan| what(chan)).unwrap_or(false)
     }
 
-    /// Reads the registers with `hot`, or, if they are parked, the properties that were kept of
-    /// them.
-    fn look<R>(
-        &self,
-        hot: impl FnOnce(&Channel) -> R,
-        parked: impl FnOnce(Seen) -> R,
-    ) -> Option<R> {
-        let entry = self.0.as_ref()?;
-        let grant = entry.grant.take();
-        let result = match &grant {
-            Some(grant) => hot(grant.regs()),
-            None => parked(entry.parked.get()),
-        };
-        entry.grant.set(grant);
-        Some(result)
+    /// The word of the entry: the state of the channel, hot or parked.
+    fn word(&self) -> Option<Word> {
+        self.0.as_ref().map(|entry| entry.word.load())
     }
 
     /// Whether the peer sends no more, or there is no channel. Like the methods below, it does not
     /// fault the entry in.
     pub(crate) fn read_ended(&self) -> bool {
-        self.look(Channel::read_ended, |seen| seen.read_ended)
-            .unwrap_or(true)
+        self.word().is_none_or(|word| word.ends().read)
     }
 
     /// Whether the channel sends no more data, or there is no channel.
     pub(crate) fn write_ended(&self) -> bool {
-        self.look(Channel::write_ended, |seen| seen.write_ended)
-            .unwrap_or(true)
+        self.word().is_none_or(|word| word.ends().write)
     }
 
     /// Whether the peer's WRITEs have all arrived, or there is no channel.
     pub(crate) fn peer_writes_done(&self) -> bool {
-        self.look(Channel::peer_writes_done, |seen| seen.peer_writes_done)
-            .unwrap_or(true)
+        self.word().is_none_or(|word| word.ends().peer_writes)
     }
 
     /// Whether the channel has a control message to send.
     pub(crate) fn has_pending_control(&self) -> bool {
-        self.look(Channel::has_pending_control, |seen| seen.pending)
-            .unwrap_or(false)
+        self.word().is_some_and(|word| word.work().has(Work::TX))
     }
 
     /// The number of corked bytes.
     pub(crate) fn corked(&self) -> u32 {
-        self.look(Channel::corked, |seen| seen.corked).unwrap_or(0)
+        self.word().map_or(0, Word::corked)
     }
 
     /// Whether the channel has ended, so that its connection must be told.
     pub(crate) fn is_over(&self) -> bool {
-        let over = |chan: &Channel| chan.state() == State::Closed;
-        self.look(over, |seen| seen.over).unwrap_or(false)
+        self.word()
+            .is_some_and(|word| word.work().has(Work::COMPLETE))
     }
 
     /// Frees the entry if the channel has ended. The caller must drop the result without locks.
@@ -590,6 +579,9 @@ impl Chan {
 
     fn free(&mut self) -> Option<Arc<dyn ConnOps>> {
         let entry = self.0.take()?;
+        if entry.current {
+            entry.word.publish(Word::FREE);
+        }
         let owner = entry.table.remove(entry.id, entry.grant.take());
         entry.table.quota.give(entry.holder);
         owner

@@ -15,7 +15,7 @@
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{msecs_to_jiffies, Delta, Jiffies};
@@ -42,6 +42,7 @@ use crate::net_warn_ratelimited;
 use crate::params;
 use crate::pool::device::Verbs;
 use crate::pool::lessee::BlockUser;
+use crate::pool::receives::{LinkReceives, Receives};
 use crate::pool::Pool;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
@@ -49,6 +50,7 @@ use crate::proto::dgram::wire::Message;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::liveness::Liveness;
 use crate::proto::quota::Holder;
+use crate::proto::receives::Ending;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Agreed, Hello, Versions, FEATURES};
 use crate::proto::Violation;
@@ -111,6 +113,8 @@ pub(crate) struct Link {
     barred: Atomic<usize>,
     /// The completion queue or the queue pair has failed.
     pub(super) broken: Atomic<bool>,
+    /// The queue pair, in error, takes no more receives out of a shared receive queue.
+    last_receive: Atomic<bool>,
     /// How often a sender found the link full since [`Self::is_short`] last returned true.
     pub(super) short: Atomic<u32>,
     /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
@@ -222,6 +226,8 @@ pub(super) struct Tx {
     why: Failure,
     pub(super) local: Ip,
     pub(super) queues: Option<Queues>,
+    /// Kept until the queue pair is gone.
+    pub(super) receives: Option<LinkReceives>,
     /// The pool has promised blocks to the link.
     pub(super) promised: bool,
     pub(super) flow: Option<LinkFlow>,
@@ -306,8 +312,11 @@ pub(super) struct Queues {
     pub(super) cq: Arc<Cq>,
     pub(super) verbs: Arc<Verbs>,
     pub(super) pool: Arc<Pool>,
+    pub(super) rx: Arc<Receives>,
     /// The most scatter-gather elements in one work request.
     pub(super) max_sge: usize,
+    /// The device repeats registrations; see [`Tx::drain_before_reg`].
+    pub(super) repeats_reg: bool,
 }
 
 impl Tx {
@@ -364,6 +373,7 @@ impl Link {
                 watched: Atomic::new(0),
                 barred: Atomic::new(task::jiffies() as usize),
                 broken: Atomic::new(false),
+                last_receive: Atomic::new(false),
                 short: Atomic::new(0),
                 resolve_ms: Atomic::new(0),
                 tx_bytes: Counter::new(),
@@ -376,6 +386,7 @@ impl Link {
                     why: Failure::LinkLost,
                     local: local.unwrap_or(remote.any_of_family()),
                     queues: None,
+                    receives: None,
                     promised: false,
                     flow: None,
                     reposts: gathered,
@@ -735,11 +746,44 @@ impl Link {
         self.held.load(Relaxed) & !ENDED
     }
 
-    /// No more data arrives in the link's blocks: returns its promise to the pool. A block with
-    /// unread data stays promised until it is released.
-    fn end_promise(&self, pool: &Pool) {
+    /// No more data arrives in the link's blocks: returns its promise. A block with unread data
+    /// stays promised until it is released.
+    fn end_promise(&self, rx: &Receives) {
         let held = self.held.fetch_add(ENDED, Full);
-        pool.unpromise(params::LINK_CREDIT.get().saturating_sub(held));
+        rx.unpromise(params::LINK_CREDIT.get().saturating_sub(held));
+    }
+
+    /// Takes completions until all requests of the queue pair, which is in error, have completed:
+    /// the sends, and the receives of its own receive queue or those that it has taken out of a
+    /// shared one. Messages that had arrived are delivered. Bounded, for devices that lose
+    /// completions. Sleeps.
+    fn await_last(self: &Arc<Self>, queues: &Queues) -> Ending {
+        // Receives are taken only by a queue pair that is connected.
+        let used = self.accepted || self.tx.lock().was_up;
+        let rx = &queues.rx;
+        for _ in 0..DRAIN_ATTEMPTS {
+            // Before the completions are taken: none comes after it.
+            let last = self.last_receive.load(Acquire);
+            self.drain(usize::MAX, &mut Backlog::default());
+            let sent = {
+                let tx = self.tx.lock();
+                // An unsignaled message completes only on error, and owns no resources.
+                tx.free.len() + tx.stuck + usize::from(tx.unsignaled) >= tx.slots.len()
+            };
+            let received = match rx.is_shared() {
+                true => last || !used,
+                false => rx.is_empty(),
+            };
+            if sent && received {
+                return match (used, queues.verbs.pd.device().is_soft_roce()) {
+                    (false, _) => Ending::Unused,
+                    (true, true) => Ending::InMessage,
+                    (true, false) => Ending::Complete,
+                };
+            }
+            fsleep(DRAIN_INTERVAL);
+        }
+        Ending::Silent
     }
 
     /// Tears down a link whose state is Down. Sleeps.
@@ -751,26 +795,18 @@ impl Link {
                 let _ = id.disconnect();
             }
             let _ = queues.qp.set_error();
-            // In the error state, all posted work requests complete, flushed or not, and messages
-            // that had arrived are delivered. The loop is bounded for devices that lose
-            // completions.
-            for _ in 0..DRAIN_ATTEMPTS {
-                self.drain(usize::MAX, &mut Backlog::default());
-                let tx = self.tx.lock();
-                // An unsignaled message completes only on error, and owns no resources.
-                if tx.free.len() + tx.stuck + usize::from(tx.unsignaled) >= tx.slots.len() {
-                    break;
-                }
-                drop(tx);
-                fsleep(DRAIN_INTERVAL);
+            let ending = self.await_last(queues);
+            if let Some(receives) = &mut self.tx.lock().receives {
+                receives.ended(ending);
             }
         }
         let (why, retry) = self.reason();
-        let (promised, slots, mut channels, buffers) = {
+        let (promised, receives, slots, mut channels, buffers) = {
             let tx = &mut *self.tx.lock();
             tx.free.clear();
             (
                 tx.promised,
+                tx.receives.take(),
                 core::mem::take(&mut tx.slots),
                 core::mem::replace(&mut tx.channels, Channels::new(KVVec::new())),
                 tx.buffers.take(),
@@ -784,19 +820,21 @@ impl Link {
         drop((own, kept));
         drop(drained);
         let id = self.cm.lock().take();
-        // The last references: dropping them destroys the queue pair, after which the device
-        // accesses none of the link's memory. The id goes next; its destruction waits for its
-        // handlers.
-        let pool = queues.as_ref().map(|q| q.pool.clone());
+        // The last references to the queue pair but those of `receives`. Dropping both destroys it,
+        // after which the device accesses none of the link's memory. The id goes next; its
+        // destruction waits for its handlers.
+        let rx = queues.as_ref().map(|q| q.rx.clone());
         drop(queues);
         cancel_delayed::<Self, BACKSTOP>(self);
         cancel_delayed::<Self, RESCHEDULE>(self);
         cancel_delayed::<Self, DGRAM_STALL>(self);
+        // Where the link has a receive queue of its own, this has the last reference.
+        drop(receives);
         drop(id);
         drop(slots);
         drop(buffers);
-        if let Some(pool) = pool.filter(|_| promised) {
-            self.end_promise(&pool);
+        if let Some(rx) = rx.filter(|_| promised) {
+            self.end_promise(&rx);
         }
         self.dgrams_lost(why);
         self.transport.forget_link(self);
@@ -817,11 +855,11 @@ impl BlockUser for Link {
         self.held.fetch_add(1, Relaxed);
     }
 
-    fn block_released(self: Arc<Self>, pool: &Pool) {
+    fn block_released(self: Arc<Self>, rx: &Receives) {
         let before = self.held.fetch_sub(1, Full);
         self.block_reposted();
         if before & ENDED != 0 {
-            pool.unpromise(1);
+            rx.unpromise(1);
         }
     }
 }
@@ -850,6 +888,11 @@ impl CompHandler for Link {
         // The link's locks cannot be taken in interrupts: the worker ends the link.
         this.broken.store(true, Relaxed);
         Arc::from(this).schedule_poll();
+    }
+
+    fn last_receive(this: kernel::sync::ArcBorrow<'_, Self>) {
+        this.last_receive.store(true, Release);
+        Self::failed(this);
     }
 }
 

@@ -279,10 +279,15 @@ impl Transport {
     pub(crate) fn drop_links_of(&self, pool: &Arc<Pool>) {
         let on_it = |l: &&Arc<Link>| l.pool().is_some_and(|p| Arc::ptr_eq(&p, pool));
         loop {
-            let Some(link) = self.links.lock().iter().find(on_it).cloned() else {
+            let mut found = false;
+            for link in self.links.lock().iter().filter(on_it) {
+                link.fail_and_log(Failure::NoDevice, "its device goes");
+                found = true;
+            }
+            if !found {
                 break;
-            };
-            link.fail_and_log(Failure::NoDevice, "its device goes");
+            }
+            // Their teardowns run side by side. A link that was being made meanwhile is next.
             self.queue.flush();
         }
     }

@@ -23,9 +23,8 @@ use crate::ib::cq::{Wc, WcOpcode, WcStatus};
 use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
-use crate::pool::lease::{peer_waits_until, Requester};
 use crate::pool::{Held, HeldBlock};
-use crate::proto::channel::{Channel, Event, Failure};
+use crate::proto::channel::{Event, Failure};
 use crate::proto::dgram::wire::Message;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
@@ -42,8 +41,8 @@ fn new_wcs<const N: usize>() -> [Wc; N] {
     core::array::from_fn(|_| Wc::default())
 }
 
-/// A block of the shared receive queue that contains a message. Posted again when dropped, unless
-/// the block is held.
+/// A block of a receive queue that contains a message. Posted again when dropped, unless the block
+/// is held.
 struct Arrival<'a> {
     link: &'a Arc<Link>,
     queues: &'a Queues,
@@ -71,10 +70,10 @@ impl Arrival<'_> {
             }
         }
         self.block = None;
-        let (link, pool) = (self.link.clone(), self.queues.pool.clone());
+        let (link, rx) = (self.link.clone(), self.queues.rx.clone());
         Some(Held::Block(HeldBlock::new(
             link,
-            pool,
+            rx,
             block,
             self.payload,
             user,
@@ -85,7 +84,7 @@ impl Arrival<'_> {
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         if let Some(block) = self.block {
-            self.queues.pool.repost(block);
+            self.queues.rx.repost(block);
             self.link.block_reposted();
         }
     }
@@ -304,8 +303,11 @@ impl Link {
             block: Some(id as u32),
             payload: (wc.byte_len() as usize).saturating_sub(HEADER_LEN),
         };
-        queues.pool.taken();
+        queues.rx.taken(id as u32);
         if !wc.is_ok() {
+            if let Some(block) = arrival.block.take() {
+                queues.rx.failed(block);
+            }
             self.fail_link_lost(format_args!("a receive: {:?}", wc.status()));
             return;
         }
@@ -391,7 +393,8 @@ impl Link {
         h: &Header,
         conn: Option<Arc<dyn ConnOps>>,
     ) -> Result<(), Violation> {
-        let Some(conn) = conn else {
+        // The word of an ended channel spares a late message the copy. Else delivery verifies it.
+        let Some(conn) = conn.filter(|conn| conn.word().may_be(h.dst)) else {
             self.no_channel(h);
             return Ok(());
         };
@@ -429,15 +432,7 @@ impl Link {
                 conn.data_ready(follow.sk);
             }
             Event::WindowWanted => {
-                let lessee = conn.clone().lessee();
-                if !arrival
-                    .queues
-                    .pool
-                    .want_window(&lessee, Requester::PEER, peer_waits_until())
-                {
-                    conn.with(&mut |conn| _ = conn.chan.with(Channel::deny));
-                }
-                pending = true;
+                arrival.queues.pool.request_window(conn.clone().lessee());
             }
             Event::Fin => conn.state_change(),
             // Room was handled above, as for every message.

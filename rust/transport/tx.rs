@@ -500,13 +500,14 @@ impl Tx {
     }
 
     /// Whether the next message must wait until no message is in flight, because it registers a
-    /// window. Nothing else is sent until then.
+    /// window and the device is Soft-RoCE. Nothing else is sent until then.
     ///
     /// To retransmit, Soft-RoCE repeats everything from the oldest unacknowledged request on,
     /// registrations included, and a repeated registration fails the queue pair. A registration
     /// that is posted to an empty queue is done before any retransmission.
     fn drain_before_reg(&mut self) -> bool {
-        let under_way = self.free.len() < self.slots.len() && self.seq != self.done;
+        let repeats = self.queues.as_ref().is_some_and(|q| q.repeats_reg);
+        let under_way = repeats && self.free.len() < self.slots.len() && self.seq != self.done;
         self.draining = under_way
             && self
                 .channels

@@ -117,7 +117,10 @@ struct zrs_ioc_stats {
  */
 #define ZRS_NAME_LEN		64
 
-/* A receive pool; one per RDMA device. */
+/*
+ * A receive pool; one per RDMA device. With ZRS_POOL_ALL, devices that ZRS
+ * cannot use as well, once it was tried: lack is not 0, and there is no pool.
+ */
 struct zrs_ioc_pool {
 	__u64 cursor;		/* in, out */
 	char device[ZRS_NAME_LEN];
@@ -129,9 +132,19 @@ struct zrs_ioc_pool {
 	__u32 cache;		/* cursor of its cache in ZRS_IOC_CACHE */
 	__u32 blocks;		/* blocks of the shared receive queue now */
 	__u32 blocks_low;	/* fewest of them that were free since loading */
-	__u32 reserved0;
-	__u64 reserved[2];
+	__u32 lack;		/* in: 0, ZRS_POOL_ALL; out: 0, ZRS_LACK_* */
+	__u32 lack_has;		/* the limit of the device that is too low, */
+	__u32 lack_needs;	/* and what is needed */
+	__u64 reserved;
 };
+
+#define ZRS_POOL_ALL		1
+
+#define ZRS_LACK_OTHER		1	/* the log has the error */
+#define ZRS_LACK_REG		2	/* IB_DEVICE_MEM_MGT_EXTENSIONS */
+#define ZRS_LACK_SEND_SGE	3	/* max_send_sge */
+#define ZRS_LACK_RECV_SGE	4	/* max_recv_sge */
+#define ZRS_LACK_QP_WR		5	/* max_qp_wr */
 
 #define ZRS_IOC_POOL		_IOWR(ZRS_IOC_MAGIC, 0x03, struct zrs_ioc_pool)
 

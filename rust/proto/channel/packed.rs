@@ -5,7 +5,8 @@
 //! A channel's counters grow from 0 without bound, but limits and windows bound the differences
 //! between them. So one counter of each group is kept, and the differences of the others to it.
 
-use super::super::link_table::{Registers, Work};
+use super::super::entry_word::{Ends, Word, Work};
+use super::super::link_table::Registers;
 use super::super::ChanId;
 use super::{Channel, Count, Failure, Limits, OwnWindow, PeerWindow, State};
 
@@ -250,8 +251,21 @@ impl Registers for Channel {
             room,
         }
     }
+}
 
-    fn work(&self) -> Work {
+impl Channel {
+    /// The word of the channel's entry.
+    pub fn word(&self) -> Word {
+        let ends = Ends {
+            read: self.read_ended(),
+            write: self.write_ended(),
+            peer_writes: self.peer_writes_done(),
+        };
+        Word::new(self.local(), self.work(), ends, self.corked())
+    }
+
+    /// The work of the channel's entry: any of [`Work::TX`], [`Work::RX`] and [`Work::COMPLETE`].
+    pub fn work(&self) -> Work {
         let mut work = Work::NONE;
         if self.has_pending_control() {
             work = work | Work::TX;

@@ -122,9 +122,10 @@ fn run(args: &Args) -> io::Result<usize> {
         "# SEED={} chooses the random messages, and the cases if not all run",
         args.seed
     ));
-    // Those of memory links only by name.
     let chosen = |name: &str| match args.cases.is_empty() {
-        true => !name.starts_with("memory/"),
+        // These suit other parameters of the module, or memory nodes, and run only if they are
+        // asked for.
+        true => !["named/", "memory/"].iter().any(|group| name.starts_with(group)),
         false => args.cases.iter().any(|c| name.contains(c)),
     };
     for (i, case) in cases::all().iter().enumerate() {

@@ -356,6 +356,13 @@ impl Peer {
         self.post_now(Op::Send, &[&h.encode()[..], payload].concat(), 0, 0)
     }
 
+    /// Sends the first half of a message. The queue pair breaks before the rest.
+    pub fn send_half(&mut self) -> io::Result<()> {
+        self.ep.post_cut(SENT, SEND_AT, 2048)?;
+        self.pending += 1;
+        Ok(())
+    }
+
     /// Sends these bytes.
     pub fn send_as_is(&mut self, header: &[u8], payload: &[u8]) -> io::Result<()> {
         let bytes = [header, payload].concat();

@@ -229,7 +229,7 @@ int zh_queues(struct zh_ep *ep, size_t len, __u32 depth)
 		.cap = {
 			.max_send_wr = depth,
 			.max_recv_wr = depth,
-			.max_send_sge = 1,
+			.max_send_sge = 2,
 			.max_recv_sge = 1,
 		},
 		.qp_type = IBV_QPT_RC,
@@ -354,6 +354,34 @@ int zh_post_send(struct zh_ep *ep, const struct zh_send *send)
 		wr.wr.rdma.remote_addr = send->raddr;
 		wr.wr.rdma.rkey = send->rkey;
 	}
+	return -ibv_post_send(ep->id->qp, &wr, &bad);
+}
+
+/*
+ * Sends the first @sent bytes of a message of twice as many, in whole packets:
+ * the key of the rest is wrong, which breaks the queue pair.
+ */
+int zh_post_cut(struct zh_ep *ep, __u64 wr_id, __u64 offset, __u32 sent)
+{
+	struct ibv_sge sges[] = {
+		{
+			.addr = (uintptr_t)ep->buf + offset,
+			.length = sent,
+			.lkey = ep->mr->lkey,
+		}, {
+			.addr = (uintptr_t)ep->buf + offset,
+			.length = sent,
+			.lkey = ~ep->mr->lkey,
+		},
+	};
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.sg_list = sges,
+		.num_sge = 2,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+
 	return -ibv_post_send(ep->id->qp, &wr, &bad);
 }
 

@@ -89,6 +89,7 @@ extern "C" {
     fn zh_break(ep: *mut Ep) -> i32;
     fn zh_post_recv(ep: *mut Ep, wr_id: u64, offset: u64, len: u32) -> i32;
     fn zh_post_send(ep: *mut Ep, send: *const RawSend) -> i32;
+    fn zh_post_cut(ep: *mut Ep, wr_id: u64, offset: u64, sent: u32) -> i32;
     fn zh_poll(ep: *mut Ep, wc: *mut RawWc) -> i32;
     fn zh_mad(node: *const c_char, mad: *mut u8, len: usize) -> i32;
 }
@@ -303,6 +304,15 @@ impl Endpoint {
         };
         // SAFETY: the endpoint has queues, and the range is within its memory.
         check(unsafe { zh_post_send(self.ep.as_ptr(), &raw const raw) }).map(drop)
+    }
+
+    /// Sends the first `sent` bytes at `offset`, a multiple of the packet size, as the first half
+    /// of a message. The queue pair breaks before the second half.
+    pub fn post_cut(&mut self, wr_id: u64, offset: usize, sent: usize) -> io::Result<()> {
+        self.place(offset, sent);
+        // SAFETY: the endpoint has queues, and the range is within its memory.
+        let rc = unsafe { zh_post_cut(self.ep.as_ptr(), wr_id, offset as u64, sent as u32) };
+        check(rc).map(drop)
     }
 
     /// The next completion.

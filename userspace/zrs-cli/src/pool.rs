@@ -12,6 +12,8 @@ use zrs::{Cache, Zrs};
 
 use crate::report::shown;
 use crate::show::{collect, open, percent, Table};
+use zrs::Unfit;
+
 use crate::Result;
 
 /// Show what the receive pools use of each cache, how long data stays in it, and the pools themselves
@@ -20,10 +22,11 @@ use crate::Result;
 /// devices that share it (or what the parameter pool_mib says). Blocks hold small messages, windows large ones.
 /// Unread: data that no program has taken; what stays longer than the residency may escape to main memory, as the
 /// policy says. Residency: how many messages stayed for so long. Pools: Blocks and Leased are bytes,
-/// BlocksUsed those in the shared receive queue and with data, LeastReady the fewest that were ever left in the queue.
+/// BlocksUsed those in receive queues and with data, LeastReady the fewest that were ever left in the shared queue. A
+/// line below names the limit of each device that cannot be used.
 #[derive(clap::Args)]
 pub struct Pool {
-    /// Print a JSON object: the arrays "caches" and "pools"; with --watch one on each line
+    /// Print a JSON object: the arrays "caches", "pools" and "unfit"; with --watch one on each line
     #[arg(long)]
     json: bool,
     /// Again every so many seconds [default: 1], with what happened in between, until interrupted
@@ -43,6 +46,7 @@ struct Seen {
     at: Instant,
     caches: Vec<Cache>,
     pools: Vec<zrs::Pool>,
+    unfit: Vec<zrs::Unfit>,
 }
 
 /// Clears a terminal, and goes to its first line.
@@ -80,6 +84,8 @@ impl Seen {
             at: Instant::now(),
             caches: collect(zrs.caches(), "caches")?,
             pools: collect(zrs.pools(), "receive pools")?,
+            // An older module lists none.
+            unfit: zrs.unfit().map_while(|entry| entry.ok()).collect(),
         })
     }
 
@@ -105,9 +111,13 @@ impl Seen {
                 "blocks_held": p.blocks_held,
             })
         });
+        let unfit = self.unfit.iter().map(
+            |u| json!({ "device": u.device, "limit": u.limit, "has": u.has, "needs": u.needs }),
+        );
         json!({
             "caches": Value::Array(caches.collect()),
             "pools": Value::Array(pools.collect()),
+            "unfit": Value::Array(unfit.collect()),
         })
     }
 
@@ -122,7 +132,22 @@ impl Seen {
             text += &cache_text(cache, since);
             text.push('\n');
         }
-        text + &self.pools_text()
+        text += &self.pools_text();
+        for Unfit {
+            device,
+            limit,
+            has,
+            needs,
+        } in &self.unfit
+        {
+            text += &match limit {
+                Some(limit) => {
+                    format!("{device} cannot be used: {limit} is {has}, {needs} needed\n")
+                }
+                None => format!("{device} cannot be used: the kernel log has the error\n"),
+            };
+        }
+        text
     }
 
     fn pools_text(&self) -> String {

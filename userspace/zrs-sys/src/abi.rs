@@ -132,6 +132,13 @@ pub const ZRS_LINK_UP: u32 = 2;
 pub const ZRS_LINK_DOWN: u32 = 3;
 pub const ZRS_LINK_F_ACCEPTED: u32 = 1;
 
+pub const ZRS_POOL_ALL: u32 = 1;
+pub const ZRS_LACK_OTHER: u32 = 1;
+pub const ZRS_LACK_REG: u32 = 2;
+pub const ZRS_LACK_SEND_SGE: u32 = 3;
+pub const ZRS_LACK_RECV_SGE: u32 = 4;
+pub const ZRS_LACK_QP_WR: u32 = 5;
+
 pub const ZRS_STATE_CLOSED: u32 = 0;
 pub const ZRS_STATE_BOUND: u32 = 1;
 pub const ZRS_STATE_LISTEN: u32 = 2;
@@ -237,8 +244,10 @@ pub struct zrs_ioc_pool {
     pub cache: u32,
     pub blocks: u32,
     pub blocks_low: u32,
-    pub reserved0: u32,
-    pub reserved: [u64; 2],
+    pub lack: u32,
+    pub lack_has: u32,
+    pub lack_needs: u32,
+    pub reserved: u64,
 }
 
 #[repr(C)]
@@ -464,8 +473,10 @@ impl Default for zrs_ioc_pool {
             cache: 0,
             blocks: 0,
             blocks_low: 0,
-            reserved0: 0,
-            reserved: [0; 2],
+            lack: 0,
+            lack_has: 0,
+            lack_needs: 0,
+            reserved: 0,
         }
     }
 }

@@ -162,6 +162,16 @@ impl Device {
         })
     }
 
+    /// ZRS_IOC_POOL, as [`Device::pool`], with devices that ZRS cannot use. EINVAL from modules that
+    /// do not list them.
+    pub fn pool_or_lack(&self, cursor: u64) -> io::Result<Option<zrs_ioc_pool>> {
+        self.entry(zrs_ioc_pool {
+            cursor,
+            lack: crate::abi::ZRS_POOL_ALL,
+            ..Default::default()
+        })
+    }
+
     /// ZRS_IOC_CACHE, as [`Device::pool`].
     pub fn cache(&self, cursor: u64) -> io::Result<Option<zrs_ioc_cache>> {
         self.entry(zrs_ioc_cache {

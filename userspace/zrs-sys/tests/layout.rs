@@ -78,6 +78,7 @@ fn rust_side() -> Table {
         ZRS_AREA_OFFSET ZRS_RECV_MAP_DONTWAIT ZRS_RECV_MAP_SHIFT
         ZRS_ESCAPE_NEVER ZRS_ESCAPE_PRESSURE ZRS_ESCAPE_ALWAYS
         ZRS_LINK_CONNECTING ZRS_LINK_UP ZRS_LINK_DOWN ZRS_LINK_F_ACCEPTED
+        ZRS_POOL_ALL ZRS_LACK_OTHER ZRS_LACK_REG ZRS_LACK_SEND_SGE ZRS_LACK_RECV_SGE ZRS_LACK_QP_WR
         ZRS_STATE_CLOSED ZRS_STATE_BOUND ZRS_STATE_LISTEN ZRS_STATE_CONNECTING
         ZRS_STATE_ESTABLISHED ZRS_STATE_CLOSING
         ZRS_RX_RING ZRS_INFO ZRS_TCP ZRS_DGRAM_UDP ZRS_DGRAM_INFO ZRS_RX_RING_ESCAPE
@@ -119,7 +120,7 @@ fn rust_side() -> Table {
         }
         zrs_ioc_pool {
             cursor device bytes block_bytes window_bytes windows blocks_held cache blocks blocks_low
-            reserved0 reserved
+            lack lack_has lack_needs reserved
         }
         zrs_ioc_link {
             cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk

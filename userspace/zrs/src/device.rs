@@ -177,6 +177,19 @@ pub struct Pool {
     pub blocks_low: u32,
 }
 
+/// An RDMA device that ZRS cannot use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// The RDMA device's name.
+    pub device: String,
+    /// The limit that is too low; `None`: the kernel log has the error.
+    pub limit: Option<&'static str>,
+    /// What the device has.
+    pub has: u32,
+    /// What is needed.
+    pub needs: u32,
+}
+
 /// One queue pair between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -346,6 +359,31 @@ impl Zrs {
                 (p.cursor, pool)
             }))
         })
+    }
+
+    /// The devices that ZRS cannot use, as far as it was tried. EINVAL: the module is older than
+    /// this list.
+    pub fn unfit(&self) -> impl Iterator<Item = io::Result<Unfit>> + '_ {
+        let all = list(|cursor| {
+            let pool = self.device.pool_or_lack(cursor);
+            Ok(pool.map_err(unknown("ZRS_IOC_POOL"))?.map(|p| {
+                let limit = match p.lack {
+                    abi::ZRS_LACK_REG => Some("IB_DEVICE_MEM_MGT_EXTENSIONS"),
+                    abi::ZRS_LACK_SEND_SGE => Some("max_send_sge"),
+                    abi::ZRS_LACK_RECV_SGE => Some("max_recv_sge"),
+                    abi::ZRS_LACK_QP_WR => Some("max_qp_wr"),
+                    _ => None,
+                };
+                let unfit = (p.lack != 0).then(|| Unfit {
+                    device: name(&p.device),
+                    limit,
+                    has: p.lack_has,
+                    needs: p.lack_needs,
+                });
+                (p.cursor, unfit)
+            }))
+        });
+        all.filter_map(Result::transpose)
     }
 
     /// The caches, each with its use by its devices' pools. ENOTTY: the module is older than this

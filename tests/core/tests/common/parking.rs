@@ -60,7 +60,7 @@ pub fn there_and_back(c: &channel::Channel) -> channel::Channel {
         None => panic!("cannot be parked: {c:?}"),
     };
     let back = there(c);
-    assert_eq!(back.work(), c.work());
+    assert_eq!(back.word(), c.word());
     if back != *c {
         assert_eq!(without_retry(&back), without_retry(c));
         assert_eq!(there(&back), back, "nothing is left to forget");

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use zrs_core::channel::{Channel, Event, Limits, Plan, State};
-use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, Work};
+use zrs_core::entry_word::Work;
+use zrs_core::link_table::{Grant, GrantError, TableStats};
 use zrs_core::wire::{Header, Type};
 use zrs_core::ChanId;
 

@@ -2,11 +2,12 @@
 
 //! The operations of the table, step by step.
 
-use zrs_core::link_table::{GrantError, LinkTable, Slot, TableStats, Way, Work, CHUNK};
+use zrs_core::entry_word::Work;
+use zrs_core::link_table::{GrantError, LinkTable, Slot, TableStats, Way, CHUNK};
 use zrs_core::ChanId;
 
 use crate::common::headers::id;
-use crate::common::table::{chunk, submit, Mem, Table, Tiers};
+use crate::common::table::{chunk, submit, Denied, Mem, Table, Tiers};
 use crate::regs::{table, Count, Regs};
 
 const SMALL: Tiers = Tiers {
@@ -93,7 +94,7 @@ fn what_is_not_there() {
         assert_eq!((t.owner(id), t.work(id)), (None, Work::NONE), "{id:?}");
         assert_eq!(t.grant(id).err(), Some(GrantError::Unknown), "{id:?}");
         let for_work = t.grant_for(id, Work::TX);
-        assert_eq!(for_work.err(), Some(GrantError::Unknown), "{id:?}");
+        assert_eq!(for_work.err(), Some(GrantError::Unknown.into()), "{id:?}");
     }
     assert_eq!(touch(&mut t, ids[0]), Ok(101));
     let mut none = table::<u32>(Tiers { chunks: 0, ..SMALL }, 1);
@@ -167,7 +168,7 @@ fn one_at_a_time() {
     assert_eq!(t.remove(ids[0]), Err(GrantError::Locked));
     // The holder's changes are invisible before it writes back.
     grant.regs_mut().work = Work::TX;
-    assert_eq!(t.grant_for(ids[0], Work::TX).err(), Some(GrantError::Idle));
+    assert_eq!(t.grant_for(ids[0], Work::TX).err(), Some(Denied::Idle));
     assert_eq!(t.work(ids[0]), Work::SUBMITTED);
 
     let other = t.grant(ids[1]).expect("nobody has it");
@@ -178,7 +179,7 @@ fn one_at_a_time() {
     let third = t.grant(ids[2]).expect("there is a slot again");
     assert_eq!(
         t.grant_for(ids[0], Work::TX).err(),
-        Some(GrantError::Crowded)
+        Some(GrantError::Crowded.into())
     );
     t.write_back(other);
     let again = t

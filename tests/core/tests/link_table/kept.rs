@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use zrs_core::link_table::{
-    Backing, Grant, GrantError, LinkTable, Recall, Registers, Slot, Storage, Way, Work, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Recall, Registers, Slot, Storage, Way, CHUNK,
 };
 use zrs_core::ChanId;
 
@@ -29,10 +29,6 @@ impl Registers for Regs {
     fn unpark(parked: &Regs, id: ChanId) -> Self {
         assert_eq!(parked.id, id, "somebody else's registers");
         *parked
-    }
-
-    fn work(&self) -> Work {
-        Work::NONE
     }
 }
 

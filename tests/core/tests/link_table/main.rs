@@ -11,4 +11,5 @@ mod kept;
 mod model;
 mod regs;
 mod schedules;
+mod word;
 mod zipf;

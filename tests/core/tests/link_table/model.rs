@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use zrs_core::link_table::{Grant, GrantError, Work, CHUNK};
+use zrs_core::entry_word::Work;
+use zrs_core::link_table::{Grant, GrantError, CHUNK};
 use zrs_core::ChanId;
 
 use crate::common::cases;
 use crate::common::headers::id;
-use crate::common::table::{chunk, Table, Tiers};
+use crate::common::table::{chunk, Denied, Table, Tiers};
 use crate::regs::{table, work_of, Count, Regs};
 
 #[derive(Clone, Debug)]
@@ -163,14 +164,14 @@ impl Course {
         let hot = self.count.of(id) == 0;
         let wanted = what.map_or(Work::NONE, work_of);
         let expected = match known {
-            None => Err(GrantError::Unknown),
-            Some(r) if !(r.work | Work::SUBMITTED).has(wanted) => Err(GrantError::Idle),
-            Some(_) if self.locked(id) => Err(GrantError::Locked),
-            Some(_) if !hot && !self.has_room() => Err(GrantError::Crowded),
+            None => Err(Denied::By(GrantError::Unknown)),
+            Some(r) if !(r.work | Work::SUBMITTED).has(wanted) => Err(Denied::Idle),
+            Some(_) if self.locked(id) => Err(Denied::By(GrantError::Locked)),
+            Some(_) if !hot && !self.has_room() => Err(Denied::By(GrantError::Crowded)),
             Some(r) => Ok((id, r)),
         };
         let got = match what {
-            None => self.t.grant(id),
+            None => self.t.grant(id).map_err(Denied::By),
             Some(_) => self.t.grant_for(id, wanted),
         };
         let said = got.as_ref().map(|g| (g.id(), **g.regs()));
@@ -184,7 +185,7 @@ impl Course {
                 }) += 1;
                 self.held.push(grant);
             }
-            Err(GrantError::Locked | GrantError::Crowded) => self.contended += 1,
+            Err(Denied::By(GrantError::Locked | GrantError::Crowded)) => self.contended += 1,
             Err(_) => {}
         }
         Ok(())

@@ -5,10 +5,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use zrs_core::link_table::{Registers, Work};
+use zrs_core::entry_word::{Ends, Word, Work};
+use zrs_core::link_table::Registers;
 use zrs_core::ChanId;
 
-use crate::common::table::{Table, Tiers};
+use crate::common::table::{Table, Tiers, Worded};
 
 thread_local! {
     /// How often each entry's registers are parked somewhere just now.
@@ -68,9 +69,11 @@ impl Registers for Regs {
         assert_eq!(parked.0.id, id, "somebody else's registers");
         parked.0
     }
+}
 
-    fn work(&self) -> Work {
-        self.work
+impl Worded for Regs {
+    fn word(&self, id: ChanId) -> Word {
+        Word::new(id, self.work, Ends::default(), 0)
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use zrs_core::link_table::{Grant, GrantError, Work};
+use zrs_core::entry_word::Work;
+use zrs_core::link_table::{Grant, GrantError};
 use zrs_core::ChanId;
 
-use crate::common::table::{submit, Table, Tiers};
+use crate::common::table::{submit, Denied, Table, Tiers};
 use crate::regs::{table, Count, Regs};
 
 const SUBMIT: usize = 0;
@@ -88,12 +89,12 @@ impl Parties {
     }
 
     /// Asks for an entry; whether it is held now.
-    fn ask(&mut self, party: usize, id: ChanId, work: Work) -> Result<(), GrantError> {
+    fn ask(&mut self, party: usize, id: ChanId, work: Work) -> Result<(), Denied> {
         assert!(self.held[party].is_none(), "at most one");
         let (e, holder) = (self.entry_of(id), self.holder(id));
         let was_hot = self.count.of(id) == 0;
         let got = match work {
-            Work::NONE => self.t.grant(id),
+            Work::NONE => self.t.grant(id).map_err(Denied::By),
             work => self.t.grant_for(id, work),
         };
         match got {
@@ -105,10 +106,13 @@ impl Parties {
                 self.held[party] = Some(grant);
                 Ok(())
             }
-            Err(why) => {
+            Err(Denied::Idle) => {
+                assert!(work != Work::NONE);
+                Err(Denied::Idle)
+            }
+            Err(Denied::By(why)) => {
                 match why {
                     GrantError::Unknown => assert!(self.gone[e]),
-                    GrantError::Idle => assert!(work != Work::NONE),
                     GrantError::Locked => {
                         assert!(holder.is_some());
                         self.used[e] = true;
@@ -121,7 +125,7 @@ impl Parties {
                 if matches!(why, GrantError::Locked | GrantError::Crowded) {
                     self.denied = Some((id, why));
                 }
-                Err(why)
+                Err(Denied::By(why))
             }
         }
     }
@@ -215,7 +219,7 @@ impl Parties {
         let Some(id) = first.and_then(|e| self.ids[*e]) else {
             return;
         };
-        if self.ask(RECEIVE, id, Work::NONE) == Err(GrantError::Unknown) {
+        if self.ask(RECEIVE, id, Work::NONE) == Err(Denied::By(GrantError::Unknown)) {
             // Nobody knows it any more: RESET.
             self.pipe.pop_front();
             self.resets += 1;

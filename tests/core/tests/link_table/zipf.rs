@@ -9,10 +9,11 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, Work, CHUNK};
+use zrs_core::entry_word::{Ends, Word, Work};
+use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, CHUNK};
 use zrs_core::ChanId;
 
-use crate::common::table::{submit, Table, Tiers};
+use crate::common::table::{submit, Denied, Table, Tiers, Worded};
 use crate::common::Rng;
 
 const HOSTS: usize = 16;
@@ -37,10 +38,13 @@ impl Registers for Regs {
         let (to_send, unread) = *parked;
         Self { to_send, unread }
     }
+}
 
-    fn work(&self) -> Work {
+impl Worded for Regs {
+    fn word(&self, id: ChanId) -> Word {
         let bit = |set: bool, bit| if set { bit } else { Work::NONE };
-        bit(self.to_send != 0, Work::TX) | bit(self.unread != 0, Work::RX)
+        let work = bit(self.to_send != 0, Work::TX) | bit(self.unread != 0, Work::RX);
+        Word::new(id, work, Ends::default(), 0)
     }
 }
 
@@ -105,7 +109,7 @@ impl Party {
                 self.found[one.expect("a grant is counted once")] += 1;
             }
             Err(why) => assert!(
-                matches!(why, GrantError::Locked | GrantError::Crowded),
+                matches!(why, Denied::By(GrantError::Locked | GrantError::Crowded)),
                 "{why:?}"
             ),
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use zrs_core::channel::{Channel, Chunk, Event, Failure, Plan, State};
-use zrs_core::link_table::Work;
+use zrs_core::entry_word::Work;
 use zrs_core::wire::Header;
 use zrs_core::{ChanId, Violation};
 

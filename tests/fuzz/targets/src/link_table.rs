@@ -3,11 +3,13 @@
 //! A host's state of a link: the link table, with several parties that hold entries, against a map,
 //! and the credit of both sides of a link against counters that do not wrap.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
+use zrs_core::entry_word::{Ends, EntryWord, Word, WordCell, Work};
 use zrs_core::link_flow::{LinkFlow, CONTROL_RESERVE, MIN_CREDIT};
 use zrs_core::link_table::{
-    Backing, Grant, GrantError, LinkTable, Registers, Slot, Storage, Way, Work, CHUNK,
+    Backing, Grant, GrantError, LinkTable, Registers, Slot, Storage, Way, CHUNK,
 };
 use zrs_core::ChanId;
 
@@ -33,9 +35,25 @@ impl Registers for Regs {
         let (writes, work, id) = *parked;
         Self { id, writes, work }
     }
+}
 
-    fn work(&self) -> Work {
-        self.work
+impl Regs {
+    fn word(&self) -> Word {
+        Word::new(self.id, self.work, Ends::default(), self.writes)
+    }
+}
+
+/// The memory of a word.
+#[derive(Default)]
+struct Bits(Cell<u64>);
+
+impl WordCell for Bits {
+    fn load(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn store(&self, bits: u64) {
+        self.0.set(bits);
     }
 }
 
@@ -59,6 +77,8 @@ fn work_of(bits: u16) -> Work {
 
 struct Course {
     t: LinkTable<Mem>,
+    /// The words of the entries, by number.
+    words: BTreeMap<u32, EntryWord<Bits>>,
     /// Generation, owner and registers as they were written last, by number.
     live: BTreeMap<u32, (u32, u16, Regs)>,
     gens: BTreeMap<u32, u32>,
@@ -90,6 +110,7 @@ impl Course {
         );
         Self {
             t: t.expect("whole sets"),
+            words: BTreeMap::new(),
             live: BTreeMap::new(),
             gens: BTreeMap::new(),
             former: Vec::new(),
@@ -132,6 +153,7 @@ impl Course {
         let gen = self.gens.entry(id.index).or_default();
         *gen += 1;
         assert_eq!(id.gen, *gen, "each life has the next generation");
+        self.publish(id, regs.word());
         assert!(self.live.insert(id.index, (id.gen, owner, regs)).is_none());
         self.former.push(id);
     }
@@ -142,16 +164,20 @@ impl Course {
             .get(&id.index)
             .filter(|e| e.0 == id.gen)
             .map(|e| e.2);
-        let got = match work {
-            None => self.t.grant(id),
-            Some(work) => self.t.grant_for(id, work),
-        };
+        // A party that looks for work reads the word first.
+        let word = self.words.get(&id.index).filter(|word| word.may_be(id));
+        assert_eq!(word.map(EntryWord::load), known.map(|regs| regs.word()));
         let idle = known
             .zip(work)
             .is_some_and(|(r, w)| !(r.work | Work::SUBMITTED).has(w));
-        match got {
+        let has = |word: Word| work.is_none_or(|work| word.work().has(work));
+        assert_eq!(word.is_some_and(|word| !has(word.load())), idle);
+        if idle {
+            return;
+        }
+        match self.t.grant(id) {
             Ok(grant) => {
-                assert!(!idle && !self.locked(id), "granted to two");
+                assert!(!self.locked(id), "granted to two");
                 assert_eq!((grant.id(), Some(**grant.regs())), (id, known));
                 self.granted += 1;
                 self.held.push(grant);
@@ -160,9 +186,8 @@ impl Course {
                 let crowded = self.held.len() == self.slots;
                 match why {
                     GrantError::Unknown => assert_eq!(known, None),
-                    GrantError::Idle => assert!(idle),
-                    GrantError::Locked => assert!(!idle && self.locked(id)),
-                    GrantError::Crowded => assert!(!idle && crowded && !self.locked(id)),
+                    GrantError::Locked => assert!(self.locked(id)),
+                    GrantError::Crowded => assert!(crowded && !self.locked(id)),
                 }
                 self.contended +=
                     u64::from(matches!(why, GrantError::Locked | GrantError::Crowded));
@@ -182,8 +207,13 @@ impl Course {
         if let Some(entry) = self.live.get_mut(&regs.id.index) {
             entry.2 = regs;
         }
+        self.publish(regs.id, regs.word());
         self.t.write_back(grant);
-        assert_eq!(self.t.work(regs.id), regs.work | Work::SUBMITTED);
+    }
+
+    fn publish(&mut self, id: ChanId, word: Word) {
+        let new = || EntryWord::new(Bits::default());
+        self.words.entry(id.index).or_insert_with(new).publish(word);
     }
 
     fn remove(&mut self, id: ChanId) {
@@ -196,6 +226,7 @@ impl Course {
         assert_eq!(self.t.remove(id), expected);
         self.contended += u64::from(expected == Err(GrantError::Locked));
         if expected.is_ok() {
+            self.publish(id, Word::FREE);
             self.live.remove(&id.index);
         }
     }

@@ -18,6 +18,9 @@ use crate::world::{expect_end, Outcome, World};
 /// Connections that wait to be accepted: the backlog of `zrs::Listener`.
 const BACKLOG: usize = 128;
 
+/// Links of [`half_messages`].
+const HALVES: usize = 160;
+
 /// A CONNECT, and whether it was accepted (else the reason).
 fn try_open(w: &World, peer: &mut Peer, port: u16) -> io::Result<Result<(), u32>> {
     let h = peer.connect_header(port);
@@ -273,6 +276,23 @@ fn no_end(w: &mut World) -> Outcome {
     )
 }
 
+/// Links that end in the middle of a message, one after the other, and in the end more of them than
+/// the module has blocks. Others' links are there at the same time, or not.
+fn half_messages(w: &mut World) -> Outcome {
+    for _ in 0..HALVES {
+        let mut peer = w.link()?;
+        peer.send_half()?;
+        peer.closed(w.limit(10))
+            .ok_or_else(|| said("our queue pair goes on"))?;
+    }
+    // All the credit of a link is there.
+    let (mut peer, mut chan, _stream, _victim) = w.channel()?;
+    for _ in 1..peer.credit_left() {
+        peer.data(&mut chan, b"x")?;
+    }
+    peer.alive(w.limit(10))
+}
+
 /// The endpoint is killed where it stands.
 fn killed(w: &mut World, how: pose::Pose) -> Outcome {
     let victim = w.listen()?;
@@ -321,6 +341,7 @@ pub const CASES: &[Case] = &[
     whole("resource/no-channel-credit", no_channel_credit),
     whole("resource/unread", unread),
     whole("resource/links", links),
+    slow("named/half-messages", half_messages),
     whole("resource/unread-of-former-links", unread_of_former_links),
     slow("resource/no-end", no_end),
     whole("killed/asking", |w| killed(w, pose::Pose::Asking)),

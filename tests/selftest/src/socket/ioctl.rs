@@ -75,10 +75,10 @@ fn arguments(dev: &File, checks: &mut Checks) {
         ..Default::default()
     };
     refuse("VERSION", ZRS_IOC_VERSION, bytes_of(&version));
-    for (reserved0, last) in [(1, 0), (0, 1)] {
+    for (lack, reserved) in [(2, 0), (0, 1)] {
         let pool = zrs_ioc_pool {
-            reserved0,
-            reserved: [0, last],
+            lack,
+            reserved,
             ..Default::default()
         };
         refuse("POOL", ZRS_IOC_POOL, bytes_of(&pool));

@@ -122,6 +122,7 @@ fn json_has_both_lists() {
             blocks: 128,
             blocks_low: 100,
         }],
+        unfit: vec![],
     };
     let json = seen.json();
     assert_eq!(json["caches"][0]["policy"], "under-pressure");
@@ -134,4 +135,30 @@ fn json_has_both_lists() {
         words,
         ["rxe0", "1", "8388608", "1048576", "2097152", "2", "3", "100", "128"]
     );
+}
+
+#[test]
+fn a_device_that_cannot_be_used_has_a_line() {
+    let unfit = |limit| zrs::Unfit {
+        device: "i40iw0".into(),
+        limit,
+        has: 2,
+        needs: 3,
+    };
+    let seen = Seen {
+        at: Instant::now(),
+        caches: vec![],
+        pools: vec![],
+        unfit: vec![unfit(Some("max_send_sge")), unfit(None)],
+    };
+    let text = seen.text(None);
+    let lines: Vec<_> = text.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "i40iw0 cannot be used: max_send_sge is 2, 3 needed",
+            "i40iw0 cannot be used: the kernel log has the error"
+        ]
+    );
+    assert_eq!(seen.json()["unfit"][0]["limit"], "max_send_sge");
 }

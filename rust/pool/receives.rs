@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive queues that a pool's blocks are posted to: the shared one of the device, or, where
+//! the device has none, one for each link, which is that of its queue pair.
+//!
+//! The pool records for each block the queue that it is posted to. When a queue is destroyed, the
+//! blocks that are still posted to it are unused again: no device can write to them. So a link
+//! with a receive queue of its own loses no block.
+//!
+//! A shared queue lives on when a link ends. The receives that the link's queue pair had taken
+//! complete before LAST_WQE_REACHED, by the specification; but Soft-RoCE drops the one of a message
+//! that has arrived in part, and a device may fail without the event. Such blocks count as posted,
+//! and no message arrives in them. As many spare blocks are posted instead, and before the queue
+//! could run out of them, a new queue takes its place: new links use the new one, and the old one
+//! is destroyed, which brings its blocks back, when its last link has ended.
+
+#![deny(unsafe_code)]
+
+use kernel::pr_warn_once;
+use kernel::prelude::*;
+use kernel::revocable::Revocable;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+use super::device::Verbs;
+use super::{Pool, RECV_SGE};
+use crate::ib::dma::{DmaRegion, Sge};
+use crate::ib::qp::Qp;
+use crate::ib::srq::Srq;
+use crate::kern::errno::ENOBUFS;
+use crate::params;
+use crate::proto::receives::{self, Ending};
+use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
+use crate::stats::STATS;
+
+/// The queue itself.
+enum Queue {
+    Shared(Arc<Srq>),
+    Own(Arc<Qp>),
+}
+
+/// What posting needs, until the queue is closed.
+struct Open {
+    // Destroyed before the mapping of the memory that the queue's requests name.
+    queue: Queue,
+    region: Arc<DmaRegion>,
+}
+
+/// A receive queue.
+#[pin_data]
+pub(crate) struct Receives {
+    pub(crate) pool: Arc<Pool>,
+    /// Marks the blocks that are posted to it; never 0.
+    serial: u32,
+    /// The queue is shared; `None` when it was closed, or is a link's own.
+    #[pin]
+    shared: SpinLock<Option<Arc<Srq>>>,
+    is_shared: bool,
+    #[pin]
+    open: Revocable<Open>,
+    /// Blocks that are posted to it, or have data that came by it. Changes under `Pool::blocks`.
+    pub(super) used: Atomic<u32>,
+    /// Blocks promised to the peers of its links.
+    promised: Atomic<u32>,
+    /// Blocks that are posted to it, less those that have completed.
+    ready: Atomic<i32>,
+    /// Links that use it. Changes under `Pool::shared`.
+    links: Atomic<u32>,
+    /// Blocks that ended links may have left in it.
+    doubtful: Atomic<u32>,
+    /// Another queue has taken its place.
+    replaced: Atomic<bool>,
+    closed: Atomic<bool>,
+}
+
+impl Receives {
+    fn new(
+        pool: &Arc<Pool>,
+        verbs: &Verbs,
+        queue: Queue,
+        shared: Option<Arc<Srq>>,
+    ) -> Result<Arc<Self>> {
+        let region = verbs.region.clone();
+        let is_shared = shared.is_some();
+        Arc::pin_init(
+            try_pin_init!(Self {
+                pool: pool.clone(),
+                serial: pool.next_queue.fetch_add(1, Relaxed).wrapping_add(1).max(1),
+                shared <- new_spinlock!(shared, "zrs_pool::srq"),
+                is_shared,
+                open <- Revocable::new(Open { queue, region }),
+                used: Atomic::new(0),
+                promised: Atomic::new(0),
+                ready: Atomic::new(0),
+                links: Atomic::new(0),
+                doubtful: Atomic::new(0),
+                replaced: Atomic::new(false),
+                closed: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether links share it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether no block is posted to it, as far as completions have told.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.load(Relaxed) <= 0
+    }
+
+    /// Whether `shared` is this queue.
+    fn is(&self, shared: &Option<Arc<Self>>) -> bool {
+        let shared = shared.as_ref();
+        shared.is_some_and(|shared| shared.serial == self.serial)
+    }
+
+    /// Blocks that may be posted without being promised.
+    fn spare(&self) -> u32 {
+        let current = self.is_shared && !self.replaced.load(Relaxed);
+        receives::spare(current, self.doubtful.load(Relaxed))
+    }
+
+    fn post(&self, open: &Open, block: u32) -> Result {
+        let (header, data) = (Pool::header_at(block), self.pool.block_at(block));
+        let region = &open.region;
+        region.sync_for_device(header, HEADER_LEN)?;
+        region.sync_for_device(data, SMALL_MAX as usize)?;
+        let sges: [Sge; RECV_SGE as usize] = [
+            region.sge(header, HEADER_LEN)?,
+            region.sge(data, SMALL_MAX as usize)?,
+        ];
+        let posted = self.pool.posted_to(block).ok_or(EINVAL)?;
+        // Counted before the device can use the block.
+        posted.store(self.serial, Relaxed);
+        self.ready.fetch_add(1, Relaxed);
+        let result = match &open.queue {
+            Queue::Shared(srq) => srq.post(u64::from(block), &sges),
+            Queue::Own(qp) => qp.post_recv(u64::from(block), &sges),
+        };
+        if let Err(e) = result {
+            posted.store(0, Relaxed);
+            self.ready.fetch_sub(1, Relaxed);
+            return Err(e);
+        }
+        STATS.recv_requests.add(1);
+        Ok(())
+    }
+
+    /// Posts more blocks until `least` are in use, and some more if there is room. False if fewer
+    /// than `least` are. Does not sleep.
+    fn carve(&self, open: &Open, least: u32) -> bool {
+        let want = least.saturating_add(self.spare());
+        while let Some(block) = self.pool.take_idle(self, want) {
+            if self.post(open, block).is_err() {
+                pr_warn_once!("the receive queue does not take a block\n");
+                // It is tried again with the next one.
+                self.pool.put_idle(self, block);
+                break;
+            }
+        }
+        self.used.load(Relaxed) >= least
+    }
+
+    /// Posts blocks until `least` are in use at least, or as many as are promised. False if there
+    /// are not that many. Does not sleep.
+    pub(super) fn fill(&self, least: u32) -> bool {
+        let least = least.max(self.promised.load(Relaxed));
+        let open = self.open.try_access();
+        open.is_some_and(|open| self.carve(&open, least))
+    }
+
+    /// A block has come out of the queue.
+    pub(crate) fn taken(&self, block: u32) {
+        if let Some(posted) = self.pool.posted_to(block) {
+            posted.store(0, Relaxed);
+        }
+        let left = self.ready.fetch_sub(1, Relaxed) - 1;
+        // A link's own queue is empty when its peer has used its credit.
+        if self.is_shared {
+            self.pool.left_ready(left);
+        }
+    }
+
+    /// Posts a block again, if the queue is still there and no more blocks are in use than are
+    /// needed.
+    pub(crate) fn repost(&self, block: u32) {
+        // The RCU guard keeps the queue.
+        if let Some(open) = self.open.try_access() {
+            let promised = self.promised.load(Relaxed);
+            let most = promised.saturating_add(self.spare());
+            if self.used.load(Relaxed) <= most && self.post(&open, block).is_ok() {
+                return;
+            }
+            self.pool.put_idle(self, block);
+            // This also retries a block that could not be posted.
+            self.carve(&open, promised);
+            return;
+        }
+        self.pool.put_idle(self, block);
+        self.pool.refill();
+    }
+
+    /// A receive has failed. A queue pair in error fails whatever is posted to its own queue, so
+    /// the block is not posted to that again.
+    pub(crate) fn failed(&self, block: u32) {
+        if self.is_shared {
+            self.repost(block);
+        } else {
+            self.pool.put_idle(self, block);
+        }
+    }
+
+    /// Promises `params::LINK_CREDIT` blocks to a link; false when all blocks are promised, or the
+    /// budget has no room for more. With `reserve`, the blocks of one link are kept.
+    pub(crate) fn promise(&self, reserve: bool) -> bool {
+        let credit = params::LINK_CREDIT.get();
+        let (pool, mine) = (&self.pool, &self.promised);
+        let all = pool.promised.fetch_add(credit, Full).saturating_add(credit);
+        let least = mine.fetch_add(credit, Full).saturating_add(credit);
+        let fits = all <= pool.most_promised(reserve)
+            && self
+                .open
+                .try_access()
+                .is_some_and(|open| self.carve(&open, least));
+        if !fits {
+            self.unpromise(credit);
+        }
+        fits
+    }
+
+    /// Takes the promise of `blocks` back when the link has ended.
+    pub(crate) fn unpromise(&self, blocks: u32) {
+        self.promised.fetch_sub(blocks, Full);
+        self.pool.promised.fetch_sub(blocks, Full);
+    }
+
+    /// Nothing is posted from now on. Sleeps.
+    fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.open.revoke();
+    }
+
+    /// The queue was destroyed: the blocks that are still posted to it are unused. Sleeps.
+    fn reclaim(&self) {
+        for block in 0..self.pool.layout.blocks {
+            let posted = self.pool.posted_to(block);
+            if let Some(posted) = posted.filter(|p| p.load(Relaxed) == self.serial) {
+                posted.store(0, Relaxed);
+                self.ready.fetch_sub(1, Relaxed);
+                self.pool.put_idle(self, block);
+            }
+        }
+        self.pool.refill();
+    }
+
+    /// Closes a shared queue without links, and destroys it. Sleeps.
+    fn end(&self) {
+        self.close();
+        let srq = self.shared.lock().take();
+        match srq.and_then(Arc::into_unique_or_drop) {
+            Some(srq) => {
+                drop(srq);
+                self.reclaim();
+            }
+            None => pr_warn!("a shared receive queue is in use after its end\n"),
+        }
+    }
+}
+
+/// A link's place at a receive queue. Dropped after all other references to the link's queue pair.
+/// Dropping it sleeps.
+pub(crate) struct LinkReceives {
+    rx: Arc<Receives>,
+    /// The queue pair whose own queue it is.
+    own: Option<Arc<Qp>>,
+    ending: Ending,
+}
+
+impl LinkReceives {
+    /// The queue.
+    pub(crate) fn queue(&self) -> &Arc<Receives> {
+        &self.rx
+    }
+
+    /// The shared queue; `None` if it was closed, or is the link's own.
+    pub(crate) fn srq(&self) -> Option<Arc<Srq>> {
+        self.rx.shared.lock().clone()
+    }
+
+    /// The link's queue pair could have taken receives, and has ended in this way.
+    pub(crate) fn ended(&mut self, ending: Ending) {
+        self.ending = ending;
+    }
+}
+
+impl Drop for LinkReceives {
+    fn drop(&mut self) {
+        let Some(qp) = self.own.take() else {
+            self.rx.pool.link_left(&self.rx, self.ending);
+            return;
+        };
+        self.rx.close();
+        match Arc::into_unique_or_drop(qp) {
+            Some(qp) => {
+                // Destroys the queue pair.
+                drop(qp);
+                self.rx.reclaim();
+            }
+            None => pr_warn!("a queue pair is in use after its link's end\n"),
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a shared receive queue. Sleeps.
+    fn new_shared(self: &Arc<Self>) -> Result<Arc<Receives>> {
+        let verbs = self.verbs().ok_or(ENODEV)?;
+        let srq = Srq::new(&verbs.pd, self.layout.blocks, RECV_SGE)?;
+        STATS.resources_made.add(1);
+        Receives::new(self, &verbs, Queue::Shared(srq.clone()), Some(srq))
+    }
+
+    /// Opens the shared receive queue, with `least` blocks. Sleeps. ENOBUFS if the budget has no
+    /// room for them.
+    pub(super) fn open_shared(self: &Arc<Self>, least: u32) -> Result {
+        let rx = self.new_shared()?;
+        *self.shared.lock() = Some(rx.clone());
+        if rx.fill(least) {
+            return Ok(());
+        }
+        self.close_shared();
+        Err(ENOBUFS)
+    }
+
+    /// The device is being removed, and its links are gone: closes the shared receive queue.
+    /// Sleeps.
+    pub(super) fn close_shared(&self) {
+        let rx = self.shared.lock().take();
+        if let Some(rx) = rx {
+            rx.end();
+        }
+    }
+
+    /// The place of a new link at the shared receive queue. `None` if the device has no shared
+    /// queues. ENODEV when it is being removed.
+    pub(crate) fn enter_shared(&self) -> Result<Option<LinkReceives>> {
+        if self.own_queues {
+            return Ok(None);
+        }
+        let shared = self.shared.lock();
+        let rx = shared.as_ref().ok_or(ENODEV)?.clone();
+        rx.links.fetch_add(1, Relaxed);
+        Ok(Some(LinkReceives {
+            rx,
+            own: None,
+            ending: Ending::Unused,
+        }))
+    }
+
+    /// The place of a new link whose queue pair has a receive queue of its own. Sleeps. ENODEV,
+    /// ENOMEM.
+    pub(crate) fn enter_own(self: &Arc<Self>, qp: &Arc<Qp>) -> Result<LinkReceives> {
+        let verbs = self.verbs().ok_or(ENODEV)?;
+        let rx = Receives::new(self, &verbs, Queue::Own(qp.clone()), None)?;
+        Ok(LinkReceives {
+            rx,
+            own: Some(qp.clone()),
+            ending: Ending::Unused,
+        })
+    }
+
+    /// A link has left a shared queue, and its queue pair is gone. Sleeps.
+    fn link_left(self: &Arc<Self>, rx: &Arc<Receives>, ending: Ending) {
+        let due = {
+            let shared = self.shared.lock();
+            let links = rx.links.fetch_sub(1, Relaxed) - 1;
+            let doubtful = rx.doubtful.fetch_add(ending.doubtful(), Relaxed);
+            let doubtful = doubtful.saturating_add(ending.doubtful());
+            let unused = self.layout.blocks.saturating_sub(self.blocks_used());
+            let room = unused >= params::LINK_CREDIT.get();
+            rx.is(&shared) && receives::is_worn(doubtful, links, room)
+        };
+        // Without a new queue, the old one stays in use.
+        let fresh = due.then(|| self.new_shared().ok()).flatten();
+        let unused = {
+            let mut shared = self.shared.lock();
+            match fresh {
+                Some(fresh) if rx.is(&shared) => {
+                    rx.replaced.store(true, Relaxed);
+                    shared.replace(fresh)
+                }
+                other => other,
+            }
+        };
+        drop(unused);
+        let over = {
+            let shared = self.shared.lock();
+            let left = rx.links.load(Relaxed) != 0 || rx.is(&shared);
+            !left && !rx.closed.xchg(true, Full)
+        };
+        if over {
+            rx.end();
+        }
+        self.refill();
+    }
+
+    /// Posts blocks to the shared queue, as many as are promised, and some more. Does not sleep.
+    pub(super) fn refill(&self) {
+        let rx = self.shared.lock().clone();
+        if let Some(rx) = rx {
+            rx.fill(0);
+        }
+    }
+
+    /// The record of the queue that a block is posted to: its serial number, or 0.
+    fn posted_to(&self, block: u32) -> Option<&Atomic<u32>> {
+        self.posted.get(block as usize)
+    }
+
+    /// So many blocks are left in a shared receive queue.
+    fn left_ready(&self, left: i32) {
+        if left < self.ready_low.load(Relaxed) {
+            self.ready_low.store(left, Relaxed);
+        }
+        if left <= 0 {
+            self.cache.counts.dry.add(1);
+        }
+    }
+}
