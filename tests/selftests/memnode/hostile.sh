@@ -5,6 +5,7 @@
 # rows: M4 M5 B11
 # hosts: none
 # params: connect_timeout_ms=5000
+# debug: full
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

@@ -4,6 +4,7 @@
 # shares of users.
 # rows: M1 M2 M4 M5
 # hosts: none
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
