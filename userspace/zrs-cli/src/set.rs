@@ -48,6 +48,10 @@ const ADMIN: [(&str, &str); 19] = [
         "part of the connections that one network namespace can have, percent",
     ),
     (
+        "mem_user_percent",
+        "part of a memory link's and a node's places that one user can have, percent",
+    ),
+    (
         "links_per_peer",
         "links to one host, and links that it may make",
     ),
