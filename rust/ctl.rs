@@ -6,4 +6,6 @@
 
 pub(crate) mod chardev;
 pub(crate) mod debugfs;
+mod list;
+mod peers;
 mod rules;

@@ -49,6 +49,7 @@ use crate::kern::sock::udp::Udp;
 use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
 use crate::kern::task;
 use crate::kern::wait::WaitQueue;
+use crate::params;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::readiness::{events, with_companion, View};
 use crate::proto::dgram::receivers::Place;
@@ -157,6 +158,8 @@ impl DgramSock {
 impl SocketOps for DgramSock {
     const KIND: Kind = Kind::Datagram;
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
+    // Never offered.
+    const BESIDE: u16 = uapi::IPPROTO_ZRS_AUTO;
     const NAME: &'static CStr = c"ZRSDGRAM";
     const NAME_V6: &'static CStr = c"ZRSDGRAMv6";
     const SUPPORT_ZC: bool = false;
@@ -165,6 +168,10 @@ impl SocketOps for DgramSock {
     type Context = Dgrams;
 
     fn init(ctx: &Arc<Dgrams>, sk: &Sk) -> Result<Arc<Self>> {
+        let net = sk.net();
+        if !params::is_on(&net) || !params::may_use(&net) {
+            return Err(EACCES);
+        }
         ctx.transport.pools.make_pools()?;
         let v6 = sk.is_v6();
         let local = any(v6);

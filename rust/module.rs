@@ -11,14 +11,17 @@ use kernel::sync::Arc;
 use crate::dgram::context::Dgrams;
 use crate::kern::param::{Group, Watcher};
 use crate::kern::pernet::{NetExit, NetExits};
+use crate::kern::sock::family::SocketFamily;
 use crate::kern::sysctl::NetSettings;
 use crate::kern::work::{self, Queue};
 use crate::memnode::context::Memory;
 use crate::params;
 use crate::pool::context::Pools;
 use crate::socket::context::Sockets;
+use crate::socket::Sock;
 use crate::transport::conn_table::Table;
 use crate::transport::context::Transport;
+use crate::transport::peers::Peers;
 
 /// Has the module go by parameters that were written.
 pub(crate) struct Keeper(Arc<Transport>);
@@ -49,6 +52,7 @@ struct Nets {
 impl NetExit for Nets {
     fn net_exit(&self, id: usize) {
         self.sockets.rules.net_exit(id);
+        self.sockets.transport.peers.lists.net_exit(id);
         self.memory.net_exit(id);
     }
 }
@@ -67,12 +71,13 @@ impl Module {
         let queue = Arc::new(queue, GFP_KERNEL)?;
         let table = Table::new()?;
         let pools = Pools::new(queue.clone(), table.clone())?;
-        let transport = Transport::new(queue, pools, table)?;
+        let peers = Peers::new()?;
+        let transport = Transport::new(queue, pools, table, peers.clone())?;
         let sockets = Sockets::new(transport.clone())?;
         transport.set_acceptor(sockets.clone());
         let dgrams = Dgrams::new(transport.clone())?;
         transport.set_dgram_receiver(dgrams.clone());
-        let memory = Memory::new()?;
+        let memory = Memory::new(peers)?;
         let nets = Nets {
             sockets: sockets.clone(),
             memory: memory.clone(),
@@ -89,6 +94,14 @@ impl Module {
     /// The context of links.
     pub(crate) fn transport(&self) -> &Arc<Transport> {
         &self.sockets.transport
+    }
+}
+
+/// Registers the protocol number of sockets that also use TCP, unless the module is drained.
+fn offer_beside() {
+    let wanted = params::DRAIN.get() == 0;
+    if SocketFamily::<Sock>::offer_beside(wanted).is_err() {
+        pr_warn!("programs of chosen control groups get TCP: the protocol is not registered\n");
     }
 }
 
@@ -109,7 +122,12 @@ impl Watcher for Keeper {
             params::POOLS => self.0.pools.resize(),
             params::SHARES => self.0.set_shares(),
             params::KEEPALIVE => self.0.check_keepalive_now(),
+            params::END => offer_beside(),
             _ => {}
         }
+    }
+
+    fn begun(&self) {
+        offer_beside();
     }
 }

@@ -8,6 +8,7 @@ use kernel::prelude::*;
 use crate::kern::net::Net;
 use crate::kern::param::{names_param, uint_param, writable_uint_param, Group, Uint};
 use crate::kern::sysctl::{self, Kind, Setting};
+use crate::kern::task;
 use crate::proto::sizing::HOT_MOST;
 use crate::proto::{channel, link_flow, wire};
 
@@ -17,6 +18,8 @@ pub(crate) const POOLS: Group = 0;
 pub(crate) const SHARES: Group = 1;
 /// The times of checks whether peers are alive.
 pub(crate) const KEEPALIVE: Group = 2;
+/// Whether ZRS comes to its end.
+pub(crate) const END: Group = 3;
 
 writable_uint_param!(
     /// Size of the receive pool of each cache, in MiB; 0: derived from rate, residency and cache.
@@ -189,6 +192,30 @@ writable_uint_param!(
     SHARES
 );
 
+const SWITCH: &[&CStr] = &[c"off", c"on"];
+names_param!(
+    /// Whether network namespaces may use ZRS, but for the first one, which may.
+    ENABLED, "enabled", SWITCH, 1,
+    "ZRS in network namespaces without a setting of their own, the first one apart: off, on (default on)"
+);
+
+/// The largest number of a group.
+const LAST_GROUP: u32 = u32::MAX - 1;
+
+/// Whether ZRS is on in `net`. It may change.
+pub(crate) fn is_on(net: &Net) -> bool {
+    NetSetting::Enabled.get(net) != 0
+}
+
+/// Whether the groups of the calling task may use ZRS in `net`.
+pub(crate) fn may_use(net: &Net) -> bool {
+    let (first, last) = (
+        NetSetting::FirstGroup.get(net),
+        NetSetting::LastGroup.get(net),
+    );
+    (first, last) == (0, LAST_GROUP) || task::is_in_groups(first, last)
+}
+
 const TCP_NAMES: &[&CStr] = &[c"never", c"auto", c"required"];
 names_param!(
     /// Whether new sockets have TCP beside ZRS, as `ZRS_TCP_*` are numbered.
@@ -215,7 +242,8 @@ writable_uint_param!(
 writable_uint_param!(
     /// Whether new connections are not to use ZRS, because the module is to be unloaded.
     DRAIN, "drain", 0, 0, 1,
-    "1: no new sockets and no new connections, so that the module can be unloaded (default 0)"
+    "1: no new sockets and no new connections, so that the module can be unloaded (default 0)",
+    END
 );
 
 uint_param!(
@@ -251,16 +279,43 @@ pub(crate) static NET: &[Setting] = &[
         name: c"connect_timeout_ms",
         general: || CONNECT_TIMEOUT_MS.get(),
         kind: Kind::Number(1, 600_000),
+        first: None,
+        machine: false,
     },
     Setting {
         name: c"fallback_ms",
         general: || FALLBACK_MS.get(),
         kind: Kind::Number(1, 60_000),
+        first: None,
+        machine: false,
     },
     Setting {
         name: c"tcp",
         general: || TCP.get(),
         kind: Kind::Names(TCP_NAMES),
+        first: None,
+        machine: false,
+    },
+    Setting {
+        name: c"enabled",
+        general: || ENABLED.get(),
+        kind: Kind::Names(SWITCH),
+        first: Some(1),
+        machine: true,
+    },
+    Setting {
+        name: c"first_group",
+        general: || 0,
+        kind: Kind::Number(0, LAST_GROUP),
+        first: None,
+        machine: true,
+    },
+    Setting {
+        name: c"last_group",
+        general: || LAST_GROUP,
+        kind: Kind::Number(0, LAST_GROUP),
+        first: None,
+        machine: true,
     },
 ];
 
@@ -273,6 +328,12 @@ pub(crate) enum NetSetting {
     FallbackMs,
     /// See [`TCP`].
     Tcp,
+    /// See [`ENABLED`].
+    Enabled,
+    /// The first of the groups whose members may use ZRS.
+    FirstGroup,
+    /// The last one.
+    LastGroup,
 }
 
 impl NetSetting {

@@ -514,6 +514,7 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
 impl SocketOps for Sock {
     const KIND: Kind = Kind::Stream;
     const PROTOCOL: u16 = uapi::IPPROTO_ZRS;
+    const BESIDE: u16 = uapi::IPPROTO_ZRS_AUTO;
     const NAME: &'static CStr = c"ZRS";
     const NAME_V6: &'static CStr = c"ZRSv6";
     const SUPPORT_ZC: bool = true;
@@ -522,13 +523,18 @@ impl SocketOps for Sock {
     type Context = Sockets;
 
     fn init(ctx: &Arc<Sockets>, sk: &Sk) -> Result<Arc<Self>> {
-        if params::DRAIN.get() != 0 {
+        // TCP carries the connections of a program that did not ask for ZRS.
+        let beside = sk.protocol() == uapi::IPPROTO_ZRS_AUTO;
+        if params::DRAIN.get() != 0 && !beside {
             return Err(EPROTONOSUPPORT);
         }
         ctx.transport.pools.make_pools()?;
         let net = sk.net();
         let owner = Owner::of(sk, &net);
         let sock = Sock::new(ctx.clone(), net, sk.is_v6(), owner)?;
+        if beside {
+            sock.inner.lock().tcp_mode = TcpMode::Auto;
+        }
         sock.ctx.transport.socket_opened(&sock.net)?;
         Ok(sock)
     }

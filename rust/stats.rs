@@ -248,7 +248,7 @@ pub(crate) static STATS: Stats = Stats {
 };
 
 /// One more than the highest number of a reason why TCP carries a socket.
-const REASONS: usize = 11;
+const REASONS: usize = 13;
 
 /// How often TCP has come to carry a socket, by the number of the reason.
 pub(crate) static FALLBACKS: [Counter; REASONS] = [const { Counter::new() }; REASONS];

@@ -3,7 +3,8 @@
 //! Links: queue pairs between hosts, and what travels on them.
 //!
 //! `context`: the state that all links share. `conn`: a connection, as the transport sees it.
-//! `conn_table`: the channels of the host. `links`: the groups of links to a peer. `timers`: the
+//! `conn_table`: the channels of the host. `links`: the groups of links to a peer. `peers`: the
+//! hosts that may have links. `net_table`: lists of network namespaces. `timers`: the
 //! deadlines of channels. `link`: the life of a queue pair. `keepalive`: whether the peer is alive.
 //! `cm`: the events of the connection manager. `dgram`: datagrams. `sched`: which channel may send
 //! next. `tx`: posts messages. `rx`: takes completions. Receive memory is in `pool/`.
@@ -19,6 +20,8 @@ pub(crate) mod dgram;
 pub(crate) mod keepalive;
 pub(crate) mod link;
 pub(crate) mod links;
+pub(crate) mod net_table;
+pub(crate) mod peers;
 mod quota;
 mod rx;
 pub(crate) mod sched;

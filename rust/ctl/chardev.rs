@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::rules;
+use super::{peers, rules};
 use crate::dgram::context::Dgrams;
 use crate::dgram::DgramSock;
 use crate::ib::device::DeviceName;
@@ -21,6 +21,7 @@ use crate::kern::sock::family::SocketFamily;
 use crate::kern::task;
 use crate::memnode::admin;
 use crate::memnode::context::Memory;
+use crate::params;
 use crate::pool::context::Pools;
 use crate::pool::reserve;
 use crate::proto::fallback::Why;
@@ -59,7 +60,14 @@ impl DeviceOps for Control {
             ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
             ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
             ZRS_IOC_RULES => answer(arg, |r| rules::rules(sockets, r)),
+            ZRS_IOC_PEERS => answer(arg, |p| peers::peers(contexts, p)),
             ZRS_IOC_FALLBACK => answer(arg, |f| fallback(sockets, f)),
+            // What an administrator calls is not in question.
+            ZRS_IOC_MEM_ALLOC | ZRS_IOC_MEM_OPEN | ZRS_IOC_MEM_QUEUE
+                if !params::may_use(&Net::current()) =>
+            {
+                Err(EACCES)
+            }
             _ => admin::ioctl(&contexts.memory, cmd, arg),
         }
     }

@@ -4,18 +4,14 @@
 
 #![deny(unsafe_code)]
 
-use core::net::Ipv6Addr;
-
-use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
-use kernel::uaccess::{UserPtr, UserSlice};
 
+use super::list::{net_of, net_to_user, read_list};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
-use crate::proto::addr::Ip;
 use crate::proto::rules::{Action, Call, Rule};
 use crate::socket::context::Sockets;
-use crate::socket::rules::Unchanged;
+use crate::transport::net_table::Unchanged;
 use crate::uapi::*;
 
 pub(super) fn rules(sockets: &Sockets, r: &mut zrs_ioc_rules) -> Result {
@@ -34,7 +30,7 @@ pub(super) fn rules(sockets: &Sockets, r: &mut zrs_ioc_rules) -> Result {
     }
     let changed = match r.op {
         ZRS_RULES_SET => {
-            let new = read_rules(r)?;
+            let new = read_list(r.rules, r.count, ZRS_RULES_MAX, of_user)?;
             sockets.rules.change(&net, |_, rules| {
                 *rules = new;
                 Ok(())
@@ -62,27 +58,7 @@ pub(super) fn rules(sockets: &Sockets, r: &mut zrs_ioc_rules) -> Result {
         }
         _ => return Err(EINVAL),
     };
-    changed.map_err(|why| match why {
-        Unchanged::Missing => ENOENT,
-        Unchanged::TooMany => ENOSPC,
-        Unchanged::Memory => ENOMEM,
-    })
-}
-
-/// The rules of ZRS_RULES_SET.
-fn read_rules(r: &zrs_ioc_rules) -> Result<KVVec<Rule>> {
-    let count = r.count as usize;
-    if count > ZRS_RULES_MAX {
-        return Err(ENOSPC);
-    }
-    let mut rules = KVVec::with_capacity(count, CHARGED)?;
-    let at = usize::try_from(r.rules).map_err(|_| EFAULT)?;
-    let bytes = count * size_of::<zrs_rule>();
-    let mut reader = UserSlice::new(UserPtr::from_addr(at), bytes).reader();
-    for _ in 0..count {
-        rules.push(of_user(&reader.read()?)?, CHARGED)?;
-    }
-    Ok(rules)
+    Ok(changed?)
 }
 
 fn of_user(r: &zrs_rule) -> Result<Rule> {
@@ -98,13 +74,9 @@ fn of_user(r: &zrs_rule) -> Result<Rule> {
         calls if calls == ZRS_RULE_CONNECT | ZRS_RULE_BIND => None,
         _ => return Err(EINVAL),
     };
-    let ip = Ip::new(Ipv6Addr::from(r.addr), 0);
-    let len = u8::try_from(r.prefix_len).map_err(|_| EINVAL)?;
     let net = match r.family {
-        0 if r.addr == [0; 16] && len == 0 => None,
-        AF_INET if ip.is_v4() => Some((ip, len)),
-        AF_INET6 if !ip.is_v4() => Some((ip, len)),
-        _ => return Err(EINVAL),
+        0 if r.addr == [0; 16] && r.prefix_len == 0 => None,
+        _ => Some(net_of(r.family, r.addr, r.prefix_len)?),
     };
     let ports = match (r.first_port, r.last_port) {
         (0, 0) => None,
@@ -117,8 +89,7 @@ fn to_user(rule: &Rule) -> zrs_rule {
     let (first_port, last_port) = rule.ports().unwrap_or((0, 0));
     let (family, addr, prefix_len) = match rule.net() {
         None => (0, [0; 16], 0),
-        Some((ip, len)) if ip.is_v4() => (AF_INET, ip.octets(), len),
-        Some((ip, len)) => (AF_INET6, ip.octets(), len),
+        Some((ip, len)) => net_to_user(ip, len),
     };
     zrs_rule {
         action: match rule.action() {
@@ -131,7 +102,7 @@ fn to_user(rule: &Rule) -> zrs_rule {
             None => ZRS_RULE_CONNECT | ZRS_RULE_BIND,
         },
         family,
-        prefix_len: prefix_len.into(),
+        prefix_len,
         addr,
         first_port,
         last_port,

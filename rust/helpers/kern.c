@@ -271,6 +271,28 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 	write_unlock_bh(&sk->sk_callback_lock);
 }
 
+/*
+ * An error that waits in "from" waits in "to" instead. It is there before it is gone here: a thread
+ * that looks at "from" first and then at "to" sees it, however long this takes. The lock, which every
+ * sock has, keeps an error from being moved twice.
+ */
+void zrs_helper_sock_move_error(struct sock *from, struct sock *to)
+{
+	unsigned long flags;
+	int err;
+
+	if (!smp_load_acquire(&from->sk_err))
+		return;
+	spin_lock_irqsave(&from->sk_error_queue.lock, flags);
+	err = READ_ONCE(from->sk_err);
+	if (err) {
+		WRITE_ONCE(to->sk_err, err);
+		/* Ordered after the store. A newer error stays. */
+		cmpxchg(&from->sk_err, err, 0);
+	}
+	spin_unlock_irqrestore(&from->sk_error_queue.lock, flags);
+}
+
 int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
 			       int value)
 {
@@ -403,6 +425,24 @@ u32 zrs_helper_current_answers(u32 uid)
 	while (ns->parent != &init_user_ns)
 		ns = ns->parent;
 	return uid_eq(ns->owner, GLOBAL_ROOT_UID) ? uid : from_kuid(&init_user_ns, ns->owner);
+}
+
+/* Whether the task is in a group from first to last, cf. ping_init_sock(). */
+bool zrs_helper_current_in_groups(u32 first, u32 last)
+{
+	const struct cred *cred = current_cred();
+	const struct group_info *groups = cred->group_info;
+	u32 gid = from_kgid(&init_user_ns, cred->egid);
+	int i;
+
+	if (gid >= first && gid <= last)
+		return true;
+	for (i = 0; i < groups->ngroups; i++) {
+		gid = from_kgid(&init_user_ns, groups->gid[i]);
+		if (gid >= first && gid <= last)
+			return true;
+	}
+	return false;
 }
 
 bool zrs_helper_current_is_filtered(void)

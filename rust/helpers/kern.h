@@ -64,6 +64,7 @@ void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);
 void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 				struct file *file);
+void zrs_helper_sock_move_error(struct sock *from, struct sock *to);
 int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
 			       int value);
 int zrs_helper_tcp_autobind(struct sock *sk, unsigned short port);
@@ -104,6 +105,7 @@ void zrs_helper_copy_payload(void *to, const void *from, size_t bytes);
 bool zrs_helper_current_eager(void);
 u32 zrs_helper_current_answers(u32 uid);
 bool zrs_helper_current_is_filtered(void);
+bool zrs_helper_current_in_groups(u32 first, u32 last);
 s64 zrs_helper_poll_limit_ns(void);
 void zrs_helper_leave_busy_loop(void);
 void zrs_helper_synchronize_rcu_tasks(void);

@@ -53,6 +53,11 @@ pub(crate) trait Watcher: Send + Sync {
     /// Context: may sleep. The lock of the module's parameters is held: one call at a time, and it
     /// must not make or end a [`Live`].
     fn written(&self, group: Group);
+
+    /// It is told of parameters from now on. Values that were written before are there.
+    ///
+    /// Context: as for [`written`](Self::written).
+    fn begun(&self);
 }
 
 /// A number that can be written at any time, within a range.
@@ -268,6 +273,9 @@ fn set_live(live: Option<Arc<dyn Watcher>>) {
     let module = addr_of_mut!(kernel::bindings::__this_module);
     // SAFETY: this very module, whose code runs.
     unsafe { bindings::kernel_param_lock(module) };
+    if let Some(watcher) = &live {
+        watcher.begun();
+    }
     // SAFETY: locked above.
     let old = core::mem::replace(unsafe { &mut *LIVE.0.get() }, live);
     // SAFETY: locked above.

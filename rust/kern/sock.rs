@@ -220,6 +220,12 @@ impl Sk {
         unsafe { ptr::addr_of!((*self.as_ptr()).sk_ino).read_volatile() }
     }
 
+    /// The number under which a socket is being made.
+    pub fn protocol(&self) -> u16 {
+        // SAFETY: a live sock (type invariant); one word.
+        unsafe { (&raw const (*self.as_ptr()).sk_protocol).read_volatile() }
+    }
+
     /// The owner's user, as the calling task's user namespace numbers it.
     pub fn uid(&self) -> u32 {
         // SAFETY: as in `ino`.

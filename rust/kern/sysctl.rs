@@ -6,7 +6,7 @@
 //! C headers: `include/linux/sysctl.h`, `include/net/net_namespace.h`,
 //! `include/net/netns/generic.h`.
 
-use super::net::Net;
+use super::{net::Net, task};
 use crate::bindings;
 use core::ptr::{addr_of, addr_of_mut};
 use kernel::{
@@ -36,6 +36,10 @@ pub(crate) struct Setting {
     pub(crate) general: fn() -> u32,
     /// The text of the file.
     pub(crate) kind: Kind,
+    /// The value of the first namespace until its file is written; `None`: the general one.
+    pub(crate) first: Option<u32>,
+    /// Only an administrator of the first user namespace writes the file.
+    pub(crate) machine: bool,
 }
 
 /// The text of a setting's file; other text is refused with `EINVAL`.
@@ -148,7 +152,11 @@ impl NetSettings {
         for (i, setting) in settings.iter().enumerate().take(MAX) {
             // SAFETY: as above, and `i` is less than `MAX`; zeroes are an atomic number.
             let value = unsafe { &*addr_of!((*part).values[i]) };
-            value.store(UNSET, Relaxed);
+            // SAFETY: only looks at its address.
+            let first = setting
+                .first
+                .filter(|_| net == unsafe { bindings::init_net() });
+            value.store(first.unwrap_or(UNSET), Relaxed);
             let entry = bindings::ctl_table {
                 procname: setting.name.as_char_ptr(),
                 data: value.as_ptr().cast(),
@@ -207,6 +215,9 @@ impl NetSettings {
                 &*(*entry).data.cast::<Atomic<u32>>(),
             )
         };
+        if write != 0 && setting.machine && !task::may_administer_net() {
+            return EPERM.to_errno();
+        }
         let mut number = match value.load(Relaxed) {
             UNSET => (setting.general)(),
             own => own,

@@ -86,6 +86,13 @@ pub fn answers_for(uid: u32) -> u32 {
     unsafe { bindings::current_answers(uid) }
 }
 
+/// Whether the calling task is in a group from `first` to `last`, as the first user namespace
+/// numbers them.
+pub fn is_in_groups(first: u32, last: u32) -> bool {
+    // SAFETY: looks at the calling task's credentials only, which it does not change meanwhile.
+    unsafe { bindings::current_in_groups(first, last) }
+}
+
 /// Whether a seccomp filter judges the calling task's system calls.
 pub fn is_filtered() -> bool {
     // SAFETY: looks at the calling task only.

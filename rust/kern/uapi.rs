@@ -7,10 +7,11 @@ use crate::bindings;
 pub use crate::bindings::{
     zrs_desc, zrs_dgram_info, zrs_info, zrs_ioc_cache, zrs_ioc_dgram, zrs_ioc_fallback,
     zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_nodes, zrs_ioc_mem_open,
-    zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_pool, zrs_ioc_recv_map,
-    zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table,
-    zrs_ioc_version, zrs_mem_cqe, zrs_mem_key, zrs_mem_node, zrs_mem_sqe, zrs_mem_storage,
-    zrs_queue_submit, zrs_region_info, zrs_region_key, zrs_ring, zrs_rule, zrs_rx_ring,
+    zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_peers, zrs_ioc_pool,
+    zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket,
+    zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_mem_cqe, zrs_mem_key, zrs_mem_node,
+    zrs_mem_sqe, zrs_mem_storage, zrs_peer, zrs_queue_submit, zrs_region_info, zrs_region_key,
+    zrs_ring, zrs_rule, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -46,6 +47,7 @@ plain!(
     zrs_ioc_mem_queue,
     zrs_ioc_mem_region,
     zrs_ioc_mem_serve,
+    zrs_ioc_peers,
     zrs_ioc_pool,
     zrs_ioc_recv_map,
     zrs_ioc_ring_wait,
@@ -57,6 +59,7 @@ plain!(
     zrs_ioc_version,
     zrs_mem_cqe,
     zrs_mem_sqe,
+    zrs_peer,
     zrs_queue_submit,
     zrs_region_info,
     zrs_region_key,
@@ -110,6 +113,7 @@ constants!(
     ZRS_LINK_DOWN: u32,
     ZRS_LINK_F_ACCEPTED: u32,
     IPPROTO_ZRS: u16,
+    IPPROTO_ZRS_AUTO: u16,
     AF_INET: u32,
     AF_INET6: u32,
     ZRS_AREA_OFFSET: u64,
@@ -124,6 +128,14 @@ constants!(
     ZRS_RULES_ADD: u32,
     ZRS_RULES_DEL: u32,
     ZRS_RULES_MAX: usize,
+    ZRS_PEER_ALLOW: u32,
+    ZRS_PEER_DENY: u32,
+    ZRS_PEERS_LIST: u32,
+    ZRS_PEERS_SET: u32,
+    ZRS_PEERS_PUT: u32,
+    ZRS_PEERS_DEL: u32,
+    ZRS_PEERS_COUNTS: u32,
+    ZRS_PEERS_MAX: usize,
     ZRS_MEM_KEEP: u32,
     ZRS_MEM_VIA: u32,
     ZRS_MEM_SERVE_OPEN: u32,
@@ -154,7 +166,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 13) - 1;
+pub const ZRS_FEATURES: u64 = ((1 << 13) - 1) | (1 << 14);
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -178,6 +190,8 @@ pub const ZRS_IOC_CACHE: u32 = _IOWR::<zrs_ioc_cache>(MAGIC, 0x07);
 pub const ZRS_IOC_RULES: u32 = _IOWR::<zrs_ioc_rules>(MAGIC, 0x08);
 /// See the header.
 pub const ZRS_IOC_FALLBACK: u32 = _IOWR::<zrs_ioc_fallback>(MAGIC, 0x09);
+/// See the header.
+pub const ZRS_IOC_PEERS: u32 = _IOWR::<zrs_ioc_peers>(MAGIC, 0x0a);
 /// See the header.
 pub const ZRS_IOC_DGRAM: u32 = _IOWR::<zrs_ioc_dgram>(MAGIC, 0x20);
 /// See the header.

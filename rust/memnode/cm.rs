@@ -31,7 +31,7 @@ use crate::proto::link_flow::LinkFlow;
 use crate::proto::mem::link::End;
 use crate::proto::mem::status::Status;
 use crate::proto::vectors::{self, Kind};
-use crate::proto::wire::{Hello, Role, Versions};
+use crate::proto::wire::{Denial, Hello, Role, Versions};
 use crate::stats::STATS;
 use crate::transport::cm::{peer_of, set_timers, to_cm, RESERVED_PORTS, RESOLVE_MS, ROUTE_MS};
 
@@ -45,6 +45,8 @@ fn status_of(e: Error) -> Status {
         Status::NoMemory
     } else if e == ECONNREFUSED {
         Status::Refused
+    } else if e == EPERM {
+        Status::Denied
     } else if e == ENODEV {
         Status::NoDevice
     } else {
@@ -205,6 +207,10 @@ impl MemLink {
         self.host.with(|st| -> Result {
             let side = st.side(self.slot).filter(|s| s.serial == self.serial);
             let side = side.ok_or(ECONNRESET)?;
+            // The list may have changed since.
+            if !memory.peers.allow(&self.host.net, side.ip) {
+                return Err(EPERM);
+            }
             if side.flow.is_none() {
                 side.flow = Some(flow_of(memory, private_data)?);
             }
@@ -215,6 +221,14 @@ impl MemLink {
         })?;
         self.schedule_poll();
         Ok(())
+    }
+
+    fn rejected(&self, private_data: Option<&[u8]>) -> Error {
+        if private_data.and_then(Hello::denial).is_none() {
+            return ECONNREFUSED;
+        }
+        self.host.memory.peers.refused_there.add(1);
+        EPERM
     }
 
     fn resolve_again(self: &Arc<Self>) -> Result {
@@ -241,7 +255,7 @@ impl CmHandler for MemLink {
             CmEvent::AddrError(status) | CmEvent::RouteError(status) => {
                 Err(Error::from_errno(status))
             }
-            CmEvent::Rejected { .. } => Err(ECONNREFUSED),
+            CmEvent::Rejected { private_data, .. } => Err(link.rejected(private_data)),
             CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
             CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
@@ -298,6 +312,11 @@ impl Listener {
         let (remote, _) = peer_of(&self.host.net, &id)?;
         let memory = &self.host.memory;
         let ours = hello(memory).encode_for(Role::Memory);
+        let allowed = memory.peers.may_accept(&self.host.net, remote);
+        allowed.inspect_err(|_| {
+            let denied = hello(memory).encode_denial(Role::Memory, Denial::Listed);
+            let _ = id.reject(&denied);
+        })?;
         let flow = match flow_of(memory, private_data) {
             Ok(flow) => flow,
             Err(e) => {

@@ -20,6 +20,7 @@ use crate::kern::work::{self, Queue};
 use crate::proto::addr::Ip;
 use crate::proto::mem::directory::{Directory, Entry, NoEntry, ENTRIES_MAX};
 use crate::proto::mem::id::NodeId;
+use crate::transport::peers::Peers;
 
 /// How long a host without open regions and nodes stays, in nanoseconds.
 const LINGER_NS: u64 = 1_000_000_000;
@@ -42,6 +43,7 @@ struct HostUse {
 pub(crate) struct Memory {
     pub(super) nonce: u64,
     pub(super) queue: Queue,
+    pub(super) peers: Arc<Peers>,
     /// Hosts that exist, on the list or not.
     alive: Atomic<u32>,
     #[pin]
@@ -85,7 +87,7 @@ impl Drop for HostRef {
 
 impl Memory {
     /// A context without directories and hosts. Sleeps. ENOMEM.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new(peers: Arc<Peers>) -> Result<Arc<Self>> {
         let queue = Queue::new(
             kernel::c_str!("zrs_mem"),
             work::Flags {
@@ -98,6 +100,7 @@ impl Memory {
             try_pin_init!(Self {
                 nonce: random_u64(),
                 queue,
+                peers,
                 alive: Atomic::new(0),
                 directories <- new_mutex!(KVec::new(), "zrs_memory::directories"),
                 hosts <- new_mutex!(KVec::new(), "zrs_memory::hosts"),
@@ -150,6 +153,18 @@ impl Memory {
             }
         };
         Ok(HostRef { host })
+    }
+
+    /// The list of peers of `net` has changed: ends the links that it does not allow. Sleeps.
+    pub(crate) fn peers_changed(&self, net: &Net) {
+        let host = {
+            let hosts = self.hosts.lock();
+            let used = hosts.iter().find(|u| u.host.net == *net);
+            used.map(|u| u.host.clone())
+        };
+        if let Some(host) = host {
+            host.with(|st| st.drop_denied(&host));
+        }
     }
 
     /// Takes `host` off the list if it was not used for a while; the caller stops it then.

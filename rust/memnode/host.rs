@@ -450,7 +450,7 @@ impl State {
     }
 
     /// The link on which this host asks the host at `ip`; it is made if there is none. `Again`
-    /// while the last one is being taken down.
+    /// while the last one is being taken down, `Denied` if the list of peers does not allow it.
     pub(super) fn link_to(&mut self, host: &Arc<Host>, ip: Ip) -> Result<usize, Status> {
         let ours = |s: &Option<KBox<Side>>| {
             s.as_ref()
@@ -460,11 +460,23 @@ impl State {
             let down = self.side(slot).is_none_or(|s| s.life == Life::Down);
             return if down { Err(Status::Again) } else { Ok(slot) };
         }
+        let allowed = host.memory.peers.may_connect(&host.net, ip);
+        allowed.map_err(|_| Status::Denied)?;
         let slot = self.enter(host, End::Requester, ip)?;
         if let Some(side) = self.side(slot) {
             side.link.start();
         }
         Ok(slot)
+    }
+
+    /// Ends the links that the list of peers does not allow.
+    pub(super) fn drop_denied(&mut self, host: &Arc<Host>) {
+        for slot in 0..LINKS {
+            let ip = self.side(slot).map(|s| s.ip);
+            if ip.is_some_and(|ip| !host.memory.peers.allow(&host.net, ip)) {
+                self.fail(slot, Status::Denied);
+            }
+        }
     }
 
     /// A place for a new link.

@@ -62,6 +62,8 @@ pub enum Failure {
     NoResources,
     /// The peer speaks another version.
     Protocol,
+    /// A list of peers, here or there, does not allow the link.
+    Denied,
 }
 
 /// Limits on the data that the peer may have unread on a channel.

@@ -48,6 +48,10 @@ pub enum Why {
     Rule = 9,
     /// The user's connects ask as many hosts for a link as they may at a time.
     Asking = 10,
+    /// A list of peers, here or there, does not allow the link.
+    Peer = 11,
+    /// ZRS is off in the network namespace, or for the groups of the program.
+    Off = 12,
 }
 
 impl Why {
@@ -69,6 +73,8 @@ impl Why {
             Self::NoResources,
             Self::Rule,
             Self::Asking,
+            Self::Peer,
+            Self::Off,
         ];
         all.into_iter().find(|why| why.number() == number)
     }
@@ -77,7 +83,7 @@ impl Why {
     /// the port has none.
     fn tells(self) -> Option<Scope> {
         match self {
-            Self::NoZrs | Self::Slow => Some(Scope::Host),
+            Self::NoZrs | Self::Slow | Self::Peer => Some(Scope::Host),
             Self::NoListener => Some(Scope::Port),
             Self::Known => Some(Scope::Asked),
             Self::Asked
@@ -85,7 +91,8 @@ impl Why {
             | Self::Drain
             | Self::NoResources
             | Self::Rule
-            | Self::Asking => None,
+            | Self::Asking
+            | Self::Off => None,
         }
     }
 }
@@ -123,6 +130,7 @@ pub fn after_failure(failure: Failure, by: EndedBy) -> Option<Why> {
         (EndedBy::Peer, Failure::Refused(Refusal::NoListener)) => Some(Why::NoListener),
         // A link that works: the peer may have taken the connection.
         (EndedBy::Peer, _) => None,
+        (EndedBy::Link, Failure::Denied) => Some(Why::Peer),
         (EndedBy::Link, Failure::LinkLost | Failure::Reset) => Some(Why::NoResources),
         (
             EndedBy::Link,

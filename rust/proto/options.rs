@@ -34,14 +34,33 @@ pub const TCP_FASTOPEN: i32 = 23;
 /// The socket is not writable with more unsent bytes than this.
 pub const TCP_NOTSENT_LOWAT: i32 = 25;
 
+/// The levels of options of IP.
+pub const SOL_IP: i32 = 0;
+/// As above, of IPv6.
+pub const SOL_IPV6: i32 = 41;
+
 /// Options of TCP that change what is sent, or what the socket is, and have no counterpart here:
 /// TCP_MD5SIG, TCP_REPAIR, TCP_FASTOPEN_CONNECT, TCP_ULP, TCP_MD5SIG_EXT, TCP_FASTOPEN_KEY,
 /// TCP_AO_ADD_KEY, TCP_AO_DEL_KEY, TCP_AO_INFO, TCP_AO_REPAIR.
 const TCP_ONLY: [i32; 10] = [14, 19, 30, 31, 32, 33, 38, 39, 40, 42];
 
+/// The same of level SOL_IP: IP_OPTIONS, IP_FREEBIND, IP_IPSEC_POLICY, IP_XFRM_POLICY,
+/// IP_TRANSPARENT, IP_MINTTL, IP_UNICAST_IF.
+const IP_ONLY: [i32; 7] = [4, 15, 16, 17, 19, 21, 50];
+
+/// The same of level SOL_IPV6: IPV6_IPSEC_POLICY, IPV6_XFRM_POLICY, IPV6_PKTINFO, IPV6_HOPOPTS,
+/// IPV6_RTHDRDSTOPTS, IPV6_RTHDR, IPV6_DSTOPTS, IPV6_MINHOPCOUNT, IPV6_TRANSPARENT,
+/// IPV6_UNICAST_IF, IPV6_FREEBIND.
+const IPV6_ONLY: [i32; 11] = [34, 35, 50, 54, 55, 57, 59, 73, 75, 76, 78];
+
 /// Whether a connection of a socket with option `name` has to be one of TCP.
-pub fn is_tcp_only(name: i32) -> bool {
-    TCP_ONLY.contains(&name)
+pub fn is_tcp_only(level: i32, name: i32) -> bool {
+    match level {
+        SOL_TCP => TCP_ONLY.contains(&name),
+        SOL_IP => IP_ONLY.contains(&name),
+        SOL_IPV6 => IPV6_ONLY.contains(&name),
+        _ => false,
+    }
 }
 
 /// The longest try of a connect, in milliseconds.

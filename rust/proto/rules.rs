@@ -6,9 +6,8 @@
 //! wildcard address, and a rule with ports no port 0: a bind() to these does not say yet where the
 //! socket will be.
 
-use core::net::Ipv6Addr;
-
 use super::addr::{Addr, Ip};
+use super::prefix::Prefix;
 
 /// Most rules of a network namespace.
 pub const RULES_MAX: usize = 1024;
@@ -31,56 +30,13 @@ pub enum Call {
     Bind,
 }
 
-/// A network: the addresses of one family that begin as this one does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Net {
-    first: Ip,
-    len: u8,
-}
-
-/// The first bit of an IPv4 address in its v4-mapped form.
-const V4_BITS: u8 = 96;
-
-/// A mask of the first `len` of 128 bits.
-fn mask(len: u8) -> u128 {
-    let rest = 128_u32.saturating_sub(len.into());
-    u128::MAX.checked_shl(rest).unwrap_or(0)
-}
-
-impl Net {
-    /// The network of `ip` with `len` bits of its family; the other bits of `ip` do not count.
-    /// `None`: the family has fewer bits.
-    fn new(ip: Ip, len: u8) -> Option<Self> {
-        let len = match ip.v4() {
-            Some(_) => len.checked_add(V4_BITS)?,
-            None => len,
-        };
-        if len > 128 {
-            return None;
-        }
-        let first = Ip::new(Ipv6Addr::from_bits(ip.v6().to_bits() & mask(len)), 0);
-        Some(Self { first, len })
-    }
-
-    /// The number of bits, of its family.
-    fn len(self) -> u8 {
-        let before = if self.first.is_v4() { V4_BITS } else { 0 };
-        self.len.saturating_sub(before)
-    }
-
-    fn has(self, ip: Ip) -> bool {
-        let differ = self.first.v6().to_bits() ^ ip.v6().to_bits();
-        self.first.is_v4() == ip.is_v4() && differ & mask(self.len) == 0
-    }
-}
-
 /// A rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
     action: Action,
     /// The one call that it is for; `None`: for both.
     call: Option<Call>,
-    net: Option<Net>,
+    net: Option<Prefix>,
     ports: Option<(u16, u16)>,
 }
 
@@ -98,7 +54,7 @@ impl Rule {
             return None;
         }
         let net = match net {
-            Some((ip, len)) => Some(Net::new(ip, len)?),
+            Some((ip, len)) => Some(Prefix::new(ip, len)?),
             None => None,
         };
         Some(Self {
@@ -121,7 +77,7 @@ impl Rule {
 
     /// The first address of its network, and the number of bits.
     pub fn net(&self) -> Option<(Ip, u8)> {
-        self.net.map(|net| (net.first, net.len()))
+        self.net.map(|net| (net.first(), net.len()))
     }
 
     /// Its first and last port.

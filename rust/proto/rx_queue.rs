@@ -110,8 +110,8 @@ pub struct Segment<T> {
     pub window_off: Option<u32>,
     /// Bytes of the window that were left out before it.
     pub pad: u32,
-    /// The holder of its bytes, if it is not in the window. A reader may borrow it by taking it
-    /// out.
+    /// The holder of its bytes, if it is not in the window, or a program has peeked at it. A reader
+    /// may borrow it by taking it out.
     pub held: Option<T>,
     /// Bytes that recv() has consumed.
     pub taken: u32,
@@ -521,12 +521,19 @@ impl<T, S: DerefMut<Target = [Option<Segment<T>>]>> RxQueue<S> {
             return Err(copy);
         }
         seg.claimed = true;
-        seg.held = Some(copy);
+        // The peer may have changed what a program has peeked at: that copy stays.
+        let unneeded = match &seg.held {
+            Some(_) => Some(copy),
+            None => {
+                seg.held = Some(copy);
+                None
+            }
+        };
         seg.window_off = None;
         seg.moved = Moved::Copy;
         let room = seg.room();
         self.note_moved(room);
-        Ok(None)
+        Ok(unneeded)
     }
 
     /// The bytes of `what` were copied to the ring's escape area at `off`; the program finds them

@@ -289,6 +289,17 @@ pub struct Agreed {
     pub features: u32,
 }
 
+/// Why a host rejects a link, in the hello of the rejection. Earlier hosts say 0, and ignore it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Denial {
+    /// Its list of peers does not allow the other host.
+    Listed = 2,
+}
+
+/// Where a hello has the [`Denial`]: behind the highest version.
+const DENIAL_AT: usize = 21;
+
 /// The role of a link. Both hosts must name the same one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
@@ -335,6 +346,27 @@ impl Hello {
         w.put(CHUNK_MAX.to_le_bytes());
         w.put(self.links.to_le_bytes());
         out
+    }
+
+    /// The hello of a rejection that says why.
+    pub fn encode_denial(&self, role: Role, why: Denial) -> [u8; HELLO_LEN] {
+        let mut out = self.encode_for(role);
+        if let Some(byte) = out.get_mut(DENIAL_AT) {
+            *byte = why as u8;
+        }
+        out
+    }
+
+    /// Why the sender of this hello in a rejection does not want this host as a peer; `None`: the
+    /// hello does not say that.
+    pub fn denial(bytes: &[u8]) -> Option<Denial> {
+        if !Self::is_from_zrs(bytes) {
+            return None;
+        }
+        match bytes.get(DENIAL_AT) {
+            Some(2) => Some(Denial::Listed),
+            _ => None,
+        }
     }
 
     /// Whether a ZRS host of any version wrote this. A rejection by the connection manager has no

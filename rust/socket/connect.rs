@@ -48,6 +48,7 @@ impl Sock {
                 return Err(EINVAL);
             }
         }
+        self.check_use()?;
         if addr.port != 0 && !low_ports && !sk.may_bind_port(addr.port) {
             return Err(EACCES);
         }
@@ -278,6 +279,9 @@ impl Sock {
     /// Starts an attempt with ZRS to a [`destination`](Self::destination). An immediate failure is
     /// returned, and not left in SO_ERROR.
     pub(super) fn begin_zrs(self: &Arc<Self>, addr: Addr) -> Result {
+        if self.is_off() {
+            return Err(EACCES);
+        }
         let started = self.start_connect(addr);
         if started.is_err() && matches!(self.inner.lock().phase, Phase::Failed) {
             let _ = self.take_error();

@@ -20,6 +20,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
+use super::carried::Place;
 use super::tcp::{may_have, TcpMode};
 use super::{report_failure, Inner, Sock};
 use crate::kern::errno::{EINPROGRESS, ENOBUFS};
@@ -31,7 +32,7 @@ use crate::params::{self, NetSetting};
 use crate::proto::addr::Addr;
 use crate::proto::channel::{Channel, Failure};
 use crate::proto::fallback::{after_failure, Answer, Cache, EndedBy, Entry, Peer, Why};
-use crate::proto::options::{is_tcp_only, SOL_TCP};
+use crate::proto::options::is_tcp_only;
 use crate::proto::readiness::Phase;
 use crate::proto::rules::{Action, Call};
 use crate::stats::FALLBACKS;
@@ -184,12 +185,15 @@ impl Sock {
             return (Some(Why::Drain), false);
         }
         match self.rule_for(Call::Connect, to) {
-            Some(Action::Tcp) => return (Some(Why::Rule), false),
+            Some(Action::Tcp) => return (Some(self.why_by_rule()), false),
             Some(Action::Zrs) => {}
             None if self.net.is_own(to.ip.v6(), to.ip.scope()) => return (Some(Why::Local), false),
             None => {}
         }
         let transport = &self.ctx.transport;
+        if transport.peers.may_connect(&self.net, to.ip).is_err() {
+            return (Some(Why::Peer), false);
+        }
         let local = self.inner.lock().local.ip;
         let bind_to = (!local.is_any()).then_some(local);
         let link = transport.has_link_to(&self.net, bind_to, to.ip);
@@ -307,14 +311,49 @@ impl Sock {
                     self.drop_tcp();
                 }
             }
-            Outcome::Tcp(why) => {
-                tcp.move_errors();
-                tcp.connect_behind(remote.into());
-                if self.hand_over(&tcp, why).is_ok() {
-                    self.wake_state();
-                }
-            }
+            Outcome::Tcp(why) => self.connect_behind(&tcp, remote, why),
         }
+    }
+
+    /// Connects by TCP, which carries the socket from now on, for a program that waits. Under
+    /// `config`. Sleeps.
+    fn connect_behind(self: &Arc<Self>, tcp: &Arc<Tcp>, remote: Addr, why: Why) {
+        // All that may fail comes first: a connection is made only if it can be handed over.
+        let place = match self.may_hand_over(tcp) {
+            Ok(place) => place,
+            Err(e) => return self.fail_connecting(e),
+        };
+        // The answer may be there at once. So the carrier is known before; but the program gets an
+        // error only when its calls go to TCP.
+        self.inner.lock().why = Some(why);
+        tcp.connect_behind(remote.into());
+        match self.hand_over_to(tcp, why, place) {
+            Ok(()) => {
+                tcp.move_error();
+                self.wake_state();
+            }
+            Err(e) => self.fail_connecting(e),
+        }
+    }
+
+    /// The attempt to connect has failed with `e`, after that with ZRS had. Sleeps.
+    fn fail_connecting(self: &Arc<Self>, e: Error) {
+        {
+            let inner = &mut *self.inner.lock();
+            if !matches!(inner.phase, Phase::Connecting) {
+                return;
+            }
+            let was = inner.state_before();
+            inner.why = None;
+            inner.set_phase(Phase::Failed);
+            if let Some(sk) = &inner.sk {
+                sk.set_err(e);
+            }
+            inner.trace_state_change(was);
+            trace::connect(|| (inner.ends(), e.to_errno()));
+        }
+        self.try_finish();
+        self.wake_state();
     }
 
     /// Releases the inner TCP socket, which does not carry this one. Under `config`. Sleeps.
@@ -332,9 +371,20 @@ impl Sock {
     /// TCP carries the socket from now on: this one gives its port and its connection back. Under
     /// `config`. Sleeps.
     pub(super) fn hand_over(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why) -> Result {
-        let sk = self.sk().ok_or(EINVAL)?;
+        let place = self.may_hand_over(tcp)?;
+        self.hand_over_to(tcp, why, place)
+    }
+
+    /// What [`hand_over_to`](Self::hand_over_to) needs. Under `config`. Sleeps.
+    fn may_hand_over(self: &Arc<Self>, tcp: &Tcp) -> Result<Place> {
         let place = self.place_as_carried()?;
         self.bind_without_port(tcp)?;
+        Ok(place)
+    }
+
+    /// As [`hand_over`](Self::hand_over). EINVAL: the socket was closed.
+    fn hand_over_to(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why, place: Place) -> Result {
+        let sk = self.sk().ok_or(EINVAL)?;
         tcp.move_errors();
         self.unbind();
         // First: a call that finds the phase is made on TCP then.
@@ -363,7 +413,7 @@ impl Sock {
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
         // First: a socket whose bind() has failed may use ZRS at another address.
         tcp.bind(addr.into())?;
-        self.hand_over(&tcp, Why::Rule)
+        self.hand_over(&tcp, self.why_by_rule())
     }
 
     /// Lets TCP carry a socket without a port that listens, if a rule says so. Under `config`.
@@ -377,7 +427,7 @@ impl Sock {
             return Ok(false);
         }
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
-        self.hand_over(&tcp, Why::Rule)?;
+        self.hand_over(&tcp, self.why_by_rule())?;
         Ok(true)
     }
 
@@ -404,11 +454,11 @@ impl Sock {
         }
     }
 
-    /// An option of level IPPROTO_TCP that ZRS does not have: the inner TCP socket gets it, and
-    /// carries the socket if the option changes what is sent. `unknown`: the error where there is
-    /// none. Sleeps.
+    /// An option of TCP or IP that ZRS does not have: the inner TCP socket gets it, and carries the
+    /// socket if the option changes what is sent. `unknown`: the error where there is none. Sleeps.
     pub(super) fn set_foreign_option(
         self: &Arc<Self>,
+        level: i32,
         name: i32,
         value: &OptIn<'_>,
         call: &SockCall<'_>,
@@ -418,12 +468,18 @@ impl Sock {
             return Err(unknown);
         }
         let _config = self.config.lock();
-        if !matches!(self.inner.lock().phase, Phase::Fresh) {
+        let fresh = match self.inner.lock().phase {
+            Phase::Fresh => true,
+            Phase::Listening { .. } => false,
+            _ => return Err(unknown),
+        };
+        let tcp_only = is_tcp_only(level, name);
+        if tcp_only && !fresh {
             return Err(unknown);
         }
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
-        tcp.set_option(SOL_TCP, name, value)?;
-        if is_tcp_only(name) {
+        tcp.set_option(level, name, value)?;
+        if tcp_only {
             self.hand_over(&tcp, Why::Asked)?;
         }
         Ok(())

@@ -174,6 +174,8 @@ fn carriers_of(inner: &super::Inner) -> u32 {
         Phase::Listening { .. } if inner.tcp.is_some() && inner.tcp_mode == TcpMode::Auto => {
             uapi::ZRS_CARRIER_ZRS | uapi::ZRS_CARRIER_TCP
         }
+        // It is being handed over.
+        Phase::Connecting if inner.why.is_some() => uapi::ZRS_CARRIER_TCP,
         Phase::Listening { .. } | Phase::Connecting | Phase::Connected => uapi::ZRS_CARRIER_ZRS,
         Phase::Carried => uapi::ZRS_CARRIER_TCP,
         Phase::Fresh | Phase::Failed => 0,

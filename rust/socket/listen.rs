@@ -64,6 +64,7 @@ impl Sock {
             }
             _ => return Err(EINVAL),
         }
+        self.check_use()?;
         if self.listen_by_rule(call)? {
             // The inner TCP socket gives the answer.
             return Err(EINVAL);

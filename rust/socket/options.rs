@@ -19,16 +19,14 @@ use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::Call;
 use crate::proto::channel::State;
 use crate::proto::options::{
-    OptionError, Options, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG,
-    TCP_NODELAY, TCP_USER_TIMEOUT,
+    OptionError, Options, SOL_IP, SOL_IPV6, SOL_TCP, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE,
+    TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, TCP_USER_TIMEOUT,
 };
 use crate::proto::readiness::Phase;
 use crate::proto::tcp_info::{self, TcpInfo};
 use crate::uapi;
 
-const SOL_IP: i32 = 0;
-/// Level and number of IPV6_V6ONLY: whether a socket of AF_INET6 is for IPv6 alone.
-const SOL_IPV6: i32 = 41;
+/// Whether a socket of AF_INET6 is for IPv6 alone.
 const IPV6_V6ONLY: i32 = 26;
 const TCP_INFO: i32 = 11;
 /// A connect that brings data with it: refused as TCP does where it is switched off.
@@ -45,6 +43,15 @@ impl Inner {
     }
 }
 
+/// Whether error `e` says that TCP may have an option which ZRS does not have.
+fn is_foreign(level: i32, e: Error) -> bool {
+    match level {
+        SOL_TCP => e == ENOPROTOOPT || e == EOPNOTSUPP,
+        SOL_IP | SOL_IPV6 => e == ENOPROTOOPT,
+        _ => false,
+    }
+}
+
 impl Sock {
     /// setsockopt() above SOL_SOCKET.
     pub(super) fn set_option(
@@ -55,8 +62,8 @@ impl Sock {
         call: &Call<'_>,
     ) -> Result {
         match self.set_own_option(level, name, &val, call) {
-            Err(e) if level == SOL_TCP && (e == ENOPROTOOPT || e == EOPNOTSUPP) => {
-                return self.set_foreign_option(name, &val, call, e);
+            Err(e) if is_foreign(level, e) => {
+                return self.set_foreign_option(level, name, &val, call, e);
             }
             done => done?,
         }
@@ -164,7 +171,11 @@ impl Sock {
             }
             (SOL_IP, _) => {
                 let value = self.sk().ok_or(EINVAL)?.ip_option(name);
-                out.write_small(value.ok_or(ENOPROTOOPT)?)
+                match (value, self.tcp()) {
+                    (Some(value), _) => out.write_small(value),
+                    (None, Some(tcp)) => tcp.get_option(level, name, &out),
+                    (None, None) => Err(ENOPROTOOPT),
+                }
             }
             (SOL_IPV6, IPV6_V6ONLY) if self.v6 => {
                 let on = self.sk().is_some_and(|sk| sk.is_v6only());
@@ -172,7 +183,11 @@ impl Sock {
             }
             (SOL_IPV6, _) => {
                 let value = self.sk().ok_or(EINVAL)?.ipv6_option(name);
-                out.write(&value.ok_or(ENOPROTOOPT)?)
+                match (value, self.tcp()) {
+                    (Some(value), _) => out.write(&value),
+                    (None, Some(tcp)) => tcp.get_option(level, name, &out),
+                    (None, None) => Err(ENOPROTOOPT),
+                }
             }
             _ => Err(ENOPROTOOPT),
         }

@@ -5,11 +5,15 @@
 
 #![deny(unsafe_code)]
 
+use kernel::prelude::*;
+
+use super::tcp::TcpMode;
 use super::Sock;
 use crate::kern::memcg::Memcg;
 use crate::kern::net::Net;
 use crate::kern::sock::Sk;
 use crate::kern::task;
+use crate::params;
 use crate::proto::quota::Holder;
 
 /// The owner of a socket: the program that made or accepted it; before accept(), that of the
@@ -18,6 +22,8 @@ use crate::proto::quota::Holder;
 pub(crate) struct Owner {
     memcg: Memcg,
     holder: Holder,
+    /// Its groups may use ZRS.
+    may_use: bool,
 }
 
 /// The user and the namespace whose quotas `sk` counts against, a socket in `net` that the calling
@@ -39,6 +45,7 @@ impl Owner {
         Self {
             memcg: Memcg::of(sk),
             holder: holder_of(sk, net),
+            may_use: params::may_use(net),
         }
     }
 }
@@ -49,6 +56,17 @@ impl Sock {
     pub(crate) fn charge<R>(&self, f: impl FnOnce() -> R) -> R {
         let memcg = self.inner.lock().owner.memcg.clone();
         memcg.charge(f)
+    }
+
+    /// Whether ZRS is off for the socket: in its network namespace, or for its owner's groups.
+    pub(super) fn is_off(&self) -> bool {
+        !self.inner.lock().owner.may_use || !params::is_on(&self.net)
+    }
+
+    /// EACCES if ZRS is off for the socket, and TCP is not to carry it instead.
+    pub(super) fn check_use(&self) -> Result {
+        let tcp = self.inner.lock().tcp_mode == TcpMode::Auto;
+        (tcp || !self.is_off()).then_some(()).ok_or(EACCES)
     }
 
     /// The user and the namespace whose quotas a channel of this socket counts against.

@@ -20,6 +20,7 @@ use crate::kern::sock::msg::RecvMsg;
 use crate::kern::trace::DataPath;
 use crate::kern::wait::{Timeout, WaitMode};
 use crate::params;
+use crate::pool::cache::Copied;
 use crate::pool::window::Window;
 use crate::pool::Held;
 use crate::proto::channel::Failure;
@@ -93,6 +94,8 @@ pub(super) struct RxPiece<'a> {
     lock: RecvLock<'a>,
     index: u32,
     pub(super) source: RxSource,
+    /// The bytes of the source.
+    whole: usize,
     /// The offset of the piece in the source.
     pub(super) from: usize,
     pub(super) len: usize,
@@ -177,6 +180,7 @@ impl<'a> Receive<'a> {
             }) => Ok(Some(RxPiece {
                 lock: RecvLock(this),
                 index,
+                whole: len as usize,
                 from: taken as usize,
                 len: (len.saturating_sub(taken) as usize).min(self.want - self.got),
                 source,
@@ -239,12 +243,16 @@ impl Sock {
             first: Some(first),
             ..Receive::new(self, timeout, target, want)
         };
-        while let Some(piece) = recv.next()? {
+        while let Some(mut piece) = recv.next()? {
             let discard = msg.truncate();
             let taken = if discard {
                 Ok(piece.len)
             } else {
-                piece.payload().and_then(|p| p.copy_to_iter(msg.iter()))
+                let kept = match msg.peek() {
+                    true => self.keep_peeked(&mut piece),
+                    false => Ok(()),
+                };
+                kept.and_then(|()| piece.payload()?.copy_to_iter(msg.iter()))
             };
             match taken {
                 Ok(n) => {
@@ -268,6 +276,20 @@ impl Sock {
             }
         }
         Ok(recv.got())
+    }
+
+    /// Moves the message of a piece out of the peer's reach, so that the next call finds the bytes
+    /// that MSG_PEEK is about to show. Its room in the window stays taken until it is read. Sleeps.
+    /// ENOMEM.
+    fn keep_peeked(&self, piece: &mut RxPiece<'_>) -> Result {
+        let RxSource::Window(window, off) = &piece.source else {
+            return Ok(());
+        };
+        let payload = window.payload(*off as usize, piece.whole)?;
+        let bytes = self.charge(|| payload.copy_to_vec(CHARGED))?;
+        let copy = Copied::new(bytes, window.cache().clone());
+        piece.source = RxSource::Held(Held::Copy(copy));
+        Ok(())
     }
 
     fn require_connected(&self) -> Result {
@@ -413,11 +435,12 @@ impl Inner {
         if let Some(index) = self.rx.claim_next(&self.ring, from) {
             let window = self.window.clone();
             let seg = self.rx.get_mut(index)?;
-            let source = match (seg.window_off, seg.moved, window) {
-                (Some(off), _, Some(window)) => RxSource::Window(window, off),
-                (None, Moved::Area(off), _) => RxSource::Area(self.ring.clone()?, off),
-                (None, _, _) => RxSource::Held(seg.held.take()?),
-                (Some(_), _, None) => return Some(Err(EIO)),
+            let source = match (seg.held.take(), seg.window_off, seg.moved, window) {
+                (Some(held), ..) => RxSource::Held(held),
+                (None, Some(off), _, Some(window)) => RxSource::Window(window, off),
+                (None, None, Moved::Area(off), _) => RxSource::Area(self.ring.clone()?, off),
+                (None, None, ..) => return None,
+                (None, Some(_), _, None) => return Some(Err(EIO)),
             };
             let next = Next::Data {
                 index,

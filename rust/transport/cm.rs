@@ -36,7 +36,7 @@ use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::sizing;
 use crate::proto::vectors::{self, Kind};
-use crate::proto::wire::{Agreed, Hello, Refusal};
+use crate::proto::wire::{Agreed, Denial, Hello, Refusal, Role};
 use crate::stats::STATS;
 
 /// Timeout for resolving a route, in milliseconds; a program's connect() times out earlier.
@@ -94,6 +94,7 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
         Failure::NoDevice => ENODEV,
         Failure::NoResources => ENOMEM,
         Failure::Protocol => EPROTO,
+        Failure::Denied => EACCES,
     }
 }
 
@@ -353,6 +354,10 @@ impl Link {
         match (reason, private_data) {
             (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
             // The hello in the rejection tells whether the peer lacks room or a common version.
+            (REFUSED, Some(data)) if Hello::denial(data).is_some() => {
+                self.transport.peers.refused_there.add(1);
+                Failure::Denied
+            }
             (REFUSED, Some(data)) if Hello::is_from_zrs(data) => {
                 match agree(&self.transport, self.remote_ip(), data) {
                     Ok(_) => Failure::NoResources,
@@ -428,6 +433,11 @@ impl CmHandler for Link {
 
 impl Link {
     fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
+        // The list may have changed since.
+        if !self.transport.peers.allow(&self.net, self.remote_ip()) {
+            self.fail(Failure::Denied);
+            return Ok(());
+        }
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
             let mut terms = terms_of(&self.transport, self.remote_ip(), private_data)?;
@@ -519,6 +529,13 @@ impl Listener {
 
     fn request(&self, id: CmId, private_data: &[u8]) -> Result {
         let (remote, local) = peer_of(&self.net, &id)?;
+        self.transport
+            .peers
+            .may_accept(&self.net, remote)
+            .inspect_err(|_| {
+                let ours = hello(&self.transport);
+                let _ = id.reject(&ours.encode_denial(Role::Streams, Denial::Listed));
+            })?;
         let terms = match terms_of(&self.transport, remote, private_data) {
             Ok(terms) => terms,
             Err(e) => {

@@ -18,6 +18,7 @@ use super::cm::{Listener, Listening};
 use super::conn_table::Table;
 use super::dgram::DgramReceiver;
 use super::link::Link;
+use super::peers::Peers;
 use super::quota::{Quotas, Room};
 use super::timers::TimerList;
 use crate::ib::device::{Client, Device};
@@ -64,6 +65,7 @@ pub(crate) struct Transport {
     pub(crate) queue: Arc<Queue>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) table: Arc<Table>,
+    pub(crate) peers: Arc<Peers>,
     /// `None` once the module is being unloaded. Without an acceptor every CONNECT is refused.
     #[pin]
     acceptor: Mutex<Option<Arc<dyn Acceptor>>>,
@@ -123,6 +125,7 @@ impl Transport {
         queue: Arc<Queue>,
         pools: Arc<Pools>,
         table: Arc<Table>,
+        peers: Arc<Peers>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -130,6 +133,7 @@ impl Transport {
                 queue,
                 pools,
                 table,
+                peers,
                 acceptor <- new_mutex!(None, "zrs_transport::acceptor"),
                 dgram_receiver <- new_mutex!(None, "zrs_transport::dgram_receiver"),
                 opening <- new_mutex!((), "zrs_transport::opening"),

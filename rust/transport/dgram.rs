@@ -455,6 +455,7 @@ fn errno_of(why: Failure) -> Error {
     match why {
         Failure::Refused(Refusal::NoListener) => ECONNREFUSED,
         Failure::NoRoute => ENETUNREACH,
+        Failure::Denied => EACCES,
         _ => EHOSTUNREACH,
     }
 }

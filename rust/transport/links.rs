@@ -85,7 +85,7 @@ impl Transport {
     /// Returns the link to `remote` that has the fewest channels of its group. Adds a link to the
     /// group if that link has many channels, or if its senders often found it full. `local`: the
     /// source address. EMLINK: the asker has too many links that are not up yet. EDQUOT: its quota
-    /// of links is used. Sleeps.
+    /// of links is used. EACCES: the list of peers does not allow it. Sleeps.
     pub(crate) fn link_to(
         self: &Arc<Self>,
         net: &Net,
@@ -93,6 +93,7 @@ impl Transport {
         remote: Ip,
         asker: Asker,
     ) -> Result<Arc<Link>> {
+        self.peers.may_connect(net, remote)?;
         let mut links = self.links.lock();
         let (mut best, mut group, mut growing) = (None, 0, false);
         for link in links.iter() {

@@ -21,6 +21,19 @@ has() {
 	[[ $all == *"$2"* ]]
 }
 
+# answer_all_icmp: hosts A and B answer each UDP datagram for a closed port. By default a host answers
+# another one six times, and then once in a second.
+answer_all_icmp() {
+	local ns limit
+	for ns in A B; do
+		for limit in ipv4/icmp_ratelimit ipv6/icmp/ratelimit; do
+			set_limit $ns $limit 0
+			at_end "set_limit $ns $limit 1000"
+		done
+	done
+}
+set_limit() { "$1" sh -c "echo $3 >/proc/sys/net/$2"; }
+
 # start NAME HOST TEXT CMD...: runs CMD in host A or B ("-": in neither) in the background and waits
 # until it says TEXT, if one is given. Its output is in $TMP/NAME.
 start() {

@@ -19,6 +19,11 @@
 
 /* The protocol of ZRS sockets: the first number set aside for experiments. */
 #define IPPROTO_ZRS		253
+/*
+ * The same with ZRS_TCP_AUTO, independently of the default of the namespace, for programs that were
+ * written for TCP. SO_PROTOCOL is IPPROTO_ZRS. Not registered while the parameter "drain" is 1.
+ */
+#define IPPROTO_ZRS_AUTO	254
 
 /* The level of ZRS options for setsockopt() and getsockopt(). */
 #define SOL_ZRS			0x5a52
@@ -44,6 +49,7 @@
 #define ZRS_FEATURE_RULES	(1ULL << 10)	/* ZRS_IOC_RULES, ZRS_IOC_FALLBACK */
 #define ZRS_FEATURE_MEM_QUEUE	(1ULL << 11)	/* ZRS_IOC_MEM_QUEUE, ZRS_QUEUE_SUBMIT */
 #define ZRS_FEATURE_MEM_BROKER	(1ULL << 12)	/* ZRS_IOC_MEM_BROKER, ZRS_MEM_VIA */
+#define ZRS_FEATURE_PEERS	(1ULL << 14)	/* ZRS_IOC_PEERS */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -206,6 +212,8 @@ struct zrs_info {
 #define ZRS_WHY_NO_RESOURCES	8	/* no memory or room, or the link was lost */
 #define ZRS_WHY_RULE		9	/* a rule of ZRS_IOC_RULES */
 #define ZRS_WHY_ASKING		10	/* the user's connects make "asking" links already */
+#define ZRS_WHY_PEER		11	/* a list of peers, here or there */
+#define ZRS_WHY_OFF		12	/* off in the network namespace, or for the groups */
 
 #define ZRS_STATE_CLOSED	0
 #define ZRS_STATE_BOUND		1
@@ -396,6 +404,59 @@ struct zrs_ioc_fallback {
 };
 
 #define ZRS_IOC_FALLBACK	_IOWR(ZRS_IOC_MAGIC, 0x09, struct zrs_ioc_fallback)
+
+/*
+ * The list of peers of the caller's network namespace: which hosts may have
+ * links with it, in either direction, for streams, datagrams and memory nodes.
+ * The entry with the longest network that has the host's address decides; a host
+ * that no entry has is allowed. A change ends the links that are not allowed any
+ * more.
+ *
+ * connect() to a host that is not allowed, here or there, is EACCES; with
+ * ZRS_TCP_AUTO it is by TCP.
+ */
+struct zrs_peer {
+	__u32 action;		/* ZRS_PEER_ALLOW, ZRS_PEER_DENY */
+	__u32 family;		/* AF_INET, AF_INET6 */
+	__u32 prefix_len;	/* bits of the address that have to match */
+	__u32 reserved;
+	__u8 addr[16];		/* an IPv4 address is v4-mapped */
+};
+
+#define ZRS_PEER_ALLOW		1
+#define ZRS_PEER_DENY		2
+
+/*
+ * LIST (a list by cursor, as those above) and COUNTS are for everybody. The
+ * others need CAP_NET_ADMIN in the user namespace that the network namespace
+ * belongs to, else EPERM.
+ *
+ * Errors: EINVAL (unknown, reserved, bits that cannot be), ENOENT (DEL: there is
+ * no such network; LIST: no further entry), ENOSPC (more than ZRS_PEERS_MAX),
+ * ENOMEM, EFAULT.
+ */
+struct zrs_ioc_peers {
+	__u64 cursor;		/* LIST: in, out */
+	__u64 peers;		/* SET: address of an array of struct zrs_peer */
+	__u32 op;		/* in: ZRS_PEERS_* */
+	__u32 count;		/* SET: entries in it */
+	struct zrs_peer peer;	/* LIST: out; PUT, DEL: in */
+	/* COUNTS: links since the module was loaded, of all network namespaces */
+	__u64 refused;		/* asked for by hosts that are not allowed */
+	__u64 unasked;		/* not asked for: the host is not allowed */
+	__u64 refused_there;	/* refused by the other host's list */
+	__u64 reserved[2];
+};
+
+#define ZRS_PEERS_LIST		0
+#define ZRS_PEERS_SET		1	/* these entries replace all, at once */
+#define ZRS_PEERS_PUT		2	/* instead of that of the same network */
+#define ZRS_PEERS_DEL		3	/* the entry of this network; action is 0 */
+#define ZRS_PEERS_COUNTS	4
+
+#define ZRS_PEERS_MAX		1024
+
+#define ZRS_IOC_PEERS		_IOWR(ZRS_IOC_MAGIC, 0x0a, struct zrs_ioc_peers)
 
 /* 0x10 to 0x1f: memory nodes. 0x20 to 0x2f: datagram sockets. */
 

@@ -93,11 +93,11 @@ impl<T: SocketOps> Callbacks<T> {
         proto
     }
 
-    /// Its entry in the family's table.
-    pub(super) fn proto_sw(v6: bool) -> bindings::inet_protosw {
+    /// Its entry in the family's table, under a number.
+    pub(super) fn proto_sw(protocol: u16, v6: bool) -> bindings::inet_protosw {
         bindings::inet_protosw {
             type_: T::KIND.number(),
-            protocol: T::PROTOCOL,
+            protocol,
             prot: if v6 {
                 T::KIND.place().inet6.proto.get()
             } else {

@@ -28,9 +28,10 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Atomic, Full, Relaxed, Release},
         Arc, ArcBorrow,
     },
+    time::{delay::fsleep, Delta},
 };
 
 /// The type of a protocol's sockets.
@@ -102,10 +103,23 @@ impl Registered {
     }
 }
 
+/// No protocol is registered.
+const NONE: i32 = 0;
+/// It is, without the second number.
+const OFF: i32 = 1;
+/// The second number is being registered or taken out.
+const BUSY: i32 = 2;
+/// It is registered.
+const ON: i32 = 3;
+
 /// Where the one protocol of a type is registered.
 pub(super) struct Place {
     pub(super) inet: Registered,
     pub(super) inet6: Registered,
+    /// The entries for [`SocketOps::BESIDE`].
+    beside: [CStatic<bindings::inet_protosw>; 2],
+    /// Whether those are registered: [`NONE`], [`OFF`], [`BUSY`] or [`ON`].
+    offered: Atomic<i32>,
     /// Whether a protocol is registered.
     taken: Atomic<i32>,
     /// The context of the registered protocol, an `Arc<T::Context>` that went through `into_raw`; 0
@@ -118,6 +132,8 @@ impl Place {
         Self {
             inet: Registered::new(),
             inet6: Registered::new(),
+            beside: [CStatic::new(), CStatic::new()],
+            offered: Atomic::new(NONE),
             taken: Atomic::new(0),
             context: Atomic::new(0),
         }
@@ -139,6 +155,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     const KIND: Kind;
     /// The protocol number, for `socket(AF_INET, KIND, PROTOCOL)` and the same with `AF_INET6`.
     const PROTOCOL: u16;
+    /// A second number, under which sockets are made while [`SocketFamily::offer_beside`] says so.
+    /// [`init`](Self::init) sees it in the sock.
+    const BESIDE: u16;
     /// The protocol's name in `/proc/net/protocols`; at most 31 bytes.
     const NAME: &'static CStr;
     /// That of the one of AF_INET6.
@@ -364,11 +383,82 @@ impl<T: SocketOps> SocketFamily<T> {
         let registered = Self::register_both();
         if let Err(e) = registered {
             Self::drop_context();
-            place.taken.store(0, kernel::sync::atomic::Release);
+            place.taken.store(0, Release);
             return Err(e);
         }
+        place.offered.store(OFF, Release);
         // INVARIANT: both are registered now.
         Ok(Self(PhantomData))
+    }
+
+    /// Whether sockets can be made under the number [`SocketOps::BESIDE`], too, from now on.
+    ///
+    /// Context: may sleep. `EBUSY` while another call changes it, or without a registered protocol;
+    /// errors of the registration.
+    pub fn offer_beside(wanted: bool) -> Result {
+        let place = T::KIND.place();
+        let (from, to) = if wanted { (OFF, ON) } else { (ON, OFF) };
+        match place.offered.cmpxchg(from, BUSY, Full) {
+            Ok(_) => {}
+            Err(now) if now == to => return Ok(()),
+            Err(_) => return Err(EBUSY),
+        }
+        let done = if wanted {
+            // SAFETY: the protocol is registered while the state is not NONE, and its end waits
+            // while it is BUSY; the entries were not registered.
+            unsafe { Self::register_beside() }
+        } else {
+            // SAFETY: as above; they were registered.
+            unsafe { Self::unregister_beside() };
+            Ok(())
+        };
+        let now = if done.is_ok() { to } else { from };
+        place.offered.store(now, Release);
+        done
+    }
+
+    /// # Safety
+    ///
+    /// The protocol must be registered, and the entries of the second number not.
+    unsafe fn register_beside() -> Result {
+        let [inet, inet6] = &T::KIND.place().beside;
+        // SAFETY: the caller's promise: no other thread uses the entries, which are static.
+        unsafe {
+            inet.get().write(Callbacks::<T>::proto_sw(T::BESIDE, false));
+            inet6.get().write(Callbacks::<T>::proto_sw(T::BESIDE, true));
+            to_result(bindings::inet6_register_protosw(inet6.get()))?;
+            bindings::inet_register_protosw(inet.get());
+        }
+        Ok(())
+    }
+
+    /// Waits for concurrent lookups.
+    ///
+    /// # Safety
+    ///
+    /// The entries of the second number must be registered.
+    unsafe fn unregister_beside() {
+        let [inet, inet6] = &T::KIND.place().beside;
+        // SAFETY: the caller's promise.
+        unsafe {
+            bindings::inet_unregister_protosw(inet.get());
+            bindings::inet6_unregister_protosw(inet6.get());
+        }
+    }
+
+    /// No call changes whether sockets can be made under the second number any more; they cannot.
+    /// Sleeps.
+    fn end_beside() {
+        let offered = &T::KIND.place().offered;
+        while offered.cmpxchg(OFF, NONE, Full).is_err() {
+            if offered.cmpxchg(ON, BUSY, Full).is_ok() {
+                // SAFETY: they were registered, and no other call changes that while it is BUSY.
+                unsafe { Self::unregister_beside() };
+                offered.store(OFF, Release);
+                continue;
+            }
+            fsleep(Delta::from_millis(1));
+        }
     }
 
     /// The context, for a socket that is being made.
@@ -397,9 +487,14 @@ impl<T: SocketOps> SocketFamily<T> {
         // SAFETY: with the place taken, no other thread touches them, and none is registered.
         unsafe {
             inet.proto.get().write(Callbacks::<T>::proto(false));
-            inet.sw.get().write(Callbacks::<T>::proto_sw(false));
+            inet.sw
+                .get()
+                .write(Callbacks::<T>::proto_sw(T::PROTOCOL, false));
             inet6.proto.get().write(Callbacks::<T>::proto(true));
-            inet6.sw.get().write(Callbacks::<T>::proto_sw(true));
+            inet6
+                .sw
+                .get()
+                .write(Callbacks::<T>::proto_sw(T::PROTOCOL, true));
         }
         // SAFETY: just filled; static, so it stays.
         to_result(unsafe { bindings::proto_register(inet.proto.get(), 1) })?;
@@ -462,6 +557,7 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
     /// if this is dropped earlier than that, the protocol stays half registered for them
     /// permanently.
     fn drop(&mut self) {
+        Self::end_beside();
         let Place { inet, inet6, .. } = T::KIND.place();
         // SAFETY: registered by the type invariant. They wait for concurrent lookups.
         unsafe {
@@ -481,10 +577,7 @@ impl<T: SocketOps> Drop for SocketFamily<T> {
             bindings::proto_unregister(inet.proto.get());
         }
         Self::drop_context();
-        T::KIND
-            .place()
-            .taken
-            .store(0, kernel::sync::atomic::Release);
+        T::KIND.place().taken.store(0, Release);
     }
 }
 

@@ -141,7 +141,11 @@ impl<T: SocketOps> Callbacks<T> {
             // SAFETY: as above.
             let this = T::init(&context.into(), unsafe { Sk::from_raw(sk) })?;
             // SAFETY: as above; it is not in a file yet.
-            unsafe { Self::give(sk, this) };
+            unsafe {
+                // By whichever number it was asked for.
+                (*sk).sk_protocol = T::PROTOCOL;
+                Self::give(sk, this);
+            }
             Ok(0)
         })
     }

@@ -341,25 +341,17 @@ impl Tcp {
         unsafe { (*self.outer).sk.cast() }
     }
 
-    /// Moves an error that waits to the outer sock. Any context. `watches` is set.
-    pub(super) fn move_error(&self) {
-        // SAFETY: both socks are live (type invariant, `watches`). The error is a word that the
-        // socket layer changes by single stores and xchg.
-        unsafe {
-            let from = Atomic::from_ptr(&raw mut (*self.sk()).sk_err);
-            if from.load(Relaxed) == 0 {
-                return;
-            }
-            let err = from.xchg(0, Full);
-            if err != 0 {
-                Atomic::from_ptr(&raw mut (*self.outer_sk()).sk_err).store(err, Relaxed);
-            }
-        }
+    /// Moves an error that waits to the outer sock. When this returns, the outer sock has it, also
+    /// where another thread is moving it. Any context. [`move_errors`](Self::move_errors) has been
+    /// called.
+    pub fn move_error(&self) {
+        // SAFETY: both socks are live (type invariant, `watches`).
+        unsafe { bindings::sock_move_error(self.sk(), self.outer_sk()) };
     }
 
-    /// Starts to connect for a program that waits for the outer socket. An error is left in the
-    /// outer sock, and the state is that of an attempt which that error has ended. As in
-    /// [`move_errors`](Self::move_errors), which has been called. Sleeps.
+    /// Starts to connect for a program that waits for the outer socket. An error is left here for
+    /// [`move_error`](Self::move_error), and the state is that of an attempt which that error has
+    /// ended. Sleeps.
     pub fn connect_behind(&self, addr: SocketAddrV6) {
         let started = match self.ops().connect {
             Some(connect) => self.with_addr(addr, |addr, len| {
@@ -369,8 +361,7 @@ impl Tcp {
             }),
             None => Err(EINVAL),
         };
-        // SAFETY: a live socket (type invariant); its state changes under its lock. The outer sock
-        // is live (`watches`).
+        // SAFETY: a live socket (type invariant); its state changes under its lock.
         unsafe {
             bindings::lock_sock(self.sk());
             (*self.sock.as_ptr()).state = bindings::socket_state_SS_CONNECTING;
@@ -381,7 +372,6 @@ impl Tcp {
             Err(e) if e != errno::EINPROGRESS => unsafe { (*self.sk()).sk_err = -e.to_errno() },
             _ => {}
         }
-        self.move_error();
     }
 
     /// Whether it is connected, for the first caller that finds it so.

@@ -40,6 +40,7 @@ fn failures() {
         Failure::NoDevice,
         Failure::NoResources,
         Failure::Protocol,
+        Failure::Denied,
     ];
     for failure in all {
         assert_eq!(after_failure(failure, Timer), Some(Why::Slow));
@@ -59,6 +60,7 @@ fn failures() {
             | Failure::Refused(Refusal::NoResources)
             | Failure::LinkLost
             | Failure::Reset => Some(Why::NoResources),
+            Failure::Denied => Some(Why::Peer),
             _ => Some(Why::NoZrs),
         };
         assert_eq!(after_failure(failure, Link), by_link, "{failure:?}");

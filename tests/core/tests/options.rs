@@ -170,3 +170,26 @@ fn connect_times() {
     let both = [(TCP_SYNCNT, 127), (TCP_USER_TIMEOUT, 5_000_000)];
     assert_eq!(of(&both), 5_000_000);
 }
+
+// rows: B14
+#[test]
+fn options_of_tcp_alone() {
+    // TCP_MD5SIG, TCP_AO_ADD_KEY; IP_TRANSPARENT, IP_MINTTL; IPV6_MINHOPCOUNT, IPV6_RTHDR.
+    for (level, name) in [(6, 14), (6, 38), (0, 19), (0, 21), (41, 73), (41, 57)] {
+        assert!(is_tcp_only(level, name), "{level}, {name}");
+    }
+    // The same numbers at other levels; TCP_CONGESTION, IP_RECVERR, IPV6_RECVERR, IPV6_V6ONLY.
+    for (level, name) in [
+        (0, 14),
+        (1, 19),
+        (6, 21),
+        (41, 14),
+        (6, 73),
+        (6, 13),
+        (0, 11),
+        (41, 25),
+        (41, 26),
+    ] {
+        assert!(!is_tcp_only(level, name), "{level}, {name}");
+    }
+}

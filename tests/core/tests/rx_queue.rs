@@ -80,6 +80,27 @@ fn seg(pos: u64, len: u32, window_off: Option<u32>) -> Segment<u64> {
     }
 }
 
+/// A message that was peeked at, and then leaves the window, keeps the bytes that were shown.
+// rows: B11
+#[test]
+fn what_was_peeked_at_is_not_copied_again() {
+    const SHOWN: u64 = 77;
+    let mut q = queue(4, 0);
+    for (pos, off) in [(0, 0), (100, 100)] {
+        q.push(seg(pos, 100, Some(off))).unwrap();
+    }
+    // MSG_PEEK: a copy of the first one, whose room stays taken.
+    let index = q.claim_next(&NoRing, None).unwrap();
+    q.get_mut(index).unwrap().held = Some(SHOWN);
+    assert_eq!((q.in_window(), q.moved()), (201, 0));
+    for (late, held, unneeded) in [(1, SHOWN, Some(1)), (2, 2, None)] {
+        let what = q.next_to_move(&NoRing, u64::MAX, true, |_| true).unwrap();
+        assert_eq!(q.move_held(&NoRing, &what, late), Ok(unneeded));
+        assert_eq!(q.get_mut(what.index).unwrap().held, Some(held));
+    }
+    assert_eq!((q.in_window(), q.moved()), (0, 201));
+}
+
 /// recv(): consumes at most `most` bytes; returns (position, length) of each piece.
 fn recv(q: &mut Queue, ring: &impl Descriptors, mut most: u32) -> Vec<(u64, u32)> {
     let mut got = Vec::new();

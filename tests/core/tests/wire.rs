@@ -7,8 +7,8 @@ mod common;
 use common::headers::{id, payload_of, valid_header, TYPES};
 use proptest::prelude::*;
 use zrs_core::wire::{
-    Agreed, Credit, Header, Hello, Refusal, Role, Type, Versions, CHUNK_MAX, FEATURES, HEADER_LEN,
-    HELLO_LEN, HELLO_MOST, SMALL_MAX, VERSION,
+    Agreed, Credit, Denial, Header, Hello, Refusal, Role, Type, Versions, CHUNK_MAX, FEATURES,
+    HEADER_LEN, HELLO_LEN, HELLO_MOST, SMALL_MAX, VERSION,
 };
 use zrs_core::{ChanId, Violation};
 
@@ -88,6 +88,25 @@ fn speaks(lowest: u8, highest: u8) -> Hello {
         link_credit: 64,
         links: 2,
     }
+}
+
+// rows: B16
+#[test]
+fn a_rejection_says_why() {
+    let hello = Hello::decode(&hello_of_version_1()).unwrap();
+    let plain = hello.encode();
+    assert_eq!(Hello::denial(&plain), None);
+    for role in [Role::Streams, Role::Memory] {
+        let denied = hello.encode_denial(role, Denial::Listed);
+        assert_eq!(Hello::denial(&denied), Some(Denial::Listed));
+        // Otherwise it is the hello, also for a host that does not know reasons.
+        assert_eq!(Hello::decode_with_role(&denied), Ok((role, hello)));
+        let mut later = denied;
+        later[21] = 0xff;
+        assert_eq!(Hello::denial(&later), None, "a reason of a later host");
+    }
+    assert_eq!(Hello::denial(&[]), None);
+    assert_eq!(Hello::denial(&[1; 48]), None, "not of ZRS");
 }
 
 /// Whether a host without negotiation accepts the hello: it demands each of these bytes.

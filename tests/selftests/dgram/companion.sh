@@ -9,6 +9,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+answer_all_icmp
 for case in peers switch many ports queues told clients; do
 	check_lines python3 "$(dirname "$0")/companion.py" $case
 done

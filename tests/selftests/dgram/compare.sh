@@ -10,6 +10,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+answer_all_icmp
 check_lines python3 "$(dirname "$0")/compare.py"
 check_lines python3 "$(dirname "$0")/drops.py" overflow
 ktap_done

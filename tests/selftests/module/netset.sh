@@ -11,7 +11,7 @@ sysctl=/proc/sys/net/zrs
 in_a() { A cat "$sysctl/$1"; }
 in_b() { B cat "$sysctl/$1"; }
 at_end "A sh -c 'echo never >$sysctl/tcp; echo 1000 >$sysctl/connect_timeout_ms; echo 250 >$sysctl/fallback_ms'"
-check_eq "the files" "connect_timeout_ms fallback_ms tcp " "$(A ls $sysctl | tr '\n' ' ')"
+check_eq "the files" "connect_timeout_ms enabled fallback_ms first_group last_group tcp " "$(A ls $sysctl | tr '\n' ' ')"
 check "the machine's value" zrs set fallback_ms=300
 check_eq "is that of namespaces without their own" "300 300" "$(in_a fallback_ms) $(in_b fallback_ms)"
 check "zrs set --net" A zrs set --net fallback_ms=400 tcp=auto
@@ -19,7 +19,7 @@ check_eq "is the namespace's value" "400 auto" "$(in_a fallback_ms) $(in_a tcp)"
 check_eq "and no other's" "300 never" "$(in_b fallback_ms) $(in_b tcp)"
 check "the machine's value changes" zrs set fallback_ms=250
 check_eq "and the namespace's stays" "400 250" "$(in_a fallback_ms) $(in_b fallback_ms)"
-check_eq "zrs set --net lists them" "connect_timeout_ms fallback_ms tcp " \
+check_eq "zrs set --net lists them" "connect_timeout_ms enabled fallback_ms first_group last_group tcp " \
 	"$(A zrs set --net --json | grep -oE '"name":"[a-z_]*"' | cut -d'"' -f4 | sort | tr '\n' ' ')"
 for bad in fallback_ms=0 connect_timeout_ms=600001 connect_timeout_ms=x tcp=sometimes tcp=1; do
 	check_fails "--net $bad is refused" "cannot be|Invalid" A zrs set --net "$bad"

@@ -79,6 +79,18 @@ else
 	check_eq "its group may choose" "660 daemon" "$(stat -c '%a %G' /sys/fs/bpf/zrs/cgroups)"
 	moves cgroup 7601 --cgroup
 	check_lines B zrs run --cgroup -- python3 "$here/nolibc.py" zrs
+	check_lines B setpriv --no-new-privs zrs run --cgroup -- python3 "$here/nolibc.py" tcp
+	start both B "" zrs run --cgroup -- busybox nc -l -p 7602
+	check "--cgroup: a static server" within listens 7602
+	A busybox nc "$ADDR_B" 7602 <"$TMP/sent"
+	check_ended "a TCP client reaches it" both
+	check "the bytes are the same" cmp "$TMP/sent" "$TMP/both"
+	start tcp B "" busybox nc -l -p 7603
+	# Its listener is a TCP socket.
+	check "a static server of TCP" within eval 'B ss -Hltn "sport = :7603" | grep -q .'
+	A zrs run --cgroup -- busybox nc "$ADDR_B" 7603 <"$TMP/sent"
+	check_ended "--cgroup: a static client reaches it" tcp
+	check "the bytes are the same again" cmp "$TMP/sent" "$TMP/tcp"
 	zrs run --cgroup -- true
 	check_eq "what is left of those that have ended is removed by the next" 1 "$(zrs bpf show --json | jq '.cgroups | length')"
 	group=/sys/fs/cgroup/zrs-unit
@@ -98,6 +110,10 @@ else
 	check "zrs bpf add" zrs bpf add /zrs-unit
 	check_lines looks zrs
 	check "zrs bpf show" has <(zrs bpf show) "$group"
+	zrs set drain=1 >/dev/null
+	check_lines looks tcp
+	zrs set drain=0 >/dev/null
+	check_lines looks zrs
 	check "zrs bpf remove" zrs bpf remove $group
 	check_lines looks tcp
 	check "zrs bpf add, the own" sh -c 'echo $$ >'$group'/cgroup.procs; zrs bpf add'

@@ -6,6 +6,7 @@
   connect.py hold       connects with ZRS, says "connected" and stays
   connect.py leave IP   ends while it connects to IP
   connect.py why IP PORT  connects, and prints the carrier and the reason, of a failed connect() as well
+  connect.py whys IP PORT the same for many that fail, each kind once
   connect.py pending IP connects to IP, says "pending" while nothing is decided, and stays
 
 Where TCP has an answer, too, it is compared with that.
@@ -94,6 +95,7 @@ def carriers():
     check("an option of TCP without a counterpart", s.getsockopt(TCP, socket.TCP_CONGESTION, 16)[:5], b"reno\0")
     s.connect(keep.getsockname())
     check("is kept, and ZRS carries it", carrier(s), (BY_ZRS, 0))
+    ip_options(keep)
     s = new()
     s.bind((A, 0))
     at = s.getsockname()
@@ -110,6 +112,33 @@ def carriers():
     s = new(family=socket.AF_INET6)
     s.connect(web.getsockname())
     check("IPv6", (web.accept()[1][:2], carrier(s)[0]), (s.getsockname()[:2], BY_TCP))
+
+
+def ip_options(keep):
+    """Options of IP that ZRS does not have: name, level, number, family, carrier after them."""
+    ip, v6 = (socket.IPPROTO_IP, socket.AF_INET), (socket.IPPROTO_IPV6, socket.AF_INET6)
+    for name, (level, family), number, tcp_only in (
+        ("IP_RECVTTL", ip, 12, False),
+        ("IP_RECVERR", ip, 11, False),
+        ("IP_MINTTL", ip, 21, True),
+        ("IP_FREEBIND", ip, 15, True),
+        ("IPV6_RECVERR", v6, 25, False),
+        ("IPV6_MINHOPCOUNT", v6, 73, True),
+        ("IPV6_FREEBIND", v6, 78, True),
+    ):
+        s = new(family=family)
+        s.setsockopt(level, number, 1)
+        seen = (carrier(s), s.getsockopt(level, number))
+        check(f"{name} is kept", seen, ((BY_TCP, ASKED) if tcp_only else (0, 0), 1))
+        if family == socket.AF_INET and not tcp_only:
+            s.connect(keep.getsockname())
+            check(f"{name}: ZRS carries it", carrier(s), (BY_ZRS, 0))
+        alone = fails(new(NEVER, family).setsockopt, level, number, 1)
+        check(f"{name} without TCP", alone, "ENOPROTOOPT")
+    s, t = new(), plain()
+    for level, number in ((socket.IPPROTO_IP, 9999), (socket.IPPROTO_IPV6, 25), (socket.IPPROTO_IPV6, 73)):
+        unknown = [fails(x.setsockopt, level, number, 1) for x in (s, t)]
+        check(f"level {level}, option {number}: as TCP", unknown[0], unknown[1])
 
 
 def silent():
@@ -363,6 +392,16 @@ def why(ip, port, go=None):
     print(*carrier(s), flush=True)
 
 
+def whys(ip, port):
+    """Says for many sockets, at the moment when connect() has failed, which carriers they have and why."""
+    seen = set()
+    for _ in range(100):
+        s = new()
+        fails(s.connect, (ip, port))
+        seen.add(carrier(s))
+    print(*(number for one in sorted(seen) for number in one), flush=True)
+
+
 def hold():
     there = listener(ZRS, (B, 0))
     s = new()
@@ -378,6 +417,8 @@ if __name__ == "__main__":
         pending(sys.argv[2])
     elif sys.argv[1:2] == ["why"]:
         why(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
+    elif sys.argv[1:2] == ["whys"]:
+        whys(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1:2] == ["hold"]:
         hold()
     else:

@@ -22,7 +22,7 @@ ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC
 echo 10000 >$param/fallback_ms
 check_lines A python3 "$here/connect.py"
 # Host C has no RDMA device.
-check_eq "no device on the way: TCP, NO_ZRS" "2 5" "$(C python3 "$here/connect.py" why 10.79.0.1 1)"
+check_eq "no device on the way: TCP, NO_ZRS" "2 5" "$(C python3 "$here/connect.py" whys 10.79.0.1 1)"
 echo 250 >$param/fallback_ms
 
 # A namespace that ends while a connect is under way.

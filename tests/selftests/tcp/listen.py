@@ -22,7 +22,7 @@ import time
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from hosts import check, fails, host
 
-TCP, ZRS = 6, 253
+TCP, ZRS, ZRS_AUTO = 6, 253, 254
 SOL_ZRS, ZRS_TCP = 0x5A52, 3
 NEVER, AUTO, REQUIRED = 0, 1, 2
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
@@ -370,6 +370,25 @@ def mixed():
     check("four threads in accept()", (len(got), got.count(ZRS)), (40, 14))
 
 
+def numbers():
+    """The protocol number of programs that asked for TCP."""
+    drain = "/sys/module/zrs/parameters/drain"
+    for family in (socket.AF_INET, socket.AF_INET6):
+        s = sock(ZRS_AUTO, family=family)
+        seen = s.getsockopt(SOL_ZRS, ZRS_TCP), protocol(s)
+        check(f"protocol 254, family {family}: its mode and SO_PROTOCOL", seen, (AUTO, ZRS))
+    with open(drain, "w") as f:
+        f.write("1")
+    for family in (socket.AF_INET, socket.AF_INET6):
+        check(f"drained: protocol 254, family {family}", fails(sock, ZRS_AUTO, None, family), "EPROTONOSUPPORT")
+    with open(drain, "w") as f:
+        f.write("0")
+    there = listener(ZRS_AUTO)
+    for proto in (TCP, ZRS):
+        s = client(proto, there.getsockname())
+        check(f"protocol 254: a client of protocol {proto}", protocol(there.accept()[0]), proto)
+
+
 def modes():
     s = sock(ZRS)
     check("the mode of a new socket", s.getsockopt(SOL_ZRS, ZRS_TCP), NEVER)
@@ -451,5 +470,5 @@ if sys.argv[1:2] == ["hold"]:
     sys.exit()
 for case in (names, stream, readiness, woken, inherited, ends, full, forked):
     compare(case, (socket.AF_INET, socket.AF_INET6) if case in (names, ends) else (socket.AF_INET,))
-for case in (ports, shared, mixed, modes, restricted, dual):
+for case in (ports, shared, mixed, numbers, modes, restricted, dual):
     case()

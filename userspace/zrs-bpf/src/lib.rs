@@ -3,7 +3,8 @@
 //!
 //! The kernel calls `update_socket_protocol()` in socket(2) with the arguments of the call, and lets
 //! BPF programs of type `BPF_MODIFY_RETURN` replace its result. The program does that for stream
-//! sockets of tasks in a control group that a map has, or below one. Program, link and map are
+//! sockets of tasks in a control group that a map has, or below one: they become ZRS sockets that
+//! also use TCP. Program, link and map are
 //! pinned below [`DIR`], so that they stay when the process that loaded them is gone.
 //!
 //! [`btf`] finds the function in the kernel's type information, [`insn`] writes instructions,

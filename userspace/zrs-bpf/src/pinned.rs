@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::program::{program, Tables, FUNCTION};
+use crate::program::{program, Kernel, Tables, FUNCTION};
 use crate::{btf, sys};
 
 /// Where.
@@ -82,18 +82,23 @@ impl Pinned {
         }
         let types = fs::read(BTF)
             .map_err(|e| format!("{BTF}: {e} (the kernel needs CONFIG_DEBUG_INFO_BTF)"))?;
-        let function = btf::function(&types, FUNCTION).map_err(|e| match e {
-            btf::Error::NotThere => format!("the kernel has no {FUNCTION}()"),
+        let missing = |e, what: &str| match e {
+            btf::Error::NotThere => format!("the kernel has no {what}"),
             btf::Error::Malformed => format!("{BTF} is not type information of the kernel"),
             btf::Error::UnknownKind(kind) => format!("{BTF} has types of a kind {kind}"),
-        })?;
+        };
+        let function =
+            btf::function(&types, FUNCTION).map_err(|e| missing(e, &format!("{FUNCTION}()")))?;
+        let task_flags = btf::member(&types, "task_struct", "atomic_flags")
+            .map_err(|e| missing(e, "atomic_flags in its task_struct"))?;
         let symbols = said(fs::read_to_string("/proc/kallsyms"), "/proc/kallsyms")?;
         let tables = Tables::from_kallsyms(&symbols).ok_or(
             "/proc/kallsyms does not tell where the kernel's protocols are: root has to ask, \
              and sysctl kernel.kptr_restrict to be 0 or 1",
         )?;
         let map = said(sys::map_create(MOST), "the map")?;
-        let code = program(std::os::fd::AsRawFd::as_raw_fd(&map), tables);
+        let kernel = Kernel { tables, task_flags };
+        let code = program(std::os::fd::AsRawFd::as_raw_fd(&map), kernel);
         let loaded = said(sys::load(&code, function), "the program")?;
         let link = sys::attach(loaded.as_fd())
             .map_err(|e| format!("{FUNCTION}(): {e} (the kernel needs CONFIG_MPTCP)"))?;

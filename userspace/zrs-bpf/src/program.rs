@@ -5,8 +5,8 @@ use crate::insn::{Code, Label, Reg};
 
 /// The function that it is attached to.
 pub const FUNCTION: &str = "update_socket_protocol";
-/// The protocol of ZRS.
-pub const ZRS: i32 = 253;
+/// The number for ZRS sockets that also use TCP. It is not registered while the module is drained.
+pub const ZRS: i32 = 254;
 /// The protocols that it replaces: 0 and TCP's own, and MPTCP's, which Go's listeners ask for.
 pub const REPLACED: [i32; 3] = [0, 6, 262];
 /// How many levels below the root it looks for control groups.
@@ -25,6 +25,7 @@ const ENTRY: Reg = Reg(8);
 const FRAME: Reg = Reg(10);
 
 const MAP_LOOKUP_ELEM: i32 = 1;
+const GET_CURRENT_TASK: i32 = 35;
 const PROBE_READ_KERNEL: i32 = 113;
 const ANCESTOR_CGROUP_ID: i32 = 123;
 
@@ -64,12 +65,26 @@ impl Tables {
     }
 }
 
+/// The properties of the running kernel that the program depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Where its protocols are.
+    pub tables: Tables,
+    /// Where `struct task_struct` has `atomic_flags`, in bytes.
+    pub task_flags: u32,
+}
+
+/// `PFA_NO_NEW_PRIVS` in `atomic_flags`.
+const NO_NEW_PRIVS: i32 = 1;
+
 /// The instructions, with the map that is open as `cgroups`: from the number of a control group to
 /// a word that is not looked at.
 ///
 /// The module may not be there, and then a socket of its protocol cannot be made. So the program
-/// looks in the kernel's table whether the protocol is registered.
-pub fn program(cgroups: i32, tables: Tables) -> Vec<u8> {
+/// looks in the kernel's table whether the protocol is registered. Tasks with no_new_privs may have
+/// restricted the ports that they bind by TCP, which the module cannot see: they keep TCP.
+pub fn program(cgroups: i32, kernel: Kernel) -> Vec<u8> {
+    let tables = kernel.tables;
     let mut code = Code::new();
     let (tcp, zrs) = (code.label(), code.label());
     code.copy(CONTEXT, R1);
@@ -98,6 +113,17 @@ pub fn program(cgroups: i32, tables: Tables) -> Vec<u8> {
     }
     code.go(tcp);
     code.here(registered);
+    code.call(GET_CURRENT_TASK);
+    code.copy(R3, R0);
+    code.add(R3, kernel.task_flags as i32);
+    code.copy(R1, FRAME);
+    code.add(R1, -8);
+    code.mov(R2, 8);
+    code.call(PROBE_READ_KERNEL);
+    code.if_ne(R0, 0, tcp);
+    code.load(R1, FRAME, -8);
+    code.and(R1, NO_NEW_PRIVS);
+    code.if_ne(R1, 0, tcp);
     for level in 0..LEVELS {
         code.mov(R1, level);
         code.call(ANCESTOR_CGROUP_ID);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A function's number in made-up type information.
+//! A function's number, and the place of a member, in made-up type information.
 // rows: B15
 
-use zrs_bpf::btf::{function, Error};
+use zrs_bpf::btf::{function, member, Error};
 
 /// Type information that is being written.
 #[derive(Default)]
@@ -34,6 +34,27 @@ impl Btf {
             self.types.extend(word.to_le_bytes());
         }
         self.types.extend(vec![0xee; more]);
+    }
+
+    /// A structure or union with members: their names, types and places in bits.
+    fn add_whole(&mut self, name: &str, kind: u32, members: &[(&str, u32, u32)]) {
+        let mut words = Vec::new();
+        for (name, of, bits) in members {
+            words.push(if name.is_empty() {
+                0
+            } else {
+                self.strings.len() as u32
+            });
+            if !name.is_empty() {
+                self.strings.extend(name.as_bytes());
+                self.strings.push(0);
+            }
+            words.extend([*of, *bits]);
+        }
+        self.add(name, kind, members.len() as u32, 0);
+        for word in words {
+            self.types.extend(word.to_le_bytes());
+        }
     }
 
     fn whole(&self) -> Vec<u8> {
@@ -105,4 +126,40 @@ fn what_is_not_type_information() {
     btf.add("later", 99, 0, 0);
     btf.add("f", 12, 0, 0);
     assert_eq!(function(&btf.whole(), "f"), Err(Error::UnknownKind(99)));
+}
+
+#[test]
+fn the_place_of_a_member() {
+    let mut btf = kinds();
+    let first = 19;
+    btf.add_whole("", 5, &[("a", 1, 0), ("deep", 1, 64)]);
+    btf.add_whole("named", 4, &[("hidden", 1, 8)]);
+    let members = [
+        ("flags", 1, 0),
+        ("", first, 128),
+        ("of", first + 1, 512),
+        ("flag", 1, 1024),
+        ("odd", 1, 1027),
+    ];
+    btf.add_whole("task", 4, &members);
+    // With the widths of bitfields, and to itself.
+    btf.add_whole(
+        "bits",
+        4 | 0x80,
+        &[("one", 1, 3 << 24 | 800), ("", first + 3, 0)],
+    );
+    let all = btf.whole();
+    let of_task = |name| member(&all, "task", name);
+    assert_eq!(of_task("flags"), Ok(0));
+    assert_eq!(of_task("deep"), Ok(24));
+    assert_eq!(of_task("flag"), Ok(128));
+    for name in ["hidden", "none", "odd", "fla"] {
+        assert_eq!(of_task(name), Err(Error::NotThere), "{name}");
+    }
+    assert_eq!(member(&all, "bits", "one"), Ok(100));
+    assert_eq!(member(&all, "bits", "two"), Err(Error::NotThere));
+    assert_eq!(member(&all, "tas", "flags"), Err(Error::NotThere));
+    for len in 0..all.len() {
+        assert!(member(&all[..len], "task", "flags").is_err(), "{len} bytes");
+    }
 }

@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 
 use zrs_bpf::insn::{Code, Reg};
-use zrs_bpf::program::{program, Tables, LEVELS};
+use zrs_bpf::program::{program, Kernel as Known, Tables, LEVELS};
 
 const STACK: u64 = 0x7000_0000;
 const CONTEXT: u64 = 0x1000;
 const VALUE: u64 = 0x2000;
 const INETSW: u64 = 0xffff_ffff_8200_0000;
 const INETSW6: u64 = 0xffff_ffff_8300_0000;
+const TASK: u64 = 0xffff_8880_0000_0000;
+const TASK_FLAGS: u32 = 0x4f8;
 const MAP: i32 = 9;
 
 /// The kernel that the program runs in.
@@ -62,7 +64,11 @@ impl Kernel {
             inet: INETSW,
             inet6: Some(INETSW6),
         };
-        let code = program(MAP, tables);
+        let known = Known {
+            tables,
+            task_flags: TASK_FLAGS,
+        };
+        let code = program(MAP, known);
         // The upper half of an int's register may have anything.
         let args = [family, kind, protocol].map(|arg| (0xdead_beef << 32) | u64::from(arg as u32));
         let mut reg = [0_u64; 11];
@@ -126,6 +132,7 @@ impl Kernel {
                                 0
                             }
                         }
+                        35 => TASK,
                         113 => {
                             let (to, len) = (place(reg[1]), reg[2] as usize);
                             for n in (0..len).step_by(8) {
@@ -150,7 +157,7 @@ impl Kernel {
 
 const INET: i32 = libc::AF_INET;
 const STREAM: i32 = libc::SOCK_STREAM;
-const THERE: [u16; 3] = [6, 262, 253];
+const THERE: [u16; 3] = [6, 262, 254];
 
 #[test]
 fn stream_sockets_of_a_chosen_group() {
@@ -162,7 +169,7 @@ fn stream_sockets_of_a_chosen_group() {
                 libc::SOCK_CLOEXEC,
                 libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
             ] {
-                assert_eq!(kernel.socket(family, STREAM | flags, protocol), 253);
+                assert_eq!(kernel.socket(family, STREAM | flags, protocol), 254);
             }
         }
     }
@@ -173,7 +180,7 @@ fn other_sockets_stay() {
     let kernel = Kernel::new(&THERE);
     assert_eq!(kernel.socket(libc::AF_UNIX, STREAM, 0), 0);
     assert_eq!(kernel.socket(INET, libc::SOCK_DGRAM, 0), 0);
-    for protocol in [1, 132, 253, 256, -1] {
+    for protocol in [1, 132, 253, 254, 256, -1] {
         assert_eq!(kernel.socket(INET, STREAM, protocol), 0);
     }
 }
@@ -184,45 +191,53 @@ fn other_groups_stay() {
     kernel.chosen = vec![301, 21];
     assert_eq!(kernel.socket(INET, STREAM, 0), 0);
     kernel.chosen = vec![300];
-    assert_eq!(kernel.socket(INET, STREAM, 0), 253);
+    assert_eq!(kernel.socket(INET, STREAM, 0), 254);
     // As deep as it looks, and deeper.
     kernel.ancestors = (1..=LEVELS as u64 + 1).collect();
     kernel.chosen = vec![LEVELS as u64];
-    assert_eq!(kernel.socket(INET, STREAM, 0), 253);
+    assert_eq!(kernel.socket(INET, STREAM, 0), 254);
     kernel.chosen = vec![LEVELS as u64 + 1];
     assert_eq!(kernel.socket(INET, STREAM, 0), 0);
 }
 
 #[test]
-fn without_the_module_it_is_tcp() {
-    for protocols in [&[][..], &[6], &[6, 262, 256]] {
+fn tasks_with_no_new_privs_stay() {
+    let mut kernel = Kernel::new(&THERE);
+    let at = TASK + u64::from(TASK_FLAGS);
+    for (flags, protocol) in [(0_u64, 254), (1, 0), (2, 254), (0xff, 0)] {
+        kernel.memory.insert(at, flags.to_le_bytes());
+        assert_eq!(kernel.socket(INET, STREAM, 0), protocol, "{flags:#x}");
+        assert_eq!(kernel.socket(libc::AF_INET6, STREAM, 6), protocol);
+    }
+}
+
+#[test]
+fn without_the_module_or_while_it_drains_it_is_tcp() {
+    for protocols in [&[][..], &[6], &[6, 262, 256], &[6, 262, 253]] {
         let kernel = Kernel::new(protocols);
         assert_eq!(kernel.socket(INET, STREAM, 0), 0, "{protocols:?}");
         assert_eq!(kernel.socket(libc::AF_INET6, STREAM, 6), 0, "{protocols:?}");
     }
     let mut kernel = Kernel::new(&THERE);
     kernel.table(INETSW6, &[6]);
-    assert_eq!(kernel.socket(INET, STREAM, 0), 253);
+    assert_eq!(kernel.socket(INET, STREAM, 0), 254);
     assert_eq!(kernel.socket(libc::AF_INET6, STREAM, 0), 0);
 }
 
 #[test]
 fn a_kernel_without_ipv6() {
-    let tables = Tables {
-        inet: INETSW,
-        inet6: None,
+    let len = |inet6| {
+        let tables = Tables {
+            inet: INETSW,
+            inet6,
+        };
+        let known = Known {
+            tables,
+            task_flags: TASK_FLAGS,
+        };
+        program(MAP, known).len()
     };
-    assert!(
-        program(MAP, tables).len()
-            < program(
-                MAP,
-                Tables {
-                    inet6: Some(INETSW6),
-                    ..tables
-                }
-            )
-            .len()
-    );
+    assert!(len(None) < len(Some(INETSW6)));
 }
 
 #[test]

@@ -15,7 +15,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Let ZRS come to its end, so that the module can be unloaded
 ///
-/// From now on no ZRS sockets are made: programs under "zrs run --tcp=auto" get TCP sockets.
+/// From now on no ZRS sockets are made: programs under "zrs run --tcp=auto", and those of control
+/// groups that "zrs bpf" has, get TCP sockets.
 /// Sockets that are there in that mode connect with TCP, and no new connections with ZRS are
 /// accepted. The connections that there are go on to their end; programs that listen have to be
 /// restarted. Then: modprobe -r zrs.

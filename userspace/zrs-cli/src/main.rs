@@ -9,6 +9,8 @@ mod completions;
 mod doctor;
 mod drain;
 mod mem;
+mod net;
+mod peers;
 mod ping;
 mod pool;
 mod procs;
@@ -47,6 +49,8 @@ enum Command {
     Bench(bench::Args),
     Run(run::Args),
     Rules(rules::Args),
+    Peers(peers::Args),
+    Net(net::Args),
     Bpf(bpf::Args),
     Mem(mem::Args),
     Ss(ss::Ss),
@@ -70,6 +74,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Run(args) => return run::run(&args),
         Command::Rules(args) => rules::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Net(args) => net::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Mem(args) => mem::run(&args),
         Command::Ss(args) => args.run(),

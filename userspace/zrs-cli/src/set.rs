@@ -13,11 +13,11 @@ use crate::Result;
 
 pub const PARAMETERS: &str = "/sys/module/zrs/parameters";
 /// What a network namespace can have values of its own of.
-const NET: &str = "/proc/sys/net/zrs";
+pub const NET: &str = "/proc/sys/net/zrs";
 
 /// The parameters that an administrator has a reason to change, and what they do. The others are for
 /// developers: their defaults follow from measurements and from each other.
-const ADMIN: [(&str, &str); 18] = [
+const ADMIN: [(&str, &str); 19] = [
     (
         "pool_mib",
         "receive pool of each cache, MiB; 0: by rate, residency and cache",
@@ -84,9 +84,22 @@ const ADMIN: [(&str, &str); 18] = [
         "TCP beside ZRS for new sockets: never, auto, required",
     ),
     (
+        "enabled",
+        "ZRS in network namespaces but the first, unless they have their own setting: off, on",
+    ),
+    (
         "tcp_no_new_privs",
         "1: also for tasks with no_new_privs, whose TCP Landlock does not see",
     ),
+];
+
+/// What only network namespaces have.
+const NET_ONLY: [(&str, &str); 2] = [
+    (
+        "first_group",
+        "the first of the groups whose members may use ZRS",
+    ),
+    ("last_group", "the last one"),
 ];
 
 /// Show the module's parameters, or change them while it is loaded
@@ -128,7 +141,8 @@ struct Parameter {
 impl Parameter {
     /// What it does, if it is for administrators.
     fn meaning(&self) -> Option<&'static str> {
-        ADMIN.iter().find(|(n, _)| *n == self.name).map(|(_, m)| *m)
+        let mut all = ADMIN.iter().chain(&NET_ONLY);
+        all.find(|(n, _)| *n == self.name).map(|(_, m)| *m)
     }
 
     fn json(&self) -> Value {
@@ -255,7 +269,9 @@ pub fn apply(dir: &Path, changes: &[(String, String)]) -> Result<()> {
             ErrorKind::InvalidInput => format!(
                 "{name} cannot be {value}, and nothing was changed: modinfo -p zrs has what it can be"
             ),
-            ErrorKind::PermissionDenied => format!("{name}: only root may change it: sudo zrs set ..."),
+            ErrorKind::PermissionDenied => {
+                format!("{name}: only root of this machine may change it: sudo zrs set ...")
+            }
             _ => format!("{name}: {e}"),
         });
     }

@@ -7,6 +7,7 @@
 
 pub mod line;
 mod list;
+pub mod peers;
 pub mod why;
 
 use std::net::{IpAddr, SocketAddr};

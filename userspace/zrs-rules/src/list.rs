@@ -29,6 +29,25 @@ impl Net {
         self.len
     }
 
+    /// The same network, with its first address.
+    pub fn whole(self) -> Self {
+        let rest = match self.addr {
+            IpAddr::V4(_) => 32 - u32::from(self.len),
+            IpAddr::V6(_) => 128 - u32::from(self.len),
+        };
+        let addr = match self.addr {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(rest).unwrap_or(0);
+                IpAddr::V4((v4.to_bits() & mask).into())
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(rest).unwrap_or(0);
+                IpAddr::V6((v6.to_bits() & mask).into())
+            }
+        };
+        Self { addr, ..self }
+    }
+
     /// Whether the address lies in it.
     pub fn has(&self, ip: IpAddr) -> bool {
         match (self.addr, ip) {

@@ -2,7 +2,7 @@
 //! Why TCP carries a socket, in words.
 
 /// Why TCP carries a socket, by the numbers of the interface: a name, and what there is to say.
-const WHY: [(&str, &str); 11] = [
+const WHY: [(&str, &str); 13] = [
     ("none", "ZRS carries it"),
     ("asked", "the program has asked for TCP, or has set an option that only TCP has"),
     ("local", "an address of this host"),
@@ -14,6 +14,8 @@ const WHY: [(&str, &str); 11] = [
     ("no-resources", "no memory or room for ZRS here or there: zrs pool and zrs stats show it"),
     ("rule", "a rule says so: zrs rules"),
     ("asking", "the user's programs ask asking_per_user hosts for a link already"),
+    ("peer", "a list of peers, here or there, does not allow a link: zrs peers"),
+    ("off", "ZRS is off in this network namespace, or for the groups of the program: zrs net"),
 ];
 
 /// The host or port was found to have no ZRS lately.

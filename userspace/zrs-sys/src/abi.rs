@@ -6,6 +6,8 @@
 use std::mem::size_of;
 
 pub const IPPROTO_ZRS: u32 = 253;
+/// The same with `ZRS_TCP_AUTO`.
+pub const IPPROTO_ZRS_AUTO: u32 = 254;
 pub const SOL_ZRS: u32 = 0x5a52;
 pub const ZRS_UAPI_VERSION: u32 = 2;
 
@@ -22,6 +24,7 @@ pub const ZRS_FEATURE_FALLBACK: u64 = 1 << 9;
 pub const ZRS_FEATURE_RULES: u64 = 1 << 10;
 pub const ZRS_FEATURE_MEM_QUEUE: u64 = 1 << 11;
 pub const ZRS_FEATURE_MEM_BROKER: u64 = 1 << 12;
+pub const ZRS_FEATURE_PEERS: u64 = 1 << 14;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -51,6 +54,7 @@ pub const ZRS_IOC_TABLE: u32 = iowr::<zrs_ioc_table>(0x06);
 pub const ZRS_IOC_CACHE: u32 = iowr::<zrs_ioc_cache>(0x07);
 pub const ZRS_IOC_RULES: u32 = iowr::<zrs_ioc_rules>(0x08);
 pub const ZRS_IOC_FALLBACK: u32 = iowr::<zrs_ioc_fallback>(0x09);
+pub const ZRS_IOC_PEERS: u32 = iowr::<zrs_ioc_peers>(0x0a);
 pub const ZRS_IOC_DGRAM: u32 = iowr::<zrs_ioc_dgram>(0x20);
 pub const ZRS_IOC_MEM_SERVE: u32 = iow::<zrs_ioc_mem_serve>(0x10);
 pub const ZRS_IOC_MEM_NODES: u32 = iowr::<zrs_ioc_mem_nodes>(0x11);
@@ -87,6 +91,14 @@ pub const ZRS_RULES_ADD: u32 = 2;
 pub const ZRS_RULES_DEL: u32 = 3;
 pub const ZRS_RULES_MAX: usize = 1024;
 pub const ZRS_WHY_MAX: usize = 32;
+pub const ZRS_PEER_ALLOW: u32 = 1;
+pub const ZRS_PEER_DENY: u32 = 2;
+pub const ZRS_PEERS_LIST: u32 = 0;
+pub const ZRS_PEERS_SET: u32 = 1;
+pub const ZRS_PEERS_PUT: u32 = 2;
+pub const ZRS_PEERS_DEL: u32 = 3;
+pub const ZRS_PEERS_COUNTS: u32 = 4;
+pub const ZRS_PEERS_MAX: usize = 1024;
 
 pub const ZRS_MEM_READ: u32 = 1;
 pub const ZRS_MEM_WRITE: u32 = 2;
@@ -148,6 +160,8 @@ pub const ZRS_WHY_NO_LISTENER: u32 = 7;
 pub const ZRS_WHY_NO_RESOURCES: u32 = 8;
 pub const ZRS_WHY_RULE: u32 = 9;
 pub const ZRS_WHY_ASKING: u32 = 10;
+pub const ZRS_WHY_PEER: u32 = 11;
+pub const ZRS_WHY_OFF: u32 = 12;
 
 pub const ZRS_CARRIER_ZRS: u32 = 1;
 pub const ZRS_CARRIER_TCP: u32 = 2;
@@ -550,6 +564,30 @@ pub struct zrs_ioc_fallback {
     pub known: u32,
     pub known_max: u32,
     pub reserved: [u64; 7],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct zrs_peer {
+    pub action: u32,
+    pub family: u32,
+    pub prefix_len: u32,
+    pub reserved: u32,
+    pub addr: [u8; 16],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_peers {
+    pub cursor: u64,
+    pub peers: u64,
+    pub op: u32,
+    pub count: u32,
+    pub peer: zrs_peer,
+    pub refused: u64,
+    pub unasked: u64,
+    pub refused_there: u64,
+    pub reserved: [u64; 2],
 }
 
 #[repr(C)]

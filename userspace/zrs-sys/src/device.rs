@@ -63,6 +63,10 @@ unsafe impl Argument for zrs_ioc_cache {
 unsafe impl Argument for zrs_ioc_rules {
     const REQUEST: u32 = ZRS_IOC_RULES;
 }
+// SAFETY: as above. The array of ZRS_PEERS_SET is only read.
+unsafe impl Argument for zrs_ioc_peers {
+    const REQUEST: u32 = ZRS_IOC_PEERS;
+}
 // SAFETY: as above.
 unsafe impl Argument for zrs_ioc_fallback {
     const REQUEST: u32 = ZRS_IOC_FALLBACK;
@@ -233,6 +237,57 @@ impl Device {
             ..Default::default()
         };
         self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_PEERS_LIST, as [`Device::pool`].
+    pub fn peer(&self, cursor: u64) -> io::Result<Option<zrs_ioc_peers>> {
+        self.entry(zrs_ioc_peers {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    /// ZRS_PEERS_SET: these entries replace all.
+    pub fn set_peers(&self, peers: &[zrs_peer]) -> io::Result<()> {
+        let count =
+            u32::try_from(peers.len()).map_err(|_| io::Error::from_raw_os_error(libc::ENOSPC))?;
+        let mut arg = zrs_ioc_peers {
+            op: ZRS_PEERS_SET,
+            peers: peers.as_ptr() as u64,
+            count,
+            ..Default::default()
+        };
+        self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_PEERS_PUT: an entry, instead of that of the same network.
+    pub fn put_peer(&self, peer: zrs_peer) -> io::Result<()> {
+        let mut arg = zrs_ioc_peers {
+            op: ZRS_PEERS_PUT,
+            peer,
+            ..Default::default()
+        };
+        self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_PEERS_DEL: the entry of this network.
+    pub fn remove_peer(&self, peer: zrs_peer) -> io::Result<()> {
+        let mut arg = zrs_ioc_peers {
+            op: ZRS_PEERS_DEL,
+            peer: zrs_peer { action: 0, ..peer },
+            ..Default::default()
+        };
+        self.call(&mut arg).map(drop)
+    }
+
+    /// ZRS_PEERS_COUNTS.
+    pub fn peer_counts(&self) -> io::Result<zrs_ioc_peers> {
+        let mut arg = zrs_ioc_peers {
+            op: ZRS_PEERS_COUNTS,
+            ..Default::default()
+        };
+        self.call(&mut arg)?;
+        Ok(arg)
     }
 
     /// ZRS_IOC_FALLBACK.

@@ -57,9 +57,11 @@ macro_rules! layout {
 fn rust_side() -> Table {
     let mut t = Table::default();
     constants!(t:
-        IPPROTO_ZRS SOL_ZRS ZRS_UAPI_VERSION ZRS_RING_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
+        IPPROTO_ZRS IPPROTO_ZRS_AUTO SOL_ZRS ZRS_UAPI_VERSION ZRS_RING_VERSION ZRS_FEATURE_STREAM ZRS_FEATURE_RX_RING ZRS_FEATURE_RING_WAIT
         ZRS_FEATURE_RECV_MAP ZRS_FEATURE_ESCAPE ZRS_FEATURE_IPV6 ZRS_FEATURE_TCP ZRS_FEATURE_DGRAM ZRS_FEATURE_MEM
         ZRS_FEATURE_FALLBACK ZRS_FEATURE_RULES ZRS_FEATURE_MEM_QUEUE ZRS_FEATURE_MEM_BROKER ZRS_IOC_RULES ZRS_IOC_FALLBACK
+        ZRS_FEATURE_PEERS ZRS_IOC_PEERS ZRS_PEER_ALLOW ZRS_PEER_DENY ZRS_PEERS_LIST ZRS_PEERS_SET ZRS_PEERS_PUT
+        ZRS_PEERS_DEL ZRS_PEERS_COUNTS ZRS_PEERS_MAX
         ZRS_RULE_TCP ZRS_RULE_ZRS ZRS_RULE_CONNECT ZRS_RULE_BIND
         ZRS_RULES_LIST ZRS_RULES_SET ZRS_RULES_ADD ZRS_RULES_DEL ZRS_RULES_MAX ZRS_WHY_MAX
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
@@ -80,7 +82,7 @@ fn rust_side() -> Table {
         ZRS_RX_RING ZRS_INFO ZRS_TCP ZRS_DGRAM_UDP ZRS_DGRAM_INFO ZRS_RX_RING_ESCAPE
         ZRS_TCP_NEVER ZRS_TCP_AUTO ZRS_TCP_REQUIRED ZRS_TCP_ONLY
         ZRS_WHY_NONE ZRS_WHY_ASKED ZRS_WHY_LOCAL ZRS_WHY_DRAIN ZRS_WHY_KNOWN ZRS_WHY_NO_ZRS ZRS_WHY_SLOW
-        ZRS_WHY_NO_LISTENER ZRS_WHY_NO_RESOURCES ZRS_WHY_RULE ZRS_WHY_ASKING ZRS_CARRIER_ZRS ZRS_CARRIER_TCP
+        ZRS_WHY_NO_LISTENER ZRS_WHY_NO_RESOURCES ZRS_WHY_RULE ZRS_WHY_ASKING ZRS_WHY_PEER ZRS_WHY_OFF ZRS_CARRIER_ZRS ZRS_CARRIER_TCP
         ZRS_DESC_FREE ZRS_DESC_READY ZRS_DESC_HELD ZRS_DESC_DONE ZRS_DESC_KERNEL
         ZRS_DESC_ESCAPED
     );
@@ -102,6 +104,8 @@ fn rust_side() -> Table {
         zrs_region_info { node storage rights keys holds reserved0 reserved }
         zrs_region_key { rights uses off len ttl_ms reserved0 key }
         zrs_rule { action calls family prefix_len addr first_port last_port reserved }
+        zrs_peer { action family prefix_len reserved addr }
+        zrs_ioc_peers { cursor peers op count peer refused unasked refused_there reserved }
         zrs_ioc_rules { cursor rules op count rule at reserved0 reserved }
         zrs_ioc_fallback { by_why known known_max reserved }
         zrs_ioc_socket { family type_ flags reserved }

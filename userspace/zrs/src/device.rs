@@ -76,6 +76,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_RULES, "rules"),
     (abi::ZRS_FEATURE_MEM_QUEUE, "queues of memory nodes"),
     (abi::ZRS_FEATURE_MEM_BROKER, "brokers of memory nodes"),
+    (abi::ZRS_FEATURE_PEERS, "peers"),
 ];
 
 macro_rules! stats {
@@ -505,7 +506,8 @@ mod tests {
                 "fallback to TCP",
                 "rules",
                 "queues of memory nodes",
-                "brokers of memory nodes"
+                "brokers of memory nodes",
+                "peers"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

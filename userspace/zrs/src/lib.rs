@@ -41,6 +41,7 @@ mod info;
 mod listener;
 pub mod mem;
 mod outgoing;
+pub mod peers;
 mod ring;
 pub mod rules;
 mod socket;

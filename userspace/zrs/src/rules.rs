@@ -11,9 +11,13 @@ use zrs_sys::abi;
 
 use crate::{addr, Zrs};
 
-/// As <sys/socket.h> has them.
-const AF_INET: u32 = 2;
-const AF_INET6: u32 = 10;
+/// The family of an address, as <sys/socket.h> has it, and its bytes.
+pub(crate) fn family_of(ip: IpAddr) -> (u32, [u8; 16]) {
+    match ip {
+        IpAddr::V4(v4) => (2, v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => (10, v6.octets()),
+    }
+}
 
 /// How often TCP has come to carry a socket since the module was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +69,7 @@ fn rule_of(r: abi::zrs_rule) -> io::Result<Rule> {
 
 fn to_abi(rule: &Rule) -> abi::zrs_rule {
     let (first_port, last_port) = rule.ports.map_or((0, 0), |ports| ports.ends());
-    let (family, addr) = match rule.net.map(|net| net.addr()) {
-        None => (0, [0; 16]),
-        Some(IpAddr::V4(v4)) => (AF_INET, v4.to_ipv6_mapped().octets()),
-        Some(IpAddr::V6(v6)) => (AF_INET6, v6.octets()),
-    };
+    let (family, addr) = rule.net.map_or((0, [0; 16]), |net| family_of(net.addr()));
     abi::zrs_rule {
         action: match rule.action {
             Action::Tcp => abi::ZRS_RULE_TCP,

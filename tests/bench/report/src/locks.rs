@@ -35,7 +35,7 @@ type Class = (Owner, Scope);
 const ZRS: [(&str, Scope); 25] = [
     ("zrs_transport::", Scope::Machine),
     ("zrs_sockets::", Scope::Machine),
-    ("zrs_rules::", Scope::Machine),
+    ("zrs_net_table::", Scope::Machine),
     ("zrs_quotas::", Scope::Machine),
     ("zrs_pools::", Scope::Machine),
     // A NUMA node's.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Taking all windows, and the fate of a revoked one.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::Duration;
@@ -171,7 +171,36 @@ fn rcvbuf(w: &mut World) -> Outcome {
     w.expect_alive(&mut peer, &before)
 }
 
+/// Changes what a program has peeked at: the next calls show the same bytes, those of the message that
+/// no call has shown yet as well.
+fn peeked(w: &mut World) -> Outcome {
+    const LEN: usize = 10_000;
+    let (mut peer, mut chan, mut stream, _victim) = w.channel()?;
+    let window = peer.get_window(&mut chan, w.limit(10))?;
+    peer.write(&mut chan, &[b'a'; LEN])?;
+    let mut seen = [0; 100];
+    let n = stream.peek(&mut seen)?;
+    ensure(
+        n == 100 && seen == [b'a'; 100],
+        "other bytes than were sent",
+    )?;
+    peer.post(Op::Write, &[b'b'; LEN], window.addr, window.key)?;
+    // Behind the answer, the bytes have landed.
+    peer.alive(w.limit(10))?;
+    stream.peek(&mut seen)?;
+    ensure(seen == [b'a'; 100], "MSG_PEEK shows other bytes")?;
+    let mut all = [0; LEN];
+    stream.read_exact(&mut all)?;
+    ensure(all == [b'a'; LEN], "recv() gives other bytes")?;
+    // Its room is the peer's again.
+    peer.write(&mut chan, &[b'c'; LEN])?;
+    peer.send(chan.header(Type::Fin), &[])?;
+    expect_end(&mut stream, &[b'c'; LEN], &[0])?;
+    peer.alive(w.limit(10))
+}
+
 pub const CASES: &[Case] = &[
+    whole("windows/peeked", peeked),
     whole("windows/all", all),
     whole("windows/rcvbuf", rcvbuf),
     whole("windows/stale-key", stale_key),
