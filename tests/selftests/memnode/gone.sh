@@ -4,7 +4,8 @@
 # rows: M4 M5 E5
 # hosts: none
 # debug: full
-# timeout: 240
+# tier: full
+# timeout: 600
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
