@@ -79,6 +79,10 @@ bench-smc: smc-kernel userspace ## beside SMC-R and plain TCP, between two machi
 bench-trace: modules userspace ## where half a round trip goes, from the kernel's events (CARRIERS=zrs,verbs-events,...)
 	@tests/bench/trace
 
+.PHONY: bench-mem
+bench-mem: modules userspace ## memory nodes beside relays and plain verbs: put, get, copies, time to quiet (ROUNDS=5 SCALE=1)
+	@tests/bench/mem
+
 .PHONY: bench-check
 bench-check: userspace ## the newest results of make bench against the targets
 	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json --commit "$$(tests/bench/commit)"

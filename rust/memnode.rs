@@ -8,7 +8,7 @@
 //! `grants`: remote keys that this host was given. `server`: asks of peers. `broker`: regions that
 //! are allocated for peers. `copy`: copies that this host makes as their source. `node`: the memory
 //! that is served. `region`, `rw`: regions as files. `queue`, `operation`: queued operations of
-//! programs. `admin`: calls on `/dev/zrs`.
+//! programs. `asynchronous`: calls of `io_uring` and libaio. `admin`: calls on `/dev/zrs`.
 //!
 //! Nothing is shared with sockets and their links but the devices, the listener's checks of a peer
 //! and the module's counters.
@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 pub(crate) mod admin;
+mod asynchronous;
 mod broker;
 mod cm;
 pub(crate) mod context;

@@ -427,6 +427,12 @@ u32 zrs_helper_current_answers(u32 uid)
 	return uid_eq(ns->owner, GLOBAL_ROOT_UID) ? uid : from_kuid(&init_user_ns, ns->owner);
 }
 
+/* The calling task's effective user, of the first user namespace. */
+u32 zrs_helper_current_user_id(void)
+{
+	return from_kuid(&init_user_ns, current_euid());
+}
+
 /* Whether the task is in a group from first to last, cf. ping_init_sock(). */
 bool zrs_helper_current_in_groups(u32 first, u32 last)
 {

@@ -104,6 +104,7 @@ void zrs_helper_relax(void);
 void zrs_helper_copy_payload(void *to, const void *from, size_t bytes);
 bool zrs_helper_current_eager(void);
 u32 zrs_helper_current_answers(u32 uid);
+u32 zrs_helper_current_user_id(void);
 bool zrs_helper_current_is_filtered(void);
 bool zrs_helper_current_in_groups(u32 first, u32 last);
 s64 zrs_helper_poll_limit_ns(void);

@@ -18,7 +18,7 @@ use kernel::{
 };
 
 /// The events of `poll()` that [`AnonFile::events`] tells.
-pub use bindings::{POLLIN, POLLOUT, POLLRDNORM, POLLWRNORM};
+pub use bindings::{POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
 
 /// An object with the operations of its file. All may sleep, and several run at the same time.
 pub trait AnonFile: Send + Sync + 'static {

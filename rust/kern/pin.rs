@@ -51,6 +51,33 @@ pub fn fault_in(iter: &mut IovIterSource<'_>, len: usize) -> Result {
     Ok(())
 }
 
+/// How many pages of the calling program's memory the bytes of `iter` touch. `None` if they are in
+/// other memory, which [`PinnedPages`] does not pin.
+pub fn source_pages(iter: &mut IovIterSource<'_>) -> Option<usize> {
+    // SAFETY: the iterator is valid, and ours.
+    unsafe { program_pages(iter.as_raw()) }
+}
+
+/// As [`source_pages`].
+pub fn dest_pages(iter: &mut IovIterDest<'_>) -> Option<usize> {
+    // SAFETY: the iterator is valid, and ours.
+    unsafe { program_pages(iter.as_raw()) }
+}
+
+/// # Safety
+///
+/// `raw` must be a valid iterator, and ours for the call.
+unsafe fn program_pages(raw: *mut bindings::iov_iter) -> Option<usize> {
+    // SAFETY: the caller's promise; both only look at it.
+    let (pins, pages) = unsafe {
+        (
+            bindings::iov_iter_extract_will_pin(raw),
+            bindings::iov_iter_npages(raw, i32::MAX),
+        )
+    };
+    usize::try_from(pages).ok().filter(|_| pins)
+}
+
 /// Appends up to `max` of the next bytes of `iter` to `out`, as far as they are present (see
 /// [`fault_in`]), and moves `iter` past them. How many came, also none.
 ///

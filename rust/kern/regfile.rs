@@ -8,7 +8,11 @@
 //! a file, so that the module can go when there is none: the superblock holds the module.
 
 use crate::{bindings, kern::module::THIS_MODULE};
-use core::{cell::UnsafeCell, marker::PhantomData, ptr::null_mut};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ptr::{null_mut, NonNull},
+};
 use kernel::{
     error::{from_err_ptr, to_result},
     ffi::{c_int, c_long, c_uint, c_ulong},
@@ -28,11 +32,87 @@ pub trait RegularFile: Send + Sync + Sized + 'static {
     /// Takes the bytes of `iter` to `pos`.
     fn write(&self, pos: u64, iter: &mut IovIterSource<'_>) -> Result<usize>;
 
+    /// Begins to read as [`Self::read`] does, for a call that does not wait. Gives `call` back, and
+    /// leaves `iter` as it is, where it must be made by [`Self::read`].
+    fn begin_read(
+        &self,
+        pos: u64,
+        iter: &mut IovIterDest<'_>,
+        call: AsyncCall,
+    ) -> Result<(), AsyncCall>;
+
+    /// As [`Self::begin_read`], for a write.
+    fn begin_write(
+        &self,
+        pos: u64,
+        iter: &mut IovIterSource<'_>,
+        call: AsyncCall,
+    ) -> Result<(), AsyncCall>;
+
     /// Copies `len` bytes at `from_pos` of `from` to `pos`; how many were copied.
     fn copy(from: &Self, from_pos: u64, to: &Self, pos: u64, len: u64) -> Result<usize>;
 
     /// A call on the file. `cmd` and `arg` are the program's; an unknown `cmd` is `ENOTTY`.
     fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize>;
+}
+
+/// A read or write of `io_uring` or libaio, which is completed once. Its file stays open until then.
+///
+/// # Invariants
+///
+/// `iocb` has a `ki_complete`, which was not called yet and is called by this alone.
+pub struct AsyncCall {
+    iocb: NonNull<bindings::kiocb>,
+}
+
+// SAFETY: any task may complete a call.
+unsafe impl Send for AsyncCall {}
+
+impl AsyncCall {
+    /// # Safety
+    ///
+    /// `iocb` must be valid. If this gives a call, and that is not given to [`Self::forget`], then
+    /// the kernel must be told `EIOCBQUEUED`.
+    unsafe fn of(iocb: *mut bindings::kiocb) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let waits = unsafe { (*iocb).ki_complete.is_none() };
+        let iocb = NonNull::new(iocb).filter(|_| !waits)?;
+        // INVARIANT: as was checked; the caller leaves it to this.
+        Some(Self { iocb })
+    }
+
+    /// The call goes on as one that waits.
+    fn forget(self) {
+        core::mem::forget(self);
+    }
+
+    /// Completes the call. Any context.
+    pub fn complete(self, result: Result<usize>) {
+        self.tell(result);
+        core::mem::forget(self);
+    }
+
+    fn tell(&self, result: Result<usize>) {
+        let iocb = self.iocb.as_ptr();
+        let res = count_of(result);
+        // SAFETY: by the type invariant; it is valid until `ki_complete` is called, and the callers
+        // do nothing with it afterwards.
+        unsafe {
+            if res > 0 {
+                (*iocb).ki_pos += res as bindings::loff_t;
+            }
+            if let Some(complete) = (*iocb).ki_complete {
+                complete(iocb, res as c_long);
+            }
+        }
+    }
+}
+
+impl Drop for AsyncCall {
+    /// Whoever drops it had no memory to go on.
+    fn drop(&mut self) {
+        self.tell(Err(ENOMEM));
+    }
 }
 
 /// The file system, its mount, and how many files need that; the last two are the kernel's to
@@ -171,7 +251,7 @@ pub fn create_fd<T: RegularFile>(
         (*file).f_mode |= bindings::FMODE_POSITIONED;
         (*file).private_data = private.into_foreign();
     }
-    let file = core::ptr::NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
+    let file = NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
     // SAFETY: a new file, whose one count is ours; no other thread has it, so its position is not
     // used without a lock. `File` is transparent.
     let file = unsafe { ARef::from_raw(file) };
@@ -314,9 +394,17 @@ impl<T: RegularFile> Fops<T> {
             let state = Self::state((*iocb).ki_filp);
             (state, (*iocb).ki_pos, IovIterDest::from_raw(iter))
         };
-        let result = u64::try_from(pos)
-            .map_err(|_| EINVAL)
-            .and_then(|pos| file.read(pos, iter));
+        let Ok(pos) = u64::try_from(pos) else {
+            return EINVAL.to_errno() as isize;
+        };
+        // SAFETY: as above.
+        if let Some(call) = unsafe { AsyncCall::of(iocb) } {
+            match file.begin_read(pos, iter, call) {
+                Ok(()) => return -(bindings::EIOCBQUEUED as isize),
+                Err(call) => call.forget(),
+            }
+        }
+        let result = file.read(pos, iter);
         if let Ok(n) = result {
             // SAFETY: as above.
             unsafe { (*iocb).ki_pos += n as bindings::loff_t };
@@ -340,9 +428,17 @@ impl<T: RegularFile> Fops<T> {
         if append {
             return EINVAL.to_errno() as isize;
         }
-        let result = u64::try_from(pos)
-            .map_err(|_| EINVAL)
-            .and_then(|pos| file.write(pos, iter));
+        let Ok(pos) = u64::try_from(pos) else {
+            return EINVAL.to_errno() as isize;
+        };
+        // SAFETY: as above.
+        if let Some(call) = unsafe { AsyncCall::of(iocb) } {
+            match file.begin_write(pos, iter, call) {
+                Ok(()) => return -(bindings::EIOCBQUEUED as isize),
+                Err(call) => call.forget(),
+            }
+        }
+        let result = file.write(pos, iter);
         if let Ok(n) = result {
             // SAFETY: as above.
             unsafe { (*iocb).ki_pos += n as bindings::loff_t };

@@ -86,6 +86,15 @@ pub fn answers_for(uid: u32) -> u32 {
     unsafe { bindings::current_answers(uid) }
 }
 
+/// The user whose shares the calling task counts against, of the first user namespace. `None` for
+/// root and for tasks that may administer the machine's network, which have no share.
+pub fn user() -> Option<u32> {
+    // SAFETY: looks at the calling task only.
+    let uid = unsafe { bindings::current_user_id() };
+    let exempt = uid == 0 || may_administer_net();
+    (!exempt).then(|| answers_for(uid))
+}
+
 /// Whether the calling task is in a group from `first` to `last`, as the first user namespace
 /// numbers them.
 pub fn is_in_groups(first: u32, last: u32) -> bool {

@@ -6,7 +6,7 @@
 use crate::bindings;
 pub use crate::bindings::{
     zrs_desc, zrs_dgram_info, zrs_info, zrs_ioc_cache, zrs_ioc_dgram, zrs_ioc_fallback,
-    zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_nodes, zrs_ioc_mem_open,
+    zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_drain, zrs_ioc_mem_nodes, zrs_ioc_mem_open,
     zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_peers, zrs_ioc_pool,
     zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket,
     zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_mem_cqe, zrs_mem_key, zrs_mem_node,
@@ -42,6 +42,7 @@ plain!(
     zrs_ioc_link,
     zrs_ioc_mem_alloc,
     zrs_ioc_mem_broker,
+    zrs_ioc_mem_drain,
     zrs_ioc_mem_nodes,
     zrs_ioc_mem_open,
     zrs_ioc_mem_queue,
@@ -144,6 +145,7 @@ constants!(
     ZRS_PEERS_MAX: usize,
     ZRS_MEM_KEEP: u32,
     ZRS_MEM_VIA: u32,
+    ZRS_MEM_DRAIN_UNDO: u32,
     ZRS_MEM_SERVE_OPEN: u32,
     ZRS_MEM_NODES_LIST: u32,
     ZRS_MEM_NODES_SET: u32,
@@ -172,7 +174,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = ((1 << 13) - 1) | (1 << 14);
+pub const ZRS_FEATURES: u64 = (1 << 15) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -210,6 +212,8 @@ pub const ZRS_IOC_MEM_ALLOC: u32 = _IOWR::<zrs_ioc_mem_alloc>(MAGIC, 0x12);
 pub const ZRS_IOC_MEM_OPEN: u32 = _IOW::<zrs_ioc_mem_open>(MAGIC, 0x13);
 /// See the header.
 pub const ZRS_IOC_MEM_BROKER: u32 = _IOW::<zrs_ioc_mem_broker>(MAGIC, 0x17);
+/// See the header.
+pub const ZRS_IOC_MEM_DRAIN: u32 = _IOW::<zrs_ioc_mem_drain>(MAGIC, 0x18);
 /// See the header.
 pub const ZRS_IOC_MEM_QUEUE: u32 = _IOW::<zrs_ioc_mem_queue>(MAGIC, 0x14);
 /// See the header.

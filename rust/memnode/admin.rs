@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+use kernel::iov::IovIterDest;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
@@ -17,10 +18,12 @@ use super::node::{Offer, Served};
 use super::queue::QueueFile;
 use super::region::RegionFile;
 use super::rw::{ask, ask_ok};
+use crate::kern::anonfile::{self, AnonFile, POLLPRI};
 use crate::kern::folios::MemfdPages;
 use crate::kern::net::Net;
+use crate::kern::regfile;
 use crate::kern::task;
-use crate::kern::{anonfile, regfile};
+use crate::kern::wait::WaitQueue;
 use crate::proto::addr::Ip;
 use crate::proto::mem::admission::Admission;
 use crate::proto::mem::broker::{Rule, GIVEN};
@@ -46,6 +49,7 @@ pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize>
         ZRS_IOC_MEM_ALLOC => alloc(memory, arg),
         ZRS_IOC_MEM_OPEN => open(memory, arg),
         ZRS_IOC_MEM_BROKER => broker(memory, arg),
+        ZRS_IOC_MEM_DRAIN => drain(memory, arg),
         ZRS_IOC_MEM_QUEUE => queue(memory, arg),
         ZRS_IOC_MEM_REGION => answer(arg, |r| region(memory, r)),
         _ => Err(ENOTTY),
@@ -83,11 +87,37 @@ fn may_administer() -> Result {
 /// The descriptor of a node that is served.
 struct ServedFile {
     host: HostRef,
+    /// The node's place; it is taken until the node has ended, which is after this.
+    at: usize,
+}
+
+impl AnonFile for ServedFile {
+    fn read(&self, _iter: &mut IovIterDest<'_>, _nonblock: bool) -> Result<usize> {
+        Err(EINVAL)
+    }
+
+    fn waits(&self) -> &WaitQueue {
+        &self.host.waits
+    }
+
+    /// `POLLPRI` when the node takes no regions and has none.
+    fn events(&self) -> u32 {
+        let st = &mut *self.host.state.lock();
+        let empty = |s: &mut Served| s.node.draining() && s.node.regions() == 0;
+        match st.node_at(self.at).is_some_and(empty) {
+            true => POLLPRI,
+            false => 0,
+        }
+    }
+
+    fn ioctl(&self, _cmd: u32, _arg: usize) -> Result<isize> {
+        Err(ENOTTY)
+    }
 }
 
 impl Drop for ServedFile {
     fn drop(&mut self) {
-        self.host.with(|st| st.unserve());
+        self.host.with(|st| st.unserve(self.at));
     }
 }
 
@@ -128,12 +158,10 @@ fn serve(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         return Err(EINVAL);
     }
     let net = Net::current();
+    let own = memory.own_domain(&net);
     let host = memory.host(&net)?;
-    if host.state.lock().served.is_some() {
-        return Err(EBUSY);
-    }
     let offer = Offer {
-        id: node_of(&s.node).qualified(memory.own_domain(&net)),
+        id: node_of(&s.node).qualified(own),
         admission: admission_of(s.flags, s.admission),
         host_percent: if s.host_percent == 0 {
             HOST_PERCENT
@@ -141,26 +169,43 @@ fn serve(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
             s.host_percent
         },
     };
+    // Before its memory is pinned.
+    host.state.lock().place_for(offer.id, own)?;
+    let id = offer.id;
     let pages = MemfdPages::pin(s.memfd, s.offset, s.len)?;
-    let served = Served::new(offer, Arc::new(pages, GFP_KERNEL)?)?;
+    let mut served = Some(Served::new(offer, Arc::new(pages, GFP_KERNEL)?)?);
     listen(&host)?;
-    let refused = {
+    let entered = {
         let st = &mut *host.state.lock();
-        match st.served {
-            Some(_) => Some(served),
-            None => {
-                st.served = Some(served);
-                None
-            }
-        }
+        st.place_for(id, own)
+            .map(|at| st.enter_node(at, &mut served))
     };
-    // Its memory is unpinned without the lock.
-    if refused.is_some() {
-        return Err(EBUSY);
-    }
+    // Without a place, its memory is unpinned here, without the lock.
+    drop(served);
+    let at = entered?;
     host.zero_pages();
-    let file = KBox::new(ServedFile { host }, GFP_KERNEL)?;
-    Ok(anonfile::create_fd(c"zrs_node", file)? as isize)
+    let file = KBox::new(ServedFile { host, at }, GFP_KERNEL)?;
+    Ok(anonfile::create_fd_with_ops(c"zrs_node", file)? as isize)
+}
+
+/// A node takes no new regions any more, or does again.
+fn drain(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    may_administer()?;
+    let d: zrs_ioc_mem_drain = read(arg)?;
+    zero(&d.reserved)?;
+    zero(&[u64::from(d.reserved0)])?;
+    if d.flags & !ZRS_MEM_DRAIN_UNDO != 0 {
+        return Err(EINVAL);
+    }
+    let net = Net::current();
+    let own = memory.own_domain(&net);
+    let host = memory.host(&net)?;
+    host.with(|st| {
+        let at = st.place_of(node_of(&d.node).qualified(own), own);
+        let served = at.and_then(|at| st.node_at(at)).ok_or(ENXIO)?;
+        served.node.set_draining(d.flags & ZRS_MEM_DRAIN_UNDO == 0);
+        Ok(0)
+    })
 }
 
 fn nodes(memory: &Arc<Memory>, n: &mut zrs_ioc_mem_nodes) -> Result {
@@ -387,13 +432,19 @@ fn region(memory: &Arc<Memory>, r: &mut zrs_ioc_mem_region) -> Result {
     zero(&r.reserved)?;
     let host = memory.host(&Net::current())?;
     let st = host.state.lock();
-    let served = st.served.as_ref().ok_or(ENOENT)?;
-    let from = u32::try_from(r.cursor).map_err(|_| ENOENT)?;
-    let listed = served.node.list_from(from).ok_or(ENOENT)?;
+    // The place of the node, and the number of the region within it.
+    let (first, from) = ((r.cursor >> 32) as usize, r.cursor as u32);
+    let nodes = st.served.iter().enumerate().skip(first);
+    let mut listed = nodes.filter_map(|(at, served)| {
+        let served = served.as_ref()?;
+        let from = if at == first { from } else { 0 };
+        Some((at, served, served.node.list_from(from)?))
+    });
+    let (at, served, listed) = listed.next().ok_or(ENOENT)?;
     let (bytes, free) = served.bytes();
     let id = served.node.id();
     *r = zrs_ioc_mem_region {
-        cursor: u64::from(listed.region) + 1,
+        cursor: ((at as u64) << 32) | (u64::from(listed.region) + 1),
         node: zrs_mem_node {
             domain: id.domain,
             node: id.node,

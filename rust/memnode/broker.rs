@@ -56,6 +56,11 @@ impl HostBroker {
         self.core.requester_back(requester);
     }
 
+    /// Whether there is a region of `requester`, or a request.
+    pub(super) fn knows(&self, requester: u32) -> bool {
+        self.core.has_requester(requester)
+    }
+
     fn admission(&self, node: NodeId) -> Key {
         let known = self.admissions.iter().find(|a| a.0 == node);
         known.map_or(Key::default(), |a| a.1)

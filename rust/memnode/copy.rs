@@ -9,6 +9,7 @@ use kernel::sync::Arc;
 
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, State};
+use super::node::of_hold;
 use super::server::{copy_pieces, Reply};
 use super::side::{Life, Moved};
 use crate::ib::dma::{Direction, DmaRuns};
@@ -37,16 +38,24 @@ pub(super) struct JobInfo {
 }
 
 impl State {
-    pub(super) fn serve_copy(&mut self, host: &Arc<Host>, reply: Reply, h: &MemHeader) {
-        if let Err(status) = self.begin_copy(host, &reply, h) {
+    /// A COPY from the node at that place.
+    pub(super) fn serve_copy(&mut self, host: &Arc<Host>, at: usize, reply: Reply, h: &MemHeader) {
+        if let Err(status) = self.begin_copy(host, at, &reply, h) {
             self.answer_status(reply, Op::Copy, status);
         }
     }
 
-    fn begin_copy(&mut self, host: &Arc<Host>, reply: &Reply, h: &MemHeader) -> Result<(), Status> {
+    fn begin_copy(
+        &mut self,
+        host: &Arc<Host>,
+        at: usize,
+        reply: &Reply,
+        h: &MemHeader,
+    ) -> Result<(), Status> {
         let (now, serial) = (now_ms(), self.number());
         let own = host.memory.own_domain(&host.net);
-        let peer = if self.serves(h.node, own) {
+        let there = self.place_of(h.node, own);
+        let peer = if there.is_some() {
             None
         } else {
             // Only this host's own directory says where the target is.
@@ -56,31 +65,35 @@ impl State {
                 .ok_or(Status::NoNode)?;
             Some(self.peer(ip)? as u32)
         };
-        let node = &mut self.served.as_mut().ok_or(Status::NoNode)?.node;
+        let node = &mut self.node_at(at).ok_or(Status::NoNode)?.node;
         let range = node.range_of(h.key, h.addr, h.bytes)?;
-        let to = match peer {
-            Some(_) => None,
-            None => {
-                let to = node.range_of(h.key2, h.addr2, h.bytes)?;
+        let to = match there {
+            None => None,
+            Some(there) => {
+                let target = &self.node_at(there).ok_or(Status::NoNode)?.node;
+                let to = target.range_of(h.key2, h.addr2, h.bytes)?;
                 let same = (h.key.region, h.key.gen) == (h.key2.region, h.key2.gen);
+                let same = same && there == at;
                 if same && range.overlaps(to) {
                     return Err(Status::Invalid);
                 }
                 Some(to)
             }
         };
+        let node = &mut self.node_at(at).ok_or(Status::NoNode)?.node;
         let source = node.begin(h.key, Rights::READ, range, now)?;
-        let target = match (peer, to) {
-            (Some(peer), _) => Ok(Target::Peer(peer)),
-            (None, Some(to)) => node
+        let target = match (peer, there.and_then(|there| self.node_at(there)), to) {
+            (Some(peer), ..) => Ok(Target::Peer(peer)),
+            (None, Some(served), Some(to)) => served
+                .node
                 .begin(h.key2, Rights::WRITE, to, now)
                 .map(Target::Local),
-            (None, None) => Err(Status::Invalid),
+            _ => Err(Status::Invalid),
         };
         let target = match target {
             Ok(target) => target,
             Err(status) => {
-                node.end(source);
+                self.end_hold(source);
                 return Err(status);
             }
         };
@@ -256,7 +269,7 @@ impl State {
         let info = self.job(job, serial).ok_or(Status::Io)?;
         let (granted, addr) = (info.grant.ok_or(Status::Stale)?, info.addr + off);
         let request = self.copies.get(job).ok_or(Status::Io)?;
-        let served = self.served.as_ref().ok_or(Status::Stale)?;
+        let served = of_hold(&self.served, &request.source).ok_or(Status::Stale)?;
         let range = Range {
             off: request.range.off + off,
             len,
@@ -307,7 +320,7 @@ impl State {
         let Target::Local(target) = &request.target else {
             return Err(EIO);
         };
-        let served = self.served.as_ref().ok_or(EIO)?;
+        let served = of_hold(&self.served, &request.source).ok_or(EIO)?;
         let mut bytes = KVVec::from_elem(0_u8, len as usize, GFP_KERNEL)?;
         let from = Range {
             off: request.range.off + off,
@@ -323,6 +336,7 @@ impl State {
             off: info.local_off + off,
             len,
         };
+        let served = of_hold(&self.served, target).ok_or(EIO)?;
         copy_pieces(served, target, to, |piece, done| {
             let here = done..done + piece.len as usize;
             served.memory.write(piece.at, bytes.get(here).ok_or(EIO)?)

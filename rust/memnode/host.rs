@@ -19,18 +19,19 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
+use super::asynchronous::Asyncs;
 use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{Alive, Memory};
 use super::copy::{JobInfo, JOBS};
 use super::grants::Granted;
-use super::node::{slots, Served};
+use super::node::{slots, Nodes, Served};
 use super::queue::{OpQueue, Shared};
 use super::server::Reply;
 use super::side::{Life, Side};
 use crate::kern::fault;
 use crate::kern::net::Net;
-use crate::kern::task::now_ns;
+use crate::kern::task::{self, now_ns};
 use crate::kern::wait::{WaitError, WaitMode, WaitQueue};
 use crate::kern::work;
 use crate::proto::addr::Ip;
@@ -43,9 +44,9 @@ use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op, PART_MAX};
 
 /// Most memory links of a host, both directions together.
-pub(super) const LINKS: usize = 64;
-/// Most peers that a host remembers.
-const PEERS: usize = 64;
+pub(super) const LINKS: usize = 256;
+/// Most peers that a host remembers: those that have links, regions, or copies to them.
+const PEERS: usize = 512;
 /// How often times are looked at, in milliseconds.
 const TICK_MS: u32 = 100;
 /// Bytes of one WRITE of a copy.
@@ -92,6 +93,8 @@ pub(super) struct Outcome {
 pub(super) struct Call {
     /// The queue that waits.
     queue: Option<Arc<Shared>>,
+    /// The user whose share it counts against.
+    pub(super) user: Option<u32>,
     #[pin]
     outcome: SpinLock<Outcome>,
 }
@@ -101,11 +104,12 @@ impl Call {
         Self::of(None)
     }
 
-    /// An operation of a queue, or one that a thread waits for.
+    /// An operation of a queue, or one that a thread waits for. Context: the program's.
     pub(super) fn of(queue: Option<Arc<Shared>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 queue,
+                user: task::user(),
                 outcome <- new_spinlock!(Outcome::default(), "zrs_mem_call"),
             }),
             GFP_KERNEL,
@@ -154,10 +158,10 @@ pub(super) enum Route {
 
 /// The state that a host's lock guards.
 pub(super) struct State {
-    pub(super) served: Option<Served>,
+    pub(super) served: Nodes,
     pub(super) listening: Option<Listening>,
     pub(super) sides: KVec<Option<KBox<Side>>>,
-    /// Peers that were seen; a peer's place never changes.
+    /// Peers by place. A peer keeps its place while something refers to that.
     pub(super) peers: KVec<Ip>,
     pub(super) ops: KVec<(u64, Kind)>,
     pub(super) copies: Copies<KVVec<Slot<Job>>, KVec<TargetLoad>, KVec<Flow>>,
@@ -171,6 +175,8 @@ pub(super) struct State {
     pub(super) broker: Option<KBox<HostBroker>>,
     /// Queues of programs.
     pub(super) queues: KVec<KBox<OpQueue>>,
+    /// Calls of programs that do not wait.
+    pub(super) asyncs: Asyncs,
     serial: u64,
     pub(super) stopped: bool,
 }
@@ -226,7 +232,7 @@ impl Host {
         };
         let copies = Copies::new(limits, slots(JOBS)?, filled(PEERS)?, filled(LINKS + 1)?);
         let state = State {
-            served: None,
+            served: Default::default(),
             listening: None,
             sides: filled(LINKS)?,
             peers: KVec::new(),
@@ -238,6 +244,7 @@ impl Host {
             waiters: KVec::new(),
             broker: None,
             queues: KVec::new(),
+            asyncs: Asyncs::new()?,
             serial: 0,
             stopped: false,
         };
@@ -366,10 +373,10 @@ impl WorkItem<ZERO> for Host {
         loop {
             let next = {
                 let st = &mut *host.state.lock();
-                let served = st.served.as_mut();
-                served.and_then(|s| Some((s.memory.clone(), s.next_dirty()?)))
+                let mut served = st.served.iter_mut().flatten();
+                served.find_map(|s| Some((s.next_dirty()?, s.memory.clone())))
             };
-            let Some((memory, (run, at, len))) = next else {
+            let Some(((run, at, len), memory)) = next else {
                 return;
             };
             // Pages that cannot be zeroed are never used again.
@@ -378,7 +385,7 @@ impl WorkItem<ZERO> for Host {
             }
             host.with(|st| {
                 let same = |s: &&mut Served| Arc::ptr_eq(&s.memory, &memory);
-                if let Some(served) = st.served.as_mut().filter(same) {
+                if let Some(served) = st.served.iter_mut().flatten().find(same) {
                     served.node.zeroed(run);
                 }
             });
@@ -422,11 +429,24 @@ impl State {
             return Ok(at);
         }
         if self.peers.len() >= PEERS {
-            return Err(Status::NoSpace);
+            let unused = (0..PEERS).find(|at| !self.is_known(*at));
+            let at = unused.ok_or(Status::NoSpace)?;
+            *self.peers.get_mut(at).ok_or(Status::NoSpace)? = ip;
+            return Ok(at);
         }
         let entered = self.peers.push(ip, GFP_KERNEL);
         entered.map_err(|_| Status::NoMemory)?;
         Ok(self.peers.len() - 1)
+    }
+
+    /// Whether something refers to the peer at that place.
+    fn is_known(&self, at: usize) -> bool {
+        let owner = at as u32 + 1;
+        let mut nodes = self.served.iter().flatten();
+        self.sides.iter().flatten().any(|s| s.peer == at)
+            || nodes.any(|s| s.node.owner_bytes(owner) != 0)
+            || self.copies.has_target(at as u32)
+            || self.broker.as_ref().is_some_and(|b| b.knows(owner))
     }
 
     /// Finds out who serves `node`, and makes a link to it if there is none.
@@ -445,8 +465,36 @@ impl State {
 
     /// Whether this host serves `node`.
     pub(super) fn serves(&self, node: NodeId, own: u32) -> bool {
-        let served = self.served.as_ref().filter(|s| !s.closing);
-        served.is_some_and(|s| s.node.id().qualified(own) == node.qualified(own))
+        self.place_of(node, own).is_some()
+    }
+
+    /// The place of `node` among those that this host serves.
+    pub(super) fn place_of(&self, node: NodeId, own: u32) -> Option<usize> {
+        let is_it = |s: &Served| !s.closing && s.node.id().qualified(own) == node.qualified(own);
+        let mut places = self.served.iter();
+        places.position(|s| s.as_ref().is_some_and(is_it))
+    }
+
+    /// A place for a node that is not served yet. EBUSY if it is, ENOSPC if there are too many.
+    pub(super) fn place_for(&self, id: NodeId, own: u32) -> Result<usize> {
+        if self.serves(id, own) {
+            return Err(EBUSY);
+        }
+        self.served.iter().position(Option::is_none).ok_or(ENOSPC)
+    }
+
+    /// Takes a node to a place that is free.
+    pub(super) fn enter_node(&mut self, at: usize, node: &mut Option<Served>) -> usize {
+        if let (Some(place), Some(mut served)) = (self.served.get_mut(at), node.take()) {
+            served.node.set_place(at as u32);
+            *place = Some(served);
+        }
+        at
+    }
+
+    /// The node at a place.
+    pub(super) fn node_at(&mut self, place: usize) -> Option<&mut Served> {
+        self.served.get_mut(place)?.as_mut()
     }
 
     /// The link on which this host asks the host at `ip`; it is made if there is none. `Again`
@@ -505,7 +553,8 @@ impl State {
         loop {
             self.copy_actions(host);
             self.tell_quiet(host);
-            if !self.broker_actions(host) && !self.queue_actions(host) {
+            let changed = self.broker_actions(host) | self.queue_actions(host);
+            if !(changed | self.async_actions(host)) {
                 break;
             }
         }
@@ -513,12 +562,12 @@ impl State {
             self.flush(slot);
         }
         let over = |s: &mut Served| s.closing && s.node.regions() == 0;
-        self.served.take_if(over)
+        self.served.iter_mut().find_map(|s| s.take_if(over))
     }
 
     fn look_at_times(&mut self, host: &Arc<Host>) {
         let now = now_ms();
-        if let Some(served) = &mut self.served {
+        for served in self.served.iter_mut().flatten() {
             while served.node.expire_one(now) {}
             let pages = served.node.pages();
             if pages.dirty != 0 {

@@ -10,13 +10,16 @@ use kernel::sync::Arc;
 
 use crate::kern::folios::MemfdPages;
 use crate::kern::task::random_u64;
+use crate::params;
 use crate::proto::mem::admission::Admission;
 use crate::proto::mem::arena::{Arena, Extent};
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::keys::KeySlot;
-use crate::proto::mem::node::{Config, Drain, ExtentEntry, Node, Region, Storage};
+use crate::proto::mem::node::{Config, Drain, ExtentEntry, Hold, Node, Region, Storage};
 use crate::proto::mem::slab::Slot;
 
+/// Most nodes of a host.
+pub(super) const NODES: usize = 16;
 /// Most regions.
 const REGIONS: usize = 4096;
 /// Most extents of all regions together.
@@ -30,8 +33,6 @@ const DRAINS: usize = 256;
 pub(super) const RUN_MAX: u32 = 512;
 /// How long regions of a lost host stay, in milliseconds.
 const ORPHAN_MS: u64 = 60_000;
-/// Part of the regions that a user of this host can have, in percent.
-const USER_PERCENT: u32 = 25;
 /// Pages that are zeroed at a time.
 const ZERO_PAGES: u32 = 256;
 
@@ -60,6 +61,19 @@ pub(super) struct Offer {
     pub(super) id: NodeId,
     pub(super) admission: Admission,
     pub(super) host_percent: u32,
+}
+
+/// The nodes of a host, by place.
+pub(super) type Nodes = [Option<Served>; NODES];
+
+/// The node of an operation. There is one while the operation has its hold.
+pub(super) fn of_hold<'a>(nodes: &'a Nodes, hold: &Hold) -> Option<&'a Served> {
+    nodes.get(hold.place() as usize)?.as_ref()
+}
+
+/// Whether an operation must end: its region or key has.
+pub(super) fn must_stop(nodes: &Nodes, hold: &Hold, now_ms: u64) -> bool {
+    of_hold(nodes, hold).is_none_or(|s| s.node.must_stop(hold, now_ms))
 }
 
 /// A node of this host.
@@ -91,7 +105,7 @@ impl Served {
             page_shift: shift,
             run_max: RUN_MAX,
             owner_bytes_max: memory.bytes() / 100 * u64::from(offer.host_percent),
-            user_percent: USER_PERCENT,
+            user_percent: params::MEM_USER_PERCENT.get(),
             orphan_ms: ORPHAN_MS,
         };
         let node = Node::new(

@@ -19,6 +19,7 @@ use kernel::sync::Arc;
 
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, Route, State};
+use super::node::of_hold;
 use super::queue::Shared;
 use super::region::{copy_ask, Place};
 use super::rw::begin;
@@ -336,7 +337,7 @@ impl Transfer {
             match *step {
                 Step::Begin => match st.route(host, self.place.node) {
                     Ok(Route::Here) => {
-                        self.begin_local(st)?;
+                        self.begin_local(st, host)?;
                         *step = Step::Local;
                     }
                     Ok(Route::Link(_)) if self.len <= u64::from(SMALL_MAX) => {
@@ -558,8 +559,9 @@ impl Transfer {
         posted
     }
 
-    fn begin_local(&mut self, st: &mut State) -> Result<(), Status> {
-        let served = st.served.as_mut().ok_or(Status::NoNode)?;
+    fn begin_local(&mut self, st: &mut State, host: &Arc<Host>) -> Result<(), Status> {
+        let at = st.place_of(self.place.node, host.memory.own_domain(&host.net));
+        let served = at.and_then(|at| st.node_at(at)).ok_or(Status::NoNode)?;
         let (key, addr) = (self.place.key, self.place.addr);
         let range = served.node.range_of(key, addr, self.len)?;
         let hold = served.node.begin(key, self.rights(), range, now_ms())?;
@@ -581,8 +583,8 @@ impl Transfer {
             let Some(Chunk::Pinned(pages)) = self.chunks.get(self.next) else {
                 break;
             };
-            let served = st.served.as_ref().ok_or(Status::NoNode)?;
             let hold = self.hold.as_ref().ok_or(Status::Io)?;
+            let served = of_hold(&st.served, hold).ok_or(Status::NoNode)?;
             if served.node.must_stop(hold, now_ms()) {
                 return Err(Status::Stale);
             }

@@ -63,7 +63,7 @@ struct Reading {
 }
 
 impl Shared {
-    fn new() -> Result<Arc<Self>> {
+    pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
                 touched: Atomic::new(false),
@@ -85,6 +85,13 @@ impl Shared {
     /// Something has happened to an operation.
     pub(super) fn touch(&self) {
         self.touched.store(true, Relaxed);
+    }
+
+    /// Whether something has happened since the last call.
+    pub(super) fn take_touched(&self) -> bool {
+        let touched = self.touched.load(Relaxed);
+        self.touched.store(false, Relaxed);
+        touched
     }
 }
 
@@ -225,8 +232,7 @@ impl State {
         let mut queues = core::mem::take(&mut self.queues);
         let mut changed = false;
         for queue in queues.iter_mut() {
-            if queue.shared.touched.load(Relaxed) || queue.again {
-                queue.shared.touched.store(false, Relaxed);
+            if queue.shared.take_touched() || queue.again {
                 changed |= queue.advance(self, host);
             }
         }

@@ -8,13 +8,15 @@ use core::ops::Range;
 
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::admin::key_of;
 use super::context::HostRef;
-use super::host::{errno_of, Kind, Route};
+use super::host::{errno_of, Host, Kind, Route};
 use super::rw::{ask, ask_ok, Memory};
-use crate::kern::regfile::RegularFile;
+use crate::kern::pin::{dest_pages, source_pages, Extracted, LockedPages, PinnedPages};
+use crate::kern::regfile::{AsyncCall, RegularFile};
 use crate::proto::mem::id::{Key, NodeId, StorageId};
 use crate::proto::mem::rights::Rights;
 use crate::proto::mem::status::Status;
@@ -125,6 +127,30 @@ impl RegionFile {
         Ok(ask_ok(&self.host, self.node, h, KVec::new())?.h.key2)
     }
 
+    /// Begins to move the bytes of `pages`. Gives `call` back where there are none.
+    fn begin_moving(
+        &self,
+        pos: u64,
+        write: bool,
+        pages: Result<KVec<PinnedPages>>,
+        locked: LockedPages,
+        call: AsyncCall,
+    ) -> Result<(), AsyncCall> {
+        match pages {
+            Ok(pages) if pages.is_empty() => Err(call),
+            Ok(pages) => {
+                let place = self.place(pos);
+                let host: &Arc<Host> = &self.host;
+                host.with(|st| st.begin_async(place, write, pages, locked, call));
+                Ok(())
+            }
+            Err(e) => {
+                call.complete(Err(e));
+                Ok(())
+            }
+        }
+    }
+
     fn info(&self, info: &mut zrs_region_info) -> Result {
         zero(&info.reserved)?;
         let h = ask_ok(&self.host, self.node, self.header(Op::Info), KVec::new())?.h;
@@ -189,6 +215,25 @@ impl RegionFile {
     }
 }
 
+/// The pages of the next `len` bytes, as far as they can be had; none at all: the iterator has not
+/// moved.
+fn pinned(
+    len: usize,
+    mut extract: impl FnMut(usize) -> Result<Extracted>,
+) -> Result<KVec<PinnedPages>> {
+    let mut all = KVec::new();
+    let mut done = 0;
+    while done < len {
+        all.reserve(1, GFP_KERNEL)?;
+        let Ok(Extracted::Pages(pages)) = extract(len - done) else {
+            break;
+        };
+        done += pages.len();
+        let _ = all.push_within_capacity(pages);
+    }
+    Ok(all)
+}
+
 impl RegularFile for RegionFile {
     fn read(&self, pos: u64, iter: &mut IovIterDest<'_>) -> Result<usize> {
         let left = self.storage.len.saturating_sub(pos);
@@ -209,6 +254,38 @@ impl RegularFile for RegionFile {
             return Err(ENOSPC);
         }
         self.memory().put(pos, len, iter)
+    }
+
+    fn begin_read(
+        &self,
+        pos: u64,
+        iter: &mut IovIterDest<'_>,
+        call: AsyncCall,
+    ) -> Result<(), AsyncCall> {
+        let left = self.storage.len.saturating_sub(pos);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(iter.len());
+        let locked = dest_pages(iter).filter(|_| len != 0);
+        let Some(Ok(locked)) = locked.map(LockedPages::new) else {
+            return Err(call);
+        };
+        let pages = pinned(len, |left| PinnedPages::extract_dest(iter, left));
+        self.begin_moving(pos, false, pages, locked, call)
+    }
+
+    fn begin_write(
+        &self,
+        pos: u64,
+        iter: &mut IovIterSource<'_>,
+        call: AsyncCall,
+    ) -> Result<(), AsyncCall> {
+        let left = self.storage.len.saturating_sub(pos);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(iter.len());
+        let locked = source_pages(iter).filter(|_| len != 0);
+        let Some(Ok(locked)) = locked.map(LockedPages::new) else {
+            return Err(call);
+        };
+        let pages = pinned(len, |left| PinnedPages::extract(iter, left));
+        self.begin_moving(pos, true, pages, locked, call)
     }
 
     fn copy(from: &Self, from_pos: u64, to: &Self, pos: u64, len: u64) -> Result<usize> {

@@ -86,7 +86,7 @@ pub(super) fn begin(
             copied.map_err(|_| Status::NoMemory)?;
             let token = st.op(Kind::Call(call.clone()))?;
             let asked = match st.side(slot) {
-                Some(side) => side.ask(*ask, bytes, token),
+                Some(side) => side.ask_for(call.user, *ask, bytes, token),
                 None => Err(ENOMEM),
             };
             asked.map_err(|_| {
@@ -440,7 +440,8 @@ impl Memory<'_> {
         len: usize,
         rights: Rights,
     ) -> Result<Begun, Status> {
-        let served = st.served.as_mut().ok_or(Status::NoNode)?;
+        let at = st.place_of(self.node, self.host.memory.own_domain(&self.host.net));
+        let served = at.and_then(|at| st.node_at(at)).ok_or(Status::NoNode)?;
         let (key, addr) = (self.storage.key, self.storage.va + pos);
         let range = served.node.range_of(key, addr, len as u64)?;
         let hold = served.node.begin(key, rights, range, now_ms())?;
@@ -474,7 +475,7 @@ impl State {
         };
         let token = self.op(Kind::Call(call.clone()))?;
         let side = self.live(granted.slot, granted.serial);
-        let asked = side.map(|side| side.ask(ask, KVec::new(), token));
+        let asked = side.map(|side| side.ask_for(call.user, ask, KVec::new(), token));
         match asked {
             Some(Ok(())) => Ok(()),
             other => {

@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 
 use super::grants::Pending;
 use super::host::{now_ms, Call, Host, Kind, State};
-use super::node::{Served, RUN_MAX};
+use super::node::{must_stop, Served, RUN_MAX};
 use super::side::{Life, Moved};
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
@@ -33,6 +33,16 @@ pub(super) enum Reply {
     Local(Arc<Call>),
     /// To this host's broker, by the place of its region.
     Broker(u32),
+}
+
+impl Reply {
+    /// The user of this host whose share the operation counts against.
+    fn user(&self) -> Option<u32> {
+        match self {
+            Self::Local(call) => call.user,
+            Self::Peer(..) | Self::Broker(_) => None,
+        }
+    }
 }
 
 /// The memory regions of a grant.
@@ -63,19 +73,23 @@ pub(super) fn copy_pieces(
 }
 
 impl State {
-    /// The description of this host's node in a hello.
-    pub(super) fn node_info(&self) -> Option<NodeInfo> {
-        let served = self.served.as_ref().filter(|s| !s.closing)?;
-        let (bytes, free) = served.bytes();
-        let draining = served.node.draining();
-        Some(NodeInfo {
-            node: served.node.id(),
-            incarnation: served.node.incarnation(),
-            bytes,
-            free,
-            state: if draining { NODE_DRAINING } else { 0 },
-            page_shift: served.page_shift,
-        })
+    /// The descriptions of this host's nodes in a hello. ENOMEM.
+    pub(super) fn node_infos(&self) -> Result<KVec<u8>> {
+        let mut payload = KVec::new();
+        for served in self.served.iter().flatten().filter(|s| !s.closing) {
+            let (bytes, free) = served.bytes();
+            let draining = served.node.draining();
+            let info = NodeInfo {
+                node: served.node.id(),
+                incarnation: served.node.incarnation(),
+                bytes,
+                free,
+                state: if draining { NODE_DRAINING } else { 0 },
+                page_shift: served.page_shift,
+            };
+            payload.extend_from_slice(&info.encode(), GFP_KERNEL)?;
+        }
+        Ok(payload)
     }
 
     /// A message of a requester.
@@ -154,7 +168,9 @@ impl State {
             _ => Some(h.node),
         };
         let own = host.memory.own_domain(&host.net);
-        let elsewhere = node.is_some_and(|node| !self.serves(node, own));
+        let at = node.and_then(|node| self.place_of(node, own));
+        let elsewhere = node.is_some() && at.is_none();
+        let at = at.unwrap_or(usize::MAX);
         match op {
             Op::Alloc if h.flags & FLAG_VIA != 0 => self.serve_via(host, reply, h),
             Op::Free if self.give_back(&reply, h) => {}
@@ -164,8 +180,8 @@ impl State {
                 let status = if given { Status::Stale } else { Status::NoNode };
                 self.answer_status(reply, op, status);
             }
-            Op::Free | Op::Seal | Op::Unkey => self.begin_end(reply, op, h),
-            Op::Open => self.open(reply, h)?,
+            Op::Free | Op::Seal | Op::Unkey => self.begin_end(at, reply, op, h),
+            Op::Open => self.open(at, reply, h)?,
             Op::Close => {
                 let Reply::Peer(slot, ..) = reply else {
                     return Err(Violation::State);
@@ -184,11 +200,11 @@ impl State {
                 let status = checked.err().unwrap_or(Status::Ok);
                 self.answer_status(reply, op, status);
             }
-            Op::Copy => self.serve_copy(host, reply, h),
+            Op::Copy => self.serve_copy(host, at, reply, h),
             Op::Cancel => self.serve_cancel(reply, h.arg),
             Op::Alloc | Op::Info | Op::Key | Op::Put | Op::Get => {
-                let owner = self.owner(&reply);
-                let done = match self.served.as_mut() {
+                let owner = (self.owner(&reply), reply.user());
+                let done = match self.node_at(at) {
                     Some(served) => at_once(served, owner, op, h, payload),
                     None => Err(Status::NoNode),
                 };
@@ -201,13 +217,13 @@ impl State {
         Ok(())
     }
 
-    /// Begins a free, seal or revocation.
-    fn begin_end(&mut self, reply: Reply, op: Op, h: &MemHeader) {
+    /// Begins a free, seal or revocation at the node at that place.
+    fn begin_end(&mut self, at: usize, reply: Reply, op: Op, h: &MemHeader) {
         let (waiter, now) = (self.number(), now_ms());
         if self.waiters.reserve(1, GFP_KERNEL).is_err() {
             return self.answer_status(reply, op, Status::NoMemory);
         }
-        let Some(served) = self.served.as_mut() else {
+        let Some(served) = self.node_at(at) else {
             return self.answer_status(reply, op, Status::NoNode);
         };
         let begun = match op {
@@ -226,7 +242,11 @@ impl State {
     /// Answers the frees, seals and revocations that are over.
     pub(super) fn tell_quiet(&mut self, host: &Arc<Host>) {
         let mut freed = false;
-        while let Some((waiter, status)) = self.served.as_mut().and_then(|s| s.node.next_quiet()) {
+        loop {
+            let mut nodes = self.served.iter_mut().flatten();
+            let Some((waiter, status)) = nodes.find_map(|s| s.node.next_quiet()) else {
+                break;
+            };
             let at = self.waiters.iter().position(|w| w.0 == waiter);
             if let Some(Ok((_, op, reply))) = at.map(|at| self.waiters.remove(at)) {
                 freed |= op == Op::Free;
@@ -241,15 +261,12 @@ impl State {
     /// Takes back the grants, and ends the copies, whose region or key has ended.
     pub(super) fn revoke_what_ended(&mut self) {
         let now = now_ms();
-        let Some(served) = self.served.as_ref() else {
-            return;
-        };
-        let node = &served.node;
+        let nodes = &self.served;
         for side in self.sides.iter_mut().flatten() {
             if side.life != Life::Up {
                 continue;
             }
-            let over = |hold: &Hold| node.must_stop(hold, now);
+            let over = |hold: &Hold| must_stop(nodes, hold, now);
             while let Some(number) = side.grants.revoke_one(now, over) {
                 if side.say(MemHeader::revoke(number), KVec::new()).is_err() {
                     side.link.broken();
@@ -257,17 +274,17 @@ impl State {
                 }
             }
         }
-        let over = |hold: &Hold| node.must_stop(hold, now);
+        let over = |hold: &Hold| must_stop(nodes, hold, now);
         self.copies.cancel_if(Status::Stale, now, over);
     }
 
-    /// Begins a grant.
-    fn open(&mut self, reply: Reply, h: &MemHeader) -> Result<(), Violation> {
+    /// Begins a grant of the node at that place.
+    fn open(&mut self, at: usize, reply: Reply, h: &MemHeader) -> Result<(), Violation> {
         let Reply::Peer(slot, _, place) = reply else {
             return Err(Violation::State);
         };
         let rights = Rights::from_bits(h.rights).ok_or(Violation::Type)?;
-        let Some(served) = self.served.as_mut() else {
+        let Some(served) = self.node_at(at) else {
             self.answer_status(reply, Op::Open, Status::NoNode);
             return Ok(());
         };
@@ -311,7 +328,7 @@ impl State {
             rights: h.rights,
             once: scope.once,
         };
-        let described = pieces.and_then(|pieces| self.describe(slot, template, &pieces));
+        let described = pieces.and_then(|pieces| self.describe(at, slot, template, &pieces));
         if described.is_err() {
             let side = self.side(slot).ok_or(Violation::State)?;
             if let Some(hold) = side.grants.gone(number) {
@@ -323,8 +340,14 @@ impl State {
     }
 
     /// Describes memory to the device, and has it registered.
-    fn describe(&mut self, slot: usize, mut r: Registration, pieces: &[Piece]) -> Result {
-        let served = self.served.as_ref().ok_or(ENODEV)?;
+    fn describe(
+        &mut self,
+        at: usize,
+        slot: usize,
+        mut r: Registration,
+        pieces: &[Piece],
+    ) -> Result {
+        let served = self.node_at(at).ok_or(ENODEV)?;
         let (memory, shift) = (served.memory.clone(), served.page_shift);
         let side = self.side(slot).ok_or(EINVAL)?;
         let queues = side.queues.clone().ok_or(EINVAL)?;
@@ -389,7 +412,7 @@ impl State {
     }
 
     pub(super) fn end_hold(&mut self, hold: Hold) {
-        if let Some(served) = self.served.as_mut() {
+        if let Some(served) = self.node_at(hold.place() as usize) {
             served.node.end(hold);
         }
     }
@@ -450,7 +473,7 @@ impl State {
                 let other = self.sides.iter().flatten().any(|s| {
                     s.end == End::Node && s.peer == peer && s.serial != serial && s.life == Life::Up
                 });
-                if let Some(served) = self.served.as_mut().filter(|_| !other) {
+                for served in self.served.iter_mut().flatten().filter(|_| !other) {
                     served.node.owner_lost(peer as u32 + 1, now);
                 }
                 let lost = (!other).then_some(peer as u32 + 1);
@@ -463,9 +486,9 @@ impl State {
         host.zero_pages();
     }
 
-    /// The descriptor of the node is closed: its regions end.
-    pub(super) fn unserve(&mut self) {
-        if let Some(served) = self.served.as_mut() {
+    /// The descriptor of the node at that place is closed: its regions end.
+    pub(super) fn unserve(&mut self, at: usize) {
+        if let Some(served) = self.node_at(at) {
             served.closing = true;
             served.node.set_draining(true);
             let mut from = 0;
@@ -555,7 +578,7 @@ fn grant_answer(r: &Registration) -> Result<(MemHeader, KVec<u8>)> {
 /// The asks that the node itself answers.
 fn at_once(
     served: &mut Served,
-    owner: u32,
+    (owner, user): (u32, Option<u32>),
     op: Op,
     h: &MemHeader,
     payload: &[u8],
@@ -570,7 +593,7 @@ fn at_once(
                 len: h.bytes,
                 va: h.addr,
                 owner,
-                user: None,
+                user,
                 admission: h.key,
                 keep: h.flags & FLAG_KEEP != 0,
                 expires_ms: ends(h.arg),

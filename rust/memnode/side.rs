@@ -32,7 +32,6 @@ use crate::proto::mem::grant_cache::GrantCache;
 use crate::proto::mem::grant_cache::Lent;
 use crate::proto::mem::grants::{Grant, Grants};
 use crate::proto::mem::link::{End, Link};
-use crate::proto::mem::payload::NodeInfo;
 use crate::proto::mem::server::{Server, ServerSlot};
 use crate::proto::mem::slab::Slot;
 use crate::proto::mem::status::Status;
@@ -107,6 +106,8 @@ pub(super) struct Queued {
     ask: MemHeader,
     payload: KVec<u8>,
     token: u64,
+    /// The user whose share it counts against.
+    user: Option<u32>,
 }
 
 impl Queued {
@@ -220,16 +221,12 @@ impl Side {
     }
 
     /// The link is up; `flow` is what both sides have agreed on. The hello goes first.
-    fn up(&mut self, nodes: Option<NodeInfo>) -> Result {
+    fn up(&mut self, nodes: KVec<u8>) -> Result {
         self.life = Life::Up;
         self.was_up = true;
         self.heard_ms = now_ms();
-        let mut payload = KVec::new();
-        if let Some(info) = nodes {
-            payload.extend_from_slice(&info.encode(), GFP_KERNEL)?;
-        }
-        let hello = MemHeader::hello(ASKS_MAX as u32, GRANTS as u32, payload.len() as u32);
-        self.say(hello, payload)
+        let hello = MemHeader::hello(ASKS_MAX as u32, GRANTS as u32, nodes.len() as u32);
+        self.say(hello, nodes)
     }
 
     /// Has a message posted. ENOMEM.
@@ -238,12 +235,24 @@ impl Side {
         Ok(self.out.push(Out { message, payload }, GFP_KERNEL)?)
     }
 
-    /// Has the peer asked. ENOMEM.
+    /// Has the peer asked, for the host itself. ENOMEM.
     pub(super) fn ask(&mut self, ask: MemHeader, payload: KVec<u8>, token: u64) -> Result {
+        self.ask_for(None, ask, payload, token)
+    }
+
+    /// Has the peer asked, for `user`. ENOMEM.
+    pub(super) fn ask_for(
+        &mut self,
+        user: Option<u32>,
+        ask: MemHeader,
+        payload: KVec<u8>,
+        token: u64,
+    ) -> Result {
         let queued = Queued {
             ask,
             payload,
             token,
+            user,
         };
         Ok(self.queue.push(queued, GFP_KERNEL)?)
     }
@@ -323,13 +332,14 @@ impl Side {
         }
         let mut at = 0;
         while at < self.queue.len() && self.proto.peer().is_some() && self.room(false) {
-            let op = self.queue.get(at).and_then(|q| q.ask.op);
-            if op.is_none_or(|op| self.asks.room(op, None) == 0) {
+            let next = self.queue.get(at);
+            let next = next.and_then(|q| Some((q.ask.op?, q.user)));
+            if next.is_none_or(|(op, user)| self.asks.room(op, user) == 0) {
                 at += 1;
                 continue;
             }
             let queued = self.queue.remove(at).map_err(|_| EINVAL)?;
-            let ask = self.asks.begin(queued.ask, queued.token, None);
+            let ask = self.asks.begin(queued.ask, queued.token, queued.user);
             let ask = ask.ok_or(EINVAL)?;
             self.post_message(Message::Mem(ask), &queued.payload)?;
         }
@@ -489,12 +499,12 @@ impl Side {
 impl State {
     /// A link is up: a host that was lost is back, and its regions stay. ENOMEM.
     pub(super) fn link_up(&mut self, slot: usize) -> Result {
-        let info = self.node_info();
+        let nodes = self.node_infos()?;
         let side = self.side(slot).ok_or(ENOTCONN)?;
-        side.up(info)?;
+        side.up(nodes)?;
         if side.end == End::Node {
             let host = side.peer as u32 + 1;
-            if let Some(served) = &mut self.served {
+            for served in self.served.iter_mut().flatten() {
                 served.node.owner_back(host);
             }
             if let Some(broker) = &mut self.broker {
@@ -677,7 +687,8 @@ impl State {
                     self.fail(slot, Status::NoMemory);
                     return Ok(());
                 };
-                side.asks = Asks::new(places, limits.asks, 100);
+                let share = params::MEM_USER_PERCENT.get();
+                side.asks = Asks::new(places, limits.asks, share);
                 Ok(())
             }
             Type::Answer => {

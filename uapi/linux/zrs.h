@@ -49,6 +49,7 @@
 #define ZRS_FEATURE_RULES	(1ULL << 10)	/* ZRS_IOC_RULES, ZRS_IOC_FALLBACK */
 #define ZRS_FEATURE_MEM_QUEUE	(1ULL << 11)	/* ZRS_IOC_MEM_QUEUE, ZRS_QUEUE_SUBMIT */
 #define ZRS_FEATURE_MEM_BROKER	(1ULL << 12)	/* ZRS_IOC_MEM_BROKER, ZRS_MEM_VIA */
+#define ZRS_FEATURE_MEM_NODES	(1ULL << 13)	/* 16 nodes of a host, ZRS_IOC_MEM_DRAIN */
 #define ZRS_FEATURE_PEERS	(1ULL << 14)	/* ZRS_IOC_PEERS */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
@@ -822,7 +823,23 @@ struct zrs_ioc_mem_broker {
 
 #define ZRS_IOC_MEM_BROKER	_IOW(ZRS_IOC_MAGIC, 0x17, struct zrs_ioc_mem_broker)
 
-/* A region of the node that is served here: a list by cursor. Needs CAP_NET_ADMIN. */
+/*
+ * A node that is served here takes no new regions (ESHUTDOWN), or takes them
+ * again. Its descriptor has POLLPRI when it takes none and has none. Needs
+ * CAP_NET_ADMIN. ENXIO: it is not served here.
+ */
+struct zrs_ioc_mem_drain {
+	struct zrs_mem_node node;
+	__u32 flags;		/* ZRS_MEM_DRAIN_UNDO */
+	__u32 reserved0;
+	__u64 reserved[2];
+};
+
+#define ZRS_MEM_DRAIN_UNDO	1
+
+#define ZRS_IOC_MEM_DRAIN	_IOW(ZRS_IOC_MAGIC, 0x18, struct zrs_ioc_mem_drain)
+
+/* A region of the nodes that are served here: a list by cursor. Needs CAP_NET_ADMIN. */
 struct zrs_ioc_mem_region {
 	__u64 cursor;		/* in, out */
 	struct zrs_mem_node node;

@@ -46,6 +46,8 @@ impl Channel {
     /// has. Returns false if there is no window, if the peer was asked already, or if it writes no
     /// more in any case. While a grant waits to be sent ([`Channel::grant_waits`]), WindowRevoke is
     /// sent after it.
+    ///
+    /// [`Event::Revoked`]: super::Event::Revoked
     pub fn revoke(&mut self) -> bool {
         let asks = self.window.is_some() && !self.revoking() && !self.read_ended();
         if asks {

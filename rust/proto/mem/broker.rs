@@ -160,6 +160,12 @@ where
         self.entries.is_empty()
     }
 
+    /// Whether there is a region of `requester`, or a request.
+    pub fn has_requester(&self, requester: u32) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|(_, entry)| entry.req.requester == requester)
+    }
+
     /// Whether all regions have been given to their requesters.
     #[cfg(not(MODULE))]
     pub fn is_idle(&self) -> bool {

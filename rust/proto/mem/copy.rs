@@ -491,6 +491,11 @@ where
             .map(|(at, _)| at)
     }
 
+    /// Whether a job has that target.
+    pub fn has_target(&self, link: u32) -> bool {
+        self.jobs.iter().any(|(_, job)| job.peer() == Some(link))
+    }
+
     /// The request of a job.
     pub fn get(&self, at: u32) -> Option<&CopyRequest> {
         self.jobs.get(at).map(|j| &j.req)

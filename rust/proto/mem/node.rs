@@ -153,9 +153,15 @@ pub struct Hold {
     gen: u32,
     key: u32,
     write: bool,
+    place: u32,
 }
 
 impl Hold {
+    /// Place of the node among those of its host.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
     /// Number of the region.
     #[cfg(not(MODULE))]
     pub fn region(&self) -> u32 {
@@ -214,6 +220,8 @@ pub struct Node<S: Storage> {
     drains: Slab<S::Drains>,
     next_gen: u32,
     no_more: bool,
+    /// Place of the node among those of its host.
+    place: u32,
     scratch: [Extent; EXTENTS_MAX],
 }
 
@@ -236,6 +244,7 @@ impl<S: Storage> Node<S> {
             keys: Keys::new(keys),
             drains: Slab::new(drains),
             no_more: false,
+            place: 0,
             scratch: [Extent::default(); EXTENTS_MAX],
         }
     }
@@ -277,6 +286,11 @@ impl<S: Storage> Node<S> {
     /// Whether the node takes no new regions.
     pub fn draining(&self) -> bool {
         self.no_more
+    }
+
+    /// Gives the node its place among those of its host, which its holds have, before it has any.
+    pub fn set_place(&mut self, place: u32) {
+        self.place = place;
     }
 
     /// Lets the node take no new regions, or take them again.

@@ -7,6 +7,7 @@ mod mount;
 mod nodes;
 mod regions;
 mod serve;
+mod store;
 
 use std::io;
 
@@ -31,6 +32,7 @@ enum Command {
     Serve(serve::Args),
     Broker(broker::Args),
     Nodes(nodes::Args),
+    Drain(serve::Drain),
     Ls(regions::Ls),
     Alloc(regions::Alloc),
     Put(regions::Put),
@@ -50,6 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
         Command::Serve(a) => serve::run(&zrs, a),
         Command::Broker(a) => broker::run(&zrs, a),
         Command::Nodes(a) => nodes::run(&zrs, a),
+        Command::Drain(a) => a.run(&zrs),
         Command::Ls(a) => a.run(&zrs),
         Command::Alloc(a) => a.run(&zrs),
         Command::Put(a) => a.run(&zrs),
@@ -122,13 +125,13 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(111) => "; the node's host serves no memory: 'zrs mem serve' there",
         Some(113) => "; the node's host cannot be reached: see 'zrs doctor'",
         Some(11) => "; the node is busy with other copies: repeat it later",
-        Some(108) => "; the node takes no more work: it is being given up, or the module unloaded",
+        Some(108) => "; the node takes no new regions: it is being drained or given up, or the module unloaded",
         Some(19) => "; no RDMA device reaches the node's host: see 'zrs doctor'",
         Some(5) => "; the device refused it: see the kernel's log on both hosts",
         Some(104) => "; the link to the node was lost: repeat it, the result is the same",
         Some(1) => "; this needs CAP_NET_ADMIN: run it as root",
         Some(17) => "; this host is the broker of the node already",
-        Some(16) => "; this host serves a node already, or one is still being given up",
+        Some(16) => "; this host serves that node already: see 'zrs mem ls'",
         Some(12) => "; there is no memory for it: a smaller --size, or huge pages in /proc/sys/vm/nr_hugepages",
         Some(25) => "; the zrs module that is loaded is older than this command",
         _ => "",

@@ -17,7 +17,7 @@ pub const NET: &str = "/proc/sys/net/zrs";
 
 /// The parameters that an administrator has a reason to change, and what they do. The others are for
 /// developers: their defaults follow from measurements and from each other.
-const ADMIN: [(&str, &str); 19] = [
+const ADMIN: [(&str, &str); 20] = [
     (
         "pool_mib",
         "receive pool of each cache, MiB; 0: by rate, residency and cache",
@@ -46,6 +46,10 @@ const ADMIN: [(&str, &str); 19] = [
     (
         "net_percent",
         "part of the connections that one network namespace can have, percent",
+    ),
+    (
+        "mem_user_percent",
+        "part of a memory link's and a node's places that one user can have, percent",
     ),
     (
         "links_per_peer",

@@ -24,6 +24,7 @@ pub const ZRS_FEATURE_FALLBACK: u64 = 1 << 9;
 pub const ZRS_FEATURE_RULES: u64 = 1 << 10;
 pub const ZRS_FEATURE_MEM_QUEUE: u64 = 1 << 11;
 pub const ZRS_FEATURE_MEM_BROKER: u64 = 1 << 12;
+pub const ZRS_FEATURE_MEM_NODES: u64 = 1 << 13;
 pub const ZRS_FEATURE_PEERS: u64 = 1 << 14;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
@@ -62,6 +63,8 @@ pub const ZRS_IOC_MEM_ALLOC: u32 = iowr::<zrs_ioc_mem_alloc>(0x12);
 pub const ZRS_IOC_MEM_OPEN: u32 = iow::<zrs_ioc_mem_open>(0x13);
 pub const ZRS_IOC_MEM_QUEUE: u32 = iow::<zrs_ioc_mem_queue>(0x14);
 pub const ZRS_IOC_MEM_BROKER: u32 = iow::<zrs_ioc_mem_broker>(0x17);
+pub const ZRS_IOC_MEM_DRAIN: u32 = iow::<zrs_ioc_mem_drain>(0x18);
+pub const ZRS_MEM_DRAIN_UNDO: u32 = 1;
 pub const ZRS_IOC_MEM_REGION: u32 = iowr::<zrs_ioc_mem_region>(0x15);
 pub const ZRS_REGION_INFO: u32 = iowr::<zrs_region_info>(0x50);
 pub const ZRS_REGION_KEY: u32 = iowr::<zrs_region_key>(0x51);
@@ -635,6 +638,15 @@ pub struct zrs_ioc_mem_broker {
     pub quota: u64,
     pub admission: [u8; 16],
     pub node_admission: [u8; 16],
+    pub flags: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_drain {
+    pub node: zrs_mem_node,
     pub flags: u32,
     pub reserved0: u32,
     pub reserved: [u64; 2],

@@ -92,6 +92,10 @@ unsafe impl Argument for zrs_ioc_mem_broker {
     const REQUEST: u32 = ZRS_IOC_MEM_BROKER;
 }
 // SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_drain {
+    const REQUEST: u32 = ZRS_IOC_MEM_DRAIN;
+}
+// SAFETY: as above.
 unsafe impl Argument for zrs_ioc_mem_queue {
     const REQUEST: u32 = ZRS_IOC_MEM_QUEUE;
 }
@@ -340,6 +344,11 @@ impl Device {
     /// ZRS_IOC_MEM_BROKER: the rule ends with the descriptor.
     pub fn mem_broker(&self, mut arg: zrs_ioc_mem_broker) -> io::Result<OwnedFd> {
         self.make(&mut arg)
+    }
+
+    /// ZRS_IOC_MEM_DRAIN.
+    pub fn mem_drain(&self, mut arg: zrs_ioc_mem_drain) -> io::Result<()> {
+        self.call(&mut arg).map(drop)
     }
 
     /// ZRS_IOC_MEM_QUEUE, of that many entries.

@@ -76,6 +76,7 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_RULES, "rules"),
     (abi::ZRS_FEATURE_MEM_QUEUE, "queues of memory nodes"),
     (abi::ZRS_FEATURE_MEM_BROKER, "brokers of memory nodes"),
+    (abi::ZRS_FEATURE_MEM_NODES, "several memory nodes of a host"),
     (abi::ZRS_FEATURE_PEERS, "peers"),
 ];
 
@@ -545,6 +546,7 @@ mod tests {
                 "rules",
                 "queues of memory nodes",
                 "brokers of memory nodes",
+                "several memory nodes of a host",
                 "peers"
             ]
         );

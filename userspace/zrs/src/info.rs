@@ -15,7 +15,7 @@ pub struct Info {
     pub state: State,
     /// The host-wide number of its channel, 0: none.
     pub channel: u32,
-    /// Its own address; 0.0.0.0:0 or [::]:0 when it has none. A socket of AF_INET6 has IPv4
+    /// Its own address; 0.0.0.0:0 or `[::]:0` when it has none. A socket of AF_INET6 has IPv4
     /// addresses v4-mapped.
     pub local: SocketAddr,
     /// The peer's; the same when it has none.
@@ -106,7 +106,7 @@ impl fmt::Display for State {
 pub struct DgramInfo {
     /// Its own address.
     pub local: SocketAddr,
-    /// That of connect(); 0.0.0.0:0 or [::]:0 when it has none.
+    /// That of connect(); 0.0.0.0:0 or `[::]:0` when it has none.
     pub remote: SocketAddr,
     /// The user it belongs to.
     pub uid: u32,

@@ -228,6 +228,15 @@ impl Zrs {
         Ok(Broking(fd))
     }
 
+    /// A node of this host takes no new regions, or takes them again. Needs CAP_NET_ADMIN.
+    pub fn mem_drain(&self, node: NodeId, drain: bool) -> io::Result<()> {
+        self.device.mem_drain(abi::zrs_ioc_mem_drain {
+            node: abi_node(node),
+            flags: if drain { 0 } else { abi::ZRS_MEM_DRAIN_UNDO },
+            ..Default::default()
+        })
+    }
+
     /// The directory of this network namespace.
     pub fn mem_nodes(&self) -> impl Iterator<Item = io::Result<NodeEntry>> + '_ {
         let mut cursor = 0;

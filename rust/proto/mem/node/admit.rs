@@ -126,6 +126,7 @@ impl<S: Storage> Node<S> {
             gen: key.gen,
             key: at,
             write,
+            place: self.place,
         })
     }
 

@@ -4,6 +4,7 @@
 mod dgram;
 mod handshake;
 mod header;
+mod memory;
 pub mod pose;
 mod random;
 mod rdma;
@@ -102,6 +103,7 @@ pub fn all() -> Vec<Case> {
         windows::CASES,
         server::CASES,
         dgram::CASES,
+        memory::CASES,
         random::CASES,
     ]
     .concat()

@@ -3,10 +3,11 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use zrs::mem::{self, NodeId, Region};
+use zrs::mem::{self, NodeId, Queue, Region};
 use zrs::Zrs;
 
 use super::regions::{relay, Room};
@@ -14,9 +15,14 @@ use super::{node, seconds, size, told};
 use crate::report::{json_line, out};
 use crate::Result;
 
+/// Bytes of one of many copies.
+const PART: u64 = 64 << 10;
+/// Copies that a queue has at a time.
+const QUEUED: u32 = 1024;
+
 /// Measure writes and reads of a node, and copies to another one
 ///
-/// The regions are freed afterwards.
+/// The regions are freed afterwards, the first one while it is being written: the time of that is told, too.
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(value_parser = node)]
@@ -57,7 +63,7 @@ pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
     })?;
     say(args, "get", get);
     let small = told(latency(args, &region), || "cannot read the region".into())?;
-    say_latency(args, small);
+    say_time(args, "get 4 KiB", small);
     if let Some(node) = args.to {
         let to = args.room.alloc(zrs, node, args.size, false)?;
         let failed = || format!("cannot copy to node {node}");
@@ -65,7 +71,17 @@ pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
         say(args, "copy", told(copy, failed)?);
         let relayed = whole(args, || relay(&region, &to, args.size));
         say(args, "relay", told(relayed, failed)?);
+        if args.size >= PART {
+            let calls = told(copies(args, &region, &to), failed)?;
+            say_rate(args, "calls of 64 KiB", calls);
+            let queued = told(queued(args, zrs, &region, &to), failed)?;
+            say_rate(args, "queued 64 KiB", queued);
+        }
     }
+    let freed = told(free_under_load(args, zrs, &region), || {
+        "cannot free the region".into()
+    })?;
+    say_time(args, "free under load", freed);
     Ok(())
 }
 
@@ -80,12 +96,72 @@ fn say(args: &Args, what: &str, rate: f64) {
     }
 }
 
-fn say_latency(args: &Args, median: Duration) {
+fn say_time(args: &Args, what: &str, median: Duration) {
     let us = median.as_secs_f64() * 1e6;
     match args.json {
-        true => json_line(&json!({"what": "get 4 KiB", "value": us, "unit": "us"})),
-        false => out(&format!("get of 4 KiB: {us:.1} us (median)\n")),
+        true => json_line(&json!({"what": what, "value": us, "unit": "us"})),
+        false => out(&format!("{what}: {us:.1} us\n")),
     }
+}
+
+fn say_rate(args: &Args, what: &str, rate: f64) {
+    match args.json {
+        true => json_line(&json!({"what": what, "value": rate, "unit": "1/s"})),
+        false => out(&format!("{what}: {rate:.0} copies a second\n")),
+    }
+}
+
+/// Copies of 64 KiB, one call after the other: how many a second.
+fn copies(args: &Args, from: &Region, to: &Region) -> io::Result<f64> {
+    let (began, mut count) = (Instant::now(), 0_u64);
+    while began.elapsed() < args.seconds {
+        let at = count % (args.size / PART) * PART;
+        if mem::copy(from, at, to, at, PART)? != PART {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        count += 1;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The same by a queue.
+fn queued(args: &Args, zrs: &Zrs, from: &Region, to: &Region) -> io::Result<f64> {
+    let mut queue = Queue::new(zrs, QUEUED)?;
+    let (began, mut begun, mut ended) = (Instant::now(), 0_u64, 0_u64);
+    while began.elapsed() < args.seconds || ended < begun {
+        while begun - ended < u64::from(QUEUED) && began.elapsed() < args.seconds {
+            let at = begun % (args.size / PART) * PART;
+            queue.copy(from, at, to, at, PART);
+            begun += 1;
+        }
+        queue.submit()?;
+        if queue.completion()?.result? != PART {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        ended += 1;
+    }
+    Ok(ended as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The time of a free while `depth` threads write the region.
+fn free_under_load(args: &Args, zrs: &Zrs, region: &Region) -> io::Result<Duration> {
+    let again = Region::open(zrs, region.storage())?;
+    let over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..u64::from(args.depth) {
+            scope.spawn(move || {
+                let buf = vec![0xa5; args.block as usize];
+                let at = n % (args.size / args.block) * args.block;
+                while region.write_at(&buf, at).is_ok() && !over.load(Relaxed) {}
+            });
+        }
+        std::thread::sleep(args.seconds.min(Duration::from_millis(200)));
+        let began = Instant::now();
+        let freed = again.free();
+        let time = began.elapsed();
+        over.store(true, Relaxed);
+        freed.map(|()| time)
+    })
 }
 
 /// Blocks by `depth` threads until the time is over: MiB/s.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The commands of `zrs mem` that are about regions.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -65,7 +66,7 @@ fn place(text: &str) -> std::result::Result<Place, String> {
     }
 }
 
-/// Lists the regions of the node that this host serves
+/// Lists the regions of the nodes that this host serves
 #[derive(clap::Args)]
 pub struct Ls {
     /// Print a JSON object for each region
@@ -95,12 +96,12 @@ impl Ls {
 
     fn text(&self, zrs: &Zrs) -> Result<String> {
         let mut text = String::new();
-        let (mut count, mut summary) = (0, None);
+        let mut nodes = BTreeMap::new();
         for region in zrs.mem_regions() {
             let r = told(region, || "cannot list the regions".into())?;
             let (node, bytes, free) = r.node;
-            count += 1;
-            summary = Some((node, bytes, free));
+            let known = nodes.entry((node.domain, node.node));
+            known.or_insert((0, node, bytes, free)).0 += 1;
             let state = ["live", "sealing", "sealed", "closing"];
             let state = state.get(r.state as usize).copied().unwrap_or("?");
             let line = if self.json {
@@ -119,7 +120,8 @@ impl Ls {
             text += &line;
             text.push('\n');
         }
-        if let (Some((node, bytes, free)), Some(_)) = (summary, self.watch.filter(|_| !self.json)) {
+        let watched = self.watch.is_some() && !self.json;
+        for (count, node, bytes, free) in nodes.into_values().filter(|_| watched) {
             text += &format!("{node}: {count} regions, {free} of {bytes} bytes free\n");
         }
         Ok(text)

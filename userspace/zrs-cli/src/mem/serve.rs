@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `zrs mem serve`: gives memory to a node for as long as it runs.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use zrs::mem::NodeId;
 use zrs::Zrs;
 
-use super::{admission, node, size, told};
+use super::{admission, node, size, store, told};
 use crate::report::out;
-use crate::Result;
+use crate::{said, Result};
 
 /// Serve memory as a node, until interrupted; all of its regions end then
 ///
-/// One of --admission and --open is needed; it says which hosts may allocate.
+/// One of --admission and --open is needed; it says which hosts may allocate. A service with a
+/// descriptor store (systemd's FileDescriptorStoreMax=) keeps the node and its regions when it is
+/// started again.
 #[derive(clap::Args)]
 pub struct Args {
     /// The node's id
@@ -41,15 +45,65 @@ pub struct Args {
 }
 
 pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
-    let key = args.admission.as_deref().map(admission).transpose()?;
-    let served = zrs.mem_serve(args.node, args.size, args.huge, key, args.host_percent);
-    let _serving = told(served, || format!("cannot serve node {}", args.node))?;
+    let id = args.node;
+    let name = format!("zrs-node-{}-{}-{}", id.domain, id.node, args.size);
+    let stored = store::has(&name);
+    let _serving = match stored {
+        // Its descriptor is open in this process.
+        true => None,
+        false => {
+            let key = args.admission.as_deref().map(admission).transpose()?;
+            let served = zrs.mem_serve(id, args.size, args.huge, key, args.host_percent);
+            let serving = told(served, || format!("cannot serve node {id}"))?;
+            let kept = store::keep(&name, serving.as_fd());
+            said(kept, || "cannot tell the service manager".into())?;
+            Some(serving)
+        }
+    };
+    let again = if stored { " again" } else { "" };
     out(&format!(
-        "serving node {} with {} bytes\n",
-        args.node, args.size
+        "serving node {id} with {} bytes{again}\n",
+        args.size
     ));
+    said(store::ready(), || "cannot tell the service manager".into())?;
     loop {
         // Until a signal ends the process, and the descriptor with it.
         std::thread::park();
+    }
+}
+
+/// Let a node of this host take no new regions; those that are there stay
+#[derive(clap::Args)]
+pub struct Drain {
+    #[arg(value_parser = node)]
+    node: NodeId,
+    /// Let it take regions again
+    #[arg(long)]
+    undo: bool,
+    /// Wait until it has no region
+    #[arg(long, conflicts_with = "undo")]
+    wait: bool,
+}
+
+impl Drain {
+    pub(super) fn run(&self, zrs: &Zrs) -> Result<()> {
+        let drained = zrs.mem_drain(self.node, !self.undo);
+        told(drained, || format!("cannot drain node {}", self.node))?;
+        while self.wait && self.has_regions(zrs)? {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(())
+    }
+
+    fn has_regions(&self, zrs: &Zrs) -> Result<bool> {
+        for region in zrs.mem_regions() {
+            let region = told(region, || "cannot list the regions".into())?;
+            // A number alone is a node of the host's own domain.
+            let (node, here) = (region.node.0, self.node);
+            if node.node == here.node && (here.domain == 0 || node.domain == here.domain) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
