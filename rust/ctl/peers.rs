@@ -102,7 +102,7 @@ fn of_user(r: &zrs_peer) -> Result<Entry> {
 }
 
 fn to_user(entry: &Entry) -> zrs_peer {
-    let (family, addr, prefix_len) = net_to_user(entry.net.first(), entry.net.len());
+    let (family, addr, prefix_len) = net_to_user(entry.net.first(), entry.net.bits());
     zrs_peer {
         action: match entry.verdict {
             Verdict::Allow => ZRS_PEER_ALLOW,

@@ -33,6 +33,6 @@ pub struct Entry {
 pub fn allows(entries: &[Entry], ip: Ip) -> bool {
     let of_ip = entries.iter().filter(|entry| entry.net.has(ip));
     of_ip
-        .max_by_key(|entry| entry.net.len())
+        .max_by_key(|entry| entry.net.bits())
         .is_none_or(|entry| entry.verdict == Verdict::Allow)
 }

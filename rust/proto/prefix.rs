@@ -44,7 +44,7 @@ impl Prefix {
     }
 
     /// The number of bits, of its family.
-    pub fn len(self) -> u8 {
+    pub fn bits(self) -> u8 {
         let before = if self.first.is_v4() { V4_BITS } else { 0 };
         self.len.saturating_sub(before)
     }

@@ -77,7 +77,7 @@ impl Rule {
 
     /// The first address of its network, and the number of bits.
     pub fn net(&self) -> Option<(Ip, u8)> {
-        self.net.map(|net| (net.first(), net.len()))
+        self.net.map(|net| (net.first(), net.bits()))
     }
 
     /// Its first and last port.

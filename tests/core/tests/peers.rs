@@ -129,7 +129,7 @@ fn networks() {
     assert!(Prefix::new(ip("192.0.2.1"), 33).is_none());
     assert!(Prefix::new(ip("2001:db8::1"), 129).is_none());
     let net = Prefix::new(ip("192.0.2.77"), 24).unwrap();
-    assert_eq!((net.first(), net.len()), (ip("192.0.2.0"), 24));
+    assert_eq!((net.first(), net.bits()), (ip("192.0.2.0"), 24));
     let net = Prefix::new(ip("2001:db8::77"), 128).unwrap();
-    assert_eq!((net.first(), net.len()), (ip("2001:db8::77"), 128));
+    assert_eq!((net.first(), net.bits()), (ip("2001:db8::77"), 128));
 }

@@ -94,7 +94,7 @@ fn what_was_peeked_at_is_not_copied_again() {
     q.get_mut(index).unwrap().held = Some(SHOWN);
     assert_eq!((q.in_window(), q.moved()), (201, 0));
     for (late, held, unneeded) in [(1, SHOWN, Some(1)), (2, 2, None)] {
-        let what = q.next_to_move(&NoRing, u64::MAX, true, |_| true).unwrap();
+        let what = q.next_to_move(&NoRing, u64::MAX, true, |_| false).unwrap();
         assert_eq!(q.move_held(&NoRing, &what, late), Ok(unneeded));
         assert_eq!(q.get_mut(what.index).unwrap().held, Some(held));
     }

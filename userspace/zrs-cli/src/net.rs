@@ -101,7 +101,9 @@ mod tests {
 
     #[test]
     fn ranges_of_groups() {
-        let pair = |a: &str, b: &str| Ok((a.into(), b.into()));
+        fn pair(a: &str, b: &str) -> Result<(String, String), String> {
+            Ok((a.into(), b.into()))
+        }
         assert_eq!(groups("all", None), pair("0", "4294967294"));
         assert_eq!(groups("100", None), pair("100", "100"));
         assert_eq!(groups("100", Some("200")), pair("100", "200"));
