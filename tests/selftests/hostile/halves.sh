@@ -4,7 +4,7 @@
 # hosts: none
 # rows: B17 E2 B9
 # debug: full
-# params: blocks=128 link_credit=32 connect_timeout_ms=5000
+# params: blocks=192 link_credit=32 connect_timeout_ms=5000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

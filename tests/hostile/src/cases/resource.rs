@@ -19,7 +19,7 @@ use crate::world::{expect_end, Outcome, World};
 const BACKLOG: usize = 128;
 
 /// Links of [`half_messages`].
-const HALVES: usize = 160;
+const HALVES: usize = 200;
 
 /// A CONNECT, and whether it was accepted (else the reason).
 fn try_open(w: &World, peer: &mut Peer, port: u16) -> io::Result<Result<(), u32>> {
