@@ -5,7 +5,7 @@
 # debug: full
 # module: none
 # hosts: none
-# timeout: 240
+# timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
