@@ -279,6 +279,8 @@ fn no_end(w: &mut World) -> Outcome {
 /// Links that end in the middle of a message, one after the other, and in the end more of them than
 /// the module has blocks. Others' links are there at the same time, or not.
 fn half_messages(w: &mut World) -> Outcome {
+    // Links are accepted while a socket listens.
+    let _victim = w.listen()?;
     for _ in 0..HALVES {
         let mut peer = w.link()?;
         peer.send_half()?;
