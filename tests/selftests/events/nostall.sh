@@ -9,8 +9,10 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-# A socket that stays, so that the links do: their end would flush.
-start hold A holding zrs-selftest hold --what socket || ktap_bail "hold"
+# A socket of each host that stays, so that the links do: their end would flush.
+for h in A B; do
+	start "hold$h" $h holding zrs-selftest hold --what socket || ktap_bail "hold"
+done
 # counts: completions, blocks posted, completions asked for.
 counts() { c=$(counter completions) r=$(counter recv_requests) s=$(counter signaled); }
 # Any round is over long before.
