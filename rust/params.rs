@@ -193,8 +193,9 @@ writable_uint_param!(
 );
 
 writable_uint_param!(
-    /// Part of the asks of a memory link, and of the regions of a node of this host, that a user can
-    /// have, in percent. Root has no such limit. It counts for links and nodes that are made later.
+    /// Part of the asks of a memory link, and of the regions of a node of this host, that a user
+    /// can have, in percent. Root has no such limit. It counts for links and nodes that are made
+    /// later.
     MEM_USER_PERCENT, "mem_user_percent", 25, 1, 100,
     "part of a memory link's and node's places that one user can have, percent (default 25)"
 );

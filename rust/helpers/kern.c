@@ -272,15 +272,16 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 }
 
 /*
- * An error that waits in "from" waits in "to" instead. It is there before it is gone here: a thread
- * that looks at "from" first and then at "to" sees it, however long this takes. The lock, which every
- * sock has, keeps an error from being moved twice.
+ * An error that waits in "from" waits in "to" instead. It is there before it is gone here: a
+ * thread that looks at "from" first and then at "to" sees it, however long this takes. The lock,
+ * which every sock has, keeps an error from being moved twice.
  */
 void zrs_helper_sock_move_error(struct sock *from, struct sock *to)
 {
 	unsigned long flags;
 	int err;
 
+	/* Pairs with the cmpxchg below: without an error here, the other sock has it. */
 	if (!smp_load_acquire(&from->sk_err))
 		return;
 	spin_lock_irqsave(&from->sk_error_queue.lock, flags);

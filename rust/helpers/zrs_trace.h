@@ -81,7 +81,9 @@ struct zrs_trace_ends {
 		{ ZRS_WHY_NO_LISTENER,		"no-listener" },	\
 		{ ZRS_WHY_NO_RESOURCES,		"no-resources" },	\
 		{ ZRS_WHY_RULE,			"rule" },	\
-		{ ZRS_WHY_ASKING,		"asking" })
+		{ ZRS_WHY_ASKING,		"asking" },	\
+		{ ZRS_WHY_PEER,			"peer" },	\
+		{ ZRS_WHY_OFF,			"off" })
 
 #define zrs_show_state(state)					\
 	__print_symbolic(state,					\

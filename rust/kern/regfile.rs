@@ -56,7 +56,8 @@ pub trait RegularFile: Send + Sync + Sized + 'static {
     fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize>;
 }
 
-/// A read or write of `io_uring` or libaio, which is completed once. Its file stays open until then.
+/// A read or write of `io_uring` or libaio, which is completed once. Its file stays open until
+/// then.
 ///
 /// # Invariants
 ///

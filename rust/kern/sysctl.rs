@@ -153,9 +153,8 @@ impl NetSettings {
             // SAFETY: as above, and `i` is less than `MAX`; zeroes are an atomic number.
             let value = unsafe { &*addr_of!((*part).values[i]) };
             // SAFETY: only looks at its address.
-            let first = setting
-                .first
-                .filter(|_| net == unsafe { bindings::init_net() });
+            let init_net = unsafe { bindings::init_net() };
+            let first = setting.first.filter(|_| net == init_net);
             value.store(first.unwrap_or(UNSET), Relaxed);
             let entry = bindings::ctl_table {
                 procname: setting.name.as_char_ptr(),

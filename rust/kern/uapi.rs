@@ -6,9 +6,9 @@
 use crate::bindings;
 pub use crate::bindings::{
     zrs_desc, zrs_dgram_info, zrs_info, zrs_ioc_cache, zrs_ioc_dgram, zrs_ioc_fallback,
-    zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_drain, zrs_ioc_mem_nodes, zrs_ioc_mem_open,
-    zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_peers, zrs_ioc_pool,
-    zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket,
+    zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_drain, zrs_ioc_mem_nodes,
+    zrs_ioc_mem_open, zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_peers,
+    zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket,
     zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_mem_cqe, zrs_mem_key, zrs_mem_node,
     zrs_mem_sqe, zrs_mem_storage, zrs_peer, zrs_queue_submit, zrs_region_info, zrs_region_key,
     zrs_ring, zrs_rule, zrs_rx_ring,

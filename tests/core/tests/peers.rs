@@ -70,7 +70,7 @@ fn interfaces_do_not_count() {
 
 /// Bit by bit: the verdict of the entry that agrees in most bits.
 fn model(entries: &[(Verdict, u32, u8)], host: u32) -> bool {
-    let bit = |of: u32, n: u8| of >> (31 - n) & 1;
+    let bit = |of: u32, n: u8| (of >> (31 - n)) & 1;
     let agrees = |net: u32, len: u8| (0..len).all(|n| bit(net, n) == bit(host, n));
     let mut found = (0, Verdict::Allow);
     for (verdict, net, len) in entries {

@@ -17,7 +17,7 @@ mkfifo "$TMP/kill"
 exec {kill}<>"$TMP/kill"
 /run/netns-exec zrsC python3 "$(dirname "$0")/store.py" zrs mem serve --node 1:6 --size 2M --open \
 	<"$TMP/kill" >>"$TMP/manager" 2>&1 &
-# shellcheck disable=SC2154 # a key
+# shellcheck disable=SC2034,SC2154 # a key, of lib.sh
 PID[manager]=$!
 at_end "kill -9 $!; wait $!"
 says manager "ready" || ktap_bail "the daemon"

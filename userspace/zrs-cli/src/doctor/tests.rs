@@ -536,7 +536,11 @@ fn parameters_are_the_modules() {
 
 #[test]
 fn limits_are_the_modules() {
-    let source = include_str!("../../../../rust/pool/device.rs");
+    let sources = [
+        include_str!("../../../../rust/pool/device.rs"),
+        include_str!("../../../../rust/pool.rs"),
+    ];
+    let source = sources.concat();
     let number = |name: &str| {
         let (_, rest) = source.split_once(&format!("const {name}: u32 = "))?;
         rest.split_once(';')?.0.parse::<u64>().ok()
