@@ -146,7 +146,7 @@ fn the_place_of_a_member() {
     btf.add_whole(
         "bits",
         4 | 0x80,
-        &[("one", 1, 3 << 24 | 800), ("", first + 3, 0)],
+        &[("one", 1, (3 << 24) | 800), ("", first + 3, 0)],
     );
     let all = btf.whole();
     let of_task = |name| member(&all, "task", name);
