@@ -4,7 +4,7 @@
 # rows: Z4 Z6 Z8 B2 B3 B20
 # debug: no
 # insns: yes
-# timeout: 240
+# timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
@@ -56,9 +56,18 @@ oneway() {
 		--netns /run/netns/zrsB --to "$ADDR_B:$PORT" --insns $INSNS --messages "$n" "$@" >"$TMP/counts" || return
 	awk -v n="$n" '/^[a-z_]+ -?[0-9]+$/ { print $1, $2 / n }' "$TMP/counts" >"$TMP/$name"
 }
-# each CARRIER PROTOCOL SIZE N: figures of one message, less those of its acknowledgment.
+# each CARRIER PROTOCOL SIZE N: figures of one message, less those of its acknowledgment. Threads that have to wait
+# only add to them, so of three measurements that with the fewest instructions counts.
 each() {
-	oneway message "$4" "$2" --size "$3" || return
+	local least='' now tries=1
+	[ "$1" != zrs ] || tries=3
+	while [ $((tries--)) != 0 ]; do
+		oneway once "$4" "$2" --size "$3" || return
+		now=$(awk '$1 == "instructions" { printf "%d", $2 }' "$TMP/once")
+		[ -z "$least" ] || [ "$now" -lt "$least" ] || continue
+		least=$now
+		cp "$TMP/once" "$TMP/message"
+	done
 	awk -v size="${3,,}" -v carrier="$1" '
 		NR == FNR { ack[$1] = $2 / 2; next }
 		{ printf "%s_%s %s %.2f\n", $1, size, carrier, $2 - ack[$1] }
