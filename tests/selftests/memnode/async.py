@@ -140,9 +140,14 @@ check("beyond RLIMIT_MEMLOCK, too", os.waitpid(child, 0)[1] == 0 and os.pread(re
 # The region ends with work under way.
 memory[:] = data
 aio.submit(*((PWRITE, region, address, 4 << 20, 0, n) for n in range(4)))
+before = time.monotonic()
 fcntl.ioctl(region, 0xE7 << 8 | 0x54)
+took = time.monotonic() - before
 done = aio.events(4, 4)
-check("a free under load", set(done.values()) <= {4 << 20, -errno.ESTALE})
+print(f"# a free under load took {took:.1f} s: {done}")
+# The node waits 2 s for what is under way, then it ends the link.
+ends = {4 << 20, -errno.ESTALE} | ({-errno.ECONNRESET} if took >= 2 else set())
+check("a free under load", set(done.values()) <= ends)
 
 # So does the process: the pages are given back.
 again = alloc()

@@ -3,7 +3,7 @@
 # time; a submission does not wait; errors, limits, and the end of region and process with work under way.
 # rows: M3 M5
 # hosts: none
-# timeout: 90
+# timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"

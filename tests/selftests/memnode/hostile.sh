@@ -6,7 +6,7 @@
 # hosts: none
 # params: connect_timeout_ms=5000
 # debug: full
-# timeout: 240
+# timeout: 360
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"
 
