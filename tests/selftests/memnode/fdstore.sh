@@ -3,7 +3,8 @@
 # they end with the daemon.
 # rows: M5
 # hosts: none
-# timeout: 60
+# debug: full
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
