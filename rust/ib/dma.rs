@@ -111,7 +111,7 @@ static_assert!(offset_of!(Sge, lkey) == offset_of!(bindings::ib_sge, lkey));
 
 impl Sge {
     /// The length in bytes.
-    pub(crate) fn len(&self) -> u32 {
+    pub(crate) fn length(&self) -> u32 {
         self.length
     }
 
@@ -208,7 +208,7 @@ impl DmaRegion {
     }
 
     /// The length in bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.len
     }
 

@@ -167,7 +167,7 @@ impl Mr {
             return Err(EINVAL);
         }
         let end = offset.checked_add(len).ok_or(EINVAL)?;
-        if len == 0 || end > region.len() {
+        if len == 0 || end > region.size() {
             return Err(EINVAL);
         }
         let sg_len = u32::try_from(len).map_err(|_| EINVAL)?;

@@ -449,7 +449,7 @@ fn submit(
                 raddr,
                 rkey,
             };
-            raddr += part.iter().map(|s| u64::from(s.len())).sum::<u64>();
+            raddr += part.iter().map(|s| u64::from(s.length())).sum::<u64>();
             n += 1;
         }
         body = &sges[..1];
