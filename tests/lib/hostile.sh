@@ -5,7 +5,6 @@
 
 hostile_up() {
 	modprobe ib_umad || return 1
-	at_end hosts_bridged_down
 	hosts_bridged && ip -n zrsC addr add 10.77.0.4/24 dev vc
 }
 

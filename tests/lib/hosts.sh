@@ -68,12 +68,6 @@ hosts_bridged() {
 		host_up zrsC vc "$ADDR_C" "$DEV_C"
 }
 
-hosts_bridged_down() {
-	rdma link delete "$DEV_C"
-	ip netns del zrsC
-	ip netns del zrsL
-}
-
 # hosts_plain: a second veth pair (pa, pb; PLAIN_A, PLAIN_B) without offloads, with the MTU of
 # Soft-RoCE's path. TCP pays for each packet of 4 KiB there, and for its checksum in software, as
 # Soft-RoCE does.
@@ -87,10 +81,12 @@ plain_up() { # plain_up NAMESPACE NETDEV ADDRESS
 		ip netns exec "$1" ethtool -K "$2" tso off gso off gro off tx off rx off >/dev/null
 }
 
+# hosts_down: all hosts that are up, also those of a test that was ended.
 hosts_down() {
-	local d
-	for d in "$DEV_A" "$DEV_B"; do rdma link delete "$d" 2>/dev/null; done
-	ip netns del zrsA 2>/dev/null
-	ip netns del zrsB 2>/dev/null
+	local d n
+	for d in "$DEV_A" "$DEV_B" "$DEV_C"; do rdma link delete "$d" 2>/dev/null; done
+	for n in zrsA zrsB zrsC zrsL; do
+		[ ! -e "/run/netns/$n" ] || ip netns del "$n"
+	done
 	return 0
 }

@@ -6,7 +6,6 @@
 nodes_up() {
 	local h
 	modprobe bridge
-	at_end hosts_bridged_down
 	hosts_bridged || return 1
 	for h in A B C; do
 		$h zrs mem nodes self 1 && $h zrs mem nodes add 1:1 "$ADDR_B" && $h zrs mem nodes add 1:2 "$ADDR_C" ||
