@@ -12,7 +12,7 @@
 
 ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
-LIMIT=120 check_pair "every byte arrives" sndbuf
+LIMIT=200 check_pair "every byte arrives" sndbuf
 start server B "listening on" zrs-selftest sndbuf --server "$ADDR_B:7100" || ktap_bail "the server"
 check_lines A zrs-selftest sndbuf --client "$ADDR_B:7100" --cut "ip -n zrsL link set lb down" \
 	--mend "ip -n zrsL link set lb up"

@@ -585,8 +585,8 @@ fn stalled_write(w: &mut World) -> Outcome {
         let freed = victim.free(w);
         port("lc", "up")?;
         freed?;
-        // The module's request to disconnect may have been lost meanwhile: a WRITE shows that the
-        // remote key is gone.
+        // The port was down: the module's DREQ may be lost. A WRITE by the old remote key must fail
+        // then, which ends the link here too.
         if let (None, Some(extent)) = (&peer.closed, grant.extents.first()) {
             peer.post(Op::Write, &[0xee], extent.iova, extent.rkey)?;
         }

@@ -423,7 +423,7 @@ fn polled(stream: &mut Stream, rng: &mut Rng) -> Result<()> {
 
 fn edges(stream: &mut Stream, rng: &mut Rng) -> Result<()> {
     let epoll = edge(&stream.fd)?;
-    for _ in 0..30 {
+    for _ in 0..60 {
         let total = 1 + rng.below(100_000);
         let len = rng.pick(&[300, 3000, 100_000]);
         let mut sent = 0;
