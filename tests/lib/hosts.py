@@ -8,6 +8,8 @@ import os
 CLONE_NEWNET = 0x40000000
 # How much slower than elsewhere everything is.
 SCALE = int(os.environ.get("TIME_SCALE", "1"))
+# The same for what must happen and is waited for, on a machine that is busy as well.
+PATIENCE = SCALE * int(os.environ.get("LIMIT_SCALE", "1"))
 
 
 def check(name, seen, want):

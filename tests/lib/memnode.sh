@@ -24,7 +24,7 @@ passed() { ip -n zrsA -s -j link show dev va | jq '.[0].stats64 | .tx.bytes + .r
 # unpinned_here: the module holds no page of a program.
 unpinned_here() {
 	local _
-	for _ in $(seq 1 $((50 * SCALE))); do
+	for _ in $(seq 1 $((50 * PATIENCE))); do
 		[ "$(counter pages_pinned)" != 0 ] || return 0
 		nap 0.1
 	done

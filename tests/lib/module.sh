@@ -58,7 +58,7 @@ zrs_unload() {
 # kernel's pin count is that of before the module was loaded; prints the rest after 15 s (channels
 # without sockets may take 10 to end).
 zrs_idle() {
-	local left pins stats end=$((SECONDS + 15 * ${TIME_SCALE:-1}))
+	local left pins stats end=$((SECONDS + 15 * ${TIME_SCALE:-1} * ${LIMIT_SCALE:-1}))
 	while stats=$(zrs stats --json) || { echo "zrs stats failed"; return 1; }; do
 		left=$(tr ',{}' '\n' <<<"$stats" |
 			sed -nE 's/^"(pages_pinned|sockets|channels|pool_used)":([1-9].*)/\1=\2/p' | tr '\n' ' ')

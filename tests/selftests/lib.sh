@@ -5,6 +5,7 @@
 declare -A PID
 export PYTHONDONTWRITEBYTECODE=1 # the tests' own modules
 SCALE=${TIME_SCALE:-1} # of all time limits: slow kernels
+PATIENCE=$((SCALE * ${LIMIT_SCALE:-1})) # of waits for what must happen: busy machines, too
 # less N: N, and an eighth of it where everything is slow (a half with TIER=full).
 less() {
 	local by=8
@@ -49,7 +50,7 @@ start() {
 # says NAME TEXT [SECONDS]: waits until the program has said TEXT; fails if it ends before.
 says() {
 	local _
-	for _ in $(seq 1 $((${3:-20} * 20 * SCALE))); do
+	for _ in $(seq 1 $((${3:-20} * 20 * PATIENCE))); do
 		has "$TMP/$1" "$2" && return 0
 		kill -0 "${PID[$1]}" 2>/dev/null || { has "$TMP/$1" "$2" && return 0; break; }
 		nap 0.05
@@ -71,7 +72,7 @@ stop() {
 # ended NAME SECONDS: waits for its end; returns its exit status, 124 if it does not end.
 ended() {
 	local _
-	for _ in $(seq 1 $(($2 * 20 * SCALE))); do
+	for _ in $(seq 1 $(($2 * 20 * PATIENCE))); do
 		kill -0 "${PID[$1]}" 2>/dev/null || { wait "${PID[$1]}"; return; }
 		nap 0.05
 	done
@@ -178,7 +179,7 @@ baseline_key() {
 # unpinned: the module's count of pinned pages drops to 0, and the kernel's to that of before the module was loaded.
 unpinned() {
 	local _ n pins
-	for _ in $(seq 1 $((100 * SCALE))); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		n=$(counter pages_pinned) pins=$(($(pins_held) - $(cat /run/zrs-pins)))
 		[ "$n/$pins" != 0/0 ] || return 0
 		nap 0.1

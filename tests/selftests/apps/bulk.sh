@@ -15,7 +15,7 @@ head -c 8000000 /dev/urandom >"$TMP/secret"
 arrived() {
 	local _ size
 	size=$(stat -c %s "$1")
-	for _ in $(seq 1 $((150 * SCALE))); do
+	for _ in $(seq 1 $((150 * PATIENCE))); do
 		[ "$(stat -c %s "$TMP/got")" = "$size" ] && break
 		nap 0.02
 	done

@@ -22,7 +22,7 @@ check_lines A zrs-selftest refused "$ADDR_B:7000" --errno ETIMEDOUT --syncnt 1
 # entries N: the channel table has N entries. The full one has two: both ends are in this machine.
 entries() { [ "$(zrs links --json | tr ',{}' '\n' | sed -n 's/^"entries"://p')" = "$1" ]; }
 within() {
-	local text=$1 end=$((SECONDS + 20 * SCALE))
+	local text=$1 end=$((SECONDS + 20 * PATIENCE))
 	shift
 	until "$@" || [ "$SECONDS" -ge "$end" ]; do nap 0.05; done
 	check "$text" "$@"

@@ -26,7 +26,7 @@ except OSError as e:
 }
 # forgotten: no link is left, and no host knows the other one's Ethernet address.
 forgotten() {
-	local end=$((SECONDS + 20 * SCALE))
+	local end=$((SECONDS + 20 * PATIENCE))
 	until [ "$(counter links)" = 0 ]; do
 		[ "$SECONDS" -lt "$end" ] || return 1
 		nap 0.1

@@ -13,7 +13,7 @@ check_pair "$(less 50) connections at once" pingpong --conns "$(less 50)" --roun
 # Both hosts call each other at the same time, when there is no link yet.
 check "the links end with the last socket" zrs_idle
 no_link() {
-	local end=$((SECONDS + 10 * SCALE))
+	local end=$((SECONDS + 10 * PATIENCE))
 	while [ "$(counter links)" != 0 ] && [ "$SECONDS" -lt "$end" ]; do nap 0.2; done
 	[ "$(counter links)" = 0 ]
 }

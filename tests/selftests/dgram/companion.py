@@ -17,7 +17,7 @@ import sys
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, fails, host, SCALE
+from hosts import check, fails, host, PATIENCE, SCALE
 
 UDP, ZRS = 17, 253
 UDP_CORK, UDP_SEGMENT = 1, 103
@@ -38,7 +38,7 @@ def sock(name, at=None, beside=True, proto=ZRS, before=lambda s: None):
         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, proto)
     if beside and proto == ZRS:
         s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
-    s.settimeout(20 * SCALE)
+    s.settimeout(20 * PATIENCE)
     before(s)
     if at is not None:
         s.bind(at)
@@ -152,7 +152,7 @@ def switch():
     holds("the port is open again: RDMA takes over", took is not None, took)
     there.close()
     s.connect(at)
-    end = time.monotonic() + 20 * SCALE
+    end = time.monotonic() + 20 * PATIENCE
     while (error := fails(s.send, b"x")) == "no error" and time.monotonic() < end:
         time.sleep(0.1)
     check("nobody: as with UDP", error, "ECONNREFUSED")
@@ -225,7 +225,7 @@ def queues():
             s.sendto(b"x", at)
             if look != "recv":
                 poll = level if look == "epoll" else edge
-                check(f"{name}: {look}", [e for _, e in poll.poll(20 * SCALE)], [select.EPOLLIN])
+                check(f"{name}: {look}", [e for _, e in poll.poll(20 * PATIENCE)], [select.EPOLLIN])
             there.recv(10)
         check(f"{name}: no more", level.poll(0), [])
     for n in range(4):
@@ -262,13 +262,13 @@ def told():
     s.send(b"x")
     poll = select.poll()
     poll.register(s, 0)
-    check("poll()", [e for _, e in poll.poll(20000 * SCALE)], [select.POLLERR])
+    check("poll()", [e for _, e in poll.poll(20000 * PATIENCE)], [select.POLLERR])
     check("SO_ERROR", s.getsockopt(SOL, socket.SO_ERROR), errno.ECONNREFUSED)
     free = sock("A", (A, 0), before=lambda s: s.setsockopt(0, IP_RECVERR, 1))
     free.sendto(b"lost", at)
     poll = select.poll()
     poll.register(free, 0)
-    poll.poll(20000 * SCALE)
+    poll.poll(20000 * PATIENCE)
     data, cmsgs, flags, peer = free.recvmsg(10, 512, MSG_ERRQUEUE)
     code = struct.unpack("IBBBBII", cmsgs[0][2][:16])[:4]
     check("the error queue", (data, peer, code), (b"lost", at, (errno.ECONNREFUSED, 2, 3, 3)))
@@ -287,7 +287,7 @@ def clients():
         met = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(1000)]
     for n, s in enumerate(met):
         s.bind((f"10.99.{n // 250}.{n % 250 + 1}", 0))
-        s.settimeout(20 * SCALE)
+        s.settimeout(20 * PATIENCE)
         s.connect(at)
         s.send(b"q")
         client = there.recvfrom(10)[1]

@@ -25,6 +25,7 @@ SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_QUEUED, MEMINFO_DROPS = 40, 55, 0, 8
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 CLONE_NEWNET = 0x40000000
 SCALE = int(os.environ.get("TIME_SCALE", "1"))
+PATIENCE = SCALE * int(os.environ.get("LIMIT_SCALE", "1"))
 
 
 def check(name, ok, seen=""):
@@ -36,7 +37,7 @@ def sock(name, at, kind=socket.SOCK_DGRAM):
         os.setns(there.fileno(), CLONE_NEWNET)
         s = socket.socket(socket.AF_INET, kind, ZRS)
         os.setns(here.fileno(), CLONE_NEWNET)
-    s.settimeout(20 * SCALE)
+    s.settimeout(20 * PATIENCE)
     s.bind((at, 0))
     return s
 
@@ -91,7 +92,7 @@ def overflow():
         stream = sock("A", A, socket.SOCK_STREAM)
         stream.connect(listener.getsockname())
         far, _ = listener.accept()
-        far.settimeout(20 * SCALE)
+        far.settimeout(20 * PATIENCE)
         sent, others, back = 600, 0, 0
         for i in range(sent):
             s.sendto(struct.pack("I", i) + bytes(size - 4), slow.getsockname())
@@ -114,9 +115,9 @@ def overflow():
         check(f"{size} bytes: another socket gets its own", others == sent // 100, others)
         check(f"{size} bytes: a stream on the link goes on", back == sent // 100, back)
         slow.setblocking(True)
-        slow.settimeout(20 * SCALE)
+        slow.settimeout(20 * PATIENCE)
         s.sendto(struct.pack("I", sent) + bytes(size), slow.getsockname())
-        select.select([slow], [], [], 20 * SCALE)
+        select.select([slow], [], [], 20 * PATIENCE)
         got, told = drain(slow)
         check(f"{size} bytes: SO_RXQ_OVFL", (got, told) == ([sent], count), (got, told, count))
         for x in (slow, quick, s, listener, stream, far):
@@ -182,7 +183,7 @@ def stall(cut, mend):
             refused += 1
     check("a non-blocking one goes on, and does not spin", refused <= 20 and looks > 0, (refused, looks))
     os.system(mend)
-    late = time.monotonic() + 20 * SCALE
+    late = time.monotonic() + 20 * PATIENCE
     got, received = False, 1
     while not got and time.monotonic() < late:
         s.sendto(b"again", at)
@@ -215,7 +216,7 @@ def device(cut, mend):
     sizes = (0, 100, 4096, 20000, 65507)
     for n in sizes:
         s.send(bytes([n % 251]) * n)
-    late = time.monotonic() + 20 * SCALE
+    late = time.monotonic() + 20 * PATIENCE
     while listed("B", there)["rx_waiting"] < len(sizes) and time.monotonic() < late:
         time.sleep(0.05)
     check("the device goes while they wait", os.system(cut) == 0)
@@ -233,7 +234,7 @@ def device(cut, mend):
     check("a connected socket hears that its peer is gone", error and error.errno in names, error)
     check("rmmod does not go while there are sockets", subprocess.call(["rmmod", "zrs"], stderr=subprocess.DEVNULL) != 0)
     check("a new device", os.system(mend) == 0)
-    late, arrived = time.monotonic() + 30 * SCALE, False
+    late, arrived = time.monotonic() + 30 * PATIENCE, False
     while not arrived and time.monotonic() < late:
         try:
             s.send(b"again")

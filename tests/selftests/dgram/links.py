@@ -10,7 +10,7 @@ import os
 import socket
 import time
 
-SCALE = int(os.environ.get("TIME_SCALE", "1"))
+PATIENCE = int(os.environ.get("TIME_SCALE", "1")) * int(os.environ.get("LIMIT_SCALE", "1"))
 
 
 def sock(uid):
@@ -42,7 +42,7 @@ check("a link that is there needs no other", many(one, "10.77.0.100", 5), {"sent
 check("another socket of the user has the same quota", many(sock(65534), "10.77.0.130", 2), {"ENOBUFS": 2})
 check("another user has links, too", many(two, "10.77.0.140", 5), {"sent": 3, "ENOBUFS": 2})
 check("root has the rest of the namespace's", many(root, "10.77.0.150", 20), {"sent": 2, "ENOBUFS": 18})
-late, again = time.monotonic() + 30 * SCALE, {}
+late, again = time.monotonic() + 30 * PATIENCE, {}
 while again != {"sent": 1} and time.monotonic() < late:
     time.sleep(0.2)
     again = many(one, "10.77.0.160", 1)

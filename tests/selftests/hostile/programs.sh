@@ -44,7 +44,7 @@ no_more() {
 
 # nothing_left: waits until there is no more than before; closed connections have 10 s to end.
 nothing_left() {
-	local now end=$((SECONDS + 15 * SCALE))
+	local now end=$((SECONDS + 15 * PATIENCE))
 	while now=$(left); ! no_more "$now"; do
 		[ "$SECONDS" -lt "$end" ] || {
 			echo "$now"

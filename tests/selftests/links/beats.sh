@@ -14,7 +14,7 @@ ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
 # within TEXT CMD...: it succeeds in the end.
 within() {
-	local text=$1 end=$((SECONDS + 20 * SCALE))
+	local text=$1 end=$((SECONDS + 20 * PATIENCE))
 	shift
 	until "$@" || [ "$SECONDS" -ge "$end" ]; do nap 0.1; done
 	check "$text" "$@"

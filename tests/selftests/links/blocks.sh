@@ -15,7 +15,7 @@ ROUNDS=6
 held() { zrs pool --json | tr '{}' '\n' | grep '"device":"rxeB"' | sed 's/.*"blocks_held":\([0-9]*\).*/\1/'; }
 # within CMD...: it succeeds in the end.
 within() {
-	local end=$((SECONDS + 20 * SCALE))
+	local end=$((SECONDS + 20 * PATIENCE))
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
 		nap 0.05

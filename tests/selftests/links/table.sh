@@ -22,7 +22,7 @@ table() { zrs links --json | tr ',{}' '\n' | sed -n "s/^\"$1\"://p"; }
 made() { A zrs links --json | tr '{}' '\n' | grep '"accepted":false' | tr ',' '\n' | sed -n "s/^\"$1\"://p" | tr -d '"'; }
 # within TEXT CMD...: it succeeds in the end.
 within() {
-	local text=$1 end=$((SECONDS + 20 * SCALE))
+	local text=$1 end=$((SECONDS + 20 * PATIENCE))
 	shift
 	until "$@" || [ "$SECONDS" -ge "$end" ]; do nap 0.05; done
 	check "$text" "$@"

@@ -38,7 +38,7 @@ echo 1 >$TRACING/events/zrstest/enable
 check_pair "connections for two links" pingpong --conns 12 --rounds 5
 # made N: N completion queues.
 made() { [ "$(grep -c ' vector=' $TRACING/trace)" = "$1" ]; }
-for _ in $(seq 1 $((100 * SCALE))); do ! made 4 || break; nap 0.1; done
+for _ in $(seq 1 $((100 * PATIENCE))); do ! made 4 || break; nap 0.1; done
 check "two links, with a queue at each end" made 4
 check_eq "each queue pair has an RNR timer of 1.28 ms" "14 14 14 14" \
 	"$(sed -n 's/.* rnr: .* code=//p' $TRACING/trace | paste -sd' ')"

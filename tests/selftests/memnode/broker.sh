@@ -15,7 +15,7 @@ regions_of() { "$1" zrs mem ls --json | grep -c '"region"'; }
 # no_regions HOST: the node has none, soon.
 no_regions() {
 	local _
-	for _ in $(seq 1 $((50 * SCALE))); do
+	for _ in $(seq 1 $((50 * PATIENCE))); do
 		[ "$(regions_of "$1")" != 0 ] || return 0
 		nap 0.1
 	done
@@ -52,7 +52,7 @@ check "a region with a time to live ends" no_regions B
 # By a number alone, in the host's own domain.
 r=
 # The broker counts the region above until its own clock says that it has ended.
-for _ in $(seq 1 $((50 * SCALE))); do
+for _ in $(seq 1 $((50 * PATIENCE))); do
 	r=$(A zrs mem alloc 1 1M --via 2 2>/dev/null) && break
 	nap 0.1
 done

@@ -16,7 +16,7 @@ port() { ip -n zrsL link set "l$1" "$2"; }
 # again NAME: the copy that failed is repeated, as soon as there is a link.
 again() {
 	local _
-	for _ in $(seq 1 $((30 * SCALE))); do
+	for _ in $(seq 1 $((30 * PATIENCE))); do
 		A zrs mem cp "$from" "$to" >/dev/null 2>"$TMP/err" && { ktap_pass "$1: the copy is repeated"; break; }
 		nap 1
 	done

@@ -14,7 +14,7 @@ here=$(dirname "$0")
 # fewer HOST COUNT: its nodes have that many regions soon.
 fewer() {
 	local _
-	for _ in $(seq 1 $((50 * SCALE))); do
+	for _ in $(seq 1 $((50 * PATIENCE))); do
 		[ "$("$1" zrs mem ls | wc -l)" != "$2" ] || return 0
 		nap 0.1
 	done

@@ -13,7 +13,7 @@
 regions() { B zrs mem ls | wc -l; }
 regions_are() {
 	local _
-	for _ in $(seq 1 $((100 * SCALE))); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		[ "$(regions)" != "$1" ] || return 0
 		nap 1
 	done
@@ -46,7 +46,7 @@ check_eq "it stays" 1 "$(regions)"
 echo read >&"$to_back"
 twice() {
 	local _
-	for _ in $(seq 1 $((40 * SCALE))); do
+	for _ in $(seq 1 $((40 * PATIENCE))); do
 		[ "$(grep -c "^read$" "$TMP/back")" != 2 ] || return 0
 		nap 1
 	done

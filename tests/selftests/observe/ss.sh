@@ -43,7 +43,7 @@ line_of() {
 until_eq() {
 	local text=$1 expected=$2 got _
 	shift 2
-	for _ in $(seq 1 $((40 * SCALE))); do
+	for _ in $(seq 1 $((40 * PATIENCE))); do
 		got=$("$@")
 		[ "$got" != "$expected" ] || break
 		nap 0.25

@@ -65,7 +65,7 @@ events() { sed -n "s/^.*: $1: //p" $TRACING/trace; }
 # whole line) comes, so often if that is said.
 seen() {
 	local n=0 _
-	for _ in $(seq 1 $((40 * SCALE))); do
+	for _ in $(seq 1 $((40 * PATIENCE))); do
 		n=$(events "$2" | grep -cxE "$3")
 		[ "$n" = 0 ] || break
 		nap 0.25

@@ -25,7 +25,7 @@ check_fails "and not when there may not" ENOBUFS connect
 stop many
 # They end when the peer has been notified.
 again() {
-	local end=$((SECONDS + 30 * SCALE))
+	local end=$((SECONDS + 30 * PATIENCE))
 	until connect; do
 		[ "$SECONDS" -lt "$end" ] || return 1
 		nap 0.2

@@ -29,7 +29,7 @@ escapes() { grep -c ' zrs_escape: ' $TRACING/trace; }
 # escape N: waits for the Nth.
 escape() {
 	local _
-	for _ in $(seq 1 $((200 * SCALE))); do
+	for _ in $(seq 1 $((200 * PATIENCE))); do
 		[ "$(escapes)" -lt "$1" ] || return 0
 		nap 0.05
 	done

@@ -16,7 +16,7 @@ listens() { sockets B | grep -qE "^LISTEN .*:$1\$"; }
 # within CMD...: it succeeds in a moment.
 within() {
 	local _
-	for _ in $(seq 1 $((100 * SCALE))); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		"$@" && return 0
 		nap 0.1
 	done

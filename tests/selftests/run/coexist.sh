@@ -70,7 +70,7 @@ ask_python() { curl_same "$1" 8081; }
 curl_same() {
 	local at=$1
 	[[ $at != *:* ]] || at="[$at]"
-	"${with[@]}" curl -gsS --max-time $((60 * SCALE)) "http://$at:$2/file" | cmp - "$TMP/www/file"
+	"${with[@]}" curl -gsS --max-time $((60 * PATIENCE)) "http://$at:$2/file" | cmp - "$TMP/www/file"
 }
 ask_redis() {
 	[ "$("${with[@]}" redis-cli -h "$1" set "key:$2" "$2"; "${with[@]}" redis-cli -h "$1" get "key:$2")" = $'OK\n'"$2" ]

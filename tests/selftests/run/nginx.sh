@@ -11,7 +11,7 @@
 ktap_start
 # tcp HOST: connections that programs there have opened by TCP.
 tcp() { "$1" awk '/^Tcp: [0-9]/ { print $6 }' /proc/net/snmp; }
-get() { A zrs run --tcp=never -- curl -sS --max-time $((20 * SCALE)) "$@"; }
+get() { A zrs run --tcp=never -- curl -sS --max-time $((20 * PATIENCE)) "$@"; }
 
 mkdir "$TMP/www"
 head -c 8000000 /dev/urandom >"$TMP/www/large"

@@ -15,7 +15,7 @@ listens() { B zrs ss -l --json | jq -e --arg p ":$1" 'any(.[]; .local | endswith
 # within CMD...: it succeeds in a moment.
 within() {
 	local _
-	for _ in $(seq 1 $((100 * SCALE))); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		"$@" && return 0
 		nap 0.1
 	done

@@ -61,7 +61,7 @@ listens() { B zrs ss -l --json | jq -e 'any(.[]; .local | endswith(":7900"))' >/
 # within CMD...: it succeeds in a moment.
 within() {
 	local _
-	for _ in $(seq 1 $((600 * SCALE))); do
+	for _ in $(seq 1 $((600 * PATIENCE))); do
 		"$@" && return 0
 		kill -0 "${PID[systemd]}" || break
 		nap 0.1
@@ -74,7 +74,7 @@ check "a unit with the drop-in listens with ZRS" within listens
 chosen() { inside zrs bpf show --json | jq '.cgroups | length'; }
 check_eq "the program is loaded, and has the unit's control group" 1 "$(chosen)"
 check_eq "a ZRS client reaches it" "<!DOCTYPE HTML>" \
-	"$(A zrs run --tcp=never -- curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7900/" | head -1)"
+	"$(A zrs run --tcp=never -- curl -s --max-time $((20 * PATIENCE)) "http://$ADDR_B:7900/" | head -1)"
 plain() { A curl -s --max-time 5 "http://$ADDR_B:7901/" | grep -q HTML; }
 check "a unit without it is TCP" within plain
 check "and no other socket listens with ZRS" bash -c "! /run/netns-exec zrsB zrs ss -l | grep 7901"

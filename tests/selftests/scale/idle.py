@@ -11,12 +11,12 @@ import sys
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import host, SCALE
+from hosts import host, PATIENCE
 
 N = int(sys.argv[1])
 ZRS, SOL_ZRS, ZRS_INFO, ZRS_TCP = 253, 0x5A52, 2, 3
 NEVER, AUTO, BY_ZRS = 0, 1, 1
-SOON = 30 * SCALE
+SOON = 30 * PATIENCE
 
 
 def new(mode):

@@ -39,7 +39,7 @@ paid() { sed -n 's/^kernel //p' "$root/zrs-$1/memory.stat"; }
 # have counted every two.)
 pays() {
 	local _ now
-	for _ in $(seq 1 $((100 * SCALE))); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		now=$(paid "$1")
 		case $2 in
 		at-least) [ "$now" -lt "$3" ] || return 0 ;;

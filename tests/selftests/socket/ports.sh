@@ -39,7 +39,7 @@ check_lines ip netns exec zrsX zrs-selftest ports --local 10.99.0.1 --bare
 gone() {
 	local _
 	ip netns del zrsX
-	for _ in $(seq 1 $((100 * SCALE))); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		[ -e /sys/class/net/vx ] || return 0
 		nap 0.1
 	done

@@ -18,7 +18,7 @@ fill() {
 # left N: there are N channels, or will be in a moment.
 left() {
 	local _ now
-	for _ in $(seq 1 $((150 * SCALE))); do
+	for _ in $(seq 1 $((150 * PATIENCE))); do
 		now=$(counter channels)
 		[ "$now" != "$1" ] || return 0
 		nap 0.1

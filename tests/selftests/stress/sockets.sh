@@ -132,7 +132,7 @@ DISTURB=
 # down are repeated only after more than four seconds; connects that wait for them time out till
 # then.
 recovers() {
-	local end=$((SECONDS + 30 * SCALE)) n=0
+	local end=$((SECONDS + 30 * PATIENCE)) n=0
 	until A zrs-selftest hold --what conn --addr "$ADDR_B:7000" </dev/null; do
 		n=$((n + 1))
 		[ "$SECONDS" -lt "$end" ] || return 1

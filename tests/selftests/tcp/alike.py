@@ -23,7 +23,7 @@ import time
 import nft
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, fails, host, skip, SCALE
+from hosts import check, fails, host, skip, PATIENCE
 import uring
 
 TCP, ZRS = 6, 253
@@ -32,7 +32,7 @@ AUTO, ONLY = 1, 3
 BY_ZRS, BY_TCP = 1, 2
 V4, V6 = socket.AF_INET, socket.AF_INET6
 A, B, A6, B6 = (os.environ[f"ADDR{v}_{host}"] for v in ("", "6") for host in "AB")
-SOON = 20 * SCALE
+SOON = 20 * PATIENCE
 ULP, SOL_TLS, TLS_TX, TLS_RX = 31, 282, 1, 2
 USER = 1234
 

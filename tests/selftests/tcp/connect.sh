@@ -40,7 +40,7 @@ ip netns add zrsD && ip link add ve netns zrsD type veth peer name vg netns zrsC
 # The other end of its wire goes with the namespace.
 namespace_ends() {
 	local _
-	for _ in $(seq 1 $((300 * SCALE))); do
+	for _ in $(seq 1 $((300 * PATIENCE))); do
 		ip -n zrsC link show vg >/dev/null 2>&1 || return 0
 		nap 0.1
 	done
@@ -57,11 +57,11 @@ start hold A connected python3 "$here/connect.py" hold || ktap_bail "hold"
 
 # Under zrs run: programs that know nothing of it.
 start web B "" python3 -m http.server 7300
-for _ in $(seq 1 $((200 * SCALE))); do
+for _ in $(seq 1 $((200 * PATIENCE))); do
 	A curl -s --max-time 5 "http://$ADDR_B:7300/" >"$TMP/got" && break
 	nap 0.1
 done
-fetched() { A zrs run "$@" curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7300/" | head -1; }
+fetched() { A zrs run "$@" curl -s --max-time $((20 * PATIENCE)) "http://$ADDR_B:7300/" | head -1; }
 check_eq "zrs run: a server of TCP" "<!DOCTYPE HTML>" "$(fetched --)"
 check_eq "--tcp=never: ZRS alone" "" "$(fetched --tcp=never --)"
 check_eq "--tcp=only" "<!DOCTYPE HTML>" "$(fetched --tcp=only --)"

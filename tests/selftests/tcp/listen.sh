@@ -12,13 +12,13 @@ check_lines B python3 "$here/listen.py"
 
 # Under zrs run: python's own server, which knows nothing of it.
 # fetched HOST URL: its first line.
-fetched() { "$1" curl -s --max-time $((20 * SCALE)) "$2" | head -1; }
+fetched() { "$1" curl -s --max-time $((20 * PATIENCE)) "$2" | head -1; }
 # serves NAME PORT OPTION...: a server in B, at the wildcard address.
 serves() {
 	local name=$1 port=$2
 	shift 2
 	start "$name" B "" zrs run "$@" -- python3 -m http.server "$port"
-	for _ in $(seq 1 $((200 * SCALE))); do
+	for _ in $(seq 1 $((200 * PATIENCE))); do
 		B zrs ss -l --json | jq -e --arg p ":$port" 'any(.[]; .local | endswith($p))' >/dev/null && return 0
 		nap 0.1
 	done
@@ -27,13 +27,13 @@ serves() {
 check "a server under zrs run --tcp=auto" serves auto 7100 --tcp=auto
 want="<!DOCTYPE HTML>"
 check_eq "a TCP client reaches it" "$want" "$(fetched A "http://$ADDR_B:7100/")"
-check_eq "a ZRS client" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7100/" | head -1)"
+check_eq "a ZRS client" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * PATIENCE)) "http://$ADDR_B:7100/" | head -1)"
 check_eq "its own host by loopback" "$want" "$(fetched B http://127.0.0.1:7100/)"
 check_eq "and by its address" "$want" "$(fetched B "http://$ADDR_B:7100/")"
 check "zrs ss says that it takes both" has <(B zrs ss -le) "carrier:zrs,tcp"
 check "a server under --tcp=required" serves required 7101 --tcp=required
 check_eq "no TCP client reaches it" "" "$(fetched A "http://$ADDR_B:7101/")"
-check_eq "a ZRS client does" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * SCALE)) "http://$ADDR_B:7101/" | head -1)"
+check_eq "a ZRS client does" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * PATIENCE)) "http://$ADDR_B:7101/" | head -1)"
 check_eq "with no_new_privs it is TCP" "bind $ADDR_B:7102: TCP (no_new_privs: no port for both)" "$(
 	B setpriv --no-new-privs zrs run --tcp=auto --verbose -- \
 		python3 -c "import socket; socket.socket().bind(('$ADDR_B', 7102))" 2>&1 | sed -n 's/^zrs run: [^ ]*: //p'
