@@ -17,6 +17,13 @@ pins_held() {
 	echo $((acquired - released))
 }
 
+# lean_module: the path of $ZRS_KO without what debuggers read, in memory. The whole is tens of times as large.
+lean_module() {
+	local lean=/run/lean${ZRS_KO//\//-}
+	[ -e "$lean" ] || strip --strip-debug -o "$lean" "$ZRS_KO" || lean=$ZRS_KO
+	echo "$lean"
+}
+
 # zrs_load [PARAM=VALUE...]: the module, and before it what it needs.
 zrs_load() {
 	local deps pins _
@@ -35,7 +42,7 @@ zrs_load() {
 		: >/run/zrs-depends
 	fi
 	# shellcheck disable=SC2086 # a list
-	insmod "$ZRS_KO" ${ZRS_PARAMS:-} "$@" || return 1
+	insmod "$(lean_module)" ${ZRS_PARAMS:-} "$@" || return 1
 	# Where its code is: traces that are read after it is gone need that (tests/vm/decode).
 	[ "${ZRS_KERNEL:-stock}" = stock ] || cat /sys/module/zrs/sections/.text >>/results/zrs-bases
 }

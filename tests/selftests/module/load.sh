@@ -9,18 +9,16 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-# From memory and without what debuggers read: it is loaded more than fifty times.
-strip --strip-debug -o "$TMP/zrs.ko" "$ZRS_KO"
-ZRS_KO=$TMP/zrs.ko
 check "loads" zrs_load
 check_eq "no pool before the first socket" 0 "$(counter pool_bytes)"
 check "a socket" A zrs-selftest hold --what socket
 check_eq "with it come the pools of both devices" $((2 * 8 << 20)) "$(counter pool_bytes)"
 check "unloads" zrs_unload
 
+lean=$(lean_module)
 available_kb() { awk '/^MemAvailable:/ { print $2 }' /proc/meminfo; }
 round() {
-	insmod "$ZRS_KO" || { echo "does not load"; return 1; }
+	insmod "$lean" || { echo "does not load"; return 1; }
 	[ $(($1 % 5)) != 0 ] || A zrs-selftest hold --what socket <&- || { echo "no socket"; return 1; }
 	zrs_unload || { echo "does not unload"; return 1; }
 }
