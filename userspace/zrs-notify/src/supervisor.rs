@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use zrs_sys::abi::{IPPROTO_ZRS, ZRS_TCP_NEVER};
+use zrs_sys::abi::{IPPROTO_ZRS, ZRS_TCP_AUTO, ZRS_TCP_NEVER};
 
 use crate::sys;
 
@@ -94,6 +94,9 @@ impl Supervisor {
             Err(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ESOCKTNOSUPPORT) => {
                 return Answer::Its;
             }
+            // It is being unloaded, for which the kernel has no other errno. Or memory is short, and
+            // then the program's own call says so.
+            Err(libc::ENOMEM | libc::ENOBUFS) if self.mode == ZRS_TCP_AUTO => return Answer::Its,
             Err(errno) => return Answer::Errno(errno),
         };
         let dgram = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_DGRAM;

@@ -34,6 +34,8 @@ use crate::real::{errno, set_errno};
 static ASK_AFTER: [AtomicI64; 4] = [const { AtomicI64::new(0) }; 4];
 /// The number of seconds. The kernel starts modprobe for each such socket().
 const NOT_ASKED: i64 = 10;
+/// The reason for TCP in that time.
+const ABSENT: &str = "ZRS is absent, or is to be unloaded";
 
 extern "C" fn start() {
     config::get();
@@ -61,21 +63,29 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         Verdict::Zrs => {
             let before = errno();
             let ask_after = &ASK_AFTER[usize::from(domain == libc::AF_INET6)];
+            let mut why = ABSENT;
             if ask_after.load(Ordering::Relaxed) <= seconds() {
                 let fd = real::socket(domain, kind, IPPROTO_ZRS as c_int);
-                let unknown = matches!(errno(), libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT);
                 if fd >= 0 {
                     // Before all options. What is refused is told at bind().
                     let _ = set_beside(fd);
                     set_errno(before);
-                }
-                if fd >= 0 || !unknown || config::get().rules.tcp() != Beside::Auto {
                     return fd;
                 }
-                ask_after.store(seconds() + NOT_ASKED, Ordering::Relaxed);
+                if config::get().rules.tcp() != Beside::Auto {
+                    return fd;
+                }
+                match errno() {
+                    libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT => {
+                        ask_after.store(seconds() + NOT_ASKED, Ordering::Relaxed);
+                    }
+                    // The kernel has no other errno for a module that is on its way out.
+                    libc::ENOMEM | libc::ENOBUFS => why = "ZRS has no memory, or goes just now",
+                    _ => return fd,
+                }
                 set_errno(before);
             }
-            "ZRS is absent, or is to be unloaded"
+            why
         }
     };
     let name = if domain == libc::AF_INET {
