@@ -25,6 +25,11 @@ got() {
 	shift 2
 	"$host" "$@" $web get 16 "http://$at" 2>&1
 }
+# reasons: how many connections TCP has carried for each.
+reasons() {
+	local why
+	for why in known no_zrs slow no_listener no_resources; do echo -n "$why $(counter tcp_$why) "; done
+}
 # tries NAME PORT OPTION...: under `zrs run OPTION...`.
 tries() {
 	local name=$1 port=$2 how=${*:3} before
@@ -37,6 +42,8 @@ tries() {
 	before=$(opened)
 	check_eq "$how: a client in Go gets all" "got 16" "$(got A "$ADDR_B:$port" zrs run "$@" --)"
 	check_eq "$how: by ZRS" "$before" "$(opened)"
+	[ "$before" = "$(opened)" ] || ktap_say "carried by TCP, by reason: $(reasons)"
+	before=$(opened)
 	check_eq "$how: a client of TCP" "got 16" "$(got A "$ADDR_B:$port")"
 	check_eq "$how: that one by TCP" 16 $(($(opened) - before))
 	check_eq "$how: its own host by loopback" "got 16" "$(got B "127.0.0.1:$port")"
