@@ -56,6 +56,12 @@ tries() {
 	stop "$name" TERM
 }
 
+# Host B has ZRS all the while: one without any ZRS socket counts as one without ZRS, for a minute at least.
+start keep B "there" python3 -uc 'import signal, socket
+s = socket.socket(proto=253)
+s.listen()
+print("there")
+signal.pause()' || ktap_bail "a ZRS socket in host B"
 tries static 7650 --static
 if [ ! -e /sys/kernel/btf/vmlinux ] || ! grep -qw update_socket_protocol /proc/kallsyms; then
 	ktap_skip "zrs bpf" "this kernel has no type information, or no update_socket_protocol()"
