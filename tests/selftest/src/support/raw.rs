@@ -115,7 +115,10 @@ fn raw(fd: &impl AsFd) -> c_int {
 /// SIGALRM after `seconds` ends the process.
 pub fn alarm(seconds: u32) {
     // How much more patience than usual the run has.
-    let patience = std::env::var("LIMIT_SCALE").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let patience = std::env::var("LIMIT_SCALE")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(1);
     // SAFETY: no pointers.
     unsafe { libc::alarm(seconds.saturating_mul(patience)) };
 }
