@@ -12,13 +12,12 @@ const ROCE_PORT: &str = "4791";
 const IWARP_PORT: &str = "340";
 
 /// The least that a device must offer, by the names of ibv_devinfo: as `lacking()` in
-/// rust/pool/device.rs asks for it, with queues for one link.
-pub(super) const LIMITS: [(&str, u64); 4] = [
-    ("max_sge", 3),
-    ("max_srq", 1),
-    ("max_srq_wr", 64),
-    ("max_srq_sge", 2),
-];
+/// rust/pool/device.rs asks for it, with a queue pair for one link.
+pub(super) const LIMITS: [(&str, u64); 3] = [("max_sge", 3), ("max_qp_wr", 64), ("max_qp", 1)];
+/// With these, all links share a receive queue, as `shares_receives()` there decides; without one
+/// of them, each link has its own.
+pub(super) const SHARED: [(&str, u64); 3] =
+    [("max_srq", 1), ("max_srq_wr", 64), ("max_srq_sge", 2)];
 /// A capability, as ibv_devinfo prints it.
 const FAST_REGISTRATION: &str = "MEM_MGT_EXTENSIONS";
 /// Below this, messages of 4 KiB are several packets.
@@ -203,6 +202,16 @@ impl Device {
         if made {
             return Check::ok(&name, "ZRS uses it");
         }
+        let remedy = "ZRS cannot use this device: hardware.rst, in Documentation or /usr/share/doc/zrs, has a table of drivers";
+        // The module has tried it, and knows what the kernel's driver says.
+        let unfit = module.and_then(|m| m.unfit.iter().find(|u| u.device == self.name));
+        if let Some((unfit, limit)) = unfit.and_then(|u| Some((u, u.limit?))) {
+            return Check::failure(
+                &name,
+                format!("{limit} is {}, {} are needed", unfit.has, unfit.needs),
+                remedy,
+            );
+        }
         let Some(info) = output(system, &["ibv_devinfo", "-v", "-d", &self.name]) else {
             return Check::warning(
                 &name,
@@ -234,13 +243,18 @@ impl Device {
             );
         }
         if lacks.is_empty() {
-            return Check::ok(&name, "it has what ZRS needs");
+            let shared = SHARED
+                .iter()
+                .all(|(field, least)| value(field).is_none_or(|has| has >= *least));
+            let receives = if shared {
+                "one receive queue for all links"
+            } else {
+                "a receive queue for each link"
+            };
+            let pairs = value("max_qp").map_or(String::new(), |n| format!(", {n} queue pairs"));
+            return Check::ok(&name, format!("it has what ZRS needs: {receives}{pairs}"));
         }
-        Check::failure(
-            &name,
-            lacks.join("; "),
-            "ZRS cannot use this device: hardware.rst, in Documentation or /usr/share/doc/zrs, has a table of drivers",
-        )
+        Check::failure(&name, lacks.join("; "), remedy)
     }
 
     fn port(&self) -> Check {

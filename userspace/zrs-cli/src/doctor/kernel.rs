@@ -54,7 +54,7 @@ fn series(release: &str) -> Check {
 }
 
 /// The configuration that the kernel was built with.
-fn read_config(system: &dyn System, release: &str) -> Option<String> {
+pub fn read_config(system: &dyn System, release: &str) -> Option<String> {
     let files = [
         format!("/boot/config-{release}"),
         format!("/lib/modules/{release}/config"),
@@ -65,7 +65,7 @@ fn read_config(system: &dyn System, release: &str) -> Option<String> {
 }
 
 /// The value of an option, without quotation marks.
-fn option<'a>(config: &'a str, name: &str) -> Option<&'a str> {
+pub fn option<'a>(config: &'a str, name: &str) -> Option<&'a str> {
     let value = config
         .lines()
         .find_map(|l| l.strip_prefix(name)?.strip_prefix('='))?;
@@ -105,7 +105,13 @@ fn tools(system: &dyn System, release: &str, there: bool) -> Option<Check> {
     }
     let name = "build tools";
     let metadata = format!("/lib/modules/{release}/build/rust/libkernel.rmeta");
-    if !exists(system, &metadata) {
+    let sources = system.list("/usr/src");
+    let dkms = sources.iter().any(|n| n.starts_with("zrs-"));
+    let made = match dkms {
+        true => "zrs-dkms",
+        false => "Rust metadata",
+    };
+    if !dkms && !exists(system, &metadata) {
         return Some(Check::warning(
             name,
             format!("there is no {metadata}: the headers have no Rust metadata"),
@@ -116,30 +122,38 @@ fn tools(system: &dyn System, release: &str, there: bool) -> Option<Check> {
         ));
     }
     let config = read_config(system, release).unwrap_or_default();
+    // The version that the kernel was built with, as apt is asked for it.
+    let number = |text: &str| match text.split(' ').nth(1) {
+        Some(number) => format!("={number}*"),
+        None => String::new(),
+    };
     let wanted = option(&config, "CONFIG_RUSTC_VERSION_TEXT").unwrap_or_default();
+    let version = number(wanted);
+    let remedy = format!(
+        "apt install rustc{version} rust-src{version}, or RUSTC=... in /etc/default/zrs-dkms"
+    );
     let Some(rustc) = output(system, &["rustc", "--version"]) else {
-        return Some(Check::warning(
-            name,
-            "there is no rustc",
-            &format!("install the one that the kernel was built with: {wanted}"),
-        ));
+        return Some(Check::warning(name, "there is no rustc", &remedy));
     };
     let rustc = rustc.trim();
     if !wanted.is_empty() && wanted != rustc {
-        return Some(Check::warning(
-            name,
-            format!("{rustc} cannot read the metadata of {wanted}"),
-            "install the rustc that the kernel was built with",
-        ));
+        let text = format!("{rustc} cannot read the metadata of {wanted}");
+        return Some(Check::warning(name, text, &remedy));
     }
-    if output(system, &["bindgen", "--version"]).is_none() {
-        return Some(Check::warning(
-            name,
-            "there is no bindgen",
-            "apt install bindgen",
-        ));
+    let wanted = option(&config, "CONFIG_BINDGEN_VERSION_TEXT").unwrap_or_default();
+    let remedy = format!(
+        "apt install bindgen{}, or BINDGEN=... in /etc/default/zrs-dkms",
+        number(wanted)
+    );
+    let Some(bindgen) = output(system, &["bindgen", "--version"]) else {
+        return Some(Check::warning(name, "there is no bindgen", &remedy));
+    };
+    let bindgen = bindgen.trim();
+    if !wanted.is_empty() && wanted != bindgen {
+        let text = format!("{bindgen} is not {wanted}, which the kernel was built with");
+        return Some(Check::warning(name, text, &remedy));
     }
-    Some(Check::ok(name, format!("{rustc}, bindgen, Rust metadata")))
+    Some(Check::ok(name, format!("{rustc}, {bindgen}, {made}")))
 }
 
 /// The module as it is installed.
@@ -272,7 +286,8 @@ const CORE: [&str; 4] = ["ib_core", "rdma_cm", "ib_cm", "iw_cm"];
 fn rdma_stack(system: &dyn System) -> Check {
     let name = "RDMA stack";
     let remedy =
-        "never load zrs here: use the kernel's own drivers (remove MLNX_OFED or DOCA), then reboot";
+        "never load zrs here: remove MLNX_OFED or DOCA (ofed_uninstall.sh, or apt purge its \
+                  packages), then: depmod -a, and reboot";
     if exists(system, "/sys/module/mlx_compat") {
         return Check::failure(
             name,
@@ -286,12 +301,25 @@ fn rdma_stack(system: &dyn System) -> Check {
             return Check::failure(name, format!("{module} is not the kernel's own"), remedy);
         }
     }
-    let path = output(system, &["modinfo", "-F", "filename", "ib_core"]).unwrap_or_default();
-    let path = path.trim();
-    if path.contains("/updates/") || path.contains("/extra/") || path.contains("/weak-updates/") {
+    let installed = |module| output(system, &["modinfo", "-F", "filename", module]);
+    for module in CORE {
+        let path = installed(module).unwrap_or_default();
+        let path = path.trim();
+        if ["/updates/", "/extra/", "/weak-updates/"]
+            .iter()
+            .any(|dir| path.contains(dir))
+        {
+            return Check::failure(
+                name,
+                format!("{path} is installed over the kernel's own {module}"),
+                remedy,
+            );
+        }
+    }
+    if let Some(path) = installed("mlx_compat") {
         return Check::failure(
             name,
-            format!("{path} is installed over the kernel's own ib_core"),
+            format!("{} is installed: MLNX_OFED or DOCA", path.trim()),
             remedy,
         );
     }

@@ -7,7 +7,7 @@ use std::io;
 use zrs::{os_error, reason, Version};
 use zrs_rules::why::{self, KNOWN, NO_LISTENER, NO_RESOURCES, NO_ZRS, SLOW};
 
-use super::kernel::same_source;
+use super::kernel::{option, read_config, same_source};
 use super::system::{exists, line, output, Module, System};
 use super::Check;
 
@@ -446,6 +446,14 @@ fn bpf(system: &dyn System) -> Check {
         return Check::ok(
             name,
             "not loaded, and cannot be: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)",
+        );
+    }
+    let release = line(system, "/proc/sys/kernel/osrelease").unwrap_or_default();
+    let config = read_config(system, &release);
+    if config.is_some_and(|c| option(&c, "CONFIG_MPTCP") != Some("y")) {
+        return Check::ok(
+            name,
+            "not loaded, and cannot be: the kernel has no hook for it (CONFIG_MPTCP)",
         );
     }
     if !system.is_root() {

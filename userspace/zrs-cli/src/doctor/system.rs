@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use zrs::{Cache, LinkState, Pool, Stats, Version, Zrs};
+use zrs::{Cache, LinkState, Pool, Stats, Unfit, Version, Zrs};
 
 pub const ETIMEDOUT: i32 = 110;
 
@@ -27,6 +27,8 @@ pub struct Module {
     pub stats: Stats,
     pub pools: Vec<Pool>,
     pub caches: Vec<Cache>,
+    /// Empty if the module is too old to tell.
+    pub unfit: Vec<Unfit>,
 }
 
 /// The result of connecting.
@@ -105,6 +107,7 @@ impl System for Machine {
             stats: zrs.stats()?,
             pools: zrs.pools().collect::<io::Result<_>>()?,
             caches: zrs.caches().collect::<io::Result<_>>()?,
+            unfit: zrs.unfit().map_while(Result::ok).collect(),
         })
     }
 

@@ -26,6 +26,7 @@ struct Mock {
     features: u64,
     pool: Option<&'static str>,
     cache: Cache,
+    unfit: Vec<zrs::Unfit>,
     socket: i32,
     /// The errno of connect(), and the state of the link then.
     connect: (i32, Option<LinkState>),
@@ -88,6 +89,7 @@ impl System for Mock {
             stats,
             pools: pools.into_iter().collect(),
             caches: vec![self.cache.clone()],
+            unfit: self.unfit.clone(),
         })
     }
 
@@ -116,6 +118,7 @@ impl System for Mock {
 
 const DEVINFO: &str = "\
 hca_id:\tmlx5_0
+\tmax_qp:\t\t\t\t131072
 \tmax_qp_wr:\t\t\t32768
 \tdevice_cap_flags:\t\t0x25361c36
 \t\t\t\t\tMEM_MGT_EXTENSIONS
@@ -136,7 +139,8 @@ fn well() -> Mock {
         file(
             &format!("/boot/config-{release}"),
             "CONFIG_RUST=y\nCONFIG_IPV6=y\nCONFIG_INFINIBAND_ADDR_TRANS=y\nCONFIG_CONTIG_ALLOC=y\n\
-             CONFIG_RUSTC_VERSION_TEXT=\"rustc 1.85.0\"\n",
+             CONFIG_MPTCP=y\n\
+             CONFIG_RUSTC_VERSION_TEXT=\"rustc 1.85.0\"\nCONFIG_BINDGEN_VERSION_TEXT=\"bindgen 0.71.1\"\n",
         ),
         file(
             &format!("/lib/modules/{release}/build/rust/libkernel.rmeta"),
@@ -241,6 +245,7 @@ fn well() -> Mock {
             dry: 0,
             residency: [0; Cache::BUCKETS],
         },
+        unfit: Vec::new(),
         socket: 0,
         connect: (0, Some(LinkState::Up)),
         preload: Ok("/usr/local/lib/zrs/libzrs_preload.so".into()),
@@ -379,7 +384,12 @@ fn the_module_that_is_installed() {
     only(&none().examine(), "module file", Warning, "not installed");
     let checks = none().unloaded().examine();
     has(&checks, "module file", Failure, "no zrs.ko");
-    has(&checks, "build tools", Status::Ok, "rustc 1.85.0");
+    has(
+        &checks,
+        "build tools",
+        Status::Ok,
+        "rustc 1.85.0, bindgen 0.71.1, Rust metadata",
+    );
     let checks = none()
         .unloaded()
         .command("rustc --version", "rustc 1.96.1\n")
@@ -387,6 +397,25 @@ fn the_module_that_is_installed() {
     has(&checks, "build tools", Warning, "rustc 1.96.1 cannot read");
     let checks = none().unloaded().without("/lib/modules").examine();
     has(&checks, "build tools", Warning, "no Rust metadata");
+    // zrs-dkms makes it.
+    let dkms = || {
+        let mock = none().unloaded().without("/lib/modules");
+        mock.file("/usr/src/zrs-0.1.0/dkms/check", "")
+    };
+    has(&dkms().examine(), "build tools", Status::Ok, "zrs-dkms");
+    let checks = dkms()
+        .command("rustc --version", "rustc 1.96.1\n")
+        .examine();
+    has(&checks, "build tools", Warning, "rustc 1.96.1 cannot read");
+    let older = none()
+        .unloaded()
+        .command("bindgen --version", "bindgen 0.70.0\n");
+    has(
+        &older.examine(),
+        "build tools",
+        Warning,
+        "bindgen 0.70.0 is not bindgen 0.71.1",
+    );
     let checks = none().unloaded().without_program("rustc").examine();
     has(&checks, "build tools", Warning, "no rustc");
     let checks = none().unloaded().without_program("bindgen").examine();
@@ -444,6 +473,22 @@ fn a_replaced_stack() {
     let path = "/lib/modules/7.3.4/updates/dkms/ib_core.ko\n";
     let updates = well().command("modinfo -F filename ib_core", path);
     only(&updates.examine(), "RDMA stack", Failure, "updates");
+    let path = "/lib/modules/7.3.4/extra/rdma_cm.ko\n";
+    let extra = well().command("modinfo -F filename rdma_cm", path);
+    only(
+        &extra.examine(),
+        "RDMA stack",
+        Failure,
+        "the kernel's own rdma_cm",
+    );
+    let path = "/lib/modules/7.3.4/kernel/mlx_compat.ko\n";
+    let compat = well().command("modinfo -F filename mlx_compat", path);
+    only(
+        &compat.examine(),
+        "RDMA stack",
+        Failure,
+        "mlx_compat.ko is installed",
+    );
     let source = well().file("/usr/src/ofa_kernel/default/Module.symvers", "");
     only(&source.examine(), "RDMA stack", Warning, "ofa_kernel");
 }
@@ -545,10 +590,13 @@ fn limits_are_the_modules() {
         let (_, rest) = source.split_once(&format!("const {name}: u32 = "))?;
         rest.split_once(';')?.0.parse::<u64>().ok()
     };
-    for (limit, needed) in super::devices::LIMITS {
+    let (limits, shared) = (super::devices::LIMITS, super::devices::SHARED);
+    let credit = PARAMS.iter().find(|(name, _)| *name == "link_credit");
+    for (limit, needed) in limits.into_iter().chain(shared) {
         let own = match limit {
             "max_sge" => number("MIN_SGE"),
             "max_srq_sge" => number("RECV_SGE"),
+            "max_qp_wr" | "max_srq_wr" => credit.and_then(|(_, n)| n.parse().ok()),
             _ => continue,
         };
         assert_eq!(own, Some(needed), "{limit}");
@@ -693,6 +741,8 @@ fn the_bpf_program() {
         "its program is loaded",
     );
     text(well().without("/sys/kernel/btf"), "the kernel has no BTF");
+    let config = "/boot/config-7.3.4+deb13-amd64";
+    text(well().file(config, "CONFIG_RUST=y\n"), "CONFIG_MPTCP");
 }
 
 /// The module's file says which versions of the protocol it speaks.
@@ -736,16 +786,15 @@ fn what_a_device_lacks() {
             "max_sge:\t\t\t2",
             "max_sge is 2, 3 are needed",
         ),
-        ("max_srq:\t\t\t8388608", "max_srq:\t\t\t0", "max_srq is 0"),
         (
-            "max_srq_wr:\t\t\t32767",
-            "max_srq_wr:\t\t\t16",
-            "max_srq_wr is 16",
+            "max_qp_wr:\t\t\t32768",
+            "max_qp_wr:\t\t\t16",
+            "max_qp_wr is 16, 64 are needed",
         ),
         (
-            "max_srq_sge:\t\t\t31",
-            "max_srq_sge:\t\t\t1",
-            "max_srq_sge is 1",
+            "max_qp:\t\t\t\t131072",
+            "max_qp:\t\t\t\t0",
+            "max_qp is 0, 1 are needed",
         ),
         ("MEM_MGT_EXTENSIONS", "", "no fast registration"),
     ] {
@@ -758,6 +807,29 @@ fn what_a_device_lacks() {
             "no RDMA device of this network namespace",
         );
     }
+    // Without a shared receive queue the module makes one for each link.
+    for (from, to) in [
+        ("max_srq:\t\t\t8388608", "max_srq:\t\t\t0"),
+        ("max_srq_wr:\t\t\t32767", "max_srq_wr:\t\t\t16"),
+        ("max_srq_sge:\t\t\t31", "max_srq_sge:\t\t\t1"),
+    ] {
+        let text = "a receive queue for each link, 131072 queue pairs";
+        has(&info(from, to), "mlx5_0 limits", Status::Ok, text);
+    }
+    let checks = well().unloaded().examine();
+    let text = "one receive queue for all links, 131072 queue pairs";
+    has(&checks, "mlx5_0 limits", Status::Ok, text);
+    // What the module has found, from the kernel's own limits.
+    let mut unfit = well();
+    unfit.pool = None;
+    unfit.unfit = vec![zrs::Unfit {
+        device: "mlx5_0".into(),
+        limit: Some("max_recv_sge"),
+        has: 1,
+        needs: 2,
+    }];
+    let text = "max_recv_sge is 1, 2 are needed";
+    has(&unfit.examine(), "mlx5_0 limits", Failure, text);
     let mut refused = well();
     refused.pool = Some("mlx5_1");
     has(
