@@ -12,6 +12,7 @@ use kernel::sync::Arc;
 
 use super::send::{Sent, Way, TRIES};
 use super::DgramSock;
+use crate::kern::contig::copy_payload;
 use crate::kern::errno::{EHOSTUNREACH, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP};
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::SendMsg;
@@ -94,7 +95,12 @@ impl DgramSock {
 
     /// sendmsg() of a part of a datagram, from port `src`. After an error there is none of it any
     /// more. Sleeps.
-    pub(super) fn gather(self: &Arc<Self>, sk: &Sk, src: u16, msg: &mut SendMsg<'_>) -> Result<usize> {
+    pub(super) fn gather(
+        self: &Arc<Self>,
+        sk: &Sk,
+        src: u16,
+        msg: &mut SendMsg<'_>,
+    ) -> Result<usize> {
         let len = msg.len();
         let whole = {
             let mut gathered = self.gathered.lock();
@@ -137,7 +143,10 @@ impl DgramSock {
         };
         let Some(rest) = rest else { return };
         let src = self.inner.lock().local.port;
-        if self.send_bytes(sk, src, &rest.way, &rest.bytes, false).is_err() {
+        if self
+            .send_bytes(sk, src, &rest.way, &rest.bytes, false)
+            .is_err()
+        {
             self.counters.tx_drops.add(1);
         }
     }
@@ -189,8 +198,8 @@ impl DgramSock {
                     Sent::Done
                 }
                 other => self.without_slots(&link, other, ports, || {
-                    let mut copy = KVVec::new();
-                    copy.extend_from_slice(bytes, CHARGED)?;
+                    let mut copy = KVVec::from_elem(0_u8, len, CHARGED)?;
+                    copy_payload(bytes, &mut copy);
                     Ok(copy)
                 })?,
             };

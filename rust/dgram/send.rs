@@ -115,15 +115,16 @@ impl DgramSock {
             }
         }
         let source = Addr::new(control.source.unwrap_or(sender.local), 0);
-        if control.interface != 0
-            && sk.interface_to(source.into(), to.into()) != control.interface
+        if control.interface != 0 && sk.interface_to(source.into(), to.into()) != control.interface
         {
             return Err(ENETUNREACH);
         }
         Ok(Way {
             to,
             source: control.source,
-            segment: control.segment.unwrap_or_else(|| self.udp_options.segment()),
+            segment: control
+                .segment
+                .unwrap_or_else(|| self.udp_options.segment()),
         })
     }
 
