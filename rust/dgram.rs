@@ -9,8 +9,9 @@
 //! Locks, in the order in which they may be taken:
 //! 1. `config`: serialises bind, connect and close. Sleeps. Then the locks of links, as those of
 //!    streams (`socket.rs`). `Link::drain` and `Link::dgram_rx` are taken without `config`.
-//! 2. `Dgrams::ports`, `Dgrams::table` (mutexes).
-//! 3. `DgramSock::inner` (spinlock), with no other lock below it than those of the wait queues.
+//! 2. `DgramSock::gathered` (mutex), with no lock of a link below it.
+//! 3. `Dgrams::ports`, `Dgrams::table` (mutexes).
+//! 4. `DgramSock::inner` (spinlock), with no other lock below it than those of the wait queues.
 //!
 //! No lock is held while data is copied to or from a program.
 //!
@@ -21,6 +22,7 @@
 mod bind;
 mod companion;
 pub(crate) mod context;
+mod gather;
 mod info;
 mod options;
 mod recv;
@@ -35,6 +37,7 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use companion::{Queue, UdpHolds};
 use context::Dgrams;
+use gather::{Gathered, UdpOptions};
 use info::Counters;
 use sndbuf::InFlight;
 
@@ -84,6 +87,10 @@ pub(crate) struct DgramSock {
     /// A link calls the socket when its send buffer has been full for too long.
     called: Atomic<bool>,
     counters: Counters,
+    udp_options: UdpOptions,
+    /// The datagram that is not whole.
+    #[pin]
+    gathered: Mutex<Option<Gathered>>,
     #[pin]
     config: Mutex<()>,
     #[pin]
@@ -188,6 +195,8 @@ impl SocketOps for DgramSock {
                 has_udp: Atomic::new(false),
                 called: Atomic::new(false),
                 counters: Counters::default(),
+                udp_options: UdpOptions::new(),
+                gathered <- new_mutex!(None, "zrs_dgram::gathered"),
                 config <- new_mutex!((), "zrs_dgram::config"),
                 inner <- new_spinlock!(Inner {
                     sk: None,

@@ -17,6 +17,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::context::Dgrams;
+use super::gather::{UDP_CORK, UDP_SEGMENT};
 use super::recv::Found;
 use super::send::Sent;
 use super::DgramSock;
@@ -70,9 +71,6 @@ fn ends(link: &Link) -> Ends {
         remote: link.remote_ip(),
     }
 }
-
-const UDP_CORK: i32 = 1;
-const UDP_SEGMENT: i32 = 103;
 
 /// What only the UDP socket inside can do with the datagrams that are sent.
 #[derive(Default)]
@@ -240,7 +238,7 @@ impl DgramSock {
         if route == Route::Udp {
             return None;
         }
-        let link = self.link_to(sk, to.ip);
+        let link = self.link_to(sk, to.ip, None);
         match (route, link) {
             (Route::Rdma, Ok(link)) if link.carries_dgrams() => return Some((link, to)),
             // If it is up already, its coming up has not been told since.

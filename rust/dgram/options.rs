@@ -26,7 +26,7 @@ const SIOCOUTQ: u32 = 0x5411;
 
 impl DgramSock {
     pub(super) fn set_option(
-        &self,
+        self: &Arc<Self>,
         level: i32,
         name: i32,
         val: &OptIn<'_>,
@@ -54,7 +54,7 @@ impl DgramSock {
         }
     }
 
-    fn set_own_option(&self, level: i32, name: i32, val: &OptIn<'_>) -> Result {
+    fn set_own_option(self: &Arc<Self>, level: i32, name: i32, val: &OptIn<'_>) -> Result {
         let sk = self.sk()?;
         match (level, name) {
             (SOL_IP, _) => sk.set_ip_dgram_option(name, val),
@@ -68,6 +68,7 @@ impl DgramSock {
                 Ok(())
             }
             (SOL_IPV6, _) => sk.set_ipv6_dgram_option(name, val),
+            (SOL_UDP, _) => self.set_udp_option(&sk, name, val),
             _ => Err(ENOPROTOOPT),
         }
     }
@@ -86,6 +87,7 @@ impl DgramSock {
             (SOL_IPV6, IPV6_V6ONLY) if self.v6 => out.write(&i32::from(sk.is_v6only())),
             (uapi::SOL_ZRS, uapi::ZRS_DGRAM_INFO) => out.write(&self.info()),
             (SOL_IPV6, _) => out.write(&sk.ipv6_dgram_option(name).ok_or(ENOPROTOOPT)?),
+            (SOL_UDP, _) => out.write(&self.udp_options.get(name).ok_or(ENOPROTOOPT)?),
             _ => Err(ENOPROTOOPT),
         }
     }

@@ -19,7 +19,9 @@ use crate::kern::sock::Sk;
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::proto::addr::{Addr, Ip};
+use crate::proto::dgram::control::Control;
 use crate::proto::dgram::destination::Refused;
+use crate::proto::dgram::segment::cuts;
 use crate::proto::dgram::wire::{fragment_count, Ports};
 use crate::stats::STATS;
 use crate::transport::conn::Charge;
@@ -28,7 +30,7 @@ use crate::transport::link::{Link, LinkState};
 use crate::transport::links::Asker;
 
 /// How often another link is tried if one ends while a datagram is being sent.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 fn errno_of(refused: Refused) -> Error {
     match refused {
@@ -37,6 +39,15 @@ fn errno_of(refused: Refused) -> Error {
         Refused::Unreachable => ENETUNREACH,
         Refused::TooLong => EMSGSIZE,
     }
+}
+
+/// Where the datagrams of a call go, and how.
+pub(super) struct Way {
+    pub(super) to: Addr,
+    /// The local address, if it is not the socket's.
+    pub(super) source: Option<Ip>,
+    /// UDP_SEGMENT; 0: the call is one datagram.
+    pub(super) segment: u16,
 }
 
 /// The outcome of an attempt to send.
@@ -58,21 +69,21 @@ impl DgramSock {
         if let Some(udp) = self.udp() {
             return self.send_beside(&sk, &udp, src, msg);
         }
-        let given = msg.name(&sk)?.map(Addr::from);
-        let mut to = self.sender(&sk).destination(given, len).map_err(errno_of)?;
-        to.ip = Self::on_interface(&sk, to.ip)?;
-        // As UDP does; by IPv6 it ignores the flag.
-        if msg.oob() && to.ip.is_v4() {
-            return Err(EOPNOTSUPP);
+        if self.gathers(msg) {
+            return self.gather(&sk, src, msg);
         }
+        let way = self.way(&sk, msg)?;
+        self.may_send_now(&sk)?;
+        if cuts(len, way.segment) {
+            let bytes = Self::copy(msg, len)?;
+            self.send_bytes(&sk, src, &way, &bytes, msg.nonblock())?;
+            return Ok(len);
+        }
+        let to = way.to;
         let ports = Ports { dst: to.port, src };
-        Self::take_error(&sk)?;
-        if self.inner.lock().shut_write {
-            return Err(EPIPE);
-        }
         let mut charge = Some(self.charge(&sk, len, msg.nonblock())?);
         for _ in 0..TRIES {
-            let link = self.link_to(&sk, to.ip)?;
+            let link = self.link_to(&sk, to.ip, way.source)?;
             match self.send_on(&link, &sk, ports, msg, &mut charge)? {
                 Sent::Done => return Ok(len),
                 Sent::LinkDown => msg.rewind(0),
@@ -81,12 +92,58 @@ impl DgramSock {
         Err(EHOSTUNREACH)
     }
 
-    /// The link to a host: that of the last datagram, or another one, which is made if there is
+    /// The way of the call's datagram. The errors of the address and of control messages. Sleeps.
+    pub(super) fn way(&self, sk: &Sk, msg: &mut SendMsg<'_>) -> Result<Way> {
+        let given = msg.name(sk)?.map(Addr::from);
+        let sender = self.sender(sk);
+        let mut to = sender.destination(given, msg.len()).map_err(errno_of)?;
+        // As UDP does; by IPv6 it ignores the flag.
+        if msg.oob() && to.ip.is_v4() {
+            return Err(EOPNOTSUPP);
+        }
+        let control = match msg.control() {
+            Some(bytes) => Control::parse(bytes, to.ip, self.v6).map_err(|_| EINVAL)?,
+            None => Control::default(),
+        };
+        if to.ip.is_link_local() && to.ip.scope() == 0 {
+            to.ip = Ip::new(to.ip.v6(), control.interface);
+        }
+        to.ip = Self::on_interface(sk, to.ip)?;
+        if let Some(source) = control.source {
+            if !self.net.is_local(source.v6(), source.scope())? {
+                // As UDP has it: by IPv4 there is no route from there.
+                return Err(if to.ip.is_v4() { ENETUNREACH } else { EINVAL });
+            }
+        }
+        let source = Addr::new(control.source.unwrap_or(sender.local), 0);
+        if control.interface != 0 && sk.interface_to(source.into(), to.into()) != control.interface
+        {
+            return Err(ENETUNREACH);
+        }
+        Ok(Way {
+            to,
+            source: control.source,
+            segment: control
+                .segment
+                .unwrap_or_else(|| self.udp_options.segment()),
+        })
+    }
+
+    /// The errors of a call that has a way. EPIPE, and that of an earlier call.
+    pub(super) fn may_send_now(&self, sk: &Sk) -> Result {
+        Self::take_error(sk)?;
+        if self.inner.lock().shut_write {
+            return Err(EPIPE);
+        }
+        Ok(())
+    }
+
+    /// The link to a host, from `source` or the socket's own address: that of the last datagram, or another one, which is made if there is
     /// none. Sleeps. ENOBUFS: the quota of links is used up.
-    pub(super) fn link_to(&self, sk: &Sk, to: Ip) -> Result<Arc<Link>> {
+    pub(super) fn link_to(&self, sk: &Sk, to: Ip, source: Option<Ip>) -> Result<Arc<Link>> {
         let (last, local) = {
             let inner = self.inner.lock();
-            (inner.tx_link.clone(), inner.local.ip)
+            (inner.tx_link.clone(), source.unwrap_or(inner.local.ip))
         };
         if let Some((ip, from, link)) = last {
             if ip == to && from == local && link.state() != LinkState::Down {
@@ -123,12 +180,17 @@ impl DgramSock {
         let len = msg.len();
         let sent = self.try_send_on(link, sk, ports, msg, charge)?;
         if sent == Sent::Done {
-            self.counters.tx_bytes.add(len as u64);
-            self.counters.tx_datagrams.add(1);
-            STATS.tx_bytes.add(len as u64);
-            STATS.tx_copied.add(len as u64);
+            self.count_sent(len);
         }
         Ok(sent)
+    }
+
+    /// Counts a datagram of `len` bytes.
+    pub(super) fn count_sent(&self, len: usize) {
+        self.counters.tx_bytes.add(len as u64);
+        self.counters.tx_datagrams.add(1);
+        STATS.tx_bytes.add(len as u64);
+        STATS.tx_copied.add(len as u64);
     }
 
     fn try_send_on(
@@ -166,7 +228,7 @@ impl DgramSock {
     }
 
     /// The datagram gets no slots.
-    fn without_slots(
+    pub(super) fn without_slots(
         self: &Arc<Self>,
         link: &Arc<Link>,
         room: Room,
@@ -200,7 +262,7 @@ impl DgramSock {
 
     /// Reserves room on the link. A call that blocks waits for it, until datagrams for the link are
     /// dropped; with one that does not, the socket is withheld POLLOUT. Sleeps.
-    fn reserve(
+    pub(super) fn reserve(
         self: &Arc<Self>,
         link: &Arc<Link>,
         sk: &Sk,

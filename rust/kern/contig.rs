@@ -381,3 +381,10 @@ impl Payload<'_> {
         Ok(bytes)
     }
 }
+
+/// Copies payload between memory of the module, as much as both have.
+pub fn copy_payload(from: &[u8], to: &mut [u8]) {
+    let len = from.len().min(to.len());
+    // SAFETY: both are good for `len` bytes, and a slice that may be written overlaps no other.
+    unsafe { bindings::copy_payload(to.as_mut_ptr().cast(), from.as_ptr().cast(), len) };
+}

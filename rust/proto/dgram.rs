@@ -5,7 +5,8 @@
 //! `Documentation/protocol.rst` (Datagrams) has the rules. A datagram is one message for the
 //! programs and 1 to 16 SENDs on the link, its fragments.
 //!
-//! Sending: [`destination`] checks the address, [`wire::fragments`] splits, [`credit`] leaves half
+//! Sending: [`destination`] checks the address, [`control`] the control messages; [`segment`] cuts
+//! the bytes of a call into datagrams. [`wire::fragments`] splits, [`credit`] leaves half
 //! of the link's credit to streams, [`stall`] decides between waiting and dropping, [`backlog`]
 //! keeps datagrams while their link is being made, [`sndbuf`]
 //! bounds those in flight. A socket that speaks UDP as well chooses
@@ -20,6 +21,7 @@
 
 pub mod assembly;
 pub mod backlog;
+pub mod control;
 pub mod credit;
 pub mod destination;
 pub mod destinations;
@@ -28,6 +30,7 @@ pub mod readiness;
 pub mod receivers;
 pub mod refusals;
 pub mod rx_queue;
+pub mod segment;
 pub mod sndbuf;
 pub mod stall;
 pub mod wire;

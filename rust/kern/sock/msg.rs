@@ -93,6 +93,20 @@ impl<'a> SendMsg<'a> {
         unsafe { (*self.msg).msg_controllen != 0 }
     }
 
+    /// The control messages, if there are some.
+    pub fn control(&self) -> Option<&[u8]> {
+        // SAFETY: the message is valid (type invariant).
+        let msg = unsafe { &*self.msg };
+        // SAFETY: any pointer.
+        let control = unsafe { msg.__bindgen_anon_1.msg_control };
+        if control.is_null() || msg.msg_control_is_user() {
+            return None;
+        }
+        // SAFETY: a sender's control messages are `msg_controllen` bytes of the kernel's, which stay
+        // and do not change during the call (the message is ours alone).
+        Some(unsafe { core::slice::from_raw_parts(control.cast(), msg.msg_controllen) })
+    }
+
     /// `MSG_*` of the caller, plus flags added by the socket layer.
     pub fn flags(&self) -> u32 {
         // SAFETY: the message is valid (type invariant).

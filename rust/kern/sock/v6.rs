@@ -136,7 +136,7 @@ impl Sk {
 
     /// The number of the interface over which the way from `local` (an unspecified address: any) to
     /// `remote` leads; 0 if there is no way. May sleep.
-    pub(super) fn interface_to(&self, local: SocketAddrV6, remote: SocketAddrV6) -> u32 {
+    pub fn interface_to(&self, local: SocketAddrV6, remote: SocketAddrV6) -> u32 {
         // SAFETY: a live sock (type invariant), which holds its namespace.
         let net = unsafe { bindings::sock_net(self.as_ptr()) };
         let way = match remote.ip().to_ipv4_mapped() {

@@ -27,6 +27,7 @@ SOL_ZRS, ZRS_DGRAM_UDP = 0x5A52, 16
 SOL = socket.SOL_SOCKET
 SO_TIMESTAMP, SO_RXQ_OVFL, SO_MEMINFO = 29, 40, 55
 IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
+UDP_CORK, UDP_SEGMENT = 1, 103
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 V4, V6 = socket.AF_INET, socket.AF_INET6
@@ -239,6 +240,10 @@ def errors(k):
         "another family": connect_raw(s, struct.pack("H126x", socket.AF_UNIX)),
     }
     s.settimeout(20 * SCALE)
+    # By IPv6 the one with MSG_OOB was sent. If it arrived after the close, it would be refused as well,
+    # and its error would be one more for the connected socket.
+    sent = seen["MSG_OOB"] == "no error"
+    seen["MSG_OOB, received"] = there.recv(10) if sent else None
     there.close()
     s.connect(at)
     seen["refused: the send"] = s.send(b"x")
@@ -434,7 +439,171 @@ def unread(k):
     return seen
 
 
-CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread)
+def segment(k):
+    """One send, several datagrams."""
+    there, s = k.pair()
+    at = there.getsockname()
+
+    def parts(n):
+        return [there.recv(70000) for _ in range(n)] + [nothing(there)]
+
+    seen = {"at first": s.getsockopt(UDP, UDP_SEGMENT)}
+    for size in (-1, 65536):
+        seen[f"{size} bytes each"] = fails(s.setsockopt, UDP, UDP_SEGMENT, size)
+    seen["a short value"] = fails(s.setsockopt, UDP, UDP_SEGMENT, b"ab")
+    s.setsockopt(UDP, UDP_SEGMENT, 4)
+    seen["set"] = s.getsockopt(UDP, UDP_SEGMENT)
+    for data in (b"", b"a", b"aaaa", b"aaaab", b"aaaabbbb", b"aaaabbbbcc"):
+        sent = s.send(data)
+        seen[f"{len(data)} by 4"] = (sent, parts(max(1, -(-len(data) // 4))))
+    sent = s.sendmsg([b"aaa", b"abbbb", b"c"], [], 0, at)
+    seen["scattered"] = (sent, parts(3))
+    data = os.urandom(4 * 128)
+    sent = s.send(data)
+    seen["128 of them"] = (sent, b"".join(there.recv(10) for _ in range(128)) == data, nothing(there))
+    seen["129 of them"] = fails(s.send, bytes(4 * 128 + 1))
+    s.setsockopt(UDP, UDP_SEGMENT, 1000)
+    data = os.urandom(60500)
+    sent = s.send(data)
+    seen["60500 by 1000"] = (sent, b"".join(there.recv(2000) for _ in range(61)) == data)
+    seen["too long"] = fails(s.send, bytes(65528))
+    of = lambda value: [(UDP, UDP_SEGMENT, value)]
+    sent = s.sendmsg([b"aabbc"], of(struct.pack("H", 2)))
+    seen["a control message"] = (sent, parts(3))
+    s.sendmsg([bytes(1500)], of(struct.pack("H", 0)))
+    seen["a control message with 0"] = parts(1)
+    s.setsockopt(UDP, UDP_SEGMENT, 0)
+    s.sendmsg([b"aabb"], of(struct.pack("H", 2)))
+    seen["a control message alone"] = parts(2)
+    s.send(b"whole")
+    seen["then not"] = parts(1)
+    seen["unknown"] = (fails(s.getsockopt, UDP, 99), fails(s.setsockopt, UDP, 99, 1))
+    return seen
+
+
+def cork(k):
+    """Several sends, one datagram."""
+    there, other, s = k.server(), k.server(), k.client()
+    at = there.getsockname()
+    # UDP gives no POLLOUT while much is corked, which Python would wait for with a time limit.
+    patient(s)
+    more = socket.MSG_MORE
+    got = lambda: (there.recv(70000), nothing(there))
+    seen = {"at first": s.getsockopt(UDP, UDP_CORK)}
+    seen["MSG_MORE"] = (s.sendto(b"one ", more, at), nothing(there), s.sendto(b"two", at), got())
+    s.sendto(b"to the first's ", more, at)
+    s.sendto(b"address", other.getsockname())
+    seen["another address"] = (got(), nothing(other))
+    s.connect(at)
+    s.send(b"a", more), s.send(b"", more), s.send(b"b")
+    seen["an empty part"] = got()
+    s.send(b"", more)
+    s.send(b"alone")
+    seen["an empty beginning"] = got()
+    s.send(b"ends ", more)
+    s.send(b"")
+    seen["an empty end"] = got()
+    s.setsockopt(UDP, UDP_CORK, 1)
+    seen["UDP_CORK, set"] = s.getsockopt(UDP, UDP_CORK)
+    s.send(b"one "), s.send(b"two "), s.sendmsg([b"th", b"ree"])
+    seen["corked"] = nothing(there)
+    s.setsockopt(UDP, UDP_CORK, 0)
+    seen["sent"] = got()
+    seen["UDP_CORK, cleared"] = s.getsockopt(UDP, UDP_CORK)
+    s.setsockopt(UDP, UDP_CORK, 1)
+    s.setsockopt(UDP, UDP_CORK, 0)
+    seen["nothing corked"] = nothing(there)
+    s.send(b"kept", more)
+    s.setsockopt(UDP, UDP_CORK, 0)
+    seen["MSG_MORE ended by UDP_CORK"] = got()
+    most = 65507 if k.family == V4 else 65527
+    data = os.urandom(most)
+    for i in range(0, most, 16000):
+        s.send(data[i:i + 16000], more if i + 16000 < most else 0)
+    seen["the most"] = got() == (data, "EAGAIN")
+    s.send(bytes(most), more)
+    seen["one more"] = fails(s.send, b"x")
+    seen["all of it is gone"] = nothing(there)
+    s.send(b"next")
+    seen["the next"] = got()
+    s.send(b"aaaab", more)
+    s.setsockopt(UDP, UDP_SEGMENT, 4)
+    s.send(b"bbb")
+    seen["not cut later"] = got()
+    s.send(b"aaaab", more)
+    s.send(b"bbb")
+    seen["cut"] = (there.recv(10), there.recv(10), nothing(there))
+    s.setsockopt(UDP, UDP_SEGMENT, 0)
+    s.send(b"lost", more)
+    s.close()
+    seen["closed"] = nothing(there)
+    return seen
+
+
+def controls(k):
+    """Control messages of sendmsg()."""
+    there, s = k.pair()
+    number = lambda n: struct.pack("i", n)
+    if k.family == V4:
+        info = lambda dev, ip: struct.pack("I4s4x", dev, socket.inet_pton(V4, ip))
+        level, kinds = 0, {"TTL": 2, "TOS": 1, "PKTINFO": 8}
+    else:
+        info = lambda dev, ip: struct.pack("16sI", socket.inet_pton(V6, ip), dev)
+        level, kinds = socket.IPPROTO_IPV6, {"TTL": 52, "TOS": 67, "PKTINFO": 50, "DONTFRAG": 62}
+    seen = {}
+
+    def one(text, level, kind, value):
+        done = fails(s.sendmsg, [b"x"], [(level, kind, value)])
+        seen[text] = (done, done == "no error" and there.recv(10))
+
+    for name in kinds:
+        if name != "PKTINFO":
+            # By IPv6 a hop limit of 0 is taken, but its packet need not arrive.
+            for n in (-2, -1, 0, 1, 2, 255, 256):
+                if (n, name, k.family) == (0, "TTL", V6):
+                    continue
+                one(f"{name} {n}", level, kinds[name], number(n))
+            for value in (b"", b"a", b"ab", bytes(8)):
+                one(f"{name}, {len(value)} bytes", level, kinds[name], value)
+    own, none = k.a, k.any
+    one("PKTINFO with nothing", level, kinds["PKTINFO"], info(0, none))
+    one("PKTINFO with the own address", level, kinds["PKTINFO"], info(0, own))
+    one("PKTINFO with the peer's address", level, kinds["PKTINFO"], info(0, k.b))
+    one("PKTINFO, short", level, kinds["PKTINFO"], info(0, none)[:-1])
+    with host("A"):
+        device = next(n for n, name in socket.if_nameindex() if name != "lo" and reaches(k, n))
+    one("PKTINFO with the interface", level, kinds["PKTINFO"], info(device, none))
+    one("an unknown one", level, 99, number(1))
+    one("of the other family", 0 if level else socket.IPPROTO_IPV6, 99, number(1))
+    one("of SOL_SOCKET", SOL, 99, number(1))
+    one("of SOL_UDP", UDP, 99, number(1))
+    one("of TCP", socket.IPPROTO_TCP, 1, number(1))
+    for n in (0, 1, 4):
+        one(f"UDP_SEGMENT, {n} bytes", UDP, UDP_SEGMENT, bytes(n))
+    both = [(level, kinds["TOS"], number(0)), (UDP, UDP_SEGMENT, struct.pack("H", 2))]
+    seen["two of them"] = (s.sendmsg([b"aabb"], both), there.recv(10), there.recv(10))
+    seen["one good, one bad"] = fails(s.sendmsg, [b"x"], both + [(level, 99, b"")])
+    free = k.sock("A", (k.any, 0))
+    free.sendmsg([b"x"], [(level, kinds["PKTINFO"], info(0, own))], 0, there.getsockname())
+    seen["the source"] = there.recvfrom(10)[1][0] == own
+    return seen
+
+
+def reaches(k, device):
+    """Whether the way from A to B leads over an interface of A, which the caller is in."""
+    s = socket.socket(k.family, socket.SOCK_DGRAM, UDP)
+    s.setsockopt(SOL, socket.SO_BINDTODEVICE, socket.if_indextoname(device).encode())
+    try:
+        s.connect((k.b, 9))
+        return s.getsockname()[0] == k.a
+    except OSError:
+        return False
+    finally:
+        s.close()
+
+
+CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread, segment, cork,
+         controls)
 
 
 def main():

@@ -8,6 +8,7 @@ mod common;
 
 mod assembly;
 mod backlog;
+mod control;
 mod credit;
 mod destination;
 mod destinations;
@@ -17,6 +18,7 @@ mod readiness;
 mod receivers;
 mod refusals;
 mod rx_queue;
+mod segment;
 mod sndbuf;
 mod stall;
 mod wire;
