@@ -20,7 +20,7 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, fails, host, SCALE
+from hosts import check, fails, host, PATIENCE, SCALE
 
 UDP, ZRS, BESIDE = 17, 253, "both"
 SOL_ZRS, ZRS_DGRAM_UDP = 0x5A52, 16
@@ -49,7 +49,7 @@ class Kind:
         self.open.append(s)
         if self.beside:
             s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
-        s.settimeout(20 * SCALE)
+        s.settimeout(20 * PATIENCE)
         before(s)
         if at is not None:
             s.bind(at)
@@ -65,7 +65,12 @@ class Kind:
         """A server, and a client connected to it, with a datagram each way done."""
         there, s = self.server(), self.client()
         s.connect(there.getsockname())
+        # On a busy machine a link may not be made in time, and its datagrams are lost with it.
+        late = time.monotonic() + 20 * PATIENCE
         s.send(b"first")
+        while there not in select.select([there, s], [], [], 20 * PATIENCE)[0] and time.monotonic() < late:
+            check(f"a lost link, {self.family.name}", fails(s.recv, 10), "EHOSTUNREACH")
+            s.send(b"first")
         there.recvfrom(10)
         there.sendto(b"back", s.getsockname())
         s.recv(10)
@@ -133,7 +138,7 @@ def nothing(s):
     try:
         return fails(s.recv, 10)
     finally:
-        s.settimeout(20 * SCALE)
+        s.settimeout(20 * PATIENCE)
 
 
 def patient(s):
@@ -239,7 +244,7 @@ def errors(k):
         "a short address": connect_raw(s, struct.pack("H2x", k.family)),
         "another family": connect_raw(s, struct.pack("H126x", socket.AF_UNIX)),
     }
-    s.settimeout(20 * SCALE)
+    s.settimeout(20 * PATIENCE)
     # By IPv6 the one with MSG_OOB was sent. If it arrived after the close, it would be refused as well,
     # and its error would be one more for the connected socket.
     sent = seen["MSG_OOB"] == "no error"
@@ -253,12 +258,12 @@ def errors(k):
     s.send(b"x")
     poll = select.poll()
     poll.register(s, 0)
-    seen["refused: poll()"] = [events for _, events in poll.poll(20000 * SCALE)]
+    seen["refused: poll()"] = [events for _, events in poll.poll(20000 * PATIENCE)]
     seen["refused: SO_ERROR"] = errno.errorcode.get(s.getsockopt(SOL, socket.SO_ERROR))
     seen["SO_ERROR once"] = s.getsockopt(SOL, socket.SO_ERROR)
     time.sleep(0.2)
     s.send(b"x")
-    poll.poll(20000 * SCALE)
+    poll.poll(20000 * PATIENCE)
     seen["refused: the next send"] = fails(s.send, b"x")
     free = k.client()
     free.sendto(b"x", at)
@@ -340,7 +345,7 @@ def shut(k):
     thread.join(0.2)
     waits = thread.is_alive()
     blocked.shutdown(socket.SHUT_RD)
-    thread.join(20 * SCALE)
+    thread.join(20 * PATIENCE)
     seen["wakes a receiver"] = (waits, ended)
     return seen
 
@@ -353,11 +358,11 @@ def ready(k):
     events = lambda found: [event for _, event in found]
     seen = {"before": (level.poll(0), edge.poll(0))}
     s.send(b"x")
-    seen["epoll"] = events(level.poll(20 * SCALE))
-    seen["edge"] = events(edge.poll(20 * SCALE))
+    seen["epoll"] = events(level.poll(20 * PATIENCE))
+    seen["edge"] = events(edge.poll(20 * PATIENCE))
     seen["edge once"] = events(edge.poll(0))
     s.send(b"y")
-    seen["edge again"] = events(edge.poll(20 * SCALE))
+    seen["edge again"] = events(edge.poll(20 * PATIENCE))
     there.recv(10), there.recv(10)
     seen["after"] = (level.poll(0), edge.poll(0))
     there.settimeout(0.1)
