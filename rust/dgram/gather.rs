@@ -151,9 +151,9 @@ impl DgramSock {
         }
     }
 
-    /// Sends the bytes of a call, in as many datagrams as UDP_SEGMENT says. Once the first one is on
-    /// its way, the others wait for room as with a call that blocks; what gets none is dropped, and
-    /// counted. Sleeps.
+    /// Sends the bytes of a call, in as many datagrams as UDP_SEGMENT says. Once the first one is
+    /// on its way, the others wait for room as with a call that blocks; what gets none is dropped,
+    /// and counted. Sleeps.
     pub(super) fn send_bytes(
         self: &Arc<Self>,
         sk: &Sk,

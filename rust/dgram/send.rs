@@ -138,8 +138,8 @@ impl DgramSock {
         Ok(())
     }
 
-    /// The link to a host, from `source` or the socket's own address: that of the last datagram, or another one, which is made if there is
-    /// none. Sleeps. ENOBUFS: the quota of links is used up.
+    /// The link to a host, from `source` or the socket's own address: that of the last datagram, or
+    /// another one, which is made if there is none. Sleeps. ENOBUFS: the quota of links is used up.
     pub(super) fn link_to(&self, sk: &Sk, to: Ip, source: Option<Ip>) -> Result<Arc<Link>> {
         let (last, local) = {
             let inner = self.inner.lock();

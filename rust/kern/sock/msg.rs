@@ -102,8 +102,8 @@ impl<'a> SendMsg<'a> {
         if control.is_null() || msg.msg_control_is_user() {
             return None;
         }
-        // SAFETY: a sender's control messages are `msg_controllen` bytes of the kernel's, which stay
-        // and do not change during the call (the message is ours alone).
+        // SAFETY: a sender's control messages are `msg_controllen` bytes of the kernel's, which
+        // stay and do not change during the call (the message is ours alone).
         Some(unsafe { core::slice::from_raw_parts(control.cast(), msg.msg_controllen) })
     }
 

@@ -73,8 +73,9 @@ fn as_udp_takes_them() {
     let int = |n: i32| n.to_ne_bytes().to_vec();
     let (to4, to6) = (v4(1), v6(1));
     let any6 = pktinfo6(0, Ip::ANY);
-    let cases: &[(Ip, bool, i32, i32, Vec<u8>, bool)] = &[
-        // to, socket of AF_INET6, level, type, value, taken
+    // To, whether the socket is one of AF_INET6, level, type, value, whether it is taken.
+    type Case = (Ip, bool, i32, i32, Vec<u8>, bool);
+    let cases: &[Case] = &[
         (to4, false, 0, 2, int(0), false),
         (to4, false, 0, 2, int(1), true),
         (to4, false, 0, 2, int(255), true),
