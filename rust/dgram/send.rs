@@ -111,7 +111,8 @@ impl DgramSock {
         to.ip = Self::on_interface(sk, to.ip)?;
         if let Some(source) = control.source {
             if !self.net.is_local(source.v6(), source.scope())? {
-                return Err(EINVAL);
+                // As UDP has it: by IPv4 there is no route from there.
+                return Err(if to.ip.is_v4() { ENETUNREACH } else { EINVAL });
             }
         }
         let source = Addr::new(control.source.unwrap_or(sender.local), 0);
