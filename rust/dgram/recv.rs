@@ -200,8 +200,10 @@ impl DgramSock {
     pub(super) fn fail_if_connected_to(&self, is: impl FnOnce(Addr) -> bool, why: Error) {
         let remote = self.inner.lock().remote;
         // A UDP socket inside takes the next datagram, and reports its own errors.
-        if remote.is_some_and(is) && self.udp().is_none() {
-            self.fail(why);
+        match remote.filter(|remote| is(*remote)) {
+            Some(remote) if why == ECONNREFUSED => self.refused(remote),
+            Some(_) if self.udp().is_none() => self.fail(why),
+            _ => {}
         }
     }
 }
@@ -218,11 +220,10 @@ impl DgramSock {
             return;
         };
         let how = report(remote == Some(from), sk.queues_errors(from.ip.is_v4()));
-        if how.queued {
-            // As with UDP there is no entry if there is no room for it.
-            let _ = sk.queue_refused(from.into());
-        }
-        if how.so_error {
+        // As with UDP there is no entry if there is no room for it.
+        if how.queued && sk.queue_refused(from.into(), how.so_error).is_ok() {
+            self.wait.wake_all();
+        } else if how.so_error {
             self.fail(ECONNREFUSED);
         }
     }

@@ -276,10 +276,12 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 
 /*
  * Puts on the error queue what UDP puts there for a datagram to "remote" that was refused, but for
- * the bytes of the datagram.
+ * the bytes of the datagram; with "so_error" it is the socket's error as well, unless this fails with
+ * ENOMEM before.
  */
 int zrs_helper_sock_queue_refused(struct sock *sk,
-				  const struct sockaddr_in6 *remote)
+				  const struct sockaddr_in6 *remote,
+				  bool so_error)
 {
 	struct sk_buff *skb = alloc_skb(sizeof(struct ipv6hdr), GFP_KERNEL);
 	struct sock_exterr_skb *serr;
@@ -316,6 +318,9 @@ int zrs_helper_sock_queue_refused(struct sock *sk,
 	/* The reader finds the addresses in front of the data. */
 	__skb_pull(skb, skb->len);
 	skb_reset_transport_header(skb);
+	/* At once: whoever is woken by one of them finds the other, too. */
+	if (so_error)
+		WRITE_ONCE(sk->sk_err, ECONNREFUSED);
 	err = sock_queue_err_skb(sk, skb);
 	if (err)
 		kfree_skb(skb);

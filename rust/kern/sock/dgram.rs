@@ -222,12 +222,12 @@ impl Sk {
         })
     }
 
-    /// Puts on the error queue that a datagram to `remote` was refused. May sleep. ENOMEM: also if
-    /// the queues are full.
-    pub fn queue_refused(&self, remote: SocketAddrV6) -> Result {
+    /// Puts on the error queue that a datagram to `remote` was refused; with `so_error` it is the
+    /// socket's error, too. May sleep. ENOMEM: also if the queues are full.
+    pub fn queue_refused(&self, remote: SocketAddrV6, so_error: bool) -> Result {
         let remote = sockaddr_in6(remote);
         // SAFETY: a live sock (type invariant), which begins with an inet_sock; reads the address.
-        to_result(unsafe { bindings::sock_queue_refused(self.as_ptr(), &raw const remote) })
+        to_result(unsafe { bindings::sock_queue_refused(self.as_ptr(), &raw const remote, so_error) })
     }
 
     /// Changes what `SO_MEMINFO` shows of the receive queue from `was` to `bytes`, and sets the number
