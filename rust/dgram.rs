@@ -115,6 +115,8 @@ struct Inner {
     shut_read: bool,
     shut_write: bool,
     rx: RxQueue<KVec<Option<Datagram<Bytes>>>>,
+    /// The bytes that SO_MEMINFO shows of `rx`.
+    shown: i32,
     /// The bytes that count against SO_SNDBUF; `None` before the first datagram, and after they
     /// were forgotten.
     in_flight: Option<Arc<InFlight>>,
@@ -208,6 +210,7 @@ impl SocketOps for DgramSock {
                     shut_read: false,
                     shut_write: false,
                     rx: RxQueue::new(KVec::new()),
+                    shown: 0,
                     in_flight: None,
                     tx_full: false,
                     tx_link: None,
@@ -280,7 +283,10 @@ impl SocketOps for DgramSock {
             writable: room && !self.starved.load(Relaxed),
             shut_read: inner.shut_read,
             shut_write: inner.shut_write,
-            error: inner.sk.as_ref().is_some_and(|sk| sk.err().is_some()),
+            error: inner
+                .sk
+                .as_ref()
+                .is_some_and(|sk| sk.err().is_some() || sk.has_notifications()),
         });
         beside.map_or(own, |beside| with_companion(own, beside))
     }

@@ -12,7 +12,6 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex};
 
 use super::DgramSock;
-use crate::kern::errno::ECONNREFUSED;
 use crate::kern::net::Net;
 use crate::kern::task::random_u64;
 use crate::proto::addr::{Addr, Bound};
@@ -167,7 +166,7 @@ impl DgramReceiver for Dgrams {
     fn answered(&self, link: &Link, ports: DgramPorts, state: PortState) {
         if state == PortState::Closed {
             if let Some((sock, _, from)) = self.find_on(link, ports) {
-                sock.fail_if_connected_to(|remote| remote == from, ECONNREFUSED);
+                sock.refused(from);
             }
         }
         self.port_answered(link, ports.src, state);

@@ -10,12 +10,14 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, UniqueArc};
 
 use super::{DgramSock, Inner};
+use crate::kern::errno::ECONNREFUSED;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::dgram::Arrival;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::sock::Sk;
 use crate::kern::wait::WaitMode;
 use crate::proto::addr::{Addr, Ip};
+use crate::proto::dgram::destination::report;
 use crate::proto::dgram::rx_queue::{Datagram, Reservation};
 use crate::stats::STATS;
 use crate::transport::dgram::{Bytes, DgramSocket, Incoming};
@@ -48,9 +50,11 @@ impl Inner {
     }
 
     /// Shows the queue in SO_MEMINFO.
-    pub(super) fn show_queue(&self) {
+    pub(super) fn show_queue(&mut self) {
         if let Some(sk) = &self.sk {
-            sk.set_queue(self.rx.charged(), self.rx.drops());
+            let bytes = i32::try_from(self.rx.charged()).unwrap_or(i32::MAX);
+            sk.set_queue(self.shown, bytes, self.rx.drops());
+            self.shown = bytes;
         }
     }
 }
@@ -196,8 +200,31 @@ impl DgramSock {
     pub(super) fn fail_if_connected_to(&self, is: impl FnOnce(Addr) -> bool, why: Error) {
         let remote = self.inner.lock().remote;
         // A UDP socket inside takes the next datagram, and reports its own errors.
-        if remote.is_some_and(is) && self.udp().is_none() {
-            self.fail(why);
+        match remote.filter(|remote| is(*remote)) {
+            Some(remote) if why == ECONNREFUSED => self.refused(remote),
+            Some(_) if self.udp().is_none() => self.fail(why),
+            _ => {}
+        }
+    }
+}
+
+impl DgramSock {
+    /// A datagram to `from` was refused: no socket there takes it. Sleeps.
+    pub(super) fn refused(&self, from: Addr) {
+        let (sk, remote) = {
+            let inner = self.inner.lock();
+            (inner.sk.clone(), inner.remote)
+        };
+        // A UDP socket inside takes the next datagram, and reports its own errors.
+        let Some(sk) = sk.filter(|_| self.udp().is_none()) else {
+            return;
+        };
+        let how = report(remote == Some(from), sk.queues_errors(from.ip.is_v4()));
+        // As with UDP there is no entry if there is no room for it.
+        if how.queued && sk.queue_refused(from.into(), how.so_error).is_ok() {
+            self.wait.wake_all();
+        } else if how.so_error {
+            self.fail(ECONNREFUSED);
         }
     }
 }

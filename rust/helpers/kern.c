@@ -7,6 +7,9 @@
 
 #include <linux/compat.h>
 #include <linux/dcache.h>
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
+#include <linux/ip.h>
 #include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
@@ -269,6 +272,59 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 	rcu_assign_pointer(sk->sk_wq, &to->wq);
 	WRITE_ONCE(sk->sk_socket->file, file);
 	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/*
+ * Puts on the error queue what UDP puts there for a datagram to "remote" that was refused, but for
+ * the bytes of the datagram; with "so_error" it is the socket's error as well, unless this fails with
+ * ENOMEM before.
+ */
+int zrs_helper_sock_queue_refused(struct sock *sk,
+				  const struct sockaddr_in6 *remote,
+				  bool so_error)
+{
+	struct sk_buff *skb = alloc_skb(sizeof(struct ipv6hdr), GFP_KERNEL);
+	struct sock_exterr_skb *serr;
+	int err;
+
+	if (!skb)
+		return -ENOMEM;
+	skb_reset_network_header(skb);
+	serr = SKB_EXT_ERR(skb);
+	serr->ee.ee_errno = ECONNREFUSED;
+	serr->port = remote->sin6_port;
+	if (ipv6_addr_v4mapped(&remote->sin6_addr)) {
+		struct iphdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		ip->saddr = remote->sin6_addr.s6_addr32[3];
+		ip->daddr = ip->saddr;
+		skb->protocol = htons(ETH_P_IP);
+		serr->ee.ee_origin = SO_EE_ORIGIN_ICMP;
+		serr->ee.ee_type = ICMP_DEST_UNREACH;
+		serr->ee.ee_code = ICMP_PORT_UNREACH;
+		serr->addr_offset = offsetof(struct iphdr, daddr);
+	} else {
+		struct ipv6hdr *ip = skb_put_zero(skb, sizeof(*ip));
+
+		ip->saddr = remote->sin6_addr;
+		ip->daddr = ip->saddr;
+		skb->protocol = htons(ETH_P_IPV6);
+		IP6CB(skb)->iif = remote->sin6_scope_id;
+		serr->ee.ee_origin = SO_EE_ORIGIN_ICMP6;
+		serr->ee.ee_type = ICMPV6_DEST_UNREACH;
+		serr->ee.ee_code = ICMPV6_PORT_UNREACH;
+		serr->addr_offset = offsetof(struct ipv6hdr, daddr);
+	}
+	/* The reader finds the addresses in front of the data. */
+	__skb_pull(skb, skb->len);
+	skb_reset_transport_header(skb);
+	/* At once: whoever is woken by one of them finds the other, too. */
+	if (so_error)
+		WRITE_ONCE(sk->sk_err, ECONNREFUSED);
+	err = sock_queue_err_skb(sk, skb);
+	if (err)
+		kfree_skb(skb);
+	return err;
 }
 
 /*

@@ -9,7 +9,7 @@ use super::{
     msg::RecvMsg,
     opt::OptIn,
     sockaddr_in,
-    v6::{in6_addr, v4_of},
+    v6::{in6_addr, sockaddr_in6, v4_of},
     Sk,
 };
 use crate::bindings;
@@ -36,8 +36,10 @@ pub struct Arrival {
     pub drops: u32,
 }
 
-/// The options of level SOL_IP that ask for control messages, and their bits in `inet_flags`.
-const IP_CMSGS: [(u32, u32); 4] = [
+/// The options of level SOL_IP that ask for control messages, or for the error queue, and their bits
+/// in `inet_flags`.
+const IP_CMSGS: [(u32, u32); 5] = [
+    (bindings::IP_RECVERR, bindings::INET_FLAGS_RECVERR),
     (bindings::IP_PKTINFO, bindings::INET_FLAGS_PKTINFO),
     (bindings::IP_RECVTTL, bindings::INET_FLAGS_TTL),
     (bindings::IP_RECVTOS, bindings::INET_FLAGS_TOS),
@@ -167,6 +169,7 @@ impl Sk {
             bindings::IPV6_RECVPKTINFO
             | bindings::IPV6_RECVHOPLIMIT
             | bindings::IPV6_RECVTCLASS
+            | bindings::IPV6_RECVERR
                 if self.is_v6() => {}
             _ => return self.set_ipv6_option(name, value),
         }
@@ -190,6 +193,7 @@ impl Sk {
             bindings::IPV6_RECVPKTINFO => bits.rxinfo(),
             bindings::IPV6_RECVHOPLIMIT => bits.rxhlim(),
             bindings::IPV6_RECVTCLASS => bits.rxtclass(),
+            bindings::IPV6_RECVERR => return Some(self.inet_flag(bindings::INET_FLAGS_RECVERR6).into()),
             _ => return self.ipv6_option(name),
         };
         Some(bit.into())
@@ -209,15 +213,33 @@ impl Sk {
         u32::try_from(bytes).unwrap_or(0)
     }
 
-    /// Sets what `SO_MEMINFO` shows of the receive queue: its bytes, and the number of datagrams
-    /// that were dropped. The sock has no bytes any more when it is freed. Any context.
-    pub fn set_queue(&self, bytes: u64, drops: u32) {
+    /// Whether errors of datagrams to an address of IPv4, or of IPv6, go to the error queue:
+    /// `IP_RECVERR`, `IPV6_RECVERR`.
+    pub fn queues_errors(&self, v4: bool) -> bool {
+        self.inet_flag(match v4 {
+            true => bindings::INET_FLAGS_RECVERR,
+            false => bindings::INET_FLAGS_RECVERR6,
+        })
+    }
+
+    /// Puts on the error queue that a datagram to `remote` was refused; with `so_error` it is the
+    /// socket's error, too. May sleep. ENOMEM: also if the queues are full.
+    pub fn queue_refused(&self, remote: SocketAddrV6, so_error: bool) -> Result {
+        let remote = sockaddr_in6(remote);
+        // SAFETY: a live sock (type invariant), which begins with an inet_sock; reads the address.
+        to_result(unsafe { bindings::sock_queue_refused(self.as_ptr(), &raw const remote, so_error) })
+    }
+
+    /// Changes what `SO_MEMINFO` shows of the receive queue from `was` to `bytes`, and sets the number
+    /// of datagrams that were dropped. The kernel counts the error queue there as well. The sock has
+    /// no bytes any more when it is freed. Any context.
+    pub fn set_queue(&self, was: i32, bytes: i32, drops: u32) {
         let sk = self.as_ptr();
         // SAFETY: a live sock (type invariant); an aligned word that others read at any time, and
-        // that the kernel changes only for skbs, which such a sock does not receive.
+        // that the kernel changes atomically, for skbs of the error queue.
         let queued =
             unsafe { Atomic::from_ptr(ptr::addr_of_mut!((*sk).sk_backlog.rmem_alloc.counter)) };
-        queued.store(c_int::try_from(bytes).unwrap_or(c_int::MAX), Relaxed);
+        queued.add(bytes.wrapping_sub(was), Relaxed);
         // SAFETY: a live sock (type invariant); an aligned word that others read at any time.
         let dropped = unsafe { Atomic::from_ptr(ptr::addr_of_mut!((*sk).sk_drops.counter)) };
         dropped.store(drops as c_int, Relaxed);

@@ -78,7 +78,6 @@ impl Sender {
 }
 
 /// How a socket is told that a datagram of its was not taken.
-#[cfg(not(MODULE))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {
     /// In SO_ERROR, so that the next call fails.
@@ -88,7 +87,6 @@ pub struct Report {
 }
 
 /// The report to a socket that is `connected`, or not, and has set IP_RECVERR, or not.
-#[cfg(not(MODULE))]
 pub fn report(connected: bool, recverr: bool) -> Report {
     Report {
         so_error: connected || recverr,

@@ -28,6 +28,7 @@ SOL = socket.SOL_SOCKET
 SO_TIMESTAMP, SO_RXQ_OVFL, SO_MEMINFO = 29, 40, 55
 IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
 UDP_CORK, UDP_SEGMENT = 1, 103
+IP_RECVERR, IPV6_RECVERR, MSG_ERRQUEUE = 11, 25, 0x2000
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 V4, V6 = socket.AF_INET, socket.AF_INET6
@@ -607,8 +608,57 @@ def reaches(k, device):
         s.close()
 
 
+def recverr(k):
+    """The error queue."""
+    level, option = (0, IP_RECVERR) if k.family == V4 else (socket.IPPROTO_IPV6, IPV6_RECVERR)
+    there, s, free = k.server(), k.client(), k.sock("A")
+    at = there.getsockname()
+    # A host without any socket of ZRS refuses links: nothing can be asked of its ports.
+    k.server()
+    there.close()
+    seen = {"at first": s.getsockopt(level, option)}
+    for one in s, free:
+        one.setsockopt(level, option, 1)
+    seen["set"] = s.getsockopt(level, option)
+    seen["an empty queue"] = queued(s, at)
+
+    def refused(one, *to):
+        """Sends, and waits for the error. A host answers once in 100 ms."""
+        time.sleep(0.2)
+        one.sendto(b"x", *to) if to else one.send(b"x")
+        poll = select.poll()
+        poll.register(one, 0)
+        return [events for _, events in poll.poll(20000 * SCALE)]
+
+    s.connect(at)
+    error = lambda one: errno.errorcode.get(one.getsockopt(SOL, socket.SO_ERROR), "none")
+    seen["connected"] = (refused(s), queued(s, at), error(s), queued(s, at))
+    seen["the error first"] = (refused(s), error(s), error(s), queued(s, at), queued(s, at))
+    seen["a receive first"] = (refused(s), fails(s.recv, 10), nothing(s), queued(s, at))
+    seen["a send first"] = (refused(s), fails(s.send, b"x"), queued(s, at))
+    seen["without a peer"] = (refused(free, at), fails(free.sendto, b"x", at), queued(free, at))
+    seen["without a peer, the queue"] = (refused(free, at), queued(free, at), error(free))
+    refused(s)
+    s.setsockopt(level, option, 0)
+    seen["cleared"] = (s.getsockopt(level, option), queued(s, at), error(s))
+    seen["as before"] = (refused(s), queued(s, at), error(s))
+    return seen
+
+
+def queued(s, at):
+    """What the error queue has, but for the bytes of the datagram."""
+    try:
+        _, found, flags, name = patient(s).recvmsg(100, 500, MSG_ERRQUEUE)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    finally:
+        s.settimeout(20 * SCALE)
+    said = [(level, kind, struct.unpack_from("IBBBBII", value), value[16:]) for level, kind, value in found]
+    return (flags, name[:2] == at[:2], said)
+
+
 CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread, segment, cork,
-         controls)
+         controls, recverr)
 
 
 def main():
@@ -616,6 +666,9 @@ def main():
     wanted = [arg for arg in sys.argv[1:] if arg != "--udp"]
     for case in CASES:
         if wanted and case.__name__ not in wanted:
+            continue
+        if case is recverr and ours == BESIDE:
+            # The error is the outer socket's already when the queue of the inner one is read.
             continue
         for family in (V4, V6):
             seen = []

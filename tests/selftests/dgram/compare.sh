@@ -1,6 +1,7 @@
 #!/bin/bash
 # Datagram sockets beside UDP's: sizes, cut datagrams, order, names, connected sockets, errors, the
-# rules of ports, shutdown, readiness, control messages, options, UDP_SEGMENT, UDP_CORK; by IPv4 and IPv6. And a receiver that
+# rules of ports, shutdown, readiness, control messages, options, UDP_SEGMENT, UDP_CORK,
+# the error queue; by IPv4 and IPv6. And a receiver that
 # does not read: what is missing is counted, and other sockets and streams go on.
 # rows: Z7 Z1 B1 B6 E1 E4
 # debug: full
