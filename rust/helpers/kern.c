@@ -276,8 +276,8 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 
 /*
  * Puts on the error queue what UDP puts there for a datagram to "remote" that was refused, but for
- * the bytes of the datagram; with "so_error" it is the socket's error as well, unless this fails with
- * ENOMEM before.
+ * the bytes of the datagram; with "so_error" it is the socket's error as well, unless there is no
+ * memory for the entry.
  */
 int zrs_helper_sock_queue_refused(struct sock *sk,
 				  const struct sockaddr_in6 *remote,

@@ -36,8 +36,8 @@ pub struct Arrival {
     pub drops: u32,
 }
 
-/// The options of level SOL_IP that ask for control messages, or for the error queue, and their bits
-/// in `inet_flags`.
+/// The options of level SOL_IP that ask for control messages, or for the error queue, and their
+/// bits in `inet_flags`.
 const IP_CMSGS: [(u32, u32); 5] = [
     (bindings::IP_RECVERR, bindings::INET_FLAGS_RECVERR),
     (bindings::IP_PKTINFO, bindings::INET_FLAGS_PKTINFO),
@@ -193,7 +193,9 @@ impl Sk {
             bindings::IPV6_RECVPKTINFO => bits.rxinfo(),
             bindings::IPV6_RECVHOPLIMIT => bits.rxhlim(),
             bindings::IPV6_RECVTCLASS => bits.rxtclass(),
-            bindings::IPV6_RECVERR => return Some(self.inet_flag(bindings::INET_FLAGS_RECVERR6).into()),
+            bindings::IPV6_RECVERR => {
+                return Some(self.inet_flag(bindings::INET_FLAGS_RECVERR6).into())
+            }
             _ => return self.ipv6_option(name),
         };
         Some(bit.into())
@@ -227,12 +229,14 @@ impl Sk {
     pub fn queue_refused(&self, remote: SocketAddrV6, so_error: bool) -> Result {
         let remote = sockaddr_in6(remote);
         // SAFETY: a live sock (type invariant), which begins with an inet_sock; reads the address.
-        to_result(unsafe { bindings::sock_queue_refused(self.as_ptr(), &raw const remote, so_error) })
+        to_result(unsafe {
+            bindings::sock_queue_refused(self.as_ptr(), &raw const remote, so_error)
+        })
     }
 
-    /// Changes what `SO_MEMINFO` shows of the receive queue from `was` to `bytes`, and sets the number
-    /// of datagrams that were dropped. The kernel counts the error queue there as well. The sock has
-    /// no bytes any more when it is freed. Any context.
+    /// Changes what `SO_MEMINFO` shows of the receive queue from `was` to `bytes`, and sets the
+    /// number of datagrams that were dropped. The kernel counts the error queue there as well. The
+    /// sock has no bytes any more when it is freed. Any context.
     pub fn set_queue(&self, was: i32, bytes: i32, drops: u32) {
         let sk = self.as_ptr();
         // SAFETY: a live sock (type invariant); an aligned word that others read at any time, and

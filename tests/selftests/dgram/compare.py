@@ -628,7 +628,7 @@ def recverr(k):
         one.sendto(b"x", *to) if to else one.send(b"x")
         poll = select.poll()
         poll.register(one, 0)
-        return [events for _, events in poll.poll(20000 * SCALE)]
+        return [events for _, events in poll.poll(20000 * PATIENCE)]
 
     s.connect(at)
     error = lambda one: errno.errorcode.get(one.getsockopt(SOL, socket.SO_ERROR), "none")
@@ -652,7 +652,7 @@ def queued(s, at):
     except OSError as e:
         return errno.errorcode[e.errno]
     finally:
-        s.settimeout(20 * SCALE)
+        s.settimeout(20 * PATIENCE)
     said = [(level, kind, struct.unpack_from("IBBBBII", value), value[16:]) for level, kind, value in found]
     return (flags, name[:2] == at[:2], said)
 
