@@ -2,6 +2,7 @@
 # Programs that make sockets all the while under `zrs run`, `--static` and `--cgroup` see no error when the module is
 # drained, goes and comes back, and those of the first two none when it goes without being drained.
 # rows: B14 B15
+# params: connect_timeout_ms=5000 fallback_ms=3000
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
