@@ -4,6 +4,7 @@
 # with UDP.
 # rows: Z7 E1 E4 E5 B1 B6
 # debug: full
+# params: dgram_stall_ms=5000
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
