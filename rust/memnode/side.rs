@@ -58,6 +58,9 @@ pub(super) const GRANTS: usize = 64;
 const GRANT_PLACES: usize = 2 * GRANTS;
 /// After this long without a message, a peer that owes something is asked whether it is there.
 const QUIET_MS: u64 = 1000;
+/// A link that is not up after this long ends. The connection manager alone may try for minutes:
+/// for how long is said by its own timers at one end, by the peer's request at the other.
+const SETUP_MS: u64 = 10_000;
 
 /// The kind of a work request, in the upper half of its number.
 pub(super) const WR_RECV: u32 = 1;
@@ -165,6 +168,7 @@ pub(super) struct Side {
     pub(super) to_register: KVec<(u32, bool)>,
     /// Work requests of the one that is under way.
     registering: u32,
+    /// When the peer was last heard; when the link was begun, until it is up.
     heard_ms: u64,
     asked_ms: Option<u64>,
     ping: bool,
@@ -727,11 +731,18 @@ impl State {
         Ok(())
     }
 
-    /// Looks whether the peer of a link keeps its times.
+    /// Looks whether a link comes up in time, and whether its peer keeps its times.
     pub(super) fn look_at_link(&mut self, slot: usize, now: u64) {
-        let Some(side) = self.side(slot).filter(|s| s.life == Life::Up) else {
+        let Some(side) = self.side(slot) else {
             return;
         };
+        match side.life {
+            Life::Up => {}
+            Life::Connecting if now.saturating_sub(side.heard_ms) >= SETUP_MS => {
+                return self.fail(slot, Status::Unreachable);
+            }
+            Life::Connecting | Life::Down => return,
+        }
         let late = side.grants.overdue_ms(crate::proto::mem::grants::REVOKE_MS);
         let dead = u64::from(params::DEAD_MS.get());
         let silent = side.asked_ms.is_some_and(|at| now >= at + dead);
