@@ -6,6 +6,7 @@
 #   hosts_up, hosts_down
 #   hosts_plain          another pair of interfaces, whose packets are as Soft-RoCE's
 #   hosts_bridged        instead of hosts_up: A, B and a third host C on a bridge
+#   port a|b|c up|down   whether the bridge passes on what comes from and for the host
 
 # These stay put: the selftests use them.
 ADDR_A=10.77.0.1
@@ -44,6 +45,14 @@ host_up() {
 		link set $2 up
 	BATCH
 	ip netns exec "$1" rdma link add "$4" type rxe netdev "$2"
+}
+
+# port a|b|c up|down: the interface keeps its carrier. Without one, Soft-RoCE's queue pair 1 may go to the error
+# state for good (tests/findings/qp1), and the host makes no connection any more.
+port() {
+	local state=0
+	[ "$2" = down ] || state=3
+	bridge -n zrsL link set dev "l$1" state $state
 }
 
 # hosts_bridged: a fourth namespace has the bridge.

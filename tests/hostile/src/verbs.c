@@ -272,7 +272,8 @@ static struct rdma_conn_param conn_param(const void *data, __u8 len)
 		.private_data_len = len,
 		.responder_resources = 1,
 		.initiator_depth = 1,
-		.retry_count = 7,
+		/* To Soft-RoCE, 7 is without end: who sends to a queue pair that is gone would never know. */
+		.retry_count = 6,
 		.rnr_retry_count = 7,
 	};
 

@@ -13,6 +13,6 @@ ktap_start
 hostile_up || ktap_bail "hosts on a bridge"
 # The bridge loses the frames, so that the device in A waits for acknowledgements.
 check_lines python3 "$(dirname "$0")/drops.py" stall \
-	"ip -n zrsL link set lb down" "ip -n zrsL link set lb up"
+	"bridge -n zrsL link set dev lb state 0" "bridge -n zrsL link set dev lb state 3"
 check "the module can go" zrs_unload
 ktap_done

@@ -39,10 +39,10 @@ stop mute
 check "others do not" lives idle
 check "who answers keeps its link" accepted "$ADDR_A"
 
-check "B is cut off" ip -n zrsL link set lb down
+check "B is cut off" port b down
 check_ended "a program that waits for nothing but the end is told" idle 20
 within "B notices, too" not_accepted "$ADDR_A"
-check "B is back" ip -n zrsL link set lb up
+check "B is back" port b up
 
 # Sockets in both hosts: without any, links go at once.
 start other A "listening on" zrs-selftest serve "$ADDR_A:7000" || ktap_bail "serve"

@@ -19,11 +19,11 @@ sent=$(counter work_requests)
 nap 5
 check "the peer is asked while nothing happens" [ $(($(counter work_requests) - sent)) -ge 2 ]
 check "and as it answers, the connection lives" kill -0 "${PID[idle]}"
-check "B is cut off" ip -n zrsL link set lb down
+check "B is cut off" port b down
 check_ended "a program that waits for nothing but the end is told" idle 30
 check_ended "and one that has not asked for a time finds its connection broken" other 30
-check "B is back" ip -n zrsL link set lb up
+check "B is back" port b up
 stop serve
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7001" || ktap_bail "serve"
-check_lines A zrs-selftest linger "$ADDR_B:7001" --cut "ip -n zrsL link set lb down"
+check_lines A zrs-selftest linger "$ADDR_B:7001" --cut "bridge -n zrsL link set dev lb state 0"
 ktap_done

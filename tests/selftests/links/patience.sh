@@ -15,7 +15,8 @@ ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
 check_lines A zrs-selftest patience --local "$ADDR_A" --limit "$((200 * SCALE))"
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7000" || ktap_bail "serve"
-check_lines A zrs-selftest cutoff "$ADDR_B:7000" --cut "ip -n zrsL link set lb down" --mend "ip -n zrsL link set lb up"
+check_lines A zrs-selftest cutoff "$ADDR_B:7000" --cut "bridge -n zrsL link set dev lb state 0" \
+	--mend "bridge -n zrsL link set dev lb state 3"
 check_pair "connections after that" xfer --sizes 1,5000,300k
 stop serve
 check "nothing is left" zrs_idle

@@ -11,13 +11,6 @@
 . "$(dirname "$0")/../../lib/memnode.sh"
 
 here=$(dirname "$0")
-# port HOST up|down: whether the bridge passes on what comes from and for the host. The interface keeps its
-# carrier: without one, Soft-RoCE's queue pair 1 may go to the error state for good (tests/findings/qp1).
-port() {
-	local state=0
-	[ "$2" = down ] || state=3
-	bridge -n zrsL link set dev "l$1" state $state
-}
 # again NAME: the copy that failed is repeated, as soon as there is a link.
 again() {
 	local _

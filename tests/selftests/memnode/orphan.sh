@@ -32,10 +32,11 @@ holder back A || ktap_bail "a region of A"
 to_back=$go
 holder away C || ktap_bail "a region of C"
 check_eq "two regions" 2 "$(regions)"
-for port in la lc; do ip -n zrsL link set "$port" down; done
+port a down
+port c down
 echo once >&"$to_back"
 check "the link of A is lost" says back failed 60
-ip -n zrsL link set la up
+port a up
 echo read >&"$to_back"
 check "A is back" says back read 40
 start_s=$SECONDS

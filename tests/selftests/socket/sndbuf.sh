@@ -14,8 +14,8 @@ ktap_start
 hostile_up || ktap_bail "three hosts on a bridge"
 LIMIT=200 check_pair "every byte arrives" sndbuf
 start server B "listening on" zrs-selftest sndbuf --server "$ADDR_B:7100" || ktap_bail "the server"
-check_lines A zrs-selftest sndbuf --client "$ADDR_B:7100" --cut "ip -n zrsL link set lb down" \
-	--mend "ip -n zrsL link set lb up"
+check_lines A zrs-selftest sndbuf --client "$ADDR_B:7100" --cut "bridge -n zrsL link set dev lb state 0" \
+	--mend "bridge -n zrsL link set dev lb state 3"
 check_ended "and what was held arrives" server
 check "no page is pinned any more" unpinned
 ktap_done
