@@ -272,7 +272,7 @@ static struct rdma_conn_param conn_param(const void *data, __u8 len)
 		.private_data_len = len,
 		.responder_resources = 1,
 		.initiator_depth = 1,
-		/* To Soft-RoCE, 7 is without end: who sends to a queue pair that is gone would never know. */
+		/* Of Soft-RoCE, 7 is without end: the sender never learns that its peer is gone. */
 		.retry_count = 6,
 		.rnr_retry_count = 7,
 	};

@@ -185,13 +185,28 @@ impl World {
     }
 
     /// The module's counters; of the pool, what is used besides the windows of open sockets. Those
-    /// of the bystander may be asked back, and exchanged for larger ones, at any time.
+    /// of the bystander may be asked back, and exchanged for larger ones, at any time: the counters
+    /// and the sockets are read until two readings agree, or the last one is taken after a second.
     pub fn stats(&self) -> io::Result<Stats> {
-        let mut stats = self.zrs.stats()?;
-        for socket in self.zrs.sockets() {
-            stats.pool_used = stats.pool_used.saturating_sub(socket?.window);
+        let read = || -> io::Result<(Stats, u64)> {
+            let stats = self.zrs.stats()?;
+            let mut windows = 0;
+            for socket in self.zrs.sockets() {
+                windows += socket?.window;
+            }
+            Ok((stats, windows))
+        };
+        let end = Instant::now() + self.limit(1);
+        let mut before = read()?;
+        loop {
+            let (mut stats, windows) = read()?;
+            let same = (stats.pool_used, windows) == (before.0.pool_used, before.1);
+            if same || Instant::now() > end {
+                stats.pool_used = stats.pool_used.saturating_sub(windows);
+                return Ok(stats);
+            }
+            before = (stats, windows);
         }
-        Ok(stats)
     }
 
     /// Waits until the module's resources are the same as before the case. A window of the
