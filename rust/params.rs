@@ -107,6 +107,12 @@ uint_param!(
     "bytes in one send from which pages are pinned, not copied (default 16384)"
 );
 writable_uint_param!(
+    /// Whether small messages of a stream wait for the completion of an earlier one, so that they
+    /// leave together: 0 or 1.
+    AUTOCORKING, "autocorking", 1, 0, 1,
+    "small messages wait for an earlier one that is on its way: 0 or 1 (default 1)"
+);
+writable_uint_param!(
     /// How long a connect waits for the peer's answer, in milliseconds.
     CONNECT_TIMEOUT_MS, "connect_timeout_ms", 1000, 1, 600_000,
     "how long a connect waits for the peer's answer, milliseconds (default 1000)"

@@ -499,17 +499,21 @@ impl Sock {
     }
 
     /// The device is done with the channel's memory up to `pos`.
-    pub(crate) fn tx_complete(&self, pos: u64) {
-        let notice = {
+    pub(crate) fn tx_complete(self: &Arc<Self>, pos: u64) {
+        let (notice, flush) = {
             let inner = &mut *self.inner.lock();
             inner.conn.completed(pos);
-            match inner.conn.has_pinned() {
+            let notice = match inner.conn.has_pinned() {
                 true => None,
                 false => inner.last_notice.take(),
-            }
+            };
+            (notice, inner.autocork_ends())
         };
         drop(notice);
         self.wait.wake_all();
+        if flush {
+            self.flush();
+        }
     }
 }
 

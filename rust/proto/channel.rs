@@ -497,6 +497,11 @@ impl Channel {
         }
     }
 
+    /// Bytes of the peer's stream that have arrived.
+    pub fn received(&self) -> u64 {
+        self.rx_pos
+    }
+
     /// Whether no WRITE of the peer into this side's window can follow any more.
     pub fn peer_writes_done(&self) -> bool {
         self.fin_received

@@ -20,6 +20,7 @@
 pub mod addr;
 pub mod age_list;
 pub mod area_ring;
+pub mod autocork;
 pub mod budget;
 pub mod channel;
 pub mod connect_backoff;

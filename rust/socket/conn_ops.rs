@@ -85,7 +85,8 @@ impl ConnOps for Sock {
         if copied && !corked && !inner.may_hold(plan.len()) {
             return None;
         }
-        let (chunk, end) = inner.conn.commit(plan, copied, seq, done)?;
+        let held = corked && inner.cork.is_auto();
+        let commit = inner.conn.commit(plan, copied, held, seq, done)?;
         let charge = match (copied, corked) {
             (true, true) => inner.charge_corked(self),
             (true, false) => inner.charge_copy(self, plan.len()),
@@ -93,15 +94,14 @@ impl ConnOps for Sock {
         };
         let wanted = !corked && inner.unlock_send();
         Some(Committed {
-            chunk,
-            end,
+            commit,
             charge,
             wanted,
         })
     }
 
-    fn tx_complete(&self, pos: u64) {
-        Sock::tx_complete(self, pos);
+    fn tx_complete(self: Arc<Self>, pos: u64) {
+        Sock::tx_complete(&self, pos);
     }
 
     fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! MSG_MORE and TCP_CORK: a message that is not full yet waits (is corked) for the bytes of the
-//! next call.
+//! MSG_MORE, TCP_CORK and automatic corking: a message that is not full yet waits (is corked) for
+//! the bytes of the next call.
 //!
 //! At most one small message is corked, and the channel has reserved room for it
-//! (`proto/channel/cork.rs`). It is sent by the call that fills it or does not set MSG_MORE; before
-//! any other data; when TCP_CORK is cleared or TCP_NODELAY set; with the end of the stream, also if
-//! the program has exited; and after [`MOST_NS`]. If the link has no room at that time, the thread
+//! (`proto/channel/cork.rs`). It is sent by the call that fills it; before any other data; when
+//! TCP_CORK is cleared or TCP_NODELAY set; and with the end of the stream, also if the program has
+//! exited. If the program announced more, it is also sent by a call without MSG_MORE, and after
+//! [`MOST_NS`]. If it waits for an earlier message only (`proto/autocork.rs`), the completion of
+//! that message sends it, and no timer is needed. If the link has no room at that time, the thread
 //! that frees room sends it, under the socket's send lock.
 
 #![deny(unsafe_code)]
@@ -50,17 +52,25 @@ pub(super) struct Cork {
     /// may have taken the bytes out.
     bytes: KVec<u8>,
     /// When the bytes are sent at the latest, in nanoseconds of the monotonic clock; `None`:
-    /// nothing is corked.
+    /// nothing is corked, or only until an earlier message has completed.
     until: Option<u64>,
+    /// The last of the bytes came from a call that announced no more: they wait only for the
+    /// completion of an earlier message.
+    auto: bool,
     /// Number of the bytes that count against SO_SNDBUF.
     held: usize,
 }
 
 impl Cork {
     /// When the bytes are sent at the latest, in nanoseconds of the monotonic clock; `None`:
-    /// nothing is corked.
+    /// nothing is corked, or only until an earlier message has completed.
     pub(super) fn until(&self) -> Option<u64> {
         self.until
+    }
+
+    /// Whether the bytes wait only for the completion of an earlier message.
+    pub(super) fn is_auto(&self) -> bool {
+        self.auto
     }
 }
 
@@ -92,6 +102,17 @@ impl Inner {
         waits
     }
 
+    /// Whether the bytes of a small message are corked: others are, or an earlier message is waited
+    /// for.
+    pub(super) fn joins_cork(&self) -> bool {
+        self.conn.chan.corked() > 0 || self.conn.autocorks()
+    }
+
+    /// Whether corked bytes were to wait for the completion of a message, and have done so.
+    pub(super) fn autocork_ends(&self) -> bool {
+        self.cork.auto && self.conn.chan.corked() > 0 && !self.conn.autocorks()
+    }
+
     /// Corked bytes that count against SO_SNDBUF; from now on the caller counts them.
     pub(super) fn take_cork_held(&mut self) -> usize {
         mem::take(&mut self.cork.held)
@@ -105,7 +126,8 @@ impl Sock {
     }
 
     /// Adds the rest of a call, at most a small message, to the corked bytes, or corks it as the
-    /// first. Sends all of them if they fill a message or the program announced no more.
+    /// first. Sends all of them if they fill a message, or if the program announced no more and no
+    /// earlier message is waited for. Then takes a part of the bytes if that part fills a message.
     pub(super) fn send_corked(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
@@ -113,7 +135,7 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> Joined {
         let more = msg.more();
-        let want = msg.len() as u32;
+        let mut want = msg.len() as u32;
         // Fault the program's memory in first: the owner of the send lock must not wait for page
         // faults.
         if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
@@ -124,7 +146,10 @@ impl Sock {
             self.begin_corked(want, more, style, &mut told)
         });
         let lock = match found {
-            Ok(Ok(Some(lock))) => lock,
+            Ok(Ok(Some((lock, part)))) => {
+                want = part;
+                lock
+            }
             Ok(Ok(None)) => return Joined::No,
             Ok(Err(e)) => return Joined::SendResult(SendResult::none(Err(e))),
             Err(e) => return Joined::SendResult(SendResult::none(Err(e.to_errno(*timeout)))),
@@ -139,7 +164,8 @@ impl Sock {
             let less = want.saturating_sub(n as u32);
             let all = inner.conn.chan.with(|c| c.uncork(less)).unwrap_or(0);
             room = less > 0 && mem::take(&mut inner.conn.wants_room);
-            let first = all > 0 && inner.cork.until.is_none();
+            let announced = more || self.corks();
+            let first = all > 0 && announced && inner.cork.until.is_none();
             if all > 0 {
                 inner.cork.bytes = mem::take(&mut bytes);
                 if inner.has_send_limit() {
@@ -147,10 +173,11 @@ impl Sock {
                     inner.tx_held = inner.tx_held.saturating_add(n as u64);
                 }
             }
+            inner.cork.auto = !announced;
             if first {
                 inner.cork.until = Some(next_round(now_ns().saturating_add(MOST_NS)));
             }
-            let waits = (more || self.corks()) && all < SMALL_MAX;
+            let waits = (announced || inner.conn.autocorks()) && all < SMALL_MAX;
             (all > 0).then_some((waits, first))
         };
         drop(lock);
@@ -187,8 +214,9 @@ impl Sock {
         }
     }
 
-    /// If `want` bytes can be corked, reserves room for them on the channel and takes the send
-    /// lock. Returns `Some(Ok(None))` if the bytes should not wait and there are no corked bytes to
+    /// If `want` bytes can be corked, or the first of them fill the corked message, reserves room
+    /// for them on the channel and takes the send lock. Returns it, and the number of these bytes;
+    /// `Some(Ok(None))` if the bytes should not wait and there are no corked bytes to
     /// join; `None` if the caller has to wait.
     fn begin_corked<'a>(
         self: &'a Arc<Self>,
@@ -196,7 +224,7 @@ impl Sock {
         more: bool,
         style: Style,
         told: &mut bool,
-    ) -> Option<Result<Option<SendLock<'a>>>> {
+    ) -> Option<Result<Option<(SendLock<'a>, u32)>>> {
         loop {
             let mut guard = self.inner.lock();
             let inner = &mut *guard;
@@ -207,20 +235,25 @@ impl Sock {
                 return Some(Err(e));
             }
             let before = inner.conn.chan.corked();
-            let waits = (more || self.corks()) && want < SMALL_MAX;
-            if before == 0 && !waits {
+            let announced = more || self.corks();
+            let waits = announced || inner.conn.autocorks();
+            if before == 0 && !(waits && want < SMALL_MAX) {
                 return Some(Ok(None));
             }
-            let fits = want <= SMALL_MAX.saturating_sub(before);
-            let room = fits && inner.conn.chan.is_some_and(|c| c.can_cork(want));
+            let fills = !announced && inner.conn.chan.is_some_and(|c| c.can_fill_cork(want));
+            let part = match fills {
+                true => SMALL_MAX.saturating_sub(before),
+                false => want,
+            };
+            let room = fills || inner.conn.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
             if buffer && inner.tx_locked {
                 inner.cork_waiter = true;
                 return None;
             }
-            if buffer && inner.conn.chan.with(|c| c.cork(want)).unwrap_or(false) {
+            if buffer && inner.conn.chan.with(|c| c.cork(part)).unwrap_or(false) {
                 try_lock(&mut inner.tx_locked);
-                return Some(Ok(Some(SendLock(self))));
+                return Some(Ok(Some((SendLock(self), part))));
             }
             if before == 0 {
                 inner.conn.wants_room |= !room;

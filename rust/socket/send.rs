@@ -204,7 +204,7 @@ impl Sock {
                 msg.more() || self.corks(),
                 matches!(inner.phase, Phase::Connecting),
                 // Used by the first iteration below; later ones check again.
-                Some(inner.conn.chan.corked() > 0),
+                Some(inner.joins_cork()),
             )
         };
         let sk = sk.ok_or(EPIPE)?;
@@ -250,7 +250,7 @@ impl Sock {
             pinned |= style.from == TxSource::Program;
             let joins = style.from == TxSource::Buffers && !bulk && !zerocopy;
             let corked = corked.take();
-            let corked = || corked.unwrap_or_else(|| self.inner.lock().conn.chan.corked() > 0);
+            let corked = || corked.unwrap_or_else(|| self.inner.lock().joins_cork());
             let piece = match style.from {
                 TxSource::Buffers if joins && (more || corked()) => {
                     match self.send_corked(msg, style, &mut timeout) {
@@ -588,7 +588,7 @@ impl Sock {
         let (plan, link, place, ask) = {
             let mut guard = loop {
                 let guard = self.inner.lock();
-                if first && (guard.sk.is_none() || self.corks()) {
+                if first && (guard.sk.is_none() || self.corks() || guard.conn.autocorks()) {
                     return None;
                 }
                 if guard.conn.chan.corked() == 0 {

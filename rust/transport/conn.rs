@@ -14,16 +14,18 @@ use super::link::{Link, RetryPolicy};
 use super::sched::{Channels, FlowId};
 use crate::kern::net::Net;
 use crate::kern::sock::SkRef;
+use crate::params;
 use crate::pool::cache::Copied;
 use crate::pool::lessee::Lessee;
 use crate::pool::window::WindowUse;
 use crate::pool::{Held, Pool};
+use crate::proto::autocork::AutoCork;
 use crate::proto::channel::{Channel, Chunk, Event, Failure, Plan, State};
 use crate::proto::link_table::{Grant, Recall};
 use crate::proto::liveness::Silence;
 use crate::proto::quota::Holder;
 use crate::proto::scheduler::TrafficClass;
-use crate::proto::wire::Header;
+use crate::proto::wire::{Header, SMALL_MAX};
 use crate::proto::{ChanId, Violation};
 use crate::uapi::zrs_info;
 
@@ -48,6 +50,8 @@ pub(crate) struct Conn {
     /// Sequence number and end of an earlier chunk: when the device is done with that message, it
     /// is done with the stream up to that position.
     tx_mark: (u64, u64),
+    /// Which small messages wait for each other.
+    autocork: AutoCork,
     /// The channel whose timers the transport checks.
     watched: Option<ChanId>,
 }
@@ -65,6 +69,7 @@ impl Conn {
             tx_pinned: 0,
             tx_seq: 0,
             tx_mark: (0, 0),
+            autocork: AutoCork::new(),
             watched: None,
         }
     }
@@ -129,18 +134,26 @@ impl Conn {
     }
 
     /// Commits the chunk `plan`, which becomes message `seq` of the link; the device is done with
-    /// the link's messages up to `done`. `copied`: the device reads no page of the program. Returns
-    /// the chunk and the stream position of its end; `None` if the channel has ended, or if it has
-    /// no room for the chunk any more.
+    /// the link's messages up to `done`. `copied`: the device reads no page of the program; `held`:
+    /// the chunk's bytes were corked by [`Self::autocorks`]. `None` if the channel has ended, or if
+    /// it has no room for the chunk any more.
     pub(crate) fn commit(
         &mut self,
         plan: Plan,
         copied: bool,
+        held: bool,
         seq: u64,
         done: u64,
-    ) -> Option<(Chunk, u64)> {
-        let chunk = self.chan.with(|c| c.commit(plan)).flatten()?;
+    ) -> Option<Commit> {
+        let (chunk, received) = self
+            .chan
+            .with(|c| Some((c.commit(plan)?, c.received())))
+            .flatten()?;
         let end = chunk.header.pos.wrapping_add(u64::from(chunk.header.len));
+        let small = copied && chunk.write_to.is_none() && params::AUTOCORKING.get() != 0;
+        let may = small && (held || chunk.header.len < SMALL_MAX);
+        let on_its_way = done < self.tx_seq;
+        let marks = self.autocork.posted(end, received, may, on_its_way, held);
         self.tx_posted = end;
         self.tx_seq = seq;
         let (mark, pos) = self.tx_mark;
@@ -151,7 +164,12 @@ impl Conn {
         if !copied {
             self.tx_pinned = end;
         }
-        Some((chunk, end))
+        Some(Commit { chunk, end, marks })
+    }
+
+    /// Whether small messages are corked until the device has completed one on its way.
+    pub(crate) fn autocorks(&self) -> bool {
+        self.autocork.holds(self.tx_done)
     }
 
     /// The device is done with our memory up to stream position `pos`; `u64::MAX`: it will not
@@ -257,8 +275,8 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
         Self: Sized;
 
     /// The device is done with the channel's memory up to stream position `pos`. Wakes waiting
-    /// threads.
-    fn tx_complete(&self, pos: u64);
+    /// threads, and sends the bytes that were corked until then. Takes the link's lock.
+    fn tx_complete(self: Arc<Self>, pos: u64);
 
     /// As [`Conn::next_control`], with the window that the message grants.
     fn next_control(&self, flow: FlowId, channels: &mut Channels) -> NextControl;
@@ -322,11 +340,18 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
     fn release_window(&self);
 }
 
-/// A chunk that was committed.
-pub(crate) struct Committed {
+/// A chunk that was committed by [`Conn::commit`].
+pub(crate) struct Commit {
     pub(crate) chunk: Chunk,
     /// The stream position of its end.
     pub(crate) end: u64,
+    /// Corked bytes wait for its completion.
+    pub(crate) marks: bool,
+}
+
+/// A chunk that was committed by the owner of a connection.
+pub(crate) struct Committed {
+    pub(crate) commit: Commit,
     pub(crate) charge: Option<Charge>,
     /// Threads wait for the send lock, which was released.
     pub(crate) wanted: bool,

@@ -22,7 +22,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::backlog::Backlog;
-use super::conn::{Charge, Committed, ConnOps};
+use super::conn::{Charge, Commit, Committed, ConnOps};
 use super::link::{Link, LinkState, Queues, Tx};
 use super::sched::FlowId;
 use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
@@ -249,8 +249,7 @@ impl Reservation {
             return Err(payload);
         };
         let Committed {
-            chunk,
-            end,
+            commit: Commit { chunk, end, marks },
             charge,
             wanted,
         } = committed;
@@ -264,8 +263,8 @@ impl Reservation {
         let message = Outgoing {
             header: Message::Stream(chunk.header),
             write_to: chunk.write_to,
-            // No thread waits for the completion of a copied chunk.
-            conn: (!copied).then(|| (conn.clone() as Arc<dyn ConnOps>, end)),
+            // For the completion of other copied chunks nobody waits.
+            conn: (!copied || marks).then(|| (conn.clone() as Arc<dyn ConnOps>, end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,
                 Payload::Pinned(pins, from, notify) => Body::Pinned(pins, from, notify),

@@ -17,7 +17,7 @@ pub const NET: &str = "/proc/sys/net/zrs";
 
 /// The parameters that an administrator has a reason to change, and what they do. The others are for
 /// developers: their defaults follow from measurements and from each other.
-const ADMIN: [(&str, &str); 20] = [
+const ADMIN: [(&str, &str); 21] = [
     (
         "pool_mib",
         "receive pool of each cache, MiB; 0: by rate, residency and cache",
@@ -78,6 +78,10 @@ const ADMIN: [(&str, &str); 20] = [
     (
         "dead_ms",
         "time without an answer after which its link ends, milliseconds",
+    ),
+    (
+        "autocorking",
+        "1: small messages that follow each other fast leave together",
     ),
     (
         "busy_poll_us",

@@ -192,6 +192,12 @@ fn more(pair: &Pair, checks: &mut Checks) -> Option<()> {
     Some(())
 }
 
+/// Whether calls in a row are joined.
+fn autocorking(on: bool) -> Result<()> {
+    let value = if on { "1" } else { "0" };
+    std::fs::write("/sys/module/zrs/parameters/autocorking", value).map_err(Errno::from)
+}
+
 /// Pieces of one call are one message.
 fn joined(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option<()> {
     const CALLS: u64 = 20;
@@ -200,12 +206,14 @@ fn joined(listener: &OwnedFd, addr: SocketAddrV4, checks: &mut Checks) -> Option
     let device = zrs_sys::Device::open().map_err(Errno::from);
     let device = checks.need("/dev/zrs", device)?;
     let requests = || Ok(device.stats()?.work_requests);
+    checks.need("autocorking", autocorking(false))?;
     let before = checks.need("counters", requests())?;
     for _ in 0..CALLS {
         let sent = raw::send_pieces(from, &[b"head", b"body"], MSG_NOSIGNAL);
         checks.need("several pieces", sent)?;
     }
     let made = checks.need("counters", requests())? - before;
+    checks.need("autocorking", autocorking(true))?;
     let all = Ok(8 * CALLS as i32);
     let seen = until(&all, || raw::ioctl_int(to, libc::FIONREAD));
     checks.eq("several pieces: all of it comes", seen, all);
