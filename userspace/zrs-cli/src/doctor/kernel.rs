@@ -53,6 +53,14 @@ fn series(release: &str) -> Check {
     }
 }
 
+/// The packages that bring a module for this kernel: there are none for other series than the supported ones.
+fn packages(release: &str) -> String {
+    match numbers(release) {
+        Some(series) if SERIES.contains(&series) => format!("apt install zrs-modules-{release}, or zrs-dkms"),
+        _ => "boot a supported kernel, for which there are packages".into(),
+    }
+}
+
 /// The configuration that the kernel was built with.
 pub fn read_config(system: &dyn System, release: &str) -> Option<String> {
     let files = [
@@ -116,8 +124,8 @@ fn tools(system: &dyn System, release: &str, there: bool) -> Option<Check> {
             name,
             format!("there is no {metadata}: the headers have no Rust metadata"),
             &format!(
-                "apt install zrs-modules-{release}, or zrs-dkms, which makes it; or prepare the kernel's \
-                 source (`make kernel`)"
+                "{}; or prepare the kernel's source (`make kernel`)",
+                packages(release)
             ),
         ));
     }
@@ -207,16 +215,16 @@ fn module_file(release: &str, file: Option<&ModuleFile>, loaded: bool) -> Check 
             name,
             format!("the module is loaded, but not installed for {release}"),
             &format!(
-                "apt install zrs-modules-{release}, or make install KDIR=...; else it is not there after \
-                 a reboot"
+                "{}, or make install KDIR=...; else it is not there after a reboot",
+                packages(release)
             ),
         ),
         None => Check::failure(
             name,
             format!("there is no zrs.ko for {release}"),
             &format!(
-                "apt install zrs-modules-{release}, or zrs-dkms (/usr/src/zrs-*/dkms/check {release} says \
-                 why it builds none), or make install KDIR=..."
+                "{} (/usr/src/zrs-*/dkms/check {release} says why it builds none), or make install KDIR=...",
+                packages(release)
             ),
         ),
     }

@@ -344,6 +344,20 @@ fn the_kernel() {
 }
 
 #[test]
+fn packages_are_named_where_there_are_some() {
+    let remedy = |release: &str| {
+        let system = well().unloaded().without_program("modinfo -F filename zrs");
+        let all = system.file("/proc/sys/kernel/osrelease", release).examine();
+        let file = all.into_iter().find(|c| c.name == "module file").unwrap();
+        assert_eq!(file.status, Failure, "{release}");
+        file.remedy
+    };
+    assert!(remedy("7.2.12-amd64").contains("zrs-modules-7.2.12-amd64"));
+    let old = remedy("6.12.48+deb13-amd64");
+    assert!(!old.contains("zrs-modules-") && old.contains("boot a supported kernel"));
+}
+
+#[test]
 fn the_configuration() {
     let release = "7.3.4+deb13-amd64";
     let config = format!("/boot/config-{release}");
