@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Automatic corking: while a connection's last message is on its way, small messages wait for each
+//! Automatic corking: while a stream of small messages is on its way, further ones wait for each
 //! other and leave together, as with TCP's autocorking and SMC's.
 //!
-//! A message that is on its way when the next one comes shows a stream of them. That next message
-//! is the mark: it asks for a completion, and what the program sends until the device has completed
-//! it is corked. A message that answers one of the peer is no mark, so request and response wait
-//! for nothing.
+//! [`IN_A_ROW`] messages, each posted while the one before is on its way, show a stream. The last
+//! of them is the mark: it asks for a completion, and what the program sends until the device has
+//! completed it is corked. A message that answers one of the peer is the first of a row, so request
+//! and response wait for nothing, and have no completions of their own.
+
+/// Messages in a row, from which on small ones wait. Messages of which one comes now and then are a
+/// row, too, as nobody asks whether they are complete: each such row costs a completion. So this is
+/// not much less than the number of unsignaled messages between two that are signaled anyway.
+pub const IN_A_ROW: u8 = 8;
 
 /// Automatic corking of what one side of a connection sends. Positions are those of its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,6 +20,8 @@ pub struct AutoCork {
     mark: u64,
     /// What had been received when the last message was posted.
     received: u64,
+    /// Messages in the row so far, at most [`IN_A_ROW`].
+    row: u8,
 }
 
 impl AutoCork {
@@ -23,6 +30,7 @@ impl AutoCork {
         Self {
             mark: 0,
             received: 0,
+            row: 0,
         }
     }
 
@@ -43,9 +51,13 @@ impl AutoCork {
         on_its_way: bool,
         held: bool,
     ) -> bool {
-        let answers = received != self.received;
+        let follows = on_its_way && received == self.received;
         self.received = received;
-        let marks = may && (held || on_its_way && !answers);
+        self.row = match follows {
+            true => self.row.saturating_add(1).min(IN_A_ROW),
+            false => 1,
+        };
+        let marks = may && (held || self.row == IN_A_ROW);
         if marks {
             self.mark = end;
         }

@@ -6,7 +6,7 @@ mod common;
 
 use common::cases;
 use proptest::prelude::*;
-use zrs_core::autocork::AutoCork;
+use zrs_core::autocork::{AutoCork, IN_A_ROW};
 
 // rows: C1 Z5
 #[test]
@@ -21,19 +21,32 @@ fn request_and_response_wait_for_nothing() {
 
 // rows: C1 Z5
 #[test]
-fn messages_in_a_row_wait_for_the_second() {
+fn messages_in_a_row_wait_for_the_last_of_them() {
     let mut c = AutoCork::new();
     assert!(!c.posted(64, 7, true, false, false), "the first one");
-    assert!(!c.holds(0));
-    assert!(c.posted(128, 7, true, true, false));
-    assert!(c.holds(0) && c.holds(127));
-    assert!(!c.holds(128), "the device is done with it");
+    for n in 2..u64::from(IN_A_ROW) {
+        assert!(!c.posted(n * 64, 7, true, true, false));
+        assert!(!c.holds(0));
+    }
+    assert!(c.posted(1000, 7, true, true, false));
+    assert!(c.holds(0) && c.holds(999));
+    assert!(!c.holds(1000), "the device is done with it");
     // What was held is a mark itself, also a full message, and when the peer has sent something.
-    assert!(c.posted(128 + 4096, 8, true, false, true));
-    assert!(c.holds(128));
+    assert!(c.posted(1000 + 4096, 8, true, false, true));
+    assert!(c.holds(1000));
     // Others behind it change nothing.
     assert!(!c.posted(100_000, 8, false, true, false));
-    assert!(!c.holds(128 + 4096));
+    assert!(!c.holds(1000 + 4096));
+}
+
+// rows: C1 Z5
+#[test]
+fn a_row_of_large_ones_is_none() {
+    let mut c = AutoCork::new();
+    for n in 1..100 {
+        assert!(!c.posted(n * 100_000, 0, false, true, false));
+    }
+    assert!(c.posted(10_000_001, 0, true, true, false), "a small one behind them");
 }
 
 // rows: C1 Z5

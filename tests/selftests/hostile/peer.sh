@@ -4,7 +4,7 @@
 # notice, and nothing is left.
 # rows: Z3 B9 B11 L2 C3 E5
 # hosts: none
-# params: connect_timeout_ms=5000 max_channels=384 net_percent=100 window_kib=256 table_sweep_ms=3600000
+# params: connect_timeout_ms=5000 max_channels=384 net_percent=100 window_kib=256 table_sweep_ms=3600000 autocorking=0
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

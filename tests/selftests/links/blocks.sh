@@ -5,7 +5,7 @@
 # hosts: own
 # rows: B9 B19 E2 Z2 C3
 # debug: full
-# params: blocks=64 link_credit=32 escape=never
+# params: blocks=64 link_credit=32 escape=never autocorking=0
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
