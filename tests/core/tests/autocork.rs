@@ -46,7 +46,10 @@ fn a_row_of_large_ones_is_none() {
     for n in 1..100 {
         assert!(!c.posted(n * 100_000, 0, false, true, false));
     }
-    assert!(c.posted(10_000_001, 0, true, true, false), "a small one behind them");
+    assert!(
+        c.posted(10_000_001, 0, true, true, false),
+        "a small one behind them"
+    );
 }
 
 // rows: C1 Z5

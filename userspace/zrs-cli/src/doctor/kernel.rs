@@ -53,10 +53,12 @@ fn series(release: &str) -> Check {
     }
 }
 
-/// The packages that bring a module for this kernel: there are none for other series than the supported ones.
+/// The packages that bring a module for this kernel. There are none for series that are not supported.
 fn packages(release: &str) -> String {
     match numbers(release) {
-        Some(series) if SERIES.contains(&series) => format!("apt install zrs-modules-{release}, or zrs-dkms"),
+        Some(series) if SERIES.contains(&series) => {
+            format!("apt install zrs-modules-{release}, or zrs-dkms")
+        }
         _ => "boot a supported kernel, for which there are packages".into(),
     }
 }
