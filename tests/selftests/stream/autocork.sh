@@ -3,6 +3,7 @@
 # requests show; those that answer the peer leave at once, unsignaled; what is held is sent by a completion, with
 # the end of the stream, and when the program exits. Without it (autocorking=0) each call is a message.
 # rows: C1 Z5 Z1
+# debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
