@@ -498,19 +498,23 @@ impl Sock {
         drop(entry);
     }
 
-    /// The device is done with the channel's memory up to `pos`.
+    /// The device is done with the channel's memory up to `pos`. Threads wait for pinned pages only:
+    /// the completion of a copied message behind the last of these wakes nobody.
     pub(crate) fn tx_complete(self: &Arc<Self>, pos: u64) {
-        let (notice, flush) = {
+        let (notice, flush, wake) = {
             let inner = &mut *self.inner.lock();
             inner.conn.completed(pos);
             let notice = match inner.conn.has_pinned() {
                 true => None,
                 false => inner.last_notice.take(),
             };
-            (notice, inner.autocork_ends())
+            let wake = pos <= inner.conn.pinned_end();
+            (notice, inner.autocork_ends(), wake)
         };
         drop(notice);
-        self.wait.wake_all();
+        if wake {
+            self.wait.wake_all();
+        }
         if flush {
             self.flush();
         }

@@ -108,7 +108,7 @@ impl Inner {
         self.conn.chan.corked() > 0 || self.conn.autocorks()
     }
 
-    /// Whether corked bytes were to wait for the completion of a message, and have done so.
+    /// Whether corked bytes waited for the completion of a message, and that message is complete.
     pub(super) fn autocork_ends(&self) -> bool {
         self.cork.auto && self.conn.chan.corked() > 0 && !self.conn.autocorks()
     }
@@ -127,7 +127,7 @@ impl Sock {
 
     /// Adds the rest of a call, at most a small message, to the corked bytes, or corks it as the
     /// first. Sends all of them if they fill a message, or if the program announced no more and no
-    /// earlier message is waited for. Then takes a part of the bytes if that part fills a message.
+    /// earlier message is waited for.
     pub(super) fn send_corked(
         self: &Arc<Self>,
         msg: &mut SendMsg<'_>,
@@ -135,7 +135,7 @@ impl Sock {
         timeout: &mut Timeout,
     ) -> Joined {
         let more = msg.more();
-        let mut want = msg.len() as u32;
+        let want = msg.len() as u32;
         // Fault the program's memory in first: the owner of the send lock must not wait for page
         // faults.
         if let Err(e) = pin::fault_in(msg.iter(), want as usize) {
@@ -146,10 +146,7 @@ impl Sock {
             self.begin_corked(want, more, style, &mut told)
         });
         let lock = match found {
-            Ok(Ok(Some((lock, part)))) => {
-                want = part;
-                lock
-            }
+            Ok(Ok(Some(lock))) => lock,
             Ok(Ok(None)) => return Joined::No,
             Ok(Err(e)) => return Joined::SendResult(SendResult::none(Err(e))),
             Err(e) => return Joined::SendResult(SendResult::none(Err(e.to_errno(*timeout)))),
@@ -214,9 +211,8 @@ impl Sock {
         }
     }
 
-    /// If `want` bytes can be corked, or the first of them fill the corked message, reserves room
-    /// for them on the channel and takes the send lock. Returns it, and the number of these bytes;
-    /// `Some(Ok(None))` if the bytes should not wait and there are no corked bytes to
+    /// If `want` bytes can be corked, reserves room for them on the channel and takes the send
+    /// lock. Returns `Some(Ok(None))` if the bytes should not wait and there are no corked bytes to
     /// join; `None` if the caller has to wait.
     fn begin_corked<'a>(
         self: &'a Arc<Self>,
@@ -224,7 +220,7 @@ impl Sock {
         more: bool,
         style: Style,
         told: &mut bool,
-    ) -> Option<Result<Option<(SendLock<'a>, u32)>>> {
+    ) -> Option<Result<Option<SendLock<'a>>>> {
         loop {
             let mut guard = self.inner.lock();
             let inner = &mut *guard;
@@ -235,25 +231,20 @@ impl Sock {
                 return Some(Err(e));
             }
             let before = inner.conn.chan.corked();
-            let announced = more || self.corks();
-            let waits = announced || inner.conn.autocorks();
-            if before == 0 && !(waits && want < SMALL_MAX) {
+            let waits = (more || self.corks() || inner.conn.autocorks()) && want < SMALL_MAX;
+            if before == 0 && !waits {
                 return Some(Ok(None));
             }
-            let fills = !announced && inner.conn.chan.is_some_and(|c| c.can_fill_cork(want));
-            let part = match fills {
-                true => SMALL_MAX.saturating_sub(before),
-                false => want,
-            };
-            let room = fills || inner.conn.chan.is_some_and(|c| c.can_cork(want));
+            let fits = want <= SMALL_MAX.saturating_sub(before);
+            let room = fits && inner.conn.chan.is_some_and(|c| c.can_cork(want));
             let buffer = room && inner.may_copy(want as usize);
             if buffer && inner.tx_locked {
                 inner.cork_waiter = true;
                 return None;
             }
-            if buffer && inner.conn.chan.with(|c| c.cork(part)).unwrap_or(false) {
+            if buffer && inner.conn.chan.with(|c| c.cork(want)).unwrap_or(false) {
                 try_lock(&mut inner.tx_locked);
-                return Some(Ok(Some((SendLock(self), part))));
+                return Some(Ok(Some(SendLock(self))));
             }
             if before == 0 {
                 inner.conn.wants_room |= !room;

@@ -24,19 +24,6 @@ impl Channel {
             && self.has_room(n)
     }
 
-    /// Whether the first of `n` more bytes can fill the corked ones to a whole DATA, with room for
-    /// the others in the next.
-    pub fn can_fill_cork(&self, n: u32) -> bool {
-        let msgs = self.tx.msgs.wrapping_sub(self.acked.msgs);
-        self.state == State::Open
-            && !self.write_ended()
-            && self.corked != 0
-            && self.corked < SMALL_MAX
-            && n > SMALL_MAX.saturating_sub(self.corked)
-            && msgs.wrapping_add(1) < self.theirs.msgs
-            && self.has_room(n)
-    }
-
     /// Corks `n` more bytes. They are sent by [`super::Plan::Corked`], with all other corked bytes.
     /// Returns false, and does nothing, unless [`Self::can_cork`].
     pub fn cork(&mut self, n: u32) -> bool {

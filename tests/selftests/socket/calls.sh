@@ -8,6 +8,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
+at_end "echo 1 >/sys/module/zrs/parameters/autocorking"
 A zrs-selftest --protocol 6 calls --local "$ADDR_A" >"$TMP/tcp" 2>&1 || show tcp
 check "over TCP: the test is right" grep -q '^ok' "$TMP/tcp"
 check "and all of it passes" [ "$(grep -c '^not ok' "$TMP/tcp")" = 0 ]

@@ -170,26 +170,3 @@ fn only_an_open_channel_holds_back() {
     b.shut_write();
     assert!(!b.cork(1));
 }
-
-// rows: Z1 Z5
-#[test]
-fn a_part_fills_it_if_the_rest_has_room() {
-    let limits = Limits {
-        msgs: 4,
-        small: 4 * SMALL_MAX,
-    };
-    let (mut a, _b) = pair_with(LIMITS, limits);
-    let _ = small(&mut a, SMALL_MAX);
-    let _ = small(&mut a, SMALL_MAX);
-    assert!(!a.can_fill_cork(SMALL_MAX), "nothing is corked");
-    assert!(a.cork(100));
-    assert!(!a.can_fill_cork(SMALL_MAX - 100), "all can be corked");
-    assert!(a.can_fill_cork(SMALL_MAX - 99));
-    assert!(a.can_fill_cork(2 * SMALL_MAX - 100));
-    assert!(!a.can_fill_cork(2 * SMALL_MAX - 99), "no room for the rest");
-    let _ = flush(&mut a);
-    assert!(a.cork(100));
-    assert!(!a.can_fill_cork(SMALL_MAX - 99), "no message for the rest");
-    assert!(a.cork(SMALL_MAX - 100));
-    assert!(!a.can_fill_cork(1), "it is full");
-}

@@ -225,7 +225,7 @@ fn module_file(release: &str, file: Option<&ModuleFile>, loaded: bool) -> Check 
             name,
             format!("there is no zrs.ko for {release}"),
             &format!(
-                "{} (/usr/src/zrs-*/dkms/check {release} says why it builds none), or make install KDIR=...",
+                "{}, or make install KDIR=...; /usr/src/zrs-*/dkms/check {release} says why zrs-dkms builds none",
                 packages(release)
             ),
         ),
