@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Automatic corking: while a stream of small messages is on its way, further ones wait for each
-//! other and leave together, as with TCP's autocorking and SMC's.
+//! Automatic corking: while a stream of small messages is on its way, further small messages wait
+//! and leave together, as with TCP's autocorking and SMC's.
 //!
-//! [`IN_A_ROW`] messages, each posted while the one before is on its way, show a stream. The last
-//! of them is the mark: it asks for a completion, and what the program sends until the device has
-//! completed it is corked. A message that answers one of the peer is the first of a row, so request
-//! and response wait for nothing, and have no completions of their own.
+//! [`IN_A_ROW`] messages, each posted while the message before it is on its way, show a stream. The
+//! last of these messages is the mark: its work request is signaled, and the bytes that the program
+//! sends until the device has completed it are corked. A message that answers the peer begins a new
+//! row, so requests and responses leave at once and unsignaled.
 
-/// Messages in a row, from which on small ones wait. Messages of which one comes now and then are a
-/// row, too, as nobody asks whether they are complete: each such row costs a completion. So this is
-/// not much less than the number of unsignaled messages between two that are signaled anyway.
+/// Length of the row of messages whose last message is a mark. Sparse messages form rows, too,
+/// because unsignaled messages are not known to be complete: each such row costs a completion. The
+/// length is about half of the number of unsignaled messages that a link posts in a row.
 pub const IN_A_ROW: u8 = 8;
 
-/// Automatic corking of what one side of a connection sends. Positions are those of its stream.
+/// Automatic corking of the stream that one side of a connection sends. Positions are bytes of that
+/// stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AutoCork {
     /// The end of the last mark; 0: there was none.
     mark: u64,
-    /// What had been received when the last message was posted.
+    /// Bytes of the peer's stream that had arrived when the last message was posted.
     received: u64,
     /// Messages in the row so far, at most [`IN_A_ROW`].
     row: u8,

@@ -263,7 +263,7 @@ impl Reservation {
         let message = Outgoing {
             header: Message::Stream(chunk.header),
             write_to: chunk.write_to,
-            // For the completion of other copied chunks nobody waits.
+            // No thread and no corked byte waits for the completion of other copied chunks.
             conn: (!copied || marks).then(|| (conn.clone() as Arc<dyn ConnOps>, end)),
             payload: match payload {
                 Payload::Copied => Body::Slot,

@@ -13,7 +13,7 @@ use zrs_core::autocork::{AutoCork, IN_A_ROW};
 fn request_and_response_wait_for_nothing() {
     let mut c = AutoCork::new();
     for round in 1..100 {
-        // Nobody knows that the one before is complete: nothing asked.
+        // The message before is unsignaled, so it is not known to be complete.
         assert!(!c.posted(round * 64, round, true, true, false));
         assert!(!c.holds(0));
     }
@@ -31,7 +31,7 @@ fn messages_in_a_row_wait_for_the_last_of_them() {
     assert!(c.posted(1000, 7, true, true, false));
     assert!(c.holds(0) && c.holds(999));
     assert!(!c.holds(1000), "the device is done with it");
-    // What was held is a mark itself, also a full message, and when the peer has sent something.
+    // A message of corked bytes is a mark, also a full message, and after bytes from the peer.
     assert!(c.posted(1000 + 4096, 8, true, false, true));
     assert!(c.holds(1000));
     // Others behind it change nothing.

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Automatic corking: small messages in a row leave together, as the packets of the device and the module's work
-# requests show; those that answer the peer leave at once, unsignaled; what is held is sent by a completion, with
-# the end of the stream, and when the program exits. Without it (autocorking=0) each call is a message.
+# Automatic corking: small messages in a row leave together, counted as packets of the device and as work requests;
+# messages that answer the peer leave at once, unsignaled; a completion sends the corked bytes, and so do the end of
+# the stream and the program's exit. With autocorking=0 each call is a message.
 # rows: C1 Z5 Z1
 # debug: full
 # timeout: 120
