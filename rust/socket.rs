@@ -498,8 +498,8 @@ impl Sock {
         drop(entry);
     }
 
-    /// The device is done with the channel's memory up to `pos`. Threads wait for pinned pages only,
-    /// so the completion of a copied message behind these wakes no thread.
+    /// The device is done with the channel's memory up to `pos`. Threads wait for pinned pages
+    /// only, so the completion of a copied message behind these pages wakes no thread.
     pub(crate) fn tx_complete(self: &Arc<Self>, pos: u64) {
         let (notice, flush, wake) = {
             let inner = &mut *self.inner.lock();
