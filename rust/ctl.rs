@@ -6,6 +6,8 @@
 
 pub(crate) mod chardev;
 pub(crate) mod debugfs;
+mod figures;
+mod keys;
 mod list;
 mod peers;
 mod rules;

@@ -25,6 +25,7 @@ pub(crate) mod context;
 mod gather;
 mod info;
 mod options;
+mod pinned;
 mod recv;
 mod send;
 mod sndbuf;
@@ -114,7 +115,7 @@ struct Inner {
     remote: Option<Addr>,
     shut_read: bool,
     shut_write: bool,
-    rx: RxQueue<KVec<Option<Datagram<Bytes>>>>,
+    rx: RxQueue<KVVec<Option<Datagram<Bytes>>>>,
     /// The bytes that SO_MEMINFO shows of `rx`.
     shown: i32,
     /// The bytes that count against SO_SNDBUF; `None` before the first datagram, and after they
@@ -122,6 +123,9 @@ struct Inner {
     in_flight: Option<Arc<InFlight>>,
     /// A thread waits for room in the send buffer.
     tx_full: bool,
+    /// Since when the send buffer has had no room, and no datagram in flight has completed, in
+    /// nanoseconds; `None`: it has some.
+    full_since: Option<u64>,
     /// The link that the last datagram was sent on, for its destination and local address.
     tx_link: Option<(Ip, Ip, Arc<Link>)>,
     /// The link that the last datagram has arrived on.
@@ -171,7 +175,7 @@ impl SocketOps for DgramSock {
     const BESIDE: u16 = uapi::IPPROTO_ZRS_AUTO;
     const NAME: &'static CStr = c"ZRSDGRAM";
     const NAME_V6: &'static CStr = c"ZRSDGRAMv6";
-    const SUPPORT_ZC: bool = false;
+    const SUPPORT_ZC: bool = true;
     const LEVEL: i32 = uapi::SOL_ZRS;
 
     type Context = Dgrams;
@@ -209,10 +213,11 @@ impl SocketOps for DgramSock {
                     remote: None,
                     shut_read: false,
                     shut_write: false,
-                    rx: RxQueue::new(KVec::new()),
+                    rx: RxQueue::new(KVVec::new()),
                     shown: 0,
                     in_flight: None,
                     tx_full: false,
+                    full_since: None,
                     tx_link: None,
                     rx_link: None,
                     udp: None,
@@ -237,7 +242,7 @@ impl SocketOps for DgramSock {
         self.unbind();
         let (sk, queue, links, flight, udp) = {
             let mut inner = self.inner.lock();
-            let queue = core::mem::replace(&mut inner.rx, RxQueue::new(KVec::new()));
+            let queue = core::mem::replace(&mut inner.rx, RxQueue::new(KVVec::new()));
             let links = (inner.tx_link.take(), inner.rx_link.take());
             inner.show_queue();
             let flight = inner.in_flight.take();
@@ -287,6 +292,7 @@ impl SocketOps for DgramSock {
                 .sk
                 .as_ref()
                 .is_some_and(|sk| sk.err().is_some() || sk.has_notifications()),
+            selects_errors: inner.sk.as_ref().is_some_and(|sk| sk.selects_errors()),
         });
         beside.map_or(own, |beside| with_companion(own, beside))
     }
@@ -338,6 +344,10 @@ impl SocketOps for DgramSock {
         call: &Call<'_>,
     ) -> Result {
         self.set_option(level, name, &val, call)
+    }
+
+    fn check_socket_option(self: &Arc<Self>, name: i32) -> Result {
+        DgramSock::check_socket_option(self, name)
     }
 
     fn inner_tcp(self: &Arc<Self>, _call: &Call<'_>, _carried: bool) -> Result<Option<Arc<Tcp>>> {

@@ -4,14 +4,15 @@
 //! `Documentation/memory-nodes.rst` has the protocol; the decisions are in `proto/mem`.
 //!
 //! `context`: directories and hosts. `host`: the state of a host, under one lock. `link`: the life
-//! of a memory link. `cm`: the events of the connection manager. `side`: messages of a link.
-//! `grants`: remote keys that this host was given. `server`: asks of peers. `broker`: regions that
-//! are allocated for peers. `copy`: copies that this host makes as their source. `node`: the memory
-//! that is served. `region`, `rw`: regions as files. `queue`, `operation`: queued operations of
-//! programs. `asynchronous`: calls of `io_uring` and libaio. `admin`: calls on `/dev/zrs`.
+//! of a memory link. `cm`: the events of the connection manager. `side`, `receive`: messages of a
+//! link. `proof`: the proof of a shared key. `grants`: remote keys that this host was given.
+//! `server`: asks of peers. `broker`: regions that are allocated for peers. `copy`: copies that
+//! this host makes as their source. `node`: the memory that is served. `region`, `rw`: regions as
+//! files. `queue`, `operation`: queued operations of programs. `asynchronous`: calls of `io_uring`
+//! and libaio. `admin`: calls on `/dev/zrs`.
 //!
-//! Nothing is shared with sockets and their links but the devices, the listener's checks of a peer
-//! and the module's counters.
+//! Nothing is shared with sockets and their links but the devices, the checks of a peer and of
+//! its key, and the module's counters.
 
 #![deny(unsafe_code)]
 
@@ -26,7 +27,9 @@ mod host;
 mod link;
 mod node;
 mod operation;
+mod proof;
 mod queue;
+mod receive;
 mod region;
 mod rw;
 mod server;

@@ -53,6 +53,8 @@ impl NetExit for Nets {
     fn net_exit(&self, id: usize) {
         self.sockets.rules.net_exit(id);
         self.sockets.transport.peers.lists.net_exit(id);
+        self.sockets.transport.peers.keys.lists.net_exit(id);
+        self.sockets.transport.counts.net_exit(id);
         self.memory.net_exit(id);
     }
 }

@@ -185,16 +185,16 @@ uint_param!(
     "channels that the host can have (default 16384)"
 );
 writable_uint_param!(
-    /// Part of the channels that a user can have, in percent; one channel in any case. Root has no
-    /// such limit.
+    /// Part of the channels, and of the links of a device, that a user can have, in percent; one in
+    /// any case. Root has no such limit.
     USER_PERCENT, "user_percent", 80, 1, 100,
-    "part of the channels that one user can have, percent (default 80)",
+    "part of the channels and links that one user can have, percent (default 80)",
     SHARES
 );
 writable_uint_param!(
     /// As `user_percent`, for a network namespace; the initial one has no such limit.
     NET_PERCENT, "net_percent", 80, 1, 100,
-    "part of the channels that one network namespace can have, percent (default 80)",
+    "part of the channels and links that one network namespace can have, percent (default 80)",
     SHARES
 );
 
@@ -311,6 +311,14 @@ pub(crate) static NET: &[Setting] = &[
         machine: false,
     },
     Setting {
+        name: c"tcp_no_new_privs",
+        general: || TCP_NO_NEW_PRIVS.get(),
+        kind: Kind::Number(0, 1),
+        first: None,
+        // A task that has restricted itself can be the administrator of a namespace that it makes.
+        machine: true,
+    },
+    Setting {
         name: c"enabled",
         general: || ENABLED.get(),
         kind: Kind::Names(SWITCH),
@@ -342,6 +350,8 @@ pub(crate) enum NetSetting {
     FallbackMs,
     /// See [`TCP`].
     Tcp,
+    /// See [`TCP_NO_NEW_PRIVS`].
+    TcpNoNewPrivs,
     /// See [`ENABLED`].
     Enabled,
     /// The first of the groups whose members may use ZRS.

@@ -5,7 +5,8 @@
 //! `context` has the state shared by all pools; `device` the RDMA devices; `cache` the budget of
 //! the pools of a last-level cache, and the escape of old data from them; `extent` a contiguous
 //! piece of a pool; `receives` the receive queues; `lease` the leases of windows (`window`);
-//! `reserve` the main memory promised for escaped data; `reclaim` the pages that programs map;
+//! `quota` the shares of users and network namespaces; `reserve` the main memory promised for
+//! escaped data; `reclaim` the pages that programs map;
 //! `lessee` the traits that users of a pool implement. Nothing here knows links, channels or
 //! sockets.
 //!
@@ -41,6 +42,7 @@ pub(crate) mod device;
 pub(crate) mod extent;
 pub(crate) mod lease;
 pub(crate) mod lessee;
+pub(crate) mod quota;
 pub(crate) mod receives;
 mod reclaim;
 pub(crate) mod reserve;
@@ -48,6 +50,7 @@ mod unread;
 pub(crate) mod window;
 
 use crate::kern::contig::{ContigPages, Payload};
+use crate::kern::net::Net;
 use crate::kern::task;
 use crate::params;
 use crate::proto::wire::{HEADER_LEN, SMALL_MAX};
@@ -58,6 +61,7 @@ use device::Verbs;
 use extent::Extent;
 use lease::WindowWaiter;
 use lessee::BlockUser;
+use quota::{Quotas, Room};
 use receives::Receives;
 use unread::UnreadBlocks;
 use window::Window;
@@ -98,6 +102,27 @@ impl Layout {
             first_window: first_block + blocks,
         })
     }
+
+    /// The links that there are blocks for.
+    fn links_most(&self) -> u32 {
+        let links = self.blocks.checked_div(params::LINK_CREDIT.get());
+        links.unwrap_or(0)
+    }
+
+    /// The links that there are blocks for, and those of them for users: the reserve is not. A pool
+    /// without a reserve has no shares.
+    fn links(&self) -> Room {
+        match self.links_most() {
+            all @ RESERVE_FROM.. => Room {
+                all,
+                users: all - 1,
+            },
+            _ => Room {
+                all: u32::MAX,
+                users: u32::MAX,
+            },
+        }
+    }
 }
 
 /// The blocks of a pool.
@@ -137,6 +162,10 @@ pub(crate) struct Pool {
     requests: Mutex<KVec<WindowWaiter>>,
     /// Blocks promised to the peers of links.
     promised: Atomic<u32>,
+    /// Links that this host makes and that have blocks, by the user and the namespace that have
+    /// asked for them.
+    #[pin]
+    pub(crate) shares: Quotas,
     /// The unread data in blocks.
     unread: UnreadBlocks,
     /// The device has no shared receive queues: each link has its own.
@@ -201,6 +230,7 @@ impl Pool {
                 waiters <- new_mutex!(KVec::new(), "zrs_pool::waiters"),
                 requests <- new_mutex!(KVec::new(), "zrs_pool::requests"),
                 promised: Atomic::new(0),
+                shares <- Quotas::new(layout.links()),
                 unread,
                 own_queues,
                 shared <- new_spinlock!(None, "zrs_pool::shared"),
@@ -315,9 +345,8 @@ impl Pool {
     /// How many blocks may be promised. With `reserve`, a pool with blocks for several links keeps
     /// those of one.
     fn most_promised(&self, reserve: bool) -> u32 {
-        let credit = params::LINK_CREDIT.get();
-        let reserved = match self.layout.blocks / credit {
-            RESERVE_FROM.. if reserve => credit,
+        let reserved = match self.layout.links_most() {
+            RESERVE_FROM.. if reserve => params::LINK_CREDIT.get(),
             _ => 0,
         };
         self.layout.blocks - reserved
@@ -385,6 +414,28 @@ impl Pool {
         self.unread.has_deferred() || self.extents.lock().iter().any(|e| e.has_deferred())
     }
 
+    /// The windows of the sockets of `net`, for statistics, with the size that the pool began with.
+    /// Sleeps. ENOMEM.
+    pub(crate) fn usage_in(&self, net: &Net) -> Result<Usage> {
+        let mut leases = KVec::new();
+        for window in self.windows.lock().iter() {
+            leases.push((window.user(), window.bytes()), GFP_KERNEL)?;
+        }
+        let mut usage = Usage {
+            bytes: self.layout.pages << PAGE_SHIFT,
+            blocks: self.layout.first_window << PAGE_SHIFT,
+            ..Default::default()
+        };
+        for (user, bytes) in leases {
+            let lessee = self.pools.lessee(user);
+            if lessee.is_some_and(|lessee| lessee.is_in(net)) {
+                usage.leased += bytes;
+                usage.windows += 1;
+            }
+        }
+        Ok(usage)
+    }
+
     /// Its current use, for statistics.
     pub(crate) fn usage(&self) -> Usage {
         let mut pages = self.layout.first_window;
@@ -432,6 +483,7 @@ impl Oldest<'_> {
 }
 
 /// The current use of a pool: memory in bytes, windows and blocks by number.
+#[derive(Default)]
 pub(crate) struct Usage {
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,

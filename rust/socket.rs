@@ -61,7 +61,7 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 use crate::kern::area::Area;
-use crate::kern::errno::{ENOTCONN, EPROTONOSUPPORT};
+use crate::kern::errno::{ECONNRESET, ENOTCONN, EPROTONOSUPPORT};
 use crate::kern::lockdep::{self, HandMade};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
@@ -81,7 +81,7 @@ use crate::pool::window::{Gone, Window};
 use crate::pool::Held;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::area_ring::AreaRing;
-use crate::proto::channel::{Limits, Progress, WINDOW_MAX};
+use crate::proto::channel::{Channel, Failure, Limits, Progress, WINDOW_MAX};
 use crate::proto::connect_backoff::ConnectBackoff;
 use crate::proto::fallback::{EndedBy, Why};
 use crate::proto::options::Options;
@@ -91,7 +91,7 @@ use crate::proto::rx_queue::{RxQueue, Segment};
 use crate::proto::sizing;
 use crate::proto::user_timeout::UserTimeout;
 use crate::proto::wire::SMALL_MAX;
-use crate::stats::{Counter, Stat, STATS};
+use crate::stats::{Stat, STATS};
 use crate::transport::cm::errno_of;
 use crate::transport::conn::{Conn, TxBlocked};
 use crate::transport::conn_table::{free_word, ConnWord};
@@ -105,33 +105,34 @@ use owner::Owner;
 use ring::Ring;
 use tcp::TcpMode;
 
-/// Bytes sent, received and copied, for one socket.
+/// Bytes sent, received and copied by one socket.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) tx_bytes: Atomic64,
-    pub(crate) rx_bytes: Atomic64,
-    pub(crate) tx_copied: Atomic64,
-    pub(crate) rx_copied: Atomic64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_copied: u64,
+    pub(crate) rx_copied: u64,
 }
 
-/// A counter of one socket.
-pub(crate) struct Atomic64(Counter);
+impl Counters {
+    /// Counts `n` bytes that were sent, `copied` of them copies, here and in the module's counters.
+    fn sent(&mut self, n: usize, copied: usize) {
+        add(&mut self.tx_bytes, &STATS.tx_bytes, n);
+        add(&mut self.tx_copied, &STATS.tx_copied, copied);
+    }
 
-impl Default for Atomic64 {
-    fn default() -> Self {
-        Self(Counter::new())
+    /// Counts `n` bytes that a program has received, and `copied` bytes that it got as a copy.
+    fn received(&mut self, n: usize, copied: usize) {
+        add(&mut self.rx_bytes, &STATS.rx_bytes, n);
+        add(&mut self.rx_copied, &STATS.rx_copied, copied);
     }
 }
 
-impl Atomic64 {
-    /// Counts in the socket and in the whole module.
-    fn add(&self, all: &Stat, n: usize) {
-        self.0.add(n as u64);
+/// Counts `n` more in a socket's counter and in the module's.
+fn add(to: &mut u64, all: &Stat, n: usize) {
+    if n > 0 {
+        *to = to.wrapping_add(n as u64);
         all.add(n as u64);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.get()
     }
 }
 
@@ -142,7 +143,6 @@ pub(crate) struct Sock {
     pub(crate) net: Net,
     /// Whether the socket's family is AF_INET6.
     v6: bool,
-    pub(crate) counters: Counters,
     tx_blocked: TxBlocked,
     /// TCP_USER_TIMEOUT, in milliseconds; 0: none.
     user_ms: Atomic<u32>,
@@ -222,6 +222,7 @@ pub(crate) struct Inner {
     /// The MSG_ZEROCOPY notification of that call, while the device reads pages of earlier calls.
     last_notice: Option<Notification>,
     conn: Conn,
+    pub(crate) counters: Counters,
     /// The channel's failure was put into SO_ERROR.
     reported: bool,
     pub(crate) rx: RxQueue<KVec<Option<Segment<Held>>>>,
@@ -297,6 +298,12 @@ impl Inner {
 }
 
 impl Asked {
+    /// The address given to bind(), also with a port of its choice.
+    fn address(&self) -> Option<Ip> {
+        let binding = self.binding.filter(|b| !b.chosen());
+        binding.map(|b| b.addr().ip).or(self.bound_ip)
+    }
+
     /// The local address of a socket without a port.
     fn unbound(&self, v6: bool) -> Addr {
         let any = any(v6);
@@ -327,7 +334,6 @@ impl Sock {
                 ctx,
                 net,
                 v6,
-                counters: Counters::default(),
                 tx_blocked: TxBlocked::new(),
                 user_ms: Atomic::new(0),
                 corks: Atomic::new(false),
@@ -349,6 +355,7 @@ impl Sock {
                     sent_in_vain: false,
                     last_notice: None,
                     conn: Conn::none(),
+                    counters: Counters::default(),
                     reported: false,
                     rx: RxQueue::new(KVec::new()),
                     arrived: 0,
@@ -538,10 +545,21 @@ pub(crate) fn report_failure(inner: &mut Inner) -> bool {
         inner.deadline = None;
         tracepoint::connect(|| (inner.ends(), errno_of(failure).to_errno()));
     }
+    let error = error_of(inner, failure);
     if let Some(sk) = &inner.sk {
-        sk.set_err(errno_of(failure));
+        sk.set_err(error);
     }
     true
+}
+
+/// The error number that a failure of the connection leaves in SO_ERROR; as with TCP, that of a
+/// reset in state CLOSE-WAIT is EPIPE.
+fn error_of(inner: &Inner, failure: Failure) -> Error {
+    let closing = !inner.shut_write && inner.conn.chan.is_some_and(Channel::fin_received);
+    match errno_of(failure) {
+        ECONNRESET if closing => EPIPE,
+        error => error,
+    }
 }
 
 impl SocketOps for Sock {
@@ -561,7 +579,11 @@ impl SocketOps for Sock {
         if params::DRAIN.get() != 0 && !beside {
             return Err(EPROTONOSUPPORT);
         }
-        ctx.transport.pools.make_pools()?;
+        match ctx.transport.pools.make_pools() {
+            // Connections that need a pool use TCP.
+            Err(_) if beside => {}
+            made => made?,
+        }
         let net = sk.net();
         let owner = Owner::of(sk, &net);
         let sock = Sock::new(ctx.clone(), net, sk.is_v6(), owner)?;
@@ -583,7 +605,7 @@ impl SocketOps for Sock {
         if inner.reported {
             // A connection that failed before it was accepted.
             if let Some(failure) = inner.conn.chan.with(|c| c.failure()).flatten() {
-                sk.set_err(errno_of(failure));
+                sk.set_err(error_of(&inner, failure));
             }
         }
         inner.sk = Some(sk);
@@ -655,6 +677,10 @@ impl SocketOps for Sock {
         result
     }
 
+    fn fast_open(self: &Arc<Self>, call: &Call<'_>) -> Result {
+        Sock::fast_open(self, call)
+    }
+
     fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize> {
         let want = msg.len();
         let result = self.recv(msg);
@@ -688,8 +714,8 @@ impl SocketOps for Sock {
         Sock::queued(self, cmd)
     }
 
-    fn may_use_tcp() -> Result {
-        tcp::may_have()
+    fn may_use_tcp(self: &Arc<Self>) -> Result {
+        tcp::may_have(&self.net)
     }
 
     fn inner_tcp(self: &Arc<Self>, call: &Call<'_>, carried: bool) -> Result<Option<Arc<Tcp>>> {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counters of the whole module, as ZRS_IOC_STATS reports them: exact, but not a consistent
-//! snapshot of each other. Every message counts, so each processor has cache lines of its own;
-//! reading adds them up. [`PerCpu`] and [`Gauge`] are the same for other objects that all
-//! processors use.
+//! snapshot of each other. Every message counts, so each processor has its own ([`kern::percpu`]);
+//! reading adds them up. [`Gauge`] is the same for other objects that all processors use.
+//!
+//! [`kern::percpu`]: crate::kern::percpu
 
 #![deny(unsafe_code)]
 
-use kernel::alloc::kvec::KVVec;
-use kernel::cpu::{self, CpuId};
+use crate::kern::barrier::smp_mb;
+use crate::kern::percpu::{ModuleCounter, PerCpu};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 
@@ -37,75 +38,17 @@ impl Counter {
         self.0.add((n as i64).wrapping_neg(), Relaxed);
     }
 
-    /// Counts `n` more, and returns the new value. Any context.
-    fn add_return(&self, n: i64) -> i64 {
-        self.0.fetch_add(n, Relaxed).wrapping_add(n)
+    /// As [`add`](Self::add), without an atomic instruction: the caller excludes all others that
+    /// count here.
+    pub(crate) fn add_alone(&self, n: u64) {
+        let now = self.0.load(Relaxed);
+        self.0.store(now.wrapping_add(n as i64), Relaxed);
     }
 
     /// The value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed) as u64
     }
-}
-
-/// Sets of counters, a power of two; more processors share them.
-const SHARDS: usize = 64;
-
-/// Counters of the module.
-const STAT_COUNT: usize = 14;
-
-/// The counts of one or more processors.
-#[repr(align(64))]
-struct Shard<const N: usize>([Counter; N]);
-
-impl<const N: usize> Shard<N> {
-    const fn new() -> Self {
-        Self([const { Counter::new() }; N])
-    }
-}
-
-/// The number of the shard, of `all`, that the current processor counts in. If the task migrates
-/// afterwards, two processors count in one shard for once.
-fn shard(all: usize) -> usize {
-    let cpu = CpuId::current().as_u32() as usize;
-    cpu.checked_rem(all).unwrap_or(0)
-}
-
-/// `N` counters that every message counts in.
-pub(crate) struct PerCpu<const N: usize>(KVVec<Shard<N>>);
-
-impl<const N: usize> PerCpu<N> {
-    /// Counters at zero. Sleeps. ENOMEM.
-    pub(crate) fn new() -> Result<Self> {
-        let all = (cpu::nr_cpu_ids() as usize).clamp(1, SHARDS);
-        let mut shards = KVVec::with_capacity(all, GFP_KERNEL)?;
-        for _ in 0..all {
-            shards.push(Shard::new(), GFP_KERNEL)?;
-        }
-        Ok(Self(shards))
-    }
-
-    fn mine(&self, at: usize) -> Option<&Counter> {
-        self.0.get(shard(self.0.len()))?.0.get(at)
-    }
-
-    /// Counts `n` more in counter `at`. Any context.
-    pub(crate) fn add(&self, at: usize, n: u64) {
-        if let Some(counter) = self.mine(at) {
-            counter.add(n);
-        }
-    }
-
-    /// The value of counter `at`.
-    pub(crate) fn get(&self, at: usize) -> u64 {
-        sum(&self.0, at) as u64
-    }
-}
-
-/// The sum of the counters `at` of all shards.
-fn sum<const N: usize>(shards: &[Shard<N>], at: usize) -> i64 {
-    let all = shards.iter().filter_map(|shard| shard.0.get(at));
-    all.fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Relaxed)))
 }
 
 /// A gauge of bytes that every message changes, with the highest value that was seen.
@@ -135,20 +78,18 @@ impl Gauge {
 
     /// Changes the value by `n`. Any context.
     pub(crate) fn change(&self, n: i64) {
-        let Some(part) = self.parts.mine(0) else {
-            return;
-        };
-        let n = part.add_return(n);
+        let n = self.parts.add_return(0, n);
         if n.unsigned_abs() < GAUGE_BATCH {
             return;
         }
-        // Between the steps the sum is too low, never too high.
+        // Between the steps the sum is too low, never too high. If the task has migrated, another
+        // processor's counter falls instead of this one's: the sum is the same.
         if n < 0 {
             self.told.0.fetch_add(n, Full);
-            part.0.fetch_add(n.wrapping_neg(), Full);
+            self.parts.add(0, n.wrapping_neg());
             return;
         }
-        part.0.fetch_add(n.wrapping_neg(), Full);
+        self.parts.add(0, n.wrapping_neg());
         let told = self.told.0.fetch_add(n, Full).wrapping_add(n);
         // What other processors take back may not be in it yet: look at all of them first.
         if told > self.high.load(Relaxed) {
@@ -158,9 +99,9 @@ impl Gauge {
 
     /// The value.
     pub(crate) fn get(&self) -> u64 {
-        let told = self.told.0.load(Relaxed);
+        let told = self.told.0.load(Acquire);
         // Below 0 if a change came between the looks at two processors.
-        sum(&self.parts.0, 0).wrapping_add(told).max(0) as u64
+        self.parts.sum(0).wrapping_add(told).max(0) as u64
     }
 
     /// The value, and the highest that was seen.
@@ -174,6 +115,8 @@ impl Gauge {
     fn raise(&self) -> u64 {
         let before = self.told.0.load(Acquire);
         let now = self.get();
+        // Not before the looks at the parts.
+        smp_mb();
         let same = self.told.0.load(Acquire) == before;
         if same && now as i64 > self.high.load(Relaxed) {
             self.high.store(now as i64, Relaxed);
@@ -182,21 +125,17 @@ impl Gauge {
     }
 }
 
-static COUNTED: [Shard<STAT_COUNT>; SHARDS] = [const { Shard::new() }; SHARDS];
-
-/// A counter of the whole module, or a gauge: its number in each [`Shard`].
-pub(crate) struct Stat(usize);
+/// A counter of the whole module, or a gauge.
+pub(crate) struct Stat(ModuleCounter);
 
 impl Stat {
-    fn mine(&self) -> Option<&'static Counter> {
-        COUNTED.get(shard(SHARDS))?.0.get(self.0)
+    const fn new(at: usize) -> Self {
+        Self(ModuleCounter::new(at))
     }
 
     /// Counts `n` more. Any context.
     pub(crate) fn add(&self, n: u64) {
-        if let Some(counter) = self.mine() {
-            counter.add(n);
-        }
+        self.0.add(n as i64);
     }
 
     /// Takes `n` back from a gauge. Any context.
@@ -206,7 +145,7 @@ impl Stat {
 
     /// The value.
     pub(crate) fn get(&self) -> u64 {
-        sum(&COUNTED, self.0) as u64
+        self.0.sum() as u64
     }
 }
 
@@ -231,24 +170,32 @@ pub(crate) struct Stats {
 
 /// The counters since the module was loaded.
 pub(crate) static STATS: Stats = Stats {
-    tx_bytes: Stat(0),
-    rx_bytes: Stat(1),
-    tx_copied: Stat(2),
-    rx_copied: Stat(3),
-    rx_spilled: Stat(4),
-    work_requests: Stat(5),
-    signaled: Stat(6),
-    recv_requests: Stat(7),
-    completions: Stat(8),
-    empty_events: Stat(9),
-    resources_made: Stat(10),
-    sockets: Stat(11),
-    protocol_errors: Stat(12),
-    windows_revoked: Stat(13),
+    tx_bytes: Stat::new(0),
+    rx_bytes: Stat::new(1),
+    tx_copied: Stat::new(2),
+    rx_copied: Stat::new(3),
+    rx_spilled: Stat::new(4),
+    work_requests: Stat::new(5),
+    signaled: Stat::new(6),
+    recv_requests: Stat::new(7),
+    completions: Stat::new(8),
+    empty_events: Stat::new(9),
+    resources_made: Stat::new(10),
+    sockets: Stat::new(11),
+    protocol_errors: Stat::new(12),
+    windows_revoked: Stat::new(13),
 };
 
 /// One more than the highest number of a reason why TCP carries a socket.
-const REASONS: usize = 13;
+pub(crate) const REASONS: usize = 15;
 
 /// How often TCP has come to carry a socket, by the number of the reason.
 pub(crate) static FALLBACKS: [Counter; REASONS] = [const { Counter::new() }; REASONS];
+
+/// TCP has come to carry a socket, or to take its place, for the reason of this number. Any
+/// context.
+pub(crate) fn count_fallback(why: u32) {
+    if let Some(counter) = FALLBACKS.get(why as usize) {
+        counter.add(1);
+    }
+}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `/dev/zrs`: requests to the module as a whole. All users may open it; it shows links and sockets
-//! in the caller's network namespace only.
+//! in the caller's network namespace only. `figures.rs` has the figures of the machine, and the
+//! part of them for other callers than the administrator.
 
 #![deny(unsafe_code)]
 
@@ -9,27 +10,22 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::{peers, rules};
+use super::{figures, keys, peers, rules};
 use crate::dgram::context::Dgrams;
 use crate::dgram::DgramSock;
 use crate::ib::device::DeviceName;
 use crate::kern::chardev::DeviceOps;
 use crate::kern::errno::{EAFNOSUPPORT, ESOCKTNOSUPPORT};
 use crate::kern::net::Net;
-use crate::kern::pin;
 use crate::kern::sock::family::SocketFamily;
 use crate::kern::task;
 use crate::memnode::admin;
 use crate::memnode::context::Memory;
 use crate::params;
-use crate::pool::context::Pools;
-use crate::pool::reserve;
-use crate::proto::fallback::Why;
-use crate::socket::context::{Sockets, KNOWN};
+use crate::socket::context::Sockets;
 use crate::socket::{be32, Sock};
-use crate::stats::{Counter, FALLBACKS, STATS};
 use crate::transport::context::Transport;
-use crate::transport::link::LinkState;
+use crate::transport::link::{Link, LinkState};
 use crate::uapi::*;
 
 /// The device.
@@ -52,16 +48,17 @@ impl DeviceOps for Control {
         match cmd {
             ZRS_IOC_VERSION => answer(arg, version),
             ZRS_IOC_SOCKET => socket(arg),
-            ZRS_IOC_STATS => answer(arg, |s| stats(transport, s)),
-            ZRS_IOC_POOL => answer(arg, |p| pool(&transport.pools, p)),
+            ZRS_IOC_STATS => answer(arg, |s| figures::stats(transport, s)),
+            ZRS_IOC_POOL => answer(arg, |p| figures::pool(&transport.pools, p)),
             ZRS_IOC_LINK => answer(arg, |l| link(transport, l)),
             ZRS_IOC_SOCK => answer(arg, |s| sock(sockets, s)),
             ZRS_IOC_DGRAM => answer(arg, |s| dgram(&contexts.dgrams, s)),
-            ZRS_IOC_TABLE => answer(arg, |t| table(transport, t)),
-            ZRS_IOC_CACHE => answer(arg, |c| cache(&transport.pools, c)),
+            ZRS_IOC_TABLE => answer(arg, |t| figures::table(transport, t)),
+            ZRS_IOC_CACHE => answer(arg, |c| figures::cache(&transport.pools, c)),
             ZRS_IOC_RULES => answer(arg, |r| rules::rules(sockets, r)),
             ZRS_IOC_PEERS => answer(arg, |p| peers::peers(contexts, p)),
-            ZRS_IOC_FALLBACK => answer(arg, |f| fallback(sockets, f)),
+            ZRS_IOC_KEYS => answer(arg, |k| keys::keys(contexts, k)),
+            ZRS_IOC_FALLBACK => answer(arg, |f| figures::fallback(sockets, f)),
             // What an administrator calls is not in question.
             ZRS_IOC_MEM_ALLOC | ZRS_IOC_MEM_OPEN | ZRS_IOC_MEM_QUEUE
                 if !params::may_use(&Net::current()) =>
@@ -101,67 +98,7 @@ fn socket(arg: usize) -> Result<isize> {
     Ok(fd as isize)
 }
 
-fn stats(transport: &Arc<Transport>, s: &mut zrs_ioc_stats) -> Result {
-    let (mut bytes, mut used) = (0, 0);
-    for dev in transport.pools.devices.lock().iter() {
-        if let Some(pool) = dev.existing_pool() {
-            let u = pool.usage();
-            bytes += u.bytes as u64;
-            used += u.leased as u64 + (u64::from(u.held) << kernel::page::PAGE_SHIFT);
-        }
-    }
-    // Each lock is released before the next is taken.
-    let channels = u64::from(transport.table.len());
-    let links = transport.link_count() as u64;
-    *s = zrs_ioc_stats {
-        tx_bytes: STATS.tx_bytes.get(),
-        rx_bytes: STATS.rx_bytes.get(),
-        tx_copied: STATS.tx_copied.get(),
-        rx_copied: STATS.rx_copied.get(),
-        rx_spilled: STATS.rx_spilled.get(),
-        work_requests: STATS.work_requests.get(),
-        recv_requests: STATS.recv_requests.get(),
-        completions: STATS.completions.get(),
-        empty_events: STATS.empty_events.get(),
-        resources_made: STATS.resources_made.get(),
-        pages_pinned: pin::pages_held(),
-        sockets: STATS.sockets.get(),
-        channels,
-        links,
-        pool_bytes: bytes,
-        pool_used: used,
-        protocol_errors: STATS.protocol_errors.get(),
-        signaled: STATS.signaled.get(),
-        windows_revoked: STATS.windows_revoked.get(),
-        tcp_known: fallbacks(Why::Known),
-        tcp_no_zrs: fallbacks(Why::NoZrs),
-        tcp_slow: fallbacks(Why::Slow),
-        tcp_no_listener: fallbacks(Why::NoListener),
-        tcp_no_resources: fallbacks(Why::NoResources),
-    };
-    Ok(())
-}
-
-/// How often TCP has come to carry a socket for this reason.
-fn fallbacks(why: Why) -> u64 {
-    let counter = FALLBACKS.get(why.number() as usize);
-    counter.map_or(0, Counter::get)
-}
-
-fn fallback(sockets: &Arc<Sockets>, f: &mut zrs_ioc_fallback) -> Result {
-    zero(&f.reserved)?;
-    *f = zrs_ioc_fallback {
-        known: sockets.hosts_known() as u32,
-        known_max: KNOWN as u32,
-        ..Default::default()
-    };
-    for (out, counter) in f.by_why.iter_mut().zip(&FALLBACKS) {
-        *out = counter.get();
-    }
-    Ok(())
-}
-
-fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
+pub(super) fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
     for (o, b) in out
         .iter_mut()
         .zip(name.as_bytes().iter().take(ZRS_NAME_LEN - 1))
@@ -170,63 +107,15 @@ fn put_name(out: &mut [u8; ZRS_NAME_LEN], name: &DeviceName) {
     }
 }
 
-fn pool(pools: &Arc<Pools>, p: &mut zrs_ioc_pool) -> Result {
-    zero(&[p.reserved])?;
-    let all = match p.lack {
-        0 => false,
-        ZRS_POOL_ALL => true,
-        _ => return Err(EINVAL),
-    };
-    let mut index = usize::try_from(p.cursor).map_err(|_| ENOENT)?;
-    let devices = pools.devices.lock();
-    loop {
-        let dev = devices.get(index).ok_or(ENOENT)?;
-        index += 1;
-        let Some(pool) = dev.existing_pool() else {
-            let Some(lack) = dev.lack().filter(|_| all) else {
-                continue;
-            };
-            *p = zrs_ioc_pool {
-                cursor: index as u64,
-                lack: lack.limit,
-                lack_has: lack.has,
-                lack_needs: lack.needs,
-                ..Default::default()
-            };
-            put_name(&mut p.device, &dev.name);
-            return Ok(());
-        };
-        let u = pool.usage();
-        *p = zrs_ioc_pool {
-            cursor: index as u64,
-            bytes: u.bytes as u64,
-            block_bytes: u.blocks as u64,
-            window_bytes: u.leased as u64,
-            windows: u.windows as u64,
-            blocks_held: u64::from(u.held),
-            cache: pools.cache_index(&pool.cache),
-            blocks: u.blocks_used,
-            blocks_low: u.blocks_low,
-            ..Default::default()
-        };
-        put_name(&mut p.device, &dev.name);
-        return Ok(());
+fn flags(link: &Link) -> u32 {
+    let mut flags = 0;
+    if link.accepted {
+        flags |= ZRS_LINK_F_ACCEPTED;
     }
-}
-
-fn cache(pools: &Arc<Pools>, c: &mut zrs_ioc_cache) -> Result {
-    zero(&c.reserved)?;
-    let index = usize::try_from(c.cursor).map_err(|_| ENOENT)?;
-    let cache = pools.caches.lock().get(index).cloned().ok_or(ENOENT)?;
-    *c = zrs_ioc_cache {
-        cursor: index as u64 + 1,
-        escape_reserved: reserve::promised(),
-        escape_max: reserve::most(),
-        refused: reserve::REFUSED.get(),
-        ..Default::default()
-    };
-    cache.tell(c);
-    Ok(())
+    if link.is_keyed() && link.state() == LinkState::Up {
+        flags |= ZRS_LINK_F_PROVED;
+    }
+    flags
 }
 
 fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
@@ -254,11 +143,7 @@ fn link(transport: &Arc<Transport>, l: &mut zrs_ioc_link) -> Result {
         channels: link.channels() as u32,
         tx_bytes: link.tx_bytes.get(),
         rx_bytes: link.rx_bytes.get(),
-        flags: if link.accepted {
-            ZRS_LINK_F_ACCEPTED
-        } else {
-            0
-        },
+        flags: flags(link),
         waiting: sending.waiting,
         bulk: sending.bulk,
         bulk_max: sending.bulk_most,
@@ -293,29 +178,5 @@ fn dgram(dgrams: &Arc<Dgrams>, s: &mut zrs_ioc_dgram) -> Result {
         .ok_or(ENOENT)?;
     s.cursor = cursor;
     s.info = info;
-    Ok(())
-}
-
-fn table(transport: &Arc<Transport>, t: &mut zrs_ioc_table) -> Result {
-    zero(&[u64::from(t.reserved0)])?;
-    zero(&t.reserved)?;
-    let sizes = transport.table.sizes();
-    let stats = transport.table.stats();
-    *t = zrs_ioc_table {
-        hot_slots: sizes.hot,
-        near_places: sizes.near,
-        ways: sizes.ways,
-        most: sizes.most,
-        entries: stats.entries,
-        hot: stats.hot,
-        near: stats.l2,
-        hits: stats.hits,
-        near_hits: stats.l2_hits,
-        faults: stats.faults,
-        parked: stats.parked,
-        evicted: stats.evicted,
-        contended: stats.contended,
-        ..Default::default()
-    };
     Ok(())
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! debugfs: details for engineers beyond the counters of `/dev/zrs`, for root only. `zrs/links` has
-//! a line for each link with its internal state. The format is for people and may change. Kernels
+//! a line for each link with its internal state; `zrs/lost_bytes` the memory that is not used any
+//! more, since devices failed to deregister it. The format is for people and may change. Kernels
 //! with fault injection also have the knobs of the module's fault points here, and `cm_event`.
 
 #![deny(unsafe_code)]
@@ -14,6 +15,7 @@ use kernel::fmt;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::ib::mr::lost_bytes;
 use crate::kern::fault;
 use crate::transport::context::Transport;
 
@@ -24,6 +26,8 @@ const NAME: &CStr = c"zrs";
 pub(crate) struct Debug {
     #[pin]
     links: File<Arc<Transport>>,
+    #[pin]
+    lost: File<()>,
     faults: fault::Knobs,
     #[pin]
     cm_event: cm_event::Knob,
@@ -36,6 +40,9 @@ impl Debug {
         let dir = Dir::new(NAME);
         try_pin_init!(Self {
             links <- dir.read_callback_file(c"links", transport.clone(), &links),
+            lost <- dir.read_callback_file(c"lost_bytes", (), &|(), f| {
+                writeln!(f, "{}", lost_bytes())
+            }),
             faults: fault::Knobs::new(NAME),
             cm_event <- cm_event::Knob::new(&dir, transport),
             dir: dir,

@@ -8,6 +8,7 @@ use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 
 use super::chardev::Contexts;
+use super::figures::may_see_machine;
 use super::list::{net_of, net_to_user, read_list};
 use crate::kern::memcg::CHARGED;
 use crate::kern::net::Net;
@@ -29,6 +30,7 @@ pub(super) fn peers(contexts: &Contexts, r: &mut zrs_ioc_peers) -> Result {
             return Ok(());
         }
         ZRS_PEERS_COUNTS => {
+            may_see_machine()?;
             r.refused = peers.refused.get();
             r.unasked = peers.unasked.get();
             r.refused_there = peers.refused_there.get();

@@ -7,6 +7,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::send::errno_of;
 use super::{any, DgramSock};
 use crate::kern::errno::{EADDRINUSE, EADDRNOTAVAIL, ENETUNREACH};
 use crate::kern::sock::{Sk, State as SkState};
@@ -36,7 +37,11 @@ impl DgramSock {
             (Err(e), Some(udp)) if e == EADDRNOTAVAIL => return self.bind_udp(&sk, &udp, addr),
             (checked, _) => checked?,
         }
-        self.bind_port(&sk, addr)?;
+        if addr.port == 0 && sk.bind_address_no_port() {
+            self.bind_address(&sk, addr)?;
+        } else {
+            self.bind_port(&sk, addr)?;
+        }
         self.inner.lock().bound = (addr.ip, addr.port != 0);
         if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
             // As UDP has it.
@@ -67,12 +72,25 @@ impl DgramSock {
         }
     }
 
+    /// Takes the address alone, as IP_BIND_ADDRESS_NO_PORT says; the first send or connect() takes
+    /// a port. Under `config`.
+    fn bind_address(&self, sk: &Sk, addr: Addr) -> Result {
+        if let Some(udp) = self.udp() {
+            may_have(&self.net)?;
+            // It has the option, too.
+            udp.bind(addr.into())?;
+        }
+        self.inner.lock().local = addr;
+        sk.set_local(addr.into());
+        Ok(())
+    }
+
     /// Takes a port, and the same of the UDP socket inside if there is one. Under `config`.
     fn bind_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
         let Some(udp) = self.udp() else {
             return self.bind_own_port(sk, addr);
         };
-        may_have()?;
+        may_have(&self.net)?;
         for _ in 0..PORT_TRIES {
             self.bind_own_port(sk, addr)?;
             let at = self.inner.lock().local.into();
@@ -161,7 +179,7 @@ impl DgramSock {
         if let Some(udp) = self.udp() {
             return self.connect_both(&sk, &udp, addr);
         }
-        let mut to = self.sender(&sk).reachable(addr).map_err(|_| ENETUNREACH)?;
+        let mut to = self.sender(&sk).reachable(addr).map_err(errno_of)?;
         to.ip = Self::on_interface(&sk, to.ip)?;
         let own = self.inner.lock().local.ip;
         if !sk.device_allows(Addr::new(own, 0).into(), to.into()) {

@@ -23,6 +23,7 @@ use super::send::Sent;
 use super::DgramSock;
 use crate::kern::sock::msg::{RecvMsg, SendMsg};
 use crate::kern::sock::udp::Udp;
+use crate::kern::sock::zerocopy::Notification;
 use crate::kern::sock::{Call, Sk};
 use crate::kern::task::now_ns;
 use crate::kern::wait::WaitMode;
@@ -136,7 +137,7 @@ impl DgramSock {
             drop(gone);
             return Ok(());
         }
-        may_have()?;
+        may_have(&self.net)?;
         let udp = Udp::open(call)?;
         self.inner.lock().udp = Some(udp);
         self.has_udp.store(true, Relaxed);
@@ -146,7 +147,7 @@ impl DgramSock {
     /// bind() to an address that only UDP can have: a multicast one, or one that is not this
     /// host's. Under `config`. Sleeps.
     pub(super) fn bind_udp(&self, sk: &Sk, udp: &Udp, addr: Addr) -> Result {
-        may_have()?;
+        may_have(&self.net)?;
         udp.bind(addr.into())?;
         let local = udp.name(false).map_or(addr, Addr::from);
         let mut inner = self.inner.lock();
@@ -191,7 +192,7 @@ impl DgramSock {
         let (len, ports) = (msg.len(), Ports { dst: to.port, src });
         let mut charge = Some(self.charge(sk, len, msg.nonblock())?);
         match self.send_on(&link, sk, ports, msg, &mut charge)? {
-            Sent::Done => Ok(len),
+            Sent::Done | Sent::Pinned => Ok(len),
             Sent::LinkDown => {
                 msg.rewind(0);
                 udp.send(msg)
@@ -206,7 +207,9 @@ impl DgramSock {
         src: u16,
         msg: &mut SendMsg<'_>,
     ) -> Option<(Arc<Link>, Addr)> {
-        let plain = !msg.has_control() && !msg.more() && !msg.oob();
+        // The notifications of both would have the same numbers.
+        let told = Notification::wanted(sk, msg);
+        let plain = !msg.has_control() && !msg.more() && !msg.oob() && !msg.probe() && !told;
         let (from, shut) = {
             let inner = self.inner.lock();
             let by_udp = inner.udp_only || inner.udp_holds.any();

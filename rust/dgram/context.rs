@@ -138,7 +138,11 @@ impl Dgrams {
     fn find_on(&self, link: &Link, ports: DgramPorts) -> Option<(Arc<DgramSock>, Addr, Addr)> {
         let to = Addr::new(link.local_ip(), ports.dst);
         let from = Addr::new(link.remote_ip(), ports.src);
-        Some((self.find(&link.net, to, from)?, to, from))
+        let sock = self.find(&link.net, to, from)?;
+        // SO_BINDTODEVICE. None for a socket that is closed.
+        let sk = sock.inner.lock().sk.clone()?;
+        sk.device_allows(to.into(), from.into())
+            .then_some((sock, to, from))
     }
 
     /// The first socket with a number of at least `number`. Sleeps.

@@ -21,10 +21,17 @@ use crate::kern::sock::Sk;
 use crate::proto::dgram::destination::len_max;
 use crate::proto::dgram::segment::segments;
 use crate::proto::dgram::wire::{fragment_count, Ports};
-use crate::transport::dgram::Room;
+use crate::transport::dgram::{Room, Source};
 
 pub(super) const UDP_CORK: i32 = 1;
 pub(super) const UDP_SEGMENT: i32 = 103;
+const UDP_NO_CHECK6_TX: i32 = 101;
+const UDP_NO_CHECK6_RX: i32 = 102;
+const UDP_GRO: i32 = 104;
+
+/// Options that allow what datagrams of ZRS never are: without a checksum of UDP's, which none has,
+/// and received several at a time. They are kept, and have no effect.
+const ALLOWED: [i32; 3] = [UDP_NO_CHECK6_TX, UDP_NO_CHECK6_RX, UDP_GRO];
 
 /// A datagram that is not whole.
 pub(super) struct Gathered {
@@ -37,6 +44,7 @@ pub(super) struct Gathered {
 pub(super) struct UdpOptions {
     cork: Atomic<bool>,
     segment: Atomic<u32>,
+    allowed: [Atomic<bool>; ALLOWED.len()],
     /// There is a datagram that is not whole.
     pending: Atomic<bool>,
 }
@@ -47,6 +55,7 @@ impl UdpOptions {
         Self {
             cork: Atomic::new(false),
             segment: Atomic::new(0),
+            allowed: [const { Atomic::new(false) }; ALLOWED.len()],
             pending: Atomic::new(false),
         }
     }
@@ -56,12 +65,18 @@ impl UdpOptions {
         self.segment.load(Relaxed) as u16
     }
 
+    /// One of [`ALLOWED`].
+    fn allowed(&self, name: i32) -> Option<&Atomic<bool>> {
+        let at = ALLOWED.iter().position(|allowed| *allowed == name)?;
+        self.allowed.get(at)
+    }
+
     /// An option of level SOL_UDP.
     pub(super) fn get(&self, name: i32) -> Option<i32> {
         match name {
             UDP_CORK => Some(self.cork.load(Relaxed).into()),
             UDP_SEGMENT => Some(self.segment().into()),
-            _ => None,
+            _ => Some(self.allowed(name)?.load(Relaxed).into()),
         }
     }
 }
@@ -82,7 +97,10 @@ impl DgramSock {
                     self.send_rest(sk);
                 }
             }
-            _ => return Err(ENOPROTOOPT),
+            _ => {
+                let allowed = self.udp_options.allowed(name).ok_or(ENOPROTOOPT)?;
+                allowed.store(value != 0, Relaxed);
+            }
         }
         Ok(())
     }
@@ -101,6 +119,14 @@ impl DgramSock {
         src: u16,
         msg: &mut SendMsg<'_>,
     ) -> Result<usize> {
+        let len = msg.len();
+        Self::told(sk, msg, |msg| {
+            self.gather_told(sk, src, msg)?;
+            Ok(len)
+        })
+    }
+
+    fn gather_told(self: &Arc<Self>, sk: &Sk, src: u16, msg: &mut SendMsg<'_>) -> Result {
         let len = msg.len();
         let whole = {
             let mut gathered = self.gathered.lock();
@@ -126,12 +152,11 @@ impl DgramSock {
                     *gathered = Some(now);
                     self.udp_options.pending.store(true, Relaxed);
                 }
-                return Ok(len);
+                return Ok(());
             }
             now
         };
-        self.send_bytes(sk, src, &whole.way, &whole.bytes, msg.nonblock())?;
-        Ok(len)
+        self.send_bytes(sk, src, &whole.way, &whole.bytes, msg.nonblock())
     }
 
     /// Sends the datagram that is not whole as it is. What has no room counts as dropped. Sleeps.
@@ -143,11 +168,11 @@ impl DgramSock {
         };
         let Some(rest) = rest else { return };
         let src = self.inner.lock().local.port;
-        if self
-            .send_bytes(sk, src, &rest.way, &rest.bytes, false)
-            .is_err()
-        {
-            self.counters.tx_drops.add(1);
+        let parts = segments(&rest.bytes, rest.way.segment);
+        for part in parts.into_iter().flatten() {
+            if self.send_part(sk, src, &rest.way, part, false).is_err() {
+                self.count_dropped();
+            }
         }
     }
 
@@ -166,11 +191,17 @@ impl DgramSock {
         for (i, part) in parts.enumerate() {
             match self.send_part(sk, src, way, part, nonblock && i == 0) {
                 Err(e) if i == 0 => return Err(e),
-                Err(_) => self.counters.tx_drops.add(1),
+                Err(_) => self.count_dropped(),
                 Ok(()) => {}
             }
         }
         Ok(())
+    }
+
+    /// Counts a datagram that could not be sent after the call had succeeded.
+    fn count_dropped(&self) {
+        self.counters.tx_datagrams.add(1);
+        self.counters.tx_drops.add(1);
     }
 
     /// Sends one datagram. Sleeps.
@@ -194,7 +225,7 @@ impl DgramSock {
             let sent = match self.reserve(&link, sk, n, nonblock)? {
                 Room::Taken(slots) => {
                     slots.put(bytes)?;
-                    slots.post(ports, len as u32, charge.take());
+                    slots.post(ports, len as u32, Source::Slots, charge.take());
                     Sent::Done
                 }
                 other => self.without_slots(&link, other, ports, || {
@@ -204,7 +235,7 @@ impl DgramSock {
                 })?,
             };
             if sent == Sent::Done {
-                self.count_sent(len);
+                self.count_sent(len, len);
                 return Ok(());
             }
         }

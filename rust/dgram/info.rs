@@ -7,6 +7,7 @@
 use super::context::Dgrams;
 use super::DgramSock;
 use crate::kern::net::Net;
+use crate::kern::task;
 use crate::stats::Counter;
 use crate::uapi;
 
@@ -22,9 +23,20 @@ pub(super) struct Counters {
 }
 
 impl DgramSock {
+    /// `struct zrs_dgram_info` for a list. The links ask for completions only if the calling task
+    /// owns the socket, or may administer its network namespace. Takes links' locks; sleeps.
+    fn listed_info(&self) -> uapi::zrs_dgram_info {
+        let owner = self.inner.lock().sk.as_ref().map(|sk| sk.owner());
+        let asks = owner == Some(task::uid()) || self.net.is_administered();
+        self.info_with(self.tx_queued(asks))
+    }
+
     /// `struct zrs_dgram_info`. Takes links' locks; sleeps.
     pub(super) fn info(&self) -> uapi::zrs_dgram_info {
-        let tx_queued = self.tx_queued();
+        self.info_with(self.tx_queued(true))
+    }
+
+    fn info_with(&self, tx_queued: u64) -> uapi::zrs_dgram_info {
         let inner = self.inner.lock();
         let (local, remote) = (inner.local, inner.remote.unwrap_or(super::any(self.v6)));
         let sk = inner.sk.as_ref();
@@ -73,7 +85,7 @@ impl Dgrams {
             let sock = self.sock_from(cursor)?;
             cursor = sock.number + 1;
             if sock.net == *net {
-                return Some((cursor, sock.info()));
+                return Some((cursor, sock.listed_info()));
             }
         }
     }

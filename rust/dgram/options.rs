@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! setsockopt(), getsockopt() and ioctl() of datagram sockets.
+//!
+//! Options of IP are kept and read by the kernel's own code (`kern/sock/dgram.rs`), with UDP's
+//! errors. One that asks for what ZRS cannot do is refused: ENOPROTOOPT.
 
 #![deny(unsafe_code)]
 
@@ -9,7 +12,7 @@ use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::DgramSock;
-use crate::kern::errno::ENOPROTOOPT;
+use crate::kern::errno::{ENOPROTOOPT, EOPNOTSUPP};
 use crate::kern::sock::opt::{OptIn, OptOut};
 use crate::kern::sock::Call;
 use crate::uapi::{self, SOL_ZRS, ZRS_DGRAM_UDP};
@@ -19,6 +22,14 @@ const SOL_UDP: i32 = 17;
 const SOL_IPV6: i32 = 41;
 const IPV6_V6ONLY: i32 = 26;
 const IPV6_ADDRFORM: i32 = 1;
+/// Options of SOL_SOCKET that filter packets, or choose a socket by them: SO_ATTACH_FILTER,
+/// SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF and SO_ATTACH_REUSEPORT_EBPF. A datagram that arrives by
+/// RDMA is no packet.
+const BY_PACKET: [i32; 4] = [26, 50, 51, 52];
+/// Those that ask for the times of packets, or set them: SO_TIMESTAMPING, in both forms, and
+/// SO_TXTIME. A UDP socket inside has them.
+const BY_TIME: [i32; 3] = [37, 65, 61];
+
 /// The length of the next datagram.
 const FIONREAD: u32 = 0x541B;
 /// Bytes that count against SO_SNDBUF.
@@ -57,7 +68,6 @@ impl DgramSock {
     fn set_own_option(self: &Arc<Self>, level: i32, name: i32, val: &OptIn<'_>) -> Result {
         let sk = self.sk()?;
         match (level, name) {
-            (SOL_IP, _) => sk.set_ip_dgram_option(name, val),
             (SOL_IPV6, IPV6_V6ONLY) if self.v6 => {
                 let on = val.read::<i32>()? != 0;
                 let _config = self.config.lock();
@@ -67,7 +77,12 @@ impl DgramSock {
                 sk.set_v6only(on);
                 Ok(())
             }
-            (SOL_IPV6, _) => sk.set_ipv6_dgram_option(name, val),
+            (SOL_IP, _) => sk.set_ip_dgram_option(level, name, val),
+            (SOL_IPV6, _) if self.v6 => match sk.set_ip_dgram_option(level, name, val) {
+                // As UDP does, before it looks at the name.
+                Err(e) if e == ENOPROTOOPT && val.read::<i32>() == Err(EFAULT) => Err(EFAULT),
+                done => done,
+            },
             (SOL_UDP, _) => self.set_udp_option(&sk, name, val),
             _ => Err(ENOPROTOOPT),
         }
@@ -81,15 +96,39 @@ impl DgramSock {
         if let Some(udp) = udp.filter(|_| level != SOL_ZRS) {
             return udp.get_option(level, name, &out);
         }
-        let sk = self.sk()?;
         match (level, name) {
-            (SOL_IP, _) => out.write_small(sk.ip_dgram_option(name).ok_or(ENOPROTOOPT)?),
-            (SOL_IPV6, IPV6_V6ONLY) if self.v6 => out.write(&i32::from(sk.is_v6only())),
             (uapi::SOL_ZRS, uapi::ZRS_DGRAM_INFO) => out.write(&self.info()),
-            (SOL_IPV6, _) => out.write(&sk.ipv6_dgram_option(name).ok_or(ENOPROTOOPT)?),
-            (SOL_UDP, _) => out.write(&self.udp_options.get(name).ok_or(ENOPROTOOPT)?),
-            _ => Err(ENOPROTOOPT),
+            // Both look at the length before the name, as UDP does.
+            (SOL_UDP, _) => {
+                out.len()?;
+                out.write(&self.udp_options.get(name).ok_or(ENOPROTOOPT)?)
+            }
+            (SOL_IP, _) => {
+                out.len()?;
+                self.sk()?.ip_dgram_option(level, name, &out)
+            }
+            (SOL_IPV6, _) if self.v6 => match out.len() {
+                Err(e) if e == EFAULT => Err(e),
+                // The kernel looks at a negative length after the name.
+                _ => self.sk()?.ip_dgram_option(level, name, &out),
+            },
+            (uapi::SOL_ZRS, _) => out.len().and(Err(ENOPROTOOPT)),
+            // As UDP of the two families has it.
+            _ if self.v6 => Err(ENOPROTOOPT),
+            _ => Err(EOPNOTSUPP),
         }
+    }
+
+    /// Refuses options of SOL_SOCKET that ZRS cannot honour: ENOPROTOOPT.
+    pub(super) fn check_socket_option(&self, name: i32) -> Result {
+        let refused = match self.udp() {
+            Some(_) => BY_PACKET.contains(&name),
+            None => BY_PACKET.contains(&name) || BY_TIME.contains(&name),
+        };
+        if refused {
+            return Err(ENOPROTOOPT);
+        }
+        Ok(())
     }
 
     pub(super) fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {
@@ -99,7 +138,7 @@ impl DgramSock {
         }
         let value = match cmd {
             FIONREAD => self.next_len(),
-            SIOCOUTQ => u32::try_from(self.tx_queued()).unwrap_or(u32::MAX),
+            SIOCOUTQ => u32::try_from(self.tx_queued(true)).unwrap_or(u32::MAX),
             _ => return Err(ENOIOCTLCMD),
         };
         let mut writer = UserSlice::new(UserPtr::from_addr(arg), size_of::<u32>()).writer();

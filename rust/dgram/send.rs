@@ -9,9 +9,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
+use super::pinned::Pinned;
 use super::DgramSock;
 use crate::kern::errno::{
-    EDESTADDRREQ, EDQUOT, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOBUFS, EOPNOTSUPP,
+    EAFNOSUPPORT, EDESTADDRREQ, EDQUOT, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENOBUFS, EOPNOTSUPP,
 };
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::SendMsg;
@@ -25,18 +26,19 @@ use crate::proto::dgram::segment::cuts;
 use crate::proto::dgram::wire::{fragment_count, Ports};
 use crate::stats::STATS;
 use crate::transport::conn::Charge;
-use crate::transport::dgram::{DgramSocket, Room};
+use crate::transport::dgram::{DgramSocket, Room, Source};
 use crate::transport::link::{Link, LinkState};
 use crate::transport::links::Asker;
 
 /// How often another link is tried if one ends while a datagram is being sent.
 pub(super) const TRIES: u32 = 3;
 
-fn errno_of(refused: Refused) -> Error {
+pub(super) fn errno_of(refused: Refused) -> Error {
     match refused {
         Refused::NoAddress => EDESTADDRREQ,
         Refused::NoPort => EINVAL,
         Refused::Unreachable => ENETUNREACH,
+        Refused::WrongFamily => EAFNOSUPPORT,
         Refused::TooLong => EMSGSIZE,
     }
 }
@@ -55,6 +57,8 @@ pub(super) struct Way {
 pub(super) enum Sent {
     /// The datagram is on its way, or waits for the link to come up, or was dropped and counted.
     Done,
+    /// As `Done`, from the program's pages.
+    Pinned,
     /// The link has ended.
     LinkDown,
 }
@@ -69,15 +73,22 @@ impl DgramSock {
         if let Some(udp) = self.udp() {
             return self.send_beside(&sk, &udp, src, msg);
         }
-        if self.gathers(msg) {
+        // UDP adds nothing to a datagram then, and sends none.
+        let probe = msg.probe();
+        if !probe && self.gathers(msg) {
             return self.gather(&sk, src, msg);
         }
         let way = self.way(&sk, msg)?;
+        if probe {
+            return Ok(len);
+        }
         self.may_send_now(&sk)?;
         if cuts(len, way.segment) {
-            let bytes = Self::copy(msg, len)?;
-            self.send_bytes(&sk, src, &way, &bytes, msg.nonblock())?;
-            return Ok(len);
+            return Self::told(&sk, msg, |msg| {
+                let bytes = Self::copy(msg, len)?;
+                self.send_bytes(&sk, src, &way, &bytes, msg.nonblock())?;
+                Ok(len)
+            });
         }
         let to = way.to;
         let ports = Ports { dst: to.port, src };
@@ -85,7 +96,7 @@ impl DgramSock {
         for _ in 0..TRIES {
             let link = self.link_to(&sk, to.ip, way.source)?;
             match self.send_on(&link, &sk, ports, msg, &mut charge)? {
-                Sent::Done => return Ok(len),
+                Sent::Done | Sent::Pinned => return Ok(len),
                 Sent::LinkDown => msg.rewind(0),
             }
         }
@@ -145,20 +156,22 @@ impl DgramSock {
             let inner = self.inner.lock();
             (inner.tx_link.clone(), source.unwrap_or(inner.local.ip))
         };
+        // SO_BINDTODEVICE may have changed since the last datagram.
+        if !sk.device_allows(Addr::new(local, 0).into(), Addr::new(to, 0).into()) {
+            return Err(ENETUNREACH);
+        }
         if let Some((ip, from, link)) = last {
             if ip == to && from == local && link.state() != LinkState::Down {
                 return Ok(link);
             }
-        }
-        if !sk.device_allows(Addr::new(local, 0).into(), Addr::new(to, 0).into()) {
-            return Err(ENETUNREACH);
         }
         let from = (!local.is_any()).then_some(local);
         let transport = &self.ctx.transport;
         let asker = Asker {
             for_admin: self.for_admin,
             limited: None,
-            charged: Some(self.holder),
+            holder: self.holder,
+            by_dgram: true,
         };
         let link = transport.link_to(&self.net, from, to, asker);
         // As UDP has it for a full table of neighbours.
@@ -179,18 +192,20 @@ impl DgramSock {
     ) -> Result<Sent> {
         let len = msg.len();
         let sent = self.try_send_on(link, sk, ports, msg, charge)?;
-        if sent == Sent::Done {
-            self.count_sent(len);
+        match sent {
+            Sent::Done => self.count_sent(len, len),
+            Sent::Pinned => self.count_sent(len, 0),
+            Sent::LinkDown => {}
         }
         Ok(sent)
     }
 
-    /// Counts a datagram of `len` bytes.
-    pub(super) fn count_sent(&self, len: usize) {
+    /// Counts a datagram of `len` bytes, of which `copied` were copied.
+    pub(super) fn count_sent(&self, len: usize, copied: usize) {
         self.counters.tx_bytes.add(len as u64);
         self.counters.tx_datagrams.add(1);
         STATS.tx_bytes.add(len as u64);
-        STATS.tx_copied.add(len as u64);
+        STATS.tx_copied.add(copied as u64);
     }
 
     fn try_send_on(
@@ -203,27 +218,72 @@ impl DgramSock {
     ) -> Result<Sent> {
         let len = msg.len();
         let n = fragment_count(len as u32);
+        // Before any slots are held, as it may take page faults.
+        let pinned = self.pin(link, sk, msg);
+        let room = self.reserve(link, sk, n, msg.nonblock())?;
+        let (slots, pinned) = match (room, pinned) {
+            (Room::Taken(slots), pinned) => (slots, pinned),
+            (other, pinned) => {
+                drop(pinned);
+                msg.rewind(0);
+                return self.send_without_slots(link, sk, other, ports, msg, None);
+            }
+        };
+        if let Some(Pinned { pins, lent }) = pinned {
+            let notify = Self::notification(sk, msg)?;
+            slots.post(
+                ports,
+                len as u32,
+                Source::Pages(pins, notify),
+                charge.take(),
+            );
+            if let Some(lent) = lent {
+                self.await_device(link, &lent);
+            }
+            return Ok(Sent::Pinned);
+        }
+        if slots.fill(len, msg.iter()) == len {
+            return Self::told(sk, msg, |_| {
+                slots.post(ports, len as u32, Source::Slots, charge.take());
+                Ok(Sent::Done)
+            });
+        }
+        // Some of the program's pages are not present; no slots are held while they are read in.
+        drop(slots);
+        msg.rewind(0);
+        let bytes = Self::copy(msg, len)?;
         match self.reserve(link, sk, n, msg.nonblock())? {
             Room::Taken(slots) => {
-                if slots.fill(len, msg.iter()) == len {
-                    slots.post(ports, len as u32, charge.take());
-                    return Ok(Sent::Done);
-                }
-                // Some of the program's pages are not present; no slots are held while they are
-                // read in.
-                drop(slots);
-                msg.rewind(0);
-                let bytes = Self::copy(msg, len)?;
-                match self.reserve(link, sk, n, msg.nonblock())? {
-                    Room::Taken(slots) => {
-                        slots.put(&bytes)?;
-                        slots.post(ports, len as u32, charge.take());
-                        Ok(Sent::Done)
-                    }
-                    other => self.without_slots(link, other, ports, || Ok(bytes)),
-                }
+                slots.put(&bytes)?;
+                Self::told(sk, msg, |_| {
+                    slots.post(ports, len as u32, Source::Slots, charge.take());
+                    Ok(Sent::Done)
+                })
             }
-            other => self.without_slots(link, other, ports, || Self::copy(msg, len)),
+            other => self.send_without_slots(link, sk, other, ports, msg, Some(bytes)),
+        }
+    }
+
+    /// As [`Self::without_slots`], for the datagram of a call; `copied`: its bytes, if they have
+    /// been copied.
+    fn send_without_slots(
+        self: &Arc<Self>,
+        link: &Arc<Link>,
+        sk: &Sk,
+        room: Room,
+        ports: Ports,
+        msg: &mut SendMsg<'_>,
+        copied: Option<KVVec<u8>>,
+    ) -> Result<Sent> {
+        let held = match (&room, copied) {
+            (Room::Held, None) => Some(Self::copy(msg, msg.len())?),
+            (_, copied) => copied,
+        };
+        let takes = matches!(room, Room::Held | Room::Dropped);
+        let send = || self.without_slots(link, room, ports, || held.ok_or(EINVAL));
+        match takes {
+            true => Self::told(sk, msg, |_| send()),
+            false => send(),
         }
     }
 
@@ -269,7 +329,11 @@ impl DgramSock {
         n: u32,
         nonblock: bool,
     ) -> Result<Room> {
-        let mut timeout = sk.sndtimeo(nonblock);
+        let first = link.reserve_dgram(n, None);
+        let Room::Full(until) = first else {
+            return Ok(first);
+        };
+        let timeout = sk.sndtimeo(nonblock);
         if timeout == Some(0) {
             let sock: Arc<dyn DgramSocket> = self.clone();
             // Set before the link can call.
@@ -277,22 +341,18 @@ impl DgramSock {
             let room = link.reserve_dgram(n, new.then_some(&sock));
             if new && !matches!(room, Room::Full(_)) {
                 self.starved.store(false, Relaxed);
+                // Another thread may have found the socket withheld POLLOUT.
+                sk.wake_writable();
             }
             return Ok(room);
         }
-        let first = link.reserve_dgram(n, None);
-        let Room::Full(until) = first else {
-            return Ok(first);
-        };
         let left = until.saturating_sub(now_ns()) / 1_000_000;
         let stall = kernel::time::msecs_to_jiffies(left as u32) + 1;
         let shorter = timeout.is_some_and(|t| t < stall);
-        if !shorter {
-            timeout = Some(stall);
-        }
+        let mut limit = if shorter { timeout } else { Some(stall) };
         let room = link
             .dgram_wait
-            .wait(WaitMode::Interruptible, &mut timeout, || {
+            .wait(WaitMode::Interruptible, &mut limit, || {
                 let room = link.reserve_dgram(n, None);
                 (!matches!(room, Room::Full(_))).then_some(room)
             });

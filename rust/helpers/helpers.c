@@ -137,6 +137,16 @@ struct net *zrs_helper_init_net(void)
 	return &init_net;
 }
 
+struct net *zrs_helper_dev_net(const struct net_device *dev)
+{
+	return dev_net(dev);
+}
+
+void zrs_helper_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
 unsigned int zrs_helper_net_inum(const struct net *net)
 {
 	return net->ns.inum;
@@ -304,6 +314,12 @@ struct page *zrs_helper_alloc_pages_node(int nid, gfp_t gfp, unsigned int order)
 bool zrs_helper_wq_has_sleeper(struct wait_queue_head *wq)
 {
 	return wq_has_sleeper(wq);
+}
+
+bool zrs_helper_waitqueue_active(struct wait_queue_head *wq)
+{
+	/* The caller has the barrier. */
+	return waitqueue_active(wq);
 }
 
 struct workqueue_struct *

@@ -64,6 +64,8 @@ void zrs_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 key);
 u32 zrs_helper_ib_inc_rkey(u32 rkey);
 bool zrs_helper_ib_device_try_get(struct ib_device *dev);
 int zrs_helper_ibdev_to_node(struct ib_device *dev);
+/* in device.c */
+bool zrs_helper_rdma_dev_in_net(struct ib_device *dev, struct net *net);
 
 /* scatterlists: enough for segments that are already mapped */
 void zrs_helper_sg_one_mapped(struct scatterlist *sg, u64 addr,
@@ -76,6 +78,8 @@ struct net *zrs_helper_get_net(struct net *net);
 void zrs_helper_put_net(struct net *net);
 struct net *zrs_helper_current_net(void);
 struct net *zrs_helper_init_net(void);
+struct net *zrs_helper_dev_net(const struct net_device *dev);
+void zrs_helper_dev_put(struct net_device *dev);
 unsigned int zrs_helper_net_inum(const struct net *net);
 struct user_namespace *zrs_helper_net_user_ns(const struct net *net);
 
@@ -121,6 +125,7 @@ struct page *zrs_helper_alloc_pages_node(int nid, gfp_t gfp,
 
 /* waiting, work, time */
 bool zrs_helper_wq_has_sleeper(struct wait_queue_head *wq);
+bool zrs_helper_waitqueue_active(struct wait_queue_head *wq);
 struct workqueue_struct *
 zrs_helper_alloc_workqueue(const char *name, unsigned int flags,
 			   int max_active);

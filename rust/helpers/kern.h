@@ -19,6 +19,14 @@
 void zrs_helper_poll_wait(struct file *file, wait_queue_head_t *head,
 			  struct poll_table_struct *p);
 
+/* percpu.c */
+#define ZRS_HELPER_COUNTERS 16
+s64 __percpu *zrs_helper_counters(void);
+s64 __percpu *zrs_helper_alloc_counters(size_t n);
+void zrs_helper_this_cpu_add(s64 __percpu *counter, s64 n);
+s64 zrs_helper_this_cpu_add_return(s64 __percpu *counter, s64 n);
+s64 zrs_helper_percpu_sum(s64 __percpu *counter);
+
 /* memory */
 void *zrs_helper_charge_locked(unsigned long pages);
 void zrs_helper_uncharge_locked(void *charged, unsigned long pages);
@@ -81,6 +89,13 @@ int zrs_helper_cgroup_name(struct sock *sk, void *addr, bool peer);
 void zrs_helper_cgroup_release(struct sock *sk);
 int zrs_helper_cgroup_packets(struct sock *sk, const struct sockaddr_in6 *own,
 			      const struct sockaddr_in6 *remote, bool outgoing);
+
+/* keys, of the type "logon": in keys.c */
+void *zrs_helper_request_logon_key(const char *description);
+void zrs_helper_key_put(void *key);
+int zrs_helper_key_validate(void *key);
+unsigned int zrs_helper_key_bytes(void *key);
+int zrs_helper_key_hmac_sha256(void *key, const u8 *data, size_t len, u8 *out);
 
 /* sends that tell when they are done with their pages */
 void zrs_helper_net_zcopy_get(struct ubuf_info *uarg);

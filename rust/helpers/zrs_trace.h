@@ -83,7 +83,9 @@ struct zrs_trace_ends {
 		{ ZRS_WHY_RULE,			"rule" },	\
 		{ ZRS_WHY_ASKING,		"asking" },	\
 		{ ZRS_WHY_PEER,			"peer" },	\
-		{ ZRS_WHY_OFF,			"off" })
+		{ ZRS_WHY_OFF,			"off" },	\
+		{ ZRS_WHY_KEY,			"key" },	\
+		{ ZRS_WHY_NO_NEW_PRIVS,		"no-new-privs" })
 
 #define zrs_show_state(state)					\
 	__print_symbolic(state,					\

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     bindings,
-    kern::{fault::points, net::Net, task, wait::WaitMode},
+    kern::{errno::ENOTCONN, fault::points, net::Net, task, wait::WaitMode},
 };
 use core::{
     net::{Ipv6Addr, SocketAddr},
@@ -66,6 +66,8 @@ pub(crate) enum CmEvent<'a> {
         id: CmId,
         /// The peer's private data; zero-padded on InfiniBand and RoCE.
         private_data: &'a [u8],
+        /// The number of the peer's queue pair; 0 where it is not told (iWARP).
+        peer_qp: u32,
     },
     /// The peer accepted an id that has no queue pair.
     ConnectResponse,
@@ -75,7 +77,7 @@ pub(crate) enum CmEvent<'a> {
     Unreachable,
     /// The peer refused.
     Rejected {
-        /// The core's reason number, see `rdma_reject_msg`.
+        /// The core's reason number, see `rdma_reject_msg`; a negative error number of iWARP.
         reason: i32,
         /// The peer's private data, if the peer's program refused.
         private_data: Option<&'a [u8]>,
@@ -84,6 +86,8 @@ pub(crate) enum CmEvent<'a> {
     Established {
         /// The peer's private data, zero-padded on InfiniBand and RoCE.
         private_data: &'a [u8],
+        /// As in [`CmEvent::ConnectRequest`].
+        peer_qp: u32,
     },
     /// The connection is over; the queue pair is in error.
     Disconnected,
@@ -293,11 +297,15 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// `EINVAL` in the wrong state or for too much private data, `ENOMEM`.
+    /// `EINVAL` in the wrong state or for too much private data, `ENOMEM`, `ENOTCONN` after
+    /// [`Id::disconnect`]. Of iWARP devices those of TCP, such as `ECONNREFUSED` or `EADDRINUSE`.
     pub(crate) fn connect(&self, params: &ConnParams<'_>) -> Result {
         points::CM.check()?;
         let mut param = params.raw()?;
         self.locked(|raw, _| {
+            if self.ctx().ended.load(Relaxed) {
+                return Err(ENOTCONN);
+            }
             // SAFETY: The id is valid and its handler mutex is held, and the core copies the
             // parameters and the private data.
             to_result(unsafe { bindings::rdma_connect_locked(raw, &mut param) })
@@ -346,6 +354,10 @@ impl Id {
     ///
     /// `EINVAL` if there is no connection.
     pub(crate) fn disconnect(&self) -> Result {
+        // A connect that fails destroys what the core would use here (`cma_connect_iw()`,
+        // `cma_connect_ib()`): it has ended then, and no other one begins. The call itself is made
+        // without the mutex, as it may wait for an event's handler.
+        self.locked(|_, _| self.ctx().ended.store(true, Relaxed));
         points::CM.check()?;
         // SAFETY: By the type invariants the id is valid.
         to_result(unsafe { bindings::rdma_disconnect(self.as_ptr()) })
@@ -486,7 +498,7 @@ impl Drop for IdInner {
 ///         let result = match event {
 ///             CmEvent::AddrResolved => id.resolve_route(2000),
 ///             CmEvent::RouteResolved => this.make_queue_pair().and_then(|()| id.connect(&PARAMS)),
-///             CmEvent::Established { private_data } => this.is_up(private_data),
+///             CmEvent::Established { private_data, .. } => this.is_up(private_data),
 ///             _ => Err(ENOTCONN),
 ///         };
 ///         if let Err(e) = result {

@@ -8,7 +8,7 @@
 //! held shared, or none. They may sleep and take any lock of ours that is never held while a
 //! [`ClientRegistration`] is made or dropped.
 
-use crate::bindings;
+use crate::{bindings, kern::net::Net};
 use core::{
     ffi::c_void,
     ptr::{addr_of, NonNull},
@@ -107,9 +107,54 @@ impl Device {
 
     /// Whether it is Soft-RoCE, which has faults of its own.
     pub(crate) fn is_soft_roce(&self) -> bool {
+        self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_RXE
+    }
+
+    fn driver(&self) -> bindings::rdma_driver_id {
         // SAFETY: By the type invariants the device is valid; its operations are constant.
-        let driver = unsafe { (*self.as_ptr()).ops.driver_id };
-        driver == bindings::rdma_driver_id_RDMA_DRIVER_RXE
+        unsafe { (*self.as_ptr()).ops.driver_id }
+    }
+
+    /// Whether the device is done with the memory of a send or WRITE only if that was signaled, and
+    /// has completed. siw hands the pages of large ones that are not signaled to TCP, which may
+    /// read them again until the peer has acknowledged them, while later requests complete; the
+    /// bytes of signaled ones it copies (`siw_qp_prepare_tx()`).
+    pub(crate) fn needs_signals(&self) -> bool {
+        self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_SIW
+    }
+
+    /// Whether connecting waits for the peer: until TCP's SYN is answered, or for minutes
+    /// (`siw_connect()`).
+    pub(crate) fn connect_waits(&self) -> bool {
+        self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_SIW
+    }
+
+    /// Whether the device cannot make connections, because its interface is not in the first
+    /// network namespace: siw makes its TCP sockets in the namespace of the thread that asks, which
+    /// is a kernel thread (`siw_connect()`, `siw_create_listen()`).
+    pub(crate) fn is_outside(&self) -> bool {
+        if self.driver() != bindings::rdma_driver_id_RDMA_DRIVER_SIW {
+            return false;
+        }
+        // SAFETY: By the type invariants the device is registered; every device has a port 1.
+        let netdev = unsafe { bindings::ib_device_get_netdev(self.as_ptr(), 1) };
+        if netdev.is_null() {
+            return false;
+        }
+        // SAFETY: We have a reference on the interface, which is given back here. The interface may
+        // leave its namespace meanwhile: the pointer to the namespace is only compared.
+        unsafe {
+            let outside = bindings::dev_net(netdev) != bindings::init_net();
+            bindings::dev_put(netdev);
+            outside
+        }
+    }
+
+    /// Whether connections of `net` can be on the device: the core lets the namespace use it, and
+    /// an interface of the device is there.
+    pub(crate) fn is_in(&self, net: &Net) -> bool {
+        // SAFETY: By the type invariants the device is registered, and `net` is held.
+        unsafe { bindings::rdma_dev_in_net(self.as_ptr(), net.as_ptr()) }
     }
 
     /// The rate of the device's first port, in bytes a microsecond; 0 if it reports none. Sleeps.

@@ -15,7 +15,15 @@ use core::{
     mem::{align_of, offset_of, size_of},
     ptr::NonNull,
 };
-use kernel::{ffi::c_int, prelude::*, sync::Arc};
+use kernel::{
+    ffi::c_int,
+    page::{PAGE_SHIFT, PAGE_SIZE},
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, //
+    },
+};
 
 /// The writing side.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -165,11 +173,48 @@ unsafe impl DmaMemory for kernel::page::Page {
 }
 
 /// Memory that is mapped for a device, for an owner that only keeps the mapping.
-pub(crate) trait Mapped: Send + Sync {}
+pub(crate) trait Mapped: Send + Sync {
+    /// The device may use the `len` bytes at `offset` for ever: their pages never go back to the
+    /// kernel, and the mapping stays, so that no other memory gets its DMA addresses.
+    fn keep_for_ever(&self, offset: usize, len: usize);
+}
 
-impl Mapped for DmaRegion {}
+impl Mapped for DmaRegion {
+    fn keep_for_ever(&self, offset: usize, len: usize) {
+        if within(offset, len, self.len).is_ok() {
+            self.kept.store(true, Relaxed);
+            // SAFETY: By the type invariants the run is there while `_owner` is, and the bytes are
+            // inside.
+            unsafe { keep_pages(self._owner.first_page(), offset, len) };
+        }
+    }
+}
 
-impl<S: RunSource + Send + Sync> Mapped for DmaRuns<S> {}
+impl<S: RunSource + Send + Sync> Mapped for DmaRuns<S> {
+    /// All of them.
+    fn keep_for_ever(&self, _offset: usize, _len: usize) {
+        self.kept.store(true, Relaxed);
+        for run in self.source.runs() {
+            // SAFETY: By the trait's contract the run is valid while `source` lives.
+            unsafe { keep_pages(run.page, run.offset as usize, run.len as usize) };
+        }
+    }
+}
+
+/// Takes a reference to each page that the `len` bytes at `offset` from the start of `page` touch.
+/// They are never dropped.
+///
+/// # Safety
+///
+/// The bytes must be in a valid, physically contiguous run that begins with `page`.
+unsafe fn keep_pages(page: NonNull<bindings::page>, offset: usize, len: usize) {
+    // SAFETY: The caller guarantees that it is a valid page.
+    let first = unsafe { bindings::page_to_pfn(page.as_ptr()) };
+    for pfn in first + (offset >> PAGE_SHIFT)..first + (offset + len).div_ceil(PAGE_SIZE) {
+        // SAFETY: By the caller's guarantee the frame has a valid page.
+        unsafe { bindings::get_page(bindings::pfn_to_page(pfn)) };
+    }
+}
 
 /// Kernel memory mapped for a device; keeps the memory and the domain.
 ///
@@ -183,6 +228,8 @@ pub(crate) struct DmaRegion {
     len: usize,
     dir: Direction,
     _owner: Arc<dyn DmaMemory>,
+    /// It stays mapped: see [`Mapped::keep_for_ever`].
+    kept: Atomic<bool>,
     pd: Arc<Pd>,
 }
 
@@ -203,6 +250,7 @@ impl DmaRegion {
             len,
             dir,
             _owner: owner,
+            kept: Atomic::new(false),
             pd: pd.clone(),
         })
     }
@@ -274,6 +322,9 @@ impl DmaRegion {
 
 impl Drop for DmaRegion {
     fn drop(&mut self) {
+        if self.kept.load(Relaxed) {
+            return;
+        }
         // SAFETY: By the type invariants `addr` comes from `map` so; the device access is over by
         // the contract of posting.
         unsafe { unmap(&self.pd, self.addr, self.len, self.dir) };
@@ -321,6 +372,8 @@ pub(crate) struct DmaRuns<S: RunSource> {
     bytes: usize,
     dir: Direction,
     source: S,
+    /// They stay mapped: see [`Mapped::keep_for_ever`].
+    kept: Atomic<bool>,
     pd: Arc<Pd>,
 }
 
@@ -343,6 +396,7 @@ impl<S: RunSource> DmaRuns<S> {
             bytes: 0,
             dir,
             source,
+            kept: Atomic::new(false),
             pd: pd.clone(),
         };
         for run in this.source.runs() {
@@ -423,6 +477,9 @@ impl<S: RunSource> DmaRuns<S> {
 
 impl<S: RunSource> Drop for DmaRuns<S> {
     fn drop(&mut self) {
+        if self.kept.load(Relaxed) {
+            return;
+        }
         for run in &self.runs {
             // SAFETY: By the type invariants it comes from `map` so; the device access is over by
             // the contract of posting.

@@ -31,12 +31,30 @@ unsafe impl DmaMemory for ContigPages {
 pub(crate) struct PinnedRuns {
     runs: KVec<Run>,
     _pages: PinnedPages,
+    /// The pages of [`Self::add`].
+    more: KVec<PinnedPages>,
 }
 
 impl PinnedRuns {
     /// Finds the runs. Sleeps. ENOMEM.
     pub(crate) fn new(pages: PinnedPages) -> Result<Self> {
         let mut runs = KVec::with_capacity(pages.count(), GFP_KERNEL)?;
+        Self::append(&mut runs, &pages)?;
+        Ok(Self {
+            runs,
+            _pages: pages,
+            more: KVec::new(),
+        })
+    }
+
+    /// Adds the pages of the bytes that follow. Sleeps. ENOMEM.
+    pub(crate) fn add(mut self, pages: PinnedPages) -> Result<Self> {
+        Self::append(&mut self.runs, &pages)?;
+        self.more.push(pages, GFP_KERNEL)?;
+        Ok(self)
+    }
+
+    fn append(runs: &mut KVec<Run>, pages: &PinnedPages) -> Result {
         for (page, offset, len) in pages.runs() {
             runs.push(
                 Run {
@@ -47,10 +65,7 @@ impl PinnedRuns {
                 GFP_KERNEL,
             )?;
         }
-        Ok(Self {
-            runs,
-            _pages: pages,
-        })
+        Ok(())
     }
 }
 
@@ -59,8 +74,8 @@ unsafe impl Send for PinnedRuns {}
 // SAFETY: Nothing changes after the making.
 unsafe impl Sync for PinnedRuns {}
 
-// SAFETY: The runs are computed once, of pages that `_pages` keeps pinned, and so in place, until
-// it is dropped.
+// SAFETY: The runs do not change once the making is done, and are of pages that `_pages` and `more`
+// keep pinned, and so in place, until they are dropped.
 unsafe impl RunSource for PinnedRuns {
     fn runs(&self) -> &[Run] {
         &self.runs

@@ -5,7 +5,8 @@
 //! C header: `include/rdma/ib_verbs.h`.
 //!
 //! [`Mr::map`] describes the memory and gives a new key, a REG work request makes it accessible,
-//! and dropping the region takes the access away. The extent is exact, whatever the page size.
+//! and [`Mr::deregister`] takes the access away, or dropping the region. The extent is exact,
+//! whatever the page size.
 //!
 //! The address that the peer uses is not a DMA address (that would tell it where our memory is):
 //! it is an origin that the caller chooses, plus the offset in the first page, as
@@ -19,12 +20,15 @@ use crate::{
     bindings,
     kern::{errno::EOPNOTSUPP, fault::points},
 };
-use core::ptr::{null_mut, NonNull};
+use core::{
+    ops::Range,
+    ptr::{null_mut, NonNull},
+};
 use kernel::{
-    error::from_err_ptr,
+    error::{from_err_ptr, to_result},
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Full, Release},
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc, //
     },
 };
@@ -58,13 +62,25 @@ impl Access {
 const FREE: u32 = 0;
 /// Memory described, no access yet.
 const MAPPED: u32 = 1;
-/// A REG work request has been posted: the peer may have access until the region is dropped.
+/// A REG work request has been posted: the peer may have access until the region is deregistered.
 const POSTED: u32 = 2;
+/// Deregistered: there is no region any more.
+const ENDED: u32 = 3;
+
+/// Bytes that could not be deregistered.
+static LOST: Atomic<u64> = Atomic::new(0);
+
+/// The bytes that peers may have access to for ever, since devices have failed to deregister them.
+/// Nothing uses them any more.
+pub(crate) fn lost_bytes() -> u64 {
+    LOST.load(Relaxed)
+}
 
 /// A memory region of up to a fixed number of pages.
 ///
-/// Dropping it takes the access away (sleeps), then lets the memory go. Do so only when no work
-/// request that names it is outstanding: drivers keep its address in their queues.
+/// Dropping it takes the access away (sleeps), then lets the memory go; [`Mr::deregister`] also
+/// tells whether that has succeeded. Do so only when no work request that names it is outstanding:
+/// drivers keep its address in their queues.
 ///
 /// # Examples
 ///
@@ -84,13 +100,14 @@ const POSTED: u32 = 2;
 ///
 /// # Invariants
 ///
-/// `ptr` is a region allocated in `pd`, owned by this object. While the state is not `FREE`,
-/// `region` is the memory that the region describes.
+/// `ptr` is a region allocated in `pd`, owned by this object, unless the state is `ENDED`. While
+/// the state is not `FREE`, `region` is the memory that the region describes, its bytes `span`.
 pub(crate) struct Mr {
     ptr: NonNull<bindings::ib_mr>,
     max_pages: u32,
     state: Atomic<u32>,
     region: Option<Arc<dyn Mapped>>,
+    span: Range<usize>,
     pd: Arc<Pd>,
 }
 
@@ -129,6 +146,7 @@ impl Mr {
             max_pages,
             state: Atomic::new(FREE),
             region: None,
+            span: 0..0,
             pd: pd.clone(),
         })
     }
@@ -191,7 +209,7 @@ impl Mr {
             return Err(EINVAL);
         }
         raw.iova = (origin & !mask) | (start & mask);
-        self.mapped(region.clone());
+        self.mapped(region.clone(), offset..end);
         Ok(())
     }
 
@@ -251,13 +269,13 @@ impl Mr {
         }
         let mask = u64::from(page_size) - 1;
         raw.iova = (origin & !mask) | (start & mask);
-        self.mapped(runs);
+        self.mapped(runs, 0..bytes as usize);
         Ok(())
     }
 
     /// The region was mapped just now. It gets a new key with each registration: a leaked key is
     /// worthless after the next one.
-    fn mapped(&mut self, region: Arc<dyn Mapped>) {
+    fn mapped(&mut self, region: Arc<dyn Mapped>, span: Range<usize>) {
         // SAFETY: By the type invariants the region is ours, and free: no other code uses it.
         unsafe {
             let key = bindings::ib_inc_rkey((*self.as_ptr()).rkey);
@@ -265,6 +283,7 @@ impl Mr {
         }
         // INVARIANT: The caller has just mapped it.
         self.region = Some(region);
+        self.span = span;
         self.state.store(MAPPED, Release);
     }
 
@@ -278,17 +297,64 @@ impl Mr {
             .map(|shift| 1 << shift)
     }
 
-    /// The key for the peer, of this registration.
+    /// Whether the region is there. It stays for as long as `self` is borrowed.
+    fn exists(&self) -> bool {
+        self.state.load(Relaxed) != ENDED
+    }
+
+    /// The key for the peer, of this registration; 0 once it was deregistered.
     pub(crate) fn rkey(&self) -> u32 {
+        if !self.exists() {
+            return 0;
+        }
         // SAFETY: By the type invariants the region is valid; the key changes only by `&mut self`.
         unsafe { (*self.as_ptr()).rkey }
     }
 
-    /// The address of the first byte, for the peer.
+    /// The address of the first byte, for the peer; 0 once it was deregistered.
     pub(crate) fn iova(&self) -> u64 {
+        if !self.exists() {
+            return 0;
+        }
         // SAFETY: By the type invariants the region is valid; the address changes only by `&mut
         // self` (Soft-RoCE writes the same value to it when it registers).
         unsafe { (*self.as_ptr()).iova }
+    }
+
+    /// Takes the access away. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The device's. The peer may still have access then, and have it for ever: the memory must
+    /// never be used for anything else. It does not go back to the kernel, and stays mapped.
+    pub(crate) fn deregister(&mut self) -> Result {
+        let before = self.state.xchg(ENDED, Full);
+        if before == ENDED {
+            return Ok(());
+        }
+        // INVARIANT: The state has just become `ENDED`, and `&mut` excludes other users.
+        // SAFETY: By the type invariants the region was ours.
+        let ret = unsafe { bindings::ib_dereg_mr_user(self.as_ptr(), null_mut()) };
+        let ended = to_result(ret);
+        if before != POSTED {
+            // The peer has never had access.
+            return Ok(());
+        }
+        ended
+            .and_then(|()| points::DEREGISTER.check_alone())
+            .inspect_err(|e| {
+                let Range { start, end } = self.span;
+                pr_err!(
+                    "{}: deregistering {} bytes has failed ({}): they are not used again\n",
+                    self.pd.device().name(),
+                    end - start,
+                    e.to_errno()
+                );
+                LOST.fetch_add((end - start) as u64, Relaxed);
+                if let Some(region) = &self.region {
+                    region.keep_for_ever(start, end - start);
+                }
+            })
     }
 
     /// A REG is about to be posted: takes the region from mapped to posted.
@@ -307,12 +373,7 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants the region is ours.
-        let ret = unsafe { bindings::ib_dereg_mr_user(self.as_ptr(), null_mut()) };
-        if ret != 0 {
-            // The peer may still have access: the memory must never be used for anything else.
-            pr_err!("ib: deregistering memory failed: {}\n", ret);
-            core::mem::forget(self.region.take());
-        }
+        // An owner that uses the memory again has called it, and knows the result.
+        let _ = self.deregister();
     }
 }

@@ -241,6 +241,12 @@ impl Qp {
         self.ptr.as_ptr()
     }
 
+    /// The queue pair number, by which the peer's device addresses the queue pair.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: By the type invariants the queue pair is valid; the number does not change.
+        unsafe { (*self.as_ptr()).qp_num }
+    }
+
     /// Posts up to [`Qp::MAX_CHAIN`] work requests in order, with one doorbell. Any context; no
     /// allocation.
     ///

@@ -51,6 +51,12 @@ mod nothing {
         pub fn check(&self) -> Result {
             Ok(())
         }
+
+        /// Nothing.
+        #[inline(always)]
+        pub fn check_alone(&self) -> Result {
+            Ok(())
+        }
     }
 
     /// A fault that lasts.

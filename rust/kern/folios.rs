@@ -236,9 +236,12 @@ impl MemfdPages {
         Ok(())
     }
 
-    /// Takes `len` bytes of `iter` to `at`; how many came, fewer if the program's memory ends.
-    /// Sleeps (page faults). `EINVAL` if they do not all fit.
-    pub fn copy_from_iter(
+    /// Takes `len` bytes of `iter` to `at`, as far as the program's memory is present. The first
+    /// page that is not ends the copy. Returns the number of bytes, which may be 0.
+    ///
+    /// Context: the program's; sleeps, but not for its memory. Errors: `EINVAL` if they do not all
+    /// fit.
+    pub fn copy_from_iter_nofault(
         &self,
         at: u64,
         len: usize,
@@ -246,18 +249,34 @@ impl MemfdPages {
     ) -> Result<usize> {
         let iter = iter.as_raw();
         self.each(at, len, |to, part| {
-            // SAFETY: `to` is good for `part` bytes, and the iterator is valid.
-            unsafe { bindings::_copy_from_iter(to.cast(), part, iter) }
+            // SAFETY: `to` is good for `part` bytes, and the iterator is valid; faults are refused
+            // between the two calls.
+            unsafe {
+                bindings::pagefault_disable();
+                let n = bindings::_copy_from_iter(to.cast(), part, iter);
+                bindings::pagefault_enable();
+                n
+            }
         })
     }
 
-    /// Gives `len` bytes from `at` on to `iter`; how many went, fewer if the program's memory ends.
-    /// Sleeps (page faults). `EINVAL` if they are not all inside.
-    pub fn copy_to_iter(&self, at: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
+    /// As [`Self::copy_from_iter_nofault`], from `at` on to `iter`.
+    pub fn copy_to_iter_nofault(
+        &self,
+        at: u64,
+        len: usize,
+        iter: &mut IovIterDest<'_>,
+    ) -> Result<usize> {
         let iter = iter.as_raw();
         self.each(at, len, |from, part| {
-            // SAFETY: `from` is good for `part` bytes, and the iterator is valid.
-            unsafe { bindings::_copy_to_iter(from.cast_const().cast(), part, iter) }
+            // SAFETY: `from` is good for `part` bytes, and the iterator is valid; faults are
+            // refused between the two calls.
+            unsafe {
+                bindings::pagefault_disable();
+                let n = bindings::_copy_to_iter(from.cast_const().cast(), part, iter);
+                bindings::pagefault_enable();
+                n
+            }
         })
     }
 }

@@ -27,8 +27,9 @@ pub struct Acquired {
 
 /// The calling thread has just acquired `lock`. Any context.
 #[inline(always)]
-#[cfg_attr(not(CONFIG_LOCKDEP), allow(unused_variables))]
 pub fn acquired(lock: HandMade) -> Acquired {
+    #[cfg(not(CONFIG_LOCKDEP))]
+    let _ = lock;
     // SAFETY: the number of one of the locks in the table.
     #[cfg(CONFIG_LOCKDEP)]
     unsafe {

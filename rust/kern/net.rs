@@ -69,6 +69,18 @@ impl Net {
         }
     }
 
+    /// As [`Self::may_administer`], to show more to such a task: that it was asked leaves no trace
+    /// in the audit log.
+    pub(crate) fn is_administered(&self) -> bool {
+        // SAFETY: as in `may_administer`.
+        unsafe {
+            bindings::ns_capable_noaudit(
+                bindings::net_user_ns(self.as_ptr()),
+                bindings::CAP_NET_ADMIN as c_int,
+            )
+        }
+    }
+
     /// Whether `ip`, which may be v4-mapped, is an address of the namespace itself; for a
     /// link-local one, of the interface number `dev`. `ENODEV` if there is no such interface; 0 is
     /// any.

@@ -51,6 +51,16 @@ pub fn fault_in(iter: &mut IovIterSource<'_>, len: usize) -> Result {
     Ok(())
 }
 
+/// As [`fault_in`], for memory that the caller will write to.
+pub fn fault_in_dest(iter: &mut IovIterDest<'_>, len: usize) -> Result {
+    // SAFETY: the iterator is valid, and is only looked at.
+    let missing = unsafe { bindings::fault_in_iov_iter_writeable(iter.as_raw(), len) };
+    if len != 0 && missing >= len {
+        return Err(EFAULT);
+    }
+    Ok(())
+}
+
 /// How many pages of the calling program's memory the bytes of `iter` touch. `None` if they are in
 /// other memory, which [`PinnedPages`] does not pin.
 pub fn source_pages(iter: &mut IovIterSource<'_>) -> Option<usize> {

@@ -86,11 +86,16 @@ pub fn answers_for(uid: u32) -> u32 {
     unsafe { bindings::current_answers(uid) }
 }
 
+/// The calling task's effective user, as the first user namespace numbers it.
+pub fn uid() -> u32 {
+    // SAFETY: looks at the calling task only.
+    unsafe { bindings::current_user_id() }
+}
+
 /// The user whose shares the calling task counts against, of the first user namespace. `None` for
 /// root and for tasks that may administer the machine's network, which have no share.
 pub fn user() -> Option<u32> {
-    // SAFETY: looks at the calling task only.
-    let uid = unsafe { bindings::current_user_id() };
+    let uid = uid();
     let exempt = uid == 0 || may_administer_net();
     (!exempt).then(|| answers_for(uid))
 }
@@ -168,10 +173,15 @@ pub fn synchronize_rcu_tasks() {
     unsafe { bindings::synchronize_rcu_tasks() };
 }
 
-/// A random number, fit for secrets.
-pub fn random_u64() -> u64 {
-    let mut bytes = [0_u8; 8];
+/// Random bytes, fit for secrets.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0_u8; N];
     // SAFETY: the array is ours, and as long as it is said to be.
     unsafe { bindings::get_random_bytes(bytes.as_mut_ptr().cast(), bytes.len()) };
-    u64::from_ne_bytes(bytes)
+    bytes
+}
+
+/// A random number, fit for secrets.
+pub fn random_u64() -> u64 {
+    u64::from_ne_bytes(random_bytes())
 }

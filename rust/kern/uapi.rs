@@ -6,12 +6,12 @@
 use crate::bindings;
 pub use crate::bindings::{
     zrs_desc, zrs_dgram_info, zrs_info, zrs_ioc_cache, zrs_ioc_dgram, zrs_ioc_fallback,
-    zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_drain, zrs_ioc_mem_nodes,
-    zrs_ioc_mem_open, zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve, zrs_ioc_peers,
-    zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock, zrs_ioc_socket,
-    zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_mem_cqe, zrs_mem_key, zrs_mem_node,
-    zrs_mem_sqe, zrs_mem_storage, zrs_peer, zrs_queue_submit, zrs_region_info, zrs_region_key,
-    zrs_ring, zrs_rule, zrs_rx_ring,
+    zrs_ioc_keys, zrs_ioc_link, zrs_ioc_mem_alloc, zrs_ioc_mem_broker, zrs_ioc_mem_drain,
+    zrs_ioc_mem_nodes, zrs_ioc_mem_open, zrs_ioc_mem_queue, zrs_ioc_mem_region, zrs_ioc_mem_serve,
+    zrs_ioc_peers, zrs_ioc_pool, zrs_ioc_recv_map, zrs_ioc_ring_wait, zrs_ioc_rules, zrs_ioc_sock,
+    zrs_ioc_socket, zrs_ioc_stats, zrs_ioc_table, zrs_ioc_version, zrs_key, zrs_mem_cqe,
+    zrs_mem_key, zrs_mem_node, zrs_mem_sqe, zrs_mem_storage, zrs_peer, zrs_queue_submit,
+    zrs_region_info, zrs_region_key, zrs_ring, zrs_rule, zrs_rx_ring,
 };
 use kernel::{
     ioctl::{_IO, _IOW, _IOWR},
@@ -39,6 +39,7 @@ plain!(
     zrs_ioc_cache,
     zrs_ioc_dgram,
     zrs_ioc_fallback,
+    zrs_ioc_keys,
     zrs_ioc_link,
     zrs_ioc_mem_alloc,
     zrs_ioc_mem_broker,
@@ -58,6 +59,7 @@ plain!(
     zrs_ioc_stats,
     zrs_ioc_table,
     zrs_ioc_version,
+    zrs_key,
     zrs_mem_cqe,
     zrs_mem_sqe,
     zrs_peer,
@@ -113,6 +115,7 @@ constants!(
     ZRS_LINK_UP: u32,
     ZRS_LINK_DOWN: u32,
     ZRS_LINK_F_ACCEPTED: u32,
+    ZRS_LINK_F_PROVED: u32,
     ZRS_POOL_ALL: u32,
     ZRS_LACK_OTHER: u32,
     ZRS_LACK_REG: u32,
@@ -143,6 +146,10 @@ constants!(
     ZRS_PEERS_DEL: u32,
     ZRS_PEERS_COUNTS: u32,
     ZRS_PEERS_MAX: usize,
+    ZRS_KEYS_LIST: u32,
+    ZRS_KEYS_PUT: u32,
+    ZRS_KEYS_DEL: u32,
+    ZRS_KEYS_COUNTS: u32,
     ZRS_MEM_KEEP: u32,
     ZRS_MEM_VIA: u32,
     ZRS_MEM_DRAIN_UNDO: u32,
@@ -174,7 +181,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 15) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 16) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 
@@ -200,6 +207,8 @@ pub const ZRS_IOC_RULES: u32 = _IOWR::<zrs_ioc_rules>(MAGIC, 0x08);
 pub const ZRS_IOC_FALLBACK: u32 = _IOWR::<zrs_ioc_fallback>(MAGIC, 0x09);
 /// See the header.
 pub const ZRS_IOC_PEERS: u32 = _IOWR::<zrs_ioc_peers>(MAGIC, 0x0a);
+/// See the header.
+pub const ZRS_IOC_KEYS: u32 = _IOWR::<zrs_ioc_keys>(MAGIC, 0x0b);
 /// See the header.
 pub const ZRS_IOC_DGRAM: u32 = _IOWR::<zrs_ioc_dgram>(MAGIC, 0x20);
 /// See the header.
@@ -245,8 +254,12 @@ pub fn answer<T: FromBytes + AsBytes>(
     let slice = UserSlice::new(UserPtr::from_addr(arg), size_of::<T>());
     let (mut reader, mut writer) = slice.reader_writer();
     let mut value: T = reader.read()?;
+    let before = T::from_bytes_copy(value.as_bytes()).ok_or(EINVAL)?;
     f(&mut value)?;
-    writer.write(&value)?;
+    // A request that only changes something does not fail once it has.
+    if value.as_bytes() != before.as_bytes() {
+        writer.write(&value)?;
+    }
     Ok(0)
 }
 

@@ -136,13 +136,15 @@ impl WaitQueue {
     }
 
     /// Wakes one waiter in [`wait_or_poll`](Self::wait_or_poll) to do the work, and returns whether
-    /// there was one. Any context. Writes before the call are seen by [`InlinePoll::pending`] of
-    /// every woken and every later waiter.
+    /// there was one. Any context. Writes that a full barrier orders before the call, such as an
+    /// exchange with `Full`, are seen by [`InlinePoll::pending`] of every woken and every later
+    /// waiter.
     pub fn wake_poller(&self) -> bool {
         let normal = bindings::TASK_INTERRUPTIBLE | bindings::TASK_UNINTERRUPTIBLE;
-        // SAFETY: as in `wake_all`; the result is how many of the exclusive waiters it has woken.
+        // SAFETY: as in `wake_all`, with the caller's barrier; the result is how many of the
+        // exclusive waiters it has woken.
         unsafe {
-            bindings::wq_has_sleeper(self.head.get())
+            bindings::waitqueue_active(self.head.get())
                 && bindings::__wake_up(self.head.get(), normal, 1, ptr::null_mut()) > 0
         }
     }

@@ -10,8 +10,9 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, ArcBorrow};
 
 use super::context::Memory;
-use super::host::{Host, State};
+use super::host::{Host, State, LINKS};
 use super::link::MemLink;
+use super::proof::Theirs;
 use super::side::{wr_id, Life, Queues, BLOCK, RX_BLOCKS, SQ_DEPTH, WR_RECV};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
@@ -29,10 +30,14 @@ use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::mem::link::End;
 use crate::proto::mem::status::Status;
+use crate::proto::proof;
 use crate::proto::vectors::{self, Kind};
-use crate::proto::wire::{Denial, Hello, Role, Versions};
+use crate::proto::wire::{Denial, Hello, Role, Versions, HELLO_LEN};
 use crate::stats::STATS;
-use crate::transport::cm::{peer_of, set_timers, to_cm, RESERVED_PORTS, RESOLVE_MS, ROUTE_MS};
+use crate::transport::cm::{
+    of_cm, peer_of, set_timers, to_cm, RESERVED_PORTS, RESOLVE_MS, ROUTE_MS,
+};
+use crate::transport::keys::Unproved;
 
 /// The port of memory links is the one behind the port of stream links.
 fn service_port() -> u16 {
@@ -53,21 +58,23 @@ fn status_of(e: Error) -> Status {
     }
 }
 
-fn hello(memory: &Memory) -> Hello {
+/// This host's hello. `keyed`: there is a key for the peer.
+fn hello(memory: &Memory, keyed: bool) -> Hello {
     Hello {
         versions: Versions::OURS,
         nonce: memory.nonce,
-        features: 0,
+        features: if keyed { proof::FEATURE } else { 0 },
         link_credit: RX_BLOCKS,
         links: 1,
     }
 }
 
-/// Credit of a link whose peer said this hello. EPROTO.
-fn flow_of(memory: &Memory, private_data: &[u8]) -> Result<LinkFlow> {
+/// Credit of a link whose peer said this hello, and the peer's features. EPROTO.
+fn flow_of(memory: &Memory, private_data: &[u8]) -> Result<(LinkFlow, u32)> {
     match Hello::decode_with_role(private_data) {
-        Ok((Role::Memory, theirs)) if hello(memory).agree(&theirs).is_some() => {
-            LinkFlow::new(RX_BLOCKS, theirs.link_credit).ok_or(EPROTO)
+        Ok((Role::Memory, theirs)) if hello(memory, false).agree(&theirs).is_some() => {
+            let flow = LinkFlow::new(RX_BLOCKS, theirs.link_credit).ok_or(EPROTO)?;
+            Ok((flow, theirs.features))
         }
         _ => Err(EPROTO),
     }
@@ -84,14 +91,13 @@ fn try_connect(link: &Arc<MemLink>) -> Result {
     static NEXT: Atomic<u32> = Atomic::new(0);
 
     let to = to_cm(link.ip, service_port());
-    let again = link.id.lock().clone();
-    if let Some(id) = again {
+    if let Some(id) = link.id() {
         return id.resolve_addr(None, to, link.resolve_ms.load(Relaxed));
     }
     let id = Arc::new(CmId::new(&link.host.net, link.clone())?, GFP_KERNEL)?;
     STATS.resources_made.add(1);
     set_timers(&id);
-    *link.id.lock() = Some(id.clone());
+    link.keep_id(&id)?;
     let any = link.ip.any_of_family();
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
     for _ in 0..ports {
@@ -123,6 +129,10 @@ fn conn_params(device: &Device) -> ConnParams<'static> {
 
 /// Makes queue pair, completion queue and buffers, and posts the receives. Sleeps.
 fn make_queues(link: &Arc<MemLink>, id: &CmId, device: &Device) -> Result<Queues> {
+    if device.needs_signals() {
+        // Not all WRITEs are signaled here; and its regions are too small to serve.
+        return Err(ENODEV);
+    }
     let attrs = device.attrs();
     let pd = Pd::new(device)?;
     // Room for all that can be posted, and the last work request.
@@ -177,38 +187,51 @@ impl MemLink {
         });
     }
 
-    fn is_up(&self) -> bool {
+    fn life(&self) -> Option<Life> {
         let st = &mut *self.host.state.lock();
         let side = st.side(self.slot).filter(|s| s.serial == self.serial);
-        side.is_some_and(|s| s.life == Life::Up)
+        side.map(|s| s.life)
     }
 
-    /// Gives the side its queues; `flow` where the peer's terms are known. ECONNRESET if the link
-    /// is down already.
-    fn equip(self: &Arc<Self>, queues: Queues, flow: Option<LinkFlow>) -> Result {
+    /// Gives the side its queues; `theirs` where the peer's hello has arrived. ECONNRESET if the
+    /// link is down already.
+    fn equip(self: &Arc<Self>, queues: Queues, theirs: Option<Theirs<'_>>) -> Result {
         let queues = Arc::new(queues, GFP_KERNEL)?;
         let st = &mut *self.host.state.lock();
         let side = st.side(self.slot).filter(|s| s.serial == self.serial);
         let side = side.filter(|s| s.life != Life::Down).ok_or(ECONNRESET)?;
         side.queues = Some(queues);
-        side.flow = flow;
-        Ok(())
+        theirs.map_or(Ok(()), |theirs| side.hears(theirs))
+    }
+
+    /// This host's hello for the link. ECONNRESET if the link is down already.
+    fn hello(self: &Arc<Self>) -> Result<[u8; HELLO_LEN]> {
+        let host = &self.host;
+        let st = &mut *host.state.lock();
+        let side = st.side(self.slot).filter(|s| s.serial == self.serial);
+        let side = side.filter(|s| s.life != Life::Down).ok_or(ECONNRESET)?;
+        // Under the lock: a key that is added from now on ends this link.
+        let keyed = host.memory.peers.keys.has(&host.net, side.ip);
+        let ours = hello(&host.memory, keyed).encode_for(Role::Memory);
+        side.says(keyed, &ours);
+        Ok(ours)
     }
 
     fn on_route(self: &Arc<Self>) -> Result {
-        let id = self.id.lock().clone().ok_or(ECONNRESET)?;
+        let id = self.id().ok_or(ECONNRESET)?;
         let device = id.device().ok_or(ENODEV)?;
         self.equip(make_queues(self, &id, &device)?, None)?;
-        let ours = hello(&self.host.memory).encode_for(Role::Memory);
+        let ours = self.hello()?;
         id.connect(&ConnParams {
             private_data: &ours,
             ..conn_params(&device)
         })
     }
 
-    /// The link is up, on the side that made it and on the other one.
-    fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
+    /// The queue pair is connected, on the side that made the link and on the other one.
+    fn established(self: &Arc<Self>, id: &Id, private_data: &[u8], peer_qp: u32) -> Result {
         let memory = &self.host.memory;
+        let local = of_cm(id, id.local_addr()).ok_or(EADDRNOTAVAIL)?.ip;
         self.host.with(|st| -> Result {
             let side = st.side(self.slot).filter(|s| s.serial == self.serial);
             let side = side.ok_or(ECONNRESET)?;
@@ -217,10 +240,20 @@ impl MemLink {
                 return Err(EPERM);
             }
             if side.flow.is_none() {
-                side.flow = Some(flow_of(memory, private_data)?);
+                let (flow, features) = flow_of(memory, private_data)?;
+                if side.proto.is_keyed() && features & proof::FEATURE == 0 {
+                    st.unproved(&memory.peers, self.slot, Unproved::Unoffered);
+                    return Ok(());
+                }
+                side.hears(Theirs {
+                    flow,
+                    hello: private_data,
+                    local,
+                    qp: peer_qp,
+                })?;
             }
             if side.life == Life::Connecting {
-                st.link_up(self.slot)?;
+                st.connected(self.slot)?;
             }
             Ok(())
         })?;
@@ -229,11 +262,26 @@ impl MemLink {
     }
 
     fn rejected(&self, private_data: Option<&[u8]>) -> Error {
-        if private_data.and_then(Hello::denial).is_none() {
+        let Some(why) = private_data.and_then(Hello::denial) else {
             return ECONNREFUSED;
-        }
-        self.host.memory.peers.refused_there.add(1);
+        };
+        self.host.memory.peers.rejected(self.ip, why);
         EPERM
+    }
+
+    /// The peer has ended the link. ECONNRESET, unless it did so in the middle of the proof.
+    fn disconnected(self: &Arc<Self>) -> Result {
+        self.host.with(|st| {
+            let side = st.side(self.slot).filter(|s| s.serial == self.serial);
+            match side.map(|s| s.life) {
+                Some(Life::Proving) => {
+                    let why = Unproved::RefusedThere;
+                    st.unproved(&self.host.memory.peers, self.slot, why);
+                    Ok(())
+                }
+                _ => Err(ECONNRESET),
+            }
+        })
     }
 
     fn resolve_again(self: &Arc<Self>) -> Result {
@@ -253,7 +301,10 @@ impl CmHandler for MemLink {
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
-            CmEvent::Established { private_data } => link.established(private_data),
+            CmEvent::Established {
+                private_data,
+                peer_qp,
+            } => link.established(id, private_data, peer_qp),
             CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
                 link.resolve_again()
             }
@@ -262,9 +313,10 @@ impl CmHandler for MemLink {
             }
             CmEvent::Rejected { private_data, .. } => Err(link.rejected(private_data)),
             // The peer's reply to our reply was lost, but a message of it has arrived.
-            CmEvent::Unreachable if link.is_up() => Ok(()),
+            CmEvent::Unreachable if matches!(link.life(), Some(Life::Proving | Life::Up)) => Ok(()),
             CmEvent::ConnectError | CmEvent::Unreachable => Err(EHOSTUNREACH),
-            CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
+            CmEvent::Disconnected => link.disconnected(),
+            CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
             CmEvent::TimewaitExit => Ok(()),
             CmEvent::ConnectRequest { .. } | CmEvent::ConnectResponse | CmEvent::Other => {
@@ -311,59 +363,93 @@ impl Listening {
     }
 }
 
-/// Most links from one address: a link that is being taken down, and its successor.
+/// Most links from one address that have not ended: that of a host that has restarted, and its
+/// successor. So many more may be on their way down.
 const LINKS_PER_PEER: usize = 2;
+/// Most links of all peers that have not come up, those among them that are on their way down
+/// included: the others are for peers that have proved their key, and for this host's own.
+const HALF_MADE_MOST: usize = LINKS / 4;
 
 impl Listener {
-    fn request(&self, id: CmId, private_data: &[u8]) -> Result {
-        let (remote, _) = peer_of(&self.host.net, &id)?;
+    fn request(&self, id: CmId, private_data: &[u8], peer_qp: u32) -> Result {
+        let (remote, local) = peer_of(&self.host.net, &id)?;
         let memory = &self.host.memory;
-        let ours = hello(memory).encode_for(Role::Memory);
-        let allowed = memory.peers.may_accept(&self.host.net, remote);
-        allowed.inspect_err(|_| {
-            let denied = hello(memory).encode_denial(Role::Memory, Denial::Listed);
-            let _ = id.reject(&denied);
-        })?;
+        let (peers, net) = (&memory.peers, &self.host.net);
         let flow = match flow_of(memory, private_data) {
-            Ok(flow) => flow,
+            Ok((flow, _)) => flow,
             Err(e) => {
-                let _ = id.reject(&ours);
+                let keyed = peers.keys.has(net, remote);
+                let _ = id.reject(&hello(memory, keyed).encode_for(Role::Memory));
                 return Err(e);
             }
         };
         let device = id.device().ok_or(ENODEV)?;
-        let link = self.host.with(|st| {
-            let theirs = st.sides.iter().flatten();
-            let theirs = theirs.filter(|s| s.end == End::Node && s.ip == remote);
-            if theirs.count() >= LINKS_PER_PEER {
-                return Err(ENOBUFS);
+        let entered = self.host.with(|st| {
+            // Under the lock: a key that is added, or a peer that is denied, from now on ends this
+            // link.
+            let keyed = peers.keys.has(net, remote);
+            let hello = hello(memory, keyed);
+            let ours = hello.encode_for(Role::Memory);
+            peers
+                .may_accept(net, remote)
+                .map_err(|e| (e, hello.encode_denial(Role::Memory, Denial::Listed)))?;
+            if let Err(why) = peers.keys.check_offer(remote, keyed, private_data) {
+                return Err((EACCES, hello.encode_denial(Role::Memory, why)));
             }
-            let entered = st.enter(&self.host, End::Node, remote);
-            let slot = entered.map_err(|_| ENOBUFS)?;
-            st.side(slot).map(|s| s.link.clone()).ok_or(ENOBUFS)
+            let link = self.enter(st, remote).map_err(|e| (e, ours))?;
+            if let Some(side) = st.side(link.slot) {
+                side.says(keyed, &ours);
+            }
+            Ok((link, ours))
         });
-        let link = link.inspect_err(|_| {
-            let _ = id.reject(&ours);
+        let (link, ours) = entered.map_err(|(e, no)| {
+            let _ = id.reject(&no);
+            e
         })?;
-        let result = Self::admit(&link, id, &device, flow, &ours);
+        let theirs = Theirs {
+            flow,
+            hello: private_data,
+            local,
+            qp: peer_qp,
+        };
+        let result = Self::admit(&link, id, &device, theirs, &ours);
         if let Err(e) = result {
             link.fail(e);
         }
         result
     }
 
+    /// A new link from `remote`. If it has too many, the oldest that is not up ends. A link that is
+    /// up does not end because of a mere request. ENOBUFS.
+    fn enter(&self, st: &mut State, remote: Ip) -> Result<Arc<MemLink>> {
+        let nodes = || st.sides.iter().flatten().filter(|s| s.end == End::Node);
+        let theirs = || nodes().filter(|s| s.ip == remote);
+        let half_made = nodes().filter(|s| s.life != Life::Up && !s.was_up).count();
+        if half_made >= HALF_MADE_MOST || theirs().count() >= 2 * LINKS_PER_PEER {
+            return Err(ENOBUFS);
+        }
+        if theirs().filter(|s| s.life != Life::Down).count() >= LINKS_PER_PEER {
+            let begun = theirs().filter(|s| matches!(s.life, Life::Connecting | Life::Proving));
+            let oldest = begun.min_by_key(|s| s.serial).map(|s| s.link.slot);
+            st.fail(oldest.ok_or(ENOBUFS)?, Status::Lost);
+        }
+        let entered = st.enter(&self.host, End::Node, remote);
+        let slot = entered.map_err(|_| ENOBUFS)?;
+        st.side(slot).map(|s| s.link.clone()).ok_or(ENOBUFS)
+    }
+
     fn admit(
         link: &Arc<MemLink>,
         id: CmId,
         device: &Device,
-        flow: LinkFlow,
+        theirs: Theirs<'_>,
         ours: &[u8],
     ) -> Result {
         let id = Arc::new(id, GFP_KERNEL)?;
+        link.keep_id(&id)?;
         id.set_handler(link.clone())?;
-        *link.id.lock() = Some(id.clone());
         set_timers(&id);
-        link.equip(make_queues(link, &id, device)?, Some(flow))?;
+        link.equip(make_queues(link, &id, device)?, Some(theirs))?;
         id.accept(&ConnParams {
             private_data: ours,
             ..conn_params(device)
@@ -373,9 +459,14 @@ impl Listener {
 
 impl CmHandler for Listener {
     fn event(this: ArcBorrow<'_, Self>, _id: &Id, event: CmEvent<'_>) {
-        if let CmEvent::ConnectRequest { id, private_data } = event {
+        if let CmEvent::ConnectRequest {
+            id,
+            private_data,
+            peer_qp,
+        } = event
+        {
             // A request that is not accepted is rejected when its id is dropped.
-            let _ = this.request(id, private_data);
+            let _ = this.request(id, private_data, peer_qp);
         }
     }
 }

@@ -155,7 +155,8 @@ impl Memory {
         Ok(HostRef { host })
     }
 
-    /// The list of peers of `net` has changed: ends the links that it does not allow. Sleeps.
+    /// The list of peers or of keys of `net` has changed: ends the links that it does not allow.
+    /// Sleeps.
     pub(crate) fn peers_changed(&self, net: &Net) {
         let host = {
             let hosts = self.hosts.lock();
@@ -163,7 +164,7 @@ impl Memory {
             used.map(|u| u.host.clone())
         };
         if let Some(host) = host {
-            host.with(|st| st.drop_denied(&host));
+            host.with(|st| st.drop_denied(&self.peers, net));
         }
     }
 

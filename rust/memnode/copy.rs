@@ -22,6 +22,9 @@ use crate::proto::mem::rights::{Range, Rights};
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op};
 
+/// Chunks that the processor copies in one hold of the host's lock, by COPY or by a queue.
+pub(super) const LOCAL_CHUNKS: usize = 4;
+
 /// Most copies at a time.
 pub(super) const JOBS: usize = 256;
 
@@ -191,9 +194,11 @@ impl State {
         }
     }
 
-    /// Takes the steps that are due.
+    /// Takes the steps that are due. After [`LOCAL_CHUNKS`] chunks by the processor, a worker takes
+    /// the others.
     pub(super) fn copy_actions(&mut self, host: &Arc<Host>) {
-        loop {
+        let mut copied = 0;
+        while copied < LOCAL_CHUNKS {
             while let Some((job, serial, why)) = self.failed_jobs.pop() {
                 self.not_opened(job, serial, why);
             }
@@ -207,10 +212,13 @@ impl State {
                         self.copies.not_posted(job, len, why);
                     }
                 }
-                Action::CopyLocal { job, off, len } => match self.copy_local(job, off, len) {
-                    Ok(()) => self.copies.completed(job, len),
-                    Err(_) => self.copies.not_posted(job, len, Status::Io),
-                },
+                Action::CopyLocal { job, off, len } => {
+                    copied += 1;
+                    match self.copy_local(job, off, len) {
+                        Ok(()) => self.copies.completed(job, len),
+                        Err(_) => self.copies.not_posted(job, len, Status::Io),
+                    }
+                }
                 Action::Mark { job, off, len } => self.mark(job, off, len),
                 Action::Finish {
                     job,
@@ -220,6 +228,7 @@ impl State {
                 } => self.finish(job, req, status, done),
             }
         }
+        host.step_again();
     }
 
     fn target_of(&self, job: u32) -> Option<Ip> {

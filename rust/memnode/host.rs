@@ -5,7 +5,7 @@
 //! for a peer, a program's memory, or an event of the connection manager.
 //!
 //! Lock order: the connection manager's handler mutex, then `Host::state`, then the context's
-//! directories or hosts; `Call` is a leaf.
+//! directories, or the lists of peers and keys; `Call` is a leaf.
 
 #![deny(unsafe_code)]
 
@@ -352,7 +352,9 @@ impl WorkItem<TICK> for Host {
             host.wind_up();
             return;
         }
-        if !host.state.lock().stopped {
+        // Under the lock: `stop` cancels the item behind the one that has set `stopped`.
+        let st = host.state.lock();
+        if !st.stopped {
             host.start();
         }
     }
@@ -517,16 +519,6 @@ impl State {
         Ok(slot)
     }
 
-    /// Ends the links that the list of peers does not allow.
-    pub(super) fn drop_denied(&mut self, host: &Arc<Host>) {
-        for slot in 0..LINKS {
-            let ip = self.side(slot).map(|s| s.ip);
-            if ip.is_some_and(|ip| !host.memory.peers.allow(&host.net, ip)) {
-                self.fail(slot, Status::Denied);
-            }
-        }
-    }
-
     /// A place for a new link.
     pub(super) fn enter(&mut self, host: &Arc<Host>, end: End, ip: Ip) -> Result<usize, Status> {
         if self.stopped {
@@ -575,7 +567,7 @@ impl State {
             }
         }
         for slot in 0..LINKS {
-            self.look_at_link(slot, now);
+            self.look_at_link(host, slot, now);
         }
         self.leave_stalled_targets(now);
         self.leave_stalled_nodes(now);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a memory link: *Connecting → Up → Down*, or *Connecting → Down*; never back.
-//! The messages are in `side`.
+//! The life of a memory link: *Connecting → Up → Down*, never back, and *Down* from anywhere; where
+//! the hosts have a key for each other, *Proving* comes before *Up*. The messages are in `side`.
 //!
 //! The end: the queue pair goes to error, all that was posted completes, the queue pair is
 //! destroyed, and only then is the memory that it could reach given up.
@@ -20,7 +20,7 @@ use super::side::{wr_id, WR_LAST};
 use crate::ib::cm::CmId;
 use crate::ib::cq::CompHandler;
 use crate::ib::qp::{SendOp, SendWr};
-use crate::kern::fault;
+use crate::kern::{errno::ECONNRESET, fault};
 use crate::proto::addr::Ip;
 
 /// Work item: takes completions.
@@ -34,6 +34,15 @@ const DOWN: u64 = 2;
 const DRAIN_ATTEMPTS: u32 = 200;
 const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
 
+/// The connection manager's id of a link.
+#[derive(Default)]
+struct LinkId {
+    id: Option<Arc<CmId>>,
+    /// The link has ended: an id that is made afterwards is not kept. The id and the link, which is
+    /// its handler, would hold each other for ever.
+    ended: bool,
+}
+
 /// The handler of a link's events.
 #[pin_data]
 pub(super) struct MemLink {
@@ -45,7 +54,7 @@ pub(super) struct MemLink {
     /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
     pub(super) resolve_ms: Atomic<u32>,
     #[pin]
-    pub(super) id: Mutex<Option<Arc<CmId>>>,
+    id: Mutex<LinkId>,
     #[pin]
     poll: Work<MemLink, POLL>,
     #[pin]
@@ -70,13 +79,28 @@ impl MemLink {
                 ip,
                 broken: Atomic::new(false),
                 resolve_ms: Atomic::new(0),
-                id <- new_mutex!(None, "zrs_mem_link::id"),
+                id <- new_mutex!(LinkId::default(), "zrs_mem_link::id"),
                 poll <- new_work!("zrs_mem_link::poll"),
                 connect <- new_work!("zrs_mem_link::connect"),
                 down <- new_work!("zrs_mem_link::down"),
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// The connection manager's id, while there is one.
+    pub(super) fn id(&self) -> Option<Arc<CmId>> {
+        self.id.lock().id.clone()
+    }
+
+    /// Keeps the id until the link has ended. ECONNRESET: it has ended.
+    pub(super) fn keep_id(&self, id: &Arc<CmId>) -> Result {
+        let mut kept = self.id.lock();
+        if kept.ended {
+            return Err(ECONNRESET);
+        }
+        kept.id = Some(id.clone());
+        Ok(())
     }
 
     /// Starts connecting, or tries again to resolve the address, in a kernel thread: a source port
@@ -115,8 +139,7 @@ impl MemLink {
             side.and_then(|s| s.queues.clone())
         };
         if let Some(queues) = queues {
-            let id = self.id.lock().clone();
-            if let Some(id) = id {
+            if let Some(id) = self.id() {
                 let _ = id.disconnect();
             }
             let _ = queues.qp.set_error();
@@ -147,7 +170,11 @@ impl MemLink {
             // Destroys the queue pair.
             drop(queues);
         }
-        let id = self.id.lock().take();
+        let id = {
+            let mut kept = self.id.lock();
+            kept.ended = true;
+            kept.id.take()
+        };
         // Waits for its handlers.
         drop(id);
         self.host

@@ -17,6 +17,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::copy::LOCAL_CHUNKS;
 use super::grants::{Granted, Pending};
 use super::host::{now_ms, Call, Host, Kind, Route, State};
 use super::node::of_hold;
@@ -37,8 +38,6 @@ use crate::proto::wire::SMALL_MAX;
 const PART: u64 = 4 << 20;
 /// How often a grant that was taken back before its use is asked for again.
 const ATTEMPTS: u32 = 4;
-/// Chunks that the processor moves in a step.
-const LOCAL_CHUNKS: usize = 4;
 
 /// What follows from a step.
 pub(super) enum Outlook {

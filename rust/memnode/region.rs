@@ -206,12 +206,16 @@ impl RegionFile {
         let rest = [k.rights, k.uses, k.ttl_ms, k.reserved0].map(u64::from);
         zero(&rest)?;
         zero(&[k.off, k.len])?;
+        self.unkey(key_of(&k.key))?;
+        Ok(0)
+    }
+
+    fn unkey(&self, key: Key) -> Result {
         let h = MemHeader {
-            key2: key_of(&k.key),
+            key2: key,
             ..self.header(Op::Unkey)
         };
-        ask_ok(&self.host, self.node, h, KVec::new())?;
-        Ok(0)
+        ask_ok(&self.host, self.node, h, KVec::new()).map(drop)
     }
 }
 
@@ -326,7 +330,19 @@ impl RegularFile for RegionFile {
     fn ioctl(&self, cmd: u32, arg: usize) -> Result<isize> {
         match cmd {
             ZRS_REGION_INFO => answer(arg, |info| self.info(info)),
-            ZRS_REGION_KEY => answer(arg, |key| self.derive(key)),
+            ZRS_REGION_KEY => {
+                let mut made = None;
+                let told = answer(arg, |key| {
+                    self.derive(key)?;
+                    made = Some(key_of(&key.key));
+                    Ok(())
+                });
+                // Nobody knows a key that could not be told.
+                if let Some(key) = made.filter(|_| told.is_err()) {
+                    let _ = self.unkey(key);
+                }
+                told
+            }
             ZRS_REGION_UNKEY => self.revoke(arg),
             ZRS_REGION_SEAL => {
                 ask_ok(&self.host, self.node, self.header(Op::Seal), KVec::new())?;

@@ -18,7 +18,7 @@ use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
 use crate::kern::folios::MemfdPages;
-use crate::kern::pin::{Extracted, PinnedPages};
+use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::proto::mem::id::{NodeId, StorageId};
 use crate::proto::mem::node::{Hold, Piece};
 use crate::proto::mem::rights::Rights;
@@ -148,9 +148,7 @@ impl Memory<'_> {
     /// Writes up to `len` bytes of `iter` at `pos`; all of them are inside.
     pub(super) fn put(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
         if self.is_here() {
-            return self.local(pos, len, Rights::WRITE, |memory, piece, part| {
-                memory.copy_from_iter(piece.at, part, iter)
-            });
+            return self.put_local(pos, len, iter);
         }
         let mut done = 0;
         while done < len {
@@ -334,9 +332,7 @@ impl Memory<'_> {
     /// Reads up to `len` bytes at `pos` to `iter`; all of them are inside.
     pub(super) fn get(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
         if self.is_here() {
-            return self.local(pos, len, Rights::READ, |memory, piece, part| {
-                memory.copy_to_iter(piece.at, part, iter)
-            });
+            return self.get_local(pos, len, iter);
         }
         let mut done = 0;
         while done < len {
@@ -398,13 +394,66 @@ impl Memory<'_> {
         }
     }
 
-    /// Moves bytes by the processor, where the node is of this host.
+    /// Writes by the processor, where the node is of this host. While the region is held nothing
+    /// waits for the program's memory, which may not come before the program is killed.
+    fn put_local(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
+        // The call writes these at least, however soon the program's memory goes again.
+        let mut head = KVec::from_elem(0_u8, len.min(SMALL_MAX as usize), GFP_KERNEL)?;
+        let first = iter.copy_from_iter(&mut head);
+        let rest = if first < head.len() { 0 } else { len - first };
+        head.truncate(first);
+        if first == 0 {
+            return Err(EFAULT);
+        }
+        // The write ends at the first page that is not present.
+        let _ = pin::fault_in(iter, rest);
+        self.local(
+            pos,
+            first + rest,
+            Rights::WRITE,
+            |memory, at, part, done| {
+                let early = head.get(done..).unwrap_or_default();
+                let early = early.get(..part).unwrap_or(early);
+                memory.write(at, early)?;
+                let (at, part) = (at + early.len() as u64, part - early.len());
+                Ok(early.len() + memory.copy_from_iter_nofault(at, part, iter)?)
+            },
+        )
+    }
+
+    /// As [`Self::put_local`], a read.
+    fn get_local(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
+        pin::fault_in_dest(iter, len)?;
+        // The call reads these at least.
+        let mut head = KVec::from_elem(0_u8, len.min(SMALL_MAX as usize), GFP_KERNEL)?;
+        let mut kept = 0;
+        let got = self.local(pos, len, Rights::READ, |memory, at, part, done| {
+            let n = memory.copy_to_iter_nofault(at, part, iter)?;
+            if done + n == 0 {
+                kept = part.min(head.len());
+                memory.read(at, head.get_mut(..kept).ok_or(EINVAL)?)?;
+            }
+            Ok(n)
+        });
+        match (got, kept) {
+            (Err(e), kept) if e == EFAULT && kept != 0 => {
+                match iter.copy_to_iter(head.get(..kept).ok_or(EINVAL)?) {
+                    0 => Err(EFAULT),
+                    n => Ok(n),
+                }
+            }
+            (got, _) => got,
+        }
+    }
+
+    /// Copies bytes by the processor. `each` copies a piece (memory, position, length, bytes copied
+    /// so far) and returns the number of copied bytes. The hold on the region lasts for all pieces.
     fn local(
         &self,
         pos: u64,
         len: usize,
         rights: Rights,
-        mut each: impl FnMut(&MemfdPages, Piece, usize) -> Result<usize>,
+        mut each: impl FnMut(&MemfdPages, u64, usize, usize) -> Result<usize>,
     ) -> Result<usize> {
         let host: &Arc<Host> = self.host;
         let (hold, memory, pieces) = host
@@ -412,7 +461,7 @@ impl Memory<'_> {
             .map_err(errno_of)?;
         let (mut done, mut result) = (0, Ok(()));
         for piece in &pieces {
-            match each(&memory, *piece, piece.len as usize) {
+            match each(&memory, piece.at, piece.len as usize, done) {
                 Ok(n) => {
                     done += n;
                     if n < piece.len as usize {

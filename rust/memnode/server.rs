@@ -403,11 +403,20 @@ impl State {
             return;
         };
         let at = side.registrations.iter().position(|r| r.number == number);
-        if let Some(at) = at {
-            drop(side.registrations.remove(at));
+        let registration = at.and_then(|at| side.registrations.remove(at).ok());
+        let mut lost = false;
+        for mut mr in registration.into_iter().flat_map(|r| r.mrs) {
+            lost |= mr.deregister().is_err();
         }
-        if let Some(hold) = side.grants.gone(number) {
-            self.end_hold(hold);
+        match side.grants.gone(number) {
+            // The peer may write there for ever: the region is never quiet, and its memory never
+            // free.
+            Some(hold) if lost => drop(hold),
+            Some(hold) => self.end_hold(hold),
+            None => {}
+        }
+        if lost {
+            self.fail(slot, Status::Lost);
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! This host's end of a memory link: what is posted, what arrives.
+//! This host's end of a memory link: what is posted. `receive` has what arrives.
 //!
 //! Messages wait in `out`, asks in `queue` until the peer takes them; what is in either is posted
 //! when a transmit slot and credit are free. On Soft-RoCE, registrations need an idle send queue:
@@ -13,17 +13,16 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::grants::Lending;
-use super::host::{now_ms, Host, Kind, State};
+use super::host::{now_ms, Host, State};
 use super::link::MemLink;
 use super::node::slots;
 use super::server::Registration;
-use crate::ib::cq::{Cq, Wc};
+use crate::ib::cq::Cq;
 use crate::ib::dma::{DmaRegion, DmaRuns, Mapped, RunSource, Sge};
 use crate::ib::pd::Pd;
 use crate::ib::qp::{Qp, SendOp, SendWr};
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::ENOTCONN;
-use crate::net_warn_ratelimited;
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
@@ -36,8 +35,7 @@ use crate::proto::mem::server::{Server, ServerSlot};
 use crate::proto::mem::slab::Slot;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Message, Op, Type};
-use crate::proto::wire::{self, Header, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
-use crate::proto::Violation;
+use crate::proto::wire::{self, Header, HEADER_LEN, HEARTBEAT_ASKS, HELLO_MOST};
 use crate::stats::STATS;
 
 /// Receives of a link, and SENDs that the peer may post.
@@ -64,9 +62,9 @@ const SETUP_MS: u64 = 10_000;
 
 /// The kind of a work request, in the upper half of its number.
 pub(super) const WR_RECV: u32 = 1;
-const WR_SEND: u32 = 2;
-const WR_DATA: u32 = 3;
-const WR_REG: u32 = 4;
+pub(super) const WR_SEND: u32 = 2;
+pub(super) const WR_DATA: u32 = 3;
+pub(super) const WR_REG: u32 = 4;
 /// The last work request of all.
 pub(super) const WR_LAST: u32 = 5;
 
@@ -80,6 +78,9 @@ pub(super) fn wr_id(what: u32, n: u32) -> u64 {
 pub(super) enum Life {
     /// It is being made.
     Connecting,
+    /// Its queue pair is connected, and the hosts prove that they have a key: only the messages of
+    /// the proof may be posted.
+    Proving,
     /// Messages may be posted.
     Up,
     /// It is being taken down.
@@ -123,7 +124,7 @@ impl Queued {
 /// Bytes under way by remote keys.
 pub(super) struct Data {
     _memory: Arc<dyn Mapped>,
-    wrs: u32,
+    pub(super) wrs: u32,
     pub(super) lent: u32,
     pub(super) what: Moved,
 }
@@ -146,15 +147,17 @@ pub(super) struct Side {
     pub(super) life: Life,
     pub(super) was_up: bool,
     pub(super) why: Status,
-    proto: Link,
+    pub(super) proto: Link,
+    /// This host's hello as it was sent.
+    pub(super) hello: [u8; HELLO_MOST],
     pub(super) flow: Option<LinkFlow>,
     pub(super) queues: Option<Arc<Queues>>,
     pub(super) drained: bool,
-    free: KVec<u16>,
+    pub(super) free: KVec<u16>,
     /// SENDs under way.
-    sends: u32,
+    pub(super) sends: u32,
     /// Work requests in the send queue.
-    sq_used: u32,
+    pub(super) sq_used: u32,
     out: KVec<Out>,
     pub(super) queue: KVec<Queued>,
     pub(super) asks: Asks<KVec<AskSlot>>,
@@ -167,12 +170,14 @@ pub(super) struct Side {
     /// Registrations to be made, and those to be made invalid: numbers of grants.
     pub(super) to_register: KVec<(u32, bool)>,
     /// Work requests of the one that is under way.
-    registering: u32,
-    /// When the peer was last heard; when the link was begun, until it is up.
-    heard_ms: u64,
-    asked_ms: Option<u64>,
+    pub(super) registering: u32,
+    /// When the link was begun.
+    begun_ms: u64,
+    /// When the peer was last heard.
+    pub(super) heard_ms: u64,
+    pub(super) asked_ms: Option<u64>,
     ping: bool,
-    pong: bool,
+    pub(super) pong: bool,
 }
 
 impl Side {
@@ -199,6 +204,7 @@ impl Side {
             was_up: false,
             why: Status::Unreachable,
             proto: Link::new(end),
+            hello: [0; HELLO_MOST],
             flow: None,
             queues: None,
             drained: false,
@@ -216,6 +222,7 @@ impl Side {
             registrations: KVec::new(),
             to_register: KVec::new(),
             registering: 0,
+            begun_ms: now_ms(),
             heard_ms: now_ms(),
             asked_ms: None,
             ping: false,
@@ -235,7 +242,11 @@ impl Side {
 
     /// Has a message posted. ENOMEM.
     pub(super) fn say(&mut self, h: MemHeader, payload: KVec<u8>) -> Result {
-        let message = Message::Mem(h);
+        self.post_later(Message::Mem(h), payload)
+    }
+
+    /// Has a message posted, behind those of before. ENOMEM.
+    pub(super) fn post_later(&mut self, message: Message, payload: KVec<u8>) -> Result {
         Ok(self.out.push(Out { message, payload }, GFP_KERNEL)?)
     }
 
@@ -311,18 +322,40 @@ impl Side {
         credit != 0 && !self.free.is_empty() && self.sq_used < SQ_DEPTH
     }
 
+    /// Posts the first message that waits.
+    fn post_first(&mut self) -> Result {
+        let out = self.out.remove(0).map_err(|_| EINVAL)?;
+        if matches!(&out.message, Message::Mem(h) if h.kind == Type::Answer) {
+            self.server.posted();
+        }
+        self.post_message(out.message, &out.payload)
+    }
+
+    /// Posts the messages of the proof, and no other one.
+    fn flush_proof(&mut self) -> Result {
+        let proves = |out: &Out| matches!(out.message, Message::Link(_));
+        while self.room(true) && self.out.first().is_some_and(proves) {
+            self.post_first()?;
+        }
+        Ok(())
+    }
+
     /// Posts what can be posted.
     fn flush(&mut self) -> Result {
-        if self.life != Life::Up || self.queues.is_none() {
+        if self.queues.is_none() {
             return Ok(());
+        }
+        match self.life {
+            Life::Up => {}
+            Life::Proving => return self.flush_proof(),
+            Life::Connecting | Life::Down => return Ok(()),
         }
         self.register()?;
         if !self.to_register.is_empty() || self.registering != 0 {
             return Ok(());
         }
         while self.room(true) && !self.out.is_empty() {
-            let out = self.out.remove(0).map_err(|_| EINVAL)?;
-            self.post_message(out.message, &out.payload)?;
+            self.post_first()?;
         }
         if (self.ping || self.pong) && self.room(true) {
             let mut beat = Header::new(
@@ -493,10 +526,18 @@ impl Side {
         self.link.broken();
     }
 
-    /// Something owes us an answer: then the peer is asked whether it is there.
-    fn is_waiting(&self) -> bool {
+    /// After how many milliseconds of silence the peer is asked whether it is there. `None`: it is
+    /// not asked.
+    fn asks_after(&self) -> Option<u64> {
         let moving = self.data.iter().any(Option::is_some);
-        self.asks.open() != 0 || moving || self.proto.peer().is_none()
+        let owes = self.asks.open() != 0 || moving || self.proto.peer().is_none();
+        let idle = u64::from(params::HEARTBEAT_MS.get());
+        match self.end {
+            _ if owes => Some(QUIET_MS),
+            // An idle requester, too: its regions are freed some time after its host is lost.
+            End::Node => Some(idle).filter(|ms| *ms != 0),
+            End::Requester => None,
+        }
     }
 }
 
@@ -525,220 +566,15 @@ impl State {
         }
     }
 
-    /// Takes all completions of a link.
-    pub(super) fn poll(&mut self, host: &Arc<Host>, slot: usize, serial: u64) {
-        let mut wcs: [Wc; 16] = core::array::from_fn(|_| Wc::default());
-        loop {
-            let Some(side) = self.side(slot).filter(|s| s.serial == serial) else {
-                return;
-            };
-            // Until the peer's terms are known, its messages wait.
-            let known = side.flow.is_some() || side.life == Life::Down;
-            let Some(queues) = side.queues.clone().filter(|_| known) else {
-                return;
-            };
-            let n = queues.cq.poll(&mut wcs);
-            STATS.completions.add(n as u64);
-            for wc in wcs.iter().take(n) {
-                self.completed(host, slot, &queues, wc);
-            }
-            if n == 0 {
-                match queues.cq.arm() {
-                    Ok(true) => continue,
-                    Ok(false) => return,
-                    Err(_) => return self.fail(slot, Status::Lost),
-                }
-            }
-        }
-    }
-
-    fn completed(&mut self, host: &Arc<Host>, slot: usize, queues: &Queues, wc: &Wc) {
-        let (what, n) = ((wc.wr_id() >> 32) as u32, wc.wr_id() as u32);
-        if what == WR_LAST {
-            if let Some(side) = self.side(slot) {
-                side.drained = true;
-            }
-            return;
-        }
-        if !wc.is_ok() {
-            return self.fail(slot, Status::Lost);
-        }
-        let Some(side) = self.side(slot) else {
-            return;
-        };
-        let result = match what {
-            WR_SEND => {
-                side.sends = side.sends.saturating_sub(1);
-                side.sq_used = side.sq_used.saturating_sub(1);
-                let _ = side.free.push(n as u16, GFP_KERNEL);
-                Ok(())
-            }
-            WR_DATA => {
-                let data = side.data.get_mut(n as usize).and_then(Option::take);
-                if let Some(data) = data {
-                    side.sq_used = side.sq_used.saturating_sub(data.wrs);
-                    self.moved(slot, data);
-                }
-                Ok(())
-            }
-            WR_REG => {
-                side.sq_used = side.sq_used.saturating_sub(side.registering);
-                side.registering = 0;
-                let done = side.to_register.remove(0);
-                if let Ok((number, invalidate)) = done {
-                    self.registered(slot, number, invalidate);
-                }
-                Ok(())
-            }
-            _ => self.arrived(host, slot, queues, n, wc.byte_len()),
-        };
-        if let Err(what) = result {
-            self.violated(slot, what);
-        }
-    }
-
-    /// Ends the link because of what the peer sent.
-    fn violated(&mut self, slot: usize, what: Violation) {
-        STATS.protocol_errors.add(1);
-        if let Some(side) = self.side(slot) {
-            let ip = side.ip;
-            net_warn_ratelimited!("memory link to {ip:?} closed: protocol violation {what:?}\n");
-        }
-        self.fail(slot, Status::Lost);
-    }
-
-    /// A message has arrived in block `n`.
-    fn arrived(
-        &mut self,
-        host: &Arc<Host>,
-        slot: usize,
-        queues: &Queues,
-        n: u32,
-        len: u32,
-    ) -> Result<(), Violation> {
-        match self.side(slot).ok_or(Violation::State)?.life {
-            Life::Down => return Ok(()),
-            // The peer's first message may be faster than the connection manager's event.
-            Life::Connecting => self.link_up(slot).map_err(|_| Violation::State)?,
-            Life::Up => {}
-        }
-        let payload_len = (len as usize)
-            .checked_sub(HEADER_LEN)
-            .ok_or(Violation::Length)?;
-        if payload_len > SMALL_MAX as usize {
-            return Err(Violation::Length);
-        }
-        let at = n as usize * BLOCK;
-        let taken = Self::take(queues, at, payload_len);
-        let reposted = queues.rx.sge(at, BLOCK).and_then(|sge| {
-            queues.rx.sync_for_device(at, BLOCK)?;
-            queues.qp.post_recv(wr_id(WR_RECV, n), &[sge])
-        });
-        let Ok((bytes, payload)) = taken else {
-            self.fail(slot, Status::Lost);
-            return Ok(());
-        };
-        if reposted.is_err() {
-            self.fail(slot, Status::Lost);
-            return Ok(());
-        }
-        STATS.recv_requests.add(1);
-        self.heard(slot);
-        let message = Message::decode(&bytes, payload_len as u32)?;
-        let side = self.side(slot).ok_or(Violation::State)?;
-        side.heard_ms = now_ms();
-        side.asked_ms = None;
-        let flow = side.flow.as_mut().ok_or(Violation::State)?;
-        flow.arrived(message.link_credit())?;
-        flow.reposted();
-        match message {
-            Message::Link(h) => {
-                side.pong |= h.kind == wire::Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
-                Ok(())
-            }
-            Message::Mem(h) => {
-                side.proto.arrived(&h)?;
-                self.received(host, slot, &h, payload)
-            }
-        }
-    }
-
-    fn take(queues: &Queues, at: usize, len: usize) -> Result<([u8; HEADER_LEN], KVec<u8>)> {
-        queues.rx.sync_for_cpu(at, HEADER_LEN + len)?;
-        let bytes = queues.rx_memory.read::<HEADER_LEN>(at)?;
-        let mut payload = KVec::from_elem(0, len, GFP_KERNEL)?;
-        queues
-            .rx_memory
-            .copy_payload(at + HEADER_LEN, &mut payload)?;
-        Ok((bytes, payload))
-    }
-
-    fn received(
-        &mut self,
-        host: &Arc<Host>,
-        slot: usize,
-        h: &MemHeader,
-        payload: KVec<u8>,
-    ) -> Result<(), Violation> {
-        match h.kind {
-            Type::Hello => {
-                for info in crate::proto::mem::payload::nodes(&payload)? {
-                    info?;
-                }
-                let side = self.side(slot).ok_or(Violation::State)?;
-                let limits = side.proto.peer().ok_or(Violation::State)?;
-                let Ok(places) = KVec::from_elem(AskSlot::EMPTY, ASKS_MAX, GFP_KERNEL) else {
-                    self.fail(slot, Status::NoMemory);
-                    return Ok(());
-                };
-                let share = params::MEM_USER_PERCENT.get();
-                side.asks = Asks::new(places, limits.asks, share);
-                Ok(())
-            }
-            Type::Answer => {
-                if h.op == Some(Op::Open) && h.status == Status::Ok {
-                    drop(crate::proto::mem::payload::extents(&payload, h.bytes)?);
-                }
-                let side = self.side(slot).ok_or(Violation::State)?;
-                let token = side.asks.answered(h)?;
-                self.answered(Some(slot), token, h, payload)
-            }
-            Type::Revoke => {
-                let side = self.side(slot).ok_or(Violation::State)?;
-                let leave = side.cache.revoke(h.grant);
-                self.leave(slot, leave);
-                Ok(())
-            }
-            Type::Ask | Type::Revoked => self.asked(host, slot, h, &payload),
-        }
-    }
-
-    /// An ask is over.
-    pub(super) fn answered(
-        &mut self,
-        slot: Option<usize>,
-        token: u64,
-        h: &MemHeader,
-        payload: KVec<u8>,
-    ) -> Result<(), Violation> {
-        match (self.take_op(token), slot) {
-            (Some(Kind::Call(call)), _) => call.answer(*h, payload),
-            (Some(Kind::Open(lent)), Some(slot)) => self.opened(slot, lent, h, &payload)?,
-            (Some(Kind::Broker(at)), _) => self.broker_answered(at, h),
-            (Some(Kind::Wrote(job, serial)), _) => self.marked(job, serial, h.status),
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// Looks whether a link comes up in time, and whether its peer keeps its times.
-    pub(super) fn look_at_link(&mut self, slot: usize, now: u64) {
+    pub(super) fn look_at_link(&mut self, host: &Host, slot: usize, now: u64) {
         let Some(side) = self.side(slot) else {
             return;
         };
         match side.life {
             Life::Up => {}
-            Life::Connecting if now.saturating_sub(side.heard_ms) >= SETUP_MS => {
+            Life::Proving => return self.look_at_proof(host, slot),
+            Life::Connecting if now.saturating_sub(side.begun_ms) >= SETUP_MS => {
                 return self.fail(slot, Status::Unreachable);
             }
             Life::Connecting | Life::Down => return,
@@ -749,8 +585,9 @@ impl State {
         if late.is_some_and(|at| now >= at) || silent || side.link.is_broken() {
             return self.fail(slot, Status::Lost);
         }
-        let quiet = now.saturating_sub(side.heard_ms) >= QUIET_MS;
-        if quiet && side.asked_ms.is_none() && side.is_waiting() {
+        let silence = now.saturating_sub(side.heard_ms);
+        let quiet = side.asks_after().is_some_and(|after| silence >= after);
+        if quiet && side.asked_ms.is_none() {
             side.asked_ms = Some(now);
             side.beat();
         }

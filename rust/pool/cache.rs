@@ -23,13 +23,14 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::context::Pools;
 use super::Pool;
+use crate::kern::percpu::PerCpu;
 use crate::kern::task::now_ns;
 use crate::kern::timer::{Fire, OneShot};
 use crate::kern::{cpu, fault};
 use crate::params;
 use crate::proto::budget::{Budget, Class};
 use crate::proto::sizing::{self, Machine};
-use crate::stats::{Counter, Gauge, PerCpu};
+use crate::stats::{Counter, Gauge};
 use crate::uapi::{zrs_ioc_cache, ZRS_ESCAPE_ALWAYS, ZRS_ESCAPE_NEVER};
 
 /// Most messages that one run of the worker moves before other work gets its turn.
@@ -419,7 +420,7 @@ impl Cache {
         c.denied = counts.denied.get();
         c.dry = counts.dry.get();
         for (bucket, to) in c.residency.iter_mut().enumerate() {
-            *to = self.residency.get(bucket);
+            *to = self.residency.sum(bucket) as u64;
         }
     }
 }

@@ -19,7 +19,9 @@ use super::lessee::{Directory, Lessee};
 use super::reclaim::RECLAIM_MS;
 use crate::ib::device::Device;
 use crate::kern::fault;
+use crate::kern::net::Net;
 use crate::kern::work::{self, Queue};
+use crate::proto::quota::Holder;
 use crate::proto::ChanId;
 
 /// Interval at which pools look at the lessees that wait for a window, in milliseconds.
@@ -118,6 +120,24 @@ impl Pools {
         for cache in self.caches.lock().iter() {
             cache.resize();
         }
+    }
+
+    /// The parameters of the shares of users and network namespaces have changed. Sleeps.
+    pub(crate) fn set_shares(&self) {
+        for dev in self.devices.lock().iter() {
+            if let Some(pool) = dev.existing_pool() {
+                pool.shares.set_shares();
+            }
+        }
+    }
+
+    /// Whether `holder` may have another link on a device of `net`; if there is no pool yet, also.
+    /// Sleeps.
+    pub(crate) fn may_share(&self, net: &Net, holder: Holder) -> bool {
+        let devices = self.devices.lock();
+        let own = devices.iter().filter(|dev| dev.is_in(net));
+        let mut pools = own.filter_map(|dev| dev.existing_pool()).peekable();
+        pools.peek().is_none() || pools.any(|pool| pool.shares.may_take(holder))
     }
 
     /// The cursor by which ZRS_IOC_CACHE finds a cache.

@@ -19,6 +19,7 @@ use crate::ib::dma::{Direction, DmaRegion};
 use crate::ib::pd::Pd;
 use crate::kern::contig::ContigPages;
 use crate::kern::errno::EOPNOTSUPP;
+use crate::kern::net::Net;
 use crate::kern::task::now_ns;
 use crate::net_warn_ratelimited;
 use crate::params;
@@ -85,6 +86,14 @@ impl RdmaDev {
             return Err(ENOMEM);
         }
         let device = state.device.clone().ok_or(ENODEV)?;
+        if device.is_outside() {
+            net_warn_ratelimited!(
+                "{}: cannot be used: siw works in the first network namespace only\n",
+                self.name
+            );
+            state.unfit = Some(Lack::OTHER);
+            return Err(ENODEV);
+        }
         match make_pool(pools, &device) {
             Ok(pool) => {
                 state.pool = Some(pool.clone());
@@ -138,6 +147,15 @@ impl RdmaDev {
     /// Why it cannot be used, if that was tried.
     pub(crate) fn lack(&self) -> Option<Lack> {
         self.state.lock().unfit
+    }
+
+    /// Whether connections of `net` can be on it. Sleeps.
+    pub(crate) fn is_in(&self, net: &Net) -> bool {
+        let state = self.state.lock();
+        state
+            .device
+            .as_ref()
+            .is_some_and(|device| device.is_in(net))
     }
 
     /// The pool, if it has been made.

@@ -597,9 +597,9 @@ impl Pool {
     }
 
     /// Returns unused windows to the pool. Their registrations are removed at once, so that the
-    /// peer cannot write. A window with mapped pages is returned when the program has released
-    /// them, which a later call checks again; or when the device is gone, as the memory cannot be
-    /// leased again then. Sleeps.
+    /// peer cannot write; if that fails, the window's pages are leased for ever. A window with
+    /// mapped pages is returned when the program has released them, which a later call checks
+    /// again; or when the device is gone, as the memory cannot be leased again then. Sleeps.
     pub(crate) fn reap(&self) {
         loop {
             let gone = self.verbs().is_none();
@@ -609,7 +609,7 @@ impl Pool {
                     .iter()
                     .filter(|w| w.is_unused())
                     .for_each(|w| w.deregister());
-                let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_whole());
+                let free = |w: &Arc<Window>| w.is_unused() && (gone || w.is_lost() || w.is_whole());
                 match windows.iter().position(free) {
                     Some(i) => windows.remove(i),
                     None => return,
@@ -624,7 +624,10 @@ impl Pool {
                 window.give_pages();
                 continue;
             }
-            window.free();
+            // Pages of a lost window stay leased.
+            if !window.is_lost() {
+                window.free();
+            }
             window.give_pages();
             if self.cache.has_others() {
                 self.cache.press();

@@ -11,11 +11,15 @@ use kernel::time::Jiffies;
 use super::lease::Requester;
 use super::receives::Receives;
 use super::window::Window;
+use crate::kern::net::Net;
 use crate::proto::ChanId;
 
 /// A user that holds a window, or waits for one. The methods take the lessee's locks, and may take
 /// its link's; methods that sleep say so.
 pub(crate) trait Lessee: Send + Sync {
+    /// Whether it is in this network namespace. Takes no lock.
+    fn is_in(&self, net: &Net) -> bool;
+
     /// The size of the largest window that it may have, in bytes.
     fn max_window(&self) -> usize;
 
@@ -68,6 +72,12 @@ pub(crate) fn same(a: &Arc<dyn Lessee>, b: &Arc<dyn Lessee>) -> bool {
 pub(crate) trait Directory: Send + Sync {
     /// The lessee whose channel is `user`. Any context.
     fn lessee(&self, user: ChanId) -> Option<Arc<dyn Lessee>>;
+}
+
+/// A link whose peer has the remote key of a window.
+pub(crate) trait KeyHolder: Send + Sync {
+    /// The key cannot be taken from the peer: ends the link. Does not sleep.
+    fn key_stays(self: Arc<Self>);
 }
 
 /// A user whose peer's messages fill blocks of the shared receive queue.

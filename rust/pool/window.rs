@@ -18,6 +18,7 @@ use kernel::time::{msecs_to_jiffies, Jiffies};
 
 use super::cache::Cache;
 use super::extent::Extent;
+use super::lessee::KeyHolder;
 use super::reserve::Reserved;
 use super::Pool;
 use crate::ib::mr::Mr;
@@ -67,9 +68,14 @@ pub(crate) struct Window {
     /// Main memory that is promised to the data that arrives in it, also after that data was moved
     /// out.
     promise: Arc<Reserved>,
+    /// Its registration could not be removed: its peer may write into it for ever.
+    lost: Atomic<bool>,
     /// The channel that leases it.
     #[pin]
     user: SpinLock<ChanId>,
+    /// The link whose peer has its remote key.
+    #[pin]
+    holder: SpinLock<Option<Arc<dyn KeyHolder>>>,
     #[pin]
     mr: SpinLock<Option<Arc<Mr>>>,
 }
@@ -100,6 +106,8 @@ impl Window {
                 mapped: Atomic::new(false),
                 gone,
                 promise,
+                lost: Atomic::new(false),
+                holder <- new_spinlock!(None, "zrs_window::holder"),
                 user <- new_spinlock!(ChanId::default(), "zrs_window::user"),
                 mr <- new_spinlock!(Some(mr), "zrs_window::mr"),
             }),
@@ -169,9 +177,15 @@ impl Window {
         self.mr.lock().clone()
     }
 
-    /// Leases it to channel `user`.
-    pub(crate) fn set_user(&self, user: ChanId) {
+    /// The channel that leases it, or has leased it.
+    pub(crate) fn user(&self) -> ChanId {
+        *self.user.lock()
+    }
+
+    /// Leases it to channel `user`, whose peer gets its remote key by `holder`.
+    pub(crate) fn set_user(&self, user: ChanId, holder: Option<Arc<dyn KeyHolder>>) {
         *self.user.lock() = user;
+        *self.holder.lock() = holder;
     }
 
     /// Whether it is in use: a program maps it, a work request names its registration, or data is
@@ -263,11 +277,28 @@ impl Window {
         self.mapped.load(Acquire)
     }
 
-    /// Removes the registration, so that the peer cannot write any more. Sleeps.
+    /// Removes the registration, so that the peer cannot write any more. If that fails, the link to
+    /// the peer ends, and the window [is lost](Self::is_lost). Only while the window is unused; if
+    /// its device is being removed, also while a work request names the registration, which goes
+    /// with that request then. Sleeps.
     pub(crate) fn deregister(&self) {
-        // Dropping sleeps, so not under the lock.
-        let mr = self.mr.lock().take();
-        drop(mr);
+        // Not under the lock: both sleep.
+        let Some(mr) = self.mr.lock().take() else {
+            return;
+        };
+        let holder = self.holder.lock().take();
+        let removed = Arc::into_unique_or_drop(mr).map(|mut mr| mr.deregister());
+        if let Some(Err(_)) = removed {
+            self.lost.store(true, Release);
+            if let Some(holder) = holder {
+                holder.key_stays();
+            }
+        }
+    }
+
+    /// Whether its registration could not be removed. Then its pages must not be used again.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Acquire)
     }
 
     /// Makes the `len` bytes that the device wrote at `off` for channel `user` visible to the CPU,
@@ -374,19 +405,20 @@ impl Drop for Reading {
 
 /// Keeps a window from returning to the pool while a work request names its registration.
 pub(crate) struct WindowUse {
-    window: Arc<Window>,
+    // Dropped before `window`: a window that is not in use is the only owner of its registration.
     mr: Arc<Mr>,
+    window: Written,
 }
+
+/// As [`Reading`], while the peer may write; the time of its last write is noted at the end.
+struct Written(Reading);
 
 impl WindowUse {
     /// `None` when the device is gone.
     pub(crate) fn new(window: &Arc<Window>) -> Option<Self> {
-        let mr = window.mr()?;
-        vma::MappedOwner::mapped(&**window);
-        Some(Self {
-            window: window.clone(),
-            mr,
-        })
+        let window = Written(Reading::new(window));
+        let mr = window.0.mr()?;
+        Some(Self { mr, window })
     }
 
     /// The registration.
@@ -396,14 +428,13 @@ impl WindowUse {
 
     /// The size, address and key that the peer needs to use it.
     pub(crate) fn terms(&self) -> (u32, u64, u32) {
-        (self.window.bytes() as u32, self.mr.iova(), self.mr.rkey())
+        (self.window.0.bytes() as u32, self.mr.iova(), self.mr.rkey())
     }
 }
 
-impl Drop for WindowUse {
+impl Drop for Written {
     fn drop(&mut self) {
         let now = task::jiffies() as usize;
-        self.window.written.store(now, Release);
-        vma::MappedOwner::unmapped(&*self.window);
+        self.0.written.store(now, Release);
     }
 }

@@ -60,10 +60,14 @@ pub enum Failure {
     NoDevice,
     /// This host had no memory or no table entry.
     NoResources,
+    /// The share of links of the user or the network namespace is used.
+    Quota,
     /// The peer speaks another version.
     Protocol,
     /// A list of peers, here or there, does not allow the link.
     Denied,
+    /// A key, here or there, demands a proof, which has failed.
+    Unproved,
 }
 
 /// Limits on the data that the peer may have unread on a channel.
@@ -421,6 +425,18 @@ impl Channel {
         self.fin_received || self.end_received || self.state == State::Closed
     }
 
+    /// Whether the peer has ended its direction in good order. The stream's end stays readable
+    /// then, whatever becomes of the connection.
+    pub fn fin_received(&self) -> bool {
+        self.fin_received
+    }
+
+    /// Whether both sides have ended their directions in good order: the loss of the link is no
+    /// failure then.
+    fn has_ended(&self) -> bool {
+        self.fin_received && self.fin_sent
+    }
+
     /// Whether nothing can be sent any more.
     pub fn write_ended(&self) -> bool {
         self.fin_sent
@@ -533,8 +549,7 @@ impl Channel {
         if self.state == State::Closed {
             return;
         }
-        // An orderly end of both directions is no failure.
-        if !(self.fin_received && self.fin_sent) {
+        if !self.has_ended() {
             self.fail(why);
         }
         self.close();
@@ -594,10 +609,20 @@ impl Channel {
 
     /// The time for connecting is over. Returns false if the channel was not connecting any more.
     pub fn time_out(&mut self) -> bool {
+        self.stop_opening(Failure::TimedOut)
+    }
+
+    /// The program has given up connecting. Returns false if the channel was not connecting any
+    /// more.
+    pub fn cancel(&mut self) -> bool {
+        self.stop_opening(Failure::Reset)
+    }
+
+    fn stop_opening(&mut self, why: Failure) -> bool {
         if self.state != State::Opening || self.gone {
             return false;
         }
-        self.fail(Failure::TimedOut);
+        self.fail(why);
         self.give_up();
         true
     }

@@ -27,7 +27,7 @@ pub const WAYS: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Why {
-    /// The mode of the socket, or an option that only TCP has.
+    /// The mode of the socket, an option that only TCP has, or a device that only TCP uses.
     Asked = 1,
     /// An address of this host.
     Local = 2,
@@ -52,6 +52,10 @@ pub enum Why {
     Peer = 11,
     /// ZRS is off in the network namespace, or for the groups of the program.
     Off = 12,
+    /// A key, here or there, demands a proof, which has failed.
+    Key = 13,
+    /// The task has no_new_privs, and may not have both: it makes a TCP socket itself.
+    NoNewPrivs = 14,
 }
 
 impl Why {
@@ -75,6 +79,8 @@ impl Why {
             Self::Asking,
             Self::Peer,
             Self::Off,
+            Self::Key,
+            Self::NoNewPrivs,
         ];
         all.into_iter().find(|why| why.number() == number)
     }
@@ -83,7 +89,7 @@ impl Why {
     /// the port has none.
     fn tells(self) -> Option<Scope> {
         match self {
-            Self::NoZrs | Self::Slow | Self::Peer => Some(Scope::Host),
+            Self::NoZrs | Self::Slow | Self::Peer | Self::Key => Some(Scope::Host),
             Self::NoListener => Some(Scope::Port),
             Self::Known => Some(Scope::Asked),
             Self::Asked
@@ -92,7 +98,8 @@ impl Why {
             | Self::NoResources
             | Self::Rule
             | Self::Asking
-            | Self::Off => None,
+            | Self::Off
+            | Self::NoNewPrivs => None,
         }
     }
 }
@@ -124,13 +131,14 @@ pub fn after_failure(failure: Failure, by: EndedBy) -> Option<Why> {
         (EndedBy::Timer, _) => Some(Why::Slow),
         // It would double the load of a server that has too much.
         (_, Failure::Refused(Refusal::BacklogFull)) => None,
-        (_, Failure::NoResources | Failure::Refused(Refusal::NoResources)) => {
+        (_, Failure::NoResources | Failure::Quota | Failure::Refused(Refusal::NoResources)) => {
             Some(Why::NoResources)
         }
         (EndedBy::Peer, Failure::Refused(Refusal::NoListener)) => Some(Why::NoListener),
         // A link that works: the peer may have taken the connection.
         (EndedBy::Peer, _) => None,
         (EndedBy::Link, Failure::Denied) => Some(Why::Peer),
+        (EndedBy::Link, Failure::Unproved) => Some(Why::Key),
         (EndedBy::Link, Failure::LinkLost | Failure::Reset) => Some(Why::NoResources),
         (
             EndedBy::Link,
@@ -144,11 +152,14 @@ pub fn after_failure(failure: Failure, by: EndedBy) -> Option<Why> {
     }
 }
 
-/// A peer: a host, or a port of it.
+/// A host, or a port of a host, and the local address of the sockets that connect to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// The network namespace.
     pub net: u64,
+    /// The local address that the socket is bound to, which decides about the device;
+    /// [`Ip::ANY`]: it is not bound.
+    pub from: Ip,
     /// The host.
     pub ip: Ip,
     /// The port; 0: the host.
@@ -156,6 +167,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether both are the same host or port, whatever the local addresses.
+    fn is_at(self, other: Self) -> bool {
+        (self.net, self.ip, self.port) == (other.net, other.ip, other.port)
+    }
+
     fn host(self) -> Self {
         Self { port: 0, ..self }
     }
@@ -215,6 +231,7 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Cache<S> {
         }
     }
 
+    /// The set of a peer, whatever the local address.
     fn set(&mut self, peer: Peer) -> &mut [Option<Entry>] {
         let mut hash =
             self.seed ^ peer.net ^ u64::from(peer.port) ^ (u64::from(peer.ip.scope()) << 32);
@@ -301,16 +318,18 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Cache<S> {
         self.slots.fill(None);
     }
 
-    /// How many hosts and ports are remembered.
-    pub fn remembered(&self) -> usize {
-        self.slots.iter().flatten().count()
+    /// How many hosts and ports are remembered; with `net`, by that namespace.
+    pub fn remembered(&self, net: Option<u64>) -> usize {
+        let of_net = |e: &&Entry| net.is_none_or(|net| e.peer.net == net);
+        self.slots.iter().flatten().filter(of_net).count()
     }
 
-    /// A connection to or from the port of `peer` uses ZRS: the host has it, and so has the port.
+    /// A connection to or from the port of `peer` uses ZRS: the host has it, and so has the port,
+    /// whatever the local address.
     pub fn forget(&mut self, peer: Peer) {
         for peer in [peer, peer.host()] {
             for slot in self.set(peer) {
-                if slot.is_some_and(|e| e.peer == peer) {
+                if slot.is_some_and(|e| e.peer.is_at(peer)) {
                     *slot = None;
                 }
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Quotas: how many channels each user and each network namespace has, and whether it may have one
-//! more. The links that datagrams make are counted in the same way.
+//! more. Links, and those of them that datagrams make, are counted in the same way.
 //!
 //! A user's share is a part of what other users leave, as the dynamic thresholds of shared buffers
 //! (Choudhury and Hahne) have it: with 80 percent of 100 channels the first user may have 80, a
@@ -108,12 +108,9 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         self.shares = shares;
     }
 
-    /// Counts a channel for `holder`.
-    pub fn take(&mut self, holder: Holder) -> Result<(), QuotaError> {
-        // At most one count for each of the two.
-        if self.counts.len().saturating_sub(self.len) < 2 {
-            return Err(QuotaError::Crowded);
-        }
+    /// Whether `holder` may have one more channel: the user's or the namespace's quota may be used
+    /// up.
+    pub fn may_take(&self, holder: Holder) -> Result<(), QuotaError> {
         let user = holder.user.map(Key::User);
         if user.is_some_and(|key| !self.shares.gives(self.of(key), self.users)) {
             return Err(QuotaError::User);
@@ -122,7 +119,18 @@ impl<S: DerefMut<Target = [QuotaCount]>> Quota<S> {
         if net.is_some_and(|key| self.of(key) >= self.shares.net_most) {
             return Err(QuotaError::Net);
         }
-        for key in user.into_iter().chain(net) {
+        Ok(())
+    }
+
+    /// Counts a channel for `holder`.
+    pub fn take(&mut self, holder: Holder) -> Result<(), QuotaError> {
+        // At most one count for each of the two.
+        if self.counts.len().saturating_sub(self.len) < 2 {
+            return Err(QuotaError::Crowded);
+        }
+        self.may_take(holder)?;
+        let user = holder.user.map(Key::User);
+        for key in user.into_iter().chain(holder.net.map(Key::Net)) {
             self.add(key);
         }
         self.users = self.users.saturating_add(u32::from(user.is_some()));

@@ -5,6 +5,8 @@
 
 /// EPOLLIN | EPOLLRDNORM: there is something to read, or the end of the stream.
 pub const IN: u32 = 0x0001 | 0x0040;
+/// EPOLLPRI: what select() calls an exceptional condition.
+pub const PRI: u32 = 0x0002;
 /// EPOLLOUT | EPOLLWRNORM: there is room to send.
 pub const OUT: u32 = 0x0004 | 0x0100;
 /// EPOLLERR.

@@ -7,6 +7,7 @@
 //! describes the meaning. This file only encodes, decodes and checks what a single message can
 //! tell about itself; whether it fits the channel is decided in `channel.rs`.
 
+use super::proof::{CHALLENGE_LEN, PROOF_LEN};
 use super::{ChanId, Violation};
 
 /// Version of the headers, as in each of them.
@@ -66,6 +67,10 @@ pub enum Type {
     LinkCredit = 14,
     /// Checks whether the peer is alive. Not for a channel.
     Heartbeat = 15,
+    /// [`CHALLENGE_LEN`] random bytes follow. Not for a channel.
+    Challenge = 16,
+    /// [`PROOF_LEN`] bytes follow. Not for a channel.
+    Proof = 17,
 }
 
 impl Type {
@@ -86,6 +91,8 @@ impl Type {
             13 => Self::Revoked,
             14 => Self::LinkCredit,
             15 => Self::Heartbeat,
+            16 => Self::Challenge,
+            17 => Self::Proof,
             _ => return None,
         })
     }
@@ -134,7 +141,8 @@ pub struct Credit {
 pub struct Header {
     /// The type of the message.
     pub kind: Type,
-    /// Payload bytes: behind the header (Data) or in the window (Written); else 0.
+    /// Payload bytes: behind the header (Data, Challenge, Proof) or in the window (Written); else
+    /// 0.
     pub len: u32,
     /// The receiver's channel; none for Connect and for messages of the link.
     pub dst: ChanId,
@@ -237,6 +245,8 @@ impl Header {
         let len_ok = match kind {
             Type::Data => h.len == payload && h.len != 0 && h.len <= SMALL_MAX,
             Type::Written => payload == 0 && h.len != 0 && h.len <= CHUNK_MAX,
+            Type::Challenge => h.len == payload && h.len == CHALLENGE_LEN as u32,
+            Type::Proof => h.len == payload && h.len == PROOF_LEN as u32,
             _ => payload == 0 && h.len == 0,
         };
         if !len_ok {
@@ -244,7 +254,9 @@ impl Header {
         }
         let none = ChanId::default();
         let ids_ok = match kind {
-            Type::LinkCredit | Type::Heartbeat => h.dst == none && h.src == none,
+            Type::LinkCredit | Type::Heartbeat | Type::Challenge | Type::Proof => {
+                h.dst == none && h.src == none
+            }
             Type::Connect => h.dst == none && h.src.index != 0,
             // A Reject may name a channel that was never made.
             Type::Reject | Type::Reset => h.dst.index != 0 && (h.src.index != 0 || h.src == none),
@@ -293,8 +305,12 @@ pub struct Agreed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Denial {
+    /// It has a key for the other host, which offers no proof.
+    Unproved = 1,
     /// Its list of peers does not allow the other host.
     Listed = 2,
+    /// It has no key for the other host, which offers a proof.
+    Keyless = 3,
 }
 
 /// Where a hello has the [`Denial`]: behind the highest version.
@@ -364,7 +380,9 @@ impl Hello {
             return None;
         }
         match bytes.get(DENIAL_AT) {
+            Some(1) => Some(Denial::Unproved),
             Some(2) => Some(Denial::Listed),
+            Some(3) => Some(Denial::Keyless),
             _ => None,
         }
     }

@@ -17,14 +17,13 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::recv::{Receive, RxPiece, RxSource};
+use super::recv::{Receive, RxPiece, RxSource, Taken};
 use super::Sock;
 use crate::kern::area::Area;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::task;
 use crate::kern::trace::DataPath;
 use crate::kern::vma::NewVma;
-use crate::stats::STATS;
 use crate::uapi;
 
 /// Offset of areas in the socket's address space for mmap().
@@ -120,22 +119,20 @@ impl Sock {
             }
             match self.deliver(&mut target, recv.got(), &piece) {
                 Ok((0, _)) => {
-                    recv.consume(piece, 0, 0);
+                    recv.consume(piece, Taken::NOTHING);
                     break;
                 }
                 Ok((n, mapped)) => {
-                    self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                     if mapped == 0 {
-                        self.counters.rx_copied.add(&STATS.rx_copied, n);
                         copied += n;
                     }
-                    recv.consume(piece, n, mapped);
+                    recv.consume(piece, Taken::mapped(n, mapped));
                     if task::signal_pending() {
                         break;
                     }
                 }
                 Err(e) => {
-                    recv.consume(piece, 0, 0);
+                    recv.consume(piece, Taken::NOTHING);
                     if recv.got() == 0 {
                         return Err(e);
                     }

@@ -10,8 +10,8 @@ use kernel::sync::Arc;
 
 use super::linger::Linger;
 use super::send::{Notify, SendLock};
-use super::{recv, try_lock, Inner, Sock};
-use crate::kern::errno::ENOTCONN;
+use super::{recv, try_lock, Counters, Inner, Sock};
+use crate::kern::errno::{ECONNRESET, ENOTCONN};
 use crate::kern::sock::msg::SendMsg;
 use crate::kern::sock::Shutdown;
 use crate::kern::task::now_ns;
@@ -26,6 +26,7 @@ use crate::stats::STATS;
 pub(super) const ORPHAN_NS: u64 = 10_000_000_000;
 
 impl Sock {
+    /// shutdown(). ENOTCONN. Sleeps.
     pub(super) fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {
         let (read, write) = (how.read(), how.write());
         {
@@ -39,6 +40,10 @@ impl Sock {
                         self.stop_listening();
                     }
                     return Ok(());
+                }
+                Phase::Connecting => {
+                    drop(inner);
+                    return self.cancel_connect();
                 }
                 _ => return Err(ENOTCONN),
             }
@@ -61,6 +66,29 @@ impl Sock {
         }
         self.kick();
         self.wake_state();
+        Ok(())
+    }
+
+    /// shutdown() of a connecting socket: as with TCP, the attempt ends, ECONNRESET waits in
+    /// SO_ERROR, and the socket may connect again. ENOTCONN: it is not connecting any more. Sleeps.
+    fn cancel_connect(self: &Arc<Self>) -> Result {
+        // The worker that lets TCP connect instead holds it.
+        let _config = self.config.lock();
+        let decision = {
+            let inner = &mut *self.inner.lock();
+            if !matches!(inner.phase, Phase::Connecting) {
+                return Err(ENOTCONN);
+            }
+            inner.fall_at = None;
+            inner.deadline = None;
+            inner.conn.chan.with(Channel::cancel);
+            // The attempt may have failed already, and TCP be about to follow.
+            inner.reported = true;
+            inner.decision.take()
+        };
+        drop(decision);
+        self.fail_connecting(ECONNRESET);
+        self.forget_attempt();
         Ok(())
     }
 
@@ -124,8 +152,10 @@ impl Sock {
             // Mapped data counts as read.
             let unread = inner.rx.bytes();
             trace::close(|| {
-                let sent = self.counters.tx_bytes.get();
-                (inner.ends(), sent, self.counters.rx_bytes.get(), unread)
+                let Counters {
+                    tx_bytes, rx_bytes, ..
+                } = inner.counters;
+                (inner.ends(), tx_bytes, rx_bytes, unread)
             });
             let was = inner.state_before();
             let broken = unread > 0 || matches!(linger, Linger::Abort);

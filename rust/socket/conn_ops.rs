@@ -26,6 +26,7 @@ use crate::transport::conn::{Committed, Conn, ConnOps, Delivery, NextControl, Tx
 use crate::transport::conn_table::ConnWord;
 use crate::transport::link::{Link, RetryPolicy};
 use crate::transport::sched::{Channels, FlowId};
+use crate::transport::tx::Payload;
 use crate::uapi::zrs_info;
 
 impl ConnOps for Sock {
@@ -34,7 +35,7 @@ impl ConnOps for Sock {
     }
 
     fn info(&self, net: &Net) -> Option<zrs_info> {
-        (self.net == *net).then(|| Sock::info(self))
+        (self.net == *net).then(|| self.listed_info())
     }
 
     fn lessee(self: Arc<Self>) -> Arc<dyn Lessee> {
@@ -76,22 +77,29 @@ impl ConnOps for Sock {
     fn commit(
         self: &Arc<Self>,
         plan: Plan,
-        copied: bool,
+        payload: &Payload,
         seq: u64,
         done: u64,
     ) -> Option<Committed> {
         let corked = matches!(plan, Plan::Corked(_));
+        let in_slot = matches!(payload, Payload::Copied);
         let inner = &mut *self.inner.lock();
-        if copied && !corked && !inner.may_hold(plan.len()) {
+        if in_slot && !corked && !inner.may_hold(plan.len()) {
             return None;
         }
         let held = corked && inner.cork.is_auto();
-        let commit = inner.conn.commit(plan, copied, held, seq, done)?;
-        let charge = match (copied, corked) {
+        let commit = inner.conn.commit(plan, in_slot, held, seq, done)?;
+        let charge = match (in_slot, corked) {
             (true, true) => inner.charge_corked(self),
             (true, false) => inner.charge_copy(self, plan.len()),
             (false, _) => None,
         };
+        // Corked bytes were counted when they were corked.
+        if !corked {
+            let n = commit.chunk.header.len as usize;
+            let copied = if payload.is_copy() { n } else { 0 };
+            inner.counters.sent(n, copied);
+        }
         let wanted = !corked && inner.unlock_send();
         Some(Committed {
             commit,

@@ -11,7 +11,7 @@ use kernel::sync::Arc;
 
 use super::{ports, report_failure, Sock};
 use crate::kern::errno::{
-    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EINPROGRESS, EISCONN,
+    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, EDQUOT, EINPROGRESS, EISCONN,
     ENETUNREACH,
 };
 use crate::kern::sock::{Call, Sk, State as SkState};
@@ -196,12 +196,14 @@ impl Sock {
     /// connect(). EISCONN, EALREADY, EINPROGRESS (non-blocking), or the reason of the failure.
     /// Sleeps.
     pub(super) fn connect(self: &Arc<Self>, addr: Addr, nonblock: bool, call: &Call<'_>) -> Result {
+        let goes_on;
         {
             let _config = self.config.lock();
             let (phase, connect_unreported) = {
                 let inner = self.inner.lock();
                 (inner.phase, self.asked.lock().connect_unreported)
             };
+            goes_on = matches!(phase, Phase::Connecting);
             match phase {
                 Phase::Fresh => self.begin_attempt(addr, call)?,
                 Phase::Connecting if nonblock => return Err(EALREADY),
@@ -211,9 +213,11 @@ impl Sock {
                 Phase::Connected if connect_unreported => {}
                 Phase::Connected | Phase::Listening { .. } => return Err(EISCONN),
                 Phase::Failed => {
-                    // Report the error of the last attempt once; then a new attempt may be made.
-                    self.take_error()?;
+                    // The error of the last attempt is reported once; then a new attempt may be
+                    // made.
+                    let error = self.take_error();
                     self.forget_attempt();
+                    error?;
                     self.begin_attempt(addr, call)?;
                 }
                 // The inner TCP socket gives the answer.
@@ -247,13 +251,15 @@ impl Sock {
                 self.forget_attempt();
                 Err(error.err().unwrap_or(ECONNREFUSED))
             }
+            // As with TCP.
+            Err(WaitError::TimedOut) if goes_on => Err(EALREADY),
             Err(WaitError::TimedOut) => Err(EINPROGRESS),
             Err(e) => Err(e.to_errno(timeout)),
         }
     }
 
     /// Resets the socket after a failed attempt to its state before it. Under `config`.
-    fn forget_attempt(self: &Arc<Self>) {
+    pub(super) fn forget_attempt(self: &Arc<Self>) {
         {
             let mut inner = self.inner.lock();
             if !matches!(inner.phase, Phase::Failed) {
@@ -349,11 +355,7 @@ impl Sock {
     /// address; or IPv4, and the socket is IPv6-only.
     fn reachable(&self, mut ip: Ip) -> Result<Ip> {
         let sk = self.sk().ok_or(EINVAL)?;
-        let bound = {
-            let asked = self.asked.lock();
-            asked.binding.map(|b| b.addr().ip).or(asked.bound_ip)
-        };
-        let bound = bound.filter(|ip| *ip != Ip::ANY);
+        let bound = self.asked.lock().address().filter(|ip| *ip != Ip::ANY);
         if ip.is_for_many() {
             return Err(ENETUNREACH);
         }
@@ -558,8 +560,12 @@ impl Sock {
         self.wait.wake_all();
         self.try_finish();
         if again {
-            if self.open_channel(Some(attempt)).is_err() {
-                self.fail_attempt(attempt, Failure::NoResources);
+            if let Err(e) = self.open_channel(Some(attempt)) {
+                let why = match e {
+                    e if e == EDQUOT => Failure::Quota,
+                    _ => Failure::NoResources,
+                };
+                self.fail_attempt(attempt, why);
             }
             return;
         }

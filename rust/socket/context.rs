@@ -13,6 +13,7 @@ use super::fallback::{nothing_known, Known};
 use super::rules::Rules;
 use super::{Ports, Sock};
 use crate::kern::net::Net;
+use crate::kern::task;
 use crate::proto::addr::Ip;
 use crate::proto::fallback::Peer;
 use crate::proto::wire::{Header, Refusal};
@@ -71,22 +72,23 @@ impl Sockets {
             if let Some(info) = conn.info(net) {
                 return Some((cursor, info));
             }
+            task::cond_resched();
         }
         if cursor < CARRIED {
             let serial = cursor.checked_sub(LISTENERS)?;
             let listener = self.ports.lock().listener_from(net, serial);
             if let Some((serial, sock)) = listener {
-                return Some((LISTENERS + serial + 1, sock.info()));
+                return Some((LISTENERS + serial + 1, sock.listed_info()));
             }
         }
         let serial = cursor.saturating_sub(CARRIED);
         let (serial, sock) = self.carried.lock().first_from(net, serial)?;
-        Some((CARRIED + serial + 1, sock.info()))
+        Some((CARRIED + serial + 1, sock.listed_info()))
     }
 
-    /// How many hosts and ports without ZRS are remembered.
-    pub(crate) fn hosts_known(&self) -> usize {
-        self.known.lock().remembered()
+    /// How many hosts and ports without ZRS are remembered; with `net`, by that namespace.
+    pub(crate) fn hosts_known(&self, net: Option<&Net>) -> usize {
+        self.known.lock().remembered(net.map(Net::cookie))
     }
 }
 
@@ -101,7 +103,12 @@ impl Acceptor for Sockets {
 
     fn peer_has_zrs(&self, net: &Net, ip: Ip) {
         let net = net.cookie();
-        self.known.lock().forget(Peer { net, ip, port: 0 });
+        self.known.lock().forget(Peer {
+            net,
+            from: Ip::ANY,
+            ip,
+            port: 0,
+        });
     }
 
     fn ways_changed(&self) {

@@ -32,7 +32,6 @@ use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::SMALL_MAX;
-use crate::stats::STATS;
 use crate::transport::link::Link;
 use crate::transport::sched::FlowId;
 use crate::transport::tx::Payload;
@@ -164,6 +163,7 @@ impl Sock {
             let announced = more || self.corks();
             let first = all > 0 && announced && inner.cork.until.is_none();
             if all > 0 {
+                inner.counters.sent(n, n);
                 inner.cork.bytes = mem::take(&mut bytes);
                 if inner.has_send_limit() {
                     inner.cork.held += n;
@@ -193,10 +193,6 @@ impl Sock {
                 _ => Joined::SendResult(SendResult::none(self.sendable(style.some))),
             };
         };
-        if n > 0 {
-            self.counters.tx_bytes.add(&STATS.tx_bytes, n);
-            self.counters.tx_copied.add(&STATS.tx_copied, n);
-        }
         let waits = waits || !self.flush();
         if waits && first {
             self.arm_timer();
@@ -278,7 +274,9 @@ impl Sock {
                 Flush::Go(link, place, bytes) => (link, place, bytes),
             };
             let n = bytes.len() as u32;
-            let reserved = link.reserve(self, place, TrafficClass::Small, n, false);
+            let reserved = link
+                .clone()
+                .reserve(self, place, TrafficClass::Small, n, false);
             let sent = reserved.is_some_and(|(reservation, _)| {
                 let put = reservation.put(&bytes);
                 let plan = Plan::Corked(n);

@@ -21,29 +21,25 @@ use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::carried::Place;
-use super::tcp::{may_have, TcpMode};
+use super::tcp::{may_have, TcpMode, IP_BIND_ADDRESS_NO_PORT};
 use super::{report_failure, Inner, Sock};
-use crate::kern::errno::{EINPROGRESS, ENOBUFS};
+use crate::kern::errno::{EDQUOT, EINPROGRESS, ENOBUFS, EOPNOTSUPP};
 use crate::kern::sock::opt::OptIn;
 use crate::kern::sock::tcp::Tcp;
 use crate::kern::sock::Call as SockCall;
 use crate::kern::{fault, task, trace};
 use crate::params::{self, NetSetting};
-use crate::proto::addr::Addr;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::{Channel, Failure};
 use crate::proto::fallback::{after_failure, Answer, Cache, EndedBy, Entry, Peer, Why};
-use crate::proto::options::is_tcp_only;
+use crate::proto::options::{is_tcp_only, SOL_IP};
 use crate::proto::readiness::Phase;
 use crate::proto::rules::{Action, Call};
-use crate::stats::FALLBACKS;
 use crate::transport::link::LinkState;
 use crate::transport::links::Asker;
 
 /// How many hosts and ports without ZRS are remembered.
 pub(crate) const KNOWN: usize = 1024;
-
-/// `IP_BIND_ADDRESS_NO_PORT`.
-const BIND_NO_PORT: (i32, i32) = (0, 24);
 
 /// The hosts and ports without ZRS.
 pub(super) type Known = Cache<KVVec<Option<Entry>>>;
@@ -69,6 +65,9 @@ pub(super) struct Decision {
     sock: Arc<Sock>,
     /// The number of the program's connect.
     attempt: u32,
+    /// The address that the program gave. TCP's connect() runs the control groups' programs
+    /// itself.
+    given: Addr,
     /// The number of the reason for TCP; 0: the connection is open.
     why: Atomic<u32>,
     #[pin]
@@ -86,7 +85,7 @@ impl WorkItem for Decision {
         fault::asynchronous(|| {
             let outcome =
                 Why::from_number(this.why.load(Relaxed)).map_or(Outcome::Open, Outcome::Tcp);
-            this.sock.settle(this.attempt, outcome);
+            this.sock.settle(&this, outcome);
         });
     }
 }
@@ -133,13 +132,13 @@ fn after_error(e: Error) -> Option<Why> {
     if e == EMLINK {
         return Some(Why::Asking);
     }
-    (e == ENOMEM || e == ENOBUFS).then_some(Why::NoResources)
+    (e == ENOMEM || e == ENOBUFS || e == EDQUOT).then_some(Why::NoResources)
 }
 
 impl Sock {
     /// Whether connect() may use TCP. Tasks with no_new_privs have ZRS alone; see [`may_have`].
     fn may_fall_back(&self) -> bool {
-        self.asked.lock().tcp_mode == TcpMode::Auto && may_have().is_ok()
+        self.asked.lock().tcp_mode == TcpMode::Auto && may_have(&self.net).is_ok()
     }
 
     /// Starts an attempt to connect, with ZRS if nothing speaks for TCP. If TCP carries the socket
@@ -158,7 +157,7 @@ impl Sock {
             return Err(EINPROGRESS);
         }
         self.bind_without_port(&tcp)?;
-        self.arm_decision(!link)?;
+        self.arm_decision(addr, !link)?;
         let Err(e) = self.begin_zrs(to) else {
             return Ok(());
         };
@@ -194,7 +193,14 @@ impl Sock {
         if transport.peers.may_connect(&self.net, to.ip).is_err() {
             return (Some(Why::Peer), false);
         }
-        let local = self.inner.lock().local.ip;
+        let (local, sk) = {
+            let inner = self.inner.lock();
+            (inner.local.ip, inner.sk.clone())
+        };
+        // This says nothing about the host: sockets that are not bound to a device may reach it.
+        if sk.is_some_and(|sk| !sk.device_allows(Addr::new(local, 0).into(), to.into())) {
+            return (Some(Why::Asked), false);
+        }
         let bind_to = (!local.is_any()).then_some(local);
         let link = transport.has_link_to(&self.net, bind_to, to.ip);
         let answer = self
@@ -219,27 +225,31 @@ impl Sock {
         Asker {
             for_admin: holder.is_admin(),
             limited: holder.user.filter(|_| falls_back),
-            charged: None,
+            holder,
+            by_dgram: false,
         }
     }
 
     /// The port of a host, as it is remembered.
     fn peer(&self, to: Addr) -> Peer {
+        let bound = self.asked.lock().address();
         Peer {
             net: self.net.cookie(),
+            from: bound.filter(|ip| !ip.is_any()).unwrap_or(Ip::ANY),
             ip: to.ip,
             port: to.port,
         }
     }
 
-    /// The attempt with ZRS that follows may end with TCP. `limited`: also if no link to the host
-    /// is up in time.
-    fn arm_decision(self: &Arc<Self>, limited: bool) -> Result {
+    /// The attempt with ZRS that follows may end with TCP. `given`: the address that the program
+    /// gave. `limited`: also if no link to the host is up in time.
+    fn arm_decision(self: &Arc<Self>, given: Addr, limited: bool) -> Result {
         let attempt = self.inner.lock().attempt.wrapping_add(1);
         let decision = Arc::pin_init(
             pin_init!(Decision {
                 sock: self.clone(),
                 attempt,
+                given,
                 why: Atomic::new(0),
                 work <- new_work!("zrs_decision::work"),
             }),
@@ -287,8 +297,8 @@ impl Sock {
         self.wake_state();
     }
 
-    /// The end of attempt number `attempt` with ZRS. In a kernel thread. Sleeps.
-    fn settle(self: &Arc<Self>, attempt: u32, outcome: Outcome) {
+    /// The end of an attempt with ZRS. In a kernel thread. Sleeps.
+    fn settle(self: &Arc<Self>, decision: &Decision, outcome: Outcome) {
         let _config = self.config.lock();
         let (tcp, remote, bound) = {
             let inner = self.inner.lock();
@@ -298,11 +308,12 @@ impl Sock {
                 return;
             };
             let connecting = matches!(inner.phase, Phase::Connecting);
-            if matches!(outcome, Outcome::Tcp(_)) && (!connecting || inner.attempt != attempt) {
+            if matches!(outcome, Outcome::Tcp(_))
+                && (!connecting || inner.attempt != decision.attempt)
+            {
                 return;
             }
-            let bound = asked.binding.is_some_and(|b| !b.chosen()) || asked.bound_ip.is_some();
-            (tcp, inner.remote, bound)
+            (tcp, inner.remote, asked.address().is_some())
         };
         match outcome {
             Outcome::Open => {
@@ -312,13 +323,13 @@ impl Sock {
                     self.drop_tcp();
                 }
             }
-            Outcome::Tcp(why) => self.connect_behind(&tcp, remote, why),
+            Outcome::Tcp(why) => self.connect_behind(&tcp, decision.given, why),
         }
     }
 
-    /// Connects by TCP, which carries the socket from now on, for a program that waits. Under
-    /// `config`. Sleeps.
-    fn connect_behind(self: &Arc<Self>, tcp: &Arc<Tcp>, remote: Addr, why: Why) {
+    /// Connects to the `given` address by TCP, which carries the socket from now on, for a program
+    /// that waits. Under `config`. Sleeps.
+    fn connect_behind(self: &Arc<Self>, tcp: &Arc<Tcp>, given: Addr, why: Why) {
         // All that may fail comes first: a connection is made only if it can be handed over.
         let place = match self.may_hand_over(tcp) {
             Ok(place) => place,
@@ -327,7 +338,7 @@ impl Sock {
         // The answer may be there at once. So the carrier is known before; but the program gets an
         // error only when its calls go to TCP.
         self.asked.lock().why = Some(why);
-        tcp.connect_behind(remote.into());
+        tcp.connect_behind(given.into());
         match self.hand_over_to(tcp, why, place) {
             Ok(()) => {
                 tcp.move_error();
@@ -337,8 +348,9 @@ impl Sock {
         }
     }
 
-    /// The attempt to connect has failed with `e`, after that with ZRS had. Sleeps.
-    fn fail_connecting(self: &Arc<Self>, e: Error) {
+    /// The attempt to connect has failed with `e`, after that with ZRS had, or was ended by the
+    /// program. Sleeps.
+    pub(super) fn fail_connecting(self: &Arc<Self>, e: Error) {
         {
             let inner = &mut *self.inner.lock();
             if !matches!(inner.phase, Phase::Connecting) {
@@ -388,6 +400,12 @@ impl Sock {
     fn hand_over_to(self: &Arc<Self>, tcp: &Arc<Tcp>, why: Why, place: Place) -> Result {
         let sk = self.sk().ok_or(EINVAL)?;
         tcp.move_errors();
+        tcp.show_buffers();
+        {
+            // The cache remembers the peer with the local address, which `unbind` forgets.
+            let mut asked = self.asked.lock();
+            asked.bound_ip = asked.address();
+        }
         self.unbind();
         // First: a call that finds the phase is made on TCP then.
         sk.carry()?;
@@ -404,9 +422,7 @@ impl Sock {
         };
         drop(rest);
         self.list_as_carried(tcp, place);
-        if let Some(counter) = FALLBACKS.get(why.number() as usize) {
-            counter.add(1);
-        }
+        self.ctx.transport.counts.fallback(&self.net, why.number());
         Ok(())
     }
 
@@ -440,7 +456,8 @@ impl Sock {
         let Some(ip) = address.filter(|_| tcp.is_fresh()) else {
             return Ok(());
         };
-        tcp.set_number(BIND_NO_PORT.0, BIND_NO_PORT.1, 1)?;
+        // A program of a control group may have chosen the address.
+        tcp.set_number(SOL_IP, IP_BIND_ADDRESS_NO_PORT, 1)?;
         tcp.bind(Addr::new(ip, 0).into())
     }
 
@@ -454,6 +471,20 @@ impl Sock {
             let peer = self.peer(remote);
             self.ctx.known.lock().confirm(peer, why, task::now_ns());
         }
+    }
+
+    /// A call with MSG_FASTOPEN connects and sends, which only TCP can: it carries the socket from
+    /// now on. EOPNOTSUPP: the socket is not in mode AUTO, or not fresh. Sleeps.
+    pub(super) fn fast_open(self: &Arc<Self>, call: &SockCall<'_>) -> Result {
+        if !self.may_fall_back() {
+            return Err(EOPNOTSUPP);
+        }
+        let _config = self.config.lock();
+        if !matches!(self.inner.lock().phase, Phase::Fresh) {
+            return Err(EOPNOTSUPP);
+        }
+        let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        self.hand_over(&tcp, Why::Asked)
     }
 
     /// An option of TCP or IP that ZRS does not have: the inner TCP socket gets it, and carries the

@@ -11,10 +11,12 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::tcp::TcpMode;
 use super::{Asked, Sock};
 use crate::kern::sock::tcp::{Stage, Tcp};
+use crate::kern::task;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::{Channel, State};
 use crate::proto::fallback::Why;
 use crate::proto::readiness::Phase;
+use crate::transport::link::Link;
 use crate::uapi;
 
 /// FIONREAD and SIOCOUTQ (TIOCOUTQ), as <asm-generic/ioctls.h> has them.
@@ -72,24 +74,43 @@ impl Sock {
         corked + self.tx_in_flight()
     }
 
-    /// Bytes that were posted and that the peer has not acknowledged. Takes the link's lock and the
-    /// socket's.
+    /// Bytes that were posted and that the peer has not acknowledged. If that is not known, sends a
+    /// message that will tell. Takes the link's lock and the socket's.
     pub(super) fn tx_in_flight(&self) -> u64 {
+        self.in_flight_by(Link::done_with)
+    }
+
+    fn in_flight_by(&self, done_with: fn(&Arc<Link>, u64) -> bool) -> u64 {
         let (bytes, seq, link) = {
             let inner = self.inner.lock();
             let conn = &inner.conn;
             (conn.in_flight(), conn.last_seq(), conn.link.clone())
         };
         match link {
-            Some(link) if bytes > 0 && link.done_with(seq) => 0,
+            Some(link) if bytes > 0 && done_with(&link, seq) => 0,
             _ => bytes,
         }
     }
 
+    /// `struct zrs_info` for a list. The link asks for a completion only if the calling task owns
+    /// the socket, or may administer its network namespace: other users must not cause messages.
+    /// Takes the link's lock and the socket's.
+    pub(crate) fn listed_info(&self) -> uapi::zrs_info {
+        let owner = self.sk().map(|sk| sk.owner());
+        let tx_queued = match owner == Some(task::uid()) || self.net.is_administered() {
+            true => self.tx_queued(),
+            false => self.tx_corked() + self.in_flight_by(Link::is_done_with),
+        };
+        self.info_with(tx_queued)
+    }
+
     /// `struct zrs_info`. Takes the link's lock and the socket's.
-    pub(crate) fn info(&self) -> uapi::zrs_info {
+    pub(super) fn info(&self) -> uapi::zrs_info {
+        self.info_with(self.tx_queued())
+    }
+
+    fn info_with(&self, tx_queued: u64) -> uapi::zrs_info {
         let sk = self.sk();
-        let tx_queued = self.tx_queued();
         let carrier = self.carrier();
         let (local, remote) = match &carrier {
             Some(tcp) => (
@@ -121,10 +142,10 @@ impl Sock {
             remote_port: remote.port.to_be(),
             uid: sk.as_ref().map_or(0, |sk| sk.uid()),
             inode: sk.as_ref().map_or(0, |sk| sk.ino()),
-            tx_bytes: self.counters.tx_bytes.get(),
-            rx_bytes: self.counters.rx_bytes.get(),
-            tx_copied: self.counters.tx_copied.get(),
-            rx_copied: self.counters.rx_copied.get(),
+            tx_bytes: inner.counters.tx_bytes,
+            rx_bytes: inner.counters.rx_bytes,
+            tx_copied: inner.counters.tx_copied,
+            rx_copied: inner.counters.rx_copied,
             tx_queued,
             rx_queued: inner.rx.bytes(),
             window: u64::from(window.unwrap_or(0)),

@@ -8,12 +8,17 @@ use kernel::sync::Arc;
 use kernel::time::Jiffies;
 
 use super::Sock;
+use crate::kern::net::Net;
 use crate::pool::lease::Requester;
-use crate::pool::lessee::Lessee;
+use crate::pool::lessee::{KeyHolder, Lessee};
 use crate::pool::window::Window;
 use crate::proto::channel::Channel;
 
 impl Lessee for Sock {
+    fn is_in(&self, net: &Net) -> bool {
+        self.net == *net
+    }
+
     fn max_window(&self) -> usize {
         self.most_window()
     }
@@ -51,7 +56,9 @@ impl Lessee for Sock {
                 |c: &mut Channel| c.grant(size, addr, key) || requester.ring && c.read_ended();
             let takes = free && inner.conn.chan.with(offer).unwrap_or(false);
             if takes {
-                window.set_user(inner.conn.chan.id().unwrap_or_default());
+                let link = inner.conn.link.clone();
+                let holder = link.map(|link| -> Arc<dyn KeyHolder> { link });
+                window.set_user(inner.conn.chan.id().unwrap_or_default(), holder);
                 inner.window = Some(window.clone());
             }
             takes

@@ -11,16 +11,17 @@ use kernel::sync::Arc;
 use super::close::ORPHAN_NS;
 use super::context::Sockets;
 use super::{Asked, Sock};
+use crate::kern::errno::EADDRINUSE;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::family::{Accepted, Incoming};
-use crate::kern::sock::{Call, State as SkState};
+use crate::kern::sock::{Call, Sk, State as SkState};
 use crate::kern::task::now_ns;
 use crate::kern::trace;
 use crate::kern::wait::WaitMode;
 use crate::params;
-use crate::proto::addr::Addr;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::{Channel, Limits};
-use crate::proto::fallback::Peer;
+use crate::proto::fallback::{Peer, Why};
 use crate::proto::readiness::{Phase, IN};
 use crate::proto::wire::{Header, Refusal};
 use crate::proto::Violation;
@@ -52,7 +53,7 @@ impl Asked {
 impl Sock {
     /// listen(): binds a port if none is bound, and accepts connections from then on. A second call
     /// changes the backlog. EINVAL on a connected socket, EADDRINUSE if another socket listens on
-    /// the port. Sleeps.
+    /// the port. If TCP carries the socket when this fails, TCP gives the answer. Sleeps.
     pub(super) fn listen(self: &Arc<Self>, backlog: usize, call: &Call<'_>) -> Result {
         let _config = self.config.lock();
         let phase = self.inner.lock().phase;
@@ -81,6 +82,8 @@ impl Sock {
             )
         };
         let mut started = self.ctx.ports.lock().listen(self, &mut binding, &sk);
+        // TCP would refuse that, too.
+        let conflict = started == Err(EADDRINUSE);
         if started.is_ok() {
             // CONNECTs find the socket from here on, and are refused until the phase is Listening.
             started = self.ctx.transport.start_listening(&self.net);
@@ -88,17 +91,20 @@ impl Sock {
                 self.ctx.ports.lock().unlisten(self, &mut binding);
             }
         }
-        if started.is_err() {
-            self.stop_tcp();
-        }
-        let mut inner = self.inner.lock();
         self.asked.lock().binding = Some(binding);
-        started?;
-        let was = inner.state_before();
-        inner.set_phase(Phase::Listening { queued: false });
-        inner.trace_state_change(was);
-        sk.set_state(SkState::Listen);
-        drop(inner);
+        if let Err(e) = started {
+            if conflict || !self.leave_to_tcp(&sk) {
+                self.stop_tcp();
+            }
+            return Err(e);
+        }
+        {
+            let mut inner = self.inner.lock();
+            let was = inner.state_before();
+            inner.set_phase(Phase::Listening { queued: false });
+            inner.trace_state_change(was);
+            sk.set_state(SkState::Listen);
+        }
         if self.tcp_events() != 0 {
             // The wake-up for a connection that came earlier was not seen.
             sk.wake_readable();
@@ -112,6 +118,22 @@ impl Sock {
             Some(tcp) => tcp.listen(backlog as u32),
             None => Ok(()),
         }
+    }
+
+    /// ZRS cannot listen: lets TCP carry the socket, which listens already, if TCP clients are
+    /// accepted. Returns whether it does. Under `config`. Sleeps.
+    fn leave_to_tcp(self: &Arc<Self>, sk: &Sk) -> bool {
+        let Some(tcp) = self.tcp_listener() else {
+            return false;
+        };
+        if self.hand_over(&tcp, Why::NoResources).is_err() {
+            return false;
+        }
+        if tcp.poll() & IN != 0 {
+            // The wake-up for a connection that came earlier was not seen.
+            sk.wake_readable();
+        }
+        true
     }
 
     fn stop_tcp(&self) {
@@ -307,6 +329,7 @@ impl Sock {
         let listener = ctx.ports.lock().listener(&link.net, local, remote);
         ctx.known.lock().forget(Peer {
             net: link.net.cookie(),
+            from: Ip::ANY,
             ip: link.remote_ip(),
             port: 0,
         });

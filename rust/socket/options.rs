@@ -147,6 +147,8 @@ impl Sock {
 
     /// getsockopt() above SOL_SOCKET.
     pub(super) fn get_option(self: &Arc<Self>, level: i32, name: i32, mut out: OptOut) -> Result {
+        // As TCP does, before it looks at the name.
+        out.len()?;
         match (level, name) {
             (uapi::SOL_ZRS, uapi::ZRS_RX_RING) => out.write(&self.ring_layout()?),
             (uapi::SOL_ZRS, uapi::ZRS_INFO) => {
@@ -203,14 +205,14 @@ impl Sock {
         let in_flight = self.tx_in_flight();
         let inner = self.inner.lock();
         let asked = self.asked.lock();
-        let sent = self.counters.tx_bytes.get().saturating_sub(corked);
+        let sent = inner.counters.tx_bytes.saturating_sub(corked);
         let mut info = TcpInfo {
             state: tcp_info::CLOSE,
             mss: asked.option(TCP_MAXSEG).unsigned_abs(),
             bytes_sent: sent,
             notsent: corked as u32,
             bytes_acked: sent.saturating_sub(in_flight),
-            bytes_received: self.counters.rx_bytes.get() + inner.rx.bytes(),
+            bytes_received: inner.counters.rx_bytes + inner.rx.bytes(),
             ..TcpInfo::default()
         };
         info.state = match inner.phase {

@@ -12,7 +12,7 @@ use crate::kern::sock::{PollCall, SkRef, POLL_BUSY_LOOP};
 use crate::kern::task::{self, now_ns};
 use crate::kern::wait::{Timeout, WaitError, WaitMode};
 use crate::params;
-use crate::proto::channel::{Channel, State};
+use crate::proto::channel::Channel;
 use crate::proto::readiness::{self, Phase, View};
 use crate::transport::link::Link;
 
@@ -114,13 +114,14 @@ impl Sock {
             // A caller that does not ask for POLLOUT does not wait for room.
             return readiness::events(&view(self, &mut self.inner.lock(), false));
         }
-        let (room, link, place, unsignaled, push) = {
+        let (room, link, place, unsignaled, push, corked) = {
             let mut inner = self.inner.lock();
             let room = inner.conn.chan.is_some_and(Channel::writable);
             inner.conn.wants_room |= !room;
             let holds = inner.has_send_room();
             let unsignaled = inner.unsignaled_message().filter(|_| !holds);
-            let push = !holds && inner.conn.chan.corked() > 0;
+            let corked = inner.conn.chan.corked() > 0;
+            let push = !holds && corked;
             let place = inner.conn.chan.flow();
             (
                 room && holds,
@@ -128,6 +129,7 @@ impl Sock {
                 place,
                 unsignaled,
                 push,
+                corked,
             )
         };
         Sock::ask_done(unsignaled);
@@ -139,7 +141,7 @@ impl Sock {
         // two sections under the socket's lock.
         let writable = room
             && match (link, place) {
-                (Some(link), Some(place)) => link.has_room_or_block(self, place),
+                (Some(link), Some(place)) => link.has_room_or_block(self, place, corked),
                 _ => true,
             }
             // Corked bytes may have waited for the room just found: they go first.
@@ -224,20 +226,17 @@ fn view(sock: &Sock, inner: &mut Inner, writable: bool) -> View {
         .sk
         .as_ref()
         .is_some_and(|sk| sk.err().is_some() || sk.has_notifications());
-    let ended = |c: &mut Channel| {
-        let closed = c.state() == State::Closed;
-        (c.read_ended(), c.write_ended(), closed)
-    };
-    let (read_ended, write_ended, closed) = inner.conn.chan.with(ended).unwrap_or_default();
+    let ended = |c: &mut Channel| (c.read_ended(), c.write_ended());
+    let (read_ended, write_ended) = inner.conn.chan.with(ended).unwrap_or_default();
     View {
         phase,
         readable: inner.rx.readable(&inner.ring),
         writable,
-        read_ended: read_ended || inner.shut_read,
+        read_ended: read_ended || inner.shut_read || inner.reported,
         write_ended,
         // As with TCP, the peer's close alone is no hang-up: programs that see one may not read the
         // data that has arrived.
-        write_shut: inner.shut_write || (closed && inner.reported) || inner.sent_in_vain,
+        write_shut: inner.shut_write || inner.reported || inner.sent_in_vain,
         error,
     }
 }

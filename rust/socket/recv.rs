@@ -23,11 +23,10 @@ use crate::params;
 use crate::pool::cache::Copied;
 use crate::pool::window::Window;
 use crate::pool::Held;
-use crate::proto::channel::Failure;
+use crate::proto::channel::{Channel, Failure};
 use crate::proto::readiness::Phase;
 use crate::proto::rx_queue::{Freed, Moved, Segment};
 use crate::proto::ChanId;
-use crate::stats::STATS;
 
 /// Initial room in a receive queue, in messages.
 const RX_FIRST: u32 = 4;
@@ -119,6 +118,54 @@ impl RxPiece<'_> {
     }
 }
 
+/// The bytes of a piece that a receive call has consumed or copied.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    /// Bytes that leave the stream.
+    bytes: usize,
+    /// Bytes that the program got as a copy.
+    copied: usize,
+    /// Of the bytes that leave the stream, those in pages that are now mapped by the program.
+    mapped: usize,
+}
+
+impl Taken {
+    pub(super) const NOTHING: Self = Self {
+        bytes: 0,
+        copied: 0,
+        mapped: 0,
+    };
+
+    /// `bytes` were copied to the program.
+    pub(super) fn copied(bytes: usize) -> Self {
+        Self {
+            bytes,
+            copied: bytes,
+            mapped: 0,
+        }
+    }
+
+    /// `bytes` were thrown away.
+    fn discarded(bytes: usize) -> Self {
+        Self {
+            bytes,
+            ..Self::NOTHING
+        }
+    }
+
+    /// The program got `bytes`, `mapped` of them in pages; as a copy if there are none.
+    pub(super) fn mapped(bytes: usize, mapped: usize) -> Self {
+        match mapped {
+            0 => Self::copied(bytes),
+            _ => Self {
+                bytes,
+                copied: 0,
+                mapped,
+            },
+        }
+    }
+}
+
 impl<'a> Receive<'a> {
     /// Waits for `target` bytes, and takes up to `want`.
     pub(super) fn new(sock: &'a Arc<Sock>, timeout: Timeout, target: usize, want: usize) -> Self {
@@ -191,23 +238,29 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Consumes `n` bytes of the piece, `mapped` of them in pages that are now mapped by the
-    /// program.
-    pub(super) fn consume(&mut self, piece: RxPiece<'_>, n: usize, mapped: usize) {
+    /// Consumes `taken.bytes` of the piece.
+    pub(super) fn consume(&mut self, piece: RxPiece<'_>, taken: Taken) {
         let RxPiece {
             lock,
             index,
             source,
             ..
         } = piece;
-        self.got += n;
-        self.empty = self.sock.give_back(lock, index, source, n, mapped);
+        self.got += taken.bytes;
+        self.empty = self.sock.give_back(lock, index, source, taken);
     }
 
-    /// As [`Self::consume`], but leaves the bytes for the next call.
-    fn peek(&mut self, piece: RxPiece<'_>, n: usize) {
+    /// The call has seen `n` bytes of the piece, `copied` of them as a copy, and leaves them for
+    /// the next call.
+    fn peek(&mut self, piece: RxPiece<'_>, n: usize, copied: usize) {
         let index = piece.index;
-        self.consume(piece, 0, 0);
+        self.consume(
+            piece,
+            Taken {
+                copied,
+                ..Taken::NOTHING
+            },
+        );
         self.got += n;
         self.peeked = Some(index.wrapping_add(1));
     }
@@ -227,25 +280,24 @@ impl Sock {
         if want == 0 {
             return self.require_connected().map(|()| 0);
         }
-        let (sk, first) = {
+        let (timeout, target, first) = {
             let inner = &mut *self.inner.lock();
-            let sk = inner.sk.clone().ok_or(ENOTCONN)?;
+            let sk = inner.sk.as_ref().ok_or(ENOTCONN)?;
+            let timeout = sk.rcvtimeo(msg.nonblock());
+            let target = sk.rcvlowat(msg.waitall(), want);
             let first = match inner.next(None, false) {
                 Some(found) => First::Found(found),
                 None => First::Wait(inner.busy_link()),
             };
-            (sk, first)
+            (timeout, target, first)
         };
-        let timeout = sk.rcvtimeo(msg.nonblock());
-        let target = sk.rcvlowat(msg.waitall(), want);
-        drop(sk);
         let mut recv = Receive {
             first: Some(first),
             ..Receive::new(self, timeout, target, want)
         };
         while let Some(mut piece) = recv.next()? {
             let discard = msg.truncate();
-            let taken = if discard {
+            let seen = if discard {
                 Ok(piece.len)
             } else {
                 let kept = match msg.peek() {
@@ -254,20 +306,20 @@ impl Sock {
                 };
                 kept.and_then(|()| piece.payload()?.copy_to_iter(msg.iter()))
             };
-            match taken {
+            match seen {
                 Ok(n) => {
-                    if !discard {
-                        self.counters.rx_copied.add(&STATS.rx_copied, n);
-                    }
+                    let taken = match discard {
+                        true => Taken::discarded(n),
+                        false => Taken::copied(n),
+                    };
                     if msg.peek() {
-                        recv.peek(piece, n);
+                        recv.peek(piece, n, taken.copied);
                     } else {
-                        self.counters.rx_bytes.add(&STATS.rx_bytes, n);
-                        recv.consume(piece, n, 0);
+                        recv.consume(piece, taken);
                     }
                 }
                 Err(e) => {
-                    recv.consume(piece, 0, 0);
+                    recv.consume(piece, Taken::NOTHING);
                     if recv.got() == 0 {
                         return Err(e);
                     }
@@ -304,21 +356,20 @@ impl Sock {
         self.inner.lock().next(from, some)
     }
 
-    /// Returns a borrowed segment, `n` bytes of which were consumed, `mapped` of these in pages
-    /// that the program has now. Unlocks the receive queue and returns credit to the peer. Returns
-    /// whether the queue is empty.
+    /// Returns a borrowed segment after a call consumed `taken` of its bytes. Unlocks the receive
+    /// queue and returns credit to the peer. Returns whether the queue is empty.
     fn give_back(
         self: &Arc<Self>,
         lock: RecvLock<'_>,
         index: u32,
         source: RxSource,
-        n: usize,
-        mapped: usize,
+        taken: Taken,
     ) -> bool {
-        let (source, reaped, wanted, after, empty) = {
+        let (source, reaped, wanted, mut after, empty) = {
             let inner = &mut *self.inner.lock();
-            inner.rx.advance(&inner.ring, index, n as u32);
-            inner.rx.set_mapped(index, mapped as u32);
+            inner.counters.received(taken.bytes, taken.copied);
+            inner.rx.advance(&inner.ring, index, taken.bytes as u32);
+            inner.rx.set_mapped(index, taken.mapped as u32);
             let mut source = Some(source);
             if let Some(seg) = inner.rx.get_mut(index).filter(|seg| seg.taken < seg.len) {
                 if let Some(RxSource::Held(held)) = source.take() {
@@ -335,18 +386,33 @@ impl Sock {
         if wanted {
             self.wait.wake_all();
         }
+        // A Credit is queued before blocks are posted again, and sent afterwards: it tells the peer
+        // of them as well, so that no LinkCredit has to.
+        let link = if mem::take(&mut after.pending) {
+            self.link()
+        } else {
+            None
+        };
+        if let Some(link) = &link {
+            link.queue_control(self);
+        }
         // The block can be used again even if the segments before this one are still lent or held.
         if let Some(RxSource::Held(held)) = source {
             release_held(Some(held));
         }
-        if self.finish_reaped(reaped) {
+        let more = self.finish_reaped(reaped);
+        if more {
             self.reap();
+        }
+        if more || after.mapped {
             self.release_mapped_window();
+        }
+        if let Some(link) = link {
+            link.transmit();
+        }
+        if more {
             self.send_pending();
         } else {
-            if after.mapped {
-                self.release_mapped_window();
-            }
             self.finish_after_reap(after);
         }
         empty
@@ -380,7 +446,6 @@ impl Sock {
             }
             let n = freed.by_program as usize;
             if n > 0 {
-                self.counters.rx_bytes.add(&STATS.rx_bytes, n);
                 self.trace_received(n, &Ok(n), DataPath::Ring);
             }
             release_held(freed.held);
@@ -456,15 +521,16 @@ impl Inner {
             return Some(Ok(next));
         }
         let ended = self.conn.chan.read_ended();
-        // As with TCP, the end of the stream is read even if a send after it has failed.
-        let vain = self.sent_in_vain && ended;
-        if let Some(sk) = self.sk.as_ref().filter(|_| !vain) {
+        // As with TCP, the end of the stream is read even if the connection has failed after it.
+        let fin = ended && self.conn.chan.is_some_and(Channel::fin_received);
+        if let Some(sk) = self.sk.as_ref().filter(|_| !fin) {
             let error = if some { sk.err() } else { sk.take_err() };
             if let Some(e) = error {
                 return Some(Err(e));
             }
         }
-        (ended || self.shut_read).then_some(Ok(Next::End))
+        // A peer that stays silent does not keep the reader of a failed connection waiting.
+        (ended || self.shut_read || self.reported).then_some(Ok(Next::End))
     }
 
     /// Unlocks the receive queue. Returns whether the caller must wake threads that wait for it.
@@ -494,6 +560,7 @@ impl Inner {
             let Some(freed) = self.rx.reap(&self.ring, is_back) else {
                 break;
             };
+            self.counters.received(freed.by_program as usize, 0);
             self.conn.chan.with(|c| c.freed(freed.window, freed.small));
             if let (Moved::Area(off), Some(ring)) = (freed.moved, &self.ring) {
                 self.escape_area.free(off, freed.len);

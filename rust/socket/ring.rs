@@ -354,11 +354,12 @@ impl Sock {
         Ok(true)
     }
 
-    /// The pool of any device, for a channel that has left its link: its received data can still be
-    /// read through a ring, and no WRITE will arrive.
+    /// The pool of any device of the network namespace, for a channel that has left its link: its
+    /// received data can still be read through a ring, and no WRITE will arrive. Sleeps.
     pub(super) fn any_pool(&self) -> Option<Arc<Pool>> {
         let devices = self.ctx.transport.pools.devices.lock();
-        devices.iter().find_map(|dev| dev.existing_pool())
+        let own = devices.iter().filter(|dev| dev.is_in(&self.net));
+        own.filter_map(|dev| dev.existing_pool()).next()
     }
 
     /// The answer to getsockopt(ZRS_RX_RING).

@@ -33,7 +33,6 @@ use crate::proto::channel::Plan;
 use crate::proto::readiness::Phase;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{CHUNK_MAX, SMALL_MAX};
-use crate::stats::STATS;
 use crate::transport::conn::Charge;
 use crate::transport::tx::{Payload, Posted, Reservation};
 
@@ -173,7 +172,7 @@ impl Sock {
     /// the first bytes, the room, the timeout or the program's memory ran out, or a signal arrived.
     /// `way`: how the last bytes were sent.
     ///
-    /// Errors: EOPNOTSUPP (out-of-band data, MSG_FASTOPEN), EPIPE (not connected, or shut),
+    /// Errors: EOPNOTSUPP (out-of-band data), EPIPE (not connected, or shut),
     /// ECONNRESET and others from SO_ERROR, EAGAIN, EINTR, EFAULT, ENOMEM; with MSG_ZEROCOPY
     /// ENOBUFS. Sleeps.
     pub(super) fn send(
@@ -181,7 +180,7 @@ impl Sock {
         msg: &mut SendMsg<'_>,
         way: &mut DataPath,
     ) -> Result<usize> {
-        if msg.oob() || msg.fast_open() {
+        if msg.oob() {
             return Err(EOPNOTSUPP);
         }
         let total = msg.len();
@@ -427,7 +426,12 @@ impl Sock {
                     }
                 }
             };
-            let payload = Payload::Pinned(pins.clone(), sent, notify.made.clone());
+            let payload = Payload::Pinned {
+                pins: pins.clone(),
+                from: sent,
+                notify: notify.made.clone(),
+                copied,
+            };
             let posted = reservation.post(self, plan, payload).ok();
             let Some(posted) = posted else {
                 if first {
@@ -448,12 +452,8 @@ impl Sock {
             };
             lock.posted(posted);
             sent += n;
-            self.counters.tx_bytes.add(&STATS.tx_bytes, n);
-            if copied {
-                self.counters.tx_copied.add(&STATS.tx_copied, n);
-                if let Some(made) = &notify.made {
-                    made.set_copied();
-                }
+            if let Some(made) = notify.made.as_ref().filter(|_| copied) {
+                made.set_copied();
             }
         }
         SendResult {
@@ -538,8 +538,6 @@ impl Sock {
         if let Some(made) = &notify.made {
             made.set_copied();
         }
-        self.counters.tx_bytes.add(&STATS.tx_bytes, n);
-        self.counters.tx_copied.add(&STATS.tx_copied, n);
         SendResult {
             sent: n,
             result: Ok(()),

@@ -8,11 +8,10 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::recv::{Receive, RxPiece, RxSource};
+use super::recv::{Receive, RxPiece, RxSource, Taken};
 use super::Sock;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::sock::pipe::Pipe;
-use crate::stats::STATS;
 
 impl Sock {
     /// Fills the pipe with at most `len` bytes of received data; waits for the first byte. Returns
@@ -33,18 +32,14 @@ impl Sock {
             let all = piece.len;
             match self.pipe_in(pipe, &piece) {
                 Ok((n, mapped)) => {
-                    self.counters.rx_bytes.add(&STATS.rx_bytes, n);
-                    if mapped == 0 {
-                        self.counters.rx_copied.add(&STATS.rx_copied, n);
-                    }
-                    recv.consume(piece, n, mapped);
+                    recv.consume(piece, Taken::mapped(n, mapped));
                     if n < all {
                         // The pipe is full.
                         break;
                     }
                 }
                 Err(e) => {
-                    recv.consume(piece, 0, 0);
+                    recv.consume(piece, Taken::NOTHING);
                     if recv.got() == 0 {
                         return Err(e);
                     }

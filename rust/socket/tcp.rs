@@ -19,11 +19,14 @@ use crate::kern::net::Net;
 use crate::kern::sock::tcp::Tcp;
 use crate::kern::sock::Call;
 use crate::kern::task;
-use crate::params::{self, NetSetting};
+use crate::params::NetSetting;
 use crate::proto::fallback::Why;
-use crate::proto::options::{SOL_TCP, TCP_NODELAY};
+use crate::proto::options::{SOL_IP, SOL_TCP, TCP_NODELAY};
 use crate::proto::readiness::{self, Phase};
 use crate::uapi;
+
+/// `bind()` to port 0 leaves the choice of the port to `connect()`.
+pub(super) const IP_BIND_ADDRESS_NO_PORT: i32 = 24;
 
 /// Whether a socket has TCP beside ZRS: `ZRS_TCP_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,36 +70,53 @@ impl TcpMode {
 
 /// Returns EACCES for a task that may have restricted itself. Landlock restricts the TCP ports that
 /// a task may bind. But it checks system calls only, and only for tasks that loaded its policy; it
-/// does not see the bind that we make. All such tasks have no_new_privs set.
-pub(crate) fn may_have() -> Result {
-    if task::no_new_privs() && params::TCP_NO_NEW_PRIVS.get() == 0 {
+/// does not see the bind that we make. All such tasks have no_new_privs set. `net`: the socket's.
+pub(crate) fn may_have(net: &Net) -> Result {
+    if task::no_new_privs() && NetSetting::TcpNoNewPrivs.get(net) == 0 {
         return Err(EACCES);
     }
     Ok(())
 }
 
 impl Sock {
-    /// Sets ZRS_TCP. EINVAL: the mode is unknown, or the socket has a port, a connection or an
-    /// inner TCP socket already. EACCES: the task has no_new_privs set. Sleeps.
+    /// Sets ZRS_TCP. EINVAL: the mode is unknown, or the socket is connected or has been; or it has
+    /// a port or an inner TCP socket, and the mode is not ONLY. EACCES: the task has no_new_privs
+    /// set. For ONLY also the errors of TCP's socket() and bind(); the mode is as before then.
+    /// Sleeps.
     pub(super) fn set_tcp_mode(self: &Arc<Self>, number: u32, call: &Call<'_>) -> Result {
         let mode = TcpMode::from_number(number).ok_or(EINVAL)?;
         let _config = self.config.lock();
         if mode != TcpMode::Never {
-            may_have()?;
+            may_have(&self.net).inspect_err(|_| {
+                if mode != TcpMode::Only {
+                    let counts = &self.ctx.transport.counts;
+                    counts.fallback(&self.net, Why::NoNewPrivs.number());
+                }
+            })?;
         }
-        {
+        let before = {
             let inner = self.inner.lock();
             let mut asked = self.asked.lock();
-            let fresh = matches!(inner.phase, Phase::Fresh) && asked.binding.is_none();
-            if !fresh || asked.tcp.is_some() {
+            let unused = asked.binding.is_none() && asked.tcp.is_none();
+            if !matches!(inner.phase, Phase::Fresh) || !(unused || mode == TcpMode::Only) {
                 return Err(EINVAL);
             }
-            asked.tcp_mode = mode;
-        }
+            core::mem::replace(&mut asked.tcp_mode, mode)
+        };
         if mode != TcpMode::Only {
             return Ok(());
         }
+        self.become_tcp(call)
+            .inspect_err(|_| self.asked.lock().tcp_mode = before)
+    }
+
+    /// TCP carries the socket, which may be bound, from now on. Under `config`. Sleeps.
+    fn become_tcp(self: &Arc<Self>, call: &Call<'_>) -> Result {
         let tcp = self.open_tcp(call)?.ok_or(EINVAL)?;
+        let binding = self.asked.lock().binding;
+        if let Some(binding) = binding.filter(|_| tcp.is_fresh()) {
+            tcp.bind(binding.addr().into())?;
+        }
         self.hand_over(&tcp, Why::Asked)
     }
 
@@ -110,13 +130,16 @@ impl Sock {
             }
             asked.options.clone()
         };
-        may_have()?;
+        may_have(&self.net)?;
         let tcp = Tcp::open(call)?;
         // ZRS reports TCP_NODELAY as set, so TCP connections must have it set, too.
         tcp.set_number(SOL_TCP, TCP_NODELAY, 1)?;
         let options = options.as_deref().copied().unwrap_or_default();
         for (name, value) in options.changed() {
             tcp.set_number(SOL_TCP, name, value)?;
+        }
+        if self.sk().is_some_and(|sk| sk.bind_address_no_port()) {
+            tcp.set_number(SOL_IP, IP_BIND_ADDRESS_NO_PORT, 1)?;
         }
         self.asked.lock().tcp = Some(tcp.clone());
         self.has_tcp.store(true, Relaxed);
@@ -132,7 +155,7 @@ impl Sock {
             let asked = self.asked.lock();
             (asked.tcp_mode, asked.tcp.clone(), fresh)
         };
-        let wanted = !carried && mode != TcpMode::Never && fresh && may_have().is_ok();
+        let wanted = !carried && mode != TcpMode::Never && fresh && may_have(&self.net).is_ok();
         if !wanted || tcp.is_some() {
             return Ok(tcp);
         }

@@ -43,7 +43,12 @@ impl Reposts {
     /// Takes the blocks that have gathered: a message tells the peer of them. The caller sets the
     /// new limit afterwards.
     pub(super) fn take(&self) -> u32 {
-        self.gathered.xchg(0, Full)
+        match self.gathered() {
+            // The next message tells the peer of a block that is added meanwhile; `add` sees
+            // whether a message is due.
+            0 => 0,
+            _ => self.gathered.xchg(0, Full),
+        }
     }
 
     /// Sets the limit. After a lower one, the caller checks [`Self::gathered`]. Under the link's

@@ -17,14 +17,15 @@ use kernel::sync::{new_mutex, Arc, ArcBorrow, Completion, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 use super::context::Transport;
+use super::keys::Unproved;
 use super::link::{hello, Link, LinkState, Queues, Terms};
 use super::tx::{TxBuffers, TxSlot, MAX_WRITES, SLOTS, SQ_DEPTH};
 use crate::ib::cm::{CmEvent, CmHandler, CmId, ConnParams, Id};
 use crate::ib::cq::Cq;
 use crate::ib::qp::{Qp, QpCaps};
 use crate::kern::errno::{
-    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH,
-    ENOBUFS, ENOTCONN, EPROTO,
+    EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, ECONNREFUSED, ECONNRESET, EDQUOT, EHOSTUNREACH,
+    ENETUNREACH, ENOBUFS, ENOTCONN, EPROTO,
 };
 use crate::kern::fault;
 use crate::kern::net::Net;
@@ -36,6 +37,8 @@ use crate::pool::RECV_SGE;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::link_flow::LinkFlow;
+use crate::proto::proof;
+use crate::proto::quota::Holder;
 use crate::proto::sizing;
 use crate::proto::vectors::{self, Kind};
 use crate::proto::wire::{Agreed, Denial, Hello, Refusal, Role};
@@ -56,6 +59,8 @@ pub(crate) const RESERVED_PORTS: core::ops::Range<u16> = 512..1024;
 
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: there is no listener at the service port of the peer.
 const NO_SERVICE: i32 = 8;
+/// The same of an iWARP device: ECONNREFUSED, unless the peer's program has rejected.
+const NO_TCP_SERVICE: i32 = -111;
 /// `IB_CM_REJ_STALE_CONN`: the peer still has a connection to a queue pair of this number, from
 /// before this host restarted. By rejecting, it has begun to end that connection; a further attempt
 /// succeeds.
@@ -69,6 +74,8 @@ fn failure_of(e: Error) -> Failure {
         Failure::NoDevice
     } else if e == ENOMEM || e == ENOBUFS {
         Failure::NoResources
+    } else if e == EDQUOT {
+        Failure::Quota
     } else if e == ENETUNREACH {
         Failure::NoRoute
     } else if e == ETIMEDOUT {
@@ -95,8 +102,9 @@ pub(crate) fn errno_of(failure: Failure) -> Error {
         Failure::NoRoute => ENETUNREACH,
         Failure::NoDevice => ENODEV,
         Failure::NoResources => ENOMEM,
+        Failure::Quota => EDQUOT,
         Failure::Protocol => EPROTO,
-        Failure::Denied => EACCES,
+        Failure::Denied | Failure::Unproved => EACCES,
     }
 }
 
@@ -111,7 +119,7 @@ pub(crate) fn to_cm(ip: Ip, port: u16) -> SocketAddr {
 /// Converts an address of `id`. The peer may have chosen it, so only IPv6 addresses that a remote
 /// host can have are accepted. A v4-mapped address, for example, or the loopback address would pass
 /// for one that was verified in another way.
-fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
+pub(crate) fn of_cm(id: &Id, addr: Option<SocketAddr>) -> Option<Addr> {
     let addr = addr?;
     let ip = match addr.ip() {
         IpAddr::V4(v4) => v4.into(),
@@ -159,8 +167,13 @@ pub(super) fn connect(link: &Arc<Link>) {
 fn try_connect(link: &Arc<Link>) -> Result {
     static NEXT: Atomic<u32> = Atomic::new(0);
 
+    // Begins elsewhere at each load: an iWARP peer may still remember connections from a port.
+    let first = link.transport.nonce as u32;
     let again = link.cm.lock().clone();
     if let Some(id) = again {
+        if link.routed.load(Relaxed) {
+            return link.request(&id);
+        }
         return id.resolve_addr(None, link.service(), link.resolve_ms.load(Relaxed));
     }
     let id = Arc::new(CmId::new(&link.net, link.clone())?, GFP_KERNEL)?;
@@ -172,7 +185,7 @@ fn try_connect(link: &Arc<Link>) -> Result {
     let any = from.is_any();
     let ports = u32::from(RESERVED_PORTS.end - RESERVED_PORTS.start);
     for _ in 0..ports {
-        let n = NEXT.fetch_add(1, Relaxed) % ports;
+        let n = NEXT.fetch_add(1, Relaxed).wrapping_add(first) % ports;
         let port = RESERVED_PORTS.end - 1 - n as u16;
         match id.resolve_addr(Some(to_cm(from, port)), to, RESOLVE_MS.start) {
             // If the port is in use, the core returns EADDRNOTAVAIL when the address is
@@ -255,6 +268,9 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
     }
     // The peer of an accepted link may fill blocks once it has our reply, so they are promised now.
     // The peer of a link that we make gets its promise when it has replied.
+    if let Some(holder) = link.shares() {
+        pool.shares.may_take(holder).then_some(()).ok_or(EDQUOT)?;
+    }
     let fits = match link.accepted {
         true => rx.promise(false),
         false => pool.may_promise(link.leaves_reserve()),
@@ -283,6 +299,7 @@ fn make_queues(link: &Arc<Link>, id: &CmId) -> Result {
         rx,
         max_sge: max_sge as usize,
         repeats_reg: device.is_soft_roce(),
+        signals_all: device.needs_signals(),
     });
     tx.buffers = Some(buffers);
     tx.slots = slots;
@@ -310,9 +327,14 @@ fn conn_params(private_data: &[u8]) -> ConnParams<'_> {
 
 /// Decodes the peer's hello, and agrees on a version and on features. EPROTO if the hello is
 /// malformed, or if there is no common version, which is logged.
-fn agree(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<(Hello, Agreed)> {
+fn agree(
+    transport: &Transport,
+    keyed: bool,
+    remote: Ip,
+    private_data: &[u8],
+) -> Result<(Hello, Agreed)> {
     let theirs = Hello::decode(private_data).map_err(|_| EPROTO)?;
-    let ours = hello(transport);
+    let ours = hello(transport, keyed);
     let Some(agreed) = ours.agree(&theirs) else {
         let (a, b) = (theirs.versions, ours.versions);
         net_warn_ratelimited!(
@@ -327,8 +349,8 @@ fn agree(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<(Hell
     Ok((theirs, agreed))
 }
 
-fn terms_of(transport: &Transport, remote: Ip, private_data: &[u8]) -> Result<Terms> {
-    let (theirs, agreed) = agree(transport, remote, private_data)?;
+fn terms_of(transport: &Transport, keyed: bool, remote: Ip, private_data: &[u8]) -> Result<Terms> {
+    let (theirs, agreed) = agree(transport, keyed, remote, private_data)?;
     let flow = LinkFlow::new(params::LINK_CREDIT.get(), theirs.link_credit).ok_or(EPROTO)?;
     let links = theirs.links.max(1);
     Ok(Terms {
@@ -378,23 +400,51 @@ impl Link {
     fn on_route(self: &Arc<Self>) -> Result {
         let id = self.cm.lock().clone().ok_or(ENOTCONN)?;
         make_queues(self, &id)?;
-        id.connect(&conn_params(&hello(&self.transport).encode()))
+        if id.device().is_some_and(|device| device.connect_waits()) {
+            // This thread resolves the routes of the whole machine.
+            self.routed.store(true, Relaxed);
+            self.start();
+            return Ok(());
+        }
+        self.request(&id)
+    }
+
+    /// Asks the peer for the connection. Sleeps; where [`Device::connect_waits`], until the peer
+    /// has answered or TCP gives up.
+    ///
+    /// [`Device::connect_waits`]: crate::ib::device::Device::connect_waits
+    fn request(self: &Arc<Self>, id: &CmId) -> Result {
+        let keyed = self.transport.peers.keys.has(&self.net, self.remote_ip());
+        let ours = hello(&self.transport, keyed).encode();
+        self.says(keyed, &ours);
+        match id.connect(&conn_params(&ours)) {
+            // An iWARP device's source port is one of TCP, which the connection manager knows
+            // nothing of: the link is made again from the next port.
+            Err(e) if e == EADDRINUSE || e == EADDRNOTAVAIL => {
+                self.fail_stale();
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn rejected(&self, reason: i32, private_data: Option<&[u8]>) -> Failure {
         match (reason, private_data) {
-            (NO_SERVICE, _) => Failure::Refused(Refusal::NoListener),
+            (NO_SERVICE | NO_TCP_SERVICE, None) => Failure::Refused(Refusal::NoListener),
             // The hello in the rejection tells whether the peer lacks room or a common version.
-            (REFUSED, Some(data)) if Hello::denial(data).is_some() => {
-                self.transport.peers.refused_there.add(1);
-                Failure::Denied
-            }
-            (REFUSED, Some(data)) if Hello::is_from_zrs(data) => {
-                match agree(&self.transport, self.remote_ip(), data) {
+            (_, Some(data)) if Hello::is_from_zrs(data) => match Hello::denial(data) {
+                Some(why) => {
+                    self.transport.peers.rejected(self.remote_ip(), why);
+                    match why {
+                        Denial::Listed => Failure::Denied,
+                        Denial::Unproved | Denial::Keyless => Failure::Unproved,
+                    }
+                }
+                None => match agree(&self.transport, self.is_keyed(), self.remote_ip(), data) {
                     Ok(_) => Failure::NoResources,
                     Err(_) => Failure::Protocol,
-                }
-            }
+                },
+            },
             // A listener in another namespace of the peer's machine made the connection manager
             // reject it.
             (REFUSED, _) => Failure::Refused(Refusal::NoListener),
@@ -422,7 +472,10 @@ impl CmHandler for Link {
         let result = match event {
             CmEvent::AddrResolved => id.resolve_route(ROUTE_MS),
             CmEvent::RouteResolved => link.on_route(),
-            CmEvent::Established { private_data } => link.established(private_data),
+            CmEvent::Established {
+                private_data,
+                peer_qp,
+            } => link.established(private_data, peer_qp),
             CmEvent::AddrError(status) if Error::from_errno(status) == ETIMEDOUT => {
                 link.resolve_again()
             }
@@ -448,6 +501,10 @@ impl CmHandler for Link {
                 link.fail_stale();
                 Ok(())
             }
+            CmEvent::Disconnected if link.is_proving() => {
+                link.unproved(Unproved::RefusedThere);
+                Ok(())
+            }
             // The peer has ended the link, or the route to it has changed.
             CmEvent::Disconnected | CmEvent::AddrChange => Err(ECONNRESET),
             CmEvent::DeviceRemoval => Err(ENODEV),
@@ -458,14 +515,16 @@ impl CmHandler for Link {
                 Err(EPROTO)
             }
         };
-        if let Err(e) = result {
-            link.fail_and_log(failure_of(e), name);
+        match result {
+            Ok(()) => {}
+            Err(e) if e == EDQUOT => link.fail_quota(),
+            Err(e) => link.fail_and_log(failure_of(e), name),
         }
     }
 }
 
 impl Link {
-    fn established(self: &Arc<Self>, private_data: &[u8]) -> Result {
+    fn established(self: &Arc<Self>, private_data: &[u8], peer_qp: u32) -> Result {
         // The list may have changed since.
         if !self.transport.peers.allow(&self.net, self.remote_ip()) {
             self.fail(Failure::Denied);
@@ -473,18 +532,28 @@ impl Link {
         }
         // The side that accepted has the peer's terms from the request.
         if !self.up_on_terms() {
-            let mut terms = terms_of(&self.transport, self.remote_ip(), private_data)?;
+            let (keyed, remote) = (self.is_keyed(), self.remote_ip());
+            let mut terms = terms_of(&self.transport, keyed, remote, private_data)?;
+            if keyed && terms.agreed.features & proof::FEATURE == 0 {
+                self.unproved(Unproved::Unoffered);
+                return Ok(());
+            }
             terms.share_for_dgrams()?;
             self.claim_blocks()?;
+            self.heard(private_data, peer_qp)?;
             self.up(terms);
         }
-        self.transport.peer_has_zrs(&self.net, self.remote_ip());
+        // With a key, the host is known once it has proved it.
+        if !self.is_keyed() {
+            self.transport.peer_has_zrs(&self.net, self.remote_ip());
+        }
         Ok(())
     }
 
     /// The peer has replied to our request: promises it the number of blocks that our hello
     /// announced. Until they are posted, its messages may use other links' blocks or wait for a
-    /// free one. ENOBUFS, ENOTCONN.
+    /// free one. The link counts in the share of its holder from now on. ENOBUFS, EDQUOT, ENOMEM,
+    /// ENOTCONN.
     fn claim_blocks(self: &Arc<Self>) -> Result {
         let queues = self
             .tx
@@ -493,18 +562,33 @@ impl Link {
             .as_ref()
             .map(|q| (q.pool.clone(), q.rx.clone()));
         let (pool, rx) = queues.ok_or(ENOTCONN)?;
-        if !rx.promise(self.leaves_reserve()) {
-            self.transport.evict_idle_link(&pool);
-            return Err(ENOBUFS);
+        let share = self.shares();
+        if let Some(holder) = share {
+            pool.shares.take(holder)?;
         }
+        let claimed = match rx.promise(self.leaves_reserve()) {
+            true => self.keep_blocks(share).inspect_err(|_| {
+                rx.unpromise(params::LINK_CREDIT.get());
+            }),
+            false => {
+                self.transport.evict_idle_link(&pool);
+                Err(ENOBUFS)
+            }
+        };
+        if let (Err(_), Some(holder)) = (claimed, share) {
+            pool.shares.give(holder);
+        }
+        claimed
+    }
+
+    /// Stores what was claimed until the teardown. ENOTCONN if the link is down already.
+    fn keep_blocks(&self, share: Option<Holder>) -> Result {
         let mut tx = self.tx.lock();
-        if tx.state == LinkState::Connecting {
-            tx.promised = true;
-            return Ok(());
+        if tx.state != LinkState::Connecting {
+            return Err(ENOTCONN);
         }
-        drop(tx);
-        rx.unpromise(params::LINK_CREDIT.get());
-        Err(ENOTCONN)
+        (tx.promised, tx.share) = (true, share);
+        Ok(())
     }
 }
 
@@ -566,31 +650,42 @@ impl Listener {
         Ok(id)
     }
 
-    fn request(&self, id: CmId, private_data: &[u8]) -> Result {
+    fn request(&self, id: CmId, private_data: &[u8], peer_qp: u32) -> Result {
         let (remote, local) = peer_of(&self.net, &id)?;
+        let keyed = self.transport.peers.keys.has(&self.net, remote);
+        let ours = hello(&self.transport, keyed);
         self.transport
             .peers
             .may_accept(&self.net, remote)
             .inspect_err(|_| {
-                let ours = hello(&self.transport);
                 let _ = id.reject(&ours.encode_denial(Role::Streams, Denial::Listed));
             })?;
-        let terms = match terms_of(&self.transport, remote, private_data) {
+        let terms = match terms_of(&self.transport, keyed, remote, private_data) {
             Ok(terms) => terms,
             Err(e) => {
-                let _ = id.reject(&hello(&self.transport).encode());
+                let _ = id.reject(&ours.encode());
                 return Err(e);
             }
         };
+        let offer = self
+            .transport
+            .peers
+            .keys
+            .check_offer(remote, keyed, private_data);
+        if let Err(why) = offer {
+            let _ = id.reject(&ours.encode_denial(Role::Streams, why));
+            return Err(EACCES);
+        }
         if !self.transport.may_make_link(&self.net, local, remote) {
-            let _ = id.reject(&hello(&self.transport).encode());
+            let _ = id.reject(&ours.encode());
             return Err(ENOBUFS);
         }
-        let link = Link::new(&self.transport, &self.net, Some(local), remote, true, None)?;
+        let link = Link::new(&self.transport, &self.net, Some(local), remote, None)?;
         id.set_handler(link.clone())?;
         set_timers(&id);
-        let ours = hello(&self.transport).encode();
-        if let Err(e) = make_queues(&link, &id) {
+        let ours = ours.encode();
+        link.says(keyed, &ours);
+        if let Err(e) = make_queues(&link, &id).and_then(|()| link.heard(private_data, peer_qp)) {
             let _ = id.reject(&ours);
             link.fail(failure_of(e));
             return Err(e);
@@ -646,9 +741,14 @@ impl WorkItem for Opening {
 
 impl CmHandler for Listener {
     fn event(this: ArcBorrow<'_, Self>, _id: &Id, event: CmEvent<'_>) {
-        if let CmEvent::ConnectRequest { id, private_data } = event {
+        if let CmEvent::ConnectRequest {
+            id,
+            private_data,
+            peer_qp,
+        } = event
+        {
             // A request that is not accepted is rejected when its id is dropped.
-            let _ = this.request(id, private_data);
+            let _ = this.request(id, private_data, peer_qp);
         }
     }
 }

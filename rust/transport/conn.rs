@@ -12,6 +12,7 @@ use kernel::sync::Arc;
 use super::conn_table::{Chan, ConnWord};
 use super::link::{Link, RetryPolicy};
 use super::sched::{Channels, FlowId};
+use super::tx::Payload;
 use crate::kern::net::Net;
 use crate::kern::sock::SkRef;
 use crate::params;
@@ -268,9 +269,16 @@ pub(crate) trait ConnOps: Send + Sync + 'static {
 
     // For the transmitting party.
 
-    /// As [`Conn::commit`]. Charges a `copied` payload against the send buffer; `None` also if that
-    /// has no room any more. Releases the send lock, except for a corked chunk.
-    fn commit(self: &Arc<Self>, plan: Plan, copied: bool, seq: u64, done: u64) -> Option<Committed>
+    /// As [`Conn::commit`]. Charges a payload in a slot against the send buffer; `None` also if
+    /// that has no room any more. Releases the send lock and counts the bytes, except for a corked
+    /// chunk.
+    fn commit(
+        self: &Arc<Self>,
+        plan: Plan,
+        payload: &Payload,
+        seq: u64,
+        done: u64,
+    ) -> Option<Committed>
     where
         Self: Sized;
 

@@ -37,13 +37,13 @@ use pin_init::pin_init_array_from_fn;
 
 use super::conn::ConnOps;
 use super::context::{Transport, SWEEP};
-use super::quota::{percent_of, Quotas, Room};
 use super::sched::{Channels, FlowId};
 use crate::kern::errno::ENOBUFS;
-use crate::kern::task::{cpu_relax, random_u64};
+use crate::kern::task::{cond_resched, cpu_relax, random_u64};
 use crate::kern::{cpu, fault};
 use crate::params;
 use crate::pool::lessee::{Directory, Lessee};
+use crate::pool::quota::{percent_of, Quotas, Room};
 use crate::proto::channel::{self, Channel};
 use crate::proto::entry_word::{EntryWord, Word, WordCell, Work};
 use crate::proto::link_table::{
@@ -293,7 +293,7 @@ impl Table {
         }
     }
 
-    /// The first channel whose number is at least `q`: the number, and its connection.
+    /// The first channel whose number is at least `q`: the number, and its connection. Sleeps.
     pub(crate) fn next_from(&self, q: u32) -> Option<(u32, Arc<dyn ConnOps>)> {
         let mut from = q;
         loop {
@@ -306,6 +306,7 @@ impl Table {
                 return Some((at, conn));
             }
             from = at;
+            cond_resched();
         }
     }
 

@@ -18,8 +18,8 @@ use super::cm::{Listener, Listening};
 use super::conn_table::Table;
 use super::dgram::DgramReceiver;
 use super::link::Link;
+use super::net_counts::NetCounts;
 use super::peers::Peers;
-use super::quota::{Quotas, Room};
 use super::timers::TimerList;
 use crate::ib::device::{Client, Device};
 use crate::kern::net::Net;
@@ -28,6 +28,7 @@ use crate::kern::work::{self, Queue};
 use crate::params;
 use crate::pool::context::Pools;
 use crate::pool::device::RdmaDev;
+use crate::pool::quota::{Quotas, Room};
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::wire::{Header, Refusal};
@@ -66,6 +67,8 @@ pub(crate) struct Transport {
     pub(crate) pools: Arc<Pools>,
     pub(crate) table: Arc<Table>,
     pub(crate) peers: Arc<Peers>,
+    #[pin]
+    pub(crate) counts: NetCounts,
     /// `None` once the module is being unloaded. Without an acceptor every CONNECT is refused.
     #[pin]
     acceptor: Mutex<Option<Arc<dyn Acceptor>>>,
@@ -134,6 +137,7 @@ impl Transport {
                 pools,
                 table,
                 peers,
+                counts <- NetCounts::new(),
                 acceptor <- new_mutex!(None, "zrs_transport::acceptor"),
                 dgram_receiver <- new_mutex!(None, "zrs_transport::dgram_receiver"),
                 opening <- new_mutex!((), "zrs_transport::opening"),
@@ -182,6 +186,7 @@ impl Transport {
     pub(crate) fn set_shares(&self) {
         self.table.set_shares();
         self.dgram_links.set_shares();
+        self.pools.set_shares();
     }
 
     /// `acceptor` answers CONNECTs from now on.
@@ -259,6 +264,13 @@ impl Transport {
             n.empty_since = now_ns();
         }
         self.look_for_idle();
+    }
+
+    /// How many sockets are open in `net`.
+    pub(crate) fn sockets_in(&self, net: &Net) -> usize {
+        let nets = self.nets.lock();
+        let used = nets.iter().find(|n| n.net == *net);
+        used.map_or(0, |n| n.sockets)
     }
 
     /// A socket starts to listen in `net`. The first one makes the connection manager's listeners.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a link: one queue pair between two hosts, for all channels between them.
+//! A link: one queue pair between two hosts, for all channels between them. `life`: how a link
+//! comes up, and ends. `poll`: the thread or worker that takes its completions. `teardown`: the
+//! release of its objects.
 //!
-//! Connecting -> Up -> Down, or Connecting -> Down; a link never goes back. [`Link::fail`] sets the
+//! Connecting -> Up -> Down, or Connecting -> Down; a link never goes back. Where the hosts have a
+//! key for each other, a link stays Connecting until they have proved it. [`Link::fail`] sets the
 //! state to Down and records the first reason. It may be called anywhere but in interrupts. A work
 //! item does the rest: it drains the completion queue, notifies the channels, and destroys the
 //! queue pair, the id and the memory. So a handler never destroys an object that it is working on.
@@ -12,49 +15,47 @@
 
 #![deny(unsafe_code)]
 
+mod life;
+mod poll;
+mod teardown;
+
 use kernel::alloc::kvec::KVVec;
 use kernel::fmt;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
-use kernel::time::delay::fsleep;
-use kernel::time::{msecs_to_jiffies, Delta, Jiffies};
 use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
-use super::backlog::{Backlog, Reposts};
-use super::cm::errno_of;
+use super::backlog::Reposts;
 use super::context::Transport;
 use super::dgram::{CreditShare, DgramRx, DgramTx, DGRAM_STALL};
+use super::links::Asker;
+use super::proof::LinkProof;
 use super::sched::Channels;
 use super::tx::{TxBuffers, TxSlot};
 use crate::ib::cm::CmId;
-use crate::ib::cq::{CompHandler, Cq};
+use crate::ib::cq::Cq;
 use crate::ib::qp::Qp;
 use crate::kern::fault;
 use crate::kern::net::Net;
 use crate::kern::task;
-use crate::kern::trace::{self, Ends};
 use crate::kern::wait::WaitQueue;
-use crate::kern::work::cancel_delayed;
-use crate::net_warn_ratelimited;
 use crate::params;
 use crate::pool::device::Verbs;
-use crate::pool::lessee::BlockUser;
 use crate::pool::receives::{LinkReceives, Receives};
 use crate::pool::Pool;
-use crate::proto::addr::{Addr, Ip};
+use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::dgram::wire::Message;
 use crate::proto::link_flow::LinkFlow;
 use crate::proto::liveness::Liveness;
+use crate::proto::proof;
 use crate::proto::quota::Holder;
-use crate::proto::receives::Ending;
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Agreed, Hello, Versions, FEATURES};
-use crate::proto::Violation;
-use crate::stats::{Counter, STATS};
+use crate::stats::Counter;
 
 /// The number of a user that no user has.
 const NO_USER: u32 = u32::MAX;
@@ -78,7 +79,7 @@ pub(crate) struct Link {
     pub(crate) transport: Arc<Transport>,
     pub(crate) net: Net,
     remote: Ip,
-    /// Blocks that hold unread data of this link, and the flag [`ENDED`].
+    /// Blocks that hold unread data of this link, and the flag [`ENDED`](teardown::ENDED).
     held: Atomic<u32>,
     /// Blocks that were posted again.
     pub(super) reposts: Arc<Reposts>,
@@ -87,6 +88,8 @@ pub(crate) struct Link {
     pub(crate) accepted: bool,
     /// The holder whose quota the link counts against, if datagrams have made it.
     pub(super) charged: Option<Holder>,
+    /// The holder that has asked for the link; `None` if the peer makes it.
+    pub(super) holder: Option<Holder>,
     /// The administrator has asked for the link.
     for_admin: Atomic<bool>,
     /// The user whose connect has asked for the link, if the number of those is limited; else
@@ -94,6 +97,8 @@ pub(crate) struct Link {
     asked_by: Atomic<u32>,
     /// The peer has violated the protocol: its messages are discarded.
     pub(super) distrusted: Atomic<bool>,
+    /// This host's hello offers and demands a proof.
+    pub(super) keyed: Atomic<bool>,
     /// The feature bits that both hosts have; set before the link is up.
     pub(super) features: Atomic<u32>,
     /// When the last channel left or a datagram passed, in nanoseconds of the monotonic clock.
@@ -104,22 +109,31 @@ pub(crate) struct Link {
     pub(super) spinning: Atomic<u32>,
     /// When a busy-polling thread last polled the completion queue, in jiffies.
     pub(super) looked: Atomic<usize>,
-    /// How often a thread has drained the completion queue, or armed it after busy-polling.
+    /// How often a thread has drained the completion queue, or armed it after busy-polling. Changes
+    /// under `drain`.
     pub(super) drained: Atomic<usize>,
     /// The value of `drained` when a thread was last woken to poll.
     watched: Atomic<usize>,
+    /// The backstop is queued, or about to be, and has not looked for an event yet.
+    backstopped: Atomic<bool>,
     /// Until this time, in jiffies, every event goes to the worker: a thread that was woken to poll
     /// was too slow.
     barred: Atomic<usize>,
+    /// How long the next bar lasts, in milliseconds.
+    bar_ms: Atomic<u32>,
     /// The completion queue or the queue pair has failed.
     pub(super) broken: Atomic<bool>,
     /// The queue pair, in error, takes no more receives out of a shared receive queue.
     last_receive: Atomic<bool>,
     /// How often a sender found the link full since [`Self::is_short`] last returned true.
     pub(super) short: Atomic<u32>,
+    /// The route is known, and the work item that connects asks the peer.
+    pub(super) routed: Atomic<bool>,
     /// Timeout of the last attempt to resolve the peer's address, in milliseconds.
     pub(super) resolve_ms: Atomic<u32>,
+    /// Changes under `tx`.
     pub(crate) tx_bytes: Counter,
+    /// Changes under `drain`.
     pub(crate) rx_bytes: Counter,
     /// How often a sender found the link full.
     pub(crate) waits: Counter,
@@ -131,6 +145,9 @@ pub(crate) struct Link {
     /// when the link is up.
     #[pin]
     pub(super) drain: Mutex<Option<Queues>>,
+    /// Used before the link is up.
+    #[pin]
+    pub(super) proof: Mutex<LinkProof>,
     /// Threads that wait for messages or completions of this link.
     #[pin]
     pub(super) pollers: WaitQueue,
@@ -177,22 +194,6 @@ const BACKSTOP: u64 = 3;
 /// Work item: wakes the next senders if those that were woken have not sent.
 pub(super) const RESCHEDULE: u64 = 4;
 
-/// How long a thread that was woken to take completions may leave them in the queue, in jiffies;
-/// then the worker takes them.
-const INLINE_POLL_WITHIN: Jiffies = 2;
-
-/// Flag in the count of a link's blocks: the link receives no more data.
-const ENDED: u32 = 1 << 31;
-
-/// After a woken thread was too slow: for how long only the worker polls, in milliseconds.
-const BAR_MS: u32 = 1000;
-
-/// How often the teardown of a link polls for outstanding completions; it sleeps [`DRAIN_INTERVAL`]
-/// in between.
-const DRAIN_ATTEMPTS: u32 = 200;
-/// See [`DRAIN_ATTEMPTS`].
-const DRAIN_INTERVAL: Delta = Delta::from_millis(5);
-
 /// Whether a connect may be retried on another link when its own link is down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryPolicy {
@@ -221,6 +222,8 @@ impl RetryPolicy {
 pub(super) struct Tx {
     pub(super) state: LinkState,
     pub(super) was_up: bool,
+    /// The queue pair is connected, and the hosts prove that they have a key.
+    pub(super) proving: bool,
     /// The link is to be replaced; see [`Link::fail_stale`].
     stale: bool,
     why: Failure,
@@ -230,6 +233,8 @@ pub(super) struct Tx {
     pub(super) receives: Option<LinkReceives>,
     /// The pool has promised blocks to the link.
     pub(super) promised: bool,
+    /// The holder whose share of the device's links it is in.
+    pub(super) share: Option<Holder>,
     pub(super) flow: Option<LinkFlow>,
     /// Blocks that were posted again; the same as the link's.
     pub(super) reposts: Arc<Reposts>,
@@ -317,36 +322,19 @@ pub(super) struct Queues {
     pub(super) max_sge: usize,
     /// The device repeats registrations; see [`Tx::drain_before_reg`].
     pub(super) repeats_reg: bool,
-}
-
-impl Tx {
-    /// Moves from Connecting to Up. Returns false if the link is in another state.
-    fn go_up(&mut self, terms: Terms) -> bool {
-        let connecting = self.state == LinkState::Connecting;
-        if connecting {
-            self.state = LinkState::Up;
-            self.was_up = true;
-            self.flow = Some(terms.flow);
-            self.dgrams.share = terms.dgrams;
-            self.agreed = Some(terms.agreed);
-            self.peer_takes = terms.links;
-            self.liveness.on_rx();
-        }
-        connecting
-    }
+    /// The device is done with the memory of signaled requests alone: all are signaled.
+    pub(super) signals_all: bool,
 }
 
 impl Link {
     /// Makes a link to `remote` and does not start it. `local`: the source address, if the caller
-    /// requires one. `accepted`: the peer makes the link. `charged`: the holder that it was counted
-    /// for.
+    /// requires one. `asker`: on whose behalf; `None` if the peer makes the link.
     pub(crate) fn new(
         transport: &Arc<Transport>,
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
-        accepted: bool,
-        charged: Option<Holder>,
+        asker: Option<Asker>,
     ) -> Result<Arc<Self>> {
         static LAST: Atomic<u32> = Atomic::new(0);
 
@@ -359,11 +347,13 @@ impl Link {
                 remote,
                 held: Atomic::new(0),
                 reposts: gathered.clone(),
-                accepted,
-                charged,
-                for_admin: Atomic::new(false),
+                accepted: asker.is_none(),
+                charged: asker.and_then(|asker| asker.charged()),
+                holder: asker.map(|asker| asker.holder),
+                for_admin: Atomic::new(asker.is_some_and(|asker| asker.for_admin)),
                 asked_by: Atomic::new(NO_USER),
                 distrusted: Atomic::new(false),
+                keyed: Atomic::new(false),
                 features: Atomic::new(0),
                 empty_since: Atomic::new(task::now_ns()),
                 event: Atomic::new(false),
@@ -371,10 +361,13 @@ impl Link {
                 looked: Atomic::new(0),
                 drained: Atomic::new(0),
                 watched: Atomic::new(0),
+                backstopped: Atomic::new(false),
                 barred: Atomic::new(task::jiffies() as usize),
+                bar_ms: Atomic::new(poll::BAR_LEAST_MS),
                 broken: Atomic::new(false),
                 last_receive: Atomic::new(false),
                 short: Atomic::new(0),
+                routed: Atomic::new(false),
                 resolve_ms: Atomic::new(0),
                 tx_bytes: Counter::new(),
                 rx_bytes: Counter::new(),
@@ -382,12 +375,14 @@ impl Link {
                 tx <- new_spinlock!(Tx {
                     state: LinkState::Connecting,
                     was_up: false,
+                    proving: false,
                     stale: false,
                     why: Failure::LinkLost,
                     local: local.unwrap_or(remote.any_of_family()),
                     queues: None,
                     receives: None,
                     promised: false,
+                    share: None,
                     flow: None,
                     reposts: gathered,
                     terms: None,
@@ -419,6 +414,7 @@ impl Link {
                 }, "zrs_link::tx"),
                 cm <- new_mutex!(None, "zrs_link::cm"),
                 drain <- new_mutex!(None, "zrs_link::drain"),
+                proof <- new_mutex!(LinkProof::new(), "zrs_link::proof"),
                 pollers <- crate::new_wait_queue!("zrs_link::pollers"),
                 dgram_wait <- crate::new_wait_queue!("zrs_link::dgram_wait"),
                 dgram_rx <- new_mutex!(DgramRx::default(), "zrs_link::dgram_rx"),
@@ -485,6 +481,12 @@ impl Link {
     /// a peer asks for.
     pub(super) fn leaves_reserve(&self) -> bool {
         !self.accepted && !self.for_admin.load(Relaxed)
+    }
+
+    /// The holder whose share of the device's links it counts against, if it is not for the
+    /// administrator.
+    pub(super) fn shares(&self) -> Option<Holder> {
+        self.holder.filter(|_| self.leaves_reserve())
     }
 
     /// For how long the link has carried no channel and no datagram at `now`, in nanoseconds;
@@ -577,43 +579,6 @@ impl Link {
         (tx.why, retry)
     }
 
-    /// The link can carry channels from now on.
-    pub(super) fn up(self: &Arc<Self>, terms: Terms) {
-        self.features.store(terms.agreed.features, Relaxed);
-        let changed = self.tx.lock().go_up(terms);
-        if changed {
-            self.is_up();
-        }
-    }
-
-    fn is_up(self: &Arc<Self>) {
-        trace::link_up(|| {
-            (
-                self.id,
-                self.ends(self.local_ip()),
-                u32::from(self.accepted),
-            )
-        });
-        // Messages that arrived before the peer's terms were known have waited in the queue, and
-        // datagrams for the link to come up.
-        self.schedule_poll();
-        self.dgrams_up();
-        self.transport.watch_keepalive();
-        if self.accepted {
-            // The peer may have made more links than it may have.
-            self.transport.look_for_idle();
-        }
-    }
-
-    /// The two ends of the link for a tracepoint: `local` and the peer.
-    fn ends(&self, local: Ip) -> Ends {
-        Ends {
-            chan: (0, 0),
-            local: Addr::new(local, 0).into(),
-            remote: Addr::new(self.remote, 0).into(),
-        }
-    }
-
     /// How many links from this host the peer accepts; 1 until it has said so.
     pub(crate) fn peer_takes(&self) -> u32 {
         self.tx.lock().peer_takes
@@ -628,301 +593,6 @@ impl Link {
         }
         short
     }
-
-    /// Stores the peer's terms, on the accepting side.
-    pub(super) fn set_terms(&self, terms: Terms) {
-        self.tx.lock().terms = Some(terms);
-    }
-
-    /// Brings the link up on the terms stored before; returns false if there were none. The
-    /// connection manager's event and the first message of the peer both call this, in either
-    /// order, possibly at the same time.
-    pub(super) fn up_on_terms(self: &Arc<Self>) -> bool {
-        let changed = {
-            let mut tx = self.tx.lock();
-            match tx.terms.take() {
-                Some(terms) => {
-                    self.features.store(terms.agreed.features, Relaxed);
-                    tx.go_up(terms)
-                }
-                None => return tx.state != LinkState::Connecting,
-            }
-        };
-        if changed {
-            self.is_up();
-        }
-        true
-    }
-
-    /// Ends the link. Only the first reason is kept. Does not sleep. Not in interrupts.
-    pub(crate) fn fail(self: &Arc<Self>, why: Failure) {
-        self.end(why);
-    }
-
-    /// As [`Self::fail`], because a working link was lost. Logs `cause` if the link carried
-    /// channels.
-    pub(crate) fn fail_link_lost(self: &Arc<Self>, cause: impl fmt::Display) {
-        self.fail_and_log(Failure::LinkLost, cause);
-    }
-
-    /// As [`Self::fail`]. Logs `cause` if the link was up and carried channels.
-    pub(crate) fn fail_and_log(self: &Arc<Self>, why: Failure, cause: impl fmt::Display) {
-        if let Some((true, local)) = self.end(why) {
-            net_warn_ratelimited!("link {:?} -> {:?} lost: {}\n", local, self.remote, cause);
-        }
-    }
-
-    /// Ends the link. Returns `None` if it had ended before; else whether it was up and carried
-    /// channels, and the local address.
-    fn end(self: &Arc<Self>, why: Failure) -> Option<(bool, Ip)> {
-        let ended = {
-            let mut tx = self.tx.lock();
-            if tx.state == LinkState::Down {
-                return None;
-            }
-            tx.state = LinkState::Down;
-            let done = tx.done;
-            tx.dgrams.ended(done);
-            tx.why = match why {
-                Failure::TimedOut => why,
-                _ if tx.was_up => Failure::LinkLost,
-                _ => why,
-            };
-            trace::link_down(|| {
-                let (up, channels) = (u32::from(tx.was_up), tx.channels.len() as u32);
-                let (made, err) = (u32::from(self.accepted), errno_of(why).to_errno());
-                (self.id, self.ends(tx.local), made, up, channels, err)
-            });
-            (tx.was_up && !tx.channels.is_empty(), tx.local)
-        };
-        let _ = self
-            .transport
-            .queue
-            .enqueue::<Arc<Self>, TEARDOWN>(self.clone());
-        Some(ended)
-    }
-
-    /// Ends a link so that it is made again: the peer mistook it for one from before this host
-    /// restarted, and so has ended its old one, or the address has changed. Connects that wait for
-    /// the link are retried.
-    pub(super) fn fail_stale(self: &Arc<Self>) {
-        self.tx.lock().stale = true;
-        self.fail(Failure::LinkLost);
-    }
-
-    /// Ends the link because of what the peer sent.
-    pub(super) fn violated(self: &Arc<Self>, what: Violation) {
-        self.distrusted.store(true, Relaxed);
-        STATS.protocol_errors.add(1);
-        net_warn_ratelimited!(
-            "link to {:?} closed: protocol violation {:?}\n",
-            self.remote,
-            what
-        );
-        self.fail(Failure::Protocol);
-    }
-
-    /// A thread that was woken to take completions was too slow: for a while only the worker polls.
-    fn bar_inline_poll(&self) {
-        let until = task::jiffies().wrapping_add(msecs_to_jiffies(BAR_MS));
-        self.barred.store(until as usize, Relaxed);
-    }
-
-    fn is_barred(&self) -> bool {
-        let left = (self.barred.load(Relaxed) as Jiffies).wrapping_sub(task::jiffies());
-        (1..=msecs_to_jiffies(BAR_MS)).contains(&left)
-    }
-
-    /// Queues the worker that polls the completion queue. Any context.
-    pub(super) fn schedule_poll(self: &Arc<Self>) {
-        let _ = self
-            .transport
-            .queue
-            .enqueue::<Arc<Self>, POLL>(self.clone());
-    }
-
-    /// Blocks that hold unread data of this link.
-    pub(super) fn blocks_held(&self) -> u32 {
-        self.held.load(Relaxed) & !ENDED
-    }
-
-    /// No more data arrives in the link's blocks: returns its promise. A block with unread data
-    /// stays promised until it is released.
-    fn end_promise(&self, rx: &Receives) {
-        let held = self.held.fetch_add(ENDED, Full);
-        rx.unpromise(params::LINK_CREDIT.get().saturating_sub(held));
-    }
-
-    /// Takes completions until all requests of the queue pair, which is in error, have completed:
-    /// the sends, and the receives of its own receive queue or those that it has taken out of a
-    /// shared one. Messages that had arrived are delivered. Bounded, for devices that lose
-    /// completions. Sleeps.
-    fn await_last(self: &Arc<Self>, queues: &Queues) -> Ending {
-        // Receives are taken only by a queue pair that is connected.
-        let used = self.accepted || self.tx.lock().was_up;
-        let rx = &queues.rx;
-        for _ in 0..DRAIN_ATTEMPTS {
-            // Before the completions are taken: none comes after it.
-            let last = self.last_receive.load(Acquire);
-            self.drain(usize::MAX, &mut Backlog::default());
-            let sent = {
-                let tx = self.tx.lock();
-                // An unsignaled message completes only on error, and owns no resources.
-                tx.free.len() + tx.stuck + usize::from(tx.unsignaled) >= tx.slots.len()
-            };
-            let received = match rx.is_shared() {
-                true => last || !used,
-                false => rx.is_empty(),
-            };
-            if sent && received {
-                return match (used, queues.verbs.pd.device().is_soft_roce()) {
-                    (false, _) => Ending::Unused,
-                    (true, true) => Ending::InMessage,
-                    (true, false) => Ending::Complete,
-                };
-            }
-            fsleep(DRAIN_INTERVAL);
-        }
-        Ending::Silent
-    }
-
-    /// Tears down a link whose state is Down. Sleeps.
-    fn take_down(self: &Arc<Self>) {
-        let queues = self.tx.lock().queues.clone();
-        if let Some(queues) = &queues {
-            let id = self.cm.lock().clone();
-            if let Some(id) = id {
-                let _ = id.disconnect();
-            }
-            let _ = queues.qp.set_error();
-            let ending = self.await_last(queues);
-            if let Some(receives) = &mut self.tx.lock().receives {
-                receives.ended(ending);
-            }
-        }
-        let (why, retry) = self.reason();
-        let (promised, receives, slots, mut channels, buffers) = {
-            let tx = &mut *self.tx.lock();
-            tx.free.clear();
-            (
-                tx.promised,
-                tx.receives.take(),
-                core::mem::take(&mut tx.slots),
-                core::mem::replace(&mut tx.channels, Channels::new(KVVec::new())),
-                tx.buffers.take(),
-            )
-        };
-        // A thread that is still draining finishes before this lock is taken; after it, `queues` is
-        // `None`, and no thread starts to drain.
-        let mut drained = self.drain.lock();
-        let kept = drained.take();
-        let own = self.tx.lock().queues.take();
-        drop((own, kept));
-        drop(drained);
-        let id = self.cm.lock().take();
-        // The last references to the queue pair but those of `receives`. Dropping both destroys it,
-        // after which the device accesses none of the link's memory. The id goes next; its
-        // destruction waits for its handlers.
-        let rx = queues.as_ref().map(|q| q.rx.clone());
-        drop(queues);
-        cancel_delayed::<Self, BACKSTOP>(self);
-        cancel_delayed::<Self, RESCHEDULE>(self);
-        cancel_delayed::<Self, DGRAM_STALL>(self);
-        // Where the link has a receive queue of its own, this has the last reference.
-        drop(receives);
-        drop(id);
-        drop(slots);
-        drop(buffers);
-        if let Some(rx) = rx.filter(|_| promised) {
-            self.end_promise(&rx);
-        }
-        self.dgrams_lost(why);
-        self.transport.forget_link(self);
-        self.transport.probe_links(&self.net, self.remote);
-        for (_, conn) in channels.drain() {
-            conn.clone().link_lost(self, why, retry);
-            conn.vacate_blocks();
-        }
-        // Unread data of channels that ended before the link did.
-        if self.blocks_held() > 0 {
-            self.transport.vacate_blocks();
-        }
-    }
-}
-
-impl BlockUser for Link {
-    fn block_held(&self) {
-        self.held.fetch_add(1, Relaxed);
-    }
-
-    fn block_released(self: Arc<Self>, rx: &Receives) {
-        let before = self.held.fetch_sub(1, Full);
-        self.block_reposted();
-        if before & ENDED != 0 {
-            rx.unpromise(1);
-        }
-    }
-}
-
-impl CompHandler for Link {
-    fn completion(this: kernel::sync::ArcBorrow<'_, Self>) {
-        // Pairs with `Link::spin`: either it sees the event when it stops, or this sees it in
-        // `spinning`.
-        this.event.xchg(true, Full);
-        let link = Arc::from(this);
-        let spinning = link.spinning.load(Relaxed) != 0;
-        if link.is_barred() || !spinning && !link.pollers.wake_poller() {
-            link.schedule_poll();
-            return;
-        }
-        // That thread may not be scheduled for a long time.
-        let queue = &link.transport.queue;
-        let watch = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
-        if watch.is_ok() {
-            let drained = link.drained.load(Relaxed);
-            link.watched.store(drained, Relaxed);
-        }
-    }
-
-    fn failed(this: kernel::sync::ArcBorrow<'_, Self>) {
-        // The link's locks cannot be taken in interrupts: the worker ends the link.
-        this.broken.store(true, Relaxed);
-        Arc::from(this).schedule_poll();
-    }
-
-    fn last_receive(this: kernel::sync::ArcBorrow<'_, Self>) {
-        this.last_receive.store(true, Release);
-        Self::failed(this);
-    }
-}
-
-impl WorkItem<POLL> for Link {
-    type Pointer = Arc<Link>;
-
-    fn run(link: Arc<Link>) {
-        fault::asynchronous(|| link.run_completions());
-    }
-}
-
-impl WorkItem<BACKSTOP> for Link {
-    type Pointer = Arc<Link>;
-
-    fn run(link: Arc<Link>) {
-        if !link.event.load(Relaxed) {
-            return;
-        }
-        // If the queue was drained since, the event that is pending now may be a new one.
-        let drained = link.drained.load(Relaxed);
-        let others = link.watched.xchg(drained, Relaxed) != drained;
-        let idle = task::jiffies().wrapping_sub(link.looked.load(Relaxed) as Jiffies);
-        if others || link.spinning.load(Relaxed) != 0 && idle <= INLINE_POLL_WITHIN {
-            let queue = &link.transport.queue;
-            let _ = queue.enqueue_delayed::<Arc<Self>, BACKSTOP>(link.clone(), INLINE_POLL_WITHIN);
-            return;
-        }
-        link.bar_inline_poll();
-        fault::asynchronous(|| link.run_completions());
-    }
 }
 
 impl WorkItem<CONNECT> for Link {
@@ -933,20 +603,14 @@ impl WorkItem<CONNECT> for Link {
     }
 }
 
-impl WorkItem<TEARDOWN> for Link {
-    type Pointer = Arc<Link>;
-
-    fn run(link: Arc<Link>) {
-        fault::asynchronous(|| link.take_down());
-    }
-}
-
-/// The hello that this host sends when it makes or accepts a link.
-pub(super) fn hello(transport: &Transport) -> Hello {
+/// The hello that this host sends when it makes or accepts a link. `keyed`: there is a key for the
+/// peer.
+pub(super) fn hello(transport: &Transport, keyed: bool) -> Hello {
+    let proof = if keyed { proof::FEATURE } else { 0 };
     Hello {
         versions: Versions::OURS,
         nonce: transport.nonce,
-        features: FEATURES,
+        features: FEATURES | proof,
         link_credit: params::LINK_CREDIT.get(),
         links: params::LINKS_PER_PEER.get(),
     }

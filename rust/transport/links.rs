@@ -63,8 +63,17 @@ pub(crate) struct Asker {
     pub(crate) for_admin: bool,
     /// The user's who may have no more than `asking_per_user` such links that are not up yet.
     pub(crate) limited: Option<u32>,
-    /// The holder whose quota a new link counts against.
-    pub(crate) charged: Option<Holder>,
+    /// The user and the namespace whose share of a device's links a new link counts against.
+    pub(crate) holder: Holder,
+    /// Datagrams are sent: a new link counts against the quota of such links as well.
+    pub(crate) by_dgram: bool,
+}
+
+impl Asker {
+    /// The holder whose quota of the links that datagrams make a new link counts against.
+    pub(super) fn charged(&self) -> Option<Holder> {
+        self.by_dgram.then_some(self.holder)
+    }
 }
 
 impl Transport {
@@ -123,19 +132,15 @@ impl Transport {
                     return Err(EMLINK);
                 }
             }
-            let made = self.make_link(&mut links, net, local, remote, asker.charged);
+            let made = self.make_link(&mut links, net, local, remote, asker);
             if let (Ok(link), Some(user)) = (&made, asker.limited) {
                 link.set_asked_by(user);
             }
             drop(links);
-            let refused = made.as_ref().is_err_and(|e| *e == EDQUOT);
-            if let Some(holder) = asker.charged.filter(|_| refused) {
-                self.evict_idle_link_of(holder);
+            if made.as_ref().is_err_and(|e| *e == EDQUOT) {
+                self.evict_idle_link_of(asker.holder);
             }
             let link = made?;
-            if asker.for_admin {
-                link.set_for_admin();
-            }
             link.start();
             return Ok(link);
         };
@@ -149,7 +154,7 @@ impl Transport {
         if crowded && !growing && group < most && !lately {
             self.grown.store(now, Relaxed);
             // Without memory or quota for another link, the present ones are used.
-            if let Ok(link) = self.make_link(&mut links, net, local, remote, asker.charged) {
+            if let Ok(link) = self.make_link(&mut links, net, local, remote, asker) {
                 drop(links);
                 link.start();
             }
@@ -164,11 +169,15 @@ impl Transport {
         net: &Net,
         local: Option<Ip>,
         remote: Ip,
-        charged: Option<Holder>,
+        asker: Asker,
     ) -> Result<Arc<Link>> {
+        // It is counted when the peer has answered, and blocks are promised.
+        if !asker.for_admin && !self.pools.may_share(net, asker.holder) {
+            return Err(EDQUOT);
+        }
         links.reserve(1, GFP_KERNEL)?;
-        let link = Link::new(self, net, local, remote, false, charged)?;
-        if let Some(holder) = charged {
+        let link = Link::new(self, net, local, remote, Some(asker))?;
+        if let Some(holder) = asker.charged() {
             self.dgram_links.take(holder)?;
         }
         // There is room.
@@ -183,7 +192,7 @@ impl Transport {
         let Ok(links) = self.snapshot() else { return };
         let unused = links
             .into_iter()
-            .filter(|l| l.charged == Some(holder) && l.state() != LinkState::Down)
+            .filter(|l| l.holder == Some(holder) && l.state() != LinkState::Down)
             .filter_map(|l| Some((l.idle_for(now)?, l)))
             .filter(|(idle, l)| *idle > UNUSED_NS && l.has_delivered())
             .max_by_key(|(idle, _)| *idle);
@@ -259,10 +268,14 @@ impl Transport {
             let at = links.iter().position(|l| Arc::ptr_eq(l, link));
             at.and_then(|i| links.remove(i).ok())
         };
-        if let Some(holder) = gone.as_ref().and_then(|link| link.charged) {
+        let Some(gone) = gone else { return };
+        if let Some(holder) = gone.charged {
             self.dgram_links.give(holder);
         }
-        drop(gone);
+        self.counts.count(&gone.net, |counts| {
+            counts.tx_bytes = counts.tx_bytes.wrapping_add(gone.tx_bytes.get());
+            counts.rx_bytes = counts.rx_bytes.wrapping_add(gone.rx_bytes.get());
+        });
     }
 
     /// Moves unread data of connections without a link out of blocks of the shared receive queues.
@@ -324,6 +337,10 @@ impl Transport {
         for link in links {
             match link.state() {
                 LinkState::Down => continue,
+                LinkState::Connecting if link.check_proof(now) => {
+                    again = Some(IDLE_MS.min(again.unwrap_or(IDLE_MS)));
+                    continue;
+                }
                 LinkState::Connecting if link.accepted => {
                     if link.idle_for(now).is_some_and(|ns| ns > HALF_MADE_NS) {
                         link.fail(Failure::TimedOut);

@@ -38,6 +38,8 @@ pub(crate) enum Unchanged {
     Missing,
     /// There would be too many.
     TooMany,
+    /// There would be too many of one network.
+    NetworkFull,
     /// No memory.
     Memory,
 }
@@ -53,12 +55,13 @@ impl From<Unchanged> for Error {
         match why {
             Unchanged::Missing => ENOENT,
             Unchanged::TooMany => ENOSPC,
+            Unchanged::NetworkFull => EMLINK,
             Unchanged::Memory => ENOMEM,
         }
     }
 }
 
-impl<T: Copy, const MOST: usize> NetTable<T, MOST> {
+impl<T: Clone, const MOST: usize> NetTable<T, MOST> {
     /// No lists.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
@@ -79,7 +82,7 @@ impl<T: Copy, const MOST: usize> NetTable<T, MOST> {
 
     /// Entry number `index` of `net`. Sleeps.
     pub(crate) fn nth(&self, net: &Net, index: usize) -> Option<T> {
-        self.with(net, |entries| entries.get(index).copied())?
+        self.with(net, |entries| entries.get(index).cloned())?
     }
 
     /// Replaces the list of `net` by the entries that `change` puts into an empty one, which has
@@ -120,7 +123,7 @@ impl<T: Copy, const MOST: usize> NetTable<T, MOST> {
     }
 }
 
-impl<T: Copy + Send + Sync + 'static, const MOST: usize> NetExit for NetTable<T, MOST> {
+impl<T: Clone + Send + Sync + 'static, const MOST: usize> NetExit for NetTable<T, MOST> {
     fn net_exit(&self, id: usize) {
         let mut nets = self.nets.lock();
         let at = nets.iter().position(|n| n.net == id);

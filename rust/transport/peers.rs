@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::context::Transport;
+use super::keys::{Keys, Unproved};
 use super::net_table::NetTable;
 use crate::kern::net::Net;
 use crate::net_warn_ratelimited;
@@ -16,6 +17,7 @@ use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::channel::Failure;
 use crate::proto::peers::{allows, Entry, PEERS_MAX};
+use crate::proto::wire::Denial;
 use crate::stats::Counter;
 
 /// The lists, and what they refused.
@@ -23,6 +25,9 @@ use crate::stats::Counter;
 pub(crate) struct Peers {
     #[pin]
     pub(crate) lists: NetTable<Entry, PEERS_MAX>,
+    /// The keys that hosts have to prove.
+    #[pin]
+    pub(crate) keys: Keys,
     /// Links that other hosts asked for.
     pub(crate) refused: Counter,
     /// Links that this host was not to make.
@@ -36,6 +41,7 @@ impl Peers {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let new = try_pin_init!(Self {
             lists <- NetTable::new(),
+            keys <- Keys::new(),
             refused: Counter::new(),
             unasked: Counter::new(),
             refused_there: Counter::new(),
@@ -73,6 +79,15 @@ impl Peers {
         }
         self.unasked.add(1);
         Err(EACCES)
+    }
+
+    /// `remote` has rejected a link, and says why: counts it.
+    pub(crate) fn rejected(&self, remote: Ip, why: Denial) {
+        match why {
+            Denial::Listed => self.refused_there.add(1),
+            Denial::Unproved => self.keys.refused(remote, Unproved::Keyless),
+            Denial::Keyless => self.keys.refused(remote, Unproved::Unoffered),
+        }
     }
 }
 

@@ -168,7 +168,7 @@ impl Link {
             let kept = self.drain.lock();
             let queues = kept.clone().or_else(|| self.tx.lock().queues.clone());
             self.event.xchg(false, Full);
-            self.drained.fetch_add(1, Relaxed);
+            self.count_drain();
             queues.is_some_and(|q| matches!(q.cq.arm(), Ok(false)))
         };
         // Poll again if the queue could not be armed cleanly: completions were missed, or the
@@ -217,7 +217,7 @@ impl Link {
     pub(super) fn drain(self: &Arc<Self>, budget: usize, backlog: &mut Backlog) -> usize {
         let mut kept = self.drain.lock();
         self.event.xchg(false, Full);
-        self.drained.fetch_add(1, Relaxed);
+        self.count_drain();
         let Some(queues) = self.drain_queues(&mut kept) else {
             return 0;
         };
@@ -243,6 +243,12 @@ impl Link {
             }
         }
         taken
+    }
+
+    /// The completion queue was drained or armed. The caller has the drain lock.
+    fn count_drain(&self) {
+        let before = self.drained.load(Relaxed);
+        self.drained.store(before.wrapping_add(1), Relaxed);
     }
 
     /// The queues to poll; `kept`: the data of `drain`. `None` while the link connects, and after
@@ -288,7 +294,8 @@ impl Link {
                 };
                 self.fail_and_log(why, format_args!("a request: {:?}", wc.status()));
             }
-            // A message's work requests before its SEND complete only on error.
+            // A message's work requests before its SEND complete only on error, or where all are
+            // signaled.
             if id & PART == 0 {
                 let mut next = Some((id & !SENT) as u16);
                 while let Some(done) = next.and_then(|slot| self.slot_done(slot, backlog)) {
@@ -347,7 +354,7 @@ impl Link {
             .map_err(|_| Violation::Length)?;
         let features = self.features.load(Relaxed);
         let message = Message::decode(&header, arrival.payload as u32, features, self.accepted)?;
-        let conn = {
+        let (conn, proving) = {
             let tx = &mut *self.tx.lock();
             let Some(flow) = tx.flow.as_mut() else {
                 // The link failed before it was up: that is not the peer's fault.
@@ -359,11 +366,15 @@ impl Link {
                 if h.kind == Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS);
             tx.liveness.on_rx();
             backlog.check(tx);
-            match &message {
+            let conn = match &message {
                 Message::Stream(h) => self.transport.table.find(h.dst, &tx.channels),
                 Message::Dgram(_) => None,
-            }
+            };
+            (conn, tx.proving)
         };
+        if proving {
+            return self.proof_arrived(&message, |out| queues.pool.read_payload(block, out));
+        }
         let h = match message {
             Message::Stream(h) => h,
             Message::Dgram(h) => {
@@ -372,6 +383,7 @@ impl Link {
         };
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => {}
+            Type::Challenge | Type::Proof => return Err(Violation::State),
             // Only the side that made the link opens channels on it.
             Type::Connect if !self.accepted => return Err(Violation::State),
             Type::Connect => {
@@ -424,7 +436,8 @@ impl Link {
             Event::Opened | Event::Failed => {}
             Event::Busy => self.transport.arm_timer(&*conn),
             Event::Data | Event::Written { .. } => {
-                self.rx_bytes.add(u64::from(h.len));
+                // The caller has the drain lock.
+                self.rx_bytes.add_alone(u64::from(h.len));
                 if follow.crowded {
                     conn.clone().ask_for_doorbell();
                     pending = true;

@@ -102,7 +102,7 @@ impl Link {
     /// `None` if the link has no room, or other channels are scheduled first; then `conn` is woken
     /// when it may send.
     pub(crate) fn reserve(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         conn: &Arc<impl ConnOps>,
         place: FlowId,
         class: TrafficClass,
@@ -137,7 +137,9 @@ impl Link {
             n if n < want && n > PAGE => n / PAGE * PAGE,
             n => n,
         };
-        let reservation = Reservation::take(self, tx, place, class, wrs)?;
+        let slot = tx.take_slot(wrs)?;
+        drop(guard);
+        let reservation = Reservation::new(self, slot, place, class, wrs);
         Some((reservation, most))
     }
 
@@ -147,16 +149,23 @@ impl Link {
         tx.state == LinkState::Up && (!has_room(&tx, MAX_WRS as u32) || tx.bulk_room() == 0)
     }
 
-    /// Whether the link has room for a small message; if not, `conn` is woken when it has. If the
-    /// connection waits with bulk data, there is no room for it either, since what poll() reports
-    /// must hold for the program's next send, whatever its size.
-    pub(crate) fn has_room_or_block(&self, conn: &Arc<impl ConnOps>, place: FlowId) -> bool {
+    /// Whether the link has room for a small message, and for the bytes that `conn` has `corked`;
+    /// if not, `conn` is woken when it has. If the connection waits with bulk data, there is no
+    /// room for it either, since what poll() reports must hold for the program's next send,
+    /// whatever its size.
+    pub(crate) fn has_room_or_block(
+        &self,
+        conn: &Arc<impl ConnOps>,
+        place: FlowId,
+        corked: bool,
+    ) -> bool {
         let tx = &mut *self.tx.lock();
         if tx.channels.waits(TrafficClass::Bulk, place.flow) {
             conn.tx_blocked().set(TrafficClass::Bulk);
             return false;
         }
-        let room = has_room(tx, MAX_WRS as u32);
+        // A completion may send the corked bytes before the program's next send.
+        let room = has_room_for(tx, 1 + u32::from(corked), MAX_WRS as u32);
         let may =
             tx.channels
                 .try_dequeue(TrafficClass::Small, place.id, place.flow, SMALL_MAX, room);
@@ -304,12 +313,17 @@ fn wake_others(conn: &impl ConnOps, class: TrafficClass) {
 
 /// Whether a data message of up to `wrs` work requests fits.
 fn has_room(tx: &Tx, wrs: u32) -> bool {
+    has_room_for(tx, 1, wrs)
+}
+
+/// Whether so many data messages of up to `wrs` work requests each fit.
+fn has_room_for(tx: &Tx, messages: u32, wrs: u32) -> bool {
     tx.state == LinkState::Up
         && !tx.draining
-        && tx.free.len() > CONTROL_SLOTS
-        && tx.sq_free >= wrs + 2 * CONTROL_SLOTS as u32
+        && tx.free.len() >= CONTROL_SLOTS + messages as usize
+        && tx.sq_free >= wrs * messages + 2 * CONTROL_SLOTS as u32
         && tx
             .flow
             .as_ref()
-            .is_some_and(|f| f.available(false) > tx.reserved)
+            .is_some_and(|f| f.available(false) >= tx.reserved + messages)
 }

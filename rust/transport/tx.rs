@@ -7,12 +7,15 @@
 //! a message is signaled; its completion frees the slot, and with it the pins of the WRITEs before
 //! it. A message that owns no resources is signaled only now and then: work requests complete in
 //! order, so the next completion frees the slots of the unsignaled messages before it. Each
-//! completion saved saves a wake-up and an entry of the completion queue.
+//! completion saved saves a wake-up and an entry of the completion queue. Where a device needs it
+//! (`Device::needs_signals()`), all requests with data are signaled.
 //!
 //! Everything is posted under the link's spinlock, so chunks leave in the order in which the
 //! channel committed them.
 
 #![deny(unsafe_code)]
+
+mod reservation;
 
 use core::mem;
 
@@ -22,25 +25,24 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use super::backlog::Backlog;
-use super::conn::{Charge, Commit, Committed, ConnOps};
+use super::conn::{Charge, ConnOps};
 use super::link::{Link, LinkState, Queues, Tx};
+use super::pins::Pins;
 use super::sched::FlowId;
-use crate::ib::dma::{Direction, DmaRegion, DmaRuns, Sge};
-use crate::ib::memory::PinnedRuns;
+use crate::ib::dma::{Direction, DmaRegion, Sge};
 use crate::ib::mr::Access;
 use crate::ib::pd::Pd;
 use crate::ib::qp::{SendOp, SendWr};
 use crate::kern::contig::ContigPages;
-use crate::kern::errno::ENOTCONN;
-use crate::kern::pin::PinnedPages;
 use crate::kern::sock::zerocopy::Notification;
 use crate::params;
 use crate::pool::window::WindowUse;
-use crate::proto::channel::Plan;
 use crate::proto::dgram::wire::{DgramHeader, Message};
 use crate::proto::scheduler::TrafficClass;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
 use crate::stats::STATS;
+
+pub(crate) use reservation::{Payload, Posted, Reservation};
 
 /// Most messages in flight on a link.
 pub(super) const SLOTS: u16 = 128;
@@ -54,7 +56,7 @@ pub(super) const MAX_WRITES: usize = 5;
 pub(super) const MAX_WRS: usize = MAX_WRITES + 1;
 /// Most scatter-gather elements of one message: a chunk of 4 KiB pages that begins within a page,
 /// and the header.
-const MAX_SGES: usize = 66;
+pub(super) const MAX_SGES: usize = 66;
 /// Most unsignaled messages in a row.
 const SIGNAL_INTERVAL: u8 = 15;
 /// Room for a header.
@@ -117,13 +119,6 @@ impl TxBuffers {
     }
 }
 
-/// Pages of a program, mapped for the link's device.
-pub(crate) struct Pins {
-    runs: DmaRuns<PinnedRuns>,
-    /// Their charge against the connection's send buffer; dropped after the mapping.
-    _charge: Option<Charge>,
-}
-
 /// A message in flight.
 #[derive(Default)]
 pub(super) struct TxSlot {
@@ -174,149 +169,21 @@ impl Done {
     }
 }
 
-/// The source of a chunk's bytes.
-pub(crate) enum Payload {
-    /// The slot's own page; see [`Reservation::fill`] and [`Reservation::put`].
-    Copied,
-    /// The program's pages, from this byte on, and the notification to send when the device is done
-    /// with them.
-    Pinned(Arc<Pins>, usize, Option<Notification>),
-}
-
-/// The right to post one message: a slot, credit, and room in the send queue.
-pub(crate) struct Reservation {
-    link: Arc<Link>,
-    buffers: Arc<TxBuffers>,
-    place: FlowId,
-    class: TrafficClass,
-    slot: u16,
-    wrs: u32,
-    used: bool,
-}
-
-impl Reservation {
-    /// Takes a slot and `wrs` work requests. The caller has checked that there is room.
-    pub(super) fn take(
-        link: &Arc<Link>,
-        tx: &mut Tx,
-        place: FlowId,
-        class: TrafficClass,
-        wrs: u32,
-    ) -> Option<Self> {
-        let buffers = tx.buffers.clone()?;
-        let slot = tx.free.pop()?;
-        tx.reserved += 1;
-        tx.sq_free -= wrs;
-        Some(Self {
-            link: link.clone(),
-            buffers,
-            place,
-            class,
-            slot,
-            wrs,
-            used: false,
-        })
-    }
-
-    /// Copies up to `n` bytes, at most [`SMALL_MAX`], from the program into the slot. Stops at the
-    /// first page that is not present. Does not sleep.
-    pub(crate) fn fill(&self, n: usize, from: &mut IovIterSource<'_>) -> usize {
-        self.buffers.fill(self.slot, n, from)
-    }
-
-    /// Copies corked bytes into the slot, at most [`SMALL_MAX`]. EINVAL if there are more.
-    pub(crate) fn put(&self, bytes: &[u8]) -> Result {
-        self.buffers.put(self.slot, bytes)
-    }
-
-    /// Commits the chunk `plan` of `conn`'s channel and posts it. Releases the send lock, except
-    /// for a corked chunk: the next sender posts once the link's lock is free. Fails if the channel
-    /// or the link has ended, or if there is no room for the chunk any more.
-    pub(crate) fn post(
-        mut self,
-        conn: &Arc<impl ConnOps>,
-        plan: Plan,
-        payload: Payload,
-    ) -> core::result::Result<Posted, Payload> {
-        let link = self.link.clone();
-        let mut guard = link.tx.lock();
-        let tx = &mut *guard;
-        if tx.state != LinkState::Up {
-            return Err(payload);
-        }
-        let copied = matches!(payload, Payload::Copied);
-        let Some(committed) = conn.commit(plan, copied, tx.seq + 1, tx.done) else {
-            return Err(payload);
-        };
-        let Committed {
-            commit: Commit { chunk, end, marks },
-            charge,
-            wanted,
-        } = committed;
-        self.used = true;
-        tx.reserved = tx.reserved.saturating_sub(1);
-        tx.sq_free += self.wrs;
-        link.tx_bytes.add(u64::from(chunk.header.len));
-        let bytes = chunk.header.len.saturating_add(HEADER_LEN as u32);
-        let FlowId { id, flow } = self.place;
-        tx.channels.sent(self.class, id, flow, bytes);
-        let message = Outgoing {
-            header: Message::Stream(chunk.header),
-            write_to: chunk.write_to,
-            // No thread and no corked byte waits for the completion of other copied chunks.
-            conn: (!copied || marks).then(|| (conn.clone() as Arc<dyn ConnOps>, end)),
-            payload: match payload {
-                Payload::Copied => Body::Slot,
-                Payload::Pinned(pins, from, notify) => Body::Pinned(pins, from, notify),
-            },
-            window: None,
-            charge,
-            force_signal: false,
-        };
-        if post(tx, self.slot, message).is_err() {
-            drop(guard);
-            link.fail_link_lost("its send queue takes nothing");
-        }
-        Ok(Posted { wanted })
-    }
-}
-
-/// A chunk was posted.
-pub(crate) struct Posted {
-    /// Threads wait for the send lock, which was released.
-    pub(crate) wanted: bool,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !self.used {
-            let waited = {
-                let mut tx = self.link.tx.lock();
-                tx.reserved = tx.reserved.saturating_sub(1);
-                tx.sq_free += self.wrs;
-                let _ = tx.free.push_within_capacity(self.slot);
-                tx.has_backlog()
-            };
-            if waited {
-                // A sender may have found the link full because of this reservation.
-                self.link.schedule_poll();
-            }
-        }
-    }
-}
-
 /// The payload that follows a header.
-pub(super) enum Body {
+pub(super) enum Body<'a> {
     None,
     Slot,
+    /// Pages, from this byte of them on.
     Pinned(Arc<Pins>, usize, Option<Notification>),
+    /// Pages that a later message keeps, which is posted under the same hold of the link's lock.
+    Part(&'a Arc<Pins>, usize),
 }
 
 /// A message to be posted.
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     header: Message,
     write_to: Option<(u64, u32)>,
-    payload: Body,
+    payload: Body<'a>,
     /// A window to be registered before the message leaves.
     window: Option<WindowUse>,
     conn: Option<(Arc<dyn ConnOps>, u64)>,
@@ -325,13 +192,26 @@ pub(super) struct Outgoing {
     force_signal: bool,
 }
 
-impl Outgoing {
-    /// A fragment of a datagram, whose bytes are in the slot, with the datagram's charge.
-    pub(super) fn fragment(header: DgramHeader, charge: Option<Charge>) -> Self {
+impl<'a> Outgoing<'a> {
+    /// A message of the link itself, whose payload is in the slot.
+    pub(super) fn of_link(header: Header) -> Self {
+        Self {
+            header: header.into(),
+            write_to: None,
+            payload: Body::Slot,
+            window: None,
+            conn: None,
+            charge: None,
+            force_signal: true,
+        }
+    }
+
+    /// A fragment of a datagram, with the datagram's charge.
+    pub(super) fn fragment(header: DgramHeader, payload: Body<'a>, charge: Option<Charge>) -> Self {
         Self {
             header: Message::Dgram(header),
             write_to: None,
-            payload: Body::Slot,
+            payload,
             window: None,
             conn: None,
             charge,
@@ -343,7 +223,7 @@ impl Outgoing {
 /// Posts a message in slot `slot`. The slot owns the resources that the device needs, also on
 /// error, because the device may have taken part of the chain. After an error the caller must end
 /// the link.
-pub(super) fn post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
+pub(super) fn post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
     let posted = try_post(tx, slot, m);
     if posted.is_err() {
         tx.stuck += 1;
@@ -351,7 +231,7 @@ pub(super) fn post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
     posted
 }
 
-fn try_post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
+fn try_post(tx: &mut Tx, slot: u16, m: Outgoing<'_>) -> Result {
     let (Some(queues), Some(buffers), Some(flow)) = (&tx.queues, &tx.buffers, &mut tx.flow) else {
         return Err(EINVAL);
     };
@@ -374,8 +254,12 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
     // Senders that wait for the bulk limit are woken by this completion.
     let crowded = bulk > 0 && tx.bulk >= tx.bulk_most / 2;
     let fills = m.charge.as_ref().is_some_and(Charge::fills);
-    let signaled =
-        waited_for || m.force_signal || crowded || fills || tx.unsignaled >= SIGNAL_INTERVAL;
+    let signaled = queues.signals_all
+        || waited_for
+        || m.force_signal
+        || crowded
+        || fills
+        || tx.unsignaled >= SIGNAL_INTERVAL;
     tx.bulk = tx.bulk.saturating_add(bulk);
     tx.seq += 1;
     *place = TxSlot {
@@ -390,6 +274,7 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
         charge: m.charge,
     };
     let mut sges = [Sge::default(); MAX_SGES];
+    let part = matches!(m.payload, Body::Part(..));
     let count = match m.payload {
         Body::None => 0,
         Body::Slot => {
@@ -397,15 +282,23 @@ fn try_post(tx: &mut Tx, slot: u16, m: Outgoing) -> Result {
             1
         }
         Body::Pinned(pins, from, notify) => {
-            let filled = pins.runs.fill_sges(from, len, &mut sges[1..]);
+            let filled = pins.fill_sges(from, len, &mut sges[1..]);
             place.pins = Some(pins);
             place.notify = notify;
-            filled?.0
+            filled?
+        }
+        Body::Part(pins, from) => {
+            place.pins = Some(pins.clone());
+            pins.fill_sges(from, len, &mut sges[1..])?
         }
     };
     sges[0] = buffers.put_header(slot, &header)?;
     let wrs = submit(queues, slot, signaled, &sges, count, m.write_to, place)?;
     place.wrs = wrs;
+    if part {
+        // Not the last reference: the caller has one.
+        place.pins = None;
+    }
     tx.sq_free = tx.sq_free.saturating_sub(wrs);
     (tx.last_unsignaled, tx.unsignaled) = match signaled {
         true => (None, 0),
@@ -440,14 +333,18 @@ fn submit(
         n += 1;
     }
     let payload = &sges[1..=count];
+    let mut marked = u64::from(signaled);
     let mut body = sges.get(..=count).ok_or(EINVAL)?;
     if let Some((mut raddr, rkey)) = write_to {
         for part in payload.chunks(queues.max_sge) {
-            wrs.get_mut(n).ok_or(EINVAL)?.op = SendOp::Write {
+            let write = wrs.get_mut(n).ok_or(EINVAL)?;
+            write.op = SendOp::Write {
                 sges: part,
                 raddr,
                 rkey,
             };
+            write.signaled = queues.signals_all;
+            marked += u64::from(queues.signals_all);
             raddr += part.iter().map(|s| u64::from(s.length())).sum::<u64>();
             n += 1;
         }
@@ -460,7 +357,7 @@ fn submit(
     n += 1;
     queues.qp.post(&wrs[..n])?;
     STATS.work_requests.add(n as u64);
-    STATS.signaled.add(signaled.into());
+    STATS.signaled.add(marked);
     Ok(n as u32)
 }
 
@@ -471,6 +368,15 @@ pub(super) const SENT: u64 = 1 << 63;
 pub(super) const PART: u64 = 1 << 62;
 
 impl Tx {
+    /// Takes a slot and `wrs` work requests. The caller has checked that there is room.
+    pub(super) fn take_slot(&mut self, wrs: u32) -> Option<(u16, Arc<TxBuffers>)> {
+        let buffers = self.buffers.clone()?;
+        let slot = self.free.pop()?;
+        self.reserved += 1;
+        self.sq_free -= wrs;
+        Some((slot, buffers))
+    }
+
     /// Whether [`Link::transmit`] may have a message to send, or senders wait for room. Without a
     /// backlog, neither `transmit()` nor [`Link::wake_blocked_senders`] has any work.
     pub(super) fn has_backlog(&self) -> bool {
@@ -504,6 +410,10 @@ impl Tx {
     /// To retransmit, Soft-RoCE repeats everything from the oldest unacknowledged request on,
     /// registrations included, and a repeated registration fails the queue pair. A registration
     /// that is posted to an empty queue is done before any retransmission.
+    ///
+    /// Other devices retransmit packets, and a registration has none. There the order of the send
+    /// queue is enough: a registration is done before the requests behind it begin (InfiniBand,
+    /// volume 1, ordering of send queues), and no peer knows the key before the SEND behind it.
     fn drain_before_reg(&mut self) -> bool {
         let repeats = self.queues.as_ref().is_some_and(|q| q.repeats_reg);
         let under_way = repeats && self.free.len() < self.slots.len() && self.seq != self.done;
@@ -530,35 +440,19 @@ fn most_replies() -> usize {
 }
 
 impl Link {
-    /// Maps pinned pages, with their `charge`, for the link's device. Sleeps. ENOMEM; ENOTCONN when
-    /// the link is down, which its channels are about to be told.
-    pub(crate) fn map_pages(
-        &self,
-        pages: PinnedPages,
-        charge: Option<Charge>,
-    ) -> Result<Arc<Pins>> {
-        let verbs = self.tx.lock().queues.as_ref().map(|q| q.verbs.clone());
-        let runs = DmaRuns::map(
-            &verbs.ok_or(ENOTCONN)?.pd,
-            PinnedRuns::new(pages)?,
-            Direction::ToDevice,
-        )?;
-        let pins = Pins {
-            runs,
-            _charge: charge,
-        };
-        Ok(Arc::new(pins, GFP_KERNEL)?)
-    }
-
     /// Queues the connection's channel to send a control message, and sends what the link can.
     pub(crate) fn kick<C: ConnOps + ?Sized>(self: &Arc<Self>, conn: &Arc<C>) {
-        {
-            let tx = &mut *self.tx.lock();
-            if tx.state != LinkState::Down {
-                conn.with(&mut |conn| conn.enqueue_control(self, &mut tx.channels));
-            }
-        }
+        self.queue_control(conn);
         self.transmit();
+    }
+
+    /// Queues the connection's channel to send a control message. The caller calls
+    /// [`Self::transmit`] next.
+    pub(crate) fn queue_control<C: ConnOps + ?Sized>(self: &Arc<Self>, conn: &Arc<C>) {
+        let tx = &mut *self.tx.lock();
+        if tx.state != LinkState::Down {
+            conn.with(&mut |conn| conn.enqueue_control(self, &mut tx.channels));
+        }
     }
 
     /// Replies to a message for a channel that does not exist. Replies wait while the peer has no
@@ -741,6 +635,11 @@ impl Link {
     pub(crate) fn has_delivered(self: &Arc<Self>) -> bool {
         let seq = self.tx.lock().seq;
         self.done_with(seq)
+    }
+
+    /// Whether the device is known to be done with all messages up to sequence number `seq`.
+    pub(crate) fn is_done_with(self: &Arc<Self>, seq: u64) -> bool {
+        self.tx.lock().done >= seq
     }
 
     /// Whether the device is known to be done with all messages up to sequence number `seq`. If

@@ -51,6 +51,7 @@
 #define ZRS_FEATURE_MEM_BROKER	(1ULL << 12)	/* ZRS_IOC_MEM_BROKER, ZRS_MEM_VIA */
 #define ZRS_FEATURE_MEM_NODES	(1ULL << 13)	/* 16 nodes of a host, ZRS_IOC_MEM_DRAIN */
 #define ZRS_FEATURE_PEERS	(1ULL << 14)	/* ZRS_IOC_PEERS */
+#define ZRS_FEATURE_KEYS	(1ULL << 15)	/* ZRS_IOC_KEYS */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -78,10 +79,15 @@ struct zrs_ioc_socket {
 
 #define ZRS_IOC_SOCKET		_IOW(ZRS_IOC_MAGIC, 0x01, struct zrs_ioc_socket)
 
-/* Counters of the whole module since it was loaded. Needs no privilege. */
+/*
+ * Counters of the whole module since it was loaded: for callers with
+ * CAP_NET_ADMIN in the first user namespace. Others get those marked with "n" of
+ * their network namespace, and 0 in all other fields. tx_bytes and rx_bytes are
+ * payload on its links then, and pool_used is in windows of its sockets.
+ */
 struct zrs_ioc_stats {
-	__u64 tx_bytes;		/* payload accepted from programs */
-	__u64 rx_bytes;		/* payload delivered to programs */
+	__u64 tx_bytes;		/* n: payload accepted from programs */
+	__u64 rx_bytes;		/* n: payload delivered to programs */
 	__u64 tx_copied;	/* of tx_bytes: copied by the CPU */
 	__u64 rx_copied;	/* copied to programs by the CPU, MSG_PEEK too */
 	__u64 rx_spilled;	/* copied out of shared blocks before a read */
@@ -91,20 +97,20 @@ struct zrs_ioc_stats {
 	__u64 empty_events;	/* completion events that found nothing */
 	__u64 resources_made;	/* PDs, CQs, SRQs, QPs, MRs and ids ever made */
 	__u64 pages_pinned;	/* program pages pinned now */
-	__u64 sockets;		/* sockets open now */
-	__u64 channels;		/* channels alive now, orphans included */
-	__u64 links;		/* links alive now */
-	__u64 pool_bytes;	/* receive pools, all devices */
-	__u64 pool_used;	/* of pool_bytes: leased, or blocks not yet read */
+	__u64 sockets;		/* n: sockets open now */
+	__u64 channels;		/* n: channels alive now, orphans included */
+	__u64 links;		/* n: links alive now */
+	__u64 pool_bytes;	/* n: receive pools, all devices */
+	__u64 pool_used;	/* n: of pool_bytes: leased, or blocks not yet read */
 	__u64 protocol_errors;	/* links closed because of what a peer sent */
 	__u64 signaled;		/* of work_requests: with a completion */
 	__u64 windows_revoked;	/* windows asked back for another channel */
 	/* Connects with ZRS_TCP_AUTO that became TCP, by the reason: */
-	__u64 tcp_known;	/* ZRS_WHY_KNOWN */
-	__u64 tcp_no_zrs;	/* ZRS_WHY_NO_ZRS */
-	__u64 tcp_slow;		/* ZRS_WHY_SLOW */
-	__u64 tcp_no_listener;	/* ZRS_WHY_NO_LISTENER */
-	__u64 tcp_no_resources;	/* ZRS_WHY_NO_RESOURCES */
+	__u64 tcp_known;	/* n: ZRS_WHY_KNOWN */
+	__u64 tcp_no_zrs;	/* n: ZRS_WHY_NO_ZRS */
+	__u64 tcp_slow;		/* n: ZRS_WHY_SLOW */
+	__u64 tcp_no_listener;	/* n: ZRS_WHY_NO_LISTENER */
+	__u64 tcp_no_resources;	/* n: ZRS_WHY_NO_RESOURCES */
 };
 
 #define ZRS_IOC_STATS		_IOWR(ZRS_IOC_MAGIC, 0x02, struct zrs_ioc_stats)
@@ -112,14 +118,17 @@ struct zrs_ioc_stats {
 /*
  * Lists: set cursor to 0, call until ENOENT. Each call fills the first entry
  * at or after cursor and sets cursor to where the next call goes on. Links and
- * sockets of the caller's network namespace only; pools belong to devices and
- * are shown to all.
+ * sockets of the caller's network namespace only. All pools and caches are shown
+ * to callers with CAP_NET_ADMIN in the first user namespace; others see the
+ * pools of devices that their network namespace can use, and no caches.
  */
 #define ZRS_NAME_LEN		64
 
 /*
  * A receive pool; one per RDMA device. With ZRS_POOL_ALL, devices that ZRS
  * cannot use as well, once it was tried: lack is not 0, and there is no pool.
+ * For a caller that does not see all pools, windows are those of its network
+ * namespace, blocks and blocks_* are 0, and bytes is the pool's first size.
  */
 struct zrs_ioc_pool {
 	__u64 cursor;		/* in, out */
@@ -176,6 +185,7 @@ struct zrs_ioc_link {
 #define ZRS_LINK_DOWN		3
 
 #define ZRS_LINK_F_ACCEPTED	1	/* the peer made it: its connects are on it */
+#define ZRS_LINK_F_PROVED	2	/* the hosts have proved that they share a key */
 
 #define ZRS_IOC_LINK		_IOWR(ZRS_IOC_MAGIC, 0x04, struct zrs_ioc_link)
 
@@ -216,7 +226,7 @@ struct zrs_info {
 #define ZRS_CARRIER_TCP		2
 
 #define ZRS_WHY_NONE		0	/* it does not */
-#define ZRS_WHY_ASKED		1	/* ZRS_TCP_ONLY, or an option that only TCP has */
+#define ZRS_WHY_ASKED		1	/* ZRS_TCP_ONLY; an option or a device that only TCP has */
 #define ZRS_WHY_LOCAL		2	/* an address of this host */
 #define ZRS_WHY_DRAIN		3	/* the module parameter "drain" */
 #define ZRS_WHY_KNOWN		4	/* found to have no ZRS lately */
@@ -228,6 +238,8 @@ struct zrs_info {
 #define ZRS_WHY_ASKING		10	/* the user's connects make "asking" links already */
 #define ZRS_WHY_PEER		11	/* a list of peers, here or there */
 #define ZRS_WHY_OFF		12	/* off in the network namespace, or for the groups */
+#define ZRS_WHY_KEY		13	/* no proof by a key, that is demanded here or there */
+#define ZRS_WHY_NO_NEW_PRIVS	14	/* the task may not have both */
 
 #define ZRS_STATE_CLOSED	0
 #define ZRS_STATE_BOUND		1
@@ -258,8 +270,8 @@ struct zrs_dgram_info {
 	__u64 tx_queued;	/* counted against SO_SNDBUF */
 	__u64 rx_queued;	/* counted against SO_RCVBUF */
 	__u32 rx_waiting;	/* datagrams not yet taken by the program */
-	__u32 rx_drops;		/* datagrams dropped: SO_RCVBUF was used up */
-	__u32 tx_drops;		/* datagrams dropped: a link had no room */
+	__u32 rx_drops;		/* dropped: SO_RCVBUF used up, EFAULT of recv() */
+	__u32 tx_drops;		/* dropped: a link had no room, or was not made */
 	__u32 error;		/* pending error, as SO_ERROR would give it */
 	__u32 sndbuf;		/* as SO_SNDBUF gives it */
 	__u32 rcvbuf;
@@ -282,9 +294,10 @@ struct zrs_ioc_dgram {
 
 /*
  * The link table: the state of each channel, in one of three tiers. One table
- * for the machine: the numbers are those of all network namespaces. All is
- * counted in channels, and in requests for one, from loading on. Needs no
- * privilege.
+ * for the machine: the numbers are those of all network namespaces, for callers
+ * with CAP_NET_ADMIN in the first user namespace. Others get the sizes, and in
+ * entries the channels on links of their network namespace; the rest is 0. All is
+ * counted in channels, and in requests for one, from loading on.
  */
 struct zrs_ioc_table {
 	__u32 hot_slots;	/* places in the first tier */
@@ -309,7 +322,7 @@ struct zrs_ioc_table {
 /*
  * A cache, and the receive pools of the devices that write into it: together
  * they use no more of it than "bytes". Counters are since loading. A list, as
- * those above. Needs no privilege.
+ * those above. Without CAP_NET_ADMIN in the first user namespace it is empty.
  */
 #define ZRS_RESIDENCY_BUCKETS	24
 
@@ -406,7 +419,8 @@ struct zrs_ioc_rules {
 
 /*
  * How often TCP has come to carry a socket since the module was loaded, by the
- * reason: the number of it is the index. Needs no privilege.
+ * reason: the number of it is the index. Without CAP_NET_ADMIN in the first user
+ * namespace: of the caller's network namespace.
  */
 #define ZRS_WHY_MAX		32
 
@@ -441,9 +455,9 @@ struct zrs_peer {
 #define ZRS_PEER_DENY		2
 
 /*
- * LIST (a list by cursor, as those above) and COUNTS are for everybody. The
- * others need CAP_NET_ADMIN in the user namespace that the network namespace
- * belongs to, else EPERM.
+ * LIST, a list by cursor as the lists above, needs no privilege. COUNTS needs
+ * CAP_NET_ADMIN in the first user namespace, all other operations need it in the
+ * user namespace that the network namespace belongs to; else EPERM.
  *
  * Errors: EINVAL (unknown, reserved, bits that cannot be), ENOENT (DEL: there is
  * no such network; LIST: no further entry), ENOSPC (more than ZRS_PEERS_MAX),
@@ -471,6 +485,68 @@ struct zrs_ioc_peers {
 #define ZRS_PEERS_MAX		1024
 
 #define ZRS_IOC_PEERS		_IOWR(ZRS_IOC_MAGIC, 0x0a, struct zrs_ioc_peers)
+
+/*
+ * The keys of the caller's network namespace: the hosts of a network that has
+ * keys have no link with the namespace, in either direction, before both sides
+ * have proved that they have one of them. The longest network that has the host's
+ * address decides. It has two keys at most, so that one can follow the other: the
+ * hosts need one in common. Memory links carry no proof: there are none with these
+ * hosts.
+ *
+ * A key is a kernel key of the type "logon" and the description "zrs:NAME", of 16
+ * bytes or more. PUT looks it up in the keyrings of the caller; it is used as long
+ * as it is in the list, whether in keyrings or not, unless it is revoked or has
+ * expired. Then, and with another key, the hosts have no link.
+ *
+ * connect() to a host without a proof is EACCES; with ZRS_TCP_AUTO it is by TCP.
+ * A change ends the links that have no proof and need one now, and no others.
+ */
+#define ZRS_KEY_NAME_LEN	64
+
+struct zrs_key {
+	__u32 family;		/* AF_INET, AF_INET6 */
+	__u32 prefix_len;	/* bits of the address that have to match */
+	__u8 addr[16];		/* an IPv4 address is v4-mapped */
+	__u8 name[ZRS_KEY_NAME_LEN];	/* letters, digits, ".", "_", "-"; NULs follow */
+};
+
+/*
+ * LIST, a list by cursor as the lists above, needs no privilege. COUNTS needs
+ * CAP_NET_ADMIN in the first user namespace, all other operations need it in the
+ * user namespace that the network namespace belongs to; else EPERM.
+ *
+ * Errors: EINVAL (unknown, reserved, bits or a name that cannot be), ENOENT (DEL:
+ * there is no such key; LIST: no further entry), EMLINK (the network has two keys
+ * of other names), ENOSPC (more than ZRS_KEYS_MAX), ENOKEY (PUT: not in the
+ * keyrings), EKEYREVOKED, EKEYEXPIRED, ERANGE (PUT: a key that is too short),
+ * EOPNOTSUPP (PUT: a kernel without keyrings), ENOMEM, EFAULT.
+ */
+struct zrs_ioc_keys {
+	__u64 cursor;		/* LIST: in, out */
+	__u32 op;		/* in: ZRS_KEYS_* */
+	__u32 error;		/* LIST: out: 0, or why the key cannot be used, an errno */
+	struct zrs_key key;	/* LIST: out; PUT, DEL: in */
+	/* COUNTS: links since the module was loaded, of all network namespaces */
+	__u64 proved;		/* that came up with a proof */
+	/* that did not come up, because */
+	__u64 unoffered;	/* the other host has no key for this one */
+	__u64 keyless;		/* the other host has a key, and this one has none */
+	__u64 wrong;		/* the other host's key is another one */
+	__u64 unusable;		/* the key here was revoked or has expired */
+	__u64 silent;		/* the other host did not send its proof */
+	__u64 refused_there;	/* the other host has ended the proof */
+	__u64 reserved[4];
+};
+
+#define ZRS_KEYS_LIST		0
+#define ZRS_KEYS_PUT		1	/* instead of that of the same network and name */
+#define ZRS_KEYS_DEL		2	/* the key of this network and name; no name: all */
+#define ZRS_KEYS_COUNTS		3
+
+#define ZRS_KEYS_MAX		1024
+
+#define ZRS_IOC_KEYS		_IOWR(ZRS_IOC_MAGIC, 0x0b, struct zrs_ioc_keys)
 
 /* 0x10 to 0x1f: memory nodes. 0x20 to 0x2f: datagram sockets. */
 

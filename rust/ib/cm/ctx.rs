@@ -69,6 +69,8 @@ pub(super) struct Ctx {
     /// Whether it was ever told to listen.
     pub(super) listening: Atomic<bool>,
     pub(super) has_qp: Atomic<bool>,
+    /// It was told to disconnect: it connects no more. Changes under the handler mutex.
+    pub(super) ended: Atomic<bool>,
     /// Whether a route is being resolved: [`NO_ROUTE`] and the like.
     pub(super) route: Atomic<u32>,
     /// Waiters for the end of the resolution.
@@ -95,6 +97,7 @@ impl Ctx {
                 raw: Atomic::new(raw as usize),
                 listening: Atomic::new(false),
                 has_qp: Atomic::new(false),
+                ended: Atomic::new(false),
                 route: Atomic::new(NO_ROUTE),
                 routed <- crate::new_wait_queue!("zrs_cm_id::routed"),
                 state <- new_mutex!(State { handler: None, frames: null() }, "zrs_cm_id"),

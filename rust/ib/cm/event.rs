@@ -100,8 +100,13 @@ unsafe fn connect_request(
     match (CmId::own(ctx), listener.ctx().enter(&listener_frame)) {
         (Ok(id), Some(handler)) => {
             // SAFETY: The event is one with connection parameters.
-            let private_data = unsafe { private_data(ev) };
-            handler.dispatch(&listener, CmEvent::ConnectRequest { id, private_data });
+            let (private_data, peer_qp) = unsafe { (private_data(ev), peer_qp(ev)) };
+            let event = CmEvent::ConnectRequest {
+                id,
+                private_data,
+                peer_qp,
+            };
+            handler.dispatch(&listener, event);
         }
         // Nobody listens any more, or no memory: dropping the id has doomed it.
         (id, _) => drop(id),
@@ -137,6 +142,16 @@ unsafe fn private_data(ev: &bindings::rdma_cm_event) -> &[u8] {
     }
 }
 
+/// The number of the peer's queue pair.
+///
+/// # Safety
+///
+/// The event must be one with connection parameters.
+unsafe fn peer_qp(ev: &bindings::rdma_cm_event) -> u32 {
+    // SAFETY: The caller's promise.
+    unsafe { (*ev.param.conn).qp_num }
+}
+
 /// An event in our terms.
 ///
 /// # Safety
@@ -161,10 +176,17 @@ unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) 
                     &mut len,
                 )
             };
-            let private_data = (!data.is_null()).then(|| {
-                // SAFETY: The core gives that many bytes, valid during the handler.
-                unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
-            });
+            let private_data = if ev.status < 0 {
+                // The reason of an iWARP device is an error number. The core takes ECONNREFUSED
+                // alone for a rejection by the peer's program; siw gives another number for it.
+                // SAFETY: A rejection has connection parameters.
+                Some(unsafe { private_data(ev) }).filter(|data| !data.is_empty())
+            } else {
+                (!data.is_null()).then(|| {
+                    // SAFETY: The core gives that many bytes, valid during the handler.
+                    unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }
+                })
+            };
             CmEvent::Rejected {
                 reason: ev.status,
                 private_data,
@@ -172,8 +194,11 @@ unsafe fn convert(raw: *mut bindings::rdma_cm_id, ev: &bindings::rdma_cm_event) 
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: This event has connection parameters, or zeroes for them.
-            let private_data = unsafe { private_data(ev) };
-            CmEvent::Established { private_data }
+            let (private_data, peer_qp) = unsafe { (private_data(ev), peer_qp(ev)) };
+            CmEvent::Established {
+                private_data,
+                peer_qp,
+            }
         }
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => CmEvent::DeviceRemoval,

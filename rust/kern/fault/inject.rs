@@ -67,6 +67,15 @@ impl Point {
         }
         Ok(())
     }
+
+    /// As [`check`](Self::check), but the task's `fail-nth` does not count it: what fails here
+    /// cannot be undone. In process context.
+    pub fn check_alone(&self) -> Result {
+        let nth = swap_fail_nth(0);
+        let result = self.check();
+        swap_fail_nth(nth);
+        result
+    }
 }
 
 /// A fault that lasts: once a point has failed here, all that follows is as good as failed.

@@ -29,6 +29,8 @@ points! {
     CREATE = c"fail_create", ENOMEM;
     /// Making or describing a memory region.
     REGISTER = c"fail_register", ENOMEM;
+    /// Deregistering a memory region that the peer may have used.
+    DEREGISTER = c"fail_deregister", EIO;
     /// Mapping memory for a device.
     MAP = c"fail_map", ENOMEM;
     /// Pinning a program's pages.

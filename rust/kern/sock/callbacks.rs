@@ -143,6 +143,10 @@ impl<T: SocketOps> Callbacks<T> {
             Kind::Stream => Some(Self::splice_eof),
             Kind::Datagram => None,
         },
+        set_peek_off: match T::KIND {
+            Kind::Stream => Some(Self::set_peek_off),
+            Kind::Datagram => None,
+        },
         ..pin_init::zeroed()
     };
 
@@ -222,6 +226,17 @@ impl<T: SocketOps> Callbacks<T> {
         unsafe { (*sk.cast::<Object>()).tcp.carrier() }
     }
 
+    /// Whether the calling task may bind and connect the TCP socket that carries a socket.
+    ///
+    /// # Safety
+    ///
+    /// As for [`carrier`](Self::carrier).
+    pub(super) unsafe fn may_use_tcp(sock: *mut bindings::socket) -> Result {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::borrow(sock)? };
+        T::may_use_tcp(&this)
+    }
+
     /// The protocol learns that the connection of a socket that `tcp` carries is open.
     ///
     /// # Safety
@@ -273,7 +288,8 @@ impl<T: SocketOps> Callbacks<T> {
     ) -> c_int {
         // SAFETY: the socket is live, and not released while a call on it runs.
         if let Some(tcp) = unsafe { Self::carrier(sock) } {
-            return match T::may_use_tcp() {
+            // SAFETY: as above.
+            return match unsafe { Self::may_use_tcp(sock) } {
                 // SAFETY: the arguments are handed on as they came.
                 Ok(()) => unsafe { tcp.carry_bind(addr, len) },
                 Err(e) => e.to_errno(),
@@ -362,7 +378,8 @@ impl<T: SocketOps> Callbacks<T> {
         len: c_int,
         flags: c_int,
     ) -> c_int {
-        if let Err(e) = T::may_use_tcp() {
+        // SAFETY: the caller's promise.
+        if let Err(e) = unsafe { Self::may_use_tcp(sock) } {
             return e.to_errno();
         }
         // SAFETY: the caller's promise; the arguments are handed on as they came.
@@ -599,7 +616,7 @@ impl<T: SocketOps> Callbacks<T> {
             // SAFETY: the arguments are handed on as they came.
             return unsafe { tcp.carry_shutdown(how) };
         }
-        from_result(|| {
+        let done = from_result(|| {
             // SAFETY: the socket is live, and not released while a call on it runs.
             let this = unsafe { Self::borrow(sock)? };
             let how = match how as u32 {
@@ -610,7 +627,14 @@ impl<T: SocketOps> Callbacks<T> {
             };
             T::shutdown(&this, how)?;
             Ok(0)
-        })
+        });
+        // SAFETY: as above.
+        match unsafe { Self::carrier(sock) } {
+            // TCP carries the socket since this call began.
+            // SAFETY: the arguments are handed on as they came.
+            Some(tcp) if done < 0 => unsafe { tcp.carry_shutdown(how) },
+            _ => done,
+        }
     }
 }
 

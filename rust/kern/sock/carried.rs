@@ -70,20 +70,25 @@ impl Tcp {
         done
     }
 
-    /// `sendmsg()`. `SIGPIPE` is left to us, because TCP does not know the error.
+    /// `sendmsg()`, with `MSG_FASTOPEN` as well. `SIGPIPE` is left to us, because TCP does not know
+    /// the error.
     pub(super) unsafe fn carry_send(&self, msg: *mut bindings::msghdr, len: usize) -> c_int {
         // SAFETY: the caller's promise.
         let flags = unsafe { (*msg).msg_flags };
-        let error = self.take_error();
-        if error != 0 {
-            return error;
+        if flags & bindings::MSG_FASTOPEN != 0 {
+            self.connects_again();
+        } else {
+            let error = self.take_error();
+            if error != 0 {
+                return error;
+            }
         }
         // SAFETY: as above.
         unsafe { (*msg).msg_flags |= bindings::MSG_NOSIGNAL };
         let mut done = call!(self.sendmsg, failed(bindings::EOPNOTSUPP), msg, len);
         // SAFETY: as above.
         unsafe { (*msg).msg_flags = flags };
-        if done == failed(bindings::EPIPE) {
+        if done == failed(bindings::EPIPE) || done == failed(bindings::ECONNABORTED) {
             done = self.error_or(done);
         }
         if done == failed(bindings::EPIPE) && flags & bindings::MSG_NOSIGNAL == 0 {
@@ -107,11 +112,42 @@ impl Tcp {
         flags: c_int,
     ) -> c_int {
         let done = call!(self.recvmsg, failed(bindings::EOPNOTSUPP), msg, len, flags);
+        self.show_peek_off();
         let none = done == 0 && len > 0 || done == failed(bindings::ENOTCONN);
         if none && flags as c_uint & bindings::MSG_ERRQUEUE == 0 && !self.at_end() {
             return self.error_or(done);
         }
         done
+    }
+
+    /// `SO_PEEK_OFF`.
+    pub(super) unsafe fn carry_set_peek_off(&self, at: c_int) -> c_int {
+        let done = match self.ops().set_peek_off {
+            // SAFETY: a live sock of TCP.
+            Some(set) => unsafe { set(self.sk().cast(), at) },
+            None => failed(bindings::EOPNOTSUPP),
+        };
+        if done == 0 {
+            self.show_peek_off();
+        }
+        done
+    }
+
+    /// `getsockopt(SO_PEEK_OFF)` reads it from the outer sock, and calls that receive change it.
+    fn show_peek_off(&self) {
+        // SAFETY: both socks are live (type invariant, and the module's rule); words that are
+        // changed by single stores.
+        let (ours, outer) = unsafe {
+            (
+                Atomic::from_ptr(&raw mut (*self.sk()).sk_peek_off),
+                Atomic::from_ptr(&raw mut (*self.outer_sk()).sk_peek_off),
+            )
+        };
+        let mut at = ours.load(Relaxed);
+        while outer.load(Relaxed) != at {
+            outer.store(at, Relaxed);
+            at = ours.load(Relaxed);
+        }
     }
 
     /// `splice()` from the socket.

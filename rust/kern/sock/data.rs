@@ -12,7 +12,10 @@ use super::{
     tcp::{self, Tcp},
     Call, Sk,
 };
-use crate::{bindings, kern::vma::NewVma};
+use crate::{
+    bindings,
+    kern::{errno, vma::NewVma},
+};
 use kernel::{
     error::{from_result, to_result},
     ffi::{c_char, c_int, c_uint},
@@ -34,6 +37,7 @@ impl<T: SocketOps> Callbacks<T> {
             if level as u32 == bindings::SOL_SOCKET {
                 // SAFETY: the socket is live, and not released while a call on it runs.
                 let this = unsafe { Self::borrow(sock)? };
+                T::check_socket_option(&this, name)?;
                 // SAFETY: as above.
                 let call = unsafe { Call::from_raw(sock) };
                 let carried = tcp::CARRIED.contains(&(name as u32));
@@ -113,7 +117,7 @@ impl<T: SocketOps> Callbacks<T> {
         from_result(|| {
             // SAFETY: as above.
             let this = unsafe { Self::borrow(sock)? };
-            let out = OptOut::from_user(value.addr(), len.addr())?;
+            let out = OptOut::from_user(value.addr(), len.addr());
             T::getsockopt(&this, level, name, out)?;
             Ok(0)
         })
@@ -127,7 +131,15 @@ impl<T: SocketOps> Callbacks<T> {
         msg: *mut bindings::msghdr,
         len: usize,
     ) -> c_int {
+        // SAFETY: the message belongs to this call.
+        let connects = unsafe { (*msg).msg_flags } & bindings::MSG_FASTOPEN != 0;
         let carried = |tcp: &Tcp| {
+            if connects {
+                // SAFETY: the socket is live, and not released while a call on it runs.
+                if let Err(e) = unsafe { Self::may_use_tcp(sock) } {
+                    return e.to_errno();
+                }
+            }
             // SAFETY: the socket is live, and not released while a call on it runs; the arguments
             // are handed on as they came.
             unsafe {
@@ -144,6 +156,12 @@ impl<T: SocketOps> Callbacks<T> {
             let this = unsafe { Self::borrow(sock)? };
             // SAFETY: the message is this call's own.
             let mut msg = unsafe { SendMsg::from_raw(msg)? };
+            if connects && T::KIND == Kind::Stream {
+                // SAFETY: as above.
+                T::fast_open(&this, &unsafe { Call::from_raw(sock) })?;
+                // The call is made on TCP, which gives the answer.
+                return Err(errno::EOPNOTSUPP);
+            }
             let n = T::sendmsg(&this, &mut msg)?;
             Ok(c_int::try_from(n).unwrap_or(c_int::MAX))
         });
@@ -152,7 +170,7 @@ impl<T: SocketOps> Callbacks<T> {
         }
         // SAFETY: as above.
         if let Some(tcp) = unsafe { Self::carrier(sock) } {
-            // It has become so while the call waited for the connection.
+            // It has become so while the call waited for the connection, or for MSG_FASTOPEN.
             return carried(tcp);
         }
         // SAFETY: the message belongs to this call.
@@ -289,6 +307,25 @@ impl<T: SocketOps> Callbacks<T> {
         // SAFETY: as above.
         if let Ok(this) = unsafe { Self::borrow(sock) } {
             T::splice_eof(&this);
+        }
+    }
+
+    /// `SO_PEEK_OFF`, which only TCP has.
+    ///
+    /// # Safety
+    ///
+    /// Only [`setsockopt`](Self::setsockopt) may cause this call, with its socket's sock.
+    pub(super) unsafe extern "C" fn set_peek_off(
+        sk: *mut kernel::bindings::sock,
+        at: c_int,
+    ) -> c_int {
+        // SAFETY: the sock has its socket until the release. (In the kernel crate it is opaque.)
+        let sock = unsafe { (*sk.cast::<bindings::sock>()).sk_socket };
+        // SAFETY: the socket is live, and not released while a call on it runs.
+        match unsafe { Self::carrier(sock) } {
+            // SAFETY: as above.
+            Some(tcp) => unsafe { tcp.carry_set_peek_off(at) },
+            None => errno::EOPNOTSUPP.to_errno(),
         }
     }
 

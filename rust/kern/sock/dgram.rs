@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Functions of datagram sockets: buffer sizes, the count of drops, the source address of a route,
-//! and the control messages of a received datagram.
+//! Functions of datagram sockets: options, buffer sizes, the count of drops, the source address of
+//! a route, and the control messages of a received datagram.
 //!
 //! C: `include/net/sock.h`, `include/net/route.h`, `include/uapi/linux/in.h`.
 
 use super::{
     msg::RecvMsg,
-    opt::OptIn,
+    opt::{OptIn, OptOut},
     sockaddr_in,
     v6::{in6_addr, sockaddr_in6, v4_of},
     Sk,
 };
-use crate::bindings;
+use crate::{bindings, kern::errno::ENOPROTOOPT};
 use core::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV6},
     ptr,
 };
 use kernel::{
     error::to_result,
-    ffi::c_int,
+    ffi::{c_int, c_uint},
     prelude::*,
     sync::atomic::{Atomic, Relaxed},
 };
@@ -36,17 +36,61 @@ pub struct Arrival {
     pub drops: u32,
 }
 
-/// The options of level SOL_IP that ask for control messages, or for the error queue, and their
-/// bits in `inet_flags`.
-const IP_CMSGS: [(u32, u32); 5] = [
-    (bindings::IP_RECVERR, bindings::INET_FLAGS_RECVERR),
-    (bindings::IP_PKTINFO, bindings::INET_FLAGS_PKTINFO),
-    (bindings::IP_RECVTTL, bindings::INET_FLAGS_TTL),
-    (bindings::IP_RECVTOS, bindings::INET_FLAGS_TOS),
-    (
-        bindings::IP_RECVORIGDSTADDR,
-        bindings::INET_FLAGS_ORIGDSTADDR,
-    ),
+/// The options of level SOL_IP that a datagram socket has: the kernel's own code keeps them in the
+/// `inet_sock`, and answers as for UDP.
+const IP_OPTIONS: [u32; 19] = [
+    bindings::IP_TOS,
+    bindings::IP_TTL,
+    bindings::IP_MTU_DISCOVER,
+    bindings::IP_BIND_ADDRESS_NO_PORT,
+    bindings::IP_LOCAL_PORT_RANGE,
+    bindings::IP_RECVERR,
+    bindings::IP_PKTINFO,
+    bindings::IP_RECVTTL,
+    bindings::IP_RECVTOS,
+    bindings::IP_RECVORIGDSTADDR,
+    // They ask for what only some IP packets have.
+    bindings::IP_RECVOPTS,
+    bindings::IP_RETOPTS,
+    bindings::IP_RECVFRAGSIZE,
+    bindings::IP_RECVERR_RFC4884,
+    // UDP keeps them without effect, or refuses to set them.
+    bindings::IP_MINTTL,
+    bindings::IP_HDRINCL,
+    bindings::IP_ROUTER_ALERT,
+    bindings::IP_NODEFRAG,
+    bindings::IP_PROTOCOL,
+];
+
+/// The same of level SOL_IPV6, for sockets of AF_INET6; all of them are in the `inet_sock` or the
+/// `ipv6_pinfo`.
+const IPV6_OPTIONS: [u32; 24] = [
+    bindings::IPV6_V6ONLY,
+    bindings::IPV6_UNICAST_HOPS,
+    bindings::IPV6_MTU_DISCOVER,
+    bindings::IPV6_TCLASS,
+    bindings::IPV6_DONTFRAG,
+    bindings::IPV6_RECVERR,
+    bindings::IPV6_RECVPKTINFO,
+    bindings::IPV6_RECVHOPLIMIT,
+    bindings::IPV6_RECVTCLASS,
+    bindings::IPV6_RECVORIGDSTADDR,
+    bindings::IPV6_2292PKTINFO,
+    bindings::IPV6_2292HOPLIMIT,
+    // They ask for what only some IP packets have.
+    bindings::IPV6_RECVHOPOPTS,
+    bindings::IPV6_RECVRTHDR,
+    bindings::IPV6_RECVDSTOPTS,
+    bindings::IPV6_2292HOPOPTS,
+    bindings::IPV6_2292RTHDR,
+    bindings::IPV6_2292DSTOPTS,
+    bindings::IPV6_RECVPATHMTU,
+    bindings::IPV6_RECVFRAGSIZE,
+    bindings::IPV6_RECVERR_RFC4884,
+    // UDP keeps them without effect, or refuses to set them.
+    bindings::IPV6_MINHOPCOUNT,
+    bindings::IPV6_ROUTER_ALERT,
+    bindings::IPV6_ROUTER_ALERT_ISOLATE,
 ];
 
 /// The hop limit that a datagram seems to have arrived with; it never was an IP packet.
@@ -84,6 +128,13 @@ impl RecvMsg<'_> {
             let rest = if nanos { rest } else { rest / 1000 };
             self.put_cmsg(SOL_SOCKET, kind, &pair(a.time / 1_000_000_000, rest))?;
         }
+        // It never was a packet, which could have them.
+        if sk.has_flag(bindings::sock_flags_SOCK_RCVMARK) {
+            self.put_cmsg(SOL_SOCKET, bindings::SO_MARK, &0_u32.to_ne_bytes())?;
+        }
+        if sk.has_flag(bindings::sock_flags_SOCK_RCVPRIORITY) {
+            self.put_cmsg(SOL_SOCKET, bindings::SO_PRIORITY, &0_u32.to_ne_bytes())?;
+        }
         let v4 = a.to.ip().to_ipv4_mapped();
         let dev = || sk.interface_to(a.to, a.from);
         if let Some(to) = v4 {
@@ -109,17 +160,44 @@ impl RecvMsg<'_> {
                 self.put_cmsg(SOL_IP, bindings::IP_ORIGDSTADDR, &addr)?;
             }
         }
-        if sk.ipv6_dgram_option(bindings::IPV6_RECVPKTINFO as i32) == Some(1) {
+        let Some(pinfo) = sk.pinfo() else {
+            return Ok(());
+        };
+        // SAFETY: the part for IPv6 of a live sock (type invariant); bits of a word that may change
+        // at any time.
+        let asked = unsafe { (&raw const (*pinfo).rxopt.bits).read_volatile() };
+        let info = || {
             let mut info = [0; 20];
             info[..16].copy_from_slice(&a.to.ip().octets());
             info[16..].copy_from_slice(&dev().to_ne_bytes());
-            self.put_cmsg(SOL_IPV6, bindings::IPV6_PKTINFO, &info)?;
+            info
+        };
+        if asked.rxinfo() != 0 {
+            self.put_cmsg(SOL_IPV6, bindings::IPV6_PKTINFO, &info())?;
         }
-        if v4.is_none() && sk.ipv6_dgram_option(bindings::IPV6_RECVHOPLIMIT as i32) == Some(1) {
+        if v4.is_some() {
+            return Ok(());
+        }
+        if asked.rxhlim() != 0 {
             self.put_cmsg(SOL_IPV6, bindings::IPV6_HOPLIMIT, &HOPS.to_ne_bytes())?;
         }
-        if v4.is_none() && sk.ipv6_dgram_option(bindings::IPV6_RECVTCLASS as i32) == Some(1) {
+        if asked.rxtclass() != 0 {
             self.put_cmsg(SOL_IPV6, bindings::IPV6_TCLASS, &0_i32.to_ne_bytes())?;
+        }
+        if asked.rxoinfo() != 0 {
+            self.put_cmsg(SOL_IPV6, bindings::IPV6_2292PKTINFO, &info())?;
+        }
+        if asked.rxohlim() != 0 {
+            self.put_cmsg(SOL_IPV6, bindings::IPV6_2292HOPLIMIT, &HOPS.to_ne_bytes())?;
+        }
+        if asked.rxorigdstaddr() != 0 {
+            let to = sockaddr_in6(a.to);
+            let mut addr = [0; 28];
+            addr[..2].copy_from_slice(&to.sin6_family.to_ne_bytes());
+            addr[2..4].copy_from_slice(&to.sin6_port.to_ne_bytes());
+            addr[8..24].copy_from_slice(&a.to.ip().octets());
+            addr[24..].copy_from_slice(&to.sin6_scope_id.to_ne_bytes());
+            self.put_cmsg(SOL_IPV6, bindings::IPV6_ORIGDSTADDR, &addr)?;
         }
         Ok(())
     }
@@ -139,66 +217,51 @@ impl Sk {
         flags & (1 << bit) != 0
     }
 
-    /// Sets an option of level SOL_IP, as [`set_ip_option`](Self::set_ip_option), or one that asks
-    /// for control messages. May sleep.
-    pub fn set_ip_dgram_option(&self, name: i32, value: &OptIn<'_>) -> Result {
-        if !IP_CMSGS.iter().any(|(option, _)| *option == name as u32) {
-            return self.set_ip_option(name, value);
+    /// Whether `SO_SELECT_ERR_QUEUE` is set.
+    pub fn selects_errors(&self) -> bool {
+        self.has_flag(bindings::sock_flags_SOCK_SELECT_ERR_QUEUE)
+    }
+
+    /// Whether a datagram socket has the option.
+    fn has_dgram_option(&self, level: i32, name: i32) -> bool {
+        match level as u32 {
+            bindings::SOL_IP => IP_OPTIONS.contains(&(name as u32)),
+            bindings::SOL_IPV6 => self.is_v6() && IPV6_OPTIONS.contains(&(name as u32)),
+            _ => false,
+        }
+    }
+
+    /// Sets an option of level SOL_IP or SOL_IPV6, with UDP's errors; ENOPROTOOPT for one that a
+    /// datagram socket does not have. May sleep; without the sock's lock.
+    pub fn set_ip_dgram_option(&self, level: i32, name: i32, value: &OptIn<'_>) -> Result {
+        if !self.has_dgram_option(level, name) {
+            return Err(ENOPROTOOPT);
         }
         let (value, len) = value.as_raw();
-        let level = bindings::IPPROTO_IP as c_int;
-        // SAFETY: a live sock (type invariant) that begins with an inet_sock; each of these options
-        // changes a bit of it; the value came from the socket layer.
-        to_result(unsafe { bindings::ip_setsockopt(self.as_ptr(), level, name, value, len as u32) })
-    }
-
-    /// An option of level SOL_IP; `None` for other options than those of
-    /// [`set_ip_dgram_option`](Self::set_ip_dgram_option).
-    pub fn ip_dgram_option(&self, name: i32) -> Option<i32> {
-        let bit = IP_CMSGS.iter().find(|(option, _)| *option == name as u32);
-        match bit {
-            Some((_, bit)) => Some(self.inet_flag(*bit).into()),
-            None => self.ip_option(name),
-        }
-    }
-
-    /// Sets an option of level SOL_IPV6, as [`set_ipv6_option`](Self::set_ipv6_option), or one that
-    /// asks for control messages. May sleep; without the sock's lock.
-    pub fn set_ipv6_dgram_option(&self, name: i32, value: &OptIn<'_>) -> Result {
-        match name as u32 {
-            bindings::IPV6_RECVPKTINFO
-            | bindings::IPV6_RECVHOPLIMIT
-            | bindings::IPV6_RECVTCLASS
-            | bindings::IPV6_RECVERR
-                if self.is_v6() => {}
-            _ => return self.set_ipv6_option(name, value),
-        }
-        let (value, len) = value.as_raw();
-        let level = bindings::IPPROTO_IPV6 as c_int;
-        // SAFETY: a live sock (type invariant) of AF_INET6, which has an ipv6_pinfo; each of these
-        // options changes a bit of it; the value came from the socket layer.
-        to_result(unsafe {
-            bindings::ipv6_setsockopt(self.as_ptr(), level, name, value, len as u32)
-        })
-    }
-
-    /// An option of level SOL_IPV6; `None` for other options than those of
-    /// [`set_ipv6_dgram_option`](Self::set_ipv6_dgram_option).
-    pub fn ipv6_dgram_option(&self, name: i32) -> Option<i32> {
-        let pinfo = self.pinfo()?;
-        // SAFETY: the part for IPv6 of a live sock (type invariant); bits of a word that may change
-        // at any time.
-        let bits = unsafe { (&raw const (*pinfo).rxopt.bits).read_volatile() };
-        let bit = match name as u32 {
-            bindings::IPV6_RECVPKTINFO => bits.rxinfo(),
-            bindings::IPV6_RECVHOPLIMIT => bits.rxhlim(),
-            bindings::IPV6_RECVTCLASS => bits.rxtclass(),
-            bindings::IPV6_RECVERR => {
-                return Some(self.inet_flag(bindings::INET_FLAGS_RECVERR6).into())
-            }
-            _ => return self.ipv6_option(name),
+        let set = match level as u32 {
+            bindings::SOL_IPV6 => bindings::ipv6_setsockopt,
+            _ => bindings::ip_setsockopt,
         };
-        Some(bit.into())
+        // SAFETY: a live sock (type invariant) that begins with an inet_sock, and has an
+        // ipv6_pinfo if it is of AF_INET6, as one has to be for SOL_IPV6; each of these options
+        // changes these two alone; the value came from the socket layer.
+        to_result(unsafe { set(self.as_ptr(), level, name, value, len as c_uint) })
+    }
+
+    /// Gives the program an option of level SOL_IP or SOL_IPV6; errors as those of
+    /// [`set_ip_dgram_option`](Self::set_ip_dgram_option). May sleep.
+    pub fn ip_dgram_option(&self, level: i32, name: i32, out: &OptOut) -> Result {
+        if !self.has_dgram_option(level, name) {
+            return Err(ENOPROTOOPT);
+        }
+        let (value, len) = out.as_raw();
+        let get = match level as u32 {
+            bindings::SOL_IPV6 => bindings::ipv6_getsockopt,
+            _ => bindings::ip_getsockopt,
+        };
+        // SAFETY: as in `set_ip_dgram_option`: each of them reads these two alone; takes any
+        // addresses of the program.
+        to_result(unsafe { get(self.as_ptr(), level, name, value, len) })
     }
 
     /// `SO_RCVBUF`, as the kernel keeps it: twice what the program has set.

@@ -227,6 +227,12 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `MSG_NOSIGNAL` is set.
     fn sendmsg(self: &Arc<Self>, msg: &mut SendMsg<'_>) -> Result<usize>;
 
+    /// A call with `MSG_FASTOPEN` comes, which connects and sends: lets the TCP socket inside this
+    /// one carry it, and then the call is made on that. `EOPNOTSUPP`. Streams only.
+    fn fast_open(self: &Arc<Self>, _call: &Call<'_>) -> Result {
+        Err(errno::EOPNOTSUPP)
+    }
+
     /// Receives; how many bytes were given. `MSG_ERRQUEUE` does not come here.
     fn recvmsg(self: &Arc<Self>, msg: &mut RecvMsg<'_>) -> Result<usize>;
 
@@ -263,9 +269,9 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// `SO_SNDBUF`, `SO_RCVBUF`, or which of them the program has set, may have changed.
     fn buffers_changed(self: &Arc<Self>) {}
 
-    /// Whether the calling task may bind and connect a TCP socket that carries one of ours.
-    /// `EACCES`.
-    fn may_use_tcp() -> Result {
+    /// Whether the calling task may bind and connect a TCP socket that carries one of ours, by
+    /// `sendmsg()` as well. `EACCES`.
+    fn may_use_tcp(self: &Arc<Self>) -> Result {
         Ok(())
     }
 
@@ -278,6 +284,12 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     /// The UDP socket inside this one. `MSG_ERRQUEUE` reads its error queue after this socket's.
     fn inner_udp(self: &Arc<Self>) -> Option<Udp> {
         None
+    }
+
+    /// `setsockopt()` at level `SOL_SOCKET`, before the kernel keeps the option. `ENOPROTOOPT` for
+    /// one that the protocol cannot honour.
+    fn check_socket_option(self: &Arc<Self>, _name: i32) -> Result {
+        Ok(())
     }
 
     /// `setsockopt()` at other levels than `SOL_SOCKET`.

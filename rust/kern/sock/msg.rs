@@ -73,6 +73,11 @@ impl<'a> SendMsg<'a> {
         unsafe { bindings::iov_iter_count(ptr::addr_of!((*self.msg).msg_iter)) }
     }
 
+    /// All bytes of the call.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
     /// Goes back to where `taken` bytes had been taken, if it is further than that.
     pub fn rewind(&mut self, taken: usize) {
         let gone = self.total - self.len();
@@ -123,6 +128,11 @@ impl<'a> SendMsg<'a> {
         self.flags() & bindings::MSG_MORE != 0
     }
 
+    /// Whether the call only checks, and sends nothing.
+    pub fn probe(&self) -> bool {
+        self.flags() & bindings::MSG_PROBE != 0
+    }
+
     /// Whether `MSG_ZEROCOPY` is set.
     pub fn zerocopy(&self) -> bool {
         self.flags() & bindings::MSG_ZEROCOPY != 0
@@ -157,11 +167,6 @@ impl<'a> SendMsg<'a> {
     /// Whether out-of-band data is meant.
     pub fn oob(&self) -> bool {
         self.flags() & bindings::MSG_OOB != 0
-    }
-
-    /// Whether the call is to connect as well.
-    pub fn fast_open(&self) -> bool {
-        self.flags() & bindings::MSG_FASTOPEN != 0
     }
 }
 

@@ -75,19 +75,19 @@ impl OptIn<'_> {
 pub struct OptOut {
     value: usize,
     at: usize,
-    len: usize,
+    len: Result<usize>,
 }
 
 impl OptOut {
-    /// From the program's pointers. Sleeps. Errors: `EFAULT`, `EINVAL` for a negative length.
-    pub(super) fn from_user(value: usize, at: usize) -> Result<Self> {
+    /// From the program's pointers. Sleeps.
+    pub(super) fn from_user(value: usize, at: usize) -> Self {
         let len = UserSlice::new(UserPtr::from_addr(at), size_of::<c_int>());
-        let len = len.reader().read::<c_int>()?;
-        Ok(Self {
+        let len = len.reader().read::<c_int>();
+        Self {
             value,
             at,
-            len: usize::try_from(len).map_err(|_| EINVAL)?,
-        })
+            len: len.and_then(|len| usize::try_from(len).map_err(|_| EINVAL)),
+        }
     }
 
     /// The program's pointers.
@@ -98,16 +98,17 @@ impl OptOut {
         )
     }
 
-    /// How much room the program has.
-    pub fn len(&self) -> usize {
+    /// How much room the program has. Errors: `EFAULT`, `EINVAL` for a negative length. Protocols
+    /// differ in whether an unknown option comes before them.
+    pub fn len(&self) -> Result<usize> {
         self.len
     }
 
     /// Writes `value`, truncated to the buffer's size, and sets the length to the bytes written.
     ///
-    /// Context: may sleep. Errors: `EFAULT`.
+    /// Context: may sleep. Errors: `EFAULT`, and those of [`len`](Self::len).
     pub fn write_bytes(&mut self, value: &[u8]) -> Result {
-        let n = value.len().min(self.len);
+        let n = value.len().min(self.len?);
         let value = &value[..n];
         let to = UserSlice::new(UserPtr::from_addr(self.value), n);
         to.writer().write_slice(value)?;
@@ -123,10 +124,11 @@ impl OptOut {
     /// Writes an `int`, or a byte where the program has room for no more and the value fits, as
     /// SOL_IP does.
     ///
-    /// Context: may sleep. Errors: `EFAULT`.
+    /// Context: may sleep. Errors: as [`write_bytes`](Self::write_bytes).
     pub fn write_small(&mut self, value: i32) -> Result {
+        let len = self.len?;
         match u8::try_from(value) {
-            Ok(byte) if (1..size_of::<i32>()).contains(&self.len()) => self.write_bytes(&[byte]),
+            Ok(byte) if (1..size_of::<i32>()).contains(&len) => self.write_bytes(&[byte]),
             _ => self.write(&value),
         }
     }

@@ -231,7 +231,9 @@ impl Tcp {
                 &mut sock,
                 0,
             )
-        })?;
+        })
+        // The kernel's errno when it has no memory for the socket's inode.
+        .map_err(|e| if e == ENFILE { ENOMEM } else { e })?;
         // INVARIANT: new, so that nothing else has it; it points to nothing of the outer one.
         let tcp = Arc::new(
             Self {
@@ -331,6 +333,25 @@ impl Tcp {
                 ..Default::default()
             });
             bindings::add_wait_queue(&raw mut (*self.outer).wq.wait, waiter);
+        }
+    }
+
+    /// The outer sock shows the sizes of its buffers, where the program has not set them. `watches`
+    /// is set.
+    pub fn show_buffers(&self) {
+        let (ours, outer) = (self.sk(), self.outer_sk());
+        // SAFETY: both socks are live (type invariant, `watches`); words that may change at any
+        // time.
+        unsafe {
+            let set = u32::from((&raw const (*ours).sk_userlocks).read_volatile());
+            if set & bindings::SOCK_RCVBUF_LOCK == 0 {
+                let size = (&raw const (*ours).sk_rcvbuf).read_volatile();
+                (&raw mut (*outer).sk_rcvbuf).write_volatile(size);
+            }
+            if set & bindings::SOCK_SNDBUF_LOCK == 0 {
+                let size = (&raw const (*ours).sk_sndbuf).read_volatile();
+                (&raw mut (*outer).sk_sndbuf).write_volatile(size);
+            }
         }
     }
 

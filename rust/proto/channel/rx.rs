@@ -41,7 +41,7 @@ impl Channel {
             Type::Fin | Type::End | Type::Reset => self.on_end(h)?,
             Type::Credit => Event::None,
             Type::WindowRequest => {
-                if self.fin_received {
+                if self.fin_received || self.end_received {
                     return Err(Violation::State);
                 } else if self.window.is_some() {
                     // The request crossed this side's own grant.
@@ -209,7 +209,10 @@ impl Channel {
         if h.kind != Type::Reset && h.pos != self.rx_pos {
             return Err(Violation::Position);
         }
-        self.fin_received = true;
+        // A program that reads no more has read all that this side had sent before its own Fin.
+        let whole = self.has_ended() && h.credit.msgs == self.tx.msgs;
+        // Data before the Fin of a channel that was broken off may have been dropped.
+        self.fin_received |= h.kind != Type::Reset && self.failure.is_none();
         if h.kind == Type::Fin {
             return Ok(Event::Fin);
         }
@@ -217,7 +220,8 @@ impl Channel {
         self.corked = 0;
         let owed = self.peer_window.is_some() || self.want & WANT_REVOKED != 0;
         self.peer_window = None;
-        if h.kind == Type::Reset {
+        let failed = h.kind == Type::Reset && !whole;
+        if failed {
             self.fail(Failure::Reset);
         }
         if owed && !self.end_sent {
@@ -226,11 +230,7 @@ impl Channel {
         } else {
             self.close();
         }
-        Ok(if h.kind == Type::Reset {
-            Event::Failed
-        } else {
-            Event::Fin
-        })
+        Ok(if failed { Event::Failed } else { Event::Fin })
     }
 
     fn on_grant(&mut self, h: &Header) -> Result<Event, Violation> {

@@ -12,9 +12,11 @@ pub enum Refused {
     NoAddress,
     /// Port 0. EINVAL.
     NoPort,
-    /// A multicast or broadcast address, or one of a family that the socket's address does not
-    /// reach. ENETUNREACH.
+    /// A multicast or broadcast address, or one of IPv4 that the socket's address does not reach.
+    /// ENETUNREACH.
     Unreachable,
+    /// An address of IPv6, and the socket has one of IPv4. EAFNOSUPPORT.
+    WrongFamily,
     /// The datagram is too long. EMSGSIZE.
     TooLong,
 }
@@ -65,12 +67,11 @@ impl Sender {
         } else {
             to.ip
         };
-        let family_ok = if ip.is_v4() {
-            !self.only_v6 && (self.local == Ip::ANY || self.local.is_v4())
-        } else {
-            !self.local.is_v4()
-        };
-        if !family_ok || ip.is_for_many() {
+        if !ip.is_v4() && self.local.is_v4() {
+            return Err(Refused::WrongFamily);
+        }
+        let reaches_v4 = !self.only_v6 && (self.local == Ip::ANY || self.local.is_v4());
+        if ip.is_v4() && !reaches_v4 || ip.is_for_many() {
             return Err(Refused::Unreachable);
         }
         Ok(Addr::new(ip, to.port))

@@ -236,6 +236,12 @@ impl<S: DerefMut<Target = [Option<Entry>]>> Destinations<S> {
         let Some(entry) = self.entry(sent.path, sent.hash, now) else {
             return Route::Udp;
         };
+        let tried = entry.is_tried();
+        entry.expire(now);
+        if tried && !entry.is_tried() {
+            self.tried = self.tried.saturating_sub(1);
+            return Route::Udp;
+        }
         match entry.state {
             State::Rdma => return Route::Rdma,
             State::Trying | State::Probing => return Route::Udp,

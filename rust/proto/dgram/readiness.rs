@@ -2,7 +2,7 @@
 
 //! Readiness of a datagram socket: the events that poll() reports, as UDP's.
 
-use super::super::readiness::{ERR, HUP, IN, OUT, RDHUP};
+use super::super::readiness::{ERR, HUP, IN, OUT, PRI, RDHUP};
 
 /// The state of a socket, for readiness.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,12 +17,14 @@ pub struct View {
     pub shut_write: bool,
     /// An error waits in SO_ERROR or on the error queue.
     pub error: bool,
+    /// SO_SELECT_ERR_QUEUE: an error is also what select() calls exceptional.
+    pub selects_errors: bool,
 }
 
 /// The events of a socket with a UDP socket inside, from those of both. Data may come from either;
 /// there is room only if both have some.
 pub fn with_companion(own: u32, beside: u32) -> u32 {
-    let any = (own | beside) & (IN | ERR | RDHUP | HUP);
+    let any = (own | beside) & (IN | ERR | PRI | RDHUP | HUP);
     any | (own & beside & OUT)
 }
 
@@ -30,6 +32,7 @@ pub fn with_companion(own: u32, beside: u32) -> u32 {
 pub fn events(v: &View) -> u32 {
     let parts = [
         (v.error, ERR),
+        (v.error && v.selects_errors, PRI),
         (v.shut_read, RDHUP | IN),
         (v.shut_read && v.shut_write, HUP),
         (v.readable, IN),

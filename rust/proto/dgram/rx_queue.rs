@@ -126,6 +126,11 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
         Some(datagram)
     }
 
+    /// Counts a datagram that was taken out, and reached no program.
+    pub fn count_drop(&mut self) {
+        self.drops = self.drops.wrapping_add(1);
+    }
+
     /// Datagrams in the queue.
     pub fn len(&self) -> usize {
         self.datagrams.len()

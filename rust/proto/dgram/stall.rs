@@ -3,6 +3,9 @@
 //! A link without room: for some time its datagrams wait, then they are dropped, until it has room
 //! again. So a peer that takes nothing holds up a sender once, and not for each datagram, and long
 //! before its link is known to be lost.
+//!
+//! [`Progress`] recognizes a link on which no work request completes: a sender should not wait for
+//! a completion there.
 
 /// The decision on a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,5 +68,34 @@ impl Stall {
     /// Datagrams dropped so far, wrapping.
     pub fn drops(&self) -> u32 {
         self.drops
+    }
+}
+
+/// Whether the messages of a link complete. All times are in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// The last datagram whose completion will be seen.
+    seq: u64,
+    /// The last completed message when the first of the datagrams in flight was posted, or the
+    /// first one after another completion.
+    done: u64,
+    /// When that was.
+    since: u64,
+}
+
+impl Progress {
+    /// A datagram was posted at `now`. `seq`: the link's sequence number of its last message, which
+    /// is signaled; `done`: that of the last completed message.
+    pub fn posted(&mut self, seq: u64, done: u64, now: u64) {
+        if self.seq <= done || self.done != done {
+            self.since = now;
+        }
+        (self.seq, self.done) = (seq, done);
+    }
+
+    /// Whether a datagram is in flight at `now`, and no message has completed for `limit` since it
+    /// was posted. `done` is that of now.
+    pub fn is_stuck(&self, done: u64, now: u64, limit: u64) -> bool {
+        self.seq > done && self.done == done && now >= self.since.saturating_add(limit)
     }
 }

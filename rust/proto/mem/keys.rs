@@ -105,9 +105,10 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
         scope: Scope,
         secret: u64,
         parent: Option<u32>,
+        now_ms: u64,
     ) -> Result<u32, Status> {
         if self.0.is_full() || list.len >= KEYS_PER_REGION {
-            self.drop_dead(list, parent);
+            self.drop_dead(list, parent, now_ms);
         }
         if list.len >= KEYS_PER_REGION {
             return Err(Status::NoSpace);
@@ -128,9 +129,9 @@ impl<S: DerefMut<Target = [KeySlot]>> Keys<S> {
         Ok(at)
     }
 
-    /// Drops one key that is revoked or used up, idle, and no key's parent.
-    fn drop_dead(&mut self, list: &mut KeyList, keep: Option<u32>) {
-        let ended = |k: &KeyEntry| k.revoked || k.scope.uses == Some(0);
+    /// Drops one key that is revoked, used up or expired, idle, and no key's parent.
+    fn drop_dead(&mut self, list: &mut KeyList, keep: Option<u32>, now_ms: u64) {
+        let ended = |k: &KeyEntry| k.revoked || k.scope.uses == Some(0) || k.scope.expired(now_ms);
         let idle = |k: &KeyEntry| ended(k) && k.reads == 0 && k.writes == 0 && k.waiters == 0;
         let is_parent = |at: u32| self.list(*list).any(|(_, k)| k.parent == Some(at));
         let dead = self

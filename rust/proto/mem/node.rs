@@ -383,9 +383,10 @@ impl<S: Storage> Node<S> {
             uses: None,
         };
         let mut keys = KeyList::default();
+        // No key of an empty list can make room, whatever the time.
         if self
             .keys
-            .insert(&mut keys, scope, req.secret, None)
+            .insert(&mut keys, scope, req.secret, None, 0)
             .is_err()
         {
             self.drop_extents(first);

@@ -4,8 +4,9 @@
 //! encodes.
 //!
 //! A message is a header of 96 bytes in a SEND, perhaps with payload behind it. Version, type,
-//! flags, length and link credit are where they are in the headers of stream links; LinkCredit and
-//! Heartbeat are the same as there. Fields that a message does not use are zero.
+//! flags, length and link credit are where they are in the headers of stream links; LinkCredit,
+//! Heartbeat, Challenge and Proof are the same as there. Fields that a message does not use are
+//! zero.
 
 use super::super::wire::{self, Header, HEADER_LEN, SMALL_MAX, VERSION};
 use super::super::Violation;
@@ -419,7 +420,7 @@ impl MemHeader {
 /// Any message of a memory link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// LinkCredit or Heartbeat.
+    /// LinkCredit or Heartbeat; Challenge or Proof, with payload.
     Link(Header),
     /// One for memory.
     Mem(MemHeader),
@@ -433,10 +434,13 @@ impl Message {
             return MemHeader::decode(bytes, payload).map(Self::Mem);
         }
         let h = Header::decode(bytes, payload)?;
-        if !matches!(h.kind, wire::Type::LinkCredit | wire::Type::Heartbeat) {
-            return Err(Violation::Type);
+        match h.kind {
+            wire::Type::LinkCredit
+            | wire::Type::Heartbeat
+            | wire::Type::Challenge
+            | wire::Type::Proof => Ok(Self::Link(h)),
+            _ => Err(Violation::Type),
         }
-        Ok(Self::Link(h))
     }
 
     /// The link credit that every message carries.

@@ -2,8 +2,6 @@
 
 //! Automatic corking: which messages are marks, and how long small ones wait.
 
-mod common;
-
 use common::cases;
 use proptest::prelude::*;
 use zrs_core::autocork::{AutoCork, IN_A_ROW};

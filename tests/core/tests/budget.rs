@@ -2,8 +2,6 @@
 
 //! The budget of a cache against its rule, written down as it is said.
 
-mod common;
-
 use common::cases;
 use proptest::prelude::*;
 use zrs_core::budget::{Budget, Class};

@@ -16,6 +16,7 @@ const MS: u64 = 1_000_000;
 fn peer(last: u8, port: u16) -> Peer {
     Peer {
         net: 1,
+        from: Ip::ANY,
         ip: Ip::from(Ipv4Addr::new(192, 0, 2, last)),
         port,
     }
@@ -39,14 +40,18 @@ fn failures() {
         Failure::NoRoute,
         Failure::NoDevice,
         Failure::NoResources,
+        Failure::Quota,
         Failure::Protocol,
         Failure::Denied,
+        Failure::Unproved,
     ];
     for failure in all {
         assert_eq!(after_failure(failure, Timer), Some(Why::Slow));
         let by_peer = match failure {
             Failure::Refused(Refusal::NoListener) => Some(Why::NoListener),
-            Failure::NoResources | Failure::Refused(Refusal::NoResources) => Some(Why::NoResources),
+            Failure::NoResources | Failure::Quota | Failure::Refused(Refusal::NoResources) => {
+                Some(Why::NoResources)
+            }
             _ => None,
         };
         assert_eq!(
@@ -57,10 +62,12 @@ fn failures() {
         let by_link = match failure {
             Failure::Refused(Refusal::BacklogFull) => None,
             Failure::NoResources
+            | Failure::Quota
             | Failure::Refused(Refusal::NoResources)
             | Failure::LinkLost
             | Failure::Reset => Some(Why::NoResources),
             Failure::Denied => Some(Why::Peer),
+            Failure::Unproved => Some(Why::Key),
             _ => Some(Why::NoZrs),
         };
         assert_eq!(after_failure(failure, Link), by_link, "{failure:?}");
@@ -90,6 +97,24 @@ fn a_host_is_asked_again_after_ever_longer_times() {
     assert_eq!(cache.look(at, now, true), Answer::Unknown);
     cache.forget(other);
     assert_eq!(cache.look(at, now, false), Answer::Unknown);
+}
+
+#[test]
+fn a_device_without_rdma_says_nothing_of_the_others() {
+    let mut cache = cache(64);
+    let at = peer(1, 80);
+    let from = Ip::from(Ipv4Addr::new(198, 51, 100, 1));
+    cache.confirm(Peer { from, ..at }, Why::NoZrs, 0);
+    assert_eq!(cache.look(Peer { from, ..at }, 0, false), Answer::NoZrs);
+    assert_eq!(cache.look(at, 0, false), Answer::Unknown);
+    cache.confirm(at, Why::NoZrs, 0);
+    assert_eq!(cache.look(at, 0, false), Answer::NoZrs);
+    assert_eq!(cache.remembered(None), 2);
+    assert_eq!(cache.remembered(Some(at.net)), 2);
+    assert_eq!(cache.remembered(Some(at.net + 1)), 0);
+    // But a host that has made a link has ZRS.
+    cache.forget(at);
+    assert_eq!(cache.remembered(None), 0);
 }
 
 #[test]
@@ -144,9 +169,9 @@ fn all_is_forgotten_when_the_ways_change() {
     let mut cache = cache(64);
     cache.confirm(peer(1, 80), Why::Slow, 0);
     cache.confirm(peer(2, 80), Why::NoListener, 0);
-    assert_eq!(cache.remembered(), 2);
+    assert_eq!(cache.remembered(None), 2);
     cache.clear();
-    assert_eq!(cache.remembered(), 0);
+    assert_eq!(cache.remembered(None), 0);
     for n in [1, 2] {
         assert_eq!(cache.look(peer(n, 80), 1, false), Answer::Unknown);
     }

@@ -2,8 +2,6 @@
 
 //! Credit of a link: bounds, wrap-around, hostile values, and that two sides can always go on.
 
-mod common;
-
 use std::collections::VecDeque;
 
 use common::Rng;

@@ -2,8 +2,6 @@
 
 //! Liveness of a link's peer: the times of probes and of notifications.
 
-mod common;
-
 use common::cases;
 use proptest::prelude::*;
 use zrs_core::liveness::{Action, Intervals, Liveness};

@@ -3,8 +3,6 @@
 //! The list of peers of a network namespace: the longest network decides.
 // rows: B16
 
-mod common;
-
 use std::net::{IpAddr, Ipv6Addr};
 
 use common::Rng;

@@ -25,6 +25,13 @@ fn shares(most: u32, user_percent: u32, net_most: u32) -> Shares {
 
 /// As the module does it: more storage when it is asked for.
 fn take(quota: &mut Quota<Vec<QuotaCount>>, holder: Holder) -> Result<(), QuotaError> {
+    let may = quota.may_take(holder);
+    let taken = take_now(quota, holder);
+    assert_eq!(may, taken, "what was asked is what happens");
+    taken
+}
+
+fn take_now(quota: &mut Quota<Vec<QuotaCount>>, holder: Holder) -> Result<(), QuotaError> {
     match quota.take(holder) {
         Err(QuotaError::Crowded) => {
             let more = vec![QuotaCount::NONE; quota.wanted()];

@@ -3,8 +3,6 @@
 //! The rules of a network namespace: the first that matches decides.
 // rows: B14
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use common::Rng;

@@ -3,8 +3,6 @@
 //! The receive queue against a plain list, with recv(), with a program that uses the ring, and
 //! with one that abuses it.
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::VecDeque;
 

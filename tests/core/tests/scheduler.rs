@@ -2,8 +2,6 @@
 
 //! The channels of a link and their queues, against lists; and the shares of many senders.
 
-mod common;
-
 use std::collections::VecDeque;
 
 use common::headers::id;

@@ -3,8 +3,6 @@
 //! Sizes of pools, chunks and windows: by hand, and against the same in numbers that cannot
 //! overflow.
 
-mod common;
-
 use common::cases;
 use proptest::prelude::*;
 use zrs_core::channel::{WINDOW_MAX, WINDOW_MIN};

@@ -2,8 +2,6 @@
 
 //! TCP_USER_TIMEOUT of an open connection: the waits that count, and their time.
 
-mod common;
-
 use common::cases;
 use proptest::prelude::*;
 use zrs_core::user_timeout::UserTimeout;

@@ -2,8 +2,6 @@
 
 //! The wire: layout byte by byte, round trips, and everything that must not be accepted.
 
-mod common;
-
 use common::headers::{id, payload_of, valid_header, TYPES};
 use proptest::prelude::*;
 use zrs_core::wire::{
@@ -96,9 +94,15 @@ fn a_rejection_says_why() {
     let hello = Hello::decode(&hello_of_version_1()).unwrap();
     let plain = hello.encode();
     assert_eq!(Hello::denial(&plain), None);
-    for role in [Role::Streams, Role::Memory] {
-        let denied = hello.encode_denial(role, Denial::Listed);
-        assert_eq!(Hello::denial(&denied), Some(Denial::Listed));
+    for (role, why) in [
+        (Role::Streams, Denial::Unproved),
+        (Role::Streams, Denial::Listed),
+        (Role::Streams, Denial::Keyless),
+        (Role::Memory, Denial::Unproved),
+        (Role::Memory, Denial::Listed),
+    ] {
+        let denied = hello.encode_denial(role, why);
+        assert_eq!(Hello::denial(&denied), Some(why));
         // Otherwise it is the hello, also for a host that does not know reasons.
         assert_eq!(Hello::decode_with_role(&denied), Ok((role, hello)));
         let mut later = denied;
@@ -286,7 +290,7 @@ fn version_type_flags_and_reserved() {
         for version in (0..=255).filter(|v| *v != VERSION) {
             assert_eq!(broken(0, version), Err(Violation::Version));
         }
-        for unknown in [0, 16, 31, 32, 47, 48, 63, 64, 255] {
+        for unknown in [0, 18, 31, 32, 47, 48, 63, 64, 255] {
             assert_eq!(broken(1, unknown), Err(Violation::Type));
         }
         for at in [2, 3] {
@@ -357,6 +361,34 @@ fn channel_numbers() {
                 let want = if good { Ok(h) } else { Err(Violation::Channel) };
                 assert_eq!(decode(&h), want, "{h:?}");
             }
+        }
+    }
+}
+
+// rows: B16
+#[test]
+fn messages_of_a_proof() {
+    let none = ChanId::default();
+    for (kind, number, len) in [(Type::Challenge, 16, 32), (Type::Proof, 17, 64)] {
+        let mut h = Header::new(kind, none, none);
+        h.len = len;
+        assert_eq!(h.encode()[1], number);
+        assert_eq!(Header::decode(&h.encode(), len), Ok(h));
+        for wrong in [0, len - 1, len + 1, SMALL_MAX, u32::MAX] {
+            assert_eq!(Header::decode(&h.encode(), wrong), Err(Violation::Length));
+            let other = Header { len: wrong, ..h };
+            assert_eq!(Header::decode(&other.encode(), len), Err(Violation::Length));
+            assert_eq!(
+                Header::decode(&other.encode(), wrong),
+                Err(Violation::Length)
+            );
+        }
+        for (dst, src) in [(id(1, 1), none), (none, id(1, 1))] {
+            let other = Header { dst, src, ..h };
+            assert_eq!(
+                Header::decode(&other.encode(), len),
+                Err(Violation::Channel)
+            );
         }
     }
 }

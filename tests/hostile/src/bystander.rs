@@ -24,6 +24,8 @@ struct Shared {
 pub struct Bystander {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Its two sockets.
+    ends: [Stream; 2],
     /// The victim host's number of its channel.
     pub channel: u32,
 }
@@ -51,6 +53,7 @@ impl Bystander {
         let client = in_net(from, || Stream::connect(addr))?;
         let (server, _) = listener.accept()?;
         let channel = server.info()?.channel;
+        let ends = [client.try_clone()?, server.try_clone()?];
         let shared = Arc::new(Shared::default());
         let threads = vec![
             Self::spawn(&shared, client, talk),
@@ -59,6 +62,7 @@ impl Bystander {
         let bystander = Self {
             shared,
             threads,
+            ends,
             channel,
         };
         // Each way has used what it needs: windows are there.
@@ -99,6 +103,12 @@ impl Bystander {
         }
     }
 
+    /// Bytes of the windows of both ends.
+    pub fn windows(&self) -> io::Result<u64> {
+        let [client, server] = &self.ends;
+        Ok(client.info()?.window + server.info()?.window)
+    }
+
     pub fn rounds(&self) -> u64 {
         self.shared.rounds.load(Ordering::SeqCst)
     }
@@ -106,6 +116,8 @@ impl Bystander {
     /// Ends it in order.
     pub fn stop(self) -> io::Result<()> {
         self.shared.stop.store(true, Ordering::SeqCst);
+        // The server ends when the last copy of the client's socket is closed.
+        drop(self.ends);
         for thread in self.threads {
             let _ = thread.join();
         }

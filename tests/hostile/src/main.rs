@@ -10,6 +10,7 @@
 mod bystander;
 mod cases;
 mod forged;
+mod mem_peer;
 mod peer;
 #[allow(unsafe_code)]
 mod verbs;
@@ -123,9 +124,9 @@ fn run(args: &Args) -> io::Result<usize> {
         args.seed
     ));
     let chosen = |name: &str| match args.cases.is_empty() {
-        // These suit other parameters of the module, or memory nodes, and run only if they are
+        // These suit other parameters of the module, memory nodes or keys, and run only if they are
         // asked for.
-        true => !["named/", "memory/"]
+        true => !["named/", "memory/", "memory-key/", "proof/"]
             .iter()
             .any(|group| name.starts_with(group)),
         false => args.cases.iter().any(|c| name.contains(c)),

@@ -9,7 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use zrs_core::dgram::wire::{DgramHeader, Message};
-use zrs_core::wire::{Credit, Header, Hello, Type, Versions, HEADER_LEN, SMALL_MAX};
+use zrs_core::proof::padded;
+use zrs_core::wire::{Credit, Header, Hello, Type, Versions, HEADER_LEN, HELLO_MOST, SMALL_MAX};
 use zrs_core::ChanId;
 
 use crate::verbs::{self, Endpoint, Event, Op};
@@ -36,11 +37,12 @@ pub fn hello() -> Hello {
     }
 }
 
-/// The hello of a host that speaks these versions, and has all features.
+/// The hello of a host that speaks these versions, and has all features but
+/// the proof of a key.
 pub fn speaks(lowest: u8, highest: u8) -> Hello {
     Hello {
         versions: Versions { lowest, highest },
-        features: u32::MAX,
+        features: !zrs_core::proof::FEATURE,
         ..hello()
     }
 }
@@ -81,6 +83,8 @@ impl Chan {
 /// A link to the module.
 pub struct Peer {
     pub ep: Endpoint,
+    /// Our hello and the module's, as they were sent.
+    pub hellos: [[u8; HELLO_MOST]; 2],
     /// Whether a receive is posted again for each message.
     pub reposts: bool,
     /// Whether the module hears of it when it has nothing else to hear.
@@ -109,14 +113,16 @@ fn prepare(ep: &mut Endpoint, recvs: usize) -> io::Result<()> {
 }
 
 impl Peer {
-    fn new(ep: Endpoint, theirs: u32) -> Self {
-        Self {
+    fn new(ep: Endpoint, ours: &[u8], theirs: &[u8]) -> io::Result<Self> {
+        let hello = Hello::decode(theirs).map_err(|e| said(&format!("a hello with {e:?}")))?;
+        Ok(Self {
             ep,
+            hellos: [padded(ours), padded(theirs)],
             reposts: true,
             gives_credit: true,
             told: CREDIT,
             sent: 0,
-            allowed: theirs,
+            allowed: hello.link_credit,
             arrived: 0,
             pending: 0,
             next_slot: 0,
@@ -124,7 +130,7 @@ impl Peer {
             inbox: VecDeque::new(),
             dgrams: VecDeque::new(),
             closed: None,
-        }
+        })
     }
 
     /// A connection that has been asked for with this private data; what comes of it is not known.
@@ -152,9 +158,7 @@ impl Peer {
         let ep = Self::ask(from, to, &hello.encode(), recvs)?;
         match ep.event(limit)? {
             Some(event) if event.kind == verbs::ESTABLISHED => {
-                let theirs = Hello::decode(event.data())
-                    .map_err(|e| said(&format!("a hello with {e:?}")))?;
-                Ok(Self::new(ep, theirs.link_credit))
+                Self::new(ep, &hello.encode(), event.data())
             }
             Some(event) if event.kind == verbs::REJECTED => {
                 Err(ErrorKind::ConnectionRefused.into())
@@ -174,10 +178,9 @@ impl Peer {
         recvs: bool,
         limit: Duration,
     ) -> io::Result<Self> {
-        let theirs = Hello::decode(theirs).map_err(|e| said(&format!("a hello with {e:?}")))?;
         prepare(&mut ep, if recvs { RECVS } else { 0 })?;
         ep.accept(data)?;
-        let mut peer = Self::new(ep, theirs.link_credit);
+        let mut peer = Self::new(ep, data, theirs)?;
         match peer.ep.event(limit)? {
             Some(event) if event.kind == verbs::ESTABLISHED => {}
             Some(event) => peer.closed = Some(format!("event {}", event.kind)),
@@ -322,18 +325,7 @@ impl Peer {
         } else {
             WINDOW_AT
         };
-        self.ep.put(offset, bytes);
-        let len = bytes.len();
-        self.ep.post_send(
-            SENT,
-            verbs::Send {
-                op,
-                offset,
-                len,
-                raddr,
-                rkey,
-            },
-        )?;
+        self.ep.send_bytes(SENT, op, offset, bytes, (raddr, rkey))?;
         self.pending += 1;
         if matches!(op, Op::Send | Op::SendImm | Op::SendInv | Op::WriteImm) {
             self.sent = self.sent.wrapping_add(1);

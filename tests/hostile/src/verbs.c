@@ -265,6 +265,18 @@ __u32 zh_rkey(struct zh_ep *ep)
 	return ep->mr->rkey;
 }
 
+/* The numbers of its queue pair, and of the peer's that it is connected with. */
+int zh_numbers(struct zh_ep *ep, __u32 *own, __u32 *theirs)
+{
+	struct ibv_qp_attr attr = {};
+	struct ibv_qp_init_attr init;
+	int rc = ibv_query_qp(ep->id->qp, &attr, IBV_QP_DEST_QPN, &init);
+
+	*own = ep->id->qp->qp_num;
+	*theirs = attr.dest_qp_num;
+	return rc ? -abs(rc) : 0;
+}
+
 static struct rdma_conn_param conn_param(const void *data, __u8 len)
 {
 	struct rdma_conn_param param = {

@@ -81,6 +81,7 @@ extern "C" {
     fn zh_queues(ep: *mut Ep, len: usize, depth: u32) -> i32;
     fn zh_buffer(ep: *mut Ep) -> *mut c_void;
     fn zh_rkey(ep: *mut Ep) -> u32;
+    fn zh_numbers(ep: *mut Ep, own: *mut u32, theirs: *mut u32) -> i32;
     fn zh_event(ep: *mut Ep, timeout_ms: i32, event: *mut Event) -> i32;
     fn zh_connect(ep: *mut Ep, data: *const u8, len: u8) -> i32;
     fn zh_accept(ep: *mut Ep, data: *const u8, len: u8) -> i32;
@@ -212,6 +213,15 @@ impl Endpoint {
         unsafe { zh_rkey(self.ep.as_ptr()) }
     }
 
+    /// The numbers of its queue pair, and of the one that it is connected with.
+    pub fn numbers(&self) -> io::Result<(u32, u32)> {
+        assert_ne!(self.len, 0);
+        let (mut own, mut theirs) = (0, 0);
+        // SAFETY: the endpoint has queues; both outputs have room for a number.
+        check(unsafe { zh_numbers(self.ep.as_ptr(), &raw mut own, &raw mut theirs) })?;
+        Ok((own, theirs))
+    }
+
     /// The address of its memory, for the peer.
     pub fn address(&self) -> u64 {
         // SAFETY: the endpoint is alive.
@@ -288,6 +298,30 @@ impl Endpoint {
         self.place(offset, len);
         // SAFETY: the endpoint has queues, and the range is within its memory.
         check(unsafe { zh_post_recv(self.ep.as_ptr(), wr_id, offset as u64, len as u32) }).map(drop)
+    }
+
+    /// Puts the bytes at `offset` of the memory, and posts a request of them; `remote` is an address and a
+    /// key.
+    pub fn send_bytes(
+        &mut self,
+        wr_id: u64,
+        op: Op,
+        offset: usize,
+        bytes: &[u8],
+        (raddr, rkey): (u64, u32),
+    ) -> io::Result<()> {
+        self.put(offset, bytes);
+        let len = bytes.len();
+        self.post_send(
+            wr_id,
+            Send {
+                op,
+                offset,
+                len,
+                raddr,
+                rkey,
+            },
+        )
     }
 
     /// Posts a request.

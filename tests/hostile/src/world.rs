@@ -4,11 +4,16 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU32;
+use std::os::fd::AsFd;
 use std::thread::{self, sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
-use zrs::{Listener, Stats, Stream, Zrs};
+use rustix::net::{self, AddressFamily, Protocol, SocketType};
+use zrs::{Listener, Stats, Stream, Zrs, IPPROTO_ZRS};
 use zrs_core::wire::Hello;
+use zrs_sys::abi::ZRS_TCP_AUTO;
+use zrs_sys::sock::set_tcp;
 
 use crate::bystander::Bystander;
 use crate::peer::{hello, said, Chan, Peer};
@@ -168,6 +173,17 @@ impl World {
         })
     }
 
+    /// One that TCP may carry instead.
+    pub fn caller_beside_tcp(&self) -> JoinHandle<io::Result<Stream>> {
+        self.caller_with(|to| {
+            let protocol = NonZeroU32::new(IPPROTO_ZRS).map(Protocol::from_raw);
+            let fd = net::socket(AddressFamily::INET, SocketType::STREAM, protocol)?;
+            set_tcp(fd.as_fd(), ZRS_TCP_AUTO)?;
+            net::connect(&fd, &to)?;
+            Ok(fd.into())
+        })
+    }
+
     /// We take the links of the module's host.
     pub fn serve(&self) -> io::Result<verbs::Listener> {
         verbs::Listener::bind(SocketAddrV4::new(self.local, SERVICE))
@@ -184,17 +200,13 @@ impl World {
         Peer::accept(ep, &theirs, &hello().encode(), true, self.limit(10))
     }
 
-    /// The module's counters; of the pool, what is used besides the windows of open sockets. Those
-    /// of the bystander may be asked back, and exchanged for larger ones, at any time: the counters
-    /// and the sockets are read until two readings agree, or the last one is taken after a second.
+    /// The module's counters; of the pool, what is used besides the bystander's windows. Those may be
+    /// revoked, and exchanged for larger ones, at any time: both are read until two readings agree, or
+    /// the last one is taken after a second.
     pub fn stats(&self) -> io::Result<Stats> {
         let read = || -> io::Result<(Stats, u64)> {
-            let stats = self.zrs.stats()?;
-            let mut windows = 0;
-            for socket in self.zrs.sockets() {
-                windows += socket?.window;
-            }
-            Ok((stats, windows))
+            let windows = self.bystander.as_ref().map_or(Ok(0), Bystander::windows)?;
+            Ok((self.zrs.stats()?, windows))
         };
         let end = Instant::now() + self.limit(1);
         let mut before = read()?;
@@ -209,8 +221,8 @@ impl World {
         }
     }
 
-    /// Waits until the module's resources are the same as before the case. A window of the
-    /// bystander's that was being revoked then is not counted any more.
+    /// Waits until the module's resources are the same as before the case. A window of the bystander's
+    /// that was given back, but not yet to the pool, may be in use besides in `base` only.
     pub fn settled(&self, base: &Stats, seconds: u64) -> Outcome {
         let end = Instant::now() + self.limit(seconds);
         loop {

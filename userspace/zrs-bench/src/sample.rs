@@ -14,7 +14,7 @@ pub enum Carrier {
     Verbs,
     /// The same programs with `--events`: they sleep until a completion event.
     VerbsEvents,
-    /// ZRS by `send()` and `recv()`.
+    /// ZRS by `send()` and `recv()`, of streams or datagrams.
     Zrs,
     /// ZRS by `send()` and the receive ring.
     ZrsRing,
@@ -38,11 +38,15 @@ pub enum Carrier {
     Smc,
     /// TCP by a route without offloads, whose packets are as large as Soft-RoCE's.
     TcpPlain,
+    /// The kernel's UDP; the stream of `DgramFlood` is TCP.
+    Udp,
+    /// UDP by the route of `TcpPlain`.
+    UdpPlain,
 }
 
 impl Carrier {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Verbs,
         Self::VerbsEvents,
         Self::Zrs,
@@ -57,6 +61,8 @@ impl Carrier {
         Self::TcpSpin,
         Self::Smc,
         Self::TcpPlain,
+        Self::Udp,
+        Self::UdpPlain,
     ];
 
     /// The name in files, options and tables.
@@ -76,6 +82,8 @@ impl Carrier {
             Self::TcpSpin => "tcp-spin",
             Self::Smc => "smc",
             Self::TcpPlain => "tcp-plain",
+            Self::Udp => "udp",
+            Self::UdpPlain => "udp-plain",
         }
     }
 
@@ -95,6 +103,11 @@ impl Carrier {
                 | Self::ZrsMapped
                 | Self::ZrsSpin
         )
+    }
+
+    /// Whether it goes by the route without offloads.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::TcpPlain | Self::UdpPlain)
     }
 
     /// Whether ZRS receives by the ring.
@@ -153,11 +166,17 @@ pub enum Measure {
     Pool,
     /// Use of the receive pool while few and many connections send at once.
     Load,
+    /// Round trips of one datagram.
+    DgramLatency,
+    /// Datagrams that arrive in a second, one way, and the share of lost datagrams.
+    DgramRate,
+    /// Throughput of a stream alone, and beside a flood of datagrams.
+    DgramFlood,
 }
 
 impl Measure {
     /// All measures, in the order in which they are run.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Throughput,
         Self::BothWays,
         Self::Nonblocking,
@@ -172,9 +191,20 @@ impl Measure {
         Self::Uploads,
         Self::Pool,
         Self::Load,
+        Self::DgramLatency,
+        Self::DgramRate,
+        Self::DgramFlood,
         Self::Hold,
         Self::Memory,
     ];
+
+    /// Whether it is one of datagrams.
+    pub fn is_of_datagrams(self) -> bool {
+        matches!(
+            self,
+            Self::DgramLatency | Self::DgramRate | Self::DgramFlood
+        )
+    }
 
     /// The name in files, options and tables.
     pub fn name(self) -> &'static str {
@@ -195,6 +225,9 @@ impl Measure {
             Self::Uploads => "uploads",
             Self::Pool => "pool",
             Self::Load => "load",
+            Self::DgramLatency => "dgram-latency",
+            Self::DgramRate => "dgram-rate",
+            Self::DgramFlood => "dgram-flood",
         }
     }
 
@@ -221,6 +254,12 @@ impl Measure {
                 "throughput beside 16 stopped readers by that without",
             ),
             Self::Load => ("most", "the most that is in use by the pool's size"),
+            Self::DgramLatency => ("median_us", "us"),
+            Self::DgramRate => ("mib_s", "MiB/s that arrive"),
+            Self::DgramFlood => (
+                "beside_ratio",
+                "throughput beside datagrams by that without",
+            ),
         }
     }
 }

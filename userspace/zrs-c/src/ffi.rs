@@ -47,7 +47,7 @@ impl zrs_segment {
 
 impl From<Segment> for zrs_segment {
     fn from(segment: Segment) -> Self {
-        let (data, len) = (segment.as_ptr().cast(), segment.len());
+        let (data, len) = (segment.view().as_ptr().cast(), segment.len());
         let copied = u32::from(!segment.is_zero_copy());
         // The bytes stay where they are when the guard moves.
         let held = Box::into_raw(Box::new(segment));

@@ -8,6 +8,7 @@ mod cgroup;
 mod completions;
 mod doctor;
 mod drain;
+mod key;
 mod mem;
 mod net;
 mod peers;
@@ -50,6 +51,7 @@ enum Command {
     Run(run::Args),
     Rules(rules::Args),
     Peers(peers::Args),
+    Key(key::Args),
     Net(net::Args),
     Bpf(bpf::Args),
     Mem(mem::Args),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Run(args) => return run::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Peers(args) => peers::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Net(args) => net::run(&args),
         Command::Bpf(args) => bpf::run(&args),
         Command::Mem(args) => mem::run(&args),

@@ -116,7 +116,7 @@ fn remedy(e: &io::Error) -> &'static str {
         Some(6) => "; no host serves this node: see 'zrs mem nodes'",
         Some(9) => "; the key of this storage id does not allow this",
         Some(13) => "; the key is not of this region, does not allow this, the node wants an admission key (--admission FILE), \
-                     or a list of peers allows no link (zrs peers)",
+                     or a list of peers or a key allows no link (zrs peers, zrs key list --counts)",
         Some(116) => "; the region was freed, or its key revoked, expired or used up: ask its owner for another storage id",
         Some(30) => "; the region is sealed",
         Some(28) => "; the node has no room for this, or the region ends before: see 'zrs mem ls' on its host",

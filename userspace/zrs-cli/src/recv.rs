@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use zrs::PageBuf;
+use zrs::{PageBuf, View};
 
 use crate::report::{self, Report};
 use crate::sink::Sink;
@@ -94,7 +94,7 @@ fn by_ring(stream: &zrs::Stream, sink: &mut Sink) -> Result<()> {
     let ring = stream.rx_ring().map_err(|e| format!("{e}{hint}"))?;
     loop {
         match ring.recv().map_err(|e| broken(sink, &e))? {
-            Some(segment) => sink.take(&segment)?,
+            Some(segment) => sink.take(segment.view())?,
             None => return Ok(()),
         }
     }
@@ -105,7 +105,7 @@ fn by_recv(conn: &mut Conn, sink: &mut Sink) -> Result<()> {
     loop {
         match conn.read(&mut buf) {
             Ok(0) => return Ok(()),
-            Ok(len) => sink.take(&buf[..len])?,
+            Ok(len) => sink.take(View::from(&buf[..len]))?,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(broken(sink, &e)),
         }

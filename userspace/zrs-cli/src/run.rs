@@ -64,11 +64,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "cgroup")]
     udp: bool,
     /// Run it in a new control group that the BPF program of `zrs bpf load` acts on: for programs in any
-    /// language. No address stays TCP by a rule
+    /// language. Of the rules those of `zrs rules` hold
     #[arg(long, conflicts_with_all = RULES, conflicts_with_all = ["static", "tcp"])]
     cgroup: bool,
-    /// Watch its calls of socket() with seccomp: for programs in any language, without any rights. No address stays
-    /// TCP by a rule
+    /// Watch its calls of socket() with seccomp: for programs in any language, without any rights. Of the rules those of
+    /// `zrs rules` hold, with --tcp=auto
     #[arg(long, conflicts_with_all = RULES)]
     r#static: bool,
     /// Sockets at these ports stay TCP: "22" or "8000-8100"
@@ -194,7 +194,7 @@ fn supervise(args: &Args, command: &mut Command) -> Result<ExitCode, Failure> {
 /// Whether the module lets a program under `--static` have both carriers: it does not get no_new_privs, or the
 /// administrator allows that.
 fn may_have_both() -> bool {
-    let allowed = fs::read_to_string("/sys/module/zrs/parameters/tcp_no_new_privs");
+    let allowed = fs::read_to_string("/proc/sys/net/zrs/tcp_no_new_privs");
     if allowed.is_ok_and(|text| text.trim() == "1") {
         return true;
     }

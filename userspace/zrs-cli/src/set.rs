@@ -41,11 +41,11 @@ const ADMIN: [(&str, &str); 21] = [
     ("max_channels", "connections that the host can have"),
     (
         "user_percent",
-        "part of the connections that one user can have, percent",
+        "part of the connections, and of the links to other hosts, that one user can have, percent",
     ),
     (
         "net_percent",
-        "part of the connections that one network namespace can have, percent",
+        "part of the connections and links that one network namespace can have, percent",
     ),
     (
         "mem_user_percent",

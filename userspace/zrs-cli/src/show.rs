@@ -57,7 +57,7 @@ impl Links {
                     "id": l.id, "device": l.device, "local": scoped(l.local, l.scope_id),
                     "remote": scoped(l.remote, l.scope_id), "state": l.state.to_string(),
                     "channels": l.channels, "tx_bytes": l.tx_bytes, "rx_bytes": l.rx_bytes,
-                    "accepted": l.accepted, "waiting": l.waiting, "waits": l.waits,
+                    "accepted": l.accepted, "proved": l.proved, "waiting": l.waiting, "waits": l.waits,
                     "bulk": l.bulk, "bulk_max": l.bulk_max, "dgram_drops": l.dgram_drops,
                 })
             });
@@ -195,6 +195,11 @@ impl Stats {
             table.row(vec![name.into(), value.to_string()]);
         }
         out(&table.text());
+        // Those who may not count these are not shown the machine.
+        let refused = zrs.refused_links();
+        if refused.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied) {
+            out("Of this network namespace, and 0 where that is not known: the machine's are for root.\n");
+        }
         if let Some(seen) = &fallbacks {
             out(&fallbacks_text(seen.all().collect()));
         }

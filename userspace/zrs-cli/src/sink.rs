@@ -4,11 +4,14 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sha2::digest::Output;
 use sha2::{Digest, Sha256};
+
+use zrs::View;
 
 use crate::{said, Result};
 
@@ -65,21 +68,23 @@ impl Sink {
         })
     }
 
-    /// Takes some bytes.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Takes bytes that a peer may still write. Those that are written and hashed are copied first.
+    pub fn take(&mut self, view: View<'_>) -> Result<()> {
         let now = Instant::now();
         self.start.get_or_insert(now);
-        self.bytes += bytes.len() as u64;
+        self.bytes += view.len() as u64;
         let written = match &mut self.to {
             To::Nowhere => {
                 // Part of the timed part: a receiver at least looks at what it got.
-                black_box(bytes.iter().step_by(CACHE_LINE).fold(0, |x, byte| x ^ byte));
+                let lines = (0..view.len()).step_by(CACHE_LINE);
+                black_box(lines.fold(0, |x, at| x ^ view.byte(at)));
                 return Ok(());
             }
-            To::File(file) => file.write_all(bytes),
+            To::File(file) => view.write_all_to(file.as_fd()),
             To::Stream(stream, hasher) => {
-                hasher.update(bytes);
-                stream.write_all(bytes)
+                let bytes = view.to_vec();
+                hasher.update(&bytes);
+                stream.write_all(&bytes)
             }
         };
         said(written, || format!("cannot write {}", self.name))?;

@@ -19,7 +19,7 @@ use crate::Result;
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
-    /// ZRS.
+    /// ZRS, and never TCP in its place.
     Zrs,
     /// The kernel's TCP.
     Tcp,
@@ -50,8 +50,8 @@ impl Transport {
         let addr = resolve(addr)?;
         match self {
             Self::Zrs => {
-                return zrs::Stream::connect(addr)
-                    .map(Conn::Zrs)
+                return zrs::Stream::connect_without_tcp(addr)
+                    .and_then(by_zrs)
                     .map_err(|e| e.to_string())
             }
             Self::Tcp => TcpStream::connect(addr).map(Conn::Tcp),
@@ -72,7 +72,7 @@ impl Transport {
         let addr = resolve(addr)?;
         match self {
             Self::Zrs => {
-                return zrs::Listener::bind(addr)
+                return zrs::Listener::bind_without_tcp(addr)
                     .map(Listener::Zrs)
                     .map_err(|e| e.to_string())
             }
@@ -81,6 +81,14 @@ impl Transport {
             Self::Smc => smc_listen(addr).map(Listener::Tcp),
         }
         .map_err(|e| format!("cannot listen on {addr}: {}", zrs::reason(&e)))
+    }
+}
+
+/// The stream, which ZRS has to carry: what is measured or sent by TCP must not pass for ZRS.
+fn by_zrs(stream: zrs::Stream) -> io::Result<Conn> {
+    match stream.info() {
+        Ok(info) if !info.tcp => Ok(Conn::Zrs(stream)),
+        _ => Err(io::Error::other("the connection is not carried by ZRS")),
     }
 }
 
@@ -150,7 +158,7 @@ impl Listener {
     /// Waits for a connection.
     pub fn accept(&self) -> io::Result<Conn> {
         match self {
-            Self::Zrs(l) => l.accept().map(|(s, _)| Conn::Zrs(s)),
+            Self::Zrs(l) => l.accept().and_then(|(s, _)| by_zrs(s)),
             Self::Tcp(l) => l.accept().map(|(s, _)| Conn::Tcp(s)),
             Self::Rsockets(l) => l.accept().map(Conn::Rsockets),
         }

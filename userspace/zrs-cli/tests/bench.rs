@@ -97,6 +97,39 @@ fn every_measure_over_tcp() {
 }
 
 #[test]
+fn datagrams_by_udp() {
+    let server = Server::start();
+    let output = server.client(&[
+        "--carriers",
+        "udp",
+        "--sizes",
+        "1,64,2000,100k",
+        "--rounds",
+        "1",
+        "--messages",
+        "20",
+    ]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let samples = samples(&output);
+    // Two sizes are none of datagrams; the flood has its own.
+    assert_eq!(samples.len(), 2 + 2 + 1, "{stderr}");
+    for sample in &samples {
+        let names: &[&str] = match sample["measure"].as_str().unwrap() {
+            "dgram-latency" => &["median_us", "p99_us"],
+            "dgram-rate" => &["mib_s", "per_s", "sent_mib_s"],
+            "dgram-flood" => &["beside_ratio", "sent_per_s", "arrived_per_s"],
+            other => panic!("{other}"),
+        };
+        let value = |name: &str| sample["values"][name].as_f64().unwrap();
+        assert!(names.iter().all(|name| value(name) > 0.0), "{sample}");
+        if sample["measure"] == "dgram-rate" {
+            assert!((0.0..1.0).contains(&value("lost")), "{sample}");
+        }
+    }
+}
+
+#[test]
 fn the_plain_route_is_another_one() {
     let server = Server::start();
     let args = ["--carriers", "tcp-plain", "--only", "rate", "--rounds", "1"];

@@ -2,9 +2,9 @@
 //! `libzrs_preload.so`, which `zrs run` loads into a program that knows nothing of ZRS.
 //!
 //! Three calls are intercepted. `socket()` asks for ZRS where a program asks for TCP, or for UDP if
-//! the user wants that; `connect()`
-//! and `bind()` learn the address and, where a rule says so, put a TCP socket in the place of the
-//! ZRS socket first. All else goes to the kernel, as ZRS sockets are the kernel's own.
+//! the user wants that; `connect()` and `bind()` learn the address and, where a rule says so, have
+//! TCP carry the ZRS socket first. In processes with no_new_privs that cannot be, and a TCP socket
+//! is put in the place of the ZRS socket. All else goes to the kernel, as ZRS sockets are the kernel's own.
 //!
 //! The hooks allocate nothing and take no lock, except for the first call of all, which reads the
 //! rules; a constructor makes that call before the program can be in a signal handler or in a child
@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use zrs_rules::{why, Beside, Verdict};
 use zrs_sys::abi::{
-    IPPROTO_ZRS, ZRS_CARRIER_TCP, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_NEVER, ZRS_WHY_NONE,
+    IPPROTO_ZRS, ZRS_CARRIER_TCP, ZRS_STATE_BOUND, ZRS_STATE_CLOSED, ZRS_TCP_NEVER, ZRS_TCP_ONLY,
+    ZRS_WHY_NONE,
 };
 
 use crate::log::log;
@@ -153,12 +154,12 @@ fn seconds() -> i64 {
 #[no_mangle]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller says that `addr` has `len` bytes.
-    if !unsafe { decide(Call::Connect, fd, addr, len) } {
+    let Some(told) = (unsafe { decide(Call::Connect, fd, addr, len) }) else {
         return -1;
-    }
+    };
     // SAFETY: as above.
     let done = unsafe { real::connect(fd, addr, len) };
-    if done == 0 && config::get().log.is_some() {
+    if done == 0 && !told && config::get().log.is_some() {
         // SAFETY: as above.
         unsafe { tell_carrier(fd, addr, len) };
     }
@@ -195,7 +196,7 @@ unsafe fn tell_carrier(fd: c_int, addr: *const sockaddr, len: socklen_t) {
 #[no_mangle]
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller says that `addr` has `len` bytes.
-    if !unsafe { decide(Call::Bind, fd, addr, len) } {
+    if unsafe { decide(Call::Bind, fd, addr, len) }.is_none() {
         return -1;
     }
     // SAFETY: as above.
@@ -208,27 +209,27 @@ enum Call {
     Bind,
 }
 
-/// Has the rules decide, if that is still to be done, and makes the socket what they say. False:
-/// that was not possible, and errno says why.
+/// Has the rules decide, if that is still to be done, and makes the socket what they say. Returns
+/// whether that is TCP, which the log says then. `None`: it was not possible, and errno says why.
 ///
 /// # Safety
 ///
 /// `addr` is null or has `len` readable bytes.
-unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -> bool {
+unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -> Option<bool> {
     let before = errno();
     let Some((bound, tcp)) = undecided(fd) else {
         set_errno(before);
-        return true;
+        return Some(false);
     };
     // SAFETY: the caller says so.
     let Some(at) = (unsafe { address(addr, len) }) else {
-        return true;
+        return Some(false);
     };
     let rules = &config::get().rules;
     let (name, verdict) = match call {
         Call::Connect => ("connect", rules.connect(at)),
         // The kernel refuses to bind it twice.
-        Call::Bind if bound => return true,
+        Call::Bind if bound => return Some(false),
         Call::Bind => ("bind", rules.bind(at)),
     };
     let verdict = match verdict {
@@ -240,19 +241,31 @@ unsafe fn decide(call: Call, fd: c_int, addr: *const sockaddr, len: socklen_t) -
     };
     match verdict {
         Verdict::Zrs => log(format_args!("{name} {at}: ZRS")),
-        Verdict::Tcp(why) => match swap::to_tcp(fd, bound) {
+        Verdict::Tcp(why) => match to_tcp(fd, bound) {
             Ok(()) => log(format_args!("{name} {at}: TCP ({why})")),
             Err(error) => {
                 log(format_args!(
                     "{name} {at}: TCP ({why}) is not possible: errno {error}"
                 ));
                 set_errno(error);
-                return false;
+                return None;
             }
         },
     }
     set_errno(before);
-    true
+    Some(matches!(verdict, Verdict::Tcp(_)))
+}
+
+/// Lets TCP carry a ZRS socket that is at most bound; else its errno.
+fn to_tcp(fd: c_int, bound: bool) -> Result<(), c_int> {
+    // SAFETY: it is not -1, and whether it is open the kernel says.
+    let set = zrs_sys::sock::set_tcp(unsafe { BorrowedFd::borrow_raw(fd) }, ZRS_TCP_ONLY);
+    match set.map_err(|e| e.raw_os_error()) {
+        Ok(()) => Ok(()),
+        // The process has no_new_privs; or an attempt to connect has failed before.
+        Err(Some(libc::EACCES | libc::EINVAL)) => swap::to_tcp(fd, bound),
+        Err(error) => Err(error.unwrap_or(libc::EINVAL)),
+    }
 }
 
 /// Gives a ZRS socket the TCP beside it that the user wants; else its errno.

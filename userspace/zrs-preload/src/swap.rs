@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Putting a TCP socket in the place of a ZRS socket that has not been used yet.
+//! Putting a TCP socket in the place of a ZRS socket that has not been used yet: where the module
+//! may not let TCP carry it, which is in processes with no_new_privs.
 
 use std::mem::{size_of, zeroed};
 
@@ -33,6 +34,9 @@ const fn of(level: c_int, name: c_int, how: How) -> Carried {
 
 /// As <linux/in.h> has it.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
+/// As <asm-generic/socket.h> has them: those without a name in libc.
+const SO_BUF_LOCK: c_int = 72;
+const SO_RCVMARK: c_int = 75;
 
 const CARRIED: &[Carried] = &[
     of(libc::SOL_SOCKET, libc::SO_REUSEADDR, How::Plain),
@@ -51,11 +55,24 @@ const CARRIED: &[Carried] = &[
     of(libc::SOL_SOCKET, libc::SO_SNDTIMEO, How::Plain),
     of(libc::SOL_SOCKET, libc::SO_BUSY_POLL, How::Plain),
     of(libc::SOL_SOCKET, libc::SO_ZEROCOPY, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_INCOMING_CPU, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_PEEK_OFF, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_SELECT_ERR_QUEUE, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_TIMESTAMP, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, How::Plain),
+    of(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, How::Plain),
+    of(libc::SOL_SOCKET, SO_BUF_LOCK, How::Plain),
+    of(libc::SOL_SOCKET, SO_RCVMARK, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_NODELAY, How::Always),
     of(libc::IPPROTO_TCP, libc::TCP_CORK, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, How::Plain),
+    of(libc::IPPROTO_TCP, libc::TCP_QUICKACK, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_MAXSEG, How::Plain),
     of(libc::IPPROTO_TCP, libc::TCP_SYNCNT, How::Plain),
@@ -70,7 +87,15 @@ const CARRIED: &[Carried] = &[
     of(libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, How::Plain),
     of(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, How::Plain),
     of(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, How::Plain),
+    of(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, How::Plain),
+    of(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, How::Plain),
 ];
+
+/// As <asm-generic/fcntl.h> has them.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+const F_SETOWN_EX: c_int = 15;
+const F_GETOWN_EX: c_int = 16;
 
 /// A descriptor of ours, closed with its owner.
 struct Fd(c_int);
@@ -160,7 +185,7 @@ fn carry_name(fd: c_int, tcp: c_int) -> Result<(), c_int> {
     check(unsafe { real::bind(tcp, at, len) }).map(drop)
 }
 
-/// Carries over O_NONBLOCK and the receiver of SIGIO; returns O_CLOEXEC if `fd` has close-on-exec.
+/// Carries over O_NONBLOCK and the receiver of SIGIO, or of another signal; returns O_CLOEXEC if `fd` has close-on-exec.
 fn carry_flags(fd: c_int, tcp: c_int) -> Result<c_int, c_int> {
     // SAFETY: these commands take and return integers.
     let (file, descriptor) = unsafe {
@@ -171,9 +196,14 @@ fn carry_flags(fd: c_int, tcp: c_int) -> Result<c_int, c_int> {
     };
     // SAFETY: as above.
     unsafe {
-        let owner = libc::fcntl(fd, libc::F_GETOWN);
-        if owner != 0 {
-            libc::fcntl(tcp, libc::F_SETOWN, owner);
+        // The type of the owner first, and who it is: {int, pid_t}.
+        let mut owner: [c_int; 2] = [0; 2];
+        if libc::fcntl(fd, F_GETOWN_EX, &raw mut owner) == 0 && owner[1] != 0 {
+            libc::fcntl(tcp, F_SETOWN_EX, &raw const owner);
+        }
+        let signal = libc::fcntl(fd, F_GETSIG);
+        if signal > 0 {
+            libc::fcntl(tcp, F_SETSIG, signal);
         }
         check(libc::fcntl(
             tcp,

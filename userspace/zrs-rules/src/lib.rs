@@ -5,6 +5,7 @@
 //! know the format from here. `Documentation/run.rst` describes it for users.
 #![deny(unsafe_code)]
 
+pub mod keys;
 pub mod line;
 mod list;
 pub mod peers;

@@ -2,9 +2,9 @@
 //! Why TCP carries a socket, in words.
 
 /// Why TCP carries a socket, by the numbers of the interface: a name, and what there is to say.
-const WHY: [(&str, &str); 13] = [
+const WHY: [(&str, &str); 15] = [
     ("none", "ZRS carries it"),
-    ("asked", "the program has asked for TCP, or has set an option that only TCP has"),
+    ("asked", "the program has asked for TCP, or has set an option or a device that only TCP has"),
     ("local", "an address of this host"),
     ("drain", "the module is to be unloaded: zrs drain --stop ends that"),
     ("known", "the host or port was found to have no ZRS lately, see the other reasons"),
@@ -16,6 +16,8 @@ const WHY: [(&str, &str); 13] = [
     ("asking", "the user's programs ask asking_per_user hosts for a link already"),
     ("peer", "a list of peers, here or there, does not allow a link: zrs peers"),
     ("off", "ZRS is off in this network namespace, or for the groups of the program: zrs net"),
+    ("key", "a key is missing here or there, or differs: zrs key list --counts and the kernel log say which"),
+    ("no-new-privs", "the program has no_new_privs, and makes a TCP socket instead: zrs set tcp_no_new_privs=1 allows both"),
 ];
 
 /// The host or port was found to have no ZRS lately.

@@ -26,6 +26,7 @@ pub const ZRS_FEATURE_MEM_QUEUE: u64 = 1 << 11;
 pub const ZRS_FEATURE_MEM_BROKER: u64 = 1 << 12;
 pub const ZRS_FEATURE_MEM_NODES: u64 = 1 << 13;
 pub const ZRS_FEATURE_PEERS: u64 = 1 << 14;
+pub const ZRS_FEATURE_KEYS: u64 = 1 << 15;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -56,6 +57,7 @@ pub const ZRS_IOC_CACHE: u32 = iowr::<zrs_ioc_cache>(0x07);
 pub const ZRS_IOC_RULES: u32 = iowr::<zrs_ioc_rules>(0x08);
 pub const ZRS_IOC_FALLBACK: u32 = iowr::<zrs_ioc_fallback>(0x09);
 pub const ZRS_IOC_PEERS: u32 = iowr::<zrs_ioc_peers>(0x0a);
+pub const ZRS_IOC_KEYS: u32 = iowr::<zrs_ioc_keys>(0x0b);
 pub const ZRS_IOC_DGRAM: u32 = iowr::<zrs_ioc_dgram>(0x20);
 pub const ZRS_IOC_MEM_SERVE: u32 = iow::<zrs_ioc_mem_serve>(0x10);
 pub const ZRS_IOC_MEM_NODES: u32 = iowr::<zrs_ioc_mem_nodes>(0x11);
@@ -102,6 +104,12 @@ pub const ZRS_PEERS_PUT: u32 = 2;
 pub const ZRS_PEERS_DEL: u32 = 3;
 pub const ZRS_PEERS_COUNTS: u32 = 4;
 pub const ZRS_PEERS_MAX: usize = 1024;
+pub const ZRS_KEY_NAME_LEN: usize = 64;
+pub const ZRS_KEYS_LIST: u32 = 0;
+pub const ZRS_KEYS_PUT: u32 = 1;
+pub const ZRS_KEYS_DEL: u32 = 2;
+pub const ZRS_KEYS_COUNTS: u32 = 3;
+pub const ZRS_KEYS_MAX: usize = 1024;
 
 pub const ZRS_MEM_READ: u32 = 1;
 pub const ZRS_MEM_WRITE: u32 = 2;
@@ -131,6 +139,7 @@ pub const ZRS_LINK_CONNECTING: u32 = 1;
 pub const ZRS_LINK_UP: u32 = 2;
 pub const ZRS_LINK_DOWN: u32 = 3;
 pub const ZRS_LINK_F_ACCEPTED: u32 = 1;
+pub const ZRS_LINK_F_PROVED: u32 = 2;
 
 pub const ZRS_POOL_ALL: u32 = 1;
 pub const ZRS_LACK_OTHER: u32 = 1;
@@ -172,6 +181,8 @@ pub const ZRS_WHY_RULE: u32 = 9;
 pub const ZRS_WHY_ASKING: u32 = 10;
 pub const ZRS_WHY_PEER: u32 = 11;
 pub const ZRS_WHY_OFF: u32 = 12;
+pub const ZRS_WHY_KEY: u32 = 13;
+pub const ZRS_WHY_NO_NEW_PRIVS: u32 = 14;
 
 pub const ZRS_CARRIER_ZRS: u32 = 1;
 pub const ZRS_CARRIER_TCP: u32 = 2;
@@ -602,6 +613,43 @@ pub struct zrs_ioc_peers {
     pub unasked: u64,
     pub refused_there: u64,
     pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zrs_key {
+    pub family: u32,
+    pub prefix_len: u32,
+    pub addr: [u8; 16],
+    pub name: [u8; ZRS_KEY_NAME_LEN],
+}
+
+impl Default for zrs_key {
+    fn default() -> Self {
+        Self {
+            family: 0,
+            prefix_len: 0,
+            addr: [0; 16],
+            name: [0; ZRS_KEY_NAME_LEN],
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_keys {
+    pub cursor: u64,
+    pub op: u32,
+    pub error: u32,
+    pub key: zrs_key,
+    pub proved: u64,
+    pub unoffered: u64,
+    pub keyless: u64,
+    pub wrong: u64,
+    pub unusable: u64,
+    pub silent: u64,
+    pub refused_there: u64,
+    pub reserved: [u64; 4],
 }
 
 #[repr(C)]

@@ -4,10 +4,10 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::slice;
 
 use crate::abi::*;
 use crate::map::Map;
+use crate::View;
 
 /// The smallest possible page size: where it is larger, giving back less is refused.
 const PAGE: usize = 4096;
@@ -74,17 +74,16 @@ impl Area {
         })
     }
 
-    /// Bytes that were received and not given back since. Where there are none, reading is SIGBUS.
+    /// Bytes that were received and not given back since. Where there are none, reading the view is
+    /// SIGBUS.
     ///
     /// # Panics
     ///
     /// If the range is not inside of the area.
-    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
+    pub fn bytes(&self, range: Range<usize>) -> View<'_> {
         assert!(range.start <= range.end && range.end <= self.len());
-        // SAFETY: inside of the mapping, which is only read. Its bytes change by `recv` and
-        // `give_back` only, which borrow mutably: a peer that writes to room which it has given up
-        // breaks its own stream.
-        unsafe { slice::from_raw_parts(self.0.base().as_ptr().add(range.start), range.len()) }
+        // SAFETY: inside of the mapping. `recv` and `give_back`, which change it, borrow mutably.
+        unsafe { View::new(self.0.base().add(range.start), range.len()) }
     }
 
     /// Gives back the pages that begin in `range`.

@@ -68,6 +68,10 @@ unsafe impl Argument for zrs_ioc_peers {
     const REQUEST: u32 = ZRS_IOC_PEERS;
 }
 // SAFETY: as above.
+unsafe impl Argument for zrs_ioc_keys {
+    const REQUEST: u32 = ZRS_IOC_KEYS;
+}
+// SAFETY: as above.
 unsafe impl Argument for zrs_ioc_fallback {
     const REQUEST: u32 = ZRS_IOC_FALLBACK;
 }
@@ -294,7 +298,7 @@ impl Device {
         self.call(&mut arg).map(drop)
     }
 
-    /// ZRS_PEERS_COUNTS.
+    /// ZRS_PEERS_COUNTS. EPERM without CAP_NET_ADMIN in the first user namespace.
     pub fn peer_counts(&self) -> io::Result<zrs_ioc_peers> {
         let mut arg = zrs_ioc_peers {
             op: ZRS_PEERS_COUNTS,
@@ -302,6 +306,39 @@ impl Device {
         };
         self.call(&mut arg)?;
         Ok(arg)
+    }
+
+    /// ZRS_KEYS_LIST, as [`Device::pool`].
+    pub fn key(&self, cursor: u64) -> io::Result<Option<zrs_ioc_keys>> {
+        self.entry(zrs_ioc_keys {
+            cursor,
+            ..Default::default()
+        })
+    }
+
+    fn keys(&self, op: u32, key: zrs_key) -> io::Result<zrs_ioc_keys> {
+        let mut arg = zrs_ioc_keys {
+            op,
+            key,
+            ..Default::default()
+        };
+        self.call(&mut arg)?;
+        Ok(arg)
+    }
+
+    /// ZRS_KEYS_PUT: the key of this network and name, from the caller's keyrings.
+    pub fn put_key(&self, key: zrs_key) -> io::Result<()> {
+        self.keys(ZRS_KEYS_PUT, key).map(drop)
+    }
+
+    /// ZRS_KEYS_DEL: the key of this network and name; without a name, all of the network.
+    pub fn remove_key(&self, key: zrs_key) -> io::Result<()> {
+        self.keys(ZRS_KEYS_DEL, key).map(drop)
+    }
+
+    /// ZRS_KEYS_COUNTS. EPERM without CAP_NET_ADMIN in the first user namespace.
+    pub fn key_counts(&self) -> io::Result<zrs_ioc_keys> {
+        self.keys(ZRS_KEYS_COUNTS, zrs_key::default())
     }
 
     /// ZRS_IOC_FALLBACK.

@@ -7,16 +7,14 @@
 use std::fmt;
 use std::io;
 use std::mem::{align_of, size_of};
-use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::slice;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abi::*;
-use crate::{sock, Device, Map};
+use crate::{sock, Device, Map, View};
 
 /// The kernel calls of a ring.
 pub trait Doorbell: Send + Sync {
@@ -331,18 +329,11 @@ impl Held {
     pub fn has_escaped(&self) -> bool {
         self.place == Place::Escape
     }
-}
 
-impl Deref for Held {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant the range is in the mapping, which `ring` keeps, and the kernel
-        // does not touch it while the descriptor is HELD.
-        unsafe {
-            let base = self.ring.base_of(self.place).as_ptr();
-            slice::from_raw_parts(base.add(self.off), self.len)
-        }
+    /// The bytes.
+    pub fn view(&self) -> View<'_> {
+        // SAFETY: by the invariant the range is in the mapping, which `ring` keeps.
+        unsafe { View::new(self.ring.base_of(self.place).add(self.off), self.len) }
     }
 }
 

@@ -13,14 +13,16 @@
 //! A non-blocking `write()` copies. MSG_ZEROCOPY does not work well with tokio: its notifications
 //! are EPOLLERR, which tokio takes for the end of the writing side, and never waits for room again.
 
+use std::collections::VecDeque;
 use std::env;
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use tokio::io::unix::AsyncFd;
 use tokio::io::Interest;
-use zrs::{Listener, RxRing, Segment, Stream};
+use zrs::{Listener, RxRing, Segment, Stream, View};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -70,15 +72,21 @@ impl Conn {
     }
 
     /// Sends all parts, as if they were one.
-    async fn send(&self, parts: &[impl AsRef<[u8]>]) -> io::Result<()> {
-        let mut slices: Vec<_> = parts.iter().map(|p| IoSlice::new(p.as_ref())).collect();
-        let mut left = &mut slices[..];
-        while !left.is_empty() {
-            let sent = self
+    async fn send(&self, parts: &mut VecDeque<View<'_>>) -> io::Result<()> {
+        while !parts.is_empty() {
+            let mut sent = self
                 .stream
-                .async_io(Interest::WRITABLE, |mut stream| stream.write_vectored(left))
+                .async_io(Interest::WRITABLE, |stream| {
+                    View::send(parts.make_contiguous(), stream.as_fd())
+                })
                 .await?;
-            IoSlice::advance_slices(&mut left, sent);
+            while let Some(part) = parts.pop_front() {
+                if sent < part.len() {
+                    parts.push_front(part.part(sent..part.len()));
+                    break;
+                }
+                sent -= part.len();
+            }
         }
         Ok(())
     }
@@ -124,7 +132,9 @@ async fn echo(stream: Stream) -> io::Result<Counts> {
             }
         }
         batch.iter().for_each(|segment| counts.add(segment));
-        conn.send(&batch).await?;
+        // Without a copy: bytes that the peer changes meanwhile come back to it changed.
+        conn.send(&mut batch.iter().map(Segment::view).collect())
+            .await?;
     }
     conn.end()?;
     Ok(counts)
@@ -143,7 +153,7 @@ async fn client(addr: &str, mib: usize) -> io::Result<()> {
     let sender = async {
         for at in (0..len).step_by(PIECE) {
             let piece = &period[at % 251..][..PIECE.min(len - at)];
-            conn.send(&[piece]).await?;
+            conn.send(&mut [View::from(piece)].into()).await?;
         }
         conn.end()
     };
@@ -151,7 +161,11 @@ async fn client(addr: &str, mib: usize) -> io::Result<()> {
         let mut counts = Counts::default();
         while let Some(segment) = conn.recv().await? {
             let expected = pattern().skip(counts.bytes % 251);
-            if !segment.iter().copied().eq(expected.take(segment.len())) {
+            if !segment
+                .to_vec()
+                .into_iter()
+                .eq(expected.take(segment.len()))
+            {
                 let text = format!("not what was sent, from byte {} on", counts.bytes);
                 return Err(io::Error::other(text));
             }

@@ -2,12 +2,12 @@
 //! Mapped receives: bytes at addresses of the program's choice, in the pool's own pages.
 
 use std::io;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use zrs_sys::abi::ZRS_RECV_MAP_SHIFT;
-use zrs_sys::Received;
+use zrs_sys::{Received, View};
 
 use crate::error;
 use crate::socket::Socket;
@@ -37,19 +37,25 @@ impl Mapped<'_> {
     pub fn copied(&self) -> usize {
         self.received.copied
     }
-}
 
-impl Deref for Mapped<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+    /// The bytes: memory that a hostile peer may still write.
+    pub fn view(&self) -> View<'_> {
         self.area.bytes(self.received.range.clone())
     }
-}
 
-impl AsRef<[u8]> for Mapped<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.view().to_vec()
+    }
+
+    /// Bytes; at least one.
+    pub fn len(&self) -> usize {
+        self.received.range.len()
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.received.range.is_empty()
     }
 }
 
@@ -103,7 +109,7 @@ impl Area {
     /// # Panics
     ///
     /// If the range is not inside of the area.
-    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
+    pub fn bytes(&self, range: Range<usize>) -> View<'_> {
         self.area.bytes(range)
     }
 

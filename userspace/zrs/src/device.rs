@@ -78,11 +78,13 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_MEM_BROKER, "brokers of memory nodes"),
     (abi::ZRS_FEATURE_MEM_NODES, "several memory nodes of a host"),
     (abi::ZRS_FEATURE_PEERS, "peers"),
+    (abi::ZRS_FEATURE_KEYS, "keys"),
 ];
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of the whole module since it was loaded.
+        /// Counters of the whole module since it was loaded. Without CAP_NET_ADMIN in the first user namespace, those of
+        /// the caller's network namespace, and 0 where there is none.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
@@ -212,6 +214,8 @@ pub struct Link {
     /// The peer has made it: it carries the connections that come from there. Ours go by links that
     /// we make.
     pub accepted: bool,
+    /// The hosts have proved that they share a key.
+    pub proved: bool,
     /// Channels that wait for their turn to send.
     pub waiting: u32,
     /// Bytes on their way into the peer's windows.
@@ -227,7 +231,8 @@ pub struct Link {
 }
 
 /// The link table: the state of each channel of the machine, whatever its network namespace, in one
-/// of three tiers. Sizes are in channels; counters count from loading on.
+/// of three tiers. Sizes are in channels; counters count from loading on. Without CAP_NET_ADMIN in the first user
+/// namespace: the sizes, and the entries of the caller's network namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTable {
     /// Places in the first tier, where a channel can be worked on.
@@ -416,6 +421,7 @@ impl Zrs {
                     tx_bytes: l.tx_bytes,
                     rx_bytes: l.rx_bytes,
                     accepted: l.flags & abi::ZRS_LINK_F_ACCEPTED != 0,
+                    proved: l.flags & abi::ZRS_LINK_F_PROVED != 0,
                     waiting: l.waiting,
                     bulk: l.bulk,
                     bulk_max: l.bulk_max,
@@ -547,7 +553,8 @@ mod tests {
                 "queues of memory nodes",
                 "brokers of memory nodes",
                 "several memory nodes of a host",
-                "peers"
+                "peers",
+                "keys"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));

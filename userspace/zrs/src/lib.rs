@@ -10,7 +10,8 @@
 //!   device, and says by a [`Completion`] when it is done; an [`Outgoing`] owns its buffer until
 //!   then;
 //! - [`Stream::rx_ring`] gives the bytes where the device put them, as [`Segment`]s; dropping a
-//!   segment gives its room back to the peer;
+//!   segment gives its room back to the peer. A hostile peer can still change such bytes, so they
+//!   are a [`View`], not a slice;
 //! - [`Stream::area`] reserves addresses at which received data is mapped: for programs that want
 //!   it at a place of their choice, write it to files by `O_DIRECT`, or send it on.
 //!
@@ -38,6 +39,7 @@ mod calls;
 mod device;
 mod error;
 mod info;
+pub mod keys;
 mod listener;
 pub mod mem;
 mod outgoing;
@@ -57,7 +59,7 @@ pub use outgoing::Outgoing;
 pub use ring::{RxRing, Segment};
 pub use stream::Stream;
 pub use zrs_sys::sock::Completion;
-pub use zrs_sys::{PageBuf, Received};
+pub use zrs_sys::{PageBuf, Received, View};
 
 /// The protocol number of ZRS sockets, for `socket(AF_INET, SOCK_STREAM, IPPROTO_ZRS)`.
 pub const IPPROTO_ZRS: u32 = zrs_sys::abi::IPPROTO_ZRS;

@@ -26,8 +26,21 @@ impl Listener {
     /// Errors: EADDRINUSE, EADDRNOTAVAIL, EPROTONOSUPPORT the module is not loaded. `[::]` takes
     /// connections of IPv4 too, unless `net.ipv6.bindv6only` is set.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
+        Self::bind_by(addr, Socket::new)
+    }
+
+    /// As [`Listener::bind`], but clients of TCP are never accepted, also where sockets have TCP
+    /// beside ZRS by default (`zrs set --net tcp=auto`).
+    pub fn bind_without_tcp<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
+        Self::bind_by(addr, Socket::without_tcp)
+    }
+
+    fn bind_by<A: ToSocketAddrs>(
+        addr: A,
+        new: impl Fn(&SocketAddr) -> io::Result<Socket>,
+    ) -> io::Result<Self> {
         addr::each(addr, |addr| {
-            let socket = Socket::new(&addr)?;
+            let socket = new(&addr)?;
             rustix::net::bind(&socket, &addr)
                 .and_then(|()| rustix::net::listen(&socket, Self::BACKLOG))
                 .map_err(|e| error::bind(addr, e.into()))?;

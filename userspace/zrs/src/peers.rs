@@ -87,7 +87,8 @@ impl Zrs {
         self.device.remove_peer(network(net))
     }
 
-    /// How many links lists of peers have refused.
+    /// How many links lists of peers have refused, in all network namespaces. EPERM without CAP_NET_ADMIN in the first
+    /// user namespace.
     pub fn refused_links(&self) -> io::Result<Refused> {
         let counts = self.device.peer_counts()?;
         Ok(Refused {

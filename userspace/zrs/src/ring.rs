@@ -3,7 +3,6 @@
 //! stayed unread for long.
 
 use std::io;
-use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use zrs_sys::{Held, Look, Ring};
+use zrs_sys::{Held, Look, Ring, View};
 
 use crate::socket::Socket;
 use crate::{error, stream};
@@ -55,22 +54,28 @@ impl Segment {
     pub fn is_zero_copy(&self) -> bool {
         matches!(&self.0, Bytes::Mapped(held) if !held.has_escaped())
     }
-}
 
-impl Deref for Segment {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+    /// The bytes: if they are not a copy, memory that a hostile peer may still write.
+    pub fn view(&self) -> View<'_> {
         match &self.0 {
-            Bytes::Mapped(held) => held,
-            Bytes::Copied(bytes) => bytes,
+            Bytes::Mapped(held) => held.view(),
+            Bytes::Copied(bytes) => View::from(&bytes[..]),
         }
     }
-}
 
-impl AsRef<[u8]> for Segment {
-    fn as_ref(&self) -> &[u8] {
-        self
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.view().to_vec()
+    }
+
+    /// Bytes; at least one.
+    pub fn len(&self) -> usize {
+        self.view().len()
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.view().is_empty()
     }
 }
 

@@ -45,6 +45,13 @@ impl Socket {
         Ok(fd.into())
     }
 
+    /// As [`Socket::new`], without TCP beside ZRS, whatever the network namespace's setting is.
+    pub(crate) fn without_tcp(addr: &SocketAddr) -> io::Result<Self> {
+        let socket = Self::new(addr)?;
+        zrs_sys::sock::set_tcp(socket.as_fd(), zrs_sys::abi::ZRS_TCP_NEVER)?;
+        Ok(socket)
+    }
+
     pub(crate) fn shared_fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }

@@ -35,8 +35,21 @@ impl Stream {
     /// Errors: ECONNREFUSED no listener there; ENODEV, ENETUNREACH no RDMA device reaches it;
     /// ETIMEDOUT no answer; EPROTONOSUPPORT the module is not loaded.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
+        Self::connect_by(addr, Socket::new)
+    }
+
+    /// As [`Stream::connect`], but TCP never carries the stream, also where sockets have TCP beside
+    /// ZRS by default (`zrs set --net tcp=auto`).
+    pub fn connect_without_tcp<A: ToSocketAddrs>(addr: A) -> io::Result<Self> {
+        Self::connect_by(addr, Socket::without_tcp)
+    }
+
+    fn connect_by<A: ToSocketAddrs>(
+        addr: A,
+        new: impl Fn(&SocketAddr) -> io::Result<Socket>,
+    ) -> io::Result<Self> {
         addr::each(addr, |addr| {
-            let socket = Socket::new(&addr)?;
+            let socket = new(&addr)?;
             // A signal handler interrupted us: the connecting goes on, wait for its end.
             match rustix::net::connect(&socket, &addr) {
                 Ok(()) => Ok(()),

@@ -185,7 +185,7 @@ impl<S: Storage> Node<S> {
             return Err(Status::Again);
         }
         self.keys
-            .insert(&mut region.keys, scope, secret, Some(at))?;
+            .insert(&mut region.keys, scope, secret, Some(at), now_ms)?;
         Ok(Key { secret, ..key })
     }
 

@@ -236,7 +236,7 @@ fn credit_is_due() {
 // rows: Z5
 #[test]
 fn never_stuck_when_all_is_read() {
-    let mut rng = crate::common::Rng::new(1);
+    let mut rng = common::Rng::new(1);
     for _ in 0..300 {
         let limits = Limits {
             msgs: rng.range(4, 40) as u32,
@@ -269,7 +269,7 @@ fn never_stuck_when_all_is_read() {
 // rows: Z5 B3
 #[test]
 fn never_stuck_while_half_is_kept() {
-    let mut rng = crate::common::Rng::new(2);
+    let mut rng = common::Rng::new(2);
     for round in 0..300 {
         let limits = Limits {
             msgs: rng.range(4, 40) as u32,

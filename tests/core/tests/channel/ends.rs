@@ -139,6 +139,56 @@ fn reset() {
     }
 }
 
+/// A Reset after the peer's Fin is a failure, and the end of its stream stays readable; after both
+/// sides' Fin it is none. Without a Fin nothing says that the stream was whole.
+// rows: Z1 E4 B3
+#[test]
+fn reset_after_fin() {
+    for fins in 0..=2 {
+        let (mut a, mut b) = pair();
+        if fins > 0 {
+            b.shut_write();
+            assert_eq!(tell(&mut b, &mut a), [Event::Fin]);
+        }
+        if fins > 1 {
+            a.shut_write();
+            assert_eq!(tell(&mut a, &mut b), [Event::Fin]);
+        }
+        b.shut(true);
+        let (event, failure) = match fins {
+            2 => (Event::Fin, None),
+            _ => (Event::Failed, Some(Failure::Reset)),
+        };
+        assert_eq!(tell(&mut b, &mut a), [event], "after {fins}");
+        assert_eq!(a.failure(), failure, "after {fins}");
+        assert_eq!(a.fin_received(), fins > 0, "after {fins}");
+        assert!(a.read_ended() && a.write_ended() && a.peer_writes_done());
+        assert_eq!(a.state(), State::Closed);
+    }
+}
+
+/// A Reset after both sides' Fin is a failure if the peer's program has not read everything.
+// rows: Z1 E4 B9
+#[test]
+fn reset_after_both_fins_with_data_unread() {
+    for read in [false, true] {
+        let (mut a, mut b) = pair();
+        let data = small(&mut a, 10);
+        assert_eq!(b.on_message(&data), Ok(Event::Data));
+        if read {
+            b.freed(0, 10);
+        }
+        b.shut_write();
+        tell(&mut b, &mut a);
+        a.shut_write();
+        tell(&mut a, &mut b);
+        b.shut(true);
+        tell(&mut b, &mut a);
+        let failure = (!read).then_some(Failure::Reset);
+        assert_eq!(a.failure(), failure, "read: {read}");
+    }
+}
+
 /// A side that cannot keep an arrived message breaks the stream off: nothing of it is kept, and the
 /// peer is notified.
 // rows: B9 E4
@@ -151,6 +201,10 @@ fn broken_off() {
     assert_eq!(b.failure(), Some(Failure::NoResources));
     assert_eq!(b.on_message(&data), Ok(Event::Unwanted));
     assert!(b.write_ended() && b.plan(1, false) == Plan::Wait);
+    // It was not received in whole: its end does not count.
+    a.shut_write();
+    tell(&mut a, &mut b);
+    assert!(!b.fin_received());
     assert_eq!(say_a(&mut b, Type::Reset).kind, Type::Reset);
     b.shut(false);
     assert!(!b.has_pending_control());

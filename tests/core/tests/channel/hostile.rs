@@ -10,7 +10,7 @@ use zrs_core::channel::{Event, Failure, Limits, Plan, State};
 use zrs_core::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
 
 use super::*;
-use crate::common::headers::valid_header;
+use common::headers::valid_header;
 
 /// So little that a peer soon gets to the end of it.
 const TIGHT: Limits = Limits {

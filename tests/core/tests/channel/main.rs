@@ -3,8 +3,6 @@
 //! The channel: its states, credit, windows and ends; each channel is parked and brought back
 //! before anything is done to it.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod cork;
 mod credit;
 mod crossing;

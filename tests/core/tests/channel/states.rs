@@ -7,7 +7,7 @@ use zrs_core::wire::{Header, Refusal, Type};
 use zrs_core::{ChanId, Violation};
 
 use super::*;
-use crate::common::headers::TYPES;
+use common::headers::TYPES;
 
 /// A plain message of the type for the channel with `pair()`'s numbers, first of its kind.
 fn plain(kind: Type, to: ChanId, from: ChanId) -> Header {
@@ -320,8 +320,9 @@ fn busy() {
     assert!(!a.try_again(), "open");
     // Whatever ends the wait.
     type End = (fn(&mut Channel), Option<Failure>);
-    let ends: [End; 3] = [
+    let ends: [End; 4] = [
         (|c| assert!(c.time_out()), Some(Failure::TimedOut)),
+        (|c| assert!(c.cancel()), Some(Failure::Reset)),
         (|c| c.shut(false), None),
         (|c| c.abort(Failure::LinkLost), Some(Failure::LinkLost)),
     ];
@@ -359,7 +360,7 @@ fn giving_up() {
 
         let mut a = make();
         a.shut(false);
-        assert!(!a.time_out(), "given up already");
+        assert!(!a.time_out() && !a.cancel(), "given up already");
         assert_eq!((a.state(), a.failure()), (State::Closed, None));
         assert!(!a.has_pending_control() && say(&mut a).is_none());
     }

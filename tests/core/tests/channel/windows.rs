@@ -7,7 +7,7 @@ use zrs_core::wire::{Header, Type, CHUNK_MAX, SMALL_MAX};
 use zrs_core::Violation;
 
 use super::*;
-use crate::common::Rng;
+use common::Rng;
 
 const KIB: u32 = 1024;
 

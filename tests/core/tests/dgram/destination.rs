@@ -77,10 +77,10 @@ fn families() {
     ];
     for (s, takes4, takes6) in table {
         for (to, takes) in [(to4, takes4), (to6, takes6)] {
-            let expected = if takes {
-                Ok(to)
-            } else {
-                Err(Refused::Unreachable)
+            let expected = match takes {
+                true => Ok(to),
+                false if to == to6 => Err(Refused::WrongFamily),
+                false => Err(Refused::Unreachable),
             };
             assert_eq!(s.destination(Some(to), 1), expected, "{s:?} {to:?}");
             assert_eq!(s.reachable(to), expected);

@@ -11,8 +11,8 @@ use zrs_core::dgram::destinations::{
 };
 use zrs_core::dgram::wire::Ports;
 
-use super::common::mix;
 use super::slots;
+use common::mix;
 
 type Cache = Destinations<Vec<Option<Entry>>>;
 
@@ -106,6 +106,23 @@ fn tried_probed_and_reached() {
     c.answered(&link(1), TO, true, 6);
     c.link_lost(&link(1), 7);
     assert_eq!(send(&mut c, to, 1, 8), Route::Udp);
+}
+
+// rows: Z7
+#[test]
+fn an_answer_that_never_comes_ends_the_attempt() {
+    let mut c = Cache::new(slots(64));
+    let to = Addr::new(host(1), TO);
+    until_tried(&mut c, to, 0);
+    assert_eq!(probed(&mut c, 1), [TO]);
+    // The datagrams alone let the time pass: nothing else is tried.
+    assert_eq!(until_tried(&mut c, to, ATTEMPT_NS - 1), 0);
+    assert_eq!(c.tried(), 1);
+    assert_eq!(send(&mut c, to, 1, ATTEMPT_NS), Route::Udp);
+    assert_eq!(c.tried(), 0);
+    let then = ATTEMPT_NS + LOST_NS;
+    assert_eq!(until_tried(&mut c, to, then), DATAGRAMS);
+    assert_eq!(probed(&mut c, 1), [TO]);
 }
 
 // rows: Z7

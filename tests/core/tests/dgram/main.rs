@@ -3,9 +3,6 @@
 //! Datagrams: the parts of `rust/proto/dgram`, each against a model that is as simple as the
 //! documentation. `tests/dgram_sim` has them all together.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod assembly;
 mod backlog;
 mod control;

@@ -6,7 +6,7 @@ use zrs_core::dgram::readiness::{events, View};
 fn udp(v: &View) -> u32 {
     let mut mask = 0;
     if v.error {
-        mask |= 0x8;
+        mask |= 0x8 | if v.selects_errors { 0x2 } else { 0 };
     }
     if v.shut_read {
         mask |= 0x2000 | 0x1 | 0x40;
@@ -26,7 +26,7 @@ fn udp(v: &View) -> u32 {
 // rows: Z7 E4
 #[test]
 fn every_state() {
-    for bits in 0..32_u32 {
+    for bits in 0..64_u32 {
         let bit = |n: u32| bits & (1 << n) != 0;
         let v = View {
             readable: bit(0),
@@ -34,6 +34,7 @@ fn every_state() {
             shut_read: bit(2),
             shut_write: bit(3),
             error: bit(4),
+            selects_errors: bit(5),
         };
         assert_eq!(events(&v), udp(&v), "{v:?}");
     }

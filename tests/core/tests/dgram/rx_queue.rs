@@ -82,6 +82,20 @@ fn lost_with_the_link_is_no_drop() {
 
 // rows: Z7
 #[test]
+fn taken_out_for_nobody_is_a_drop() {
+    let mut q = RxQueue::new(slots(10));
+    assert!(arrive(&mut q, 10, 9999));
+    assert!(arrive(&mut q, 20, 9999));
+    q.pop();
+    q.count_drop();
+    assert_eq!((q.drops(), q.len()), (1, 1));
+    assert!(arrive(&mut q, 30, 9999));
+    assert_eq!(q.pop().map(|d| (d.len, d.drops)), Some((20, 0)));
+    assert_eq!(q.pop().map(|d| (d.len, d.drops)), Some((30, 1)));
+}
+
+// rows: Z7
+#[test]
 fn without_a_slot_it_is_dropped() {
     let mut q = RxQueue::new(slots(2));
     let room = q.reserve(1, 99_999).unwrap();

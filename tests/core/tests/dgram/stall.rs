@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 use proptest::prelude::*;
-use zrs_core::dgram::stall::{Stall, Verdict};
+use zrs_core::dgram::stall::{Progress, Stall, Verdict};
 
 const LIMIT: u64 = 20;
 
@@ -31,6 +31,33 @@ fn waits_once_then_drops_until_there_is_room() {
     assert_eq!(s.drops(), 2);
     s.give_up();
     assert_eq!(s.drops(), 3);
+}
+
+// rows: Z7
+#[test]
+fn a_link_is_stuck_while_nothing_completes() {
+    let mut p = Progress::default();
+    assert!(!p.is_stuck(0, 1000, LIMIT));
+    p.posted(4, 0, 1000);
+    assert!(!p.is_stuck(0, 1019, LIMIT));
+    // The time is that of the first one.
+    p.posted(8, 0, 1019);
+    assert!(p.is_stuck(0, 1020, LIMIT));
+    // Any completion is progress, and the last one leaves nothing in flight.
+    assert!(!p.is_stuck(1, 2000, LIMIT));
+    p.posted(12, 4, 2000);
+    assert!(!p.is_stuck(4, 2019, LIMIT));
+    assert!(p.is_stuck(4, 2020, LIMIT));
+    assert!(!p.is_stuck(12, 3000, LIMIT));
+    // The next one has the full time, though nothing has completed in between.
+    p.posted(16, 12, 4000);
+    assert!(!p.is_stuck(12, 4019, LIMIT));
+    assert!(p.is_stuck(12, 4020, LIMIT));
+    p.posted(20, 16, 5000);
+    assert!(!p.is_stuck(20, 6000, LIMIT));
+    p.posted(24, 20, 6000);
+    assert!(!p.is_stuck(20, 6019, LIMIT));
+    assert!(p.is_stuck(20, u64::MAX, u64::MAX - 6000));
 }
 
 // rows: Z7

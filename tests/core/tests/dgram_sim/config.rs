@@ -2,7 +2,7 @@
 
 //! The parameters of a seed's world.
 
-use crate::common::Rng;
+use common::Rng;
 
 pub struct Config {
     pub clients: usize,

@@ -5,14 +5,14 @@
 use zrs_core::dgram::wire::{fragments, Body, DgramHeader, PortState, Ports};
 
 use crate::client::LinkState;
-use crate::common::Rng;
 use crate::world::{Packet, World, FIRST_PORT};
+use common::Rng;
 
 fn ports(rng: &mut Rng, known: u16) -> Ports {
     let any = rng.chance(30);
     Ports {
         dst: if any {
-            rng.next() as u16
+            rng.next_u64() as u16
         } else {
             rng.below(known.into()) as u16
         },
@@ -42,7 +42,7 @@ impl World {
         let rng = &mut self.rng;
         let ports = ports(rng, self.cfg.ports);
         let total = rng.pick(&[0, 1, 4096, 5000, 65_527]);
-        let mut all: Vec<_> = fragments(ports, rng.next() as u32, total).collect();
+        let mut all: Vec<_> = fragments(ports, rng.next_u64() as u32, total).collect();
         let mut credit = || up.flow.sending();
         let mut out: Vec<Packet> = Vec::new();
         let mut push = |header: [u8; 96], len: usize| {
@@ -79,8 +79,8 @@ impl World {
                 let f = &mut all[at];
                 match rng.below(4) {
                     0 => f.id ^= 1,
-                    1 => f.total = rng.next() as u32,
-                    2 => f.offset = rng.next() as u32,
+                    1 => f.total = rng.next_u64() as u32,
+                    2 => f.offset = rng.next_u64() as u32,
                     _ => f.ports.dst ^= 1,
                 }
                 self.stats.hostile_fragments += 1;
@@ -100,7 +100,7 @@ impl World {
                 let body = Body::Datagram(all[0]);
                 let mut header = DgramHeader { link_credit, body }.encode();
                 let len = all[0].len() as usize;
-                header[rng.below(96) as usize] = rng.next() as u8;
+                header[rng.below(96) as usize] = rng.next_u64() as u8;
                 push(header, len);
                 all.clear();
             }

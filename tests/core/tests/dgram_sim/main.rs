@@ -8,8 +8,6 @@
 //! that was sent has exactly one fate ([`oracle`]). See `sim` for how seeds are run.
 
 mod client;
-#[path = "../common/mod.rs"]
-mod common;
 mod config;
 mod hostile;
 mod oracle;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{fill_stream, mix};
+use common::{fill_stream, mix};
 
 /// The number of a datagram, in the order of sending.
 pub type Tag = u64;

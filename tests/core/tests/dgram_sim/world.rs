@@ -6,11 +6,11 @@ use zrs_core::dgram::wire::FRAGMENTS_MAX;
 use zrs_core::wire::HEADER_LEN;
 
 use crate::client::{Client, LinkState};
-use crate::common::Rng;
 use crate::config::Config;
 use crate::oracle::{Fate, Oracle, Tag};
 use crate::server::Server;
 use crate::stats::Stats;
+use common::Rng;
 
 /// The port of a client's first socket.
 pub const FIRST_PORT: u16 = 4000;

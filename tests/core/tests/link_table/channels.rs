@@ -12,9 +12,9 @@ use zrs_core::link_table::{Grant, GrantError, TableStats};
 use zrs_core::wire::{Header, Type};
 use zrs_core::ChanId;
 
-use crate::common::headers::over_the_wire;
-use crate::common::table::{submit, Table, Tiers};
-use crate::common::{cases, Rng};
+use common::headers::over_the_wire;
+use common::table::{submit, Table, Tiers};
+use common::{cases, Rng};
 
 const LIMITS: Limits = Limits {
     msgs: 16,

@@ -6,9 +6,9 @@ use zrs_core::entry_word::Work;
 use zrs_core::link_table::{GrantError, LinkTable, Slot, TableStats, Way, CHUNK};
 use zrs_core::ChanId;
 
-use crate::common::headers::id;
-use crate::common::table::{chunk, submit, Denied, Mem, Table, Tiers};
 use crate::regs::{table, Count, Regs};
+use common::headers::id;
+use common::table::{chunk, submit, Denied, Mem, Table, Tiers};
 
 const SMALL: Tiers = Tiers {
     hot: 2,

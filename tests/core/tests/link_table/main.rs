@@ -4,8 +4,6 @@
 //! run, and with the traffic of many hosts.
 
 mod channels;
-#[path = "../common/mod.rs"]
-mod common;
 mod examples;
 mod kept;
 mod model;

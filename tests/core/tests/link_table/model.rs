@@ -10,10 +10,10 @@ use zrs_core::entry_word::Work;
 use zrs_core::link_table::{Grant, GrantError, CHUNK};
 use zrs_core::ChanId;
 
-use crate::common::cases;
-use crate::common::headers::id;
-use crate::common::table::{chunk, Denied, Table, Tiers};
 use crate::regs::{table, work_of, Count, Regs};
+use common::cases;
+use common::headers::id;
+use common::table::{chunk, Denied, Table, Tiers};
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -9,7 +9,7 @@ use zrs_core::entry_word::{Ends, Word, Work};
 use zrs_core::link_table::Registers;
 use zrs_core::ChanId;
 
-use crate::common::table::{Table, Tiers, Worded};
+use common::table::{Table, Tiers, Worded};
 
 thread_local! {
     /// How often each entry's registers are parked somewhere just now.

@@ -9,8 +9,8 @@ use zrs_core::entry_word::Work;
 use zrs_core::link_table::{Grant, GrantError};
 use zrs_core::ChanId;
 
-use crate::common::table::{submit, Denied, Table, Tiers};
 use crate::regs::{table, Count, Regs};
+use common::table::{submit, Denied, Table, Tiers};
 
 const SUBMIT: usize = 0;
 const TRANSMIT: usize = 1;

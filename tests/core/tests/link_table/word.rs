@@ -11,9 +11,9 @@ use zrs_core::entry_word::{Ends, EntryWord, Word, WordCell, Work};
 use zrs_core::wire::SMALL_MAX;
 use zrs_core::ChanId;
 
-use crate::common::cases;
-use crate::common::headers::id;
 use crate::regs::work_of;
+use common::cases;
+use common::headers::id;
 
 /// A cell that counts its stores.
 #[derive(Default)]

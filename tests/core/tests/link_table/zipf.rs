@@ -13,8 +13,8 @@ use zrs_core::entry_word::{Ends, Word, Work};
 use zrs_core::link_table::{Grant, GrantError, Registers, TableStats, CHUNK};
 use zrs_core::ChanId;
 
-use crate::common::table::{submit, Denied, Table, Tiers, Worded};
-use crate::common::Rng;
+use common::table::{submit, Denied, Table, Tiers, Worded};
+use common::Rng;
 
 const HOSTS: usize = 16;
 const CHANNELS: usize = 4096;
@@ -62,7 +62,7 @@ impl Zipf {
     }
 
     fn draw(&self, rng: &mut Rng) -> usize {
-        let unit = (rng.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let at = unit * self.0.last().expect("not empty");
         self.0
             .partition_point(|sum| *sum <= at)
@@ -155,7 +155,7 @@ impl World {
                 to_send: 0,
                 unread: 0,
             };
-            let mut t = tiers.table(rng.next(), || none);
+            let mut t = tiers.table(rng.next_u64(), || none);
             let ids = (0..CHANNELS).map(|n| submit(&mut t, n, |_| none).expect("a home"));
             let ids = ids.collect();
             let mut rank: Vec<usize> = (0..CHANNELS).collect();

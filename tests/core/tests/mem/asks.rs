@@ -11,7 +11,7 @@ use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op};
 use zrs_core::Violation;
 
-use crate::common::Rng;
+use common::Rng;
 
 type TestAsks = Asks<Vec<AskSlot>>;
 
@@ -42,6 +42,7 @@ fn every_ask_is_answered_once() {
         } else if let Some((at, token)) = open.pop_first() {
             let answer = server.answer(at, Status::Stale).unwrap();
             assert_eq!(server.answer(at, Status::Ok), None, "not twice");
+            server.posted();
             // Another operation, another number, no answer at all.
             let wrong = MemHeader {
                 op: Op::ALL.into_iter().find(|op| Some(*op) != answer.op),
@@ -97,6 +98,12 @@ fn a_peer_that_asks_too_much() {
     );
     let at = server.find(7).unwrap();
     server.answer(at, Status::Ok).unwrap();
+    assert_eq!(
+        server.accept(&MemHeader::ask(7, Op::Info)),
+        Err(Violation::Credit),
+        "the peer does not have the answer"
+    );
+    server.posted();
     assert!(
         server.accept(&MemHeader::ask(7, Op::Info)).is_ok(),
         "answered: free again"

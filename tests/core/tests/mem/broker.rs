@@ -13,8 +13,8 @@ use zrs_core::mem::slab::Slot;
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op, FLAG_KEEP};
 
-use crate::common::{cases, Rng};
 use crate::setup::slots;
+use common::{cases, Rng};
 
 type TestBroker = Broker<Vec<Option<Rule>>, Vec<Slot<Entry>>>;
 

@@ -11,8 +11,8 @@ use zrs_core::mem::sched::{Flow, QUANTUM};
 use zrs_core::mem::slab::Slot;
 use zrs_core::mem::status::Status;
 
-use crate::common::{cases, Rng};
 use crate::setup::{node, quiet, request, slots, whole, Sizes, TestNode};
+use common::{cases, Rng};
 
 type TestCopies = Copies<Vec<Slot<Job>>, Vec<TargetLoad>, Vec<Flow>>;
 

@@ -9,7 +9,7 @@ use zrs_core::addr::Ip;
 use zrs_core::mem::directory::{Directory, Entry, NoEntry, ENTRIES_MAX};
 use zrs_core::mem::id::NodeId;
 
-use crate::common::Rng;
+use common::Rng;
 
 fn ip(n: u16) -> Ip {
     Ip::new(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, n), 0)

@@ -14,8 +14,8 @@ use zrs_core::mem::slab::Slot;
 use zrs_core::mem::status::Status;
 use zrs_core::Violation;
 
-use crate::common::Rng;
 use crate::setup::{node, request, scope, slots, whole, Sizes, TestNode};
+use common::Rng;
 
 type NodeGrants = Grants<Vec<Slot<Grant>>>;
 type Cache = GrantCache<Vec<Slot<Lent>>>;
@@ -273,7 +273,7 @@ impl Pair {
 #[test]
 fn remote_keys_are_used_while_they_are_valid() {
     let mut writes = 0;
-    for seed in 0..u64::from(crate::common::cases(3000)) {
+    for seed in 0..u64::from(common::cases(3000)) {
         let mut rng = Rng::new(seed);
         let mut n = node(&Sizes::default());
         let root = n.alloc(&request(9, 1)).unwrap();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use zrs_core::mem::id::{secrets_match, Key, NodeId, StorageId};
 use zrs_core::mem::status::Status;
 
-use crate::common::Rng;
+use common::Rng;
 
 // rows: M1
 #[test]
@@ -58,7 +58,7 @@ fn storage_ids_have_32_bytes() {
 fn secrets_are_compared_whole_and_not_printed() {
     let mut rng = Rng::new(1);
     for _ in 0..1000 {
-        let a: [u8; 16] = std::array::from_fn(|_| rng.next() as u8);
+        let a: [u8; 16] = std::array::from_fn(|_| rng.next_u64() as u8);
         let mut b = a;
         assert!(secrets_match(&a, &b));
         b[rng.below(16) as usize] ^= 1 << rng.below(8);

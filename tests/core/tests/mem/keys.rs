@@ -5,8 +5,8 @@
 use zrs_core::mem::rights::{Range, Rights, Scope};
 use zrs_core::mem::status::Status;
 
-use crate::common::Rng;
 use crate::setup::{scope, whole};
+use common::Rng;
 
 // rows: M4
 #[test]

@@ -3,9 +3,6 @@
 //! Memory nodes: the parts of `rust/proto/mem`, each against a model that is as simple as the documentation. What they do
 //! together is in `tests/mem_sim`.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod arena;
 mod asks;
 mod broker;
@@ -16,6 +13,7 @@ mod ids;
 mod keys;
 mod link;
 mod node;
+mod proof;
 mod queue;
 mod setup;
 mod text;

@@ -11,9 +11,9 @@ use zrs_core::mem::node::{AllocRequest, Hold, State};
 use zrs_core::mem::rights::{Range, Rights, Scope};
 use zrs_core::mem::status::Status;
 
-use crate::common::Rng;
 use crate::setup::{node, quiet, request, scope, unzeroed, whole, with_secret, zero_all};
 use crate::setup::{Sizes, TestNode, ORPHAN_MS, PAGE};
+use common::Rng;
 
 fn alloc(n: &mut TestNode, len: u64, secret: u64) -> Key {
     n.alloc(&request(len, secret)).unwrap()
@@ -538,6 +538,31 @@ fn a_key_that_is_used_up_makes_room() {
     }
 }
 
+// rows: M4
+#[test]
+fn a_key_that_has_expired_makes_room() {
+    let mut n = node(&Sizes::default());
+    let root = alloc(&mut n, PAGE, 0);
+    let short = Scope {
+        expires_ms: Some(60),
+        uses: Some(1),
+        ..scope(Rights::READ, whole(PAGE))
+    };
+    // As copies make them, which fail before they use them.
+    for secret in 1..u64::from(KEYS_PER_REGION) {
+        n.derive(root, &short, secret, 0).unwrap();
+    }
+    assert_eq!(n.derive(root, &short, 999, 59), Err(Status::NoSpace));
+    let later = Scope {
+        expires_ms: Some(120),
+        ..short
+    };
+    for secret in 1000..1000 + u64::from(KEYS_PER_REGION) - 1 {
+        assert!(n.derive(root, &later, secret, 60).is_ok());
+    }
+    assert_eq!(n.derive(root, &later, 2000, 60), Err(Status::NoSpace));
+}
+
 /// Random operations against lists of what is under way. A waiter is told when its operations are over, not before and not
 /// later.
 fn promise(seed: u64) -> u32 {
@@ -649,6 +674,6 @@ fn promise(seed: u64) -> u32 {
 // rows: M5
 #[test]
 fn the_promise_with_random_operations() {
-    let told: u32 = (0..crate::common::cases(600).into()).map(promise).sum();
+    let told: u32 = (0..common::cases(600).into()).map(promise).sum();
     assert!(told > 100 || cfg!(miri));
 }

@@ -8,8 +8,8 @@ use zrs_core::mem::queue::{CancelAction, Completion, Entry, Queue};
 use zrs_core::mem::slab::Slot;
 use zrs_core::mem::status::Status;
 
-use crate::common::{cases, Rng};
 use crate::setup::slots;
+use common::{cases, Rng};
 
 type TestQueue = Queue<Vec<Slot<Entry>>>;
 
@@ -105,7 +105,7 @@ fn as_lists_have_it() {
                     waiting.extend(at.map(|at| (at, name, drain)));
                 }
                 2 => {
-                    let some = rng.next();
+                    let some = rng.next_u64();
                     let can = |at: u32| (some >> (at % 64)) & 1 != 0;
                     let first_drain = waiting.iter().position(|w| w.2);
                     let free = &waiting[..first_drain.unwrap_or(waiting.len())];

@@ -266,6 +266,13 @@ fn no_stream_on_a_memory_link() {
         let m = Message::decode(&h.encode(), 0).unwrap();
         assert_eq!((m, m.link_credit()), (Message::Link(h), 5));
     }
+    for (kind, len) in [(StreamType::Challenge, 32), (StreamType::Proof, 64)] {
+        let mut h = Header::new(kind, none, none);
+        h.len = len;
+        let b = h.encode();
+        assert_eq!(Message::decode(&b, len), Ok(Message::Link(h)));
+        assert_eq!(Message::decode(&b, len - 1), Err(Violation::Length));
+    }
     let chan = ChanId { index: 1, gen: 1 };
     let credit = Header::new(StreamType::Credit, chan, chan);
     assert_eq!(Message::decode(&credit.encode(), 0), Err(Violation::Type));

@@ -4,7 +4,7 @@
 
 use zrs_core::mem::copy::Limits;
 
-use crate::common::Rng;
+use common::Rng;
 
 pub struct Config {
     /// Pages of each node, and pages of an extent at most.

@@ -33,8 +33,8 @@ impl World {
                 self.land_all(link, None);
                 self.heard(link);
                 let result = match Message::decode(&bytes, payload.len() as u32) {
-                    Ok(Message::Mem(h)) => {
-                        let expected = self.links[link].ends[1].arrived(&h);
+                    Ok(message @ Message::Mem(h)) => {
+                        let expected = self.links[link].ends[1].arrived(&message);
                         expected.and_then(|()| self.node_receives(link, &h, &payload))
                     }
                     Ok(Message::Link(_)) => Ok(()),
@@ -144,8 +144,8 @@ impl World {
         match item {
             Item::Send(bytes, payload) => {
                 let result = match Message::decode(&bytes, payload.len() as u32) {
-                    Ok(Message::Mem(h)) => {
-                        let expected = self.links[link].ends[0].arrived(&h);
+                    Ok(message @ Message::Mem(h)) => {
+                        let expected = self.links[link].ends[0].arrived(&message);
                         expected.and_then(|()| self.requester_receives(link, &h, &payload))
                     }
                     Ok(Message::Link(h)) => {

@@ -18,9 +18,9 @@ use zrs_core::mem::queue::{self, Queue};
 use zrs_core::mem::sched::Flow;
 use zrs_core::mem::slab::Slot;
 
-use crate::common::Rng;
 use crate::config::Config;
 use crate::serve::Reply;
+use common::Rng;
 
 pub const PAGE: u64 = 64;
 pub const HOSTS: usize = 3;
@@ -87,7 +87,7 @@ pub fn address_of(host: usize) -> Ip {
 
 impl Host {
     pub fn new(cfg: &Config, rng: &mut Rng) -> Self {
-        let incarnation = rng.next();
+        let incarnation = rng.next_u64();
         let words = Arena::<Vec<u64>>::words(cfg.pages);
         let mut directory = Directory::new(vec![Entry::EMPTY; 8], 1);
         for host in (0..HOSTS).filter(|_| !rng.chance(cfg.unknown)) {
@@ -107,7 +107,7 @@ impl Host {
             incarnation,
             // What was there before is anything.
             memory: (0..u64::from(cfg.pages) * PAGE)
-                .map(|_| rng.next() as u8 | 1)
+                .map(|_| rng.next_u64() as u8 | 1)
                 .collect(),
             node: Node::new(
                 node::Config {

@@ -86,14 +86,14 @@ impl World {
                     return;
                 };
                 let rkey = if self.rng.chance(4) {
-                    self.rng.next() as u32
+                    self.rng.next_u64() as u32
                 } else {
                     rkey
                 };
                 let beyond = u64::from(self.rng.chance(4));
                 let n = self.rng.range(1, len);
                 let iova = iova + self.rng.below(len - n + 1) + beyond * len;
-                let data: Vec<u8> = (0..n).map(|_| self.rng.next() as u8).collect();
+                let data: Vec<u8> = (0..n).map(|_| self.rng.next_u64() as u8).collect();
                 let item = if self.rng.chance(8) {
                     let data = data[..data.len().div_ceil(2)].to_vec();
                     Item::HalfWrite { rkey, iova, data }
@@ -183,7 +183,7 @@ impl World {
             22 if self.rng.chance(20) => {
                 let mut bytes = MemHeader::ask(id, self.rng.pick(&Wire::ALL)).encode();
                 for _ in 0..self.rng.range(1, 4) {
-                    bytes[self.rng.below(HEADER_LEN as u64) as usize] = self.rng.next() as u8;
+                    bytes[self.rng.below(HEADER_LEN as u64) as usize] = self.rng.next_u64() as u8;
                 }
                 let payload = vec![0; self.rng.below(3) as usize];
                 self.raw(link, bytes, payload);
@@ -252,7 +252,7 @@ impl World {
         Key {
             region: self.rng.below(4) as u32,
             gen: self.rng.range(1, 5) as u32,
-            secret: self.rng.next(),
+            secret: self.rng.next_u64(),
         }
     }
 
@@ -295,7 +295,7 @@ impl World {
                 self.push(link, false, Item::Written(tag));
             }
             Item::Read { len, tag, .. } if self.rng.chance(95) => {
-                let data = (0..len).map(|_| self.rng.next() as u8).collect();
+                let data = (0..len).map(|_| self.rng.next_u64() as u8).collect();
                 self.push(link, false, Item::ReadBack(tag, data));
             }
             _ => self.stats.hostile_nodes_stall += 1,
@@ -348,7 +348,7 @@ impl World {
             }
             Wire::Info => (h.bytes, h.rights) = (ask.bytes, 3),
             Wire::Key => {
-                let secret = self.rng.next();
+                let secret = self.rng.next_u64();
                 h.key2 = Key { secret, ..ask.key };
             }
             Wire::Open => {
@@ -360,7 +360,7 @@ impl World {
                 h.arg = u32::from(self.rng.chance(20));
                 let off = u64::from(self.rng.chance(5));
                 for (iova, len) in [(va, first), (va + first + off, len - first)] {
-                    let rkey = self.rng.next() as u32;
+                    let rkey = self.rng.next_u64() as u32;
                     let e = RemoteExtent { iova, len, rkey };
                     if len != 0 {
                         payload.extend(e.encode());

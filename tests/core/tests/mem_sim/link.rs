@@ -139,7 +139,11 @@ impl Link {
             to_requester: VecDeque::new(),
             dma: VecDeque::new(),
             stalled: None,
-            ends: [End::Requester, End::Node].map(link::Link::new),
+            ends: [End::Requester, End::Node].map(|end| {
+                let mut at = link::Link::new(end);
+                at.says(false);
+                at
+            }),
             asks: Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], cfg.asks, cfg.user_percent),
             cache: GrantCache::new(slots(cfg.grants)),
             extents: BTreeMap::new(),

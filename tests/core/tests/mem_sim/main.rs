@@ -7,8 +7,6 @@
 //! memory is checked against what has been promised: [`oracle`]. See `sim` for how seeds are run.
 
 mod broker;
-#[path = "../common/mod.rs"]
-mod common;
 mod config;
 mod device;
 mod host;

@@ -281,7 +281,7 @@ impl World {
     }
 
     fn bytes(&mut self, len: u64) -> Vec<u8> {
-        (0..len).map(|_| self.rng.next() as u8).collect()
+        (0..len).map(|_| self.rng.next_u64() as u8).collect()
     }
 
     fn put(&mut self, host: usize, k: Known) {

@@ -71,6 +71,7 @@ impl World {
                 };
                 let h = MemHeader { id: base.id, ..h };
                 self.send(link, false, &h, payload);
+                self.links[link].server.posted();
             }
         }
     }
@@ -99,7 +100,7 @@ impl World {
             // The node is another host's: so the region is one of the broker.
             Op::Free if h.node != node_of(host) => self.serve_give_back(host, reply, h),
             Op::Alloc => {
-                let secret = self.rng.next();
+                let secret = self.rng.next_u64();
                 let req = AllocRequest {
                     len: h.bytes,
                     va: h.addr,
@@ -156,7 +157,7 @@ impl World {
                 self.answer_with(host, reply, answer, Vec::new());
             }
             Op::Key => {
-                let secret = self.rng.next();
+                let secret = self.rng.next_u64();
                 let node = &mut self.hosts[host].node;
                 let made = node.range_of(h.key, h.addr, h.bytes).and_then(|range| {
                     let wanted = Scope {

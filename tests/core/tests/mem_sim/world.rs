@@ -9,7 +9,6 @@ use zrs_core::mem::wire::MemHeader;
 use zrs_core::wire::{Header, HEARTBEAT_ASKS};
 use zrs_core::ChanId;
 
-use crate::common::Rng;
 use crate::config::Config;
 use crate::host::{Host, HOSTS, LINKS_MAX};
 use crate::hostile::Hostile;
@@ -18,6 +17,7 @@ use crate::oracle::{Known, Oracle};
 use crate::program::Op;
 use crate::requester::{Retry, Tag};
 use crate::stats::Stats;
+use common::Rng;
 
 pub struct World {
     pub seed: u64,

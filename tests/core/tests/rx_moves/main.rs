@@ -5,8 +5,6 @@
 //! that takes and gives back in any order, and with one that abuses it. The peer writes as far as
 //! it has room and no further, so that room that comes back too early shows in the bytes.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod moving;
 mod program;
 mod ring;

@@ -5,9 +5,9 @@
 
 use zrs_core::rx_queue::{Descriptors, EscapeTarget, ToMove};
 
-use crate::common::is_stream;
 use crate::ring::READY;
 use crate::world::{Flying, Held, Place, Seg, World, STREAM};
+use common::is_stream;
 
 impl World {
     /// The next segment to move, by the plain list.

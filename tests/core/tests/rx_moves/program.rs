@@ -2,9 +2,9 @@
 
 //! The program that has the ring.
 
-use crate::common::is_stream;
 use crate::ring::{DONE, ESCAPED, FREE, HELD, KERNEL, READY};
 use crate::world::{Place, Seg, Taken, World, STREAM};
+use common::is_stream;
 use zrs_core::rx_queue::EscapeTarget;
 
 impl World {

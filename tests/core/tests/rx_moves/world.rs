@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use zrs_core::area_ring::AreaRing;
 use zrs_core::rx_queue::{Descriptors, EscapeTarget, Moved, RxQueue, Segment, ToMove};
 
-use crate::common::{fill_stream, is_stream, Rng};
 use crate::ring::{Ring, DONE, FREE, KERNEL, READY};
+use common::{fill_stream, is_stream, Rng};
 
 pub const STREAM: u64 = 7;
 

@@ -3,9 +3,9 @@
 //! The properties of a seed's world. Each seed draws its mixture, so that some worlds are short of
 //! everything and others of nothing.
 
-use crate::common::Rng;
 use crate::escape::Policy;
 use crate::link::CONTROL_SLOTS;
+use common::Rng;
 
 pub struct Config {
     pub links: usize,

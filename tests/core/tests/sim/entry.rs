@@ -12,9 +12,9 @@ use zrs_core::entry_word::Work;
 use zrs_core::wire::Header;
 use zrs_core::{ChanId, Violation};
 
-use crate::common::parking::there_and_back;
-use crate::common::table::Table;
 use crate::world::SockId;
+use common::parking::there_and_back;
+use common::table::Table;
 
 pub type ChannelTable = Table<Channel, SockId>;
 

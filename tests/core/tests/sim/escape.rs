@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 
 use zrs_core::rx_queue::{Moved, ToMove};
 
-use crate::common::is_stream;
 use crate::program::Wait;
 use crate::sock::Held;
 use crate::world::{trace, Ev, SockId, World};
+use common::is_stream;
 
 /// When data moves to main memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,11 +11,11 @@ use zrs_core::link_table::{TableStats, CHUNK};
 use zrs_core::page_pool::PagePool;
 use zrs_core::ChanId;
 
-use crate::common::table::{submit, Tiers};
 use crate::config::Config;
 use crate::entry::{ChannelTable, Entry};
 use crate::escape::Policy;
 use crate::world::{ActorId, SockId};
+use common::table::{submit, Tiers};
 
 pub const PAGE: usize = 4096;
 

@@ -11,9 +11,9 @@ use zrs_core::channel::{Event, Limits, Plan};
 use zrs_core::wire::{Header, Type, CHUNK_MAX, HEADER_LEN, SMALL_MAX};
 use zrs_core::ChanId;
 
-use crate::common::parking::Channel;
 use crate::link::{Item, Link, Message, Source};
 use crate::world::{trace, Ev, World};
+use common::parking::Channel;
 
 /// Writable memory: address, key and size.
 type Place = (u64, u32, u32);
@@ -108,7 +108,7 @@ impl World {
         }
         let n = self.rng.below(hostile.chans.len() as u64) as usize;
         let size = self.rng.range(60_000, 300_000) as u32;
-        let (addr, key) = (self.rng.next() >> 1, self.rng.next() as u32);
+        let (addr, key) = (self.rng.next_u64() >> 1, self.rng.next_u64() as u32);
         let t = &mut hostile.chans[n];
         match what {
             10..45 => {
@@ -191,7 +191,7 @@ impl World {
         let len = self.rng.range(1, u64::from(size.min(CHUNK_MAX))) as u32;
         let off = self.rng.below(u64::from(size - len) + 1);
         let from = Source {
-            key: self.rng.next(),
+            key: self.rng.next_u64(),
             pos: 0,
             len,
         };
@@ -215,7 +215,7 @@ impl World {
 
     /// Any message for a channel of this link.
     fn false_header(&mut self, hostile: &Hostile, n: usize) -> Header {
-        let kinds = crate::common::headers::TYPES;
+        let kinds = common::headers::TYPES;
         let kind = self.rng.pick(&kinds);
         let of = hostile.heard.iter().rev().map(|h| (h.src, h.dst));
         let ids: Vec<_> = of.take(8).collect();
@@ -277,7 +277,9 @@ impl World {
                 return;
             }
             1 => {
-                m.header.iter_mut().for_each(|b| *b = self.rng.next() as u8);
+                m.header
+                    .iter_mut()
+                    .for_each(|b| *b = self.rng.next_u64() as u8);
                 return;
             }
             2 => {
@@ -301,7 +303,7 @@ impl World {
             6 => h.credit.small = h.credit.small.wrapping_add(near),
             7 => h.credit.window = h.credit.window.wrapping_add(near),
             8 => h.link_credit = h.link_credit.wrapping_add(near as u32),
-            9 => h.kind = self.rng.pick(&crate::common::headers::TYPES),
+            9 => h.kind = self.rng.pick(&common::headers::TYPES),
             10 => h.arg0 = h.arg0.wrapping_add(near as u32),
             // A channel of another peer.
             _ => {

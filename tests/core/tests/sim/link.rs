@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use zrs_core::link_flow::LinkFlow;
 use zrs_core::wire::{Header, HEADER_LEN};
 
-use crate::common::Rng;
 use crate::config::Config;
 use crate::world::SockId;
+use common::Rng;
 
 /// Slots for messages in flight that only control messages use, as in the module.
 pub const CONTROL_SLOTS: usize = 8;

@@ -9,8 +9,6 @@
 //! back where it was, and both hosts must be able to connect as if nothing had been.
 //! [`seeds::Plan`] selects the seeds.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod config;
 mod cork;
 mod end;

@@ -194,7 +194,7 @@ impl World {
             }
         }
         let to = &mut self.hosts[host].mem[start..start + from.len as usize];
-        crate::common::fill_stream(from.key, from.pos, to);
+        common::fill_stream(from.key, from.pos, to);
     }
 
     /// The worker processes some of the arrived messages.

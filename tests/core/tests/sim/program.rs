@@ -268,7 +268,7 @@ impl World {
             ch.free();
             return None;
         };
-        let key = self.rng.next();
+        let key = self.rng.next_u64();
         let hostile = self.links[link].hostile.is_some();
         let conn = self.conns.len();
         self.conns
@@ -327,7 +327,7 @@ impl World {
             return;
         };
         let hostile = self.links[link].hostile.is_some();
-        let key = self.rng.next();
+        let key = self.rng.next_u64();
         let conn = self.conns.len();
         self.conns
             .push(Conn::new(key, link, [Some(sid), None], hostile));

@@ -5,10 +5,10 @@
 
 use zrs_core::rx_queue::Moved;
 
-use crate::common::is_stream;
 use crate::ring::{MaybeRing, Ring};
 use crate::sock::Held;
 use crate::world::{SockId, World};
+use common::is_stream;
 
 impl World {
     /// recv(): at most `want` bytes, checked; returns how many there were.

@@ -9,7 +9,6 @@ use zrs_core::rx_queue::{Moved, RxQueue, Segment};
 use zrs_core::wire::{Header, Refusal, Type};
 use zrs_core::{ChanId, Violation};
 
-use crate::common::{fill_stream, is_stream};
 use crate::entry::Entry;
 use crate::escape::Moving;
 use crate::link::{Link, Source};
@@ -17,6 +16,7 @@ use crate::net::overlap;
 use crate::ring::MaybeRing;
 use crate::stats::Stats;
 use crate::world::{trace, ActorId, Conn, Ev, SockId, World};
+use common::{fill_stream, is_stream};
 
 /// The holder of a segment that is not in the window.
 pub enum Held {

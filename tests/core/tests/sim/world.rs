@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use zrs_core::wire::Refusal;
 
-use crate::common::Rng;
 use crate::config::Config;
 use crate::host::Host;
 use crate::hostile::Hostile;
@@ -15,6 +14,7 @@ use crate::link::Link;
 use crate::program::Actor;
 use crate::sock::Sock;
 use crate::stats::Stats;
+use common::Rng;
 
 pub type SockId = usize;
 pub type ActorId = usize;
@@ -115,7 +115,7 @@ impl Conn {
 
     /// Key of the stream that `side` sends.
     pub fn stream(&self, side: usize) -> u64 {
-        crate::common::mix(self.key + side as u64)
+        common::mix(self.key + side as u64)
     }
 }
 
@@ -331,5 +331,5 @@ impl World {
 }
 
 fn base(rng: &mut Rng) -> u64 {
-    (rng.next() >> 8) & !0xfff
+    (rng.next_u64() >> 8) & !0xfff
 }

@@ -3,6 +3,8 @@
 //! (`uapi/linux/zrs.h`, the socket calls), and of the rest of the kernel what may be done with its
 //! descriptors and mappings.
 
+mod memory;
+
 use crate::consts::*;
 use crate::desc::{big, field, pad, Class, Desc, Field, Kind};
 use crate::special::Special;
@@ -54,9 +56,10 @@ const INOUT_LEN: &[Field] = &[field(
 
 const IOVEC: &[Field] = &[field(8, Mem), field(8, Len)];
 const CONTROL: &[Field] = &[
-    field(8, Num(&[20, 20, 16, 17, 24, 0, u64::MAX])),
+    field(8, Num(&[20, 20, 16, 17, 18, 24, 0, u64::MAX])),
     field(4, One(LEVELS)),
-    field(4, Num(&[1, 1, 2, 25, 0xffff_ffff])),
+    // Also IP_PKTINFO, IPV6_PKTINFO, UDP_SEGMENT.
+    field(4, Num(&[1, 1, 2, 8, 25, 50, 103, 0xffff_ffff])),
     field(4, Fd(Any)),
     pad(4),
 ];
@@ -147,6 +150,7 @@ pub const RECV_MAP: &[Field] = &[
     field(8, ODD),
 ];
 pub const SOCK: &[Field] = &[field(8, CURSOR), pad(104), field(8, ODD), pad(24 + 48)];
+pub const DGRAM: &[Field] = &[field(8, CURSOR), pad(136), field(8, ODD), pad(24)];
 pub const RX_RING: &[Field] = &[
     field(4, Flags(RX_RING_FLAGS)),
     field(4, ODD),
@@ -190,7 +194,8 @@ const fn ioc(cmd: u32) -> Kind {
     Fixed(cmd as u64)
 }
 
-pub static CALLS: &[Desc] = &[
+/// The calls on sockets, descriptors and memory.
+static SOCKETS: &[Desc] = &[
     // /dev/zrs
     Desc::special("open", Special::Open, &[One(PATHS), Flags(OPEN)])
         .makes(Dev)
@@ -226,6 +231,11 @@ pub static CALLS: &[Desc] = &[
         "ioctl_sock",
         IOCTL,
         &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_SOCK), Struct(SOCK)],
+    ),
+    Desc::call(
+        "ioctl_dgram",
+        IOCTL,
+        &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_DGRAM), Struct(DGRAM)],
     ),
     Desc::call(
         "ioctl_table",
@@ -322,6 +332,18 @@ pub static CALLS: &[Desc] = &[
             Num(&[4, 4, 0, 3]),
         ],
     ),
+    Desc::call(
+        "setsockopt_dgram",
+        SET,
+        &[
+            Fd(Sock),
+            One(LEVELS),
+            One(DGRAM_OPTIONS),
+            Struct(INT),
+            Num(&[4, 4, 0, 3]),
+        ],
+    )
+    .weight(6),
     Desc::call(
         "setsockopt_v6only",
         SET,
@@ -648,9 +670,14 @@ pub static CALLS: &[Desc] = &[
     .weight(6),
 ];
 
+/// All calls, in the same order each time.
+pub fn all() -> impl Iterator<Item = &'static Desc> {
+    SOCKETS.iter().chain(memory::CALLS)
+}
+
 /// The call of that name.
 pub fn find(name: &str) -> Option<&'static Desc> {
-    CALLS.iter().find(|desc| desc.name == name)
+    all().find(|desc| desc.name == name)
 }
 
 #[cfg(test)]
@@ -670,6 +697,7 @@ mod tests {
         assert_eq!(size(POOL), size_of::<abi::zrs_ioc_pool>());
         assert_eq!(size(LINK), size_of::<abi::zrs_ioc_link>());
         assert_eq!(size(SOCK), size_of::<abi::zrs_ioc_sock>());
+        assert_eq!(size(DGRAM), size_of::<abi::zrs_ioc_dgram>());
         assert_eq!(size(TABLE), size_of::<abi::zrs_ioc_table>());
         assert_eq!(size(CACHE), size_of::<abi::zrs_ioc_cache>());
         assert_eq!(size(RX_RING), size_of::<abi::zrs_rx_ring>());
@@ -685,15 +713,15 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        for desc in CALLS {
-            let same = CALLS.iter().filter(|d| d.name == desc.name).count();
+        for desc in all() {
+            let same = all().filter(|d| d.name == desc.name).count();
             assert_eq!(same, 1, "{}", desc.name);
         }
     }
 
     #[test]
     fn calls_have_room_for_their_arguments() {
-        for desc in CALLS {
+        for desc in all() {
             let passed = desc.args.iter().filter(|k| !matches!(k, Ns)).count();
             assert!(passed <= 6, "{}", desc.name);
         }

@@ -27,6 +27,7 @@ pub const PROTOCOLS: Set = &[
     ("IPPROTO_ZRS", abi::IPPROTO_ZRS as u64),
     ("IPPROTO_IP", 0),
     ("IPPROTO_TCP", 6),
+    ("IPPROTO_UDP", 17),
 ];
 
 pub const FAMILIES6: Set = of_libc!(AF_INET6 AF_INET AF_UNSPEC);
@@ -70,6 +71,7 @@ pub const LEVELS: Set = &[
     ("SOL_TCP", 6),
     ("SOL_IP", 0),
     ("SOL_IPV6", 41),
+    ("SOL_UDP", 17),
 ];
 /// Of all levels; what 1 to 31 mean depends on it.
 pub const OPTIONS: Set = of_libc!(
@@ -79,8 +81,19 @@ pub const OPTIONS: Set = of_libc!(
     SO_DETACH_FILTER SO_PEERNAME SO_TIMESTAMP SO_ACCEPTCONN SO_PEERSEC SO_SNDBUFFORCE
     SO_RCVBUFFORCE SO_PASSSEC SO_MARK SO_PROTOCOL SO_DOMAIN SO_RXQ_OVFL SO_PEEK_OFF SO_NOFCS
     SO_BUSY_POLL SO_MAX_PACING_RATE SO_INCOMING_CPU SO_ATTACH_BPF SO_MEMINFO SO_INCOMING_NAPI_ID
-    SO_COOKIE SO_ZEROCOPY SO_TXTIME SO_BINDTOIFINDEX SO_PREFER_BUSY_POLL SO_TIMESTAMPING
+    SO_COOKIE SO_ZEROCOPY SO_TXTIME SO_BINDTOIFINDEX SO_PREFER_BUSY_POLL SO_TIMESTAMPING UDP_SEGMENT
 );
+/// Those of datagram sockets, of the levels SOL_ZRS, SOL_UDP, SOL_IP and SOL_IPV6.
+pub const DGRAM_OPTIONS: Set = &[
+    ("ZRS_DGRAM_UDP", abi::ZRS_DGRAM_UDP as u64),
+    ("ZRS_DGRAM_INFO", abi::ZRS_DGRAM_INFO as u64),
+    ("UDP_CORK", 1),
+    ("UDP_SEGMENT", libc::UDP_SEGMENT as u64),
+    ("IP_RECVERR", libc::IP_RECVERR as u64),
+    ("IPV6_RECVERR", libc::IPV6_RECVERR as u64),
+    ("IP_PKTINFO", libc::IP_PKTINFO as u64),
+    ("IPV6_RECVPKTINFO", libc::IPV6_RECVPKTINFO as u64),
+];
 pub const TIMEOUTS: Set = of_libc!(SO_RCVTIMEO SO_SNDTIMEO);
 
 pub const IOCTLS: Set = &[
@@ -94,6 +107,13 @@ pub const IOCTLS: Set = &[
     ("ZRS_IOC_SOCK", abi::ZRS_IOC_SOCK as u64),
     ("ZRS_IOC_TABLE", abi::ZRS_IOC_TABLE as u64),
     ("ZRS_IOC_CACHE", abi::ZRS_IOC_CACHE as u64),
+    ("ZRS_IOC_DGRAM", abi::ZRS_IOC_DGRAM as u64),
+    ("ZRS_IOC_MEM_SERVE", abi::ZRS_IOC_MEM_SERVE as u64),
+    ("ZRS_IOC_MEM_ALLOC", abi::ZRS_IOC_MEM_ALLOC as u64),
+    ("ZRS_IOC_MEM_OPEN", abi::ZRS_IOC_MEM_OPEN as u64),
+    ("ZRS_REGION_KEY", abi::ZRS_REGION_KEY as u64),
+    ("ZRS_REGION_FREE", abi::ZRS_REGION_FREE as u64),
+    ("ZRS_QUEUE_SUBMIT", abi::ZRS_QUEUE_SUBMIT as u64),
     ("ZRS_IOC_DOORBELL", abi::ZRS_IOC_DOORBELL as u64),
     ("ZRS_IOC_RING_WAIT", abi::ZRS_IOC_RING_WAIT as u64),
     ("ZRS_IOC_RECV_MAP", abi::ZRS_IOC_RECV_MAP as u64),
@@ -208,6 +228,29 @@ pub const RING_OPS: Set = &[
 /// The flags of ZRS_RX_RING.
 pub const RX_RING_FLAGS: Set = &[("ZRS_RX_RING_ESCAPE", abi::ZRS_RX_RING_ESCAPE as u64)];
 
+/// What ZRS_IOC_MEM_NODES does with the directory.
+pub const NODE_OPS: Set = &[
+    ("NODES_LIST", abi::ZRS_MEM_NODES_LIST as u64),
+    ("NODES_SET", abi::ZRS_MEM_NODES_SET as u64),
+    ("NODES_DEL", abi::ZRS_MEM_NODES_DEL as u64),
+    ("NODES_CLEAR", abi::ZRS_MEM_NODES_CLEAR as u64),
+    ("NODES_SELF", abi::ZRS_MEM_NODES_SELF as u64),
+];
+/// Rights of the key of a region.
+pub const MEM_RIGHTS: Set = &[
+    ("MEM_READ", abi::ZRS_MEM_READ as u64),
+    ("MEM_WRITE", abi::ZRS_MEM_WRITE as u64),
+    ("MEM_GRANT", abi::ZRS_MEM_GRANT as u64),
+    ("MEM_FREE", abi::ZRS_MEM_FREE as u64),
+];
+/// Operations of a queue.
+pub const MEM_OPS: Set = &[
+    ("MEM_OP_COPY", abi::ZRS_MEM_OP_COPY as u64),
+    ("MEM_OP_WRITE", abi::ZRS_MEM_OP_WRITE as u64),
+    ("MEM_OP_READ", abi::ZRS_MEM_OP_READ as u64),
+    ("MEM_OP_CANCEL", abi::ZRS_MEM_OP_CANCEL as u64),
+];
+
 /// The actions of the child of `fork`.
 pub const FORKS: Set = &[
     ("FORK_EXIT", 0),
@@ -232,6 +275,8 @@ pub const URING_OPS: Set = &[
     ("URING_CLOSE", 19),
     ("URING_SEND_ZC", 47),
     ("URING_CONNECT", 16),
+    ("URING_SENDMSG", 9),
+    ("URING_RECVMSG", 10),
 ];
 
 /// All names, for reading programs.
@@ -249,6 +294,7 @@ pub const ALL: &[Set] = &[
     MSG,
     LEVELS,
     OPTIONS,
+    DGRAM_OPTIONS,
     TIMEOUTS,
     IOCTLS,
     PROTS,
@@ -262,6 +308,9 @@ pub const ALL: &[Set] = &[
     OPEN,
     RING_OPS,
     RX_RING_FLAGS,
+    NODE_OPS,
+    MEM_RIGHTS,
+    MEM_OPS,
     FORKS,
     URING_OPS,
 ];

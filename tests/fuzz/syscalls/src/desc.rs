@@ -21,6 +21,10 @@ pub enum Class {
     Pipe,
     Unix,
     File,
+    /// A region of a memory node.
+    Region,
+    /// A queue of operations on regions.
+    Queue,
     /// The address of a mapping.
     Map,
     /// Any descriptor.

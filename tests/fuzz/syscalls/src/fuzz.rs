@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::calls::CALLS;
+use crate::calls;
 use crate::exec::{result_text, End, Exec, Ran};
 use crate::gen;
 use crate::klog::{is_bad, KernelLog};
@@ -110,7 +110,7 @@ impl Fuzzer {
         }
         let results = program.calls.iter().zip(&ran.results);
         let pairs = results.filter(|(_, r)| **r != IDLE).map(|(call, result)| {
-            let call = CALLS.iter().position(|d| d == call.desc).unwrap_or(0);
+            let call = calls::all().position(|d| d == call.desc).unwrap_or(0);
             let errno = match *result {
                 RUNNING => 4096,
                 r @ -4095..=-1 => -r,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Draws programs, calls and values from the description.
 
-use crate::calls::CALLS;
+use crate::calls;
 use crate::desc::{is_written, Class, Desc, Kind, Set};
 use crate::prog::{Base, Call, Place, Program, Value, MAX_CALLS, VARS};
 use crate::rng::Rng;
@@ -125,16 +125,11 @@ pub fn program(rng: &mut Rng) -> Program {
     program
 }
 
+/// One of the calls, by their weights.
 fn any(rng: &mut Rng) -> &'static Desc {
-    let total: usize = CALLS.iter().map(|d| d.weight).sum();
-    let mut n = rng.below(total);
-    for desc in CALLS {
-        if n < desc.weight {
-            return desc;
-        }
-        n -= desc.weight;
-    }
-    &CALLS[0]
+    let by_weight = || calls::all().flat_map(|desc| std::iter::repeat_n(desc, desc.weight));
+    let n = rng.below(by_weight().count());
+    by_weight().nth(n).expect("calls have weights")
 }
 
 /// Inserts a new call `name`, or any with the name "", before call `at`.

@@ -226,7 +226,7 @@ fn minimize(scale: u32, args: &MinimizeArgs) -> io::Result<bool> {
 
 fn check(args: &CheckArgs) -> io::Result<bool> {
     let programs = read(&args.files)?;
-    let mut missing: Vec<&str> = calls::CALLS.iter().map(|d| d.name).collect();
+    let mut missing: Vec<&str> = calls::all().map(|d| d.name).collect();
     for call in programs.iter().flat_map(|(_, p)| &p.calls) {
         missing.retain(|name| *name != call.desc.name);
     }

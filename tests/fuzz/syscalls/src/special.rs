@@ -35,6 +35,8 @@ pub enum Special {
     Memfd,
     /// One operation by io_uring.
     Uring,
+    /// A node in a host, and two regions of it.
+    Regions,
 }
 
 /// The result of it.
@@ -94,6 +96,7 @@ pub fn run(special: Special, w: &mut Worker, words: &[u64]) -> Ran {
             one(fd)
         }
         Special::Uring => one(uring(w, words)),
+        Special::Regions => regions(w, a as usize, b),
     }
 }
 
@@ -178,6 +181,76 @@ fn pair(w: &mut Worker, ns: usize, flags: u64) -> Ran {
     Ran {
         result: 0,
         outs: [c, s],
+    }
+}
+
+/// Node 1:1 in host A or 1:2 in host B, as `ns` says, if it is not served yet, and two regions of it for the worker's
+/// host. The descriptor that serves the node is not closed before the program ends.
+fn regions(w: &mut Worker, ns: usize, len: u64) -> Ran {
+    use zrs_sys::abi::{ZRS_IOC_MEM_ALLOC, ZRS_IOC_MEM_NODES, ZRS_IOC_MEM_SERVE};
+    let (here, there) = (w.ns(), ns & 1);
+    let node = [1, there as u32 + 1].map(u32::to_le_bytes).concat();
+    let device = open(w, 0, libc::O_RDWR as u64);
+    let ioctl = |w: &mut Worker, request: u32, arg: &[&[u8]]| {
+        let at = w.put(&arg.concat());
+        sys::call(libc::SYS_ioctl, &[device as u64, u64::from(request), at])
+    };
+    let (name, bytes) = (w.put(b"node\0"), 4_u64 << 20);
+    let memfd = sys::call(libc::SYS_memfd_create, &[name, 0]);
+    sys::call(libc::SYS_ftruncate, &[memfd as u64, bytes]);
+    w.enter(there);
+    let (file, open) = ((memfd as i32).to_le_bytes(), 1_u32.to_le_bytes());
+    let (zero, percent) = ([0; 16], 100_u32.to_le_bytes());
+    ioctl(
+        w,
+        ZRS_IOC_MEM_SERVE,
+        &[
+            &node,
+            &file,
+            &open,
+            &zero[..8],
+            &bytes.to_le_bytes(),
+            &zero,
+            &percent,
+            &zero,
+            &zero[..4],
+        ],
+    );
+    sys::call(libc::SYS_close, &[memfd as u64]);
+    w.enter(here);
+    let (mapped, set) = ([0, 0, 0xff, 0xff], 1_u32.to_le_bytes());
+    let host = &address(there, 0)[4..8];
+    ioctl(
+        w,
+        ZRS_IOC_MEM_NODES,
+        &[
+            &zero[..8],
+            &node,
+            &zero[..8],
+            &mapped,
+            host,
+            &zero[..4],
+            &set,
+            &zero[..8],
+            &zero,
+        ],
+    );
+    let len = len.min(1 << 20).to_le_bytes();
+    let alloc: [&[u8]; 8] = [
+        &node,
+        &len,
+        &zero[..8],
+        &zero[..8],
+        &zero,
+        &zero,
+        &zero,
+        &zero,
+    ];
+    let outs = [(); 2].map(|()| ioctl(w, ZRS_IOC_MEM_ALLOC, &alloc));
+    sys::call(libc::SYS_close, &[device as u64]);
+    Ran {
+        result: outs[0].min(outs[1]).min(0),
+        outs,
     }
 }
 

@@ -242,6 +242,8 @@ impl Course {
                 Event::Fin
             }
             Type::End | Type::Reset => {
+                // Both sides had ended their directions, and the peer has read everything.
+                let whole = m.fin_received && m.fin_sent && h.credit.msgs == m.tx_msgs as u32;
                 (m.fin_received, m.end_received) = (true, true);
                 // The peer waits for a message if it has leased a window that we have not given
                 // back.
@@ -252,8 +254,8 @@ impl Course {
                 }
                 m.end_called = true;
                 match h.kind {
-                    Type::End => Event::Fin,
-                    _ => Event::Failed,
+                    Type::Reset if !whole => Event::Failed,
+                    _ => Event::Fin,
                 }
             }
             Type::WindowRequest if m.own.is_none() && !m.no_reader => Event::WindowWanted,

@@ -134,9 +134,9 @@ impl Consumer {
         match (state, self.ring.look(n)) {
             (ZRS_DESC_READY | ZRS_DESC_ESCAPED, Ok(Look::Held(held))) => {
                 assert!(inside);
-                assert_eq!((held.len(), held.has_escaped()), (len, escaped));
+                assert_eq!((held.view().len(), held.has_escaped()), (len, escaped));
                 assert_eq!(self.kernel.state_of(n), ZRS_DESC_HELD);
-                let bytes = held.to_vec();
+                let bytes = held.view().to_vec();
                 if let (false, Some(byte)) = (self.broken, byte) {
                     assert!(bytes.iter().all(|b| *b == byte), "other bytes");
                 }
@@ -201,7 +201,7 @@ impl Consumer {
                     let at = usize::from(some) % self.held.len();
                     let (n, held, bytes) = self.held.remove(at);
                     if !self.broken {
-                        assert_eq!(*held, *bytes, "changed while it was held");
+                        assert_eq!(held.view().to_vec(), bytes, "changed while it was held");
                     }
                     drop(held);
                     assert_eq!(self.kernel.state_of(n), ZRS_DESC_DONE);

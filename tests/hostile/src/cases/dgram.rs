@@ -121,6 +121,26 @@ fn without_feature(w: &mut World) -> Outcome {
     w.expect_violation(&mut peer, &before)
 }
 
+/// Datagrams that waited for a link whose peer then says no feature bit are counted as dropped.
+fn held_without_feature(w: &mut World) -> Outcome {
+    let server = w.serve()?;
+    let (socket, ports) = target(w)?;
+    let sent = 5;
+    for _ in 0..sent {
+        socket.send(b"to you")?;
+    }
+    let mut peer = w.take_link(&server)?;
+    let end = Instant::now() + w.limit(10);
+    while info(w, ports.dst)?.tx_drops != sent {
+        ensure(Instant::now() < end, "a datagram is not counted")?;
+        sleep(Duration::from_millis(5));
+    }
+    let error = socket.take_error()?.and_then(|e| e.raw_os_error());
+    ensure(error == Some(libc::EHOSTUNREACH), "another error, or none")?;
+    peer.alive(w.limit(10))?;
+    ensure(peer.dgrams.is_empty(), "a datagram was sent")
+}
+
 /// Half of a datagram, and then the link ends.
 fn half(w: &mut World) -> Outcome {
     let (socket, ports) = target(w)?;
@@ -354,6 +374,10 @@ pub const CASES: &[Case] = &[
         breaks(w, |p, ports| answer(p, ports, PortState::Closed))
     }),
     whole("dgram/without the feature", without_feature),
+    whole(
+        "dgram/held for a peer without the feature",
+        held_without_feature,
+    ),
     whole("dgram/half of one", half),
     whole("dgram/closed ports", closed_ports),
     whole("dgram/probes", probes),

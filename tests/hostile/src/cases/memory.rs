@@ -2,383 +2,24 @@
 //! Memory links: a requester, and a node, that break the rules of `memory-nodes.rst`. The promise
 //! holds against them, too: when free has returned, no further byte lands.
 
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddrV4;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use zrs::mem::{Alloc, Key, NodeEntry, NodeId, Region, Rights, Serving};
-use zrs::Stats;
-use zrs_core::mem::payload::{extents, RemoteExtent};
+use zrs::mem::{Alloc, Key, NodeEntry, NodeId, Region, Rights};
+use zrs_core::mem::payload::RemoteExtent;
 use zrs_core::mem::status::Status;
-use zrs_core::mem::wire::{MemHeader, Message, Op as MemOp, Type};
-use zrs_core::wire::{self, Header, Hello, Role, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
+use zrs_core::mem::wire::{MemHeader, Op as MemOp, Type};
+use zrs_core::wire::{self, Header, HEADER_LEN};
 use zrs_core::ChanId;
 
 use super::{ensure, whole, Case};
-use crate::peer::{hello, said, CREDIT};
-use crate::verbs::{self, in_net, Endpoint, Op};
+use crate::mem_peer::{Grant, MemPeer, Victim, BUFFER, BUFFER_AT, DOMAIN, SENT};
+use crate::peer::{said, CREDIT};
+use crate::verbs::{self, in_net, Op};
 use crate::world::{expect_errno, joined, Outcome, World, SERVICE};
-
-const RECVS: usize = CREDIT as usize;
-const SENDS: usize = 128;
-const SLOT: usize = HEADER_LEN + SMALL_MAX as usize;
-const SEND_AT: usize = RECVS * SLOT;
-const BUFFER_AT: usize = 1 << 20;
-/// Most bytes of a WRITE.
-const BUFFER: usize = 8 << 20;
-const SENT: u64 = 1 << 63;
-/// The domain of the nodes here.
-const DOMAIN: u32 = 77;
-
-fn violated<T>(result: Result<T, zrs_core::Violation>) -> io::Result<T> {
-    result.map_err(|e| said(&format!("{e:?} from the module")))
-}
-
-/// Our end of a memory link.
-struct MemPeer {
-    ep: Endpoint,
-    /// Whether questions for life are answered.
-    answers: bool,
-    sent: u32,
-    allowed: u32,
-    arrived: u32,
-    pending: usize,
-    slot: usize,
-    next_id: u32,
-    inbox: VecDeque<(MemHeader, Vec<u8>)>,
-    closed: Option<String>,
-}
-
-fn prepare(ep: &mut Endpoint) -> io::Result<()> {
-    ep.make_queues(BUFFER_AT + BUFFER, 512)?;
-    for slot in 0..RECVS {
-        ep.post_recv(slot as u64, slot * SLOT, SLOT)?;
-    }
-    Ok(())
-}
-
-impl MemPeer {
-    fn new(ep: Endpoint, theirs: &[u8]) -> io::Result<Self> {
-        let (_, theirs) = violated(Hello::decode_with_role(theirs))?;
-        let mut peer = Self {
-            ep,
-            answers: true,
-            sent: 0,
-            allowed: theirs.link_credit,
-            arrived: 0,
-            pending: 0,
-            slot: 0,
-            next_id: 1,
-            inbox: VecDeque::new(),
-            closed: None,
-        };
-        peer.send(MemHeader::hello(64, 64, 0), &[])?;
-        Ok(peer)
-    }
-
-    /// A link to the node's host, which has said its hello.
-    fn connect(w: &mut World) -> io::Result<Self> {
-        let end = Instant::now() + w.limit(10);
-        let to = SocketAddrV4::new(w.victim, SERVICE + 1);
-        loop {
-            let mut ep = match Endpoint::resolve(w.source(), to) {
-                Err(e) if e.kind() == ErrorKind::AddrInUse && Instant::now() < end => continue,
-                ep => ep?,
-            };
-            prepare(&mut ep)?;
-            ep.connect(&hello().encode_for(Role::Memory))?;
-            match ep.event(w.limit(10))? {
-                Some(event) if event.kind == verbs::ESTABLISHED => {
-                    let mut peer = Self::new(ep, event.data())?;
-                    peer.expect(Type::Hello, w.limit(10))?;
-                    return Ok(peer);
-                }
-                // Former links are being taken down.
-                Some(event) if event.kind == verbs::REJECTED && Instant::now() < end => {
-                    sleep(Duration::from_millis(50));
-                }
-                Some(event) => return Err(said(&format!("event {}", event.kind))),
-                None => return Err(ErrorKind::TimedOut.into()),
-            }
-        }
-    }
-
-    /// A link that the module makes to us, as a node's host.
-    fn accept(w: &World, server: &verbs::Listener) -> io::Result<Self> {
-        let (mut ep, theirs) = server.request(w.limit(10))?;
-        prepare(&mut ep)?;
-        ep.accept(&hello().encode_for(Role::Memory))?;
-        match ep.event(w.limit(10))? {
-            Some(event) if event.kind == verbs::ESTABLISHED => Self::new(ep, &theirs),
-            _ => Err(said("the link was not established")),
-        }
-    }
-
-    fn pump(&mut self) -> io::Result<()> {
-        while let Some(wc) = self.ep.poll()? {
-            self.pending -= usize::from(wc.wr_id & SENT != 0);
-            if wc.status != 0 {
-                let status = wc.status;
-                self.closed
-                    .get_or_insert_with(|| format!("a request failed with status {status}"));
-                continue;
-            }
-            if wc.wr_id & SENT != 0 {
-                continue;
-            }
-            let slot = wc.wr_id as usize;
-            let bytes = self.ep.get(slot * SLOT, wc.len);
-            let (head, payload) = bytes
-                .split_first_chunk::<HEADER_LEN>()
-                .ok_or_else(|| said("a short message from the module"))?;
-            let message = violated(Message::decode(head, payload.len() as u32))?;
-            self.arrived = self.arrived.wrapping_add(1);
-            self.allowed = message.link_credit();
-            self.ep.post_recv(wc.wr_id, slot * SLOT, SLOT)?;
-            match message {
-                Message::Mem(h) => self.inbox.push_back((h, payload.to_vec())),
-                Message::Link(h) => {
-                    let asks = h.kind == wire::Type::Heartbeat && h.arg0 == HEARTBEAT_ASKS;
-                    if asks && self.answers && self.closed.is_none() {
-                        self.heartbeat()?;
-                    }
-                }
-            }
-        }
-        while let Some(event) = self.ep.event(Duration::ZERO)? {
-            if event.kind == verbs::DISCONNECTED {
-                self.closed = Some("disconnected".into());
-            }
-        }
-        Ok(())
-    }
-
-    fn wait<T>(
-        &mut self,
-        limit: Duration,
-        mut done: impl FnMut(&mut Self) -> Option<T>,
-    ) -> io::Result<T> {
-        let end = Instant::now() + limit;
-        loop {
-            self.pump()?;
-            if let Some(found) = done(self) {
-                return Ok(found);
-            }
-            if Instant::now() > end {
-                return Err(ErrorKind::TimedOut.into());
-            }
-            sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn post(&mut self, op: Op, bytes: &[u8], raddr: u64, rkey: u32) -> io::Result<()> {
-        let offset = if bytes.len() <= SLOT {
-            self.slot = (self.slot + 1) % SENDS;
-            SEND_AT + self.slot * SLOT
-        } else {
-            BUFFER_AT
-        };
-        self.ep.put(offset, bytes);
-        let len = bytes.len();
-        self.ep.post_send(
-            SENT,
-            verbs::Send {
-                op,
-                offset,
-                len,
-                raddr,
-                rkey,
-            },
-        )?;
-        self.pending += 1;
-        self.sent += u32::from(op == Op::Send);
-        Ok(())
-    }
-
-    fn send_as_is(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.wait(Duration::from_secs(20), |p| {
-            let room = p.allowed.wrapping_sub(p.sent) > 1 && p.pending < SENDS / 2;
-            (room || p.closed.is_some()).then_some(())
-        })?;
-        self.post(Op::Send, bytes, 0, 0)
-    }
-
-    fn heartbeat(&mut self) -> io::Result<()> {
-        let nobody = ChanId::default();
-        let mut h = Header::new(wire::Type::Heartbeat, nobody, nobody);
-        h.link_credit = CREDIT.wrapping_add(self.arrived);
-        self.post(Op::Send, &h.encode(), 0, 0)
-    }
-
-    fn send(&mut self, h: MemHeader, payload: &[u8]) -> io::Result<()> {
-        let h = MemHeader {
-            len: payload.len() as u32,
-            link_credit: CREDIT.wrapping_add(self.arrived),
-            ..h
-        };
-        self.send_as_is(&[&h.encode()[..], payload].concat())
-    }
-
-    fn expect(&mut self, kind: Type, limit: Duration) -> io::Result<(MemHeader, Vec<u8>)> {
-        let got = self.wait(limit, |p| match p.inbox.pop_front() {
-            Some(message) => Some(Ok(message)),
-            None => p.closed.clone().map(Err),
-        })?;
-        match got {
-            Ok((h, payload)) if h.kind == kind => Ok((h, payload)),
-            Ok((h, _)) => Err(said(&format!("{:?} where {kind:?} was expected", h.kind))),
-            Err(why) => Err(said(&format!("the link is closed: {why}"))),
-        }
-    }
-
-    /// The next ask's header.
-    fn new_ask(&mut self, op: MemOp) -> MemHeader {
-        self.next_id += 1;
-        MemHeader::ask(self.next_id, op)
-    }
-
-    /// Asks, and waits for the answer.
-    fn ask(&mut self, h: MemHeader, payload: &[u8], w: &World) -> io::Result<(MemHeader, Vec<u8>)> {
-        self.send(h, payload)?;
-        let (answer, payload) = self.expect(Type::Answer, w.limit(10))?;
-        ensure(answer.id == h.id, "the answer to another ask")?;
-        Ok((answer, payload))
-    }
-
-    /// Gets a grant for all of the victim's region: its number and extents.
-    fn open(&mut self, v: &Victim, rights: Rights, w: &World) -> io::Result<Grant> {
-        let h = MemHeader {
-            node: v.node,
-            key: v.key,
-            rights: rights.bits(),
-            ..self.new_ask(MemOp::Open)
-        };
-        let (answer, payload) = self.ask(h, &[], w)?;
-        ensure(answer.status == Status::Ok, "OPEN was refused")?;
-        let extents: Vec<_> = violated(extents(&payload, answer.bytes))?.collect();
-        Ok(Grant {
-            number: answer.grant,
-            extents,
-        })
-    }
-
-    /// Whether the link still answers.
-    fn alive(&mut self, v: &Victim, w: &World) -> Outcome {
-        let h = MemHeader {
-            node: v.node,
-            key: v.key,
-            ..self.new_ask(MemOp::Info)
-        };
-        let (answer, _) = self.ask(h, &[], w)?;
-        ensure(answer.status == Status::Ok, "INFO was refused")
-    }
-
-    fn is_closed(&mut self, limit: Duration) -> Outcome {
-        let closed = self.wait(limit, |p| p.closed.is_some().then_some(()));
-        closed.map_err(|_| said("the link was not closed"))
-    }
-
-    /// The module closes the link because of what we said, and counts it.
-    fn expect_violation(&mut self, w: &World, before: &Stats) -> Outcome {
-        self.is_closed(w.limit(10))?;
-        let count = w.stats()?.protocol_errors - before.protocol_errors;
-        ensure(
-            count == 1,
-            &format!("{count} violations counted, expected 1"),
-        )
-    }
-
-    /// The device closes the link.
-    fn expect_refused(&mut self, w: &World, before: &Stats) -> Outcome {
-        self.is_closed(w.limit(10))?;
-        let count = w.stats()?.protocol_errors - before.protocol_errors;
-        ensure(
-            count == 0,
-            &format!("{count} violations counted, expected none"),
-        )
-    }
-}
-
-struct Grant {
-    number: u32,
-    extents: Vec<RemoteExtent>,
-}
-
-/// A node of the module's host, and a region there of a program of that host.
-struct Victim {
-    node: NodeId,
-    key: Key,
-    region: Region,
-    _serving: Serving,
-}
-
-impl Victim {
-    fn new(w: &World, len: u64) -> io::Result<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-
-        let node = NodeId {
-            domain: DOMAIN,
-            node: NEXT.fetch_add(1, Relaxed),
-        };
-        let (zrs, net) = (&w.zrs, &w.net);
-        let (serving, region) = in_net(net, || {
-            let serving = zrs.mem_serve(node, len, false, None, 100)?;
-            let request = Alloc {
-                node,
-                len,
-                ..Default::default()
-            };
-            Ok((serving, Region::alloc(zrs, &request)?))
-        })?;
-        Ok(Self {
-            node,
-            key: region.storage().storage.key,
-            region,
-            _serving: serving,
-        })
-    }
-
-    fn bytes(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.region.len() as usize];
-        self.region.read_exact_at(&mut bytes, 0)?;
-        Ok(bytes)
-    }
-
-    /// Frees the region, which takes no longer than it may; what is allocated then is zero, and stays
-    /// so.
-    fn free(self, w: &World) -> Outcome {
-        let Self { node, region, .. } = self;
-        let len = region.len();
-        let began = Instant::now();
-        region.free()?;
-        let took = began.elapsed();
-        ensure(took < w.limit(10), &format!("free took {took:?}"))?;
-        let zrs = &w.zrs;
-        let next = in_net(&w.net, || {
-            let request = Alloc {
-                node,
-                len,
-                ..Default::default()
-            };
-            Region::alloc(zrs, &request)
-        })?;
-        for _ in 0..2 {
-            let mut bytes = vec![1; len as usize];
-            next.read_exact_at(&mut bytes, 0)?;
-            ensure(
-                bytes.iter().all(|b| *b == 0),
-                "a byte has landed after free",
-            )?;
-            sleep(Duration::from_millis(200));
-        }
-        Ok(())
-    }
-}
 
 const SMALL: u64 = 1 << 20;
 
@@ -501,6 +142,22 @@ fn asks_65(w: &mut World) -> Outcome {
     peer.expect(Type::Revoke, w.limit(10))?;
     let h = seal(&mut peer, &victim);
     peer.send(h, &[])?;
+    peer.expect_violation(w, &before)?;
+    victim.free(w)
+}
+
+/// Asks whose answers get no credit.
+fn asks_without_credit(w: &mut World) -> Outcome {
+    let (mut peer, victim, _grant) = granted(w)?;
+    let before = w.stats()?;
+    peer.stingy = true;
+    for _ in 0..1000 {
+        // Of no region: what is asked does not matter.
+        let h = peer.new_ask(MemOp::Info);
+        if peer.closed.is_some() || peer.send(h, &[]).is_err() {
+            break;
+        }
+    }
     peer.expect_violation(w, &before)?;
     victim.free(w)
 }
@@ -662,8 +319,12 @@ fn fuzz(w: &mut World) -> Outcome {
     victim.free(w)
 }
 
-/// We are the node that a program of the module's host asks for memory.
-fn bad_node(w: &World, errno: &[i32], answer: fn(&mut MemPeer, &MemHeader) -> Outcome) -> Outcome {
+/// We are the node that a program of the module's host asks for memory, and serve its link.
+pub(super) fn as_node(
+    w: &World,
+    errno: &[i32],
+    serve: impl FnOnce(&verbs::Listener) -> Outcome,
+) -> Outcome {
     let node = NodeId {
         domain: DOMAIN,
         node: 1_000_000,
@@ -687,16 +348,21 @@ fn bad_node(w: &World, errno: &[i32], answer: fn(&mut MemPeer, &MemHeader) -> Ou
                 Region::alloc(zrs, &request).map(drop)
             })
         });
-        let mut peer = MemPeer::accept(w, &server)?;
-        peer.expect(Type::Hello, w.limit(10))?;
-        let (asked, _) = peer.expect(Type::Ask, w.limit(10))?;
-        answer(&mut peer, &asked)?;
-        let ended = joined_scoped(asks);
-        peer.is_closed(w.limit(10))?;
-        Ok::<_, io::Error>(ended)
+        serve(&server)?;
+        Ok::<_, io::Error>(joined_scoped(asks))
     });
     in_net(&net, || zrs.mem_remove_node(node))?;
     expect_errno(caller?, errno)
+}
+
+fn bad_node(w: &World, errno: &[i32], answer: fn(&mut MemPeer, &MemHeader) -> Outcome) -> Outcome {
+    as_node(w, errno, |server| {
+        let mut peer = MemPeer::accept(w, server)?;
+        peer.expect(Type::Hello, w.limit(10))?;
+        let (asked, _) = peer.expect(Type::Ask, w.limit(10))?;
+        answer(&mut peer, &asked)?;
+        peer.is_closed(w.limit(10))
+    })
 }
 
 fn joined_scoped<T>(thread: thread::ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
@@ -728,6 +394,7 @@ pub const CASES: &[Case] = &[
     whole("memory/wrote-lies", wrote_lies),
     whole("memory/id-twice", id_twice),
     whole("memory/65-asks", asks_65),
+    whole("memory/asks-without-credit", asks_without_credit),
     whole("memory/never-revoked", no_revoked),
     whole("memory/no-answer-behind-revoked", no_answer_behind),
     whole("memory/write-after-revoked", write_after_revoked),

@@ -5,7 +5,9 @@ mod dgram;
 mod handshake;
 mod header;
 mod memory;
+mod memory_key;
 pub mod pose;
+mod proof;
 mod random;
 mod rdma;
 mod resource;
@@ -104,6 +106,8 @@ pub fn all() -> Vec<Case> {
         server::CASES,
         dgram::CASES,
         memory::CASES,
+        memory_key::CASES,
+        proof::CASES,
         random::CASES,
     ]
     .concat()
@@ -182,7 +186,7 @@ fn changed(
 }
 
 /// An error unless it is so.
-fn ensure(so: bool, what: &str) -> Outcome {
+pub fn ensure(so: bool, what: &str) -> Outcome {
     if so {
         Ok(())
     } else {

@@ -2,6 +2,7 @@
 //! The module connects to us.
 
 use std::io::{self, Write};
+use std::net::{SocketAddrV4, TcpListener};
 use std::thread::{sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,18 @@ fn refuse(w: &mut World, data: &[u8], errno: i32) -> Outcome {
     expect_errno(joined(caller), &[errno])
 }
 
+/// We refuse the link with these bytes to a socket that TCP may carry: it does, to a program here.
+fn goes_by_tcp(w: &mut World, data: &[u8]) -> Outcome {
+    let listener = TcpListener::bind(SocketAddrV4::new(w.local, 7000))?;
+    let server = w.serve()?;
+    let caller = w.caller_beside_tcp();
+    let (ep, _) = w.request(&server)?;
+    ep.reject(data)?;
+    let mut stream = joined(caller)?;
+    listener.accept()?.0.write_all(b"data")?;
+    expect_end(&mut stream, b"data", &[0])
+}
+
 fn hello_with(at: usize, byte: u8) -> [u8; 48] {
     let mut data = hello().encode();
     data[at] = byte;
@@ -35,13 +48,22 @@ fn newer(w: &mut World) -> Outcome {
     let (ep, theirs) = w.request(&server)?;
     let mut peer = Peer::accept(ep, &theirs, &speaks(1, 9).encode(), true, w.limit(10))?;
     let before = w.stats()?;
+    carries(w, &mut peer, caller)?;
+    w.expect_alive(&mut peer, &before)
+}
+
+/// The module's CONNECT comes on the link, and its connection carries data.
+pub(super) fn carries(
+    w: &World,
+    peer: &mut Peer,
+    caller: JoinHandle<io::Result<Stream>>,
+) -> Outcome {
     let mut chan = peer.take_connect(w.limit(10))?;
     peer.say_accept(&chan)?;
     let mut stream = joined(caller)?;
-    peer.data(&mut chan, b"of later")?;
+    peer.data(&mut chan, b"data")?;
     peer.send(chan.header(Type::Fin), &[])?;
-    expect_end(&mut stream, b"of later", &[0])?;
-    w.expect_alive(&mut peer, &before)
+    expect_end(&mut stream, b"data", &[0])
 }
 
 /// We accept the link with these bytes, which the module does not take.
@@ -303,6 +325,9 @@ pub const CASES: &[Case] = &[
     }),
     whole("server/refused-by-a-newer-host", |w| {
         refuse(w, &speaks(2, 9).encode(), libc::EPROTO)
+    }),
+    whole("server/tcp-instead-of-a-newer-host", |w| {
+        goes_by_tcp(w, &speaks(2, 9).encode())
     }),
     whole("server/refused-for-want-of-room-by-a-newer-host", |w| {
         refuse(w, &speaks(1, 9).encode(), libc::ENOMEM)

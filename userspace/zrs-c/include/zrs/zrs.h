@@ -44,7 +44,11 @@ extern "C" {
 /* The receive ring of a socket, and the window that the peer writes into. */
 struct zrs_rx;
 
-/* Bytes of the stream, where the device put them if it could. */
+/*
+ * Bytes of the stream, where the device put them if it could. Unless they are
+ * a copy, a hostile peer can change them until the segment is released: a
+ * program that must not be misled copies them before it checks them.
+ */
 struct zrs_segment {
 	const void *data;
 	size_t len;

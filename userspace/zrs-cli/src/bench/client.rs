@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
-use zrs_bench::{number, size, Carrier, Measure, Sample, Samples, Table};
+use zrs_bench::{number, size, Measure, Sample, Samples, Table};
 
 use super::control::{boot_id, Answer, Control, Job, Values};
 use super::plan::{self, Item};
 use super::server::transport;
 use super::{
-    connect, echo, fair, hold, latency, load, memory, meter, pool, rate, stream, uploads, verbs,
-    Args,
+    connect, dgram, echo, fair, hold, latency, load, memory, meter, pool, rate, stream, uploads,
+    verbs, Args,
 };
 use crate::progress::Progress;
 use crate::report::{json_line, out};
@@ -46,7 +46,7 @@ impl Marks {
 const FAILURES: usize = 3;
 
 struct Client {
-    /// The server's address, and its address on the route of `tcp-plain`.
+    /// The server's address, and its address on the route without offloads.
     addr: String,
     plain: Option<String>,
     /// Conversations with the server, by its address.
@@ -147,7 +147,8 @@ fn least(item: &Item) -> u64 {
     match item.measure {
         Measure::Hold | Measure::Fair | Measure::EpollEcho | Measure::Pool => 10,
         Measure::Connect | Measure::Exchange => 10,
-        Measure::Latency | Measure::Mixed => 20,
+        Measure::Latency | Measure::Mixed | Measure::DgramLatency => 20,
+        Measure::DgramFlood => 8,
         // One on each.
         Measure::Load | Measure::Uploads => item.connections,
         Measure::Cost => (96 * 1024 * 1024 / item.size.max(1)).clamp(8, 8192),
@@ -208,9 +209,9 @@ impl Client {
 
     /// One job, both sides of it.
     fn job(&mut self, job: &Job) -> Result<Values> {
-        let addr = match (job.carrier, &self.plain) {
-            (Carrier::TcpPlain, Some(addr)) => addr.clone(),
-            (Carrier::TcpPlain, None) => return Err("by which address? give --plain HOST".into()),
+        let addr = match (job.carrier.is_plain(), &self.plain) {
+            (true, Some(addr)) => addr.clone(),
+            (true, None) => return Err("by which address? give --plain HOST".into()),
             _ => self.addr.clone(),
         };
         let mut control = match self.controls.remove(&addr) {
@@ -242,6 +243,8 @@ fn play(job: &Job, control: &mut Control, marks: &mut Marks) -> Result<Values> {
     let transport = transport(job.carrier);
     let near = if job.carrier.is_verbs() {
         verbs::near(job, own, peer, port, marks)
+    } else if job.measure.is_of_datagrams() {
+        dgram::near(job, own, SocketAddr::new(peer, port), control)
     } else {
         match job.measure {
             Measure::Connect | Measure::Exchange => connect::near(transport, &addr, job),

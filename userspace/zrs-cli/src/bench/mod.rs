@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `zrs bench`: compares ZRS with plain verbs, rsockets and TCP, in alternating rounds.
+//! `zrs bench`: compares ZRS with plain verbs, rsockets, TCP and UDP, in alternating rounds.
 //!
 //! `client` runs the rounds of `plan`; for each measurement it tells `server` over a TCP
 //! connection (`control`) what the other side has to be. Then both play their parts: `stream` and
 //! `latency` over a connection with a receiver of `rx` and a sender of `tx`; `connect`, `rate`,
 //! `memory`, `hold`, `fair`, `echo`, `uploads`, `pool` and `load` over several, by means of `bulk`
-//! and `watched`; or `verbs`, which starts perftest's programs. `meter` counts the costs.
+//! and `watched`; `dgram` by datagrams, which may get lost; or `verbs`, which starts perftest's programs. `meter` counts the costs.
 
 mod bulk;
 mod client;
 mod connect;
 mod control;
+mod dgram;
 mod echo;
 mod fair;
 mod hold;
@@ -36,7 +37,7 @@ use control::Job;
 use plan::Choice;
 use zrs_bench::{Carrier, Measure};
 
-/// Compare ZRS with plain verbs, rsockets and TCP
+/// Compare ZRS with plain verbs, rsockets, TCP and UDP
 ///
 /// Needs a server on the other machine, perftest on both for what plain verbs reach, and librdmacm
 /// for rsockets; what cannot be measured is said and left out. All carriers take turns in every
@@ -53,7 +54,7 @@ pub struct Args {
     /// Measure against the server on this host
     #[arg(long, value_name = "HOST[:PORT]")]
     client: Option<String>,
-    /// The server's address on a route without offloads, for tcp-plain
+    /// The server's address on a route without offloads, for tcp-plain and udp-plain
     #[arg(long, value_name = "HOST[:PORT]", requires = "client")]
     plain: Option<String>,
     /// Rounds; an interval of 95% needs at least 6
@@ -71,7 +72,7 @@ pub struct Args {
     /// Message sizes, such as 64,16k,1M; default: those of the documentation
     #[arg(long, value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
-    /// Only the sizes that the targets are about: 1 MiB, and 64 bytes for round trips
+    /// Only the sizes that the targets are about: 1 MiB, 64 bytes for round trips, and 1 KiB and the longest of datagrams
     #[arg(long, conflicts_with = "sizes")]
     quick: bool,
     /// So many messages or round trips in each measurement, instead of --seconds: makes counts

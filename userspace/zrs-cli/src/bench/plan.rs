@@ -3,6 +3,8 @@
 
 use zrs_bench::{Carrier, Measure};
 
+use super::dgram;
+
 /// The user's choice; an empty list is everything.
 pub struct Choice<'a> {
     pub measures: &'a [Measure],
@@ -82,14 +84,22 @@ const LOAD_SIZE: u64 = 256 << 10;
 /// The most of them that send at once.
 const SENDING: u64 = 64;
 
+/// Bytes in datagrams that go one way, and one after the other there and back.
+const DGRAM_SIZES: [u64; 4] = [1 << 10, 4 << 10, 16 << 10, dgram::MOST];
+const DGRAM_TRIP_SIZES: [u64; 5] = [64, 1 << 10, 4 << 10, 16 << 10, dgram::MOST];
+/// The smallest datagram that MSG_ZEROCOPY sends from the program's pages.
+const PINNED_LEAST: u64 = 4097;
+/// Bytes in a datagram of the flood beside a stream.
+const FLOOD_SIZE: u64 = 1 << 10;
+
 /// The smallest size for mapped receives and a polled ring.
 const LARGE_LEAST: u64 = 64 << 10;
 
 /// The carriers for which this makes sense.
 fn carriers(measure: Measure) -> &'static [Carrier] {
     use Carrier::{
-        Rsockets, RsocketsSpin, Tcp, TcpPlain, TcpSpin, Verbs, VerbsEvents, Zrs, ZrsMapped,
-        ZrsRing, ZrsRingSpin, ZrsSpin, ZrsZerocopy,
+        Rsockets, RsocketsSpin, Tcp, TcpPlain, TcpSpin, Udp, UdpPlain, Verbs, VerbsEvents, Zrs,
+        ZrsMapped, ZrsRing, ZrsRingSpin, ZrsSpin, ZrsZerocopy,
     };
     match measure {
         Measure::Throughput => &[
@@ -136,13 +146,18 @@ fn carriers(measure: Measure) -> &'static [Carrier] {
         Measure::EpollEcho | Measure::Hold => &[Zrs, Tcp, TcpPlain],
         Measure::Fair | Measure::Pool => &[Zrs, Tcp],
         Measure::Load => &[Zrs],
+        // rsockets of datagrams need a LID, which RoCE has none of.
+        Measure::DgramLatency => &[Verbs, ZrsSpin, VerbsEvents, Zrs, Udp, UdpPlain],
+        Measure::DgramRate => &[Verbs, VerbsEvents, ZrsZerocopy, Zrs, Udp, UdpPlain],
+        Measure::DgramFlood => &[Zrs, Udp, UdpPlain],
     }
 }
 
 fn sizes(measure: Measure, quick: bool) -> &'static [u64] {
     match measure {
         Measure::Throughput | Measure::BothWays | Measure::Cost if quick => &[1 << 20],
-        Measure::Latency if quick => &[64],
+        Measure::Latency | Measure::DgramLatency if quick => &[64],
+        Measure::DgramRate if quick => &[1 << 10, dgram::MOST],
         Measure::Nonblocking if quick => &[64 << 10],
         Measure::Exchange if quick => &[16 << 10],
         Measure::Throughput => &STREAM_SIZES,
@@ -155,17 +170,30 @@ fn sizes(measure: Measure, quick: bool) -> &'static [u64] {
         Measure::Fair | Measure::Mixed | Measure::EpollEcho | Measure::Rate => &[SMALL_SIZE],
         Measure::Pool => &[POOL_SIZE],
         Measure::Load | Measure::Uploads => &[LOAD_SIZE],
+        Measure::DgramLatency => &DGRAM_TRIP_SIZES,
+        Measure::DgramRate => &DGRAM_SIZES,
+        Measure::DgramFlood => &[FLOOD_SIZE],
         Measure::Connect | Measure::Memory => &[0],
     }
 }
 
 /// Whether its size is not the user's choice.
 fn own_size(measure: Measure) -> bool {
-    use Measure::{EpollEcho, Fair, Hold, Load, Mixed, Pool, Rate, Uploads};
+    use Measure::{DgramFlood, EpollEcho, Fair, Hold, Load, Mixed, Pool, Rate, Uploads};
     matches!(
         measure,
-        Hold | Fair | Mixed | EpollEcho | Rate | Uploads | Pool | Load
+        Hold | Fair | Mixed | EpollEcho | Rate | Uploads | Pool | Load | DgramFlood
     )
+}
+
+/// Whether a measure is not one of datagrams, or can have them of this size.
+fn is_datagram(measure: Measure, carrier: Carrier, size: u64) -> bool {
+    // As with any send, less is copied.
+    let least = match carrier {
+        Carrier::ZrsZerocopy => PINNED_LEAST,
+        _ => dgram::LEAST,
+    };
+    !measure.is_of_datagrams() || (least..=dgram::MOST).contains(&size)
 }
 
 /// SMC is measured as TCP is, where it is asked for: Debian's kernel has none.
@@ -190,7 +218,7 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
             let smc = has_smc(measure, choice).then_some(&Carrier::Smc);
             for &carrier in carriers(measure).iter().chain(smc) {
                 let chosen = match choice.carriers {
-                    [] => carrier != Carrier::TcpPlain || choice.plain,
+                    [] => !carrier.is_plain() || choice.plain,
                     some => some.contains(&carrier),
                 };
                 // Less is not mapped, and comes by the ring in part only.
@@ -199,7 +227,8 @@ pub fn plan(choice: &Choice) -> Vec<Item> {
                 let compared = measure == Measure::Cost
                     && choice.carriers.is_empty()
                     && MESSAGE_SIZES.contains(&size);
-                if chosen && (!large || size >= LARGE_LEAST) && (!compared || usual) {
+                let fits = (!large || size >= LARGE_LEAST) && is_datagram(measure, carrier, size);
+                if chosen && fits && (!compared || usual) {
                     items.push(item(measure, carrier, size, choice));
                 }
             }
@@ -214,6 +243,9 @@ fn item(measure: Measure, carrier: Carrier, size: u64, choice: &Choice) -> Item 
         // Several phases, which differ little.
         Measure::Pool | Measure::Rate => 2.0,
         Measure::Uploads => 4.0,
+        Measure::DgramFlood => 3.0,
+        // A loss at the end of a short flood would be most of it.
+        Measure::DgramRate => 2.0,
         Measure::Throughput if TARGET_SIZES.contains(&size) => 2.0,
         _ => 1.0,
     };
@@ -274,18 +306,25 @@ mod tests {
     #[test]
     fn everything_and_a_part() {
         let all = plan(&ALL);
-        let one_size = 3 + 3 + 6 + 2 + 4 + 3 + 4 + 2 + 1 + 3;
+        let one_size = 3 + 3 + 6 + 2 + 4 + 3 + 4 + 2 + 1 + 3 + 3;
         assert_eq!(
             all.len(),
-            8 * (8 + 2) + 4 + 2 + 2 * 4 + 7 * 4 + 4 * 3 + 9 * 6 + 4 * 3 + one_size
+            8 * (8 + 2)
+                + (4 + 2 + 2 * 4)
+                + (7 * 4 + 4 * 3 + 9 * 6 + 4 * 3)
+                + (6 * 5 + 5 * 2 + 6 * 2)
+                + one_size
         );
         let quick = plan(&Choice { quick: true, ..ALL });
-        assert_eq!(quick.len(), 9 + 10 + 7 + 4 + 9 + 4 + one_size);
+        assert_eq!(quick.len(), 9 + 10 + 7 + 4 + 9 + 4 + (6 + 5 + 6) + one_size);
         let plain = plan(&Choice {
             plain: false,
             ..ALL
         });
-        assert!(plain.iter().all(|i| i.carrier != Carrier::TcpPlain));
+        assert!(!plain.iter().any(|i| i.carrier.is_plain()));
+        let pinned = |i: &&Item| i.carrier == Carrier::ZrsZerocopy && i.measure.is_of_datagrams();
+        let sizes: Vec<_> = all.iter().filter(pinned).map(|i| i.size).collect();
+        assert_eq!(sizes, [16 << 10, dgram::MOST]);
         let held = |items: &[Item]| {
             let hold = items.iter().find(|i| i.measure == Measure::Hold);
             hold.map(|i| (i.size, i.connections))

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 use std::{hint, thread};
 
-use zrs::{Area, PageBuf, RxRing, Segment};
+use zrs::{Area, PageBuf, RxRing, Segment, View};
 use zrs_bench::Carrier;
 
 use crate::transport::Conn;
@@ -86,13 +86,13 @@ impl<'a> Rx<'a> {
         let mut at = 0;
         let len = out.len() as u64;
         self.take(len, |bytes| {
-            out[at..at + bytes.len()].copy_from_slice(bytes);
+            bytes.copy_to(&mut out[at..at + bytes.len()]);
             at += bytes.len();
         })
     }
 
     /// Takes exactly `len` bytes, piece by piece; false when the stream has ended before.
-    fn take(&mut self, len: u64, mut each: impl FnMut(&[u8])) -> io::Result<bool> {
+    fn take(&mut self, len: u64, mut each: impl FnMut(View<'_>)) -> io::Result<bool> {
         let mut left = len;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(usize::MAX);
@@ -100,12 +100,12 @@ impl<'a> Rx<'a> {
                 How::Copy(buf) => {
                     let most = most.min(buf.len());
                     let got = read(self.conn, &mut buf[..most], self.spins)?;
-                    each(&buf[..got]);
+                    each(View::from(&buf[..got]));
                     got
                 }
                 How::Mapped(area) => match area.recv(most)? {
                     Some(got) => {
-                        each(&got);
+                        each(got.view());
                         got.len()
                     }
                     None => 0,
@@ -120,7 +120,7 @@ impl<'a> Rx<'a> {
                         None => 0,
                         Some((segment, from)) => {
                             let to = segment.len().min(from.saturating_add(most));
-                            each(&segment[from..to]);
+                            each(segment.view().part(from..to));
                             if to < segment.len() {
                                 *rest = Some((segment, to));
                             }

@@ -7,7 +7,9 @@ use std::thread;
 use zrs_bench::{Carrier, Measure};
 
 use super::control::{boot_id, Answer, Control, Job, Values};
-use super::{connect, echo, fair, hold, latency, load, memory, pool, stream, uploads, verbs};
+use super::{
+    connect, dgram, echo, fair, hold, latency, load, memory, pool, stream, uploads, verbs,
+};
 use crate::transport::{Listener, Transport};
 use crate::{said, Result};
 
@@ -44,7 +46,7 @@ pub fn serve(stream: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// The transport that a carrier uses in programs.
+/// The transport that a carrier's streams use in programs.
 pub fn transport(carrier: Carrier) -> Transport {
     match carrier {
         Carrier::Rsockets | Carrier::RsocketsSpin => Transport::Rsockets,
@@ -64,6 +66,9 @@ fn play(job: &Job, control: &mut Control) -> Result<Values> {
         let far = verbs::Far::start(job, ip)?;
         ready(control, far.port)?;
         return far.finish();
+    }
+    if job.measure.is_of_datagrams() {
+        return dgram::far(job, ip, control);
     }
     let listener = listen(job.carrier, ip)?;
     let port = said(listener.local_addr(), || {
@@ -85,7 +90,10 @@ fn play(job: &Job, control: &mut Control) -> Result<Values> {
         | Measure::BothWays
         | Measure::Nonblocking
         | Measure::Cost
-        | Measure::Latency => {
+        | Measure::Latency
+        | Measure::DgramLatency
+        | Measure::DgramRate
+        | Measure::DgramFlood => {
             let conn = said(listener.accept(), || "cannot accept".into())?;
             said(conn.set_nodelay(), || "cannot switch delays off".into())?;
             match job.measure {
@@ -104,7 +112,8 @@ fn listen(carrier: Carrier, ip: IpAddr) -> Result<Listener> {
     transport(carrier).listen(&format!("{ip}:0"))
 }
 
-fn ready(control: &mut Control, port: u16) -> Result<()> {
+/// Tells the client the port of the job.
+pub fn ready(control: &mut Control, port: u16) -> Result<()> {
     let boot = boot_id();
     said(control.say(&Answer::Ready { port, boot }), || {
         "the client is gone".into()

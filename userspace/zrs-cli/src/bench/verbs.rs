@@ -20,11 +20,15 @@ fn iterations(job: &Job) -> u64 {
     job.count.max(5)
 }
 
+fn is_latency(job: &Job) -> bool {
+    matches!(job.measure, Measure::Latency | Measure::DgramLatency)
+}
+
 /// The program for a job, with the arguments that both sides have.
 fn command(job: &Job, ip: IpAddr, port: u16) -> Result<Command> {
     let program = match job.measure {
-        Measure::Latency => "ib_send_lat",
-        Measure::Rate => "ib_send_bw",
+        Measure::Latency | Measure::DgramLatency => "ib_send_lat",
+        Measure::Rate | Measure::DgramRate => "ib_send_bw",
         _ => "ib_write_bw",
     };
     let device = device_of(ip)?;
@@ -41,7 +45,7 @@ fn command(job: &Job, ip: IpAddr, port: u16) -> Result<Command> {
     if job.carrier == Carrier::VerbsEvents {
         command.arg("--events");
         // The queue has 128 entries and so does not run dry between two events.
-        if job.measure != Measure::Latency {
+        if !is_latency(job) {
             command.args(["--cq-mod", "16"]);
         }
     }
@@ -209,7 +213,7 @@ pub fn near(job: &Job, ip: IpAddr, server: IpAddr, port: u16, marks: &mut Marks)
         ));
     }
     let mut values = match job.measure {
-        Measure::Latency => trips(&text, job),
+        _ if is_latency(job) => trips(&text, job),
         _ => stream(&text, job),
     }
     .ok_or_else(|| format!("perftest's output is not understood: {text}"))?;

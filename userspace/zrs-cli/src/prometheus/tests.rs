@@ -76,6 +76,7 @@ fn seen() -> Seen {
             tx_bytes: 1000,
             rx_bytes: 2000,
             accepted: false,
+            proved: false,
             waiting: 0,
             bulk: 0,
             bulk_max: 0,

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use zrs_core::wire::{Credit, Header, Type, CHUNK_MAX, SMALL_MAX};
 use zrs_core::ChanId;
 
+/// The types of a link that may be used: without those of its proof.
 pub const TYPES: [Type; 15] = [
     Type::Connect,
     Type::Accept,

@@ -3,8 +3,6 @@
 //! Shared by several tests: reproducible random numbers and a byte stream that can be checked
 //! at any position.
 
-#![allow(dead_code)] // No test uses all of it.
-
 pub mod headers;
 pub mod parking;
 pub mod table;
@@ -26,14 +24,14 @@ impl Rng {
         Self(mix(seed.wrapping_add(GOLDEN)))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
     /// Below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.next_u64() % n
     }
 
     /// From `low` to `high`, both included.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Quotas of users and network namespaces, with memory and a lock: for channels (`conn_table.rs`),
-//! and for the links that datagrams make (`links.rs`). `proto/quota.rs` has the rule.
+//! Quotas of users and network namespaces, with memory and a lock: for the links that have blocks
+//! of a pool, for channels (`transport/conn_table.rs`), and for the links that datagrams make
+//! (`transport/links.rs`). `proto/quota.rs` has the rule.
 //!
 //! Locks: the counts are a leaf.
 
@@ -16,15 +17,15 @@ use crate::params;
 use crate::proto::quota::{Holder, Quota, QuotaCount, QuotaError, Shares};
 
 /// `percent` of `n`.
-pub(super) fn percent_of(n: u32, percent: u32) -> u32 {
+pub(crate) fn percent_of(n: u32, percent: u32) -> u32 {
     (u64::from(n) * u64::from(percent) / 100) as u32
 }
 
 /// How much there is to share: all of it, and the part for users other than the administrator.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
-    pub(super) all: u32,
-    pub(super) users: u32,
+pub(crate) struct Room {
+    pub(crate) all: u32,
+    pub(crate) users: u32,
 }
 
 impl Room {
@@ -33,14 +34,16 @@ impl Room {
         Shares {
             most: self.users,
             user_percent: params::USER_PERCENT.get(),
-            net_most: percent_of(self.all, params::NET_PERCENT.get()).max(1),
+            // Rounded up: of few links, one user must not have all of its namespace's.
+            net_most: (u64::from(self.all) * u64::from(params::NET_PERCENT.get())).div_ceil(100)
+                as u32,
         }
     }
 }
 
 /// The counts of all holders.
 #[pin_data]
-pub(super) struct Quotas {
+pub(crate) struct Quotas {
     room: Room,
     #[pin]
     counts: SpinLock<Quota<KVVec<QuotaCount>>>,
@@ -48,7 +51,7 @@ pub(super) struct Quotas {
 
 impl Quotas {
     /// No counts of `room`.
-    pub(super) fn new(room: Room) -> impl PinInit<Self> {
+    pub(crate) fn new(room: Room) -> impl PinInit<Self> {
         pin_init!(Self {
             room,
             counts <- new_spinlock!(Quota::new(KVVec::new(), room.shares()), "zrs_quotas::counts"),
@@ -56,12 +59,12 @@ impl Quotas {
     }
 
     /// The parameters of the shares have changed. Holders of more than they have now keep it.
-    pub(super) fn set_shares(&self) {
+    pub(crate) fn set_shares(&self) {
         self.counts.lock().set_shares(self.room.shares());
     }
 
     /// Counts one more for `holder`. Sleeps. EDQUOT, ENOMEM.
-    pub(super) fn take(&self, holder: Holder) -> Result {
+    pub(crate) fn take(&self, holder: Holder) -> Result {
         loop {
             let wanted = {
                 let mut counts = self.counts.lock();
@@ -80,8 +83,13 @@ impl Quotas {
         }
     }
 
+    /// Whether `holder` may have one more just now.
+    pub(crate) fn may_take(&self, holder: Holder) -> bool {
+        self.counts.lock().may_take(holder).is_ok()
+    }
+
     /// One that was counted for `holder` is gone.
-    pub(super) fn give(&self, holder: Holder) {
+    pub(crate) fn give(&self, holder: Holder) {
         self.counts.lock().give(holder);
     }
 }
