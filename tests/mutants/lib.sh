@@ -7,6 +7,7 @@
 #   # kills: host zrs-core::runs   "lib" or a file of tests/core/tests, and maybe a test in it:
 #   # kills: host zrs-core::lib::neighbours_merge
 #   # kernel: debug                the selftests run on the debug kernel (default: stock)
+#   # device: strict               the selftests run as with DEVICE=strict (tests/vm/devices)
 #   # by: REGEX                    only such checks count. Without it all checks that the test makes itself
 #                                  count, and none of the runner's (a time limit, the kernel log, what is left)
 #
@@ -31,6 +32,8 @@ kernel_of() {
 	k=$(note "$1" kernel)
 	echo "${k:-stock}"
 }
+# device_of PATCH: nothing for Soft-RoCE as it is.
+device_of() { note "$1" device; }
 # selftests_of PATCH, host_of PATCH: the tests that it names; those of the host as TARGET[::TEST].
 selftests_of() { note "$1" kills | grep -v '^host ' || true; }
 host_of() { note "$1" kills | sed -n 's/^host zrs-core:://p'; }
