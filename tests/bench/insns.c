@@ -11,6 +11,13 @@
  *                second one after it
  *   ranges=FILE  lines "BEGIN END", hexadecimal addresses, of the code whose
  *                atomic instructions count. It is read when it comes to be.
+ *   blocks=FILE  when FILE.ask exists, a line "ADDRESS COUNT LENGTH CALLED" for
+ *                each block of code that has run: where it begins, the
+ *                instructions that have been executed in it, how many it has,
+ *                and the function that it ends with a call of, or 0. Each
+ *                atomic instruction that counts also has a line, with its
+ *                address without bit 62. Address 1 stands for all for which there was
+ *                no place. Then FILE.ask is removed.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -81,6 +88,109 @@ static void changes(unsigned int cpu, uint32_t info, uint64_t addr, void *unused
 		moved++;
 }
 
+/*
+ * Blocks of code by the address where they begin, and atomic instructions by theirs, a place each.
+ * Place 0 counts the rest.
+ */
+#define BLOCKS 1048576
+#define ATOMIC 0x4000000000000000ull
+
+static uint64_t block_at[BLOCKS], called_by[BLOCKS];
+static unsigned int block_length[BLOCKS];
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct qemu_plugin_scoreboard *block_counts;
+static const char *blocks_file;
+
+/* The place of the block at an address. Under places_lock. */
+static size_t block_of(uint64_t at)
+{
+	size_t i = (at ^ at >> 20) * 0x9e3779b97f4a7c15 >> 44, tries;
+
+	for (tries = 0; tries < 1024; tries++, i = (i + 1) % BLOCKS) {
+		if (block_at[i] == at)
+			return i;
+		if (!block_at[i]) {
+			block_at[i] = at;
+			return i;
+		}
+	}
+	return 0;
+}
+
+/* The function that an instruction calls, if it is a direct call, else 0. */
+static uint64_t called(const struct qemu_plugin_insn *insn)
+{
+	unsigned char code[16];
+	int32_t distance;
+
+	if (qemu_plugin_insn_data(insn, code, sizeof(code)) != 5 || code[0] != 0xe8)
+		return 0;
+	memcpy(&distance, code + 1, sizeof(distance));
+	return qemu_plugin_insn_vaddr(insn) + 5 + (int64_t)distance;
+}
+
+static struct qemu_plugin_u64 count_in(size_t place)
+{
+	struct qemu_plugin_u64 count = { block_counts, place * sizeof(uint64_t) };
+
+	return count;
+}
+
+/* A block that is translated again with another length has that one from then on. */
+static struct qemu_plugin_u64 count_of(uint64_t at, unsigned int length, uint64_t function)
+{
+	size_t place;
+
+	/* Processors translate at the same time. */
+	pthread_mutex_lock(&places_lock);
+	place = block_of(at);
+	block_length[place] = length;
+	called_by[place] = function;
+	pthread_mutex_unlock(&places_lock);
+	return count_in(place);
+}
+
+static void count_block(struct qemu_plugin_tb *tb, size_t n)
+{
+	uint64_t function = called(qemu_plugin_tb_get_insn(tb, n - 1));
+	struct qemu_plugin_u64 count = count_of(qemu_plugin_tb_vaddr(tb), n, function);
+
+	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, count, n);
+}
+
+static void count_atomic(struct qemu_plugin_insn *insn)
+{
+	uint64_t at = qemu_plugin_insn_vaddr(insn) & ~ATOMIC;
+	struct qemu_plugin_u64 count = count_of(at, 1, 0);
+
+	qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn, QEMU_PLUGIN_INLINE_ADD_U64,
+							    count, 1);
+}
+
+static void write_blocks(void)
+{
+	char ask[256];
+	FILE *file;
+	size_t i;
+
+	snprintf(ask, sizeof(ask), "%s.ask", blocks_file ? blocks_file : "");
+	if (!blocks_file || access(ask, F_OK))
+		return;
+	file = fopen(blocks_file, "we");
+	if (!file)
+		return;
+	for (i = 0; i < BLOCKS; i++) {
+		uint64_t count = block_at[i] ? qemu_plugin_u64_sum(count_in(i)) : 0;
+
+		if (count)
+			fprintf(file, "%016llx %llu %u %llx\n", (unsigned long long)block_at[i],
+				(unsigned long long)count, block_length[i],
+				(unsigned long long)called_by[i]);
+	}
+	fclose(file);
+	unlink(ask);
+}
+
 static void begin(uint64_t id);
 
 static void translated(uint64_t id, struct qemu_plugin_tb *tb)
@@ -92,6 +202,8 @@ static void translated(uint64_t id, struct qemu_plugin_tb *tb)
 		qemu_plugin_reset(id, begin);
 	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64,
 							  instructions, n);
+	if (block_counts)
+		count_block(tb, n);
 	for (i = 0; nranges && i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		unsigned char code[16];
@@ -105,6 +217,8 @@ static void translated(uint64_t id, struct qemu_plugin_tb *tb)
 		qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(insn,
 								    QEMU_PLUGIN_INLINE_ADD_U64,
 								    atomics, 1);
+		if (block_counts)
+			count_atomic(insn);
 		qemu_plugin_register_vcpu_mem_cb(insn, changes, QEMU_PLUGIN_CB_NO_REGS,
 						 QEMU_PLUGIN_MEM_W, NULL);
 	}
@@ -157,6 +271,7 @@ static void *report(void *unused)
 		if (pwrite(out, line, len, 0) != len)
 			return NULL;
 		look_for_ranges();
+		write_blocks();
 		usleep(5000);
 	}
 }
@@ -173,6 +288,8 @@ int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, cha
 			out = open(argv[i] + 4, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 		else if (!strncmp(argv[i], "ranges=", 7))
 			ranges_file = strdup(argv[i] + 7);
+		else if (!strncmp(argv[i], "blocks=", 7))
+			blocks_file = strdup(argv[i] + 7);
 	}
 	if (out < 0) {
 		fprintf(stderr, "insns: give out=FILE, a file that can be written\n");
@@ -181,6 +298,10 @@ int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, cha
 	score = qemu_plugin_scoreboard_new(sizeof(struct counts));
 	instructions = (struct qemu_plugin_u64){ score, offsetof(struct counts, instructions) };
 	atomics = (struct qemu_plugin_u64){ score, offsetof(struct counts, atomics) };
+	if (blocks_file) {
+		block_at[0] = 1;
+		block_counts = qemu_plugin_scoreboard_new(BLOCKS * sizeof(uint64_t));
+	}
 	begin(id);
 	return pthread_create(&thread, NULL, report, NULL) ? -1 : 0;
 }

@@ -33,6 +33,7 @@ enum qemu_plugin_mem_rw {
 
 struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t size);
 uint64_t qemu_plugin_u64_sum(struct qemu_plugin_u64 entry);
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
 size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *bytes, size_t len);

@@ -1,8 +1,10 @@
 # shellcheck shell=bash
 # Two QEMU machines, joined by a QEMU network: booting them, running commands in them, and faults.
-# Sourced on the machine, after ktap.sh by the tests.
+# Sourced on the machine, after ktap.sh by the tests. Their RDMA device is one of Soft-RoCE; with PROVIDER=siw of
+# software iWARP.
 #
-#   A CMD..., B CMD...        run a command in guest A (10.77.0.1) or B (10.77.0.2)
+#   A CMD..., B CMD...        run a command in guest A (10.77.0.1) or B (10.77.0.2); with ZRS_PAIR_THIRD=1 there may
+#                             be a guest C (10.77.0.3) too
 #   start, says, stop, ended, check_ended, check_pair, check_lines: as in tests/selftests/lib.sh
 #   vm_up HOST                boots a guest whose machine is gone
 #   vm_kill HOST              kill -9 of its QEMU
@@ -10,7 +12,8 @@
 #   wire_cut, wire_mend       packets get lost without a word; and no more
 #
 # Guest A's QEMU listens for B's on a unix socket. In each QEMU a hub is between the NIC and that
-# socket, so that the wire can be cut without the guest seeing its carrier go.
+# socket, so that the wire can be cut without the guest seeing its carrier go. C's wire is on A's hub, which passes on
+# what B and C send to each other without guest A.
 
 PAIR=${PAIR:-${ZRS_TOP:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}/results/two-vm}
 if declare -F ktap_start >/dev/null; then
@@ -31,24 +34,32 @@ qemu_pid() {
 
 # vm_boot HOST: starts the guest; vm_ready waits for it.
 vm_boot() {
-	local host=$1 dir=$PAIR/$1 in=/zrs/results/${PAIR##*/} address wire q opts=()
+	local host=$1 dir=$PAIR/$1 in=/zrs/results/${PAIR##*/} address wire third=() q opts=()
+	# TCP repeats what is lost for minutes, whatever ack_timeout_ms says: heartbeats tell that a peer is gone.
+	[ "${PROVIDER:-rxe}" != siw ] || opts+=(--env "ZRS_PARAMS=heartbeat_ms=1000 dead_ms=4000")
 	case $host in
-	A) address=10.77.0.1 wire="stream,id=wire,server=on,addr.type=unix,addr.path=$in/wire" mac=52:54:00:77:00:01 ;;
+	A)
+		address=10.77.0.1 wire="stream,id=wire,server=on,addr.type=unix,addr.path=$in/wire" mac=52:54:00:77:00:01
+		[ "${ZRS_PAIR_THIRD:-0}" = 0 ] || third=(-netdev "stream,id=wire3,server=on,addr.type=unix,addr.path=$in/wire3"
+			-netdev "hubport,id=inner3,hubid=0,netdev=wire3")
+		;;
 	B) address=10.77.0.2 wire="stream,id=wire,server=off,addr.type=unix,addr.path=$in/wire,reconnect-ms=200" mac=52:54:00:77:00:02 ;;
+	C) address=10.77.0.3 wire="stream,id=wire,server=off,addr.type=unix,addr.path=$in/wire3,reconnect-ms=200" mac=52:54:00:77:00:03 ;;
 	esac
 	mkdir -p "$dir/jobs"
 	rm -f "$dir/qemu.pid" "$dir"/{,qmp.}ready "$dir"/jobs/* "$dir"/{ctl,qmp}.{in,out}
 	mkfifo "$dir"/{ctl,qmp}.{in,out}
 	# Without mergeable buffers the NIC has no page pools (Documentation/testing.rst, finding
 	# 8).
-	for q in -netdev "$wire" -netdev hubport,id=inner,hubid=0,netdev=wire -netdev hubport,id=net,hubid=0 \
+	for q in -netdev "$wire" -netdev hubport,id=inner,hubid=0,netdev=wire "${third[@]}" -netdev hubport,id=net,hubid=0 \
 		-device "virtio-net-pci,netdev=net,mac=$mac,host_mtu=9000,${ZRS_PAIR_NIC:-mrg_rxbuf=off},romfile=" \
 		-chardev pipe,id=ctl,path=/results/ctl -device virtserialport,chardev=ctl,name=zrs \
 		-chardev pipe,id=qmp,path=/results/qmp -mon chardev=qmp,mode=control -pidfile /results/qemu.pid; do
 		opts+=(--qemu "$q")
 	done
 	setsid "$(pair_top)/tests/vm/run" --agent --smp "${ZRS_PAIR_SMP:-1}" --timeout "${ZRS_PAIR_LIMIT:-7200}" \
-		--results "$dir" --env "HOST=$host" --env "ADDRESS=$address" --env "TIME_SCALE=$SCALE" "${opts[@]}" \
+		--results "$dir" --env "HOST=$host" --env "ADDRESS=$address" --env "TIME_SCALE=$SCALE" \
+		--env "PROVIDER=${PROVIDER:-rxe}" "${opts[@]}" \
 		>"$dir/run.log" 2>&1 </dev/null &
 	echo "$!" >"$dir/run.pid"
 	disown
@@ -145,6 +156,7 @@ on() {
 }
 A() { on A "$@"; }
 B() { on B "$@"; }
+C() { on C "$@"; }
 
 # start NAME HOST TEXT CMD...: runs CMD in guest A or B in the background and waits until it says
 # TEXT, if one is given. Its output is in $TMP/NAME.

@@ -2,7 +2,7 @@
 # A machine loses its power and comes back while nothing is being sent to it: no peer has noticed.
 # The links from before end as soon as something is sent, or when it makes a new link.
 # rows: B12 B9
-# params: connect_timeout_ms=4000 ack_timeout_ms=500 retry_count=6
+# params: connect_timeout_ms=4000 ack_timeout_ms=500 retry_count=6 heartbeat_ms=600000
 # timeout: 240
 . "$(dirname "$0")/../lib/ktap.sh"
 . "$(dirname "$0")/lib.sh"

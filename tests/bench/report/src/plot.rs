@@ -85,7 +85,7 @@ pub fn limit(samples: &Samples, measure: Measure, size: u64, value: &str) -> Opt
         .into_iter()
         .filter_map(|c| Some((c, samples.of(measure, c, size, value)?.median)))
         .min_by(|a, b| match measure {
-            Measure::Latency => a.1.total_cmp(&b.1),
+            Measure::Latency | Measure::DgramLatency => a.1.total_cmp(&b.1),
             _ => b.1.total_cmp(&a.1),
         })
         .map(|(carrier, _)| carrier)
@@ -148,6 +148,8 @@ fn colour(carrier: Carrier) -> RGBColor {
         Carrier::TcpSpin => RGBColor(148, 0, 211),
         Carrier::Smc => RGBColor(160, 82, 45),
         Carrier::TcpPlain => RGBColor(140, 86, 75),
+        Carrier::Udp => RGBColor(90, 60, 160),
+        Carrier::UdpPlain => RGBColor(60, 140, 140),
     }
 }
 

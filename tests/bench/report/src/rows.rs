@@ -69,6 +69,19 @@ pub fn values(measure: Measure) -> &'static [(&'static str, &'static str)] {
             ("unread_64", "of the pool"),
             ("most", "of the pool"),
         ],
+        Measure::DgramLatency => &[("median_us", "us"), ("p99_us", "us")],
+        Measure::DgramRate => &[
+            ("mib_s", "MiB/s"),
+            ("per_s", "1/s"),
+            ("lost", "of the sent"),
+        ],
+        Measure::DgramFlood => &[
+            ("alone_mib_s", "MiB/s"),
+            ("beside_mib_s", "MiB/s"),
+            ("sent_per_s", "1/s"),
+            ("arrived_per_s", "1/s"),
+            ("beside_ratio", "ratio"),
+        ],
         Measure::Cost => &[
             ("emulator_s_per_gib", "s/GiB"),
             ("busy_s_per_gib", "s/GiB"),
@@ -104,6 +117,7 @@ fn ids(measure: Measure, carrier: Carrier) -> &'static str {
         (Measure::Uploads, _) => "C3",
         (Measure::Pool, _) => "C3 C5",
         (Measure::Load, _) => "C2",
+        (Measure::DgramLatency | Measure::DgramRate | Measure::DgramFlood, _) => "Z7",
         (_, Carrier::ZrsRing | Carrier::ZrsRingSpin) => "B3 Z4 Z6",
         (_, Carrier::ZrsZerocopy) => "B2 B3 Z4 Z6",
         (_, Carrier::ZrsMapped) => "Z4 Z6",
