@@ -19,6 +19,7 @@ ALLOWED = [
     (r"Vec<u8, kernel::alloc::allocator::Kmalloc>>::extend_from_slice$", "messages of memory links"),
     (r"PinnedPages>::(read|write)$", "a region's bytes that go by messages: no socket's payload"),
     (r"NetSettings>::file$", "the name of a setting"),
+    (r"(transport::link::Link>::heard|memnode::side::Side>::hears)$", "the peer's hello"),
 ]
 # Functions in which the compiler has put KVec::remove(): a memmove(), never a memcpy().
 LISTS = re.compile(r"Pool>::reap$|Ports>::unlisten$|Pools>::untrack_mapped$|::release$|SocketOps>::accept$|"

@@ -21,7 +21,7 @@ def check(ok, line):
 def scripts():
     """The selftests by their names in the documents, with the rows that they say they test."""
     tests = {}
-    for path in glob.glob("tests/selftests/*/*.sh") + glob.glob("tests/two-vm/*.sh"):
+    for path in [p for area in ("selftests/*", "two-vm", "iwarp") for p in glob.glob(f"tests/{area}/*.sh")]:
         rows = re.search(r"^# rows: (.*)$", open(path, encoding="utf-8").read(), re.M)
         if rows:
             area, name = path[:-3].split("/")[-2:]

@@ -4,8 +4,11 @@
 import contextlib
 import errno
 import os
+import time
+import socket
 
 CLONE_NEWNET = 0x40000000
+UDP, ZRS, SOL_ZRS, ZRS_DGRAM_UDP = 17, 253, 0x5A52, 16
 # How much slower than elsewhere everything is.
 SCALE = int(os.environ.get("TIME_SCALE", "1"))
 # The same for what must happen and is waited for, on a machine that is busy as well.
@@ -30,6 +33,14 @@ def fails(call, *args):
     return "no error"
 
 
+def becomes(call, value):
+    """What `call` returns when it has become `value`, or after a while."""
+    late = time.monotonic() + 20 * PATIENCE
+    while (seen := call()) != value and time.monotonic() < late:
+        time.sleep(0.01)
+    return seen
+
+
 def skip(name, why):
     """Prints that something is not looked at here; the name has no colon."""
     print(f"skip - {name}: {why}", flush=True)
@@ -44,3 +55,17 @@ def host(name):
             yield
         finally:
             os.setns(here.fileno(), CLONE_NEWNET)
+
+
+def datagram(name, at=None, proto=ZRS, family=socket.AF_INET, beside=False, before=lambda s: None):
+    """A datagram socket in a host, with a time limit; `beside`: with a UDP socket inside. `before` may set options
+    before it is bound."""
+    with host(name):
+        s = socket.socket(family, socket.SOCK_DGRAM, proto)
+    if beside:
+        s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
+    s.settimeout(20 * PATIENCE)
+    before(s)
+    if at is not None:
+        s.bind(at)
+    return s

@@ -19,6 +19,7 @@
 KTAP_LIB=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$KTAP_LIB/hosts.sh"
 . "$KTAP_LIB/module.sh"
+. "$KTAP_LIB/process.sh"
 KTAP_N=0 KTAP_FAILED=0 KTAP_PLAN=0 KTAP_ENDED=0
 KTAP_CLEAN=()
 TMP=$(mktemp -d /tmp/zrs-test.XXXXXX)

@@ -67,7 +67,8 @@ STATICS = {
     "ib/cm/inject.rs": "ACCEPTING AT EVENT STATUS LEFT",
     # Counters of the module, and quantities that have one limit for the machine: main memory that is
     # promised, pages that are pinned.
-    "stats.rs": "COUNTED STATS FALLBACKS",
+    "stats.rs": "STATS FALLBACKS",
+    "ib/mr.rs": "LOST",
     "pool/reserve.rs": "PROMISED REFUSED",
     "kern/pin.rs": "HELD",
     # The lock of searches for contiguous memory, of which there is one in the machine.
@@ -94,7 +95,7 @@ USES = {
     "kern": "bindings proto.runs",
     "ib": "bindings kern",
     "uapi": "kern",
-    "stats": "",
+    "stats": "kern",
     "params": "kern proto",
     "pool": "ib kern params proto stats uapi",
     "transport": "ib kern params pool proto stats uapi",

@@ -8,7 +8,7 @@ import struct
 
 SETUP, ENTER, GETEVENTS = 425, 426, 1
 ENTRIES = 8
-ACCEPT, SOCKET, COMMAND = 13, 45, 46
+POLL, SENDMSG, RECVMSG, ACCEPT, SEND, RECV, SOCKET, COMMAND = 6, 9, 10, 13, 26, 27, 45, 46
 ACCEPT_MULTISHOT = 1  # in `ioprio`
 MORE = 2  # of a completion
 SIOCINQ, SIOCOUTQ = 0, 1  # commands of a socket
@@ -37,11 +37,11 @@ class Ring:
             struct.pack_into("I", self.rings, at, value & 0xFFFFFFFF)
         return struct.unpack_from("I", self.rings, at)[0]
 
-    def submit(self, op, fd, off=0, length=0, ioprio=0, addr=0):
-        """Hands a request to the kernel."""
+    def submit(self, op, fd, off=0, length=0, ioprio=0, addr=0, flags=0):
+        """Hands a request to the kernel; `flags`: those of the call, or the events to poll for."""
         tail = self.word(self.sq_tail)
         slot = tail % ENTRIES
-        struct.pack_into("<BBHiQQIIQ24x", self.entries, slot * 64, op, 0, ioprio, fd, off, addr, length, 0, 0)
+        struct.pack_into("<BBHiQQIIQ24x", self.entries, slot * 64, op, 0, ioprio, fd, off, addr, length, flags, 0)
         self.word(self.sq_array + 4 * slot, slot)
         self.word(self.sq_tail, tail + 1)
         called(ENTER, self.fd, 1, 0, 0, None, 0)

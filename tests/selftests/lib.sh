@@ -52,7 +52,7 @@ says() {
 	local _
 	for _ in $(seq 1 $((${3:-20} * 20 * PATIENCE))); do
 		has "$TMP/$1" "$2" && return 0
-		kill -0 "${PID[$1]}" 2>/dev/null || { has "$TMP/$1" "$2" && return 0; break; }
+		runs "${PID[$1]}" || { has "$TMP/$1" "$2" && return 0; break; }
 		nap 0.05
 	done
 	ktap_say "$1 does not say '$2', but:"
@@ -73,7 +73,7 @@ stop() {
 ended() {
 	local _
 	for _ in $(seq 1 $(($2 * 20 * PATIENCE))); do
-		kill -0 "${PID[$1]}" 2>/dev/null || { wait "${PID[$1]}"; return; }
+		runs "${PID[$1]}" || { wait "${PID[$1]}"; return; }
 		nap 0.05
 	done
 	return 124

@@ -2,12 +2,15 @@
 //! Faults: allocations, copies, verbs and the connection manager fail, one call at a time. Runs in
 //! one process with both hosts' network namespaces, on a kernel with fault injection.
 
+mod beside;
 mod calls;
 mod copying;
+mod dgram;
 mod errnos;
 mod events;
 mod knobs;
 mod lending;
+mod memory;
 mod pair;
 mod session;
 
@@ -19,14 +22,21 @@ use crate::support::raw;
 /// Inject faults, one after the other, and check the errors that programs get
 #[derive(clap::Args)]
 pub struct Args {
-    /// calls: each call with its Nth allocation failing; points: the module's points, each at its
-    /// Nth use in a connection's life; async: allocations in work items and handlers; events: those
-    /// of the connection manager, each to links in all their states
-    #[arg(long, value_parser = ["calls", "points", "async", "events"])]
+    /// calls: each call with its Nth allocation failing; datagrams: the same calls on datagram
+    /// sockets; beside: the calls on sockets with TCP beside ZRS; memory: the calls of memory nodes;
+    /// points: the module's points, each at its Nth use in a connection's life; async: allocations
+    /// in work items and handlers; memory-points, memory-async: the same in the life of regions;
+    /// events: each event of the connection manager, to links in all their states
+    #[arg(long, value_parser = ["calls", "datagrams", "beside", "memory", "points", "async",
+        "memory-points", "memory-async", "events"])]
     what: String,
     /// Host B
     #[arg(long, default_value = "10.77.0.2")]
     addr: Ipv4Addr,
+    /// With TCP beside ZRS: the sockets of points and async; the clients of events, which then has
+    /// only the events that come while a link is made
+    #[arg(long)]
+    beside: bool,
     /// How much slower than usual everything is
     #[arg(long, default_value_t = 1)]
     scale: u32,
@@ -52,9 +62,9 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
     knobs::prepare().map_err(io)?;
     // A page fault in between would take the fault.
     raw::lock_memory().map_err(|e| format!("mlockall: {e}"))?;
-    let world = pair::World::new(args.addr, args.scale).map_err(io)?;
+    let world = pair::World::new(args.addr, args.scale, args.beside).map_err(io)?;
     match args.what.as_str() {
-        "calls" => {
+        "calls" | "datagrams" | "beside" | "memory" => {
             let nth = knobs::FailNth::open().map_err(io)?;
             let (full, only) = (args.full, args.only.clone());
             let mut calls = calls::Calls {
@@ -66,11 +76,17 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
                 only,
                 posts: 0,
             };
-            calls.all();
+            match args.what.as_str() {
+                "calls" => calls.all(),
+                "datagrams" => calls.datagrams(),
+                "memory" => calls.memory(),
+                _ => calls.beside(),
+            }
         }
-        "points" => {
+        "points" | "memory-points" => {
             for knob in knobs::points().map_err(io)? {
-                if knob.name.contains(&args.only) {
+                // A failed deregistration leaks memory for good: fault/deregister has this point.
+                if knob.name.contains(&args.only) && knob.name != "fail_deregister" {
                     sessions(args, &world, &knob, checks);
                 }
             }
@@ -83,12 +99,20 @@ fn run_all(args: &Args, checks: &mut Checks) -> Result<(), String> {
 
 /// One session after the other, on a new link each, with the Nth use of `knob` failing.
 fn sessions(args: &Args, world: &pair::World, knob: &knobs::Knob, checks: &mut Checks) {
+    let beside = match world.beside {
+        true => ", TCP beside ZRS",
+        false => "",
+    };
     let mut hit = 0;
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     let mut nth = args.nth.unwrap_or(1);
     let result = loop {
         raw::alarm(300 * args.scale);
-        match session::run(world, knob, nth) {
+        let session = match args.what.starts_with("memory") {
+            true => memory::run(world, knob, nth),
+            false => session::run(world, knob, nth),
+        };
+        match session {
             Ok((struck, verdict)) => {
                 for what in verdict {
                     *seen.entry(what).or_default() += 1;
@@ -111,7 +135,7 @@ fn sessions(args: &Args, world: &pair::World, knob: &knobs::Knob, checks: &mut C
     match result {
         Ok(()) => {
             checks.yes(
-                &format!("{}: {hit} sessions with a fault, {list}", knob.name),
+                &format!("{}{beside}: {hit} sessions with a fault, {list}", knob.name),
                 hit > 0,
                 "it never failed",
             );

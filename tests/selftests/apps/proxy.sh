@@ -11,7 +11,10 @@
 ktap_start
 needs haproxy
 www 50
+# Without this setting haproxy sets no_new_privs, and a task with no_new_privs may not have both carriers.
 cat >"$TMP/haproxy.cfg" <<-CONF
+	global
+	    insecure-setuid-wanted
 	defaults
 	    mode http
 	    timeout connect 5s

@@ -7,6 +7,7 @@
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../../lib/insns.sh"
 
 BASELINE=$KTAP_LIB/../baseline.json
 KEY=$(baseline_key)
@@ -34,16 +35,7 @@ if [ ! -e $INSNS ]; then
 	ktap_skip "instructions, atomic ones and context switches" "the processor runs the guest itself, and counts nothing"
 	ktap_done
 fi
-# The code whose atomic instructions count: the module's, and the kernel's functions that stand for
-# C's inlines in Rust, which no other code calls here. Spin locks are in neither.
-sort /proc/kallsyms | grep -E ' [tT] (rust_helper_|.*\[zrs\])' >"$TMP/symbols"
-range() { # range PATTERN: from the first symbol to the end of the last one's page
-	local first last
-	first=$(grep -m 1 "$1" "$TMP/symbols")
-	last=$(grep "$1" "$TMP/symbols" | tail -1 | cut -d' ' -f1)
-	echo "${first%% *} ${last%???}fff"
-}
-{ range 'rust_helper_'; range '\[zrs\]'; } >/results/ranges
+counted_code >/results/ranges
 at_end "rm -f /results/ranges"
 ktap_say "atomic instructions of $(tr '\n' ' ' </results/ranges)"
 

@@ -50,6 +50,10 @@ check_ended "it is found by a later attempt" client
 check_ended "and served" server
 stop neighbour
 
+# Clients that may use TCP: each event while a link is made has its reason. They wait for the event, and
+# not for fallback_ms.
+echo 60000 >/sys/module/zrs/parameters/fallback_ms
+check_lines zrs-selftest faults --what events --beside --addr "$ADDR_B" --scale "$SCALE"
 check_lines zrs-selftest faults --what events --addr "$ADDR_B" --scale "$SCALE"
 # Nothing is left of all the links.
 none_of_ours() { ! rdma resource show "$1" | grep -F '[zrs]'; }

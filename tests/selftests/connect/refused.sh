@@ -42,7 +42,6 @@ ip -n zrsC addr add 10.78.0.1/24 dev vc
 ip -n zrsC link set vc up
 ip -n zrsB addr add 10.78.0.2/24 dev vd
 ip -n zrsB link set vd up
-C() { ip netns exec zrsC "$@"; }
 refused "no RDMA device, loopback: ENODEV" C zrs-selftest refused 127.0.0.1:7000 --errno ENODEV "${SOON[@]}"
 refused "no RDMA device, a route: ENODEV" C zrs-selftest refused 10.78.0.2:7000 --errno ENODEV "${SOON[@]}"
 refused "no RDMA device, no route: ENETUNREACH" C zrs-selftest refused 192.0.2.1:7000 --errno ENETUNREACH "${SOON[@]}"

@@ -17,11 +17,10 @@ import sys
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, fails, host, PATIENCE, SCALE
+from hosts import check, datagram, fails, host, PATIENCE, SCALE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
 
-UDP, ZRS = 17, 253
 UDP_CORK, UDP_SEGMENT = 1, 103
-SOL, SOL_ZRS, ZRS_DGRAM_UDP = socket.SOL_SOCKET, 0x5A52, 16
+SOL = socket.SOL_SOCKET
 IP_RECVTTL, HOPS = 12, 33
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
@@ -34,15 +33,7 @@ def holds(name, ok, seen=""):
 
 def sock(name, at=None, beside=True, proto=ZRS, before=lambda s: None):
     """A socket in a host; of ZRS with UDP beside, unless said otherwise."""
-    with host(name):
-        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, proto)
-    if beside and proto == ZRS:
-        s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
-    s.settimeout(20 * PATIENCE)
-    before(s)
-    if at is not None:
-        s.bind(at)
-    return s
+    return datagram(name, at, proto, beside=beside and proto == ZRS, before=before)
 
 
 def udp(name, at=None, before=lambda s: None):

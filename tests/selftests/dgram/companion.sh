@@ -17,4 +17,5 @@ done
 cases=(names connected errors cmsgs)
 [ "${TIER:-ci}" = full ] && cases=()
 check_lines python3 "$(dirname "$0")/compare.py" --udp "${cases[@]}"
+check_lines python3 "$(dirname "$0")/calls.py" --udp handed namespaces mapped privileged ranges stamps late
 ktap_done

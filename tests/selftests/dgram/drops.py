@@ -3,7 +3,10 @@
 """Datagrams that are dropped, and that are not, from host A to host B.
 
   drops.py overflow    a receiver that does not read: what is missing is counted, and others go on
+  drops.py twice       a receiver that reads half as fast as the sender sends: the loss is what is counted
   drops.py stall       a peer that gives no room: no sender waits for long, nothing spins
+  drops.py unmade      a link that cannot be made: what waited for it is counted
+  drops.py gone        a peer that dies: connected sockets have an error, once
   drops.py device      the receiver's device goes while datagrams wait, and comes back
 """
 
@@ -19,13 +22,14 @@ import sys
 import termios
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from hosts import fails, host, PATIENCE, SCALE
+
 ZRS = 253
 SOL = socket.SOL_SOCKET
 SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_QUEUED, MEMINFO_DROPS = 40, 55, 0, 8
-A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
-CLONE_NEWNET = 0x40000000
-SCALE = int(os.environ.get("TIME_SCALE", "1"))
-PATIENCE = SCALE * int(os.environ.get("LIMIT_SCALE", "1"))
+IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
+A, B, C = os.environ["ADDR_A"], os.environ["ADDR_B"], os.environ["ADDR_C"]
 
 
 def check(name, ok, seen=""):
@@ -33,10 +37,8 @@ def check(name, ok, seen=""):
 
 
 def sock(name, at, kind=socket.SOCK_DGRAM):
-    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/zrs{name}") as there:
-        os.setns(there.fileno(), CLONE_NEWNET)
+    with host(name):
         s = socket.socket(socket.AF_INET, kind, ZRS)
-        os.setns(here.fileno(), CLONE_NEWNET)
     s.settimeout(20 * PATIENCE)
     s.bind((at, 0))
     return s
@@ -124,12 +126,59 @@ def overflow():
             x.close()
 
 
+def twice():
+    """For each two datagrams that are sent the receiver reads one: its queue grows until it is full, and then one
+    of two is lost."""
+    for size, pairs in ((1024, 400), (65507, 60)):
+        slow, s = sock("B", B), sock("A", A)
+        s.connect(slow.getsockname())
+        s.send(bytes(size))
+        slow.recv(70000)
+        slow.setsockopt(SOL, socket.SO_RCVBUF, 100000)
+        slow.setsockopt(SOL, SO_RXQ_OVFL, 1)
+        got = []
+        for n in range(pairs):
+            for i in 2 * n, 2 * n + 1:
+                s.send(struct.pack("I", i) + bytes(size - 4))
+            got.append(struct.unpack("I", slow.recv(70000)[:4])[0])
+        settle(slow)
+        count = drops(slow)
+        rest, told = drain(slow)
+        got += rest
+        lost = 2 * pairs - len(got)
+        check(f"{size} bytes at twice the reader's rate: the loss is the counted drops", lost == count, (lost, count))
+        check(f"{size} bytes at twice the reader's rate: some are lost", 0 < lost < pairs, (lost, pairs))
+        check(f"{size} bytes at twice the reader's rate: none comes twice, or late", got == sorted(set(got)), got)
+        # What was dropped before the last one that was read.
+        missing = got[-1] + 1 - len(got)
+        check(f"{size} bytes at twice the reader's rate: SO_RXQ_OVFL", told == missing, (told, missing))
+        slow.close(), s.close()
+
+
+def beside(s, dead, far):
+    """Sends to a host that does not answer and to `far` in turns: how long the longest send to `far` takes,
+    how many arrive there, and how many were sent to the other."""
+    longest, lost, reached = 0, 0, 0
+    for n in range(50):
+        try:
+            s.sendto(bytes(1000), dead)
+            lost += 1
+        except BlockingIOError:
+            pass
+        before = time.monotonic()
+        s.sendto(b"%d" % n, far.getsockname())
+        longest = max(longest, time.monotonic() - before)
+        reached += far.recv(10) == b"%d" % n
+    return longest, reached, lost
+
+
 def stall(cut, mend):
     """The way to B is cut: nothing is acknowledged, and no room comes."""
-    there, s = sock("B", B), sock("A", A)
+    there, far, s, both = sock("B", B), sock("C", C), sock("A", A), sock("A", A)
     at = there.getsockname()
-    s.sendto(b"first", at)
-    there.recv(10)
+    for to, end in (at, there), (far.getsockname(), far):
+        s.sendto(b"first", to)
+        end.recv(10)
     os.system(cut)
     small = sock("A", A)
     small.setblocking(False)
@@ -187,6 +236,17 @@ def stall(cut, mend):
         except BlockingIOError:
             refused += 1
     check("a non-blocking one goes on, and does not spin", refused <= 20 and looks > 0, (refused, looks))
+    for blocking in True, False:
+        both.setblocking(blocking)
+        name = "a blocking" if blocking else "a non-blocking"
+        # On a busy machine any call may take long.
+        for _ in range(10):
+            longest, reached, lost = beside(both, at, far)
+            total += lost
+            if longest < 0.05 * SCALE:
+                break
+        check(f"{name} socket sends to another host in time", longest < 0.05 * SCALE, longest)
+        check(f"{name} socket: all of that arrive", reached == 50, reached)
     os.system(mend)
     late = time.monotonic() + 20 * PATIENCE
     got, received = False, 1
@@ -198,7 +258,7 @@ def stall(cut, mend):
             received += 1
     check("and it arrives again when the way is mended", got)
     there.settimeout(2 * SCALE)
-    lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other)) + drops(there)
+    lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other, both)) + drops(there)
     try:
         while received + lost < total:
             there.recv(2000)
@@ -209,6 +269,77 @@ def stall(cut, mend):
     links = subprocess.check_output(["ip", "netns", "exec", "zrsA", "zrs", "links", "--json"])
     of_links = sum(link["dgram_drops"] for link in json.loads(links)["links"])
     check("the link has counted its drops", of_links == lost - drops(there), (of_links, lost))
+
+
+def error_of(s):
+    return errno.errorcode.get(s.getsockopt(SOL, socket.SO_ERROR), "none")
+
+
+def unmade():
+    """No link can be made to a host without a socket of ZRS. What waits for one is counted, whether other
+    datagrams take its place, or the link fails."""
+    for number, size in ((5, 100), (5, 30000), (300, 0)):
+        connected, free = sock("A", A), sock("A", A)
+        connected.connect((C, 9))
+        for s in connected, free:
+            s.setblocking(False)
+        for _ in range(number):
+            free.sendto(bytes(size), (C, 9))
+        sent = 0
+        poll = select.poll()
+        poll.register(connected, 0)
+        try:
+            connected.send(bytes(size))
+            sent += 1
+        except ConnectionRefusedError:
+            pass
+        else:
+            heard = bool(poll.poll(20000 * PATIENCE)) and error_of(connected)
+            check(f"{number} of {size} bytes: a connected socket hears of it", heard == "ECONNREFUSED", heard)
+        late = time.monotonic() + 20 * PATIENCE
+        while (counts := [listed("A", x)["tx_drops"] for x in (free, connected)]) != [number, sent]:
+            if time.monotonic() > late:
+                break
+            time.sleep(0.05)
+        check(f"{number} of {size} bytes: all are counted", counts == [number, sent], counts)
+        check(f"{number} of {size} bytes: the other has no error", error_of(free) == "none")
+        connected.close(), free.close()
+
+
+def gone(cut, mend):
+    """B dies, and the link to it fails when the device gives up."""
+    there, far = sock("B", B), sock("C", C)
+    at = there.getsockname()
+    connected, silent, elsewhere, free = (sock("A", A) for _ in range(4))
+    connected.connect(at), silent.connect((B, 9)), elsewhere.connect(far.getsockname())
+    free.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+    for s, to, end in (connected, at, there), (free, at, there), (elsewhere, far.getsockname(), far):
+        s.sendto(b"first", to)
+        end.recv(10)
+    os.system(cut)
+    connected.send(b"lost"), free.sendto(b"lost", at)
+    poll = select.poll()
+    for s in connected, silent:
+        # Without events it waits for the error alone.
+        poll.register(s, 0)
+        check("a connected socket hears of it", poll.poll(60000 * PATIENCE))
+        poll.unregister(s)
+    errors = [[error_of(s) for s in (connected, silent, free, elsewhere)] for _ in range(2)]
+    check("EHOSTUNREACH, if it is connected to that host", errors[0] == ["EHOSTUNREACH"] * 2 + ["none"] * 2, errors)
+    check("once", errors[1] == ["none"] * 4, errors)
+    for name, s in ("connected", connected), ("unconnected", free):
+        s.setblocking(False)
+        check(f"the {name} one has nothing to receive", fails(s.recv, 10) == "EAGAIN")
+    check("nor on its error queue", fails(free.recvmsg, 10, 100, MSG_ERRQUEUE) == "EAGAIN")
+    elsewhere.send(b"beside")
+    check("another host is reached", far.recv(10) == b"beside")
+    os.system(mend)
+    late, got = time.monotonic() + 90 * PATIENCE, False
+    while not got and time.monotonic() < late:
+        fails(free.sendto, b"again", at)
+        while not got and select.select([there], [], [], 0.5)[0]:
+            got = there.recv(10) == b"again"
+    check("and it, when it is back", got)
 
 
 def device(cut, mend):
@@ -250,9 +381,5 @@ def device(cut, mend):
     check("a datagram over it", arrived)
 
 
-if sys.argv[1] == "overflow":
-    overflow()
-elif sys.argv[1] == "device":
-    device(*sys.argv[2:])
-else:
-    stall(*sys.argv[2:])
+CASES = {"overflow": overflow, "twice": twice, "stall": stall, "unmade": unmade, "gone": gone, "device": device}
+CASES[sys.argv[1]](*sys.argv[2:])

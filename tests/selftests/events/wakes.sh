@@ -22,7 +22,7 @@ check_lines wakes --protocol 6 wakes --what others --bytes "$(less 8)M"
 TRACING=/sys/kernel/tracing
 mount -t tracefs tracefs $TRACING 2>/dev/null
 SECS=10
-runs() { grep -c 'workqueue_execute_start.*\[zrs\]' $TRACING/trace; }
+work_items() { grep -c 'workqueue_execute_start.*\[zrs\]' $TRACING/trace; }
 start idle A "idle" zrs-selftest wakes --what idle --peer "$ADDR_B:7000" --local "$ADDR_A" --seconds $((SECS + 4 * SCALE)) ||
 	ktap_bail "idle connections"
 sent=$(counter work_requests)
@@ -31,9 +31,9 @@ at_end "echo 0 >$TRACING/events/workqueue/workqueue_execute_start/enable"
 echo 1 >$TRACING/events/workqueue/workqueue_execute_start/enable
 nap $SECS
 echo 0 >$TRACING/events/workqueue/workqueue_execute_start/enable
-sent=$(($(counter work_requests) - sent)) runs=$(runs)
-ktap_say "in $SECS idle seconds: $sent messages, $runs work items of the module"
+sent=$(($(counter work_requests) - sent)) ran=$(work_items)
+ktap_say "in $SECS idle seconds: $sent messages, $ran work items of the module"
 check "heartbeats went by" test "$sent" -ge 4
-check "and hardly anything ran beside them" test "$runs" -le $((sent * 2 + SECS * 2))
+check "and hardly anything ran beside them" test "$ran" -le $((sent * 2 + SECS * 2))
 check_ended "nobody was woken by them, and no time was used" idle 60
 ktap_done

@@ -187,10 +187,9 @@ refused("a read of half a completion", errno.EINVAL, os.read, q, 16)
 check("no such operation", one(q, CANCEL, 0, 0, 77, 0) == -errno.ENOENT)
 os.pwrite(two_fd, bytes(SIZE), 0)
 canceled = 0
-ENDS = {SIZE, -errno.ECANCELED}
-if os.environ.get("TIME_SCALE", "1") != "1":
-    # On a slow kernel a peer may need longer than it has to give a grant back: then its link is ended.
-    ENDS.add(-errno.ECONNRESET)
+# On a slow kernel a peer may need longer than it has to give a grant back: then its link is ended.
+LOST = {-errno.ECONNRESET} if os.environ.get("TIME_SCALE", "1") != "1" else set()
+ENDS = {SIZE, -errno.ECANCELED} | LOST
 for n in range(4):
     sqes = [sqe(COPY, two_fd, 0, 0, SIZE, n, src_fd=one_fd) for n in range(3)]
     sqes += [sqe(WRITE, two_fd, 0, source.at, SIZE, 3), sqe(READ, one_fd, 0, back.at, SIZE, 4)]
@@ -225,4 +224,5 @@ check("a descriptor that gives no keys", one(q, COPY, writable, 0, 0, 4096, src_
 other = queue(64)
 submit(other, *(sqe(WRITE, one_fd, 0, source.at, SIZE, n) for n in range(8)))
 os.close(other)
-check("the other queue goes on", one(q, READ, one_fd, 0, back.at, 4096) == 4096)
+res = one(q, READ, one_fd, 0, back.at, 4096)
+check(f"the other queue goes on: {res}", res in {4096} | LOST)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # When free, seal or revocation has returned, no further byte lands: a writer hammers a region, and the
-# node's memory is looked at afterwards. A requester that is killed leaves nothing behind, and rmmod
-# works when no region and no node is open.
+# node's memory is looked at afterwards. Neither waits for a program whose memory does not come. A
+# requester that is killed leaves nothing behind, and rmmod works when no region and no node is open.
 # rows: M4 M5
 # hosts: none
 # timeout: 120
@@ -39,6 +39,17 @@ for end in seal unkey free; do
 	fi
 	check_ended "the writer was refused ($end)" "writer-$end" 20
 	check_ended "and the other one ($end)" "copier-$end" 20
+done
+
+# By the node's own host, with memory whose page faults do not end: nothing waits for such a program.
+for how in read write; do
+	r=$(B zrs mem alloc 1:1 2M) || ktap_bail "a region"
+	start "stuck-$how" B going python3 "$here/stuck.py" "$how" "$r"
+	nap 0.5
+	check "a program is stuck in a $how" runs "${PID[stuck-$how]}"
+	check "and its region is freed" timeout $((20 * PATIENCE)) /run/netns-exec zrsB zrs mem free "$r"
+	check "while it is stuck" runs "${PID[stuck-$how]}"
+	stop "stuck-$how"
 done
 
 r=$(A zrs mem alloc 1:1 4M) || ktap_bail "a region"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A pool that cannot be allocated: socket() fails with ENOMEM, the search for memory is repeated less
-# and less often, the module goes on, and no memory stays allocated. Sizes: more than the machine
+# A pool that cannot be allocated: socket() fails with ENOMEM, or with TCP beside ZRS uses that; the search
+# for memory is repeated less and less often, the module goes on, and no memory stays allocated. Sizes: more than the machine
 # has, and nearly all of it, so that the kernel searches for the range.
 # rows: Z2 B9
 # debug: full
@@ -9,6 +9,7 @@
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
+connect=$(dirname "$0")/../tcp/connect.py
 LINE="no contiguous memory for the receive pool"
 ATTEMPTS=400
 lines() { dmesg | grep -c "$LINE"; }
@@ -41,6 +42,18 @@ for ((at = 0, pause = 1; at <= SECONDS - since; at += pause, pause *= 2)); do mo
 check "searches for memory: $searched, $most at most" [ "$searched" -le "$most" ]
 sleep 2
 check_eq "one more, later" "1 ENOMEM" "$(sockets 1)"
+# As programs get their sockets from zrs-bpf(8): one that listens, and one that connects to it.
+start both B listening python3 -c '
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 254)
+s.bind((sys.argv[1], 7000))
+s.listen()
+print("listening", flush=True)
+print("protocol", s.accept()[0].getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL), flush=True)' "$ADDR_B" ||
+	ktap_bail "a listener beside TCP"
+check_eq "with TCP beside ZRS: TCP, NO_RESOURCES" "no error 2 8" "$(A python3 "$connect" how "$ADDR_B" 7000)"
+check "the listener takes it by TCP" says both "protocol 6"
+check_ended "and ends" both
 check "/dev/zrs answers" zrs stats
 check_eq "no socket" 0 "$(counter sockets)"
 check_eq "no pool" 0 "$(counter pool_bytes)"

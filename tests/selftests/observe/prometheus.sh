@@ -1,6 +1,6 @@
 #!/bin/bash
 # `zrs stats --prometheus` against the module: the same values as the JSON of the commands, and a text of the format's lines
-# alone; for an ordinary user, too.
+# alone; for an ordinary user those of the own network namespace.
 # rows: B8
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -17,9 +17,13 @@ A zrs send "$TMP/file" "$ADDR_B:7000" >"$TMP/sent" 2>&1
 check_ended "a transfer" recv
 # Keeps the link up.
 start ping A "seq=1" zrs ping "$ADDR_B:7001" -c 0 -i 1000 || ktap_bail "zrs ping"
+other() { grep -vE '^(# (HELP|TYPE) zrs_[a-z_]+ .+|zrs_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9]+)$' "$TMP/text"; }
 A setpriv --reuid 65534 --regid 65534 --clear-groups zrs stats --prometheus >"$TMP/text"
-check_eq "lines of the format alone" 0 \
-	"$(grep -cvE '^(# (HELP|TYPE) zrs_[a-z_]+ .+|zrs_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9]+)$' "$TMP/text")"
+check_eq "for an ordinary user lines of the format alone" "" "$(other)"
+check_eq "its network namespace's sockets and device" "1 rxeA" \
+	"$(value zrs_sockets) $(sed -n 's/^zrs_device_pool_bytes{device="\([^"]*\)"} .*/\1/p' "$TMP/text" | xargs)"
+A zrs stats --prometheus >"$TMP/text"
+check_eq "lines of the format alone" "" "$(other)"
 check_eq "each metric has one type" 0 "$(grep '^# TYPE' "$TMP/text" | awk '{ print $3 }' | sort | uniq -d | wc -l)"
 check_eq "bytes sent" "$(counter tx_bytes)" "$(value zrs_tx_bytes_total)"
 check "of which there are some" [ "$(value zrs_tx_bytes_total)" -ge 300000 ]

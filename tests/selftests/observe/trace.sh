@@ -129,6 +129,13 @@ seen "what was not read for long" zrs_escape "$chan $b len=[1-9][0-9]* of=(windo
 channel=$(A zrs ss --json | jq -r ".[] | select(.local == \"$ADDR_A:$port2\") | .channel")
 check "the channel is that of zrs ss" \
 	grep -qE "zrs_connect: chan=$channel:[0-9]+ local=$ADDR_A:$port2 " $TRACING/trace
+# TCP comes to carry sockets: no program listens there with ZRS, and addresses of this host.
+how() { A python3 "$(dirname "$0")/../tcp/connect.py" how "$1" 7998; }
+check_eq "a port without a listener" "ECONNREFUSED 2 7" "$(how "$ADDR_B")"
+seen "no program listens there" zrs_fallback "$chan local=[0-9.]+:[1-9][0-9]* remote=$ADDR_B:7998 why=no-listener" 1
+check_eq "an address of this host" "ECONNREFUSED 2 2" "$(how "$ADDR_A")"
+seen "this host" zrs_fallback "chan=0:0 local=[0-9.:]+ remote=$ADDR_A:7998 why=local" 1
+check_eq "no other event" 2 "$(events zrs_fallback | grep -c .)"
 # Filters find fields.
 echo "rport == 7000 && ret > 0" >$TRACING/events/zrs/zrs_send/filter
 check "fields can be filtered by" grep -q rport $TRACING/events/zrs/zrs_send/filter

@@ -153,6 +153,10 @@ def connecting(kind, family, first):
     at = there.getsockname()
     seen = {}
     s = sock(kind, family)
+    # A socket that does not block may be told of its connection by a second connect(), or by the
+    # first one if the handshake is that fast; one that blocks is told by the first.
+    s.settimeout(None)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 20, 0))
     with attached((connect, DENY)):
         seen["connect() denied"] = fails(s.connect, at)
     with attached((connect, ALLOW)):
@@ -309,6 +313,21 @@ def chosen_again():
         check("two ports by one program", fails(sock((ZRS, AUTO)).bind, (B, next(FIRST))), "EADDRNOTAVAIL")
 
 
+def connects_again():
+    """connect() that goes on with TCP: a program gives the same address as for a TCP socket, whether ZRS was asked or not."""
+    for family in (V4, V6):
+        connect = bpf.CONNECT if family == V4 else bpf.CONNECT6
+        there = peer((TCP, None), family, (first := next(FIRST)) + 1)
+        more = bpf.load(2, 1, bpf.USER_PORT) + bpf.host16(2) + bpf.insn(0x07, 2, imm=1) + bpf.host16(2)
+        more += bpf.store(1, bpf.USER_PORT, 2) + bpf.returns(1)
+        for name, kind in (("TCP", (TCP, None)), ("ZRS is asked", (ZRS, AUTO)), ("ZRS is not asked", (ZRS, AUTO))):
+            s = sock(kind, family)
+            with attached((connect, more)):
+                error = fails(s.connect, (*there.getsockname()[:1], first))
+            seen = (error, error == "no error" and s.getpeername() == there.getsockname())
+            check(f"connect() to the next port, {'IPv6, ' * (family == V6)}{name}", seen, ("no error", True))
+
+
 join(GROUP)
 try:
     compare(binding)
@@ -320,5 +339,6 @@ try:
     denied_errno()
     port_by_program()
     chosen_again()
+    connects_again()
 finally:
     join("/sys/fs/cgroup")

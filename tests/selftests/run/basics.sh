@@ -41,6 +41,8 @@ check "3 MB are the same" cmp "$TMP/sent" "$TMP/listen"
 
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7001" || ktap_bail "serve"
 check_lines A zrs run --tcp=never -- python3 "$here/sockets.py" "$ADDR_B" 7001
+ktap_say "with no_new_privs:"
+check_lines A setpriv --no-new-privs zrs run --tcp=never -- python3 "$here/sockets.py" "$ADDR_B" 7001 swapped
 
 # Rules.
 try=(nc -z -w 2)
@@ -83,6 +85,7 @@ exits 0 "busybox is linked statically" zrs run -- busybox true
 check_eq "LD_PRELOAD of others stays" 0 "$(
 	LD_PRELOAD=libm.so.6 zrs run -- sh -c 'case $LD_PRELOAD in */libzrs_preload.so:libm.so.6) echo 0 ;; *) echo "$LD_PRELOAD" ;; esac'
 )"
+exits 2 "'sometimes' is not never, auto, required or only" zrs run --tcp=sometimes -- true
 exits 125 "ZRS_PRELOAD_LIB=/no/such" env ZRS_PRELOAD_LIB=/no/such zrs run -- true
 stop serve
 check "rmmod" zrs_unload

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""What a program sees of its sockets under `zrs run`: sockets.py PEER PORT, where a ZRS server listens.
+"""What a program sees of its sockets under `zrs run`: sockets.py PEER PORT [swapped], where a ZRS
+server listens; swapped: the process has no_new_privs, so that TCP sockets replace those of ZRS.
 
 Prints a line for each thing it looked at.
 """
@@ -9,12 +10,15 @@ import errno
 import fcntl
 import os
 import select
+import signal
 import socket
 import struct
 import sys
 import threading
 
 TCP, ZRS = 6, 253
+SOL_ZRS, ZRS_INFO, BY_TCP = 0x5A52, 2, 2
+SET_SIGNAL, GET_SIGNAL, SET_OWNER, GET_OWNER = 10, 11, 15, 16  # F_SETSIG and so on
 PEER = (sys.argv[1], int(sys.argv[2]))
 
 
@@ -26,7 +30,11 @@ def check(name, seen, want):
 
 
 def protocol(s):
-    return s.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL)
+    """TCP: a TCP socket, or a ZRS socket that TCP carries."""
+    number = s.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL)
+    if number == ZRS and struct.unpack_from("I", s.getsockopt(SOL_ZRS, ZRS_INFO, 256), 112)[0] == BY_TCP:
+        return TCP
+    return number
 
 
 def fails(call, *args):
@@ -90,7 +98,9 @@ def carried():
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     os.set_blocking(s.fileno(), False)
     os.set_inheritable(s.fileno(), True)
-    fcntl.fcntl(s.fileno(), fcntl.F_SETOWN, os.getpid())
+    owner = struct.pack("ii", 0, threading.get_native_id())  # F_OWNER_TID
+    fcntl.fcntl(s.fileno(), SET_OWNER, owner)
+    fcntl.fcntl(s.fileno(), SET_SIGNAL, signal.SIGUSR1)
     number = s.fileno()
     check("a connect that does not wait", s.connect_ex(there.getsockname()) in (0, errno.EINPROGRESS), True)
     check("is TCP", protocol(s), TCP)
@@ -102,7 +112,8 @@ def carried():
     check("TCP_NODELAY", s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 1)
     check("O_NONBLOCK", os.get_blocking(s.fileno()), False)
     check("no close-on-exec", os.get_inheritable(s.fileno()), True)
-    check("F_SETOWN", fcntl.fcntl(s.fileno(), fcntl.F_GETOWN), os.getpid())
+    check("F_SETOWN_EX", fcntl.fcntl(s.fileno(), GET_OWNER, bytes(8)), owner)
+    check("F_SETSIG", fcntl.fcntl(s.fileno(), GET_SIGNAL), signal.SIGUSR1)
     with open("/proc/sys/net/ipv4/tcp_rmem") as f:
         default = int(f.read().split()[1])
     check("SO_RCVBUF was not set: TCP's own", there.getsockopt(sol, socket.SO_RCVBUF), default)
@@ -179,5 +190,18 @@ def threads():
     check("four threads at once", bad, [])
 
 
-for case in (kinds, loopback, carried, epoll, decided, forked, threads):
+def shared():
+    """The same socket by another descriptor."""
+    there = listener()
+    with socket.socket() as s, s.dup() as other, socket.create_connection(there.getsockname()) as fresh:
+        s.connect(there.getsockname())
+        check("a duplicate from before connect(): the same socket", protocol(other), protocol(fresh))
+        check("and connected", fails(other.getpeername), "no error")
+
+
+cases = [kinds, loopback, carried, epoll, decided, forked, threads, shared]
+if sys.argv[3:] == ["swapped"]:
+    # There the duplicate stays a ZRS socket.
+    cases.remove(shared)
+for case in cases:
     case()

@@ -60,6 +60,15 @@ B zrs run --static -- zrs run --static -- true 2>"$TMP/said"
 check "--static below itself says why not" has "$TMP/said" "cannot use it again"
 B setpriv --reuid=65534 --regid=65534 --clear-groups zrs run --static --tcp=auto -- true 2>"$TMP/said"
 check "--static --tcp=auto without root says why not" has "$TMP/said" "zrs set tcp_no_new_privs=1"
+at_end "B zrs set --net tcp_no_new_privs=0"
+check "the network namespace allows it" B zrs set --net tcp_no_new_privs=1
+check_eq "--static --tcp=auto without root, then" "253 1" "$(
+	B setpriv --reuid=65534 --regid=65534 --clear-groups zrs run --static --tcp=auto -- python3 -c '
+import socket
+s = socket.socket()
+print(s.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL), s.getsockopt(0x5A52, 3))'
+)"
+check "and not any more" B zrs set --net tcp_no_new_privs=0
 
 # By BPF.
 if [ ! -e /sys/kernel/btf/vmlinux ] || ! grep -qw update_socket_protocol /proc/kallsyms; then

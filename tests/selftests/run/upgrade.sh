@@ -1,6 +1,7 @@
 #!/bin/bash
 # Programs that make sockets all the while under `zrs run`, `--static` and `--cgroup` see no error when the module is
-# drained, goes and comes back, and those of the first two none when it goes without being drained.
+# drained, goes and comes back. When it goes without being drained, those of the first two see none, and those of
+# the third may see one at that moment.
 # rows: B14 B15
 # params: connect_timeout_ms=5000 fallback_ms=3000
 # timeout: 180
@@ -54,19 +55,20 @@ for round in 1 2; do
 	now_are zrs "round $round, loaded"
 done
 no_errors "drained, gone and back" "${ways[@]}"
-if [ -n "${PID[cgroup]:-}" ]; then
-	stop cgroup TERM
-	check "cgroup: it has made sockets to the end" has "$TMP/cgroup" "made "
-	ways=(preload static)
-fi
 gone=0
-for _ in 1 2 3; do
+for _ in 1 2 3 4; do
 	zrs_unload && gone=$((gone + 1)) && zrs_load
 	nap 0.5
 done
 check "the module goes between two sockets" [ "$gone" -gt 0 ]
 now_are zrs "gone without being drained"
-no_errors "gone without being drained" "${ways[@]}"
+no_errors "gone without being drained" preload static
+if [ -n "${PID[cgroup]:-}" ]; then
+	# Between the BPF program's look and the kernel's, the protocol may go. The next look finds that.
+	failed=$(grep -c '^error' "$TMP/cgroup")
+	check "cgroup: at most one error each time: gone without being drained" [ "$failed" -le "$gone" ]
+	check_eq "cgroup: no other error" "" "$(grep '^error' "$TMP/cgroup" | grep -v 'ENOMEM\|EPROTONOSUPPORT')"
+fi
 for way in "${ways[@]}"; do
 	stop "$way" TERM
 	check "$way: it has made sockets to the end" has "$TMP/$way" "made "

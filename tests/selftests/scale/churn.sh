@@ -2,6 +2,7 @@
 # Many connections that are made, used for a byte each way and ended, CHURN of them, some at a time,
 # either side being the first to end them: nothing of them is left.
 # rows: B4 B5 L1 L2 L3
+# params: connect_timeout_ms=20000
 # debug: full
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -3,7 +3,7 @@
 # each answers, an idle endpoint takes little memory, and all of it comes back.
 # rows: B4 B5 L1 L2 L3 L4
 # debug: full
-# params: max_channels=131072 escape_mib=16384
+# params: max_channels=131072 escape_mib=16384 connect_timeout_ms=20000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

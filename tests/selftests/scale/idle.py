@@ -39,19 +39,27 @@ def slab_bytes():
     return sum(int(row[1]) * int(row[3]) for row in rows)
 
 
-def crowd(mode):
-    """The bytes of an endpoint, and TCP sockets that are there because of the crowd."""
+def server(mode):
     with host("B"):
         there = new(mode)
     there.bind((os.environ["ADDR_B"], 0))
     there.listen(64)
+    return there
+
+
+def crowd(mode):
+    """The bytes of an endpoint, and TCP sockets that are there because of the crowd."""
+    # A port has no more connections from one address than there are source ports.
+    servers = [server(mode) for _ in range(N // 10000 + 1)]
+    there = servers[0]
     with contextlib.closing(new(mode)) as first:
         first.connect(there.getsockname())
         there.accept()[0].close()
     time.sleep(1)
     sockets, slabs = tcp_sockets(), slab_bytes()
     ends = []
-    for _ in range(N):
+    for n in range(N):
+        there = servers[n % len(servers)]
         s = new(mode)
         s.connect(there.getsockname())
         ends += [s, there.accept()[0]]
@@ -64,7 +72,8 @@ def crowd(mode):
     result = (slab_bytes() - slabs) / len(ends), tcp_sockets() - sockets
     for s in ends:
         s.close()
-    there.close()
+    for there in servers:
+        there.close()
     time.sleep(1)
     return result
 

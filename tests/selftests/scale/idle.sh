@@ -3,7 +3,7 @@
 # takes as much memory as in mode NEVER.
 # rows: B14 B5
 # debug: no
-# params: max_channels=131072 escape_mib=16384
+# params: max_channels=131072 escape_mib=16384 connect_timeout_ms=20000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Shares of the table of channels: a user's, a network namespace's; users without a share; returned
-# shares.
+# shares; with TCP beside ZRS a user over its share has TCP.
 # rows: B11 B19
 # params: max_channels=64 user_percent=25 net_percent=50
 . "$(dirname "$0")/../../lib/ktap.sh"
@@ -32,6 +32,17 @@ check "a user gets a quarter of the table, then EDQUOT" fill nobody A 65534 "ope
 	--connect "$ADDR_B:7000" --conns 20
 check "another user gets what it asks for" fill other A 1234 "opened 4" --connect "$ADDR_B:7000" --conns 4
 check "root as well" fill root A 0 "opened 4" --connect "$ADDR_B:7000" --conns 4
+# A server of TCP: a user with a share left learns that no program listens there with ZRS.
+start web B listening python3 -c '
+import socket, sys, time
+with socket.create_server((sys.argv[1], 7005)):
+    print("listening", flush=True)
+    time.sleep(1000)' "$ADDR_B" || ktap_bail "a server of TCP"
+# beside UID: how a socket with TCP beside ZRS connects to it.
+beside() { A setpriv --reuid "$1" --clear-groups python3 "$(dirname "$0")/../tcp/connect.py" how "$ADDR_B" 7005; }
+check_eq "with TCP beside ZRS the first user gets TCP, NO_RESOURCES" "no error 2 8" "$(beside 65534)"
+check_eq "another user asks the server" "no error 2 7" "$(beside 1234)"
+stop web
 stop nobody
 stop listener
 stop other

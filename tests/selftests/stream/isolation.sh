@@ -55,7 +55,11 @@ if [ "$TRACED" ]; then
 	ktap_say "$(wc -l <"$TMP/frames") mappings, the kernel's map of all memory at $maps"
 	# That begins at a multiple of a gigabyte, wherever it is.
 	one() { [ "${#maps}" -eq 16 ] && [ $((0x$maps % (1 << 30))) -eq 0 ]; }
-	check "the device writes to the frames that the programs map" one
+	if [ "${DEVICE:-}" = strict ]; then
+		ktap_skip "the device writes to the frames that the programs map" "its addresses say nothing of the memory"
+	else
+		check "the device writes to the frames that the programs map" one
+	fi
 	first=$(head -1 "$TMP/frames" | cut -d' ' -f1)
 	check "the first window's are mapped by its owner only" [ "$(grep -c "^$first " "$TMP/frames")" -eq 2 ]
 	others=$(cut -d' ' -f1 "$TMP/frames" | sort -u | wc -l)

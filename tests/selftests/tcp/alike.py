@@ -23,13 +23,14 @@ import time
 import nft
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, fails, host, skip, PATIENCE
+from hosts import becomes, check, fails, host, skip, PATIENCE
 import uring
 
 TCP, ZRS = 6, 253
 SOL, SOL_ZRS, ZRS_INFO, ZRS_TCP = socket.SOL_SOCKET, 0x5A52, 2, 3
-AUTO, ONLY = 1, 3
-BY_ZRS, BY_TCP = 1, 2
+NEVER, AUTO, ONLY = 0, 1, 3
+BY_ZRS, BY_TCP, ASKED = 1, 2, 1
+FASTOPEN, PEEK_OFF = 0x20000000, 42  # MSG_FASTOPEN, SO_PEEK_OFF
 V4, V6 = socket.AF_INET, socket.AF_INET6
 A, B, A6, B6 = (os.environ[f"ADDR{v}_{host}"] for v in ("", "6") for host in "AB")
 SOON = 20 * PATIENCE
@@ -108,14 +109,6 @@ def read(s, n):
             break
         got += part
     return got
-
-
-def becomes(call, value):
-    """What `call` returns when it has become `value`, or after a while."""
-    late = time.monotonic() + SOON
-    while (seen := call()) != value and time.monotonic() < late:
-        time.sleep(0.01)
-    return seen
 
 
 def number(s, cmd):
@@ -416,6 +409,63 @@ def settings(kind):
     return seen | {"mmap()": seen.get("mmap()", False)}
 
 
+def fast_open(kind):
+    """One call connects and sends."""
+    proto, mode, _ = KINDS[kind]
+    there = listener(new(TCP, where="B"), (B, 0))
+    s = new(proto, mode)
+    # With a time limit Python would make the call without blocking.
+    s.setblocking(True)
+    seen = {"sendto()": s.sendto(b"first", FASTOPEN, there.getsockname())}
+    t, peer = there.accept()
+    t.settimeout(SOON)
+    seen["what comes"] = read(t, 5)
+    seen["names"] = (peer == s.getsockname(), s.getpeername() == there.getsockname())
+    seen["once more"] = fails(s.sendto, b"x", FASTOPEN, there.getsockname())
+    s.sendall(b"then")
+    t.sendall(b"back")
+    seen["goes on"] = (read(t, 4), read(s, 4))
+    s = new(proto, mode)
+    s.setblocking(False)
+    epoll = select.epoll()
+    epoll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+    epoll.poll(0)
+    seen["without blocking"] = fails(s.sendto, b"x", FASTOPEN, there.getsockname())
+    seen["without blocking: epoll"] = [e for _, e in epoll.poll(SOON)]
+    seen["without blocking: SO_ERROR"] = (s.getsockopt(SOL, socket.SO_ERROR), s.send(b"y"))
+    at = there.getsockname()
+    there.close()
+    s = new(proto, mode)
+    s.setblocking(True)
+    seen["refused"] = (fails(s.sendto, b"x", FASTOPEN, at), s.getsockopt(SOL, socket.SO_ERROR))
+    seen["refused again"] = fails(s.sendto, b"x", FASTOPEN, at)
+    s = new(proto, mode)
+    seen["without an address"] = fails(s.send, b"x", FASTOPEN)
+    if proto == ZRS:
+        by = struct.unpack_from("II", s.getsockopt(SOL_ZRS, ZRS_INFO, 256), 112)
+        check(f"fast_open, {kind}: the carrier", by, (BY_TCP, ASKED))
+        check("fast_open, ZRS alone", fails(new(ZRS, NEVER).sendto, b"x", FASTOPEN, at), "ENOTSUP")
+    return seen
+
+
+def peek(kind):
+    """SO_PEEK_OFF."""
+    s, t = pair(kind)
+    off = lambda: s.getsockopt(SOL, PEEK_OFF)
+    seen = {"at first": off(), "set": (fails(s.setsockopt, SOL, PEEK_OFF, 0), off())}
+    t.sendall(b"0123456789")
+    becomes(lambda: number(s, termios.FIONREAD), 10)
+    seen["MSG_PEEK"] = [(s.recv(3, socket.MSG_PEEK), off()) for _ in range(3)]
+    seen["a read"] = (s.recv(4), off())
+    seen["MSG_PEEK after it"] = (s.recv(9, socket.MSG_PEEK), off())
+    seen["set again"] = (fails(s.setsockopt, SOL, PEEK_OFF, 2), s.recv(2, socket.MSG_PEEK), off())
+    seen["off"] = (fails(s.setsockopt, SOL, PEEK_OFF, -1), s.recv(2, socket.MSG_PEEK), off(), s.recv(9))
+    if kind == "carried":
+        alone = new(ZRS, NEVER)
+        check("peek, ZRS alone", (alone.getsockopt(SOL, PEEK_OFF), fails(alone.setsockopt, SOL, PEEK_OFF, 0)), (-1, "ENOTSUP"))
+    return seen
+
+
 def again(kind):
     """connect(AF_UNSPEC), and a second connection."""
     s, t = pair(kind)
@@ -497,7 +547,9 @@ def outcomes():
         seen["SIGIO"] = becomes(lambda: bool(signals), True)
         seen["SO_ERROR"] = s.getsockopt(SOL, socket.SO_ERROR)
         t = there.accept()[0]
-        seen["told once"] = (epolls["edge"].poll(0), epolls["once"].poll(0))
+        # TCP's answer wakes, and then the end of the decision, with the same event for who looked in between.
+        again = [(fd, e) for fd, e in epolls["edge"].poll(0) if proto == TCP or e != select.EPOLLOUT]
+        seen["told once"] = (again, epolls["once"].poll(0))
         t.sendall(b"x")
         seen["data: edge"] = events(epolls["edge"])
         seen["data: exclusive"] = becomes(lambda: events(epolls["exclusive"]), [select.EPOLLIN | select.EPOLLOUT])
@@ -550,8 +602,9 @@ CARRIED = ("carried", "carried at once")
 keep = listener(new(ZRS, where="B"), (B, 0))
 new(ZRS).connect(keep.getsockname())
 outcomes()
-for case in (tls, queues, files, zerocopy, passed, urgent, ends, mapped, settings):
+for case in (tls, queues, files, zerocopy, passed, urgent, ends, mapped, settings, peek):
     compare(case)
+compare(fast_open, CARRIED)
 compare(again, CARRIED)
 compare(owner, CARRIED)
 accepts()

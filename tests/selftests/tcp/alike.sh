@@ -2,7 +2,7 @@
 # What TCP can do on sockets that TCP carries and on accepted TCP connections: TLS by the kernel,
 # io_uring, sendfile(), urgent data, zero-copy, the owner's packet filter rules, ends and names; each
 # as on a TCP socket. And what waits for a connect() is told of either outcome.
-# rows: B14 B1
+# rows: B14 B1 B7
 # timeout: 240
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -3,10 +3,14 @@
 """connect() in mode AUTO, from host A: by ZRS, or by TCP where there is no ZRS.
 
   connect.py            prints a line for each thing it looked at
+  connect.py rejected   the same where host B has no socket of ZRS that listens
+  connect.py elsewhere  the same from an address without RDMA, and from another one, before there is a link
   connect.py hold       connects with ZRS, says "connected" and stays
   connect.py leave IP   ends while it connects to IP
   connect.py why IP PORT  connects, and prints the carrier and the reason, of a failed connect() as well
   connect.py whys IP PORT the same for many that fail, each kind once
+  connect.py alone IP PORT connects in modes NEVER and REQUIRED, and prints the errors
+  connect.py how IP PORT connects by protocol 254, and prints connect()'s error, the carrier and the reason
   connect.py pending IP connects to IP, says "pending" while nothing is decided, and stays
 
 Where TCP has an answer, too, it is compared with that.
@@ -27,7 +31,7 @@ import time
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from hosts import check, fails, host
 
-TCP, ZRS = 6, 253
+TCP, ZRS, ZRS_AUTO = 6, 253, 254
 SOL_ZRS, ZRS_INFO, ZRS_TCP = 0x5A52, 2, 3
 NEVER, AUTO, REQUIRED, ONLY = range(4)
 ASKED, LOCAL, DRAIN, KNOWN, NO_ZRS, SLOW, NO_LISTENER = range(1, 8)
@@ -64,6 +68,17 @@ def plain():
 def carrier(s):
     """What carries the socket, and why."""
     return struct.unpack_from("II", s.getsockopt(SOL_ZRS, ZRS_INFO, 256), 112)
+
+
+def rejected():
+    """Host B has RDMA, and does not take links: it answers at once that it has no ZRS."""
+    web = listener(TCP, (B, 0))
+    for name, why in (("first", NO_ZRS), ("again", KNOWN)):
+        s = new()
+        s.connect(web.getsockname())
+        check(f"a host with RDMA, without ZRS, {name}", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, why)))
+    s = new(NEVER)
+    check("a host with RDMA, without ZRS: ZRS alone", fails(s.connect, web.getsockname()), "ECONNREFUSED")
 
 
 def carriers():
@@ -108,10 +123,40 @@ def carriers():
     s.bind((A, 0))
     s.connect(web.getsockname())
     check("and one bound to an address alone", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, NO_LISTENER)))
+    web = listener(TCP, (B, 0))
+    for mode in (AUTO, NEVER, REQUIRED):
+        s = new(mode)
+        s.setsockopt(SOL, socket.SO_BINDTODEVICE, b"vx")
+        error = fails(s.connect, web.getsockname())
+        if mode == AUTO:
+            seen = (error, web.accept()[1], carrier(s))
+            check("one bound to a device without RDMA", seen, ("no error", s.getsockname(), (BY_TCP, ASKED)))
+        else:
+            seen = (error, carrier(s))
+            check(f"one bound to a device without RDMA, mode {mode}: ZRS alone", seen, ("ENETUNREACH", (0, 0)))
+    web.settimeout(0)
+    check("and no TCP connection came of that", fails(web.accept), "EAGAIN")
+    web.settimeout(20)
+    s = new()
+    s.connect(web.getsockname())
+    check("nothing is remembered of that", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, NO_LISTENER)))
     web = listener(TCP, (B6, 0))
     s = new(family=socket.AF_INET6)
     s.connect(web.getsockname())
     check("IPv6", (web.accept()[1][:2], carrier(s)[0]), (s.getsockname()[:2], BY_TCP))
+
+
+def elsewhere():
+    """A socket whose own address is that of a wire without RDMA."""
+    keep, web = listener(ZRS, (B, 0)), listener(TCP, (B, 0))
+    for why in (NO_ZRS, KNOWN):
+        s = new()
+        s.bind(("10.82.0.1", 0))
+        s.connect(web.getsockname())
+        check("a socket with an address without RDMA", (web.accept()[1], carrier(s)), (s.getsockname(), (BY_TCP, why)))
+    s = new()
+    s.connect(keep.getsockname())
+    check("others use ZRS to the same host", carrier(s), (BY_ZRS, 0))
 
 
 def ip_options(keep):
@@ -165,6 +210,10 @@ def silent():
     s = new()
     s.connect(there.getsockname())
     check("silent: later it is known", carrier(s), (BY_TCP, KNOWN))
+    for mode in (NEVER, REQUIRED):
+        s = new(mode)
+        s.setsockopt(TCP, 18, 1000)  # TCP_USER_TIMEOUT
+        check(f"silent: mode {mode}: ZRS alone", (fails(s.connect, there.getsockname()), carrier(s)), ("ETIMEDOUT", (0, 0)))
     s = new()
     check("silent: a closed port", fails(s.connect, (C, 1)), "ECONNREFUSED")
     there.settimeout(2)
@@ -392,6 +441,19 @@ def why(ip, port, go=None):
     print(*carrier(s), flush=True)
 
 
+def alone(ip, port):
+    """Says the errors of connect() with ZRS alone, in modes NEVER and REQUIRED."""
+    print(*(fails(new(mode).connect, (ip, port)) for mode in (NEVER, REQUIRED)), flush=True)
+
+
+def how(ip, port):
+    """Connects a socket of a program that asked for TCP."""
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS_AUTO)
+    s.settimeout(20)
+    error = fails(s.connect, (ip, port))
+    print(error, *carrier(s), flush=True)
+
+
 def whys(ip, port):
     """Says for many sockets, at the moment when connect() has failed, which carriers they have and why."""
     seen = set()
@@ -417,8 +479,16 @@ if __name__ == "__main__":
         pending(sys.argv[2])
     elif sys.argv[1:2] == ["why"]:
         why(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
+    elif sys.argv[1:2] == ["alone"]:
+        alone(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1:2] == ["how"]:
+        how(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1:2] == ["whys"]:
         whys(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1:2] == ["rejected"]:
+        rejected()
+    elif sys.argv[1:2] == ["elsewhere"]:
+        elsewhere()
     elif sys.argv[1:2] == ["hold"]:
         hold()
     else:

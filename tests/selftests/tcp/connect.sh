@@ -12,17 +12,29 @@ ktap_start
 here=$(dirname "$0")
 param=/sys/module/zrs/parameters
 
+# Here the first link may take its time.
+echo 10000 >$param/fallback_ms
+# First: no socket of ZRS listens in host B yet. The device of host C makes the module forget it.
+check_lines A python3 "$here/connect.py" rejected
+
 # Host C: a wire from A on which Soft-RoCE runs in A alone, so that no answer ever comes.
 export ADDR_C=10.79.0.2
 at_end "rdma link delete rxeC; ip netns del zrsC"
 ip netns add zrsC && ip link add vc netns zrsA type veth peer name vd netns zrsC &&
 	host_up zrsA vc 10.79.0.1 rxeC && ip -n zrsC addr add "$ADDR_C/24" dev vd &&
 	ip -n zrsC link set lo up && ip -n zrsC link set vd up || ktap_bail "host C"
-# Here the first link may take its time.
-echo 10000 >$param/fallback_ms
+# A second wire to host B, without Soft-RoCE, for the sockets that are bound to it.
+at_end "ip -n zrsA link delete vx"
+ip link add vx netns zrsA type veth peer name vy netns zrsB &&
+	ip -n zrsA addr add 10.82.0.1/24 dev vx && ip -n zrsB addr add 10.82.0.2/24 dev vy &&
+	ip -n zrsA link set vx up && ip -n zrsB link set vy up &&
+	ip -n zrsA route add "${ADDR_B%.*}.0/24" dev vx metric 900 || ktap_bail "a second wire"
+A sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.vx.rp_filter=0
+check_lines A python3 "$here/connect.py" elsewhere
 check_lines A python3 "$here/connect.py"
 # Host C has no RDMA device.
 check_eq "no device on the way: TCP, NO_ZRS" "2 5" "$(C python3 "$here/connect.py" whys 10.79.0.1 1)"
+check_eq "and ENODEV for those that have ZRS alone" "ENODEV ENODEV" "$(C python3 "$here/connect.py" alone 10.79.0.1 1)"
 echo 250 >$param/fallback_ms
 
 # A namespace that ends while a connect is under way.

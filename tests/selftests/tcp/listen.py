@@ -3,6 +3,7 @@
 """TCP beside ZRS, on a listener: what a server in host B sees of TCP and ZRS clients in host A.
 
   listen.py            prints a line for each thing it looked at
+  listen.py alone      the same where ZRS cannot listen
   listen.py hold PORT  accepts one TCP connection with ZRS, closes the listener, says "held" and stays
 
 Where both have an answer, it is compared with that of a plain TCP listener and a TCP client.
@@ -23,8 +24,9 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../
 from hosts import check, fails, host
 
 TCP, ZRS, ZRS_AUTO = 6, 253, 254
-SOL_ZRS, ZRS_TCP = 0x5A52, 3
-NEVER, AUTO, REQUIRED = 0, 1, 2
+SOL_ZRS, ZRS_INFO, ZRS_TCP = 0x5A52, 2, 3
+BY_TCP, NO_RESOURCES = 2, 8
+NEVER, AUTO, REQUIRED, ONLY = range(4)
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 SOL = socket.SOL_SOCKET
@@ -121,23 +123,32 @@ def read(s, n):
 
 
 def readiness(listen, connect):
-    level, edge = select.epoll(), select.epoll()
+    level, edge, once, exclusive, within, nested, nested_edge = (select.epoll() for _ in range(7))
     early = select.poll()
-    number = []
 
     def register(s):
         level.register(s, select.EPOLLIN)
         edge.register(s, select.EPOLLIN | select.EPOLLET)
+        # Not looked at before listen(): a fresh socket has an event, which would use it up.
+        once.register(s, select.EPOLLIN | select.EPOLLONESHOT)
+        exclusive.register(s, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        within.register(s, select.EPOLLIN)
+        nested.register(within, select.EPOLLIN)
+        nested_edge.register(within, select.EPOLLIN | select.EPOLLET)
         early.register(s, select.POLLIN)
-        number.append(s.fileno())
 
     there = listen(before=register)
-    level.poll(0), edge.poll(0)
-    seen = {"before": (level.poll(0), edge.poll(0), early.poll(0), select.select([there], [], [], 0)[0])}
+    level.poll(0), edge.poll(0), nested_edge.poll(0)
+    every = (level, edge, once, exclusive, within, nested, nested_edge, early)
+    seen = {"before": ([x.poll(0) for x in every], select.select([there], [], [], 0)[0])}
     s = connect(there.getsockname())
     events = lambda found: [event for _, event in found]
     seen["epoll"] = events(level.poll(20))
     seen["epoll, edge-triggered"] = events(edge.poll(20))
+    seen["epoll, one-shot"] = (events(once.poll(20)), once.poll(0))
+    seen["epoll, exclusive"] = events(exclusive.poll(20))
+    seen["epoll, nested"] = events(nested.poll(20))
+    seen["epoll, nested, edge-triggered"] = (events(nested_edge.poll(20)), nested_edge.poll(0))
     seen["poll"] = events(early.poll(20000))
     seen["select"] = bool(select.select([there], [], [], 20)[0])
     seen["edge once"] = events(edge.poll(0))
@@ -145,9 +156,12 @@ def readiness(listen, connect):
     late.register(there, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     seen["registered late"] = events(late.poll(20))
     s2 = connect(there.getsockname())
-    seen["a second edge"] = events(edge.poll(20))
+    seen["a second edge"] = (events(edge.poll(20)), events(nested_edge.poll(20)))
+    seen["one-shot, until it is armed again"] = once.poll(0)
+    once.modify(there, select.EPOLLIN | select.EPOLLONESHOT)
+    seen["one-shot, armed again"] = events(once.poll(20))
     there.accept(), there.accept()
-    seen["after"] = (level.poll(0), edge.poll(0), early.poll(0), late.poll(0))
+    seen["after"] = [x.poll(0) for x in (*every, late)]
     s.close(), s2.close()
     return seen
 
@@ -277,6 +291,38 @@ def full(listen, connect):
     return seen
 
 
+def crowded():
+    """A client in mode AUTO that finds the backlog of ZRS full waits, and does not go to that of TCP."""
+    there = sock(ZRS, AUTO)
+    there.bind((B, 0))
+    there.listen(1)
+    at, late = there.getsockname(), []
+    first = client(ZRS, at)
+    waiter = threading.Thread(target=lambda: late.append(client(ZRS_AUTO, at)))
+    waiter.start()
+    with host("A"):
+        s = sock(ZRS_AUTO)
+    s.setsockopt(TCP, 18, 1000)  # TCP_USER_TIMEOUT
+    gave_up = fails(s.connect, at)
+    check("a full backlog, mode AUTO: connect() gives up", gave_up, "ETIMEDOUT")
+    check("a full backlog, mode AUTO: the other one waits", (waiter.is_alive(), late), (True, []))
+    check("a full backlog, mode AUTO: no connection of TCP", connections(at), [])
+    there.settimeout(20)
+    kinds = [protocol(there.accept()[0]) for _ in range(2)]
+    waiter.join(20)
+    check("a full backlog, mode AUTO: then ZRS carries it", (kinds, len(late)), ([ZRS, ZRS], 1))
+    there.settimeout(0)
+    check("a full backlog, mode AUTO: no other connection", fails(there.accept), "EAGAIN")
+    first.close()
+
+
+def connections(at):
+    """The TCP sockets of this host at the port which do not listen."""
+    with open("/proc/thread-self/net/tcp") as f:
+        rows = [line.split() for line in f][1:]
+    return [row for row in rows if row[1].endswith(f":{at[1]:04X}") and row[3] != "0A"]
+
+
 def forked(listen, connect):
     there = listen()
     pid = os.fork()
@@ -325,13 +371,17 @@ def shared():
     at = first.getsockname()
     second = listener(ZRS, AUTO, at=at, before=reuse)
     tcp = listener(TCP, at=at, before=reuse)
-    clients = [client(TCP, at) for _ in range(24)]
-    counts = []
     for s in (first, second, tcp):
         s.setblocking(False)
-        counts.append(len(list(taken(s))))
-    check("SO_REUSEPORT: each connection is accepted", sum(counts), len(clients))
-    check("SO_REUSEPORT: by several listeners", sum(n > 0 for n in counts) > 1, True)
+    for name, proto, group in (("TCP", TCP, (first, second, tcp)), ("ZRS", ZRS, (first, second))):
+        clients = [client(proto, at) for _ in range(24)]
+        took = [[protocol(t) for t in taken(s)] for s in group]
+        check(f"SO_REUSEPORT, {name}: each connection is accepted", sum(took, []), [proto] * len(clients))
+        check(f"SO_REUSEPORT, {name}: by several listeners", sum(map(bool, took)) > 1, True)
+    check("SO_REUSEPORT, ZRS: none waits at the listener of TCP", len(list(taken(tcp))), 0)
+    second.close()
+    clients = [client(ZRS, at) for _ in range(8)]
+    check("SO_REUSEPORT, ZRS: those that are left take all", [protocol(t) for t in taken(first)], [ZRS] * 8)
 
 
 def taken(s):
@@ -399,7 +449,13 @@ def modes():
     check("too short", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, b"\1"), "EINVAL")
     s.bind((B, 0))
     check("after bind()", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, AUTO), "EINVAL")
+    busy = sock(TCP)
+    busy.bind(s.getsockname())
+    check("mode ONLY where TCP has the port", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, ONLY), "EADDRINUSE")
+    check("the mode is as before", s.getsockopt(SOL_ZRS, ZRS_TCP), NEVER)
+    busy.close()
     s.listen()
+    check("mode ONLY after listen()", fails(s.setsockopt, SOL_ZRS, ZRS_TCP, ONLY), "EINVAL")
     check("never: TCP is refused", fails(client, TCP, s.getsockname()), "ECONNREFUSED")
     strict = listener(ZRS, REQUIRED, before=lambda s: s.setsockopt(SOL, socket.SO_REUSEADDR, 1))
     at = strict.getsockname()
@@ -410,6 +466,24 @@ def modes():
     check("required: SO_REUSEADDR does not help", "EADDRINUSE" in (fails(reuse.bind, at), fails(reuse.listen)), True)
     c = client(ZRS, at)
     check("required: ZRS is accepted", protocol(strict.accept()[0]), ZRS)
+    group = lambda s: s.setsockopt(SOL, socket.SO_REUSEPORT, 1)
+    strict = listener(ZRS, REQUIRED, before=group)
+    at = strict.getsockname()
+    check("required, SO_REUSEPORT: TCP is refused", fails(client, TCP, at), "ECONNREFUSED")
+    other = listener(ZRS, REQUIRED, at=at, before=group)
+    check("required, SO_REUSEPORT: two share the port, and TCP is refused", fails(client, TCP, at), "ECONNREFUSED")
+    check("required, SO_REUSEPORT: not with a TCP socket without it", fails(sock(TCP).bind, at), "EADDRINUSE")
+    os.seteuid(65534)
+    foreign = sock(TCP)
+    os.seteuid(0)
+    group(foreign)
+    check("required, SO_REUSEPORT: not with another user's", fails(foreign.bind, at), "EADDRINUSE")
+    tcp = listener(TCP, at=at, before=group)
+    s = client(TCP, at)
+    check("required, SO_REUSEPORT: a TCP listener of the group takes TCP clients", tcp.accept()[1], s.getsockname())
+    for there in (strict, other):
+        there.setblocking(False)
+        check("required, SO_REUSEPORT: and no other socket does", fails(there.accept), "EAGAIN")
     odd = sock(ZRS, AUTO)
     odd.setsockopt(SOL, socket.SO_INCOMING_CPU, 0)
     check("an option that is not carried over makes the TCP socket", fails(odd.setsockopt, SOL_ZRS, ZRS_TCP, NEVER), "EINVAL")
@@ -421,13 +495,15 @@ def modes():
 
 def restricted():
     """Landlock, which needs no_new_privs, would not see the inner socket's bind()."""
-    before = sock(ZRS, AUTO)
+    before, carried, fast = sock(ZRS, AUTO), sock(ZRS, ONLY), 0x20000000  # MSG_FASTOPEN
     pid = os.fork()
     if pid == 0:
         ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
         late = fails(sock, ZRS, AUTO)
         check("no_new_privs: setsockopt()", late, "EACCES")
         check("no_new_privs: bind() with a mode that was set before", fails(before.bind, (B, 0)), "EACCES")
+        check("no_new_privs: MSG_FASTOPEN where TCP carries", fails(carried.sendto, b"x", fast, (A, 1)), "EACCES")
+        check("no_new_privs: MSG_FASTOPEN", fails(before.sendto, b"x", fast, (A, 1)), "ENOTSUP")
         s = sock(ZRS)
         s.bind((B, 0))
         check("no_new_privs: without TCP as ever", s.getsockname()[0], B)
@@ -454,6 +530,27 @@ def dual():
     check("bound to a v4-mapped address", mapped.accept()[1][0], f"::ffff:{A}")
 
 
+def alone():
+    """Another program has ZRS's port of the connection manager."""
+    for mode in (NEVER, REQUIRED):
+        check(f"ZRS cannot listen, mode {mode}", fails(listener, ZRS, mode), "EADDRNOTAVAIL")
+    edge = select.epoll()
+    for name, proto, mode in (("mode AUTO", ZRS, AUTO), ("protocol 254", ZRS_AUTO, None)):
+        there = listener(proto, mode, before=lambda s: edge.register(s, select.EPOLLIN | select.EPOLLET))
+        carrier = struct.unpack_from("II", there.getsockopt(SOL_ZRS, ZRS_INFO, 256), 112)
+        listens = there.getsockopt(SOL, socket.SO_ACCEPTCONN)
+        check(f"TCP listens alone, {name}", (carrier, listens), ((BY_TCP, NO_RESOURCES), 1))
+        edge.poll(0)
+        s = client(TCP, there.getsockname())
+        check(f"TCP listens alone, {name}: epoll", [event for _, event in edge.poll(20)], [select.EPOLLIN])
+        t, peer = there.accept()
+        seen = (protocol(t), peer, t.getsockname())
+        check(f"TCP listens alone, {name}: accept()", seen, (TCP, s.getsockname(), there.getsockname()))
+        check(f"TCP listens alone, {name}: listen() again", fails(there.listen, 5), "no error")
+        check(f"TCP listens alone, {name}: its port", fails(sock(TCP).bind, there.getsockname()), "EADDRINUSE")
+        edge.unregister(there)
+
+
 def hold(port):
     there = listener(ZRS, AUTO, at=(B, port), before=lambda s: s.setsockopt(SOL, socket.SO_REUSEADDR, 1))
     s = client(TCP, (B, port))
@@ -468,7 +565,10 @@ def hold(port):
 if sys.argv[1:2] == ["hold"]:
     hold(int(sys.argv[2]))
     sys.exit()
+if sys.argv[1:2] == ["alone"]:
+    alone()
+    sys.exit()
 for case in (names, stream, readiness, woken, inherited, ends, full, forked):
     compare(case, (socket.AF_INET, socket.AF_INET6) if case in (names, ends) else (socket.AF_INET,))
-for case in (ports, shared, mixed, numbers, modes, restricted, dual):
+for case in (ports, shared, crowded, mixed, numbers, modes, restricted, dual):
     case()

@@ -8,6 +8,19 @@
 
 ktap_start
 here=$(dirname "$0")
+# ZRS's port of the connection manager is another program's.
+start rping B "" rping -s -a "$ADDR_B" -p 340
+taken() {
+	local _
+	for _ in $(seq 1 $((100 * PATIENCE))); do
+		rdma resource show cm_id 2>/dev/null | grep -q "LISTEN.*:340\b" && return 0
+		nap 0.1
+	done
+	return 1
+}
+check "another program has the service port" taken
+check_lines B python3 "$here/listen.py" alone
+stop rping
 check_lines B python3 "$here/listen.py"
 
 # Under zrs run: python's own server, which knows nothing of it.
@@ -34,10 +47,14 @@ check "zrs ss says that it takes both" has <(B zrs ss -le) "carrier:zrs,tcp"
 check "a server under --tcp=required" serves required 7101 --tcp=required
 check_eq "no TCP client reaches it" "" "$(fetched A "http://$ADDR_B:7101/")"
 check_eq "a ZRS client does" "$want" "$(A zrs run --tcp=never -- curl -s --max-time $((20 * PATIENCE)) "http://$ADDR_B:7101/" | head -1)"
+# Of all such sockets since the module was loaded.
+without_both() { zrs stats --json | jq '.tcp.by_why."no-new-privs"'; }
+before=$(without_both)
 check_eq "with no_new_privs it is TCP" "bind $ADDR_B:7102: TCP (no_new_privs: no port for both)" "$(
 	B setpriv --no-new-privs zrs run --tcp=auto --verbose -- \
 		python3 -c "import socket; socket.socket().bind(('$ADDR_B', 7102))" 2>&1 | sed -n 's/^zrs run: [^ ]*: //p'
 )"
+check "which is counted" test "$(without_both)" -gt "$before"
 stop auto
 stop required
 

@@ -1,13 +1,16 @@
 #!/bin/bash
-# Connections that a program wants signed (TCP_MD5SIG) are signed under `zrs run`, also where its rules
-# say TCP: loopback, listed networks and ports.
+# Connections that a program wants signed (TCP_MD5SIG, TCP_AO) are signed, or there are none: at any
+# address, and under `zrs run` where its rules say TCP: loopback, listed networks and ports.
 # rows: B14
+# params: connect_timeout_ms=5000 fallback_ms=3000
+# timeout: 180
+# debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
 here=$(dirname "$0")
-# The debug kernel has none.
+check_lines A python3 "$here/keys.py"
 A python3 "$here/signed.py" 127.0.0.1 >"$TMP/plain" 2>&1 || {
 	has "$TMP/plain" "Protocol not available" || ktap_bail "TCP without ZRS"
 	ktap_skip "signed connections" "this kernel has no TCP_MD5SIG"

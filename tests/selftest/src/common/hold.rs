@@ -89,8 +89,8 @@ fn lend(addr: SocketAddrV4) -> Result<Held> {
         let mut bytes = vec![0; piped];
         let read = File::from(from).read_exact(&mut bytes).is_ok();
         drop((fd, to));
-        let all = area.bytes(got).iter().chain(&bytes);
-        read && all.copied().all(|b| b == TAG)
+        let lent = area.bytes(got).to_vec();
+        read && lent.iter().chain(&bytes).all(|b| *b == TAG)
     }))
 }
 

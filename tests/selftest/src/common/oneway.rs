@@ -35,6 +35,9 @@ pub struct Args {
     /// Send the messages through the AF_UNIX socket, too: twice the cost of the acknowledgments
     #[arg(long)]
     unix: bool,
+    /// Make sockets as a preload of rsockets knows them
+    #[arg(long)]
+    preload: bool,
     /// Write 1 into this file before the first message, and 0 after the last one
     #[arg(long, value_name = "PATH")]
     switch: Option<PathBuf>,
@@ -52,6 +55,9 @@ const WARM: u32 = 64;
 const BATCHES: usize = 16;
 
 pub fn run(args: &Args, checks: &mut Checks) {
+    if args.preload {
+        raw::without_flags();
+    }
     let name = format!("{} messages of {} bytes", args.messages, args.size);
     let sent = send(args);
     checks.eq(&name, sent, Ok(()));

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 
 use zrs::PageBuf;
+use zrs_sys::abi::ZRS_CARRIER_ZRS;
 
 use crate::support::args::{size, End};
 use crate::support::checks::{say, Checks};
@@ -132,6 +133,7 @@ fn transfer(
             "ZRS_INFO",
             zrs_sys::sock::info(conn.as_fd()).map_err(Into::into),
         ) {
+            checks.eq("the carrier is ZRS", i.carriers, ZRS_CARRIER_ZRS);
             let name = format!("{name}: counted tx and rx bytes");
             checks.eq(
                 &name,

@@ -60,7 +60,7 @@ impl End {
     /// Takes segment `n`, which is there; its length.
     fn take(&self, n: u64) -> Result<usize> {
         Ok(match self.ring.look(n)? {
-            Look::Held(held) => held.len(),
+            Look::Held(held) => held.view().len(),
             Look::Kernel(len) => raw::recv(&*self.fd, &mut vec![0; len], libc::MSG_DONTWAIT)?,
             Look::Taken => 0,
         })

@@ -34,17 +34,17 @@ pub struct Calls<'a> {
 }
 
 /// The steps of a path around its call.
-struct Steps<S, C, A> {
+pub struct Steps<S, C, A> {
     /// Makes the object of the call, from the state that the last round left.
-    setup: S,
-    call: C,
+    pub setup: S,
+    pub call: C,
     /// Checks the state after the call, and leaves it to the next round if it is still good.
-    after: A,
+    pub after: A,
 }
 
 impl Calls<'_> {
     /// One path. `errnos`: the errnos that its call may return.
-    fn sweep<T, R>(
+    pub fn sweep<T, R>(
         &mut self,
         name: &str,
         errnos: &[i32],
@@ -144,15 +144,8 @@ impl Calls<'_> {
 
     /// Whether a fault at posting has ended a link since this was last asked.
     fn link_ended(&mut self) -> Outcome<bool> {
-        let posts = self.posts()?;
+        let posts = knobs::posts().map_err(|e| e.to_string())?;
         Ok(std::mem::replace(&mut self.posts, posts) != posts)
-    }
-
-    /// How many faults have struck at posting.
-    fn posts(&self) -> Outcome<i64> {
-        let points = knobs::points().map_err(|e| e.to_string())?;
-        let posts = points.iter().filter(|p| p.name.starts_with("fail_post"));
-        posts.map(|p| p.failed().map_err(|e| e.to_string())).sum()
     }
 
     pub fn all(&mut self) {
@@ -402,13 +395,8 @@ impl Calls<'_> {
                 after: |world: &World,
                         (client, listener): Opening,
                         result: raw::Result<OwnedFd>| {
-                    let server = match result {
-                        Ok(server) => server,
-                        // It waits for the next accept().
-                        Err(_) => world
-                            .accept(&listener.0)
-                            .map_err(err("accept, once more"))?,
-                    };
+                    let server = world.accepted(&listener.0, result);
+                    let server = server.map_err(err("accept, once more"))?;
                     Pair::of(client, server).works()?;
                     Ok(None)
                 },

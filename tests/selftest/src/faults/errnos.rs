@@ -13,11 +13,20 @@ pub const SOCKET: &[i32] = &[ENOMEM, ENOBUFS, ENFILE, EMFILE, EFAULT];
 pub const BIND: &[i32] = &[ENOMEM, EFAULT];
 pub const LISTEN: &[i32] = &[ENOMEM];
 pub const CONNECT: &[i32] = &[ENOMEM, ENOBUFS, EFAULT];
+/// Calls of a socket with an inner TCP socket, whose bind() fails with EADDRINUSE when the kernel has
+/// no memory for a port.
+pub const BIND_BESIDE: &[i32] = &[ENOMEM, ENOBUFS, EFAULT, EADDRINUSE];
+pub const LISTEN_BESIDE: &[i32] = &[ENOMEM, ENOBUFS, EADDRINUSE];
+pub const CONNECT_BESIDE: &[i32] = &[ENOMEM, ENOBUFS, EFAULT, EADDRNOTAVAIL];
 pub const ACCEPT: &[i32] = &[ENOMEM, ENFILE, EMFILE, EFAULT];
 /// send() and sendmsg().
 pub const SEND: &[i32] = &[ENOMEM, EFAULT];
 /// send() of copied data: there are buffers for it.
 pub const SEND_COPIED: &[i32] = &[EFAULT];
+/// connect() of a datagram socket; EAGAIN: without memory for a port, as UDP has it.
+pub const CONNECT_DGRAM: &[i32] = &[ENOMEM, EAGAIN, EFAULT];
+/// send() on a datagram socket; ENOBUFS with MSG_ZEROCOPY.
+pub const SEND_DGRAM: &[i32] = &[ENOMEM, ENOBUFS, EFAULT];
 /// recv() and recvmsg().
 pub const RECV: &[i32] = &[ENOMEM, EFAULT];
 pub const OPTION: &[i32] = &[ENOMEM, EFAULT];
@@ -41,3 +50,10 @@ pub const CONNECT_BROKEN: &[i32] = &[
 pub const SEND_BROKEN: &[i32] = &[ENOMEM, ECONNRESET, EPIPE];
 /// recv() on a connection whose link fails, or that was broken off for lack of memory.
 pub const RECV_BROKEN: &[i32] = &[ENOMEM, ECONNRESET];
+
+/// Calls on regions of memory nodes. ECONNRESET: a message could not be posted.
+pub const MEMORY: &[i32] = &[ENOMEM, EFAULT, ECONNRESET];
+/// Those that make a descriptor.
+pub const MEMORY_FD: &[i32] = &[ENOMEM, EFAULT, ENFILE, EMFILE, ECONNRESET];
+/// The same while something on the way fails.
+pub const MEMORY_BROKEN: &[i32] = &[ENOMEM, ECONNRESET, EHOSTUNREACH, ECONNREFUSED];

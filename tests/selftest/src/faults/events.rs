@@ -3,12 +3,13 @@
 //! it of it, and to the programs with connections on it, or that wait for one.
 
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libc::*;
+use zrs_sys::abi::*;
 
-use super::knobs;
 use super::pair::{Pair, World};
+use super::{beside, knobs};
 use crate::support::checks::Checks;
 use crate::support::raw::{self, Errno};
 
@@ -120,7 +121,6 @@ const UP: &[(u32, i32)] = &[
     (CONNECT_REQUEST, 0),
     (CONNECT_RESPONSE, 0),
     (CONNECT_ERROR, -ECONNRESET),
-    (UNREACHABLE, -ETIMEDOUT),
     (REJECTED, INVALID_SERVICE_ID),
     (REJECTED, STALE_CONN),
     (MULTICAST_JOIN, 0),
@@ -128,6 +128,14 @@ const UP: &[(u32, i32)] = &[
     (ADDRINFO_RESOLVED, 0),
     (ADDRINFO_ERROR, -EINVAL),
     (UNKNOWN, -EINVAL),
+];
+
+/// Events, with their status, that change nothing of a link which is up. UNREACHABLE comes where the
+/// peer's last message of the handshake was lost; the link's own messages have made it up by then.
+const NOTHING: &[(u32, i32)] = &[
+    (ESTABLISHED, 0),
+    (TIMEWAIT_EXIT, 0),
+    (UNREACHABLE, -ETIMEDOUT),
 ];
 
 type Outcome<T = ()> = Result<T, String>;
@@ -178,6 +186,18 @@ pub fn all(world: &World, only: &str, checks: &mut Checks) {
             }
         }
     };
+    if world.beside {
+        for making in MAKING {
+            let &(at, event, status, times, errno) = making;
+            let (came, told) = (name(at, 0), name(event, status));
+            let why = reason(errno);
+            case(
+                format!("connecting: {told} instead of {came}, {times} times: TCP, reason {why}"),
+                &|| while_made_beside(world, making),
+            );
+        }
+        return;
+    }
     for making in MAKING {
         let &(at, event, status, times, errno) = making;
         let (came, told) = (name(at, 0), name(event, status));
@@ -215,10 +235,10 @@ pub fn all(world: &World, only: &str, checks: &mut Checks) {
                 ends(world, side, event, status)
             });
         }
-        for event in [ESTABLISHED, TIMEWAIT_EXIT] {
-            let told = name(event, 0);
+        for &(event, status) in NOTHING {
+            let told = name(event, status);
             case(format!("{side}: {told} changes nothing"), &|| {
-                changes_nothing(world, side, event)
+                changes_nothing(world, side, event, status)
             });
         }
     }
@@ -284,8 +304,55 @@ fn while_made(world: &World, &(at, event, status, times, errno): &Making) -> Out
     works_anew(world, Pair::of(client, server))
 }
 
+/// The reason for TCP where connect() by ZRS alone says `errno`, 0 for success: the server is one of
+/// TCP.
+fn reason(errno: c_int) -> u32 {
+    match errno {
+        0 => ZRS_WHY_NO_LISTENER,
+        ENOMEM | ECONNRESET => ZRS_WHY_NO_RESOURCES,
+        _ => ZRS_WHY_NO_ZRS,
+    }
+}
+
+/// A client in mode AUTO connects to a TCP server: TCP carries the connection, for the expected reason,
+/// and the server sees no other one.
+fn while_made_beside(world: &World, &(at, event, status, times, errno): &Making) -> Outcome {
+    nothing_left(world)?;
+    // The last attempt may have marked the host as one without ZRS.
+    made("meet", world.meet())?;
+    knobs::cm_event_now("connecting", DISCONNECTED, 0)?;
+    nothing_left(world)?;
+    // Host B takes links while a socket of ZRS listens.
+    let _keeps = made("listen", world.listener())?;
+    let listener = beside::listening(world, None)?;
+    let client = made("socket", world.client())?;
+    knobs::cm_events("connecting", at, &event.to_string(), status, times)?;
+    let result = raw::connect(&client, listener.1);
+    let left = knobs::cm_events_left()?;
+    if left != 0 || result.is_err() {
+        return Err(format!("told {} times, connect: {result:?}", times - left));
+    }
+    let info = zrs_sys::sock::info(client.as_fd()).map_err(|e| format!("ZRS_INFO: {e}"))?;
+    if (info.carriers, info.why) != (ZRS_CARRIER_TCP, reason(errno)) {
+        return Err(format!("carriers {}, reason {}", info.carriers, info.why));
+    }
+    let server = made("accept", world.accept(&listener.0))?;
+    if raw::getpeername(&server) != raw::getsockname(&client) {
+        return Err("the server has another connection".into());
+    }
+    Pair::of(client, server).works()?;
+    beside::no_more(&listener.0)?;
+    if errno == 0 {
+        // The port was asked, on a link that works.
+        two_links(world)?;
+        knobs::cm_event_now("connecting", DISCONNECTED, 0)?;
+    }
+    nothing_left(world)
+}
+
 /// An attempt on two links, each of which gets the event on the accepting side; or on one, which
-/// was up by the first message before that, so that connect() succeeds and the connection is lost.
+/// was up by the first message before that, so that connect() succeeds and the connection is lost
+/// (but for UNREACHABLE: then it stays).
 fn while_accepted(world: &World, event: u32, status: i32) -> Outcome {
     nothing_left(world)?;
     let listener = made("listen", world.listener())?;
@@ -299,6 +366,11 @@ fn while_accepted(world: &World, event: u32, status: i32) -> Outcome {
     knobs::cm_events("accepting", ESTABLISHED, "none", 0, 0)?;
     match result {
         Err(Errno(ECONNRESET)) if left < 2 => {}
+        // It was up by the first message, and stays so; perhaps the second one, after the first
+        // was ended.
+        Err(Errno(EAGAIN)) if left < 2 && event == UNREACHABLE => {
+            knobs::cm_event_now("connecting", DISCONNECTED, 0)?;
+        }
         other => return Err(format!("told {} times: {other:?}", 2 - left)),
     }
     drop((client, listener));
@@ -349,13 +421,13 @@ fn ends(world: &World, side: &str, event: u32, status: i32) -> Outcome {
     works_anew(world, connected(world, &listener)?)
 }
 
-fn changes_nothing(world: &World, side: &str, event: u32) -> Outcome {
+fn changes_nothing(world: &World, side: &str, event: u32, status: i32) -> Outcome {
     nothing_left(world)?;
     let listener = made("listen", world.listener())?;
     let mut pair = connected(world, &listener)?;
     pair.works()?;
     two_links(world)?;
-    knobs::cm_event_now(side, event, 0)?;
+    knobs::cm_event_now(side, event, status)?;
     pair.works()?;
     // Another connection finds the same link.
     connected(world, &listener)?.works()?;

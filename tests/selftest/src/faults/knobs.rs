@@ -117,6 +117,13 @@ pub fn points() -> io::Result<Vec<Knob>> {
     Ok(points)
 }
 
+/// How many faults have struck at posting since the module was loaded.
+pub fn posts() -> io::Result<i64> {
+    let points = points()?;
+    let posts = points.iter().filter(|p| p.name.starts_with("fail_post"));
+    posts.map(Knob::failed).sum()
+}
+
 /// The module's work items and handlers, which have a fail-nth together.
 pub fn asynchronous() -> Knob {
     Knob {

@@ -62,7 +62,7 @@ impl Calls<'_> {
                 |pair, result| {
                     let area = kept.take().expect("made before");
                     if let Ok(got) = result {
-                        pair.lanes[0].take(area.bytes(got.range))?;
+                        pair.lanes[0].take(&area.bytes(got.range).to_vec())?;
                     }
                     drop(area);
                     pair.drain(1)

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use zrs_sys::abi::zrs_ioc_stats;
+use zrs_sys::abi::{zrs_ioc_stats, ZRS_TCP_AUTO};
 
 use crate::support::pattern::Pattern;
 use crate::support::raw::{self, Errno, Result};
@@ -19,18 +19,21 @@ pub struct World {
     ip: Ipv4Addr,
     port: AtomicU16,
     device: zrs_sys::Device,
+    /// Whether its sockets have TCP beside ZRS.
+    pub beside: bool,
     /// How much slower than usual everything is.
     pub scale: u32,
 }
 
 impl World {
-    pub fn new(ip: Ipv4Addr, scale: u32) -> std::io::Result<Self> {
+    pub fn new(ip: Ipv4Addr, scale: u32, beside: bool) -> std::io::Result<Self> {
         Ok(Self {
             a: File::open("/run/netns/zrsA")?,
             b: File::open("/run/netns/zrsB")?,
             ip,
             port: AtomicU16::new(10_000),
             device: zrs_sys::Device::open()?,
+            beside,
             scale,
         })
     }
@@ -38,17 +41,30 @@ impl World {
     /// A socket in host A, whose calls end in time.
     pub fn client(&self) -> Result<OwnedFd> {
         self.enter_a()?;
-        self.limited(raw::stream()?)
+        self.limited(self.stream()?)
+    }
+
+    /// A socket in the network namespace of this thread.
+    fn stream(&self) -> Result<OwnedFd> {
+        let fd = raw::stream()?;
+        if self.beside {
+            raw::set_tcp(&fd, ZRS_TCP_AUTO)?;
+        }
+        Ok(fd)
     }
 
     pub fn enter_a(&self) -> Result<()> {
         raw::set_network(&self.a)
     }
 
+    pub fn enter_b(&self) -> Result<()> {
+        raw::set_network(&self.b)
+    }
+
     /// A socket that listens in host B, and where.
     pub fn listener(&self) -> Result<(OwnedFd, SocketAddrV4)> {
-        raw::set_network(&self.b)?;
-        let fd = self.limited(raw::stream()?)?;
+        self.enter_b()?;
+        let fd = self.limited(self.stream()?)?;
         let addr = self.address();
         raw::bind(&fd, addr)?;
         raw::listen(&fd, 16)?;
@@ -65,8 +81,26 @@ impl World {
         Duration::from_secs(u64::from(10 * self.scale))
     }
 
+    /// Makes a connection that ZRS alone carries, so that each host knows that the other one has it.
+    pub fn meet(&self) -> Result<()> {
+        self.enter_b()?;
+        let there = self.limited(raw::stream()?)?;
+        let addr = self.address();
+        raw::bind(&there, addr)?;
+        raw::listen(&there, 1)?;
+        self.enter_a()?;
+        let here = self.limited(raw::stream()?)?;
+        raw::connect(&here, addr)?;
+        self.accept(&there).map(drop)
+    }
+
+    /// The connection of an accept() that may have failed: then it waits for the next one.
+    pub fn accepted(&self, listener: &OwnedFd, result: Result<OwnedFd>) -> Result<OwnedFd> {
+        result.or_else(|_| self.accept(listener))
+    }
+
     /// Waits end by EAGAIN when they take too long, which no table of errnos has.
-    fn limited(&self, fd: OwnedFd) -> Result<OwnedFd> {
+    pub fn limited(&self, fd: OwnedFd) -> Result<OwnedFd> {
         let ms = self.limit().as_millis() as u32;
         raw::set_recv_timeout(&fd, ms)?;
         raw::set_send_timeout(&fd, ms)?;

@@ -3,8 +3,10 @@
 //! both sides get a documented errno, in time.
 
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
+
+use zrs_sys::abi::ZRS_CARRIER_ZRS;
 
 use super::errnos;
 use super::knobs::{self, Knob};
@@ -39,7 +41,10 @@ fn live(fd: &OwnedFd, end: usize) -> Outcome<Fate> {
         recv: None,
     };
     if end == 0 {
-        fate.ring = raw::make_ring(fd).err();
+        // TCP has none.
+        if by_zrs(fd) {
+            fate.ring = raw::make_ring(fd).err();
+        }
         talk(fd, end, &mut fate)?;
         hear(fd, end, &mut fate)?;
     } else {
@@ -47,6 +52,11 @@ fn live(fd: &OwnedFd, end: usize) -> Outcome<Fate> {
         talk(fd, end, &mut fate)?;
     }
     Ok(fate)
+}
+
+/// Whether ZRS carries it.
+fn by_zrs(fd: &OwnedFd) -> bool {
+    zrs_sys::sock::info(fd.as_fd()).is_ok_and(|info| info.carriers == ZRS_CARRIER_ZRS)
 }
 
 fn talk(fd: &OwnedFd, end: usize, fate: &mut Fate) -> Outcome<()> {
@@ -105,6 +115,11 @@ pub fn run(world: &World, knob: &Knob, nth: u32) -> Outcome<(bool, Vec<String>)>
     let post = points.iter().find(|p| p.name == "fail_post");
     let post = post.ok_or("there is no fail_post")?;
     end_links(world, post)?;
+    if world.beside {
+        // A link that was lost in the last session says that the host has no ZRS.
+        world.meet().map_err(|e| format!("meet: {e}"))?;
+        end_links(world, post)?;
+    }
     let begin = Instant::now();
     knob.arm(nth).map_err(io)?;
     let result = session(world);

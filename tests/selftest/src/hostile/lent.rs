@@ -53,7 +53,7 @@ fn fine(bytes: &[u8]) -> Result<()> {
 /// Through an area that no other thread touches.
 fn verified(own: &mut zrs::Area) -> Result<()> {
     match own.recv(100_000)? {
-        Some(bytes) => fine(&bytes),
+        Some(bytes) => fine(&bytes.to_vec()),
         None => Err(Errno(libc::EPIPE)),
     }
 }

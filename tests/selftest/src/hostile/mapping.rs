@@ -27,7 +27,7 @@ pub fn run(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
         s.spawn(|| loop {
             match ring.recv() {
                 Ok(Some(segment)) => {
-                    if segment.iter().any(|b| *b != 8) {
+                    if segment.to_vec().iter().any(|b| *b != 8) {
                         *wrong.lock().unwrap() = Some("other bytes".to_string());
                     }
                     bytes.fetch_add(segment.len() as u64, Relaxed);

@@ -163,7 +163,7 @@ fn stop_and_go(
     let _ = go.recv();
     if let Some(segment) = held {
         // The bytes of the held segment, whatever has happened to its neighbours.
-        seen.take(&segment)?;
+        seen.take(&segment.to_vec())?;
     }
     read(rx, conn, seen)
 }
@@ -178,7 +178,7 @@ fn hold(ring: &RxRing, seen: &mut Verifier) -> Result<Option<Segment>> {
             }
             return Ok(Some(segment));
         }
-        seen.take(&segment)?;
+        seen.take(&segment.to_vec())?;
     }
     Ok(None)
 }

@@ -147,10 +147,23 @@ pub fn waiting(pair: &Pair, checks: &mut Checks) -> Option<()> {
         seen,
         Ok(3),
     );
-    for piece in [&b"de"[..], b"fgh"] {
-        checks.need("send", raw::send_all(from, piece))?;
-    }
-    let seen = raw::recv(to, &mut buf[..5], MSG_PEEK | MSG_WAITALL);
+    // The rest comes when the call has begun to wait.
+    let in_parts = |flags| {
+        let mut buf = [0; 5];
+        raw::send_all(from, b"de")?;
+        raw::poll(to, libc::POLLIN, 20_000)?;
+        std::thread::scope(|scope| {
+            let rest = scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                raw::send_all(from, b"fgh")
+            });
+            let seen = raw::recv(to, &mut buf, flags);
+            rest.join().map_err(|_| Errno(libc::EPROTO))??;
+            seen
+        })
+    };
+    checks.eq("MSG_WAITALL waits for all", in_parts(MSG_WAITALL), Ok(5));
+    let seen = in_parts(MSG_PEEK | MSG_WAITALL);
     checks.eq("MSG_PEEK | MSG_WAITALL waits for all", seen, Ok(5));
     checks.eq(
         "and leaves it",

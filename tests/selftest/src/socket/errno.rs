@@ -490,7 +490,7 @@ fn ring(args: &Args, checks: &mut Checks) -> Option<()> {
     let mut got = Vec::new();
     while got.len() < data.len() {
         match checks.need("recv by the ring", ring.recv().map_err(Into::into))? {
-            Some(segment) => got.extend_from_slice(&segment),
+            Some(segment) => got.extend(segment.to_vec()),
             None => break,
         }
     }
@@ -515,7 +515,7 @@ fn late_ring(args: &Args, checks: &mut Checks) -> Option<()> {
         let ring = checks.need(&name, stream.rx_ring().map_err(Into::into))?;
         let mut got = 0;
         while let Some(segment) = checks.need(&name, ring.recv().map_err(Into::into))? {
-            got += segment.iter().filter(|&&b| b == command).count();
+            got += segment.to_vec().iter().filter(|&&b| b == command).count();
         }
         checks.eq(&name, got, len);
     }

@@ -42,7 +42,7 @@ const DIFFERENT: &[(i32, i32, &str, &str)] = &[
     (SOL_SOCKET, 18, "SO_RCVLOWAT", "not limited by SO_RCVBUF"),
     (SOL_SOCKET, 37, "SO_TIMESTAMPING", "no id of bytes"),
     (SOL_SOCKET, 38, "SO_PROTOCOL", "another one"),
-    (SOL_SOCKET, 42, "SO_PEEK_OFF", "not there"),
+    (SOL_SOCKET, 42, "SO_PEEK_OFF", "TCP's"),
     (SOL_SOCKET, 49, "SO_INCOMING_CPU", "not known"),
     (SOL_SOCKET, 65, "SO_TIMESTAMPING_NEW", "no id of bytes"),
     (SOL_SOCKET, 74, "SO_TXREHASH", "TCP's"),

@@ -164,7 +164,7 @@ fn receive(conn: &OwnedFd, case: Case, seen: &mut Verifier, rng: &mut Rng) -> Re
         let most = piece(rng);
         let more = match how {
             Receiver::Mapped => match area.recv(most)? {
-                Some(bytes) => seen.take(&bytes).map(|()| true)?,
+                Some(bytes) => seen.take(&bytes.to_vec()).map(|()| true)?,
                 None => false,
             },
             Receiver::Spliced => {

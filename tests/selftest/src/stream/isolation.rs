@@ -82,7 +82,7 @@ fn read(args: &Args, index: u64, ring: &zrs::RxRing) -> Result<(usize, Verifier)
     let mut seen = Verifier::new(Pattern::new(args.seed, 0, index));
     let mut held = 0;
     while let Some(segment) = ring.recv()? {
-        seen.take(&segment)?;
+        seen.take(&segment.to_vec())?;
         held += usize::from(segment.is_zero_copy()) * segment.len();
     }
     Ok((held, seen))

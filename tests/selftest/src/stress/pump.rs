@@ -160,7 +160,7 @@ fn through_ring(
         match actor.call(Op::RingRecv, || ring.recv().map_err(Errno::from)) {
             Ok(None) => return End::Cut,
             Ok(Some(segment)) => {
-                let _ = verifier.take(&segment);
+                let _ = verifier.take(&segment.to_vec());
                 actor.count(Count::RingBytes, segment.len() as u64);
                 // Given back in another order, some together; a reader that keeps most of the
                 // window stops its peer.

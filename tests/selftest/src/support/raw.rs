@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_void, sockaddr_in, sockaddr_in6, socklen_t};
 
+use zrs_sys::abi::ZRS_TCP_NEVER;
+
 pub const IPPROTO_ZRS: i32 = zrs_sys::abi::IPPROTO_ZRS as i32;
 
 /// An errno; prints its name.
@@ -123,11 +125,24 @@ pub fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds.saturating_mul(patience)) };
 }
 
+/// The bits of a socket's type that are no flags.
+const KINDS: c_int = 0xf;
+
 pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = check(unsafe { libc::socket(family, kind | cloexec(), protocol) })?;
     // SAFETY: the descriptor is new.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    if protocol == IPPROTO_ZRS && kind & KINDS == libc::SOCK_STREAM {
+        // Whatever the network namespace's setting is: what TCP does must not pass for ZRS.
+        zrs_sys::sock::set_tcp(fd.as_fd(), ZRS_TCP_NEVER)?;
+    }
+    Ok(fd)
+}
+
+/// setsockopt(ZRS_TCP).
+pub fn set_tcp(fd: &impl AsFd, mode: u32) -> Result<()> {
+    zrs_sys::sock::set_tcp(fd.as_fd(), mode).map_err(Into::into)
 }
 
 /// A stream socket of the protocol under test.

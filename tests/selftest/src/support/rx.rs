@@ -55,11 +55,11 @@ impl Rx {
                 }
             },
             Self::Ring(ring) => match ring.recv()? {
-                Some(segment) => take(&segment).map(|()| true),
+                Some(segment) => take(&segment.to_vec()).map(|()| true),
                 None => Ok(false),
             },
             Self::Mapped(area) => match area.recv(most)? {
-                Some(bytes) => take(&bytes).map(|()| true),
+                Some(bytes) => take(&bytes.to_vec()).map(|()| true),
                 None => Ok(false),
             },
         }

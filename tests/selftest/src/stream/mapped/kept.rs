@@ -96,7 +96,7 @@ pub fn before_small(_: &Args, conn: &mut Conn, checks: &mut Checks) -> Option<()
             n => checks.need("verify", rest.take(&bytes[..n]))?,
         }
     }
-    checks.need("verify", conn.take(area.bytes(0..CHUNK)))?;
+    checks.need("verify", conn.take(&area.bytes(0..CHUNK).to_vec()))?;
     conn.seen.wrong = conn.seen.wrong.or(rest.wrong);
     conn.seen.pos = rest.pos;
     Some(())

@@ -1,0 +1,138 @@
+"""Messages on one of two connections that share a link, while the reader of the other one gets no processor, and after.
+
+Each message comes when the module again trusts that reader to take the link's completions: after a second at most.
+"""
+
+import os
+import pathlib
+import signal
+import socket
+import sys
+import time
+
+sys.path.insert(0, "/zrs/tests/lib")
+from hosts import SCALE, check, host, skip
+
+ZRS = 253
+ADDR = (os.environ["ADDR_B"], 7350)
+ROUNDS = 4
+QUESTIONS = 100
+# The kernel gives the reader a processor after a second.
+LIMIT = 0.5 * SCALE
+
+
+def child(cpu, work, *args):
+    """A process on a processor."""
+    pid = os.fork()
+    if pid == 0:
+        os.sched_setaffinity(0, {cpu})
+        try:
+            work(*args)
+        finally:
+            os._exit(1)
+    return pid
+
+
+def spin():
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    while True:
+        pass
+
+
+def answer(conn):
+    while byte := conn.recv(1):
+        conn.sendall(byte)
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def ask(conn):
+    conn.sendall(b"?")
+    conn.recv(1)
+
+
+def works(conn, count):
+    """How many work items of the module run while so many questions are asked."""
+    tracing = pathlib.Path("/sys/kernel/tracing")
+    (tracing / "trace").write_text("")
+    enable = tracing / "events/workqueue/workqueue_execute_start/enable"
+    enable.write_text("1")
+    for _ in range(count):
+        ask(conn)
+    enable.write_text("0")
+    return (tracing / "trace").read_text().count("[zrs]")
+
+
+def waited(pid):
+    """Nanoseconds that a process was ready to run and had no processor."""
+    with open(f"/proc/{pid}/schedstat") as file:
+        return int(file.read().split()[1])
+
+
+def main():
+    os.sched_setaffinity(0, {0})
+    with host("B"):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS)
+        listener.bind(ADDR)
+        listener.listen()
+    conns = []
+    for _ in range(2):
+        with host("A"):
+            conns.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM, ZRS))
+            conns[-1].connect(ADDR)
+        conns.append(listener.accept()[0])
+    _, slow, asking, answering = conns
+    answering_process = child(0, answer, answering)
+
+    def first_in_line():
+        """A reader that is woken next. An event wakes the one that has waited longest, which then queues as the last."""
+        reader = child(1, slow.recv, 1)
+        time.sleep(0.5)
+        ask(asking)
+        return reader
+
+    # One that was late, on a busy machine, is soon trusted again. Where the machine is busy now, another try shows it.
+    for _ in range(5):
+        reader = first_in_line()
+        hog = child(1, spin)
+        time.sleep(0.5)
+        ask(asking)
+        end(hog)
+        # A slow kernel's threads are late again and again.
+        for _ in range(SCALE):
+            time.sleep(0.1)
+            if (ran := works(asking, QUESTIONS)) < QUESTIONS:
+                break
+        end(reader)
+        if ran < QUESTIONS:
+            break
+    check(f"readers take completions again ({ran} work items for {QUESTIONS} questions)", ran < QUESTIONS, True)
+    for _ in range(5):
+        reader = first_in_line()
+        hog = child(1, spin)
+        before, longest = waited(reader), 0.0
+        for _ in range(ROUNDS):
+            time.sleep(1.3)
+            begin = time.monotonic()
+            ask(asking)
+            longest = max(longest, time.monotonic() - begin)
+        end(hog)
+        time.sleep(0.5)
+        starved = (waited(reader) - before) / 1e9
+        end(reader)
+        if starved > 0.1 or longest >= LIMIT:
+            break
+    end(answering_process)
+    if starved <= 0.1 and longest < LIMIT:
+        # Other completions may have used up the times that it takes them in one call.
+        skip("a reader without a processor", "the reader was not woken")
+        return
+    print(f"# the reader of the other connection was woken, and had no processor for {starved:.1f} s")
+    check(f"no answer took {LIMIT} s (the longest: {longest:.3f})", longest < LIMIT, True)
+
+
+if __name__ == "__main__":
+    main()
