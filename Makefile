@@ -58,6 +58,10 @@ test-mutants: kernel userspace ## plants the faults of tests/mutants in the modu
 test-scale: modules userspace ## the selftests of many connections with CONNS=50000 CHURN=200000, in a VM of 4 GiB
 	@tests/test-scale
 
+.PHONY: test-iwarp
+test-iwarp: modules userspace ## two machines with siw, software iWARP (ONLY=name for some)
+	@tests/test-iwarp
+
 .PHONY: test-apps
 test-apps: modules userspace ## programs that know nothing of ZRS, under zrs run, beside TCP and rsockets
 	@tests/test-apps
@@ -79,9 +83,17 @@ bench-smc: smc-kernel userspace ## beside SMC-R and plain TCP, between two machi
 bench-trace: modules userspace ## where half a round trip goes, from the kernel's events (CARRIERS=zrs,verbs-events,...)
 	@tests/bench/trace
 
+.PHONY: bench-profile
+bench-profile: modules userspace ## which functions execute the instructions of a message, and make its atomic ones (SIZE=64 TOP=60)
+	@tests/bench/profile
+
 .PHONY: bench-mem
 bench-mem: modules userspace ## memory nodes beside relays and plain verbs: put, get, copies, time to quiet (ROUNDS=5 SCALE=1)
 	@tests/bench/mem
+
+.PHONY: bench-machines
+bench-machines: modules userspace ## three machines: memory nodes beside NVMe-oF, datagrams beside RDS (ROUNDS=5)
+	@tests/bench/machines
 
 .PHONY: bench-check
 bench-check: userspace ## the newest results of make bench against the targets
