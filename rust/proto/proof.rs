@@ -3,8 +3,8 @@
 //! Mutual proof by a shared key: the first messages of a link between hosts that have one.
 //!
 //! Both sides send a challenge. The connector then proves by each of its keys; the acceptor, once
-//! that is verified, by the key that was right, so that only a host with a key gets its proof. A
-//! proof is a MAC over the role of its sender, both challenges, both hellos as they were sent, both
+//! that is verified, by those that were right, so that only a host with a key gets its proof, and a
+//! key that is removed meanwhile is not missed where the other one is right as well. A proof is a MAC over the role of its sender, both challenges, both hellos as they were sent, both
 //! addresses and both queue pairs: it is good for no other link, nor for the other direction.
 
 use core::hint::black_box;
@@ -190,7 +190,7 @@ impl Proof {
         }
         self.theirs = Some(theirs);
         match self.side {
-            Side::Connector => self.prove(keys, None).map(Some),
+            Side::Connector => self.prove(keys, [true; KEYS_MAX]).map(Some),
             Side::Acceptor => Ok(None),
         }
     }
@@ -200,24 +200,21 @@ impl Proof {
         if self.theirs.is_none() || self.done {
             return Err(Failed::Order);
         }
-        let key = self.verify(macs, keys)?;
+        let right = self.verify(macs, keys)?;
         let proof = match self.side {
             Side::Connector => None,
-            Side::Acceptor => Some(self.prove(keys, Some(key))?),
+            Side::Acceptor => Some(self.prove(keys, right)?),
         };
         self.done = true;
         Ok(proof)
     }
 
-    /// The proof by each key, or by that of number `only`.
-    fn prove(&self, keys: &impl Keys, only: Option<usize>) -> Result<Macs, Failed> {
+    /// The proof by each of the keys `by`.
+    fn prove(&self, keys: &impl Keys, by: [bool; KEYS_MAX]) -> Result<Macs, Failed> {
         let text = self.text(self.side);
         let (mut out, mut any) = (self.filler, false);
-        for (n, out) in out.chunks_exact_mut(MAC_LEN).enumerate() {
-            let mac = only
-                .is_none_or(|only| only == n)
-                .then(|| keys.mac(n, &text));
-            if let Some(mac) = mac.flatten() {
+        for (n, (out, by)) in out.chunks_exact_mut(MAC_LEN).zip(by).enumerate() {
+            if let Some(mac) = by.then(|| keys.mac(n, &text)).flatten() {
                 out.copy_from_slice(&mac);
                 any = true;
             }
@@ -225,24 +222,22 @@ impl Proof {
         any.then_some(out).ok_or(Failed::NoKey)
     }
 
-    /// The number of the key that has made one of the peer's MACs. Takes the same time whichever
-    /// it is, and for a wrong one.
-    fn verify(&self, macs: &Macs, keys: &impl Keys) -> Result<usize, Failed> {
+    /// The keys that have made one of the peer's MACs, one at least. Takes the same time whichever
+    /// they are, and for a wrong one.
+    fn verify(&self, macs: &Macs, keys: &impl Keys) -> Result<[bool; KEYS_MAX], Failed> {
         let text = self.text(self.side.other());
-        let (mut found, mut any) = (None, false);
-        for n in 0..KEYS_MAX {
+        let (mut right, mut any) = ([false; KEYS_MAX], false);
+        for (n, right) in right.iter_mut().enumerate() {
             let Some(ours) = keys.mac(n, &text) else {
                 continue;
             };
             any = true;
             for theirs in macs.chunks_exact(MAC_LEN) {
-                if same(&ours, theirs) {
-                    found = Some(n);
-                }
+                *right |= same(&ours, theirs);
             }
         }
         let failed = if any { Failed::Wrong } else { Failed::NoKey };
-        found.ok_or(failed)
+        right.contains(&true).then_some(right).ok_or(failed)
     }
 
     /// The text of the MACs of `side`.

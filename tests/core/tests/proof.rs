@@ -114,6 +114,23 @@ fn one_key_in_common_is_enough() {
     }
 }
 
+/// One of two keys in common is removed at either side between the messages.
+#[test]
+fn a_key_is_removed_while_the_link_is_made() {
+    let both = Ring::of(&["old", "new"]);
+    for left in ["old", "new"] {
+        let one = Ring::of(&[left]);
+        for (first, verified, last) in [(&both, &one, &both), (&both, &both, &one)] {
+            let mut rng = Rng::new(12);
+            let (mut a, mut b) = pair(&mut rng);
+            b.on_challenge(a.begin(0), &both).unwrap();
+            let macs = a.on_challenge(b.begin(0), first).unwrap().unwrap();
+            let macs = b.on_proof(&macs, verified).unwrap().unwrap();
+            assert_eq!(a.on_proof(&macs, last), Ok(None), "{left} is left");
+        }
+    }
+}
+
 #[test]
 fn without_a_common_key_the_acceptor_says_nothing() {
     let wrong = Err((Side::Acceptor, Failed::Wrong));

@@ -123,7 +123,9 @@ def stalled():
         t.start()
     for t in threads:
         t.join(30 * PATIENCE)
-    check("threads that share it: each call sends, or drops", sorted(set(seen)), ["sent"])
+    # If the link ends meanwhile, one call tells.
+    told = seen.count("EHOSTUNREACH")
+    check("threads that share it: each call sends, or drops", (sorted(set(seen) - {"EHOSTUNREACH"}), told <= 1), (["sent"], True))
     check("and none is held up", len(seen), 40)
     seen.clear()
     ticks = []
@@ -134,7 +136,7 @@ def stalled():
     sends(20)
     took = time.monotonic() - start
     signal.setitimer(signal.ITIMER_REAL, 0)
-    # The link ends in the end, and one call tells.
+    # As above, of that link or of the next one.
     check("with a timer's signals and SA_RESTART: no EINTR", sorted(set(seen) - {"EHOSTUNREACH"}), ["sent"])
     check("and no call waits anew for each signal", (took < 5 * PATIENCE, len(ticks) > 0), (True, True))
     os.system(mend)

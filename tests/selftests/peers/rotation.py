@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tcp"))
 from connect import A, B, BY_ZRS, NEVER, check, host
-from hosts import becomes
+from hosts import PATIENCE, becomes
 from keys import NEW, OF, OLD, OTHER, add, answer, counts, cut, echo, more, pair, refused, remove, server, zrs
 
 # <linux/keyctl.h>
@@ -138,6 +139,8 @@ def being_made(v4):
         old, new = n % 2, (n + 1) % 2
         for where in "AB":
             add(where, secrets[new], f"k{new}")
+        # Both hosts have both keys for longer than it takes to make a link.
+        time.sleep(PATIENCE)
         for where in "AB":
             remove(where, f"k{old}")
 

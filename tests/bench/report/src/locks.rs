@@ -32,10 +32,11 @@ enum Scope {
 type Class = (Owner, Scope);
 
 /// ZRS's locks, by the beginnings of their names.
-const ZRS: [(&str, Scope); 25] = [
+const ZRS: [(&str, Scope); 26] = [
     ("zrs_transport::", Scope::Machine),
     ("zrs_sockets::", Scope::Machine),
     ("zrs_net_table::", Scope::Machine),
+    ("zrs_net_counts::", Scope::Machine),
     ("zrs_quotas::", Scope::Machine),
     ("zrs_pools::", Scope::Machine),
     // A NUMA node's.
