@@ -5,6 +5,7 @@
 import ctypes
 import ipaddress
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -118,6 +119,9 @@ def meanwhile(v4, change, rounds):
         while not stop.is_set():
             seen.append(answer(v4, NEVER))
             cut()
+            # Or the queue is full in the end.
+            while select.select([v4], [], [], 0)[0]:
+                v4.accept()[0].close()
 
     thread = threading.Thread(target=connect)
     thread.start()
