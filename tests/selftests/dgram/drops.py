@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -209,9 +210,18 @@ def stall(cut, mend):
     poll.register(small, select.POLLOUT)
     before = time.monotonic()
     check("it is writable again in time", poll.poll(5000 * SCALE) and time.monotonic() < before + SCALE)
+    signals = []
+    signal.signal(signal.SIGIO, lambda *_: signals.append(1))
+    fcntl.fcntl(small, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(small, fcntl.F_SETFL, fcntl.fcntl(small, fcntl.F_GETFL) | os.O_ASYNC)
     count = fill()
     total += count
     check("and may send as much again", count == most, (count, most))
+    late = time.monotonic() + 5 * SCALE
+    while not signals and time.monotonic() < late:
+        time.sleep(0.01)
+    check("SIGIO when there is room", len(signals) > 0)
+    fcntl.fcntl(small, fcntl.F_SETFL, fcntl.fcntl(small, fcntl.F_GETFL) & ~os.O_ASYNC)
     longest, start, n = 0, time.monotonic(), 0
     while time.monotonic() < start + 0.8:
         before = time.monotonic()

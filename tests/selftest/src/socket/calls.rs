@@ -354,6 +354,27 @@ fn sigio(pair: &Pair, checks: &mut Checks) -> Option<()> {
     checks.need("shutdown", raw::shutdown(&pair.client, libc::SHUT_WR))?;
     let some = until(&true, || raw::take_sigios() > 0);
     checks.yes("SIGIO at the end of the stream", some, "none");
+    checks.need("O_ASYNC", raw::count_sigios(&pair.server))?;
+    let block = vec![0; 1 << 16];
+    let full = loop {
+        let sent = raw::send(&pair.server, &block, MSG_DONTWAIT);
+        if sent.is_err() {
+            break sent;
+        }
+    };
+    checks.errno("what ends the sends", full, &[libc::EAGAIN]);
+    raw::take_sigios();
+    let mut buf = vec![0; 1 << 16];
+    let some = until(&true, || {
+        let _ = raw::recv(&pair.client, &mut buf, MSG_DONTWAIT);
+        raw::take_sigios() > 0
+    });
+    checks.yes("SIGIO when there is room again", some, "none");
+    let again = until(&true, || {
+        let _ = raw::recv(&pair.client, &mut buf, MSG_DONTWAIT);
+        raw::send(&pair.server, b"x", MSG_DONTWAIT) == Ok(1)
+    });
+    checks.yes("which there is", again, "none");
     Some(())
 }
 
