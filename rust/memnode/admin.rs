@@ -6,6 +6,7 @@
 
 use kernel::iov::IovIterDest;
 use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
 use kernel::uaccess::{UserPtr, UserSlice};
@@ -310,6 +311,7 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         via,
         rights: if via.is_some() { GIVEN } else { Rights::ALL },
         owned: true,
+        small_gets: Atomic::new(0),
     };
     a.storage = zrs_mem_storage {
         va: a.va,
@@ -370,6 +372,7 @@ fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         storage,
         rights,
         owned: false,
+        small_gets: Atomic::new(0),
     };
     Ok(regfile::create_fd(c"zrs_region", file, storage.len, mode | O_CLOEXEC)? as isize)
 }

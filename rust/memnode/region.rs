@@ -8,6 +8,7 @@ use core::ops::Range;
 
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
@@ -80,6 +81,8 @@ pub(super) struct RegionFile {
     pub(super) rights: Rights,
     /// It is freed when the file is closed.
     pub(super) owned: bool,
+    /// See [`Memory::small_gets`].
+    pub(super) small_gets: Atomic<u32>,
 }
 
 impl RegionFile {
@@ -88,6 +91,7 @@ impl RegionFile {
             host: &self.host,
             node: self.node,
             storage: self.storage,
+            small_gets: &self.small_gets,
         }
     }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Reading and writing regions: by messages up to 4096 bytes, by remote keys beyond that, and by
-//! the processor where the node is of this host. All of it waits for the result.
+//! the processor where the node is of this host. All of it waits for the result. Small reads use a
+//! remote key as well where there is one: a READ needs no thread of the node.
 
 #![deny(unsafe_code)]
 
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
 use super::context::HostRef;
@@ -19,6 +20,7 @@ use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
 use crate::kern::folios::MemfdPages;
 use crate::kern::pin::{self, Extracted, PinnedPages};
+use crate::proto::mem::grant_cache::Found;
 use crate::proto::mem::id::{NodeId, StorageId};
 use crate::proto::mem::node::{Hold, Piece};
 use crate::proto::mem::rights::Rights;
@@ -28,6 +30,10 @@ use crate::proto::wire::SMALL_MAX;
 
 /// Bytes between two acknowledgements of a write.
 const PART: usize = 4 << 20;
+
+/// Small reads of a file without a grant that go by messages, before one opens a grant for those
+/// that follow.
+const GETS_BY_MESSAGE: u32 = 8;
 
 /// How often a grant that was taken back before its use is asked for again.
 const ATTEMPTS: u32 = 4;
@@ -116,6 +122,8 @@ pub(super) struct Memory<'a> {
     pub(super) host: &'a HostRef,
     pub(super) node: NodeId,
     pub(super) storage: StorageId,
+    /// Small reads that went by messages, up to [`GETS_BY_MESSAGE`].
+    pub(super) small_gets: &'a Atomic<u32>,
 }
 
 /// The hold, memory and pieces of a local operation.
@@ -338,9 +346,9 @@ impl Memory<'_> {
         while done < len {
             let here = pos + done as u64;
             let left = len - done;
-            let got = match left <= SMALL_MAX as usize {
-                true => self.get_small(here, left, iter),
-                false => self.get_part(here, left.min(PART), iter),
+            let got = match left > SMALL_MAX as usize || self.gets_by_key() {
+                false => self.get_small(here, left, iter),
+                true => self.get_part(here, left.min(PART), iter),
             };
             match got {
                 Ok(0) => return partly(done, EFAULT),
@@ -349,6 +357,30 @@ impl Memory<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Whether a small read uses a remote key: there is one, or this file is read often enough to
+    /// ask for one that is kept. Many files that are read in turn leave grants to the others.
+    fn gets_by_key(&self) -> bool {
+        let host: &Arc<Host> = self.host;
+        let (key, rights) = (self.storage.key, Rights::READ);
+        let seen = host.with(|st| match st.route(host, self.node) {
+            Ok(Route::Link(slot)) => st.side(slot).map(|side| {
+                let found = side.cache.find(self.node, key, rights);
+                (found, side.cache.is_half_full())
+            }),
+            _ => None,
+        });
+        match seen {
+            Some((Found::Open { .. }, _)) => return true,
+            Some((_, false)) => {}
+            _ => return false,
+        }
+        // Threads of one file may miss one of several.
+        let before = self.small_gets.load(Relaxed);
+        let asks = before >= GETS_BY_MESSAGE;
+        self.small_gets.store(if asks { 0 } else { before + 1 }, Relaxed);
+        asks
     }
 
     fn get_small(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {

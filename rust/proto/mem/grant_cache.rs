@@ -91,6 +91,11 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         self.0.is_empty()
     }
 
+    /// Whether half of the places are taken: the rest is for operations that need a grant.
+    pub fn is_half_full(&self) -> bool {
+        2 * self.0.len() >= self.0.room()
+    }
+
     /// Looks for a grant by `key` that gives `rights`.
     pub fn find(&self, node: NodeId, key: Key, rights: Rights) -> Found {
         let mut fitting = self.0.iter().filter(|(_, g)| {

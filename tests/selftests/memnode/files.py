@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import struct
+import time
 
 NODES = ((1, 1), (1, 2))
 
@@ -50,6 +51,28 @@ data = os.urandom(SIZE)
 for length, at in ((1, 7), (4095, 1), (4096, 0), (4097, 4095), (262143, 100), (262145, 3), (1 << 20, 4097)):
     wrote = os.pwrite(one, data[:length], at)
     check(f"{length} bytes at {at}", wrote == length and os.pread(one, length, at) == data[:length])
+
+
+def sent():
+    """Packets that this host has sent."""
+    with open("/proc/net/dev", encoding="ascii") as table:
+        return sum(int(line.split()[10]) for line in table if line.split()[0] == "va:")
+
+
+def packets(reads):
+    """Packets that it sends for each of so many reads of 4096 bytes."""
+    before = sent()
+    right = all(os.pread(one, 4096, 4096 * n) == data[4096 * n:4096 * n + 4096] for n in range(reads))
+    return right, (sent() - before) / reads
+
+
+os.pwrite(one, data, 0)
+time.sleep(11)
+right, some = packets(8)
+check(f"small reads after a pause are by messages ({some:.2f} packets)", right and some > 1.5)
+os.pread(one, 4096, 0)
+right, more = packets(200)
+check(f"more of them are READs, of one packet each ({more:.2f})", right and more < 1.2)
 parts = [data[:5000], data[5000:5001], data[5001:300000]]
 check("pwritev", os.pwritev(one, parts, 77) == 300000)
 into = [bytearray(100), bytearray(299900)]
@@ -71,5 +94,12 @@ check("splice", os.splice(one, pipe[1], 4096, offset_src=0) == 4096 and os.read(
 again = opened(NODES[1], id_two)
 check("a region by its storage id", os.pread(again, 1000, 200000) == data[200000:201000])
 os.close(two)
+# close() does not wait for the node, and a READ of before may still be right.
+late = time.monotonic() + 20
+while time.monotonic() < late:
+    try:
+        os.pread(again, 10, 0)
+    except OSError:
+        break
 refused("after its owner has closed it", errno.ESTALE, os.pread, again, 10, 0)
 os.close(one)

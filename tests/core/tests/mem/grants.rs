@@ -314,6 +314,21 @@ fn remote_keys_are_used_while_they_are_valid() {
     assert!(writes > 1000 || cfg!(miri));
 }
 
+#[test]
+fn small_reads_leave_half_of_the_grants_to_others() {
+    let mut cache = GrantCache::new(slots(4));
+    let key = Key {
+        region: 1,
+        gen: 1,
+        secret: 1,
+    };
+    for full in [false, false, true, true] {
+        assert_eq!(cache.is_half_full(), full);
+        cache.begin_open(NODE, key, Rights::READ, 0).unwrap();
+    }
+    assert!(cache.is_half_full());
+}
+
 // rows: M5
 #[test]
 fn a_lost_link_ends_all_grants() {
