@@ -453,8 +453,8 @@ impl Sk {
     /// Wakes pollers for writing, and sends `SIGIO` where asked for. Any context.
     ///
     /// `sk_write_space` is not used: it looks at `sk_wmem_alloc`, which means nothing here. Nor is
-    /// SOCK_WAKE_SPACE, which sends the signal only if SOCKWQ_ASYNC_NOSPACE is set: the sockets keep
-    /// their own note that a program has found no room, and call this only then.
+    /// SOCK_WAKE_SPACE, which sends the signal only if SOCKWQ_ASYNC_NOSPACE is set: the sockets
+    /// keep their own note that a program has found no room, and call this only then.
     pub fn wake_writable(&self) {
         self.wake(bindings::POLLOUT | bindings::POLLWRNORM | bindings::POLLWRBAND);
         self.wake_async(bindings::SOCK_WAKE_IO, bindings::POLL_OUT);

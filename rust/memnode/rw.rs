@@ -379,7 +379,8 @@ impl Memory<'_> {
         // Threads of one file may miss one of several.
         let before = self.small_gets.load(Relaxed);
         let asks = before >= GETS_BY_MESSAGE;
-        self.small_gets.store(if asks { 0 } else { before + 1 }, Relaxed);
+        let now = if asks { 0 } else { before + 1 };
+        self.small_gets.store(now, Relaxed);
         asks
     }
 

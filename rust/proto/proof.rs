@@ -3,9 +3,10 @@
 //! Mutual proof by a shared key: the first messages of a link between hosts that have one.
 //!
 //! Both sides send a challenge. The connector then proves by each of its keys; the acceptor, once
-//! that is verified, by those that were right, so that only a host with a key gets its proof, and a
-//! key that is removed meanwhile is not missed where the other one is right as well. A proof is a MAC over the role of its sender, both challenges, both hellos as they were sent, both
-//! addresses and both queue pairs: it is good for no other link, nor for the other direction.
+//! that is verified, by those that were right: only a host with a key gets its proof, and a key
+//! that is removed meanwhile is not missed where the other one is right as well. A proof is a MAC
+//! over the role of its sender, both challenges, both hellos as they were sent, both addresses and
+//! both queue pairs: it is good for no other link, nor for the other direction.
 
 use core::hint::black_box;
 

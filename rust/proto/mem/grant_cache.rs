@@ -93,7 +93,7 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
 
     /// Whether half of the places are taken: the rest is for operations that need a grant.
     pub fn is_half_full(&self) -> bool {
-        2 * self.0.len() >= self.0.room()
+        self.0.len() >= self.0.room() / 2
     }
 
     /// Looks for a grant by `key` that gives `rights`.
