@@ -303,6 +303,7 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         len: a.len,
         key,
     };
+    let kept_host = (*host).clone();
     // From here on, dropping the file frees the region.
     let mut file = RegionFile {
         host,
@@ -324,8 +325,17 @@ fn alloc(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
     };
     writer.write(&a)?;
     file.owned = !keep;
-    let fd = regfile::create_fd(c"zrs_region", file, a.len, O_RDWR | O_CLOEXEC)?;
-    Ok(fd as isize)
+    let fd = regfile::create_fd(c"zrs_region", file, a.len, O_RDWR | O_CLOEXEC);
+    if keep && fd.is_err() {
+        // The program does not know that it is there.
+        let free = MemHeader {
+            key,
+            node,
+            ..MemHeader::ask(0, Op::Free)
+        };
+        kept_host.with(|st| st.in_the_background(&kept_host, via.unwrap_or(node), free));
+    }
+    Ok(fd? as isize)
 }
 
 fn open(memory: &Arc<Memory>, arg: usize) -> Result<isize> {

@@ -256,9 +256,10 @@ impl State {
     }
 
     /// The target has granted what a copy needs.
-    pub(super) fn job_granted(&mut self, job: u32, serial: u64, granted: Granted) {
+    /// False if there is no such copy any more.
+    pub(super) fn job_granted(&mut self, job: u32, serial: u64, granted: Granted) -> bool {
         let Some(info) = self.job(job, serial) else {
-            return;
+            return false;
         };
         info.grant = Some(granted);
         let addr = info.addr;
@@ -271,6 +272,7 @@ impl State {
         };
         let fits = (reached == len).then_some(()).ok_or(Status::Range);
         self.copies.opened(job, fits);
+        true
     }
 
     fn write_chunk(&mut self, job: u32, off: u64, len: u64) -> Result<(), Status> {
@@ -398,7 +400,7 @@ impl State {
             return;
         };
         if let Some(granted) = info.grant {
-            self.finish_once(granted);
+            self.finish_grant(granted);
         }
         let answer = MemHeader {
             bytes: done,

@@ -9,6 +9,7 @@ use kernel::sync::Arc;
 
 use super::host::{now_ms, Call, Kind, State};
 use super::side::{Data, Life, Moved};
+use crate::params;
 use crate::proto::mem::grant_cache::{Found, Leave};
 use crate::proto::mem::id::{Key, NodeId};
 use crate::proto::mem::payload::{extents, RemoteExtent};
@@ -28,10 +29,33 @@ pub(super) struct Granted {
     pub(super) number: u32,
 }
 
+/// How long a node that has no room for another grant is not asked for one, in milliseconds.
+const REFUSED_MS: u64 = 50;
+
 /// A waiter for a grant.
 pub(super) enum Pending {
     Call(Arc<Call>),
     Job(u32, u64),
+}
+
+/// A waiter for a grant, and since when it waits.
+pub(super) struct Waiter {
+    pending: Pending,
+    since_ms: u64,
+}
+
+impl Waiter {
+    fn is(&self, call: &Arc<Call>) -> bool {
+        matches!(&self.pending, Pending::Call(c) if Arc::ptr_eq(c, call))
+    }
+}
+
+/// A waiter for room for a grant.
+pub(super) struct Wanting {
+    waiter: Waiter,
+    node: NodeId,
+    key: Key,
+    rights: Rights,
 }
 
 /// A grant that this host has, or has asked for.
@@ -42,7 +66,7 @@ pub(super) struct Lending {
     /// Address of the first byte.
     addr: u64,
     extents: KVec<RemoteExtent>,
-    waiting: KVec<Pending>,
+    waiting: KVec<Waiter>,
 }
 
 impl Lending {
@@ -70,6 +94,7 @@ impl Lending {
 
 impl State {
     /// Gets a grant for a waiter, which is told when the grant can be used, or why there is none.
+    /// If the link has as many as it may have, all of them in use, the waiter waits for its turn.
     pub(super) fn want_grant(
         &mut self,
         slot: usize,
@@ -78,9 +103,40 @@ impl State {
         rights: Rights,
         pending: Pending,
     ) {
-        let Some(side) = self.side(slot).filter(|s| s.life != Life::Down) else {
-            return self.grant_refused(pending, Status::Lost);
+        let waiter = Waiter {
+            pending,
+            since_ms: now_ms(),
         };
+        let wanting = Wanting {
+            waiter,
+            node,
+            key,
+            rights,
+        };
+        let Some(side) = self.side(slot).filter(|s| s.life != Life::Down) else {
+            return self.grant_refused(wanting.waiter.pending, Status::Lost);
+        };
+        let first = side.wanting.is_empty();
+        if let Some(wanting) = self.get_grant(slot, wanting, first) {
+            self.want_later(slot, wanting);
+        }
+    }
+
+    fn want_later(&mut self, slot: usize, wanting: Wanting) {
+        let Some(side) = self.side(slot) else {
+            return self.grant_refused(wanting.waiter.pending, Status::Lost);
+        };
+        if side.wanting.reserve(1, GFP_KERNEL).is_err() {
+            return self.grant_refused(wanting.waiter.pending, Status::NoMemory);
+        }
+        let _ = side.wanting.push_within_capacity(wanting);
+    }
+
+    /// Gets a grant for a waiter; gives it back if there is no room. `may_open`: it is this one's
+    /// turn to ask for another grant.
+    fn get_grant(&mut self, slot: usize, wanting: Wanting, may_open: bool) -> Option<Wanting> {
+        let (node, key, rights) = (wanting.node, wanting.key, wanting.rights);
+        let side = self.side(slot)?;
         let lent = match side.cache.find(node, key, rights) {
             Found::Open { at, number } => {
                 let granted = Granted {
@@ -89,22 +145,82 @@ impl State {
                     lent: at,
                     number,
                 };
-                return self.granted(granted, pending);
+                self.granted(granted, wanting.waiter.pending);
+                return None;
             }
             Found::Opening(lent) => lent,
+            Found::None if !may_open => return Some(wanting),
             Found::None => match self.open_grant(slot, node, key, rights) {
                 Ok(lent) => lent,
-                Err(why) => return self.grant_refused(pending, why),
+                Err(Status::Again) => return Some(wanting),
+                Err(why) => {
+                    self.grant_refused(wanting.waiter.pending, why);
+                    return None;
+                }
             },
         };
         let lending = self.side(slot).and_then(|s| s.lent.get_mut(lent as usize));
-        let Some(Some(lending)) = lending else {
-            return self.grant_refused(pending, Status::Again);
-        };
-        if lending.waiting.reserve(1, GFP_KERNEL).is_err() {
-            return self.grant_refused(pending, Status::NoMemory);
+        let waiting = lending.and_then(Option::as_mut).map(|l| &mut l.waiting);
+        let room = waiting.and_then(|w| w.reserve(1, GFP_KERNEL).ok().map(|()| w));
+        match room {
+            Some(waiting) => {
+                let _ = waiting.push_within_capacity(wanting.waiter);
+            }
+            None => self.grant_refused(wanting.waiter.pending, Status::NoMemory),
         }
-        let _ = lending.waiting.push_within_capacity(pending);
+        None
+    }
+
+    /// Gets grants for those that have waited for room, in their order. Whether there was one.
+    pub(super) fn grant_turns(&mut self) -> bool {
+        let (now, mut changed) = (now_ms(), false);
+        for slot in 0..self.sides.len() {
+            while let Some(side) = self.side(slot).filter(|s| s.life != Life::Down) {
+                let full = |at: u64| now.saturating_sub(at) < REFUSED_MS;
+                if side.wanting.is_empty() || side.refused_ms.is_some_and(full) {
+                    break;
+                }
+                let Ok(wanting) = side.wanting.remove(0) else {
+                    break;
+                };
+                if let Some(back) = self.get_grant(slot, wanting, true) {
+                    if let Some(side) = self.side(slot) {
+                        // Its place was left just now.
+                        let _ = side.wanting.insert_within_capacity(0, back);
+                    }
+                    break;
+                }
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Refuses those that have waited for their turn too long.
+    pub(super) fn refuse_late(&mut self, slot: usize, now: u64) {
+        let patience = u64::from(params::DEAD_MS.get());
+        while let Some(side) = self.side(slot) {
+            let late = |w: &Wanting| now.saturating_sub(w.waiter.since_ms) >= patience;
+            let Some(at) = side.wanting.iter().position(late) else {
+                return;
+            };
+            if let Ok(wanting) = side.wanting.remove(at) {
+                self.grant_refused(wanting.waiter.pending, Status::Again);
+            }
+        }
+    }
+
+    /// A program waits for a grant no more, whether it has come by now or not.
+    pub(super) fn give_up_grant(&mut self, call: &Arc<Call>) {
+        for side in self.sides.iter_mut().flatten() {
+            side.wanting.retain(|w| !w.waiter.is(call));
+            for lending in side.lent.iter_mut().flatten() {
+                lending.waiting.retain(|w| !w.is(call));
+            }
+        }
+        if let Some(Ok(granted)) = call.look(|o| o.grant.take()) {
+            self.finish_grant(granted);
+        }
     }
 
     fn open_grant(
@@ -203,21 +319,50 @@ impl State {
             lent,
             number: h.grant,
         };
-        for (i, pending) in waiting.into_iter().enumerate() {
+        let once = h.status == Status::Ok && h.arg != 0;
+        let mut used = false;
+        for waiter in waiting {
+            let wanting = |waiter| Wanting {
+                waiter,
+                node,
+                key,
+                rights,
+            };
             match status {
-                Status::Ok if i == 0 || h.arg == 0 => self.granted(granted, pending),
+                Status::Ok if !once || !used => {
+                    self.granted(granted, waiter.pending);
+                    used = true;
+                }
                 // That one was for one operation.
-                Status::Ok => self.want_grant(slot, node, key, rights, pending),
-                why => self.grant_refused(pending, why),
+                Status::Ok => self.want_later(slot, wanting(waiter)),
+                // The node still ends others.
+                Status::NoSpace => {
+                    if let Some(side) = self.side(slot) {
+                        side.refused_ms = Some(now_ms());
+                    }
+                    self.want_later(slot, wanting(waiter));
+                }
+                why => self.grant_refused(waiter.pending, why),
             }
+        }
+        if once && !used {
+            // Those that it was for wait no more.
+            self.finish_grant(granted);
         }
         Ok(())
     }
 
     fn granted(&mut self, granted: Granted, pending: Pending) {
+        if let Some(side) = self.side(granted.slot) {
+            side.cache.tell(granted.lent, granted.number, now_ms());
+        }
         match pending {
             Pending::Call(call) => call.with(|o| o.grant = Some(Ok(granted))),
-            Pending::Job(job, serial) => self.job_granted(job, serial, granted),
+            Pending::Job(job, serial) => {
+                if !self.job_granted(job, serial, granted) {
+                    self.finish_grant(granted);
+                }
+            }
         }
     }
 
@@ -233,8 +378,12 @@ impl State {
 
     /// Takes a waiter for a grant of a link that is down.
     pub(super) fn next_waiting(&mut self, slot: usize) -> Option<Pending> {
-        let mut lent = self.side(slot)?.lent.iter_mut().flatten();
-        lent.find_map(|lending| lending.waiting.pop())
+        let side = self.side(slot)?;
+        if let Some(wanting) = side.wanting.pop() {
+            return Some(wanting.waiter.pending);
+        }
+        let mut lent = side.lent.iter_mut().flatten();
+        lent.find_map(|lending| lending.waiting.pop().map(|w| w.pending))
     }
 
     /// Sends what the end of a grant needs.
@@ -263,10 +412,10 @@ impl State {
         }
     }
 
-    /// The operation that a grant was for is over.
-    pub(super) fn finish_once(&mut self, granted: Granted) {
+    /// An operation that was told of a grant is over.
+    pub(super) fn finish_grant(&mut self, granted: Granted) {
         if let Some(side) = self.live(granted.slot, granted.serial) {
-            let leave = side.cache.finish_once(granted.lent, granted.number);
+            let leave = side.cache.finish(granted.lent, granted.number);
             self.leave(granted.slot, leave);
         }
     }

@@ -36,6 +36,7 @@ use crate::kern::wait::{WaitError, WaitMode, WaitQueue};
 use crate::kern::work;
 use crate::proto::addr::Ip;
 use crate::proto::mem::copy::{Copies, Job, Limits, TargetLoad};
+use crate::proto::mem::errands::{Errand, Errands};
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::link::End;
 use crate::proto::mem::sched::Flow;
@@ -47,6 +48,9 @@ use crate::proto::mem::wire::{MemHeader, Op, PART_MAX};
 pub(super) const LINKS: usize = 256;
 /// Most peers that a host remembers: those that have links, regions, or copies to them.
 const PEERS: usize = 512;
+/// Most asks at a time that nobody waits for, and that are made again if they do not reach the
+/// node.
+const ERRANDS: usize = 1024;
 /// How often times are looked at, in milliseconds.
 const TICK_MS: u32 = 100;
 /// Bytes of one WRITE of a copy.
@@ -86,6 +90,8 @@ pub(super) struct Outcome {
     /// Of a chunk.
     pub(super) failed: Option<Status>,
     pub(super) grant: Option<Result<Granted, Status>>,
+    /// Nobody waits for the answer: the node that was asked, and what for.
+    pub(super) abandoned: Option<(NodeId, MemHeader)>,
 }
 
 /// An operation of a program, for the thread or queue that waits and for what ends it.
@@ -128,10 +134,6 @@ impl Call {
     pub(super) fn look<R>(&self, f: impl FnOnce(&mut Outcome) -> R) -> R {
         f(&mut self.outcome.lock())
     }
-
-    pub(super) fn answer(&self, h: MemHeader, payload: KVec<u8>) {
-        self.with(|o| o.answer = Some(Answer { h, payload }));
-    }
 }
 
 /// The operation that an answer ends.
@@ -144,6 +146,8 @@ pub(super) enum Kind {
     Wrote(u32, u64),
     /// A step of the broker, by its place.
     Broker(u32),
+    /// An errand, by its place.
+    Errand(u32),
     /// Nothing waits for it.
     Nothing,
 }
@@ -173,6 +177,8 @@ pub(super) struct State {
     /// Frees, seals and revocations under way.
     pub(super) waiters: KVec<(u64, Op, Reply)>,
     pub(super) broker: Option<KBox<HostBroker>>,
+    /// Asks that nobody waits for.
+    pub(super) errands: Errands<KVVec<Slot<Errand>>>,
     /// Queues of programs.
     pub(super) queues: KVec<KBox<OpQueue>>,
     /// Calls of programs that do not wait.
@@ -243,6 +249,7 @@ impl Host {
             cancels: KVec::new(),
             waiters: KVec::new(),
             broker: None,
+            errands: Errands::new(slots(ERRANDS)?),
             queues: KVec::new(),
             asyncs: Asyncs::new()?,
             serial: 0,
@@ -545,7 +552,9 @@ impl State {
         loop {
             self.copy_actions(host);
             self.tell_quiet(host);
-            let changed = self.broker_actions(host) | self.queue_actions(host);
+            self.errand_actions(host);
+            let changed = self.broker_actions(host) | self.grant_turns();
+            let changed = changed | self.queue_actions(host);
             if !(changed | self.async_actions(host)) {
                 break;
             }

@@ -105,6 +105,7 @@ impl Served {
             page_shift: shift,
             run_max: RUN_MAX,
             owner_bytes_max: memory.bytes() / 100 * u64::from(offer.host_percent),
+            owner_percent: offer.host_percent,
             user_percent: params::MEM_USER_PERCENT.get(),
             orphan_ms: ORPHAN_MS,
         };

@@ -206,8 +206,8 @@ impl Operation {
                 st.cancel_call(&self.call);
             }
         }
-        if canceled && matches!(self.step, Step::Begin | Step::Key) {
-            return Outlook::Over(Status::Canceled, 0);
+        if canceled && matches!(self.step, Step::Begin | Step::Key | Step::Grant) {
+            return self.give_up(st);
         }
         let outlook = match &mut self.work {
             Work::Refused(why) => return Outlook::Over(*why, 0),
@@ -231,6 +231,19 @@ impl Operation {
             Ok(outlook) => outlook,
             Err(why) => self.end(st, why),
         }
+    }
+
+    /// The operation is canceled before any of its bytes was posted. It does not wait for what it
+    /// has asked the node for.
+    fn give_up(&mut self, st: &mut State) -> Outlook {
+        match &self.work {
+            Work::Copy { to, len, .. } if self.step == Step::Key => {
+                st.abandon(&self.call, to.node, &to.key_ask(*len));
+            }
+            Work::Move(_) => st.give_up_grant(&self.call),
+            _ => {}
+        }
+        self.end(st, Status::Canceled)
     }
 
     /// The operation has failed, with nothing under way.
@@ -304,7 +317,7 @@ impl Transfer {
     /// All that the operation has of others is given back; the bytes that have landed.
     fn end(&mut self, st: &mut State) -> u64 {
         if let Some(granted) = self.granted.take() {
-            st.finish_once(granted);
+            st.finish_grant(granted);
         }
         if let Some(hold) = self.hold.take() {
             st.end_hold(hold);
@@ -501,7 +514,9 @@ impl Transfer {
                 // The grant was idle, and given back.
                 self.attempts += 1;
                 self.failed = None;
-                self.granted = None;
+                if let Some(granted) = self.granted.take() {
+                    st.finish_grant(granted);
+                }
                 return None;
             }
             let status = match self.failed {

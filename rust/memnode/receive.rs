@@ -61,8 +61,15 @@ impl State {
         let Some(side) = self.side(slot) else {
             return;
         };
+        if what != WR_RECV {
+            side.sq_stall.moved();
+        }
         let result = match what {
             WR_SEND => {
+                let ask = side.tx_asks.get(n as usize).copied();
+                if let Some(ask) = ask.filter(|ask| *ask != 0) {
+                    side.asks.sent(ask, now_ms());
+                }
                 side.sends = side.sends.saturating_sub(1);
                 side.sq_used = side.sq_used.saturating_sub(1);
                 let _ = side.free.push(n as u16, GFP_KERNEL);
@@ -223,9 +230,10 @@ impl State {
         payload: KVec<u8>,
     ) -> Result<(), Violation> {
         match (self.take_op(token), slot) {
-            (Some(Kind::Call(call)), _) => call.answer(*h, payload),
+            (Some(Kind::Call(call)), _) => self.tell(&call, *h, payload),
             (Some(Kind::Open(lent)), Some(slot)) => self.opened(slot, lent, h, &payload)?,
             (Some(Kind::Broker(at)), _) => self.broker_answered(at, h),
+            (Some(Kind::Errand(at)), _) => self.errands.answered(at, h.status, now_ms()),
             (Some(Kind::Wrote(job, serial)), _) => self.marked(job, serial, h.status),
             _ => {}
         }

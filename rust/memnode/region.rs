@@ -14,7 +14,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::admin::key_of;
 use super::context::HostRef;
-use super::host::{errno_of, Host, Kind, Route};
+use super::host::{errno_of, Host};
 use super::rw::{ask, ask_ok, Memory};
 use crate::kern::pin::{dest_pages, source_pages, Extracted, LockedPages, PinnedPages};
 use crate::kern::regfile::{AsyncCall, RegularFile};
@@ -342,8 +342,13 @@ impl RegularFile for RegionFile {
                     Ok(())
                 });
                 // Nobody knows a key that could not be told.
-                if let Some(key) = made.filter(|_| told.is_err()) {
-                    let _ = self.unkey(key);
+                if let Some(key2) = made.filter(|_| told.is_err()) {
+                    let ask = MemHeader {
+                        key2,
+                        ..self.header(Op::Unkey)
+                    };
+                    self.host
+                        .with(|st| st.in_the_background(&self.host, self.node, ask));
                 }
                 told
             }
@@ -363,35 +368,13 @@ impl RegularFile for RegionFile {
 
 impl Drop for RegionFile {
     /// Frees the region if it goes with its file. The answer is not waited for; if the link is lost
-    /// before, the region is an orphan.
+    /// before, the node is asked again when there is another one.
     fn drop(&mut self) {
         if !self.owned {
             return;
         }
-        let host = &*self.host;
-        let ask = self.header(Op::Free);
-        host.with(|st| {
-            let Ok(token) = st.op(Kind::Nothing) else {
-                return;
-            };
-            let asked = match st.route(host, self.owner()) {
-                Ok(Route::Link(slot)) => st
-                    .side(slot)
-                    .is_some_and(|s| s.ask(ask, KVec::new(), token).is_ok()),
-                Ok(Route::Here) => {
-                    let call = super::host::Call::new();
-                    if let Ok(call) = call {
-                        let reply = super::server::Reply::Local(call);
-                        let h = MemHeader { id: 1, ..ask };
-                        let _ = st.serve(host, reply, &h, &[]);
-                    }
-                    false
-                }
-                Err(_) => false,
-            };
-            if !asked {
-                st.take_op(token);
-            }
-        });
+        let (to, ask) = (self.owner(), self.header(Op::Free));
+        self.host
+            .with(|st| st.in_the_background(&self.host, to, ask));
     }
 }

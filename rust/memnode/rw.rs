@@ -39,7 +39,7 @@ const GETS_BY_MESSAGE: u32 = 8;
 const ATTEMPTS: u32 = 4;
 
 /// Asks the node's host, and waits for the answer. EINTR for a task that is being killed; a COPY is
-/// canceled then.
+/// canceled then, and what the node does for others is undone.
 pub(super) fn ask(
     host: &Arc<Host>,
     node: NodeId,
@@ -60,15 +60,18 @@ pub(super) fn ask(
             Err(status) => return Err(errno_of(status)),
         }
     }
-    wait_for(host, &call)
+    let waited = wait_for(host, &call);
+    if waited.is_err() {
+        host.with(|st| match ask.op {
+            Some(Op::Copy) => st.cancel_call(&call),
+            _ => st.abandon(&call, node, &ask),
+        });
+    }
+    waited
 }
 
 fn wait_for(host: &Arc<Host>, call: &Arc<Call>) -> Result<Answer> {
-    let waited = host.wait(|| call.with(|o| if o.left == 0 { o.answer.take() } else { None }));
-    if waited.is_err() {
-        host.with(|st| st.cancel_call(call));
-    }
-    waited
+    host.wait(|| call.with(|o| if o.left == 0 { o.answer.take() } else { None }))
 }
 
 /// Begins to ask the node's host. `Again` while the last link to it is being taken down.
@@ -208,8 +211,11 @@ impl Memory<'_> {
                 }
                 Err(status) => return Err(errno_of(status)),
             }
-            let grant = host.wait(|| call.with(|o| o.grant.take()))?;
-            return grant.map_err(errno_of);
+            let grant = host.wait(|| call.with(|o| o.grant.take()));
+            if grant.is_err() {
+                host.with(|st| st.give_up_grant(&call));
+            }
+            return grant?.map_err(errno_of);
         }
     }
 
@@ -293,6 +299,7 @@ impl Memory<'_> {
                 // The grant was idle, and given back.
                 Err(Status::Stale) if pages.is_some() && sent == 0 && attempts < ATTEMPTS => {
                     attempts += 1;
+                    self.host.with(|st| st.finish_grant(granted));
                     granted = self.grant(rights)?;
                 }
                 Err(why) => return Ok((granted, sent, Some(why))),
@@ -316,7 +323,7 @@ impl Memory<'_> {
             0 => Ok(0),
             _ => self.wrote(granted, pos, sent, &call),
         };
-        self.host.with(|st| st.finish_once(granted));
+        self.host.with(|st| st.finish_grant(granted));
         match (acknowledged?, failed, fault) {
             (0, Some(why), _) => Err(errno_of(why)),
             (0, None, Some(e)) => Err(e),
@@ -330,7 +337,11 @@ impl Memory<'_> {
         let addr = self.storage.va + pos;
         let asked = host.with(|st| st.ask_wrote(granted, addr, len as u64, call));
         asked.map_err(errno_of)?;
-        let answer = wait_for(host, call)?;
+        let waited = wait_for(host, call);
+        if waited.is_err() {
+            host.with(|st| st.cancel_call(call));
+        }
+        let answer = waited?;
         match (answer.h.status, call.with(|o| o.failed)) {
             (Status::Ok, None) => Ok(len),
             (Status::Ok, Some(status)) | (status, _) => Err(errno_of(status)),
@@ -415,7 +426,7 @@ impl Memory<'_> {
         let waited = self
             .host
             .wait(|| call.with(|o| (o.left == 0).then_some(o.failed)));
-        self.host.with(|st| st.finish_once(granted));
+        self.host.with(|st| st.finish_grant(granted));
         if let Some(status) = waited? {
             return Err(errno_of(status));
         }

@@ -12,7 +12,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::grants::Lending;
+use super::grants::{Lending, Wanting};
 use super::host::{now_ms, Host, State};
 use super::link::MemLink;
 use super::node::slots;
@@ -26,13 +26,14 @@ use crate::kern::errno::ENOTCONN;
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
-use crate::proto::mem::asks::{AskSlot, Asks, ASKS_MAX};
+use crate::proto::mem::asks::{AskSlot, Asks, ASKS_MAX, ENDING_MS};
 use crate::proto::mem::grant_cache::GrantCache;
 use crate::proto::mem::grant_cache::Lent;
 use crate::proto::mem::grants::{Grant, Grants};
 use crate::proto::mem::link::{End, Link};
 use crate::proto::mem::server::{Server, ServerSlot};
 use crate::proto::mem::slab::Slot;
+use crate::proto::mem::stall::Stall;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Message, Op, Type};
 use crate::proto::wire::{self, Header, HEADER_LEN, HEARTBEAT_ASKS, HELLO_MOST};
@@ -154,6 +155,8 @@ pub(super) struct Side {
     pub(super) queues: Option<Arc<Queues>>,
     pub(super) drained: bool,
     pub(super) free: KVec<u16>,
+    /// The ask in each transmit slot; 0: another message.
+    pub(super) tx_asks: KVec<u32>,
     /// SENDs under way.
     pub(super) sends: u32,
     /// Work requests in the send queue.
@@ -163,6 +166,10 @@ pub(super) struct Side {
     pub(super) asks: Asks<KVec<AskSlot>>,
     pub(super) cache: GrantCache<KVVec<Slot<Lent>>>,
     pub(super) lent: KVec<Option<Lending>>,
+    /// Those that wait for room for a grant, in their order.
+    pub(super) wanting: KVec<Wanting>,
+    /// When the node last had no room for a grant.
+    pub(super) refused_ms: Option<u64>,
     pub(super) data: KVec<Option<Data>>,
     pub(super) server: Server<KVec<ServerSlot>>,
     pub(super) grants: Grants<KVVec<Slot<Grant>>>,
@@ -171,6 +178,10 @@ pub(super) struct Side {
     pub(super) to_register: KVec<(u32, bool)>,
     /// Work requests of the one that is under way.
     pub(super) registering: u32,
+    /// Work requests that do not complete.
+    pub(super) sq_stall: Stall,
+    /// Asks that the peer does not take.
+    queue_stall: Stall,
     /// When the link was begun.
     begun_ms: u64,
     /// When the peer was last heard.
@@ -209,6 +220,7 @@ impl Side {
             queues: None,
             drained: false,
             free,
+            tx_asks: KVec::from_elem(0, usize::from(TX_SLOTS), GFP_KERNEL)?,
             sends: 0,
             sq_used: 0,
             out: KVec::new(),
@@ -216,12 +228,16 @@ impl Side {
             asks: Asks::new(asks, 0, 100),
             cache: GrantCache::new(slots(GRANTS)?),
             lent: KVec::new(),
+            wanting: KVec::new(),
+            refused_ms: None,
             data: KVec::new(),
             server: Server::new(KVec::from_elem(None, ASKS_MAX, GFP_KERNEL)?),
             grants: Grants::new(slots(GRANT_PLACES)?),
             registrations: KVec::new(),
             to_register: KVec::new(),
             registering: 0,
+            sq_stall: Stall::default(),
+            queue_stall: Stall::default(),
             begun_ms: now_ms(),
             heard_ms: now_ms(),
             asked_ms: None,
@@ -310,6 +326,12 @@ impl Side {
             op: SendOp::Send { sges: &sges },
             signaled: true,
         }])?;
+        if let Some(ask) = self.tx_asks.get_mut(usize::from(slot)) {
+            *ask = match message {
+                Message::Mem(h) if h.kind == Type::Ask => h.id,
+                _ => 0,
+            };
+        }
         self.sends += 1;
         self.sq_used += 1;
         STATS.work_requests.add(1);
@@ -378,6 +400,9 @@ impl Side {
             let queued = self.queue.remove(at).map_err(|_| EINVAL)?;
             let ask = self.asks.begin(queued.ask, queued.token, queued.user);
             let ask = ask.ok_or(EINVAL)?;
+            if ask.op != Some(Op::Copy) {
+                self.queue_stall.moved();
+            }
             self.post_message(Message::Mem(ask), &queued.payload)?;
         }
         let due = self.flow.as_ref().is_some_and(LinkFlow::credit_due);
@@ -427,6 +452,19 @@ impl Side {
         self.registering = total as u32;
         self.sq_used += total as u32;
         Ok(())
+    }
+
+    /// Whether the peer keeps something waiting that it does not have to: its device what was
+    /// posted, or its host the answer to an ask or the room for one. It may be alive all the same.
+    fn is_stalled(&mut self, now: u64) -> bool {
+        let patience = u64::from(params::DEAD_MS.get());
+        let bounded = self.queue.iter().any(|q| q.ask.op != Some(Op::Copy));
+        // Asks may wait for places of those that take longest.
+        let queued = self
+            .queue_stall
+            .look(bounded, now, patience.saturating_add(ENDING_MS));
+        let posted = self.sq_stall.look(self.sq_used != 0, now, patience);
+        queued || posted || self.asks.is_late(now, patience)
     }
 
     /// Posts WRITEs or READs of all of `runs`, for the bytes from `addr` on of a grant. `Again` if
@@ -582,7 +620,8 @@ impl State {
         let late = side.grants.overdue_ms(crate::proto::mem::grants::REVOKE_MS);
         let dead = u64::from(params::DEAD_MS.get());
         let silent = side.asked_ms.is_some_and(|at| now >= at + dead);
-        if late.is_some_and(|at| now >= at) || silent || side.link.is_broken() {
+        let late = late.is_some_and(|at| now >= at);
+        if late || silent || side.is_stalled(now) || side.link.is_broken() {
             return self.fail(slot, Status::Lost);
         }
         let silence = now.saturating_sub(side.heard_ms);
@@ -595,6 +634,7 @@ impl State {
             .cache
             .leave_idle(now, crate::proto::mem::grant_cache::IDLE_MS);
         self.leave(slot, leave);
+        self.refuse_late(slot, now);
     }
 
     /// Ends a link; its item takes it down.

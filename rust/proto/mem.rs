@@ -25,6 +25,7 @@ pub mod asks;
 pub mod broker;
 pub mod copy;
 pub mod directory;
+pub mod errands;
 pub mod grant_cache;
 pub mod grants;
 pub mod id;
@@ -37,6 +38,7 @@ pub mod rights;
 pub mod sched;
 pub mod server;
 pub mod slab;
+pub mod stall;
 pub mod status;
 // Not in the module: nothing there calls it.
 #[cfg(not(MODULE))]

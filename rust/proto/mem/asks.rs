@@ -22,6 +22,21 @@ pub const USER_ASKS_MIN: usize = 3;
 /// Most asks that are kept free for each class that others must not wait for, see [`Asks::room`].
 pub const ASKS_RESERVED: usize = 8;
 
+/// How much longer than for other answers a node has for those to FREE, SEAL, UNKEY and CANCEL, in
+/// milliseconds: grants that are taken back by force, and targets of copies that do not answer, are
+/// waited for.
+pub const ENDING_MS: u64 = 10_000;
+
+/// How long a node has to answer `op`, if `patience_ms` is the time for what it answers by itself.
+/// `None`: as long as it takes, as COPY does; whoever waits cancels it.
+pub fn patience_of(op: Op, patience_ms: u64) -> Option<u64> {
+    match op {
+        Op::Copy => None,
+        Op::Free | Op::Seal | Op::Unkey | Op::Cancel => Some(patience_ms.saturating_add(ENDING_MS)),
+        _ => Some(patience_ms),
+    }
+}
+
 /// A place for an ask.
 #[derive(Clone, Copy)]
 pub struct AskSlot(Option<Open>);
@@ -32,6 +47,8 @@ struct Open {
     op: Op,
     token: u64,
     user: Option<u32>,
+    /// When the node's device had it.
+    sent_ms: Option<u64>,
 }
 
 impl AskSlot {
@@ -131,9 +148,30 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
             op,
             token,
             user,
+            sent_ms: None,
         });
         self.open = self.open.saturating_add(1);
         Some(ask)
+    }
+
+    /// The message with ask `id` has completed: the node's device has it, and the time for the
+    /// answer begins. Without effect if it is answered already.
+    pub fn sent(&mut self, id: u32, now_ms: u64) {
+        let mut open = self.slots.iter_mut().filter_map(|s| s.0.as_mut());
+        if let Some(open) = open.find(|o| o.ask.id == id) {
+            open.sent_ms = Some(now_ms);
+        }
+    }
+
+    /// Whether the node has had an ask for longer than [`patience_of`] it: its link must be taken
+    /// down.
+    pub fn is_late(&self, now_ms: u64, patience_ms: u64) -> bool {
+        let mut open = self.slots.iter().filter_map(|s| s.0);
+        open.any(|o| {
+            let since = o.sent_ms.map(|at| now_ms.saturating_sub(at));
+            let most = patience_of(o.op, patience_ms);
+            since.zip(most).is_some_and(|(since, most)| since >= most)
+        })
     }
 
     /// An answer has arrived; returns the ask's token. An answer to no open ask, and one that does

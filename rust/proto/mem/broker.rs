@@ -385,11 +385,7 @@ where
         };
         let gives_up = now_ms.saturating_add(self.orphan_ms);
         let gives_up = *entry.gives_up_ms.get_or_insert(gives_up);
-        let temporary = matches!(
-            status,
-            Status::Lost | Status::Unreachable | Status::Refused | Status::Again | Status::NoMemory
-        );
-        if temporary && now_ms < gives_up {
+        if status.is_temporary() && now_ms < gives_up {
             entry.state = State::Free {
                 root,
                 not_before_ms: now_ms.saturating_add(RETRY_MS),

@@ -21,6 +21,10 @@ use super::slab::{Slab, Slot};
 /// Milliseconds after which a grant that is not used is closed.
 pub const IDLE_MS: u64 = 10_000;
 
+/// Milliseconds for which an operation that moves nothing keeps its grant from the others: one may
+/// wait for the memory of its program for ever.
+pub const KEPT_MS: u64 = 1000;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Opening,
@@ -41,6 +45,8 @@ pub struct Lent {
     number: u32,
     /// It is for one operation.
     once: bool,
+    /// Operations that have been told of it, and are not over.
+    users: u32,
     in_flight: u32,
     used_ms: u64,
 }
@@ -128,6 +134,7 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
             state: State::Opening,
             number: 0,
             once: false,
+            users: 0,
             in_flight: 0,
             used_ms: now_ms,
         })
@@ -159,6 +166,14 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         known.next().map(|(at, _)| at)
     }
 
+    /// An operation is told of grant `number`, and going to use it, until [`Self::finish`].
+    pub fn tell(&mut self, at: u32, number: u32, now_ms: u64) {
+        if let Some(lent) = self.0.get_mut(at).filter(|g| g.number == number) {
+            lent.users = lent.users.saturating_add(1);
+            lent.used_ms = now_ms;
+        }
+    }
+
     /// A work request with the remote keys of grant `number` is going to be posted. False if it
     /// must not: the node wants the grant back, or its place has another one by now.
     pub fn begin(&mut self, at: u32, number: u32, now_ms: u64) -> bool {
@@ -180,11 +195,12 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
         self.leave(at)
     }
 
-    /// The operation that grant `number` was opened for is over. Without effect on a grant that is
-    /// kept.
-    pub fn finish_once(&mut self, at: u32, number: u32) -> Option<Leave> {
-        let lent = self.0.get_mut(at)?;
-        if !lent.once || lent.number != number {
+    /// An operation that was told of grant `number` is over. Leaves the grant if it was for that
+    /// operation alone.
+    pub fn finish(&mut self, at: u32, number: u32) -> Option<Leave> {
+        let lent = self.0.get_mut(at).filter(|g| g.number == number)?;
+        lent.users = lent.users.saturating_sub(1);
+        if !lent.once {
             return None;
         }
         if lent.state == State::Open {
@@ -213,13 +229,18 @@ impl<S: DerefMut<Target = [Slot<Lent>]>> GrantCache<S> {
     }
 
     /// Leaves the grant that was used longest ago, if that is at least `idle_ms` ago and nothing is
-    /// in flight.
+    /// in flight. One that an operation is going to use is left after [`KEPT_MS`] at the earliest.
     pub fn leave_idle(&mut self, now_ms: u64, idle_ms: u64) -> Option<Leave> {
         let idle = self.0.iter().filter(|(_, g)| {
             g.state == State::Open
                 && g.in_flight == 0
                 && !g.once
-                && now_ms.saturating_sub(g.used_ms) >= idle_ms
+                && now_ms.saturating_sub(g.used_ms)
+                    >= if g.users == 0 {
+                        idle_ms
+                    } else {
+                        idle_ms.max(KEPT_MS)
+                    }
         });
         let (at, _) = idle.min_by_key(|(_, g)| g.used_ms)?;
         self.0.get_mut(at)?.state = State::Closing;

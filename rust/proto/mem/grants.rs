@@ -5,10 +5,10 @@
 //!
 //! ```text
 //! Registering ─registered─► Open ─revoke─► Revoking ─Revoked or CLOSE─► Invalidating
-//!      │                                                                     │ invalidated
-//!      │ revoke, or registration fails                                       ▼
-//!      └──────────────────► Deregistering ◄──next message of the peer────── Fenced
-//!                                 └─► gone
+//!      │ │ revoked meanwhile, registered                                   ▲ │ invalidated
+//!      │ └─────────────────────────────────────────────────────────────────┘ ▼
+//!      │ registration fails                                                Fenced
+//!      └─► gone ◄── Deregistering ◄──next message of the peer────────────────┘
 //! ```
 //!
 //! A grant holds its region from its beginning until its memory is deregistered. A peer that lies
@@ -59,8 +59,8 @@ pub struct Grant {
 pub enum Registered {
     /// Answer the ask at that place: the grant is open.
     Answer(u32),
-    /// The grant was revoked in the meantime. Answer the ask at that place with `Stale`, and
-    /// deregister.
+    /// The grant was revoked in the meantime. Answer the ask at that place with `Stale`, and make
+    /// the remote keys invalid: the peer was not told them, but may have guessed one.
     Stale(u32),
 }
 
@@ -146,7 +146,7 @@ impl<S: DerefMut<Target = [Slot<Grant>]>> Grants<S> {
                 Some(Registered::Answer(grant.ask))
             }
             State::Registering { unwanted: true } => {
-                grant.state = State::Deregistering;
+                grant.state = State::Invalidating;
                 Some(Registered::Stale(grant.ask))
             }
             _ => None,

@@ -116,6 +116,9 @@ pub struct Config {
     pub run_max: u32,
     /// Most bytes in regions of one owner; the local host has no limit.
     pub owner_bytes_max: u64,
+    /// Share of the regions, and of their extents, that one other host can have, in percent; at
+    /// least one region.
+    pub owner_percent: u32,
     /// Share of the regions that one user of the local host can have, in percent; at least one
     /// region.
     pub user_percent: u32,
@@ -304,6 +307,18 @@ impl<S: Storage> Node<S> {
         theirs.fold(0, |sum, (_, r)| sum.saturating_add(r.len))
     }
 
+    /// Whether the host `owner` has its share of the regions or extents.
+    fn owner_is_full(&self, owner: u32) -> bool {
+        let theirs = self.regions.iter().filter(|(_, r)| r.owner == owner);
+        let (regions, extents) = theirs.fold((0_usize, 0_usize), |(regions, extents), (_, r)| {
+            let more = extents.saturating_add(r.extents as usize);
+            (regions.saturating_add(1), more)
+        });
+        let percent = self.cfg.owner_percent as usize;
+        let share = |room: usize| (room.saturating_mul(percent) / 100).max(1);
+        regions >= share(self.regions.room()) || extents >= share(self.extents.room())
+    }
+
     /// Whether the share of `user` is used up.
     fn share_is_full(&self, user: u32) -> bool {
         let theirs = self.regions.iter().filter(|(_, r)| r.user == Some(user));
@@ -327,6 +342,9 @@ impl<S: Storage> Node<S> {
         }
         let owned = self.owner_bytes(req.owner).saturating_add(req.len);
         if req.owner != OWNER_LOCAL && owned > self.cfg.owner_bytes_max {
+            return Err(Status::Quota);
+        }
+        if req.owner != OWNER_LOCAL && self.owner_is_full(req.owner) {
             return Err(Status::Quota);
         }
         if req.user.is_some_and(|user| self.share_is_full(user)) {

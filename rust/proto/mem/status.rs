@@ -79,6 +79,15 @@ impl Status {
         Self::ALL.get(usize::from(v)).copied().unwrap_or(Self::Io)
     }
 
+    /// Whether the node was not reached, or has no room just now: asked again later it may answer
+    /// otherwise.
+    pub fn is_temporary(self) -> bool {
+        matches!(
+            self,
+            Self::Lost | Self::Unreachable | Self::Refused | Self::Again | Self::NoMemory
+        )
+    }
+
     /// The positive errno, in Linux's generic numbering; 0 for success.
     pub const fn errno(self) -> i32 {
         match self {

@@ -419,3 +419,75 @@ pub fn alarm(seconds: u32) {
     // SAFETY: no pointers.
     unsafe { libc::alarm(seconds) };
 }
+
+/// An asynchronous call of libaio.
+pub struct Aio {
+    context: libc::c_ulong,
+    block: Box<[u64; 8]>,
+    memory: Vec<u8>,
+}
+
+impl Aio {
+    pub fn new() -> io::Result<Self> {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the context is written to while the call runs.
+        let done = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) };
+        match done {
+            0 => Ok(Self {
+                context,
+                block: Box::default(),
+                memory: Vec::new(),
+            }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Begins to write the first `len` bytes of `file`, or to read them. Once.
+    pub fn begin(&mut self, file: impl AsFd, write: bool, len: usize) -> io::Result<()> {
+        self.memory = vec![1; len];
+        // struct iocb: the operation is in the upper half of the third word, beside the file.
+        let fd = file.as_fd().as_raw_fd() as u64;
+        let at = self.memory.as_mut_ptr().expose_provenance() as u64;
+        *self.block = [0, 0, u64::from(write) | fd << 32, at, len as u64, 0, 0, 0];
+        let blocks = [self.block.as_mut_ptr()];
+        // SAFETY: block and memory stay until the context is destroyed, in `drop`.
+        let done = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, blocks.as_ptr()) };
+        match done {
+            1 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The result of the call, if it has ended.
+    pub fn ended(&mut self) -> io::Result<Option<i64>> {
+        let mut event = [0_i64; 4];
+        let none = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: there is room for one event.
+        let got = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.context,
+                0,
+                1,
+                event.as_mut_ptr(),
+                &raw const none,
+            )
+        };
+        match got {
+            0 => Ok(None),
+            1 => Ok(Some(event[2])),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Aio {
+    /// Waits for the end of the call.
+    fn drop(&mut self) {
+        // SAFETY: the context is ours.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}

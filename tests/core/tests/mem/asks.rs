@@ -4,9 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use zrs_core::mem::asks::{AskSlot, Asks, ASKS_MAX, ASKS_MIN, ASKS_RESERVED, USER_ASKS_MIN};
+use zrs_core::mem::asks::{
+    AskSlot, Asks, ASKS_MAX, ASKS_MIN, ASKS_RESERVED, ENDING_MS, USER_ASKS_MIN,
+};
 use zrs_core::mem::id::{Key, NodeId};
 use zrs_core::mem::server::Server;
+use zrs_core::mem::stall::Stall;
 use zrs_core::mem::status::Status;
 use zrs_core::mem::wire::{MemHeader, Op};
 use zrs_core::Violation;
@@ -244,4 +247,50 @@ fn an_answer_gives_what_was_asked_for() {
         let no_ask = MemHeader::answer(0, op, Status::Ok);
         assert_eq!(asks.begin(no_ask, 3, None), None);
     }
+}
+
+// rows: M4 M5
+#[test]
+fn a_node_that_does_not_answer_is_late() {
+    for op in Op::ALL {
+        let mut asks: TestAsks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], 64, 100);
+        let late = |asks: &TestAsks, now| asks.is_late(now, 3000);
+        let ask = begin(&mut asks, op, 1, None).unwrap();
+        assert!(!late(&asks, u64::MAX), "{op:?} is not at the node's yet");
+        asks.sent(ask.id + 64, 0);
+        assert!(!late(&asks, u64::MAX), "another ask is");
+        asks.sent(ask.id, 500);
+        let most = match op {
+            Op::Copy => None,
+            Op::Free | Op::Seal | Op::Unkey | Op::Cancel => Some(3000 + ENDING_MS),
+            _ => Some(3000),
+        };
+        let is = |now| (late(&asks, now), most.is_some());
+        assert_eq!(is(500 + most.unwrap_or(0) - 1).0, false);
+        let at = 500 + most.unwrap_or(1 << 40);
+        assert_eq!(is(at).0, is(at).1, "{op:?}");
+        // Others that are answered change nothing.
+        let other = begin(&mut asks, Op::Info, 2, None).unwrap();
+        asks.sent(other.id, at);
+        let answer = MemHeader::answer(other.id, Op::Info, Status::Stale);
+        assert_eq!(asks.answered(&answer), Ok(2));
+        assert_eq!(late(&asks, at), most.is_some());
+        let answer = MemHeader::answer(ask.id, op, Status::Stale);
+        assert_eq!(asks.answered(&answer), Ok(1));
+        assert!(!late(&asks, u64::MAX));
+        asks.sent(ask.id, 0);
+        assert!(!late(&asks, u64::MAX), "{op:?} is answered");
+    }
+}
+
+// rows: M5
+#[test]
+fn what_does_not_move_is_stalled() {
+    let mut stall = Stall::default();
+    assert!(!stall.look(true, 100, 50) && !stall.look(true, 149, 50));
+    assert!(stall.look(true, 150, 50));
+    stall.moved();
+    assert!(!stall.look(true, 150, 50) && stall.look(true, 200, 50));
+    assert!(!stall.look(false, 300, 50), "nothing waits");
+    assert!(!stall.look(true, 301, 50));
 }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use zrs_core::mem::grant_cache::{Found, GrantCache, Leave, Lent};
+use zrs_core::mem::grant_cache::{Found, GrantCache, Leave, Lent, KEPT_MS};
 use zrs_core::mem::grants::{Grant, Grants, Registered};
 use zrs_core::mem::id::{Key, NodeId};
 use zrs_core::mem::node::Hold;
@@ -161,8 +161,14 @@ impl Pair {
             Some(ToNode::Open { at, once }) => {
                 match self.node.begin_grant(self.key, Rights::WRITE, 0) {
                     Ok((hold, _)) => {
-                        let number = self.grants.begin(hold, whole(9), at).unwrap();
-                        self.registering.push((number, at, once));
+                        match self.grants.begin(hold, whole(9), at) {
+                            Ok(number) => self.registering.push((number, at, once)),
+                            // Others are still being ended.
+                            Err((hold, _)) => {
+                                self.node.end(hold);
+                                self.down.push_back(ToPeer::Refused(at));
+                            }
+                        }
                     }
                     Err(_) => self.down.push_back(ToPeer::Refused(at)),
                 }
@@ -196,7 +202,11 @@ impl Pair {
             }
             Some(Registered::Stale(ask)) => {
                 self.down.push_back(ToPeer::Refused(ask));
-                self.deregistering.push(number);
+                assert!(
+                    self.grants.gone(number).is_none(),
+                    "the peer may have guessed the remote key"
+                );
+                self.invalidating.push(number);
             }
             None => panic!("registered twice"),
         }
@@ -237,7 +247,7 @@ impl Pair {
                 self.leave(leave);
                 let last = !self.in_flight.contains(&(at, number));
                 if last && leave.is_none() {
-                    let leave = self.cache.finish_once(at, number);
+                    let leave = self.cache.finish(at, number);
                     self.leave(leave);
                 }
             }
@@ -354,7 +364,55 @@ fn a_lost_link_ends_all_grants() {
     }
     // Registrations under way end as they end.
     assert_eq!(g.registered(numbers[2]), Some(Registered::Stale(2)));
+    assert!(g.gone(numbers[2]).is_none(), "its remote key is valid");
+    assert_eq!(g.link_down_one(), Some(numbers[2]));
     n.end(g.gone(numbers[2]).unwrap());
     n.end(g.gone(numbers[3]).unwrap());
     assert_eq!((g.len(), n.info(key, 0).unwrap().holds), (0, 0));
+}
+
+// rows: M3 M5
+#[test]
+fn a_grant_that_an_operation_was_told_of_is_kept_for_it() {
+    let key = Key {
+        region: 1,
+        gen: 1,
+        secret: 1,
+    };
+    let mut cache: Cache = GrantCache::new(slots(2));
+    for number in 1..3 {
+        let of = Key {
+            region: number,
+            ..key
+        };
+        let at = cache.begin_open(NODE, of, Rights::READ, 0).unwrap();
+        cache.opened(at, number, false).unwrap();
+        cache.tell(at, number, u64::from(number));
+    }
+    assert_eq!(cache.begin_open(NODE, key, Rights::WRITE, 5), None);
+    assert_eq!(cache.leave_idle(5, 0), None, "both are going to be used");
+    assert_eq!(cache.finish(1, 1), None, "another grant");
+    assert_eq!(cache.leave_idle(5, 0), None);
+    assert_eq!(cache.finish(1, 2), None);
+    assert_eq!(
+        cache.leave_idle(5, 0),
+        Some(Leave::Close(2)),
+        "that one is over"
+    );
+    assert!(cache.begin(0, 1, 5), "and the other one was kept");
+    assert_eq!(
+        cache.leave_idle(5 + KEPT_MS, 0),
+        None,
+        "something is in flight"
+    );
+    assert_eq!(cache.end(0), None);
+    assert_eq!(cache.leave_idle(4 + KEPT_MS, 0), None);
+    let left = cache.leave_idle(5 + KEPT_MS, 0);
+    assert_eq!(left, Some(Leave::Close(1)), "its program does not go on");
+    assert_eq!(cache.finish(0, 1), None);
+    // For one operation: it goes with that.
+    let at = cache.begin_open(NODE, key, Rights::WRITE, 6).unwrap();
+    cache.opened(at, 9, true).unwrap();
+    cache.tell(at, 9, 6);
+    assert_eq!(cache.finish(at, 9), Some(Leave::Close(9)));
 }

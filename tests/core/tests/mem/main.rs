@@ -8,6 +8,7 @@ mod asks;
 mod broker;
 mod copy;
 mod directory;
+mod errands;
 mod grants;
 mod ids;
 mod keys;

@@ -362,6 +362,42 @@ fn owners_that_are_gone() {
 
 // rows: M4
 #[test]
+fn a_host_leaves_regions_and_extents_to_the_others() {
+    let s = Sizes {
+        pages: 32,
+        run_max: 1,
+        regions: 8,
+        extents: 20,
+        owner_percent: 50,
+        ..Sizes::default()
+    };
+    let mut n = node(&s);
+    let of = |owner, len| AllocRequest {
+        owner,
+        ..request(len, 1)
+    };
+    for _ in 0..4 {
+        n.alloc(&of(3, PAGE)).unwrap();
+    }
+    assert_eq!(n.alloc(&of(3, PAGE)), Err(Status::Quota), "regions");
+    let other = n.alloc(&of(4, 10 * PAGE)).unwrap();
+    assert_eq!(n.alloc(&of(4, PAGE)), Err(Status::Quota), "extents");
+    // The node's own host has no share, but for what its users have.
+    n.alloc(&of(0, PAGE)).unwrap();
+    n.alloc(&of(0, PAGE)).unwrap();
+    n.free(other, 1, 0).unwrap();
+    n.alloc(&of(4, PAGE)).unwrap();
+    // One region is never too many.
+    let mut n = node(&Sizes {
+        owner_percent: 0,
+        ..s
+    });
+    n.alloc(&of(3, PAGE)).unwrap();
+    assert_eq!(n.alloc(&of(3, PAGE)), Err(Status::Quota));
+}
+
+// rows: M4
+#[test]
 fn what_there_is_no_room_for_changes_nothing() {
     let s = Sizes {
         pages: 8,

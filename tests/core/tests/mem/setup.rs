@@ -35,6 +35,7 @@ pub struct Sizes {
     pub keys: usize,
     pub drains: usize,
     pub owner_bytes_max: u64,
+    pub owner_percent: u32,
     pub admission: Admission,
 }
 
@@ -48,6 +49,7 @@ impl Default for Sizes {
             keys: 200,
             drains: 16,
             owner_bytes_max: u64::MAX,
+            owner_percent: 100,
             admission: Admission::Open,
         }
     }
@@ -67,6 +69,7 @@ pub fn unzeroed(s: &Sizes, incarnation: u64) -> TestNode {
             page_shift: PAGE.trailing_zeros(),
             run_max: s.run_max,
             owner_bytes_max: s.owner_bytes_max,
+            owner_percent: s.owner_percent,
             user_percent: 50,
             orphan_ms: ORPHAN_MS,
         },

@@ -117,6 +117,7 @@ impl Host {
                     page_shift: PAGE.trailing_zeros(),
                     run_max: cfg.run_max,
                     owner_bytes_max: 20 * PAGE,
+                    owner_percent: 100,
                     user_percent: cfg.user_percent,
                     orphan_ms: cfg.orphan_ms,
                 },

@@ -452,7 +452,7 @@ impl World {
 
     pub fn finish_once(&mut self, link: usize, slot: u32, number: u32) {
         if self.links[link].up[0] {
-            let leave = self.links[link].cache.finish_once(slot, number);
+            let leave = self.links[link].cache.finish(slot, number);
             self.leave(link, leave);
         }
     }

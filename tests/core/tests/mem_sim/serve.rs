@@ -334,7 +334,11 @@ impl World {
             }
             Some(Registered::Stale(slot)) => {
                 self.stats.grants_raced += 1;
-                self.links[link].deregistering.push(number);
+                let l = &mut self.links[link];
+                match l.up[1] {
+                    true => l.invalidating.push(number),
+                    false => l.deregistering.extend(l.grants.link_down_one()),
+                }
                 self.answer(host, Reply::Peer { link, slot }, Op::Open, Status::Stale);
             }
             None => self.fail("registered twice"),

@@ -6,6 +6,7 @@ mod handshake;
 mod header;
 mod memory;
 mod memory_key;
+mod memory_silent;
 pub mod pose;
 mod proof;
 mod random;
@@ -107,6 +108,7 @@ pub fn all() -> Vec<Case> {
         dgram::CASES,
         memory::CASES,
         memory_key::CASES,
+        memory_silent::CASES,
         proof::CASES,
         random::CASES,
     ]

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+//! We are a node that is alive and does not answer: no program of the module's host waits for ever,
+//! and what was made for one that does not wait any more is undone. The module's `dead_ms` is 3000.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zrs::mem::{Alloc, Key, NodeEntry, NodeId, Queue, Region};
+use zrs_core::mem::payload::RemoteExtent;
+use zrs_core::mem::status::Status;
+use zrs_core::mem::wire::{MemHeader, Op as MemOp, Type};
+
+use super::{ensure, whole, Case};
+use crate::mem_peer::{MemPeer, DOMAIN};
+use crate::peer::said;
+use crate::verbs::{in_net, Aio, Listener};
+use crate::world::{Outcome, World, SERVICE};
+
+/// Another node for each case: the module may still be about to free the region of the last one.
+fn next_node() -> NodeId {
+    static NEXT: AtomicU32 = AtomicU32::new(1_000_001);
+
+    NodeId {
+        domain: DOMAIN,
+        node: NEXT.fetch_add(1, Relaxed),
+    }
+}
+
+const LEN: u64 = 1 << 20;
+/// Bytes that go by remote keys.
+const MANY: usize = 64 << 10;
+
+fn key(secret: u64) -> Key {
+    Key {
+        region: 1,
+        gen: 1,
+        secret,
+    }
+}
+
+/// A link of the module's to us, the node.
+fn accept(w: &World, server: &Listener) -> io::Result<MemPeer> {
+    let mut peer = MemPeer::accept(w, server)?;
+    peer.expect(Type::Hello, w.limit(10))?;
+    Ok(peer)
+}
+
+/// The next ask, which must be for `op`.
+fn asked(w: &World, peer: &mut MemPeer, op: MemOp) -> io::Result<MemHeader> {
+    let (h, _) = peer.expect(Type::Ask, w.limit(10))?;
+    let what = format!("{:?} was asked for where {op:?} was expected", h.op);
+    ensure(h.op == Some(op), &what)?;
+    Ok(h)
+}
+
+fn give(peer: &mut MemPeer, asked: &MemHeader, key: Key) -> Outcome {
+    let answer = MemHeader {
+        addr: asked.addr,
+        bytes: asked.bytes,
+        node: asked.node,
+        key2: key,
+        ..MemHeader::answer(asked.id, MemOp::Alloc, Status::Ok)
+    };
+    peer.send(answer, &[])
+}
+
+/// A region of ours of a program of the module's host.
+fn region(
+    w: &World,
+    node: NodeId,
+    peer: impl FnOnce() -> io::Result<MemPeer>,
+) -> io::Result<(MemPeer, Region)> {
+    let (zrs, net) = (&w.zrs, &w.net);
+    thread::scope(|scope| {
+        let program = scope.spawn(|| {
+            in_net(net, || {
+                let request = Alloc {
+                    node,
+                    len: LEN,
+                    ..Default::default()
+                };
+                Region::alloc(zrs, &request)
+            })
+        });
+        let mut peer = peer()?;
+        let h = asked(w, &mut peer, MemOp::Alloc)?;
+        give(&mut peer, &h, key(u64::from(h.id)))?;
+        let region = program.join().map_err(|_| said("a panic"))??;
+        Ok((peer, region))
+    })
+}
+
+/// `case` with us as a node, and a program's region there.
+fn as_node(w: &World, case: impl FnOnce(&World, &Listener, MemPeer, Region) -> Outcome) -> Outcome {
+    let server = Listener::bind(SocketAddrV4::new(w.local, SERVICE + 1))?;
+    let node = next_node();
+    let entry = NodeEntry {
+        node,
+        addr: w.local.into(),
+        scope_id: 0,
+    };
+    in_net(&w.net, || w.zrs.mem_set_node(&entry))?;
+    let result = region(w, node, || accept(w, &server))
+        .and_then(|(peer, region)| case(w, &server, peer, region));
+    in_net(&w.net, || w.zrs.mem_remove_node(node))?;
+    result
+}
+
+/// A call of libaio that we do not answer, alive as we are: it ends with the link.
+fn unanswered(w: &World, write: bool, len: usize, op: MemOp) -> Outcome {
+    as_node(w, |w, _, mut peer, region| {
+        let mut aio = Aio::new()?;
+        aio.begin(&region, write, len)?;
+        asked(w, &mut peer, op)?;
+        let began = Instant::now();
+        let res = peer.wait(w.limit(15), |_| aio.ended().transpose());
+        if res.is_err() {
+            // The end of the context waits for the call, and that ends with the link.
+            drop(peer);
+            return Err(said("the call waits for ever"));
+        }
+        let res = res??;
+        ensure(
+            res == -i64::from(libc::ECONNRESET),
+            &format!("the call ended with {res}"),
+        )?;
+        let took = began.elapsed();
+        ensure(took > Duration::from_secs(2), &format!("after {took:?}"))?;
+        peer.is_closed(w.limit(10))
+    })
+}
+
+/// A queued operation that is canceled, or whose queue is closed, does not wait for our answer to
+/// its OPEN. The grant, which was for that operation alone, is given back.
+fn grant_for_nobody(w: &World, closes: bool) -> Outcome {
+    as_node(w, |w, _, mut peer, region| {
+        let before = w.zrs.stats()?.pages_pinned;
+        let mut queue = in_net(&w.net, || Queue::new(&w.zrs, 8))?;
+        let id = queue.write(vec![1; MANY], &region, 0);
+        queue.submit()?;
+        let open = asked(w, &mut peer, MemOp::Open)?;
+        let began = Instant::now();
+        if closes {
+            // It waits for the end of what is under way.
+            drop(queue);
+        } else {
+            queue.cancel(id);
+            queue.submit()?;
+            for _ in 0..2 {
+                let done = queue.completion()?;
+                let what = format!("{:?} of {}", done.result, done.id);
+                ensure(
+                    done.id != id || zrs::os_error(&said_of(done.result)) == Some(libc::ECANCELED),
+                    &what,
+                )?;
+            }
+        }
+        let took = began.elapsed();
+        ensure(took < w.limit(2), &format!("it took {took:?}"))?;
+        ensure(w.zrs.stats()?.pages_pinned == before, "pages stay pinned")?;
+        let extent = RemoteExtent {
+            iova: 0,
+            len: LEN,
+            rkey: 1,
+        };
+        let answer = MemHeader {
+            bytes: LEN,
+            grant: 5,
+            rights: open.rights,
+            arg: 1,
+            ..MemHeader::answer(open.id, MemOp::Open, Status::Ok)
+        };
+        peer.send(answer, &extent.encode())?;
+        let close = asked(w, &mut peer, MemOp::Close)?;
+        ensure(close.grant == 5, "another grant")
+    })
+}
+
+fn said_of(result: io::Result<u64>) -> io::Error {
+    result.err().unwrap_or_else(|| said("it succeeded"))
+}
+
+/// A program is killed while it waits for a region, which we make then: it is freed.
+fn killed_alloc(w: &World) -> Outcome {
+    as_node(w, |w, _, mut peer, region| {
+        let node = region.storage().node;
+        let mut program = Command::new("ip")
+            .args(["netns", "exec", &w.net, "zrs", "mem", "alloc"])
+            .args([&format!("{DOMAIN}:{}", node.node), "1M"])
+            .stdout(Stdio::null())
+            .spawn()?;
+        let h = asked(w, &mut peer, MemOp::Alloc);
+        program.kill()?;
+        program.wait()?;
+        let h = h?;
+        give(&mut peer, &h, key(99))?;
+        let free = asked(w, &mut peer, MemOp::Free)?;
+        ensure(free.key == key(99) && free.node == h.node, "another region")
+    })
+}
+
+/// The link is lost before we answer the FREE of a descriptor that was closed: we are asked again.
+fn free_is_lost(w: &World) -> Outcome {
+    as_node(w, |w, server, peer, first| {
+        let (mut peer, second) = region(w, first.storage().node, || Ok(peer))?;
+        let own = second.storage().storage.key;
+        drop(second);
+        let free = asked(w, &mut peer, MemOp::Free)?;
+        ensure(free.key == own, "another region")?;
+        drop(peer);
+        let mut peer = accept(w, server)?;
+        let free = asked(w, &mut peer, MemOp::Free)?;
+        ensure(free.key == own, "another region")?;
+        peer.send(MemHeader::answer(free.id, MemOp::Free, Status::Ok), &[])?;
+        // Not a third time.
+        let more = peer.expect(Type::Ask, Duration::from_secs(3));
+        ensure(more.is_err(), "it was asked again")
+    })
+}
+
+pub const CASES: &[Case] = &[
+    whole("memory-silent/open-of-a-write", |w| {
+        unanswered(w, true, MANY, MemOp::Open)
+    }),
+    whole("memory-silent/open-of-a-read", |w| {
+        unanswered(w, false, MANY, MemOp::Open)
+    }),
+    whole("memory-silent/put", |w| {
+        unanswered(w, true, 100, MemOp::Put)
+    }),
+    whole("memory-silent/get", |w| {
+        unanswered(w, false, 100, MemOp::Get)
+    }),
+    whole("memory-silent/canceled", |w| grant_for_nobody(w, false)),
+    whole("memory-silent/queue-closed", |w| grant_for_nobody(w, true)),
+    whole("memory-silent/killed-alloc", |w| killed_alloc(w)),
+    whole("memory-silent/free-is-lost", |w| free_is_lost(w)),
+];
