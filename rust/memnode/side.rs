@@ -26,7 +26,7 @@ use crate::kern::errno::ENOTCONN;
 use crate::params;
 use crate::proto::addr::Ip;
 use crate::proto::link_flow::LinkFlow;
-use crate::proto::mem::asks::{AskSlot, Asks, ASKS_MAX, ENDING_MS};
+use crate::proto::mem::asks::{patience_of, AskSlot, Asks, ASKS_MAX, ENDING_MS};
 use crate::proto::mem::grant_cache::GrantCache;
 use crate::proto::mem::grant_cache::Lent;
 use crate::proto::mem::grants::{Grant, Grants};
@@ -400,7 +400,7 @@ impl Side {
             let queued = self.queue.remove(at).map_err(|_| EINVAL)?;
             let ask = self.asks.begin(queued.ask, queued.token, queued.user);
             let ask = ask.ok_or(EINVAL)?;
-            if ask.op != Some(Op::Copy) {
+            if patience_of(&ask, 0).is_some() {
                 self.queue_stall.moved();
             }
             self.post_message(Message::Mem(ask), &queued.payload)?;
@@ -458,7 +458,7 @@ impl Side {
     /// posted, or its host the answer to an ask or the room for one. It may be alive all the same.
     fn is_stalled(&mut self, now: u64) -> bool {
         let patience = u64::from(params::DEAD_MS.get());
-        let bounded = self.queue.iter().any(|q| q.ask.op != Some(Op::Copy));
+        let bounded = self.queue.iter().any(|q| patience_of(&q.ask, 0).is_some());
         // Asks may wait for places of those that take longest.
         let queued = self
             .queue_stall

@@ -8,7 +8,7 @@ use core::ops::DerefMut;
 use super::super::Violation;
 use super::id::Key;
 use super::status::Status;
-use super::wire::{MemHeader, Op, Type};
+use super::wire::{MemHeader, Op, Type, FLAG_VIA};
 
 /// Most open asks on a link.
 pub const ASKS_MAX: usize = 64;
@@ -22,17 +22,19 @@ pub const USER_ASKS_MIN: usize = 3;
 /// Most asks that are kept free for each class that others must not wait for, see [`Asks::room`].
 pub const ASKS_RESERVED: usize = 8;
 
-/// How much longer than for other answers a node has for those to FREE, SEAL, UNKEY and CANCEL, in
+/// How much longer than for other answers a node has for those to SEAL, UNKEY and CANCEL, in
 /// milliseconds: grants that are taken back by force, and targets of copies that do not answer, are
 /// waited for.
 pub const ENDING_MS: u64 = 10_000;
 
-/// How long a node has to answer `op`, if `patience_ms` is the time for what it answers by itself.
-/// `None`: as long as it takes, as COPY does; whoever waits cancels it.
-pub fn patience_of(op: Op, patience_ms: u64) -> Option<u64> {
-    match op {
-        Op::Copy => None,
-        Op::Free | Op::Seal | Op::Unkey | Op::Cancel => Some(patience_ms.saturating_add(ENDING_MS)),
+/// How long a node has to answer `ask`, if `patience_ms` is the time for what it answers by itself.
+/// `None`: as long as it takes, as COPY does, and what a broker asks another host for; a thread
+/// that can be killed waits for that, or nobody.
+pub fn patience_of(ask: &MemHeader, patience_ms: u64) -> Option<u64> {
+    match ask.op {
+        Some(Op::Copy | Op::Free) => None,
+        Some(Op::Alloc) if ask.flags & FLAG_VIA != 0 => None,
+        Some(Op::Seal | Op::Unkey | Op::Cancel) => Some(patience_ms.saturating_add(ENDING_MS)),
         _ => Some(patience_ms),
     }
 }
@@ -169,7 +171,7 @@ impl<S: DerefMut<Target = [AskSlot]>> Asks<S> {
         let mut open = self.slots.iter().filter_map(|s| s.0);
         open.any(|o| {
             let since = o.sent_ms.map(|at| now_ms.saturating_sub(at));
-            let most = patience_of(o.op, patience_ms);
+            let most = patience_of(&o.ask, patience_ms);
             since.zip(most).is_some_and(|(since, most)| since >= most)
         })
     }

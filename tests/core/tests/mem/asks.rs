@@ -11,7 +11,7 @@ use zrs_core::mem::id::{Key, NodeId};
 use zrs_core::mem::server::Server;
 use zrs_core::mem::stall::Stall;
 use zrs_core::mem::status::Status;
-use zrs_core::mem::wire::{MemHeader, Op};
+use zrs_core::mem::wire::{MemHeader, Op, FLAG_VIA};
 use zrs_core::Violation;
 
 use common::Rng;
@@ -261,8 +261,8 @@ fn a_node_that_does_not_answer_is_late() {
         assert!(!late(&asks, u64::MAX), "another ask is");
         asks.sent(ask.id, 500);
         let most = match op {
-            Op::Copy => None,
-            Op::Free | Op::Seal | Op::Unkey | Op::Cancel => Some(3000 + ENDING_MS),
+            Op::Copy | Op::Free => None,
+            Op::Seal | Op::Unkey | Op::Cancel => Some(3000 + ENDING_MS),
             _ => Some(3000),
         };
         let is = |now| (late(&asks, now), most.is_some());
@@ -281,6 +281,19 @@ fn a_node_that_does_not_answer_is_late() {
         asks.sent(ask.id, 0);
         assert!(!late(&asks, u64::MAX), "{op:?} is answered");
     }
+}
+
+// rows: M4 M5
+#[test]
+fn a_broker_may_have_to_ask_another_host() {
+    let mut asks: TestAsks = Asks::new(vec![AskSlot::EMPTY; ASKS_MAX], 64, 100);
+    let via = MemHeader {
+        flags: FLAG_VIA,
+        ..MemHeader::ask(0, Op::Alloc)
+    };
+    let ask = asks.begin(via, 1, None).unwrap();
+    asks.sent(ask.id, 0);
+    assert!(!asks.is_late(u64::MAX, 3000));
 }
 
 // rows: M5
