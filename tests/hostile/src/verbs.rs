@@ -448,7 +448,7 @@ impl Aio {
         // struct iocb: the operation is in the upper half of the third word, beside the file.
         let fd = file.as_fd().as_raw_fd() as u64;
         let at = self.memory.as_mut_ptr().expose_provenance() as u64;
-        *self.block = [0, 0, u64::from(write) | fd << 32, at, len as u64, 0, 0, 0];
+        *self.block = [0, 0, u64::from(write) | (fd << 32), at, len as u64, 0, 0, 0];
         let blocks = [self.block.as_mut_ptr()];
         // SAFETY: block and memory stay until the context is destroyed, in `drop`.
         let done = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, blocks.as_ptr()) };
