@@ -13,7 +13,8 @@
 //! by [`destinations`].
 //!
 //! Receiving: [`assembly`] checks the order of fragments, [`receivers`] finds the socket,
-//! [`rx_queue`] charges it, [`refusals`] limits the answers to datagrams for ports without a
+//! [`rx_queue`] charges it, [`lend`] decides which fragments stay in their blocks,
+//! [`refusals`] limits the answers to datagrams for ports without a
 //! socket. [`readiness`] is for poll().
 //!
 //! A datagram is dropped at two places, and counted there: at a full receive queue, and at a link
@@ -26,6 +27,7 @@ pub mod credit;
 pub mod destination;
 pub mod destinations;
 pub mod fifo;
+pub mod lend;
 pub mod readiness;
 pub mod receivers;
 pub mod refusals;

@@ -68,6 +68,24 @@ impl<T: 'static, S: DerefMut<Target = [Option<T>]>> Fifo<S> {
         }
     }
 
+    /// Adds a value before the first; gives it back if there is no slot.
+    pub fn push_front(&mut self, value: T) -> Result<(), T> {
+        let last = self.slots.len().wrapping_sub(1);
+        let at = match self.head {
+            0 => last,
+            head => head.wrapping_sub(1),
+        };
+        match self.slots.get_mut(at) {
+            Some(slot) if slot.is_none() => {
+                *slot = Some(value);
+                self.head = at;
+                self.len = self.len.wrapping_add(1);
+                Ok(())
+            }
+            _ => Err(value),
+        }
+    }
+
     /// Takes the first value out.
     pub fn pop(&mut self) -> Option<T> {
         let value = self.slots.get_mut(self.head)?.take()?;

@@ -126,6 +126,21 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
         Some(datagram)
     }
 
+    /// Puts a datagram back that was taken out just now, as it did not reach the program. Returns
+    /// it if others have taken its room meanwhile; it counts as dropped then.
+    pub fn put_back(&mut self, datagram: Datagram<D>) -> Option<Datagram<D>> {
+        let charge = datagram.len.saturating_add(OVERHEAD);
+        let left = match self.is_short_of_slots() {
+            true => Some(datagram),
+            false => self.datagrams.push_front(datagram).err(),
+        };
+        match left {
+            Some(_) => self.count_drop(),
+            None => self.charged = self.charged.saturating_add(charge.into()),
+        }
+        left
+    }
+
     /// Counts a datagram that was taken out, and reached no program.
     pub fn count_drop(&mut self) {
         self.drops = self.drops.wrapping_add(1);

@@ -10,7 +10,7 @@ use super::slots;
 proptest! {
     // rows: Z7
     #[test]
-    fn as_a_deque(size in 0..6_usize, ops in proptest::collection::vec(0..8_u8, 0..200)) {
+    fn as_a_deque(size in 0..6_usize, ops in proptest::collection::vec(0..9_u8, 0..200)) {
         let mut fifo = Fifo::new(slots::<u32>(size));
         let (mut model, mut size) = (VecDeque::new(), size);
         for (n, op) in (0_u32..).zip(ops) {
@@ -21,6 +21,11 @@ proptest! {
                 }
                 0..=3 => prop_assert_eq!(fifo.push(n), Err(n)),
                 4..=6 => prop_assert_eq!(fifo.pop(), model.pop_front()),
+                7 if model.len() < size => {
+                    prop_assert_eq!(fifo.push_front(n), Ok(()));
+                    model.push_front(n);
+                }
+                7 => prop_assert_eq!(fifo.push_front(n), Err(n)),
                 _ => {
                     let new = size * 2 % 17 + 1;
                     let old = fifo.move_to(slots(new));

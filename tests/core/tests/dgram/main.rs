@@ -10,6 +10,7 @@ mod credit;
 mod destination;
 mod destinations;
 mod fifo;
+mod lend;
 mod ports;
 mod readiness;
 mod receivers;

@@ -96,6 +96,27 @@ fn taken_out_for_nobody_is_a_drop() {
 
 // rows: Z7
 #[test]
+fn put_back_it_is_the_first_again() {
+    let mut q = RxQueue::new(slots(2));
+    assert!(arrive(&mut q, 10, 9999));
+    assert!(arrive(&mut q, 20, 9999));
+    let charged = q.charged();
+    let first = q.pop().unwrap();
+    assert_eq!(q.put_back(first), None);
+    assert_eq!((q.len(), q.charged(), q.drops()), (2, charged, 0));
+    // Its room has gone to one that is on its way.
+    let first = q.pop().unwrap();
+    let room = q.reserve(30, 9999).unwrap();
+    assert_eq!(q.put_back(first).map(|d| d.len), Some(10));
+    assert_eq!((q.len(), q.drops()), (1, 1));
+    q.push(room, datagram(30, 0));
+    assert_eq!(q.pop().map(|d| (d.len, d.drops)), Some((20, 0)));
+    assert_eq!(q.pop().map(|d| (d.len, d.drops)), Some((30, 1)));
+    assert_eq!(q.charged(), 0);
+}
+
+// rows: Z7
+#[test]
 fn without_a_slot_it_is_dropped() {
     let mut q = RxQueue::new(slots(2));
     let room = q.reserve(1, 99_999).unwrap();
