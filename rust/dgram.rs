@@ -24,6 +24,7 @@ mod companion;
 pub(crate) mod context;
 mod gather;
 mod info;
+mod lend;
 mod options;
 mod pinned;
 mod recv;
@@ -42,6 +43,7 @@ use gather::{Gathered, UdpOptions};
 use info::Counters;
 use sndbuf::InFlight;
 
+use crate::kern::area::Area;
 use crate::kern::errno::ENOTCONN;
 use crate::kern::memcg::{Memcg, CHARGED};
 use crate::kern::net::Net;
@@ -52,6 +54,7 @@ use crate::kern::sock::tcp::Tcp;
 use crate::kern::sock::udp::Udp;
 use crate::kern::sock::{Call, PollCall, Shutdown, Sk, SkRef};
 use crate::kern::task;
+use crate::kern::vma::NewVma;
 use crate::kern::wait::WaitQueue;
 use crate::params;
 use crate::proto::addr::{Addr, Ip};
@@ -130,6 +133,10 @@ struct Inner {
     tx_link: Option<(Ip, Ip, Arc<Link>)>,
     /// The link that the last datagram has arrived on.
     rx_link: Option<Arc<Link>>,
+    /// The addresses for mapped receives that the program has reserved.
+    area: Option<Arc<Area>>,
+    /// It has some, or had: datagrams that begin to arrive may stay in their blocks.
+    maps: bool,
     /// The UDP socket inside.
     udp: Option<Udp>,
     /// The port and the address are UDP's alone: ZRS cannot have the address.
@@ -220,6 +227,8 @@ impl SocketOps for DgramSock {
                     full_since: None,
                     tx_link: None,
                     rx_link: None,
+                    area: None,
+                    maps: false,
                     udp: None,
                     udp_only: false,
                     udp_holds: UdpHolds::default(),
@@ -332,8 +341,12 @@ impl SocketOps for DgramSock {
         self.recv(msg)
     }
 
-    fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, _nonblock: bool) -> Result<i32> {
-        DgramSock::ioctl(self, cmd, arg)
+    fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
+        DgramSock::ioctl(self, cmd, arg, nonblock)
+    }
+
+    fn mmap(self: &Arc<Self>, vma: NewVma<'_>) -> Result {
+        self.map_area(vma)
     }
 
     fn setsockopt(

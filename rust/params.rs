@@ -94,6 +94,12 @@ uint_param!(
     DGRAM_STALL_MS, "dgram_stall_ms", 20,
     "how long a datagram waits for room on its link, milliseconds (default 20)"
 );
+writable_uint_param!(
+    /// The part of a device's blocks that may be lent: kept for unread datagrams of sockets with
+    /// mapped receives, or mapped into programs, in percent.
+    DGRAM_LEND_PERCENT, "dgram_lend_percent", 25, 0, 100,
+    "part of a device's blocks that programs may have mapped datagrams in, percent (default 25)"
+);
 uint_param!(
     /// The most links that datagrams of users other than root, or of one network namespace, have
     /// made at the same time. A user has the part `user_percent` of them, a namespace

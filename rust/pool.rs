@@ -4,11 +4,10 @@
 //!
 //! `context` has the state shared by all pools; `device` the RDMA devices; `cache` the budget of
 //! the pools of a last-level cache, and the escape of old data from them; `extent` a contiguous
-//! piece of a pool; `receives` the receive queues; `lease` the leases of windows (`window`);
-//! `quota` the shares of users and network namespaces; `reserve` the main memory promised for
-//! escaped data; `reclaim` the pages that programs map;
-//! `lessee` the traits that users of a pool implement. Nothing here knows links, channels or
-//! sockets.
+//! piece of a pool; `receives` the receive queues; `kept` the blocks that are lent; `lease` the
+//! leases of windows (`window`); `quota` the shares of users and network namespaces; `reserve` the
+//! main memory promised for escaped data; `reclaim` the pages that programs map; `lessee` the
+//! traits that users of a pool implement. Nothing here knows links, channels or sockets.
 //!
 //! A pool begins as one physically contiguous area, its first extent.
 //!
@@ -40,6 +39,7 @@ pub(crate) mod cache;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod extent;
+pub(crate) mod kept;
 pub(crate) mod lease;
 pub(crate) mod lessee;
 pub(crate) mod quota;
@@ -129,6 +129,10 @@ impl Layout {
 struct Blocks {
     /// Blocks that are not in use.
     idle: KVec<u32>,
+    /// Blocks that are not kept any more, and may still be mapped into programs.
+    lent: KVec<u32>,
+    /// The next of these that is looked at.
+    next_lent: usize,
     /// The device is gone.
     gone: bool,
 }
@@ -183,6 +187,10 @@ pub(crate) struct Pool {
     blocks: SpinLock<Blocks>,
     /// Blocks that are in use, in a receive queue or with data. Changes under `blocks`.
     blocks_used: Atomic<u32>,
+    /// Blocks of them that are lent. Changes under `blocks`.
+    lent: Atomic<u32>,
+    /// Blocks of these that have unread data.
+    kept_unread: Atomic<u32>,
     #[pin]
     work: Work<Pool>,
 }
@@ -208,7 +216,12 @@ impl Pool {
         for block in (0..layout.blocks).rev() {
             idle.push(block, GFP_KERNEL)?;
         }
-        let blocks = Blocks { idle, gone: false };
+        let blocks = Blocks {
+            idle,
+            lent: KVec::with_capacity(layout.blocks as usize, GFP_KERNEL)?,
+            next_lent: 0,
+            gone: false,
+        };
         let mut extents = KVec::new();
         extents.push(base.clone(), GFP_KERNEL)?;
         let unread = UnreadBlocks::new(layout.blocks)?;
@@ -239,6 +252,8 @@ impl Pool {
                 ready_low: Atomic::new(i32::MAX),
                 blocks <- new_spinlock!(blocks, "zrs_pool::blocks"),
                 blocks_used: Atomic::new(0),
+                lent: Atomic::new(0),
+                kept_unread: Atomic::new(0),
                 work <- new_work!("zrs_pool::work"),
             }),
             GFP_KERNEL,
@@ -355,7 +370,8 @@ impl Pool {
     /// Whether [`Receives::promise`] has blocks for another link just now.
     pub(crate) fn may_promise(&self, reserve: bool) -> bool {
         let promised = self.promised.load(Relaxed);
-        promised.saturating_add(params::LINK_CREDIT.get()) <= self.most_promised(reserve)
+        let taken = promised.saturating_add(self.lent());
+        taken.saturating_add(params::LINK_CREDIT.get()) <= self.most_promised(reserve)
     }
 
     /// The device is being removed: its registrations and queues are destroyed, the memory stays.
@@ -451,8 +467,9 @@ impl Pool {
             blocks: self.layout.first_window << PAGE_SHIFT,
             leased: leased << PAGE_SHIFT,
             windows: self.windows.lock().len(),
-            held: self.unread.held(),
+            held: self.unread.held() + self.kept_unread.load(Relaxed),
             blocks_used: used,
+            lent: self.lent(),
             blocks_low: (self.ready_low.load(Relaxed).max(0) as u32).min(used),
         }
     }
@@ -494,6 +511,8 @@ pub(crate) struct Usage {
     /// queue (`blocks_low`).
     pub(crate) blocks_used: u32,
     pub(crate) blocks_low: u32,
+    /// Blocks of `blocks_used` that are lent.
+    pub(crate) lent: u32,
 }
 
 /// The memory of received data that is not in a window.

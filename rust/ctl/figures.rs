@@ -162,7 +162,7 @@ pub(super) fn fallback(sockets: &Arc<Sockets>, f: &mut zrs_ioc_fallback) -> Resu
 }
 
 pub(super) fn pool(pools: &Arc<Pools>, p: &mut zrs_ioc_pool) -> Result {
-    zero(&[p.reserved])?;
+    zero(&[u64::from(p.reserved)])?;
     let all = match p.lack {
         0 => false,
         ZRS_POOL_ALL => true,
@@ -203,6 +203,7 @@ pub(super) fn pool(pools: &Arc<Pools>, p: &mut zrs_ioc_pool) -> Result {
         cache: pools.cache_index(&pool.cache),
         blocks: u.blocks_used,
         blocks_low: u.blocks_low,
+        blocks_lent: u.lent,
         ..Default::default()
     };
     put_name(&mut p.device, &dev.name);

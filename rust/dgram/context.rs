@@ -21,7 +21,7 @@ use crate::proto::dgram::wire::{PortState, Ports as DgramPorts};
 use crate::proto::ports::hash;
 use crate::socket::ports::Ports;
 use crate::transport::context::Transport;
-use crate::transport::dgram::{Begin, Change, DgramReceiver};
+use crate::transport::dgram::{Begin, Blocks, Change, DgramReceiver};
 use crate::transport::link::Link;
 
 /// How many destinations are remembered.
@@ -155,11 +155,11 @@ impl Dgrams {
 }
 
 impl DgramReceiver for Dgrams {
-    fn begin(&self, link: &Arc<Link>, ports: DgramPorts, total: u32) -> Begin {
+    fn begin(&self, link: &Arc<Link>, blocks: Blocks<'_>, ports: DgramPorts, total: u32) -> Begin {
         let Some((sock, to, from)) = self.find_on(link, ports) else {
             return Begin::Closed;
         };
-        let incoming = sock.begin(link, from, to.ip, total);
+        let incoming = sock.begin(link, blocks, from, to.ip, total);
         incoming.map_or(Begin::Dropped, Begin::Kept)
     }
 

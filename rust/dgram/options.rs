@@ -131,7 +131,10 @@ impl DgramSock {
         Ok(())
     }
 
-    pub(super) fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize) -> Result<i32> {
+    pub(super) fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
+        if cmd == uapi::ZRS_IOC_RECV_MAP {
+            return self.recv_map_user(arg, nonblock);
+        }
         let udp = self.udp();
         if let Some(udp) = udp.filter(|udp| cmd != FIONREAD || self.next_is_udp(udp)) {
             return udp.ioctl(cmd, arg);

@@ -18,9 +18,10 @@ use crate::kern::sock::Sk;
 use crate::kern::wait::WaitMode;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::destination::report;
+use crate::proto::dgram::lend::whole_blocks;
 use crate::proto::dgram::rx_queue::{Datagram, Reservation};
 use crate::stats::STATS;
-use crate::transport::dgram::{Bytes, DgramSocket, Incoming};
+use crate::transport::dgram::{Blocks, Bytes, Data, DgramSocket, Incoming};
 use crate::transport::link::Link;
 
 /// The first storage of a receive queue, in datagrams.
@@ -98,8 +99,7 @@ impl DgramSock {
     ) -> Result<usize> {
         let len = datagram.len as usize;
         let given = len.min(msg.len());
-        let bytes = datagram.data.get(..given).ok_or(EINVAL)?;
-        if msg.iter().copy_to_iter(bytes) != given {
+        if datagram.data.copy_to_iter(msg.iter(), given) != given {
             if !msg.peek() {
                 let mut inner = self.inner.lock();
                 inner.rx.count_drop();
@@ -128,17 +128,18 @@ impl DgramSock {
         Ok(if msg.truncate() { len } else { given })
     }
 
-    /// Room for a datagram that begins to arrive on `link`. `None`: there is none; the datagram is
-    /// dropped, and counted. Sleeps.
+    /// Room for a datagram that begins to arrive on `link`, in `blocks`. `None`: there is none; the
+    /// datagram is dropped, and counted. Sleeps.
     pub(super) fn begin(
         self: &Arc<Self>,
         link: &Arc<Link>,
+        blocks: Blocks<'_>,
         from: Addr,
         to: Ip,
         total: u32,
     ) -> Option<Incoming> {
         self.make_slots();
-        let (room, old) = {
+        let (room, old, maps) = {
             let mut inner = self.inner.lock();
             // A closed socket takes nothing.
             let rcvbuf = inner.sk.as_ref()?.rcvbuf();
@@ -152,17 +153,18 @@ impl DgramSock {
             } else {
                 inner.rx_link.replace(link.clone())
             };
-            (room?, old)
+            (room?, old, inner.maps)
         };
         drop(old);
-        let bytes = self.memcg.charge(|| -> Result<_> {
-            let bytes = KVVec::from_elem(0_u8, total as usize, CHARGED)?;
-            Ok(UniqueArc::new(bytes, CHARGED)?)
+        let most = if maps { whole_blocks(total) } else { 0 };
+        let data = self.memcg.charge(|| -> Result<_> {
+            let data = Data::new(blocks, total, most, CHARGED)?;
+            Ok(UniqueArc::new(data, CHARGED)?)
         });
-        match bytes {
-            Ok(bytes) => {
+        match data {
+            Ok(data) => {
                 let sock: Arc<dyn DgramSocket> = self.clone();
-                Some(Incoming::new(sock, from, to, room, bytes))
+                Some(Incoming::new(sock, from, to, room, data))
             }
             Err(_) => {
                 let mut inner = self.inner.lock();

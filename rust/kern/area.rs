@@ -139,23 +139,26 @@ impl Area {
         self: &Arc<Self>,
         addr: usize,
         mem: &ContigPages,
-        pages: Range<usize>,
+        pages: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<usize> {
-        let bytes = pages.len() << PAGE_SHIFT;
+        let count = pages.len();
+        let bytes = count.checked_mul(PAGE_SIZE).ok_or(EFAULT)?;
         let end = addr.checked_add(bytes).ok_or(EFAULT)?;
-        if addr & !PAGE_MASK != 0 || pages.end > mem.pages() {
+        let inside = pages.clone().all(|page| page < mem.pages());
+        if addr & !PAGE_MASK != 0 || !inside {
             return Err(EINVAL);
         }
         points::SHARE.check()?;
         let _alone = self.last.lock();
         self.with(addr..end, |vma| {
             vma.zap_vma_range(addr, bytes);
-            let mut done = 0;
-            while done < pages.len() {
+            let (mut done, mut rest) = (0, pages);
+            while done < count {
                 let mut batch = [core::ptr::null_mut(); BATCH];
-                let n = BATCH.min(pages.len() - done);
-                for (at, slot) in batch.iter_mut().take(n).enumerate() {
-                    *slot = mem.page(pages.start + done + at).ok_or(EINVAL)?.as_ptr();
+                let mut n = 0_usize;
+                for (slot, page) in batch.iter_mut().zip(rest.by_ref().take(BATCH)) {
+                    *slot = mem.page(page).ok_or(EINVAL)?.as_ptr();
+                    n += 1;
                 }
                 let mut left = n as c_ulong;
                 let at = (addr + (done << PAGE_SHIFT)) as c_ulong;

@@ -315,6 +315,18 @@ impl Payload<'_> {
         }
     }
 
+    /// These without the first `n`. `EINVAL` if there are fewer.
+    pub fn behind(&self, n: usize) -> Result<Self> {
+        let left = self.len().checked_sub(n).ok_or(EINVAL)?;
+        Ok(match self {
+            Self::Pool(mem, off, _) => Self::Pool(mem, off.checked_add(n).ok_or(EINVAL)?, left),
+            Self::Shared(pages, off, _) => {
+                Self::Shared(pages, off.checked_add(n).ok_or(EINVAL)?, left)
+            }
+            Self::Bytes(bytes) => Self::Bytes(bytes.get(n..).ok_or(EINVAL)?),
+        })
+    }
+
     /// The address of `len` bytes, `done` from the first. `EINVAL` if they are not all inside.
     pub(super) fn at(&self, done: usize, len: usize) -> Result<*const u8> {
         if done.checked_add(len).is_none_or(|end| end > self.len()) {

@@ -181,7 +181,7 @@ pub const SOCK_STREAM: u32 = bindings::sock_type_SOCK_STREAM;
 pub const SOCK_DGRAM: u32 = bindings::sock_type_SOCK_DGRAM;
 
 /// Feature bits.
-pub const ZRS_FEATURES: u64 = (1 << 16) - 1;
+pub const ZRS_FEATURES: u64 = (1 << 17) - 1;
 
 const MAGIC: u32 = bindings::ZRS_IOC_MAGIC;
 

@@ -238,6 +238,12 @@ impl Cache {
         taken
     }
 
+    /// Takes a page for a block in addition to those that are needed: no window is revoked for it.
+    /// False if there is none. Any context.
+    pub(crate) fn borrow_block(&self) -> bool {
+        self.budget.lock().take(Class::Small, 1)
+    }
+
     /// Gives the page of a block back.
     pub(crate) fn give_block(&self) {
         self.budget.lock().give(Class::Small, 1);

@@ -7,6 +7,8 @@
 //! blocks that are still posted to it are unused again: no device can write to them. So a link
 //! with a receive queue of its own loses no block.
 //!
+//! A block that is lent (`kept.rs`) leaves its queue, and another one takes its place.
+//!
 //! A shared queue lives on when a link ends. The receives that the link's queue pair had taken
 //! complete before LAST_WQE_REACHED, by the specification; but Soft-RoCE drops the one of a message
 //! that has arrived in part, and a device may fail without the event. Such blocks count as posted,
@@ -220,7 +222,7 @@ impl Receives {
         let (pool, mine) = (&self.pool, &self.promised);
         let all = pool.promised.fetch_add(credit, Full).saturating_add(credit);
         let least = mine.fetch_add(credit, Full).saturating_add(credit);
-        let fits = all <= pool.most_promised(reserve)
+        let fits = all.saturating_add(pool.lent()) <= pool.most_promised(reserve)
             && self
                 .open
                 .try_access()

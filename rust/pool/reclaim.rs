@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reclaims pages that were mapped into programs. No event reports that a page was released, so the
-//! pages are checked periodically. So are the rings of programs that hold much data in them and do
-//! not ring the doorbell when they give it back.
+//! Reclaims pages of windows and blocks that were mapped into programs. No event reports that a
+//! page was released, so the pages are checked periodically. So are the rings of programs that hold
+//! much data in them and do not ring the doorbell when they give it back.
 //!
 //! Locks: `mapped` (mutex), behind a link's `drain`; nothing is taken under it.
 
@@ -26,6 +26,12 @@ impl Pools {
     /// `user` is about to map pages to its program, or its ring is crowded. ENOMEM.
     pub(crate) fn track_mapped(self: &Arc<Self>, user: Arc<dyn Lessee>) -> Result {
         self.mapped.lock().push(user, GFP_KERNEL)?;
+        self.hasten_reclaim();
+        Ok(())
+    }
+
+    /// Schedules a check of mapped pages soon: more of them are mapped. Does not sleep.
+    pub(super) fn hasten_reclaim(self: &Arc<Self>) {
         // The check comes sooner if the delay has grown; never later.
         if self.reclaim_ms.xchg(RECLAIM_MS, Full) > RECLAIM_MS {
             let delay = msecs_to_jiffies(RECLAIM_MS);
@@ -34,7 +40,6 @@ impl Pools {
         } else {
             self.schedule_reclaim();
         }
-        Ok(())
     }
 
     /// Schedules a check of mapped pages, if none is scheduled.
@@ -72,10 +77,16 @@ impl Pools {
             }
         }
         for dev in self.devices.lock().iter() {
-            if let Some(pool) = dev.existing_pool().filter(|pool| pool.keeps_windows()) {
+            let Some(pool) = dev.existing_pool() else {
+                continue;
+            };
+            if pool.keeps_windows() {
                 pool.look_after();
                 again = true;
             }
+            let (came, more) = pool.reclaim_lent();
+            any |= came;
+            again |= more;
         }
         let ms = self.reclaim_ms.load(Relaxed);
         let next = if any {

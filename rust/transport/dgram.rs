@@ -8,10 +8,13 @@
 //! `dgram_stall_ms` at most.
 //!
 //! Receiving: each fragment is copied out of its block at once, into memory that the owner of the
-//! receiving socket pays for. So unread datagrams hold no blocks.
+//! receiving socket pays for. So unread datagrams hold no blocks of a link. If the socket's program
+//! has mapped receives, fragments of large datagrams stay in their blocks (`data.rs`), and the
+//! receive queue gets other blocks.
 
 #![deny(unsafe_code)]
 
+mod data;
 mod held;
 mod rx;
 mod tx;
@@ -24,6 +27,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use kernel::workqueue::WorkItem;
 
+pub(crate) use data::{Blocks, Data};
 pub(super) use rx::DgramRx;
 pub(crate) use rx::Incoming;
 pub(super) use tx::DgramTx;
@@ -46,12 +50,12 @@ pub(super) const DGRAM_STALL: u64 = 5;
 pub(super) type CreditShare = credit::CreditShare<KVVec<Option<u32>>>;
 
 /// The bytes of a received datagram.
-pub(crate) type Bytes = Arc<KVVec<u8>>;
+pub(crate) type Bytes = Arc<Data>;
 
 /// Takes the datagrams of all links.
 pub(crate) trait DgramReceiver: Send + Sync {
-    /// A datagram of `total` bytes begins to arrive on `link`. Sleeps.
-    fn begin(&self, link: &Arc<Link>, ports: Ports, total: u32) -> Begin;
+    /// A datagram of `total` bytes begins to arrive on `link`, in `blocks`. Sleeps.
+    fn begin(&self, link: &Arc<Link>, blocks: Blocks<'_>, ports: Ports, total: u32) -> Begin;
 
     /// Whether a socket takes datagrams with these ports from the peer of `link`. Sleeps.
     fn is_open(&self, link: &Link, ports: Ports) -> bool;

@@ -23,7 +23,8 @@ use crate::ib::cq::{Wc, WcOpcode, WcStatus};
 use crate::kern::wait::{InlinePoll, WaitQueue};
 use crate::kern::{fault, task};
 use crate::params;
-use crate::pool::{Held, HeldBlock};
+use crate::pool::kept::KeptBlock;
+use crate::pool::{Held, HeldBlock, Pool};
 use crate::proto::channel::{Event, Failure};
 use crate::proto::dgram::wire::Message;
 use crate::proto::wire::{Header, Type, HEADER_LEN, HEARTBEAT_ASKS, SMALL_MAX};
@@ -43,7 +44,7 @@ fn new_wcs<const N: usize>() -> [Wc; N] {
 
 /// A block of a receive queue that contains a message. Posted again when dropped, unless the block
 /// is held.
-struct Arrival<'a> {
+pub(super) struct Arrival<'a> {
     link: &'a Arc<Link>,
     queues: &'a Queues,
     block: Option<u32>,
@@ -51,6 +52,25 @@ struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
+    /// The pool that the block is in.
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.queues.pool
+    }
+
+    /// Copies the first bytes of the payload to `out`. EINVAL if they are more than a block has.
+    pub(super) fn read(&self, out: &mut [u8]) -> Result {
+        let block = self.block.ok_or(EINVAL)?;
+        self.queues.pool.read_payload(block, out)
+    }
+
+    /// Leaves the payload, which fills the block, to `kept`; another block is posted again in its
+    /// place. Errors: as [`KeptBlock::fill`].
+    pub(super) fn keep(&mut self, kept: &mut KeptBlock) -> Result {
+        let block = self.block.ok_or(EINVAL)?;
+        self.block = Some(kept.fill(&self.queues.pool, block, self.payload)?);
+        Ok(())
+    }
+
     /// Keeps the payload until it is read. It stays in its block, or is copied if this link holds
     /// so many blocks that other links would run out of them. The owner of `conn` is charged for
     /// the copy. Sleeps.
@@ -377,9 +397,7 @@ impl Link {
         }
         let h = match message {
             Message::Stream(h) => h,
-            Message::Dgram(h) => {
-                return self.dgram_arrived(&h, |out| queues.pool.read_payload(block, out));
-            }
+            Message::Dgram(h) => return self.dgram_arrived(&h, arrival),
         };
         match h.kind {
             Type::LinkCredit | Type::Heartbeat => {}

@@ -52,6 +52,7 @@
 #define ZRS_FEATURE_MEM_NODES	(1ULL << 13)	/* 16 nodes of a host, ZRS_IOC_MEM_DRAIN */
 #define ZRS_FEATURE_PEERS	(1ULL << 14)	/* ZRS_IOC_PEERS */
 #define ZRS_FEATURE_KEYS	(1ULL << 15)	/* ZRS_IOC_KEYS */
+#define ZRS_FEATURE_DGRAM_MAP	(1ULL << 16)	/* ZRS_IOC_RECV_MAP of datagrams */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -144,7 +145,8 @@ struct zrs_ioc_pool {
 	__u32 lack;		/* in: 0, ZRS_POOL_ALL; out: 0, ZRS_LACK_* */
 	__u32 lack_has;		/* the limit of the device that is too low, */
 	__u32 lack_needs;	/* and what is needed */
-	__u64 reserved;
+	__u32 blocks_lent;	/* of blocks: kept for datagrams, or mapped */
+	__u32 reserved;
 };
 
 #define ZRS_POOL_ALL		1
@@ -735,6 +737,12 @@ struct zrs_ioc_ring_wait {
  * area. An access to an address where nothing was received, or whose page was given back, is
  * SIGBUS. A page that was given back while it is being written to a file or sent, or is in a pipe,
  * is reused when that is over.
+ *
+ * On a datagram socket a call receives one datagram: all of it, or EMSGSIZE if there is no room for
+ * it, and it stays. 0 is an empty datagram, or the end after shutdown(). Of more than 16 KiB, the
+ * fragments of 4096 bytes are lent, if the datagram begins at a page and arrived when the socket
+ * had an area; at most "dgram_lend_percent" of the device's blocks are. The sender's address is
+ * that of recvmsg() with MSG_PEEK before.
  *
  * An area keeps the socket alive, as other mappings do; it is not inherited by
  * fork().

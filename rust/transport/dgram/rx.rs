@@ -4,11 +4,10 @@
 
 #![deny(unsafe_code)]
 
-use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{Arc, UniqueArc};
 
-use super::{Begin, DgramReceiver, DgramSocket};
+use super::{Begin, Blocks, Data, DgramReceiver, DgramSocket};
 use crate::kern::task::{now_ns, real_ns};
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::assembly::{Arrived, Assembly};
@@ -17,6 +16,7 @@ use crate::proto::dgram::rx_queue::{Datagram, Reservation};
 use crate::proto::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState};
 use crate::proto::Violation;
 use crate::transport::link::Link;
+use crate::transport::rx::Arrival;
 
 /// A datagram that arrives.
 pub(crate) struct Incoming {
@@ -24,42 +24,41 @@ pub(crate) struct Incoming {
     from: Addr,
     to: Ip,
     /// `None` once it is delivered.
-    kept: Option<(Reservation, UniqueArc<KVVec<u8>>)>,
+    kept: Option<(Reservation, UniqueArc<Data>)>,
 }
 
 impl Incoming {
-    /// A datagram for `sock`, whose bytes go to `bytes`, which has their number.
+    /// A datagram for `sock`, whose bytes go to `data`, which has their number.
     pub(crate) fn new(
         sock: Arc<dyn DgramSocket>,
         from: Addr,
         to: Ip,
         room: Reservation,
-        bytes: UniqueArc<KVVec<u8>>,
+        data: UniqueArc<Data>,
     ) -> Self {
         Self {
             sock,
             from,
             to,
-            kept: Some((room, bytes)),
+            kept: Some((room, data)),
         }
     }
 
-    /// Copies the bytes of a fragment. EINVAL if they do not fit, which does not occur.
-    fn copy(&mut self, f: &Fragment, copy: impl FnOnce(&mut [u8]) -> Result) -> Result {
-        let place = f.offset as usize..f.end() as usize;
-        let (_, bytes) = self.kept.as_mut().ok_or(EINVAL)?;
-        copy(bytes.get_mut(place).ok_or(EINVAL)?)
+    /// Takes the bytes of a fragment. EINVAL if they do not fit, which does not occur.
+    fn take(&mut self, f: &Fragment, arrival: &mut Arrival<'_>) -> Result {
+        let (_, data) = self.kept.as_mut().ok_or(EINVAL)?;
+        data.take(f, arrival)
     }
 
     fn deliver(mut self) {
-        if let Some((room, bytes)) = self.kept.take() {
+        if let Some((room, data)) = self.kept.take() {
             let datagram = Datagram {
                 from: self.from,
                 to: self.to,
-                len: bytes.len() as u32,
+                len: data.len() as u32,
                 born: real_ns(),
                 drops: 0,
-                data: bytes.into(),
+                data: data.into(),
             };
             self.sock.deliver(room, datagram);
         }
@@ -82,11 +81,11 @@ pub(in crate::transport) struct DgramRx {
 }
 
 impl Link {
-    /// A message for datagrams has arrived; `copy` copies its first bytes. Sleeps.
+    /// A message for datagrams has arrived. Sleeps.
     pub(in crate::transport) fn dgram_arrived(
         self: &Arc<Self>,
         h: &DgramHeader,
-        copy: impl FnOnce(&mut [u8]) -> Result,
+        arrival: &mut Arrival<'_>,
     ) -> Result<(), Violation> {
         let receiver = self.transport.dgram_receiver();
         let receiver = receiver.as_deref();
@@ -95,7 +94,7 @@ impl Link {
                 self.dgram_passed();
                 // The caller has the drain lock.
                 self.rx_bytes.add_alone(u64::from(f.len()));
-                let closed = self.fragment_arrived(receiver, f, copy)?;
+                let closed = self.fragment_arrived(receiver, f, arrival)?;
                 closed.then_some((f.ports, PortState::Closed))
             }
             Body::Probe(ports) => {
@@ -132,12 +131,13 @@ impl Link {
         self: &Arc<Self>,
         receiver: Option<&dyn DgramReceiver>,
         f: &Fragment,
-        copy: impl FnOnce(&mut [u8]) -> Result,
+        arrival: &mut Arrival<'_>,
     ) -> Result<bool, Violation> {
         let mut rx = self.dgram_rx.lock();
         let mut closed = false;
         let begin = || {
-            let begin = receiver.map(|r| r.begin(self, f.ports, f.total));
+            let blocks = Blocks::of(arrival.pool());
+            let begin = receiver.map(|r| r.begin(self, blocks, f.ports, f.total));
             match begin {
                 Some(Begin::Kept(incoming)) => return Some(incoming),
                 Some(Begin::Dropped) => {}
@@ -148,12 +148,12 @@ impl Link {
         match rx.assembly.arrived(f, begin)? {
             Arrived::Dropped => {}
             Arrived::Part(incoming) => {
-                if incoming.copy(f, copy).is_err() {
+                if incoming.take(f, arrival).is_err() {
                     drop(rx.assembly.give_up());
                 }
             }
             Arrived::Whole(mut incoming) => {
-                if incoming.copy(f, copy).is_ok() {
+                if incoming.take(f, arrival).is_ok() {
                     incoming.deliver();
                 }
             }

@@ -108,7 +108,7 @@ impl Seen {
                 "device": p.device, "cache": p.cache, "bytes": p.bytes,
                 "block_bytes": p.block_bytes, "window_bytes": p.window_bytes,
                 "windows": p.windows, "blocks": p.blocks, "blocks_low": p.blocks_low,
-                "blocks_held": p.blocks_held,
+                "blocks_held": p.blocks_held, "blocks_lent": p.blocks_lent,
             })
         });
         let unfit = self.unfit.iter().map(
@@ -161,6 +161,7 @@ impl Seen {
             "<BlocksHeld",
             "<LeastReady",
             "<BlocksUsed",
+            "<BlocksLent",
         ]);
         for p in &self.pools {
             table.row(vec![
@@ -173,6 +174,7 @@ impl Seen {
                 p.blocks_held.to_string(),
                 p.blocks_low.to_string(),
                 p.blocks.to_string(),
+                p.blocks_lent.to_string(),
             ]);
         }
         table.text()

@@ -315,7 +315,7 @@ fn caches(t: &mut Text, caches: &[Cache]) {
     }
 }
 
-const POOL: [Field<Pool>; 7] = [
+const POOL: [Field<Pool>; 8] = [
     (
         "device_pool_bytes",
         Gauge,
@@ -354,6 +354,12 @@ const POOL: [Field<Pool>; 7] = [
         Gauge,
         "Blocks with data that nobody has read.",
         |p| p.blocks_held,
+    ),
+    (
+        "device_blocks_lent",
+        Gauge,
+        "Blocks that are kept for datagrams, or mapped into programs.",
+        |p| p.blocks_lent.into(),
     ),
 ];
 

@@ -27,6 +27,7 @@ pub const ZRS_FEATURE_MEM_BROKER: u64 = 1 << 12;
 pub const ZRS_FEATURE_MEM_NODES: u64 = 1 << 13;
 pub const ZRS_FEATURE_PEERS: u64 = 1 << 14;
 pub const ZRS_FEATURE_KEYS: u64 = 1 << 15;
+pub const ZRS_FEATURE_DGRAM_MAP: u64 = 1 << 16;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -258,7 +259,8 @@ pub struct zrs_ioc_pool {
     pub lack: u32,
     pub lack_has: u32,
     pub lack_needs: u32,
-    pub reserved: u64,
+    pub blocks_lent: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]
@@ -487,6 +489,7 @@ impl Default for zrs_ioc_pool {
             lack: 0,
             lack_has: 0,
             lack_needs: 0,
+            blocks_lent: 0,
             reserved: 0,
         }
     }

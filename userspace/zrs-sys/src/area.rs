@@ -16,10 +16,10 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub struct Area(Map);
 
-/// Data delivered by a receive.
+/// Data delivered by a receive, from a stream or a datagram socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Where in the area; empty at the end of the stream.
+    /// Where in the area; empty at the end of the stream, and for an empty datagram.
     pub range: Range<usize>,
     /// Bytes of it that the CPU has copied.
     pub copied: usize,
@@ -42,9 +42,10 @@ impl Area {
         self.0.is_empty()
     }
 
-    /// Receives at most `max` bytes from socket `fd` to `at` (ZRS_IOC_RECV_MAP; `flags` are
-    /// ZRS_RECV_MAP_*). The pages that begin in `at .. at + max` are given back first. Errors:
-    /// those of recv(); EFAULT if the area is another socket's, or `at` is not in it.
+    /// Receives at most `max` bytes of a stream, or one datagram, from socket `fd` to `at`
+    /// (ZRS_IOC_RECV_MAP; `flags` are ZRS_RECV_MAP_*). The pages that begin in `at .. at + max` are
+    /// given back first. Errors: those of recv(); EFAULT if the area is another socket's, or `at` is
+    /// not in it; EMSGSIZE if a datagram is longer than the room.
     pub fn recv(
         &mut self,
         fd: BorrowedFd<'_>,

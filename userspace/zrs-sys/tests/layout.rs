@@ -63,7 +63,7 @@ fn rust_side() -> Table {
         ZRS_IOC_RULES ZRS_IOC_FALLBACK
         ZRS_FEATURE_PEERS ZRS_IOC_PEERS ZRS_PEER_ALLOW ZRS_PEER_DENY ZRS_PEERS_LIST ZRS_PEERS_SET ZRS_PEERS_PUT
         ZRS_PEERS_DEL ZRS_PEERS_COUNTS ZRS_PEERS_MAX
-        ZRS_FEATURE_KEYS ZRS_IOC_KEYS ZRS_KEY_NAME_LEN ZRS_KEYS_LIST ZRS_KEYS_PUT ZRS_KEYS_DEL ZRS_KEYS_COUNTS ZRS_KEYS_MAX
+        ZRS_FEATURE_DGRAM_MAP ZRS_FEATURE_KEYS ZRS_IOC_KEYS ZRS_KEY_NAME_LEN ZRS_KEYS_LIST ZRS_KEYS_PUT ZRS_KEYS_DEL ZRS_KEYS_COUNTS ZRS_KEYS_MAX
         ZRS_RULE_TCP ZRS_RULE_ZRS ZRS_RULE_CONNECT ZRS_RULE_BIND
         ZRS_RULES_LIST ZRS_RULES_SET ZRS_RULES_ADD ZRS_RULES_DEL ZRS_RULES_MAX ZRS_WHY_MAX
         ZRS_IOC_MAGIC ZRS_NAME_LEN ZRS_RESIDENCY_BUCKETS
@@ -124,7 +124,7 @@ fn rust_side() -> Table {
         }
         zrs_ioc_pool {
             cursor device bytes block_bytes window_bytes windows blocks_held cache blocks blocks_low
-            lack lack_has lack_needs reserved
+            lack lack_has lack_needs blocks_lent reserved
         }
         zrs_ioc_link {
             cursor device local_addr remote_addr state channels tx_bytes rx_bytes flags waiting bulk

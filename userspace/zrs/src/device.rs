@@ -177,6 +177,8 @@ pub struct Pool {
     pub blocks: u32,
     /// The fewest that were left in the queue since the module was loaded.
     pub blocks_low: u32,
+    /// Of the blocks: kept for unread datagrams, or mapped into programs.
+    pub blocks_lent: u32,
 }
 
 /// An RDMA device that ZRS cannot use.
@@ -360,6 +362,7 @@ impl Zrs {
                     cache: p.cache,
                     blocks: p.blocks,
                     blocks_low: p.blocks_low,
+                    blocks_lent: p.blocks_lent,
                 };
                 (p.cursor, pool)
             }))

@@ -80,6 +80,7 @@ impl System for Mock {
             cache: 0,
             blocks: 512,
             blocks_low: 512,
+            blocks_lent: 0,
         });
         Ok(Module {
             version: Version {

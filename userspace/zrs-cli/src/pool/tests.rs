@@ -121,6 +121,7 @@ fn json_has_both_lists() {
             cache: 1,
             blocks: 128,
             blocks_low: 100,
+            blocks_lent: 5,
         }],
         unfit: vec![],
     };
@@ -128,12 +129,13 @@ fn json_has_both_lists() {
     assert_eq!(json["caches"][0]["policy"], "under-pressure");
     assert_eq!(json["caches"][0]["residency"][2], 30);
     assert_eq!(json["pools"][0]["blocks_low"], 100);
+    assert_eq!(json["pools"][0]["blocks_lent"], 5);
     let text = seen.text(None);
     let last = text.lines().last().unwrap_or_default();
     let words: Vec<_> = last.split_whitespace().collect();
     assert_eq!(
         words,
-        ["rxe0", "1", "8388608", "1048576", "2097152", "2", "3", "100", "128"]
+        ["rxe0", "1", "8388608", "1048576", "2097152", "2", "3", "100", "128", "5"]
     );
 }
 

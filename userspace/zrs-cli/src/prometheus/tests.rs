@@ -65,6 +65,7 @@ fn seen() -> Seen {
             cache: 1,
             blocks: 512,
             blocks_low: 500,
+            blocks_lent: 0,
         }],
         links: vec![Link {
             device: "mlx5_0".into(),
