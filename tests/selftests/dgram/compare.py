@@ -10,7 +10,6 @@ and must see the same.
 
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import select
@@ -25,7 +24,6 @@ from kinds import (connect_raw, fails, fionread, free_port, host, libc, nothing,
 SO_TIMESTAMP, SO_RXQ_OVFL = 29, 40
 IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
 UDP_CORK, UDP_SEGMENT = 1, 103
-ZRS_IOC_RECV_MAP = 3 << 30 | 48 << 16 | 0xE7 << 8 | 0x42
 IP_RECVERR, IPV6_RECVERR, MSG_ERRQUEUE = 11, 25, 0x2000
 
 
@@ -342,7 +340,6 @@ def options(k):
         for option in (socket.IPV6_V6ONLY, socket.IPV6_RECVPKTINFO, socket.IPV6_UNICAST_HOPS):
             seen[f"IPV6 {option}"] = s.getsockopt(socket.IPPROTO_IPV6, option)
     seen["unknown"] = fails(s.getsockopt, SOL, 12345)
-    seen["ZRS_IOC_RECV_MAP"] = fails(fcntl.ioctl, s, ZRS_IOC_RECV_MAP, bytes(48))
     return seen
 
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use zrs_sys::abi::{IPPROTO_ZRS, SOL_ZRS, ZRS_DGRAM_INFO};
-use zrs_sys::sock;
+use zrs_sys::{sock, Area};
 
 use super::calls::{err, Calls, Outcome, Steps};
 use super::errnos;
@@ -193,6 +193,9 @@ impl Calls<'_> {
         ] {
             self.datagram_received(len, want, flags);
         }
+        for len in [100, 20_000, MOST] {
+            self.datagram_mapped(len);
+        }
         let total = self.total;
         crate::support::checks::say(&format!("# {total} points failed in all calls"));
     }
@@ -335,6 +338,48 @@ impl Calls<'_> {
                         ends.must_arrive(world)?;
                     }
                     match drops {
+                        0 => Ok(Some(ends)),
+                        n => Err(format!("{n} drops")),
+                    }
+                },
+            },
+        );
+    }
+
+    /// A mapped receive; one that fails takes no datagram.
+    fn datagram_mapped(&mut self, len: usize) {
+        let mapped = std::cell::RefCell::new(None);
+        self.sweep(
+            &format!("datagrams: ioctl(ZRS_IOC_RECV_MAP) of {len} bytes"),
+            errnos::RECV,
+            Steps {
+                setup: |world: &World, kept| {
+                    let mut ends = Ends::kept(world, kept)?;
+                    let area = Area::reserve(ends.far.as_fd(), 68 << 10);
+                    *mapped.borrow_mut() = Some(area.map_err(|e| format!("area: {e}"))?);
+                    ends.next(len)?;
+                    raw::send(&ends.near, &ends.message, 0).map_err(err("send"))?;
+                    let ms = world.limit().as_millis() as i32;
+                    let there = raw::poll(&ends.far, libc::POLLIN, ms);
+                    if there.map_err(err("poll"))? == 0 {
+                        return Err("nothing arrives".into());
+                    }
+                    ends.drops = ends.dropped()?;
+                    Ok(ends)
+                },
+                call: |ends: &mut Ends| {
+                    let mut mapped = mapped.borrow_mut();
+                    let area = mapped.as_mut().expect("made before");
+                    area.recv(ends.far.as_fd(), 0, MOST, 0).map_err(Into::into)
+                },
+                after: |world: &World, ends: Ends, result: raw::Result<zrs_sys::Received>| {
+                    let area = mapped.take().expect("made before");
+                    match result {
+                        Ok(got) if area.bytes(got.range.clone()).to_vec() == ends.message => {}
+                        Ok(got) => return Err(format!("{got:?}, or others than were sent")),
+                        Err(_) => ends.must_arrive(world)?,
+                    }
+                    match ends.dropped()? - ends.drops {
                         0 => Ok(Some(ends)),
                         n => Err(format!("{n} drops")),
                     }
