@@ -266,7 +266,7 @@ fn a_node_that_does_not_answer_is_late() {
             _ => Some(3000),
         };
         let is = |now| (late(&asks, now), most.is_some());
-        assert_eq!(is(500 + most.unwrap_or(0) - 1).0, false);
+        assert!(!is(500 + most.unwrap_or(0) - 1).0);
         let at = 500 + most.unwrap_or(1 << 40);
         assert_eq!(is(at).0, is(at).1, "{op:?}");
         // Others that are answered change nothing.
