@@ -271,6 +271,10 @@ fn allowed(op: Op, args: &Args) -> Vec<i32> {
         if op == Op::Listen {
             list.extend([libc::EADDRINUSE, libc::EADDRNOTAVAIL]);
         }
+        // The link has ended, and no device is left whose pool has a window.
+        if op == Op::Ring {
+            list.push(libc::ENOTCONN);
+        }
     }
     // Both directions have ended.
     if matches!(op, Op::Shutdown | Op::Name) {
