@@ -375,13 +375,16 @@ impl Memory<'_> {
     fn gets_by_key(&self) -> bool {
         let host: &Arc<Host> = self.host;
         let (key, rights) = (self.storage.key, Rights::READ);
-        let seen = host.with(|st| match st.route(host, self.node) {
-            Ok(Route::Link(slot)) => st.side(slot).map(|side| {
-                let found = side.cache.find(self.node, key, rights);
-                (found, side.cache.is_half_full())
-            }),
-            _ => None,
-        });
+        let seen = {
+            let st = &mut *host.state.lock();
+            match st.route(host, self.node) {
+                Ok(Route::Link(slot)) => st.side(slot).map(|side| {
+                    let found = side.cache.find(self.node, key, rights);
+                    (found, side.cache.is_half_full())
+                }),
+                _ => None,
+            }
+        };
         match seen {
             Some((Found::Open { .. }, _)) => return true,
             Some((_, false)) => {}
