@@ -76,9 +76,7 @@ impl State {
                 Ok(())
             }
             WR_DATA => {
-                let data = side.data.get_mut(n as usize).and_then(Option::take);
-                if let Some(data) = data {
-                    side.sq_used = side.sq_used.saturating_sub(data.wrs);
+                if let Some(data) = side.take_data(n) {
                     self.moved(slot, data);
                 }
                 Ok(())

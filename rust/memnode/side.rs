@@ -50,6 +50,8 @@ pub(super) const SQ_DEPTH: u32 = 512;
 /// Work requests that the WRITEs and READs of programs leave free for messages, registrations and
 /// the chunks of copies, which cannot wait.
 const SQ_RESERVE: u32 = 300;
+/// Bytes of programs' WRITEs and READs that may be under way: what ends a grant waits behind them.
+const CALL_BYTES: u64 = 2 << 20;
 /// Grants that a requester may have on a link.
 pub(super) const GRANTS: usize = 64;
 /// Places for grants at the node: a requester uses a grant's place again as soon as it has given
@@ -126,8 +128,19 @@ impl Queued {
 pub(super) struct Data {
     _memory: Arc<dyn Mapped>,
     pub(super) wrs: u32,
+    bytes: u64,
     pub(super) lent: u32,
     pub(super) what: Moved,
+}
+
+impl Data {
+    /// Bytes that count against [`CALL_BYTES`].
+    fn call_bytes(&self) -> u64 {
+        match self.what {
+            Moved::Call(_) => self.bytes,
+            Moved::Chunk(..) => 0,
+        }
+    }
 }
 
 /// The owner of bytes under way.
@@ -171,6 +184,8 @@ pub(super) struct Side {
     /// When the node last had no room for a grant.
     pub(super) refused_ms: Option<u64>,
     pub(super) data: KVec<Option<Data>>,
+    /// The sum of [`Data::call_bytes`].
+    call_bytes: u64,
     pub(super) server: Server<KVec<ServerSlot>>,
     pub(super) grants: Grants<KVVec<Slot<Grant>>>,
     pub(super) registrations: KVec<Registration>,
@@ -231,6 +246,7 @@ impl Side {
             wanting: KVec::new(),
             refused_ms: None,
             data: KVec::new(),
+            call_bytes: 0,
             server: Server::new(KVec::from_elem(None, ASKS_MAX, GFP_KERNEL)?),
             grants: Grants::new(slots(GRANT_PLACES)?),
             registrations: KVec::new(),
@@ -468,7 +484,7 @@ impl Side {
     }
 
     /// Posts WRITEs or READs of all of `runs`, for the bytes from `addr` on of a grant. `Again` if
-    /// the send queue has no room now, unless it is for a chunk.
+    /// the send queue has no room now, or, unless it is for a chunk, if enough is under way.
     ///
     /// The caller has begun the use of the grant, and ends it if this fails.
     pub(super) fn post_data<S: RunSource + Send + Sync + 'static>(
@@ -494,7 +510,9 @@ impl Side {
         if lending.pieces(addr, len).map(|p| p.len).sum::<u64>() != len {
             return Err(Status::Range);
         }
-        if self.sq_used + bound + reserve > SQ_DEPTH {
+        let call = matches!(what, Moved::Call(_));
+        let enough = call && self.call_bytes != 0 && self.call_bytes + len > CALL_BYTES;
+        if enough || self.sq_used + bound + reserve > SQ_DEPTH {
             return Err(Status::Again);
         }
         let at = match self.data.iter().position(Option::is_none) {
@@ -545,17 +563,28 @@ impl Side {
         }
         // Posted in part: the memory stays until the queue pair is gone, as the link ends.
         if let Some(place) = self.data.get_mut(at) {
-            *place = Some(Data {
+            let data = Data {
                 _memory: runs.clone(),
                 wrs,
+                bytes: len,
                 lent,
                 what,
-            });
+            };
+            self.call_bytes += data.call_bytes();
+            *place = Some(data);
         }
         if failed {
             self.broken();
         }
         Ok(())
+    }
+
+    /// The bytes of that number are under way no more.
+    pub(super) fn take_data(&mut self, n: u32) -> Option<Data> {
+        let data = self.data.get_mut(n as usize).and_then(Option::take)?;
+        self.sq_used = self.sq_used.saturating_sub(data.wrs);
+        self.call_bytes -= data.call_bytes();
+        Some(data)
     }
 
     /// Posting has failed half-way: no completion will tell of all. The next completion or tick

@@ -41,6 +41,9 @@ for end in seal unkey free; do
 	check_ended "and the other one ($end)" "copier-$end" 20
 done
 
+r=$(A zrs mem alloc 1:1 4M) || ktap_bail "a region"
+check "what is under way when a region ends is bounded" A python3 "$here/underway.py" "$r"
+
 # By the node's own host, with memory whose page faults do not end: nothing waits for such a program.
 for how in read write; do
 	r=$(B zrs mem alloc 1:1 2M) || ktap_bail "a region"

@@ -1,0 +1,54 @@
+#!/usr/bin/python3
+"""Frees a region that eight threads are writing, and counts the bytes that this host sends until that has returned.
+  underway.py STORAGE-ID
+What is under way by remote keys is bounded, so that whoever ends a region does not wait for the threads' whole writes.
+"""
+import base64
+import fcntl
+import os
+import struct
+import sys
+import threading
+import time
+
+THREADS, SIZE = 8, 4 << 20
+# Some 2 MiB are under way before the FREE, and as much again before its end, with headers.
+MOST = 8 << 20
+REGION_FREE = 0xE7 << 8 | 0x54
+
+node, digits = sys.argv[1].removeprefix("zrs:").split("/")
+domain, number = (int(part) for part in node.split(":"))
+storage = base64.b32decode(digits.upper() + "====")
+device = os.open("/dev/zrs", os.O_RDWR)
+request = bytearray(struct.pack("<II32s16s", domain, number, storage, b""))
+region = fcntl.ioctl(device, 1 << 30 | len(request) << 16 | 0xE7 << 8 | 0x13, request)
+begun = threading.Barrier(THREADS + 1)
+
+
+def sent():
+    with open("/proc/net/dev", encoding="ascii") as table:
+        return sum(int(line.split()[9]) for line in table if line.split()[0] == "va:")
+
+
+def write():
+    block = bytes(SIZE)
+    begun.wait()
+    try:
+        while True:
+            os.pwrite(region, block, 0)
+    except OSError:
+        pass
+
+
+threads = [threading.Thread(target=write) for _ in range(THREADS)]
+for thread in threads:
+    thread.start()
+begun.wait()
+time.sleep(0.5)
+before = sent()
+fcntl.ioctl(region, REGION_FREE)
+bytes_sent = sent() - before
+for thread in threads:
+    thread.join()
+print(f"# {bytes_sent >> 10} KiB until a region that eight threads write was freed", flush=True)
+sys.exit(bytes_sent > MOST)
