@@ -88,6 +88,8 @@ pub(crate) struct DgramSock {
     starved: Atomic<bool>,
     /// There is a UDP socket inside.
     has_udp: Atomic<bool>,
+    /// Without a peer, datagrams have gone to several hosts: none may hold up the others.
+    several: Atomic<bool>,
     /// A link calls the socket when its send buffer has been full for too long.
     called: Atomic<bool>,
     counters: Counters,
@@ -206,6 +208,7 @@ impl SocketOps for DgramSock {
                 for_admin: sk.owner() == 0 || task::may_administer_net(),
                 starved: Atomic::new(false),
                 has_udp: Atomic::new(false),
+                several: Atomic::new(false),
                 called: Atomic::new(false),
                 counters: Counters::default(),
                 udp_options: UdpOptions::new(),
@@ -304,6 +307,10 @@ impl SocketOps for DgramSock {
             selects_errors: inner.sk.as_ref().is_some_and(|sk| sk.selects_errors()),
         });
         beside.map_or(own, |beside| with_companion(own, beside))
+    }
+
+    fn splice_eof(self: &Arc<Self>) {
+        self.end_of_splice();
     }
 
     fn shutdown(self: &Arc<Self>, how: Shutdown) -> Result {

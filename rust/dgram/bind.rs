@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 use super::send::errno_of;
@@ -22,14 +23,16 @@ const PORT_TRIES: u32 = 64;
 impl DgramSock {
     /// bind(). EINVAL: bound already, or an unusable address. EADDRINUSE. EADDRNOTAVAIL: not an
     /// address of this host. ENODEV: a link-local address on an interface that does not exist.
-    /// EACCES: a privileged port. Sleeps.
-    pub(super) fn bind(self: &Arc<Self>, mut addr: Addr) -> Result {
+    /// EACCES: a privileged port. EPERM: a BPF program of a control group. Sleeps.
+    pub(super) fn bind(self: &Arc<Self>, addr: Addr) -> Result {
+        let sk = self.sk()?;
+        let (addr, low_ports) = sk.cgroup_bind(addr.into())?;
+        let mut addr = Addr::from(addr);
         let _config = self.config.lock();
         if self.is_bound() {
             return Err(EINVAL);
         }
-        let sk = self.sk()?;
-        if addr.port != 0 && !sk.may_bind_port(addr.port) {
+        if addr.port != 0 && !low_ports && !sk.may_bind_port(addr.port) {
             return Err(EACCES);
         }
         addr.ip = Self::on_interface(&sk, addr.ip)?;
@@ -40,7 +43,7 @@ impl DgramSock {
         if addr.port == 0 && sk.bind_address_no_port() {
             self.bind_address(&sk, addr)?;
         } else {
-            self.bind_port(&sk, addr)?;
+            self.bind_port(&sk, addr, true)?;
         }
         self.inner.lock().bound = (addr.ip, addr.port != 0);
         if self.v6 && !addr.ip.is_any() && !addr.ip.is_v4() {
@@ -85,16 +88,21 @@ impl DgramSock {
         Ok(())
     }
 
-    /// Takes a port, and the same of the UDP socket inside if there is one. Under `config`.
-    fn bind_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
+    /// Takes a port, and the same of the UDP socket inside if there is one. `asked`: the program
+    /// has called bind(). Under `config`.
+    fn bind_port(self: &Arc<Self>, sk: &Sk, addr: Addr, asked: bool) -> Result {
         let Some(udp) = self.udp() else {
-            return self.bind_own_port(sk, addr);
+            return self.bind_own_port(sk, addr, asked);
         };
         may_have(&self.net)?;
         for _ in 0..PORT_TRIES {
-            self.bind_own_port(sk, addr)?;
+            self.bind_own_port(sk, addr, asked)?;
             let at = self.inner.lock().local.into();
-            let both = udp.bind(at).and_then(|()| udp.check_bound(at));
+            let taken = match asked {
+                true => udp.bind(at),
+                false => udp.autobind(at.port()),
+            };
+            let both = taken.and_then(|()| udp.check_bound(at));
             let Err(e) = both else {
                 return Ok(());
             };
@@ -108,10 +116,18 @@ impl DgramSock {
 
     /// Takes a port, and has datagrams for it delivered. The connection manager must listen for
     /// that: the peers' links carry their datagrams. Under `config`.
-    fn bind_own_port(self: &Arc<Self>, sk: &Sk, addr: Addr) -> Result {
+    fn bind_own_port(self: &Arc<Self>, sk: &Sk, addr: Addr, asked: bool) -> Result {
         let bound = Bound::new(addr.ip, sk.is_v6only());
         let binding = ports::bind(&self.ctx.ports, &self.net, bound, addr.port, sk)?;
         let port = binding.addr().port;
+        if asked {
+            sk.set_local(binding.addr().into());
+            if let Err(e) = sk.cgroup_post_bind() {
+                self.ctx.ports.lock().unbind(binding);
+                sk.set_local(self.inner.lock().local.into());
+                return Err(e);
+            }
+        }
         let reuse_port = sk.reuse_port().then(|| sk.owner());
         let placed = self
             .ctx
@@ -154,7 +170,7 @@ impl DgramSock {
             (inner.bound.0, inner.local.port)
         };
         if port == 0 {
-            let bound = self.bind_port(sk, Addr::new(ip, 0));
+            let bound = self.bind_port(sk, Addr::new(ip, 0), false);
             // As UDP has it; EACCES is ours, and to try again does not help.
             bound.map_err(|e| if e == EACCES { e } else { EAGAIN })?;
         }
@@ -171,17 +187,23 @@ impl DgramSock {
         }
     }
 
-    /// connect(): fixes the peer, and the local address. Sleeps.
+    /// connect(): fixes the peer, and the local address. EPERM: a BPF program of a control group.
+    /// Sleeps.
     pub(super) fn connect(self: &Arc<Self>, addr: Addr) -> Result {
-        let _config = self.config.lock();
         let sk = self.sk()?;
-        self.autobind_locked(&sk)?;
         if let Some(udp) = self.udp() {
+            let _config = self.config.lock();
+            self.autobind_locked(&sk)?;
+            // It runs the programs of control groups.
             return self.connect_both(&sk, &udp, addr);
         }
+        let (addr, chosen) = sk.cgroup_connect(addr.into())?;
+        let addr = Addr::from(addr);
+        let _config = self.config.lock();
+        self.autobind_locked(&sk)?;
         let mut to = self.sender(&sk).reachable(addr).map_err(errno_of)?;
         to.ip = Self::on_interface(&sk, to.ip)?;
-        let own = self.inner.lock().local.ip;
+        let own = chosen.map_or(self.inner.lock().local.ip, |ip| Ip::new(ip, to.ip.scope()));
         if !sk.device_allows(Addr::new(own, 0).into(), to.into()) {
             return Err(ENETUNREACH);
         }
@@ -243,6 +265,7 @@ impl DgramSock {
         inner.place = Some(moved?);
         inner.local.ip = ip;
         inner.remote = remote;
+        self.several.store(false, Relaxed);
         sk.set_local(inner.local.into());
         sk.set_remote(remote.unwrap_or(any(self.v6)).into());
         sk.set_state(match remote {

@@ -89,6 +89,11 @@ impl UdpHolds {
         self.segment || self.cork || self.pending
     }
 
+    /// A splice() has ended: UDP sends what it has, unless it is corked.
+    pub(super) fn spliced(&mut self) {
+        self.pending &= self.cork;
+    }
+
     /// An option of SOL_UDP was set.
     pub(super) fn set(&mut self, name: i32, value: i32) {
         match name {
@@ -220,7 +225,16 @@ impl DgramSock {
         }
         // UDP has the errors.
         let given = msg.name(sk).ok()?.map(Addr::from);
-        let mut to = self.sender(sk).destination(given, msg.len()).ok()?;
+        let sender = self.sender(sk);
+        let mut to = sender.destination(given, msg.len()).ok()?;
+        if given.is_some() {
+            // UDP runs the programs once more if the datagram goes by it.
+            let (name, source) = sk.cgroup_sendmsg(to.into(), sender.local.v6()).ok()?;
+            if source.is_some() {
+                return None;
+            }
+            to = sender.destination(Some(name.into()), msg.len()).ok()?;
+        }
         to.ip = Self::on_interface(sk, to.ip).ok()?;
         let from = if from.is_any() { Ip::ANY } else { from };
         let path = Path {
@@ -243,7 +257,11 @@ impl DgramSock {
         }
         let link = self.link_to(sk, to.ip, None);
         match (route, link) {
-            (Route::Rdma, Ok(link)) if link.carries_dgrams() => return Some((link, to)),
+            (Route::Rdma, Ok(link)) if link.carries_dgrams() => {
+                let local = Addr::new(link.local_ip(), src).into();
+                let out = sk.cgroup_datagram(local, to.into(), msg.len() as u16, true);
+                return out.is_ok().then_some((link, to));
+            }
             // If it is up already, its coming up has not been told since.
             (Route::UdpAndTry, Ok(link)) if link.carries_dgrams() => self.ctx.probe(&link),
             // It tells when it is up, or has failed.

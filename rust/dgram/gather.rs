@@ -156,7 +156,22 @@ impl DgramSock {
             }
             now
         };
+        self.let_out(sk, src, &whole.way, whole.bytes.len())?;
         self.send_bytes(sk, src, &whole.way, &whole.bytes, msg.nonblock())
+    }
+
+    /// A sendfile() or splice() to the socket has come to its end: the datagram is whole, unless
+    /// UDP_CORK says otherwise. Sleeps.
+    pub(super) fn end_of_splice(self: &Arc<Self>) {
+        if let Some(udp) = self.udp() {
+            udp.splice_eof();
+            return self.inner.lock().udp_holds.spliced();
+        }
+        if !self.udp_options.cork.load(Relaxed) {
+            if let Ok(sk) = self.sk() {
+                self.send_rest(&sk);
+            }
+        }
     }
 
     /// Sends the datagram that is not whole as it is. What has no room counts as dropped. Sleeps.
@@ -168,6 +183,9 @@ impl DgramSock {
         };
         let Some(rest) = rest else { return };
         let src = self.inner.lock().local.port;
+        if self.let_out(sk, src, &rest.way, rest.bytes.len()).is_err() {
+            return self.count_dropped();
+        }
         let parts = segments(&rest.bytes, rest.way.segment);
         for part in parts.into_iter().flatten() {
             if self.send_part(sk, src, &rest.way, part, false).is_err() {

@@ -3,14 +3,15 @@
 //! Datagrams that are sent from the program's pages where they lie.
 //!
 //! By a blocking call, from `pin_threshold` bytes on: the call returns when the device is done with
-//! the pages. With MSG_ZEROCOPY, from 4097 bytes on: the call returns at once, and a notification
+//! the pages. A socket that sends to several hosts copies there: it would wait for one that has
+//! died, for as long as its link is not lost. With MSG_ZEROCOPY, from 4097 bytes on: the call returns at once, and a notification
 //! follows on the error queue. All other datagrams are copied, and those whose pages cannot be
 //! pinned or mapped, or are in too many pieces for the device.
 
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 use kernel::time::msecs_to_jiffies;
 
@@ -64,7 +65,7 @@ impl DgramSock {
         let large = len >= (params::PIN_THRESHOLD.get() as usize).max(1);
         let pins = match detached {
             true => len > FRAGMENT as usize,
-            false => large && !msg.nonblock(),
+            false => large && !msg.nonblock() && !self.several.load(Relaxed),
         };
         // While the link connects, datagrams are copied; and while its peer acknowledges nothing.
         if !pins || !link.may_pin(!detached) {

@@ -14,7 +14,7 @@ use crate::kern::errno::ECONNREFUSED;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::dgram::Arrival;
 use crate::kern::sock::msg::RecvMsg;
-use crate::kern::sock::Sk;
+use crate::kern::sock::{filters_packets, Sk};
 use crate::kern::wait::WaitMode;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::destination::report;
@@ -113,7 +113,10 @@ impl DgramSock {
             self.counters.rx_bytes.add(given as u64);
             self.counters.rx_datagrams.add(1);
         }
-        msg.set_name(sk, datagram.from.into());
+        if msg.wants_name() {
+            let name = sk.cgroup_recvmsg(datagram.from.into());
+            msg.set_name(sk, name);
+        }
         if given < len {
             msg.set_truncated();
         }
@@ -139,7 +142,8 @@ impl DgramSock {
         total: u32,
     ) -> Option<Incoming> {
         self.make_slots();
-        let (room, old, maps) = {
+        let filters = filters_packets();
+        let (room, old, maps, filter) = {
             let mut inner = self.inner.lock();
             // A closed socket takes nothing.
             let rcvbuf = inner.sk.as_ref()?.rcvbuf();
@@ -153,9 +157,18 @@ impl DgramSock {
             } else {
                 inner.rx_link.replace(link.clone())
             };
-            (room?, old, inner.maps)
+            let filter = filters.then(|| inner.sk.clone().zip(Some(inner.local.port)));
+            (room?, old, inner.maps, filter.flatten())
         };
         drop(old);
+        if let Some((sk, port)) = filter {
+            let local = Addr::new(to, port).into();
+            let let_in = sk.cgroup_datagram(local, from.into(), total as u16, false);
+            if let_in.is_err() {
+                self.drop_reserved(room);
+                return None;
+            }
+        }
         let most = if maps { whole_blocks(total) } else { 0 };
         let data = self.memcg.charge(|| -> Result<_> {
             let data = Data::new(blocks, total, most, CHARGED)?;
@@ -167,12 +180,17 @@ impl DgramSock {
                 Some(Incoming::new(sock, from, to, room, data))
             }
             Err(_) => {
-                let mut inner = self.inner.lock();
-                inner.rx.drop_reserved(room);
-                inner.show_queue();
+                self.drop_reserved(room);
                 None
             }
         }
+    }
+
+    /// The datagram that had this room is dropped, and counted.
+    fn drop_reserved(&self, room: Reservation) {
+        let mut inner = self.inner.lock();
+        inner.rx.drop_reserved(room);
+        inner.show_queue();
     }
 
     /// Enlarges the storage of the queue if it has no slot left. Without memory the next datagram

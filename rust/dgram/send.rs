@@ -83,6 +83,7 @@ impl DgramSock {
             return Ok(len);
         }
         self.may_send_now(&sk)?;
+        self.let_out(&sk, src, &way, len)?;
         if cuts(len, way.segment) {
             return Self::told(&sk, msg, |msg| {
                 let bytes = Self::copy(msg, len)?;
@@ -112,10 +113,18 @@ impl DgramSock {
         if msg.oob() && to.ip.is_v4() {
             return Err(EOPNOTSUPP);
         }
-        let control = match msg.control() {
+        let mut control = match msg.control() {
             Some(bytes) => Control::parse(bytes, to.ip, self.v6).map_err(|_| EINVAL)?,
             None => Control::default(),
         };
+        if given.is_some() {
+            let source = control.source.unwrap_or(sender.local);
+            let (name, source) = sk.cgroup_sendmsg(to.into(), source.v6())?;
+            to = sender
+                .destination(Some(name.into()), msg.len())
+                .map_err(errno_of)?;
+            control.source = source.map(|ip| Ip::new(ip, 0)).or(control.source);
+        }
         if to.ip.is_link_local() && to.ip.scope() == 0 {
             to.ip = Ip::new(to.ip.v6(), control.interface);
         }
@@ -138,6 +147,13 @@ impl DgramSock {
                 .segment
                 .unwrap_or_else(|| self.udp_options.segment()),
         })
+    }
+
+    /// Whether the programs of the socket's control group let a datagram of `len` bytes out. EPERM.
+    /// Sleeps.
+    pub(super) fn let_out(&self, sk: &Sk, src: u16, way: &Way, len: usize) -> Result {
+        let ip = way.source.unwrap_or(self.inner.lock().local.ip);
+        sk.cgroup_datagram(Addr::new(ip, src).into(), way.to.into(), len as u16, true)
     }
 
     /// The errors of a call that has a way. EPIPE, and that of an earlier call.
@@ -177,7 +193,9 @@ impl DgramSock {
         // As UDP has it for a full table of neighbours.
         let link = link.map_err(|e| if e == EDQUOT { ENOBUFS } else { e })?;
         let old = self.inner.lock().tx_link.replace((to, local, link.clone()));
-        drop(old);
+        if old.is_some_and(|(ip, ..)| ip != to) {
+            self.several.store(true, Relaxed);
+        }
         Ok(link)
     }
 

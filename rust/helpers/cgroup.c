@@ -9,6 +9,7 @@
 #include <linux/bpf-cgroup.h>
 #include <linux/ip.h>
 #include <linux/tcp.h>
+#include <linux/udp.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
 #include <net/route.h>
@@ -68,6 +69,30 @@ int zrs_helper_cgroup_connect(struct sock *sk, void *addr)
 	return BPF_CGROUP_RUN_PROG_INET4_CONNECT_LOCK(sk, addr, &len);
 }
 
+/* Cf. udp_sendmsg(), udpv6_sendmsg(): "source" is an address of the same family. */
+int zrs_helper_cgroup_sendmsg(struct sock *sk, void *addr, void *source)
+{
+	const struct sockaddr *name = addr;
+	int __maybe_unused len;
+
+	if (name->sa_family == AF_INET6) {
+		len = sizeof(struct sockaddr_in6);
+		return BPF_CGROUP_RUN_PROG_UDP6_SENDMSG_LOCK(sk, addr, &len, source);
+	}
+	len = sizeof(struct sockaddr_in);
+	return BPF_CGROUP_RUN_PROG_UDP4_SENDMSG_LOCK(sk, addr, &len, source);
+}
+
+/* Cf. udp_recvmsg(), udpv6_recvmsg(). */
+int zrs_helper_cgroup_recvmsg(struct sock *sk, void *addr)
+{
+	int __maybe_unused len = name_len(sk);
+
+	if (sk->sk_family == AF_INET6)
+		return BPF_CGROUP_RUN_PROG_UDP6_RECVMSG_LOCK(sk, addr, &len);
+	return BPF_CGROUP_RUN_PROG_UDP4_RECVMSG_LOCK(sk, addr, &len);
+}
+
 /* Cf. inet_getname(). */
 int zrs_helper_cgroup_name(struct sock *sk, void *addr, bool peer)
 {
@@ -95,7 +120,7 @@ void zrs_helper_cgroup_release(struct sock *sk)
 
 /* The route of a packet to "remote", and the address that it comes from if "local" has none. */
 static struct dst_entry *route_of(struct sock *sk, struct sockaddr_in6 *local,
-				  const struct sockaddr_in6 *remote)
+				  const struct sockaddr_in6 *remote, u8 proto)
 {
 	struct net *net = sock_net(sk);
 	int bound = READ_ONCE(sk->sk_bound_dev_if);
@@ -103,13 +128,13 @@ static struct dst_entry *route_of(struct sock *sk, struct sockaddr_in6 *local,
 		.daddr = remote->sin6_addr.s6_addr32[3],
 		.saddr = local->sin6_addr.s6_addr32[3],
 		.flowi4_oif = bound,
-		.flowi4_proto = IPPROTO_TCP,
+		.flowi4_proto = proto,
 	};
 	struct flowi6 fl6 = {
 		.daddr = remote->sin6_addr,
 		.saddr = local->sin6_addr,
 		.flowi6_oif = remote->sin6_scope_id ?: bound,
-		.flowi6_proto = IPPROTO_TCP,
+		.flowi6_proto = proto,
 	};
 	struct dst_entry *dst;
 	struct rtable *rt;
@@ -127,13 +152,12 @@ static struct dst_entry *route_of(struct sock *sk, struct sockaddr_in6 *local,
 	return dst;
 }
 
-/* The header that a packet of TCP has which opens a connection or, "reply", answers one. */
-static struct sk_buff *make_header(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
-				   bool reply)
+/* The header of IP in front of "len" bytes, with room for a header of "proto" behind it. */
+static struct sk_buff *make_packet(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
+				   u8 proto, u16 len)
 {
 	struct sk_buff *skb = alloc_skb(MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr),
 					GFP_KERNEL);
-	struct tcphdr *th;
 
 	if (!skb)
 		return NULL;
@@ -145,9 +169,9 @@ static struct sk_buff *make_header(const struct sockaddr_in6 *from, const struct
 		skb->protocol = htons(ETH_P_IP);
 		ip->version = 4;
 		ip->ihl = sizeof(*ip) / 4;
-		ip->tot_len = htons(sizeof(*ip) + sizeof(*th));
+		ip->tot_len = htons(min_t(u32, sizeof(*ip) + len, U16_MAX));
 		ip->ttl = IPDEFTTL;
-		ip->protocol = IPPROTO_TCP;
+		ip->protocol = proto;
 		ip->saddr = from->sin6_addr.s6_addr32[3];
 		ip->daddr = to->sin6_addr.s6_addr32[3];
 		ip_send_check(ip);
@@ -156,13 +180,25 @@ static struct sk_buff *make_header(const struct sockaddr_in6 *from, const struct
 
 		skb->protocol = htons(ETH_P_IPV6);
 		ip->version = 6;
-		ip->payload_len = htons(sizeof(*th));
-		ip->nexthdr = IPPROTO_TCP;
+		ip->payload_len = htons(len);
+		ip->nexthdr = proto;
 		ip->hop_limit = IPDEFTTL;
 		ip->saddr = from->sin6_addr;
 		ip->daddr = to->sin6_addr;
 	}
 	skb_set_transport_header(skb, skb->len);
+	return skb;
+}
+
+/* The header that a packet of TCP has which opens a connection or, "reply", answers one. */
+static struct sk_buff *make_syn(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
+				bool reply)
+{
+	struct sk_buff *skb = make_packet(from, to, IPPROTO_TCP, sizeof(struct tcphdr));
+	struct tcphdr *th;
+
+	if (!skb)
+		return NULL;
 	th = skb_put_zero(skb, sizeof(*th));
 	th->source = from->sin6_port;
 	th->dest = to->sin6_port;
@@ -170,6 +206,18 @@ static struct sk_buff *make_header(const struct sockaddr_in6 *from, const struct
 	th->syn = 1;
 	th->ack = reply;
 	return skb;
+}
+
+/* Whether the programs let the packet pass. */
+static int run_egress(struct sock *sk, struct sk_buff *skb)
+{
+	int err;
+
+	skb->sk = sk;
+	err = BPF_CGROUP_RUN_PROG_INET_EGRESS(sk, skb);
+	skb->sk = NULL;
+	/* A program may let a packet pass and say that the way is congested. */
+	return err && err != NET_XMIT_CN ? -EPERM : 0;
 }
 
 /*
@@ -180,25 +228,21 @@ int zrs_helper_cgroup_packets(struct sock *sk, const struct sockaddr_in6 *own,
 			      const struct sockaddr_in6 *remote, bool outgoing)
 {
 	struct sockaddr_in6 local = *own;
-	struct dst_entry *dst = route_of(sk, &local, remote);
+	struct dst_entry *dst = route_of(sk, &local, remote, IPPROTO_TCP);
 	struct sk_buff *out, *in;
 	int err = -ENOMEM;
 
 	if (IS_ERR(dst))
 		return PTR_ERR(dst);
-	out = make_header(&local, remote, !outgoing);
-	in = make_header(remote, &local, outgoing);
+	out = make_syn(&local, remote, !outgoing);
+	in = make_syn(remote, &local, outgoing);
 	if (out && in) {
 		rcu_read_lock();
 		local_bh_disable();
 		out->dev = dst_dev_rcu(dst);
 		in->dev = out->dev;
 		in->skb_iif = in->dev->ifindex;
-		out->sk = sk;
-		err = BPF_CGROUP_RUN_PROG_INET_EGRESS(sk, out);
-		out->sk = NULL;
-		/* A program may let a packet pass and say that the way is congested. */
-		err = err && err != NET_XMIT_CN ? -EPERM : 0;
+		err = run_egress(sk, out);
 		if (!err && BPF_CGROUP_RUN_PROG_INET_INGRESS(sk, in))
 			err = -EPERM;
 		local_bh_enable();
@@ -206,6 +250,63 @@ int zrs_helper_cgroup_packets(struct sock *sk, const struct sockaddr_in6 *own,
 	}
 	kfree_skb(in);
 	kfree_skb(out);
+	dst_release(dst);
+	return err;
+}
+
+/* Whether the sock's cgroup has programs that look at packets which it sends or receives. */
+bool zrs_helper_cgroup_filters_datagrams(struct sock *sk, bool outgoing)
+{
+#ifdef CONFIG_CGROUP_BPF
+	if (outgoing)
+		return cgroup_bpf_enabled(CGROUP_INET_EGRESS) &&
+		       cgroup_bpf_sock_enabled(sk, CGROUP_INET_EGRESS);
+	return cgroup_bpf_enabled(CGROUP_INET_INGRESS) &&
+	       cgroup_bpf_sock_enabled(sk, CGROUP_INET_INGRESS);
+#else
+	return false;
+#endif
+}
+
+/*
+ * Whether they let a datagram of "len" bytes pass: they see the headers that one of UDP would have,
+ * without its bytes.
+ */
+int zrs_helper_cgroup_datagram(struct sock *sk, const struct sockaddr_in6 *own,
+			       const struct sockaddr_in6 *remote, u16 len, bool outgoing)
+{
+	u16 with_header = min_t(u32, len + sizeof(struct udphdr), U16_MAX);
+	struct sockaddr_in6 local = *own;
+	const struct sockaddr_in6 *from = outgoing ? &local : remote;
+	const struct sockaddr_in6 *to = outgoing ? remote : &local;
+	struct dst_entry *dst = route_of(sk, &local, remote, IPPROTO_UDP);
+	struct sk_buff *skb;
+	struct udphdr *uh;
+	int err;
+
+	if (IS_ERR(dst))
+		return PTR_ERR(dst);
+	skb = make_packet(from, to, IPPROTO_UDP, with_header);
+	if (!skb) {
+		dst_release(dst);
+		return -ENOMEM;
+	}
+	uh = skb_put_zero(skb, sizeof(*uh));
+	uh->source = from->sin6_port;
+	uh->dest = to->sin6_port;
+	uh->len = htons(with_header);
+	rcu_read_lock();
+	local_bh_disable();
+	skb->dev = dst_dev_rcu(dst);
+	if (outgoing) {
+		err = run_egress(sk, skb);
+	} else {
+		skb->skb_iif = skb->dev->ifindex;
+		err = BPF_CGROUP_RUN_PROG_INET_INGRESS(sk, skb) ? -EPERM : 0;
+	}
+	local_bh_enable();
+	rcu_read_unlock();
+	kfree_skb(skb);
 	dst_release(dst);
 	return err;
 }

@@ -85,10 +85,15 @@ bool zrs_helper_cgroup_filters_packets(void);
 int zrs_helper_cgroup_bind(struct sock *sk, void *addr, bool *low_ports);
 int zrs_helper_cgroup_post_bind(struct sock *sk);
 int zrs_helper_cgroup_connect(struct sock *sk, void *addr);
+int zrs_helper_cgroup_sendmsg(struct sock *sk, void *addr, void *source);
+int zrs_helper_cgroup_recvmsg(struct sock *sk, void *addr);
 int zrs_helper_cgroup_name(struct sock *sk, void *addr, bool peer);
 void zrs_helper_cgroup_release(struct sock *sk);
 int zrs_helper_cgroup_packets(struct sock *sk, const struct sockaddr_in6 *own,
 			      const struct sockaddr_in6 *remote, bool outgoing);
+bool zrs_helper_cgroup_filters_datagrams(struct sock *sk, bool outgoing);
+int zrs_helper_cgroup_datagram(struct sock *sk, const struct sockaddr_in6 *own,
+			       const struct sockaddr_in6 *remote, u16 len, bool outgoing);
 
 /* keys, of the type "logon": in keys.c */
 void *zrs_helper_request_logon_key(const char *description);

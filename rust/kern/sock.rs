@@ -35,6 +35,8 @@ pub mod udp;
 mod v6;
 pub mod zerocopy;
 
+pub use cgroup_bpf::filters_packets;
+
 use super::{
     net::Net,
     wait::{Timeout, WaitQueue, MAX_SCHEDULE_TIMEOUT},

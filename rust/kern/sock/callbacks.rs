@@ -139,10 +139,7 @@ impl<T: SocketOps> Callbacks<T> {
             // The kernel's own, by recvmsg().
             Kind::Datagram => None,
         },
-        splice_eof: match T::KIND {
-            Kind::Stream => Some(Self::splice_eof),
-            Kind::Datagram => None,
-        },
+        splice_eof: Some(Self::splice_eof),
         set_peek_off: match T::KIND {
             Kind::Stream => Some(Self::set_peek_off),
             Kind::Datagram => None,

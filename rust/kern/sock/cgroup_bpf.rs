@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The BPF programs of a sock's control groups, run where TCP runs them: when a program binds,
-//! connects, asks for a name and closes, and when a connection begins.
+//! The BPF programs of a sock's control groups, run where TCP and UDP run them: when a program
+//! binds, connects, asks for a name and closes, when a connection begins, and for each datagram.
 //!
 //! C: `include/linux/bpf-cgroup.h`. The kernel itself runs those of `socket()`, `setsockopt()` and
 //! `getsockopt()`. A program sees protocol 253 in its context. It must not see 6: it could then set
@@ -14,6 +14,12 @@ use core::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV6},
 };
 use kernel::{error::to_result, ffi::c_int, prelude::*};
+
+/// Whether programs that look at packets are attached anywhere.
+pub fn filters_packets() -> bool {
+    // SAFETY: looks at two words.
+    unsafe { bindings::cgroup_filters_packets() }
+}
 
 impl Sk {
     /// Runs `hook` on an address as C has it; the address that the programs leave.
@@ -68,6 +74,66 @@ impl Sk {
         Ok((addr, (own != before).then_some(own)))
     }
 
+    /// `sendmsg()` to `addr`, which the call has named, from `source`, which may be unspecified: the
+    /// address that the programs leave, and the source if they have changed it. Errors: `EINVAL`
+    /// (they have left no port), `EOPNOTSUPP` (an address of IPv4 in place of one of IPv6),
+    /// otherwise as [`cgroup_bind`](Self::cgroup_bind), whose context it has.
+    pub fn cgroup_sendmsg(
+        &self,
+        addr: SocketAddrV6,
+        source: Ipv6Addr,
+    ) -> Result<(SocketAddrV6, Option<Ipv6Addr>)> {
+        let (to, from) = if addr.ip().to_ipv4_mapped().is_some() {
+            let mut name = sockaddr_in(addr);
+            let mut from = v6::v4_of(source);
+            // SAFETY: a live sock (type invariant), an address, and a source of its family.
+            to_result(unsafe {
+                bindings::cgroup_sendmsg(
+                    self.as_ptr(),
+                    (&raw mut name).cast(),
+                    (&raw mut from).cast(),
+                )
+            })?;
+            let changed = from != v6::v4_of(source);
+            let from = Ipv4Addr::from(u32::from_be(from)).to_ipv6_mapped();
+            (socket_addr(&name), changed.then_some(from))
+        } else {
+            let mut name = v6::sockaddr_in6(addr);
+            let mut from = v6::in6_addr(source);
+            // SAFETY: as above.
+            to_result(unsafe {
+                bindings::cgroup_sendmsg(
+                    self.as_ptr(),
+                    (&raw mut name).cast(),
+                    (&raw mut from).cast(),
+                )
+            })?;
+            // SAFETY: that many bytes are there.
+            let to = unsafe { v6::read_addr((&raw const name).cast(), size_of_val(&name)) }?;
+            if to.ip().to_ipv4_mapped().is_some() {
+                return Err(errno::EOPNOTSUPP);
+            }
+            // SAFETY: any bytes are an address.
+            let from = Ipv6Addr::from(unsafe { from.in6_u.u6_addr8 });
+            (to, (from != source).then_some(from))
+        };
+        match to.port() {
+            0 => Err(EINVAL),
+            _ => Ok((to, from)),
+        }
+    }
+
+    /// `recvmsg()` of a datagram from `addr`: the address that the programs leave. Context as
+    /// [`cgroup_bind`](Self::cgroup_bind).
+    pub fn cgroup_recvmsg(&self, addr: SocketAddrV6) -> SocketAddrV6 {
+        // SAFETY: a live sock (type invariant), and an address of its family.
+        let name = self.with_name(addr, |name| unsafe {
+            bindings::cgroup_recvmsg(self.as_ptr(), name)
+        });
+        // These programs cannot fail.
+        name.unwrap_or(addr)
+    }
+
     /// `getsockname()`, or `getpeername()` for `peer`: the address that the programs leave. Context
     /// as [`cgroup_bind`](Self::cgroup_bind).
     pub(super) fn cgroup_name(&self, addr: SocketAddrV6, peer: bool) -> SocketAddrV6 {
@@ -94,13 +160,32 @@ impl Sk {
         remote: SocketAddrV6,
         outgoing: bool,
     ) -> Result {
-        // SAFETY: looks at two words.
-        if !unsafe { bindings::cgroup_filters_packets() } {
+        if !filters_packets() {
             return Ok(());
         }
         let (local, remote) = (v6::sockaddr_in6(local), v6::sockaddr_in6(remote));
         // SAFETY: a live sock (type invariant); both addresses are only read.
         to_result(unsafe { bindings::cgroup_packets(self.as_ptr(), &local, &remote, outgoing) })
+    }
+
+    /// Whether the programs that look at packets let a datagram of `len` bytes pass: `outgoing`, or
+    /// one that has arrived. Errors and context as [`cgroup_packets`](Self::cgroup_packets).
+    pub fn cgroup_datagram(
+        &self,
+        local: SocketAddrV6,
+        remote: SocketAddrV6,
+        len: u16,
+        outgoing: bool,
+    ) -> Result {
+        // SAFETY: a live sock (type invariant).
+        if !unsafe { bindings::cgroup_filters_datagrams(self.as_ptr(), outgoing) } {
+            return Ok(());
+        }
+        let (local, remote) = (v6::sockaddr_in6(local), v6::sockaddr_in6(remote));
+        // SAFETY: a live sock (type invariant); both addresses are only read.
+        to_result(unsafe {
+            bindings::cgroup_datagram(self.as_ptr(), &local, &remote, len, outgoing)
+        })
     }
 }
 

@@ -248,8 +248,8 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     }
 
     /// A `sendfile()` or `splice()` to the socket that has said `MSG_MORE` has come to its end:
-    /// there is no more. Streams only.
-    fn splice_eof(self: &Arc<Self>) {}
+    /// there is no more. Sleeps.
+    fn splice_eof(self: &Arc<Self>);
 
     /// `ioctl()`; `cmd` and `arg` are the program's, unchecked. Unknown: `ENOIOCTLCMD`, and the
     /// socket layer handles it. The result must not be negative.

@@ -255,6 +255,12 @@ impl<'a> RecvMsg<'a> {
         self.flags & bindings::MSG_OOB != 0
     }
 
+    /// Whether the call asks for the sender's address.
+    pub fn wants_name(&self) -> bool {
+        // SAFETY: the message is valid (type invariant).
+        unsafe { !(*self.msg).msg_name.is_null() }
+    }
+
     /// Tells the caller the sender's address, if it asks for it, as `sk`'s family has it.
     pub fn set_name(&mut self, sk: &Sk, addr: SocketAddrV6) {
         // SAFETY: the message is valid and ours (type invariant). The socket layer has room for a

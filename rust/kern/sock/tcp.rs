@@ -420,10 +420,10 @@ impl Tcp {
         unsafe { (&raw const (*self.sk()).__sk_common.skc_state).read_volatile() }.into()
     }
 
-    /// Takes `port` at all addresses, as `listen()` takes one: no program of a control group is
-    /// asked. `EADDRINUSE`. Sleeps.
+    /// Takes `port` at the address it has, as `listen()` takes one, or `sendto()` with UDP: no
+    /// program of a control group is asked. `EADDRINUSE`. Sleeps.
     pub fn autobind(&self, port: u16) -> Result {
-        // SAFETY: a live socket (type invariant), with a sock of TCP.
+        // SAFETY: a live socket (type invariant), with a sock of TCP or UDP.
         to_result(unsafe { bindings::tcp_autobind(self.sk(), port) })
     }
 

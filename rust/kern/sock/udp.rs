@@ -90,6 +90,14 @@ impl Udp {
         }
     }
 
+    /// `splice()` to the socket has come to its end. Sleeps.
+    pub fn splice_eof(&self) {
+        if let Some(splice_eof) = self.ops().splice_eof {
+            // SAFETY: a live socket (type invariant).
+            unsafe { splice_eof(self.sock.as_ptr()) };
+        }
+    }
+
     /// `ioctl()`, with its errors. Sleeps.
     pub fn ioctl(&self, cmd: u32, arg: usize) -> Result<i32> {
         let ioctl = self.ops().ioctl.ok_or(ENOIOCTLCMD)?;

@@ -15,6 +15,7 @@ import os
 import select
 import socket
 import struct
+import tempfile
 import threading
 import time
 
@@ -504,6 +505,17 @@ def cork(k):
     s.send(b"ends ", more)
     s.send(b"")
     seen["an empty end"] = got()
+    # It says MSG_MORE, and then that there is no more, which UDP hears by IPv4 only.
+    if k.family == V4:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"from a file")
+            file.flush()
+            sent = lambda: os.sendfile(s.fileno(), file.fileno(), 0, 100)
+            seen["sendfile() beyond the end"] = (sent(), got())
+            s.setsockopt(UDP, UDP_CORK, 1)
+            seen["sendfile(), corked"] = (sent(), nothing(there))
+            s.setsockopt(UDP, UDP_CORK, 0)
+            seen["sendfile(), uncorked"] = got()
     s.setsockopt(UDP, UDP_CORK, 1)
     seen["UDP_CORK, set"] = s.getsockopt(UDP, UDP_CORK)
     s.send(b"one "), s.send(b"two "), s.sendmsg([b"th", b"ree"])
@@ -652,8 +664,48 @@ def queued(s, at):
     return (flags, name[:2] == at[:2], said)
 
 
+def link_local(name):
+    """The link-local address of a host, and the number of its interface."""
+    nic = f"v{name.lower()}"
+    with host(name):
+        index = socket.if_nametoindex(nic)
+        with open("/proc/net/if_inet6", encoding="ascii") as table:
+            lines = [line.split() for line in table]
+    text = next(words[0] for words in lines if words[3] == "20" and words[5] == nic)
+    return socket.inet_ntop(V6, bytes.fromhex(text)), index
+
+
+def scoped(k):
+    """Link-local addresses, which are one interface's."""
+    if k.family == V4:
+        return {}
+    (a, va), (b, vb) = link_local("A"), link_local("B")
+    seen = {"bind() without an interface": fails(k.sock("B").bind, (b, 0))}
+    seen["bind() at another one"] = fails(k.sock("B").bind, (b, 0, 0, 1))
+    there = k.sock("B", (b, 0, 0, vb))
+    port = there.getsockname()[1]
+    seen["getsockname()"] = there.getsockname()[0] == b, there.getsockname()[3] == vb
+    s = k.sock("A")
+    seen["no interface"] = fails(s.sendto, b"1", (b, port))
+    seen["one that is not there"] = fails(s.sendto, b"1", (b, port, 0, 9999))
+    s.sendto(b"2", (b, port, 0, va))
+    data, name = there.recvfrom(10)
+    seen["sendto()"] = data, name[0] == a, name[3] == vb
+    there.sendto(b"3", name)
+    data, name = s.recvfrom(10)
+    seen["the answer"] = data, name[0] == b, name[1] == port, name[3] == va
+    bound = k.sock("A", before=lambda s: s.setsockopt(SOL, socket.SO_BINDTODEVICE, b"va"))
+    bound.sendto(b"4", (b, port))
+    seen["of a socket at an interface"] = there.recv(10)
+    s.connect((b, port, 0, va))
+    s.send(b"5")
+    seen["connect()"] = there.recv(10), s.getpeername()[3] == va, s.getsockname()[0] == a, s.getsockname()[3] == va
+    seen["connect() without an interface"] = fails(k.sock("A").connect, (b, port))
+    return seen
+
+
 CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread, memory,
-         flags, segment, cork, controls, recverr)
+         flags, segment, cork, controls, scoped, recverr)
 
 if __name__ == "__main__":
     # With UDP inside, the error is the outer socket's already when the queue of the inner one is read. Datagrams

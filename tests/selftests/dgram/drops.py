@@ -21,12 +21,13 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from hosts import fails, host, PATIENCE, SCALE
 
-ZRS = 253
+ZRS, SOL_ZRS, ZRS_DGRAM_INFO = 253, 0x5A52, 17
 SOL = socket.SOL_SOCKET
 SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_QUEUED, MEMINFO_DROPS = 40, 55, 0, 8
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
@@ -58,6 +59,14 @@ def listed(name, s):
     rows = subprocess.check_output(["ip", "netns", "exec", f"zrs{name}", "zrs", "ss", "-ua", "--json"])
     port = f":{s.getsockname()[1]}"
     return next(row for row in json.loads(rows) if row["local"].endswith(port))
+
+
+def info(s):
+    """ZRS_DGRAM_INFO, by the names of `zrs ss -u`."""
+    words = struct.unpack("=2I7Q6I", s.getsockopt(SOL_ZRS, ZRS_DGRAM_INFO, 168)[:88])
+    names = ("tx_bytes", "rx_bytes", "tx_datagrams", "rx_datagrams", "tx_queued", "rx_queued", "rx_waiting",
+             "rx_drops", "tx_drops", "error", "sndbuf", "rcvbuf")
+    return dict(zip(names, words[3:]))
 
 
 def settle(s):
@@ -110,6 +119,11 @@ def overflow():
         check(f"{size} bytes: zrs ss -u has the drops", row["rx_drops"] == count, row)
         waiting = row["rx_waiting"] * (size + 256)
         check(f"{size} bytes: and the queue", row["rx_queued"] == queued == waiting > 0, (row, queued))
+        told = info(slow)
+        check(f"{size} bytes: and so has ZRS_DGRAM_INFO", told.items() <= row.items(), (told, row))
+        row, told = listed("A", s), info(s)
+        same = all(told[name] == row[name] for name in ("tx_bytes", "tx_datagrams", "tx_drops", "sndbuf"))
+        check(f"{size} bytes: the sender's, too", same and told["tx_datagrams"] > sent, (told, row))
         got, _ = drain(slow)
         check(f"{size} bytes: the queue is empty then", meminfo(slow, MEMINFO_QUEUED) == 0)
         check(f"{size} bytes: sent = received + drops", sent == len(got) + count, (sent, len(got), count))
@@ -171,6 +185,24 @@ def beside(s, dead, far):
         longest = max(longest, time.monotonic() - before)
         reached += far.recv(10) == b"%d" % n
     return longest, reached, lost
+
+
+def several(cut, mend):
+    """The way to B is cut while a socket that sends to C as well sends large datagrams there."""
+    there, far, s = sock("B", B), sock("C", C), sock("A", A)
+    for end in there, far:
+        s.sendto(b"first", end.getsockname())
+        end.recv(10)
+    cutter = threading.Timer(0.2 * SCALE, os.system, (cut,))
+    cutter.start()
+    longest, late = 0, time.monotonic() + 0.7 * SCALE
+    while time.monotonic() < late:
+        before = time.monotonic()
+        s.sendto(bytes(40000), there.getsockname())
+        longest = max(longest, time.monotonic() - before)
+    cutter.join()
+    check("a host that is lost in a large datagram does not hold up the others", longest < 0.4 * SCALE, longest)
+    os.system(mend)
 
 
 def stall(cut, mend):
@@ -391,5 +423,8 @@ def device(cut, mend):
     check("a datagram over it", arrived)
 
 
-CASES = {"overflow": overflow, "twice": twice, "stall": stall, "unmade": unmade, "gone": gone, "device": device}
+CASES = {
+    "overflow": overflow, "twice": twice, "several": several, "stall": stall, "unmade": unmade, "gone": gone,
+    "device": device,
+}
 CASES[sys.argv[1]](*sys.argv[2:])

@@ -12,7 +12,9 @@
 ktap_start
 hostile_up || ktap_bail "hosts on a bridge"
 # The bridge loses the frames, so that the device in A waits for acknowledgements.
-check_lines python3 "$(dirname "$0")/drops.py" stall \
-	"bridge -n zrsL link set dev lb state 0" "bridge -n zrsL link set dev lb state 3"
+cut="bridge -n zrsL link set dev lb state 0"
+mend="bridge -n zrsL link set dev lb state 3"
+check_lines python3 "$(dirname "$0")/drops.py" stall "$cut" "$mend"
+check_lines python3 "$(dirname "$0")/drops.py" several "$cut" "$mend"
 check "the module can go" zrs_unload
 ktap_done
