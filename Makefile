@@ -72,6 +72,7 @@ fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a
 
 .PHONY: bench
 bench: modules userspace ## beside plain verbs, rsockets and TCP, in rounds (ROUNDS=7 SCALE=1 QUICK=1 ONLY=latency,...)
+	@[ -n "$(ONLY)" ] || tests/bench/mem
 	@tests/bench/run
 
 .PHONY: bench-smc
@@ -88,16 +89,17 @@ bench-profile: modules userspace ## which functions execute the instructions of 
 	@tests/bench/profile
 
 .PHONY: bench-mem
-bench-mem: modules userspace ## memory nodes beside relays and plain verbs: put, get, copies, time to quiet (ROUNDS=5 SCALE=1)
+bench-mem: modules userspace ## memory nodes beside relays and plain verbs: put, get, copies, time to quiet (ROUNDS=7 SCALE=1)
 	@tests/bench/mem
 
 .PHONY: bench-machines
-bench-machines: modules userspace ## three machines: memory nodes beside NVMe-oF, datagrams beside RDS (ROUNDS=5)
+bench-machines: modules userspace ## three machines: memory nodes beside NVMe-oF, datagrams beside RDS (ROUNDS=7)
 	@tests/bench/machines
 
 .PHONY: bench-check
 bench-check: userspace ## the newest results of make bench against the targets
-	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json --commit "$$(tests/bench/commit)"
+	@$(IN) build/userspace/release/zrs-bench-report check results/bench.json \
+		$(wildcard results/bench-mem.json results/bench-machines.json) --commit "$$(tests/bench/commit)"
 
 .PHONY: performance
 performance: userspace ## tables and plots of Documentation/performance.rst, from the newest results

@@ -51,8 +51,9 @@ enum Command {
     /// A line for each target of the results; fails if one is missed, or if the results are of
     /// another commit
     Check {
-        /// What `rows` wrote
-        results: PathBuf,
+        /// What `rows` and tests/bench/mem.py wrote
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
         /// The commit that is checked
         #[arg(long)]
         commit: String,
@@ -200,7 +201,15 @@ fn run(args: &Args) -> Result<bool> {
             Ok(true)
         }
         Command::Check { results, commit } => {
-            let (text, missed) = targets::check(&json(results)?, commit)?;
+            let mut rows = Vec::new();
+            for path in results {
+                let own = json(path)?;
+                let own = own.as_array().ok_or_else(|| {
+                    format!("{} is no list of rows: run make bench", path.display())
+                })?;
+                rows.extend_from_slice(own);
+            }
+            let (text, missed) = targets::check(&rows.into(), commit)?;
             print!("{text}");
             Ok(missed == 0)
         }

@@ -244,8 +244,9 @@ pub fn check(results: &Value, commit: &str) -> Result<(String, usize), String> {
             None => String::new(),
         };
         let name = word(row, "name");
+        let known = row["cause"].as_str().unwrap_or_else(|| cause(&name));
         let cause = match verdict == Verdict::Missed.name() {
-            true => format!("; cause: {}", cause(&name)),
+            true => format!("; cause: {known}"),
             false => String::new(),
         };
         let _ = writeln!(
@@ -446,6 +447,10 @@ mod tests {
             let (text, _) = check(&json!([row(known.name, verdict)]), "abc").unwrap();
             text.lines().next().unwrap().to_string()
         };
+        let mut own = row("of memory nodes", "missed");
+        own["cause"] = "its own".into();
+        let (text, _) = check(&json!([own]), "abc").unwrap();
+        assert!(text.contains("; cause: its own\n"), "{text}");
         let cause = format!("; cause: {}", known.cause);
         assert!(line("missed").ends_with(&cause), "{}", line("missed"));
         assert!(!line("met").contains(&cause) && !line("undecided").contains(&cause));
