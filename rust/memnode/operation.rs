@@ -106,6 +106,8 @@ struct Transfer {
     done: u64,
     granted: Option<Granted>,
     attempts: u32,
+    /// The node's device gives no remote key for the region.
+    by_message: bool,
     /// A WROTE is under way.
     marked: bool,
     failed: Option<Status>,
@@ -171,6 +173,7 @@ impl Operation {
             done: 0,
             granted: None,
             attempts: 0,
+            by_message: false,
             marked: false,
             failed: None,
             hold: None,
@@ -352,7 +355,7 @@ impl Transfer {
                         self.begin_local(st, host)?;
                         *step = Step::Local;
                     }
-                    Ok(Route::Link(_)) if self.len <= u64::from(SMALL_MAX) => {
+                    Ok(Route::Link(_)) if self.by_message || self.len <= u64::from(SMALL_MAX) => {
                         let (h, payload) = self.small_ask()?;
                         if ask(st, host, call, &self.place, h, &payload)?.is_none() {
                             return Ok(Outlook::Again);
@@ -378,11 +381,21 @@ impl Transfer {
                     if !self.write {
                         self.put_small(&answer.payload)?;
                     }
-                    self.done = self.len;
-                    return Ok(self.over(st, Status::Ok));
+                    self.done += self.small_len();
+                    if self.done == self.len {
+                        return Ok(self.over(st, Status::Ok));
+                    }
+                    if canceled {
+                        return Err(Status::Canceled);
+                    }
+                    *step = Step::Begin;
                 }
                 Step::Grant => match call.look(|o| o.grant.take()) {
                     None => return Ok(Outlook::Waits),
+                    Some(Err(Status::Unsupported)) => {
+                        self.by_message = true;
+                        *step = Step::Begin;
+                    }
                     Some(Err(why)) => return Err(why),
                     Some(Ok(granted)) => {
                         self.granted = Some(granted);
@@ -402,40 +415,57 @@ impl Transfer {
         }
     }
 
+    /// Bytes of the next message.
+    fn small_len(&self) -> u64 {
+        (self.len - self.done).min(SMALL_MAX.into())
+    }
+
+    /// The pages of the next message's bytes: the first and how many of each.
+    fn small_parts(&self) -> impl Iterator<Item = Result<(&PinnedPages, usize, usize), Status>> {
+        let (from, to) = (self.done, self.done + self.small_len());
+        let mut begin = 0;
+        self.chunks.iter().filter_map(move |chunk| {
+            let Chunk::Pinned(pages) = chunk else {
+                return Some(Err(Status::Io));
+            };
+            let at = begin;
+            begin += pages.len() as u64;
+            let (first, last) = (from.max(at), to.min(begin));
+            let here = (first < last).then(|| ((first - at) as usize, (last - first) as usize))?;
+            Some(Ok((pages, here.0, here.1)))
+        })
+    }
+
     fn small_ask(&self) -> Result<(MemHeader, KVec<u8>), Status> {
         let op = if self.write { Op::Put } else { Op::Get };
         let h = MemHeader {
-            addr: self.place.addr,
-            bytes: if self.write { 0 } else { self.len },
+            addr: self.place.addr + self.done,
+            bytes: if self.write { 0 } else { self.small_len() },
             key: self.place.key,
             node: self.place.node,
             ..MemHeader::ask(0, op)
         };
         let mut payload = KVec::new();
         if self.write {
-            for chunk in self.chunks.iter() {
-                let Chunk::Pinned(pages) = chunk else {
-                    return Err(Status::Io);
-                };
-                let (at, len) = (payload.len(), pages.len());
+            for part in self.small_parts() {
+                let (pages, off, len) = part?;
+                let at = payload.len();
                 payload
                     .resize(at + len, 0, GFP_KERNEL)
                     .map_err(|_| Status::NoMemory)?;
                 let part = payload.get_mut(at..).unwrap_or_default();
-                pages.read(0, part).map_err(|_| Status::Io)?;
+                pages.read(off, part).map_err(|_| Status::Io)?;
             }
         }
         Ok((h, payload))
     }
 
-    fn put_small(&mut self, bytes: &[u8]) -> Result<(), Status> {
+    fn put_small(&self, bytes: &[u8]) -> Result<(), Status> {
         let mut left = bytes;
-        for chunk in self.chunks.iter() {
-            let Chunk::Pinned(pages) = chunk else {
-                return Err(Status::Io);
-            };
-            let (part, rest) = left.split_at_checked(pages.len()).ok_or(Status::Io)?;
-            pages.write(0, part).map_err(|_| Status::Io)?;
+        for part in self.small_parts() {
+            let (pages, off, len) = part?;
+            let (part, rest) = left.split_at_checked(len).ok_or(Status::Io)?;
+            pages.write(off, part).map_err(|_| Status::Io)?;
             left = rest;
         }
         Ok(())

@@ -2,7 +2,8 @@
 
 //! Reading and writing regions: by messages up to 4096 bytes, by remote keys beyond that, and by
 //! the processor where the node is of this host. All of it waits for the result. Small reads use a
-//! remote key as well where there is one: a READ needs no thread of the node.
+//! remote key as well where there is one: a READ needs no thread of the node. Where the node's
+//! device gives no remote key for the region, all goes by messages.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +19,7 @@ use super::server::Reply;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
+use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::folios::MemfdPages;
 use crate::kern::pin::{self, Extracted, PinnedPages};
 use crate::proto::mem::grant_cache::Found;
@@ -161,15 +163,17 @@ impl Memory<'_> {
         if self.is_here() {
             return self.put_local(pos, len, iter);
         }
-        let mut done = 0;
+        let (mut done, mut by_message) = (0, false);
         while done < len {
             let here = pos + done as u64;
             let left = len - done;
-            let put = match left <= SMALL_MAX as usize {
-                true => self.put_small(here, left, iter),
-                false => self.put_part(here, left.min(PART), iter),
+            let by_key = !by_message && left > SMALL_MAX as usize;
+            let put = match by_key {
+                true => self.put_part(here, left.min(PART), iter),
+                false => self.put_small(here, left.min(SMALL_MAX as usize), iter),
             };
             match put {
+                Err(e) if e == EOPNOTSUPP && by_key => by_message = true,
                 Ok(0) => return partly(done, EFAULT),
                 Ok(n) => done += n,
                 Err(e) => return partly(done, e),
@@ -353,15 +357,17 @@ impl Memory<'_> {
         if self.is_here() {
             return self.get_local(pos, len, iter);
         }
-        let mut done = 0;
+        let (mut done, mut by_message) = (0, false);
         while done < len {
             let here = pos + done as u64;
             let left = len - done;
-            let got = match left > SMALL_MAX as usize || self.gets_by_key() {
-                false => self.get_small(here, left, iter),
+            let by_key = !by_message && (left > SMALL_MAX as usize || self.gets_by_key());
+            let got = match by_key {
                 true => self.get_part(here, left.min(PART), iter),
+                false => self.get_small(here, left.min(SMALL_MAX as usize), iter),
             };
             match got {
+                Err(e) if e == EOPNOTSUPP && by_key => by_message = true,
                 Ok(0) => return partly(done, EFAULT),
                 Ok(n) => done += n,
                 Err(e) => return partly(done, e),

@@ -14,13 +14,14 @@ use super::side::{Life, Moved};
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
 use crate::ib::mr::{Access, Mr};
+use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::task::random_u64;
 use crate::proto::mem::errands::undoing;
 use crate::proto::mem::grants::Registered;
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::link::End;
 use crate::proto::mem::node::{AllocRequest, Hold, Piece};
-use crate::proto::mem::payload::{NodeInfo, RemoteExtent, NODE_DRAINING};
+use crate::proto::mem::payload::{NodeInfo, RemoteExtent, EXTENTS_MAX, NODE_DRAINING};
 use crate::proto::mem::rights::{Range, Rights, Scope};
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op, Type, FLAG_KEEP, FLAG_VIA};
@@ -331,17 +332,22 @@ impl State {
             once: scope.once,
         };
         let described = pieces.and_then(|pieces| self.describe(at, slot, template, &pieces));
-        if described.is_err() {
+        if let Err(e) = described {
             let side = self.side(slot).ok_or(Violation::State)?;
             if let Some(hold) = side.grants.gone(number) {
                 self.end_hold(hold);
             }
-            self.answer_status(reply, Op::Open, Status::NoMemory);
+            let status = match e {
+                e if e == EOPNOTSUPP => Status::Unsupported,
+                _ => Status::NoMemory,
+            };
+            self.answer_status(reply, Op::Open, status);
         }
         Ok(())
     }
 
-    /// Describes memory to the device, and has it registered.
+    /// Describes memory to the device, and has it registered. EOPNOTSUPP: the device would need
+    /// more registrations than a grant has.
     fn describe(
         &mut self,
         at: usize,
@@ -353,14 +359,24 @@ impl State {
         let (memory, shift) = (served.memory.clone(), served.page_shift);
         let side = self.side(slot).ok_or(EINVAL)?;
         let queues = side.queues.clone().ok_or(EINVAL)?;
-        for (i, piece) in (1_u64..).zip(pieces) {
-            let runs = NodeRuns::new(&memory, core::iter::once((piece.at, piece.len)))?;
+        let most = RUN_MAX.min(queues.pd.device().attrs().max_fast_reg_pages);
+        let bytes = u64::from(most) << shift;
+        let parts = |piece: &Piece| piece.len.div_ceil(bytes.max(1));
+        if most == 0 || pieces.iter().map(parts).sum::<u64>() > EXTENTS_MAX as u64 {
+            return Err(EOPNOTSUPP);
+        }
+        let parts = pieces.iter().flat_map(|piece| {
+            let starts = (0..piece.len).step_by(bytes as usize);
+            starts.map(move |off| (piece.at + off, bytes.min(piece.len - off)))
+        });
+        for (i, (at, len)) in (1_u64..).zip(parts) {
+            let runs = NodeRuns::new(&memory, core::iter::once((at, len)))?;
             let runs = DmaRuns::map(&queues.pd, runs, Direction::Both)?;
-            let mut mr = Mr::new(&queues.pd, RUN_MAX)?;
+            let mut mr = Mr::new(&queues.pd, most)?;
             // The addresses say nothing of where the memory is.
             mr.map_runs(Arc::new(runs, GFP_KERNEL)?, shift, i << 40)?;
             r.mrs.push(mr, GFP_KERNEL)?;
-            r.lens.push(piece.len, GFP_KERNEL)?;
+            r.lens.push(len, GFP_KERNEL)?;
         }
         side.registrations.reserve(1, GFP_KERNEL)?;
         side.to_register.push((r.number, false), GFP_KERNEL)?;

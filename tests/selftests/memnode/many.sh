@@ -11,7 +11,7 @@
 # regions_are N: node 1:1 has so many regions, at once or soon.
 regions_are() {
 	local _
-	for _ in $(seq 1 $((20 * PATIENCE))); do
+	for _ in $(seq 1 $((120 * PATIENCE))); do
 		[ "$(B zrs mem ls | wc -l)" != "$1" ] || return 0
 		nap 0.5
 	done
