@@ -4,9 +4,9 @@
 //!
 //! By a blocking call, from `pin_threshold` bytes on: the call returns when the device is done with
 //! the pages. A socket that sends to several hosts copies there: it would wait for one that has
-//! died, for as long as its link is not lost. With MSG_ZEROCOPY, from 4097 bytes on: the call returns at once, and a notification
-//! follows on the error queue. All other datagrams are copied, and those whose pages cannot be
-//! pinned or mapped, or are in too many pieces for the device.
+//! died, until its link is lost. With MSG_ZEROCOPY, from 4097 bytes on: the call returns at once,
+//! and a notification follows on the error queue. All other datagrams are copied, and those whose
+//! pages cannot be pinned or mapped, or are in too many pieces for the device.
 
 #![deny(unsafe_code)]
 

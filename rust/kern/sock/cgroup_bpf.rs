@@ -74,7 +74,7 @@ impl Sk {
         Ok((addr, (own != before).then_some(own)))
     }
 
-    /// `sendmsg()` to `addr`, which the call has named, from `source`, which may be unspecified: the
+    /// `sendmsg()` to `addr`, which the call names, from `source`, which may be unspecified: the
     /// address that the programs leave, and the source if they have changed it. Errors: `EINVAL`
     /// (they have left no port), `EOPNOTSUPP` (an address of IPv4 in place of one of IPv6),
     /// otherwise as [`cgroup_bind`](Self::cgroup_bind), whose context it has.
