@@ -66,6 +66,10 @@ test-iwarp: modules userspace ## two machines with siw, software iWARP (ONLY=nam
 test-apps: modules userspace ## programs that know nothing of ZRS, under zrs run, beside TCP and rsockets
 	@tests/test-apps
 
+.PHONY: test-nixl
+test-nixl: modules userspace ## NIXL's POSIX backend, from the Python registry, on regions of memory nodes
+	@tests/test-nixl
+
 .PHONY: fuzz
 fuzz: root ## fuzz until interrupted, or for FUZZ_SECONDS: TARGET=syscalls (in a VM), wire, channel, link_table, ring, mem_wire, dgram
 	@tests/fuzz/run $(or $(TARGET),syscalls)
