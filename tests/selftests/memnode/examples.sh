@@ -1,6 +1,6 @@
 #!/bin/bash
-# The examples of memory nodes in Rust, C and Python: each has one node write a file to another one. The
-# key/value cache: a router copies blocks between two workers' nodes, none of the bytes pass it, and a copy
+# The examples of memory nodes in Rust, C (by calls, and by a queue) and Python: each has one node write a file to
+# another one. The key/value cache: a router copies blocks between two workers' nodes, none of the bytes pass it, and a copy
 # that is given up touches nothing of the request that gets its blocks.
 # rows: M2 M3 M5 B13
 # hosts: none
@@ -16,7 +16,7 @@ built=/zrs/build/userspace/release/examples
 scripts=/zrs/userspace/examples
 head -c 1500077 /dev/urandom >"$TMP/file"
 want="1500077 bytes went from node 1:1 to node 1:2, and are the same"
-for example in "$built/region" "$built/region_c" "python3 $scripts/region.py"; do
+for example in "$built/region" "$built/region_c" "$built/queue" "python3 $scripts/region.py"; do
 	before=$(passed)
 	# shellcheck disable=SC2086 # a command
 	said=$(A $example 1:1 1:2 "$TMP/file" 2>&1)

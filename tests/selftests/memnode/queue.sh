@@ -1,6 +1,6 @@
 #!/bin/bash
 # The queue descriptor: copies, writes and reads by submit and read, drain, cancel, poll, epoll, limits,
-# and its close with work under way.
+# and its close with work under way; the same by the C library.
 # rows: M4 M5
 # hosts: none
 # timeout: 120
@@ -14,5 +14,6 @@ nodes_up || ktap_bail "three hosts and two nodes"
 r=$(B zrs mem alloc 1:1 1M) && w=$(B zrs mem key "$r" --rights rw) || ktap_bail "a region"
 check_lines A python3 "$here/queue.py" "$w"
 check_lines B python3 "$here/queue.py" "$w"
+check_lines A python3 "$here/queue_c.py" /zrs/build/userspace/release/libzrs.so.0
 check "nothing stays pinned" unpinned_here
 ktap_done

@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use zrs_c::ffi::mem::{zrs_mem_request, zrs_mem_scope, zrs_storage};
+use zrs_c::ffi::mem::{zrs_mem_done, zrs_mem_op, zrs_mem_request, zrs_mem_scope, zrs_storage};
 use zrs_c::ffi::{zrs_completion, zrs_segment};
 
 fn here(path: &str) -> PathBuf {
@@ -92,6 +92,8 @@ fn structures_are_the_same() {
         zrs_storage { domain node va len region gen secret }
         zrs_mem_request { domain node len va flags ttl_ms admission }
         zrs_mem_scope { rights uses off len ttl_ms reserved }
+        zrs_mem_op { op flags reserved0 region from reserved1 off from_off len id reserved2 }
+        zrs_mem_done { id result landed flags reserved }
     };
     let source = source("structures.c", &text);
     // Without holes, all fields must have been named here.

@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -188,6 +189,29 @@ static void pages(void)
 	IS(errno, ENOMEM);
 }
 
+/* Queues, on a pipe: tests/selftests/memnode/queue has a real one. */
+static void queues(const int *pipes)
+{
+	struct zrs_mem_op op = { .op = ZRS_OP_CANCEL };
+	struct zrs_mem_done done[2] = { 0 };
+
+	FAILS(zrs_mem_submit(-1, &op, 1), EBADF);
+	FAILS(zrs_mem_submit(pipes[0], &op, 1), ENOTTY);
+	FAILS(zrs_mem_reap(-1, done, 2, 0), EBADF);
+	if (fcntl(pipes[0], F_SETFL, O_NONBLOCK) < 0) {
+		perror("fcntl");
+		wrong = 1;
+	}
+	IS(zrs_mem_reap(pipes[0], done, 2, 0), 0);
+	IS(zrs_mem_reap(pipes[0], done, 2, 10), 0);
+	IS(write(pipes[1], "wrong", 5), 5);
+	FAILS(zrs_mem_reap(pipes[0], done, 2, -1), EINVAL);
+	IS(write(pipes[1], done, sizeof(done)), sizeof(done));
+	FAILS(zrs_mem_reap(pipes[0], NULL, 2, -1), EFAULT);
+	IS(zrs_mem_reap(pipes[0], done, 1, -1), 1);
+	IS(zrs_mem_reap(pipes[0], done, 2, -1), 1);
+}
+
 /* Regions of memory nodes: all that needs no module. */
 static void regions(void)
 {
@@ -236,6 +260,7 @@ static void regions(void)
 	FAILS(zrs_mem_free(pipes[0]), ENOTTY);
 	FAILS(zrs_mem_copy(pipes[0], 0, pipes[1], 0, 1), EINVAL);
 	FAILS(zrs_mem_copy(-1, 0, pipes[1], 0, 1), EBADF);
+	queues(pipes);
 	close(pipes[0]);
 	close(pipes[1]);
 }

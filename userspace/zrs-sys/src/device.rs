@@ -397,6 +397,22 @@ impl Device {
         self.make(&mut arg).map(MemQueue::from)
     }
 
+    /// ZRS_IOC_MEM_QUEUE, for [`submit`](crate::queue::submit) and [`reap`](crate::queue::reap):
+    /// reads of it do not wait.
+    pub fn mem_queue_fd(&self, entries: u32) -> io::Result<OwnedFd> {
+        let mut arg = zrs_ioc_mem_queue {
+            entries,
+            ..Default::default()
+        };
+        let fd: OwnedFd = self.make(&mut arg)?;
+        // SAFETY: the call takes an integer.
+        let r = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        if r < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(fd)
+    }
+
     /// ZRS_IOC_MEM_OPEN.
     pub fn mem_open(&self, mut arg: zrs_ioc_mem_open) -> io::Result<OwnedFd> {
         self.make(&mut arg)

@@ -16,7 +16,7 @@ pub mod fake;
 pub mod keyring;
 mod map;
 mod pages;
-mod queue;
+pub mod queue;
 pub mod region;
 mod ring;
 pub mod signals;

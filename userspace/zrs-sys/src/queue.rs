@@ -5,8 +5,72 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crate::abi::*;
+use crate::sock::poll;
+
+/// ZRS_QUEUE_SUBMIT of operations whose memory is the caller's: how many the kernel has taken.
+///
+/// # Safety
+///
+/// From now on until its completion has been read, the kernel reads the memory that a WRITE names and
+/// writes that of a READ. Where no memory is, the kernel says EFAULT.
+pub unsafe fn submit(
+    fd: BorrowedFd<'_>,
+    sqes: *const zrs_mem_sqe,
+    count: u32,
+) -> io::Result<usize> {
+    let mut arg = zrs_queue_submit {
+        sqes: sqes as u64,
+        count,
+        flags: 0,
+    };
+    // SAFETY: the request reads one `zrs_queue_submit`; the rest is the caller's promise.
+    let r = unsafe { libc::ioctl(fd.as_raw_fd(), ZRS_QUEUE_SUBMIT as _, &raw mut arg) };
+    usize::try_from(r).map_err(|_| io::Error::last_os_error())
+}
+
+/// Reads completions of a queue of [`Device::mem_queue_fd`](crate::Device::mem_queue_fd), up to
+/// `count` of those that are there: how many. Waits for the first one, for ever without a `timeout`;
+/// none: there was none in that time. Signals do not end the wait.
+///
+/// # Safety
+///
+/// There is room for `count` completions at `cqes`. Where no memory is, the kernel says EFAULT.
+pub unsafe fn reap(
+    fd: BorrowedFd<'_>,
+    cqes: *mut zrs_mem_cqe,
+    count: u32,
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
+    const SIZE: usize = size_of::<zrs_mem_cqe>();
+    // Too far away to be said is for ever.
+    let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+    loop {
+        // SAFETY: the caller's promise.
+        let r = unsafe { libc::read(fd.as_raw_fd(), cqes.cast(), count as usize * SIZE) };
+        if let Ok(bytes) = usize::try_from(r) {
+            if bytes == 0 || bytes % SIZE != 0 {
+                // It is no queue.
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            return Ok(bytes / SIZE);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => continue,
+            Some(libc::EAGAIN) => {}
+            _ => return Err(error),
+        }
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(0);
+        }
+        // Another thread may be first to read what there is.
+        poll(fd, libc::POLLIN, left)?;
+    }
+}
 
 /// A queue and the buffers of its operations. Dropping it cancels what is under way, and waits for
 /// its end: the kernel has the buffers until then.
@@ -116,20 +180,18 @@ impl MemQueue {
         if self.pending.is_empty() {
             return Ok(0);
         }
-        let mut arg = zrs_queue_submit {
-            sqes: self.pending.as_ptr() as u64,
-            count: self.pending.len() as u32,
-            flags: 0,
-        };
+        let (sqes, count) = (self.pending.as_ptr(), self.pending.len() as u32);
         // SAFETY: there are `count` operations at `sqes`; the memory that they name is in `buffers`
         // until their completions have been read.
-        let r = unsafe { libc::ioctl(self.file.as_raw_fd(), ZRS_QUEUE_SUBMIT as _, &raw mut arg) };
-        if let Ok(taken) = usize::try_from(r) {
-            self.pending.drain(..taken);
-            self.under_way += taken;
-            return Ok(taken);
-        }
-        let error = io::Error::last_os_error();
+        let taken = unsafe { submit(self.file.as_fd(), sqes, count) };
+        let error = match taken {
+            Ok(taken) => {
+                self.pending.drain(..taken);
+                self.under_way += taken;
+                return Ok(taken);
+            }
+            Err(error) => error,
+        };
         if error.raw_os_error() != Some(libc::EAGAIN) {
             let refused = self.pending.remove(0);
             self.buffers.remove(&refused.user_data);

@@ -254,15 +254,15 @@ pub fn wait_completion(
             // The connection is over, which poll() goes on saying; the completion is on its way.
             thread::sleep(Duration::from_millis(1));
         }
-        woken = poll_error(fd, left)?;
+        woken = poll(fd, 0, left)?;
     }
 }
 
-/// Waits for POLLERR or POLLHUP, at most for about `timeout`. False: neither is there.
-fn poll_error(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
+/// Waits for one of `events`, POLLERR or POLLHUP, at most for about `timeout`. False: none is there.
+pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, timeout: Option<Duration>) -> io::Result<bool> {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
-        events: 0,
+        events,
         revents: 0,
     };
     let ms = timeout.map_or(-1, |t| {

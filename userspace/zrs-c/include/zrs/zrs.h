@@ -277,6 +277,96 @@ int zrs_mem_free(int region);
  */
 ssize_t zrs_mem_copy(int from, off_t from_off, int to, off_t to_off, size_t len);
 
+/* ---- queued operations on regions ------------------------------------------ */
+
+/*
+ * An operation of a queue. Operations have no order, but for those with
+ * ZRS_OP_DRAIN. At the end of what is read, of the region "from" of a copy as
+ * well, an operation is shortened. Set all else to 0.
+ */
+struct zrs_mem_op {
+	uint8_t op;		/* ZRS_OP_* */
+	uint8_t flags;		/* ZRS_OP_DRAIN, or 0; CANCEL: 0 */
+	uint16_t reserved0;
+	int32_t region;		/* COPY, WRITE: is written; READ: is read */
+	int32_t from;		/* COPY: is read */
+	uint32_t reserved1;
+	uint64_t off;		/* the first byte in region */
+	union {
+		uint64_t from_off;	/* COPY: the first byte in from */
+		void *buf;		/* WRITE, READ: the program's memory */
+		uint64_t cancel;	/* CANCEL: the id of an operation */
+	};
+	uint64_t len;		/* bytes, 1 to 2^30; CANCEL: 0 */
+	uint64_t id;		/* the completion has it; the program's to choose */
+	uint64_t reserved2[2];
+};
+
+#define ZRS_OP_COPY	1	/* the node of from writes into region */
+#define ZRS_OP_WRITE	2	/* from buf to region */
+#define ZRS_OP_READ	3	/* from region to buf */
+#define ZRS_OP_CANCEL	4	/* the oldest operation with that id */
+
+/* It begins when all before it are done, and those behind it when it is done. */
+#define ZRS_OP_DRAIN	1
+
+/* A completion. */
+struct zrs_mem_done {
+	uint64_t id;		/* of the operation */
+	int64_t result;		/* bytes, or a negative errno */
+	uint64_t landed;	/* bytes from the first on that have landed for sure */
+	uint32_t flags;		/* 0 */
+	uint32_t reserved;
+};
+
+/*
+ * A queue for up to "entries" operations, 1 to 4096: an operation has its entry
+ * from zrs_mem_submit() until its completion is taken. Returns a descriptor with
+ * FD_CLOEXEC and O_NONBLOCK. With poll() and its like: POLLIN if there is a
+ * completion, POLLOUT if there is room for an operation.
+ *
+ * close() cancels what is under way and does not wait: a READ may write to its
+ * memory after that. A program that goes on using such memory cancels, and takes
+ * the completions, before it closes the queue.
+ *
+ * EINVAL: no entries, or too many; ENOENT: the module is not loaded; EMFILE, ENOMEM.
+ */
+int zrs_mem_queue(unsigned int entries);
+
+/*
+ * Queues operations; they begin at once. Does not wait for them, or for room.
+ * Returns how many of the first ones were taken, which are fewer than count if
+ * there is no room for the next one or if it is refused: call it again with the
+ * rest, and if that one is the first, the call has its error. *ops can be
+ * used again after the call; the regions may be closed.
+ *
+ * The memory of a WRITE must stay as it is until its completion has been taken,
+ * else what is written over it may land; that of a READ belongs to the kernel until
+ * then. It stays pinned until the operation is done, and counts against
+ * RLIMIT_MEMLOCK until the completion is taken.
+ *
+ * EAGAIN: no room: take completions first; EINVAL: of an operation, or count is
+ * more than 4096; EBADF: no region, or not open for this; EXDEV: a region of
+ * another network namespace; EFAULT; ENOMEM: or RLIMIT_MEMLOCK; ENOTTY: it is no
+ * queue. What a node says against an operation is in its completion.
+ */
+int zrs_mem_submit(int queue, const struct zrs_mem_op *ops, unsigned int count);
+
+/*
+ * Takes completions, up to count of those that are there. If there is none, waits
+ * for the first one for timeout_ms milliseconds, if that is negative for ever.
+ * Returns how many; 0: there was none in that time. They come in the order in which
+ * the operations end.
+ *
+ * In a completion, result is a negative errno of those above; ERANGE: not all of the bytes
+ * are in the region; ECANCELED: it was canceled. That of a CANCEL comes when no further byte of
+ * the operation can land, but for ECONNRESET: the link was lost; ENOENT: there was no such
+ * operation any more.
+ *
+ * EINVAL: count is 0, or it is no queue.
+ */
+int zrs_mem_reap(int queue, struct zrs_mem_done *done, unsigned int count, int timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The C functions for regions of memory nodes. The header describes them.
 
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::{c_char, c_int, c_uint, CStr};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::ptr;
 
 use zrs::mem::{Alloc, Derive, Key, NodeId, Region, RemoteStorage, Rights, StorageId};
 use zrs::Zrs;
+use zrs_sys::abi::{zrs_mem_cqe, zrs_mem_sqe};
+use zrs_sys::{queue, Device};
 
-use super::{borrowed, or};
+use super::{borrowed, or, timeout};
 use crate::errno::error;
 
 /// A storage id with its node.
@@ -70,6 +73,62 @@ pub struct zrs_mem_scope {
     /// Zero.
     pub reserved: u32,
 }
+
+/// An operation for [`zrs_mem_submit`]: a `zrs_mem_sqe` by other names.
+#[repr(C)]
+pub struct zrs_mem_op {
+    /// ZRS_OP_COPY and so on.
+    pub op: u8,
+    /// ZRS_OP_DRAIN.
+    pub flags: u8,
+    /// Zero.
+    pub reserved0: u16,
+    /// The region that is written or read.
+    pub region: i32,
+    /// The region that is copied from.
+    pub from: i32,
+    /// Zero.
+    pub reserved1: u32,
+    /// Where in `region`.
+    pub off: u64,
+    /// In C a union: where in `from`, or the memory, or the operation to cancel.
+    pub from_off: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What the completion is to have.
+    pub id: u64,
+    /// Zero.
+    pub reserved2: [u64; 2],
+}
+
+/// A completion that [`zrs_mem_reap`] gives: a `zrs_mem_cqe` by other names.
+#[repr(C)]
+pub struct zrs_mem_done {
+    /// The operation's.
+    pub id: u64,
+    /// Bytes, or a negative errno.
+    pub result: i64,
+    /// Bytes that have landed for sure.
+    pub landed: u64,
+    /// Zero.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+macro_rules! same {
+    ($ours:ident, $kernel:ident, $($our:ident $its:ident),*) => {
+        const _: () = {
+            assert!(size_of::<$ours>() == size_of::<$kernel>());
+            $(assert!(offset_of!($ours, $our) == offset_of!($kernel, $its));)*
+        };
+    };
+}
+same!(
+    zrs_mem_op, zrs_mem_sqe, op op, flags flags, region fd, from src_fd, off off, from_off src,
+    len len, id user_data
+);
+same!(zrs_mem_done, zrs_mem_cqe, id user_data, result res, landed done, flags flags);
 
 impl From<RemoteStorage> for zrs_storage {
     fn from(id: RemoteStorage) -> Self {
@@ -328,4 +387,48 @@ pub extern "C" fn zrs_mem_copy(
     };
     // Not more than isize::MAX, as the calls were limited to that.
     or(-1, copy().map(|copied| copied as isize))
+}
+
+/// Makes a queue.
+#[no_mangle]
+pub extern "C" fn zrs_mem_queue(entries: c_uint) -> c_int {
+    let make = || Ok(Device::open()?.mem_queue_fd(entries)?.into_raw_fd());
+    or(-1, make())
+}
+
+/// Queues operations.
+///
+/// # Safety
+///
+/// There are `count` operations at `ops`, or it is NULL. The memory of a read belongs to the kernel
+/// until its completion. The kernel says EFAULT where memory is not mapped.
+#[no_mangle]
+pub unsafe extern "C" fn zrs_mem_submit(fd: c_int, ops: *const zrs_mem_op, count: c_uint) -> c_int {
+    let submit = || {
+        // SAFETY: an operation is a `zrs_mem_sqe`; the rest is the caller's promise.
+        unsafe { queue::submit(borrowed(fd)?, ops.cast::<zrs_mem_sqe>(), count) }
+    };
+    // Not more than the entries of a queue.
+    or(-1, submit().map(|taken| taken as c_int))
+}
+
+/// Takes completions.
+///
+/// # Safety
+///
+/// `count` of them can be written at `done`, or it is NULL.
+#[no_mangle]
+pub unsafe extern "C" fn zrs_mem_reap(
+    fd: c_int,
+    done: *mut zrs_mem_done,
+    count: c_uint,
+    timeout_ms: c_int,
+) -> c_int {
+    let reap = || {
+        let (cqes, time) = (done.cast::<zrs_mem_cqe>(), timeout(timeout_ms));
+        // SAFETY: a completion is a `zrs_mem_cqe`; the rest is the caller's promise.
+        unsafe { queue::reap(borrowed(fd)?, cqes, count, time) }
+    };
+    // Not more than the entries of a queue.
+    or(-1, reap().map(|taken| taken as c_int))
 }
