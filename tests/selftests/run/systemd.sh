@@ -7,22 +7,14 @@
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../../lib/systemd.sh"
 
 ktap_start
-[ -e /usr/lib/systemd/systemd ] || {
-	ktap_skip "systemd" "the root does not have it"
-	ktap_done
-}
 mountpoint -q /sys/fs/bpf || {
 	mount -t bpf bpf /sys/fs/bpf || ktap_bail "bpffs"
 	at_end "umount /sys/fs/bpf"
 }
 at_end "zrs bpf unload"
-# Where the units look for it.
-[ -e /usr/bin/zrs ] || {
-	ln -s "$(command -v zrs)" /usr/bin/zrs
-	at_end "rm /usr/bin/zrs"
-}
 units=$TMP/units
 mkdir -p "$units"/{web,zrs-bpf}.service.d
 cp /zrs/packaging/files/zrs-bpf.service "$units/"
@@ -46,30 +38,9 @@ cat >"$units/test.target" <<-UNIT
 	DefaultDependencies=no
 	Wants=web.service plain.service
 UNIT
-cat >"$TMP/first" <<-SH
-	mount -t proc proc /proc && mount -t cgroup2 cgroup2 /sys/fs/cgroup && mount -t tmpfs tmpfs /run &&
-		mkdir -p /run/systemd/system && cp -r $units/. /run/systemd/system/ && hostname zrs-test
-	exec env -i container=other PATH=\$PATH /usr/lib/systemd/systemd --system --unit=test.target --show-status=no \
-		--log-target=console --default-standard-output=null
-SH
-group=/sys/fs/cgroup/zrs-systemd
-mkdir $group
-at_end "for _ in 1 2 3 4 5 6 7 8 9; do find $group -depth -type d -exec rmdir {} + && break; sleep 0.3; done"
-start systemd B "" bash -c "echo \$\$ >$group/cgroup.procs && exec unshare --cgroup --mount --pid --uts --ipc --fork --kill-child bash $TMP/first"
+systemd_up B "$units"
 # listens: a ZRS socket does, where the service has its port.
 listens() { B zrs ss -l --json | jq -e 'any(.[]; .local | endswith(":7900"))' >/dev/null; }
-# within CMD...: it succeeds in a moment.
-within() {
-	local _
-	for _ in $(seq 1 $((600 * PATIENCE))); do
-		"$@" && return 0
-		kill -0 "${PID[systemd]}" || break
-		nap 0.1
-	done
-	show systemd
-	return 1
-}
-inside() { nsenter --target "$(pgrep -P "${PID[systemd]}")" --mount --pid --cgroup -- "$@"; }
 check "a unit with the drop-in listens with ZRS" within listens
 chosen() { inside zrs bpf show --json | jq '.cgroups | length'; }
 check_eq "the program is loaded, and has the unit's control group" 1 "$(chosen)"
