@@ -493,8 +493,7 @@ struct zrs_ioc_peers {
  * keys have no link with the namespace, in either direction, before both sides
  * have proved that they have one of them. The longest network that has the host's
  * address decides. It has two keys at most, so that one can follow the other: the
- * hosts need one in common. Memory links carry no proof: there are none with these
- * hosts.
+ * hosts need one in common. Links of memory nodes prove it as those of streams do.
  *
  * A key is a kernel key of the type "logon" and the description "zrs:NAME", of 16
  * bytes or more. PUT looks it up in the keyrings of the caller; it is used as long
