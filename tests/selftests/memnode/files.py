@@ -2,10 +2,13 @@
 """File calls on regions of memory nodes: sizes, positions, vectors, copies, and what is refused.
   files.py STORAGE-ID    (of a region that it may write, of at least 4 MiB)
 """
+import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import struct
+import tempfile
 import time
 
 NODES = ((1, 1), (1, 2))
@@ -89,6 +92,30 @@ check("a read at the end", os.pread(one, 10, SIZE) == b"")
 refused("a write at the end", errno.ENOSPC, os.pwrite, one, b"x", SIZE)
 refused("ftruncate", errno.EINVAL, os.ftruncate, one, 5)
 refused("ranges that overlap", errno.EINVAL, os.copy_file_range, one, one, 5000, 0, 100)
+for call in (os.fsync, os.fdatasync):
+    call(one)
+    check(f"{call.__name__}: its writes are acknowledged already", True)
+refused("mmap", errno.ENODEV, mmap.mmap, one, 4096)
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def fallocate(fd, length):
+    if libc.fallocate(fd, 0, ctypes.c_long(0), ctypes.c_long(length)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+refused("fallocate", errno.EOPNOTSUPP, fallocate, one, 4096)
+refused("a write to the end by RWF_APPEND", errno.EINVAL, os.pwritev, one, [b"x"], 0, os.RWF_APPEND)
+fcntl.fcntl(one, fcntl.F_SETFL, os.O_APPEND)
+refused("a write with O_APPEND", errno.EINVAL, os.pwrite, one, b"x", 0)
+fcntl.fcntl(one, fcntl.F_SETFL, 0)
+check("and nothing is written", os.pread(one, 5000, 0) == data[:5000])
+with tempfile.TemporaryFile() as other:
+    other.write(data[:8192])
+    other.flush()
+    # Programs then read and write by themselves, as cp does.
+    refused("copy_file_range to another file system", errno.EXDEV, os.copy_file_range, one, other.fileno(), 4096, 0, 0)
+    refused("and from there", errno.EXDEV, os.copy_file_range, other.fileno(), one, 4096, 0, 0)
 pipe = os.pipe()
 check("splice", os.splice(one, pipe[1], 4096, offset_src=0) == 4096 and os.read(pipe[0], 4096) == data[:4096])
 again = opened(NODES[1], id_two)

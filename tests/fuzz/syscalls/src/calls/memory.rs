@@ -242,6 +242,13 @@ pub static CALLS: &[Desc] = &[
         &[Fd(Region), Mem, Len, POSITION],
     )
     .weight(8),
+    Desc::call("region_fsync", libc::SYS_fsync, &[Fd(Region)]).weight(1),
+    Desc::call(
+        "region_fallocate",
+        libc::SYS_fallocate,
+        &[Fd(Region), Num(&[0, 0, 1, 3]), POSITION, Len],
+    )
+    .weight(1),
     Desc::call(
         "copy_file_range",
         libc::SYS_copy_file_range,
