@@ -14,11 +14,11 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::broker::HostBroker;
 use super::cm::Listening;
 use super::context::{HostRef, Memory};
-use super::host::{errno_of, Host};
+use super::host::{errno_of, Call, Host};
 use super::node::{Offer, Served};
 use super::queue::QueueFile;
 use super::region::RegionFile;
-use super::rw::{ask, ask_ok};
+use super::rw::{ask, ask_ok, wait_for};
 use crate::kern::anonfile::{self, AnonFile, POLLPRI};
 use crate::kern::folios::MemfdPages;
 use crate::kern::net::Net;
@@ -53,6 +53,7 @@ pub(crate) fn ioctl(memory: &Arc<Memory>, cmd: u32, arg: usize) -> Result<isize>
         ZRS_IOC_MEM_DRAIN => drain(memory, arg),
         ZRS_IOC_MEM_QUEUE => queue(memory, arg),
         ZRS_IOC_MEM_REGION => answer(arg, |r| region(memory, r)),
+        ZRS_IOC_MEM_FREE => free(memory, arg),
         _ => Err(ENOTTY),
     }
 }
@@ -207,6 +208,27 @@ fn drain(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
         served.node.set_draining(d.flags & ZRS_MEM_DRAIN_UNDO == 0);
         Ok(0)
     })
+}
+
+/// Frees a region of a node that is served here, without a key of it. It is freed, later, even if
+/// the task is killed meanwhile.
+fn free(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
+    may_administer()?;
+    let f: zrs_ioc_mem_free = read(arg)?;
+    zero(&f.reserved)?;
+    let net = Net::current();
+    let own = memory.own_domain(&net);
+    let host = memory.host(&net)?;
+    let call = Call::new()?;
+    host.with(|st| -> Result {
+        let at = st.place_of(node_of(&f.node), own).ok_or(ENXIO)?;
+        st.free_by_number(at, &call, f.region, f.gen);
+        Ok(())
+    })?;
+    match wait_for(&host, &call)?.h.status {
+        Status::Ok => Ok(0),
+        status => Err(errno_of(status)),
+    }
 }
 
 fn nodes(memory: &Arc<Memory>, n: &mut zrs_ioc_mem_nodes) -> Result {

@@ -72,7 +72,8 @@ pub(super) fn ask(
     waited
 }
 
-fn wait_for(host: &Arc<Host>, call: &Arc<Call>) -> Result<Answer> {
+/// Waits for the answer of `call`. EINTR for a task that is being killed.
+pub(super) fn wait_for(host: &Arc<Host>, call: &Arc<Call>) -> Result<Answer> {
     host.wait(|| call.with(|o| if o.left == 0 { o.answer.take() } else { None }))
 }
 

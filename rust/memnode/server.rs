@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 
 use super::grants::Pending;
 use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
-use super::node::{must_stop, Served, RUN_MAX};
+use super::node::{must_stop, Served, Tables, RUN_MAX};
 use super::side::{Life, Moved};
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
@@ -20,7 +20,7 @@ use crate::proto::mem::errands::undoing;
 use crate::proto::mem::grants::Registered;
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::link::End;
-use crate::proto::mem::node::{AllocRequest, Hold, Piece};
+use crate::proto::mem::node::{AllocRequest, Hold, Node, Piece};
 use crate::proto::mem::payload::{NodeInfo, RemoteExtent, EXTENTS_MAX, NODE_DRAINING};
 use crate::proto::mem::rights::{Range, Rights, Scope};
 use crate::proto::mem::status::Status;
@@ -222,19 +222,39 @@ impl State {
 
     /// Begins a free, seal or revocation at the node at that place.
     fn begin_end(&mut self, at: usize, reply: Reply, op: Op, h: &MemHeader) {
-        let (waiter, now) = (self.number(), now_ms());
+        let now = now_ms();
+        self.begin_wait(at, reply, op, |node, waiter| match op {
+            Op::Free => node.free(h.key, waiter, now),
+            Op::Seal => node.seal(h.key, waiter, now),
+            _ => node.revoke(h.key, h.key2, waiter, now),
+        });
+    }
+
+    /// Begins to free a region of the node at that place for its administrator; `call` has the
+    /// answer when it is quiet.
+    pub(super) fn free_by_number(&mut self, at: usize, call: &Arc<Call>, region: u32, gen: u32) {
+        let reply = Reply::Local(call.clone());
+        self.begin_wait(at, reply, Op::Free, |node, waiter| {
+            node.free_by_number(region, gen, waiter)
+        });
+    }
+
+    /// Begins what is answered when something is quiet; `begin` is given the number of the waiter.
+    fn begin_wait(
+        &mut self,
+        at: usize,
+        reply: Reply,
+        op: Op,
+        begin: impl FnOnce(&mut Node<Tables>, u64) -> Result<(), Status>,
+    ) {
+        let waiter = self.number();
         if self.waiters.reserve(1, GFP_KERNEL).is_err() {
             return self.answer_status(reply, op, Status::NoMemory);
         }
         let Some(served) = self.node_at(at) else {
             return self.answer_status(reply, op, Status::NoNode);
         };
-        let begun = match op {
-            Op::Free => served.node.free(h.key, waiter, now),
-            Op::Seal => served.node.seal(h.key, waiter, now),
-            _ => served.node.revoke(h.key, h.key2, waiter, now),
-        };
-        match begun {
+        match begin(&mut served.node, waiter) {
             Ok(()) => {
                 let _ = self.waiters.push_within_capacity((waiter, op, reply));
             }

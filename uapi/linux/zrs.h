@@ -53,6 +53,7 @@
 #define ZRS_FEATURE_PEERS	(1ULL << 14)	/* ZRS_IOC_PEERS */
 #define ZRS_FEATURE_KEYS	(1ULL << 15)	/* ZRS_IOC_KEYS */
 #define ZRS_FEATURE_DGRAM_MAP	(1ULL << 16)	/* ZRS_IOC_RECV_MAP of datagrams */
+#define ZRS_FEATURE_MEM_ADMIN	(1ULL << 17)	/* ZRS_IOC_MEM_FREE */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -939,6 +940,22 @@ struct zrs_ioc_mem_region {
 };
 
 #define ZRS_IOC_MEM_REGION	_IOWR(ZRS_IOC_MAGIC, 0x15, struct zrs_ioc_mem_region)
+
+/*
+ * Free a region of a node that is served here, without a key of it: region and
+ * gen are those of ZRS_IOC_MEM_REGION. As ZRS_REGION_FREE otherwise: when the call
+ * has returned, nothing lands in it any more. Needs CAP_NET_ADMIN. ENXIO: the node
+ * is not served here. ESTALE: it has no such region. EAGAIN: too many frees wait.
+ * EINTR: the task is being killed; the region is freed all the same.
+ */
+struct zrs_ioc_mem_free {
+	struct zrs_mem_node node;
+	__u32 region;
+	__u32 gen;
+	__u64 reserved[2];
+};
+
+#define ZRS_IOC_MEM_FREE	_IOW(ZRS_IOC_MAGIC, 0x16, struct zrs_ioc_mem_free)
 
 #define ZRS_REGION_LIVE		0
 #define ZRS_REGION_SEALING	1

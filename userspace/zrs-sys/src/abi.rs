@@ -28,6 +28,7 @@ pub const ZRS_FEATURE_MEM_NODES: u64 = 1 << 13;
 pub const ZRS_FEATURE_PEERS: u64 = 1 << 14;
 pub const ZRS_FEATURE_KEYS: u64 = 1 << 15;
 pub const ZRS_FEATURE_DGRAM_MAP: u64 = 1 << 16;
+pub const ZRS_FEATURE_MEM_ADMIN: u64 = 1 << 17;
 
 pub const ZRS_IOC_MAGIC: u32 = 0xe7;
 pub const ZRS_NAME_LEN: usize = 64;
@@ -69,6 +70,7 @@ pub const ZRS_IOC_MEM_BROKER: u32 = iow::<zrs_ioc_mem_broker>(0x17);
 pub const ZRS_IOC_MEM_DRAIN: u32 = iow::<zrs_ioc_mem_drain>(0x18);
 pub const ZRS_MEM_DRAIN_UNDO: u32 = 1;
 pub const ZRS_IOC_MEM_REGION: u32 = iowr::<zrs_ioc_mem_region>(0x15);
+pub const ZRS_IOC_MEM_FREE: u32 = iow::<zrs_ioc_mem_free>(0x16);
 pub const ZRS_REGION_INFO: u32 = iowr::<zrs_region_info>(0x50);
 pub const ZRS_REGION_KEY: u32 = iowr::<zrs_region_key>(0x51);
 pub const ZRS_REGION_UNKEY: u32 = iowr::<zrs_region_key>(0x52);
@@ -769,6 +771,15 @@ pub struct zrs_ioc_mem_region {
     pub holds: u32,
     pub node_bytes: u64,
     pub node_free: u64,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct zrs_ioc_mem_free {
+    pub node: zrs_mem_node,
+    pub region: u32,
+    pub gen: u32,
     pub reserved: [u64; 2],
 }
 

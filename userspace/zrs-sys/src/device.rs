@@ -107,6 +107,10 @@ unsafe impl Argument for zrs_ioc_mem_queue {
 unsafe impl Argument for zrs_ioc_mem_region {
     const REQUEST: u32 = ZRS_IOC_MEM_REGION;
 }
+// SAFETY: as above.
+unsafe impl Argument for zrs_ioc_mem_free {
+    const REQUEST: u32 = ZRS_IOC_MEM_FREE;
+}
 
 impl Device {
     /// Where the module puts its device.
@@ -424,6 +428,11 @@ impl Device {
             cursor,
             ..Default::default()
         })
+    }
+
+    /// ZRS_IOC_MEM_FREE.
+    pub fn mem_free(&self, mut arg: zrs_ioc_mem_free) -> io::Result<()> {
+        self.call(&mut arg).map(drop)
     }
 
     fn entry<T: Argument>(&self, mut arg: T) -> io::Result<Option<T>> {

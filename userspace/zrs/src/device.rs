@@ -79,6 +79,10 @@ const FEATURES: &[(u64, &str)] = &[
     (abi::ZRS_FEATURE_MEM_NODES, "several memory nodes of a host"),
     (abi::ZRS_FEATURE_PEERS, "peers"),
     (abi::ZRS_FEATURE_KEYS, "keys"),
+    (
+        abi::ZRS_FEATURE_MEM_ADMIN,
+        "freeing regions of memory nodes by number",
+    ),
 ];
 
 macro_rules! stats {

@@ -310,6 +310,17 @@ impl Zrs {
             }))
         })
     }
+
+    /// Frees a region of a node of this host, by number and generation, without a key of it; nothing
+    /// can land when this returns. Needs CAP_NET_ADMIN.
+    pub fn mem_free(&self, node: NodeId, (region, gen): (u32, u32)) -> io::Result<()> {
+        self.device.mem_free(abi::zrs_ioc_mem_free {
+            node: abi_node(node),
+            region,
+            gen,
+            ..Default::default()
+        })
+    }
 }
 
 impl Region {

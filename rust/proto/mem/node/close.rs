@@ -79,7 +79,22 @@ impl<S: Storage> Node<S> {
         self.drains.insert(drain).map(|_| ()).ok_or(Status::Again)
     }
 
-    /// Closes a region without a key, as the node's administrator may.
+    /// Frees a region without a key, as the node's administrator may, also one that is being closed
+    /// already. As [`Self::free`] otherwise.
+    pub fn free_by_number(&mut self, region: u32, gen: u32, waiter: u64) -> Result<(), Status> {
+        let known = self.regions.get(region).is_some_and(|r| r.gen == gen);
+        known.then_some(()).ok_or(Status::Stale)?;
+        let id = Key {
+            region,
+            gen,
+            secret: 0,
+        };
+        self.wait_until(id, Until::Freed, waiter)?;
+        self.close(region);
+        Ok(())
+    }
+
+    /// Closes a region without a key, and without anybody who waits for that.
     pub fn close_region(&mut self, region: u32, gen: u32) -> bool {
         let known = self.regions.get(region).is_some_and(|r| r.gen == gen);
         if known {

@@ -204,6 +204,34 @@ fn free_returns_when_nothing_is_under_way() {
 
 // rows: M5
 #[test]
+fn an_administrator_frees_by_number_and_waits_as_a_key_does() {
+    let mut n = node(&Sizes::default());
+    let key = alloc(&mut n, 3 * PAGE, 1);
+    let (r, w) = (read(&mut n, key).unwrap(), write(&mut n, key).unwrap());
+    let free = |n: &mut TestNode, gen, waiter| n.free_by_number(key.region, gen, waiter);
+    assert_eq!(free(&mut n, key.gen + 1, 40), Err(Status::Stale));
+    assert_eq!(
+        n.free_by_number(key.region + 1, key.gen, 40),
+        Err(Status::Stale)
+    );
+    assert!(!n.must_stop(&r, 0), "nothing has changed");
+    free(&mut n, key.gen, 41).unwrap();
+    assert!([&r, &w].iter().all(|h| n.must_stop(h, 0)));
+    assert_eq!(status(read(&mut n, key)), Status::Stale);
+    // Once more, while it is being closed.
+    free(&mut n, key.gen, 42).unwrap();
+    for hold in [r, w] {
+        assert_eq!((quiet(&mut n), n.pages().used), (vec![], 3));
+        n.end(hold);
+    }
+    assert_eq!(quiet(&mut n), [(41, Status::Ok), (42, Status::Ok)]);
+    let pages = n.pages();
+    assert_eq!((pages.used, pages.dirty, n.regions()), (0, 3, 0));
+    assert_eq!(free(&mut n, key.gen, 43), Err(Status::Stale));
+}
+
+// rows: M5
+#[test]
 fn seal_waits_for_writes_and_not_for_reads() {
     let mut n = node(&Sizes::default());
     let key = alloc(&mut n, PAGE, 1);

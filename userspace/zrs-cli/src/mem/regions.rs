@@ -371,19 +371,51 @@ impl Seal {
 }
 
 /// Free a region; nothing lands in it afterwards
+///
+/// The administrator of a node's host frees a region without its storage id: by --node, and --region as
+/// "zrs mem ls" lists it.
 #[derive(clap::Args)]
 pub struct Free {
-    #[arg(value_name = "REGION", value_parser = storage)]
-    region: RemoteStorage,
+    #[arg(value_name = "REGION", value_parser = storage, required_unless_present = "node")]
+    region: Option<RemoteStorage>,
     /// The broker's node, if a broker has allocated it
     #[arg(long, value_name = "NODE", value_parser = node)]
     via: Option<NodeId>,
+    /// The node of this host that the region is of
+    #[arg(long, value_name = "NODE", value_parser = node, requires = "number", conflicts_with_all = ["region", "via"])]
+    node: Option<NodeId>,
+    /// The region, as "zrs mem ls" lists it: number and generation, as 3.1789
+    #[arg(long = "region", value_name = "N.GEN", value_parser = number, requires = "node")]
+    number: Option<(u32, u32)>,
+}
+
+fn number(text: &str) -> std::result::Result<(u32, u32), String> {
+    let parts = text.split_once('.');
+    let parsed = parts.and_then(|(n, gen)| Some((n.parse().ok()?, gen.parse().ok()?)));
+    parsed.ok_or_else(|| {
+        format!(
+            "'{text}' is not a region's number and generation, as 3.1789: 'zrs mem ls' lists them"
+        )
+    })
 }
 
 impl Free {
     pub fn run(&self, zrs: &Zrs) -> Result<()> {
-        let region = told(Region::open_via(zrs, self.region, self.via), || {
-            format!("cannot open the region at node {}", self.region.node)
+        if let (Some(node), Some((number, gen))) = (self.node, self.number) {
+            return match zrs.mem_free(node, (number, gen)) {
+                Err(e) if zrs::os_error(&e) == Some(116) => Err(format!(
+                    "node {node} has no region {number}.{gen}: see 'zrs mem ls'"
+                )),
+                done => told(done, || {
+                    format!("cannot free region {number}.{gen} of node {node}")
+                }),
+            };
+        }
+        let Some(storage) = self.region else {
+            return Err("which region? Give its storage id, or --node and --region".into());
+        };
+        let region = told(Region::open_via(zrs, storage, self.via), || {
+            format!("cannot open the region at node {}", storage.node)
         })?;
         told(region.free(), || "cannot free the region".into())
     }

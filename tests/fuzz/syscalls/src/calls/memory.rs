@@ -115,6 +115,14 @@ const SERVED: &[Field] = &[
     field(8, ODD),
     field(8, ODD),
 ];
+const FREE: &[Field] = &[
+    field(4, DOMAIN),
+    field(4, NODE),
+    field(4, SMALL),
+    field(4, Num(&[0, 1, 2, 0xffff_ffff])),
+    field(8, ODD),
+    field(8, ODD),
+];
 const INFO: &[Field] = &[
     pad(8 + 32 + 12),
     field(4, ODD),
@@ -202,6 +210,11 @@ pub static CALLS: &[Desc] = &[
         "mem_region",
         IOCTL,
         &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_MEM_REGION), Struct(SERVED)],
+    ),
+    Desc::call(
+        "mem_free",
+        IOCTL,
+        &[Ns, Fd(Dev), ioc(abi::ZRS_IOC_MEM_FREE), Struct(FREE)],
     ),
     Desc::call(
         "region_info",
@@ -292,6 +305,7 @@ mod tests {
         assert_eq!(size(BROKER), size_of::<abi::zrs_ioc_mem_broker>());
         assert_eq!(size(DRAIN), size_of::<abi::zrs_ioc_mem_drain>());
         assert_eq!(size(SERVED), size_of::<abi::zrs_ioc_mem_region>());
+        assert_eq!(size(FREE), size_of::<abi::zrs_ioc_mem_free>());
         assert_eq!(size(INFO), size_of::<abi::zrs_region_info>());
         assert_eq!(size(KEY), size_of::<abi::zrs_region_key>());
         assert_eq!(size(SQE), size_of::<abi::zrs_mem_sqe>());
