@@ -30,6 +30,7 @@ use crate::proto::mem::admission::Admission;
 use crate::proto::mem::broker::{Rule, GIVEN};
 use crate::proto::mem::id::{Key, NodeId, StorageId};
 use crate::proto::mem::node::State as RegionState;
+use crate::proto::mem::payload::NODE_DRAINING;
 use crate::proto::mem::rights::Rights;
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op, FLAG_KEEP, FLAG_VIA};
@@ -232,8 +233,8 @@ fn free(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
 }
 
 fn nodes(memory: &Arc<Memory>, n: &mut zrs_ioc_mem_nodes) -> Result {
-    zero(&n.reserved)?;
-    zero(&[u64::from(n.own_domain), u64::from(n.reserved0)])?;
+    zero(&[u64::from(n.own_domain), u64::from(n.state)])?;
+    zero(&[n.incarnation, n.free])?;
     let net = Net::current();
     if n.op == ZRS_MEM_NODES_LIST {
         return list_nodes(memory, &net, n);
@@ -261,6 +262,17 @@ fn list_nodes(memory: &Arc<Memory>, net: &Net, n: &mut zrs_ioc_mem_nodes) -> Res
     let entry = memory.next_entry(net, after).ok_or(ENOENT)?;
     let node = entry.node;
     let at = (u64::from(node.domain) << 32) | u64::from(node.node);
+    let own_domain = memory.own_domain(net);
+    let known = match memory.host_if_any(net) {
+        Some(host) => host.state.lock().known(node, own_domain, entry.addr),
+        None => Err(Status::Unreachable),
+    };
+    let state = match known {
+        Ok(info) if info.state & NODE_DRAINING != 0 => ZRS_MEM_NODE_DRAINING,
+        Ok(_) => ZRS_MEM_NODE_SERVED,
+        Err(Status::NoNode) => ZRS_MEM_NODE_ABSENT,
+        Err(_) => ZRS_MEM_NODE_UNKNOWN,
+    };
     *n = zrs_ioc_mem_nodes {
         cursor: at.checked_add(1).ok_or(ENOENT)?,
         node: zrs_mem_node {
@@ -269,7 +281,10 @@ fn list_nodes(memory: &Arc<Memory>, net: &Net, n: &mut zrs_ioc_mem_nodes) -> Res
         },
         addr: entry.addr.octets(),
         scope_id: entry.addr.scope(),
-        own_domain: memory.own_domain(net),
+        own_domain,
+        state,
+        incarnation: known.map_or(0, |info| info.incarnation),
+        free: known.map_or(0, |info| info.free),
         ..Default::default()
     };
     Ok(())

@@ -155,15 +155,17 @@ impl Memory {
         Ok(HostRef { host })
     }
 
+    /// The host of a namespace if there is one; it is not kept from ending.
+    pub(super) fn host_if_any(&self, net: &Net) -> Option<Arc<Host>> {
+        let hosts = self.hosts.lock();
+        let used = hosts.iter().find(|u| u.host.net == *net);
+        used.map(|u| u.host.clone())
+    }
+
     /// The list of peers or of keys of `net` has changed: ends the links that it does not allow.
     /// Sleeps.
     pub(crate) fn peers_changed(&self, net: &Net) {
-        let host = {
-            let hosts = self.hosts.lock();
-            let used = hosts.iter().find(|u| u.host.net == *net);
-            used.map(|u| u.host.clone())
-        };
-        if let Some(host) = host {
+        if let Some(host) = self.host_if_any(net) {
             host.with(|st| st.drop_denied(&self.peers, net));
         }
     }

@@ -16,6 +16,7 @@ use crate::proto::mem::arena::{Arena, Extent};
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::keys::KeySlot;
 use crate::proto::mem::node::{Config, Drain, ExtentEntry, Hold, Node, Region, Storage};
+use crate::proto::mem::payload::{NodeInfo, NODE_DRAINING};
 use crate::proto::mem::slab::Slot;
 
 /// Most nodes of a host.
@@ -131,6 +132,20 @@ impl Served {
         let run = self.node.next_dirty(most)?;
         let at = u64::from(run.page) << self.page_shift;
         Some((run, at, (run.pages as usize) << self.page_shift))
+    }
+
+    /// Its description.
+    pub(super) fn info(&self) -> NodeInfo {
+        let (bytes, free) = self.bytes();
+        let draining = self.node.draining();
+        NodeInfo {
+            node: self.node.id(),
+            incarnation: self.node.incarnation(),
+            bytes,
+            free,
+            state: if draining { NODE_DRAINING } else { 0 },
+            page_shift: self.page_shift,
+        }
     }
 
     /// Bytes in all, and those in no region.

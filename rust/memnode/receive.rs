@@ -188,12 +188,16 @@ impl State {
     ) -> Result<(), Violation> {
         match h.kind {
             Type::Hello => {
+                let mut nodes = KVec::new();
+                let mut kept = true;
                 for info in crate::proto::mem::payload::nodes(&payload)? {
-                    info?;
+                    kept &= nodes.push(info?, GFP_KERNEL).is_ok();
                 }
                 let side = self.side(slot).ok_or(Violation::State)?;
+                side.nodes = nodes;
                 let limits = side.proto.peer().ok_or(Violation::State)?;
-                let Ok(places) = KVec::from_elem(AskSlot::EMPTY, ASKS_MAX, GFP_KERNEL) else {
+                let places = KVec::from_elem(AskSlot::EMPTY, ASKS_MAX, GFP_KERNEL);
+                let Some(places) = places.ok().filter(|_| kept) else {
                     self.fail(slot, Status::NoMemory);
                     return Ok(());
                 };

@@ -10,18 +10,19 @@ use kernel::sync::Arc;
 use super::grants::Pending;
 use super::host::{now_ms, Answer, Call, Host, Kind, Route, State};
 use super::node::{must_stop, Served, Tables, RUN_MAX};
-use super::side::{Life, Moved};
+use super::side::{Life, Moved, Side};
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::NodeRuns;
 use crate::ib::mr::{Access, Mr};
 use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::task::random_u64;
+use crate::proto::addr::Ip;
 use crate::proto::mem::errands::undoing;
 use crate::proto::mem::grants::Registered;
 use crate::proto::mem::id::NodeId;
 use crate::proto::mem::link::End;
 use crate::proto::mem::node::{AllocRequest, Hold, Node, Piece};
-use crate::proto::mem::payload::{NodeInfo, RemoteExtent, EXTENTS_MAX, NODE_DRAINING};
+use crate::proto::mem::payload::{NodeInfo, RemoteExtent, EXTENTS_MAX};
 use crate::proto::mem::rights::{Range, Rights, Scope};
 use crate::proto::mem::status::Status;
 use crate::proto::mem::wire::{MemHeader, Op, Type, FLAG_KEEP, FLAG_VIA};
@@ -80,19 +81,25 @@ impl State {
     pub(super) fn node_infos(&self) -> Result<KVec<u8>> {
         let mut payload = KVec::new();
         for served in self.served.iter().flatten().filter(|s| !s.closing) {
-            let (bytes, free) = served.bytes();
-            let draining = served.node.draining();
-            let info = NodeInfo {
-                node: served.node.id(),
-                incarnation: served.node.incarnation(),
-                bytes,
-                free,
-                state: if draining { NODE_DRAINING } else { 0 },
-                page_shift: served.page_shift,
-            };
-            payload.extend_from_slice(&info.encode(), GFP_KERNEL)?;
+            payload.extend_from_slice(&served.info().encode(), GFP_KERNEL)?;
         }
         Ok(payload)
+    }
+
+    /// What is known of `node`, whose host is at `ip`: of one of this host as it is, of another one
+    /// as its host said when the link to it was made. `NoNode`: the host does not serve it;
+    /// `Unreachable`: there is no link.
+    pub(super) fn known(&self, node: NodeId, own: u32, ip: Ip) -> Result<NodeInfo, Status> {
+        let here = self.place_of(node, own).and_then(|at| self.served.get(at));
+        if let Some(served) = here.and_then(Option::as_ref) {
+            return Ok(served.info());
+        }
+        let sides = self.sides.iter().flatten();
+        let up = |s: &&KBox<Side>| s.ip == ip && s.life == Life::Up && s.proto.peer().is_some();
+        let newest = sides.filter(up).max_by_key(|s| s.serial);
+        let nodes = &newest.ok_or(Status::Unreachable)?.nodes;
+        let is_it = |info: &&NodeInfo| info.node.qualified(own) == node.qualified(own);
+        nodes.iter().find(is_it).copied().ok_or(Status::NoNode)
     }
 
     /// A message of a requester.

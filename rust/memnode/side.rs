@@ -31,6 +31,7 @@ use crate::proto::mem::grant_cache::GrantCache;
 use crate::proto::mem::grant_cache::Lent;
 use crate::proto::mem::grants::{Grant, Grants};
 use crate::proto::mem::link::{End, Link};
+use crate::proto::mem::payload::NodeInfo;
 use crate::proto::mem::server::{Server, ServerSlot};
 use crate::proto::mem::slab::Slot;
 use crate::proto::mem::stall::Stall;
@@ -162,6 +163,8 @@ pub(super) struct Side {
     pub(super) was_up: bool,
     pub(super) why: Status,
     pub(super) proto: Link,
+    /// The peer's nodes, as its hello has said.
+    pub(super) nodes: KVec<NodeInfo>,
     /// This host's hello as it was sent.
     pub(super) hello: [u8; HELLO_MOST],
     pub(super) flow: Option<LinkFlow>,
@@ -230,6 +233,7 @@ impl Side {
             was_up: false,
             why: Status::Unreachable,
             proto: Link::new(end),
+            nodes: KVec::new(),
             hello: [0; HELLO_MOST],
             flow: None,
             queues: None,

@@ -53,7 +53,7 @@
 #define ZRS_FEATURE_PEERS	(1ULL << 14)	/* ZRS_IOC_PEERS */
 #define ZRS_FEATURE_KEYS	(1ULL << 15)	/* ZRS_IOC_KEYS */
 #define ZRS_FEATURE_DGRAM_MAP	(1ULL << 16)	/* ZRS_IOC_RECV_MAP of datagrams */
-#define ZRS_FEATURE_MEM_ADMIN	(1ULL << 17)	/* ZRS_IOC_MEM_FREE */
+#define ZRS_FEATURE_MEM_ADMIN	(1ULL << 17)	/* ZRS_IOC_MEM_FREE, ZRS_MEM_NODE_* */
 
 /* ---- /dev/zrs ---------------------------------------------------------- */
 
@@ -827,9 +827,19 @@ struct zrs_ioc_mem_nodes {
 	__u32 scope_id;		/* interface of a link-local address */
 	__u32 op;		/* in: ZRS_MEM_NODES_* */
 	__u32 own_domain;	/* LIST: out */
-	__u32 reserved0;
-	__u64 reserved[2];
+	/*
+	 * LIST: out, with ZRS_FEATURE_MEM_ADMIN: what is known. Of a node that is served here as
+	 * it is now; of another one as its host said when the link that is up was made.
+	 */
+	__u32 state;		/* ZRS_MEM_NODE_* */
+	__u64 incarnation;	/* another one each time that the node is served; 0: not known */
+	__u64 free;		/* bytes that are in no region */
 };
+
+#define ZRS_MEM_NODE_UNKNOWN	0	/* there is no link with its host */
+#define ZRS_MEM_NODE_SERVED	1
+#define ZRS_MEM_NODE_DRAINING	2	/* it takes no new regions */
+#define ZRS_MEM_NODE_ABSENT	3	/* its host does not serve it */
 
 #define ZRS_MEM_NODES_LIST	0
 #define ZRS_MEM_NODES_SET	1	/* add a node, or change its address */

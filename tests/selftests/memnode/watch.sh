@@ -26,7 +26,27 @@ stop follower
 check_fails "a command that fails" "failed" A zrs mem nodes watch --once -- false
 check_fails "one that is not there" "cannot run" A zrs mem nodes watch --once -- "$TMP/no-command"
 
+# What is known of nodes: of a host's own ones as they are, of others what their hosts said on the link that is up.
+known() { "$1" zrs mem nodes --json | jq -r "select(.node == \"$2\") | $3"; }
+check_eq "without a link nothing is known of a node" null "$(known A 1:1 .state)"
 keep=$(A zrs mem alloc 1:1 1M)
+check_eq "its own host knows its free bytes" "served $((31 << 20))" "$(known B 1:1 '"\(.state) \(.free)"')"
+incarnation=$(known B 1:1 .incarnation)
+A zrs mem nodes add 1:8 "$ADDR_B"
+start holder A writing python3 "$(dirname "$0")/hammer.py" "$keep" || ktap_bail "a program that keeps the link up"
+check_eq "with a link its incarnation is known" "served $incarnation" "$(known A 1:1 '"\(.state) \(.incarnation)"')"
+check "and its free bytes when that was made" [ "$(known A 1:1 .free)" -ge $((31 << 20)) ]
+check_eq "a node that its host does not serve" "not served" "$(known A 1:8 .state)"
+check_eq "a host without a link" null "$(known A 1:4 .state)"
+B zrs mem drain 1:1
+check_eq "a node that is drained" draining "$(known B 1:1 .state)"
+B zrs mem drain 1:1 --undo
+A zrs mem nodes >"$table"
+check "the list is commented, and can be loaded" has "$table" "# served, "
+check "it is loaded" A zrs mem nodes load "$table"
+check_eq "and says the same" "1:1 1:2 1:4 1:8" "$(A zrs mem nodes | cut -d' ' -f1 | xargs)"
+stop holder
+
 start lister B "1 regions" zrs mem ls --watch 0.2 || true
 check "ls --watch lists them" says lister "1 regions, "
 A zrs mem alloc 1:1 1M >"$TMP/second"

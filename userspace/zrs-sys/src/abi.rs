@@ -124,6 +124,10 @@ pub const ZRS_MEM_NODES_SET: u32 = 1;
 pub const ZRS_MEM_NODES_DEL: u32 = 2;
 pub const ZRS_MEM_NODES_CLEAR: u32 = 3;
 pub const ZRS_MEM_NODES_SELF: u32 = 4;
+pub const ZRS_MEM_NODE_UNKNOWN: u32 = 0;
+pub const ZRS_MEM_NODE_SERVED: u32 = 1;
+pub const ZRS_MEM_NODE_DRAINING: u32 = 2;
+pub const ZRS_MEM_NODE_ABSENT: u32 = 3;
 pub const ZRS_MEM_KEEP: u32 = 1;
 pub const ZRS_MEM_VIA: u32 = 2;
 pub const ZRS_MEM_QUEUE_MAX: u32 = 4096;
@@ -666,8 +670,9 @@ pub struct zrs_ioc_mem_nodes {
     pub scope_id: u32,
     pub op: u32,
     pub own_domain: u32,
-    pub reserved0: u32,
-    pub reserved: [u64; 2],
+    pub state: u32,
+    pub incarnation: u64,
+    pub free: u64,
 }
 
 #[repr(C)]

@@ -75,6 +75,7 @@ fn rust_side() -> Table {
         ZRS_REGION_INFO ZRS_REGION_KEY ZRS_REGION_UNKEY ZRS_REGION_SEAL ZRS_REGION_FREE
         ZRS_MEM_READ ZRS_MEM_WRITE ZRS_MEM_GRANT ZRS_MEM_FREE ZRS_MEM_SERVE_OPEN ZRS_MEM_NODES_LIST ZRS_MEM_NODES_SET
         ZRS_MEM_NODES_DEL ZRS_MEM_NODES_CLEAR ZRS_MEM_NODES_SELF ZRS_MEM_KEEP
+        ZRS_MEM_NODE_UNKNOWN ZRS_MEM_NODE_SERVED ZRS_MEM_NODE_DRAINING ZRS_MEM_NODE_ABSENT
         ZRS_REGION_LIVE ZRS_REGION_SEALING ZRS_REGION_SEALED ZRS_REGION_CLOSING
         ZRS_AREA_OFFSET ZRS_RECV_MAP_DONTWAIT ZRS_RECV_MAP_SHIFT
         ZRS_ESCAPE_NEVER ZRS_ESCAPE_PRESSURE ZRS_ESCAPE_ALWAYS
@@ -96,7 +97,7 @@ fn rust_side() -> Table {
         zrs_mem_key { region gen secret }
         zrs_mem_storage { va len key }
         zrs_ioc_mem_serve { node memfd flags offset len admission host_percent reserved0 reserved }
-        zrs_ioc_mem_nodes { cursor node addr scope_id op own_domain reserved0 reserved }
+        zrs_ioc_mem_nodes { cursor node addr scope_id op own_domain state incarnation free }
         zrs_ioc_mem_alloc { node len va flags ttl_ms admission storage via reserved }
         zrs_ioc_mem_broker { node quota admission node_admission flags reserved0 reserved }
         zrs_ioc_mem_drain { node flags reserved0 reserved }

@@ -83,6 +83,25 @@ pub struct ServedRegion {
     pub node: (NodeId, u64, u64),
 }
 
+/// What this host knows of a node: of one that it serves itself as it is now, of another one as its
+/// host said when the link that is up was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: there is no link with its host.
+    Nothing,
+    /// Its host does not serve it.
+    Absent,
+    /// It is served.
+    Served {
+        /// It takes no new regions.
+        draining: bool,
+        /// Another one each time that it is served.
+        incarnation: u64,
+        /// Bytes that are in no region.
+        free: u64,
+    },
+}
+
 /// A node and the RDMA address of its host.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeEntry {
@@ -239,16 +258,31 @@ impl Zrs {
 
     /// The directory of this network namespace.
     pub fn mem_nodes(&self) -> impl Iterator<Item = io::Result<NodeEntry>> + '_ {
+        self.mem_known_nodes().map(|entry| entry.map(|e| e.0))
+    }
+
+    /// The directory of this network namespace, and what is known of its nodes.
+    pub fn mem_known_nodes(&self) -> impl Iterator<Item = io::Result<(NodeEntry, Known)>> + '_ {
         let mut cursor = 0;
         std::iter::from_fn(move || {
             let entry = self.device.mem_node(cursor).transpose()?;
             Some(entry.map(|e| {
                 cursor = e.cursor;
-                NodeEntry {
+                let known = match e.state {
+                    abi::ZRS_MEM_NODE_SERVED | abi::ZRS_MEM_NODE_DRAINING => Known::Served {
+                        draining: e.state == abi::ZRS_MEM_NODE_DRAINING,
+                        incarnation: e.incarnation,
+                        free: e.free,
+                    },
+                    abi::ZRS_MEM_NODE_ABSENT => Known::Absent,
+                    _ => Known::Nothing,
+                };
+                let entry = NodeEntry {
                     node: node_id(e.node),
                     addr: addr::ip(e.addr),
                     scope_id: e.scope_id,
-                }
+                };
+                (entry, known)
             }))
         })
     }

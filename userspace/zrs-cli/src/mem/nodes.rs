@@ -7,17 +7,25 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::time::Duration;
 
-use zrs::mem::{NodeEntry, NodeId};
+use serde_json::json;
+use zrs::mem::{Known, NodeEntry, NodeId};
 use zrs::Zrs;
-use zrs_nodes::{Nodes, Scope};
+use zrs_nodes::{Entry, Nodes, Scope};
 
 use super::{node, told};
-use crate::report::out;
+use crate::report::{json_line, out};
 use crate::{said, Result};
 
 /// Show or change which host serves which node
+///
+/// Behind the address is what this host knows of the node: of its own ones as they are, of others as their
+/// hosts said when the link that is up was made.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// Print a JSON object for each node
+    #[arg(long)]
+    json: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -62,7 +70,7 @@ enum Command {
 
 pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
     match &args.command {
-        None => list(zrs),
+        None => list(zrs, args.json),
         Some(Command::Load { file }) => load(zrs, file),
         Some(Command::Add { node, addr }) => add(zrs, *node, *addr, 0),
         Some(Command::Del { node }) => told(zrs.mem_remove_node(*node), || {
@@ -79,10 +87,42 @@ pub fn run(zrs: &Zrs, args: &Args) -> Result<()> {
     }
 }
 
-fn list(zrs: &Zrs) -> Result<()> {
-    for entry in zrs.mem_nodes() {
-        let entry = told(entry, || "cannot read the directory".into())?;
-        out(&format!("{} {}\n", entry.node, entry.addr));
+/// The text can be loaded again: what is known is a comment there.
+fn list(zrs: &Zrs, as_json: bool) -> Result<()> {
+    for entry in zrs.mem_known_nodes() {
+        let (entry, known) = told(entry, || "cannot read the directory".into())?;
+        let (state, served) = match known {
+            Known::Nothing => (None, None),
+            Known::Absent => (Some("not served"), None),
+            Known::Served {
+                draining,
+                incarnation,
+                free,
+            } => {
+                let state = if draining { "draining" } else { "served" };
+                (Some(state), Some((format!("{incarnation:016x}"), free)))
+            }
+        };
+        if as_json {
+            json_line(&json!({
+                "node": entry.node.to_string(), "addr": entry.addr, "state": state,
+                "incarnation": served.as_ref().map(|s| &s.0), "free": served.as_ref().map(|s| s.1),
+            }));
+            continue;
+        }
+        let listed = Entry {
+            node: entry.node,
+            addr: entry.addr,
+            scope: Some(Scope::Index(entry.scope_id)).filter(|_| entry.scope_id != 0),
+        };
+        let mut line = listed.to_string();
+        if let Some(state) = state {
+            line += &format!("  # {state}");
+        }
+        if let Some((incarnation, free)) = served {
+            line += &format!(", {free} bytes free, incarnation {incarnation}");
+        }
+        out(&format!("{line}\n"));
     }
     Ok(())
 }
