@@ -67,9 +67,10 @@ fn dispatch(run: &'static Run) {
     let mut workers: Vec<Sender<usize>> = Vec::new();
     let mut idle: Vec<usize> = Vec::new();
     for (i, call) in run.program.calls.iter().enumerate() {
-        // A connection takes its time, and the first to a host most.
+        // A connection takes its time, and the first to a host most; so does a memory link.
         let slow = match call.desc.name {
-            "pair" => 60,
+            "pair" | "regions" => 60,
+            "mem_alloc" | "mem_open" => 20,
             "connect" => 10,
             _ => 1,
         };
