@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+use core::net::Ipv6Addr;
+
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -141,6 +143,7 @@ impl DgramSock {
             Ok(place) => place,
             Err(e) => {
                 self.ctx.ports.lock().unbind(binding);
+                sk.set_local(self.inner.lock().local.into());
                 return Err(e);
             }
         };
@@ -165,11 +168,17 @@ impl DgramSock {
 
     /// As [`Self::autobind`], under `config`.
     fn autobind_locked(self: &Arc<Self>, sk: &Sk) -> Result<u16> {
-        let (ip, port) = {
+        let (ip, port, udp_only) = {
             let inner = self.inner.lock();
-            (inner.bound.0, inner.local.port)
+            (inner.bound.0, inner.local.port, inner.udp_only)
         };
-        if port == 0 {
+        if let Some(udp) = self.udp().filter(|_| udp_only && port == 0) {
+            udp.autobind(0).map_err(|_| EAGAIN)?;
+            let port = udp.name(false).map_or(0, |name| name.port());
+            let mut inner = self.inner.lock();
+            inner.local.port = port;
+            sk.set_local(inner.local.into());
+        } else if port == 0 {
             let bound = self.bind_port(sk, Addr::new(ip, 0), false);
             // As UDP has it; EACCES is ours, and to try again does not help.
             bound.map_err(|e| if e == EACCES { e } else { EAGAIN })?;
@@ -198,11 +207,20 @@ impl DgramSock {
             return self.connect_both(&sk, &udp, addr);
         }
         let (addr, chosen) = sk.cgroup_connect(addr.into())?;
-        let addr = Addr::from(addr);
         let _config = self.config.lock();
-        self.autobind_locked(&sk)?;
-        let mut to = self.sender(&sk).reachable(addr).map_err(errno_of)?;
-        to.ip = Self::on_interface(&sk, to.ip)?;
+        let connected = self.connect_own(&sk, addr.into(), chosen);
+        if connected.is_err() && chosen.is_some() {
+            sk.set_local(self.inner.lock().local.into());
+        }
+        connected
+    }
+
+    /// connect() to the address that the programs of control groups have left; `chosen`: the local
+    /// one, if they have chosen that. Under `config`.
+    fn connect_own(self: &Arc<Self>, sk: &Sk, addr: Addr, chosen: Option<Ipv6Addr>) -> Result {
+        self.autobind_locked(sk)?;
+        let mut to = self.sender(sk).reachable(addr).map_err(errno_of)?;
+        to.ip = Self::on_interface(sk, to.ip)?;
         let own = chosen.map_or(self.inner.lock().local.ip, |ip| Ip::new(ip, to.ip.scope()));
         if !sk.device_allows(Addr::new(own, 0).into(), to.into()) {
             return Err(ENETUNREACH);
@@ -213,7 +231,7 @@ impl DgramSock {
         } else {
             own
         };
-        self.readdress(&sk, ip, Some(to))
+        self.readdress(sk, ip, Some(to))
     }
 
     /// connect() to AF_UNSPEC: the socket has no peer any more, and the address that bind() gave

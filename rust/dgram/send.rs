@@ -192,10 +192,15 @@ impl DgramSock {
         let link = transport.link_to(&self.net, from, to, asker);
         // As UDP has it for a full table of neighbours.
         let link = link.map_err(|e| if e == EDQUOT { ENOBUFS } else { e })?;
-        let old = self.inner.lock().tx_link.replace((to, local, link.clone()));
-        if old.is_some_and(|(ip, ..)| ip != to) {
-            self.several.store(true, Relaxed);
-        }
+        let old = {
+            let mut inner = self.inner.lock();
+            let old = inner.tx_link.replace((to, local, link.clone()));
+            if inner.remote.is_none() && old.as_ref().is_some_and(|(ip, ..)| *ip != to) {
+                self.several.store(true, Relaxed);
+            }
+            old
+        };
+        drop(old);
         Ok(link)
     }
 

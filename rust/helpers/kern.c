@@ -367,7 +367,10 @@ int zrs_helper_tcp_autobind(struct sock *sk, unsigned short port)
 	int err = 0;
 
 	lock_sock(sk);
-	if (sk->sk_prot->get_port(sk, port)) {
+	if (inet_sk(sk)->inet_num) {
+		/* It is in the tables of its protocol. */
+		err = -EINVAL;
+	} else if (sk->sk_prot->get_port(sk, port)) {
 		err = -EADDRINUSE;
 	} else {
 		sk->sk_userlocks |= SOCK_BINDPORT_LOCK;

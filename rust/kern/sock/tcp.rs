@@ -421,7 +421,7 @@ impl Tcp {
     }
 
     /// Takes `port` at the address it has, as `listen()` takes one, or `sendto()` with UDP: no
-    /// program of a control group is asked. `EADDRINUSE`. Sleeps.
+    /// program of a control group is asked. `EADDRINUSE`; `EINVAL`: it has one. Sleeps.
     pub fn autobind(&self, port: u16) -> Result {
         // SAFETY: a live socket (type invariant), with a sock of TCP or UDP.
         to_result(unsafe { bindings::tcp_autobind(self.sk(), port) })

@@ -23,6 +23,7 @@ UDP_CORK, UDP_SEGMENT = 1, 103
 SOL = socket.SOL_SOCKET
 IP_RECVTTL, HOPS = 12, 33
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
+IP_BIND_ADDRESS_NO_PORT = 24
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 GROUP = "239.77.0.1"
 
@@ -147,6 +148,23 @@ def switch():
     while (error := fails(s.send, b"x")) == "no error" and time.monotonic() < end:
         time.sleep(0.1)
     check("nobody: as with UDP", error, "ECONNREFUSED")
+
+
+def group_without_port():
+    """An address that UDP alone can have, and no port: the first send takes one."""
+    def bound(proto):
+        s = sock("A", proto=proto)
+        s.setsockopt(0, IP_BIND_ADDRESS_NO_PORT, 1)
+        s.bind((GROUP, 0))
+        there = udp("B", (B, 0))
+        seen = [fails(s.sendto, b"%d" % n, there.getsockname()) for n in range(3)]
+        got = [there.recvfrom(10) for _ in range(3)]
+        seen += [data for data, _ in got]
+        seen.append({name[1] for _, name in got} == {s.getsockname()[1]})
+        s.close(), there.close()
+        return seen
+
+    check("bound to a group, without a port", bound(ZRS), bound(UDP))
 
 
 def many():
@@ -294,5 +312,7 @@ def clients():
 
 
 for case in sys.argv[1:]:
-    {"peers": peers, "switch": switch, "many": many, "ports": ports, "queues": queues, "told": told,
-     "clients": clients}[case]()
+    {
+        "peers": peers, "switch": switch, "group_without_port": group_without_port, "many": many, "ports": ports,
+        "queues": queues, "told": told, "clients": clients,
+    }[case]()
