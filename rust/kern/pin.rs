@@ -166,6 +166,64 @@ unsafe impl Send for PinnedPages {}
 // SAFETY: all methods on a shared reference only read what never changes after the making.
 unsafe impl Sync for PinnedPages {}
 
+/// The memory of a program's call, of which pieces are pinned in turn.
+pub enum ProgramIter<'i, 'a> {
+    /// A device reads it.
+    Source(&'i mut IovIterSource<'a>),
+    /// A device writes it.
+    Dest(&'i mut IovIterDest<'a>),
+}
+
+/// The pieces of a [`ProgramIter`], each as [`PinnedPages`]. Memory that a device reads and that
+/// cannot be pinned is copied.
+///
+/// # Invariants
+///
+/// The iterator was moved by `last` bytes by the last call of [`Self::next`], and not since.
+pub struct Pieces<'i, 'a> {
+    iter: ProgramIter<'i, 'a>,
+    last: usize,
+}
+
+impl<'i, 'a> Pieces<'i, 'a> {
+    /// The pieces of `iter` from where it is.
+    pub fn new(iter: ProgramIter<'i, 'a>) -> Self {
+        // INVARIANT: nothing was moved yet.
+        Self { iter, last: 0 }
+    }
+
+    /// The next piece, of at most `max` bytes and at most [`MAX_BYTES`].
+    ///
+    /// Context and errors: as [`PinnedPages::extract`].
+    pub fn next(&mut self, max: usize) -> Result<Extracted> {
+        self.last = 0;
+        let extracted = match &mut self.iter {
+            ProgramIter::Source(iter) => match PinnedPages::extract(iter, max)? {
+                Extracted::Copy => PinnedPages::copy(iter, max).map(Extracted::Pages)?,
+                pages => pages,
+            },
+            ProgramIter::Dest(iter) => PinnedPages::extract_dest(iter, max)?,
+        };
+        if let Extracted::Pages(pages) = &extracted {
+            // INVARIANT: so far both have moved it.
+            self.last = pages.len();
+        }
+        Ok(extracted)
+    }
+
+    /// Goes back to the beginning of the last piece.
+    pub fn back(&mut self) {
+        let raw = match &mut self.iter {
+            ProgramIter::Source(iter) => iter.as_raw(),
+            ProgramIter::Dest(iter) => iter.as_raw(),
+        };
+        // SAFETY: valid and ours; by the type invariant it was moved by so many bytes.
+        unsafe { bindings::iov_iter_revert(raw, self.last) };
+        // INVARIANT: it is where it was.
+        self.last = 0;
+    }
+}
+
 impl PinnedPages {
     /// Holds the pages of the next bytes of `iter`, at most `max` and at most [`MAX_BYTES`], and
     /// moves `iter` past them.

@@ -233,12 +233,12 @@ fn free(memory: &Arc<Memory>, arg: usize) -> Result<isize> {
 }
 
 fn nodes(memory: &Arc<Memory>, n: &mut zrs_ioc_mem_nodes) -> Result {
-    zero(&[u64::from(n.own_domain), u64::from(n.state)])?;
-    zero(&[n.incarnation, n.free])?;
+    zero(&[u64::from(n.own_domain)])?;
     let net = Net::current();
     if n.op == ZRS_MEM_NODES_LIST {
         return list_nodes(memory, &net, n);
     }
+    zero(&[u64::from(n.state), n.incarnation, n.free])?;
     may_administer()?;
     let node = node_of(&n.node);
     match n.op {

@@ -315,6 +315,34 @@ impl Host {
         out
     }
 
+    /// As [`Self::with`], again and again after something has happened, while `f` says `Again`; it
+    /// has changed nothing then. EINTR for a task that is being killed.
+    pub(super) fn with_room<R>(
+        self: &Arc<Self>,
+        mut f: impl FnMut(&mut State) -> Result<R, Status>,
+    ) -> Result<Result<R, Status>> {
+        loop {
+            let (out, turn, gone) = {
+                let st = &mut *self.state.lock();
+                match f(st) {
+                    // What happens from here on is counted later.
+                    Err(Status::Again) => (None, self.turns.load(Relaxed), None),
+                    out => (Some(out), 0, Some(st.progress(self))),
+                }
+            };
+            drop(gone);
+            if let Some(out) = out {
+                self.turns.fetch_add(1, Relaxed);
+                self.waits.wake_all();
+                return Ok(out);
+            }
+            if task::fatal_signal_pending() {
+                return Err(EINTR);
+            }
+            self.wait(|| (self.turns.load(Relaxed) != turn).then_some(()))?;
+        }
+    }
+
     /// Waits until `cond` gives something; it must not sleep. EINTR for a task that is being
     /// killed.
     pub(super) fn wait<R>(&self, cond: impl FnMut() -> Option<R>) -> Result<R> {
@@ -332,11 +360,6 @@ impl Host {
             Err(WaitError::Interrupted) => Err(EINTR),
             _ => Ok(()),
         }
-    }
-
-    /// Waits for something to have happened since `turn`.
-    pub(super) fn wait_turn(&self, turn: u32) -> Result {
-        self.wait(|| (self.turns.load(Relaxed) != turn).then_some(()))
     }
 
     /// Zeroes pages, in the background.

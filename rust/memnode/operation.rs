@@ -351,6 +351,8 @@ impl Transfer {
         loop {
             match *step {
                 Step::Begin => match st.route(host, self.place.node) {
+                    // It was served elsewhere a moment ago.
+                    Ok(Route::Here) if self.done != 0 => return Err(Status::Lost),
                     Ok(Route::Here) => {
                         self.begin_local(st, host)?;
                         *step = Step::Local;
@@ -392,7 +394,7 @@ impl Transfer {
                 }
                 Step::Grant => match call.look(|o| o.grant.take()) {
                     None => return Ok(Outlook::Waits),
-                    Some(Err(Status::Unsupported)) => {
+                    Some(Err(Status::Unsupported)) if self.next == 0 => {
                         self.by_message = true;
                         *step = Step::Begin;
                     }

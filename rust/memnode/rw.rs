@@ -19,9 +19,8 @@ use super::server::Reply;
 use super::side::Moved;
 use crate::ib::dma::{Direction, DmaRuns};
 use crate::ib::memory::PinnedRuns;
-use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::folios::MemfdPages;
-use crate::kern::pin::{self, Extracted, PinnedPages};
+use crate::kern::pin::{self, Extracted, Pieces, PinnedPages, ProgramIter};
 use crate::proto::mem::grant_cache::Found;
 use crate::proto::mem::id::{NodeId, StorageId};
 use crate::proto::mem::node::{Hold, Piece};
@@ -53,15 +52,9 @@ pub(super) fn ask(
         len: payload.len() as u32,
         ..ask
     };
-    loop {
-        let turn = host.turns.load(Relaxed);
-        match host.with(|st| begin(st, host, node, &call, &ask, &payload)) {
-            Ok(()) => break,
-            // The last link is being taken down.
-            Err(Status::Again) => host.wait_turn(turn)?,
-            Err(status) => return Err(errno_of(status)),
-        }
-    }
+    // It is `Again` while the last link is being taken down.
+    let begun = host.with_room(|st| begin(st, host, node, &call, &ask, &payload))?;
+    begun.map_err(errno_of)?;
     let waited = wait_for(host, &call);
     if waited.is_err() {
         host.with(|st| match ask.op {
@@ -132,6 +125,25 @@ pub(super) struct Memory<'a> {
     pub(super) small_gets: &'a Atomic<u32>,
 }
 
+/// The chunks of a part that were posted.
+struct Posted {
+    granted: Granted,
+    /// Their bytes.
+    sent: usize,
+    end: PostEnd,
+}
+
+/// Why no more chunks were posted.
+enum PostEnd {
+    /// These are all.
+    Whole,
+    Failed(Status),
+    /// The program's memory is not there,
+    Fault(Error),
+    /// or is of a kind that a device cannot write.
+    Unpinnable,
+}
+
 /// The hold, memory and pieces of a local operation.
 type Begun = (Hold, Arc<MemfdPages>, KVec<Piece>);
 
@@ -169,14 +181,15 @@ impl Memory<'_> {
             let here = pos + done as u64;
             let left = len - done;
             let by_key = !by_message && left > SMALL_MAX as usize;
+            let small = left.min(SMALL_MAX as usize);
             let put = match by_key {
                 true => self.put_part(here, left.min(PART), iter),
-                false => self.put_small(here, left.min(SMALL_MAX as usize), iter),
+                false => self.put_small(here, small, iter).map(Some),
             };
             match put {
-                Err(e) if e == EOPNOTSUPP && by_key => by_message = true,
-                Ok(0) => return partly(done, EFAULT),
-                Ok(n) => done += n,
+                Ok(None) => by_message = true,
+                Ok(Some(0)) => return partly(done, EFAULT),
+                Ok(Some(n)) => done += n,
                 Err(e) => return partly(done, e),
             }
         }
@@ -194,43 +207,36 @@ impl Memory<'_> {
         Ok(n)
     }
 
-    /// Waits for a grant.
-    fn grant(&self, rights: Rights) -> Result<Granted> {
+    /// Waits for a grant. `None`: the node's device gives no remote key for the region.
+    fn grant(&self, rights: Rights) -> Result<Option<Granted>> {
         let host: &Arc<Host> = self.host;
-        loop {
-            let call = Call::new()?;
-            let turn = host.turns.load(Relaxed);
-            let wanted = host.with(|st| match st.route(host, self.node)? {
-                Route::Here => Err(Status::NoNode),
-                Route::Link(slot) => {
-                    let pending = Pending::Call(call.clone());
-                    st.want_grant(slot, self.node, self.storage.key, rights, pending);
-                    Ok(())
-                }
-            });
-            match wanted {
-                Ok(()) => {}
-                Err(Status::Again) => {
-                    host.wait_turn(turn)?;
-                    continue;
-                }
-                Err(status) => return Err(errno_of(status)),
+        let call = Call::new()?;
+        let wanted = host.with_room(|st| match st.route(host, self.node)? {
+            Route::Here => Err(Status::NoNode),
+            Route::Link(slot) => {
+                let pending = Pending::Call(call.clone());
+                st.want_grant(slot, self.node, self.storage.key, rights, pending);
+                Ok(())
             }
-            let grant = host.wait(|| call.with(|o| o.grant.take()));
-            if grant.is_err() {
-                host.with(|st| st.give_up_grant(&call));
-            }
-            return grant?.map_err(errno_of);
+        });
+        wanted?.map_err(errno_of)?;
+        let grant = host.wait(|| call.with(|o| o.grant.take()));
+        if grant.is_err() {
+            host.with(|st| st.give_up_grant(&call));
+        }
+        match grant? {
+            Ok(granted) => Ok(Some(granted)),
+            Err(Status::Unsupported) => Ok(None),
+            Err(why) => Err(errno_of(why)),
         }
     }
 
-    /// Posts a chunk. It takes `pages` when the grant can be used; `Stale` without that means that
-    /// it was given back in the meantime.
+    /// Posts a chunk. `Stale`: the grant was given back.
     fn post(
         &self,
         granted: Granted,
         pos: u64,
-        pages: &mut Option<PinnedPages>,
+        pages: PinnedPages,
         write: bool,
         call: &Arc<Call>,
     ) -> Result<(), Status> {
@@ -238,101 +244,118 @@ impl Memory<'_> {
         let pd = {
             let st = &mut *host.state.lock();
             let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
-            if !side.cache.begin(granted.lent, granted.number, now_ms()) {
-                return Err(Status::Stale);
-            }
             side.queues.as_ref().map(|q| q.pd.clone())
         };
         let mapped = pd.ok_or(ENOMEM).and_then(|pd| {
-            let runs = PinnedRuns::new(pages.take().ok_or(EINVAL)?)?;
+            let runs = PinnedRuns::new(pages)?;
             let direction = match write {
                 true => Direction::ToDevice,
                 false => Direction::FromDevice,
             };
             Ok(Arc::new(DmaRuns::map(&pd, runs, direction)?, GFP_KERNEL)?)
         });
+        let runs = mapped.map_err(|_| Status::NoMemory)?;
         let addr = self.storage.va + pos;
-        let posted = mapped.map_err(|_| Status::NoMemory).and_then(|runs| loop {
-            let turn = host.turns.load(Relaxed);
-            let posted = host.with(|st| {
-                let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
-                call.with(|o| o.left += 1);
-                let what = Moved::Call(call.clone());
-                let posted = side.post_data(granted.lent, addr, &runs, write, what);
-                if posted.is_err() {
-                    call.with(|o| o.left -= 1);
-                }
-                posted
-            });
-            if posted != Err(Status::Again) {
-                break posted;
+        let posted = host.with_room(|st| {
+            let side = st.live(granted.slot, granted.serial).ok_or(Status::Lost)?;
+            if !side.cache.begin(granted.lent, granted.number, now_ms()) {
+                return Err(Status::Stale);
             }
-            if host.wait_turn(turn).is_err() {
-                break Err(Status::Canceled);
+            call.with(|o| o.left += 1);
+            let what = Moved::Call(call.clone());
+            let posted = side.post_data(granted.lent, addr, &runs, write, what);
+            if posted.is_ok() {
+                return posted;
+            }
+            call.with(|o| o.left -= 1);
+            // While it waits for room, the node may have the grant back.
+            let leave = side.cache.end(granted.lent);
+            let revoked = leave.is_some();
+            st.leave(granted.slot, leave);
+            match posted {
+                Err(Status::Again) if revoked => Err(Status::Stale),
+                posted => posted,
             }
         });
-        if posted.is_err() {
-            host.with(|st| {
-                if let Some(side) = st.live(granted.slot, granted.serial) {
-                    let leave = side.cache.end(granted.lent);
-                    st.leave(granted.slot, leave);
-                }
-            });
-        }
-        posted
+        posted.unwrap_or(Err(Status::Canceled))
     }
 
-    /// Posts the chunks that `next` gives, until there is none; returns the grant, the bytes that
-    /// were posted, and the failure.
+    /// Posts the pieces of `len` bytes; `None` if there is no remote key for them. Those that were
+    /// not posted are in `pieces` still.
     fn post_all(
         &self,
         pos: u64,
+        len: usize,
         rights: Rights,
         call: &Arc<Call>,
-        mut next: impl FnMut(usize) -> Option<PinnedPages>,
-    ) -> Result<(Granted, usize, Option<Status>)> {
-        let mut granted = self.grant(rights)?;
-        let (mut sent, mut attempts) = (0, 0);
-        let mut pages = next(0);
-        while let Some(n) = pages.as_ref().map(PinnedPages::len) {
-            let write = rights == Rights::WRITE;
-            match self.post(granted, pos + sent as u64, &mut pages, write, call) {
-                Ok(()) => {
-                    sent += n;
-                    pages = next(sent);
+        mut pieces: Pieces<'_, '_>,
+    ) -> Result<Option<Posted>> {
+        let Some(granted) = self.grant(rights)? else {
+            return Ok(None);
+        };
+        let mut posted = Posted {
+            granted,
+            sent: 0,
+            end: PostEnd::Whole,
+        };
+        let mut attempts = 0;
+        while posted.sent < len {
+            let pages = match pieces.next(len - posted.sent) {
+                Ok(Extracted::Pages(pages)) => pages,
+                Ok(Extracted::Copy) => {
+                    posted.end = PostEnd::Unpinnable;
+                    break;
                 }
-                // The grant was idle, and given back.
-                Err(Status::Stale) if pages.is_some() && sent == 0 && attempts < ATTEMPTS => {
+                Err(e) => {
+                    posted.end = PostEnd::Fault(e);
+                    break;
+                }
+            };
+            let (n, write) = (pages.len(), rights == Rights::WRITE);
+            let here = pos + posted.sent as u64;
+            match self.post(posted.granted, here, pages, write, call) {
+                Ok(()) => posted.sent += n,
+                Err(why) => {
+                    pieces.back();
+                    // The grant was idle, and given back.
+                    if why != Status::Stale || posted.sent != 0 || attempts == ATTEMPTS {
+                        posted.end = PostEnd::Failed(why);
+                        break;
+                    }
                     attempts += 1;
-                    self.host.with(|st| st.finish_grant(granted));
-                    granted = self.grant(rights)?;
+                    self.host.with(|st| st.finish_grant(posted.granted));
+                    match self.grant(rights)? {
+                        Some(granted) => posted.granted = granted,
+                        None => return Ok(None),
+                    }
                 }
-                Err(why) => return Ok((granted, sent, Some(why))),
             }
         }
-        Ok((granted, sent, None))
+        Ok(Some(posted))
     }
 
-    /// A part of a write: chunks, and behind them WROTE.
-    fn put_part(&self, pos: u64, len: usize, iter: &mut IovIterSource<'_>) -> Result<usize> {
+    /// A part of a write: chunks, and behind them WROTE. `None`: there is no remote key for it.
+    fn put_part(
+        &self,
+        pos: u64,
+        len: usize,
+        iter: &mut IovIterSource<'_>,
+    ) -> Result<Option<usize>> {
         let call = Call::new()?;
-        let mut fault = None;
-        let posted = self.post_all(pos, Rights::WRITE, &call, |sent| {
-            let left = len.checked_sub(sent).filter(|left| *left != 0)?;
-            source_pages(iter, left)
-                .inspect_err(|e| fault = Some(*e))
-                .ok()
-        });
-        let (granted, sent, failed) = posted?;
+        let pieces = Pieces::new(ProgramIter::Source(iter));
+        let Some(posted) = self.post_all(pos, len, Rights::WRITE, &call, pieces)? else {
+            return Ok(None);
+        };
+        let (granted, sent) = (posted.granted, posted.sent);
         let acknowledged = match sent {
             0 => Ok(0),
             _ => self.wrote(granted, pos, sent, &call),
         };
         self.host.with(|st| st.finish_grant(granted));
-        match (acknowledged?, failed, fault) {
-            (0, Some(why), _) => Err(errno_of(why)),
-            (0, None, Some(e)) => Err(e),
-            (n, ..) => Ok(n),
+        match (acknowledged?, posted.end) {
+            (0, PostEnd::Failed(why)) => Err(errno_of(why)),
+            (0, PostEnd::Fault(e)) => Err(e),
+            (n, _) => Ok(Some(n)),
         }
     }
 
@@ -363,14 +386,15 @@ impl Memory<'_> {
             let here = pos + done as u64;
             let left = len - done;
             let by_key = !by_message && (left > SMALL_MAX as usize || self.gets_by_key());
+            let small = left.min(SMALL_MAX as usize);
             let got = match by_key {
                 true => self.get_part(here, left.min(PART), iter),
-                false => self.get_small(here, left.min(SMALL_MAX as usize), iter),
+                false => self.get_small(here, small, iter).map(Some),
             };
             match got {
-                Err(e) if e == EOPNOTSUPP && by_key => by_message = true,
-                Ok(0) => return partly(done, EFAULT),
-                Ok(n) => done += n,
+                Ok(None) => by_message = true,
+                Ok(Some(0)) => return partly(done, EFAULT),
+                Ok(Some(n)) => done += n,
                 Err(e) => return partly(done, e),
             }
         }
@@ -415,36 +439,28 @@ impl Memory<'_> {
     }
 
     /// A part of a read: READs into the program's pages, or a message where those cannot be held.
-    fn get_part(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<usize> {
+    /// `None`: there is no remote key for it.
+    fn get_part(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<Option<usize>> {
         let call = Call::new()?;
-        let (mut fault, mut refused) = (None, false);
-        let posted = self.post_all(pos, Rights::READ, &call, |sent| {
-            let left = len.checked_sub(sent).filter(|left| *left != 0)?;
-            match PinnedPages::extract_dest(iter, left) {
-                Ok(Extracted::Pages(pages)) => Some(pages),
-                Ok(Extracted::Copy) => {
-                    refused = true;
-                    None
-                }
-                Err(e) => {
-                    fault = Some(e);
-                    None
-                }
-            }
-        });
-        let (granted, sent, failed) = posted?;
+        let pieces = Pieces::new(ProgramIter::Dest(iter));
+        let Some(posted) = self.post_all(pos, len, Rights::READ, &call, pieces)? else {
+            return Ok(None);
+        };
         let waited = self
             .host
             .wait(|| call.with(|o| (o.left == 0).then_some(o.failed)));
-        self.host.with(|st| st.finish_grant(granted));
+        self.host.with(|st| st.finish_grant(posted.granted));
         if let Some(status) = waited? {
             return Err(errno_of(status));
         }
-        match (sent, failed, fault) {
-            (0, Some(why), _) => Err(errno_of(why)),
-            (0, None, Some(e)) => Err(e),
-            (0, None, None) if refused => self.get_small(pos, len.min(SMALL_MAX as usize), iter),
-            (n, ..) => Ok(n),
+        match (posted.sent, posted.end) {
+            (0, PostEnd::Failed(why)) => Err(errno_of(why)),
+            (0, PostEnd::Fault(e)) => Err(e),
+            (0, PostEnd::Unpinnable) => {
+                let len = len.min(SMALL_MAX as usize);
+                self.get_small(pos, len, iter).map(Some)
+            }
+            (n, _) => Ok(Some(n)),
         }
     }
 
@@ -589,13 +605,5 @@ impl State {
                 })
             }
         }
-    }
-}
-
-/// The pages of the next bytes of `iter`, or copies of them.
-fn source_pages(iter: &mut IovIterSource<'_>, len: usize) -> Result<PinnedPages> {
-    match PinnedPages::extract(iter, len)? {
-        Extracted::Pages(pages) => Ok(pages),
-        Extracted::Copy => PinnedPages::copy(iter, len),
     }
 }

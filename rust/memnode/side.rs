@@ -515,6 +515,10 @@ impl Side {
         if lending.pieces(addr, len).map(|p| p.len).sum::<u64>() != len {
             return Err(Status::Range);
         }
+        // A node may have named as many extents as it likes.
+        if bound + reserve > SQ_DEPTH {
+            return Err(Status::Range);
+        }
         let call = matches!(what, Moved::Call(_));
         let enough = call && self.call_bytes != 0 && self.call_bytes + len > CALL_BYTES;
         if enough || self.sq_used + bound + reserve > SQ_DEPTH {
