@@ -52,8 +52,7 @@ pub(super) const SQ_DEPTH: u32 = 512;
 /// the chunks of copies, which cannot wait.
 const SQ_RESERVE: u32 = 300;
 /// Bytes of programs' WRITEs and READs that may be under way: what ends a grant waits behind them.
-/// Fewer than 8 calls of 1 MiB would keep the device waiting.
-const CALL_BYTES: u64 = 8 << 20;
+const CALL_BYTES: u64 = 4 << 20;
 /// Grants that a requester may have on a link.
 pub(super) const GRANTS: usize = 64;
 /// Places for grants at the node: a requester uses a grant's place again as soon as it has given

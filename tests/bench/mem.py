@@ -23,7 +23,7 @@ ONE = (
     Target("get of 4 KiB, of ib_read_lat by events", "M3", "get 4 KiB", "ib_read_lat", "<=", 1.5,
            "a worker has to be woken for the completion, and it wakes the caller"),
     Target("time to quiet, microseconds", "M4", "free under load", None, "<=", 50_000,
-           "remote keys are invalidated behind the bytes that are under way, up to 8 MiB"),
+           "remote keys are invalidated behind the bytes that are under way, up to 4 MiB"),
     Target("bytes through the requester for a GiB copied", "M2", "bytes through the requester, a GiB", None, "<=",
            320 << 10, ""),
 )

@@ -12,9 +12,9 @@ import threading
 import time
 
 THREADS, SIZE = 16, 4 << 20
-# At most 8 MiB are under way before the FREE, and as much again before its end or a little more. Without a bound it would be
+# At most 4 MiB are under way before the FREE, and as much again before its end or a little more. Without a bound it would be
 # what the send queue holds, and the threads have: 27 MiB each time.
-MOST = 32 << 20
+MOST = 16 << 20
 REGION_FREE = 0xE7 << 8 | 0x54
 
 node, digits = sys.argv[1].removeprefix("zrs:").split("/")
