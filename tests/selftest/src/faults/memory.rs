@@ -185,7 +185,8 @@ impl Calls<'_> {
             ("the host's own node", true),
         ] {
             self.regions(where_, own);
-            for len in [100, SMALL, 300_000] {
+            // Beyond 512 KiB in three chunks.
+            for len in [100, SMALL, 600_000] {
                 self.transfers(where_, own, len);
             }
         }
