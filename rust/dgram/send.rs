@@ -129,6 +129,11 @@ impl DgramSock {
             to.ip = Ip::new(to.ip.v6(), control.interface);
         }
         to.ip = Self::on_interface(sk, to.ip)?;
+        if to.ip.scope() != 0 {
+            // An interface that there is.
+            let there = self.net.is_local(to.ip.v6(), to.ip.scope());
+            there.map_err(|_| ENETUNREACH)?;
+        }
         if let Some(source) = control.source {
             if !self.net.is_local(source.v6(), source.scope())? {
                 // As UDP has it: by IPv4 there is no route from there.
