@@ -561,7 +561,8 @@ mod tests {
                 "brokers of memory nodes",
                 "several memory nodes of a host",
                 "peers",
-                "keys"
+                "keys",
+                "freeing regions of memory nodes by number"
             ]
         );
         assert_eq!(first.lacks(abi::ZRS_FEATURE_IPV6), Some("IPv6"));
