@@ -229,11 +229,11 @@ impl DgramSock {
         let mut to = sender.destination(given, msg.len()).ok()?;
         if given.is_some() {
             // UDP runs the programs once more if the datagram goes by it.
-            let (name, source) = sk.cgroup_sendmsg(to.into(), sender.local.v6()).ok()?;
+            let (left, source) = Self::redirected(sk, &sender, to, sender.local, msg.len()).ok()?;
             if source.is_some() {
                 return None;
             }
-            to = sender.destination(Some(name.into()), msg.len()).ok()?;
+            to = left;
         }
         to.ip = Self::on_interface(sk, to.ip).ok()?;
         let from = if from.is_any() { Ip::ANY } else { from };

@@ -16,12 +16,12 @@ use crate::kern::errno::{
 };
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::msg::SendMsg;
-use crate::kern::sock::Sk;
+use crate::kern::sock::{filters_packets, Sk};
 use crate::kern::task::now_ns;
 use crate::kern::wait::{WaitError, WaitMode};
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::control::Control;
-use crate::proto::dgram::destination::Refused;
+use crate::proto::dgram::destination::{Refused, Sender};
 use crate::proto::dgram::segment::cuts;
 use crate::proto::dgram::wire::{fragment_count, Ports};
 use crate::stats::STATS;
@@ -119,11 +119,9 @@ impl DgramSock {
         };
         if given.is_some() {
             let source = control.source.unwrap_or(sender.local);
-            let (name, source) = sk.cgroup_sendmsg(to.into(), source.v6())?;
-            to = sender
-                .destination(Some(name.into()), msg.len())
-                .map_err(errno_of)?;
-            control.source = source.map(|ip| Ip::new(ip, 0)).or(control.source);
+            let (left, source) = Self::redirected(sk, &sender, to, source, msg.len())?;
+            to = left;
+            control.source = source.or(control.source);
         }
         if to.ip.is_link_local() && to.ip.scope() == 0 {
             to.ip = Ip::new(to.ip.v6(), control.interface);
@@ -154,10 +152,32 @@ impl DgramSock {
         })
     }
 
+    /// The destination that the programs of the socket's control group leave of `to`, which the
+    /// call has named, and the source address if they have changed that. Sleeps.
+    pub(super) fn redirected(
+        sk: &Sk,
+        sender: &Sender,
+        to: Addr,
+        source: Ip,
+        len: usize,
+    ) -> Result<(Addr, Option<Ip>)> {
+        let (name, source) = sk.cgroup_sendmsg(to.into(), source.v6())?;
+        let left = Addr::from(name);
+        let to = match left == to {
+            true => to,
+            false => sender.destination(Some(left), len).map_err(errno_of)?,
+        };
+        Ok((to, source.map(|ip| Ip::new(ip, 0))))
+    }
+
     /// Whether the programs of the socket's control group let a datagram of `len` bytes out. EPERM.
     /// Sleeps.
     pub(super) fn let_out(&self, sk: &Sk, src: u16, way: &Way, len: usize) -> Result {
-        let ip = way.source.unwrap_or(self.inner.lock().local.ip);
+        // Without programs, as nearly always, the socket's lock is not taken for its address.
+        if !filters_packets() {
+            return Ok(());
+        }
+        let ip = way.source.unwrap_or_else(|| self.inner.lock().local.ip);
         sk.cgroup_datagram(Addr::new(ip, src).into(), way.to.into(), len as u16, true)
     }
 

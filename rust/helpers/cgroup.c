@@ -269,8 +269,8 @@ bool zrs_helper_cgroup_filters_datagrams(struct sock *sk, bool outgoing)
 }
 
 /*
- * Whether they let a datagram of "len" bytes pass: they see the headers that one of UDP would have,
- * without its bytes.
+ * Whether the cgroup's programs let a datagram of "len" bytes pass: they see the headers of IP and
+ * UDP that it would have, without its bytes.
  */
 int zrs_helper_cgroup_datagram(struct sock *sk, const struct sockaddr_in6 *own,
 			       const struct sockaddr_in6 *remote, u16 len, bool outgoing)

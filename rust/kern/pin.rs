@@ -166,7 +166,7 @@ unsafe impl Send for PinnedPages {}
 // SAFETY: all methods on a shared reference only read what never changes after the making.
 unsafe impl Sync for PinnedPages {}
 
-/// The memory of a program's call, of which pieces are pinned in turn.
+/// The iterator of a program's read or write, whose pages are pinned piece by piece.
 pub enum ProgramIter<'i, 'a> {
     /// A device reads it.
     Source(&'i mut IovIterSource<'a>),
@@ -217,7 +217,7 @@ impl<'i, 'a> Pieces<'i, 'a> {
             ProgramIter::Source(iter) => iter.as_raw(),
             ProgramIter::Dest(iter) => iter.as_raw(),
         };
-        // SAFETY: valid and ours; by the type invariant it was moved by so many bytes.
+        // SAFETY: the iterator is valid and ours; by the type invariant it was moved by `last`.
         unsafe { bindings::iov_iter_revert(raw, self.last) };
         // INVARIANT: it is where it was.
         self.last = 0;

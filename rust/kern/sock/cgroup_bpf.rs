@@ -83,31 +83,21 @@ impl Sk {
         addr: SocketAddrV6,
         source: Ipv6Addr,
     ) -> Result<(SocketAddrV6, Option<Ipv6Addr>)> {
+        let run = |name: *mut c_void, from: *mut c_void| {
+            // SAFETY: a live sock (type invariant), an address, and a source of its family.
+            to_result(unsafe { bindings::cgroup_sendmsg(self.as_ptr(), name, from) })
+        };
         let (to, from) = if addr.ip().to_ipv4_mapped().is_some() {
             let mut name = sockaddr_in(addr);
             let mut from = v6::v4_of(source);
-            // SAFETY: a live sock (type invariant), an address, and a source of its family.
-            to_result(unsafe {
-                bindings::cgroup_sendmsg(
-                    self.as_ptr(),
-                    (&raw mut name).cast(),
-                    (&raw mut from).cast(),
-                )
-            })?;
+            run((&raw mut name).cast(), (&raw mut from).cast())?;
             let changed = from != v6::v4_of(source);
             let from = Ipv4Addr::from(u32::from_be(from)).to_ipv6_mapped();
             (socket_addr(&name), changed.then_some(from))
         } else {
             let mut name = v6::sockaddr_in6(addr);
             let mut from = v6::in6_addr(source);
-            // SAFETY: as above.
-            to_result(unsafe {
-                bindings::cgroup_sendmsg(
-                    self.as_ptr(),
-                    (&raw mut name).cast(),
-                    (&raw mut from).cast(),
-                )
-            })?;
+            run((&raw mut name).cast(), (&raw mut from).cast())?;
             // SAFETY: that many bytes are there.
             let to = unsafe { v6::read_addr((&raw const name).cast(), size_of_val(&name)) }?;
             if to.ip().to_ipv4_mapped().is_some() {

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import socket
 import struct
 
 SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[platform.machine()]
@@ -125,3 +126,27 @@ def attached(group, *programs):
             bpf(PROG_DETACH, struct.pack("<4I", dir_, fd, where[0], 0))
             os.close(fd)
         os.close(dir_)
+
+
+def join(group):
+    """The process is in the control group from now on, and so are the sockets that it makes."""
+    with open(f"{group}/cgroup.procs", "w", encoding="ascii") as procs:
+        procs.write(str(os.getpid()))
+
+
+@contextlib.contextmanager
+def outside(group):
+    """A socket that is made here is not in the control group."""
+    join("/sys/fs/cgroup")
+    try:
+        yield
+    finally:
+        join(group)
+
+
+def be16(port):
+    return struct.unpack("<H", struct.pack(">H", port))[0]
+
+
+def be32(ip):
+    return struct.unpack("<I", socket.inet_aton(ip))[0]

@@ -6,7 +6,6 @@ Each case runs with a plain TCP socket, which says what is right, and with ZRS s
 Prints a line for each thing it looked at.
 """
 
-import contextlib
 import errno
 import os
 import socket
@@ -41,21 +40,6 @@ def fails(call, *args):
     return "no error"
 
 
-def join(group):
-    with open(f"{group}/cgroup.procs", "w") as procs:
-        procs.write(str(os.getpid()))
-
-
-@contextlib.contextmanager
-def outside():
-    """A socket that is made here is not in the control group."""
-    join("/sys/fs/cgroup")
-    try:
-        yield
-    finally:
-        join(GROUP)
-
-
 def sock(kind, family=V4):
     proto, mode = kind
     s = socket.socket(family, socket.SOCK_STREAM, proto)
@@ -66,7 +50,7 @@ def sock(kind, family=V4):
 
 
 def in_a(kind, family=V4):
-    with open("/proc/thread-self/ns/net") as here, open("/run/netns/zrsA") as there, outside():
+    with open("/proc/thread-self/ns/net") as here, open("/run/netns/zrsA") as there, bpf.outside(GROUP):
         os.setns(there.fileno(), CLONE_NEWNET)
         try:
             return sock(kind, family)
@@ -86,14 +70,6 @@ def attached(*programs):
     return bpf.attached(GROUP, *programs)
 
 
-def be16(port):
-    return struct.unpack("<H", struct.pack(">H", port))[0]
-
-
-def be32(ip):
-    return struct.unpack("<I", socket.inet_aton(ip))[0]
-
-
 def binding(kind, family, first):
     at = lambda port: (B if family == V4 else B6, port)
     bind, post = (bpf.BIND, bpf.POST_BIND) if family == V4 else (bpf.BIND6, bpf.POST_BIND6)
@@ -105,7 +81,7 @@ def binding(kind, family, first):
         seen["bind() allowed, after one that was denied"] = fails(s.bind, at(first))
     with attached((bind, DENY)):
         seen["a denied second bind()"] = fails(s.bind, at(first))
-    to = bpf.mov(2, be16(first + 1)) + bpf.store(1, bpf.USER_PORT, 2)
+    to = bpf.mov(2, bpf.be16(first + 1)) + bpf.store(1, bpf.USER_PORT, 2)
     with attached((bind, to + bpf.returns(1))):
         s = sock(kind, family)
         s.bind(at(0))
@@ -163,9 +139,9 @@ def connecting(kind, family, first):
         seen["connect() allowed after it"] = fails(s.connect, at)
         seen["and again"] = fails(s.connect, at)
     there.accept()
-    to = bpf.mov(2, be16(first)) + bpf.store(1, bpf.USER_PORT, 2)
+    to = bpf.mov(2, bpf.be16(first)) + bpf.store(1, bpf.USER_PORT, 2)
     if family == V4:
-        to += bpf.mov(2, be32(A)) + bpf.store(1, bpf.USER_IP4, 2)
+        to += bpf.mov(2, bpf.be32(A)) + bpf.store(1, bpf.USER_IP4, 2)
     with attached((connect, to + bpf.returns(1))):
         s = sock(kind, family)
         s.connect(("198.51.100.7", 9) if family == V4 else (A6, 9))
@@ -174,7 +150,7 @@ def connecting(kind, family, first):
         seen["connect() to another address"] = t.recv(100), s.getpeername() == at
     # bpf_bind() of the own address, without a port.
     if family == V4:
-        own = bpf.copy(6, 1) + bpf.mov(2, V4) + bpf.store(10, -16, 2) + bpf.mov(2, be32(B)) + bpf.store(10, -12, 2)
+        own = bpf.copy(6, 1) + bpf.mov(2, V4) + bpf.store(10, -16, 2) + bpf.mov(2, bpf.be32(B)) + bpf.store(10, -12, 2)
         own += bpf.mov(2, 0) + bpf.store(10, -8, 2) + bpf.store(10, -4, 2)
         own += bpf.copy(1, 6) + bpf.copy(2, 10) + bpf.insn(0x07, 2, imm=-16) + bpf.mov(3, 16) + bpf.call(bpf.BPF_BIND)
         with attached((connect, own + bpf.returns(1))):
@@ -191,7 +167,7 @@ def names(kind, family, first):
     there.listen()
     s = in_a(kind, family)
     s.connect(there.getsockname())
-    port = lambda n: bpf.mov(2, be16(n)) + bpf.store(1, bpf.USER_PORT, 2) + bpf.returns(1)
+    port = lambda n: bpf.mov(2, bpf.be16(n)) + bpf.store(1, bpf.USER_PORT, 2) + bpf.returns(1)
     with attached((own, port(11)), (other, port(22))):
         t, peer_ = there.accept()
         return {
@@ -296,8 +272,8 @@ def denied_errno():
 def port_by_program():
     """bpf_bind() to a port is refused to the program, and connect() goes on."""
     there = peer((ZRS, NEVER))
-    own = bpf.copy(6, 1) + bpf.mov(2, V4 | be16(next(FIRST)) << 16) + bpf.store(10, -16, 2)
-    own += bpf.mov(2, be32(B)) + bpf.store(10, -12, 2) + bpf.mov(2, 0) + bpf.store(10, -8, 2) + bpf.store(10, -4, 2)
+    own = bpf.copy(6, 1) + bpf.mov(2, V4 | bpf.be16(next(FIRST)) << 16) + bpf.store(10, -16, 2)
+    own += bpf.mov(2, bpf.be32(B)) + bpf.store(10, -12, 2) + bpf.mov(2, 0) + bpf.store(10, -8, 2) + bpf.store(10, -4, 2)
     own += bpf.copy(1, 6) + bpf.copy(2, 10) + bpf.insn(0x07, 2, imm=-16) + bpf.mov(3, 16) + bpf.call(bpf.BPF_BIND)
     # -EOPNOTSUPP
     own += bpf.skip_if("==", 0, -95, 2) + DENY + ALLOW
@@ -328,7 +304,7 @@ def connects_again():
             check(f"connect() to the next port, {'IPv6, ' * (family == V6)}{name}", seen, ("no error", True))
 
 
-join(GROUP)
+bpf.join(GROUP)
 try:
     compare(binding)
     compare(connecting)
@@ -341,4 +317,4 @@ try:
     chosen_again()
     connects_again()
 finally:
-    join("/sys/fs/cgroup")
+    bpf.join("/sys/fs/cgroup")

@@ -6,7 +6,6 @@ Each case runs with a UDP socket, which says what is right, with a socket of ZRS
 inside. Prints a line for each thing it looked at.
 """
 
-import contextlib
 import os
 import socket
 import struct
@@ -27,21 +26,6 @@ DENY, ALLOW = bpf.returns(0), bpf.returns(1)
 PLAIN, OURS, BOTH = (UDP, False), (ZRS, False), (ZRS, True)
 
 
-def join(group):
-    with open(f"{group}/cgroup.procs", "w", encoding="ascii") as procs:
-        procs.write(str(os.getpid()))
-
-
-@contextlib.contextmanager
-def outside():
-    """A socket that is made here is not in the control group."""
-    join("/sys/fs/cgroup")
-    try:
-        yield
-    finally:
-        join(GROUP)
-
-
 def sock(kind, family=V4, at=None, in_="B"):
     s = datagram(in_, None, kind[0], family, beside=kind[1])
     s.settimeout(20 * SCALE)
@@ -52,7 +36,7 @@ def sock(kind, family=V4, at=None, in_="B"):
 
 def peer(kind, family=V4, port=0):
     """In host A, outside of the control group."""
-    with outside():
+    with bpf.outside(GROUP):
         return sock(kind, family, (A if family == V4 else A6, port), "A")
 
 
@@ -64,16 +48,8 @@ def attached(*programs):
     return bpf.attached(GROUP, *programs)
 
 
-def be16(port):
-    return struct.unpack("<H", struct.pack(">H", port))[0]
-
-
-def be32(ip):
-    return struct.unpack("<I", socket.inet_aton(ip))[0]
-
-
 def to_port(port):
-    return bpf.mov(2, be16(port)) + bpf.store(1, bpf.USER_PORT, 2) + bpf.returns(1)
+    return bpf.mov(2, bpf.be16(port)) + bpf.store(1, bpf.USER_PORT, 2) + bpf.returns(1)
 
 
 def field(off, size):
@@ -145,7 +121,7 @@ def connecting(kind, family, first):
         seen["connect() allowed after it"] = fails(s.connect, at)
     to = to_port(first)
     if family == V4:
-        to = bpf.mov(2, be32(A)) + bpf.store(1, bpf.USER_IP4, 2) + to
+        to = bpf.mov(2, bpf.be32(A)) + bpf.store(1, bpf.USER_IP4, 2) + to
     with attached((connect, to)):
         s = sock(kind, family)
         s.connect(("198.51.100.7", 9) if family == V4 else (A6, 9))
@@ -171,10 +147,10 @@ def sending(kind, family, first):
     with attached((sendmsg, to_port(0))):
         seen["sendto() without a port"] = fails(s.sendto, b"4", at)
     if family == V4:
-        source = bpf.mov(2, be32("198.51.100.7")) + bpf.store(1, bpf.SOURCE_IP4, 2) + bpf.returns(1)
+        source = bpf.mov(2, bpf.be32("198.51.100.7")) + bpf.store(1, bpf.SOURCE_IP4, 2) + bpf.returns(1)
         with attached((sendmsg, source)):
             seen["sendto() from a foreign address"] = fails(s.sendto, b"5", at)
-        source = bpf.mov(2, be32(B)) + bpf.store(1, bpf.SOURCE_IP4, 2) + bpf.returns(1)
+        source = bpf.mov(2, bpf.be32(B)) + bpf.store(1, bpf.SOURCE_IP4, 2) + bpf.returns(1)
         any_ = sock(kind)
         with attached((sendmsg, source)):
             any_.sendto(b"6", at)
@@ -279,11 +255,11 @@ def compare(case, first):
                 check(f"{case.__name__}, {name}{v6}: {key}", value, want[key])
 
 
-join(GROUP)
+bpf.join(GROUP)
 try:
     ports = iter(range(7300, 9000, 20))
     for one in (binding, connecting, sending, receiving, packets):
         compare(one, ports)
     compare(low_ports, iter(range(800, 900)))
 finally:
-    join("/sys/fs/cgroup")
+    bpf.join("/sys/fs/cgroup")
