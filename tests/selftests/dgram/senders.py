@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Senders that share a socket, that signals interrupt, and that SO_BINDTODEVICE binds, from host A to host B.
-  senders.py CUT MEND    commands that take B off the bridge, and put it back
+"""Senders that begin early, share a socket, that signals interrupt, and that SO_BINDTODEVICE binds, from host A to B.
+  senders.py unmade             before the link is up
+  senders.py others CUT MEND    the other cases; commands that take B off the bridge, and put it back
 """
 
 import ctypes
@@ -22,7 +23,7 @@ from hosts import PATIENCE, check, datagram, fails
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 SOL, SO_BINDTODEVICE = socket.SOL_SOCKET, 25
 libc = ctypes.CDLL(None, use_errno=True)
-cut, mend = sys.argv[1:]
+which, *commands = sys.argv[1:]
 
 
 def drops_of(s):
@@ -110,6 +111,7 @@ def stalled():
     s.setsockopt(SOL, socket.SO_SNDBUF, 1)
     s.settimeout(None)
     data = bytes(60000)
+    cut, mend = commands
     os.system(cut)
     seen = []
 
@@ -171,5 +173,5 @@ def bound():
     check("a receiver gets none of another interface", there.recv(10), b"yes")
 
 
-for case in unmade, shared, stalled, bound:
+for case in (unmade,) if which == "unmade" else (shared, stalled, bound):
     case()
