@@ -116,8 +116,9 @@ dashboard: modules userspace ## the pictures of the dashboard for Grafana in the
 .PHONY: table-hits
 table-hits: userspace ## the plot of the link table's tiers, from a longer run of its host test
 	@mkdir -p results
-	@ZRS_TABLE_OUT=/zrs/results/table.json $(IN) -C /zrs/userspace \
+	@ZRS_TABLE_OUT=/zrs/build/userspace/table.json $(IN) -u build/userspace -C /zrs/userspace \
 		cargo test --release --locked -p zrs-core --test link_table hit_rates
+	@cp build/userspace/table.json results/
 	@$(IN) build/userspace/release/zrs-bench-report table results/table.json --out Documentation/table-hits.svg
 
 .PHONY: shell

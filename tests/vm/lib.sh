@@ -3,6 +3,8 @@
 # locks, stages that appear whole or not at all. Sourced, never run.
 
 set -euo pipefail
+# Builds run as an unprivileged user (in-root -u), who reads what root has made.
+umask 022
 
 ZRS_VM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ZRS_TOP=$(cd "$ZRS_VM/../.." && pwd)
@@ -32,6 +34,12 @@ need_space() {
 	have=$(df -Pm "$dir" | awk 'NR == 2 { print $4 }')
 	[ "$have" -ge "$mib" ] || die "$what needs $mib MiB free in $dir, there are $have:" \
 		"free some, or set XDG_CACHE_HOME to a larger disk"
+}
+
+# fetch_crates [WORKSPACE]: the crates of the lock file, into cargo's home, if they are not there. Runs nothing of them.
+fetch_crates() {
+	"$ZRS_VM/in-root" -C "${1:-/zrs/userspace}" cargo fetch --quiet --locked --target x86_64-unknown-linux-gnu ||
+		die "cargo could not fetch the crates: its words are above; check the network"
 }
 
 # apt_install PACKAGE...: on this machine, only what is missing, each one named.
