@@ -27,6 +27,7 @@ const unsigned int ZRS_CONST_PAGE_SHIFT = PAGE_SHIFT;
 const long ZRS_CONST_MAX_SCHEDULE_TIMEOUT = MAX_SCHEDULE_TIMEOUT;
 const unsigned int ZRS_CONST_FMODE_POSITIONED =
 	(__force unsigned int)(FMODE_LSEEK | FMODE_PREAD | FMODE_PWRITE);
+const unsigned int ZRS_CONST_FMODE_CAN_ODIRECT = (__force unsigned int)FMODE_CAN_ODIRECT;
 const int ZRS_CONST_IOCB_APPEND = IOCB_APPEND;
 const int ZRS_CONST_IOCB_NOWAIT = (__force int)IOCB_NOWAIT;
 const unsigned int ZRS_CONST_WQ_FLAG_EXCLUSIVE = WQ_FLAG_EXCLUSIVE;

@@ -182,14 +182,37 @@ impl Drop for Mounted {
     }
 }
 
-/// The private data of a file.
+/// What the open files of an inode share, behind its `i_private`, which is null when there is none.
+/// Each of them has it as its private data.
 struct Private<T> {
     state: T,
+    /// `O_RDONLY`, `O_WRONLY` or `O_RDWR`: what a descriptor may be open for.
+    mode: u32,
+    /// How many files are open; under the inode's `i_lock`, as is its `i_private`.
+    files: UnsafeCell<usize>,
     _mounted: Mounted,
 }
 
+// SAFETY: `files` is used under a lock.
+unsafe impl<T: Sync> Sync for Private<T> {}
+
+/// Calls `f` with the `i_lock` of an inode. `f` may not sleep.
+///
+/// # Safety
+///
+/// The inode must be valid.
+unsafe fn with_i_lock<R>(inode: *mut bindings::inode, f: impl FnOnce() -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe { bindings::spin_lock(&raw mut (*inode).i_lock) };
+    let result = f();
+    // SAFETY: as above, and it was taken just now.
+    unsafe { bindings::spin_unlock(&raw mut (*inode).i_lock) };
+    result
+}
+
 /// Makes a file of `len` bytes for `state`; returns its descriptor. `flags`: `O_RDONLY`, `O_WRONLY`
-/// or `O_RDWR`, and `O_CLOEXEC`.
+/// or `O_RDWR`, and `O_CLOEXEC`. Programs of its owner may open it again by `/proc`, for nothing
+/// else than the first descriptor was open for. `state` is dropped with the last open file.
 ///
 /// Context: a task's; sleeps. Errors: `EINVAL` for other flags or a length that no file has,
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
@@ -209,6 +232,8 @@ pub fn create_fd<T: RegularFile>(
     let private = KBox::new(
         Private {
             state,
+            mode,
+            files: UnsafeCell::new(1),
             _mounted: mounted,
         },
         GFP_KERNEL,
@@ -223,9 +248,12 @@ pub fn create_fd<T: RegularFile>(
     unsafe {
         // Programs tell files by their numbers.
         (*inode).i_ino = bindings::get_next_ino().into();
-        (*inode).i_mode = (bindings::S_IFREG | 0o600) as bindings::umode_t;
+        let kind = (bindings::S_IFREG | 0o600) as bindings::umode_t;
+        let idmap = &raw mut bindings::nop_mnt_idmap;
+        bindings::inode_init_owner(idmap, inode, core::ptr::null(), kind);
         (*inode).i_size = len;
         (*inode).i_op = &raw const INODE_OPS;
+        (*inode).__bindgen_anon_3.i_fop = Fops::<T>::table();
     }
     // SAFETY: the module is running this code. `fput` gives the reference back.
     unsafe { bindings::__module_get(THIS_MODULE) };
@@ -247,10 +275,13 @@ pub fn create_fd<T: RegularFile>(
             bindings::module_put(THIS_MODULE);
         }
     })?;
-    // SAFETY: a new file that no other thread has. The operations take `private` for what it is.
+    let private = private.into_foreign();
+    // SAFETY: a new file that no other thread has. The operations take `private` for what it is;
+    // its one file is this.
     unsafe {
-        (*file).f_mode |= bindings::FMODE_POSITIONED;
-        (*file).private_data = private.into_foreign();
+        (*file).f_mode |= bindings::FMODE_POSITIONED | bindings::FMODE_CAN_ODIRECT;
+        (*file).private_data = private;
+        (*inode).i_private = private;
     }
     let file = NonNull::new(file.cast::<File>()).ok_or(ENOMEM)?;
     // SAFETY: a new file, whose one count is ours; no other thread has it, so its position is not
@@ -365,6 +396,7 @@ impl<T: RegularFile> Fops<T> {
         unlocked_ioctl: Some(Self::ioctl),
         #[cfg(CONFIG_COMPAT)]
         compat_ioctl: bindings::compat_ptr_ioctl,
+        open: Some(Self::open),
         release: Some(Self::release),
         ..pin_init::zeroed()
     };
@@ -379,7 +411,7 @@ impl<T: RegularFile> Fops<T> {
     ///
     /// `file` must have been made by [`create_fd`] and not have been released, for `'a`.
     unsafe fn state<'a>(file: *mut bindings::file) -> &'a T {
-        // SAFETY: `create_fd` put it there, and it stays until `release`.
+        // SAFETY: `create_fd` or `open` put it there, and it stays until `release`.
         unsafe { &(*(*file).private_data.cast::<Private<T>>()).state }
     }
 
@@ -478,12 +510,59 @@ impl<T: RegularFile> Fops<T> {
         }
     }
 
+    /// Opens the file again. `EACCES` for more than the first descriptor was open for, `ESTALE` if
+    /// all its descriptors were closed.
+    ///
+    /// # Safety
+    ///
+    /// For the kernel's call on an inode of [`create_fd`], with a new file of it.
+    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: the inode is valid, and the file is ours for the call. What `i_private` points to
+        // stays while the lock is held, and then while the file is counted.
+        unsafe {
+            let wanted = (*file).f_flags & bindings::O_ACCMODE;
+            let opened = with_i_lock(inode, || {
+                let private = (*inode).i_private.cast::<Private<T>>();
+                if private.is_null() {
+                    return Err(ESTALE);
+                }
+                if (*private).mode != bindings::O_RDWR && (*private).mode != wanted {
+                    return Err(EACCES);
+                }
+                *(*private).files.get() += 1;
+                Ok(private)
+            });
+            match opened {
+                Ok(private) => {
+                    (*file).f_mode |= bindings::FMODE_CAN_ODIRECT;
+                    (*file).private_data = private.cast();
+                    0
+                }
+                Err(e) => e.to_errno(),
+            }
+        }
+    }
+
     /// # Safety
     ///
     /// As for [`Self::read_iter`], and this must be the last use of `file`.
-    unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: `create_fd` put it there, and no call borrows it any more.
-        drop(unsafe { KBox::<Private<T>>::from_foreign((*file).private_data) });
+    unsafe extern "C" fn release(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: `create_fd` or `open` put it there and counted the file. With the last one nobody
+        // finds it any more, and no call borrows it.
+        unsafe {
+            let private = (*file).private_data;
+            let last = with_i_lock(inode, || {
+                let files = (*private.cast::<Private<T>>()).files.get();
+                *files -= 1;
+                if *files == 0 {
+                    (*inode).i_private = null_mut();
+                }
+                *files == 0
+            });
+            if last {
+                drop(KBox::<Private<T>>::from_foreign(private));
+            }
+        }
         0
     }
 }
