@@ -5,7 +5,8 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use zrs::mem::{self, Alloc, NodeId, Region, RemoteStorage};
+use fuser::{BackingId, Errno};
+use zrs::mem::{self, Alloc, NodeId, Region, RemoteStorage, Rights};
 use zrs::Zrs;
 
 use crate::Options;
@@ -44,6 +45,29 @@ pub struct Contents {
     /// At least `size` bytes, those behind are zero; none for an empty file.
     region: Option<Region>,
     size: u64,
+    /// The rights of a region that was not allocated here.
+    rights: Option<Rights>,
+    passing: Option<Passing>,
+    /// Opens that this process serves alone.
+    served: u32,
+}
+
+/// Opens that the kernel knows a region for. While there are any, it wants the same one for all.
+struct Passing {
+    id: BackingId,
+    opens: u32,
+    /// The region, when it is not the file's any more: it is freed when they are closed.
+    replaced: Option<Region>,
+}
+
+/// How a file is opened.
+pub enum Opened<'a> {
+    /// Reads and writes come to this process.
+    Served,
+    /// The kernel reads the region.
+    Passed(&'a BackingId),
+    /// Reads and writes come to this process; the kernel has to be told the region of others.
+    Beside(&'a BackingId),
 }
 
 impl Contents {
@@ -54,6 +78,7 @@ impl Contents {
     /// The region of a storage id becomes the file.
     pub fn adopt(&mut self, zrs: &Zrs, id: RemoteStorage) -> io::Result<()> {
         let region = Region::open(zrs, id)?;
+        self.rights = Some(region.info()?.rights);
         self.size = region.len();
         self.region = Some(region);
         Ok(())
@@ -62,7 +87,77 @@ impl Contents {
     /// The file ends: frees its region.
     pub fn free(&mut self) -> io::Result<()> {
         self.size = 0;
-        self.region.take().map_or(Ok(()), Region::free)
+        self.rights = None;
+        let old = self.region.take();
+        self.retire(old)
+    }
+
+    /// Frees a region that was the file's, or leaves that to the last open that reads it.
+    fn retire(&mut self, old: Option<Region>) -> io::Result<()> {
+        let Some(old) = old else {
+            return Ok(());
+        };
+        match &mut self.passing {
+            Some(passing) if passing.replaced.is_none() => passing.replaced = Some(old),
+            _ => return old.free(),
+        }
+        Ok(())
+    }
+
+    fn may(&self, right: Rights) -> bool {
+        self.rights.is_none_or(|rights| rights.contains(right))
+    }
+
+    /// The file is opened, to be read alone if not to `write`. `settled`: it keeps its region, as far
+    /// as is known. `pass` tells the kernel a region, if that can be.
+    pub fn open(
+        &mut self,
+        write: bool,
+        settled: bool,
+        pass: impl FnOnce(&Region) -> Option<BackingId>,
+    ) -> Result<Opened<'_>, Errno> {
+        let whole = |region: &&Region| region.len() == self.size;
+        let region = self.region.as_ref().filter(whole);
+        let direct = !write && settled && region.is_some() && self.may(Rights::READ);
+        if self.passing.is_none() && direct && self.served == 0 {
+            let new = |id| Passing {
+                id,
+                opens: 0,
+                replaced: None,
+            };
+            self.passing = region.and_then(pass).map(new);
+        }
+        let writable = self.may(Rights::WRITE);
+        match &mut self.passing {
+            // The kernel opens the region as the file.
+            Some(_) if write && !writable => Err(Errno::EACCES),
+            Some(passing) => {
+                passing.opens += 1;
+                Ok(match direct && passing.replaced.is_none() {
+                    true => Opened::Passed(&passing.id),
+                    false => Opened::Beside(&passing.id),
+                })
+            }
+            None => {
+                self.served += 1;
+                Ok(Opened::Served)
+            }
+        }
+    }
+
+    /// An open was closed; `told`: the kernel had to know the region.
+    pub fn close(&mut self, told: bool) {
+        if !told {
+            self.served -= 1;
+            return;
+        }
+        if let Some(passing) = &mut self.passing {
+            passing.opens -= 1;
+        }
+        if let Some(last) = self.passing.take_if(|passing| passing.opens == 0) {
+            // The node frees one that it could not free now with the descriptor.
+            let _ = last.replaced.map(Region::free);
+        }
     }
 
     /// Replaces the region by one of `len` bytes with the first `bytes` of it.
@@ -76,9 +171,10 @@ impl Contents {
             }
         }
         let old = self.region.replace(new);
+        self.rights = None;
         // The bytes are in the new one; the node frees an old one that it could not free now with the
         // descriptor.
-        old.map_or(Ok(()), Region::free).or(Ok(()))
+        self.retire(old).or(Ok(()))
     }
 
     /// Makes room for `end` bytes; `all` of them will come.

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
     FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use zrs::mem::NodeId;
+use zrs::mem::{NodeId, Region};
 use zrs::Zrs;
 
-use crate::contents::{Allocator, Contents};
+use crate::contents::{Allocator, Contents, Opened};
 use crate::tree::{File, Inode, Meta, Tree, ROOT};
 use crate::Options;
 
@@ -25,9 +25,9 @@ const TTL: Duration = Duration::from_secs(1);
 /// The extended attribute with a file's storage id. Set on an empty file, it makes the region the file.
 const STORAGE: &str = "user.zrs.storage";
 
-/// Handles of opens.
-const READER: FileHandle = FileHandle(1);
-const WRITER: FileHandle = FileHandle(2);
+/// Bits of the handles of opens: it may write; the kernel was told a region.
+const WRITER: u64 = 1;
+const TOLD: u64 = 2;
 
 /// A lock whose holder never panics half way.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -292,6 +292,13 @@ impl MemFs {
         Ok(all)
     }
 
+    /// Tells the kernel a region. Not without CAP_SYS_ADMIN, nor if the kernel cannot do it.
+    fn pass(&self, reply: &ReplyOpen, region: &Region) -> Option<BackingId> {
+        self.options
+            .passthrough
+            .then(|| reply.open_backing(region).ok())?
+    }
+
     fn adopt(&self, ino: INodeNo, name: &OsStr, value: &[u8]) -> Answer<()> {
         let file = self.file_of(ino)?;
         if name != STORAGE {
@@ -324,6 +331,11 @@ impl Filesystem for MemFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Memory maps of files that this process reads and writes; old kernels refuse them.
         let _ = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+        if self.options.passthrough && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+        {
+            // Regions are files of a file system that is stacked on nothing.
+            let _ = config.set_max_stack_depth(1);
+        }
         Ok(())
     }
 
@@ -453,18 +465,29 @@ impl Filesystem for MemFs {
         let file = or_error!(reply, self.make(req, parent, name, mode & !umask));
         locked(&file.meta).writers += 1;
         let attr = Self::attr_of(&file);
-        let flags = FopenFlags::FOPEN_DIRECT_IO;
-        reply.created(&TTL, &attr, Generation(0), WRITER, flags);
+        // An empty file has no region to tell.
+        let opened = locked(&file.contents).open(true, false, |_| None).map(drop);
+        or_error!(reply, opened);
+        let (flags, fh) = (FopenFlags::FOPEN_DIRECT_IO, FileHandle(WRITER));
+        reply.created(&TTL, &attr, Generation(0), fh, flags);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let file = or_error!(reply, self.file_of(ino));
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        if write {
-            locked(&file.meta).writers += 1;
+        let pass = |region: &Region| self.pass(&reply, region);
+        let mut contents = locked(&file.contents);
+        let settled = locked(&file.meta).writers == 0;
+        let opened = or_error!(reply, contents.open(write, settled, pass));
+        let writer = if write { WRITER } else { 0 };
+        locked(&file.meta).writers += u32::from(write);
+        let told = FileHandle(writer | TOLD);
+        let direct = FopenFlags::FOPEN_DIRECT_IO;
+        match opened {
+            Opened::Served => reply.opened(FileHandle(writer), direct),
+            Opened::Passed(id) => reply.opened_passthrough(told, FopenFlags::empty(), id),
+            Opened::Beside(id) => reply.opened_passthrough(told, direct, id),
         }
-        let handle = if write { WRITER } else { READER };
-        reply.opened(handle, FopenFlags::FOPEN_DIRECT_IO);
     }
 
     fn read(
@@ -541,7 +564,8 @@ impl Filesystem for MemFs {
         reply: ReplyEmpty,
     ) {
         let file = or_error!(reply, self.file_of(ino));
-        if fh == WRITER {
+        locked(&file.contents).close(fh.0 & TOLD != 0);
+        if fh.0 & WRITER != 0 {
             self.written(&file);
         }
         reply.ok();

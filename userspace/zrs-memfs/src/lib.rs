@@ -28,6 +28,8 @@ pub struct Options {
     pub keep: bool,
     /// All users may use the files, within their modes.
     pub allow_other: bool,
+    /// The kernel reads regions by itself where it can.
+    pub passthrough: bool,
 }
 
 /// Requests that are worked on at the same time.

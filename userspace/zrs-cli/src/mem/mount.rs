@@ -29,6 +29,11 @@ pub struct Args {
     /// Let other users use the files, too, as their modes say
     #[arg(long)]
     allow_other: bool,
+    /// Have the kernel read files that are open for reading alone, without this process (by
+    /// CAP_SYS_ADMIN); they cannot be mapped then, and an open file does not see what is behind the
+    /// end that it had
+    #[arg(long)]
+    passthrough: bool,
 }
 
 pub fn run(zrs: Zrs, args: &Args) -> Result<()> {
@@ -39,6 +44,7 @@ pub fn run(zrs: Zrs, args: &Args) -> Result<()> {
         admission: key.unwrap_or_default(),
         keep: args.keep,
         allow_other: args.allow_other,
+        passthrough: args.passthrough,
     };
     let mount = Mount::new(zrs, &args.dir, options).map_err(|e| {
         let what = zrs::reason(&e);

@@ -1,0 +1,73 @@
+#!/usr/bin/python3
+"""Reads of files of `zrs mem mount` while its server is stopped, and the files' changes while they are read.
+  passthrough.py stopped|served FILE PID     whether a read of FILE ends while process PID is stopped
+  passthrough.py changes FILE
+"""
+import errno
+import mmap
+import os
+import signal
+import sys
+import threading
+
+SIZE = 1 << 20
+
+
+def check(name, ok):
+    print(("ok - " if ok else "not ok - ") + name, flush=True)
+
+
+def refused(name, number, call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+        check(name + ": nothing was refused", False)
+    except OSError as e:
+        check(f"{name}: {e.strerror}", e.errno == number)
+
+
+def while_stopped(path, server):
+    """Whether a file that was opened before is read while its server is stopped."""
+    fd = os.open(path, os.O_RDONLY)
+    read = threading.Thread(target=os.pread, args=(fd, SIZE, 0))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        read.start()
+        read.join(3)
+        return not read.is_alive()
+    finally:
+        os.kill(server, signal.SIGCONT)
+        read.join()
+        os.close(fd)
+
+
+def changes(path):
+    data, new, more = (os.urandom(SIZE) for _ in range(3))
+    with open(path, "wb") as file:
+        file.write(data)
+    reader = os.open(path, os.O_RDONLY)
+    check("a file is read", os.pread(reader, SIZE + 1, 0) == data)
+    refused("and not mapped", errno.ENODEV, mmap.mmap, reader, SIZE, prot=mmap.PROT_READ)
+    writer = os.open(path, os.O_RDWR)
+    os.pwrite(writer, new, 0)
+    check("it is written meanwhile, and the reader sees that", os.pread(reader, SIZE, 0) == new)
+    check("so does the writer", os.pread(writer, SIZE, 0) == new)
+    check("it grows", os.pwrite(writer, more, SIZE) == SIZE)
+    check("the reader has its end of before", os.pread(reader, 3 * SIZE, 0) == new)
+    late = os.open(path, os.O_RDONLY)
+    check("a later one has all", os.pread(late, 3 * SIZE, 0) == new + more)
+    os.close(writer)
+    check("also when the writer is gone", os.pread(late, 3 * SIZE, 0) == new + more)
+    os.truncate(path, 1000)
+    check("the file is cut", os.pread(late, 3 * SIZE, 0) == new[:1000])
+    check("which the first reader does not see", os.pread(reader, SIZE, 0) == new)
+    os.close(reader)
+    os.close(late)
+    with open(path, "rb") as file:
+        check("a new one does", file.read() == new[:1000])
+
+
+if sys.argv[1] == "changes":
+    changes(sys.argv[2])
+else:
+    ended = while_stopped(sys.argv[2], int(sys.argv[3]))
+    sys.exit(ended != (sys.argv[1] == "stopped"))
