@@ -132,6 +132,17 @@ void zrs_helper_uncharge_locked(void *charged, unsigned long pages)
 	free_uid(user);
 }
 
+/* Whether all of them are marked. */
+bool zrs_helper_pages_dirty(struct page **pages, unsigned long n)
+{
+	unsigned long i;
+
+	for (i = 0; i < n; i++)
+		if (!folio_test_dirty(page_folio(pages[i])))
+			return false;
+	return true;
+}
+
 /* files */
 
 void zrs_helper_poll_wait(struct file *file, wait_queue_head_t *head,

@@ -30,6 +30,7 @@ s64 zrs_helper_percpu_sum(s64 __percpu *counter);
 /* memory */
 void *zrs_helper_charge_locked(unsigned long pages);
 void zrs_helper_uncharge_locked(void *charged, unsigned long pages);
+bool zrs_helper_pages_dirty(struct page **pages, unsigned long n);
 int zrs_helper_numa_mem_id(void);
 bool zrs_helper_node_online(int nid);
 unsigned long zrs_helper_totalram_pages(void);

@@ -5,8 +5,13 @@
 //! C: `include/linux/uio.h` (`iov_iter_extract_pages`), `include/linux/mm.h` (`FOLL_PIN`). A
 //! program's memory is pinned; pages that came through splice or `io_uring` (`ITER_BVEC`) get a
 //! reference where the network stack would take one; anything else has to be copied.
+//!
+//! Pages that a device writes are marked dirty when they are pinned. Whoever lets go of them may
+//! hold locks: those that were written back meanwhile, and have to be marked once more, are left to
+//! a work queue, as that waits for the pages' locks, and so for the file system of a mapped file,
+//! which may be a program's (FUSE). The block layer does the same (`bio_check_pages_dirty`).
 
-use super::{contig::PagePtr, fault::points};
+use super::{contig::PagePtr, fault::points, work::Queue};
 use crate::{
     bindings,
     proto::runs::{runs, Run},
@@ -22,7 +27,10 @@ use kernel::{
     iov::{IovIterDest, IovIterSource},
     page::{Page, PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
 };
 
 /// The most bytes of one [`PinnedPages`].
@@ -159,6 +167,9 @@ pub struct PinnedPages {
     hold: Hold,
     first_offset: usize,
     len: usize,
+    /// Where pages that a device has written are marked dirty once more.
+    later: Option<Arc<Queue>>,
+    locked: Option<Arc<LockedPages>>,
 }
 
 // SAFETY: pins and references belong to the pages, not to the task that took them.
@@ -170,8 +181,8 @@ unsafe impl Sync for PinnedPages {}
 pub enum ProgramIter<'i, 'a> {
     /// A device reads it.
     Source(&'i mut IovIterSource<'a>),
-    /// A device writes it.
-    Dest(&'i mut IovIterDest<'a>),
+    /// A device writes it; see [`PinnedPages::extract_dest`].
+    Dest(&'i mut IovIterDest<'a>, &'i Arc<Queue>),
 }
 
 /// The pieces of a [`ProgramIter`], each as [`PinnedPages`]. Memory that a device reads and that
@@ -202,7 +213,7 @@ impl<'i, 'a> Pieces<'i, 'a> {
                 Extracted::Copy => PinnedPages::copy(iter, max).map(Extracted::Pages)?,
                 pages => pages,
             },
-            ProgramIter::Dest(iter) => PinnedPages::extract_dest(iter, max)?,
+            ProgramIter::Dest(iter, later) => PinnedPages::extract_dest(iter, max, later)?,
         };
         if let Extracted::Pages(pages) = &extracted {
             // INVARIANT: so far both have moved it.
@@ -215,7 +226,7 @@ impl<'i, 'a> Pieces<'i, 'a> {
     pub fn back(&mut self) {
         let raw = match &mut self.iter {
             ProgramIter::Source(iter) => iter.as_raw(),
-            ProgramIter::Dest(iter) => iter.as_raw(),
+            ProgramIter::Dest(iter, _) => iter.as_raw(),
         };
         // SAFETY: the iterator is valid and ours; by the type invariant it was moved by `last`.
         unsafe { bindings::iov_iter_revert(raw, self.last) };
@@ -241,23 +252,50 @@ impl PinnedPages {
         unsafe { Self::extract_raw(iter.as_raw(), max, Hold::Pin) }
     }
 
-    /// As [`Self::extract`], of memory that a device is going to write.
+    /// As [`Self::extract`], of memory that a device is going to write. An item of `later` may let
+    /// go of it.
     ///
-    /// Context: the reading program's; may sleep (page faults).
-    pub fn extract_dest(iter: &mut IovIterDest<'_>, max: usize) -> Result<Extracted> {
+    /// Context: the reading program's; may sleep (page faults, locks of its pages).
+    pub fn extract_dest(
+        iter: &mut IovIterDest<'_>,
+        max: usize,
+        later: &Arc<Queue>,
+    ) -> Result<Extracted> {
         let max = max.min(iter.len());
         // SAFETY: as above; pages of a destination are pinned for writing.
-        unsafe { Self::extract_raw(iter.as_raw(), max, Hold::PinToWrite) }
+        let mut extracted = unsafe { Self::extract_raw(iter.as_raw(), max, Hold::PinToWrite) }?;
+        if let Extracted::Pages(pages) = &mut extracted {
+            pages.will_be_written(later);
+        }
+        Ok(extracted)
+    }
+
+    /// Marks the pages dirty. Sleeps.
+    fn will_be_written(&mut self, later: &Arc<Queue>) {
+        // Others are not of the program.
+        if self.hold == Hold::PinToWrite {
+            self.later = Some(later.clone());
+            for &page in self.pages.iter() {
+                // SAFETY: by the type invariant each page carries a pin of ours.
+                unsafe { bindings::set_page_dirty_lock(page) };
+            }
+        }
+    }
+
+    /// Has `locked` count until the last page is let go.
+    pub fn count_against(&mut self, locked: &Arc<LockedPages>) {
+        self.locked = Some(locked.clone());
     }
 
     /// Holds the pages of `len` bytes at `addr` of the calling program, as far as that is possible
-    /// and at most [`MAX_BYTES`]. `write`: a device is going to write them.
+    /// and at most [`MAX_BYTES`]. `write`: a device is going to write them; see
+    /// [`Self::extract_dest`].
     ///
     /// Context: the program's; may sleep (page faults). Errors: as [`Self::extract`].
-    pub fn of_program(addr: usize, len: usize, write: bool) -> Result<Self> {
+    pub fn of_program(addr: usize, len: usize, write: Option<&Arc<Queue>>) -> Result<Self> {
         let (kind, hold) = match write {
-            true => (bindings::ITER_DEST, Hold::PinToWrite),
-            false => (bindings::ITER_SOURCE, Hold::Pin),
+            Some(_) => (bindings::ITER_DEST, Hold::PinToWrite),
+            None => (bindings::ITER_SOURCE, Hold::Pin),
         };
         let mut iter = MaybeUninit::<bindings::iov_iter>::uninit();
         let to = core::ptr::with_exposed_provenance_mut(addr);
@@ -266,7 +304,12 @@ impl PinnedPages {
         to_result(unsafe { bindings::import_ubuf(kind as c_int, to, len, iter.as_mut_ptr()) })?;
         // SAFETY: an iterator of `len` bytes was made just now, and is ours.
         match unsafe { Self::extract_raw(iter.as_mut_ptr(), len, hold) }? {
-            Extracted::Pages(pages) => Ok(pages),
+            Extracted::Pages(mut pages) => {
+                if let Some(later) = write {
+                    pages.will_be_written(later);
+                }
+                Ok(pages)
+            }
             Extracted::Copy => Err(EFAULT),
         }
     }
@@ -381,6 +424,8 @@ impl PinnedPages {
             hold,
             first_offset,
             len,
+            later: None,
+            locked: None,
         }))
     }
 
@@ -403,6 +448,8 @@ impl PinnedPages {
             hold: Hold::Own,
             first_offset: 0,
             len: 0,
+            later: None,
+            locked: None,
         };
         while copy.len < max {
             let made = points::PAGES.check();
@@ -531,18 +578,54 @@ fn take_references(pages: &[*mut bindings::page]) -> bool {
     true
 }
 
+/// Pinned pages of which some have to be marked dirty.
+///
+/// # Invariants
+///
+/// Each page carries a pin of ours.
+struct Undirtied {
+    pages: KVec<*mut bindings::page>,
+    _locked: Option<Arc<LockedPages>>,
+}
+
+// SAFETY: pins belong to the pages, not to the task that took them.
+unsafe impl Send for Undirtied {}
+
+impl Drop for Undirtied {
+    /// Context: sleeps, for the locks of the pages.
+    fn drop(&mut self) {
+        let count = self.pages.len();
+        // SAFETY: by the type invariant each page carries a pin of ours, which goes here.
+        unsafe { bindings::unpin_user_pages_dirty_lock(self.pages.as_mut_ptr(), count, true) };
+        HELD.fetch_sub(count as u64, Relaxed);
+    }
+}
+
 impl Drop for PinnedPages {
-    /// Context: any but hard interrupt; meant for process context, as the last holder of a page
-    /// frees it.
+    /// Context: a task's; does not wait for a lock of a page unless memory is short.
     fn drop(&mut self) {
         let count = self.pages.len();
         match self.hold {
             // SAFETY: by the type invariant each page carries a pin of ours, which goes here.
             Hold::Pin => unsafe { bindings::unpin_user_pages(self.pages.as_mut_ptr(), count) },
-            // SAFETY: as above.
-            Hold::PinToWrite => unsafe {
-                bindings::unpin_user_pages_dirty_lock(self.pages.as_mut_ptr(), count, true)
-            },
+            Hold::PinToWrite => {
+                // SAFETY: the list has `count` pages, each with a pin of ours.
+                if unsafe { bindings::pages_dirty(self.pages.as_mut_ptr(), count) } {
+                    // SAFETY: as above; the pins go here.
+                    unsafe { bindings::unpin_user_pages(self.pages.as_mut_ptr(), count) };
+                } else {
+                    // INVARIANT: each page carries a pin of ours, which goes with it.
+                    let undirtied = Undirtied {
+                        pages: core::mem::take(&mut self.pages),
+                        _locked: self.locked.take(),
+                    };
+                    // If there is no memory it is dropped here.
+                    if let Some(later) = &self.later {
+                        let _ = later.try_spawn(GFP_KERNEL, move || drop(undirtied));
+                    }
+                    return;
+                }
+            }
             Hold::Reference | Hold::Own => {
                 for &page in self.pages.iter() {
                     // SAFETY: by the type invariant each page carries a reference of ours.

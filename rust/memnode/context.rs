@@ -43,6 +43,9 @@ struct HostUse {
 pub(crate) struct Memory {
     pub(super) nonce: u64,
     pub(super) queue: Queue,
+    /// Lets go of pages of programs that have to be marked dirty first. These items may wait for a
+    /// program, so nothing else waits for them but the module's end.
+    pub(super) pages: Arc<Queue>,
     pub(super) peers: Arc<Peers>,
     /// Hosts that exist, on the list or not.
     alive: Atomic<u32>,
@@ -96,10 +99,17 @@ impl Memory {
                 ..Default::default()
             },
         )?;
+        let unbound = work::Flags {
+            unbound: true,
+            ..Default::default()
+        };
+        let pages = Queue::new(kernel::c_str!("zrs_mem_pages"), unbound)?;
+        let pages = Arc::new(pages, GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 nonce: random_u64(),
                 queue,
+                pages,
                 peers,
                 alive: Atomic::new(0),
                 directories <- new_mutex!(KVec::new(), "zrs_memory::directories"),

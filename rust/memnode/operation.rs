@@ -88,7 +88,6 @@ pub(super) struct Operation {
     canceled_ms: Option<u64>,
     /// The operation has been canceled at the node, as far as that is possible.
     cancel_sent: bool,
-    _locked: Option<LockedPages>,
 }
 
 /// A WRITE or READ.
@@ -116,20 +115,19 @@ struct Transfer {
 }
 
 impl Operation {
-    fn new(queue: Arc<Shared>, work: Work, locked: Option<LockedPages>) -> Result<Self> {
+    fn new(queue: Arc<Shared>, work: Work) -> Result<Self> {
         Ok(Self {
             work,
             step: Step::Begin,
             call: Call::of(Some(queue))?,
             canceled_ms: None,
             cancel_sent: false,
-            _locked: locked,
         })
     }
 
     /// An operation that completes with `why`. ENOMEM.
     pub(super) fn refused(queue: Arc<Shared>, why: Status) -> Result<Self> {
-        Self::new(queue, Work::Refused(why), None)
+        Self::new(queue, Work::Refused(why))
     }
 
     /// A COPY of `len` bytes. ENOMEM.
@@ -146,10 +144,10 @@ impl Operation {
             derives,
             len,
         };
-        Self::new(queue, work, None)
+        Self::new(queue, work)
     }
 
-    /// A WRITE or READ of `len` bytes, which are in `pages`. ENOMEM.
+    /// A WRITE or READ of `len` bytes, which are in `pages`; these count against `locked`. ENOMEM.
     pub(super) fn moving(
         queue: Arc<Shared>,
         place: Place,
@@ -159,7 +157,9 @@ impl Operation {
         locked: LockedPages,
     ) -> Result<Self> {
         let mut chunks = KVec::with_capacity(pages.len(), GFP_KERNEL)?;
-        for pages in pages {
+        let locked = Arc::new(locked, GFP_KERNEL)?;
+        for mut pages in pages {
+            pages.count_against(&locked);
             chunks.push(Chunk::Pinned(pages), GFP_KERNEL)?;
         }
         let transfer = Transfer {
@@ -178,7 +178,7 @@ impl Operation {
             failed: None,
             hold: None,
         };
-        Self::new(queue, Work::Move(transfer), Some(locked))
+        Self::new(queue, Work::Move(transfer))
     }
 
     /// The program cancels the operation.

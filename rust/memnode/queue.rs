@@ -391,11 +391,12 @@ impl QueueFile {
         let end = addr.checked_add(len).ok_or(EFAULT)?;
         let pages = end.div_ceil(page) - addr / page;
         let locked = LockedPages::new(pages as usize)?;
+        let later = (!write).then_some(&self.host.memory.pages);
         let mut chunks = KVec::new();
         let mut done = 0;
         while done < len {
             let chunk =
-                PinnedPages::of_program((addr + done) as usize, (len - done) as usize, !write)?;
+                PinnedPages::of_program((addr + done) as usize, (len - done) as usize, later)?;
             done += chunk.len() as u64;
             chunks.push(chunk, GFP_KERNEL_ACCOUNT)?;
         }

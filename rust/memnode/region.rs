@@ -276,7 +276,9 @@ impl RegularFile for RegionFile {
         let Some(Ok(locked)) = locked.map(LockedPages::new) else {
             return Err(call);
         };
-        let pages = pinned(len, |left| PinnedPages::extract_dest(iter, left));
+        let pages = pinned(len, |left| {
+            PinnedPages::extract_dest(iter, left, &self.host.memory.pages)
+        });
         self.begin_moving(pos, false, pages, locked, call)
     }
 

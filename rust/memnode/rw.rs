@@ -442,7 +442,8 @@ impl Memory<'_> {
     /// `None`: there is no remote key for it.
     fn get_part(&self, pos: u64, len: usize, iter: &mut IovIterDest<'_>) -> Result<Option<usize>> {
         let call = Call::new()?;
-        let pieces = Pieces::new(ProgramIter::Dest(iter));
+        let later = &self.host.memory.pages;
+        let pieces = Pieces::new(ProgramIter::Dest(iter, later));
         let Some(posted) = self.post_all(pos, len, Rights::READ, &call, pieces)? else {
             return Ok(None);
         };
