@@ -5,6 +5,7 @@
 mod devices;
 mod kernel;
 mod module;
+mod nodes;
 mod peer;
 mod system;
 
@@ -22,7 +23,7 @@ use system::{Machine, System};
 /// harm. Warnings and failures have a remedy below them. With HOST, the steps of making a link to
 /// there follow, up to the first that fails; that needs a ZRS socket that listens there (`zrs ping
 /// --listen`). Nothing is changed, but a ZRS socket is made if the module is loaded, and with it
-/// the receive pools. Root sees more than others.
+/// the receive pools; and memory links to the hosts of the directory of memory nodes. Root sees more than others.
 ///
 /// Exit status: 0 without a failure, 1 with one, 2 wrong arguments.
 #[derive(clap::Args)]
@@ -119,6 +120,7 @@ fn examine(system: &dyn System, host: Option<&str>, port: Option<u16>) -> Vec<Ch
     }
     checks.extend(module::checks(system, &module, socket));
     checks.extend(devices::checks(system, module.as_ref().ok()));
+    checks.extend(nodes::checks(system, module.is_ok()));
     if let Some(host) = host {
         checks.extend(peer::checks(system, host, port));
     }

@@ -2,18 +2,20 @@
 //! I/O of `zrs doctor`: files, commands, the module. The checks use a [`System`], so that tests can
 //! replace the machine by a mock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use zrs::mem::{Key, Known, NodeEntry, NodeId, Region, RemoteStorage, StorageId};
 use zrs::{Cache, LinkState, Pool, Stats, Unfit, Version, Zrs};
 
 pub const ETIMEDOUT: i32 = 110;
+const EIO: i32 = 5;
 
 /// The output of a command.
 pub struct Output {
@@ -29,6 +31,25 @@ pub struct Module {
     pub caches: Vec<Cache>,
     /// Empty if the module is too old to tell.
     pub unfit: Vec<Unfit>,
+}
+
+/// A node of the directory.
+#[derive(Clone, Debug)]
+pub struct MemNode {
+    pub node: NodeId,
+    pub addr: IpAddr,
+    pub at: At,
+}
+
+/// What its host said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// It serves the node.
+    Served,
+    /// It does not.
+    Absent,
+    /// It was not reached: the errno.
+    Lost(i32),
 }
 
 /// The result of connecting.
@@ -57,6 +78,8 @@ pub trait System {
     fn socket(&self) -> io::Result<()>;
     /// Connects ZRS sockets and closes them.
     fn connect(&self, addr: SocketAddr) -> Attempt;
+    /// The nodes of the directory, whose hosts are asked; of some hosts only if there are many.
+    fn nodes(&self) -> Vec<MemNode>;
     /// The library of `zrs run`.
     fn preload(&self) -> crate::Result<String>;
     /// Whether the command runs with root's rights.
@@ -138,6 +161,39 @@ impl System for Machine {
         }
     }
 
+    fn nodes(&self) -> Vec<MemNode> {
+        let mut hosts = BTreeMap::new();
+        for (entry, known) in known_nodes() {
+            if known == Known::Nothing {
+                hosts
+                    .entry((entry.addr, entry.scope_id))
+                    .or_insert(entry.node);
+            }
+        }
+        // An ask makes the link, whose hosts say there what they serve.
+        let asked: Vec<_> = hosts.into_iter().take(HOSTS_MAX).collect();
+        let asked: BTreeMap<_, _> = std::thread::scope(|scope| {
+            let asked = asked.into_iter();
+            let all: Vec<_> = asked
+                .map(|(at, node)| (at, scope.spawn(move || ask(node))))
+                .collect();
+            let joined = all
+                .into_iter()
+                .map(|(at, one)| (at, one.join().unwrap_or(EIO)));
+            joined.collect()
+        });
+        let node = |(entry, known): (NodeEntry, Known)| {
+            let at = match known {
+                Known::Served { .. } => At::Served,
+                Known::Absent => At::Absent,
+                Known::Nothing => At::Lost(*asked.get(&(entry.addr, entry.scope_id))?),
+            };
+            let NodeEntry { node, addr, .. } = entry;
+            Some(MemNode { node, addr, at })
+        };
+        known_nodes().into_iter().filter_map(node).collect()
+    }
+
     fn preload(&self) -> crate::Result<String> {
         crate::run::library().map(|path| path.display().to_string())
     }
@@ -145,6 +201,28 @@ impl System for Machine {
     fn is_root(&self) -> bool {
         rustix::process::geteuid().is_root()
     }
+}
+
+/// Hosts of memory nodes that are asked at the same time, and at most.
+const HOSTS_MAX: usize = 64;
+
+fn known_nodes() -> Vec<(NodeEntry, Known)> {
+    let zrs = Zrs::open().ok();
+    zrs.iter()
+        .flat_map(|zrs| zrs.mem_known_nodes().map_while(Result::ok))
+        .collect()
+}
+
+/// Asks the host of a node for a region that nobody has; the errno.
+fn ask(node: NodeId) -> i32 {
+    let key = Key {
+        region: u32::MAX,
+        gen: u32::MAX,
+        secret: 0,
+    };
+    let storage = StorageId { va: 0, len: 0, key };
+    let asked = Zrs::open().and_then(|zrs| Region::open(&zrs, RemoteStorage { node, storage }));
+    asked.err().and_then(|e| zrs::os_error(&e)).unwrap_or(EIO)
 }
 
 /// The best state of the links of ours to a host.

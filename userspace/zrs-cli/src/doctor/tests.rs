@@ -11,7 +11,7 @@ use clap::Parser;
 use zrs::{Cache, Escape, LinkState, Pool, Stats, Version};
 
 use super::module::PARAMS;
-use super::system::{Attempt, Module, Output, System};
+use super::system::{At, Attempt, MemNode, Module, Output, System};
 use super::*;
 
 /// A machine of files and commands; the module is loaded unless `module` says which error opening
@@ -30,6 +30,7 @@ struct Mock {
     socket: i32,
     /// The errno of connect(), and the state of the link then.
     connect: (i32, Option<LinkState>),
+    nodes: Vec<MemNode>,
     preload: crate::Result<String>,
     root: bool,
 }
@@ -106,6 +107,10 @@ impl System for Mock {
             link,
             again: (link == Some(LinkState::Up)).then(|| Duration::from_micros(120)),
         }
+    }
+
+    fn nodes(&self) -> Vec<MemNode> {
+        self.nodes.clone()
     }
 
     fn preload(&self) -> crate::Result<String> {
@@ -249,6 +254,7 @@ fn well() -> Mock {
         unfit: Vec::new(),
         socket: 0,
         connect: (0, Some(LinkState::Up)),
+        nodes: Vec::new(),
         preload: Ok("/usr/local/lib/zrs/libzrs_preload.so".into()),
         root: false,
     }
@@ -768,6 +774,69 @@ fn the_wire_version_is_the_modules() {
     let (version, _) = rest.split_once(';').unwrap();
     let said = include_str!("../../../../rust/helpers/kern.c");
     assert!(said.contains(&format!("MODULE_INFO(wire, \"{version}\");")));
+}
+
+#[test]
+fn memory_nodes() {
+    let path = "/etc/zrs/nodes";
+    let node = |node: &str, at| MemNode {
+        node: node.parse().unwrap(),
+        addr: "192.0.2.11".parse().unwrap(),
+        at,
+    };
+    let with = |file: &str, nodes: Vec<MemNode>| {
+        let mock = well().file(path, file);
+        Mock { nodes, ..mock }
+    };
+    let file = "1:1 192.0.2.11\n1:2 192.0.2.11\n";
+    let served = || vec![node("1:1", At::Served), node("1:2", At::Served)];
+    let checks = with(file, served()).examine();
+    has(
+        &checks,
+        "nodes file",
+        Status::Ok,
+        "2 nodes, as the directory",
+    );
+    has(&checks, "memory nodes", Status::Ok, "2 nodes, all served");
+    assert!(checks.iter().all(|c| c.status == Status::Ok), "{checks:#?}");
+
+    let checks = with("1:1 192.0.2.11\n1:2 here\n", served()).examine();
+    only(&checks, "nodes file", Failure, "line 2: ");
+    let checks = with("1:1 192.0.2.11\n1:2 192.0.2.12\n", served()).examine();
+    only(&checks, "nodes file", Warning, "says: 1:2 192.0.2.12");
+    let one = vec![node("1:1", At::Served)];
+    only(
+        &with(file, one).examine(),
+        "nodes file",
+        Warning,
+        "says: 1:2 192.0.2.11",
+    );
+
+    let absent = vec![node("1:1", At::Served), node("1:2", At::Absent)];
+    only(
+        &with(file, absent).examine(),
+        "memory nodes",
+        Warning,
+        "them: 1:2 at 192.0.2.11",
+    );
+    let lost = vec![node("1:1", At::Lost(113)), node("1:2", At::Served)];
+    only(
+        &with(file, lost).examine(),
+        "memory hosts",
+        Warning,
+        "1:1 at 192.0.2.11: no route to host",
+    );
+    let lost = (1..9)
+        .map(|n| node(&format!("2:{n}"), At::Lost(113)))
+        .collect();
+    let many = Mock {
+        nodes: lost,
+        ..well()
+    };
+    only(&many.examine(), "memory hosts", Warning, ", and 3 more");
+
+    let unloaded = well().file(path, file).unloaded().examine();
+    has(&unloaded, "nodes file", Status::Ok, "2 nodes");
 }
 
 #[test]
