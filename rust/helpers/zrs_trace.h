@@ -318,6 +318,65 @@ TRACE_EVENT(zrs_link_down,
 		  __entry->err)
 );
 
+/* Asks of memory nodes, by their numbers in rust/proto/mem/wire.rs. */
+#define zrs_show_mem_op(op)					\
+	__print_symbolic(op,					\
+		{ 1,	"alloc" },				\
+		{ 2,	"free" },				\
+		{ 3,	"info" },				\
+		{ 4,	"key" },				\
+		{ 5,	"unkey" },				\
+		{ 6,	"seal" },				\
+		{ 7,	"open" },				\
+		{ 8,	"close" },				\
+		{ 9,	"put" },				\
+		{ 10,	"get" },				\
+		{ 11,	"wrote" },				\
+		{ 12,	"copy" },				\
+		{ 13,	"cancel" })
+
+/* A memory node's host is asked; remote is 0.0.0.0 if it is by itself. */
+TRACE_EVENT(zrs_mem_ask,
+	TP_PROTO(const struct zrs_trace_ends *ends, u32 domain, u32 node,
+		 u32 op, u64 bytes),
+	TP_ARGS(ends, domain, node, op, bytes),
+	TP_STRUCT__entry(
+		__array(u8, remote, ZRS_TRACE_ADDR)
+		__field(u32, domain)
+		__field(u32, node)
+		__field(u32, op)
+		__field(u64, bytes)
+	),
+	TP_fast_assign(
+		memcpy(__entry->remote, ends->remote, ZRS_TRACE_ADDR);
+		__entry->domain = domain;
+		__entry->node = node;
+		__entry->op = op;
+		__entry->bytes = bytes;
+	),
+	TP_printk("remote=%pISc node=%u:%u op=%s bytes=%llu", __entry->remote,
+		  __entry->domain, __entry->node, zrs_show_mem_op(__entry->op),
+		  __entry->bytes)
+);
+
+/* It answers: 0, or an errno. */
+TRACE_EVENT(zrs_mem_answer,
+	TP_PROTO(const struct zrs_trace_ends *ends, u32 op, int err),
+	TP_ARGS(ends, op, err),
+	TP_STRUCT__entry(
+		__array(u8, remote, ZRS_TRACE_ADDR)
+		__field(u32, op)
+		__field(int, err)
+	),
+	TP_fast_assign(
+		memcpy(__entry->remote, ends->remote, ZRS_TRACE_ADDR);
+		__entry->op = op;
+		__entry->err = err;
+	),
+	TP_printk("remote=%pISc op=%s err=%d", __entry->remote,
+		  zrs_show_mem_op(__entry->op), __entry->err)
+);
+
 #endif /* _ZRS_TRACE_H */
 
 /* Outside of the protection: it reads this file again. */

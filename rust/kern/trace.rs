@@ -246,4 +246,9 @@ events! {
     /// A link has ended: as [`link_up()`]; whether it was up (0, 1), its channels, a negative
     /// errno.
     link_down, link_down_on(link: u32, ends: Ends, accepted: u32, was_up: u32, channels: u32, err: i32);
+    /// A memory node's host is asked: the requester's address, domain and number of the node, the
+    /// operation's number, and its bytes.
+    mem_ask, mem_ask_on(ends: Ends, domain: u32, node: u32, op: u32, bytes: u64);
+    /// It answers: 0, or a negative errno.
+    mem_answer, mem_answer_on(ends: Ends, op: u32, err: i32);
 }

@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+use core::net::{Ipv4Addr, SocketAddr};
+
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -16,7 +18,8 @@ use crate::ib::memory::NodeRuns;
 use crate::ib::mr::{Access, Mr};
 use crate::kern::errno::EOPNOTSUPP;
 use crate::kern::task::random_u64;
-use crate::proto::addr::Ip;
+use crate::kern::trace::{self, Ends};
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::mem::errands::undoing;
 use crate::proto::mem::grants::Registered;
 use crate::proto::mem::id::NodeId;
@@ -128,8 +131,29 @@ impl State {
         Ok(())
     }
 
+    /// The requester, for trace events.
+    fn ends(&self, reply: &Reply) -> Ends {
+        let none = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let side = match reply {
+            Reply::Peer(slot, ..) => self.sides.get(*slot).and_then(Option::as_ref),
+            Reply::Local(_) | Reply::Broker(_) => None,
+        };
+        Ends {
+            chan: (0, 0),
+            local: none,
+            remote: side.map_or(none, |side| Addr::new(side.ip, 0).into()),
+        }
+    }
+
     /// Answers with `h`; without effect if the link is gone.
     pub(super) fn answer(&mut self, reply: Reply, h: MemHeader, payload: KVec<u8>) {
+        trace::mem_answer(|| {
+            let err = match h.status {
+                Status::Ok => 0,
+                status => -status.errno(),
+            };
+            (self.ends(&reply), h.op.map_or(0, |op| op as u32), err)
+        });
         let h = MemHeader {
             len: payload.len() as u32,
             ..h
@@ -181,6 +205,11 @@ impl State {
         let at = node.and_then(|node| self.place_of(node, own));
         let elsewhere = node.is_some() && at.is_none();
         let at = at.unwrap_or(usize::MAX);
+        trace::mem_ask(|| {
+            let node = node.unwrap_or_default();
+            let bytes = h.bytes.max(payload.len() as u64);
+            (self.ends(&reply), node.domain, node.node, op as u32, bytes)
+        });
         match op {
             Op::Alloc if h.flags & FLAG_VIA != 0 => self.serve_via(host, reply, h),
             Op::Free if self.give_back(&reply, h) => {}

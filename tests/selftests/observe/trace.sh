@@ -84,7 +84,7 @@ ktap_start
 	ktap_skip "tracepoints" "this kernel has none"
 	ktap_done
 }
-echo zrs_accept zrs_close zrs_connect zrs_escape zrs_fallback zrs_link_down zrs_link_up zrs_recv zrs_send zrs_stall zrs_state |
+echo zrs_accept zrs_close zrs_connect zrs_escape zrs_fallback zrs_link_down zrs_link_up zrs_mem_answer zrs_mem_ask zrs_recv zrs_send zrs_stall zrs_state |
 	tr ' ' '\n' >"$TMP/expected"
 ls -d $TRACING/events/zrs/zrs_* | sed 's/.*\///' >"$TMP/there"
 check "the events are these" diff "$TMP/expected" "$TMP/there"
