@@ -385,17 +385,29 @@ impl Calls<'_> {
                 },
             },
         );
-        for (name, free) in [("SEAL", false), ("FREE", true)] {
+        // By number: a node of this host alone.
+        let ends: &[(&str, bool)] = match own {
+            true => &[
+                ("REGION_SEAL", false),
+                ("REGION_FREE", true),
+                ("IOC_MEM_FREE", true),
+            ],
+            false => &[("REGION_SEAL", false), ("REGION_FREE", true)],
+        };
+        for &(name, free) in ends {
             self.sweep(
-                &format!("memory: ZRS_REGION_{name}, {where_}"),
+                &format!("memory: ZRS_{name}, {where_}"),
                 errnos::MEMORY,
                 Steps {
                     setup: |world: &World, kept| Known::kept(world, kept, place, 0),
                     call: |known: &mut Known| -> Kept<()> {
                         let fd = known.region.as_fd();
-                        let done = match free {
-                            true => zrs_sys::region::free(fd),
-                            false => zrs_sys::region::seal(fd),
+                        let id = known.region.storage();
+                        let key = id.storage.key;
+                        let done = match name {
+                            "REGION_FREE" => zrs_sys::region::free(fd),
+                            "REGION_SEAL" => zrs_sys::region::seal(fd),
+                            _ => known.zrs.mem_free(id.node, (key.region, key.gen)),
                         };
                         Ok(done?)
                     },
