@@ -3,7 +3,7 @@
 # are in the file afterwards, though its pages were clean when the device wrote them.
 # rows: M5
 # hosts: none
-# debug: full
+# debug: no
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

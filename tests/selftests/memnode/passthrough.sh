@@ -3,7 +3,7 @@
 # while they are read; cp between nodes passes nothing; regions end with their files.
 # rows: M2 M5
 # hosts: none
-# debug: full
+# debug: no
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
