@@ -88,6 +88,8 @@ pub(crate) struct DgramSock {
     starved: Atomic<bool>,
     /// There is a UDP socket inside.
     has_udp: Atomic<bool>,
+    /// The program has attached a filter, which may be gone again.
+    filters: Atomic<bool>,
     /// Without a peer, datagrams have gone to several hosts: none may hold up the others.
     several: Atomic<bool>,
     /// A link calls the socket when its send buffer has been full for too long.
@@ -208,6 +210,7 @@ impl SocketOps for DgramSock {
                 for_admin: sk.owner() == 0 || task::may_administer_net(),
                 starved: Atomic::new(false),
                 has_udp: Atomic::new(false),
+                filters: Atomic::new(false),
                 several: Atomic::new(false),
                 called: Atomic::new(false),
                 counters: Counters::default(),

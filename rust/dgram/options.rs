@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use kernel::uaccess::{UserPtr, UserSlice};
 
@@ -22,10 +23,12 @@ const SOL_UDP: i32 = 17;
 const SOL_IPV6: i32 = 41;
 const IPV6_V6ONLY: i32 = 26;
 const IPV6_ADDRFORM: i32 = 1;
-/// Options of SOL_SOCKET that filter packets, or choose a socket by them: SO_ATTACH_FILTER,
-/// SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF and SO_ATTACH_REUSEPORT_EBPF. A datagram that arrives by
-/// RDMA is no packet.
-const BY_PACKET: [i32; 4] = [26, 50, 51, 52];
+/// Options of SOL_SOCKET that filter received datagrams: SO_ATTACH_FILTER and SO_ATTACH_BPF.
+const FILTERS: [i32; 2] = [26, 50];
+/// Those that choose a socket of several with the same port by a program:
+/// SO_ATTACH_REUSEPORT_CBPF and SO_ATTACH_REUSEPORT_EBPF. Ours are not in the kernel's groups of
+/// such sockets; a hash chooses.
+const BY_PROGRAM: [i32; 2] = [51, 52];
 /// Those that ask for the times of packets, or set them: SO_TIMESTAMPING, in both forms, and
 /// SO_TXTIME. A UDP socket inside has them.
 const BY_TIME: [i32; 3] = [37, 65, 61];
@@ -119,14 +122,18 @@ impl DgramSock {
         }
     }
 
-    /// Refuses options of SOL_SOCKET that ZRS cannot honour: ENOPROTOOPT.
+    /// An option of SOL_SOCKET is going to be set. Refuses those that ZRS cannot honour:
+    /// ENOPROTOOPT.
     pub(super) fn check_socket_option(&self, name: i32) -> Result {
         let refused = match self.udp() {
-            Some(_) => BY_PACKET.contains(&name),
-            None => BY_PACKET.contains(&name) || BY_TIME.contains(&name),
+            Some(_) => BY_PROGRAM.contains(&name),
+            None => BY_PROGRAM.contains(&name) || BY_TIME.contains(&name),
         };
         if refused {
             return Err(ENOPROTOOPT);
+        }
+        if FILTERS.contains(&name) {
+            self.filters.store(true, Relaxed);
         }
         Ok(())
     }

@@ -13,8 +13,10 @@ use super::{DgramSock, Inner};
 use crate::kern::errno::ECONNREFUSED;
 use crate::kern::memcg::CHARGED;
 use crate::kern::sock::dgram::Arrival;
+use crate::kern::sock::filter::Packet;
 use crate::kern::sock::msg::RecvMsg;
 use crate::kern::sock::{filters_packets, Sk};
+use crate::kern::task::real_ns;
 use crate::kern::wait::WaitMode;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::destination::report;
@@ -193,6 +195,23 @@ impl DgramSock {
         inner.show_queue();
     }
 
+    /// Shows a datagram that has arrived to the socket's filter, if it has one, and cuts off what
+    /// that does not keep. An error: it is to be dropped. Sleeps.
+    fn filter(&self, from: Addr, to: Ip, data: &mut Data) -> Result {
+        let (sk, port) = {
+            let inner = self.inner.lock();
+            (inner.sk.clone(), inner.local.port)
+        };
+        let Some(sk) = sk.filter(|sk| sk.has_filter()) else {
+            return Ok(());
+        };
+        let len = data.len();
+        let mut packet = Packet::new(&sk, Addr::new(to, port).into(), from.into(), len)?;
+        data.for_each_piece(0, len, |piece| packet.add(piece))?;
+        let keep = packet.filter(&sk).ok_or(EPERM)?;
+        self.memcg.charge(|| data.truncate(keep, CHARGED))
+    }
+
     /// Enlarges the storage of the queue if it has no slot left. Without memory the next datagram
     /// is dropped, and counted.
     fn make_slots(&self) {
@@ -257,7 +276,18 @@ impl DgramSock {
 }
 
 impl DgramSocket for DgramSock {
-    fn deliver(&self, room: Reservation, datagram: Datagram<Bytes>) {
+    fn deliver(&self, room: Reservation, from: Addr, to: Ip, mut data: UniqueArc<Data>) {
+        if self.filters.load(Relaxed) && self.filter(from, to, &mut data).is_err() {
+            return self.drop_reserved(room);
+        }
+        let datagram = Datagram {
+            from,
+            to,
+            len: data.len() as u32,
+            born: real_ns(),
+            drops: 0,
+            data: data.into(),
+        };
         let (sk, late) = {
             let mut inner = self.inner.lock();
             match inner.sk.clone() {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * More of helpers.c, for rust/kern/sock/cgroup_bpf.rs: the programs of a sock's cgroups, run where
- * TCP runs them. Without CONFIG_CGROUP_BPF there are none.
+ * TCP runs them. Without CONFIG_CGROUP_BPF there are none. And for rust/kern/sock/filter.rs: a
+ * sock's own filter.
  */
 
 #include "kern.h"
 
 #include <linux/bpf-cgroup.h>
+#include <linux/filter.h>
 #include <linux/ip.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
@@ -152,13 +154,18 @@ static struct dst_entry *route_of(struct sock *sk, struct sockaddr_in6 *local,
 	return dst;
 }
 
-/* The header of IP in front of "len" bytes, with room for a header of "proto" behind it. */
+/*
+ * The header of IP in front of "len" bytes, with room for a header of "proto" behind it, and pages
+ * for "paged" bytes behind that.
+ */
 static struct sk_buff *make_packet(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
-				   u8 proto, u16 len)
+				   u8 proto, u16 len, u32 paged)
 {
-	struct sk_buff *skb = alloc_skb(MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr),
-					GFP_KERNEL);
+	size_t headers = MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr);
+	struct sk_buff *skb;
+	int err;
 
+	skb = alloc_skb_with_frags(headers, paged, PAGE_ALLOC_COSTLY_ORDER, &err, GFP_KERNEL);
 	if (!skb)
 		return NULL;
 	skb_reserve(skb, MAX_HEADER);
@@ -194,7 +201,7 @@ static struct sk_buff *make_packet(const struct sockaddr_in6 *from, const struct
 static struct sk_buff *make_syn(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
 				bool reply)
 {
-	struct sk_buff *skb = make_packet(from, to, IPPROTO_TCP, sizeof(struct tcphdr));
+	struct sk_buff *skb = make_packet(from, to, IPPROTO_TCP, sizeof(struct tcphdr), 0);
 	struct tcphdr *th;
 
 	if (!skb)
@@ -268,6 +275,23 @@ bool zrs_helper_cgroup_filters_datagrams(struct sock *sk, bool outgoing)
 #endif
 }
 
+/* The headers of IP and UDP that a datagram of "len" bytes would have, and "paged" in pages. */
+static struct sk_buff *make_datagram(const struct sockaddr_in6 *from, const struct sockaddr_in6 *to,
+				     u16 len, u32 paged)
+{
+	u16 with_header = min_t(u32, len + sizeof(struct udphdr), U16_MAX);
+	struct sk_buff *skb = make_packet(from, to, IPPROTO_UDP, with_header, paged);
+	struct udphdr *uh;
+
+	if (!skb)
+		return NULL;
+	uh = skb_put_zero(skb, sizeof(*uh));
+	uh->source = from->sin6_port;
+	uh->dest = to->sin6_port;
+	uh->len = htons(with_header);
+	return skb;
+}
+
 /*
  * Whether the cgroup's programs let a datagram of "len" bytes pass: they see the headers of IP and
  * UDP that it would have, without its bytes.
@@ -275,26 +299,20 @@ bool zrs_helper_cgroup_filters_datagrams(struct sock *sk, bool outgoing)
 int zrs_helper_cgroup_datagram(struct sock *sk, const struct sockaddr_in6 *own,
 			       const struct sockaddr_in6 *remote, u16 len, bool outgoing)
 {
-	u16 with_header = min_t(u32, len + sizeof(struct udphdr), U16_MAX);
 	struct sockaddr_in6 local = *own;
 	const struct sockaddr_in6 *from = outgoing ? &local : remote;
 	const struct sockaddr_in6 *to = outgoing ? remote : &local;
 	struct dst_entry *dst = route_of(sk, &local, remote, IPPROTO_UDP);
 	struct sk_buff *skb;
-	struct udphdr *uh;
 	int err;
 
 	if (IS_ERR(dst))
 		return PTR_ERR(dst);
-	skb = make_packet(from, to, IPPROTO_UDP, with_header);
+	skb = make_datagram(from, to, len, 0);
 	if (!skb) {
 		dst_release(dst);
 		return -ENOMEM;
 	}
-	uh = skb_put_zero(skb, sizeof(*uh));
-	uh->source = from->sin6_port;
-	uh->dest = to->sin6_port;
-	uh->len = htons(with_header);
 	rcu_read_lock();
 	local_bh_disable();
 	skb->dev = dst_dev_rcu(dst);
@@ -309,4 +327,67 @@ int zrs_helper_cgroup_datagram(struct sock *sk, const struct sockaddr_in6 *own,
 	kfree_skb(skb);
 	dst_release(dst);
 	return err;
+}
+
+/*
+ * A datagram of "len" bytes for the sock's filter: the headers of IP and UDP that it would have,
+ * and pages for its bytes. The data begins at the header of UDP.
+ */
+struct sk_buff *zrs_helper_filter_packet(struct sock *sk, const struct sockaddr_in6 *own,
+					 const struct sockaddr_in6 *from, u16 len)
+{
+	struct sockaddr_in6 to = *own;
+	struct dst_entry *dst = route_of(sk, &to, from, IPPROTO_UDP);
+	struct sk_buff *skb;
+
+	if (IS_ERR(dst))
+		return ERR_CAST(dst);
+	skb = make_datagram(from, &to, len, len);
+	if (!skb) {
+		dst_release(dst);
+		return ERR_PTR(-ENOMEM);
+	}
+	skb_dst_set(skb, dst);
+	skb->ip_summed = CHECKSUM_UNNECESSARY;
+	skb->data_len = len;
+	skb->len += len;
+	__skb_pull(skb, skb_transport_offset(skb));
+	return skb;
+}
+
+/* What the filter says of it, cf. sk_filter_trim_cap(): how many bytes are kept, 0 for none. */
+u32 zrs_helper_filter_run(struct sock *sk, struct sk_buff *skb)
+{
+	u32 keep = skb->len;
+	struct sk_filter *filter;
+
+	rcu_read_lock();
+	filter = rcu_dereference(sk->sk_filter);
+	if (filter) {
+		skb->dev = dst_dev_rcu(skb_dst(skb));
+		skb->skb_iif = skb->dev->ifindex;
+		skb->sk = sk;
+		keep = bpf_prog_run_save_cb(filter->prog, skb);
+		skb->sk = NULL;
+		skb->dev = NULL;
+	}
+	rcu_read_unlock();
+	return keep;
+}
+
+/* "to", which no other code has yet, gets the filter of "from", cf. sk_clone(). */
+void zrs_helper_filter_share(struct sock *from, struct sock *to)
+{
+	struct sk_filter *filter;
+
+	lock_sock(from);
+	filter = rcu_dereference_protected(from->sk_filter, lockdep_sock_is_held(from));
+	if (filter) {
+		/* The one of "from" is kept by its lock. */
+		refcount_inc(&filter->refcnt);
+		atomic_add(bpf_prog_size(filter->prog->len), &to->sk_omem_alloc);
+		rcu_assign_pointer(to->sk_filter, filter);
+	}
+	sock_valbool_flag(to, SOCK_FILTER_LOCKED, sock_flag(from, SOCK_FILTER_LOCKED));
+	release_sock(from);
 }

@@ -96,6 +96,12 @@ bool zrs_helper_cgroup_filters_datagrams(struct sock *sk, bool outgoing);
 int zrs_helper_cgroup_datagram(struct sock *sk, const struct sockaddr_in6 *own,
 			       const struct sockaddr_in6 *remote, u16 len, bool outgoing);
 
+/* a sock's own filter: in cgroup.c */
+struct sk_buff *zrs_helper_filter_packet(struct sock *sk, const struct sockaddr_in6 *own,
+					 const struct sockaddr_in6 *from, u16 len);
+u32 zrs_helper_filter_run(struct sock *sk, struct sk_buff *skb);
+void zrs_helper_filter_share(struct sock *from, struct sock *to);
+
 /* keys, of the type "logon": in keys.c */
 void *zrs_helper_request_logon_key(const char *description);
 void zrs_helper_key_put(void *key);

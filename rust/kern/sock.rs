@@ -6,6 +6,7 @@
 //! C: `include/net/sock.h`, `include/net/inet_sock.h`. `sock/family.rs` registers the protocol,
 //! `sock/callbacks.rs` and `sock/data.rs` have the functions called by the socket layer,
 //! `sock/dgram.rs` those of datagram sockets, `sock/cgroup_bpf.rs` the programs of control groups,
+//! `sock/filter.rs` the filter of a datagram socket,
 //! `sock/life.rs` the making and end of sockets, `sock/msg.rs` the messages, `sock/opt.rs` the
 //! options, `sock/ip.rs` those of levels SOL_IP and SOL_IPV6, `sock/tcp.rs` a TCP socket inside one
 //! of ours, `sock/carried.rs` the calls that go to it, `sock/udp.rs` a UDP socket inside one of
@@ -25,6 +26,7 @@ mod cgroup_bpf;
 mod data;
 pub mod dgram;
 pub mod family;
+pub mod filter;
 mod ip;
 mod life;
 pub mod msg;

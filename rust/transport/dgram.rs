@@ -24,7 +24,7 @@ use core::mem;
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, UniqueArc};
 use kernel::workqueue::WorkItem;
 
 pub(crate) use data::{Blocks, Data};
@@ -37,9 +37,10 @@ use super::link::{Link, LinkState, Terms};
 use crate::kern::errno::{ECONNREFUSED, EHOSTUNREACH, ENETUNREACH};
 use crate::kern::fault;
 use crate::kern::task::now_ns;
+use crate::proto::addr::{Addr, Ip};
 use crate::proto::channel::Failure;
 use crate::proto::dgram::credit;
-use crate::proto::dgram::rx_queue::{Datagram, Reservation};
+use crate::proto::dgram::rx_queue::Reservation;
 use crate::proto::dgram::wire::{Body, DgramHeader, Message, PortState, Ports, FEATURE};
 use crate::proto::wire::Refusal;
 
@@ -94,8 +95,8 @@ pub(crate) enum Begin {
 
 /// A socket for datagrams.
 pub(crate) trait DgramSocket: Send + Sync {
-    /// A datagram is whole.
-    fn deliver(&self, room: Reservation, datagram: Datagram<Bytes>);
+    /// A datagram is whole. Sleeps.
+    fn deliver(&self, room: Reservation, from: Addr, to: Ip, data: UniqueArc<Data>);
 
     /// A datagram does not become whole: releases the room that was reserved for it.
     fn release(&self, room: Reservation);

@@ -53,7 +53,9 @@ impl Udp {
         let inner = Tcp::open_as(call, kind as c_int, protocol as c_int)?;
         inner.move_errors();
         // INVARIANT: just made so.
-        Ok(Self(inner))
+        let udp = Self(inner);
+        udp.share_filter();
+        Ok(udp)
     }
 
     /// `connect()`, with its errors. Sleeps.

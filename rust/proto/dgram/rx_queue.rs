@@ -102,14 +102,15 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
         self.drops = self.drops.wrapping_add(1);
     }
 
-    /// Queues a datagram. `room` was reserved for the same length.
+    /// Queues a datagram. `room` was reserved for its length, or for more: the rest is given back.
     pub fn push(&mut self, room: Reservation, mut datagram: Datagram<D>) {
         datagram.drops = self.drops;
-        self.reserved = self.reserved.saturating_sub(1);
-        if self.datagrams.push(datagram).is_err() {
+        self.release(room);
+        let charge = datagram.len.saturating_add(OVERHEAD);
+        match self.datagrams.push(datagram) {
+            Ok(()) => self.charged = self.charged.saturating_add(charge.into()),
             // Not reached: each reservation has its slot.
-            self.charged = self.charged.saturating_sub(room.charge.into());
-            self.drops = self.drops.wrapping_add(1);
+            Err(_) => self.count_drop(),
         }
     }
 

@@ -60,6 +60,25 @@ impl Data {
         }
     }
 
+    /// Cuts off what is behind the first `len` bytes, if there are more; a block that is cut is
+    /// copied. ENOMEM.
+    pub(crate) fn truncate(&mut self, len: usize, flags: Flags) -> Result {
+        if len >= self.len() {
+            return Ok(());
+        }
+        let whole = (len / FRAGMENT as usize).min(self.blocks.len());
+        let mut rest = KVVec::new();
+        // What is behind the blocks that stay is in one piece.
+        let behind = whole * FRAGMENT as usize;
+        self.for_each_piece(behind, len - behind, |piece| {
+            rest = piece.copy_to_vec(flags)?;
+            Ok(())
+        })?;
+        self.blocks.truncate(whole);
+        self.rest = rest;
+        Ok(())
+    }
+
     /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.in_blocks() + self.rest.len()
@@ -82,7 +101,7 @@ impl Data {
     }
 
     /// Calls `f` with `len` bytes, or all, from the byte `from` on, piece by piece.
-    fn for_each_piece(
+    pub(crate) fn for_each_piece(
         &self,
         from: usize,
         len: usize,

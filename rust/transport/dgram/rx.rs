@@ -8,11 +8,11 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, UniqueArc};
 
 use super::{Begin, Blocks, Data, DgramReceiver, DgramSocket};
-use crate::kern::task::{now_ns, real_ns};
+use crate::kern::task::now_ns;
 use crate::proto::addr::{Addr, Ip};
 use crate::proto::dgram::assembly::{Arrived, Assembly};
 use crate::proto::dgram::refusals::Refusals;
-use crate::proto::dgram::rx_queue::{Datagram, Reservation};
+use crate::proto::dgram::rx_queue::Reservation;
 use crate::proto::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState};
 use crate::proto::Violation;
 use crate::transport::link::Link;
@@ -52,15 +52,7 @@ impl Incoming {
 
     fn deliver(mut self) {
         if let Some((room, data)) = self.kept.take() {
-            let datagram = Datagram {
-                from: self.from,
-                to: self.to,
-                len: data.len() as u32,
-                born: real_ns(),
-                drops: 0,
-                data: data.into(),
-            };
-            self.sock.deliver(room, datagram);
+            self.sock.deliver(room, self.from, self.to, data);
         }
     }
 }

@@ -5,7 +5,7 @@
   lent.py CASE
 
 sizes: what is mapped, and what copied. calls: the ioctl's rules. limit: dgram_lend_percent. mixed: with recv() and
-MSG_PEEK. older: no byte of an earlier datagram shows. held: blocks that a program keeps are not written to. ends:
+MSG_PEEK. filtered: by a filter that cuts. older: no byte of an earlier datagram shows. held: blocks that a program keeps are not written to. ends:
 close, fork, a killed program, a pipe. reuse: many times. device: the device goes. unload: the module does."""
 
 import ctypes
@@ -356,6 +356,25 @@ def arrived_none(there):
     return struct.unpack("I", there.getsockopt(SOL_ZRS, 17, 256)[64:68])[0] == 0
 
 
+def filtered():
+    """A filter (SO_ATTACH_FILTER) cuts the datagrams."""
+    there, s, area = mapping()
+    data = os.urandom(30000)
+    for n in (0, 1, 4095, 4096, 5000, 20000, 28672, 28673, 29999, 30000, 30001):
+        code = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 8 + n), 8)
+        there.setsockopt(SOL, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)))
+        s.send(data)
+        holds(f"{n} bytes are kept: it arrives", arrived(there))
+        left = min(n, len(data))
+        check(f"{n} bytes are kept: the full blocks stay", becomes(lent, left // PAGE), left // PAGE)
+        got = area.receive()
+        check(f"{n} bytes are kept: the others were copied", (got[1] == data[:left], got[2]), (True, left % PAGE))
+        shown = area.bytes(0, -(-left // PAGE) * PAGE)
+        check(f"{n} bytes are kept: nothing else shows", shown[left:] == bytes(len(shown) - left), True)
+        area.give_back()
+        check(f"{n} bytes are kept: the blocks come back", settle(), 0)
+
+
 def older():
     """Pages show zeros behind the datagram, whatever was in the blocks before."""
     there, s, area = mapping()
@@ -624,6 +643,6 @@ def unload():
     holds("they have their bytes", got == data[:15 * PAGE])
 
 
-CASES = {f.__name__: f for f in (sizes, calls, limit, mixed, older, held, ends, reuse, device, unload)}
+CASES = {f.__name__: f for f in (sizes, calls, limit, mixed, filtered, older, held, ends, reuse, device, unload)}
 name, *commands = sys.argv[1:]
 CASES[name](*commands)

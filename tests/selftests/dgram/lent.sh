@@ -12,7 +12,7 @@
 
 ktap_start
 lent() { check_lines python3 "$(dirname "$0")/lent.py" "$@"; }
-for case in sizes calls limit mixed older held ends reuse; do
+for case in sizes calls limit mixed filtered older held ends reuse; do
 	lent "$case"
 	check "$case: no page stays pinned" unpinned
 done

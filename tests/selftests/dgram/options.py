@@ -40,8 +40,6 @@ PACKETS = "a datagram of ZRS is not a packet of IP, and takes the way that its l
 ADDRESS = "a link is made from an address of this host, and not from any"
 # By level and option: the reason, and the errno.
 REFUSED = {
-    (SOL, 26): ("SO_ATTACH_FILTER: nothing filters what comes by RDMA", "ENOPROTOOPT"),
-    (SOL, 50): ("SO_ATTACH_BPF: the same", "ENOPROTOOPT"),
     (SOL, 51): ("SO_ATTACH_REUSEPORT_CBPF: a hash chooses the socket", "ENOPROTOOPT"),
     (SOL, 52): ("SO_ATTACH_REUSEPORT_EBPF: the same", "ENOPROTOOPT"),
     (SOL, 42): ("SO_PEEK_OFF: MSG_PEEK begins at the beginning", "ENOTSUP"),
@@ -74,7 +72,7 @@ REFUSED = {
 # Those that a kernel without CONFIG_XFRM does not have.
 XFRM = {(IP, 16), (IP, 17), (IPV6, 34), (IPV6, 35)}
 # Of these a socket with a UDP socket inside has none either.
-ALWAYS_REFUSED = {(SOL, 26), (SOL, 50), (SOL, 51), (SOL, 52), (SOL, 42), (IPV6, 1)}
+ALWAYS_REFUSED = {(SOL, 51), (SOL, 52), (SOL, 42), (IPV6, 1)}
 
 
 def answer(n):

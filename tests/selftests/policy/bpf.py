@@ -76,6 +76,12 @@ def returns(value):
     return mov(0, value) + insn(0x95)
 
 
+def field(off, size):
+    """Register 2: the word in network order at that place of the packet."""
+    code = mov(2, off) + copy(3, 10) + insn(0x07, 3, imm=-4) + mov(4, size) + mov(5, 0)
+    return code + store(10, -4, 5) + call(SKB_LOAD_BYTES) + load(2, 10, -4)
+
+
 def with_map(dst, fd):
     return insn(0x18, dst, 1, imm=fd) + insn(0)
 

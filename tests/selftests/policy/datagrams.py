@@ -52,16 +52,10 @@ def to_port(port):
     return bpf.mov(2, bpf.be16(port)) + bpf.store(1, bpf.USER_PORT, 2) + bpf.returns(1)
 
 
-def field(off, size):
-    """Register 2: the word in network order at that place of the packet."""
-    code = bpf.mov(2, off) + bpf.copy(3, 10) + bpf.insn(0x07, 3, imm=-4) + bpf.mov(4, size) + bpf.mov(5, 0)
-    return code + bpf.store(10, -4, 5) + bpf.call(bpf.SKB_LOAD_BYTES) + bpf.load(2, 10, -4)
-
-
 def denies(off, raw):
     """A packet with these bytes at that place."""
     last = struct.unpack("<i", raw.ljust(4, b"\0"))[0]
-    return field(off, len(raw)) + bpf.insn(0xB4, 3, imm=last) + bpf.insn(0x5D, 2, 3, 2) + DENY + ALLOW
+    return bpf.field(off, len(raw)) + bpf.insn(0xB4, 3, imm=last) + bpf.insn(0x5D, 2, 3, 2) + DENY + ALLOW
 
 
 def drops(s):

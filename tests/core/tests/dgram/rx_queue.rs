@@ -82,6 +82,19 @@ fn lost_with_the_link_is_no_drop() {
 
 // rows: Z7
 #[test]
+fn cut_by_a_filter_it_has_room_for_what_is_left() {
+    let mut q = RxQueue::new(slots(10));
+    let room = q.reserve(5000, 9999).unwrap();
+    q.push(room, datagram(3, 0));
+    assert_eq!((q.len(), q.charged()), (1, u64::from(3 + OVERHEAD)));
+    assert!(arrive(&mut q, 5000, 9999));
+    assert_eq!(q.pop().map(|d| d.len), Some(3));
+    assert_eq!(q.pop().map(|d| d.len), Some(5000));
+    assert_eq!((q.charged(), q.drops()), (0, 0));
+}
+
+// rows: Z7
+#[test]
 fn taken_out_for_nobody_is_a_drop() {
     let mut q = RxQueue::new(slots(10));
     assert!(arrive(&mut q, 10, 9999));
