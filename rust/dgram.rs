@@ -94,6 +94,8 @@ pub(crate) struct DgramSock {
     several: Atomic<bool>,
     /// A link calls the socket when its send buffer has been full for too long.
     called: Atomic<bool>,
+    /// The port that the last datagram was sent to.
+    tx_port: Atomic<u32>,
     counters: Counters,
     udp_options: UdpOptions,
     /// The datagram that is not whole.
@@ -125,6 +127,8 @@ struct Inner {
     rx: RxQueue<KVVec<Option<Datagram<Bytes>>>>,
     /// The bytes that SO_MEMINFO shows of `rx`.
     shown: i32,
+    /// SO_PEEK_OFF, as far as it is in `rx`.
+    peek_off: Option<u32>,
     /// The bytes that count against SO_SNDBUF; `None` before the first datagram, and after they
     /// were forgotten.
     in_flight: Option<Arc<InFlight>>,
@@ -213,6 +217,7 @@ impl SocketOps for DgramSock {
                 filters: Atomic::new(false),
                 several: Atomic::new(false),
                 called: Atomic::new(false),
+                tx_port: Atomic::new(0),
                 counters: Counters::default(),
                 udp_options: UdpOptions::new(),
                 gathered <- new_mutex!(None, "zrs_dgram::gathered"),
@@ -228,6 +233,7 @@ impl SocketOps for DgramSock {
                     shut_write: false,
                     rx: RxQueue::new(KVVec::new()),
                     shown: 0,
+                    peek_off: None,
                     in_flight: None,
                     tx_full: false,
                     full_since: None,
@@ -375,6 +381,10 @@ impl SocketOps for DgramSock {
 
     fn inner_tcp(self: &Arc<Self>, _call: &Call<'_>, _carried: bool) -> Result<Option<Arc<Tcp>>> {
         Ok(self.udp().map(|udp| (*udp).clone()))
+    }
+
+    fn set_peek_off(self: &Arc<Self>, at: i32) -> Result {
+        DgramSock::set_peek_off(self, at)
     }
 
     fn inner_udp(self: &Arc<Self>) -> Option<Udp> {

@@ -45,6 +45,17 @@ pub(super) enum Queue {
     Udp,
 }
 
+/// What a receive may find in the queue of UDP.
+#[derive(Clone, Copy)]
+enum InUdp {
+    /// Any datagram.
+    Any,
+    /// One that has come since it last looked: the others are before the offset of SO_PEEK_OFF.
+    New,
+    /// Nothing.
+    Nothing,
+}
+
 impl Queue {
     fn other(self) -> Self {
         match self {
@@ -144,6 +155,9 @@ impl DgramSock {
         }
         may_have(&self.net)?;
         let udp = Udp::open(call)?;
+        if self.inner.lock().peek_off.is_some() {
+            udp.set_peek_off(0);
+        }
         self.inner.lock().udp = Some(udp);
         self.has_udp.store(true, Relaxed);
         Ok(())
@@ -255,7 +269,7 @@ impl DgramSock {
         if route == Route::Udp {
             return None;
         }
-        let link = self.link_to(sk, to.ip, None);
+        let link = self.link_to(sk, to, None);
         match (route, link) {
             (Route::Rdma, Ok(link)) if link.carries_dgrams() => {
                 let local = Addr::new(link.local_ip(), src).into();
@@ -280,10 +294,10 @@ impl DgramSock {
     ) -> Result<usize> {
         let peek = msg.peek();
         let mut timeout = sk.rcvtimeo(msg.nonblock());
-        let mut only_own = false;
+        let mut in_udp = InUdp::Any;
         loop {
             let link = self.inner.lock().rx_link.clone();
-            let look = || self.look_beside(udp, peek, only_own);
+            let look = || self.look_beside(udp, peek, in_udp);
             let found = msg.queue().wait_or_poll(
                 WaitMode::Interruptible,
                 &mut timeout,
@@ -293,24 +307,40 @@ impl DgramSock {
             let found = found.map_err(|e| e.to_errno(timeout))?;
             match found {
                 Some(Found::Error(e)) => return Err(e),
-                Some(Found::Datagram(datagram)) => return self.give(sk, msg, &datagram),
+                Some(Found::Datagram(datagram, from)) => {
+                    return self.give(sk, msg, &datagram, from);
+                }
                 Some(Found::End) if msg.nonblock() => return Err(EAGAIN),
                 Some(Found::End) => return Ok(0),
                 None => match udp.recv(msg) {
-                    // Another thread has taken it, or its checksum was wrong. After shutdown() UDP
-                    // is always readable.
-                    Err(e) if e == EAGAIN => only_own = self.inner.lock().shut_read,
-                    done => return done,
+                    // Another thread has taken it, its checksum was wrong, or it is before the
+                    // offset of SO_PEEK_OFF. After shutdown() UDP is always readable.
+                    Err(e) if e == EAGAIN => {
+                        in_udp = match self.inner.lock().shut_read {
+                            true => InUdp::Nothing,
+                            false if peek => InUdp::New,
+                            false => InUdp::Any,
+                        }
+                    }
+                    done => {
+                        self.inner.lock().show_peek_off();
+                        return done;
+                    }
                 },
             }
         }
     }
 
     /// Looks for a datagram: `Some(None)`: UDP has one. A queue that was looked at keeps its turn,
-    /// so that the next receive takes the same datagram. `only_own`: UDP has none.
-    fn look_beside(&self, udp: &Udp, peek: bool, only_own: bool) -> Option<Option<Found>> {
+    /// so that the next receive takes the same datagram. `in_udp`: what UDP may have.
+    fn look_beside(&self, udp: &Udp, peek: bool, in_udp: InUdp) -> Option<Option<Found>> {
         udp.collect_error();
-        let queue = self.next_queue(!only_own && has_datagram(udp));
+        let in_udp = match in_udp {
+            InUdp::Any => has_datagram(udp),
+            InUdp::New => udp.has_new(),
+            InUdp::Nothing => false,
+        };
+        let queue = self.next_queue(in_udp, peek);
         let mut inner = self.inner.lock();
         let found = match queue {
             Some(Queue::Udp) => {
@@ -332,14 +362,16 @@ impl DgramSock {
     }
 
     /// The queue of the next datagram, whose turn it is then; `None`: both are empty.
-    /// `in_udp`: that of UDP is not.
-    fn next_queue(&self, in_udp: bool) -> Option<Queue> {
+    /// `in_udp`: that of UDP is not. With SO_PEEK_OFF the own one has all turns, so that datagrams
+    /// are received in the order in which a program has peeked at them.
+    fn next_queue(&self, in_udp: bool, peek: bool) -> Option<Queue> {
         let mut inner = self.inner.lock();
-        let queue = match (inner.rx.is_empty(), in_udp) {
-            (true, false) => return None,
-            (false, true) => inner.turn,
-            (true, true) => Queue::Udp,
-            (false, false) => Queue::Own,
+        let off = inner.peek_off.filter(|_| peek);
+        let queue = match (inner.rx.shows(off), in_udp) {
+            (false, false) => return None,
+            (true, true) if inner.peek_off.is_none() => inner.turn,
+            (false, true) => Queue::Udp,
+            (true, _) => Queue::Own,
         };
         inner.turn = queue;
         Some(queue)
@@ -347,7 +379,7 @@ impl DgramSock {
 
     /// Whether the next datagram is UDP's.
     pub(super) fn next_is_udp(&self, udp: &Udp) -> bool {
-        self.next_queue(has_datagram(udp)) == Some(Queue::Udp)
+        self.next_queue(has_datagram(udp), false) == Some(Queue::Udp)
     }
 }
 

@@ -12,6 +12,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex};
 
 use super::DgramSock;
+use crate::kern::errno::ECONNREFUSED;
 use crate::kern::net::Net;
 use crate::kern::task::random_u64;
 use crate::proto::addr::{Addr, Bound};
@@ -170,7 +171,7 @@ impl DgramReceiver for Dgrams {
     fn answered(&self, link: &Link, ports: DgramPorts, state: PortState) {
         if state == PortState::Closed {
             if let Some((sock, _, from)) = self.find_on(link, ports) {
-                sock.refused(from);
+                sock.not_taken(from, ECONNREFUSED);
             }
         }
         self.port_answered(link, ports.src, state);
@@ -185,7 +186,7 @@ impl DgramReceiver for Dgrams {
         while let Some(sock) = self.sock_from(next) {
             next = sock.number + 1;
             if sock.net == link.net {
-                sock.fail_if_connected_to(|remote| remote.ip == link.remote_ip(), why);
+                sock.lost_on(link, why);
             }
         }
     }

@@ -239,7 +239,7 @@ impl DgramSock {
         let n = fragment_count(len as u32);
         let mut charge = Some(self.charge(sk, len, nonblock)?);
         for _ in 0..TRIES {
-            let link = self.link_to(sk, way.to.ip, way.source)?;
+            let link = self.link_to(sk, way.to, way.source)?;
             let sent = match self.reserve(&link, sk, n, nonblock)? {
                 Room::Taken(slots) => {
                     slots.put(bytes)?;

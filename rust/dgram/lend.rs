@@ -134,7 +134,7 @@ impl DgramSock {
                     found.or_else(|| inner.shut_read.then_some(Found::End))
                 });
         let (at, len, copied) = match found {
-            Ok(Found::Datagram(datagram)) => {
+            Ok(Found::Datagram(datagram, _)) => {
                 let (at, copied) = self.lay_out(&target, &datagram)?;
                 (at, datagram.len as usize, copied)
             }
@@ -168,6 +168,8 @@ impl DgramSock {
         STATS.rx_copied.add(copied as u64);
         self.counters.rx_bytes.add(len);
         self.counters.rx_datagrams.add(1);
+        let mut inner = self.inner.lock();
+        inner.move_peek_off(false, datagram.len as usize);
         Ok((at, copied))
     }
 

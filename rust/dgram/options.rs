@@ -138,6 +138,26 @@ impl DgramSock {
         Ok(())
     }
 
+    /// Sets SO_PEEK_OFF; negative: there is none. With a UDP socket inside, the queue of ZRS is the
+    /// first.
+    pub(super) fn set_peek_off(&self, at: i32) -> Result {
+        let udp = self.udp();
+        let behind = {
+            let mut inner = self.inner.lock();
+            let own = match udp {
+                Some(_) => u32::try_from(inner.rx.bytes()).unwrap_or(u32::MAX),
+                None => u32::MAX,
+            };
+            inner.peek_off = u32::try_from(at).ok().map(|at| at.min(own));
+            inner.peek_off.map_or(at, |own| at - own as i32)
+        };
+        if let Some(udp) = udp {
+            udp.set_peek_off(behind);
+        }
+        self.sk()?.show_peek_off(at);
+        Ok(())
+    }
+
     pub(super) fn ioctl(self: &Arc<Self>, cmd: u32, arg: usize, nonblock: bool) -> Result<i32> {
         if cmd == uapi::ZRS_IOC_RECV_MAP {
             return self.recv_map_user(arg, nonblock);

@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+use core::ptr;
+
 use kernel::alloc::kvec::KVVec;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -31,8 +33,8 @@ const SLOTS: usize = 16;
 
 /// The result of a look at the receive queue.
 pub(super) enum Found {
-    /// A datagram that has come by RDMA.
-    Datagram(Datagram<Bytes>),
+    /// A datagram that has come by RDMA, and from which byte on it is shown.
+    Datagram(Datagram<Bytes>, u32),
     /// The error of an earlier call.
     Error(Error),
     /// The reading direction is shut, and the queue is empty.
@@ -45,11 +47,36 @@ impl Inner {
             return Some(Found::Error(e));
         }
         let datagram = match peek {
-            true => self.rx.peek().cloned(),
-            false => self.rx.pop(),
+            true => {
+                let shown = self.rx.peek_at(self.peek_off);
+                shown.map(|(datagram, from)| (datagram.clone(), from))
+            }
+            false => self.rx.pop().map(|datagram| (datagram, 0)),
         };
         self.show_queue();
-        datagram.map(Found::Datagram)
+        datagram.map(|(datagram, from)| Found::Datagram(datagram, from))
+    }
+
+    /// The program has `n` bytes more of the queue, or has peeked at them: SO_PEEK_OFF moves.
+    pub(super) fn move_peek_off(&mut self, peek: bool, n: usize) {
+        let Some(off) = &mut self.peek_off else {
+            return;
+        };
+        let n = u32::try_from(n).unwrap_or(u32::MAX);
+        *off = match peek {
+            true => off.saturating_add(n),
+            false => off.saturating_sub(n),
+        };
+        self.show_peek_off();
+    }
+
+    /// Shows SO_PEEK_OFF to the kernel, which reads it: that of both queues.
+    pub(super) fn show_peek_off(&self) {
+        if let (Some(off), Some(sk)) = (self.peek_off, &self.sk) {
+            let off = i32::try_from(off).unwrap_or(i32::MAX);
+            let beside = self.udp.as_ref().map_or(0, |udp| udp.peek_off());
+            sk.show_peek_off(off.saturating_add(beside.max(0)));
+        }
     }
 
     /// Shows the queue in SO_MEMINFO.
@@ -80,28 +107,30 @@ impl DgramSock {
                     let found = inner.next(peek);
                     found.or_else(|| inner.shut_read.then_some(Found::End))
                 });
-        let datagram = match found {
-            Ok(Found::Datagram(datagram)) => datagram,
+        let (datagram, from) = match found {
+            Ok(Found::Datagram(datagram, from)) => (datagram, from),
             Ok(Found::Error(e)) => return Err(e),
             // As with UDP, only a call that would block sees the end.
             Ok(Found::End) if msg.nonblock() => return Err(EAGAIN),
             Ok(Found::End) => return Ok(0),
             Err(e) => return Err(e.to_errno(timeout)),
         };
-        self.give(&sk, msg, &datagram)
+        self.give(&sk, msg, &datagram, from)
     }
 
-    /// Gives the program a datagram. EFAULT: its memory is not there; the datagram counts as
-    /// dropped then, as with UDP, unless the call has only peeked at it. Sleeps.
+    /// Gives the program a datagram, from a byte on. EFAULT: its memory is not there; the datagram
+    /// counts as dropped then, as with UDP, unless the call has only peeked at it. Sleeps.
     pub(super) fn give(
         &self,
         sk: &Sk,
         msg: &mut RecvMsg<'_>,
         datagram: &Datagram<Bytes>,
+        from: u32,
     ) -> Result<usize> {
-        let len = datagram.len as usize;
-        let given = len.min(msg.len());
-        if datagram.data.copy_to_iter(msg.iter(), given) != given {
+        let (len, from) = (datagram.len as usize, from as usize);
+        let room = msg.len();
+        let given = len.saturating_sub(from).min(room);
+        if datagram.data.copy_to_iter(msg.iter(), from, given) != given {
             if !msg.peek() {
                 let mut inner = self.inner.lock();
                 inner.rx.count_drop();
@@ -119,18 +148,26 @@ impl DgramSock {
             let name = sk.cgroup_recvmsg(datagram.from.into());
             msg.set_name(sk, name);
         }
-        if given < len {
+        // As UDP: not for what is before the offset of SO_PEEK_OFF, if all the rest is given and
+        // leaves room.
+        if given < len && room <= len - from {
             msg.set_truncated();
         }
+        let told = if msg.truncate() { len } else { given };
+        let port = {
+            let mut inner = self.inner.lock();
+            inner.move_peek_off(msg.peek(), told);
+            inner.local.port
+        };
         let arrival = Arrival {
             from: datagram.from.into(),
-            to: Addr::new(datagram.to, self.inner.lock().local.port).into(),
+            to: Addr::new(datagram.to, port).into(),
             time: datagram.born,
             drops: datagram.drops,
         };
         // As with UDP, control messages whose memory is not there are left out.
         let _ = msg.put_arrival(sk, &arrival);
-        Ok(if msg.truncate() { len } else { given })
+        Ok(told)
     }
 
     /// Room for a datagram that begins to arrive on `link`, in `blocks`. `None`: there is none; the
@@ -242,21 +279,27 @@ impl DgramSock {
         inner.rx.peek().map_or(0, |datagram| datagram.len)
     }
 
-    /// Leaves an error if the socket is connected to an address that `is` accepts.
-    pub(super) fn fail_if_connected_to(&self, is: impl FnOnce(Addr) -> bool, why: Error) {
-        let remote = self.inner.lock().remote;
-        // A UDP socket inside takes the next datagram, and reports its own errors.
-        match remote.filter(|remote| is(*remote)) {
-            Some(remote) if why == ECONNREFUSED => self.refused(remote),
-            Some(_) if self.udp().is_none() => self.fail(why),
-            _ => {}
+    /// Datagrams on `link` are lost, maybe some of this socket. A socket that has a peer is told if
+    /// that is the link's, another one with IP_RECVERR if its last datagram went there. Sleeps.
+    pub(super) fn lost_on(&self, link: &Link, why: Error) {
+        let to = {
+            let inner = self.inner.lock();
+            match (inner.remote, &inner.tx_link) {
+                (Some(remote), _) => Some(remote).filter(|r| r.ip == link.remote_ip()),
+                (None, Some((ip, _, last))) if ptr::eq(&**last, link) => {
+                    Some(Addr::new(*ip, self.tx_port.load(Relaxed) as u16))
+                }
+                _ => None,
+            }
+        };
+        if let Some(to) = to {
+            self.not_taken(to, why);
         }
     }
-}
 
-impl DgramSock {
-    /// A datagram to `from` was refused: no socket there takes it. Sleeps.
-    pub(super) fn refused(&self, from: Addr) {
+    /// A datagram to `to` was refused (ECONNREFUSED): no socket there takes it; or it is lost.
+    /// Sleeps.
+    pub(super) fn not_taken(&self, to: Addr, why: Error) {
         let (sk, remote) = {
             let inner = self.inner.lock();
             (inner.sk.clone(), inner.remote)
@@ -265,12 +308,13 @@ impl DgramSock {
         let Some(sk) = sk.filter(|_| self.udp().is_none()) else {
             return;
         };
-        let how = report(remote == Some(from), sk.queues_errors(from.ip.is_v4()));
+        let recverr = sk.queues_errors(to.ip.is_v4());
+        let how = report(remote == Some(to), recverr, why == ECONNREFUSED);
         // As with UDP there is no entry if there is no room for it.
-        if how.queued && sk.queue_refused(from.into(), how.so_error).is_ok() {
+        if how.queued && sk.queue_error(to.into(), why, how.so_error).is_ok() {
             self.wait.wake_all();
         } else if how.so_error {
-            self.fail(ECONNREFUSED);
+            self.fail(why);
         }
     }
 }
@@ -286,6 +330,7 @@ impl DgramSocket for DgramSock {
             len: data.len() as u32,
             born: real_ns(),
             drops: 0,
+            peeked: false,
             data: data.into(),
         };
         let (sk, late) = {

@@ -95,7 +95,7 @@ impl DgramSock {
         let ports = Ports { dst: to.port, src };
         let mut charge = Some(self.charge(&sk, len, msg.nonblock())?);
         for _ in 0..TRIES {
-            let link = self.link_to(&sk, to.ip, way.source)?;
+            let link = self.link_to(&sk, to, way.source)?;
             match self.send_on(&link, &sk, ports, msg, &mut charge)? {
                 Sent::Done | Sent::Pinned => return Ok(len),
                 Sent::LinkDown => msg.rewind(0),
@@ -190,9 +190,12 @@ impl DgramSock {
         Ok(())
     }
 
-    /// The link to a host, from `source` or the socket's own address: that of the last datagram, or
-    /// another one, which is made if there is none. Sleeps. ENOBUFS: the quota of links is used up.
-    pub(super) fn link_to(&self, sk: &Sk, to: Ip, source: Option<Ip>) -> Result<Arc<Link>> {
+    /// The link to the host of `to`, from `source` or the socket's own address: that of the last
+    /// datagram, or another one, which is made if there is none. Sleeps. ENOBUFS: the quota of
+    /// links is used up.
+    pub(super) fn link_to(&self, sk: &Sk, to: Addr, source: Option<Ip>) -> Result<Arc<Link>> {
+        self.tx_port.store(to.port.into(), Relaxed);
+        let to = to.ip;
         let (last, local) = {
             let inner = self.inner.lock();
             (inner.tx_link.clone(), source.unwrap_or(inner.local.ip))

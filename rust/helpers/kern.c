@@ -286,13 +286,13 @@ void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 }
 
 /*
- * Puts on the error queue what UDP puts there for a datagram to "remote" that was refused, but for
- * the bytes of the datagram; with "so_error" it is the socket's error as well, unless there is no
- * memory for the entry.
+ * Puts on the error queue what UDP puts there for a datagram to "remote" that was refused
+ * (ECONNREFUSED), but for the bytes of the datagram, or another local error, cf. ip_local_error();
+ * with "so_error" it is the socket's error as well, unless there is no memory for the entry.
  */
-int zrs_helper_sock_queue_refused(struct sock *sk,
-				  const struct sockaddr_in6 *remote,
-				  bool so_error)
+int zrs_helper_sock_queue_error(struct sock *sk,
+				const struct sockaddr_in6 *remote,
+				int errno, bool so_error)
 {
 	struct sk_buff *skb = alloc_skb(sizeof(struct ipv6hdr), GFP_KERNEL);
 	struct sock_exterr_skb *serr;
@@ -302,7 +302,7 @@ int zrs_helper_sock_queue_refused(struct sock *sk,
 		return -ENOMEM;
 	skb_reset_network_header(skb);
 	serr = SKB_EXT_ERR(skb);
-	serr->ee.ee_errno = ECONNREFUSED;
+	serr->ee.ee_errno = errno;
 	serr->port = remote->sin6_port;
 	if (ipv6_addr_v4mapped(&remote->sin6_addr)) {
 		struct iphdr *ip = skb_put_zero(skb, sizeof(*ip));
@@ -326,12 +326,17 @@ int zrs_helper_sock_queue_refused(struct sock *sk,
 		serr->ee.ee_code = ICMPV6_PORT_UNREACH;
 		serr->addr_offset = offsetof(struct ipv6hdr, daddr);
 	}
+	if (errno != ECONNREFUSED) {
+		serr->ee.ee_origin = SO_EE_ORIGIN_LOCAL;
+		serr->ee.ee_type = 0;
+		serr->ee.ee_code = 0;
+	}
 	/* The reader finds the addresses in front of the data. */
 	__skb_pull(skb, skb->len);
 	skb_reset_transport_header(skb);
 	/* At once: whoever is woken by one of them finds the other, too. */
 	if (so_error)
-		WRITE_ONCE(sk->sk_err, ECONNREFUSED);
+		WRITE_ONCE(sk->sk_err, errno);
 	err = sock_queue_err_skb(sk, skb);
 	if (err)
 		kfree_skb(skb);

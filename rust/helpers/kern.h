@@ -73,9 +73,9 @@ void zrs_helper_sock_valbool_flag(struct sock *sk, enum sock_flags flag,
 bool zrs_helper_skb_queue_empty_lockless(const struct sk_buff_head *list);
 void zrs_helper_sock_lend_queue(struct sock *sk, struct socket *to,
 				struct file *file);
-int zrs_helper_sock_queue_refused(struct sock *sk,
-				  const struct sockaddr_in6 *remote,
-				  bool so_error);
+int zrs_helper_sock_queue_error(struct sock *sk,
+				const struct sockaddr_in6 *remote,
+				int errno, bool so_error);
 void zrs_helper_sock_move_error(struct sock *from, struct sock *to);
 int zrs_helper_sock_set_number(struct socket *sock, int level, int name,
 			       int value);

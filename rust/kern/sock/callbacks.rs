@@ -140,10 +140,7 @@ impl<T: SocketOps> Callbacks<T> {
             Kind::Datagram => None,
         },
         splice_eof: Some(Self::splice_eof),
-        set_peek_off: match T::KIND {
-            Kind::Stream => Some(Self::set_peek_off),
-            Kind::Datagram => None,
-        },
+        set_peek_off: Some(Self::set_peek_off),
         ..pin_init::zeroed()
     };
 

@@ -61,7 +61,8 @@ impl<T: SocketOps> Callbacks<T> {
                 // The kernel's own options, with its refusals for this protocol.
                 // SAFETY: a live socket with a sock; the arguments are handed on as they came.
                 to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
-                if let Some(tcp) = tcp {
+                // `set_peek_off` has done it.
+                if let Some(tcp) = tcp.filter(|_| name as u32 != bindings::SO_PEEK_OFF) {
                     // SAFETY: value and length come from the socket layer and hold for this call.
                     let value = unsafe { OptIn::from_raw(value, len as usize) };
                     tcp.set_option(level, name, &value)?;
@@ -310,7 +311,7 @@ impl<T: SocketOps> Callbacks<T> {
         }
     }
 
-    /// `SO_PEEK_OFF`, which only TCP has.
+    /// `SO_PEEK_OFF`.
     ///
     /// # Safety
     ///
@@ -325,7 +326,11 @@ impl<T: SocketOps> Callbacks<T> {
         match unsafe { Self::carrier(sock) } {
             // SAFETY: as above.
             Some(tcp) => unsafe { tcp.carry_set_peek_off(at) },
-            None => errno::EOPNOTSUPP.to_errno(),
+            None => from_result(|| {
+                // SAFETY: as above.
+                let this = unsafe { Self::borrow(sock)? };
+                T::set_peek_off(&this, at).map(|()| 0)
+            }),
         }
     }
 

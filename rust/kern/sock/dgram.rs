@@ -287,13 +287,14 @@ impl Sk {
         })
     }
 
-    /// Puts on the error queue that a datagram to `remote` was refused; with `so_error` it is the
-    /// socket's error, too. May sleep. ENOMEM: also if the queues are full.
-    pub fn queue_refused(&self, remote: SocketAddrV6, so_error: bool) -> Result {
-        let remote = sockaddr_in6(remote);
+    /// Puts on the error queue that a datagram to `remote` was refused, or was lost for another
+    /// reason; with `so_error` it is the socket's error, too. May sleep. ENOMEM: also if the queues
+    /// are full.
+    pub fn queue_error(&self, remote: SocketAddrV6, why: Error, so_error: bool) -> Result {
+        let (remote, why) = (sockaddr_in6(remote), -why.to_errno());
         // SAFETY: a live sock (type invariant), which begins with an inet_sock; reads the address.
         to_result(unsafe {
-            bindings::sock_queue_refused(self.as_ptr(), &raw const remote, so_error)
+            bindings::sock_queue_error(self.as_ptr(), &raw const remote, why, so_error)
         })
     }
 
@@ -310,6 +311,12 @@ impl Sk {
         // SAFETY: a live sock (type invariant); an aligned word that others read at any time.
         let dropped = unsafe { Atomic::from_ptr(ptr::addr_of_mut!((*sk).sk_drops.counter)) };
         dropped.store(drops as c_int, Relaxed);
+    }
+
+    /// Shows a value of `SO_PEEK_OFF`, which the kernel reads for `getsockopt()`. Any context.
+    pub fn show_peek_off(&self, at: i32) {
+        // SAFETY: a live sock (type invariant); a word that others read at any time.
+        unsafe { ptr::addr_of_mut!((*self.as_ptr()).sk_peek_off).write_volatile(at) };
     }
 
     /// The local address that the route to `remote` has, with the interface that the socket is

@@ -281,6 +281,11 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         Ok(None)
     }
 
+    /// `SO_PEEK_OFF`. `EOPNOTSUPP`: the protocol has it not.
+    fn set_peek_off(self: &Arc<Self>, _at: i32) -> Result {
+        Err(errno::EOPNOTSUPP)
+    }
+
     /// The UDP socket inside this one. `MSG_ERRQUEUE` reads its error queue after this socket's.
     fn inner_udp(self: &Arc<Self>) -> Option<Udp> {
         None

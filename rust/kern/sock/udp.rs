@@ -131,6 +131,26 @@ impl Udp {
         length(unsafe { recv(self.sock.as_ptr(), msg, len, flags as c_int) })
     }
 
+    /// Sets `SO_PEEK_OFF`. Any context.
+    pub fn set_peek_off(&self, at: i32) {
+        if let Some(set) = self.ops().set_peek_off {
+            // SAFETY: a live sock of UDP (type invariants).
+            unsafe { set(self.sk().cast(), at) };
+        }
+    }
+
+    /// `SO_PEEK_OFF`. Any context.
+    pub fn peek_off(&self) -> i32 {
+        // SAFETY: a live socket (type invariant); one word.
+        unsafe { (&raw const (*self.sk()).sk_peek_off).read_volatile() }
+    }
+
+    /// Whether datagrams have come since a call last looked behind the first ones. Any context.
+    pub fn has_new(&self) -> bool {
+        // SAFETY: a live socket (type invariant); looks at a word of the queue.
+        !unsafe { bindings::skb_queue_empty_lockless(&raw const (*self.sk()).sk_receive_queue) }
+    }
+
     /// `recvmsg()` from the queue of errors.
     ///
     /// # Safety

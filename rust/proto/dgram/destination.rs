@@ -87,10 +87,11 @@ pub struct Report {
     pub queued: bool,
 }
 
-/// The report to a socket that is `connected`, or not, and has set IP_RECVERR, or not.
-pub fn report(connected: bool, recverr: bool) -> Report {
+/// The report to a socket that is `connected`, or not, and has set IP_RECVERR, or not. The datagram
+/// was `refused`, as by ICMP, or lost with its link, which is a local error.
+pub fn report(connected: bool, recverr: bool, refused: bool) -> Report {
     Report {
-        so_error: connected || recverr,
+        so_error: connected || recverr && refused,
         queued: recverr,
     }
 }

@@ -55,6 +55,15 @@ impl<T: 'static, S: DerefMut<Target = [Option<T>]>> Fifo<S> {
         self.slots.get(self.slot(n))?.as_ref()
     }
 
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, n: usize) -> Option<&mut T> {
+        if n >= self.len {
+            return None;
+        }
+        let at = self.slot(n);
+        self.slots.get_mut(at)?.as_mut()
+    }
+
     /// Adds a value at the end; gives it back if there is no slot.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         let at = self.slot(self.len);

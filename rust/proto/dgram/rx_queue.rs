@@ -27,6 +27,8 @@ pub struct Datagram<D> {
     pub born: u64,
     /// Datagrams that the socket had dropped before; see SO_RXQ_OVFL.
     pub drops: u32,
+    /// It is empty, and MSG_PEEK has shown it.
+    pub peeked: bool,
     /// Its bytes.
     pub data: D,
 }
@@ -114,7 +116,47 @@ impl<D: 'static, S: DerefMut<Target = [Option<Datagram<D>>]>> RxQueue<S> {
         }
     }
 
-    /// The next datagram, for MSG_PEEK and FIONREAD.
+    /// The datagram in which the byte `off` of the queue is, SO_PEEK_OFF, and the place of that
+    /// byte in it. With an offset of 0 an empty datagram is passed over once it was shown.
+    fn find(&self, off: u32) -> Option<(usize, u32)> {
+        let (mut n, mut left) = (0_usize, off);
+        loop {
+            let datagram = self.datagrams.get(n)?;
+            if left < datagram.len || left == 0 && !datagram.peeked {
+                return Some((n, left));
+            }
+            left = left.saturating_sub(datagram.len);
+            n = n.saturating_add(1);
+        }
+    }
+
+    /// Whether [`Self::peek_at`] has a datagram to show.
+    pub fn shows(&self, off: Option<u32>) -> bool {
+        match off {
+            Some(off) => self.find(off).is_some(),
+            None => !self.is_empty(),
+        }
+    }
+
+    /// The datagram that MSG_PEEK shows, and from which byte of it on: as with UDP, that at the
+    /// offset `off` of the queue, or the first one without SO_PEEK_OFF.
+    pub fn peek_at(&mut self, off: Option<u32>) -> Option<(&Datagram<D>, u32)> {
+        let (n, at) = match off {
+            Some(off) => self.find(off)?,
+            None => (0, 0),
+        };
+        let datagram = self.datagrams.get_mut(n)?;
+        datagram.peeked |= datagram.len == 0;
+        Some((datagram, at))
+    }
+
+    /// The bytes of all datagrams.
+    pub fn bytes(&self) -> u64 {
+        let all = (0..self.len()).filter_map(|n| self.datagrams.get(n));
+        all.map(|datagram| u64::from(datagram.len)).sum()
+    }
+
+    /// The next datagram, for FIONREAD.
     pub fn peek(&self) -> Option<&Datagram<D>> {
         self.datagrams.first()
     }

@@ -125,11 +125,16 @@ impl Data {
         Ok(())
     }
 
-    /// Copies the first `len` bytes to a program. Returns how many went: fewer if its memory
-    /// faults. Sleeps.
-    pub(crate) fn copy_to_iter(&self, iter: &mut IovIterDest<'_>, len: usize) -> usize {
+    /// Copies `len` bytes from the byte `from` on to a program. Returns how many went: fewer if its
+    /// memory faults. Sleeps.
+    pub(crate) fn copy_to_iter(
+        &self,
+        iter: &mut IovIterDest<'_>,
+        from: usize,
+        len: usize,
+    ) -> usize {
         let mut done = 0;
-        let _ = self.for_each_piece(0, len, |piece| {
+        let _ = self.for_each_piece(from, len, |piece| {
             let n = piece.copy_to_iter(iter)?;
             done += n;
             if n == piece.len() {

@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
@@ -25,6 +26,7 @@ IP_RECVTTL, HOPS = 12, 33
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
 IP_BIND_ADDRESS_NO_PORT = 24
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
+SO_PEEK_OFF = 42
 GROUP = "239.77.0.1"
 
 
@@ -259,6 +261,43 @@ def queues():
     check("after shutdown(): not blocking", fails(there.recv, 10, socket.MSG_DONTWAIT), "EAGAIN")
 
 
+def peeks():
+    """SO_PEEK_OFF: over what has come by RDMA, then over what has come by UDP; received in the same order."""
+    with host("B"):
+        there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, ZRS)
+    there.setsockopt(SOL, SO_PEEK_OFF, 0)
+    there.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
+    there.bind((B, 0))
+    there.setblocking(True)
+    at = there.getsockname()
+    plain, other = sock("A", (A, 0), beside=False), udp("A", (A, 0))
+    off = lambda: there.getsockopt(SOL, SO_PEEK_OFF)
+    look = lambda n=9, flags=0: (there.recv(n, socket.MSG_PEEK | flags), off())
+    for n in 1, 2:
+        plain.sendto(b"zrs%d" % n, at)
+        other.sendto(b"udp%d" % n, at)
+    time.sleep(0.5 * SCALE)
+    check("peeked", [look() for _ in range(4)], [(b"zrs1", 4), (b"zrs2", 8), (b"udp1", 12), (b"udp2", 16)])
+    check("behind all", fails(look, 9, socket.MSG_DONTWAIT), "EAGAIN")
+    began = time.thread_time()
+    for n, s in enumerate((other, plain), 3):
+        threading.Timer(0.5 * SCALE, s.sendto, (b"late%d" % n, at)).start()
+        check(f"one that comes later, {n}", look(), (b"late%d" % n, 4 * 4 + 5 * (n - 2)))
+    holds("it waits, and does not look all the while", time.thread_time() - began < 0.2 * SCALE, time.thread_time() - began)
+    fails(there.setsockopt, SOL, SO_PEEK_OFF, 4 + 4 + 5 + 2)
+    check("set to another place", [look(1), look()], [(b"p", 16), (b"1", 17)])
+    fails(there.setsockopt, SOL, SO_PEEK_OFF, 13)
+    check("received", [(there.recv(9), off()) for _ in range(6)],
+          [(b"zrs1", 9), (b"zrs2", 5), (b"late4", 0), (b"udp1", 0), (b"udp2", 0), (b"late3", 0)])
+    plain.sendto(b"zrs", at)
+    other.sendto(b"udp", at)
+    time.sleep(0.5 * SCALE)
+    fails(there.shutdown, socket.SHUT_RD)
+    check("after shutdown(): both, then the end", [look() for _ in range(3)], [(b"zrs", 3), (b"udp", 6), (b"", 6)])
+    fails(there.setsockopt, SOL, SO_PEEK_OFF, -1)
+    check("none any more", [look()[1] for _ in range(2)], [-1, -1])
+
+
 def told():
     """Errors of UDP are the socket's."""
     gone = udp("B", (B, 0))
@@ -314,5 +353,5 @@ def clients():
 for case in sys.argv[1:]:
     {
         "peers": peers, "switch": switch, "group_without_port": group_without_port, "many": many, "ports": ports,
-        "queues": queues, "told": told, "clients": clients,
+        "queues": queues, "peeks": peeks, "told": told, "clients": clients,
     }[case]()

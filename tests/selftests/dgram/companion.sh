@@ -11,7 +11,7 @@
 
 ktap_start
 answer_all_icmp
-for case in peers switch group_without_port many ports queues told clients; do
+for case in peers switch group_without_port many ports queues peeks told clients; do
 	check_lines python3 "$(dirname "$0")/companion.py" $case
 done
 cases=(names connected errors cmsgs)

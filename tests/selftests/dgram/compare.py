@@ -22,7 +22,7 @@ import time
 from kinds import (connect_raw, fails, fionread, free_port, host, libc, nothing, patient, run, wait, PATIENCE, SCALE,
                    SOL, UDP, V4, V6)
 
-SO_TIMESTAMP, SO_RXQ_OVFL = 29, 40
+SO_TIMESTAMP, SO_RXQ_OVFL, SO_PEEK_OFF = 29, 40, 42
 IP_PKTINFO, IP_RECVTOS, IP_RECVORIGDSTADDR = 8, 13, 20
 UDP_CORK, UDP_SEGMENT = 1, 103
 IP_RECVERR, IPV6_RECVERR, MSG_ERRQUEUE = 11, 25, 0x2000
@@ -75,6 +75,44 @@ def trunc(k):
         seen[f"{n}, FIONREAD of the next"] = fionread(there)
         there.recv(1)
         seen[f"{n}, FIONREAD of none"] = fionread(there)
+    return seen
+
+
+def peek_off(k):
+    """SO_PEEK_OFF."""
+    there, s = k.pair()
+    patient(there)
+    off = lambda: there.getsockopt(SOL, SO_PEEK_OFF)
+
+    def look(n, flags=0):
+        room = bytearray(n)
+        got, _, told, _ = there.recvmsg_into([room], 0, socket.MSG_PEEK | flags)
+        return bytes(room[:got]), got, told, off()
+
+    def reads(n, flags=0):
+        room = bytearray(n)
+        return there.recv_into(room, n, flags), bytes(room), off()
+
+    seen = {"at first": off(), "set": (fails(there.setsockopt, SOL, SO_PEEK_OFF, 0), off())}
+    for data in b"abcde", b"", b"fgh", bytes(range(250)) * 24:
+        s.send(data)
+    seen["the parts"] = [look(n) for n in (3, 1, 1, 9, 9)]
+    seen["a long one"] = [look(n) for n in (100, 4096, 1804)]
+    there.setblocking(False)
+    seen["behind all"] = fails(there.recv, 10, socket.MSG_PEEK), off()
+    patient(there)
+    threading.Timer(0.3 * SCALE, s.send, (b"later",)).start()
+    seen["it waits"] = look(9)
+    seen["received, but for a part"] = reads(2)
+    seen["an empty one, received"] = reads(9)
+    there.setblocking(False)
+    seen["behind all, by what was cut"] = fails(there.recv, 10, socket.MSG_PEEK), off()
+    patient(there)
+    seen["set to another place"] = fails(there.setsockopt, SOL, SO_PEEK_OFF, 2), look(10)
+    seen["MSG_TRUNC"] = look(3, socket.MSG_TRUNC), fails(there.setsockopt, SOL, SO_PEEK_OFF, 5), look(3, socket.MSG_TRUNC)
+    seen["received, MSG_TRUNC"] = reads(2, socket.MSG_TRUNC)
+    seen["none any more"] = fails(there.setsockopt, SOL, SO_PEEK_OFF, -1), off(), look(2), look(2)
+    seen["the others"] = reads(6000), off(), reads(9), off()
     return seen
 
 
@@ -703,7 +741,7 @@ def scoped(k):
     return seen
 
 
-CASES = (sizes, gathered, trunc, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread, memory,
+CASES = (sizes, gathered, trunc, peek_off, order, names, connected, errors, binds, shut, ready, cmsgs, options, unread, memory,
          flags, segment, cork, controls, scoped, recverr)
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from hosts import fails, host, PATIENCE, SCALE
 ZRS, SOL_ZRS, ZRS_DGRAM_INFO = 253, 0x5A52, 17
 SOL = socket.SOL_SOCKET
 SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_QUEUED, MEMINFO_DROPS = 40, 55, 0, 8
-IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
+IP_RECVERR, MSG_ERRQUEUE, ORIGIN_LOCAL = 11, 0x2000, 1
 A, B, C = os.environ["ADDR_A"], os.environ["ADDR_B"], os.environ["ADDR_C"]
 
 
@@ -348,31 +348,49 @@ def unmade():
         connected.close(), free.close()
 
 
+def told(s):
+    """What the error queue has: the destination, errno, origin, type and code."""
+    # With a time limit, Python waits.
+    s.setblocking(False)
+    try:
+        _, cmsgs, _, name = s.recvmsg(10, 512, MSG_ERRQUEUE)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return name, *struct.unpack_from("IBBB", cmsgs[0][2])
+
+
 def gone(cut, mend):
     """B dies, and the link to it fails when the device gives up."""
     there, far = sock("B", B), sock("C", C)
     at = there.getsockname()
-    connected, silent, elsewhere, free = (sock("A", A) for _ in range(4))
+    connected, silent, elsewhere, free, away, quiet = (sock("A", A) for _ in range(6))
     connected.connect(at), silent.connect((B, 9)), elsewhere.connect(far.getsockname())
-    free.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
-    for s, to, end in (connected, at, there), (free, at, there), (elsewhere, far.getsockname(), far):
+    for s in silent, free, away:
+        s.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+    for s, to, end in ((connected, at, there), (free, at, there), (away, at, there), (quiet, at, there),
+                       (away, far.getsockname(), far), (elsewhere, far.getsockname(), far)):
         s.sendto(b"first", to)
         end.recv(10)
     os.system(cut)
-    connected.send(b"lost"), free.sendto(b"lost", at)
+    connected.send(b"lost"), free.sendto(b"lost", at), quiet.sendto(b"lost", at)
     poll = select.poll()
-    for s in connected, silent:
+    for s in connected, silent, free:
         # Without events it waits for the error alone.
         poll.register(s, 0)
-        check("a connected socket hears of it", poll.poll(60000 * PATIENCE))
+        check("a connected socket hears of it, and one with IP_RECVERR", poll.poll(60000 * PATIENCE))
         poll.unregister(s)
-    errors = [[error_of(s) for s in (connected, silent, free, elsewhere)] for _ in range(2)]
-    check("EHOSTUNREACH, if it is connected to that host", errors[0] == ["EHOSTUNREACH"] * 2 + ["none"] * 2, errors)
-    check("once", errors[1] == ["none"] * 4, errors)
+    errors = [[error_of(s) for s in (connected, silent, free, elsewhere, away, quiet)] for _ in range(2)]
+    check("EHOSTUNREACH, if it is connected to that host", errors[0] == ["EHOSTUNREACH"] * 2 + ["none"] * 4, errors)
+    check("once", errors[1] == ["none"] * 6, errors)
     for name, s in ("connected", connected), ("unconnected", free):
         s.setblocking(False)
         check(f"the {name} one has nothing to receive", fails(s.recv, 10) == "EAGAIN")
-    check("nor on its error queue", fails(free.recvmsg, 10, 100, MSG_ERRQUEUE) == "EAGAIN")
+    for name, s, to in ("without a peer", free, at), ("that is connected", silent, (B, 9)):
+        entry = told(s)
+        check(f"on the error queue of one {name}: where to, and why", entry == (to, errno.EHOSTUNREACH, ORIGIN_LOCAL, 0, 0), entry)
+    for name, s in (("that has it no more", free), ("without IP_RECVERR", connected), ("without both", quiet),
+                    ("whose last datagram went elsewhere", away)):
+        check(f"none for one {name}", told(s) == "EAGAIN")
     elsewhere.send(b"beside")
     check("another host is reached", far.recv(10) == b"beside")
     os.system(mend)

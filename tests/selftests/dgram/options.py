@@ -42,7 +42,6 @@ ADDRESS = "a link is made from an address of this host, and not from any"
 REFUSED = {
     (SOL, 51): ("SO_ATTACH_REUSEPORT_CBPF: a hash chooses the socket", "ENOPROTOOPT"),
     (SOL, 52): ("SO_ATTACH_REUSEPORT_EBPF: the same", "ENOPROTOOPT"),
-    (SOL, 42): ("SO_PEEK_OFF: MSG_PEEK begins at the beginning", "ENOTSUP"),
     (SOL, 37): ("SO_TIMESTAMPING: no times of sending are taken", "ENOPROTOOPT"),
     (SOL, 65): ("SO_TIMESTAMPING_NEW: the same", "ENOPROTOOPT"),
     (SOL, 61): ("SO_TXTIME: a datagram is sent at once", "ENOPROTOOPT"),
@@ -72,7 +71,7 @@ REFUSED = {
 # Those that a kernel without CONFIG_XFRM does not have.
 XFRM = {(IP, 16), (IP, 17), (IPV6, 34), (IPV6, 35)}
 # Of these a socket with a UDP socket inside has none either.
-ALWAYS_REFUSED = {(SOL, 51), (SOL, 52), (SOL, 42), (IPV6, 1)}
+ALWAYS_REFUSED = {(SOL, 51), (SOL, 52), (IPV6, 1)}
 
 
 def answer(n):
@@ -151,8 +150,8 @@ def wrong_refusal(level, name, ours, theirs):
     for key, value in ours.items():
         allowed = {error}
         if key.startswith("set"):
-            # As UDP does, before it looks at the name; the kernel has a look at SO_PEEK_OFF.
-            if level == SOL_UDP or (level, name) == (SOL, 42) or (
+            # As UDP does, before it looks at the name.
+            if level == SOL_UDP or (
                     key in ("set, a negative length", "set, no memory") and value == theirs[key]):
                 allowed |= {value} & {"EINVAL", "EFAULT"}
         elif level == SOL:

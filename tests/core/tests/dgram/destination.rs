@@ -124,6 +124,10 @@ fn reports_are_those_of_udp() {
         (true, true, true, true),
     ];
     for (connected, recverr, so_error, queued) in table {
-        assert_eq!(report(connected, recverr), Report { so_error, queued });
+        let report = |refused| report(connected, recverr, refused);
+        assert_eq!(report(true), Report { so_error, queued });
+        // A local error without a peer is on the queue alone.
+        let so_error = connected;
+        assert_eq!(report(false), Report { so_error, queued });
     }
 }

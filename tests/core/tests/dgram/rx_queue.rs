@@ -16,6 +16,7 @@ fn datagram(len: u32, data: u32) -> Datagram<u32> {
         len,
         born: 0,
         drops: 0,
+        peeked: false,
         data,
     }
 }
@@ -105,6 +106,37 @@ fn taken_out_for_nobody_is_a_drop() {
     assert!(arrive(&mut q, 30, 9999));
     assert_eq!(q.pop().map(|d| (d.len, d.drops)), Some((20, 0)));
     assert_eq!(q.pop().map(|d| (d.len, d.drops)), Some((30, 1)));
+}
+
+// rows: Z7
+#[test]
+fn peeking_at_an_offset() {
+    let mut q = RxQueue::new(slots(10));
+    let sizes = [5, 0, 3, 0];
+    for len in sizes {
+        assert!(arrive(&mut q, len, 9999));
+    }
+    assert_eq!(q.bytes(), 8);
+    let at = |q: &mut RxQueue<Vec<Option<Datagram<u32>>>>, off| {
+        let shows = q.shows(off);
+        let shown = q.peek_at(off).map(|(d, from)| (d.len, from));
+        assert_eq!(shown.is_some(), shows);
+        shown
+    };
+    assert_eq!(at(&mut q, None), Some((5, 0)));
+    assert_eq!(at(&mut q, Some(0)), Some((5, 0)));
+    assert_eq!(at(&mut q, Some(4)), Some((5, 4)));
+    // An empty one is shown once.
+    assert_eq!(at(&mut q, Some(5)), Some((0, 0)));
+    assert_eq!(at(&mut q, Some(5)), Some((3, 0)));
+    assert_eq!(at(&mut q, Some(7)), Some((3, 2)));
+    assert_eq!(at(&mut q, Some(8)), Some((0, 0)));
+    assert_eq!(at(&mut q, Some(8)), None);
+    assert_eq!(at(&mut q, Some(100)), None);
+    q.pop();
+    assert_eq!(at(&mut q, Some(0)), Some((3, 0)));
+    // Without an offset it is the first one, shown or not.
+    assert_eq!(at(&mut q, None), Some((0, 0)));
 }
 
 // rows: Z7

@@ -409,6 +409,7 @@ impl World {
             len: f.total,
             born: self.now,
             drops: 0,
+            peeked: false,
             data: held,
         };
         queue.push(room, datagram);

@@ -181,6 +181,7 @@ impl Course {
                     len: f.total,
                     born: 0,
                     drops: 0,
+                    peeked: false,
                     data: partial.fragments,
                 };
                 self.queue.push(partial.room, datagram);
