@@ -160,6 +160,110 @@ def asynchronous(k):
     return seen
 
 
+def lends(k):
+    """io_uring: SEND_ZC and SENDMSG_ZC, whose second completion gives the memory back."""
+    there, s = k.pair()
+    at = ctypes.addressof
+    ring = uring.Ring()
+    data = os.urandom(60000)
+    out = ctypes.create_string_buffer(data, 70000)
+    error = lambda n: n if n >= 0 else errno.errorcode[-n]
+
+    def ends(*args, **more):
+        """The result, and whether the memory was given back by another completion."""
+        ring.submit(*args, **more)
+        result, flags = ring.next()
+        given = ring.next() if flags & uring.MORE else None
+        return error(result), given and (given[0], given[1] & uring.NOTIF)
+
+    def sendmsg(s, n, name=None):
+        msg = Message(b"", name)
+        base = struct.pack("QQ", at(out), n)
+        vec = ctypes.create_string_buffer(base, 16)
+        header = ctypes.create_string_buffer(msg.header[:16] + struct.pack("Q", at(vec)) + msg.header[24:], len(msg.header))
+        return ends(uring.SENDMSG_ZC, s.fileno(), length=1, addr=at(header))
+
+    seen = {}
+    for n in (0, 1, 4096, 4097, 20000, 60000):
+        seen[f"SEND_ZC, {n} bytes"] = ends(uring.SEND_ZC, s.fileno(), length=n, addr=at(out)), there.recv(70000) == data[:n]
+        seen[f"SENDMSG_ZC, {n} bytes"] = sendmsg(s, n), there.recv(70000) == data[:n]
+    free = k.sock("A")
+    seen["SENDMSG_ZC, to an address"] = sendmsg(free, 30000, there.getsockname()), there.recv(70000) == data[:30000]
+    # Completions of both kinds may be mixed.
+    for _ in range(4):
+        ring.submit(uring.SEND_ZC, s.fileno(), length=5000, addr=at(out))
+    done = [ring.next() for _ in range(8)]
+    seen["four at once"] = sorted((result, flags & uring.MORE, flags & uring.NOTIF) for result, flags in done)
+    seen["they arrive"] = [there.recv(70000) == data[:5000] for _ in range(4)]
+    seen["of bad memory"] = ends(uring.SEND_ZC, s.fileno(), length=30000, addr=4096)[0]
+    seen["of too much"] = ends(uring.SEND_ZC, s.fileno(), length=70000, addr=at(out))[0]
+    seen["without a peer"] = sendmsg(free, 5)[0]
+    seen["after them"] = sendmsg(s, 5), there.recv(10) == data[:5]
+    return seen
+
+
+def multishot(k):
+    """io_uring: one RECV, or RECVMSG, for many datagrams, each in a buffer that the kernel chooses."""
+    there, s = k.pair()
+    at = ctypes.addressof
+    ring = uring.Ring()
+    size, number = 8192, 6
+    room = ctypes.create_string_buffer(size * number)
+    there.setblocking(True)
+    error = lambda n: n if n >= 0 else errno.errorcode[-n]
+
+    def provide():
+        return error(ring.ask(uring.PROVIDE_BUFFERS, number, length=size, addr=at(room), group=7))
+
+    def got():
+        """A completion: its result, the bytes of its buffer, whether there are more, and whether it has a buffer."""
+        result, flags = ring.next()
+        begin = (flags >> 16) * size
+        data = room.raw[begin:begin + max(result, 0)] if flags & uring.BUFFER else b""
+        return error(result), data, flags & uring.MORE, flags & uring.BUFFER
+
+    def receive(op, **more):
+        ring.submit(op, there.fileno(), ioprio=uring.RECV_MULTISHOT, how=uring.SELECT, group=7, **more)
+
+    seen = {"buffers": provide()}
+    s.send(b"one that waits")
+    wait(there)
+    receive(uring.RECV)
+    seen["RECV, one that waits"] = got()
+    for n in (1, 5000, 8192):
+        s.send(bytes([n % 251]) * n)
+        seen[f"RECV, {n} bytes"] = got()
+    s.send(b"x" * 9000)
+    seen["RECV, one that is too long"] = got()
+    s.send(b"the last buffer")
+    seen["RECV, the last buffer"] = got()
+    s.send(b"without a buffer")
+    seen["RECV, no buffer is left"] = got()
+    seen["RECV, it is not lost"] = there.recv(100)
+    seen["buffers again"] = provide()
+    receive(uring.RECV)
+    s.send(b"")
+    seen["RECV, an empty one"] = got()
+    seen["buffers once more"] = provide()
+    # Space for the sender's address and no control messages.
+    header = ctypes.create_string_buffer(struct.pack("QI4xQQQQI4x", 0, 28, 0, 0, 0, 0, 0), 56)
+    receive(uring.RECVMSG, length=1, addr=at(header))
+
+    def message():
+        result, data, more, buffer = got()
+        if not data:
+            return result, more, buffer
+        name, control, length, flags = struct.unpack_from("IIII", data)
+        port = struct.unpack_from(">H", data, 18)[0]
+        return result, name, control, length, flags, port == s.getsockname()[1], data[16 + 28:], more, buffer
+
+    # An empty one ends it.
+    for n in (3, 5000, 9000, 0):
+        s.send(bytes([n % 251]) * n)
+        seen[f"RECVMSG, {n} bytes"] = message()
+    return seen
+
+
 def child(act):
     """The exit status of a child that does it."""
     pid = os.fork()
@@ -459,7 +563,7 @@ def exceptional(k):
     return seen
 
 
-CASES = (several, asynchronous, handed, namespaces, mapped, privileged, ranges, stamps, asked, late, exceptional)
+CASES = (several, asynchronous, lends, multishot, handed, namespaces, mapped, privileged, ranges, stamps, asked, late, exceptional)
 
 if __name__ == "__main__":
     run(CASES)
