@@ -4,13 +4,15 @@
 
 use std::io;
 use std::net::UdpSocket;
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use zrs::DgramInfo;
 use zrs_core::dgram::wire::{Body, DgramHeader, Fragment, Message, PortState, Ports, FEATURE};
 use zrs_core::wire::{Hello, HEADER_LEN};
-use zrs_sys::Device;
+use zrs_sys::{Area, Device};
 
 use super::{ensure, whole, Case};
 use crate::peer::{hello, said, Peer};
@@ -161,6 +163,79 @@ fn half(w: &mut World) -> Outcome {
     }
     drop(socket);
     Ok(())
+}
+
+/// Sends a datagram whose bytes are all `byte`.
+fn send_whole(peer: &mut Peer, ports: Ports, total: u32, byte: u8) -> Outcome {
+    for offset in (0..total).step_by(4096) {
+        let f = part(ports, total, offset);
+        let bytes = vec![byte; f.len() as usize];
+        peer.send(Message::Dgram(header(f)), &bytes)?;
+    }
+    Ok(())
+}
+
+/// The blocks that are lent come to this number.
+fn expect_lent(w: &World, blocks: u32) -> Outcome {
+    let end = Instant::now() + w.limit(20);
+    loop {
+        let pools = w.zrs.pools().collect::<io::Result<Vec<_>>>()?;
+        let lent: u32 = pools.iter().map(|p| p.blocks_lent).sum();
+        if lent == blocks {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(said(&format!("{lent} blocks are lent, not {blocks}")));
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The link ends, as `ends` has it, while blocks of it are mapped into a program, others wait in
+/// the queue, and a datagram is half there: the bytes stay what they were, whatever others send
+/// then, and all blocks come back.
+fn lent(w: &mut World, ends: fn(&World, Peer, Ports) -> Outcome) -> Outcome {
+    const LEN: u32 = 40_000;
+    const BLOCKS: u32 = LEN / 4096;
+    const ROOM: usize = 16 * 4096;
+    let (socket, ports) = target(w)?;
+    let mut area = Area::reserve(socket.as_fd(), 2 * ROOM)?;
+    let mut peer = w.link_as(with_datagrams(), true)?;
+    send_whole(&mut peer, ports, LEN, b'a')?;
+    let mapped = area.recv(socket.as_fd(), 0, ROOM, 0)?;
+    ensure(
+        mapped.range == (0..LEN as usize) && mapped.copied == (LEN % 4096) as usize,
+        "not mapped",
+    )?;
+    send_whole(&mut peer, ports, LEN, b'b')?;
+    for n in 0..4 {
+        send(&mut peer, part(ports, LEN, n * 4096))?;
+    }
+    peer.alive(w.limit(10))?;
+    // Those of the third are set aside.
+    expect_lent(w, 3 * BLOCKS)?;
+    ends(w, peer, ports)?;
+    expect_lent(w, 2 * BLOCKS)?;
+    let all = |area: &Area, range: Range<usize>, byte: u8| {
+        let bytes = area.bytes(range).to_vec();
+        ensure(bytes.iter().all(|b| *b == byte), "the bytes have changed")
+    };
+    all(&area, mapped.range.clone(), b'a')?;
+    let (_other, others) = target(w)?;
+    let mut next = w.link_as(with_datagrams(), true)?;
+    for _ in 0..100 {
+        send_whole(&mut next, others, LEN, b'c')?;
+    }
+    next.alive(w.limit(10))?;
+    let waited = area.recv(socket.as_fd(), ROOM, ROOM, 0)?;
+    ensure(waited.range.len() == LEN as usize, "another length")?;
+    all(&area, waited.range.clone(), b'b')?;
+    all(&area, mapped.range.clone(), b'a')?;
+    area.give_back(0..ROOM);
+    expect_lent(w, BLOCKS)?;
+    all(&area, waited.range, b'b')?;
+    drop((area, socket));
+    expect_lent(w, 0)
 }
 
 /// Datagrams for ports without a socket: few of them are answered.
@@ -379,6 +454,19 @@ pub const CASES: &[Case] = &[
         held_without_feature,
     ),
     whole("dgram/half of one", half),
+    whole("dgram/gone while blocks are lent", |w| {
+        lent(w, |_, peer, _| {
+            drop(peer);
+            Ok(())
+        })
+    }),
+    whole("dgram/a violation while blocks are lent", |w| {
+        lent(w, |w, mut peer, ports| {
+            let before = w.stats()?;
+            send(&mut peer, part(ports, 10, 0))?;
+            w.expect_violation(&mut peer, &before)
+        })
+    }),
     whole("dgram/closed ports", closed_ports),
     whole("dgram/probes", probes),
     whole("dgram/flood", flood),
