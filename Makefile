@@ -178,7 +178,7 @@ rust-rdma: kernel ## the patches of Documentation/upstream/rust-rdma anew from r
 	@tests/rust-rdma
 
 .PHONY: publish
-publish: root ## cargo publish --dry-run for the crates that programs are written with
+publish: root ## packs the crates that programs are written with, and builds each from its package
 	@tests/publish
 
 .PHONY: docs

@@ -7,7 +7,7 @@
 //! are withheld POLLOUT. `transport/dgram.rs` has the sending and receiving of a link.
 //!
 //! Locks, in the order in which they may be taken:
-//! 1. `config`: serialises bind, connect and close. Sleeps. Then the locks of links, as those of
+//! 1. `config`: serialises bind, connect, close and options of SOL_SOCKET. Sleeps. Then the locks of links, as those of
 //!    streams (`socket.rs`). `Link::drain` and `Link::dgram_rx` are taken without `config`.
 //! 2. `DgramSock::gathered` (mutex), with no lock of a link below it.
 //! 3. `Dgrams::ports`, `Dgrams::table` (mutexes).
@@ -373,6 +373,11 @@ impl SocketOps for DgramSock {
         call: &Call<'_>,
     ) -> Result {
         self.set_option(level, name, &val, call)
+    }
+
+    fn while_set<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
+        let _config = self.config.lock();
+        f()
     }
 
     fn check_socket_option(self: &Arc<Self>, name: i32) -> Result {

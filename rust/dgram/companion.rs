@@ -50,8 +50,8 @@ pub(super) enum Queue {
 enum InUdp {
     /// Any datagram.
     Any,
-    /// One that has come since it last looked: the others are before the offset of SO_PEEK_OFF.
-    New,
+    /// What it had, as [`Udp::queued`] tells, is before the offset of SO_PEEK_OFF.
+    Since((i32, i32)),
     /// Nothing.
     Nothing,
 }
@@ -155,6 +155,7 @@ impl DgramSock {
         }
         may_have(&self.net)?;
         let udp = Udp::open(call)?;
+        // SO_PEEK_OFF is not set meanwhile.
         if self.inner.lock().peek_off.is_some() {
             udp.set_peek_off(0);
         }
@@ -297,6 +298,7 @@ impl DgramSock {
         let mut in_udp = InUdp::Any;
         loop {
             let link = self.inner.lock().rx_link.clone();
+            let queued = udp.queued();
             let look = || self.look_beside(udp, peek, in_udp);
             let found = msg.queue().wait_or_poll(
                 WaitMode::Interruptible,
@@ -318,7 +320,7 @@ impl DgramSock {
                     Err(e) if e == EAGAIN => {
                         in_udp = match self.inner.lock().shut_read {
                             true => InUdp::Nothing,
-                            false if peek => InUdp::New,
+                            false if peek && queued.0 >= 0 => InUdp::Since(queued),
                             false => InUdp::Any,
                         }
                     }
@@ -337,7 +339,7 @@ impl DgramSock {
         udp.collect_error();
         let in_udp = match in_udp {
             InUdp::Any => has_datagram(udp),
-            InUdp::New => udp.has_new(),
+            InUdp::Since(queued) => udp.queued() != queued && has_datagram(udp),
             InUdp::Nothing => false,
         };
         let queue = self.next_queue(in_udp, peek);

@@ -162,10 +162,12 @@ static struct sk_buff *make_packet(const struct sockaddr_in6 *from, const struct
 				   u8 proto, u16 len, u32 paged)
 {
 	size_t headers = MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr);
+	/* The payload is charged to the cgroup that the caller has set. */
+	gfp_t gfp = paged ? GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN : GFP_KERNEL;
 	struct sk_buff *skb;
 	int err;
 
-	skb = alloc_skb_with_frags(headers, paged, PAGE_ALLOC_COSTLY_ORDER, &err, GFP_KERNEL);
+	skb = alloc_skb_with_frags(headers, paged, PAGE_ALLOC_COSTLY_ORDER, &err, gfp);
 	if (!skb)
 		return NULL;
 	skb_reserve(skb, MAX_HEADER);
@@ -337,17 +339,15 @@ struct sk_buff *zrs_helper_filter_packet(struct sock *sk, const struct sockaddr_
 					 const struct sockaddr_in6 *from, u16 len)
 {
 	struct sockaddr_in6 to = *own;
-	struct dst_entry *dst = route_of(sk, &to, from, IPPROTO_UDP);
-	struct sk_buff *skb;
+	struct sk_buff *skb = make_datagram(from, &to, len, len);
+	struct dst_entry *dst;
 
-	if (IS_ERR(dst))
-		return ERR_CAST(dst);
-	skb = make_datagram(from, &to, len, len);
-	if (!skb) {
-		dst_release(dst);
+	if (!skb)
 		return ERR_PTR(-ENOMEM);
-	}
-	skb_dst_set(skb, dst);
+	/* Without a way back, it has no device. */
+	dst = route_of(sk, &to, from, IPPROTO_UDP);
+	if (!IS_ERR(dst))
+		skb_dst_set(skb, dst);
 	skb->ip_summed = CHECKSUM_UNNECESSARY;
 	skb->data_len = len;
 	skb->len += len;
@@ -364,8 +364,10 @@ u32 zrs_helper_filter_run(struct sock *sk, struct sk_buff *skb)
 	rcu_read_lock();
 	filter = rcu_dereference(sk->sk_filter);
 	if (filter) {
-		skb->dev = dst_dev_rcu(skb_dst(skb));
-		skb->skb_iif = skb->dev->ifindex;
+		if (skb_dst(skb)) {
+			skb->dev = dst_dev_rcu(skb_dst(skb));
+			skb->skb_iif = skb->dev->ifindex;
+		}
 		skb->sk = sk;
 		keep = bpf_prog_run_save_cb(filter->prog, skb);
 		skb->sk = NULL;

@@ -44,7 +44,7 @@ pub(crate) struct Memory {
     pub(super) nonce: u64,
     pub(super) queue: Queue,
     /// Lets go of pages of programs that have to be marked dirty first. These items may wait for a
-    /// program, so nothing else waits for them but the module's end.
+    /// program's file system, so nothing else waits for them but the module's end.
     pub(super) pages: Arc<Queue>,
     pub(super) peers: Arc<Peers>,
     /// Hosts that exist, on the list or not.

@@ -20,9 +20,69 @@ use kernel::{
     error::{from_result, to_result},
     ffi::{c_char, c_int, c_uint},
     prelude::*,
+    sync::Arc,
 };
 
 impl<T: SocketOps> Callbacks<T> {
+    /// An option of `SOL_SOCKET`, here and in the socket inside.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::setsockopt`]; `this` is the socket's.
+    unsafe fn set_socket_option(
+        sock: *mut bindings::socket,
+        this: &Arc<T>,
+        name: c_int,
+        value: bindings::sockptr_t,
+        len: c_uint,
+    ) -> Result<c_int> {
+        let level = bindings::SOL_SOCKET as c_int;
+        T::check_socket_option(this, name)?;
+        // SAFETY: as above.
+        let call = unsafe { Call::from_raw(sock) };
+        let carried = tcp::CARRIED.contains(&(name as u32));
+        let tcp = T::inner_tcp(this, &call, carried)?;
+        if T::SUPPORT_ZC && name as u32 == bindings::SO_ZEROCOPY {
+            // The kernel allows it for its own protocols only.
+            // SAFETY: value and length come from the socket layer and hold for this call.
+            let value = unsafe { OptIn::from_raw(value, len as usize) };
+            let on = match value.read::<c_int>()? {
+                0 => false,
+                1 => true,
+                _ => return Err(EINVAL),
+            };
+            if let Some(tcp) = tcp {
+                tcp.set_option(level, name, &value)?;
+            }
+            // SAFETY: the socket is live, and not released while a call on it runs.
+            unsafe { Sk::from_raw(Self::sk(sock)) }.set_zerocopy(on);
+            return Ok(0);
+        }
+        // The kernel's own options, with its refusals for this protocol.
+        // SAFETY: a live socket with a sock; the arguments are handed on as they came.
+        to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
+        // `set_peek_off` has done it.
+        if let Some(tcp) = tcp.filter(|_| name as u32 != bindings::SO_PEEK_OFF) {
+            // SAFETY: value and length come from the socket layer and hold for this call.
+            let value = unsafe { OptIn::from_raw(value, len as usize) };
+            tcp.set_option(level, name, &value)?;
+        }
+        if name as u32 == bindings::SO_KEEPALIVE {
+            T::keepalive_changed(this);
+        }
+        if matches!(
+            name as u32,
+            bindings::SO_SNDBUF
+                | bindings::SO_SNDBUFFORCE
+                | bindings::SO_RCVBUF
+                | bindings::SO_RCVBUFFORCE
+                | bindings::SO_BUF_LOCK
+        ) {
+            T::buffers_changed(this);
+        }
+        Ok(0)
+    }
+
     /// # Safety
     ///
     /// See [`Callbacks`].
@@ -37,50 +97,10 @@ impl<T: SocketOps> Callbacks<T> {
             if level as u32 == bindings::SOL_SOCKET {
                 // SAFETY: the socket is live, and not released while a call on it runs.
                 let this = unsafe { Self::borrow(sock)? };
-                T::check_socket_option(&this, name)?;
-                // SAFETY: as above.
-                let call = unsafe { Call::from_raw(sock) };
-                let carried = tcp::CARRIED.contains(&(name as u32));
-                let tcp = T::inner_tcp(&this, &call, carried)?;
-                if T::SUPPORT_ZC && name as u32 == bindings::SO_ZEROCOPY {
-                    // The kernel allows it for its own protocols only.
-                    // SAFETY: value and length come from the socket layer and hold for this call.
-                    let value = unsafe { OptIn::from_raw(value, len as usize) };
-                    let on = match value.read::<c_int>()? {
-                        0 => false,
-                        1 => true,
-                        _ => return Err(EINVAL),
-                    };
-                    if let Some(tcp) = tcp {
-                        tcp.set_option(level, name, &value)?;
-                    }
-                    // SAFETY: the socket is live, and not released while a call on it runs.
-                    unsafe { Sk::from_raw(Self::sk(sock)) }.set_zerocopy(on);
-                    return Ok(0);
-                }
-                // The kernel's own options, with its refusals for this protocol.
-                // SAFETY: a live socket with a sock; the arguments are handed on as they came.
-                to_result(unsafe { bindings::sock_setsockopt(sock, level, name, value, len) })?;
-                // `set_peek_off` has done it.
-                if let Some(tcp) = tcp.filter(|_| name as u32 != bindings::SO_PEEK_OFF) {
-                    // SAFETY: value and length come from the socket layer and hold for this call.
-                    let value = unsafe { OptIn::from_raw(value, len as usize) };
-                    tcp.set_option(level, name, &value)?;
-                }
-                if name as u32 == bindings::SO_KEEPALIVE {
-                    T::keepalive_changed(&this);
-                }
-                if matches!(
-                    name as u32,
-                    bindings::SO_SNDBUF
-                        | bindings::SO_SNDBUFFORCE
-                        | bindings::SO_RCVBUF
-                        | bindings::SO_RCVBUFFORCE
-                        | bindings::SO_BUF_LOCK
-                ) {
-                    T::buffers_changed(&this);
-                }
-                return Ok(0);
+                return T::while_set(&this, || {
+                    // SAFETY: the arguments are handed on as they came.
+                    unsafe { Self::set_socket_option(sock, &this, name, value, len) }
+                });
             }
             // SAFETY: the socket is live, and not released while a call on it runs.
             let tcp = unsafe { Self::carrier(sock) };

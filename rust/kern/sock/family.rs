@@ -291,6 +291,12 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Calls `f`, which sets an option of `SOL_SOCKET` of this socket and of the one inside it, if
+    /// there is one: none is put there meanwhile. Sleeps.
+    fn while_set<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
+        f()
+    }
+
     /// `setsockopt()` at level `SOL_SOCKET`, before the kernel keeps the option. `ENOPROTOOPT` for
     /// one that the protocol cannot honour.
     fn check_socket_option(self: &Arc<Self>, _name: i32) -> Result {

@@ -30,8 +30,8 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// One of `len` bytes that `sk` gets at `local`, without its bytes. Sleeps. Errors: `ENOMEM`,
-    /// those of the route to `from`.
+    /// One of `len` bytes that `sk` gets at `local` from `from`, without its bytes, for which the
+    /// active memory cgroup pays. Sleeps. `ENOMEM`.
     pub fn new(sk: &Sk, local: SocketAddrV6, from: SocketAddrV6, len: usize) -> Result<Self> {
         let (local, from) = (v6::sockaddr_in6(local), v6::sockaddr_in6(from));
         let bytes = u16::try_from(len).map_err(|_| EINVAL)?;

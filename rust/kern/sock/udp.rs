@@ -145,10 +145,12 @@ impl Udp {
         unsafe { (&raw const (*self.sk()).sk_peek_off).read_volatile() }
     }
 
-    /// Whether datagrams have come since a call last looked behind the first ones. Any context.
-    pub fn has_new(&self) -> bool {
-        // SAFETY: a live socket (type invariant); looks at a word of the queue.
-        !unsafe { bindings::skb_queue_empty_lockless(&raw const (*self.sk()).sk_receive_queue) }
+    /// What changes when a datagram arrives, and when one is taken with `SO_PEEK_OFF` above 0: that
+    /// offset, and the bytes that count against `SO_RCVBUF`. Any context.
+    pub fn queued(&self) -> (i32, i32) {
+        // SAFETY: a live socket (type invariant); one word.
+        let bytes = unsafe { (&raw const (*self.sk()).sk_backlog.rmem_alloc.counter).read_volatile() };
+        (self.peek_off(), bytes)
     }
 
     /// `recvmsg()` from the queue of errors.

@@ -276,7 +276,7 @@ def peeks():
     for n in 1, 2:
         plain.sendto(b"zrs%d" % n, at)
         other.sendto(b"udp%d" % n, at)
-    time.sleep(0.5 * SCALE)
+    time.sleep(PATIENCE)
     check("peeked", [look() for _ in range(4)], [(b"zrs1", 4), (b"zrs2", 8), (b"udp1", 12), (b"udp2", 16)])
     check("behind all", fails(look, 9, socket.MSG_DONTWAIT), "EAGAIN")
     began = time.thread_time()
@@ -291,7 +291,7 @@ def peeks():
           [(b"zrs1", 9), (b"zrs2", 5), (b"late4", 0), (b"udp1", 0), (b"udp2", 0), (b"late3", 0)])
     plain.sendto(b"zrs", at)
     other.sendto(b"udp", at)
-    time.sleep(0.5 * SCALE)
+    time.sleep(PATIENCE)
     fails(there.shutdown, socket.SHUT_RD)
     check("after shutdown(): both, then the end", [look() for _ in range(3)], [(b"zrs", 3), (b"udp", 6), (b"", 6)])
     fails(there.setsockopt, SOL, SO_PEEK_OFF, -1)

@@ -13,6 +13,15 @@ sys.path.insert(0, "/zrs/userspace/examples")
 import zrs_mem
 
 SIZE = 256 << 10
+
+
+def pinned():
+    """Pages of the machine that are pinned."""
+    with open("/proc/vmstat", encoding="ascii") as file:
+        now = {name: int(n) for name, n in (line.split() for line in file)}
+    return now["nr_foll_pin_acquired"] - now["nr_foll_pin_released"]
+
+
 region = zrs_mem.opened(sys.argv[1])
 want = os.pread(region, SIZE, 0)
 file = os.open(sys.argv[2], os.O_RDWR)
@@ -24,11 +33,16 @@ os.pread(region, SIZE, 0)
 print("ready", flush=True)
 os.read(go, 10)
 read = threading.Thread(target=os.preadv, args=(region, [mapped], 0))
+before = pinned()
 read.start()
-time.sleep(0.3)
+until = time.monotonic() + 20
+while pinned() - before < SIZE >> 12 and time.monotonic() < until:
+    time.sleep(0.01)
 mapped.flush()
 print("written back", "early" if read.is_alive() else "late", flush=True)
 read.join()
+# The module marks the pages a moment later.
+time.sleep(1)
 print("read", mapped[:] == want, flush=True)
 mapped.close()
 os.close(file)

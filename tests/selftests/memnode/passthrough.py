@@ -9,6 +9,10 @@ import os
 import signal
 import sys
 import threading
+import time
+
+sys.path.insert(0, "/zrs/tests/lib")
+from hosts import PATIENCE
 
 SIZE = 1 << 20
 
@@ -32,7 +36,7 @@ def while_stopped(path, server):
     os.kill(server, signal.SIGSTOP)
     try:
         read.start()
-        read.join(3)
+        read.join(3 * PATIENCE)
         return not read.is_alive()
     finally:
         os.kill(server, signal.SIGCONT)
@@ -40,11 +44,26 @@ def while_stopped(path, server):
         os.close(fd)
 
 
+def passed(path):
+    """An open whose reads pass the server by, as a mapping shows: not until the server has heard of a writer's close."""
+    until = time.monotonic() + 10 * PATIENCE
+    while True:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            mmap.mmap(fd, SIZE, prot=mmap.PROT_READ).close()
+        except OSError:
+            return fd
+        if time.monotonic() > until:
+            return fd
+        os.close(fd)
+        time.sleep(0.05)
+
+
 def changes(path):
     data, new, more = (os.urandom(SIZE) for _ in range(3))
     with open(path, "wb") as file:
         file.write(data)
-    reader = os.open(path, os.O_RDONLY)
+    reader = passed(path)
     check("a file is read", os.pread(reader, SIZE + 1, 0) == data)
     refused("and not mapped", errno.ENODEV, mmap.mmap, reader, SIZE, prot=mmap.PROT_READ)
     writer = os.open(path, os.O_RDWR)

@@ -17,7 +17,7 @@ import time
 import bpf
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, datagram, fails, PATIENCE, SCALE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
+from hosts import check, datagram, fails, PATIENCE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
 
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
@@ -61,8 +61,8 @@ def drops(s):
     return struct.unpack("9I", s.getsockopt(SOL, 55, 36))[8]
 
 
-def received(s, seconds=0.4):
-    s.settimeout(seconds * SCALE)
+def received(s, seconds=2):
+    s.settimeout(seconds * PATIENCE)
     try:
         return s.recv(70000)
     except TimeoutError:

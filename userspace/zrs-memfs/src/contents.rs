@@ -55,6 +55,8 @@ pub struct Contents {
 /// Opens that the kernel knows a region for. While there are any, it wants the same one for all.
 struct Passing {
     id: BackingId,
+    /// The region may be written.
+    writable: bool,
     opens: u32,
     /// The region, when it is not the file's any more: it is freed when they are closed.
     replaced: Option<Region>,
@@ -122,15 +124,15 @@ impl Contents {
         if self.passing.is_none() && direct && self.served == 0 {
             let new = |id| Passing {
                 id,
+                writable: self.may(Rights::WRITE),
                 opens: 0,
                 replaced: None,
             };
             self.passing = region.and_then(pass).map(new);
         }
-        let writable = self.may(Rights::WRITE);
         match &mut self.passing {
             // The kernel opens the region as the file.
-            Some(_) if write && !writable => Err(Errno::EACCES),
+            Some(passing) if write && !passing.writable => Err(Errno::EACCES),
             Some(passing) => {
                 passing.opens += 1;
                 Ok(match direct && passing.replaced.is_none() {
