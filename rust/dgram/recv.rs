@@ -244,7 +244,9 @@ impl DgramSock {
         };
         let len = data.len();
         let local = Addr::new(to, port).into();
-        let mut packet = self.memcg.charge(|| Packet::new(&sk, local, from.into(), len))?;
+        let mut packet = self
+            .memcg
+            .charge(|| Packet::new(&sk, local, from.into(), len))?;
         data.for_each_piece(0, len, |piece| packet.add(piece))?;
         let keep = packet.filter(&sk).ok_or(EPERM)?;
         self.memcg.charge(|| data.truncate(keep, CHARGED))

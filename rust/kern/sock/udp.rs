@@ -149,7 +149,8 @@ impl Udp {
     /// offset, and the bytes that count against `SO_RCVBUF`. Any context.
     pub fn queued(&self) -> (i32, i32) {
         // SAFETY: a live socket (type invariant); one word.
-        let bytes = unsafe { (&raw const (*self.sk()).sk_backlog.rmem_alloc.counter).read_volatile() };
+        let bytes =
+            unsafe { (&raw const (*self.sk()).sk_backlog.rmem_alloc.counter).read_volatile() };
         (self.peek_off(), bytes)
     }
 
