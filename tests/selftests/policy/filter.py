@@ -61,7 +61,7 @@ def drops(s):
     return struct.unpack("9I", s.getsockopt(SOL, 55, 36))[8]
 
 
-def received(s, seconds=2):
+def received(s, seconds=0.4):
     s.settimeout(seconds * PATIENCE)
     try:
         return s.recv(70000)
