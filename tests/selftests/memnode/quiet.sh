@@ -41,8 +41,12 @@ for end in seal unkey free; do
 	check_ended "and the other one ($end)" "copier-$end" 20
 done
 
-r=$(A zrs mem alloc 1:1 4M) || ktap_bail "a region"
-check "what is under way when a region ends is bounded" A python3 "$here/underway.py" "$r"
+if [ "$SCALE" = 1 ]; then
+	r=$(A zrs mem alloc 1:1 4M) || ktap_bail "a region"
+	check "what is under way when a region ends is bounded" A python3 "$here/underway.py" "$r"
+else
+	ktap_skip "what is under way when a region ends" "it takes longer here than a node waits before it ends the link"
+fi
 
 # By the node's own host, with memory whose page faults do not end: nothing waits for such a program.
 for how in read write; do
