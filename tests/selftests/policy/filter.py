@@ -69,11 +69,14 @@ def received(s, seconds=0.4):
         return None
 
 
-def all_of(s, n, dropped):
+def all_of(s, n, dropped, patience):
     """What is received of `n` datagrams, until the others are counted as dropped, or nothing has come for a while."""
     got = []
-    while len(got) + dropped() < n and (one := received(s)) is not None:
-        got.append(one)
+    end = time.monotonic() + patience
+    while len(got) + dropped() < n and time.monotonic() < end:
+        if (one := received(s, 0.05)) is not None:
+            got.append(one)
+            end = time.monotonic() + patience
     return got
 
 
@@ -111,11 +114,10 @@ def filtering(kind, family, first):
         before = drops(s)
         for one in data:
             there.sendto(one, s.getsockname())
-        got = all_of(s, len(data), lambda: drops(s) - before)
-        dropped = drops(s) - before
-        if kind == BOTH and family == V6:
-            # What the UDP socket inside drops is counted there.
-            dropped = len(data) - len(got)
+        # What the UDP socket inside drops is counted there.
+        elsewhere = kind == BOTH and family == V6
+        got = all_of(s, len(data), lambda: drops(s) - before, PATIENCE if elsewhere else 20 * PATIENCE)
+        dropped = len(data) - len(got) if elsewhere else drops(s) - before
         # What has come are beginnings of what was sent.
         seen[name] = [len(one) for one in got], all(any(d.startswith(g) for d in data) for g in got), dropped
 
