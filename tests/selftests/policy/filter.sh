@@ -4,7 +4,7 @@
 # by RDMA and by UDP.
 # rows: B16 Z7
 # debug: full
-# timeout: 120
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
