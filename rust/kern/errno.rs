@@ -9,7 +9,7 @@
 pub(crate) use kernel::error::code::{
     EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EALREADY, ECONNREFUSED, ECONNRESET, EDESTADDRREQ,
     EDQUOT, EHOSTUNREACH, EINPROGRESS, EISCONN, EMSGSIZE, ENETUNREACH, ENOBUFS, ENOPROTOOPT,
-    ENOTCONN, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT, ESOCKTNOSUPPORT,
+    ENOTCONN, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT, ESOCKTNOSUPPORT, ESTALE,
 };
 
 #[cfg(not(zrs_linux_7_3))]
@@ -59,5 +59,6 @@ mod before_7_3 {
         EALREADY: "Operation already in progress.",
         EINPROGRESS: "Operation now in progress.",
         EDQUOT: "Quota exceeded.",
+        ESTALE: "Stale file handle.",
     }
 }

@@ -7,7 +7,10 @@
 //! C: `include/linux/fs.h`, `include/linux/pseudo_fs.h`. The file system is mounted while there is
 //! a file, so that the module can go when there is none: the superblock holds the module.
 
-use crate::{bindings, kern::module::THIS_MODULE};
+use crate::{
+    bindings,
+    kern::{errno::ESTALE, module::THIS_MODULE},
+};
 use core::{
     cell::UnsafeCell,
     marker::PhantomData,
