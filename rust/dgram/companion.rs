@@ -45,12 +45,13 @@ pub(super) enum Queue {
     Udp,
 }
 
-/// What a receive may find in the queue of UDP.
+/// The datagrams that a receive may find in the queue of UDP.
 #[derive(Clone, Copy)]
 enum InUdp {
     /// Any datagram.
     Any,
-    /// What it had, as [`Udp::queued`] tells, is before the offset of SO_PEEK_OFF.
+    /// One that has come since: those of before, which [`Udp::queued`] counted, are before the
+    /// offset of SO_PEEK_OFF.
     Since((i32, i32)),
     /// Nothing.
     Nothing,
@@ -155,7 +156,7 @@ impl DgramSock {
         }
         may_have(&self.net)?;
         let udp = Udp::open(call)?;
-        // SO_PEEK_OFF is not set meanwhile.
+        // No thread sets SO_PEEK_OFF meanwhile: `config` is held.
         if self.inner.lock().peek_off.is_some() {
             udp.set_peek_off(0);
         }

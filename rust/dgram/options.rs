@@ -122,7 +122,7 @@ impl DgramSock {
         }
     }
 
-    /// An option of SOL_SOCKET is going to be set. Refuses those that ZRS cannot honour:
+    /// The program sets an option of SOL_SOCKET. Refuses options that ZRS cannot honour:
     /// ENOPROTOOPT.
     pub(super) fn check_socket_option(&self, name: i32) -> Result {
         let refused = match self.udp() {

@@ -33,7 +33,7 @@ const SLOTS: usize = 16;
 
 /// The result of a look at the receive queue.
 pub(super) enum Found {
-    /// A datagram that has come by RDMA, and from which byte on it is shown.
+    /// A datagram that has come by RDMA, and its first byte that the call gives.
     Datagram(Datagram<Bytes>, u32),
     /// The error of an earlier call.
     Error(Error),

@@ -355,7 +355,7 @@ struct sk_buff *zrs_helper_filter_packet(struct sock *sk, const struct sockaddr_
 	return skb;
 }
 
-/* What the filter says of it, cf. sk_filter_trim_cap(): how many bytes are kept, 0 for none. */
+/* Runs the sock's filter, cf. sk_filter_trim_cap(): how many bytes of the packet it keeps, or 0. */
 u32 zrs_helper_filter_run(struct sock *sk, struct sk_buff *skb)
 {
 	u32 keep = skb->len;

@@ -132,7 +132,7 @@ void zrs_helper_uncharge_locked(void *charged, unsigned long pages)
 	free_uid(user);
 }
 
-/* Whether all of them are marked. */
+/* Whether all of the pages are marked dirty. */
 bool zrs_helper_pages_dirty(struct page **pages, unsigned long n)
 {
 	unsigned long i;

@@ -335,7 +335,7 @@ TRACE_EVENT(zrs_link_down,
 		{ 12,	"copy" },				\
 		{ 13,	"cancel" })
 
-/* A memory node's host is asked; remote is 0.0.0.0 if it is by itself. */
+/* A memory node's host gets a request; remote is 0.0.0.0 for one of its own. */
 TRACE_EVENT(zrs_mem_ask,
 	TP_PROTO(const struct zrs_trace_ends *ends, u32 domain, u32 node,
 		 u32 op, u64 bytes),

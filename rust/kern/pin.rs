@@ -282,7 +282,7 @@ impl PinnedPages {
         }
     }
 
-    /// Has `locked` count until the last page is let go.
+    /// The pages count against `locked` until the last one is unpinned.
     pub fn count_against(&mut self, locked: &Arc<LockedPages>) {
         self.locked = Some(locked.clone());
     }

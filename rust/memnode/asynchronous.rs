@@ -90,8 +90,8 @@ impl State {
                     ended = true;
                     if let Ok(one) = ops.remove(at) {
                         let AsyncOp { op, call } = KBox::into_inner(one);
-                        // The pages are let go before the program hears of it, but for those that
-                        // have to be marked dirty once more.
+                        // The pages are unpinned before the program sees the completion, but for
+                        // pages that have to be marked dirty once more.
                         drop(op);
                         call.complete(match (status, done) {
                             (Status::Ok, _) | (_, 1..) => Ok(done as usize),

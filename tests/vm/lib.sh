@@ -3,7 +3,7 @@
 # locks, stages that appear whole or not at all. Sourced, never run.
 
 set -euo pipefail
-# Builds run as an unprivileged user (in-root -u), who reads what root has made.
+# Builds run as an unprivileged user (in-root -u), who reads files that root has made.
 umask 022
 
 ZRS_VM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

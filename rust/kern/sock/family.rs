@@ -292,7 +292,7 @@ pub trait SocketOps: Send + Sync + Sized + 'static {
     }
 
     /// Calls `f`, which sets an option of `SOL_SOCKET` of this socket and of the one inside it, if
-    /// there is one: none is put there meanwhile. Sleeps.
+    /// there is one: no other thread makes that one meanwhile. Sleeps.
     fn while_set<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
         f()
     }

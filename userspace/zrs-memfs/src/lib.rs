@@ -28,7 +28,7 @@ pub struct Options {
     pub keep: bool,
     /// All users may use the files, within their modes.
     pub allow_other: bool,
-    /// The kernel reads regions by itself where it can.
+    /// The kernel reads regions without this process where it can.
     pub passthrough: bool,
 }
 

@@ -62,7 +62,7 @@ fn in_effect(file: &Nodes, nodes: &[MemNode]) -> Check {
     )
 }
 
-/// What came of asking the hosts.
+/// The answers of the hosts.
 fn hosts(nodes: &[MemNode]) -> Vec<Check> {
     let (mut lost, mut absent) = (Vec::new(), Vec::new());
     for n in nodes {

@@ -41,7 +41,7 @@ pub struct MemNode {
     pub at: At,
 }
 
-/// What its host said.
+/// The answer of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// It serves the node.
