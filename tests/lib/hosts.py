@@ -4,8 +4,9 @@
 import contextlib
 import errno
 import os
-import time
 import socket
+import struct
+import time
 
 CLONE_NEWNET = 0x40000000
 UDP, ZRS, SOL_ZRS, ZRS_DGRAM_UDP = 17, 253, 0x5A52, 16
@@ -21,6 +22,21 @@ def check(name, seen, want):
         print(f"ok - {name}", flush=True)
     else:
         print(f"not ok - {name}: expected {want}, got {seen}", flush=True)
+
+
+def by_rdma(sender, receiver):
+    """Sends until datagrams come by RDMA: those are no packets of IP, and have no number of hops."""
+    ttl, recvttl = 33, 12
+    sender.setsockopt(0, socket.IP_TTL, ttl)
+    receiver.setsockopt(0, recvttl, 1)
+    late = time.monotonic() + 20 * PATIENCE
+    hops = ttl
+    while hops == ttl and time.monotonic() < late:
+        sender.sendto(b"x", receiver.getsockname())
+        hops = struct.unpack("i", receiver.recvmsg(100, 100)[1][0][2])[0]
+        time.sleep(0.01)
+    check("datagrams come by RDMA", hops != ttl, True)
+    receiver.setsockopt(0, recvttl, 0)
 
 
 def fails(call, *args):

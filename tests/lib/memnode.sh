@@ -30,3 +30,13 @@ unpinned_here() {
 	done
 	return 1
 }
+
+# no_regions: waits until no node has a region; the kernel forgets inodes with a delay.
+no_regions() {
+	local _
+	for _ in $(seq 1 50); do
+		[ -z "$(B zrs mem ls)$(C zrs mem ls)" ] && return 0
+		nap 0.2
+	done
+	return 1
+}

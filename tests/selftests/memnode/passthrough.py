@@ -3,7 +3,6 @@
   passthrough.py stopped|served FILE PID     whether a read of FILE ends while process PID is stopped
   passthrough.py changes FILE
 """
-import errno
 import mmap
 import os
 import signal
@@ -12,21 +11,9 @@ import threading
 import time
 
 sys.path.insert(0, "/zrs/tests/lib")
-from hosts import PATIENCE
+from hosts import PATIENCE, check, fails
 
 SIZE = 1 << 20
-
-
-def check(name, ok):
-    print(("ok - " if ok else "not ok - ") + name, flush=True)
-
-
-def refused(name, number, call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-        check(name + ": nothing was refused", False)
-    except OSError as e:
-        check(f"{name}: {e.strerror}", e.errno == number)
 
 
 def while_stopped(path, server):
@@ -64,25 +51,25 @@ def changes(path):
     with open(path, "wb") as file:
         file.write(data)
     reader = passed(path)
-    check("a file is read", os.pread(reader, SIZE + 1, 0) == data)
-    refused("and not mapped", errno.ENODEV, mmap.mmap, reader, SIZE, prot=mmap.PROT_READ)
+    check("a file is read", os.pread(reader, SIZE + 1, 0) == data, True)
+    check("and not mapped", fails(lambda: mmap.mmap(reader, SIZE, prot=mmap.PROT_READ)), "ENODEV")
     writer = os.open(path, os.O_RDWR)
     os.pwrite(writer, new, 0)
-    check("it is written meanwhile, and the reader sees that", os.pread(reader, SIZE, 0) == new)
-    check("so does the writer", os.pread(writer, SIZE, 0) == new)
-    check("it grows", os.pwrite(writer, more, SIZE) == SIZE)
-    check("the reader has its end of before", os.pread(reader, 3 * SIZE, 0) == new)
+    check("it is written meanwhile, and the reader sees that", os.pread(reader, SIZE, 0) == new, True)
+    check("so does the writer", os.pread(writer, SIZE, 0) == new, True)
+    check("it grows", os.pwrite(writer, more, SIZE) == SIZE, True)
+    check("the reader has its end of before", os.pread(reader, 3 * SIZE, 0) == new, True)
     late = os.open(path, os.O_RDONLY)
-    check("a later one has all", os.pread(late, 3 * SIZE, 0) == new + more)
+    check("a later one has all", os.pread(late, 3 * SIZE, 0) == new + more, True)
     os.close(writer)
-    check("also when the writer is gone", os.pread(late, 3 * SIZE, 0) == new + more)
+    check("also when the writer is gone", os.pread(late, 3 * SIZE, 0) == new + more, True)
     os.truncate(path, 1000)
-    check("the file is cut", os.pread(late, 3 * SIZE, 0) == new[:1000])
-    check("which the first reader does not see", os.pread(reader, SIZE, 0) == new)
+    check("the file is cut", os.pread(late, 3 * SIZE, 0) == new[:1000], True)
+    check("which the first reader does not see", os.pread(reader, SIZE, 0) == new, True)
     os.close(reader)
     os.close(late)
     with open(path, "rb") as file:
-        check("a new one does", file.read() == new[:1000])
+        check("a new one does", file.read() == new[:1000], True)
 
 
 if sys.argv[1] == "changes":

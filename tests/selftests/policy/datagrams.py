@@ -15,13 +15,12 @@ import time
 import bpf
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, datagram, fails, SCALE, UDP, ZRS
+from hosts import by_rdma, check, datagram, fails, SCALE, UDP, ZRS
 
 GROUP = sys.argv[1]
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 V4, V6 = socket.AF_INET, socket.AF_INET6
-IP_RECVTTL, HOPS = 12, 33
 DENY, ALLOW = bpf.returns(0), bpf.returns(1)
 PLAIN, OURS, BOTH = (UDP, False), (ZRS, False), (ZRS, True)
 
@@ -176,6 +175,7 @@ def packets(kind, family, first):
     at = there.getsockname()
     if kind == BOTH and family == V4:
         by_rdma(s, there)
+        by_rdma(there, s)
     # Addresses of source and destination, and where the header of UDP is.
     size, from_, to, udp = (4, 12, 16, 20) if family == V4 else (16, 8, 24, 40)
     host = lambda ip: socket.inet_pton(family, ip)[-4:]
@@ -209,21 +209,6 @@ def packets(kind, family, first):
     with attached((bpf.INGRESS, denies(from_, theirs))):
         seen["packets in denied do not concern those out"] = fails(s.sendto, b"7", at), received(there)
     return seen
-
-
-def by_rdma(s, there):
-    """Sends both ways until datagrams come by RDMA: those are no packets of IP, and have no number of hops."""
-    for one, other in ((s, there), (there, s)):
-        one.setsockopt(0, socket.IP_TTL, HOPS)
-        other.setsockopt(0, IP_RECVTTL, 1)
-        late = time.monotonic() + 20 * SCALE
-        hops = HOPS
-        while hops == HOPS and time.monotonic() < late:
-            one.sendto(b"x", other.getsockname())
-            hops = struct.unpack("i", other.recvmsg(100, 100)[1][0][2])[0]
-            time.sleep(0.01)
-        check("datagrams come by RDMA", hops != HOPS, True)
-        other.setsockopt(0, IP_RECVTTL, 0)
 
 
 def low_ports(kind, family, first):

@@ -17,13 +17,12 @@ import time
 import bpf
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, datagram, fails, PATIENCE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
+from hosts import by_rdma, check, datagram, fails, PATIENCE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
 
 A, B = os.environ["ADDR_A"], os.environ["ADDR_B"]
 A6, B6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
 V4, V6, SOL = socket.AF_INET, socket.AF_INET6, socket.SOL_SOCKET
 ATTACH, DETACH, LOCK, ATTACH_BPF = 26, 27, 44, 50
-IP_RECVTTL, HOPS = 12, 33
 PLAIN, OURS, BOTH = (UDP, False), (ZRS, False), (ZRS, True)
 # Classic BPF: loads of a word, two bytes and one of the packet, and of its length; jump, return.
 WORD, HALF, BYTE, LENGTH, EQUAL, ODD, RETURN = 0x20, 0x28, 0x30, 0x80, 0x15, 0x45, 0x06
@@ -88,20 +87,6 @@ def pair(kind, family, first):
     if kind == BOTH and family == V4:
         by_rdma(there, s)
     return there, s
-
-
-def by_rdma(there, s):
-    """Sends until datagrams come by RDMA: those are no packets of IP, and have no number of hops."""
-    there.setsockopt(0, socket.IP_TTL, HOPS)
-    s.setsockopt(0, IP_RECVTTL, 1)
-    late = time.monotonic() + 20 * PATIENCE
-    hops = HOPS
-    while hops == HOPS and time.monotonic() < late:
-        there.sendto(b"x", s.getsockname())
-        hops = struct.unpack("i", s.recvmsg(100, 100)[1][0][2])[0]
-        time.sleep(0.01)
-    check("datagrams come by RDMA", hops != HOPS, True)
-    s.setsockopt(0, IP_RECVTTL, 0)
 
 
 def filtering(kind, family, first):
