@@ -10,7 +10,6 @@ import os
 import socket
 import struct
 import sys
-import time
 
 import bpf
 
