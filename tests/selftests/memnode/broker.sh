@@ -12,8 +12,8 @@
 # regions_of HOST: how many regions there are at its node.
 regions_of() { "$1" zrs mem ls --json | grep -c '"region"'; }
 
-# no_regions HOST: the node has none, soon.
-no_regions() {
+# empty HOST: the node has none, soon.
+empty() {
 	local _
 	for _ in $(seq 1 $((50 * PATIENCE))); do
 		[ "$(regions_of "$1")" != 0 ] || return 0
@@ -47,7 +47,7 @@ check "the requester gives it back" A zrs mem free "$r" --via 1:2
 check_fails "then it is gone" "was freed" A zrs mem get "$r" "$TMP/none"
 check_eq "at the node, too" 0 "$(regions_of B)"
 check "the quota is free again" A zrs mem alloc 1:1 2M --via 1:2 --ttl 500
-check "a region with a time to live ends" no_regions B
+check "a region with a time to live ends" empty B
 
 # By a number alone, in the host's own domain.
 r=
