@@ -1,6 +1,6 @@
 #!/bin/bash
 # Programs that use UDP under `zrs run --udp`: iperf3, socat, nc, OpenSSL's DTLS, asyncio, memcached, dnsmasq
-# with dig, sockperf. All data arrives; by RDMA, once that has taken over, with ZRS at both ends, and by UDP with
+# with dig, sockperf, qperf. All data arrives; by RDMA, once that has taken over, with ZRS at both ends, and by UDP with
 # plain UDP at either end.
 # rows: Z7 Z1 B1
 # tier: full
@@ -164,6 +164,16 @@ sockperf_() {
 	grep -q 'dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0' "$TMP/all"
 }
 ! needed sockperf || carried "sockperf ping-pong" sockperf_ 100
+
+# A connection of TCP tells the ends about each other; the server's socket of UDP has a port of its own.
+qperf_() {
+	start server B "" "${SERVER[@]}" qperf -lp "$PORT" || return
+	nap $((2 * SCALE))
+	A timeout $((120 * SCALE)) "${CLIENT[@]}" qperf -lp "$PORT" -t 6 -m 1000 "$ADDR_B" udp_lat >"$TMP/all" || return
+	cat "$TMP/all"
+	grep -q 'latency *=' "$TMP/all"
+}
+! needed qperf || carried "qperf udp_lat" qperf_ 100
 
 # Slow enough that the receive buffer holds seconds of it.
 iperf() {

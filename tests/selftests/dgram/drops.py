@@ -30,7 +30,7 @@ from hosts import fails, host, PATIENCE, SCALE
 ZRS, SOL_ZRS, ZRS_DGRAM_INFO = 253, 0x5A52, 17
 SOL = socket.SOL_SOCKET
 SO_RXQ_OVFL, SO_MEMINFO, MEMINFO_QUEUED, MEMINFO_DROPS = 40, 55, 0, 8
-IP_RECVERR, MSG_ERRQUEUE, ORIGIN_LOCAL = 11, 0x2000, 1
+IP_RECVERR, IPV6_RECVERR, MSG_ERRQUEUE, ORIGIN_LOCAL = 11, 25, 0x2000, 1
 A, B, C = os.environ["ADDR_A"], os.environ["ADDR_B"], os.environ["ADDR_C"]
 
 
@@ -40,7 +40,7 @@ def check(name, ok, seen=""):
 
 def sock(name, at, kind=socket.SOCK_DGRAM):
     with host(name):
-        s = socket.socket(socket.AF_INET, kind, ZRS)
+        s = socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET, kind, ZRS)
     s.settimeout(20 * PATIENCE)
     s.bind((at, 0))
     return s
@@ -364,17 +364,20 @@ def gone(cut, mend):
     there, far = sock("B", B), sock("C", C)
     at = there.getsockname()
     connected, silent, elsewhere, free, away, quiet = (sock("A", A) for _ in range(6))
+    there6, free6 = sock("B", os.environ["ADDR6_B"]), sock("A", os.environ["ADDR6_A"])
+    free6.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
+    at6 = there6.getsockname()
     connected.connect(at), silent.connect((B, 9)), elsewhere.connect(far.getsockname())
     for s in silent, free, away:
         s.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
     for s, to, end in ((connected, at, there), (free, at, there), (away, at, there), (quiet, at, there),
-                       (away, far.getsockname(), far), (elsewhere, far.getsockname(), far)):
+                       (away, far.getsockname(), far), (elsewhere, far.getsockname(), far), (free6, at6, there6)):
         s.sendto(b"first", to)
         end.recv(10)
     os.system(cut)
-    connected.send(b"lost"), free.sendto(b"lost", at), quiet.sendto(b"lost", at)
+    connected.send(b"lost"), free.sendto(b"lost", at), quiet.sendto(b"lost", at), free6.sendto(b"lost", at6)
     poll = select.poll()
-    for s in connected, silent, free:
+    for s in connected, silent, free, free6:
         # Without events it waits for the error alone.
         poll.register(s, 0)
         check("a connected socket hears of it, and one with IP_RECVERR", poll.poll(60000 * PATIENCE))
@@ -385,11 +388,12 @@ def gone(cut, mend):
     for name, s in ("connected", connected), ("unconnected", free):
         s.setblocking(False)
         check(f"the {name} one has nothing to receive", fails(s.recv, 10) == "EAGAIN")
-    for name, s, to in ("without a peer", free, at), ("that is connected", silent, (B, 9)):
+    for name, s, to in ("without a peer", free, at), ("that is connected", silent, (B, 9)), ("of IPv6", free6, at6):
         entry = told(s)
-        check(f"on the error queue of one {name}: where to, and why", entry == (to, errno.EHOSTUNREACH, ORIGIN_LOCAL, 0, 0), entry)
-    for name, s in (("that has it no more", free), ("without IP_RECVERR", connected), ("without both", quiet),
-                    ("whose last datagram went elsewhere", away)):
+        want = (to, errno.EHOSTUNREACH, ORIGIN_LOCAL, 0, 0)
+        check(f"on the error queue of one {name}: where to, and why", entry == want, entry)
+    for name, s in (("that has it no more", free), ("of IPv6 that has it no more", free6),
+                    ("without IP_RECVERR", connected), ("without both", quiet), ("whose last datagram went elsewhere", away)):
         check(f"none for one {name}", told(s) == "EAGAIN")
     elsewhere.send(b"beside")
     check("another host is reached", far.recv(10) == b"beside")

@@ -10,7 +10,8 @@
 . "$(dirname "$0")/../lib.sh"
 
 ktap_start
-hostile_up || ktap_bail "hosts on a bridge"
+hostile_up && ip -n zrsA addr add "$ADDR6_A/64" dev va nodad && ip -n zrsB addr add "$ADDR6_B/64" dev vb nodad ||
+	ktap_bail "hosts on a bridge"
 check_lines python3 "$(dirname "$0")/drops.py" unmade
 # The bridge loses the frames, so that the device in A waits for acknowledgements.
 check_lines python3 "$(dirname "$0")/drops.py" gone \
