@@ -7,44 +7,12 @@
 # timeout: 300
 . "$(dirname "$0")/../lib/ktap.sh"
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../lib/machines.sh"
 
-# The parameters give 7 times 0.54 s; the rest is for the emulated machines.
-BOUND=15
-LOST="ECONNRESET|EHOSTUNREACH|ENODEV"
-py=/zrs/tests/selftests/memnode
-
-# serve HOST NODE: that node, of 24 MiB, and the directory.
-serve() {
-	"$1" zrs mem nodes self 1 && "$1" zrs mem nodes add 1:1 "$ADDR_A" && "$1" zrs mem nodes add 1:2 "$ADDR_B" &&
-		start "node$1" "$1" "serving node" zrs mem serve --node "$2" --size 24M --host-percent 100 --open
-}
-# region HOST NODE: the storage id of a new region, which that host allocates.
-region() { "$1" zrs mem alloc "$2" 2M; }
-copier() { start "$1" "$2" copying python3 $py/copier.py "$3" "$4"; }
 # traffic: B copies to A and from A, within its own node, and writes to A; A copies to B's node.
 traffic() {
 	copier toA B "$own" "$far" && copier fromA B "$far2" "$own2" && copier bystander B "$own" "$own3" &&
-		start writer B writing python3 $py/hammer.py "$far3" && copier asker A "$far2" "$own4"
-}
-lost() {
-	check_ended "$2" "$1" $BOUND
-	check "with the errno of a lost host" grep -qE "^ended: ($LOST)" "$TMP/$1"
-	ktap_say "$(tail -1 "$TMP/$1")"
-}
-# goes_on NAME: it copies again.
-goes_on() {
-	local seen _
-	seen=$(grep -c copying "$TMP/$1")
-	for _ in $(seq 1 $((20 * 20 * SCALE))); do
-		[ "$(grep -c copying "$TMP/$1")" -le $((seen + 1)) ] || return 0
-		sleep 0.05
-	done
-	return 1
-}
-# The writer has ended, as its link was lost.
-writer_lost() {
-	ended writer $BOUND
-	grep -qE "^after [0-9]+ writes: (Connection reset|No route)" "$TMP/writer"
+		writer B "$far3" && copier asker A "$far2" "$own4"
 }
 copies() { B zrs mem cp "$own" "$far" && B zrs mem cp "$far" "$own2" && A zrs mem cp "$own2" "$far2"; }
 same() { B zrs mem get "$1" /tmp/one && B zrs mem get "$2" /tmp/two && B cmp /tmp/one /tmp/two; }
