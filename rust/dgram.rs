@@ -95,8 +95,6 @@ pub(crate) struct DgramSock {
     several: Atomic<bool>,
     /// A link calls the socket when its send buffer has been full for too long.
     called: Atomic<bool>,
-    /// The port that the last datagram was sent to.
-    tx_port: Atomic<u32>,
     counters: Counters,
     udp_options: UdpOptions,
     /// The datagram that is not whole.
@@ -138,8 +136,8 @@ struct Inner {
     /// Since when the send buffer has had no room, and no datagram in flight has completed, in
     /// nanoseconds; `None`: it has some.
     full_since: Option<u64>,
-    /// The link that the last datagram was sent on, for its destination and local address.
-    tx_link: Option<(Ip, Ip, Arc<Link>)>,
+    /// Where the last datagram was sent, its local address, and the link for both addresses.
+    tx_link: Option<(Addr, Ip, Arc<Link>)>,
     /// The link that the last datagram has arrived on.
     rx_link: Option<Arc<Link>>,
     /// The addresses for mapped receives that the program has reserved.
@@ -218,7 +216,6 @@ impl SocketOps for DgramSock {
                 filters: Atomic::new(false),
                 several: Atomic::new(false),
                 called: Atomic::new(false),
-                tx_port: Atomic::new(0),
                 counters: Counters::default(),
                 udp_options: UdpOptions::new(),
                 gathered <- new_mutex!(None, "zrs_dgram::gathered"),

@@ -289,9 +289,7 @@ impl DgramSock {
             let inner = self.inner.lock();
             match (inner.remote, &inner.tx_link) {
                 (Some(remote), _) => Some(remote).filter(|r| r.ip == link.remote_ip()),
-                (None, Some((ip, _, last))) if ptr::eq(&**last, link) => {
-                    Some(Addr::new(*ip, self.tx_port.load(Relaxed) as u16))
-                }
+                (None, Some((to, _, last))) if ptr::eq(&**last, link) => Some(*to),
                 _ => None,
             }
         };

@@ -194,18 +194,19 @@ impl DgramSock {
     /// datagram, or another one, which is made if there is none. Sleeps. ENOBUFS: the quota of
     /// links is used up.
     pub(super) fn link_to(&self, sk: &Sk, to: Addr, source: Option<Ip>) -> Result<Arc<Link>> {
-        self.tx_port.store(to.port.into(), Relaxed);
-        let to = to.ip;
         let (last, local) = {
-            let inner = self.inner.lock();
+            let mut inner = self.inner.lock();
+            if let Some((last, ..)) = inner.tx_link.as_mut().filter(|(last, ..)| last.ip == to.ip) {
+                last.port = to.port;
+            }
             (inner.tx_link.clone(), source.unwrap_or(inner.local.ip))
         };
         // SO_BINDTODEVICE may have changed since the last datagram.
-        if !sk.device_allows(Addr::new(local, 0).into(), Addr::new(to, 0).into()) {
+        if !sk.device_allows(Addr::new(local, 0).into(), Addr::new(to.ip, 0).into()) {
             return Err(ENETUNREACH);
         }
-        if let Some((ip, from, link)) = last {
-            if ip == to && from == local && link.state() != LinkState::Down {
+        if let Some((last, from, link)) = last {
+            if last.ip == to.ip && from == local && link.state() != LinkState::Down {
                 return Ok(link);
             }
         }
@@ -217,13 +218,13 @@ impl DgramSock {
             holder: self.holder,
             by_dgram: true,
         };
-        let link = transport.link_to(&self.net, from, to, asker);
+        let link = transport.link_to(&self.net, from, to.ip, asker);
         // As UDP has it for a full table of neighbours.
         let link = link.map_err(|e| if e == EDQUOT { ENOBUFS } else { e })?;
         let old = {
             let mut inner = self.inner.lock();
             let old = inner.tx_link.replace((to, local, link.clone()));
-            if inner.remote.is_none() && old.as_ref().is_some_and(|(ip, ..)| *ip != to) {
+            if inner.remote.is_none() && old.as_ref().is_some_and(|(old, ..)| old.ip != to.ip) {
                 self.several.store(true, Relaxed);
             }
             old
