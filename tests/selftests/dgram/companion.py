@@ -6,7 +6,6 @@ each thing it looked at.
   companion.py CASE...
 """
 
-import contextlib
 import errno
 import os
 import select
@@ -18,9 +17,10 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import check, datagram, fails, host, PATIENCE, SCALE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
+from hosts import becomes, check, datagram, fails, host, PATIENCE, SCALE, SOL_ZRS, UDP, ZRS, ZRS_DGRAM_UDP
 
 UDP_CORK, UDP_SEGMENT = 1, 103
+ZRS_DGRAM_INFO = 17
 SOL = socket.SOL_SOCKET
 IP_RECVTTL, HOPS = 12, 33
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
@@ -41,6 +41,11 @@ def sock(name, at=None, beside=True, proto=ZRS, before=lambda s: None):
 
 def udp(name, at=None, before=lambda s: None):
     return sock(name, at, proto=UDP, before=before)
+
+
+def waiting(s):
+    """Datagrams in the queue of what has come by RDMA."""
+    return struct.unpack("I", s.getsockopt(SOL_ZRS, ZRS_DGRAM_INFO, 256)[64:68])[0]
 
 
 def links(name):
@@ -69,7 +74,7 @@ class Echo:
 
     def until(self, by_udp, seconds=20):
         """Until they come by UDP, or by RDMA; how many that took."""
-        end, first = time.monotonic() + seconds * SCALE, self.n
+        end, first = time.monotonic() + seconds * PATIENCE, self.n
         while self.once() != by_udp:
             if time.monotonic() > end:
                 return None
@@ -131,15 +136,14 @@ def switch():
     # The server goes, and another one comes that has no ZRS.
     there.close()
     other = udp("B", at)
-    got = 0
-    for n in range(10):
+    other.settimeout(0.2)
+    # Too few in a second for another attempt with RDMA, of a port that is closed.
+    got, end = 0, time.monotonic() + 20 * PATIENCE
+    while got < 5 and time.monotonic() < end:
         s.sendto(b"new", at)
-        time.sleep(0.05)
-    other.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while other.recv(10):
-            got += 1
-    holds("the port is closed: UDP takes over", got >= 5, got)
+        got += fails(other.recv, 10) == "no error"
+        time.sleep(0.2)
+    holds("the port is closed: UDP takes over", got == 5, got)
     other.close()
     there = sock("B", at)
     took = Echo(s, there, at).until(by_udp=False)
@@ -242,6 +246,7 @@ def queues():
     for n in range(4):
         plain.sendto(b"zrs", at)
         other.sendto(b"udp", at)
+    becomes(lambda: waiting(there), 4)
     time.sleep(0.5 * SCALE)
     seen = []
     for n in range(8):
@@ -254,6 +259,7 @@ def queues():
     check("shutdown() without a peer", fails(there.shutdown, socket.SHUT_RD), "ENOTCONN")
     other.sendto(b"late", at)
     plain.sendto(b"late", at)
+    becomes(lambda: waiting(there), 1)
     time.sleep(0.5 * SCALE)
     there.setblocking(True)
     check("after shutdown(): the rest, then the end", [there.recv(10) for _ in range(3)],
@@ -276,6 +282,7 @@ def peeks():
     for n in 1, 2:
         plain.sendto(b"zrs%d" % n, at)
         other.sendto(b"udp%d" % n, at)
+    becomes(lambda: waiting(there), 2)
     time.sleep(PATIENCE)
     check("peeked", [look() for _ in range(4)], [(b"zrs1", 4), (b"zrs2", 8), (b"udp1", 12), (b"udp2", 16)])
     check("behind all", fails(look, 9, socket.MSG_DONTWAIT), "EAGAIN")
@@ -283,7 +290,9 @@ def peeks():
     for n, s in enumerate((other, plain), 3):
         threading.Timer(0.5 * SCALE, s.sendto, (b"late%d" % n, at)).start()
         check(f"one that comes later, {n}", look(), (b"late%d" % n, 4 * 4 + 5 * (n - 2)))
-    holds("it waits, and does not look all the while", time.thread_time() - began < 0.2 * SCALE, time.thread_time() - began)
+    # Of the second that it waits; what the machine takes from the guest counts here, too.
+    took = time.thread_time() - began
+    holds("it waits, and does not look all the while", took < 0.5 * SCALE, took)
     fails(there.setsockopt, SOL, SO_PEEK_OFF, 4 + 4 + 5 + 2)
     check("set to another place", [look(1), look()], [(b"p", 16), (b"1", 17)])
     fails(there.setsockopt, SOL, SO_PEEK_OFF, 13)
@@ -291,6 +300,7 @@ def peeks():
           [(b"zrs1", 9), (b"zrs2", 5), (b"late4", 0), (b"udp1", 0), (b"udp2", 0), (b"late3", 0)])
     plain.sendto(b"zrs", at)
     other.sendto(b"udp", at)
+    becomes(lambda: waiting(there), 1)
     time.sleep(PATIENCE)
     fails(there.shutdown, socket.SHUT_RD)
     check("after shutdown(): both, then the end", [look() for _ in range(3)], [(b"zrs", 3), (b"udp", 6), (b"", 6)])

@@ -259,22 +259,16 @@ def spread(k):
     reuse = lambda s: s.setsockopt(SOL, socket.SO_REUSEPORT, 1)
     first = k.sock("B", (k.b, 0), reuse)
     servers = [first] + [k.sock("B", first.getsockname(), reuse) for _ in range(2)]
-    for _ in range(30):
+    number = 30
+    for _ in range(number):
         s = k.client()
         s.sendto(b"x", first.getsockname())
-    got = [drain(s) for s in servers]
-    return (sum(got), min(got) > 0)
-
-
-def drain(s):
-    n = 0
-    s.settimeout(0.3 * SCALE)
-    try:
-        while True:
+    got = dict.fromkeys(servers, 0)
+    while sum(got.values()) < number and (readable := select.select(servers, [], [], 20 * PATIENCE)[0]):
+        for s in readable:
             s.recv(70000)
-            n += 1
-    except TimeoutError:
-        return n
+            got[s] += 1
+    return (sum(got.values()), min(got.values()) > 0, [nothing(s) for s in servers])
 
 
 def shut(k):

@@ -94,7 +94,7 @@ def fionread(s):
 
 
 def wait(s, seconds=20):
-    return bool(select.select([s], [], [], seconds * SCALE)[0])
+    return bool(select.select([s], [], [], seconds * PATIENCE)[0])
 
 
 def connect_raw(s, addr):
