@@ -25,7 +25,7 @@ import threading
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import fails, host, PATIENCE, SCALE
+from hosts import becomes, fails, host, PATIENCE, SCALE
 
 ZRS, SOL_ZRS, ZRS_DGRAM_INFO = 253, 0x5A52, 17
 SOL = socket.SOL_SOCKET
@@ -69,12 +69,9 @@ def info(s):
     return dict(zip(names, words[3:]))
 
 
-def settle(s):
-    """Until nothing has arrived for a while."""
-    last = None
-    while last != (now := (drops(s),)):
-        last = now
-        time.sleep(0.3 * SCALE)
+def settle(s, number):
+    """Until that many datagrams are in the queue or counted as dropped."""
+    becomes(lambda: info(s)["rx_waiting"] + drops(s), number)
 
 
 def drain(s):
@@ -113,7 +110,7 @@ def overflow():
                 others += quick.recv(10) == b"beside"
                 stream.sendall(b"stream")
                 back += far.recv(10) == b"stream"
-        settle(slow)
+        settle(slow, sent)
         count = drops(slow)
         row, queued = listed("B", slow), meminfo(slow, MEMINFO_QUEUED)
         check(f"{size} bytes: zrs ss -u has the drops", row["rx_drops"] == count, row)
@@ -156,7 +153,7 @@ def twice():
             for i in 2 * n, 2 * n + 1:
                 s.send(struct.pack("I", i) + bytes(size - 4))
             got.append(struct.unpack("I", slow.recv(70000)[:4])[0])
-        settle(slow)
+        settle(slow, 2 * pairs - len(got))
         count = drops(slow)
         rest, told = drain(slow)
         got += rest
@@ -195,13 +192,15 @@ def several(cut, mend):
         end.recv(10)
     cutter = threading.Timer(0.2 * SCALE, os.system, (cut,))
     cutter.start()
-    longest, late = 0, time.monotonic() + 0.7 * SCALE
-    while time.monotonic() < late:
+    longest, late = 0, None
+    while late is None or time.monotonic() < late:
         before = time.monotonic()
         s.sendto(bytes(40000), there.getsockname())
         longest = max(longest, time.monotonic() - before)
-    cutter.join()
-    check("a host that is lost in a large datagram does not hold up the others", longest < 0.4 * SCALE, longest)
+        if late is None and not cutter.is_alive():
+            late = time.monotonic() + 0.5 * SCALE
+    # The link lasts for 30 s.
+    check("a host that is lost in a large datagram does not hold up the others", longest < 5, longest)
     os.system(mend)
 
 
@@ -240,8 +239,8 @@ def stall(cut, mend):
     check("SIOCOUTQ", queued == most * charge, queued)
     poll = select.poll()
     poll.register(small, select.POLLOUT)
-    before = time.monotonic()
-    check("it is writable again in time", poll.poll(5000 * SCALE) and time.monotonic() < before + SCALE)
+    # The link lasts for 30 s, however slow the machine is.
+    check("it is writable again in time", poll.poll(8000))
     signals = []
     signal.signal(signal.SIGIO, lambda *_: signals.append(1))
     fcntl.fcntl(small, fcntl.F_SETOWN, os.getpid())
@@ -249,19 +248,26 @@ def stall(cut, mend):
     count = fill()
     total += count
     check("and may send as much again", count == most, (count, most))
-    late = time.monotonic() + 5 * SCALE
+    late = time.monotonic() + 8
     while not signals and time.monotonic() < late:
         time.sleep(0.01)
     check("SIGIO when there is room", len(signals) > 0)
     fcntl.fcntl(small, fcntl.F_SETFL, fcntl.fcntl(small, fcntl.F_GETFL) & ~os.O_ASYNC)
-    longest, start, n = 0, time.monotonic(), 0
-    while time.monotonic() < start + 0.8:
-        before = time.monotonic()
-        s.sendto(bytes(1000), at)
-        longest = max(longest, time.monotonic() - before)
-        n += 1
-    total += n
-    check("a blocking sender is not held up", longest < 0.4 * SCALE and n > 100, (longest, n))
+    # On a busy machine any call may take long.
+    rounds = []
+    for _ in range(6):
+        longest, start, n = 0, time.monotonic(), 0
+        while time.monotonic() < start + 0.8:
+            before = time.monotonic()
+            s.sendto(bytes(1000), at)
+            longest = max(longest, time.monotonic() - before)
+            n += 1
+        total += n
+        rounds.append((longest, n))
+        if longest < 0.4 * SCALE and n > 100:
+            break
+    fine = longest < 0.4 * SCALE and n > 100 and all(longest < 8 for longest, _ in rounds)
+    check("a blocking sender is not held up", fine, rounds)
     other = sock("A", A)
     other.setblocking(False)
     poll = select.poll()
@@ -285,9 +291,9 @@ def stall(cut, mend):
         for _ in range(10):
             longest, reached, lost = beside(both, at, far)
             total += lost
-            if longest < 0.05 * SCALE:
+            if longest < 0.4 * SCALE:
                 break
-        check(f"{name} socket sends to another host in time", longest < 0.05 * SCALE, longest)
+        check(f"{name} socket sends to another host in time", longest < 0.4 * SCALE, longest)
         check(f"{name} socket: all of that arrive", reached == 50, reached)
     os.system(mend)
     late = time.monotonic() + 20 * PATIENCE
@@ -299,14 +305,12 @@ def stall(cut, mend):
             got = there.recv(2000) == b"again"
             received += 1
     check("and it arrives again when the way is mended", got)
-    there.settimeout(2 * SCALE)
-    lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other, both)) + drops(there)
-    try:
-        while received + lost < total:
+    late, lost = time.monotonic() + 20 * PATIENCE, 0
+    while received + lost < total and time.monotonic() < late:
+        while select.select([there], [], [], 0.5)[0]:
             there.recv(2000)
             received += 1
-    except TimeoutError:
-        pass
+        lost = sum(listed("A", x)["tx_drops"] for x in (s, small, other, both)) + drops(there)
     check("sent = received + drops", received + lost == total and lost > 0, (total, received, lost))
     links = subprocess.check_output(["ip", "netns", "exec", "zrsA", "zrs", "links", "--json"])
     of_links = sum(link["dgram_drops"] for link in json.loads(links)["links"])
@@ -423,7 +427,7 @@ def device(cut, mend):
     got = [there.recv(70000) for _ in sizes]
     check("they are there", got == [bytes([n % 251]) * n for n in sizes], [len(x) for x in got])
     check("and no others", not select.select([there], [], [], 0)[0])
-    error = None
+    error, late = None, time.monotonic() + 20 * PATIENCE
     while error is None and time.monotonic() < late:
         try:
             s.send(b"nowhere")

@@ -3,7 +3,7 @@
 # connected sockets have an error, once.
 # hosts: none
 # rows: Z7 E1 B11
-# params: ack_timeout_ms=500 retry_count=2
+# params: ack_timeout_ms=2000 retry_count=2
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"
