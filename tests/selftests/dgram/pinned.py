@@ -417,7 +417,7 @@ def lost(cut, mend):
     thread.start()
     holds("the pages are pinned", pinned_above(before + 5), kernel_pins() - before)
     check("and the call waits", results, [])
-    # The link lasts for 15 s, however slow the machine is.
+    # The link lasts for 30 s, however slow the machine is.
     time.sleep(STALL + 0.5)
     held, bytes_ = kernel_pins(), counter("tx_copied")
     check("after dgram_stall_ms another call does not wait", send(other, at, THRESHOLD), THRESHOLD)

@@ -7,7 +7,7 @@
 # rows: Z7 Z4 B2 L5
 # debug: full
 # test-module: tests/lib/copycount
-# params: ack_timeout_ms=2000 retry_count=6 dgram_stall_ms=5000
+# params: ack_timeout_ms=4000 retry_count=6 dgram_stall_ms=5000
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"
