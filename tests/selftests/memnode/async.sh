@@ -3,6 +3,7 @@
 # time; a submission does not wait; errors, limits, and the end of region and process with work under way.
 # rows: M3 M5
 # hosts: none
+# params: ack_timeout_ms=2000
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

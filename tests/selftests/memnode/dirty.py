@@ -17,6 +17,8 @@ SIZE = 256 << 10
 
 def pinned():
     """Pages of the machine that are pinned."""
+    with open("/proc/sys/vm/stat_refresh", "w", encoding="ascii") as file:
+        file.write("1")
     with open("/proc/vmstat", encoding="ascii") as file:
         now = {name: int(n) for name, n in (line.split() for line in file)}
     return now["nr_foll_pin_acquired"] - now["nr_foll_pin_released"]
@@ -35,14 +37,17 @@ os.read(go, 10)
 read = threading.Thread(target=os.preadv, args=(region, [mapped], 0))
 before = pinned()
 read.start()
-until = time.monotonic() + 20
+PATIENCE = int(os.environ.get("TIME_SCALE", "1")) * int(os.environ.get("LIMIT_SCALE", "1"))
+until = time.monotonic() + 20 * PATIENCE
 while pinned() - before < SIZE >> 12 and time.monotonic() < until:
     time.sleep(0.01)
 mapped.flush()
 print("written back", "early" if read.is_alive() else "late", flush=True)
 read.join()
-# The module marks the pages a moment later.
-time.sleep(1)
+# The module marks the pages a moment later, and lets go of them then.
+until = time.monotonic() + 20 * PATIENCE
+while pinned() > before and time.monotonic() < until:
+    time.sleep(0.01)
 print("read", mapped[:] == want, flush=True)
 mapped.close()
 os.close(file)

@@ -3,6 +3,7 @@
 # are in the file afterwards, though its pages were clean when the device wrote them.
 # rows: M5
 # hosts: none
+# params: ack_timeout_ms=2000
 # debug: no
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
