@@ -11,9 +11,18 @@ import threading
 import time
 
 sys.path.insert(0, "/zrs/tests/lib")
-from hosts import PATIENCE, check, fails
+from hosts import PATIENCE, becomes, check, fails
 
 SIZE = 1 << 20
+
+
+def states(pid):
+    """Of the threads of a process."""
+    seen = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii") as stat:
+            seen.add(stat.read().rpartition(") ")[2][0])
+    return seen
 
 
 def while_stopped(path, server):
@@ -21,6 +30,7 @@ def while_stopped(path, server):
     fd = os.open(path, os.O_RDONLY)
     read = threading.Thread(target=os.pread, args=(fd, SIZE, 0))
     os.kill(server, signal.SIGSTOP)
+    becomes(lambda: states(server), {"T"})
     try:
         read.start()
         read.join(3 * PATIENCE)

@@ -2,6 +2,7 @@
 """Tells which messages of memory links pass the bridge, in their order: a line "A>B ask ALLOC", "B>A answer ALLOC", "A>B WRITE" or
 "B>A READ" each; what follows on the same pair is told once. Ends by SIGTERM.
 """
+import signal
 import socket
 
 HOSTS = {f"10.77.0.{n}": name for n, name in ((1, "A"), (2, "B"), (3, "C"))}
@@ -13,10 +14,15 @@ OUTGOING = 4
 
 sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 sniffer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+# What has passed is told before the end.
+signal.signal(signal.SIGTERM, lambda *_: sniffer.setblocking(False))
 print("listening", flush=True)
 last = None
 while True:
-    packet, (_, _, kind, *_) = sniffer.recvfrom(16384)
+    try:
+        packet, (_, _, kind, *_) = sniffer.recvfrom(16384)
+    except BlockingIOError:
+        break
     # Each packet comes in by one port of the bridge, and goes out by another one.
     if kind == OUTGOING or packet[12:14] != b"\x08\x00" or packet[23] != socket.IPPROTO_UDP:
         continue
