@@ -34,7 +34,7 @@ unpinned_here() {
 # no_regions: waits until no node has a region; the kernel forgets inodes with a delay.
 no_regions() {
 	local _
-	for _ in $(seq 1 50); do
+	for _ in $(seq 1 $((50 * PATIENCE))); do
 		[ -z "$(B zrs mem ls)$(C zrs mem ls)" ] && return 0
 		nap 0.2
 	done

@@ -21,11 +21,11 @@ for example in "$built/region" "$built/region_c" "$built/queue" "python3 $script
 	# shellcheck disable=SC2086 # a command
 	said=$(A $example 1:1 1:2 "$TMP/file" 2>&1)
 	check_eq "${example##*/}" "$want" "$said"
-	# Once to the first node, once from the second one; a relay would be twice as much.
+	# Once to the first node, once from the second one, and what is sent again; a relay would be twice as much.
 	through=$(($(passed) - before))
-	check "${example##*/}: nothing of the copy passes the requester" [ "$through" -gt 3000154 -a "$through" -lt 3700000 ]
+	check "${example##*/}: nothing of the copy passes the requester" [ "$through" -gt 3000154 -a "$through" -lt 5500000 ]
 done
-check_eq "all regions are freed" "0 0" "$(B zrs mem ls | wc -l) $(C zrs mem ls | wc -l)"
+check "all regions are freed" no_regions
 
 cache=$scripts/kv-cache/kv_cache.py blocks=$(less 24)
 start prefill B "listens" python3 "$cache" worker 1:1 "$ADDR_B:7000" || ktap_bail "the prefill worker"

@@ -122,7 +122,7 @@ again = opened(NODES[1], id_two)
 check("a region by its storage id", os.pread(again, 1000, 200000) == data[200000:201000])
 os.close(two)
 # close() does not wait for the node, and a READ of before may still be right.
-late = time.monotonic() + 20
+late = time.monotonic() + 20 * int(os.environ.get("TIME_SCALE", "1")) * int(os.environ.get("LIMIT_SCALE", "1"))
 while time.monotonic() < late:
     try:
         os.pread(again, 10, 0)

@@ -30,7 +30,7 @@ ip -n zrsB addr add "$ADDR6_B/64" dev vb nodad && ip -n zrsA addr add "$ADDR6_A/
 for h in A C; do $h zrs mem nodes add 1:4 "$ADDR_B"; done
 start node4 B "serving node 1:4" zrs mem serve --node 1:4 --size 16M --open || ktap_bail "a second node"
 check_fails "a node that is served already" "serves that node already" \
-	timeout 10 /run/netns-exec zrsB zrs mem serve --node 1:4 --size 1M --open
+	timeout $((20 * PATIENCE)) /run/netns-exec zrsB zrs mem serve --node 1:4 --size 1M --open
 
 r=$(A zrs mem put "$TMP/file" 1:1) || ktap_bail "put"
 before=$(passed)
@@ -46,7 +46,7 @@ check_eq "both are listed" "1:1 1:4" "$(B zrs mem ls --json | jq -r .node | sort
 
 check "drain" B zrs mem drain 1:4
 check_fails "a drained node takes no regions" "takes no new regions" A zrs mem alloc 1:4 1M
-check "the other one does" A zrs mem alloc 1:1 64K --ttl 60000
+check "the other one does" A zrs mem alloc 1:1 64K --ttl 600000
 check "copies out of it work" A zrs mem cp "$s" "$t"
 start waiter B "" zrs mem drain 1:4 --wait
 A zrs mem free "$s"

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
 
-nobody() { /run/netns-exec zrsB setpriv --reuid 65534 --regid 65534 --clear-groups timeout 20 "$@"; }
+nobody() { /run/netns-exec zrsB setpriv --reuid 65534 --regid 65534 --clear-groups timeout $((20 * PATIENCE)) "$@"; }
 # no_device: A asks B, which fails; its last link may be going down still.
 no_device() {
 	local _
