@@ -2,6 +2,7 @@
 # BPF programs of a control group and datagrams: bind(), connect(), sendto(), recvfrom(), the packets out and
 # in. Each is compared with UDP, for sockets of ZRS alone and for those with a UDP socket inside, by RDMA too.
 # rows: B16 Z7
+# params: dgram_stall_ms=5000
 # debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -144,7 +144,7 @@ def options(kind, family, first):
 
     def gets(data=b"12345"):
         there.sendto(data, to)
-        return received(s)
+        return received(s, 5)
 
     seen = {"none is there": fails(s.setsockopt, SOL, DETACH, 0)}
     seen["a jump out of it"] = fails(attach, s, [(EQUAL, 9, 9, 0), *keep(ALL)])
@@ -190,7 +190,7 @@ def before_udp(first):
     s.bind((B, first))
     there = datagram("A", (A, 0), UDP)
     there.sendto(b"12345", (B, first))
-    check("a filter of before, by UDP", received(s), b"12")
+    check("a filter of before, by UDP", received(s, 5), b"12")
     there = datagram("A", (A, 0))
     there.sendto(b"12345", (B, first))
     check("the same by RDMA", received(s, 20), b"12")
@@ -202,7 +202,7 @@ def before_udp(first):
     s.setsockopt(SOL_ZRS, ZRS_DGRAM_UDP, 1)
     s.bind((B, first + 1))
     datagram("A", (A, 0), UDP).sendto(b"12345", (B, first + 1))
-    check("one that is gone again", received(s), b"12345")
+    check("one that is gone again", received(s, 5), b"12345")
 
 
 def compare(case, first):

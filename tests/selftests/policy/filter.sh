@@ -3,6 +3,7 @@
 # and the options about them. Compared with UDP, for sockets of ZRS alone and for those with a UDP socket inside,
 # by RDMA and by UDP.
 # rows: B16 Z7
+# params: dgram_stall_ms=5000
 # debug: full
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
