@@ -94,7 +94,10 @@ finds "no access to /dev/zrs" module failure "permission denied" A "${NOBODY[@]}
 chmod 0666 /dev/zrs
 finds "no library for zrs run" "zrs run" warning "no such file" A env ZRS_PRELOAD_LIB=/no/such zrs doctor
 start rping A "" rping -s -a "$ADDR_A" -p 340
-nap 1
+for _ in $(seq 1 $((100 * PATIENCE))); do
+	! A rdma resource show cm_id | grep rping | grep -q LISTEN || break
+	nap 0.2
+done
 finds "another program on the service port" "service port" failure "rping listens on port 340" A zrs doctor
 stop rping
 ip -n zrsA link set va mtu 1500

@@ -17,6 +17,11 @@ A zrs send "$TMP/file" "$ADDR_B:7000" >"$TMP/sent" 2>&1
 check_ended "a transfer" recv
 # Keeps the link up.
 start ping A "seq=1" zrs ping "$ADDR_B:7001" -c 0 -i 1000 || ktap_bail "zrs ping"
+# The pings', the listener's and its end; those of the transfer end.
+for _ in $(seq 1 $((100 * PATIENCE))); do
+	[ "$(counter sockets)" != 3 ] || break
+	nap 0.1
+done
 other() { grep -vE '^(# (HELP|TYPE) zrs_[a-z_]+ .+|zrs_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9]+)$' "$TMP/text"; }
 A setpriv --reuid 65534 --regid 65534 --clear-groups zrs stats --prometheus >"$TMP/text"
 check_eq "for an ordinary user lines of the format alone" "" "$(other)"

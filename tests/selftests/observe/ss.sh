@@ -2,6 +2,7 @@
 # `zrs ss`: which sockets it lists, its columns and details, the processes; for an ordinary user,
 # too.
 # rows: B8
+# params: connect_timeout_ms=5000
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
@@ -68,7 +69,7 @@ check_eq "the headings are those of ss(8)" \
 check_eq "a connection" "ESTAB 0 0 10.77.0.1:$p3 10.77.0.2:7000" "$(line_of "$p3" A zrs ss)"
 until_eq "what has arrived and was not read" \
 	"ESTAB 1000 0 10.77.0.2:7000 10.77.0.1:$p1" line_of "$p1" B zrs ss
-check_eq "one that is shut down" "CLOSING 0 0 10.77.0.1:$p2 10.77.0.2:7000" "$(line_of "$p2" A zrs ss)"
+until_eq "one that is shut down" "CLOSING 0 0 10.77.0.1:$p2 10.77.0.2:7000" line_of "$p2" A zrs ss
 check_eq "the process, by its name, number and descriptor" \
 	"ESTAB 0 0 10.77.0.1:$p3 10.77.0.2:7000 users:((\"python3\",pid=$pid,fd=$fd3))" \
 	"$(line_of "$p3" A zrs ss -p)"
