@@ -127,7 +127,7 @@ fn holes(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
             sent += result.unwrap_or(0) as u64;
             // The other half alone. A full send buffer is EAGAIN before the memory is looked at.
             let mut result = wild::send(&fd, area, ROOM / 2, len, flags);
-            for _ in 0..200 {
+            for _ in 0..1000 {
                 if result != Err(Errno(libc::EAGAIN)) {
                     break;
                 }
@@ -167,7 +167,7 @@ fn own_mappings(ctx: &Ctx, checks: &mut Checks) -> Result<()> {
     let source = ctx.flood(6, 1 << 20)?;
     let maps = maps(&source)?;
     // The window's beginning is filled by the flood; as a source, any window will do.
-    for _ in 0..200 {
+    for _ in 0..1000 {
         if maps.window.len() >= LEN && maps.window.byte(LEN).load(Relaxed) == 6 {
             break;
         }
