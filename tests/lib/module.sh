@@ -52,7 +52,7 @@ zrs_loaded() { [ -d /sys/module/zrs ]; }
 # zrs_unload: 0 only if it is gone; tries for some seconds, as orphans have a deadline.
 zrs_unload() {
 	local _
-	for _ in $(seq 1 50); do
+	for _ in $(seq 1 $((50 * ${TIME_SCALE:-1} * ${LIMIT_SCALE:-1}))); do
 		rmmod zrs 2>/run/rmmod.err && return 0
 		zrs_loaded || return 0
 		sleep 0.2

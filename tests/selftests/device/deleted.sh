@@ -23,7 +23,7 @@ for which in "B vb" "A va"; do
 		traffic 4 "" --mapped || ktap_bail "traffic"
 	start listener "$host" holding zrs-selftest hold --what listen --addr 0.0.0.0:7800 || ktap_bail "listener"
 	sleep 0.5
-	check "rdma link delete rxe$host under traffic" timeout 30 rdma link delete "rxe$host"
+	check "rdma link delete rxe$host under traffic" timeout $((30 * PATIENCE)) rdma link delete "rxe$host"
 	check "the log says why" sh -c 'dmesg | grep -q "lost: its device goes"'
 	for i in 1 2 3 4; do
 		check_ended "ECONNRESET for sender $i" "sender$i"
@@ -31,7 +31,7 @@ for which in "B vb" "A va"; do
 	done
 	# Nobody listens at either address, so that only the device is missing.
 	check_lines "$host" zrs-selftest refused "$([ "$host" = A ] && echo "$ADDR_B" || echo "$ADDR_A"):7999" \
-		--errno ENODEV --within-ms "$((500 * SCALE))"
+		--errno ENODEV --within-ms "$((5000 * SCALE))"
 	check "a new device" up "$host" "$netdev"
 	check_pair "a connection over it" xfer --sizes 1,5000,300000 --both
 	check_pair "and by the ring" xfer --sizes 1,5000,300000 --both --ring
@@ -40,7 +40,7 @@ done
 # A program that holds a mapping of the pool's memory when its device goes.
 start serve B "listening on" zrs-selftest serve "$ADDR_B:7900" || ktap_bail "serve"
 start map A holding zrs-selftest hold --what map --addr "$ADDR_B:7900"
-check "rdma link delete rxeA with a mapped window" timeout 30 rdma link delete rxeA
+check "rdma link delete rxeA with a mapped window" timeout $((30 * PATIENCE)) rdma link delete rxeA
 check "the mapping's holder lives" kill -0 "${PID[map]}"
 stop map
 check "a new device" up A va
@@ -52,7 +52,7 @@ A zrs-selftest hold --what lent --addr "$ADDR_B:7900" <"$TMP/go" >"$TMP/lent" 2>
 PID[lent]=$!
 at_end "kill -9 $!; wait $!"
 says lent holding || ktap_bail "lent pages"
-check "rdma link delete rxeA with lent pages" timeout 30 rdma link delete rxeA
+check "rdma link delete rxeA with lent pages" timeout $((30 * PATIENCE)) rdma link delete rxeA
 check "a new device" up A va
 check_pair "a connection over it" xfer --sizes 5000,300000
 exec {go}>&-

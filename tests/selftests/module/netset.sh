@@ -63,7 +63,10 @@ A zrs set --net tcp=never
 start idle A waiting zrs-selftest lost "$ADDR_B:7000" || ktap_bail "an idle connection"
 sent=$(counter work_requests)
 check "heartbeats begin" zrs set heartbeat_ms=200
-nap 2
+for _ in $(seq 1 $((20 * PATIENCE))); do
+	nap 0.5
+	[ $(($(counter work_requests) - sent)) -lt 3 ] || break
+done
 check "on a link that is up" [ $(($(counter work_requests) - sent)) -ge 3 ]
 stop idle
 check "back" zrs set heartbeat_ms=10000
