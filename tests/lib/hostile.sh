@@ -10,14 +10,14 @@ hostile_up() {
 
 # hostile CASE...: runs the cases with one of these in their names; each line is a result.
 hostile() {
-	local line rc=0 scale=${TIME_SCALE:-1}
+	local line rc=0 scale=${TIME_SCALE:-1} patience=${LIMIT_SCALE:-1}
 	while IFS= read -r line; do
 		case $line in
 		"ok - "*) ktap_pass "${line#ok - }" ;;
 		"not ok - "*) ktap_fail "${line#not ok - }" ;;
 		*) ktap_say "${line#\# }" ;;
 		esac
-	done < <(ip netns exec zrsC zrs-hostile --scale "$scale" --limit "$((280 * scale))" "$@" 2>&1)
+	done < <(ip netns exec zrsC zrs-hostile --scale "$scale" --limit "$((280 * scale * patience))" "$@" 2>&1)
 	wait "$!" || rc=$?
 	[ "$rc" = 0 ] || [ "$KTAP_FAILED" != 0 ] || ktap_fail "zrs-hostile ended with exit status $rc"
 }

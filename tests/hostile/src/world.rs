@@ -35,6 +35,8 @@ pub struct World {
     pub net: String,
     /// How much longer everything takes than on a fast machine.
     pub scale: u32,
+    /// How much more patience than usual the run has.
+    patience: u32,
     pub seed: u64,
     /// How long the random cases run.
     pub seconds: u64,
@@ -75,6 +77,10 @@ impl World {
             victim,
             net: net.to_string(),
             scale,
+            patience: std::env::var("LIMIT_SCALE")
+                .ok()
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(1),
             seed,
             seconds,
             zrs: Zrs::open()?,
@@ -86,7 +92,7 @@ impl World {
 
     /// A time limit.
     pub fn limit(&self, seconds: u64) -> Duration {
-        Duration::from_secs(seconds * u64::from(self.scale))
+        Duration::from_secs(seconds * u64::from(self.scale) * u64::from(self.patience))
     }
 
     /// An address of ours that ordinary programs may not speak from.

@@ -3,7 +3,7 @@
 # they are canceled, at once; what it makes for a program that is gone is undone, and a free that was lost is said again.
 # rows: M4 M5 B11
 # hosts: none
-# params: connect_timeout_ms=5000 dead_ms=3000
+# params: connect_timeout_ms=5000 dead_ms=8000
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"

@@ -137,7 +137,13 @@ fn held_without_feature(w: &mut World) -> Outcome {
         ensure(Instant::now() < end, "a datagram is not counted")?;
         sleep(Duration::from_millis(5));
     }
-    let error = socket.take_error()?.and_then(|e| e.raw_os_error());
+    // It is told behind that.
+    let mut error = socket.take_error()?;
+    while error.is_none() && Instant::now() < end {
+        sleep(Duration::from_millis(5));
+        error = socket.take_error()?;
+    }
+    let error = error.and_then(|e| e.raw_os_error());
     ensure(error == Some(libc::EHOSTUNREACH), "another error, or none")?;
     peer.alive(w.limit(10))?;
     ensure(peer.dgrams.is_empty(), "a datagram was sent")

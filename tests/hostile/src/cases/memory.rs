@@ -304,7 +304,7 @@ fn fuzz(w: &mut World) -> Outcome {
         }
         let payload = vec![0x11; random(3) * random(2048)];
         peer.send_as_is(&[&bytes[..], &payload].concat())?;
-        let over = peer.wait(w.limit(1), |p| {
+        let over = peer.wait(Duration::from_secs(w.scale.into()), |p| {
             (p.closed.is_some() || p.inbox.pop_front().is_some()).then_some(p.closed.is_some())
         });
         if over.unwrap_or(true) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! We are a node that is alive and does not answer: no program of the module's host waits for ever,
-//! and what was made for one that does not wait any more is undone. The module's `dead_ms` is 3000.
+//! and what was made for one that does not wait any more is undone. The module's `dead_ms` is 8000.
 
 use std::io;
 use std::net::SocketAddrV4;
