@@ -157,7 +157,7 @@ impl Knob {
         if self.is_async() {
             // -1 while one of them runs with it.
             let mut left = number(self.dir.join("nth"))?;
-            for _ in 0..400 {
+            for _ in 0..4000 {
                 if left >= 0 {
                     break;
                 }
