@@ -6,7 +6,7 @@
 # streams go on.
 # rows: Z7 Z1 B1 B6 E1 E4
 # debug: full
-# params: dgram_stall_ms=5000 connect_timeout_ms=5000
+# params: dgram_stall_ms=5000 connect_timeout_ms=6000
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

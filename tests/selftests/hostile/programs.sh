@@ -3,7 +3,7 @@
 # kernel uses them, sockets closed and processes killed in every state, signals, exhaustion. After
 # each, nothing is left of it, and a connection on the same link has noticed nothing.
 # rows: B9 B11 Z2 Z4 Z6 B3 E3
-# params: connect_timeout_ms=5000
+# params: connect_timeout_ms=6000
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

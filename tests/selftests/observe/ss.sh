@@ -2,7 +2,7 @@
 # `zrs ss`: which sockets it lists, its columns and details, the processes; for an ordinary user,
 # too.
 # rows: B8
-# params: connect_timeout_ms=5000
+# params: connect_timeout_ms=6000
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,7 +2,7 @@
 # BPF programs of a control group: bind(), connect(), names, close() and the packets that open a
 # connection. Each is compared with TCP, for sockets of ZRS alone and of both.
 # rows: B16
-# params: connect_timeout_ms=5000 fallback_ms=3000
+# params: connect_timeout_ms=6000 fallback_ms=3000
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,7 +2,7 @@
 # zrs net: ZRS is off in a network namespace, or for programs outside a range of groups; what sockets of each kind get, and
 # who may change that.
 # rows: B16
-# params: connect_timeout_ms=5000 fallback_ms=3000
+# params: connect_timeout_ms=6000 fallback_ms=3000
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,7 +2,7 @@
 # Landlock and seccomp with ZRS sockets, compared with TCP sockets; programs in the sandbox of the kernel's
 # samples, under `zrs run`, as over TCP.
 # rows: B16 B14
-# params: connect_timeout_ms=5000 fallback_ms=3000
+# params: connect_timeout_ms=6000 fallback_ms=3000
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 
