@@ -158,7 +158,11 @@ def route(prefill_at, decode_at, blocks):
     right = pipeline(prefill, decode, source, target, blocks)
     print(f"{right} of {blocks} blocks are right at the decode worker", flush=True)
 
-    thread, done = abort(source, target, target_id, blocks)
+    # On a busy machine a copy may be at its end before it is given up.
+    for _ in range(20):
+        thread, done = abort(source, target, target_id, blocks)
+        if done != [blocks * BLOCK]:
+            break
     # Another request has the blocks now.
     for number in range(blocks):
         decode("prefill", "second", number)
