@@ -217,7 +217,7 @@ fn forward(name: &str, passes: bool) -> Outcome {
 
 /// The peer's network ends in the middle of a WRITE: its next packet never comes.
 fn stalled_write(w: &mut World) -> Outcome {
-    for _ in 0..8 {
+    for _ in 0..16 {
         let victim = Victim::new(w, BUFFER as u64)?;
         let mut peer = MemPeer::connect(w)?;
         let grant = peer.open(&victim, Rights::WRITE, w)?;
