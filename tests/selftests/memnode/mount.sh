@@ -9,7 +9,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../../lib/memnode.sh"
 
-# comes TEXT WANT CMD...: the command prints that, at once or soon: the kernel forgets inodes with a delay.
+# comes TEXT WANT CMD...: the command prints that, soon: the kernel forgets inodes with a delay.
 comes() {
 	local text=$1 want=$2 got _
 	shift 2
