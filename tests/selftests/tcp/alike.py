@@ -175,12 +175,16 @@ def queues(kind):
     seen["io_uring: SIOCINQ"] = ask(uring.SIOCINQ)
     s.recv(2)
     seen["io_uring: SIOCINQ after a read"] = ask(uring.SIOCINQ)
-    s.setsockopt(TCP, socket.TCP_CORK, 1)
-    s.send(b"abc")
-    seen["corked: TIOCOUTQ"] = number(s, termios.TIOCOUTQ)
-    seen["corked: io_uring: SIOCOUTQ"] = ask(uring.SIOCOUTQ)
-    s.setsockopt(TCP, socket.TCP_CORK, 0)
-    seen["sent"] = (read(t, 3), becomes(lambda: number(s, termios.TIOCOUTQ), 0), ask(uring.SIOCOUTQ))
+    # A timer sends what is corked: where the looks come later than that, once more.
+    for _ in range(20):
+        s.setsockopt(TCP, socket.TCP_CORK, 1)
+        s.send(b"abc")
+        held = number(s, termios.TIOCOUTQ), ask(uring.SIOCOUTQ)
+        s.setsockopt(TCP, socket.TCP_CORK, 0)
+        seen["sent"] = (read(t, 3), becomes(lambda: number(s, termios.TIOCOUTQ), 0), ask(uring.SIOCOUTQ))
+        if held == (3, 3):
+            break
+    seen["corked: TIOCOUTQ, io_uring: SIOCOUTQ"] = held
     return seen
 
 
@@ -332,7 +336,8 @@ def ends(kind):
     s.setblocking(True)
     began = time.monotonic()
     s.close()
-    seen["SO_LINGER 1: close() waits"] = time.monotonic() - began > 0.9
+    # The kernel counts ticks, and a slow machine catches up several at once.
+    seen["SO_LINGER 1: close() waits"] = time.monotonic() - began > 0.5
     t.close()
     s, t = pair(kind)
     s.send(b"all")
@@ -551,7 +556,8 @@ def outcomes():
         again = [(fd, e) for fd, e in epolls["edge"].poll(0) if proto == TCP or e != select.EPOLLOUT]
         seen["told once"] = (again, epolls["once"].poll(0))
         t.sendall(b"x")
-        seen["data: edge"] = events(epolls["edge"])
+        # That event may come only now.
+        seen["data: edge"] = becomes(lambda: events(epolls["edge"]), [select.EPOLLIN | select.EPOLLOUT])
         seen["data: exclusive"] = becomes(lambda: events(epolls["exclusive"]), [select.EPOLLIN | select.EPOLLOUT])
         fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) & ~os.O_ASYNC)
         signal.signal(signal.SIGIO, old)
@@ -572,12 +578,14 @@ def accepts():
     for proto in (TCP, ZRS):
         peer = new(proto, where="B")
         peer.connect(at)
+        select.select([there], [], [], SOON)
         with socket.socket(fileno=libc.accept4(there.fileno(), None, None, 0)) as s:
             seen = (s.getsockopt(SOL, socket.SO_PROTOCOL), s.getpeername() == peer.getsockname(), s.getsockname() == at)
             check(f"accept() without an address, protocol {proto}", seen, (proto, True, True))
         name, size = ctypes.create_string_buffer(128), ctypes.c_int(128)
         peer = new(proto, where="B")
         peer.connect(at)
+        select.select([there], [], [], SOON)
         with socket.socket(fileno=libc.accept4(there.fileno(), name, ctypes.byref(size), 0)):
             want = (V4, socket.htons(peer.getsockname()[1]), socket.inet_aton(B))
             check(f"accept() with one, protocol {proto}", (size.value, struct.unpack_from("HH4s", name)), (16, want))

@@ -3,6 +3,7 @@
 # io_uring, sendfile(), urgent data, zero-copy, the owner's packet filter rules, ends and names; each
 # as on a TCP socket. And what waits for a connect() is told of either outcome.
 # rows: B14 B1 B7
+# params: connect_timeout_ms=6000
 # timeout: 240
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -78,6 +78,7 @@ def again():
     s.connect(there.getsockname())
     check("a minute later: TCP, by what was known", carrier(s), (BY_TCP, KNOWN))
     check("at once", time.monotonic() - began < 30, True)
+    wait(lambda: links(C), 20)
     asked = links(C)
     check("a link is tried behind it", len(asked), 1)
     s = new()
@@ -96,6 +97,8 @@ def slow():
     check("the link was not up in time", carrier(s), (BY_TCP, SLOW))
     check("it is made all the same", wait(lambda: "UP" in links(B).values(), 60), True)
     check("the host is not remembered any more", wait(lambda: remembered() == 0, 20), True)
+    with open(PARAMETERS + "fallback_ms", "w") as f:
+        f.write("10000")
     s = new()
     s.connect(there.getsockname())
     check("the next connection is ZRS", carrier(s), (BY_ZRS, 0))

@@ -4,6 +4,7 @@
 # hosts and ports are remembered.
 # rows: B14 B7
 # hosts: own
+# params: connect_timeout_ms=6000
 # debug: full
 # timeout: 300
 . "$(dirname "$0")/../../lib/ktap.sh"

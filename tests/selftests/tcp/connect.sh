@@ -3,6 +3,7 @@
 # modes, addresses of the own host; and `zrs drain`.
 # rows: B14 B1 B7
 # hosts: own
+# params: connect_timeout_ms=6000
 # debug: full
 # timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -3,7 +3,7 @@
 # module forgets which hosts have no ZRS.
 # rows: B14 B7 E5
 # hosts: none
-# params: fallback_ms=3000
+# params: connect_timeout_ms=6000 fallback_ms=3000
 # debug: full
 # timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"

@@ -13,13 +13,14 @@ import struct
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from hosts import SCALE, check, fails, skip
+from hosts import PATIENCE, SCALE, check, fails, skip
 from connect import ASKED, AUTO, BY_TCP, BY_ZRS, NEVER, ONLY, REQUIRED, SOL_ZRS, TCP, ZRS, ZRS_TCP, carrier, host
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 HERE, THERE = os.environ["ADDR_A"], os.environ["ADDR_B"]
 HERE6, THERE6 = os.environ["ADDR6_A"], os.environ["ADDR6_B"]
-SOON = 2 * SCALE
+# How long a connect that has no answer is looked at, and what has one at most.
+SOON, LONG = 2 * SCALE, 20 * PATIENCE
 TCP_MD5SIG, TCP_AO_ADD_KEY = 14, 38
 NO_NEW_PRIVS = 38
 
@@ -45,7 +46,7 @@ def new(proto, where="A", mode=None, family=V4):
         s = socket.socket(family, socket.SOCK_STREAM, proto)
     if mode is not None:
         s.setsockopt(SOL_ZRS, ZRS_TCP, mode)
-    s.settimeout(SOON)
+    s.settimeout(LONG)
     return s
 
 
@@ -63,8 +64,9 @@ def server(proto, where, ip, key=None, mode=None):
     return s
 
 
-def connects(s, there):
+def connects(s, there, want="yes"):
     """How a connect() ends: "no" also where the peer answers with a reset, which it may not sign."""
+    s.settimeout(LONG if want == "yes" else SOON)
     return "yes" if fails(s.connect, there.getsockname()[:2]) == "no error" else "no"
 
 
@@ -81,9 +83,9 @@ def connecting(name, key, here, there):
         sign(s, key(there))
         check(f"{name}: TCP carries it", carrier(s), (BY_TCP, ASKED))
         kind = "with the key" if to is signed else "of TCP without" if to is plain else "of ZRS, too, without"
-        check(f"{name}: to a server {kind}", connects(s, to), want)
+        check(f"{name}: to a server {kind}", connects(s, to, want), want)
     s = new(ZRS, mode=AUTO, family=family)
-    check(f"{name}: without the key to a server that has it", connects(s, signed), "no")
+    check(f"{name}: without the key to a server that has it", connects(s, signed, "no"), "no")
     for mode in (NEVER, REQUIRED):
         s = new(ZRS, mode=mode, family=family)
         check(f"{name}: mode {mode} refuses it", fails(sign, s, key(there)), "ENOPROTOOPT")
@@ -107,8 +109,8 @@ def listening(name, key):
         sign(c, key(THERE))
         check(f"{name}, {when}: a client with the key", connects(c, s), "yes")
         check(f"{name}, {when}: is accepted", s.accept()[1], c.getsockname())
-        check(f"{name}, {when}: a client without", connects(new(TCP), s), "no")
-        check(f"{name}, {when}: a client of ZRS", connects(new(ZRS, mode=NEVER), s), "no")
+        check(f"{name}, {when}: a client without", connects(new(TCP), s, "no"), "no")
+        check(f"{name}, {when}: a client of ZRS", connects(new(ZRS, mode=NEVER), s, "no"), "no")
     s = server(ZRS, "B", THERE, mode=AUTO)
     check(f"{name}: a listener of both takes no key", fails(sign, s, key(HERE)), "ENOPROTOOPT")
 

@@ -2,6 +2,7 @@
 # TCP beside ZRS on a listener: one port for clients of both, as TCP alone has it; the modes; `zrs run
 # --tcp`; and the module can go while only TCP connections are left.
 # rows: B14 B1
+# params: connect_timeout_ms=6000
 # timeout: 180
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

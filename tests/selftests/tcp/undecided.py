@@ -148,10 +148,10 @@ def shut(make):
     return seen
 
 
-def while_waiting(make, act):
+def while_waiting(make, act, seconds):
     """What connect() of another thread says, with a time limit; `act` comes meanwhile."""
     s, said = make(), []
-    s.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("qq", 2, 0))
+    s.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("qq", seconds, 0))
     waiter = threading.Thread(target=lambda: said.append(connect(s, SILENT)))
     waiter.start()
     becomes(lambda: events(s), [])  # connecting
@@ -161,11 +161,11 @@ def while_waiting(make, act):
 
 
 def shut_meanwhile(make):
-    return {"shutdown() by another thread": while_waiting(make, lambda s: fails(s.shutdown, socket.SHUT_RDWR))}
+    return {"shutdown() by another thread": while_waiting(make, lambda s: fails(s.shutdown, socket.SHUT_RDWR), 20)}
 
 
 def closed_meanwhile(make):
-    return {"close() by another thread": while_waiting(make, lambda s: os.close(s.detach()))}
+    return {"close() by another thread": while_waiting(make, lambda s: os.close(s.detach()), 2)}
 
 
 def unspecified():
