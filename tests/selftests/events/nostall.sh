@@ -19,7 +19,7 @@ counts() { c=$(counter completions) r=$(counter recv_requests) s=$(counter signa
 asks() {
 	local text=$1
 	shift
-	check_pair "$text" pingpong --round-ms $((5000 * SCALE)) "$@"
+	check_pair "$text" pingpong --round-ms $((20000 * SCALE)) "$@"
 }
 # A link has its blocks, some of them spare, from its beginning.
 asks "a question that makes the link" --conns 1 --rounds 1
@@ -36,10 +36,10 @@ asks "with long pauses" --conns 2 --rounds 10 --pause-us 300000 --seed "${SEED:-
 # sent has one if that was asked for.
 balance() {
 	local _
-	for _ in $(seq 1 20); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		counts
 		[ "$((c - c0))" != "$((r - r0 + s - s0))" ] || return 0
-		sleep 0.1
+		nap 0.1
 	done
 	echo "$((c - c0)) completions, $((r - r0)) messages arrived, $((s - s0)) completions asked for"
 	return 1

@@ -6,7 +6,7 @@
 # On the debug kernel, beside other virtual machines, the reader's thread is late again and again: whether it
 # takes completions in the time of this test depends on the load.
 # debug: full
-# timeout: 60
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -94,6 +94,8 @@ group() {
 	check_pair "up to $1 links: 12 connections" pingpong --conns 12 --rounds 5
 	is_up() { [ "$(made state | grep -c UP)" = "$1" ] && [ "$(made state | wc -l)" = "$1" ]; }
 	within "links made: $1" is_up "$1"
+	none_open() { [ "$(counter channels)" = 0 ]; }
+	within "up to $1 links: their connections have ended" none_open
 	# Now that all are there, new connections go to the one that has the fewest.
 	made tx_bytes >"$TMP/before"
 	check_pair "up to $1 links: 12 more" pingpong --conns 12 --rounds 20

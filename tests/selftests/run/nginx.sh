@@ -63,7 +63,7 @@ check "loopback is reached without ZRS" B curl -sS -o "$TMP/got" "http://127.0.0
 
 # wrk FILE: no request fails.
 load() {
-	check "wrk: the $1 file" A zrs run --tcp=never -- wrk -t 2 -c 16 -d 2 --timeout $((10 * SCALE)) "http://$ADDR_B:8080/$1"
+	check "wrk: the $1 file" A zrs run --tcp=never -- wrk -t 2 -c 16 -d 2 --timeout $((20 * PATIENCE)) "http://$ADDR_B:8080/$1"
 	mv "$TMP/out" "$TMP/wrk"
 	check "some were answered" grep -E "^ +[1-9][0-9]* requests in" "$TMP/wrk"
 	check_eq "and none otherwise than by 200" "" "$(grep -E 'Non-2xx|Socket errors' "$TMP/wrk")"

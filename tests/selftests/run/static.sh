@@ -46,6 +46,7 @@ check_eq "--static: the exit status" 7 "$rc"
 B zrs run --static -- sh -c 'kill -9 $$' || rc=$?
 check_eq "--static: ended by a signal" 137 "$rc"
 start late B "" zrs run --static -- sh -c 'sleep 600 & echo $! >"$0"; exit 3' "$TMP/late.pid"
+check "--static: a program that leaves another one behind" within test -s "$TMP/late.pid"
 check "--static: it waits for the last of all" sh -c "sleep 1; kill -0 ${PID[late]}"
 kill "$(cat "$TMP/late.pid")"
 rc=0

@@ -25,7 +25,7 @@ fi
 now_are() {
 	local way _ seen
 	for way in "${ways[@]}"; do
-		for _ in $(seq 1 $((300 * SCALE))); do
+		for _ in $(seq 1 $((300 * PATIENCE))); do
 			seen=$(grep -v '^error' "$TMP/$way" | tail -1)
 			[ "$seen" != "$1" ] || break
 			nap 0.1

@@ -13,7 +13,7 @@ import time
 TCP, ZRS, CARRIED = 6, 253, "ZRS, carried by TCP"
 SOL = socket.SOL_SOCKET
 SOL_ZRS, ZRS_INFO, ZRS_TCP, ONLY, CLOSED = 0x5A52, 2, 3, 3, 0
-SOON = 1000 * int(os.environ.get("TIME_SCALE", 1))  # of milliseconds
+SOON = 5000 * int(os.environ.get("TIME_SCALE", 1))  # of milliseconds
 ABORT = struct.pack("ii", 1, 0)
 
 

@@ -43,7 +43,7 @@ check_ended "sender of small pieces killed: the end" receiver
 # The sender waits for room when it is killed; its sent data is still there.
 pair "--expect eof --at-least 512k" "--expect eof" || ktap_bail "traffic"
 kill -STOP "${PID[receiver]}"
-sleep 1
+nap 3
 stop sender
 kill -CONT "${PID[receiver]}"
 check_ended "sender killed while it waits for room: the receiver gets what arrived" receiver
