@@ -53,7 +53,7 @@ for h in A B; do
 	check_fails "and ends the link that there was" "." A zrs mem get "$r" "$TMP/back"
 	$h zrs peers flush
 	# The link that is being taken down, if there is one, is in the way for a moment.
-	for _ in $(seq 1 50); do
+	for _ in $(seq 1 $((100 * PATIENCE))); do
 		r=$(A zrs mem put "$TMP/file" 1:1 2>/dev/null) && break
 		nap 0.1
 	done

@@ -14,7 +14,7 @@ import time
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tcp"))
 from connect import A, B, BY_ZRS, NEVER, check, host
 from hosts import PATIENCE, becomes
-from keys import NEW, OF, OLD, OTHER, add, answer, counts, cut, echo, more, pair, refused, remove, server, zrs
+from keys import NEW, OF, OLD, OTHER, add, answer, at_rest, counted, cut, echo, pair, refused, remove, server, zrs
 
 # <linux/keyctl.h>
 SYS_KEYCTL, USER = 250, -4
@@ -58,9 +58,9 @@ def ends(name, v4, back, end, word):
     check(f"{name}: the connection stays", echo(live, s, b"x" * 10000), True)
     cut()
     refused(f"{name} there", v4, ("key unusable", "ended by peers"))
-    before = counts()
+    before = at_rest()
     check(f"{name} here", answer(back, NEVER, "B"), "EACCES")
-    check(f"{name} here: counted", more(before), {"key unusable": 1, "ended by peers": 1})
+    counted(f"{name} here: counted", before, {"key unusable": 1, "ended by peers": 1})
     rc, said = fails_by_name("B")
     check(f"{name}: not taken again", (rc, f"zrs key add {NET} k --file FILE" in said), (1, True))
     check(f"{name}: the list is as before", len(says("B")), 1)
@@ -79,8 +79,9 @@ def beside_another(v4):
     keyctl(REVOKE, serial())
     check("one of two is revoked", says("B"), [f"{NET} k # revoked: no links", f"{NET} new"])
     cut()
-    before = counts()
-    check("the other one is right", (answer(v4, NEVER), more(before)), ((BY_ZRS, 0), {"proved": 2}))
+    before = at_rest()
+    check("the other one is right", answer(v4, NEVER), (BY_ZRS, 0))
+    counted("the other one is right: proved at both ends", before, {"proved": 2})
     keyctl(REVOKE, serial("new"))
     cut()
     refused("both are revoked", v4, ("key unusable", "ended by peers"))
@@ -144,7 +145,7 @@ def being_made(v4):
         for where in "AB":
             add(where, secrets[new], f"k{new}")
         # Both hosts have both keys for longer than it takes to make a link.
-        time.sleep(PATIENCE)
+        time.sleep(3 * PATIENCE)
         for where in "AB":
             remove(where, f"k{old}")
 
@@ -161,8 +162,9 @@ def being_made(v4):
     swap(0)
     seen = meanwhile(v4, swap, 8)
     check("of keys that are exchanged, either is right or none", set(seen) <= {(BY_ZRS, 0), "EACCES"}, True)
-    before = counts()
-    check("then the last one is", (answer(v4, NEVER), more(before)), ((BY_ZRS, 0), {"proved": 2}))
+    before = at_rest()
+    check("then the last one is", answer(v4, NEVER), (BY_ZRS, 0))
+    counted("then the last one is: proved at both ends", before, {"proved": 2})
 
     def drop(n):
         for where in "AB":
@@ -170,8 +172,9 @@ def being_made(v4):
 
     seen = meanwhile(v4, drop, 8)
     check("of a last key that goes, too", set(seen) <= {(BY_ZRS, 0), "EACCES"}, True)
-    before = counts()
-    check("and it is back", (answer(v4, NEVER), more(before)), ((BY_ZRS, 0), {"proved": 2}))
+    before = at_rest()
+    check("and it is back", answer(v4, NEVER), (BY_ZRS, 0))
+    counted("and it is back: proved at both ends", before, {"proved": 2})
     for where in "AB":
         remove(where)
     check("nothing is left", says("A") + says("B"), [])
