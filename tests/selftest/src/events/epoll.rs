@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// Long enough for anything that comes.
-const LONG: i32 = 10_000;
+const LONG: i32 = 60_000;
 /// Long enough to see that nothing comes.
 const SHORT: i32 = 100;
 

@@ -49,7 +49,7 @@ pub const ALL: i16 = POLLIN | POLLOUT | POLLRDHUP;
 
 /// The expected answer of poll(), at once or after a while: `wait` for any of these bits first.
 fn expect(checks: &mut Checks, name: &str, fd: &OwnedFd, wait: i16, asked: i16, expected: i16) {
-    if wait != 0 && checks.need(name, raw::poll(fd, wait, 10_000)).is_none() {
+    if wait != 0 && checks.need(name, raw::poll(fd, wait, 60_000)).is_none() {
         return;
     }
     checks.eq(name, raw::poll(fd, asked, 0).map(Bits), Ok(Bits(expected)));
@@ -187,7 +187,7 @@ fn failed(args: &Args, checks: &mut Checks) -> Option<()> {
         raw::connect(&fd, args.refused),
         &[libc::EINPROGRESS],
     );
-    checks.need("poll", raw::poll(&fd, POLLOUT, 10_000))?;
+    checks.need("poll", raw::poll(&fd, POLLOUT, 60_000))?;
     let asked = POLLIN | POLLOUT;
     let seen = raw::poll(&fd, asked, 0).map(|bits| Bits(bits & (asked | POLLERR)));
     checks.eq("failed connect", seen, Ok(Bits(asked | POLLERR)));

@@ -36,6 +36,8 @@ const ENDED: i16 = IN | OUT | POLLRDHUP;
 const ALL: i16 = IN | OUT | POLLPRI | POLLRDHUP | POLLRDBAND;
 /// No state is waited for longer.
 const SOON: Duration = Duration::from_secs(30);
+/// Nothing comes any more after so many milliseconds.
+const STILL: i32 = 1000;
 /// More than a small message: sent from the program's pages.
 const LARGE: usize = 64 << 10;
 
@@ -306,7 +308,7 @@ fn fill(fd: &OwnedFd) -> Result<()> {
         match raw::send(fd, &[0; LARGE], libc::MSG_NOSIGNAL) {
             Ok(_) => {}
             Err(Errno(libc::EAGAIN)) => {
-                if raw::poll(fd, POLLOUT, 500)? == 0 {
+                if raw::poll(fd, POLLOUT, STILL)? == 0 {
                     return Ok(());
                 }
             }
@@ -328,7 +330,7 @@ fn full_and_ended(fd: &OwnedFd, peer: &OwnedFd) -> Result<()> {
 fn drained(fd: &OwnedFd, peer: &OwnedFd) -> Result<()> {
     fill(fd)?;
     let mut buf = vec![0; LARGE];
-    while raw::poll(peer, POLLIN, 500)? != 0 {
+    while raw::poll(peer, POLLIN, STILL)? != 0 {
         raw::recv(peer, &mut buf, 0)?;
     }
     Ok(())

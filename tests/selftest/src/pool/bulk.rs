@@ -173,7 +173,8 @@ fn change(args: &Args, course: &Course, checks: &mut Checks) -> Option<()> {
 /// Looks at the pool all the time until they have `ended`: it is never larger than it may be.
 fn watch(ended: &dyn Fn() -> bool, checks: &mut Checks) -> Option<()> {
     let (mut most, mut looks) = (0.0_f64, 0);
-    while !ended() {
+    // Once at least, also if this thread is late.
+    while looks == 0 || !ended() {
         let now = cache(checks)?;
         let used = (now.small_bytes + now.large_bytes) as f64 / now.bytes as f64;
         let unread = now.unread as f64 / now.bytes as f64;

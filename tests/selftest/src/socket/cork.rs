@@ -429,6 +429,8 @@ fn no_room(pair: &Pair, checks: &mut Checks) -> Option<()> {
     let end = loop {
         match raw::send(from, &[3; 1000], flags) {
             Ok(n) => sent += n,
+            // Some may come of its own accord.
+            Err(Errno(libc::EAGAIN)) if raw::poll(from, POLLOUT, 1000) == Ok(POLLOUT) => {}
             Err(e) => break e,
         }
     };

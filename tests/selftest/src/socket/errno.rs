@@ -190,7 +190,7 @@ fn connecting(args: &Args, checks: &mut Checks) -> Option<()> {
         raw::connect(&fd, args.peer),
         &[libc::EINPROGRESS],
     );
-    let seen = raw::poll(&fd, libc::POLLOUT, 10_000);
+    let seen = raw::poll(&fd, libc::POLLOUT, 60_000);
     checks.eq("poll after it", seen, Ok(libc::POLLOUT));
     checks.eq("SO_ERROR after it", raw::so_error(&fd), Ok(Errno(0)));
     checks.eq("getpeername after it", raw::getpeername(&fd), Ok(args.peer));
@@ -248,7 +248,7 @@ fn connected(args: &Args, checks: &mut Checks) -> Option<()> {
     // The kernel counts ticks, and a slow machine catches up several at once.
     checks.yes(
         "SO_RCVTIMEO is kept",
-        (50..5_000).contains(&ms),
+        (50..30_000).contains(&ms),
         &format!("took {ms} ms"),
     );
     checks.errno(
@@ -378,7 +378,7 @@ fn flags(args: &Args, checks: &mut Checks) -> Option<()> {
         raw::recv(&fd, &mut buf[..2], MSG_WAITALL),
         Ok(2),
     );
-    checks.need("poll", raw::poll(&fd, libc::POLLIN, 10_000))?;
+    checks.need("poll", raw::poll(&fd, libc::POLLIN, 60_000))?;
     checks.eq(
         "recv MSG_PEEK",
         raw::recv(&fd, &mut buf[2..3], MSG_PEEK),
@@ -509,7 +509,7 @@ fn late_ring(args: &Args, checks: &mut Checks) -> Option<()> {
         ("the peer's shutdown alone", SHUT, 0),
     ] {
         let fd = checks.need("connect", ask(args.peer, &[command]))?;
-        checks.need("poll", raw::poll(&fd, libc::POLLRDHUP, 10_000))?;
+        checks.need("poll", raw::poll(&fd, libc::POLLRDHUP, 60_000))?;
         let stream = zrs::Stream::from(fd);
         let name = format!("a ring after {name}");
         let ring = checks.need(&name, stream.rx_ring().map_err(Into::into))?;

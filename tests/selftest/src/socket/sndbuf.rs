@@ -301,8 +301,8 @@ fn waiters(streams: &mut Streams, wire: &Wire<'_>, checks: &mut Checks) -> Optio
         thread::sleep(Duration::from_millis(200));
         let early = sender.is_finished();
         let changed = change(&stream.fd);
-        let told = raw::epoll_wait(&epoll, 5000).map(|events| events.len());
-        let woken = within(Duration::from_secs(5), || sender.is_finished());
+        let told = raw::epoll_wait(&epoll, SOON.as_millis() as i32).map(|events| events.len());
+        let woken = within(SOON, || sender.is_finished());
         Wire::run(wire.mend, checks)?;
         checks.eq(&format!("{name}: full before"), sent, stream.limit);
         checks.eq(&format!("{name}: a sender waits"), early, false);

@@ -410,7 +410,7 @@ fn stalled(args: &Args, addr: SocketAddrV4, control: &Control, checks: &mut Chec
     let before = checks.need("pins", Pins::now())?;
     let sent = thread::scope(|s| {
         let sender = s.spawn(|| raw::send_all(&conn, &bytes));
-        let held = at_rest();
+        let held = at_rest(before.held());
         let waits = !sender.is_finished();
         checks.need("tell", control.tell(1))?;
         let held = checks.need("pins", held)?.wrapping_sub(before.held());
@@ -429,11 +429,14 @@ fn stalled(args: &Args, addr: SocketAddrV4, control: &Control, checks: &mut Chec
     verified::end(&conn, (WARM + STALLED) as u64, checks)
 }
 
-/// The number of pinned pages, once it has not changed for a second.
-fn at_rest() -> Result<u64> {
+/// The number of pinned pages, once it is not `before` and has not changed for a second.
+fn at_rest(before: u64) -> Result<u64> {
     let start = Instant::now();
     let (mut last, mut since) = (Pins::now()?, Instant::now());
-    while since.elapsed() < Duration::from_secs(1) && start.elapsed() < Duration::from_secs(20) {
+    let rests = |last: &Pins, since: Instant| {
+        last.held() != before && since.elapsed() >= Duration::from_secs(1)
+    };
+    while !rests(&last, since) && start.elapsed() < Duration::from_secs(20) {
         thread::sleep(Duration::from_millis(20));
         let now = Pins::now()?;
         if now != last {
