@@ -3,7 +3,7 @@
 # compared with TCP in the same run.
 # rows: E1 E4 B3
 # params: connect_timeout_ms=20000
-# timeout: 480
+# timeout: 600
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
