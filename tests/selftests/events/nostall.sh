@@ -15,6 +15,14 @@ for h in A B; do
 done
 # counts: completions, blocks posted, completions asked for.
 counts() { c=$(counter completions) r=$(counter recv_requests) s=$(counter signaled); }
+# at_rest: the same, when they stay as they are.
+at_rest() {
+	local last=
+	until counts && [ "$c $r $s" = "$last" ]; do
+		last="$c $r $s"
+		nap 0.5
+	done
+}
 # Any round is over long before.
 asks() {
 	local text=$1
@@ -23,8 +31,7 @@ asks() {
 }
 # A link has its blocks, some of them spare, from its beginning.
 asks "a question that makes the link" --conns 1 --rounds 1
-nap 1
-counts
+at_rest
 c0=$c r0=$r s0=$s
 asks "questions on one connection" --conns 1 --rounds "$(less 2000)" --most 512 --pause-us 500
 asks "on eight connections at once" --conns 8 --rounds "$(less 500)" --seed "${SEED:-2}"

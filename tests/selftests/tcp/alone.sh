@@ -2,6 +2,7 @@
 # What measures and tests ZRS never uses TCP in its place: `zrs bench`, ping, send and recv and the
 # helper program of the tests, where sockets have TCP beside ZRS by default and the rules say TCP.
 # rows: B14
+# params: connect_timeout_ms=6000
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -6,7 +6,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::args::{End, Side};
 use crate::support::checks::{say, Checks};
@@ -46,6 +46,8 @@ const BULK: usize = 300_000;
 const TURNS: u64 = 3;
 /// Sends within which a larger window should have come.
 const MOST_TURNS: u64 = 400;
+/// The time limit of waits.
+const SOON: Duration = Duration::from_secs(20);
 
 pub fn run(args: &Args, checks: &mut Checks) {
     match args.end.side() {
@@ -165,6 +167,11 @@ fn at_once(args: &Args, conns: Vec<OwnedFd>, checks: &mut Checks) -> Option<()> 
     Some(())
 }
 
+/// Whether there is a window for what this connection sends; always on TCP.
+fn has_window(conn: &OwnedFd) -> bool {
+    !raw::is_zrs() || zrs_sys::sock::info(conn.as_fd()).is_ok_and(|info| info.peer_window != 0)
+}
+
 /// Sends the last connection's next bulk data: the window it has for that then.
 fn send_last(args: &Args, conn: &OwnedFd, turn: &mut u64) -> Result<u64> {
     raw::send_all(conn, &bulk(args, args.conns - 1, *turn))?;
@@ -195,6 +202,11 @@ fn wider(args: &Args, mut others: Vec<OwnedFd>, checks: &mut Checks) -> Option<(
             .map(|(index, conn)| scope.spawn(move || send(index, conn)))
             .collect();
         thread::sleep(Duration::from_millis(args.pause));
+        // On a busy machine some of them begin later.
+        let begun = Instant::now();
+        while !others.iter().all(has_window) && begun.elapsed() < SOON {
+            thread::sleep(Duration::from_millis(10));
+        }
         let first = send_last(args, last, &mut turn).and(send_last(args, last, &mut turn));
         stop.store(true, Relaxed);
         let turns: Result<Vec<u64>> = senders
