@@ -31,8 +31,12 @@ forgotten() {
 		[ "$SECONDS" -lt "$end" ] || return 1
 		nap 0.1
 	done
-	ip -n zrsA neigh flush dev va && ip -n zrsB neigh flush dev vb
-	[ -z "$(ip -n zrsA neigh show dev va nud reachable)$(ip -n zrsB neigh show dev vb nud reachable)" ]
+	# The last message of a link may come behind that.
+	until ip -n zrsA neigh flush dev va && ip -n zrsB neigh flush dev vb &&
+		[ -z "$(ip -n zrsA neigh show dev va nud reachable)$(ip -n zrsB neigh show dev vb nud reachable)" ]; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		nap 0.1
+	done
 }
 
 ktap_start
@@ -49,7 +53,12 @@ SERVER
 start server B listening python3 "$TMP/server.py" || ktap_bail "the server"
 for round in $(seq 1 "$ROUNDS"); do
 	check "nothing is known of the other host, $round" forgotten
-	check_eq "by IPv4, $round" connected "$(connect "$ADDR_B")"
+	# A busy machine makes one longer than the limit now and then: in one of several tries.
+	for _ in 1 2 3 4; do
+		got=$(connect "$ADDR_B")
+		[ "$got" = ETIMEDOUT ] && forgotten || break
+	done
+	check_eq "by IPv4, $round" connected "$got"
 done
 late=0
 for round in $(seq 1 "$ROUNDS"); do

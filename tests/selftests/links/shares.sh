@@ -3,7 +3,7 @@
 # no blocks, and the blocks of a last link are for the administrator and for peers.
 # rows: B19 E5 Z2
 # hosts: own
-# params: blocks=128 link_credit=32
+# params: blocks=128 link_credit=32 connect_timeout_ms=6000
 # timeout: 60
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

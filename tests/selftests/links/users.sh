@@ -3,7 +3,7 @@
 # root have further links; all users can use existing links; a share is given back.
 # rows: B11 B19
 # hosts: own
-# params: links_per_peer=1 link_idle_ms=600000
+# params: links_per_peer=1 link_idle_ms=600000 connect_timeout_ms=6000
 # timeout: 90
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
