@@ -31,7 +31,7 @@ stress_one() {
 	start "stress$host" - "# replay" bash -c 'echo $$ >"$0/cgroup.procs" && exec nice -n 39 ip netns exec "$@"' \
 		"$group" "zrs$host" zrs-selftest stress --seed "$own" --processes 2 \
 		--local "${!addr}:$port" --peers "$ADDR_A:$port,$ADDR_B:$port" --most "$most" \
-		--patience $((40 * SCALE)) --when-hung "zrs ss -i; nsenter -t 1 -m cat /sys/kernel/debug/zrs/links" "$@"
+		--patience $((40 * PATIENCE)) --when-hung "zrs ss -i; nsenter -t 1 -m cat /sys/kernel/debug/zrs/links" "$@"
 }
 
 # results HOST TEXT: its results.

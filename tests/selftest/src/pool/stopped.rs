@@ -78,7 +78,7 @@ const SMALL: usize = 512 << 10;
 const PIECE: usize = 300_000;
 const LITTLE: usize = 2000;
 /// Without a byte sent for this time, the senders wait.
-const STILL: Duration = Duration::from_millis(300);
+const STILL: Duration = Duration::from_millis(600);
 
 impl How {
     /// Bytes for such a reader, and in each message.
@@ -296,7 +296,8 @@ fn still(conns: &[OwnedFd], checks: &mut Checks) -> Option<()> {
     let mut last = None;
     while raw::is_zrs() {
         let now = checks.need("ZRS_INFO", sent())?;
-        if now.1 == 0 && last == Some(now) {
+        // The threads that send may begin late.
+        if now.0 > 0 && now.1 == 0 && last == Some(now) {
             break;
         }
         last = Some(now);
