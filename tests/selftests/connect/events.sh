@@ -17,10 +17,10 @@ traced() {
 }
 # late HOST: how often resolving its address has timed out.
 late() { grep -c "dst=$1:.* ADDR_ERROR (1/-110)" $TRACING/trace; }
-# came HOST: waits for the first of those, for a second at most; without a process.
+# came HOST: waits for the first of those; without a process.
 came() {
 	local _ text="dst=$1:340 tos=0 ADDR_ERROR (1/-110)"
-	for _ in $(seq 100); do
+	for _ in $(seq $((100 * PATIENCE))); do
 		! has $TRACING/trace "$text" || return 0
 		nap 0.01
 	done
@@ -56,7 +56,14 @@ echo 60000 >/sys/module/zrs/parameters/fallback_ms
 check_lines zrs-selftest faults --what events --beside --addr "$ADDR_B" --scale "$SCALE"
 check_lines zrs-selftest faults --what events --addr "$ADDR_B" --scale "$SCALE"
 # Nothing is left of all the links.
-none_of_ours() { ! rdma resource show "$1" | grep -F '[zrs]'; }
+none_of_ours() {
+	local _
+	for _ in $(seq 1 $((100 * PATIENCE))); do
+		rdma resource show "$1" | grep -F '[zrs]' || return 0
+		nap 0.1
+	done
+	return 1
+}
 check "no queue pair is left" none_of_ours qp
 check "no id is left" none_of_ours cm_id
 ktap_done
