@@ -55,11 +55,11 @@ def polled(s, ms=0):
 def fill(s, t):
     """Until no room comes for a while."""
     s.setblocking(False)
-    late = time.monotonic() + 0.2 * PATIENCE
+    late = time.monotonic() + 0.1 * PATIENCE
     while time.monotonic() < late:
         try:
             s.send(bytes(65536), NOSIGNAL)
-            late = time.monotonic() + 0.2 * PATIENCE
+            late = time.monotonic() + 0.1 * PATIENCE
         except BlockingIOError:
             time.sleep(0.01)
     s.setblocking(True)

@@ -2,6 +2,7 @@
 # Keys of a network namespace: two hosts have a link only once both have proved that they have the same
 # key; a missing key and another one; the change from a key to the next one.
 # rows: B16 B19
+# timeout: 90
 # params: connect_timeout_ms=8000 fallback_ms=6000 link_idle_ms=600000
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -145,7 +145,7 @@ def being_made(v4):
         for where in "AB":
             add(where, secrets[new], f"k{new}")
         # Both hosts have both keys for longer than it takes to make a link.
-        time.sleep(2 * PATIENCE)
+        time.sleep(PATIENCE)
         for where in "AB":
             remove(where, f"k{old}")
 
