@@ -2,7 +2,7 @@
 # The list of peers of a network namespace: which hosts have links with it in either direction, by
 # streams, datagrams and memory nodes; who may change it; what a refused host and its programs get.
 # rows: B16
-# params: connect_timeout_ms=5000 fallback_ms=3000
+# params: connect_timeout_ms=10000 fallback_ms=10000
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"

@@ -2,7 +2,7 @@
 # Rules of a network namespace: which sockets stay with TCP, who may change them; what zrs rules and
 # zrs ss say.
 # rows: B14 B15
-# params: connect_timeout_ms=5000 fallback_ms=3000
+# params: connect_timeout_ms=10000 fallback_ms=10000
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -2,7 +2,7 @@
 # Connections that a program wants signed (TCP_MD5SIG, TCP_AO) are signed, or there are none: at any
 # address, and under `zrs run` where its rules say TCP: loopback, listed networks and ports.
 # rows: B14
-# params: connect_timeout_ms=5000 fallback_ms=3000
+# params: connect_timeout_ms=10000 fallback_ms=10000
 # timeout: 180
 # debug: full
 . "$(dirname "$0")/../../lib/ktap.sh"
