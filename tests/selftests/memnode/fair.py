@@ -5,7 +5,6 @@
   fair.py hog COUNTER SOURCE TARGET     keeps 1024 copies of 64 KiB queued; the number of completions is in the file COUNTER
   fair.py ask COUNTER SOURCE TARGET     20 copies, one after the other: how many of the hog's complete meanwhile
 """
-import base64
 import ctypes
 import errno
 import fcntl
@@ -14,6 +13,9 @@ import os
 import struct
 import sys
 
+sys.path.insert(0, "/zrs/userspace/examples")
+from zrs_mem import opened
+
 QUEUED, PART = 1024, 64 << 10
 # A turn of 1 MiB before the own one, what is under way at a time, and what completes before the answer has arrived.
 MOST = 96
@@ -21,13 +23,6 @@ MOST = 96
 
 def ioctl_number(direction, number, size):
     return direction << 30 | size << 16 | 0xE7 << 8 | number
-
-
-def opened(text):
-    node, digits = text.removeprefix("zrs:").split("/")
-    storage = base64.b32decode(digits.upper() + "====")
-    request = struct.pack("<II32s16s", *(int(n) for n in node.split(":")), storage, b"")
-    return fcntl.ioctl(device, ioctl_number(1, 0x13, 56), bytearray(request))
 
 
 role, path, source, target = sys.argv[1:]

@@ -3,18 +3,14 @@
   hammer.py STORAGE-ID
 Exit status 0 if it was refused as a region that has ended, or one that takes no writes.
 """
-import base64
 import errno
-import fcntl
 import os
-import struct
 import sys
 
-node, digits = sys.argv[1].removeprefix("zrs:").split("/")
-domain, number = (int(part) for part in node.split(":"))
-storage = base64.b32decode(digits.upper() + "====")
-request = bytearray(struct.pack("<II32s16s", domain, number, storage, b""))
-region = fcntl.ioctl(os.open("/dev/zrs", os.O_RDWR), 1 << 30 | len(request) << 16 | 0xE7 << 8 | 0x13, request)
+sys.path.insert(0, "/zrs/userspace/examples")
+from zrs_mem import opened
+
+region = opened(sys.argv[1])
 size = os.fstat(region).st_size
 count = 0
 try:

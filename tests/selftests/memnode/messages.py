@@ -2,23 +2,22 @@
 """A region that no remote key is given for: read and written by messages, by calls, by a queue and by io_uring.
   messages.py STORAGE-ID    (of a region of at least 8 MiB)
 """
-import base64
 import ctypes
 import fcntl
 import os
 import struct
 import sys
 
+sys.path.insert(0, "/zrs/userspace/examples")
+from zrs_mem import opened
+
 QUEUE, SUBMIT = 1 << 30 | 16 << 16 | 0xE7 << 8 | 0x14, 1 << 30 | 16 << 16 | 0xE7 << 8 | 0x58
-OPEN = 1 << 30 | 56 << 16 | 0xE7 << 8 | 0x13
 WRITE, READ = 2, 3
 # A packet for each side and 4 KiB.
 PACKETS_A_MIB = 2 * 256
 
-node, digits = sys.argv[1].removeprefix("zrs:").split("/")
-storage = base64.b32decode(digits.upper() + "====")
 device = os.open("/dev/zrs", os.O_RDWR)
-region = fcntl.ioctl(device, OPEN, bytearray(struct.pack("<II32s16s", *map(int, node.split(":")), storage, b"")))
+region = opened(sys.argv[1])
 
 
 def check(name, ok):

@@ -3,7 +3,6 @@
 is refused.
   queue.py STORAGE-ID    (of a region of node 1:1 that may be written, but gives no keys)
 """
-import base64
 import ctypes
 import errno
 import fcntl
@@ -14,6 +13,9 @@ import struct
 import sys
 import time
 
+sys.path.insert(0, "/zrs/userspace/examples")
+from zrs_mem import opened
+
 NODES = ((1, 1), (1, 2))
 
 
@@ -22,7 +24,6 @@ def ioctl_number(direction, number, size):
 
 
 ALLOC = ioctl_number(3, 0x12, 96)
-OPEN = ioctl_number(1, 0x13, 56)
 QUEUE = ioctl_number(1, 0x14, 16)
 SUBMIT = ioctl_number(1, 0x58, 16)
 FREE = ioctl_number(0, 0x54, 0)
@@ -34,13 +35,6 @@ device = os.open("/dev/zrs", os.O_RDWR)
 def alloc(node, length):
     request = bytearray(struct.pack("<IIQQII16s32s16s", *node, length, 0, 0, 0, b"", b"", b""))
     return fcntl.ioctl(device, ALLOC, request)
-
-
-def opened(text):
-    node, digits = text.removeprefix("zrs:").split("/")
-    storage = base64.b32decode(digits.upper() + "====")
-    request = struct.pack("<II32s16s", *(int(n) for n in node.split(":")), storage, b"")
-    return fcntl.ioctl(device, OPEN, bytearray(request))
 
 
 def queue(entries, flags=0):

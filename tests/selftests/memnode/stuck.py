@@ -2,7 +2,6 @@
 """Reads or writes a region by memory that does not come: its page faults wait for ever (userfaultfd).
   stuck.py read|write STORAGE-ID
 """
-import base64
 import ctypes
 import fcntl
 import mmap
@@ -10,15 +9,14 @@ import os
 import struct
 import sys
 
+sys.path.insert(0, "/zrs/userspace/examples")
+from zrs_mem import opened
+
 SIZE = 1 << 20
 USERFAULTFD, API, REGISTER = 323, 0xC018AA3F, 0xC020AA00
 
 how, text = sys.argv[1:]
-node, digits = text.removeprefix("zrs:").split("/")
-request = struct.pack(
-    "<II32s16s", *(int(n) for n in node.split(":")), base64.b32decode(digits.upper() + "===="), b""
-)
-region = fcntl.ioctl(os.open("/dev/zrs", os.O_RDWR), 1 << 30 | len(request) << 16 | 0xE7 << 8 | 0x13, bytearray(request))
+region = opened(text)
 
 memory = mmap.mmap(-1, SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 at = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -3,13 +3,14 @@
   underway.py STORAGE-ID
 What is under way by remote keys is bounded, so that whoever ends a region does not wait for the threads' whole writes.
 """
-import base64
 import fcntl
 import os
-import struct
 import sys
 import threading
 import time
+
+sys.path.insert(0, "/zrs/userspace/examples")
+from zrs_mem import opened
 
 THREADS, SIZE = 16, 4 << 20
 # At most 4 MiB are under way before the FREE, and as much again before its end or a little more. Without a bound it would be
@@ -17,12 +18,7 @@ THREADS, SIZE = 16, 4 << 20
 MOST = 16 << 20
 REGION_FREE = 0xE7 << 8 | 0x54
 
-node, digits = sys.argv[1].removeprefix("zrs:").split("/")
-domain, number = (int(part) for part in node.split(":"))
-storage = base64.b32decode(digits.upper() + "====")
-device = os.open("/dev/zrs", os.O_RDWR)
-request = bytearray(struct.pack("<II32s16s", domain, number, storage, b""))
-region = fcntl.ioctl(device, 1 << 30 | len(request) << 16 | 0xE7 << 8 | 0x13, request)
+region = opened(sys.argv[1])
 begun = threading.Barrier(THREADS + 1)
 
 
