@@ -190,6 +190,7 @@ def several(cut, mend):
     for end in there, far:
         s.sendto(b"first", end.getsockname())
         end.recv(10)
+    s.setblocking(True)
     cutter = threading.Timer(0.2 * SCALE, os.system, (cut,))
     cutter.start()
     longest, late = 0, None
@@ -254,6 +255,7 @@ def stall(cut, mend):
     check("SIGIO when there is room", len(signals) > 0)
     fcntl.fcntl(small, fcntl.F_SETFL, fcntl.fcntl(small, fcntl.F_GETFL) & ~os.O_ASYNC)
     # On a busy machine any call may take long.
+    s.setblocking(True)
     rounds = []
     for _ in range(6):
         longest, start, n = 0, time.monotonic(), 0
@@ -268,6 +270,7 @@ def stall(cut, mend):
             break
     fine = longest < 0.4 * SCALE and n > 100 and all(longest < 8 for longest, _ in rounds)
     check("a blocking sender is not held up", fine, rounds)
+    s.settimeout(20 * PATIENCE)
     other = sock("A", A)
     other.setblocking(False)
     poll = select.poll()

@@ -4,7 +4,7 @@
 # hosts: none
 # rows: Z7 E1 B11
 # params: ack_timeout_ms=2000 retry_count=2
-# timeout: 180
+# timeout: 240
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../../lib/hostile.sh"
 . "$(dirname "$0")/../lib.sh"

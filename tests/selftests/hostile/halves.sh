@@ -14,9 +14,10 @@
 rnr() { cat /sys/class/infiniband/rxeB/ports/1/hw_counters/send_rnr_err; }
 # few: blocks in use are those of one link, and spare ones, at once or soon.
 few() {
-	local _
+	local n _
 	for _ in $(seq 1 $((100 * PATIENCE))); do
-		[ "$(pool blocks)" -gt $((32 + 64)) ] || return 0
+		n=$(pool blocks)
+		[ -n "$n" ] && [ "$n" -le $((32 + 64)) ] && return 0
 		nap 0.2
 	done
 	return 1

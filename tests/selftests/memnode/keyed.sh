@@ -14,9 +14,10 @@
 count() { A zrs key list --counts | tail -1 | grep -oE "(: |, )$1 [0-9]+" | grep -oE "[0-9]+$"; }
 # grown NAME BEFORE: there are more of them; the other host may count later.
 grown() {
-	local _
+	local n _
 	for _ in $(seq 1 $((50 * PATIENCE))); do
-		[ "$(count "$1")" -le "$2" ] || return 0
+		n=$(count "$1")
+		[ -n "$n" ] && [ "$n" -gt "$2" ] && return 0
 		nap 0.1
 	done
 	return 1

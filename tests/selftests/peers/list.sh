@@ -4,6 +4,7 @@
 # rows: B16
 # params: connect_timeout_ms=10000 fallback_ms=10000
 # debug: full
+# timeout: 120
 . "$(dirname "$0")/../../lib/ktap.sh"
 . "$(dirname "$0")/../lib.sh"
 

@@ -104,8 +104,8 @@ fn stale_key(w: &mut World) -> Outcome {
 /// Never gives it back: after 10 seconds the link goes.
 fn kept(w: &mut World) -> Outcome {
     let (mut peer, first, mut stream, victim) = w.channel()?;
-    let began = Instant::now();
     let (mut chans, _) = take_all(w, &mut peer, &victim, first)?;
+    let began = Instant::now();
     let before = w.stats()?;
     // The waiting channel is told soon that there is none. (The bystander gives back its window when
     // that has been idle: whoever waits gets it, and the next one has to wait.)
@@ -121,7 +121,7 @@ fn kept(w: &mut World) -> Outcome {
     }
     peer.closed(w.limit(20))
         .ok_or_else(|| said("the link was not closed"))?;
-    ensure(began.elapsed() > Duration::from_secs(8), "closed too early")?;
+    ensure(began.elapsed() > Duration::from_secs(6), "closed too early")?;
     w.expect_closed(&mut peer, &before)?;
     expect_end(&mut stream, &[], &[libc::ECONNRESET])
 }
