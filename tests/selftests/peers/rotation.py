@@ -9,11 +9,10 @@ import select
 import subprocess
 import sys
 import threading
-import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tcp"))
 from connect import A, B, BY_ZRS, NEVER, check, host
-from hosts import PATIENCE, becomes
+from hosts import becomes
 from keys import NEW, OF, OLD, OTHER, add, answer, at_rest, counted, cut, echo, pair, refused, remove, server, zrs
 
 # <linux/keyctl.h>
@@ -113,7 +112,7 @@ def replaced(v4):
 
 
 def meanwhile(v4, change, rounds):
-    """What became of links that were made while keys changed."""
+    """What became of links that were made while keys changed: `change` gets the number of the round, and the list."""
     seen, stop = [], threading.Event()
 
     def connect():
@@ -128,7 +127,7 @@ def meanwhile(v4, change, rounds):
     thread.start()
     try:
         for n in range(rounds):
-            change(n)
+            change(n, seen)
     finally:
         stop.set()
         thread.join()
@@ -140,12 +139,13 @@ def being_made(v4):
     for where in "AB":
         add(where, OLD, "k0")
 
-    def rotate(n):
+    def rotate(n, seen):
         old, new = n % 2, (n + 1) % 2
         for where in "AB":
             add(where, secrets[new], f"k{new}")
-        # Both hosts have both keys for longer than it takes to make a link.
-        time.sleep(PATIENCE)
+        # The link that is being made then has begun when both hosts had both keys.
+        made = len(seen)
+        becomes(lambda: len(seen) >= made + 2, True)
         for where in "AB":
             remove(where, f"k{old}")
 
@@ -155,18 +155,18 @@ def being_made(v4):
     for where in "AB":
         remove(where)
 
-    def swap(n):
+    def swap(n, _seen):
         for where in "AB":
             add(where, (OLD, OTHER)[n % 2])
 
-    swap(0)
+    swap(0, [])
     seen = meanwhile(v4, swap, 8)
     check("of keys that are exchanged, either is right or none", set(seen) <= {(BY_ZRS, 0), "EACCES"}, True)
     before = at_rest()
     check("then the last one is", answer(v4, NEVER), (BY_ZRS, 0))
     counted("then the last one is: proved at both ends", before, {"proved": 2})
 
-    def drop(n):
+    def drop(n, _seen):
         for where in "AB":
             remove(where) if n % 2 == 0 else add(where, OLD)
 
